@@ -140,9 +140,9 @@ pub enum Mutation {
         /// Those of the set that are joining.
         joining: ColumnMask,
     },
-    /// The object's column, which is joining, has caught up with a unit (PROTOCOL section 7). This stays true
-    /// through consecutive fences that all have the column joining; otherwise it begins anew. If the unit is
-    /// already ready, or the column is not joining: [`Outcome::Already`].
+    /// The object's column, which is joining, has caught up with units (PROTOCOL section 7). Each fence makes
+    /// that begin anew: its verdict may take forward what a joining column lacks. If all of them are ready
+    /// already, or the column is not joining: [`Outcome::Already`].
     Ready {
         /// In which partition.
         partition: PartitionId,
@@ -150,8 +150,10 @@ pub enum Mutation {
         object: ObjectId,
         /// The request's generation: must be the object's.
         g: Generation,
-        /// Which unit.
+        /// The first of them.
         unit: u64,
+        /// How many follow each other: at least 1.
+        units: u32,
     },
     /// Settle or take back unsettled versions by name, and cut off deltas (PROTOCOL section 6, step 5).
     /// Versions that are neither pending nor owed are ignored, as are cut-offs that are not on their chain.

@@ -196,7 +196,7 @@ pub struct Record {
     pub birth: u64,
     /// The first unit.
     pub unit: u64,
-    /// How many units: 1 if the record is about one unit, their number for a verdict, else 0.
+    /// How many units: 1 if the record is about one unit, their number for a verdict and for ready, else 0.
     pub units: u32,
     /// First byte in the unit.
     pub from: u32,

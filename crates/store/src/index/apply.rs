@@ -109,12 +109,9 @@ impl Index {
     fn apply_fence(&mut self, record: &Record) {
         self.with_object(record, |object| {
             let attributes = &mut object.object.attributes;
-            let column = attributes.column;
-            let stays = attributes.joining.contains(column) && record.joining.contains(column);
-            // The column may have been out in a generation that it was not told of.
-            let follows = attributes.g.0.checked_add(1) == Some(record.g.0);
             (attributes.g, attributes.set, attributes.joining) = (record.g, record.set, record.joining);
-            if let Some(extra) = object.object.extra.as_mut().filter(|_| !stays || !follows) {
+            // A joining column has no vote: the generation's verdict may take forward what it lacks.
+            if let Some(extra) = object.object.extra.as_mut() {
                 extra.ready = Runs::default();
             }
             object.object.tidy();
@@ -123,8 +120,9 @@ impl Index {
 
     fn apply_ready(&mut self, record: &Record) {
         self.with_object(record, |object| {
-            if !object.object.is_ready(record.unit) {
-                object.object.extra.get_or_insert_default().ready.add(record.unit);
+            let last = record.unit.saturating_add(u64::from(record.units.saturating_sub(1)));
+            if !object.object.are_ready(record.unit, last) {
+                object.object.extra.get_or_insert_default().ready.add(record.unit, last);
             }
         });
     }

@@ -93,10 +93,10 @@ impl Bounds {
         dedup.is_some_and(|dedup| dedup.knows(client) || dedup.len() < self.operations)
     }
 
-    /// Checks that one more unit that a joining column has caught up with can be noted.
-    pub(super) fn ready(&self, have: &Object, unit: u64) -> Result<(), Error> {
+    /// Checks that one more run of units that a joining column has caught up with can be noted.
+    pub(super) fn ready(&self, have: &Object, (first, last): (u64, u64)) -> Result<(), Error> {
         let Some(extra) = &have.extra else { return Ok(()) };
-        if extra.ready.len() < self.ready_runs || extra.ready.touches(unit) {
+        if extra.ready.len() < self.ready_runs || extra.ready.touches(first, last) {
             return Ok(());
         }
         Err(Error::Runs(extra.ready.len()))

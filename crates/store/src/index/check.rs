@@ -98,9 +98,9 @@ pub(crate) fn check(index: &Index, growth: &mut Growth, mutation: &Mutation) -> 
         Mutation::Fence { partition, object, g, set, joining } => {
             check_fence(index, (*partition, *object), *g, (*set, *joining))
         }
-        Mutation::Ready { partition, object, g, unit } => {
+        Mutation::Ready { partition, object, g, unit, units } => {
             let have = asked_in(index, (*partition, *object), *g)?;
-            check_step::ready(have, &index.bounds, (*partition, *object), *unit)
+            check_step::ready(have, &index.bounds, (*partition, *object), (*unit, *units))
         }
         Mutation::Verdict { partition, object, g, units } => {
             check_step::verdict(asked_in(index, (*partition, *object), *g)?, (*partition, *object), units)
@@ -404,6 +404,8 @@ impl Touched {
                 self.within_partitions.insert(*partition);
                 true
             }
+            // Units are ready whatever they hold, so the first stands for all: of two runs that overlap, both
+            // are noted.
             Mutation::Write(Write { partition, object, unit, .. })
             | Mutation::Ready { partition, object, unit, .. }
             | Mutation::UnitWrite(UnitWrite { partition, object, unit, .. })
@@ -479,7 +481,7 @@ mod tests {
     #[test]
     fn what_could_decide_on_another_is_not_in_its_commit() {
         let (object, unit) = (ObjectId(1), 3);
-        let ready = Mutation::Ready { partition: P, object, g: Generation(1), unit };
+        let ready = Mutation::Ready { partition: P, object, g: Generation(1), unit, units: 1 };
         let install = write(1, 3, Standing::Installed, 0);
         let settling = write(1, 4, Standing::Pending, 5);
         // It may settle the pending version of unit 3, on which a step there depends.

@@ -127,22 +127,22 @@ pub(super) fn deltas_settled(
     to_append(record)
 }
 
-/// Decides on a unit that a joining column has caught up with.
+/// Decides on units that a joining column has caught up with. One of them that is damaged is not ready all
+/// the same, until it is made anew.
 pub(super) fn ready(
     have: &Object,
     bounds: &Bounds,
     (partition, object): (PartitionId, ObjectId),
-    unit: u64,
+    (unit, units): (u64, u32),
 ) -> Result<Decision, Error> {
-    if let Some(place) = have.unit(unit).lost {
-        return Err(damaged(place));
-    }
-    if have.is_ready(unit) {
+    let more = units.checked_sub(1).ok_or(Error::Malformed("no unit is ready"))?;
+    let last = unit.checked_add(u64::from(more)).ok_or(Error::Malformed("units past the last"))?;
+    if have.are_ready(unit, last) {
         return Ok(Decision::Answer(Outcome::Already));
     }
-    bounds.ready(have, unit)?;
+    bounds.ready(have, (unit, last))?;
     let mut record = object_record(Kind::Ready, partition, object, have);
-    (record.unit, record.units) = (unit, 1);
+    (record.unit, record.units) = (unit, units);
     to_append(record)
 }
 

@@ -113,8 +113,13 @@ impl Object {
 
     /// Whether the column is not joining, or has caught up with the unit.
     pub(crate) fn is_ready(&self, unit: u64) -> bool {
+        self.are_ready(unit, unit)
+    }
+
+    /// The same of all units from `first` to `last`.
+    pub(super) fn are_ready(&self, first: u64, last: u64) -> bool {
         let joining = self.attributes.joining.contains(self.attributes.column);
-        !joining || self.extra.as_ref().is_some_and(|extra| extra.ready.contains(unit))
+        !joining || self.extra.as_ref().is_some_and(|extra| extra.ready.contains_run(first, last))
     }
 
     /// Bytes that it has reserved but not yet filled.

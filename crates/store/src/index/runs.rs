@@ -7,22 +7,19 @@ use std::collections::BTreeMap;
 pub(crate) struct Runs(BTreeMap<u64, u64>);
 
 impl Runs {
-    pub(crate) fn contains(&self, number: u64) -> bool {
-        self.0.range(..=number).next_back().is_some_and(|(_, &last)| number <= last)
+    /// Whether one run has all numbers from `first` to `last`.
+    pub(crate) fn contains_run(&self, first: u64, last: u64) -> bool {
+        self.0.range(..=first).next_back().is_some_and(|(_, &end)| last <= end)
     }
 
-    pub(crate) fn add(&mut self, number: u64) {
-        if self.contains(number) {
-            return;
-        }
-        let (mut first, mut last) = (number, number);
-        if let Some((&before, &end)) = self.0.range(..number).next_back()
-            && end.checked_add(1) == Some(number)
+    /// Adds the numbers from `first` to `last`.
+    pub(crate) fn add(&mut self, mut first: u64, mut last: u64) {
+        // Every run that this one overlaps or adjoins becomes a part of it.
+        while let Some((&before, &end)) = self.0.range(..=last.saturating_add(1)).next_back()
+            && end.saturating_add(1) >= first
         {
-            first = before;
-        }
-        if let Some(end) = number.checked_add(1).and_then(|next| self.0.remove(&next)) {
-            last = end;
+            self.0.remove(&before);
+            (first, last) = (first.min(before), last.max(end));
         }
         self.0.insert(first, last);
     }
@@ -32,10 +29,11 @@ impl Runs {
         self.0.len()
     }
 
-    /// Whether `number` is in a run or next to one: adding it then makes no new run.
-    pub(crate) fn touches(&self, number: u64) -> bool {
-        let neighbours = [Some(number), number.checked_sub(1), number.checked_add(1)];
-        neighbours.into_iter().flatten().any(|number| self.contains(number))
+    /// Whether one of the numbers from `first` to `last` is in a run or next to one: adding them then makes
+    /// no new run.
+    pub(crate) fn touches(&self, first: u64, last: u64) -> bool {
+        let before = self.0.range(..=last.saturating_add(1)).next_back();
+        before.is_some_and(|(_, &end)| end.saturating_add(1) >= first)
     }
 
     /// The runs, in order: first and last of each.
@@ -63,15 +61,38 @@ mod tests {
     fn neighbours_join() {
         let mut runs = Runs::default();
         for number in [5, 3, 7, 4, 4, 0, u64::MAX, 6, u64::MAX - 1] {
-            runs.add(number);
+            runs.add(number, number);
         }
         assert_eq!(runs.iter().collect::<Vec<_>>(), [(0, 0), (3, 7), (u64::MAX - 1, u64::MAX)]);
         let held = [0, 3, 5, 7, u64::MAX];
-        assert!(held.into_iter().all(|number| runs.contains(number)));
+        assert!(held.into_iter().all(|number| runs.contains_run(number, number)));
         assert_eq!(runs.len(), 3);
-        assert!([0, 1, 2, 5, 8, u64::MAX - 2].into_iter().all(|number| runs.touches(number)));
-        assert!(![9, u64::MAX - 3].into_iter().any(|number| runs.touches(number)));
-        assert!(![1, 2, 8, u64::MAX - 2].into_iter().any(|number| runs.contains(number)));
+        assert!([0, 1, 2, 5, 8, u64::MAX - 2].into_iter().all(|number| runs.touches(number, number)));
+        assert!(![9, u64::MAX - 3].into_iter().any(|number| runs.touches(number, number)));
+        assert!(![1, 2, 8, u64::MAX - 2].into_iter().any(|number| runs.contains_run(number, number)));
         assert_eq!(runs.iter().collect::<Runs>(), runs);
+    }
+
+    #[test]
+    fn a_run_takes_in_all_that_it_meets() {
+        let check = |first, last, expected: &[(u64, u64)]| {
+            let mut runs: Runs = [(2, 4), (8, 9), (20, 30)].into_iter().collect();
+            let (touches, held) = (runs.touches(first, last), runs.contains_run(first, last));
+            runs.add(first, last);
+            assert_eq!(runs.iter().collect::<Vec<_>>(), expected, "{first} to {last}");
+            assert_eq!(touches, expected.len() <= 3, "{first} to {last}");
+            assert_eq!(held, expected == [(2, 4), (8, 9), (20, 30)], "{first} to {last}");
+            assert!(runs.contains_run(first, last));
+        };
+        check(0, 0, &[(0, 0), (2, 4), (8, 9), (20, 30)]);
+        check(0, 1, &[(0, 4), (8, 9), (20, 30)]);
+        check(3, 4, &[(2, 4), (8, 9), (20, 30)]);
+        check(3, 7, &[(2, 9), (20, 30)]);
+        check(6, 6, &[(2, 4), (6, 6), (8, 9), (20, 30)]);
+        check(0, u64::MAX, &[(0, u64::MAX)]);
+        check(22, 25, &[(2, 4), (8, 9), (20, 30)]);
+        check(32, u64::MAX, &[(2, 4), (8, 9), (20, 30), (32, u64::MAX)]);
+        check(10, 18, &[(2, 4), (8, 18), (20, 30)]);
+        check(10, 19, &[(2, 4), (8, 30)]);
     }
 }

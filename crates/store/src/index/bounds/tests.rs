@@ -238,7 +238,7 @@ fn clients_that_retire_nothing_are_refused_and_others_help() {
 fn a_column_catches_up_without_too_many_gaps() {
     let mut run = Driver::new(ColumnMask(1));
     run.index.bounds.ready_runs = 10;
-    let ready = |unit| Mutation::Ready { partition: P, object: O, g: G, unit };
+    let ready = |unit| Mutation::Ready { partition: P, object: O, g: G, unit, units: 1 };
     (0..10).for_each(|n| run.ask(ready(10 * n)).expect("a run"));
     for unit in [5, 1000] {
         assert!(matches!(run.ask(ready(unit)), Err(Error::Runs(10))));

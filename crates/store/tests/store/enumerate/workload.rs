@@ -183,7 +183,8 @@ fn rules(steps: &mut Vec<Step>) {
 
 /// Object 2's column is joining since generation 2: it catches up, with a fence in between.
 fn joining(steps: &mut Vec<Step>) {
-    let ready = |g, unit| Mutation::Ready { partition: P, object: ObjectId(2), g: Generation(g), unit };
+    let ready =
+        |g, unit| Mutation::Ready { partition: P, object: ObjectId(2), g: Generation(g), unit, units: 1 };
     one(steps, ready(2, 20));
     one(steps, ready(2, 21));
     let (g, set, joining) = (Generation(3), ColumnMask::all(3), ColumnMask(4));

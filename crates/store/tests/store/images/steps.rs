@@ -224,7 +224,7 @@ fn parity(store: &Store) {
 fn joining(store: &Store) {
     let (partition, object) = (P, ObjectId(3));
     let attributes = Attributes { joining: ColumnMask(4), ..attributes() };
-    let ready = |g, unit| Mutation::Ready { partition, object, g: Generation(g), unit };
+    let ready = |g, unit| Mutation::Ready { partition, object, g: Generation(g), unit, units: 1 };
     let (g, set, joining) = (Generation(2), ColumnMask::all(4), ColumnMask(4));
     all(
         store,
@@ -237,6 +237,7 @@ fn joining(store: &Store) {
             ready(1, 2),
             Mutation::Fence { partition, object, g, set, joining },
             ready(2, 4),
+            Mutation::Ready { partition, object, g, unit: 1, units: 2 },
             create(5),
             stripe(5, 0, (0, 500), version(1, 61)),
             remove(5),

@@ -431,15 +431,18 @@ impl Model {
             Mutation::Fence { object, g, joining, .. } => {
                 let object = self.object(*object);
                 let joins = joining.contains(attributes().column);
-                if !object.joining || !joins || g.0 != object.g.0 + 1 {
-                    object.ready.clear();
-                }
+                object.ready.clear();
                 (object.g, object.joining) = (*g, joins);
                 applied(true)
             }
-            Mutation::Ready { object, unit, .. } => {
+            Mutation::Ready { object, unit, units, .. } => {
                 let object = self.object(*object);
-                applied(object.joining && object.ready.insert(*unit))
+                let all = *unit..unit + u64::from(*units);
+                let news = all.fold(false, |news, unit| object.ready.insert(unit) | news);
+                if !object.joining {
+                    object.ready.clear();
+                }
+                applied(object.joining && news)
             }
             other => panic!("{other:?} is not modelled"),
         }

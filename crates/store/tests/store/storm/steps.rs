@@ -55,7 +55,10 @@ pub(super) fn mutation(random: &mut Random, n: u64, model: &Model) -> Mutation {
             }
             _ => Mutation::Delta(delta(random, n, unit, &model.objects[&PARITY])),
         },
-        22 => Mutation::Ready { partition: Q, object, g: of.g, unit },
+        22 => {
+            let units = u32::try_from(1 + random.below(4)).expect("small");
+            Mutation::Ready { partition: Q, object, g: of.g, unit, units }
+        }
         23 => {
             let (client, watermark) = (1 + random.below(2), n.saturating_sub(random.below(60)));
             // A client without remembered operations has nothing to retire.
