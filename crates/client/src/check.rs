@@ -139,11 +139,12 @@ impl Client {
             let last = layout.stripe_at(end.min(layout.end) - 1).0;
             let mut held = handle.held(segment, Listing::Written, 0..last + 1);
             loop {
-                let runs = held.next().await?;
+                let runs = held.next_to_read().await?;
                 if runs.is_empty() {
                     break;
                 }
-                let checks = runs.into_iter().map(|stripes| {
+                let step = handle.stripes_per_set(&handle.view(), segment);
+                let checks = runs.into_iter().flat_map(|run| in_sets(run, step)).map(|stripes| {
                     let sink = &sink;
                     async move {
                         let _permit = self.set_permit().await;
@@ -167,6 +168,12 @@ impl Client {
     }
 }
 
+/// A run of stripes in parts of at most `step`.
+fn in_sets(run: std::ops::Range<u64>, step: u64) -> impl Iterator<Item = std::ops::Range<u64>> {
+    let starts = std::iter::successors(Some(run.start), move |at| at.checked_add(step));
+    starts.take_while(move |at| *at < run.end).map(move |at| at..run.end.min(at.saturating_add(step)))
+}
+
 async fn check_stripes<F: FnMut(&Report) + Send>(
     handle: &Handle,
     segment: usize,
@@ -178,7 +185,7 @@ async fn check_stripes<F: FnMut(&Report) + Send>(
     while let Some((part, mut learnt)) = todo.pop() {
         let view = handle.view();
         let compile = |target: &Target<'_>| braid_plan::check(target, part.clone());
-        let Some(set) = handle.compile_with(&view, segment, &learnt, compile)? else {
+        let Some(set) = handle.compile_with_joining(&view, segment, &learnt, compile)? else {
             handle.wait_for_columns(&view, segment, part.clone(), "read", &mut learnt, &mut patience).await?;
             todo.push((part, learnt));
             continue;

@@ -167,9 +167,10 @@ impl Failure {
     /// Whether the requests that follow would fail the same way.
     fn concerns_all(&self) -> bool {
         match self {
-            Failure::Refused { refusal, .. } => {
-                !matches!(refusal.reason, Reason::NoObject | Reason::Damaged | Reason::Medium | Reason::Gone)
-            }
+            Failure::Refused { refusal, .. } => !matches!(
+                refusal.reason,
+                Reason::NoObject | Reason::Damaged | Reason::Medium | Reason::Gone | Reason::NotCaughtUp
+            ),
             Failure::Corrupt(_) | Failure::Behind { .. } => false,
             Failure::Idle | Failure::Lost(_) => true,
         }

@@ -42,15 +42,18 @@ pub enum Error {
     },
     /// More columns of a stripe are away or damaged than its parity can replace.
     #[error(
-        "{file}: stripes {} to {} of segment {segment} cannot be {action}: {}. Start these drives again, or replace and rebuild \
-         them", stripes.start, stripes.end.saturating_sub(1), Unusable(drives, *spare)
+        "{file}: bytes {} to {} (stripes {} to {} of segment {segment}) cannot be {action}: {}. Start these drives again, or \
+         replace and rebuild them", bytes.start, bytes.end, stripes.start, stripes.end.saturating_sub(1),
+        Unusable(drives, *spare)
     )]
     TooManyAway {
         /// The file.
         file: String,
         /// The segment's index.
         segment: usize,
-        /// Stripes that could not be served.
+        /// The bytes of the file that could not be served, in whole stripes.
+        bytes: Range<u64>,
+        /// Their stripes.
         stripes: Range<u64>,
         /// "read" or "written".
         action: &'static str,
@@ -292,6 +295,7 @@ fn reason_kind(reason: Reason) -> Kind {
         | Reason::NotLeading
         | Reason::StateOlder
         | Reason::NotServing
+        | Reason::NotCaughtUp
         | Reason::Busy
         | Reason::Outdated
         | Reason::Closing => Kind::Unavailable,
@@ -351,7 +355,8 @@ mod tests {
         let away = |drives: &[&str]| {
             let drives = drives.iter().map(|&drive| drive.to_owned()).collect();
             let (file, action, spare) = ("f".to_owned(), "written", 1);
-            Error::TooManyAway { file, segment: 0, stripes: 2..4, action, spare, drives }.to_string()
+            let (bytes, stripes) = (8192..16_384, 2..4);
+            Error::TooManyAway { file, segment: 0, bytes, stripes, action, spare, drives }.to_string()
         };
         assert!(
             away(&["a: x", "b: y"])
@@ -359,7 +364,9 @@ mod tests {
         );
         let one = away(&["a: x"]);
         assert!(
-            one.contains("stripes 2 to 3") && one.contains("a: x") && !one.contains("can do without"),
+            one.contains("bytes 8192 to 16384 (stripes 2 to 3")
+                && one.contains("a: x")
+                && !one.contains("can do without"),
             "{one}"
         );
     }

@@ -375,6 +375,7 @@ impl<'a> Executor<'a> {
             })
             .collect();
         let outcomes = ask_drives(self.handle, &self.view, self.set.segment, asked).await;
+        let joining = self.view.segments[self.set.segment].joining;
         let mut holes = Vec::new();
         let mut failed = Vec::new();
         for (mut label, outcome) in outcomes {
@@ -389,8 +390,11 @@ impl<'a> Executor<'a> {
                     label.failed.failure = Failure::Lost(format!("it answered a read with {}", other.name()));
                     failed.push(label.failed);
                 }
-                // An object that was never created is a hole, if the drive that says so knows the capability.
-                Err(Failure::Refused { refusal, proven: true }) if refusal.reason == Reason::NoObject => {
+                // An object that was never created is a hole, if the drive that says so knows the capability
+                // and the column is ready. A joining one may only lack it.
+                Err(Failure::Refused { refusal, proven: true })
+                    if refusal.reason == Reason::NoObject && !joining.contains(label.failed.column) =>
+                {
                     self.arrived[id.index()] =
                         Some(Arrived { version: Version::ZERO, cover: Vec::new(), pending: false });
                     holes.extend(label.failed.into);

@@ -18,7 +18,7 @@ pub(crate) async fn data_after(handle: &Handle, range: Range<u64>) -> Result<Opt
         }
         let stripes = segment.stripe_at(from).0..segment.stripe_at(to - 1).0 + 1;
         let mut held = handle.held(index, Listing::Bytes, stripes);
-        let runs = held.next().await?;
+        let runs = held.next_to_read().await?;
         let Some(first) = runs.first() else { continue };
         // A run ends at the end of a plan set; adjoining runs are joined.
         let joined = |end: u64, run: &Range<u64>| if run.start == end { run.end } else { end };

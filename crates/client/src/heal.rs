@@ -38,6 +38,7 @@ pub use repair::DamagedAt;
 use settled_cut::{Place, Standing, Survey, settled_cut, standing};
 pub use tally::HealTally;
 
+mod caught_up;
 mod repair;
 mod settled_cut;
 mod tally;
@@ -149,6 +150,10 @@ struct Heal<'a> {
 struct Surveyed {
     view: Arc<FileView>,
     stripes: BTreeMap<u64, Survey>,
+    /// Stripes of which only joining columns have something.
+    passed_over: BTreeSet<u64>,
+    /// A ready column's object was not there. It may have moved meanwhile; only the generation tells.
+    saw_absent: bool,
     /// From here on nothing is known yet.
     next: Option<u64>,
 }
@@ -162,7 +167,7 @@ impl Heal<'_> {
             }
             let page = self.survey(segment, &Wanted::From(at)).await?;
             from = page.next;
-            self.page(segment, page).await?;
+            self.page(segment, page, at).await?;
         }
         Ok(())
     }
@@ -174,9 +179,10 @@ impl Heal<'_> {
         columns.joining.iter().filter(here).collect()
     }
 
-    /// Brings the own columns up to date in these stripes.
-    async fn page(&self, segment: usize, mut page: Surveyed) -> Result<()> {
+    /// Brings the own columns up to date in these stripes, which are all from `first` on that anybody wrote.
+    async fn page(&self, segment: usize, mut page: Surveyed, first: u64) -> Result<()> {
         let mut patience = Patience::new(self.handle);
+        self.note_unwritten(segment, &page, first).await;
         let mut left: BTreeSet<u64> = page.stripes.keys().copied().collect();
         loop {
             let before = left.len();
@@ -211,22 +217,29 @@ impl Heal<'_> {
         let mut again = BTreeSet::new();
         for own in self.own(view, segment).iter() {
             let mut behind: BTreeMap<u64, Vec<Version>> = BTreeMap::new();
+            let mut current = Vec::new();
             for (&stripe, survey) in &page.stripes {
                 let (set, joining) = (columns.set, columns.joining);
                 let place = Place { shape, stripe: Stripe(stripe), set, joining };
                 match settled_cut(&place, own, survey).map(|cut| (standing(&place, own, survey, &cut), cut)) {
-                    Some((Standing::Current, _)) => self.tally.compared(u64::from(shape.unit_bytes())),
+                    Some((Standing::Current, _)) => {
+                        self.tally.compared(u64::from(shape.unit_bytes()));
+                        current.push(stripe);
+                    }
                     Some((Standing::Behind, cut)) => drop(behind.insert(stripe, cut)),
                     Some((Standing::Ahead, _)) | None => drop(again.insert(stripe)),
                 }
             }
+            self.note_caught_up(page, segment, own, &runs(current.into_iter(), u64::MAX)).await;
             let (behind, failed) = (&behind, std::sync::Mutex::new(BTreeSet::new()));
             let sets = runs(behind.keys().copied(), step).into_iter().map(|run| {
                 let failed = &failed;
                 async move {
                     let bytes = (run.end - run.start) * u64::from(shape.unit_bytes());
                     self.tally.take(bytes).await;
-                    let left = self.set(view, segment, own, run, behind).await?;
+                    let left = self.set(view, segment, own, run.clone(), behind).await?;
+                    let done = runs(run.filter(|stripe| !left.contains(stripe)), u64::MAX);
+                    self.note_caught_up(page, segment, own, &done).await;
                     failed.lock().expect("no holder panics").extend(left);
                     Ok::<(), Error>(())
                 }
@@ -341,7 +354,13 @@ impl Heal<'_> {
         let questions: Vec<_> = columns.set.iter().map(|column| (segment, column)).collect();
         let ready = columns.set.minus(columns.joining);
         let request = |segment, column| wanted.request(view, segment, column);
-        let mut found = Surveyed { view: Arc::clone(view), stripes: BTreeMap::new(), next: None };
+        let mut found = Surveyed {
+            view: Arc::clone(view),
+            stripes: BTreeMap::new(),
+            passed_over: BTreeSet::new(),
+            saw_absent: false,
+            next: None,
+        };
         let (mut listed, mut trouble, mut stale) = (BTreeSet::new(), None, false);
         for (_, column, outcome) in ask_all(self.handle, view, &questions, &request).await {
             let name = &columns.columns[column.index()].name;
@@ -359,7 +378,9 @@ impl Heal<'_> {
                         found.stripes.entry(state.unit).or_default().insert(column, state);
                     }
                 }
-                Err(failure) if failure.is(Reason::NoObject) => {}
+                Err(failure) if failure.is(Reason::NoObject) => {
+                    found.saw_absent |= ready.contains(column);
+                }
                 Err(Failure::Idle) => trouble = trouble.or(Some(format!("{name}: its session ended"))),
                 Err(failure) => (trouble, stale) = (Some(format!("{name}: {failure}")), true),
                 Ok(other) => {
@@ -372,7 +393,9 @@ impl Heal<'_> {
             return Ok(Err(Trouble { why, stale }));
         }
         let known = found.next.unwrap_or(u64::MAX);
-        found.stripes.retain(|stripe, _| listed.contains(stripe) && *stripe < known);
+        found.stripes.retain(|stripe, _| *stripe < known);
+        found.passed_over = found.stripes.keys().copied().filter(|stripe| !listed.contains(stripe)).collect();
+        found.stripes.retain(|stripe, _| listed.contains(stripe));
         Ok(Ok(found))
     }
 }

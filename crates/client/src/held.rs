@@ -54,6 +54,19 @@ impl Held<'_> {
         Ok(Vec::new())
     }
 
+    /// The next stripes, for a reader. Where too few ready columns are left to list what there is, all that
+    /// is left of the walk counts: what a joining column lacks it does not list, and nobody else may have it.
+    pub(crate) async fn next_to_read(&mut self) -> Result<Vec<Range<u64>>> {
+        let joining = self.handle.view().segments[self.segment].joining;
+        match self.next().await {
+            Err(Error::TooManyAway { .. }) if !joining.is_empty() => {
+                let left = self.next.take().map(|from| from..self.end);
+                Ok(left.into_iter().filter(|left| !left.is_empty()).collect())
+            }
+            found => found,
+        }
+    }
+
     /// The stripes from `from` on, and the next stripe from which they are not known yet.
     async fn page(&mut self, from: u64) -> Result<(BTreeSet<u64>, Option<u64>)> {
         let (handle, segment) = (self.handle, self.segment);

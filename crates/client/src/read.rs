@@ -125,7 +125,7 @@ impl Handle {
         while let Some(mut part) = todo.pop() {
             let view = self.view();
             let compile = |target: &Target<'_>| braid_plan::read(target, part.range.clone(), 0, Want::Newest);
-            let Some(set) = self.compile(&view, chunk.segment, &part.learnt, compile)? else {
+            let Some(set) = self.compile_to_read(&view, chunk.segment, &part.learnt, compile)? else {
                 let stripes = stripes_of(&view, chunk.segment, &part.range);
                 self.wait_for_columns(&view, chunk.segment, stripes, "read", &mut part.learnt, &mut patience)
                     .await?;
@@ -170,6 +170,41 @@ impl Handle {
         // An answer to a question that was asked after the object was missed.
         let now = self.refresh(&self.view()).await?;
         Ok(now.g == view.g)
+    }
+
+    /// Compiles a read, avoiding drives that did not answer lately if possible. Where too few ready columns
+    /// are left, joining ones are read as well: their drives answer for what they have caught up with
+    /// (PROTOCOL section 7), and what they refuse is planned again without them. `None` if too few are left.
+    pub(crate) fn compile_to_read(
+        &self,
+        view: &FileView,
+        segment: usize,
+        learnt: &Learnt,
+        compile: impl Fn(&Target<'_>) -> std::result::Result<PlanSet, PlanError>,
+    ) -> Result<Option<PlanSet>> {
+        let known = learnt.clone().with(self.avoided(view, segment));
+        match self.compile_with_joining(view, segment, &known, &compile)? {
+            Some(set) => Ok(Some(set)),
+            None => self.compile_with_joining(view, segment, learnt, &compile),
+        }
+    }
+
+    /// Like [`Handle::compile_to_read`], but also uses drives that did not answer lately.
+    pub(crate) fn compile_with_joining(
+        &self,
+        view: &FileView,
+        segment: usize,
+        learnt: &Learnt,
+        compile: impl Fn(&Target<'_>) -> std::result::Result<PlanSet, PlanError>,
+    ) -> Result<Option<PlanSet>> {
+        if let Some(set) = self.compile_with(view, segment, learnt, &compile)? {
+            return Ok(Some(set));
+        }
+        self.compile_with(view, segment, learnt, |target| {
+            let mut target = *target;
+            target.health.joining = ColumnMask::EMPTY;
+            compile(&target)
+        })
     }
 
     /// Compiles with what is known of the columns, avoiding drives that did not answer lately if possible.
@@ -240,7 +275,7 @@ impl Handle {
             if !columns.set.contains(column) {
                 Some("it was away during writes and is stale until it is rebuilt".to_owned())
             } else if columns.joining.contains(column) {
-                Some("it is being rebuilt".to_owned())
+                Some("it is being rebuilt, and has not caught up".to_owned())
             } else if let Some(why) = learnt.why(column) {
                 Some(why.to_owned())
             } else if target.grant.is_none() {
@@ -249,13 +284,17 @@ impl Handle {
                 self.client.shared.drives.noted(target.drive)
             }
         };
-        let shape = view.layout.segments()[segment].shape;
+        let layout = &view.layout.segments()[segment];
+        let shape = layout.shape;
+        let last = layout.stripe_range(Stripe(stripes.end.saturating_sub(1)));
+        let bytes = layout.stripe_range(Stripe(stripes.start)).start..last.end.min(layout.end);
         let drives = ColumnMask::all(shape.width())
             .iter()
             .filter_map(|column| Some(format!("{}: {}", columns.columns[column.index()].name, why(column)?)));
         Error::TooManyAway {
             file: self.subject.clone(),
             segment,
+            bytes,
             stripes,
             action,
             spare: shape.m(),

@@ -13,8 +13,8 @@ use braid_store::{Change, Error, Mutation, Outcome, UnitVerdict};
 use braid_transport::host;
 use braid_wire::capability::Rights;
 use braid_wire::data::{
-    ColumnMap, Create, Expect, FENCE_UNITS_MAX, Fence, FenceReply, PartitionSet, Remove, Scrub, ScrubAct,
-    SetAttributes, Snapshot, SnapshotAct, StripeWrite, Verdict,
+    ColumnMap, Create, Expect, FENCE_UNITS_MAX, Fence, FenceReply, PartitionSet, Ready, Remove, Scrub,
+    ScrubAct, SetAttributes, Snapshot, SnapshotAct, StripeWrite, Verdict,
 };
 use braid_wire::{Capability, Reason, Refusal, Wire};
 use tokio::time::timeout;
@@ -99,6 +99,14 @@ impl Requests {
             done(capability.g, fenced)
         })
         .await;
+    }
+
+    /// Notes units that a joining column has caught up with.
+    pub(crate) async fn ready(&self, capability: &Capability, asked: &Ready, ticket: Ticket) {
+        let (g, partition, object) = (capability.g, asked.at.partition, asked.at.object);
+        let mutation = Mutation::Ready { partition, object, g, unit: asked.unit, units: asked.units };
+        let still = self.still(capability, Rights::WRITE);
+        self.submit(ticket, mutation, still, move |result| done(g, result)).await;
     }
 
     /// Stores a fence, and answers once it is drained (PROTOCOL R7), which holds up nothing else.

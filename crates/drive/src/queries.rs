@@ -19,6 +19,7 @@ use crate::convert;
 use crate::core::{Core, Figures, Timed};
 use crate::forward;
 use crate::reply::{Answer, Payload, refusal};
+use crate::requests::Facts;
 
 /// The most entries of one list.
 const LIST_MAX: usize = 16_384;
@@ -31,6 +32,28 @@ pub(crate) struct Room {
     pub(crate) share: Share,
     /// Reads of this many bytes or more use `sendfile`, if that need not wait for the disk; `None`: none do.
     pub(crate) sendfile_min: Option<u32>,
+}
+
+/// Why a joining column does not answer this read: it answers for units that it has caught up with in this
+/// generation (PROTOCOL section 7). If a fence comes between this look and the read itself, the read sees
+/// another generation than the capability's, and is refused for that.
+pub(crate) fn not_caught_up(core: &Core, facts: Option<&Facts>, read: &Read) -> Option<Refusal> {
+    let facts = facts?;
+    // A snapshot is what it was when it was taken.
+    if read.snapshot != 0 || facts.ready.contains(facts.map.column) {
+        return None;
+    }
+    match core.store.is_ready(read.at.partition, read.at.object, read.unit) {
+        Ok(true) => None,
+        Ok(false) => {
+            let detail = format!(
+                "column {} is joining, and has not caught up with unit {}: read from the others",
+                facts.map.column, read.unit
+            );
+            Some(Refusal::new(Reason::NotCaughtUp, detail))
+        }
+        Err(error) => Some(refusal(&error)),
+    }
 }
 
 /// Reads part of a unit into a buffer; if it is to be sent by `sendfile`, finds only where its bytes lie. `g`

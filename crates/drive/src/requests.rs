@@ -120,12 +120,11 @@ impl Requests {
                 Some(facts) => self.delta(&facts, delta, receiver, ticket).await?,
                 None => ticket.refuse(g, no_object()),
             },
-            R::Join(_) | R::Ready(_) => {
-                let detail = format!("this release's drives do not serve {} yet", request.name());
-                ticket.refuse(g, Refusal::new(Reason::Unsupported, detail));
-            }
+            R::Join(_) => ticket.refuse(g, Refusal::new(Reason::Unsupported, "drives do not serve Join yet")),
             R::Read(read) => {
-                if let Some((share, ticket)) = self.share(read.to - read.from, ticket).await {
+                if let Some(refusal) = queries::not_caught_up(&self.core, facts.as_ref(), &read) {
+                    ticket.refuse(g, refusal);
+                } else if let Some((share, ticket)) = self.share(read.to - read.from, ticket).await {
                     let room =
                         Room { buffers: Arc::clone(&self.buffers), share, sendfile_min: self.sendfile_min };
                     let g = capability.g;
@@ -147,6 +146,7 @@ impl Requests {
                 ticket.answer(Answer::done(g));
             }
             R::Retire(retire) => self.retire(&capability, g, &retire, ticket).await,
+            R::Ready(asked) => self.ready(&capability, &asked, ticket).await,
             R::Create(create) => self.create(&capability, facts, create, ticket).await,
             R::Remove(asked) => {
                 self.look_now(ticket, move |core| manage::remove(core, &capability, g, &asked)).await;

@@ -40,7 +40,8 @@ pub fn key_epochs(tx: &Tx, inode: &InodeRecord) -> Result<Vec<Vec<Option<u32>>>,
 /// Who opens a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Opener {
-    /// A reader: of the ready columns.
+    /// A reader: of the ready columns; if they are too few, also of what joining ones have caught up with,
+    /// which their drives know.
     Reader,
     /// A holder of the lease: it reads the ready columns and writes to those of the set.
     Writer(u64),
@@ -50,8 +51,7 @@ pub enum Opener {
     Healer(DriveId),
 }
 
-/// An open file. Columns in the set have grants (joining ones not for readers). Columns on replaced drives
-/// have none.
+/// An open file. Columns in the set have grants. Columns on replaced drives have none.
 pub fn opened(
     drives: &DriveTable,
     (file, inode): (FileId, &InodeRecord),
@@ -69,10 +69,6 @@ pub fn opened(
     let kind = if inode.shared { LeaseKind::Shared } else { LeaseKind::Exclusive };
     let of_segment = |(index, segment): (u32, &SegmentRecord)| -> Vec<Option<Grant>> {
         let row = segment_row(drives, segment, now_ms);
-        let granted = match opener {
-            Opener::Reader => row.set.minus(row.joining),
-            Opener::Writer(_) | Opener::Healer(_) => row.set,
-        };
         let grant = |column: braid_layout::Column| {
             let master = &drives.drive(segment.drive(column))?.record.master;
             let epoch = epochs.get(usize::try_from(index).ok()?)?.get(column.index()).copied().flatten();
@@ -90,7 +86,7 @@ pub fn opened(
             };
             Some(grants::for_client(master, epoch, (file, inode), (index, segment), column, use_, expires_ms))
         };
-        segment.all().iter().map(|column| granted.contains(column).then(|| grant(column)).flatten()).collect()
+        segment.all().iter().map(|column| row.set.contains(column).then(|| grant(column)).flatten()).collect()
     };
     Opened {
         stat: stat(drives, file, inode, now_ms),

@@ -181,6 +181,11 @@ pub fn byte_range(request: &DriveRequest, unit_bytes: u32) -> Result<Option<Rang
             }
             _ => Ok(None),
         },
+        Bytes::Run { unit, units } => {
+            let start = piece(unit, 0, unit_bytes, unit_bytes)?.start;
+            let last = unit.saturating_add(u64::from(units.saturating_sub(1)));
+            Ok(Some(start..piece(last, 0, unit_bytes, unit_bytes)?.end))
+        }
     }
 }
 

@@ -62,6 +62,8 @@ choice! {
         SnapshotUsed = 27,
         /// The object has as many snapshots as it may: drop one first.
         TooManySnapshots = 28,
+        /// The column is joining, and has not caught up with the unit yet: read from the others.
+        NotCaughtUp = 29,
 
         /// The token is not one of this cluster's.
         BadToken = 40,

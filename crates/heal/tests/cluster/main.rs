@@ -4,6 +4,7 @@
 #[path = "../../../client/tests/cluster/common.rs"]
 mod common;
 mod moves;
+mod partly;
 mod repair;
 mod returned;
 mod support;

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use braid_layout::{Column, ColumnMask, FileId, Generation};
-use braid_wire::Reason;
 use braid_wire::control::*;
+use braid_wire::{Reason, Rights};
 
 use crate::fake::{
     Client, Cluster, FakeDrive, eventually, lost, no_shape, numbers, open, opened, raid5, release, version,
@@ -182,13 +182,15 @@ async fn a_dead_drive_goes_out_returns_fenced_and_is_rebuilt() {
     assert_eq!(reader.grants[0][2].as_ref().unwrap().capability.g, Generation(1));
     assert_eq!(stale(&mut client, &dead.name).await, [file.stat.file.0]);
     assert_eq!(stale(&mut client, &cluster.of(&file, 0).name).await, [0u64; 0]);
-    // It joins, takes writes, answers no reads; then it is ready.
+    // It joins, takes writes, and is read only where too few others are left; then it is ready.
     let heal = dead.begin_heal(file.stat.file).await.unwrap();
     let segment = &heal.stat.segments[0];
     assert_eq!((segment.set, segment.joining), (mask(&[0, 1, 2, 3, 4]), mask(&[2])));
     assert!(heal.grants[0].iter().all(Option::is_some));
     let reader = client.opened(open("f", Access::Read, false)).await;
-    assert!(reader.grants[0][2].is_none(), "a joining column answers no reads");
+    let joining = reader.grants[0][2].as_ref().expect("its drive knows what may be read");
+    assert!(!joining.capability.rights.include(Rights::WRITE));
+    assert!(joining.capability.joining.contains(Column(2)));
     assert_eq!(g_of(&dead), heal.stat.g);
     dead.end_heal(&heal).await.unwrap();
     let row = client.stat("f").await.unwrap();

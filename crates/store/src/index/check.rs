@@ -404,8 +404,6 @@ impl Touched {
                 self.within_partitions.insert(*partition);
                 true
             }
-            // Units are ready whatever they hold, so the first stands for all: of two runs that overlap, both
-            // are noted.
             Mutation::Write(Write { partition, object, unit, .. })
             | Mutation::Ready { partition, object, unit, .. }
             | Mutation::UnitWrite(UnitWrite { partition, object, unit, .. })

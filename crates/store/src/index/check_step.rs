@@ -128,7 +128,8 @@ pub(super) fn deltas_settled(
 }
 
 /// Decides on units that a joining column has caught up with. One of them that is damaged is not ready all
-/// the same, until it is made anew.
+/// the same, until it is made anew. As it matters to no decision what they hold, a commit may have two runs
+/// that overlap: both are noted.
 pub(super) fn ready(
     have: &Object,
     bounds: &Bounds,

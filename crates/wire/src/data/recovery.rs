@@ -199,11 +199,24 @@ record! {
 }
 
 record! {
-    /// The manager lists a caught-up column as ready, from the capability's g on.
+    /// These units of a joining column hold all that the ready columns hold, in the capability's g. Until the
+    /// next fence the drive lets them be read. Answered when durable.
     pub struct Ready {
         /// The object.
         at: Address,
-        /// The manager's term.
-        term: u64,
+        /// The first of them.
+        unit: u64,
+        /// How many follow each other: at least 1.
+        units: u32,
+    }
+}
+
+impl Ready {
+    pub(super) fn check_form(&self) -> Result<(), Refusal> {
+        let more = self.units.checked_sub(1).map(u64::from);
+        match more.and_then(|more| self.unit.checked_add(more)) {
+            Some(_) => Ok(()),
+            None => Err(Refusal::malformed(format!("{} units from {} on", self.units, self.unit))),
+        }
     }
 }

@@ -79,7 +79,7 @@ drive_requests! {
     /// Read part of a unit: Read.
     0x0102 Read(r) {
         rules: Rules {
-            refusals: &[Range, StaleGeneration, NoObject, Damaged, Gone, NoSnapshot],
+            refusals: &[Range, StaleGeneration, NoObject, Damaged, Gone, NoSnapshot, NotCaughtUp],
             ..Rules::needing(Rights::READ)
         },
         target: Target {
@@ -193,14 +193,19 @@ drive_requests! {
         form: Ok(()),
     }
 
-    /// A caught-up column is ready: Done.
+    /// Units of a joining column are caught up: Done.
     0x010b Ready(r) {
         rules: Rules {
-            refusals: &[StaleGeneration, NoObject, Full, Damaged, ReadOnly, NotLeading],
-            ..Rules::needing(Rights::MANAGE)
+            refusals: &[StaleGeneration, NoObject, Full, Damaged, ReadOnly],
+            ..Rules::needing(Rights::WRITE)
         },
-        target: Target { at: r.at, bytes: Bytes::Any, stamp: Stamp::None, term: Some(r.term) },
-        form: Ok(()),
+        target: Target {
+            at: r.at,
+            bytes: Bytes::Run { unit: r.unit, units: r.units },
+            stamp: Stamp::None,
+            term: None,
+        },
+        form: r.check_form(),
     }
 
     /// Make all that came before durable: Done.

@@ -149,6 +149,13 @@ pub enum Bytes<'a> {
     },
     /// Whole units.
     Units(&'a [u64]),
+    /// Whole units that follow each other.
+    Run {
+        /// The first.
+        unit: u64,
+        /// How many: at least 1.
+        units: u32,
+    },
 }
 
 /// Whose version a request brings.
@@ -167,7 +174,11 @@ impl Bytes<'_> {
     pub fn payload_bytes(&self) -> u32 {
         match *self {
             Bytes::Written { from, to, hole: false, .. } => to.saturating_sub(from),
-            Bytes::Written { hole: true, .. } | Bytes::Any | Bytes::Read { .. } | Bytes::Units(_) => 0,
+            Bytes::Written { hole: true, .. }
+            | Bytes::Any
+            | Bytes::Read { .. }
+            | Bytes::Units(_)
+            | Bytes::Run { .. } => 0,
         }
     }
 

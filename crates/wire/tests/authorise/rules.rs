@@ -6,7 +6,7 @@ use braid_wire::authorise::{ObjectFacts, Scene, authorise};
 use braid_wire::capability::{Capability, LeaseKind, Protection, Rights};
 use braid_wire::data::{
     Address, Create, Delta, DriveRequest, Expect, Fence, GetAttributes, List, Listing, PartitionSet, Read,
-    Remove, Retire, Scrub, ScrubAct, Snapshot, SnapshotAct, StripeWrite, UnitWrite, Versions, Want,
+    Ready, Remove, Retire, Scrub, ScrubAct, Snapshot, SnapshotAct, StripeWrite, UnitWrite, Versions, Want,
 };
 
 use crate::{
@@ -268,6 +268,10 @@ fn what_the_object_must_fit() {
     assert_eq!(permit(capability(), read_of(2, UNIT + 1), facts), Some(Reason::Range));
     assert_eq!(permit(capability(), read_of(u64::MAX, 8), facts), Some(Reason::Range));
     assert_eq!(permit(capability(), read_of(1 << 52, 8), facts), Some(Reason::Range));
+    let ready = |unit, units| DriveRequest::from(Ready { at: AT, unit, units });
+    assert_eq!(permit(capability(), ready(2, 98), facts), None);
+    assert_eq!(permit(capability(), ready(2, 99), facts), Some(Reason::Range));
+    assert_eq!(permit(capability(), ready(1 << 52, 8), facts), Some(Reason::Range));
     let part = Capability { from: 2 * u64::from(UNIT) + 1, ..capability() };
     assert_eq!(permit(part, read_of(2, 8), facts), Some(Reason::Range));
     assert_eq!(

@@ -186,7 +186,7 @@ fn targets_have_what_the_fields_name() {
         assert_eq!(target.stamp != Stamp::None, has("stamp"), "{name}: stamp");
         let bytes = match target.bytes {
             Bytes::Any => (false, false, false),
-            Bytes::Read { .. } => (true, false, false),
+            Bytes::Read { .. } | Bytes::Run { .. } => (true, false, false),
             Bytes::Written { .. } => (true, true, false),
             Bytes::Units(_) => (false, false, true),
         };
