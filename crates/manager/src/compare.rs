@@ -5,7 +5,7 @@
 //!
 //! - The objects of the highest generation say which columns are in the set. Those that are not in it, or
 //!   have a lower generation, are out; unless fewer than `k` are left, as a fence was under way
-//!   ([`half_fenced`]). The file continues one generation above, and its size is settled from the components
+//!   (`half_fenced`). The file continues one generation above, and its size is settled from the components
 //!   as after a writer that died.
 //! - A column that should hold bytes by the file's size, but has no object, is out. If fewer than `k` columns
 //!   are left, the file is *not whole*: it was removed since, or has lost bytes. Opening it reports the
