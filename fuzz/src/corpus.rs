@@ -15,7 +15,7 @@ use braid_store::format::ready::ReadyEntry;
 use braid_store::format::snapshots::SnapshotsEntry;
 use braid_store::format::unit::{ContentEntry, KeepingEntry, Role, StepEntry, UnitEntry};
 use braid_store::format::{body, record, segment::SegmentHeader, superblock::Superblock};
-use braid_wire::capability::{Authority, Capability, Key, Protection, Rights};
+use braid_wire::capability::{Authority, Capability, Key, LeaseKind, Protection, Rights};
 use braid_wire::control::{ControlReply, ControlRequest, EntryKind, StatRow};
 use braid_wire::data::{Address, DriveReply, DriveRequest, HELLO, Hello, PeerRole, Read, StripeWrite, Want};
 use braid_wire::frame::FrameHeader;
@@ -227,6 +227,9 @@ fn capability() -> Capability {
         set: ColumnMask(7),
         joining: ColumnMask(1),
         lease: Lease(4),
+        kind: LeaseKind::Exclusive,
+        first_stripe: 0,
+        end_stripe: u64::MAX,
         rate: 0,
         protection: Protection::Integrity,
         holder: DriveId(0),
