@@ -19,7 +19,7 @@ use crate::faults::{Learnt, Remedy};
 use crate::handle::Handle;
 use crate::name::Name;
 use crate::open::OpenOptions;
-use crate::read::Patience;
+use crate::read::{Patience, or_with_joining};
 
 /// Most findings listed; further ones are only counted.
 pub const FINDINGS_MAX: usize = 1000;
@@ -185,7 +185,7 @@ async fn check_stripes<F: FnMut(&Report) + Send>(
     while let Some((part, mut learnt)) = todo.pop() {
         let view = handle.view();
         let compile = |target: &Target<'_>| braid_plan::check(target, part.clone());
-        let Some(set) = handle.compile_with_joining(&view, segment, &learnt, compile)? else {
+        let Some(set) = handle.compile_with(&view, segment, &learnt, or_with_joining(compile))? else {
             handle.wait_for_columns(&view, segment, part.clone(), "read", &mut learnt, &mut patience).await?;
             todo.push((part, learnt));
             continue;

@@ -125,7 +125,8 @@ impl Handle {
         while let Some(mut part) = todo.pop() {
             let view = self.view();
             let compile = |target: &Target<'_>| braid_plan::read(target, part.range.clone(), 0, Want::Newest);
-            let Some(set) = self.compile_to_read(&view, chunk.segment, &part.learnt, compile)? else {
+            let Some(set) = self.compile(&view, chunk.segment, &part.learnt, or_with_joining(compile))?
+            else {
                 let stripes = stripes_of(&view, chunk.segment, &part.range);
                 self.wait_for_columns(&view, chunk.segment, stripes, "read", &mut part.learnt, &mut patience)
                     .await?;
@@ -170,41 +171,6 @@ impl Handle {
         // An answer to a question that was asked after the object was missed.
         let now = self.refresh(&self.view()).await?;
         Ok(now.g == view.g)
-    }
-
-    /// Compiles a read, avoiding drives that did not answer lately if possible. Where too few ready columns
-    /// are left, joining ones are read as well: their drives answer for what they have caught up with
-    /// (PROTOCOL section 7), and what they refuse is planned again without them. `None` if too few are left.
-    pub(crate) fn compile_to_read(
-        &self,
-        view: &FileView,
-        segment: usize,
-        learnt: &Learnt,
-        compile: impl Fn(&Target<'_>) -> std::result::Result<PlanSet, PlanError>,
-    ) -> Result<Option<PlanSet>> {
-        let known = learnt.clone().with(self.avoided(view, segment));
-        match self.compile_with_joining(view, segment, &known, &compile)? {
-            Some(set) => Ok(Some(set)),
-            None => self.compile_with_joining(view, segment, learnt, &compile),
-        }
-    }
-
-    /// Like [`Handle::compile_to_read`], but also uses drives that did not answer lately.
-    pub(crate) fn compile_with_joining(
-        &self,
-        view: &FileView,
-        segment: usize,
-        learnt: &Learnt,
-        compile: impl Fn(&Target<'_>) -> std::result::Result<PlanSet, PlanError>,
-    ) -> Result<Option<PlanSet>> {
-        if let Some(set) = self.compile_with(view, segment, learnt, &compile)? {
-            return Ok(Some(set));
-        }
-        self.compile_with(view, segment, learnt, |target| {
-            let mut target = *target;
-            target.health.joining = ColumnMask::EMPTY;
-            compile(&target)
-        })
     }
 
     /// Compiles with what is known of the columns, avoiding drives that did not answer lately if possible.
@@ -364,6 +330,21 @@ fn missing(executor: &Executor<'_>, part: &Todo, failed: &[Failed]) -> (Vec<Todo
         todo.extend(ranges.into_iter().map(|range| Todo { range, learnt: learnt.clone() }));
     }
     (todo, remedy)
+}
+
+/// Compiles a read. Where too few ready columns are left, joining ones are read as well: their drives answer
+/// for what they have caught up with (PROTOCOL section 7), and what they refuse is planned again without them.
+pub(crate) fn or_with_joining(
+    compile: impl Fn(&Target<'_>) -> std::result::Result<PlanSet, PlanError>,
+) -> impl Fn(&Target<'_>) -> std::result::Result<PlanSet, PlanError> {
+    move |target| match compile(target) {
+        Err(PlanError::TooFewReady { .. }) => {
+            let mut target = *target;
+            target.health.joining = ColumnMask::EMPTY;
+            compile(&target)
+        }
+        compiled => compiled,
+    }
 }
 
 pub(crate) fn stripes_of(view: &FileView, segment: usize, range: &Range<u64>) -> Range<u64> {
