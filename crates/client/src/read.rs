@@ -333,7 +333,8 @@ fn missing(executor: &Executor<'_>, part: &Todo, failed: &[Failed]) -> (Vec<Todo
 }
 
 /// Compiles a read. Where too few ready columns are left, joining ones are read as well: their drives answer
-/// for what they have caught up with (PROTOCOL section 7), and what they refuse is planned again without them.
+/// for what they have caught up with (PROTOCOL section 7), and what they refuse is planned again without
+/// them.
 pub(crate) fn or_with_joining(
     compile: impl Fn(&Target<'_>) -> std::result::Result<PlanSet, PlanError>,
 ) -> impl Fn(&Target<'_>) -> std::result::Result<PlanSet, PlanError> {
