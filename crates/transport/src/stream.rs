@@ -254,6 +254,17 @@ mod tests {
     use super::*;
 
     #[tokio::test]
+    async fn a_connection_uses_cubic_whatever_the_systems_is() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        SockRef::from(&stream).set_tcp_congestion(b"reno").unwrap();
+        let stream = Socket::Tcp(stream);
+        set_up(&stream).unwrap();
+        let chosen = SockRef::from(stream.as_tcp().unwrap()).tcp_congestion().unwrap();
+        assert!(chosen.starts_with(CONGESTION), "{chosen:?}");
+    }
+
+    #[tokio::test]
     async fn a_connection_with_itself_is_nobodys() {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();

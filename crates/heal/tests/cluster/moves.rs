@@ -65,6 +65,33 @@ async fn a_lost_drives_columns_are_made_anew_by_all_others_and_stay_there_if_it_
     check_all(&client, &bytes, "after its return").await;
 }
 
+/// Drawn by hash, they come to equal shares for many more columns only.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_columns_of_a_lost_drive_are_dealt_out_evenly() {
+    const COLUMNS: u64 = 240;
+    let mut cluster = Cluster::start_losing(6, |_| None, 4000).await;
+    let client = cluster.client().await;
+    client.volume_create("main", None, 0).await.expect("a volume");
+    for index in 0..COLUMNS / 2 {
+        let mirrored = shape(Scheme::Raid1, 1, 1, 4096);
+        put(&client, &name(&format!("f{index}")), mirrored, &pattern(index, 4096)).await;
+    }
+    let drives = ["d0", "d1", "d3", "d4", "d5"];
+    let mut held = Vec::new();
+    for drive in drives {
+        held.push(components(&client, drive).await);
+    }
+    cluster.kill(2);
+    wait_for(|| async { components(&client, "d2").await == 0 }).await;
+    let mut given = Vec::new();
+    for (drive, held) in drives.into_iter().zip(held) {
+        given.push(components(&client, drive).await - held);
+    }
+    let (least, most) = (given.iter().min().copied(), given.iter().max().copied());
+    assert!(given.iter().sum::<u64>() >= 20, "{given:?}");
+    assert!(most.zip(least).is_some_and(|(most, least)| most - least <= 2), "{given:?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drive_that_is_back_in_time_keeps_its_columns() {
     let (mut cluster, client, bytes) = with_files(6, 1, 8000).await;
