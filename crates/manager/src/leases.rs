@@ -50,7 +50,7 @@ struct Held {
     /// What holders asked for who write by range.
     parts: Vec<PartRecord>,
     /// Since when nobody has left.
-    alone_ms: u64,
+    left_ms: u64,
     ending: bool,
 }
 
@@ -98,7 +98,7 @@ impl Leases {
             holders: BTreeMap::from([(holder, place)]),
             turns: Turns::default(),
             parts: Vec::new(),
-            alone_ms: now_ms,
+            left_ms: now_ms,
             ending: false,
         };
         self.held.insert(file, held);
@@ -219,7 +219,7 @@ impl Leases {
     pub fn forget(&mut self, file: FileId, holder: u64, now_ms: u64) {
         if let Some(held) = self.held.get_mut(&file) {
             held.holders.remove(&holder);
-            held.alone_ms = now_ms;
+            held.left_ms = now_ms;
             held.turns.left(holder);
         }
     }
@@ -281,7 +281,7 @@ impl Held {
 
     /// Whether it is shared, and for long enough no two of its holders have needed the same stripes.
     fn apart(&self, now_ms: u64) -> bool {
-        if !self.shared || now_ms < self.alone_ms + ALONE_MS || self.holders.contains_key(&UNKNOWN) {
+        if !self.shared || now_ms < self.left_ms + ALONE_MS || self.holders.contains_key(&UNKNOWN) {
             return false;
         }
         self.holders.len() == 1 || {
