@@ -28,6 +28,7 @@ use torn::Looks;
 
 mod cuts;
 mod doubt;
+mod fill;
 mod torn;
 mod unit;
 
@@ -57,6 +58,8 @@ pub(crate) struct Executor<'a> {
     /// Set when this set's whole units replace another set's stripe writes: by stripe, the stamp and the
     /// columns of that write.
     stands_in: Option<BTreeMap<Stripe, (Version, ColumnMask)>>,
+    /// Set when the columns are those of a new layout: the version of all units.
+    filling: Option<Version>,
 }
 
 /// What a read reported about its bytes.
@@ -119,7 +122,18 @@ impl<'a> Executor<'a> {
         let (arrived, written) = (vec![None; set.len()], vec![false; set.len()]);
         let (view, (saw_absent, stands_in)) = (Arc::clone(view), (false, None));
         let stripe_writes = stripe_writes(&set);
-        Ok(Executor { handle, view, set, memory, arrived, written, stripe_writes, saw_absent, stands_in })
+        Ok(Executor {
+            handle,
+            view,
+            set,
+            memory,
+            arrived,
+            written,
+            stripe_writes,
+            saw_absent,
+            stands_in,
+            filling: None,
+        })
     }
 
     /// Runs the reads, and repeats those of stripes that are not of one cut. Returns what failed; stripes
@@ -280,11 +294,19 @@ impl<'a> Executor<'a> {
         let Op::StripeWrite { stripe, from, to, bytes, stamp, columns, cover } = &instruction.op else {
             return Err(self.handle.plan_error(&"unit writes are not run by this executor"));
         };
-        let stamp = self.version(stamp)?;
+        let (stamp, mut columns, cover) = match self.filling {
+            Some(version) => match self.filled(column, *stripe, version)? {
+                Some(filled) => filled,
+                None => return Ok(None),
+            },
+            None => {
+                let cover = cover.iter().map(|version| self.version(version)).collect::<Result<_>>()?;
+                (self.version(stamp)?, *columns, cover)
+            }
+        };
         if stamp.is_zero() {
             return Ok(None);
         }
-        let mut columns = *columns;
         if let Some(writes) = &self.stands_in {
             // If the reads gave another version, they do not have that write's content, which must not go
             // under its stamp.
@@ -295,7 +317,8 @@ impl<'a> Executor<'a> {
             };
             columns = own;
         }
-        let install = matches!(self.set.request, Request::Rebuild { .. }) && self.stands_in.is_none();
+        let rebuilds = matches!(self.set.request, Request::Rebuild { .. }) && self.stands_in.is_none();
+        let install = rebuilds || self.filling.is_some();
         let payload = match bytes {
             Source::Hole => &[][..],
             Source::MemoryRange(range) => {
@@ -318,7 +341,7 @@ impl<'a> Executor<'a> {
             install,
             stamp,
             columns,
-            cover: cover.iter().map(|version| self.version(version)).collect::<Result<_>>()?,
+            cover,
             settled_below: writer.settled_below,
             client: writer.client,
             operation: stamp.n,

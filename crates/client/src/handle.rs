@@ -23,6 +23,8 @@ pub(crate) enum Purpose {
     Write,
     /// To bring a drive's joining columns up to date.
     Heal,
+    /// To fill a drive's columns of a new layout.
+    Fill,
 }
 
 impl From<Access> for Purpose {
@@ -125,7 +127,8 @@ impl Handle {
         let request: ControlRequest = match self.purpose {
             Purpose::Read => refresh(Access::Read),
             Purpose::Write => refresh(Access::Write),
-            Purpose::Heal => BeginHeal { file, first: false }.into(),
+            Purpose::Heal => BeginHeal { file, first: false, filling: false }.into(),
+            Purpose::Fill => BeginHeal { file, first: false, filling: true }.into(),
         };
         let answer = self.client.ask_manager(&self.subject, request).await;
         match answer.map_err(|error| self.lease_error(error))? {
@@ -154,7 +157,7 @@ impl Handle {
             file: seen.file,
             lease: seen.lease,
             holder: self.holder,
-            segment: u32::try_from(segment).expect("segments are few"),
+            segment: seen.segments[segment].number,
             columns,
             insist,
         };

@@ -39,6 +39,7 @@ use settled_cut::{Place, Standing, Survey, settled_cut, standing};
 pub use tally::HealTally;
 
 mod caught_up;
+mod fill;
 mod repair;
 mod settled_cut;
 mod tally;
@@ -106,16 +107,22 @@ impl Client {
         }
     }
 
-    /// For a client with a drive's credentials: brings that drive's stale columns of the file up to date.
+    /// For a client with a drive's credentials: brings that drive's stale columns of the file up to date, and
+    /// then those of the file's new layout, if it is to have one.
     pub async fn heal_file(&self, file: FileId, tally: &HealTally) -> Result<()> {
         let subject = format!("file number {file}");
         let drive = self.config().credentials.drive;
         let mut after = Duration::ZERO;
         for _ in 0..ROUNDS_MAX {
-            let opened = match self.ask_manager(&subject, BeginHeal { file, first: true }).await? {
-                ControlReply::Opened(opened) => opened,
-                other => return Err(unexpected(&subject, &other)),
-            };
+            let opened =
+                match self.ask_manager(&subject, BeginHeal { file, first: true, filling: false }).await {
+                    Ok(ControlReply::Opened(opened)) => opened,
+                    Ok(other) => return Err(unexpected(&subject, &other)),
+                    Err(error) if error.reason() == Some(Reason::NotFound) => {
+                        return fill::fill_file(self, file, tally).await;
+                    }
+                    Err(error) => return Err(error),
+                };
             let handle = Handle::new(self.clone(), subject.clone(), (Purpose::Heal, 0), opened)?;
             after = Patience::new(&handle).whole();
             let view = handle.view();
@@ -127,7 +134,7 @@ impl Client {
                 continue;
             }
             let left = heal.left.into_inner();
-            match self.ask_done(&subject, EndHeal { file, g: view.g, left }).await {
+            match self.ask_done(&subject, EndHeal { file, g: view.g, left, filling: false }).await {
                 Err(error) if error.reason() == Some(Reason::StaleGeneration) => {}
                 other => return other,
             }

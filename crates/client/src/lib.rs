@@ -41,6 +41,7 @@ mod names;
 mod open;
 mod operations;
 mod read;
+mod relayout;
 mod renewals;
 mod retire;
 mod retry;

@@ -4,7 +4,7 @@
 
 use braid_layout::{
     Column, ColumnMask, Component, DriveId, FileId, Generation, Layout, Lease, ObjectId, PartitionId,
-    Segment, VolumeId,
+    Segment, Version, VolumeId,
 };
 use braid_plan::{Health, Target};
 use braid_wire::control::{ByteRange, DriveState, EntryKind, Grant, Opened, SegmentRow, StatRow};
@@ -28,6 +28,8 @@ pub(crate) struct FileView {
     pub(crate) range: Option<ByteRange>,
     /// What was acknowledged under an earlier lease says nothing about the size.
     pub(crate) cut_at: Lease,
+    /// It is a new layout that is being filled, and this is the version of all units.
+    pub(crate) filling: Option<Version>,
     pub(crate) lease_ms: u32,
     pub(crate) expires_ms: u64,
     /// The other facts in the answer.
@@ -37,6 +39,8 @@ pub(crate) struct FileView {
 /// The columns of a segment.
 #[derive(Debug)]
 pub(crate) struct SegmentView {
+    /// Its number at the manager and the drives.
+    pub(crate) number: u32,
     pub(crate) set: ColumnMask,
     pub(crate) joining: ColumnMask,
     pub(crate) columns: Vec<ColumnView>,
@@ -87,6 +91,7 @@ impl FileView {
             shared: opened.shared,
             range: opened.range,
             cut_at: opened.cut_at,
+            filling: opened.filling,
             lease_ms: opened.lease_ms,
             expires_ms: opened.expires_ms,
             stat,
@@ -133,7 +138,7 @@ impl FileView {
             joining: columns.joining,
             map: ColumnMap {
                 file: self.file,
-                segment: u32::try_from(segment).expect("segments are few"),
+                segment: columns.number,
                 scheme: shape.scheme().number(),
                 k: shape.k(),
                 m: shape.m(),
@@ -164,7 +169,7 @@ impl SegmentView {
             listed_away: column.state != DriveState::Up,
             grant,
         });
-        SegmentView { set: row.set, joining: row.joining, columns: columns.collect() }
+        SegmentView { number: row.number, set: row.set, joining: row.joining, columns: columns.collect() }
     }
 }
 

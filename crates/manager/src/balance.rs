@@ -325,7 +325,8 @@ fn begin_page(
 /// Whether the column may move for no better reason than balance.
 fn may_move(inode: &InodeRecord, place: ComponentPlace) -> bool {
     let whole = |segment: &crate::schema::SegmentRecord| segment.all().minus(segment.ready()).is_empty();
-    !inode.held && !inode.unfenced && holds(inode, place) && segment_of(inode, place).is_some_and(whole)
+    let settled = !inode.held && !inode.unfenced && inode.filling().is_none();
+    settled && holds(inode, place) && segment_of(inode, place).is_some_and(whole)
 }
 
 /// Whether the file's columns would be on fewer hosts or racks.

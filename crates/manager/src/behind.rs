@@ -85,8 +85,7 @@ fn put_out_some(
 /// Takes one column out. `Some` if its file's generation rises, with whether the file has a lease.
 fn put_out_one(tx: &mut Tx, place: ComponentPlace) -> Result<Option<bool>, Refusal> {
     let Some(mut inode) = inodes::find(tx, place.file)? else { return Ok(None) };
-    let index = usize::try_from(place.segment).unwrap_or(usize::MAX);
-    let Some(segment) = inode.segments.get_mut(index) else { return Ok(None) };
+    let Some(segment) = inode.segment_mut(place.segment) else { return Ok(None) };
     if segment.drive(place.column) != place.drive {
         // A successor: its drive frees what it holds of it before it serves.
         successors::give_up(tx, place, &inode)?;
@@ -103,7 +102,7 @@ fn put_out_one(tx: &mut Tx, place: ComponentPlace) -> Result<Option<bool>, Refus
     }
     segment.set = segment.set.without(place.column);
     segment.joining = segment.joining.without(place.column);
-    let enough = segment.ready().count() >= u32::from(segment.shape.k);
+    let enough = segment.filling.is_some() || segment.ready().count() >= u32::from(segment.shape.k);
     inode.g = inode.g.next().ok_or_else(|| crate::files::worn_out(place.file))?;
     // Without enough columns nothing can be fenced: the file waits for the missing ones.
     inode.unfenced |= enough;

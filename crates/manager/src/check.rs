@@ -188,7 +188,7 @@ impl State {
             places.extend(inode.places(file));
             let moves: Vec<_> = self.moves.iter().filter(|at| at.file == file).copied().collect();
             for at in &moves {
-                let segment = usize::try_from(at.segment).ok().and_then(|index| inode.segments.get(index));
+                let segment = inode.segment(at.segment);
                 if segment.is_none_or(|segment| segment.drives.contains(&at.drive)) {
                     found.push(format!("a successor of a column of file {file} is where it has one: {at:?}"));
                 }
@@ -197,10 +197,11 @@ impl State {
                 }
             }
             places.extend(moves);
-            for (index, segment) in (0u32..).zip(&inode.segments) {
+            for segment in &inode.segments {
+                let index = segment.number;
                 let odd = !segment.set.minus(segment.all()).is_empty()
                     || !segment.joining.minus(segment.set).is_empty()
-                    || segment.ready().count() < u32::from(segment.shape.k);
+                    || segment.filling.is_none() && segment.ready().count() < u32::from(segment.shape.k);
                 if odd {
                     found
                         .push(format!("file {file} has set {} and joining {}", segment.set, segment.joining));

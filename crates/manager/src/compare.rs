@@ -31,6 +31,7 @@ use braid_wire::{Reason, Refusal};
 
 use crate::core::Core;
 use crate::drives::Drive;
+use crate::filling;
 use crate::half_fenced;
 use crate::inodes::{self, set_stale};
 use crate::kv::Tx;
@@ -102,10 +103,11 @@ async fn compare(core: &Arc<Core>) -> Result<(), Refusal> {
             let files: Vec<(FileId, Listed)> = files.into_iter().collect();
             for batch in files.chunks(FILES_PER_BATCH) {
                 seen.extend(batch.iter().map(|(file, _)| *file));
-                let (batch, away) = (batch.to_vec(), Arc::clone(&away));
+                let batch = with_layouts(core, partition, batch.to_vec()).await?;
+                let away = Arc::clone(&away);
                 let found = core
                     .write(move |_, tx| {
-                        let each = batch.iter().map(|(file, listed)| settle(tx, *file, listed, &away));
+                        let each = batch.into_iter().map(|(file, found)| settle(tx, file, found, &away));
                         each.collect::<Result<Vec<_>, _>>()
                     })
                     .await?;
@@ -118,7 +120,8 @@ async fn compare(core: &Arc<Core>) -> Result<(), Refusal> {
         let (batch, away) = (batch.to_vec(), Arc::clone(&away));
         let found = core
             .write(move |_, tx| {
-                let each = batch.iter().map(|file| settle(tx, *file, &Listed::new(), &away));
+                let nothing = || OnDrives { listed: Listed::new(), layout: None };
+                let each = batch.iter().map(|file| settle(tx, *file, nothing(), &away));
                 each.collect::<Result<Vec<_>, _>>()
             })
             .await?;
@@ -154,6 +157,8 @@ enum Found {
     NotWhole(String),
     /// Drives hold objects of it, which are kept.
     Unnamed,
+    /// The file was counted before.
+    Again,
     /// Nothing is kept: it is on the removal list, or no drive has an object of it.
     Nothing,
 }
@@ -163,7 +168,7 @@ impl Report {
         match found {
             Found::Whole => self.files += 1,
             Found::Unnamed => self.unnamed += 1,
-            Found::Nothing => {}
+            Found::Nothing | Found::Again => {}
             Found::NotWhole(name) => {
                 self.files += 1;
                 if self.not_whole.len() < NAMES_MAX { self.not_whole.push(name) } else { self.more += 1 }
@@ -194,16 +199,67 @@ impl Report {
     }
 }
 
+/// What drives hold of a file: objects of a layout on record, or of one that is not.
+struct OnDrives {
+    listed: Listed,
+    /// A layout that is not on record, and whose columns are all ready, as they were told.
+    layout: Option<SegmentRecord>,
+}
+
+/// Finds out what layouts they are that this state does not know: files were laid out anew since the backup.
+async fn with_layouts(
+    core: &Arc<Core>,
+    partition: PartitionId,
+    batch: Vec<(FileId, Listed)>,
+) -> Result<Vec<(FileId, OnDrives)>, Refusal> {
+    let files: Vec<FileId> = batch.iter().map(|(file, _)| *file).collect();
+    let known = core
+        .read(move |_, tx| {
+            Ok(files.iter().map(|file| inodes::find(tx, *file)).collect::<Result<Vec<_>, _>>()?)
+        })
+        .await?;
+    let mut all = Vec::with_capacity(batch.len());
+    for ((file, listed), inode) in batch.into_iter().zip(known) {
+        let is_known = |object: &ListedObject| {
+            inode.as_ref().is_none_or(|inode| inode.in_force().any(|segment| segment.object == object.object))
+        };
+        let (listed, others): (Listed, Listed) =
+            listed.into_iter().partition(|(_, (_, object))| is_known(object));
+        let newest = others.values().max_by_key(|(_, object)| object.g);
+        if let Some((drive, object)) = newest.filter(|(_, object)| object.joining.is_empty()) {
+            let layout = listing::layout(core, *drive, partition, object).await?;
+            all.push((file, OnDrives { listed: others, layout: layout.filter(|of| of.set == of.all()) }));
+        }
+        if !listed.is_empty() {
+            all.push((file, OnDrives { listed, layout: None }));
+        }
+    }
+    // What is on record is compared first.
+    all.sort_by_key(|(file, found)| (*file, found.layout.is_some()));
+    Ok(all)
+}
+
 /// Brings one file's record up to what the drives hold.
-fn settle(tx: &mut Tx, file: FileId, listed: &Listed, away: &BTreeSet<DriveId>) -> Result<Found, Refusal> {
+fn settle(tx: &mut Tx, file: FileId, found: OnDrives, away: &BTreeSet<DriveId>) -> Result<Found, Refusal> {
+    let listed = &found.listed;
     let mut inode = match inodes::find(tx, file)? {
         Some(inode) if inode.is_named() => inode,
         found => return unnamed(tx, file, found.as_ref(), listed),
     };
     let mut whole = true;
     let newest = listed.values().map(|(_, object)| object.g).max().unwrap_or_default();
+    match found.layout {
+        // It took the others' place since, or they were being freed to make place for it.
+        Some(layout) if newest >= inode.g || !is_whole(&inode) => {
+            filling::adopt(tx, file, &mut inode, layout)?;
+        }
+        // It was being filled. What there is of it is freed as an orphan.
+        Some(_) => return Ok(Found::Again),
+        None => filling::drop_segment(tx, file, &mut inode)?,
+    }
     let segments = std::mem::take(&mut inode.segments);
-    for (index, mut segment) in (0u32..).zip(segments) {
+    for mut segment in segments {
+        let index = segment.number;
         let set = present_set(&segment, index, inode.size, listed, away);
         for column in segment.all().iter() {
             let place = ComponentPlace { drive: segment.drive(column), file, segment: index, column };
@@ -226,6 +282,10 @@ fn settle(tx: &mut Tx, file: FileId, listed: &Listed, away: &BTreeSet<DriveId>) 
     inode.cut = false;
     inodes::save(tx, file, &inode);
     Ok(if whole { Found::Whole } else { Found::NotWhole(path_of(tx, &inode)?) })
+}
+
+fn is_whole(inode: &InodeRecord) -> bool {
+    inode.in_force().all(|segment| segment.ready().count() >= u32::from(segment.shape.k))
 }
 
 /// A file that no name leads to. Its record, if any, is deleted, but its objects stay: it was leased when the
@@ -406,6 +466,7 @@ mod tests {
 
     fn segment() -> SegmentRecord {
         SegmentRecord {
+            number: 0,
             start: 0,
             end: u64::MAX,
             shape: ShapeSpec { scheme: 5, k: 2, m: 1, unit_bytes: 4096 },
@@ -413,6 +474,7 @@ mod tests {
             drives: vec![DriveId(1), DriveId(2), DriveId(3)],
             set: ColumnMask::all(3),
             joining: ColumnMask::EMPTY,
+            filling: None,
         }
     }
 

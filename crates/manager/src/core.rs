@@ -28,6 +28,7 @@ use crate::kv::{Db, Tx};
 use crate::leadership::Leadership;
 use crate::leases::Leases;
 use crate::operations::{Once, Operation, Operations, Outcome, once};
+use crate::relayout::Reasons;
 use crate::schema::{ClusterRecord, key};
 use crate::session_slots::SessionSlots;
 use crate::shapes::drives_for;
@@ -79,6 +80,7 @@ pub struct Core {
     pub(crate) healing: Mutex<Healing>,
     pub(crate) comparisons: Mutex<Comparisons>,
     pub(crate) balance: Mutex<Balance>,
+    pub(crate) relayouts: Mutex<Reasons>,
     /// Files without a lease whose procedure was left undone.
     pub(crate) unfinished: Mutex<BTreeSet<FileId>>,
     pub(crate) files: Mutex<BTreeMap<FileId, Weak<tokio::sync::Mutex<()>>>>,
@@ -154,6 +156,11 @@ impl Core {
     /// How equally full the drives are.
     pub fn balance(&self) -> MutexGuard<'_, Balance> {
         self.balance.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Why files are not laid out anew yet.
+    pub fn relayouts(&self) -> MutexGuard<'_, Reasons> {
+        self.relayouts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Files without a lease whose procedure was left undone.

@@ -16,7 +16,7 @@ use crate::core::Core;
 use crate::drive_calls::CallError;
 use crate::grants::{self, CAPABILITY_MS, KEY_EPOCH_FIRST, OBJECT_VERSION};
 use crate::recovery::{ColumnState, Columns, Stamps, Survey, judge, part_for};
-use crate::schema::{InodeRecord, PartitionRecord, key, table};
+use crate::schema::{InodeRecord, PartitionRecord, SegmentRecord, key, table};
 use crate::shapes::from_spec;
 
 /// Most unsettled units taken from one column at a time; the rest follows when these were judged.
@@ -203,7 +203,7 @@ async fn judge_some(
     (index, units): (u32, &[u64]),
     judged: &Stamps,
 ) -> BTreeMap<Column, String> {
-    let Some(segment) = usize::try_from(index).ok().and_then(|index| inode.segments.get(index)) else {
+    let Some(segment) = inode.segment(index) else {
         return BTreeMap::new();
     };
     let shape = match from_spec(&segment.shape, &segment.shape) {
@@ -261,8 +261,11 @@ async fn judge_some(
 }
 
 fn columns_of(inode: &InodeRecord) -> Vec<(u32, Column)> {
-    let segments = (0u32..).zip(&inode.segments);
-    segments.flat_map(|(index, segment)| segment.set.iter().map(move |column| (index, column))).collect()
+    let of = |segment: &SegmentRecord| {
+        let number = segment.number;
+        segment.set.iter().map(move |column| (number, column)).collect::<Vec<_>>()
+    };
+    inode.segments.iter().flat_map(of).collect()
 }
 
 impl Target {
@@ -273,13 +276,13 @@ impl Target {
         index: u32,
         column: Column,
     ) -> Option<Target> {
-        let segment = inode.segments.get(usize::try_from(index).ok()?)?;
+        let segment = inode.segment(index)?;
         let (drive, partition) = (segment.drive(column), PartitionId::from(inode.volume));
         let (now_ms, table) = (core.now_ms(), core.drives());
         let record = &table.drive(drive)?.record;
         let at = Address { partition, object: segment.object };
         let place = (drive, partition, segment.object, file);
-        let map = grants::column_map(file, index, segment, column);
+        let map = grants::column_map(file, segment, column);
         let sign = |g| {
             let state = (g, segment.set, segment.joining);
             let expires_ms = now_ms + CAPABILITY_MS;

@@ -321,6 +321,7 @@ fn new_record(
     let object = ObjectId(tx.next_number()?);
     let (drives, out) = place(file.0, &shape)?;
     let segment = SegmentRecord {
+        number: 0,
         start: 0,
         end: u64::MAX,
         shape: shape.into(),
@@ -328,6 +329,7 @@ fn new_record(
         drives,
         set: ColumnMask::all(shape.width()).minus(out),
         joining: ColumnMask::EMPTY,
+        filling: None,
     };
     let mut inode = InodeRecord {
         kind: EntryKind::File,

@@ -40,10 +40,10 @@ pub enum Use {
 }
 
 /// The column map of one column, which is stored with its object.
-pub fn column_map(file: FileId, index: u32, segment: &SegmentRecord, column: Column) -> ColumnMap {
+pub fn column_map(file: FileId, segment: &SegmentRecord, column: Column) -> ColumnMap {
     ColumnMap {
         file,
-        segment: index,
+        segment: segment.number,
         scheme: segment.shape.scheme,
         k: segment.shape.k,
         m: segment.shape.m,
@@ -59,7 +59,7 @@ pub fn for_client(
     master: &Key,
     key_epoch: u32,
     (file, inode): (FileId, &InodeRecord),
-    (index, segment): (u32, &SegmentRecord),
+    segment: &SegmentRecord,
     column: Column,
     granted: Use,
     expires_ms: u64,
@@ -67,7 +67,7 @@ pub fn for_client(
     let (rights, lease, map, kind, stripes) = match granted {
         Use::Read => (READER, Lease(0), [0; 16], LeaseKind::Exclusive, ALL_STRIPES),
         Use::Write(lease, kind, stripes) => {
-            (WRITER, lease, column_map(file, index, segment, column).digest(), kind, stripes)
+            (WRITER, lease, column_map(file, segment, column).digest(), kind, stripes)
         }
     };
     let capability = Capability {

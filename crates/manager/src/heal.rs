@@ -16,6 +16,7 @@ use braid_wire::{Reason, Refusal};
 
 use crate::core::Core;
 use crate::drives::Drive;
+use crate::filling;
 use crate::inodes::{self, occupy, set_stale, vacate};
 use crate::kv::Tx;
 use crate::members::no_drive;
@@ -51,10 +52,13 @@ pub async fn stale_files(core: &Arc<Core>, request: StaleFiles) -> Result<StaleF
 }
 
 /// Lets the file's stale columns on the drive join, if they are not joining already, and takes out those
-/// whose drives are surely dead. The file's lease goes on. A drive with ready columns only is answered too:
-/// it makes damaged units of its own anew.
+/// whose drives are surely dead. The file's lease goes on. A drive with ready columns only is answered too if
+/// it does not begin a heal: it makes damaged units of its own anew.
 pub async fn begin(core: &Arc<Core>, asker: DriveId, request: BeginHeal) -> Result<Opened, Refusal> {
     let file = request.file;
+    if request.filling {
+        return filling::begin(core, asker, file).await;
+    }
     let (target, olds) = (asker, olds_of(core, asker));
     must_be_up(core, target)?;
     let _turn = core.lock_file(file).await?;
@@ -74,7 +78,7 @@ pub async fn begin(core: &Arc<Core>, asker: DriveId, request: BeginHeal) -> Resu
         if !own.is_empty() {
             return successors::begin(core, request, inode, own).await;
         }
-        if inode.segments.iter().all(|on| on.columns(|of| of == target).is_empty()) {
+        if request.first || inode.in_force().all(|on| on.columns(|of| of == target).is_empty()) {
             return Err(nothing(core, file, target));
         }
     }
@@ -82,7 +86,7 @@ pub async fn begin(core: &Arc<Core>, asker: DriveId, request: BeginHeal) -> Resu
     // For a repair nobody goes out: a drive that is away while nobody writes misses nothing.
     let lost = if columns.is_empty() { Vec::new() } else { hold_lapsed(core, &inode) };
     let joining = |&(index, column): &(u32, Column)| {
-        let segment = inode.segments.get(usize::try_from(index).unwrap_or(usize::MAX));
+        let segment = inode.segment(index);
         segment.is_some_and(|segment| segment.drive(column) == target && segment.joining.contains(column))
     };
     if columns.iter().all(joining) && lost.is_empty() && !inode.unfenced && ended != RecordedLease::Ended {
@@ -99,13 +103,16 @@ pub async fn begin(core: &Arc<Core>, asker: DriveId, request: BeginHeal) -> Resu
 /// Makes the drive's joining columns of the file ready, which were found equal to the others in generation
 /// `g`. What was written since is on them too, as they are in the set.
 pub async fn end(core: &Arc<Core>, asker: DriveId, request: EndHeal) -> Result<(), Refusal> {
-    let EndHeal { file, g, left } = request;
+    if request.filling {
+        return filling::end(core, asker, request).await;
+    }
+    let EndHeal { file, g, left, .. } = request;
     must_be_up(core, asker)?;
     let _turn = core.lock_file(file).await?;
     let (inode, moves) =
         core.read(move |_, tx| Ok((inodes::get(tx, file)?, inodes::moves(tx, file)?))).await?;
     let own = |inode: &InodeRecord| {
-        inode.segments.iter().any(|segment| segment.joining.iter().any(|c| segment.drive(c) == asker))
+        inode.in_force().any(|segment| segment.joining.iter().any(|c| segment.drive(c) == asker))
     };
     if inode.g != g || inode.unfenced {
         let detail = format!("file {file} is in generation {} now: compare again", inode.g);
@@ -176,7 +183,8 @@ fn target_of(core: &Core, name: &str) -> Result<(DriveId, Vec<DriveId>), Refusal
     Ok((target, olds_of(core, target)))
 }
 
-fn must_be_up(core: &Core, target: DriveId) -> Result<(), Refusal> {
+/// Refuses for a drive that is away.
+pub fn must_be_up(core: &Core, target: DriveId) -> Result<(), Refusal> {
     let (now_ms, table) = (core.now_ms(), core.drives());
     if table.state(target, now_ms) == DriveState::Up {
         return Ok(());
@@ -209,19 +217,19 @@ fn files_in(
     Ok(())
 }
 
-/// Columns that are not ready: on the drive and out or joining, or on a drive that it has replaced.
+/// Columns in force that are not ready: on the drive and out or joining, or on a drive that it has replaced.
 fn stale_columns(inode: &InodeRecord, target: DriveId, olds: &[DriveId]) -> Vec<(u32, Column)> {
     let mut columns = Vec::new();
-    for (segment, index) in inode.segments.iter().zip(0u32..) {
+    for segment in inode.in_force() {
         let stale = segment.columns(|drive| drive == target).minus(segment.ready());
         let orphaned = segment.columns(|drive| olds.contains(&drive));
-        columns.extend(stale.or(orphaned).iter().map(|column| (index, column)));
+        columns.extend(stale.or(orphaned).iter().map(|column| (segment.number, column)));
     }
     columns
 }
 
 /// Lets one column join, on the drive it is on, or on a new one if its drive was replaced.
-fn join(
+pub fn join(
     core: &Core,
     tx: &mut Tx,
     file: FileId,
@@ -231,7 +239,7 @@ fn join(
     target: DriveId,
 ) -> Result<(), Refusal> {
     let name = inode.name.clone();
-    let Some(segment) = usize::try_from(index).ok().and_then(|index| inode.segments.get_mut(index)) else {
+    let Some(segment) = inode.segment_mut(index) else {
         return Ok(());
     };
     let old = segment.drive(column);
@@ -293,7 +301,8 @@ fn takes_columns(drive: &Drive) -> bool {
 
 /// The drive's joining columns are ready from now on.
 fn ready(tx: &mut Tx, file: FileId, inode: &mut InodeRecord, drive: DriveId) -> Result<(), Refusal> {
-    for (segment, index) in inode.segments.iter_mut().zip(0u32..) {
+    for segment in inode.segments.iter_mut().filter(|segment| segment.filling.is_none()) {
+        let index = segment.number;
         let caught_up = segment.joining.and(segment.columns(|of| of == drive));
         for column in caught_up.iter() {
             set_stale(tx, ComponentPlace { drive, file, segment: index, column }, None)?;

@@ -153,7 +153,7 @@ pub fn bytes_of(tx: &Tx, (from, to): (Vec<u8>, Vec<u8>), components: u64) -> Res
 /// About how many bytes a component of this segment has.
 pub fn component_bytes(tx: &Tx, file: FileId, index: u32) -> Result<u64, Refusal> {
     let Some(inode) = inodes::find(tx, file)? else { return Ok(0) };
-    let Some(segment) = usize::try_from(index).ok().and_then(|index| inode.segments.get(index)) else {
+    let Some(segment) = inode.segment(index) else {
         return Ok(0);
     };
     let bytes = inode.size.min(segment.end).saturating_sub(segment.start);

@@ -35,9 +35,10 @@ pub fn create(tx: &mut Tx, file: FileId, inode: &InodeRecord) -> Result<(), Refu
     for place in inode.places(file).collect::<Vec<_>>() {
         occupy(tx, place)?;
     }
-    for (segment, index) in inode.segments.iter().zip(0u32..) {
+    for segment in &inode.segments {
         for column in segment.all().minus(segment.set).iter() {
-            let place = ComponentPlace { drive: segment.drive(column), file, segment: index, column };
+            let (drive, segment) = (segment.drive(column), segment.number);
+            let place = ComponentPlace { drive, file, segment, column };
             // Nobody has a capability for it yet, so the drive need not be told.
             set_stale(tx, place, Some(StaleRecord { joining: false, told: true }))?;
         }
@@ -139,7 +140,7 @@ pub fn bury(tx: &mut Tx, file: FileId, inode: &InodeRecord) -> Result<(), Refusa
         if is_replaced(tx, place.drive)? {
             continue;
         }
-        let object = inode.segments.get(usize::try_from(place.segment).unwrap_or(0)).map(|s| s.object);
+        let object = inode.segment(place.segment).map(|segment| segment.object);
         components.push((place.drive, object.unwrap_or_default()));
     }
     let record = RemoveRecord { volume: inode.volume, g: inode.g };

@@ -4,12 +4,15 @@
 use std::collections::BTreeMap;
 
 use braid_layout::{Column, DriveId, FileId, Generation, PartitionId};
-use braid_wire::data::{Address, DriveReply, DriveRequest, List, ListedObject};
+use braid_wire::control::ShapeSpec;
+use braid_wire::data::{Address, DriveReply, DriveRequest, GetAttributes, List, ListedObject};
 use braid_wire::{Reason, Refusal};
 
 use crate::core::Core;
 use crate::drive_calls::CallError;
 use crate::fence::{drive_call, partition_call, unexpected};
+use crate::grants::{self, CAPABILITY_MS, KEY_EPOCH_FIRST};
+use crate::schema::SegmentRecord;
 
 /// Most rows asked for at a time.
 const PAGE: u32 = 4096;
@@ -44,6 +47,46 @@ pub async fn objects(
         Ok(other) => Err(unexpected(&other)),
         Err(CallError::Refused(refusal)) if refusal.reason == Reason::NoPartition => Ok(Vec::new()),
         Err(error) => Err(error),
+    }
+}
+
+/// The layout that an object is a column of, as its drive was last told; `None` if the object is gone.
+pub async fn layout(
+    core: &Core,
+    drive: DriveId,
+    partition: PartitionId,
+    listed: &ListedObject,
+) -> Result<Option<SegmentRecord>, Refusal> {
+    let (address, grant) = {
+        let (now_ms, table) = (core.now_ms(), core.drives());
+        let Some(known) = table.drive(drive) else { return Ok(None) };
+        let place = (drive, partition, listed.object, listed.file);
+        let (state, expires_ms) = ((listed.g, listed.set, listed.joining), now_ms + CAPABILITY_MS);
+        let grant =
+            grants::for_object(&known.record.master, KEY_EPOCH_FIRST, place, state, [0; 16], expires_ms);
+        (known.record.address.clone(), grant)
+    };
+    let request = GetAttributes { at: Address { partition, object: listed.object } };
+    match core.drive_calls.call(drive, &address, &grant, &request.into()).await {
+        Ok(DriveReply::Attributes(found)) => Ok(Some(SegmentRecord {
+            number: found.map.segment,
+            start: 0,
+            end: u64::MAX,
+            shape: ShapeSpec {
+                scheme: found.map.scheme,
+                k: found.map.k,
+                m: found.map.m,
+                unit_bytes: found.map.unit_bytes,
+            },
+            object: listed.object,
+            drives: found.map.drives,
+            set: found.set,
+            joining: found.joining,
+            filling: None,
+        })),
+        Ok(other) => Err(cannot_be_asked(core, drive, &unexpected(&other))),
+        Err(CallError::Refused(refusal)) if refusal.reason == Reason::NoObject => Ok(None),
+        Err(error) => Err(cannot_be_asked(core, drive, &error)),
     }
 }
 

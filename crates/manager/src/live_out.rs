@@ -32,7 +32,8 @@ pub async fn tell(
     inode: &InodeRecord,
     deadline: Instant,
 ) -> Result<(), Refusal> {
-    for (segment, index) in inode.segments.iter().zip(0u32..) {
+    for segment in &inode.segments {
+        let index = segment.number;
         for column in segment.all().minus(segment.set).iter() {
             let (drive, mut failures) = (segment.drive(column), BTreeMap::new());
             while may_serve(core, file, index, column, drive).await? {

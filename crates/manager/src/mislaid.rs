@@ -145,10 +145,11 @@ async fn take_out(core: &Arc<Core>, place: ComponentPlace) -> Result<(), Refusal
     let file = place.file;
     let _turn = core.lock_file(file).await?;
     let inode = core.read(move |_, tx| inodes::get(tx, file)).await?;
-    let index = usize::try_from(place.segment).unwrap_or(usize::MAX);
-    let Some(segment) = inode.segments.get(index).filter(|_| is_ready(&inode, place)) else { return Ok(()) };
+    let Some(segment) = inode.segment(place.segment).filter(|_| is_ready(&inode, place)) else {
+        return Ok(());
+    };
     let left = segment.ready().without(place.column);
-    if left.count() < u32::from(segment.shape.k) {
+    if segment.filling.is_none() && left.count() < u32::from(segment.shape.k) {
         return Err(too_many_away(core, &inode, segment.all().minus(left), segment));
     }
     let lost = vec![live_out::hold(core, &inode, place.segment, place.column)];
@@ -157,11 +158,11 @@ async fn take_out(core: &Arc<Core>, place: ComponentPlace) -> Result<(), Refusal
 }
 
 fn is_here(inode: &InodeRecord, place: ComponentPlace) -> bool {
-    let segment = usize::try_from(place.segment).ok().and_then(|index| inode.segments.get(index));
+    let segment = inode.segment(place.segment);
     segment.is_some_and(|segment| segment.drive(place.column) == place.drive)
 }
 
 fn is_ready(inode: &InodeRecord, place: ComponentPlace) -> bool {
-    let segment = usize::try_from(place.segment).ok().and_then(|index| inode.segments.get(index));
+    let segment = inode.segment(place.segment);
     is_here(inode, place) && segment.is_some_and(|segment| segment.ready().contains(place.column))
 }

@@ -26,11 +26,13 @@ use tokio::time::Instant;
 
 use crate::core::Core;
 use crate::drives::{Drive, DriveTable};
+use crate::filling;
 use crate::heal::{lease_of, run};
 use crate::inodes::{self, occupy, set_stale, vacate};
 use crate::kv::Tx;
 use crate::needs::Needs;
 use crate::procedure::{self, Cause, hold_lapsed};
+use crate::relayout;
 use crate::schema::{ComponentPlace, InodeRecord, LeftRecord, SegmentRecord, StaleRecord, key, table};
 use crate::space::{candidate, has_room};
 use crate::spread::Spread;
@@ -153,6 +155,9 @@ async fn move_lost(core: &Arc<Core>, place: ComponentPlace, spread: Arc<Spread>)
     if !holds(&inode, place) {
         return successors::abandon(core, place, &inode).await.map(drop);
     }
+    if segment_of(&inode, place).is_some_and(|segment| segment.filling.is_some()) {
+        return filling::give_up(core, file).await; // it begins anew, on other drives
+    }
     if !segment_of(&inode, place).is_some_and(|segment| segment.set.contains(place.column)) {
         return core.write(move |core, tx| move_out(core, tx, place, &spread)).await;
     }
@@ -210,6 +215,9 @@ async fn move_drained(core: &Arc<Core>, place: ComponentPlace) -> Result<bool, R
         // A successor that was to come here, or is here since before the drain began.
         return successors::abandon(core, place, &inode).await;
     }
+    if segment_of(&inode, place).is_some_and(|segment| segment.filling.is_some()) {
+        return filling::give_up(core, file).await.map(|()| true);
+    }
     let ready = segment_of(&inode, place).is_some_and(|segment| segment.ready().contains(place.column));
     if core.drives().state(drive, core.now_ms()) != DriveState::Up {
         drop(turn);
@@ -243,8 +251,12 @@ pub fn begin_move(
     if !inode.is_named() || successors::moves(tx, place.file, place.segment)? {
         return Ok(false);
     }
-    if segment_of(&inode, place).is_some_and(|segment| segment.shape.m == 0) {
-        return Err(without_redundancy(core, place, &inode));
+    let Some(segment) = segment_of(&inode, place).filter(|segment| segment.filling.is_none()) else {
+        return Ok(false);
+    };
+    if segment.shape.m == 0 {
+        // Without redundancy a column cannot be made from the others: the file is copied.
+        return Ok(to.is_none() && relayout::elsewhere(tx, place.file, &segment.shape)?);
     }
     let drive = match to {
         Some(to) if candidates(core, tx, place, &inode)?.iter().any(|one| one.drive == to) => to,
@@ -253,16 +265,6 @@ pub fn begin_move(
     };
     successors::plan(tx, place, drive)?;
     Ok(true)
-}
-
-fn without_redundancy(core: &Core, place: ComponentPlace, inode: &InodeRecord) -> Refusal {
-    let detail = format!(
-        "{:?} has no redundancy (raid0), so its column on {} cannot be made elsewhere: copy the file to \
-         another scheme",
-        crate::names::show(&inode.name),
-        core.drives().name(place.drive),
-    );
-    Refusal::new(Reason::TooFewDrives, detail)
 }
 
 /// Moves a column that is out. The file's generation stays: nobody reads or writes the column.
@@ -404,11 +406,11 @@ async fn page(
 
 /// The segment that a column is of.
 pub fn segment_of(inode: &InodeRecord, place: ComponentPlace) -> Option<&SegmentRecord> {
-    inode.segments.get(usize::try_from(place.segment).ok()?)
+    inode.segment(place.segment)
 }
 
 fn segment_mut(inode: &mut InodeRecord, place: ComponentPlace) -> Option<&mut SegmentRecord> {
-    inode.segments.get_mut(usize::try_from(place.segment).ok()?)
+    inode.segment_mut(place.segment)
 }
 
 /// Whether the column is on that drive.

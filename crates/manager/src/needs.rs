@@ -90,8 +90,14 @@ impl Needs {
             let Some(inode) = inodes::find(tx, place.file)?.filter(|inode| holds(inode, place)) else {
                 continue;
             };
-            if segment_of(&inode, place).is_some_and(|segment| segment.shape.m == 0) {
-                bare.add(tx, place)?;
+            let Some(segment) = segment_of(&inode, place).filter(|segment| segment.filling.is_none()) else {
+                continue;
+            };
+            if segment.shape.m == 0 {
+                // It is copied as a whole, to as many others.
+                if usize::from(segment.shape.k) > room.len() {
+                    bare.add(tx, place)?;
+                }
                 continue;
             }
             let takers = candidates(core, tx, place, &inode)?;
@@ -106,8 +112,8 @@ impl Needs {
         let (name, drives) = (core.drives().name(self.drive), room.len());
         if bare.files > 0 {
             let detail = format!(
-                "{name} holds columns of files without redundancy (raid0), which cannot be made elsewhere: remove them, \
-                 or copy them to another scheme, first: {}",
+                "{name} holds columns of files without redundancy (raid0), which need as many other drives as they have \
+                 columns, and {drives} are up and have room: add drives, or lay them out anew (braid relayout), first: {}",
                 bare.show()
             );
             return Err(Refusal::new(Reason::TooFewDrives, detail));

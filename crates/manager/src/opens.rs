@@ -14,6 +14,7 @@ use braid_wire::{Reason, Refusal};
 use crate::core::{Core, busy};
 use crate::fence::make_partition;
 use crate::files::{self, Part, lease_lost, leased};
+use crate::filling;
 use crate::inodes;
 use crate::leases::LeaseState;
 use crate::live_out;
@@ -259,8 +260,7 @@ pub async fn report_lost(core: &Arc<Core>, request: ReportLost) -> Result<Opened
         let inode = sharing::take_part(core, file, inode, holder).await?;
         return opened_to_write(core, file, inode, holder).await;
     }
-    let columns: Vec<(u32, Column)> = match usize::try_from(segment).ok().and_then(|i| inode.segments.get(i))
-    {
+    let columns: Vec<(u32, Column)> = match inode.segment(segment) {
         Some(known) => columns.and(known.set).iter().map(|column| (segment, column)).collect(),
         None => return Err(Refusal::new(Reason::Malformed, format!("file {file} has no segment {segment}"))),
     };
@@ -282,10 +282,11 @@ pub async fn report_lost(core: &Arc<Core>, request: ReportLost) -> Result<Opened
     opened_to_write(core, file, inode, holder).await
 }
 
-/// Makes sure that the file has no lease, that the last one was recovered from, and that dead drives' columns
-/// are out. The caller holds the file's lock.
+/// Makes sure that the file has no lease, that the last one was recovered from, that dead drives' columns are
+/// out, and that no new layout of it is being filled. The caller holds the file's lock.
 pub async fn make_free(core: &Arc<Core>, file: FileId) -> Result<InodeRecord, Refusal> {
     let gone = || Refusal::new(Reason::NotFound, format!("file {file} was removed"));
+    filling::give_up(core, file).await?;
     let inode = core.read(move |_, tx| inodes::get(tx, file)).await?;
     if inode.held {
         let (now_ms, mut leases) = (core.now_ms(), core.leases());
@@ -359,6 +360,9 @@ pub async fn opened_by(
     inode: InodeRecord,
     opener: Opener,
 ) -> Result<Opened, Refusal> {
+    let mut inode = inode;
+    let is_filler = matches!(opener, Opener::Filler(_));
+    inode.segments.retain(|segment| segment.filling.is_some() == is_filler);
     let (mut inode, mut epochs) = with_epochs(core, inode).await?;
     if opener != Opener::Reader && make_partitions(core, &inode, &epochs).await {
         (inode, epochs) = with_epochs(core, inode).await?;
@@ -368,7 +372,7 @@ pub async fn opened_by(
 }
 
 /// Opens a file for reading, as its record says once it is settled.
-async fn reader(core: &Arc<Core>, file: FileId) -> Result<Opened, Refusal> {
+pub async fn reader(core: &Arc<Core>, file: FileId) -> Result<Opened, Refusal> {
     let inode = settled(core, file).await?;
     opened_by(core, file, inode, Opener::Reader).await
 }
@@ -454,7 +458,8 @@ async fn refuse_if_up(core: &Arc<Core>, inode: &InodeRecord, lost: &[(u32, Colum
 
 /// Refuses at once if fewer than `k` ready columns would be left, as there is nothing to wait for.
 fn refuse_if_too_many(core: &Core, inode: &InodeRecord, lost: &[(u32, Column)]) -> Result<(), Refusal> {
-    for (segment, index) in inode.segments.iter().zip(0u32..) {
+    for segment in inode.in_force() {
+        let index = segment.number;
         let gone = lost.iter().filter(|(of, _)| *of == index).map(|&(_, column)| column).collect();
         let left = segment.ready().minus(gone);
         if left.count() < u32::from(segment.shape.k) {

@@ -1,4 +1,4 @@
-//! Orphaned objects, whose files are gone: found by listing what a drive holds, and put on the removal list.
+//! Orphaned objects, whose files or layouts are gone: found by listing what a drive holds, and put on the removal list.
 //!
 //! A drive holds such an object if it did not see the file's removal: its disk was put back to an older
 //! state, or this manager's state was restored and an operator has let unnamed files be freed. So a drive is
@@ -6,7 +6,7 @@
 //!
 //! Only a current state may judge, and only in this order: first list an object, then look up its file. A
 //! file's record is stored before any drive can have an object of it, and numbers are never used again, so a
-//! file that is not found is gone. Objects that do not tell their file (a damaged record) are kept. So are
+//! file that is not found is gone; and so is an object that no segment of its file names. Objects that do not tell their file (a damaged record) are kept. So are
 //! all while a restored state's unnamed files are kept.
 
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ use crate::drive_calls::CallError;
 use crate::inodes;
 use crate::kv::{KvError, Tx};
 use crate::listing;
-use crate::schema::{RemoveRecord, key, table};
+use crate::schema::{ComponentPlace, LeftRecord, RemoveRecord, key, table};
 use crate::sweep::{pause, until_leading};
 
 /// Time between two searches of a drive that did not start in between.
@@ -135,9 +135,7 @@ async fn free(
                 let mut freed = 0;
                 for object in &gone {
                     // It may have been removed, or listed already, since it was looked up.
-                    if is_gone(tx, drive, object)? {
-                        let record = RemoveRecord { volume, g: object.g };
-                        inodes::remove_later(tx, object.file, &[(drive, object.object)], &record)?;
+                    if is_gone(tx, drive, object)? && list(tx, volume, drive, object)? {
                         freed += 1;
                     }
                 }
@@ -150,15 +148,40 @@ async fn free(
     }
 }
 
+/// Lists an object to be freed. Returns whether it is.
+fn list(tx: &mut Tx, volume: VolumeId, drive: DriveId, listed: &ListedObject) -> Result<bool, KvError> {
+    let &ListedObject { file, segment, column, object, g, .. } = listed;
+    if tx.get(&key::inode(file))?.is_none() {
+        inodes::remove_later(tx, file, &[(drive, object)], &RemoveRecord { volume, g })?;
+        return Ok(true);
+    }
+    let place = ComponentPlace { drive, file, segment, column };
+    // The place may be that of a column of the present layout: then it waits for the next search.
+    let is_free = tx.get(&key::place(table::COLUMN, place))?.is_none();
+    if is_free {
+        tx.set(key::place(table::LEFT, place), &LeftRecord { volume, object, g });
+    }
+    Ok(is_free)
+}
+
 /// Whether this state may judge which files are gone.
 fn vouched_for(core: &Core, tx: &Tx) -> Result<bool, Refusal> {
     Ok(core.leadership().serving().is_ok() && tx.number("unnamed")? == 0)
 }
 
 fn is_gone(tx: &Tx, drive: DriveId, object: &ListedObject) -> Result<bool, KvError> {
-    Ok(object.file != FileId(0)
-        && tx.get(&key::inode(object.file))?.is_none()
-        && tx.get(&key::remove(drive, object.file, object.object))?.is_none())
+    if object.file == FileId(0) || tx.get(&key::remove(drive, object.file, object.object))?.is_some() {
+        return Ok(false);
+    }
+    Ok(match inodes::find(tx, object.file)? {
+        None => true,
+        // Of a layout that the file has no more. What is listed to be freed is freed soon.
+        Some(inode) => {
+            let (from, to) = key::of_file(table::LEFT, drive, object.file);
+            let is_current = inode.segments.iter().any(|segment| segment.object == object.object);
+            !is_current && tx.scan(&from, &to, 1)?.is_empty()
+        }
+    })
 }
 
 /// A partition of no volume is removed too, once it is empty.

@@ -66,13 +66,13 @@ impl InodeRecord {
 /// Refuses a range that is not of whole stripes of the file.
 pub fn check(inode: &InodeRecord, range: ByteRange) -> Result<(), Refusal> {
     let is_edge = |at: u64| {
-        let of = inode.segments.iter().find(|segment| (segment.start..segment.end).contains(&at));
+        let of = inode.in_force().find(|segment| (segment.start..segment.end).contains(&at));
         of.is_some_and(|segment| (at - segment.start).is_multiple_of(stripe_bytes(segment)))
     };
     if range.from < range.to && is_edge(range.from) && (range.to == u64::MAX || is_edge(range.to)) {
         return Ok(());
     }
-    let mut sizes: Vec<String> = inode.segments.iter().map(|s| stripe_bytes(s).to_string()).collect();
+    let mut sizes: Vec<String> = inode.in_force().map(|s| stripe_bytes(s).to_string()).collect();
     sizes.dedup();
     let detail = format!(
         "bytes {}..{} of {:?} are not whole stripes: a stripe has {} bytes",
@@ -128,7 +128,8 @@ mod tests {
     fn segment(start: u64, end: u64) -> SegmentRecord {
         let shape = ShapeSpec { scheme: 5, k: 2, m: 1, unit_bytes: 4096 };
         let (set, joining) = (ColumnMask::all(3), ColumnMask::EMPTY);
-        SegmentRecord { start, end, shape, object: ObjectId(1), drives: Vec::new(), set, joining }
+        let (object, drives) = (ObjectId(1), Vec::new());
+        SegmentRecord { number: 0, start, end, shape, object, drives, set, joining, filling: None }
     }
 
     fn range(from: u64, to: u64) -> ByteRange {

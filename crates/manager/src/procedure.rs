@@ -150,9 +150,9 @@ async fn enough_answer(core: &Arc<Core>, file: FileId, lost: &[Lost]) -> Result<
         return Ok(());
     }
     let found = core.read(move |_, tx| Ok(inodes::find(tx, file)?)).await?;
-    for (segment, index) in found.iter().flat_map(|inode| inode.segments.iter().zip(0u32..)) {
+    for segment in found.iter().flat_map(InodeRecord::in_force) {
         let gone: ColumnMask =
-            lost.iter().filter(|lost| lost.segment == index).map(|lost| lost.column).collect();
+            lost.iter().filter(|lost| lost.segment == segment.number).map(|lost| lost.column).collect();
         let (mut probes, mut answering) = (JoinSet::new(), ColumnMask::EMPTY);
         if gone.is_empty() {
             continue;
@@ -184,7 +184,8 @@ async fn enough_answer(core: &Arc<Core>, file: FileId, lost: &[Lost]) -> Result<
 pub fn hold_lapsed(core: &Core, inode: &InodeRecord) -> Vec<Lost> {
     let (now_ms, mut table) = (core.now_ms(), core.drives());
     let mut dead = Vec::new();
-    for (of, segment) in inode.segments.iter().zip(0u32..) {
+    for of in &inode.segments {
+        let segment = of.number;
         for column in of.set.iter() {
             let drive = of.drive(column);
             if table.hold_lapsed(drive, now_ms) {
@@ -317,8 +318,7 @@ async fn fence_and_judge(
     let is_live = matches!(lease, RecordedLease::Live | RecordedLease::Without);
     let judged = if is_live { Stamps::NotOf(inode.current_leases()) } else { Stamps::All };
     // Holders commit what they have written. But others see it the sooner, where its end can be told exactly.
-    let is_exact =
-        !inode.is_parted() && inode.segments.iter().all(|segment| segment.ready() == segment.all());
+    let is_exact = !inode.is_parted() && inode.in_force().all(|segment| segment.ready() == segment.all());
     let sizes = matches!(lease, RecordedLease::Ended | RecordedLease::Without)
         || lease == RecordedLease::Live && inode.since != Lease(0) && is_exact;
     let (mut from, mut undrained) = (0, 0);
@@ -417,7 +417,7 @@ fn take_out(
     index: u32,
     column: Column,
 ) -> Result<(), Refusal> {
-    let Some(segment) = usize::try_from(index).ok().and_then(|index| inode.segments.get_mut(index)) else {
+    let Some(segment) = inode.segment_mut(index) else {
         return Ok(());
     };
     if segment.set.contains(column) {
@@ -431,7 +431,7 @@ fn take_out(
 
 /// Refuses if a segment has fewer than `k` ready columns: the file waits.
 pub fn refuse_too_many(core: &Core, inode: &InodeRecord) -> Result<(), Refusal> {
-    for segment in &inode.segments {
+    for segment in inode.in_force() {
         if segment.ready().count() < u32::from(segment.shape.k) {
             return Err(too_many_away(core, inode, segment.all().minus(segment.ready()), segment));
         }
@@ -472,6 +472,6 @@ pub fn not_answering(
 
 /// The drive of a column of a segment.
 pub fn drive_of(inode: &InodeRecord, index: u32, column: Column) -> DriveId {
-    let segment = usize::try_from(index).ok().and_then(|index| inode.segments.get(index));
+    let segment = inode.segment(index);
     segment.map(|segment| segment.drive(column)).unwrap_or_default()
 }

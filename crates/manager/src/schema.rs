@@ -6,7 +6,7 @@
 //! changes gets a new version, and a reader for the old one.
 
 use braid_layout::version::Lease;
-use braid_layout::{ClusterId, Column, ColumnMask, DriveId, FileId, Generation, ObjectId, VolumeId};
+use braid_layout::{ClusterId, Column, ColumnMask, DriveId, FileId, Generation, ObjectId, Version, VolumeId};
 use braid_wire::capability::Key;
 use braid_wire::control::{EntryKind, ShapeSpec};
 use braid_wire::{Wire, record};
@@ -129,6 +129,8 @@ record! {
 record! {
     /// A segment of a file's layout.
     pub struct SegmentRecord {
+        /// Its number, which no other segment of the file has now, and its objects bear.
+        number: u32,
         /// First byte of the file in it.
         start: u64,
         /// One past the last byte.
@@ -143,6 +145,16 @@ record! {
         set: ColumnMask,
         /// Those of them that are joining.
         joining: ColumnMask,
+        /// It is not in force: it is being filled with the file's bytes, all under this version, to take the
+        /// place of the others.
+        filling: Option<Version>,
+    }
+}
+record! {
+    /// A file that is to be laid out anew.
+    pub struct RelayoutRecord {
+        /// In this shape.
+        shape: ShapeSpec,
     }
 }
 record! {
@@ -345,6 +357,10 @@ pub mod key {
     pub fn moving_of(key: &[u8]) -> (FileId, u32) {
         let segment = key.get(9..13).and_then(|bytes| bytes.first_chunk()).copied();
         (FileId(number(key, 1)), u32::from_be_bytes(segment.unwrap_or_default()))
+    }
+    /// `L` file.
+    pub fn relayout(file: FileId) -> Vec<u8> {
+        join(table::RELAYOUT, &[&file.0.to_be_bytes()])
     }
     /// `r` file.
     pub fn removal(file: FileId) -> Vec<u8> {

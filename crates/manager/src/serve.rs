@@ -26,8 +26,8 @@ use crate::kv::Tx;
 use crate::operations::{self, Once, Operation, Outcome};
 use crate::session_slots::Visitor;
 use crate::{
-    backup, compare, directories, drain, heal, healing, members, opens, scrub, shapes, sisters, status,
-    volumes,
+    backup, compare, directories, drain, filling, heal, healing, members, opens, relayout, scrub, shapes,
+    sisters, status, volumes,
 };
 
 /// Serves until the task is dropped; the sessions end with it.
@@ -125,7 +125,7 @@ async fn answer(
         (Standing::Drive, R::Sisters(sisters)) => Ok(sisters::find(core, peer.drive, sisters).await?.into()),
         (
             Standing::Drive,
-            request @ (R::StaleFiles(_) | R::BeginHeal(_) | R::EndHeal(_) | R::HealReport(_)),
+            request @ (R::StaleFiles(_) | R::BeginHeal(_) | R::EndHeal(_) | R::HealReport(_) | R::Refresh(_)),
         ) => answer_healer(core, peer.drive, request).await,
         // A state that does not lead answers these too, so that an operator can see what is wrong.
         (Standing::Client, R::Status(_)) => Ok(status::status(core).await?.into()),
@@ -157,6 +157,7 @@ async fn answer_healer(
         R::BeginHeal(begin) => Ok(heal::begin(core, drive, begin).await?.into()),
         R::EndHeal(end) => done(heal::end(core, drive, end).await),
         R::HealReport(report) => Ok(healing::report(core, drive, report).await?.into()),
+        R::Refresh(refresh) => Ok(filling::source(core, drive, &refresh).await?.into()),
         other => Err(misplaced(&other)),
     }
 }
@@ -189,6 +190,8 @@ async fn answer_client(core: &Arc<Core>, request: ControlRequest) -> Result<Cont
         R::DrainDrive(asked) => Ok(drain::drain(core, asked).await?.into()),
         R::RemoveDrive(asked) => done(drain::remove(core, asked).await),
         R::HealStatus(asked) => Ok(healing::status(core, asked).await?.into()),
+        R::Relayout(asked) => Ok(relayout::ask(core, asked).await?.into()),
+        R::Relayouts(asked) => Ok(relayout::list(core, asked).await?.into()),
         R::JoinDrive(_)
         | R::Heartbeat(_)
         | R::Sisters(_)

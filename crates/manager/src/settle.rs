@@ -34,8 +34,8 @@ pub async fn data_end(
     inode: &InodeRecord,
 ) -> Result<u64, BTreeMap<(u32, Column), String>> {
     let (mut end, mut failures, mut walks) = (inode.size, BTreeMap::new(), JoinSet::new());
-    for (record, index) in inode.segments.iter().zip(0u32..) {
-        let ready = record.ready();
+    for record in inode.in_force() {
+        let (ready, index) = (record.ready(), record.number);
         let segment = Arc::new(match segment_of(record) {
             Ok(segment) => segment,
             Err(why) => {

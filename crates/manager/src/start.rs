@@ -244,6 +244,7 @@ pub async fn start(
         healing: Mutex::default(),
         comparisons: Mutex::default(),
         balance: Mutex::default(),
+        relayouts: Mutex::default(),
         unfinished: Mutex::default(),
         files: Mutex::default(),
         clock,

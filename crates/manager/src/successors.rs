@@ -106,7 +106,7 @@ pub fn find(tx: &Tx, file: FileId, segment: u32) -> Result<Option<ComponentPlace
 /// The column is not on this drive any more, which frees what it holds of it.
 pub fn leave(tx: &mut Tx, at: ComponentPlace, inode: &InodeRecord) -> Result<(), KvError> {
     vacate(tx, at)?;
-    let segment = usize::try_from(at.segment).ok().and_then(|index| inode.segments.get(index));
+    let segment = inode.segment(at.segment);
     if let Some(segment) = segment
         && !inodes::is_replaced(tx, at.drive)?
     {
@@ -127,8 +127,7 @@ pub fn take_place(
     if find(tx, to.file, to.segment)? != Some(to) {
         return Err(nothing_moves(to.file));
     }
-    let Some(segment) = usize::try_from(to.segment).ok().and_then(|index| inode.segments.get_mut(index))
-    else {
+    let Some(segment) = inode.segment_mut(to.segment) else {
         return Err(nothing_moves(to.file));
     };
     let from = ComponentPlace { drive: segment.drive(to.column), ..to };
@@ -149,7 +148,7 @@ pub fn take_place(
 /// place at once.
 pub async fn begin(
     core: &Arc<Core>,
-    BeginHeal { file, first }: BeginHeal,
+    BeginHeal { file, first, .. }: BeginHeal,
     inode: InodeRecord,
     own: Vec<ComponentPlace>,
 ) -> Result<Opened, Refusal> {
@@ -231,7 +230,7 @@ fn is_live(core: &Core, file: FileId) -> bool {
 /// A file that lacks a column gives no other away, nor does one that could not be read without it.
 fn must_be_whole(inode: &InodeRecord, file: FileId, own: &[ComponentPlace]) -> Result<(), Refusal> {
     for at in own {
-        let segment = usize::try_from(at.segment).ok().and_then(|index| inode.segments.get(index));
+        let segment = inode.segment(at.segment);
         let lacks = segment.is_some_and(|segment| !segment.all().minus(segment.ready()).is_empty());
         if lacks || segment.is_some_and(|segment| segment.shape.m == 0) {
             let detail = format!(
@@ -245,7 +244,7 @@ fn must_be_whole(inode: &InodeRecord, file: FileId, own: &[ComponentPlace]) -> R
 
 /// A successor is made from `k` other columns. With fewer there is nothing to compare it with.
 fn can_be_made(core: &Core, inode: &InodeRecord, at: &ComponentPlace) -> Result<(), Refusal> {
-    let segment = usize::try_from(at.segment).ok().and_then(|index| inode.segments.get(index));
+    let segment = inode.segment(at.segment);
     match segment {
         Some(segment) if segment.ready().without(at.column).count() < u32::from(segment.shape.k) => {
             let missing = segment.all().minus(segment.ready());
@@ -256,7 +255,7 @@ fn can_be_made(core: &Core, inode: &InodeRecord, at: &ComponentPlace) -> Result<
 }
 
 fn is_ready(inode: &InodeRecord, at: &ComponentPlace) -> bool {
-    let segment = usize::try_from(at.segment).ok().and_then(|index| inode.segments.get(index));
+    let segment = inode.segment(at.segment);
     segment.is_some_and(|segment| segment.ready().contains(at.column))
 }
 
@@ -264,8 +263,7 @@ fn is_ready(inode: &InodeRecord, at: &ComponentPlace) -> bool {
 fn as_joining(inode: &InodeRecord, own: &[ComponentPlace]) -> InodeRecord {
     let mut shown = inode.clone();
     for &ComponentPlace { drive, segment, column, .. } in own {
-        let index = usize::try_from(segment).unwrap_or(usize::MAX);
-        let Some(segment) = shown.segments.get_mut(index) else { continue };
+        let Some(segment) = shown.segment_mut(segment) else { continue };
         if let Some(at) = segment.drives.get_mut(column.index()) {
             *at = drive;
         }

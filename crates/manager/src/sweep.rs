@@ -31,6 +31,7 @@ use crate::operations;
 use crate::orphans;
 use crate::pauses::LISTEN_MS;
 use crate::procedure::{self, Cause, RecordedLease, hold_lapsed};
+use crate::relayout;
 use crate::returns::readmit_drives;
 use crate::schema::{DriveRecord, key, table};
 use crate::sharing;
@@ -67,6 +68,7 @@ pub async fn sweep(core: Arc<Core>) {
     loops.spawn(forget_operations(Arc::clone(&core)));
     loops.spawn(orphans::run(Arc::clone(&core)));
     loops.spawn(mislaid::run(Arc::clone(&core)));
+    loops.spawn(relayout::run(Arc::clone(&core)));
     loops.spawn(tend_drives(core));
     while let Some(ended) = loops.join_next().await {
         if let Err(error) = ended {

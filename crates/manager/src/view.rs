@@ -45,6 +45,8 @@ pub enum Opener {
     Reader,
     /// A holder of the lease: it reads the ready columns and writes to those of the set.
     Writer(u64),
+    /// A drive that makes its columns of the segment that is being filled: these are all that it is shown.
+    Filler(DriveId),
     /// A drive that brings its joining columns up to date, or makes damaged units of its columns anew: it
     /// reads all columns of the set, and installs units on its own. (At a ready one its own drive takes them
     /// for units that it has found damaged, and no others.)
@@ -79,12 +81,12 @@ pub fn opened(
                     let stripes = part.map_or(ALL_STRIPES, |part| parts::stripes_in(segment, part.range()));
                     Use::Write(lease, kind, stripes)
                 }
-                Opener::Healer(drive) if segment.drive(column) == drive => {
+                Opener::Healer(drive) | Opener::Filler(drive) if segment.drive(column) == drive => {
                     Use::Write(grants::ANY_LEASE, LeaseKind::Exclusive, ALL_STRIPES)
                 }
-                Opener::Healer(_) => Use::Read,
+                Opener::Healer(_) | Opener::Filler(_) => Use::Read,
             };
-            Some(grants::for_client(master, epoch, (file, inode), (index, segment), column, use_, expires_ms))
+            Some(grants::for_client(master, epoch, (file, inode), segment, column, use_, expires_ms))
         };
         segment.all().iter().map(|column| row.set.contains(column).then(|| grant(column)).flatten()).collect()
     };
@@ -101,6 +103,7 @@ pub fn opened(
         },
         cut_at: inode.cut_at,
         range: part.map(|part| part.range()),
+        filling: inode.filling().and_then(|segment| segment.filling),
     }
 }
 
@@ -146,6 +149,7 @@ fn segment_row(drives: &DriveTable, segment: &SegmentRecord, now_ms: u64) -> Seg
     };
     let replaced: ColumnMask = segment.columns(|drive| drives.state(drive, now_ms) == DriveState::Replaced);
     SegmentRow {
+        number: segment.number,
         start: segment.start,
         end: segment.end,
         shape: segment.shape.clone(),

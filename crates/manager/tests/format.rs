@@ -1,7 +1,7 @@
 //! The state's format, version 1: golden bytes, and docs/format-manager.md must agree with the code.
 
 use braid_layout::version::Lease;
-use braid_layout::{Column, ColumnMask, DriveId, FileId, Generation, ObjectId, VolumeId};
+use braid_layout::{Column, ColumnMask, DriveId, FileId, Generation, ObjectId, Version, VolumeId};
 use braid_manager::kv::KvError;
 use braid_manager::schema::*;
 use braid_wire::capability::Key;
@@ -61,6 +61,7 @@ fn keys_are_as_they_were() {
         ),
         (key::block(258), "62 0000000000000102"),
         (key::place(table::LEFT, place), "6c 00000000000000000000000000000001 0000000000000005 00000000 02"),
+        (key::relayout(FileId(5)), "4c 0000000000000005"),
         (key::moving(FileId(5), 2), "4d 0000000000000005 00000002"),
         (key::drain(DriveId(1)), "65 00000000000000000000000000000001"),
         (key::term(258), "74 0000000000000102"),
@@ -85,6 +86,7 @@ fn small_records_are_as_they_were() {
     check(&DriveCount { components: 7, stale: 1 }, "01 0700000000000000 0100000000000000");
     check(&StaleRecord { joining: false, told: true }, "01 00 01");
     check(&StaleRecord { joining: true, told: true }, "01 01 01");
+    check(&RelayoutRecord { shape: SHAPE }, "01 05 02 01 00100000");
     check(&PartitionRecord { key_epoch: 1 }, "01 01000000");
     check(&RemovalRecord { volume: VolumeId(1), left: 5 }, "01 0100000000000000 05000000");
     check(
@@ -129,6 +131,7 @@ fn the_cluster_and_a_volume_are_as_they_were() {
 #[test]
 fn a_file_is_as_it_was() {
     let segment = SegmentRecord {
+        number: 1,
         start: 0,
         end: u64::MAX,
         shape: SHAPE,
@@ -136,6 +139,7 @@ fn a_file_is_as_it_was() {
         drives: vec![DriveId(1), DriveId(2), DriveId(3)],
         set: ColumnMask(0b101),
         joining: ColumnMask(0b100),
+        filling: Some(Version { g: Generation(2), lease: Lease(3), n: 1 }),
     };
     let inode = InodeRecord {
         volume: VolumeId(1),
@@ -167,9 +171,9 @@ fn a_file_is_as_it_was() {
          01000000 0500000000000000 04000000 0020000000000000 ffffffffffffffff
          03000000 01 0900000000000000 00
          01000000
-         0000000000000000 ffffffffffffffff 05 02 01 00100000 0600000000000000 03000000
+         01000000 0000000000000000 ffffffffffffffff 05 02 01 00100000 0600000000000000 03000000
          01000000000000000000000000000000 02000000000000000000000000000000 03000000000000000000000000000000
-         0500000000000000 0400000000000000",
+         0500000000000000 0400000000000000 01 02000000 03000000 0100000000000000",
     );
 }
 
@@ -222,5 +226,5 @@ fn the_document_lists_every_record_with_its_fields() {
         }
         records += 1;
     }
-    assert_eq!(records, 15);
+    assert_eq!(records, 16);
 }

@@ -18,7 +18,7 @@ pub mod request;
 pub mod totals;
 pub mod verify;
 
-pub use compile::{Stamped, Way, check, read, rebuild, unit_write, ways, write, write_cheapest};
+pub use compile::{Stamped, Way, check, fill, read, rebuild, unit_write, ways, write, write_cheapest};
 pub use ir::{
     Arithmetic, Instruction, InstructionId, MemoryRange, Op, Operand, Plan, PlanSet, Source, Step, Strategy,
     StripeNote, VersionOf, Want,

@@ -62,7 +62,7 @@ async fn read_all(file: &File, target: &Target) -> Result<Vec<u8>, String> {
     }
 }
 
-/// Waits until the drives have healed themselves: nothing is stale.
+/// Waits until the drives have healed themselves: nothing is stale, nothing is to be laid out anew.
 pub(crate) async fn healed(client: &Client, names: &[String], trace: &Trace) -> Result<(), String> {
     let mut last = String::new();
     for second in 0..HEAL_SECONDS {
@@ -89,6 +89,17 @@ pub(crate) async fn healed(client: &Client, names: &[String], trace: &Trace) -> 
                     let (lost, objects) = (row.scrub.lost, row.scrub.objects);
                     last = format!("{} has lost {lost} ranges, {objects} objects", row.name);
                 }
+            }
+            Err(error) => {
+                left += 1;
+                last = error.to_string();
+            }
+        }
+        match client.relayouts(FileId(0), 0).await {
+            Ok(reply) if reply.files == 0 => {}
+            Ok(reply) => {
+                left += 1;
+                last = format!("files are still to be laid out anew: {:?}", reply.rows);
             }
             Err(error) => {
                 left += 1;

@@ -1,16 +1,17 @@
-//! What an operator does while things go wrong: drives are drained, and drains are ended.
+//! What operators do while things go wrong: drives are drained, and drains are ended; files are laid out anew.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use braid_client::Client;
+use braid_layout::{Scheme, Shape};
 use tokio::time::sleep;
 
 use crate::cluster::Contact;
 use crate::random::Random;
 use crate::trace::Trace;
-use crate::workload;
+use crate::workload::{self, Target};
 
 /// Between two things that it does, at most.
 const PAUSE_MS: u64 = 6_000;
@@ -28,12 +29,7 @@ pub(crate) struct Operator {
 impl Operator {
     /// Does something now and then, until it is told to stop.
     pub(crate) async fn operate(mut self) {
-        let client = loop {
-            match Client::connect(workload::config(&self.contact)).await {
-                Ok(client) => break client,
-                Err(_) => sleep(Duration::from_millis(500)).await,
-            }
-        };
+        let client = connected(&self.contact).await;
         let mut drained: Option<String> = None;
         loop {
             sleep(Duration::from_millis(200 + self.random.below(PAUSE_MS))).await;
@@ -67,6 +63,77 @@ impl Operator {
                 self.trace.event(format!("{drive} {what}, or not: {error}"));
                 false
             }
+        }
+    }
+}
+
+/// What an operator needs who has files laid out anew.
+pub(crate) struct Relayer {
+    pub(crate) contact: Contact,
+    pub(crate) targets: Vec<Target>,
+    pub(crate) random: Random,
+    pub(crate) trace: Trace,
+    pub(crate) stop: Arc<AtomicBool>,
+}
+
+impl Relayer {
+    /// Has a file laid out anew now and then, until it is told to stop.
+    pub(crate) async fn operate(mut self) {
+        let client = connected(&self.contact).await;
+        loop {
+            sleep(Duration::from_millis(200 + self.random.below(PAUSE_MS))).await;
+            if self.stop.load(Ordering::Relaxed) {
+                return;
+            }
+            let index = self.random.below(u64::try_from(self.targets.len()).unwrap_or(1));
+            let target = &self.targets[usize::try_from(index).unwrap_or(0)];
+            let shape = self.random.one(&shapes_for(target)).filter(|_| self.random.percent(85));
+            let wanted = shape.map_or("as it is".to_owned(), |shape| shape.to_string());
+            match client.relayout(&target.name, shape).await {
+                Ok(reply) => {
+                    self.trace.event(format!("{} is to be {wanted}: {}", target.name, reply.begun));
+                    self.trace.count("relayouts");
+                }
+                Err(error) => {
+                    self.trace.event(format!("{} is to be {wanted}, or not: {error}", target.name));
+                }
+            }
+        }
+    }
+}
+
+/// Shapes in which the file survives as many drives, and whose stripes and units are whole ones of those that
+/// it was made with: so what is all or none stays that.
+fn shapes_for(target: &Target) -> Vec<Shape> {
+    let (k, m, unit) = (target.shape.k(), target.shape.m(), target.shape.unit_bytes());
+    let kinds = [
+        (Scheme::Raid1, 1),
+        (Scheme::Raid4, 2),
+        (Scheme::Raid5, 2),
+        (Scheme::Raid5, 4),
+        (Scheme::Rs, 2),
+        (Scheme::Rs, 3),
+        (Scheme::Rs, 4),
+    ];
+    let mut shapes = vec![target.shape];
+    for (scheme, other_k) in kinds {
+        for unit_bytes in [unit, 2 * unit, 4 * unit] {
+            let (old, new) = (u64::from(unit) * u64::from(k), u64::from(unit_bytes) * u64::from(other_k));
+            if let Ok(shape) = Shape::new(scheme, other_k, m, unit_bytes)
+                && new.is_multiple_of(old)
+            {
+                shapes.push(shape);
+            }
+        }
+    }
+    shapes
+}
+
+async fn connected(contact: &Contact) -> Client {
+    loop {
+        match Client::connect(workload::config(contact)).await {
+            Ok(client) => return client,
+            Err(_) => sleep(Duration::from_millis(500)).await,
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::fate;
 use crate::ills::Ills;
 use crate::model::Model;
 use crate::nemesis::{Kind, Nemesis};
-use crate::operator::Operator;
+use crate::operator::{Operator, Relayer};
 use crate::random::Random;
 use crate::trace::Trace;
 use crate::workload::{self, Target, Task};
@@ -27,6 +27,8 @@ pub(crate) const DRIVES: usize = 6;
 const OPERATED: u64 = 50;
 /// Of a hundred runs, those with a file that each client writes a part of.
 const RANGED: u64 = 50;
+/// Of a hundred runs, those in which files are laid out anew.
+const RELAID: u64 = 40;
 /// Of a hundred runs, those in which disks, clocks and the manager's state suffer too.
 const ILL: u64 = 50;
 /// Clients that work.
@@ -101,7 +103,10 @@ fn one(seed: u64, settings: Settings) -> Outcome {
     let ranged = ranged.percent(RANGED).then_some(ranged);
     let mut ills = Random::new(seed ^ 0x696c_6c73);
     let ills = ills.percent(ILL).then_some(ills);
+    let mut relayer = Random::new(seed ^ 0x7265_6c61_7965_72);
+    let relayer = relayer.percent(RELAID).then_some(relayer);
     let mut run = Run::new(Random::new(seed), operator.clone(), ranged, trace.clone());
+    run.relayer = relayer.map(|random| (run.world.add_host("relayer"), random));
     run.ills = ills;
     let failure = run.go(operator).err().or_else(|| run.model.failure());
     let passed_ms = run.world.now_ms();
@@ -127,6 +132,7 @@ struct Run {
     kind: Kind,
     admin: HostId,
     operator: Option<HostId>,
+    relayer: Option<(HostId, Random)>,
     ills: Option<Random>,
     /// When a drive is added.
     added_ms: Option<u64>,
@@ -160,6 +166,7 @@ impl Run {
             kind,
             admin,
             operator,
+            relayer: None,
             ills: None,
             added_ms,
             clients,
@@ -177,6 +184,14 @@ impl Run {
             let operator = Operator { contact, drives, random, trace, stop };
             self.world.start(host, operator.operate());
         }
+        let mut others = Vec::from_iter(self.operator);
+        if let Some((host, random)) = self.relayer.take() {
+            // A range is of the stripes that the file was made with.
+            let targets = self.targets.iter().filter(|target| !target.ranged).cloned().collect();
+            let (contact, trace, stop) = (contact.clone(), self.world.trace.clone(), Arc::clone(&self.stop));
+            self.world.start(host, Relayer { contact, targets, random, trace, stop }.operate());
+            others.push(host);
+        }
         for index in 0..CLIENTS {
             self.start_client(index, &contact);
         }
@@ -188,7 +203,7 @@ impl Run {
         while !self.has_stopped() {
             left = self.step("the clients to stop", left)?;
         }
-        for host in clients.into_iter().chain(self.operator) {
+        for host in clients.into_iter().chain(others) {
             self.world.kill(host);
         }
         self.add_drive(u64::MAX);

@@ -35,10 +35,11 @@ impl Client {
         tally: &HealTally,
     ) -> Result<Vec<(DamagedAt, String)>> {
         let subject = format!("file number {file}");
-        let opened = match self.ask_manager(&subject, BeginHeal { file, first: false }).await? {
-            ControlReply::Opened(opened) => opened,
-            other => return Err(unexpected(&subject, &other)),
-        };
+        let opened =
+            match self.ask_manager(&subject, BeginHeal { file, first: false, filling: false }).await? {
+                ControlReply::Opened(opened) => opened,
+                other => return Err(unexpected(&subject, &other)),
+            };
         let handle = Handle::new(self.clone(), subject, (Purpose::Heal, 0), opened)?;
         let heal =
             Heal { handle: &handle, drive: self.config().credentials.drive, tally, left: AtomicU64::new(0) };

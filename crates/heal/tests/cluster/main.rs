@@ -5,6 +5,7 @@
 mod common;
 mod moves;
 mod partly;
+mod relayout;
 mod repair;
 mod returned;
 mod support;

@@ -232,7 +232,7 @@ async fn a_drain_is_refused_if_some_column_may_go_nowhere() {
     cluster.add_drive(6, None).await;
     cluster.all_up(&client).await;
     put(&client, &name("bare"), shape(Scheme::Raid0, 7, 0, 4096), &pattern(1, 50_000)).await;
-    let error = client.drain_drive("d1", true).await.expect_err("bare has no redundancy").to_string();
+    let error = client.drain_drive("d1", true).await.expect_err("bare is on every drive").to_string();
     assert!(error.contains("raid0") && error.contains("braid://main/bare"), "{error}");
     client.unlink(&name("bare")).await.expect("removed");
     client.drain_drive("d1", true).await.expect("there is a place for each");

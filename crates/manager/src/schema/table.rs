@@ -33,6 +33,8 @@ pub const REMOVE: u8 = b'R';
 pub const LEFT: u8 = b'l';
 /// File and segment to [`MoveRecord`](super::MoveRecord): a column of it has a successor on another drive.
 pub const MOVE: u8 = b'M';
+/// File to [`RelayoutRecord`](super::RelayoutRecord): it is to be laid out anew.
+pub const RELAYOUT: u8 = b'L';
 /// Drives that are drained: no column is placed there, and those that are move to others.
 pub const DRAIN: u8 = b'e';
 /// Term to its mark.

@@ -126,9 +126,11 @@ async fn workload(client: &mut Client, drives: &[FakeDrive]) {
 
 async fn heal(drive: &FakeDrive, file: &Opened) {
     for _ in 0..200 {
-        match drive.ask(BeginHeal { file: file.stat.file, first: true }).await {
+        match drive.ask(BeginHeal { file: file.stat.file, first: true, filling: false }).await {
             Ok(ControlReply::Opened(opened)) => {
-                let _ = drive.ask(EndHeal { file: opened.stat.file, g: opened.stat.g, left: 0 }).await;
+                let _ = drive
+                    .ask(EndHeal { file: opened.stat.file, g: opened.stat.g, left: 0, filling: false })
+                    .await;
                 return;
             }
             // The drive is not up yet, or has no session yet.

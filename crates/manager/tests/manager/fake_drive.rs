@@ -130,7 +130,7 @@ impl FakeDrive {
     pub(crate) async fn begin_heal(&self, file: FileId) -> Result<Opened, Refusal> {
         let until = tokio::time::Instant::now() + Duration::from_secs(20);
         loop {
-            match self.ask(BeginHeal { file, first: true }).await {
+            match self.ask(BeginHeal { file, first: true, filling: false }).await {
                 Ok(ControlReply::Opened(opened)) => return Ok(opened),
                 Err(TransportError::Refusal(refusal))
                     if matches!(refusal.reason, Reason::Busy | Reason::NoDrive | Reason::NotLeading)
@@ -146,7 +146,7 @@ impl FakeDrive {
 
     /// Says that they are up to date.
     pub(crate) async fn end_heal(&self, opened: &Opened) -> Result<(), Refusal> {
-        match self.ask(EndHeal { file: opened.stat.file, g: opened.stat.g, left: 0 }).await {
+        match self.ask(EndHeal { file: opened.stat.file, g: opened.stat.g, left: 0, filling: false }).await {
             Ok(ControlReply::Done(_)) => Ok(()),
             Err(TransportError::Refusal(refusal)) => Err(refusal),
             other => panic!("{other:?}"),

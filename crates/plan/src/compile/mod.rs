@@ -23,7 +23,7 @@ use draft::Draft;
 pub use check::check;
 pub use read::read;
 pub use rebuild::rebuild;
-pub use write::{Stamped, Way, unit_write, ways, write, write_cheapest};
+pub use write::{Stamped, Way, fill, unit_write, ways, write, write_cheapest};
 
 impl Target<'_> {
     fn unit(&self) -> u32 {

@@ -36,11 +36,11 @@ pub use ways::{Way, ways};
 
 use std::ops::Range;
 
-use braid_layout::{ColumnMask, Role, Stripe, Version};
+use braid_layout::{Column, ColumnMask, Role, Stripe, Version};
 
 use super::draft::{Draft, mask};
 use crate::ir::{InstructionId, MemoryRange, Op, PlanSet, Source, Strategy, VersionOf};
-use crate::request::{Body, PlanError, Request, Target, Write};
+use crate::request::{Body, Health, PlanError, Request, Target, Write};
 
 /// Writes `request`'s bytes, as stripe writes under an exclusive lease.
 pub fn write(target: &Target<'_>, request: Write) -> Result<PlanSet, PlanError> {
@@ -52,6 +52,18 @@ pub fn write(target: &Target<'_>, request: Write) -> Result<PlanSet, PlanError> 
 /// next.
 pub fn write_cheapest(target: &Target<'_>, request: Write, operation: u64) -> Result<PlanSet, PlanError> {
     each_stripe(target, &request, |job, index| job.cheapest(operation + index))
+}
+
+/// Fills one column of a segment that nobody reads yet, from whole stripes in the caller's buffer. Nothing is
+/// read, and nothing is sent to the other columns, which are filled alike.
+pub fn fill(target: &Target<'_>, request: Write, column: Column) -> Result<PlanSet, PlanError> {
+    let own = ColumnMask::EMPTY.with(column);
+    let health = Health { set: own, joining: own, away: ColumnMask::EMPTY, ..target.health };
+    let target = Target { health, ..*target };
+    each_stripe(&target, &request, |job, _| match job.parity_in_set().next() {
+        Some(_) => parity_anew::draft(job),
+        None => Ok(job.data_only()),
+    })
 }
 
 fn each_stripe(

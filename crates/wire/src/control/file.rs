@@ -1,6 +1,6 @@
 //! Open files: layouts, grants, leases, rebuild of one file.
 
-use braid_layout::{ColumnMask, DriveId, FileId, Generation, ObjectId, VolumeId, version::Lease};
+use braid_layout::{ColumnMask, DriveId, FileId, Generation, ObjectId, Version, VolumeId, version::Lease};
 
 use super::drive::DriveState;
 use super::names::EntryKind;
@@ -32,6 +32,8 @@ choice! {
 record! {
     /// A segment and what its columns' drives are doing.
     pub struct SegmentRow {
+        /// Its number, which its objects bear.
+        number: u32,
         /// First byte of the file in it.
         start: u64,
         /// One past the last byte; 2^64 - 1 for the last segment.
@@ -134,6 +136,9 @@ record! {
         /// For writers: the lease is for these bytes, which nobody else writes; others may write others.
         /// Absent: for the whole file.
         range: Option<ByteRange>,
+        /// For a drive that fills its columns of a new layout, which is all that it is shown: the version of
+        /// all units.
+        filling: Option<Version>,
     }
 }
 
@@ -334,6 +339,8 @@ record! {
         /// The asking drive begins to compare its columns now. If not, it may have begun before, and a
         /// manager that has restarted since does not know what was written since then.
         first: bool,
+        /// It is about the columns of a new layout, which the drive fills with the file's bytes.
+        filling: bool,
     }
 }
 
@@ -350,5 +357,7 @@ record! {
         /// Stripes that were not compared, as what is settled in them did not become clear: they are being
         /// written.
         left: u64,
+        /// They are columns of a new layout, and filled. With the last one, it takes the place of the old.
+        filling: bool,
     }
 }

@@ -21,6 +21,7 @@ mod drive;
 mod file;
 mod heal;
 mod names;
+mod relayout;
 mod shape;
 
 use braid_layout::{ClusterId, DriveId};
@@ -44,6 +45,7 @@ pub use names::{
     PATH_BYTES_MAX, ReadDirectory, Rename, Unlink, VolumeCreate, VolumeList, VolumeListReply, VolumeRemove,
     VolumeRow,
 };
+pub use relayout::{Relayout, RelayoutReply, RelayoutRow, Relayouts, RelayoutsReply};
 pub use shape::ShapeSpec;
 
 use crate::refusal::Refusal;
@@ -176,6 +178,10 @@ message_set! {
         HealReport(HealReport) = 0x0253,
         /// How far all drives are, and at what rate they may go on: HealStatus.
         HealStatus(HealStatus) = 0x0254,
+        /// Lay a file out anew: Relayout.
+        Relayout(Relayout) = 0x0260,
+        /// Files that are to be laid out anew: Relayouts.
+        Relayouts(Relayouts) = 0x0261,
     }
 }
 
@@ -221,7 +227,9 @@ impl ControlRequest {
             | ControlRequest::BeginHeal(_)
             | ControlRequest::EndHeal(_)
             | ControlRequest::HealReport(_)
-            | ControlRequest::HealStatus(_) => false,
+            | ControlRequest::HealStatus(_)
+            | ControlRequest::Relayout(_)
+            | ControlRequest::Relayouts(_) => false,
         }
     }
 }
@@ -267,6 +275,10 @@ message_set! {
         HealOrders(HealOrders) = 0x8253,
         /// How far the drives are.
         HealStatus(HealStatusReply) = 0x8254,
+        /// Whether the file is to be laid out anew.
+        Relayout(RelayoutReply) = 0x8260,
+        /// Files that are to be laid out anew.
+        Relayouts(RelayoutsReply) = 0x8261,
         /// A refusal.
         Refused(Refusal) = 0x82ff,
     }

@@ -40,6 +40,22 @@ record! {
     }
 }
 
+impl UnitState {
+    /// Of a unit that was never written.
+    pub fn unwritten(unit: u64) -> UnitState {
+        UnitState {
+            unit,
+            settled: Version::ZERO,
+            cover: Vec::new(),
+            pending: None,
+            owed: Vec::new(),
+            tips: Vec::new(),
+            damaged: false,
+            end: 0,
+        }
+    }
+}
+
 choice! {
     /// Which units a [`Versions`] is about.
     pub enum Listing {

@@ -74,6 +74,7 @@ pub(crate) fn nested() -> Vec<(&'static str, Fields)> {
         control::Latency,
         control::SisterRow,
         control::BalanceState,
+        control::RelayoutRow,
         control::HealRow,
         control::Held,
         control::ByteRange,

@@ -1,0 +1,301 @@
+//! The segment that is being filled to take the place of a file's others, when the file is laid out anew.
+//!
+//! It is one more segment of the file that no reader or writer knows of. All its columns are joining, and
+//! each drive makes its own, as in any heal; but from the file's bytes, which it reads from the segments in
+//! force. All units get one version, the segment's `filling`, so a heal that was broken off goes on where it
+//! was, and each drive can tell alone what the others have.
+//!
+//! Why the copy is the file: it begins when nobody holds a lease on the file and nothing of the last one is
+//! left to judge; and whoever opens the file for writing first gives the segment up. So while it is there,
+//! nobody can have written since it was made. When all of its columns are ready it takes the others' place in
+//! one durable step, in which the generation rises; what drives hold of the others is freed before anybody
+//! gets a capability of the new generation.
+//!
+//! So a relayout makes no writer wait, and one that is disturbed begins anew.
+
+use std::sync::Arc;
+
+use braid_layout::{ColumnMask, DriveId, FileId, ObjectId, Version};
+use braid_wire::control::{Access, EndHeal, Opened, Refresh, ShapeSpec};
+use braid_wire::{Reason, Refusal};
+
+use crate::core::Core;
+use crate::heal::{join, lease_of, must_be_up, nothing, olds_of, run};
+use crate::inodes::{self, occupy, set_stale};
+use crate::kv::{KvError, Tx};
+use crate::opens::{make_free, opened_by, reader};
+use crate::procedure::{self, Cause, hold_lapsed};
+use crate::schema::{ComponentPlace, InodeRecord, SegmentRecord, StaleRecord, key, table};
+use crate::shapes::from_spec;
+use crate::successors;
+use crate::view::Opener;
+
+/// Gives the file a segment of this shape to be filled. Refused while the file is open for writing. The
+/// caller holds the file's lock.
+pub async fn make(core: &Arc<Core>, file: FileId, shape: ShapeSpec) -> Result<(), Refusal> {
+    let inode = make_free(core, file).await?;
+    let (lease, lost) = (lease_of(core, file, &inode), hold_lapsed(core, &inode));
+    let change: procedure::Change =
+        Arc::new(move |core, tx, file, inode| add_segment(core, tx, (file, inode), &shape));
+    run(core, file, Cause { lease, lost, change: Some(change) }).await.map(drop)
+}
+
+fn add_segment(
+    core: &Core,
+    tx: &mut Tx,
+    (file, inode): (FileId, &mut InodeRecord),
+    shape: &ShapeSpec,
+) -> Result<(), Refusal> {
+    let shape = from_spec(shape, shape)?;
+    let with_leftovers = drives_with_leftovers(core, tx, file)?;
+    let (drives, out) = core.place(file.0, &shape, &with_leftovers)?;
+    let names = |which: &dyn Fn(DriveId) -> bool| {
+        core.drives().names(drives.iter().copied().filter(|&drive| which(drive)))
+    };
+    if !out.is_empty() {
+        let away: Vec<DriveId> =
+            out.iter().filter_map(|column| drives.get(column.index()).copied()).collect();
+        let detail = format!(
+            "{shape} needs {} drives that are up: {} are away",
+            shape.width(),
+            names(&|drive| away.contains(&drive))
+        );
+        return Err(Refusal::new(Reason::TooManyAway, detail));
+    }
+    if drives.iter().any(|drive| with_leftovers.contains(drive)) {
+        let names = names(&|drive| with_leftovers.contains(&drive));
+        let detail = format!("what {names} have of file {file} from before must be freed first");
+        return Err(Refusal::new(Reason::Busy, detail));
+    }
+    let all = ColumnMask::all(shape.width());
+    let segment = SegmentRecord {
+        number: (0..).find(|number| inode.segment(*number).is_none()).unwrap_or(u32::MAX),
+        start: 0,
+        end: u64::MAX,
+        shape: shape.into(),
+        object: ObjectId(tx.next_number()?),
+        drives,
+        set: all,
+        joining: all,
+        filling: Some(Version { g: inode.g, lease: inode.lease, n: 1 }),
+    };
+    for place in places(file, &segment) {
+        occupy(tx, place)?;
+        set_stale(tx, place, Some(StaleRecord { joining: true, told: true }))?;
+    }
+    inode.segments.push(segment);
+    Ok(())
+}
+
+/// After a restore: the drives know a segment that took the place of those on record, or was about to. What
+/// they hold of those is freed.
+pub fn adopt(
+    tx: &mut Tx,
+    file: FileId,
+    inode: &mut InodeRecord,
+    segment: SegmentRecord,
+) -> Result<(), KvError> {
+    for old in inode.segments.clone() {
+        remove(tx, file, inode, &old)?;
+    }
+    for place in places(file, &segment) {
+        occupy(tx, place)?;
+        tx.delete(key::place(table::LEFT, place));
+    }
+    inode.segments.push(segment);
+    tx.delete(key::relayout(file));
+    Ok(())
+}
+
+/// Drives that have something of the file still to be freed. Its place in the state is by drive, file, segment
+/// and column, and the new segment may get the same.
+fn drives_with_leftovers(
+    core: &Core,
+    tx: &Tx,
+    file: FileId,
+) -> Result<std::collections::BTreeSet<DriveId>, KvError> {
+    let drives: Vec<DriveId> = core.drives().iter().map(|drive| drive.record.drive).collect();
+    let mut with = std::collections::BTreeSet::new();
+    for drive in drives {
+        let (from, to) = key::of_file(table::LEFT, drive, file);
+        if !tx.scan(&from, &to, 1)?.is_empty() {
+            with.insert(drive);
+        }
+    }
+    Ok(with)
+}
+
+fn places(file: FileId, segment: &SegmentRecord) -> Vec<ComponentPlace> {
+    let of = |column| ComponentPlace { drive: segment.drive(column), file, segment: segment.number, column };
+    segment.all().iter().map(of).collect()
+}
+
+/// Gives the segment up, if there is one: what drives hold of it is freed. The caller holds the file's lock.
+pub async fn give_up(core: &Arc<Core>, file: FileId) -> Result<(), Refusal> {
+    let has_one =
+        core.read(move |_, tx| Ok(inodes::find(tx, file)?.is_some_and(|inode| inode.filling().is_some())));
+    if !has_one.await? {
+        return Ok(());
+    }
+    core.write(move |_, tx| {
+        let Some(mut inode) = inodes::find(tx, file)? else { return Ok(()) };
+        drop_segment(tx, file, &mut inode)?;
+        inodes::save(tx, file, &inode);
+        Ok(())
+    })
+    .await?;
+    tracing::debug!(%file, "its new layout is given up");
+    core.wake.notify_waiters();
+    Ok(())
+}
+
+/// The same within a transaction; the caller stores the record.
+pub fn drop_segment(tx: &mut Tx, file: FileId, inode: &mut InodeRecord) -> Result<(), KvError> {
+    let Some(segment) = inode.filling().cloned() else { return Ok(()) };
+    remove(tx, file, inode, &segment)
+}
+
+/// A segment is none of the file's any more: what drives hold of it, and of successors of its columns, is to
+/// be freed.
+fn remove(
+    tx: &mut Tx,
+    file: FileId,
+    inode: &mut InodeRecord,
+    segment: &SegmentRecord,
+) -> Result<(), KvError> {
+    if let Some(successor) = successors::find(tx, file, segment.number)? {
+        successors::give_up(tx, successor, inode)?;
+    }
+    for place in places(file, segment) {
+        successors::leave(tx, place, inode)?;
+    }
+    inode.segments.retain(|other| other.number != segment.number);
+    Ok(())
+}
+
+/// A drive begins to fill its columns, or goes on.
+pub async fn begin(core: &Arc<Core>, asker: DriveId, file: FileId) -> Result<Opened, Refusal> {
+    let olds = olds_of(core, asker);
+    must_be_up(core, asker)?;
+    let _turn = core.lock_file(file).await?;
+    let inode = core.read(move |_, tx| inodes::get(tx, file)).await?;
+    let Some(segment) = inode.filling() else { return Err(nothing(core, file, asker)) };
+    if segment.drives.iter().any(|drive| olds.contains(drive)) {
+        // Another set of drives is chosen.
+        give_up(core, file).await?;
+        return Err(nothing(core, file, asker));
+    }
+    let number = segment.number;
+    let own = segment.columns(|drive| drive == asker).minus(segment.ready());
+    if own.is_empty() {
+        return Err(nothing(core, file, asker));
+    }
+    let lost = hold_lapsed(core, &inode);
+    if own.minus(segment.joining).is_empty() && lost.is_empty() && !inode.unfenced {
+        return opened_by(core, file, inode, Opener::Filler(asker)).await;
+    }
+    let lease = lease_of(core, file, &inode);
+    let change: procedure::Change = Arc::new(move |core, tx, file, inode| {
+        own.iter().try_for_each(|column| join(core, tx, file, inode, number, column, asker))
+    });
+    let inode = run(core, file, Cause { lease, lost, change: Some(change) }).await?;
+    opened_by(core, file, inode.ok_or_else(|| nothing(core, file, asker))?, Opener::Filler(asker)).await
+}
+
+/// What a drive needs to read the file whose columns it fills. It may read no other.
+pub async fn source(core: &Arc<Core>, asker: DriveId, request: &Refresh) -> Result<Opened, Refusal> {
+    let file = request.file;
+    let fills = move |inode: InodeRecord| inode.filling().is_some_and(|on| on.drives.contains(&asker));
+    let may = core.read(move |_, tx| Ok(inodes::find(tx, file)?.is_some_and(fills))).await?;
+    match request.access {
+        Access::Read if may => reader(core, file).await,
+        Access::Read => Err(nothing(core, file, asker)),
+        Access::Write => Err(Refusal::new(Reason::NotAllowed, "a drive opens no file for writing")),
+    }
+}
+
+/// A drive has filled its columns, in generation `g`. With the last one, the segment takes the others' place.
+pub async fn end(core: &Arc<Core>, asker: DriveId, EndHeal { file, g, .. }: EndHeal) -> Result<(), Refusal> {
+    must_be_up(core, asker)?;
+    let _turn = core.lock_file(file).await?;
+    let inode = core.read(move |_, tx| inodes::get(tx, file)).await?;
+    // None: a repeat, or it was given up.
+    let Some(segment) = inode.filling() else { return Ok(()) };
+    if inode.g != g || inode.unfenced {
+        let detail = format!("file {file} is in generation {} now: compare again", inode.g);
+        return Err(Refusal::new(Reason::StaleGeneration, detail));
+    }
+    let own = segment.joining.and(segment.columns(|drive| drive == asker));
+    core.write(move |_, tx| {
+        let Some(mut inode) = inodes::find(tx, file)? else { return Ok(()) };
+        ready(tx, file, &mut inode, own)?;
+        inodes::save(tx, file, &inode);
+        Ok(())
+    })
+    .await?;
+    finish(core, file).await.map(drop)
+}
+
+/// Puts the segment in the others' place, if all of its columns are ready. Returns whether it is done. The
+/// caller holds the file's lock.
+///
+/// First all columns are told that they are ready: then the drives know it, should this manager's state be
+/// lost after the others' objects were freed (`compare`).
+pub async fn finish(core: &Arc<Core>, file: FileId) -> Result<bool, Refusal> {
+    let inode = core.read(move |_, tx| inodes::get(tx, file)).await?;
+    if !inode.filling().is_some_and(|segment| segment.ready() == segment.all()) {
+        return Ok(false);
+    }
+    let mut inode = inode;
+    for change in [None, Some(take_place as TakesPlace)] {
+        let (lease, lost) = (lease_of(core, file, &inode), hold_lapsed(core, &inode));
+        let is_away = !lost.is_empty();
+        let change = change.filter(|_| !is_away).map(|change| -> procedure::Change {
+            Arc::new(move |_, tx, file, inode| change(tx, file, inode))
+        });
+        let Some(after) = run(core, file, Cause { lease, lost, change }).await? else { return Ok(true) };
+        if is_away {
+            return Ok(false); // its column went out, and is filled again
+        }
+        inode = after;
+    }
+    tracing::info!(%file, "it has its new layout");
+    core.wake.notify_waiters();
+    Ok(true)
+}
+
+type TakesPlace = fn(&mut Tx, FileId, &mut InodeRecord) -> Result<(), Refusal>;
+
+/// Columns of the segment are filled.
+fn ready(tx: &mut Tx, file: FileId, inode: &mut InodeRecord, columns: ColumnMask) -> Result<(), KvError> {
+    let Some(number) = inode.filling().map(|segment| segment.number) else { return Ok(()) };
+    let Some(segment) = inode.segment_mut(number) else { return Ok(()) };
+    for column in columns.iter() {
+        let place = ComponentPlace { drive: segment.drive(column), file, segment: number, column };
+        set_stale(tx, place, None)?;
+    }
+    segment.joining = segment.joining.minus(columns);
+    Ok(())
+}
+
+/// The segment takes the others' place.
+fn take_place(tx: &mut Tx, file: FileId, inode: &mut InodeRecord) -> Result<(), Refusal> {
+    let filled = inode.filling().filter(|segment| segment.ready() == segment.all());
+    let Some((number, version)) = filled.and_then(|segment| Some((segment.number, segment.filling?))) else {
+        let detail = format!("file {file} has no new layout that is filled: compare again");
+        return Err(Refusal::new(Reason::StaleGeneration, detail));
+    };
+    if inode.held || inode.lease != version.lease {
+        // Nobody can have got here: who opens the file gives the segment up. The bytes are worth a look.
+        let detail = format!("file {file} was written since its new layout was begun");
+        return Err(Refusal::new(Reason::Leased, detail));
+    }
+    for old in inode.in_force().cloned().collect::<Vec<_>>() {
+        remove(tx, file, inode, &old)?;
+    }
+    if let Some(segment) = inode.segment_mut(number) {
+        segment.filling = None;
+    }
+    tx.delete(key::relayout(file));
+    Ok(())
+}

@@ -1,0 +1,275 @@
+//! Files that are to be laid out anew: the list of them, and the loop that has it done, some at a time.
+//!
+//! The list is durable: a file and its new shape. The loop gives some files a segment that is to be filled
+//! (`filling`); their drives do the rest, and the file leaves the list in the step in which the segment takes
+//! the others' place. A file that was disturbed by a writer, or lost a drive, comes again after a pause that
+//! grows.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use braid_layout::FileId;
+use braid_wire::control::{
+    EntryKind, Relayout, RelayoutReply, RelayoutRow, Relayouts, RelayoutsReply, ShapeSpec,
+};
+use braid_wire::{Reason, Refusal};
+use tokio::time::Instant;
+
+use crate::compare::path_of;
+use crate::core::Core;
+use crate::directories::resolve;
+use crate::filling;
+use crate::inodes;
+use crate::kv::{KvError, Tx};
+use crate::names::show;
+use crate::schema::{InodeRecord, RelayoutRecord, key, table};
+use crate::shapes::{check_width, from_spec};
+use crate::sweep::{pause, until_leading};
+
+/// Files that are filled at a time: enough for all drives to have something to do.
+const AT_ONCE: usize = 16;
+/// Files of the list looked up at a time.
+const PAGE: usize = 256;
+/// Pages looked up in a round.
+const PAGES_PER_ROUND: usize = 16;
+/// Most rows in one reply.
+const ROWS_MAX: usize = 1024;
+/// The pause before a file is begun again: at first, and at most.
+const AGAIN_MIN: Duration = Duration::from_secs(1);
+const AGAIN_MAX: Duration = Duration::from_secs(120);
+
+/// Why files are not begun, for whoever asks. Soft.
+pub type Reasons = BTreeMap<FileId, String>;
+
+/// Puts a file on the list, or takes it off.
+pub async fn ask(core: &Arc<Core>, asked: Relayout) -> Result<RelayoutReply, Refusal> {
+    let is_off = asked.shape.is_none();
+    let (file, reply) = core
+        .write(move |core, tx| {
+            let found = resolve(tx, &asked.volume, &asked.path)?;
+            let (file, inode) = (found.file(), found.inode);
+            if inode.kind == EntryKind::Directory {
+                let detail = format!("{:?} is a directory", show(&asked.path));
+                return Err(Refusal::new(Reason::IsDirectory, detail));
+            }
+            let begun = match &asked.shape {
+                Some(shape) => put(core, tx, file, &inode, shape)?,
+                None => take_off(tx, file)?,
+            };
+            Ok((file, RelayoutReply { begun, size: inode.size }))
+        })
+        .await?;
+    if is_off {
+        let _turn = core.lock_file(file).await?;
+        filling::give_up(core, file).await?;
+    }
+    core.wake.notify_waiters();
+    Ok(reply)
+}
+
+fn put(
+    core: &Core,
+    tx: &mut Tx,
+    file: FileId,
+    inode: &InodeRecord,
+    shape: &ShapeSpec,
+) -> Result<bool, Refusal> {
+    let shape = from_spec(shape, shape)?;
+    let (_, drives, _) = core.drives_counted();
+    check_width(&shape, drives)?;
+    let shape = ShapeSpec::from(shape);
+    if inode.in_force().all(|segment| segment.shape == shape) && inode.filling().is_none() {
+        take_off(tx, file)?;
+        return Ok(false);
+    }
+    tx.set(key::relayout(file), &RelayoutRecord { shape });
+    Ok(true)
+}
+
+fn take_off(tx: &mut Tx, file: FileId) -> Result<bool, KvError> {
+    let was = tx.get(&key::relayout(file))?.is_some();
+    tx.delete(key::relayout(file));
+    Ok(was)
+}
+
+/// Puts a file without redundancy on the list, in its own shape: a drive of its is to be emptied, and its
+/// column there can be made elsewhere in no other way. Returns whether it was not on it.
+pub fn elsewhere(tx: &mut Tx, file: FileId, shape: &ShapeSpec) -> Result<bool, KvError> {
+    if tx.get(&key::relayout(file))?.is_some() {
+        return Ok(false);
+    }
+    tx.set(key::relayout(file), &RelayoutRecord { shape: shape.clone() });
+    Ok(true)
+}
+
+/// The list, in part.
+pub async fn list(core: &Arc<Core>, asked: Relayouts) -> Result<RelayoutsReply, Refusal> {
+    let limit = match usize::try_from(asked.limit).unwrap_or(usize::MAX) {
+        0 => ROWS_MAX,
+        limit => limit.min(ROWS_MAX),
+    };
+    core.read(move |core, tx| {
+        let (from, to) = key::all(table::RELAYOUT);
+        let files = u64::try_from(tx.scan(&from, &to, usize::MAX)?.len()).unwrap_or(u64::MAX);
+        let mut rows = Vec::new();
+        for (file, record) in page(tx, asked.after, limit)? {
+            if let Some(inode) = inodes::find(tx, file)? {
+                let why = core.relayouts().get(&file).cloned().unwrap_or_default();
+                rows.push(row(tx, file, &inode, record, why)?);
+            }
+        }
+        Ok(RelayoutsReply { files, rows })
+    })
+    .await
+}
+
+fn row(
+    tx: &Tx,
+    file: FileId,
+    inode: &InodeRecord,
+    record: RelayoutRecord,
+    why: String,
+) -> Result<RelayoutRow, Refusal> {
+    let filling = inode.filling();
+    let few = |count: u32| u8::try_from(count).unwrap_or(u8::MAX);
+    Ok(RelayoutRow {
+        file,
+        path: path_of(tx, inode)?,
+        size: inode.size,
+        from: inode.in_force().next().map_or(ShapeSpec::DEFAULT, |segment| segment.shape.clone()),
+        to: record.shape,
+        columns: filling.map_or(0, |segment| few(segment.all().count())),
+        filled: filling.map_or(0, |segment| few(segment.ready().count())),
+        why: if filling.is_some() { String::new() } else { why },
+    })
+}
+
+fn page(tx: &Tx, after: FileId, limit: usize) -> Result<Vec<(FileId, RelayoutRecord)>, KvError> {
+    let (_, to) = key::all(table::RELAYOUT);
+    let from = [key::relayout(after).as_slice(), &[0]].concat();
+    let rows = tx.records::<RelayoutRecord>(&(from, to), limit)?;
+    Ok(rows.into_iter().map(|(row, record)| (FileId(key::number(&row, 1)), record)).collect())
+}
+
+/// What is to be done about a file on the list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Next {
+    /// It is off the list, or is to be taken off: it is gone.
+    Off,
+    /// It is to be begun.
+    Begin(ShapeSpec),
+    /// What was begun is not what is wanted.
+    GiveUp,
+    /// Its columns are being filled.
+    Wait,
+    /// They are filled.
+    Finish,
+}
+
+/// The loop, for ever.
+pub async fn run(core: Arc<Core>) {
+    let mut state = Turns::default();
+    loop {
+        until_leading(&core).await;
+        if let Err(refusal) = state.round(&core).await {
+            tracing::error!(%refusal, "files that are to be laid out anew cannot be looked up");
+        }
+        pause(&core).await;
+    }
+}
+
+#[derive(Default)]
+struct Turns {
+    /// Files that are filled now.
+    active: BTreeSet<FileId>,
+    /// Files that were disturbed: not before then, and the last pause.
+    later: BTreeMap<FileId, (Instant, Duration)>,
+    /// Where the walk over the list is.
+    at: FileId,
+}
+
+impl Turns {
+    async fn round(&mut self, core: &Arc<Core>) -> Result<(), Refusal> {
+        for file in self.active.clone() {
+            if !self.step(core, file).await? {
+                self.active.remove(&file);
+            }
+        }
+        let mut is_second = false;
+        for _ in 0..PAGES_PER_ROUND {
+            let after = self.at;
+            let rows = core.read(move |_, tx| Ok(page(tx, after, PAGE)?)).await?;
+            if rows.is_empty() {
+                if std::mem::replace(&mut is_second, true) || after == FileId(0) {
+                    return Ok(());
+                }
+                self.at = FileId(0);
+            }
+            for (file, _) in rows {
+                if self.active.len() >= AT_ONCE {
+                    return Ok(());
+                }
+                self.at = file;
+                let waits = self.later.get(&file).is_some_and(|(at, _)| *at > Instant::now());
+                if !waits && !self.active.contains(&file) && self.step(core, file).await? {
+                    self.active.insert(file);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Does what is next for a file. Returns whether it is being filled.
+    async fn step(&mut self, core: &Arc<Core>, file: FileId) -> Result<bool, Refusal> {
+        let next = core.read(move |_, tx| Ok(next(tx, file)?)).await?;
+        let was_begun = self.active.contains(&file);
+        let done = match next {
+            Next::Off => {
+                self.later.remove(&file);
+                core.write(move |_, tx| Ok(take_off(tx, file).map(drop)?)).await?;
+                core.relayouts().remove(&file);
+                return Ok(false);
+            }
+            Next::Wait => return Ok(true),
+            Next::Begin(_) if was_begun => {
+                Err(Refusal::new(Reason::Busy, "it was written, or lost a drive, and begins anew soon"))
+            }
+            Next::Begin(shape) => match core.try_lock_file(file) {
+                Some(_turn) => filling::make(core, file, shape).await,
+                None => Err(Refusal::new(Reason::Busy, "it is busy")),
+            },
+            Next::GiveUp => match core.try_lock_file(file) {
+                Some(_turn) => filling::give_up(core, file).await,
+                None => Ok(()),
+            },
+            Next::Finish => match core.try_lock_file(file) {
+                Some(_turn) => filling::finish(core, file).await.map(drop),
+                None => Ok(()),
+            },
+        };
+        match done {
+            Ok(()) => {
+                core.relayouts().remove(&file);
+                Ok(true)
+            }
+            Err(refusal) => {
+                let pause = self.later.get(&file).map_or(AGAIN_MIN, |(_, pause)| (*pause * 2).min(AGAIN_MAX));
+                tracing::debug!(%file, %refusal, ?pause, "the file is not laid out anew yet");
+                self.later.insert(file, (Instant::now() + pause, pause));
+                core.relayouts().insert(file, refusal.detail);
+                Ok(false)
+            }
+        }
+    }
+}
+
+fn next(tx: &Tx, file: FileId) -> Result<Next, KvError> {
+    let Some(RelayoutRecord { shape }) = tx.record(&key::relayout(file))? else { return Ok(Next::Off) };
+    let Some(inode) = inodes::find(tx, file)?.filter(InodeRecord::is_named) else { return Ok(Next::Off) };
+    let Some(segment) = inode.filling() else { return Ok(Next::Begin(shape)) };
+    if segment.shape != shape {
+        return Ok(Next::GiveUp);
+    }
+    Ok(if segment.ready() == segment.all() { Next::Finish } else { Next::Wait })
+}
