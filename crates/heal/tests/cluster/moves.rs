@@ -154,12 +154,13 @@ async fn a_drive_that_is_added_gets_its_share_and_nothing_moves_that_need_not() 
     let mut cluster = Cluster::start_losing(5, |_| Some(CAPACITY), 0).await;
     let client = cluster.client().await;
     client.volume_create("main", None, 0).await.expect("a volume");
+    // Else it may begin while the files are written, and what it says is of that time.
+    client.set_balance(false).await.expect("it is off");
     let bytes: Vec<Vec<u8>> =
         (0..24).map(|seed| pattern(u64::try_from(seed).expect("small"), FILE)).collect();
     for (index, bytes) in bytes.iter().enumerate() {
         put(&client, &name(&format!("f{index}")), shape(Scheme::Raid5, 2, 1, 65536), bytes).await;
     }
-    client.set_balance(false).await.expect("it is off");
     cluster.add_drive(5, Some(CAPACITY)).await;
     cluster.all_up(&client).await;
     assert_eq!(components(&client, "d5").await, 0);
