@@ -52,6 +52,7 @@ mod private;
 pub mod procedure;
 pub mod recovery;
 pub mod relayout;
+pub mod replacement;
 pub mod returns;
 pub mod schema;
 pub mod scrub;

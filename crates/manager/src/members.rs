@@ -1,4 +1,4 @@
-//! Drives join, send heartbeats, are replaced; the cluster's status.
+//! Drives join and send heartbeats.
 
 use std::sync::Arc;
 
@@ -7,20 +7,15 @@ use braid_transport::host;
 use braid_transport::process::Presence;
 use braid_wire::capability::Key;
 use braid_wire::control::{
-    Admission, DriveState, Heartbeat, HeartbeatReply, JoinDrive, LABEL_BYTES_MAX, PATH_BYTES_MAX,
-    ProcessMark, ReplaceDrive,
+    Admission, DriveState, Heartbeat, HeartbeatReply, JoinDrive, LABEL_BYTES_MAX, PATH_BYTES_MAX, ProcessMark,
 };
 use braid_wire::{Reason, Refusal};
-use tokio::time::Instant;
 
 use crate::admission::{Last, Ruling};
 use crate::core::Core;
-use crate::inodes;
 use crate::kv::Tx;
 use crate::leadership::{Leadership, Seen};
 use crate::names::check_label;
-use crate::operations::{Once, Operation, Outcome, recall};
-use crate::procedure::{self, Life};
 use crate::schema::{DriveRecord, StaleRecord, key, table};
 use crate::start::{RESTORED_LATER_MS, begin_term, is_of_lost_state};
 
@@ -289,62 +284,6 @@ fn store_heard(tx: &mut Tx, heard: DriveRecord) -> Result<(), Refusal> {
     };
     tx.set(key, &record);
     Ok(())
-}
-
-/// Lets `new` replace `old`, which must be dead: one durable record. Files are changed one by one as they are
-/// rebuilt. Gives the number of components to rebuild.
-pub async fn replace(core: &Arc<Core>, operation: Operation, request: ReplaceDrive) -> Result<u64, Refusal> {
-    if let Some(before) = core.read(move |core, tx| recall(core, tx, operation)).await? {
-        return Ok(before.number);
-    }
-    let (old, new) = replaceable(core, &request)?;
-    // One check: a drive on this machine that was killed just now is known to be dead without a wait.
-    let life = procedure::life(core, old, Instant::now()).await;
-    let no = |what: &str| Err(Refusal::new(Reason::DriveInUse, format!("{} {what}", request.old)));
-    match life {
-        Life::Dead => {}
-        Life::Alive => return no("is up: stop it before it is replaced"),
-        Life::Unknown => return no("may still hold its lease: try again in some seconds"),
-    }
-    let stored = core
-        .once(operation, move |_, tx| {
-            let mut record: DriveRecord =
-                tx.record(&key::drive(old))?.ok_or_else(|| no_drive(&old.to_string()))?;
-            if record.replaced_by == DriveId(0) {
-                record.replaced_by = new;
-            }
-            tx.set(key::drive(old), &record);
-            let components = inodes::counts(tx, old)?.components;
-            Ok((Outcome { number: components, ..Outcome::DONE }, (record, components)))
-        })
-        .await;
-    if let Ok(Once::Now((record, _))) = &stored {
-        core.drives().set_record(record.clone());
-    }
-    procedure::release_holds(core, [old]);
-    let components = match stored? {
-        Once::Now((_, components)) | Once::Before(Outcome { number: components, .. }) => components,
-    };
-    tracing::info!(old = %request.old, new = %request.new, components, "a drive was replaced");
-    core.wake.notify_waiters();
-    Ok(components)
-}
-
-/// The drive to replace, and the one that replaces it.
-fn replaceable(core: &Core, request: &ReplaceDrive) -> Result<(DriveId, DriveId), Refusal> {
-    let (now_ms, table) = (core.now_ms(), core.drives());
-    let known = |name: &str| table.find(name).map(|drive| drive.record.drive).ok_or_else(|| no_drive(name));
-    let (old, new) = (known(&request.old)?, known(&request.new)?);
-    let refuse = |reason, detail: String| Err(Refusal::new(reason, detail));
-    match (table.state(old, now_ms), table.state(new, now_ms)) {
-        _ if old == new => refuse(Reason::DriveInUse, "a drive cannot take its own place".to_owned()),
-        // A repeat of the same replacement.
-        (DriveState::Replaced, _) if table.successor(old) == new => Ok((old, new)),
-        (DriveState::Replaced, _) => refuse(Reason::NoDrive, format!("{} was replaced already", request.old)),
-        (_, DriveState::Replaced) => refuse(Reason::NoDrive, format!("{} was replaced itself", request.new)),
-        (_, DriveState::Away) => refuse(Reason::NoDrive, format!("{} is away: start it", request.new)),
-        _ => Ok((old, new)),
-    }
 }
 
 /// Whether a drive was not told of some of its columns that went out, or has not freed some that moved.

@@ -162,6 +162,47 @@ fn writes_go_on_degraded_and_a_replaced_drive_is_rebuilt() {
     cluster.line(&format!("rebuild {victim}")).failed(8, "fresh is away");
 }
 
+/// What an operator may do who is not sure that the first try has gone through, or two of them at once.
+#[test]
+fn a_drive_that_is_replaced_and_rebuilt_twice_at_once_is_whole() {
+    let cluster = Cluster::up(5);
+    let content = noise(48 << 20, 21);
+    fs::write(cluster.file("f"), &content).expect("written");
+    cluster.put(&cluster.file("f"), "braid://main/f");
+    let victim = cluster.columns("braid://main/f").swap_remove(0);
+    cluster.kill_drive(&victim);
+    cluster.line("drive add --name one").ok();
+    cluster.line("drive add --name two").ok();
+    // So slow that the heal is under way meanwhile.
+    cluster.line("heal --rate 1M").ok();
+    let at_once = |lines: [String; 2]| {
+        let spawn = |line: String| {
+            let mut command = cluster.command(line.split(' '));
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started")
+        };
+        lines.map(spawn).map(|child| said(finish(child)))
+    };
+    let tries = at_once(["one", "two"].map(|new| format!("drive replace {victim} {new}")));
+    let (won, lost): (Vec<_>, Vec<_>) = tries.into_iter().partition(|said| said.code == 0);
+    assert_eq!((won.len(), lost.len()), (1, 1), "{won:?} {lost:?}");
+    let new = if won[0].text().starts_with("one ") { "one" } else { "two" };
+    lost[0].failed(3, &format!("{victim} was replaced by {new} already"));
+    assert!(lost[0].err.contains(&format!("braid drive replace {new} NEW")), "{}", lost[0].err);
+    // Again under the same name it is done already; and two that wait for the rebuild both see its end.
+    cluster.line(&format!("drive replace {victim} {new}")).ok();
+    let stale = cluster.line("heal --json").ok().json();
+    assert!(stale["drives"].to_string().contains("\"stale_components\":1"), "it is under way: {stale}");
+    cluster.line("heal --rate 0").ok();
+    for said in at_once([new, &victim].map(|drive| format!("rebuild {drive}"))) {
+        said.ok();
+    }
+    assert!(cluster.columns("braid://main/f").contains(&new.to_owned()));
+    cluster.line("check --all braid://main").ok();
+    let other = cluster.columns("braid://main/f").into_iter().find(|drive| drive != new).expect("another");
+    cluster.kill_drive(&other);
+    assert!(cluster.cat("braid://main/f") == content);
+}
+
 #[test]
 fn too_many_drives_away_are_named() {
     let cluster = Cluster::up(5);

@@ -20,3 +20,4 @@ mod sizes;
 mod space;
 mod states;
 mod successors;
+mod twice;
