@@ -127,8 +127,8 @@ impl Handle {
         let request: ControlRequest = match self.purpose {
             Purpose::Read => refresh(Access::Read),
             Purpose::Write => refresh(Access::Write),
-            Purpose::Heal => BeginHeal { file, first: false, filling: false }.into(),
-            Purpose::Fill => BeginHeal { file, first: false, filling: true }.into(),
+            Purpose::Heal => BeginHeal { file, comparison: 0, filling: false }.into(),
+            Purpose::Fill => BeginHeal { file, comparison: 0, filling: true }.into(),
         };
         let answer = self.client.ask_manager(&self.subject, request).await;
         match answer.map_err(|error| self.lease_error(error))? {

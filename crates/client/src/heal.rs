@@ -23,7 +23,7 @@ use braid_wire::control::{
 use braid_wire::data::{DriveReply, DriveRequest, Listing, Versions, VersionsReply};
 
 use crate::buffers::User;
-use crate::client::{Client, unexpected};
+use crate::client::{Client, random, unexpected};
 use crate::concurrent;
 use crate::drive_requests::Failure;
 use crate::error::{Error, Result};
@@ -114,15 +114,17 @@ impl Client {
         let drive = self.config().credentials.drive;
         let mut after = Duration::ZERO;
         for _ in 0..ROUNDS_MAX {
-            let opened =
-                match self.ask_manager(&subject, BeginHeal { file, first: true, filling: false }).await {
-                    Ok(ControlReply::Opened(opened)) => opened,
-                    Ok(other) => return Err(unexpected(&subject, &other)),
-                    Err(error) if error.reason() == Some(Reason::NotFound) => {
-                        return fill::fill_file(self, file, tally).await;
-                    }
-                    Err(error) => return Err(error),
-                };
+            // A number for each round: of another process of the drive nothing may be taken for this one's.
+            let comparison = random()?;
+            let begin = BeginHeal { file, comparison, filling: false };
+            let opened = match self.ask_manager(&subject, begin).await {
+                Ok(ControlReply::Opened(opened)) => opened,
+                Ok(other) => return Err(unexpected(&subject, &other)),
+                Err(error) if error.reason() == Some(Reason::NotFound) => {
+                    return fill::fill_file(self, file, tally).await;
+                }
+                Err(error) => return Err(error),
+            };
             let handle = Handle::new(self.clone(), subject.clone(), (Purpose::Heal, 0), opened)?;
             after = Patience::new(&handle).whole();
             let view = handle.view();
@@ -134,7 +136,8 @@ impl Client {
                 continue;
             }
             let left = heal.left.into_inner();
-            match self.ask_done(&subject, EndHeal { file, g: view.g, left, filling: false }).await {
+            let end = EndHeal { file, g: view.g, left, comparison, filling: false };
+            match self.ask_done(&subject, end).await {
                 Err(error) if error.reason() == Some(Reason::StaleGeneration) => {}
                 other => return other,
             }

@@ -78,7 +78,8 @@ pub async fn begin(core: &Arc<Core>, asker: DriveId, request: BeginHeal) -> Resu
         if !own.is_empty() {
             return successors::begin(core, request, inode, own).await;
         }
-        if request.first || inode.in_force().all(|on| on.columns(|of| of == target).is_empty()) {
+        let begins = request.comparison != 0;
+        if begins || inode.in_force().all(|on| on.columns(|of| of == target).is_empty()) {
             return Err(nothing(core, file, target));
         }
     }

@@ -26,8 +26,8 @@ use crate::kv::Tx;
 use crate::operations::{self, Once, Operation, Outcome};
 use crate::session_slots::Visitor;
 use crate::{
-    backup, compare, directories, drain, filling, heal, healing, members, opens, relayout, replacement, scrub,
-    shapes, sisters, status, volumes,
+    backup, compare, directories, drain, filling, heal, healing, members, opens, relayout, replacement,
+    scrub, shapes, sisters, status, volumes,
 };
 
 /// Serves until the task is dropped; the sessions end with it.

@@ -36,7 +36,7 @@ use crate::view::FileView;
 pub(super) async fn fill_file(client: &Client, file: FileId, tally: &HealTally) -> Result<()> {
     let subject = format!("file number {file}");
     for _ in 0..ROUNDS_MAX {
-        let begin = BeginHeal { file, first: true, filling: true };
+        let begin = BeginHeal { file, comparison: 0, filling: true };
         let target = open(client, &subject, Purpose::Fill, begin.into()).await?;
         let refresh = Refresh { file, access: Access::Read, lease: Lease(0), holder: 0, turn: Turn::Any };
         let source = open(client, &subject, Purpose::Read, refresh.into()).await?;
@@ -50,7 +50,10 @@ pub(super) async fn fill_file(client: &Client, file: FileId, tally: &HealTally) 
         if !fill.whole(&view).await? {
             continue;
         }
-        match client.ask_done(&subject, EndHeal { file, g: view.g, left: 0, filling: true }).await {
+        match client
+            .ask_done(&subject, EndHeal { file, g: view.g, left: 0, comparison: 0, filling: true })
+            .await
+        {
             Err(error) if error.reason() == Some(Reason::StaleGeneration) => {}
             other => return other,
         }

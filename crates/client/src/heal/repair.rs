@@ -36,7 +36,7 @@ impl Client {
     ) -> Result<Vec<(DamagedAt, String)>> {
         let subject = format!("file number {file}");
         let opened =
-            match self.ask_manager(&subject, BeginHeal { file, first: false, filling: false }).await? {
+            match self.ask_manager(&subject, BeginHeal { file, comparison: 0, filling: false }).await? {
                 ControlReply::Opened(opened) => opened,
                 other => return Err(unexpected(&subject, &other)),
             };

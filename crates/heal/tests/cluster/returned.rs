@@ -2,6 +2,7 @@
 
 use braid_client::OpenOptions;
 use braid_layout::Scheme;
+use braid_wire::Reason;
 
 use crate::common::{Cluster, assert_same, name, pattern, put, read_all, shape, wait_for};
 use crate::support::{all_healed, row, write_on, written};
@@ -79,6 +80,41 @@ async fn beside_writers(count: usize) {
     }
     assert!(client.check(&name("f"), |_| {}).await.expect("check").is_clean());
     assert_same(&read_all(&client, &name("f")).await.expect("read"), &model, "healthy");
+    cluster.kill(3);
+    assert_same(&read_all(&client, &name("f")).await.expect("read"), &model, "from the healed column");
+}
+
+/// As two processes of a drive would, of which one was thought to be gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_column_that_several_processes_heal_at_once_beside_a_writer_is_whole() {
+    const BYTES: usize = 3_000_000;
+    let mut cluster = Cluster::start(5).await;
+    let client = cluster.client().await;
+    client.volume_create("main", None, 0).await.expect("a volume");
+    let before = pattern(8, BYTES);
+    put(&client, &name("f"), shape(Scheme::Raid5, 4, 1, 4096), &before).await;
+    let (stop, stopped) = tokio::sync::watch::channel(false);
+    let writer = tokio::spawn(write_on(cluster.client().await, "f", 0..BYTES, before, stopped));
+    cluster.kill(1);
+    wait_for(|| async { row(&client, "d1").await.is_some_and(|row| row.stale == 1) }).await;
+    // The drive's own process is slow; the two others have no limit.
+    client.heal_status(Some(50_000)).await.expect("the rate is set");
+    cluster.restart(1).await;
+    written(&client, "d1", 1).await;
+    let (one, other) = tokio::join!(cluster.try_to_heal(1), cluster.try_to_heal(1));
+    for outcome in [&one, &other] {
+        // Whoever comes when another has ended it is told so.
+        if let Err(error) = outcome {
+            assert_eq!(error.reason(), Some(Reason::NotFound), "{error}");
+            assert!(error.to_string().contains("no stale column on d1"), "{error}");
+        }
+    }
+    assert!(one.is_ok() || other.is_ok(), "{one:?} {other:?}");
+    client.heal_status(Some(0)).await.expect("the rate is set");
+    all_healed(&client).await;
+    stop.send(true).expect("the writer runs");
+    let model = writer.await.expect("the writer ends");
+    assert!(client.check(&name("f"), |_| {}).await.expect("check").is_clean());
     cluster.kill(3);
     assert_same(&read_all(&client, &name("f")).await.expect("read"), &model, "from the healed column");
 }

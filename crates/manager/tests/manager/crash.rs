@@ -126,11 +126,10 @@ async fn workload(client: &mut Client, drives: &[FakeDrive]) {
 
 async fn heal(drive: &FakeDrive, file: &Opened) {
     for _ in 0..200 {
-        match drive.ask(BeginHeal { file: file.stat.file, first: true, filling: false }).await {
+        match drive.ask(BeginHeal { file: file.stat.file, comparison: 1, filling: false }).await {
             Ok(ControlReply::Opened(opened)) => {
-                let _ = drive
-                    .ask(EndHeal { file: opened.stat.file, g: opened.stat.g, left: 0, filling: false })
-                    .await;
+                let (file, g) = (opened.stat.file, opened.stat.g);
+                let _ = drive.ask(EndHeal { file, g, left: 0, comparison: 1, filling: false }).await;
                 return;
             }
             // The drive is not up yet, or has no session yet.

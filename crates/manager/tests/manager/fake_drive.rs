@@ -128,9 +128,14 @@ impl FakeDrive {
     /// Lets the file's columns on it join. While the manager is busy or does not know that the drive is up,
     /// it asks again, for 20 s at most.
     pub(crate) async fn begin_heal(&self, file: FileId) -> Result<Opened, Refusal> {
+        self.begin_comparison(file, 1).await
+    }
+
+    /// The same, under this number.
+    pub(crate) async fn begin_comparison(&self, file: FileId, comparison: u64) -> Result<Opened, Refusal> {
         let until = tokio::time::Instant::now() + Duration::from_secs(20);
         loop {
-            match self.ask(BeginHeal { file, first: true, filling: false }).await {
+            match self.ask(BeginHeal { file, comparison, filling: false }).await {
                 Ok(ControlReply::Opened(opened)) => return Ok(opened),
                 Err(TransportError::Refusal(refusal))
                     if matches!(refusal.reason, Reason::Busy | Reason::NoDrive | Reason::NotLeading)
@@ -146,7 +151,13 @@ impl FakeDrive {
 
     /// Says that they are up to date.
     pub(crate) async fn end_heal(&self, opened: &Opened) -> Result<(), Refusal> {
-        match self.ask(EndHeal { file: opened.stat.file, g: opened.stat.g, left: 0, filling: false }).await {
+        self.end_comparison(opened, 1).await
+    }
+
+    /// The same, under this number.
+    pub(crate) async fn end_comparison(&self, opened: &Opened, comparison: u64) -> Result<(), Refusal> {
+        let (file, g) = (opened.stat.file, opened.stat.g);
+        match self.ask(EndHeal { file, g, left: 0, comparison, filling: false }).await {
             Ok(ControlReply::Done(_)) => Ok(()),
             Err(TransportError::Refusal(refusal)) => Err(refusal),
             other => panic!("{other:?}"),

@@ -9,7 +9,7 @@ use crate::fake::{Client, Cluster, FakeDrive, eventually, lost, open, opened, ra
 use crate::space::drives;
 
 /// A closed file, the drive of its column 1, which is drained, and the one that takes it.
-async fn moving(cluster: &Cluster, client: &mut Client) -> (Opened, FakeDrive, FakeDrive) {
+pub(crate) async fn moving(cluster: &Cluster, client: &mut Client) -> (Opened, FakeDrive, FakeDrive) {
     let file = client.create("f").await;
     put_all(cluster, &file);
     client.done(release(&file, true)).await;

@@ -336,9 +336,9 @@ record! {
     pub struct BeginHeal {
         /// The file.
         file: FileId,
-        /// The asking drive begins to compare its columns now. If not, it may have begun before, and a
-        /// manager that has restarted since does not know what was written since then.
-        first: bool,
+        /// The asking drive begins to compare its columns now, under this number, which it has drawn. 0: it
+        /// does not; it may have begun before, and what was written since then is not known here.
+        comparison: u64,
         /// It is about the columns of a new layout, which the drive fills with the file's bytes.
         filling: bool,
     }
@@ -357,6 +357,9 @@ record! {
         /// Stripes that were not compared, as what is settled in them did not become clear: they are being
         /// written.
         left: u64,
+        /// The number under which they were compared. Another process of the drive may compare them too, and
+        /// have begun later.
+        comparison: u64,
         /// They are columns of a new layout, and filled. With the last one, it takes the place of the old.
         filling: bool,
     }
