@@ -158,6 +158,34 @@ async fn after_a_restore_files_are_as_long_as_the_drives_say() {
     holds_together(cluster).await;
 }
 
+/// The backup says that a truncation is under way. It has ended since, and bytes were written past it: who
+/// opens the file next must not remove them.
+#[tokio::test]
+async fn a_truncation_that_ended_after_the_backup_is_not_done_again() {
+    let cluster = Cluster::new(4, raid5(3)).await;
+    let mut client = cluster.manager.client().await;
+    let file = client.create("f").await;
+    write(&cluster.drives, &file, 1000);
+    let commit =
+        |size, order, cut| Commit { file: file.stat.file, lease: file.lease, holder: 7, size, order, cut };
+    client.done(commit(1000, 1, Cut::No)).await;
+    client.done(commit(60, 2, Cut::Begins)).await;
+    let backup = backup(&mut client).await;
+    client.done(commit(60, 3, Cut::Ends)).await;
+    write(&cluster.drives, &file, 2000);
+    client.done(commit(2000, 4, Cut::No)).await;
+    client.done(Release { end: 2000, ..release(&file, true) }).await;
+
+    let cluster = cluster.restore(&backup).await;
+    let mut client = cluster.manager.client().await;
+    client.until_up(&cluster.drives.iter().collect::<Vec<_>>()).await;
+    let file = opened(client.patient(open("f", Access::Write, false)).await.unwrap());
+    assert!(!file.cut, "its opener would punch out what lies past byte {}", file.stat.size);
+    assert_eq!(file.stat.size, 2000);
+    client.done(Release { end: 2000, ..release(&file, true) }).await;
+    holds_together(cluster).await;
+}
+
 #[tokio::test]
 async fn what_got_its_name_after_the_backup_is_kept_and_what_was_removed_before_it_is_freed() {
     let cluster = Cluster::new(4, raid5(3)).await;
