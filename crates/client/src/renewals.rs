@@ -18,6 +18,9 @@ use crate::view::FileView;
 const RENEW_MIN: Duration = Duration::from_millis(200);
 /// Longest time until one that failed is tried again.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
+/// Why a lease is lost that the manager does not renew.
+const ENDED: &str = "the manager has ended it, as it was not renewed in time, or another writer of the file was \
+                     gone while it cut the file short";
 /// Most leases in a request.
 const LEASES_MAX: usize = 4096;
 
@@ -105,7 +108,7 @@ impl Renewals {
             let kept = self.kept().remove(&holder);
             if let Some(kept) = kept {
                 // Fails if the file was just closed.
-                let _ = kept.lost.send("it was not renewed in time, and the manager has ended it".to_owned());
+                let _ = kept.lost.send(ENDED.to_owned());
             }
         }
         Ok(())

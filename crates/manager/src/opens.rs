@@ -155,7 +155,7 @@ pub async fn refresh(core: &Arc<Core>, request: Refresh) -> Result<Opened, Refus
     if access == Access::Read {
         return reader(core, file).await;
     }
-    renew_lease(core, file, lease, holder)?;
+    core.read(move |core, tx| sharing::must_hold(core, tx, file, lease, holder)).await?;
     let _turn = core.lock_file(file).await?;
     let inode = core.read(move |_, tx| leased(tx, file, lease)).await?;
     if turn == Turn::Give
@@ -182,15 +182,18 @@ pub fn renew(core: &Core, request: &Renew) -> Renewed {
 
 /// Sets the size.
 pub async fn commit(core: &Arc<Core>, request: Commit) -> Result<(), Refusal> {
-    renew_lease(core, request.file, request.lease, request.holder)?;
-    core.write(move |core, tx| files::commit(tx, &request, core.now_ms())).await
+    core.write(move |core, tx| {
+        sharing::must_hold(core, tx, request.file, request.lease, request.holder)?;
+        files::commit(tx, &request, core.now_ms())
+    })
+    .await
 }
 
 /// Reserves bytes at the file's end. Returns the first.
 pub async fn reserve(core: &Arc<Core>, operation: Operation, request: Reserve) -> Result<u64, Refusal> {
     let reserved = core
         .once(operation, move |core, tx| {
-            renew_lease(core, request.file, request.lease, request.holder)?;
+            sharing::must_hold(core, tx, request.file, request.lease, request.holder)?;
             let number = files::reserve(tx, &request, core.now_ms())?;
             Ok((Outcome { number, ..Outcome::DONE }, number))
         })
@@ -203,7 +206,7 @@ pub async fn reserve(core: &Arc<Core>, operation: Operation, request: Reserve) -
 /// Names a file.
 pub async fn link(core: &Arc<Core>, operation: Operation, request: Link) -> Result<(), Refusal> {
     core.once(operation, move |core, tx| {
-        renew_lease(core, request.file, request.lease, request.holder)?;
+        sharing::must_hold(core, tx, request.file, request.lease, request.holder)?;
         files::link(tx, &request, core.now_ms())?;
         Ok((Outcome::DONE, ()))
     })
@@ -252,7 +255,7 @@ pub async fn release(core: &Arc<Core>, operation: Operation, request: Release) -
 /// else it is told to try again.
 pub async fn report_lost(core: &Arc<Core>, request: ReportLost) -> Result<Opened, Refusal> {
     let ReportLost { file, lease, holder, segment, columns, insist } = request;
-    renew_lease(core, file, lease, holder)?;
+    core.read(move |core, tx| sharing::must_hold(core, tx, file, lease, holder)).await?;
     let _turn = core.lock_file(file).await?;
     let inode = core.read(move |_, tx| leased(tx, file, lease)).await?;
     if inode.lease_of(holder) != Some(lease) {

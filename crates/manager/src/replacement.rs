@@ -1,4 +1,5 @@
-//! A drive takes the place of a dead one: one durable record. Files are changed one by one as they are healed.
+//! A drive takes the place of a dead one: one durable record. Files are changed one by one as they are
+//! healed.
 //!
 //! A drive is replaced once. Who asks for the same again is told that it is done; who names another drive is
 //! told which one has the place.

@@ -34,6 +34,7 @@ use braid_wire::{Reason, Refusal};
 use crate::core::Core;
 use crate::files::{Part, current, lease_lost, worn_out};
 use crate::inodes;
+use crate::kv::Tx;
 use crate::leases::LeaseState;
 use crate::names::show;
 use crate::opens::opened_to_write;
@@ -98,6 +99,22 @@ pub async fn join(
     core.leases().join(file, holder, core.running_ms());
     core.leases().changed(file, &inode);
     opened_to_write(core, file, inode, holder).await
+}
+
+/// Renews the lease for the holder. If the lease is over for all because one of them is gone that was cutting
+/// the file short, the refusal says so.
+pub fn must_hold(core: &Core, tx: &Tx, file: FileId, lease: Lease, holder: u64) -> Result<(), Refusal> {
+    if core.leases().renew(file, lease, holder, core.running_ms()) {
+        return Ok(());
+    }
+    if inodes::find(tx, file)?.is_none_or(|inode| !inode.cut) {
+        return Err(lease_lost(file, lease));
+    }
+    let detail = format!(
+        "lease {lease} on file {file} is over, as a writer was gone while it cut the file short: open the file \
+         again, which ends that"
+    );
+    Err(Refusal::new(Reason::LeaseLost, detail))
 }
 
 /// Makes sure that the holder may write, with the others or alone. The caller holds the file's lock.

@@ -5,9 +5,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use braid_client::{Client, File, Kind, Name, OpenOptions};
-use braid_layout::Scheme;
+use braid_layout::{Lease, Scheme};
+use braid_transport::{ControlSession, Limits};
+use braid_wire::control::{Access, Commit, ControlReply, Cut, Refresh, Turn};
 
-use crate::common::{Cluster, Random, assert_same, name, pattern, put, read_all, shape, wait_for};
+use crate::common::{
+    Cluster, Random, assert_same, name, open_when_free, pattern, put, read_all, shape, wait_for,
+};
 
 const UNIT: usize = 4096;
 /// The length of a record: small, and not aligned to anything.
@@ -422,5 +426,61 @@ async fn a_truncate_cuts_off_what_others_have_not_committed() {
     let mut model = b"old".to_vec();
     model.resize(9_999, 0);
     model.extend_from_slice(b"new");
+    is(&client, &path, &model, "in the end").await;
+}
+
+/// What it cut off can be removed only by one that computes parity, and has the file for itself: whoever
+/// opens it next. So the others are told, and lose nothing that was acknowledged to them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_writer_that_is_gone_in_the_middle_of_a_truncation_ends_the_others_lease_and_they_are_told() {
+    const CUT: u64 = 70_000;
+    let (cluster, client) = cluster(5).await;
+    let path = name("f");
+    let mut model = pattern(3, 300_000);
+    put(&client, &path, raid5(), &model).await;
+    let mut files = writers(&cluster, &path, 3).await;
+    let (cutter, idle, file) = (files.remove(0), files.remove(0), files.remove(0));
+    file.write_at(b"kept", 69_990).await.expect("it is acknowledged");
+    file.write_at(b"cut off", 200_000).await.expect("it is acknowledged");
+    // The first half of a truncation, as the client sends it.
+    let (number, holder) = (file.stat().await.expect("stat").file, cutter.holder());
+    let (token, limits) = (&cluster.ready.client_token, Limits::default());
+    let mut session = ControlSession::connect(&cluster.ready.address, token, &limits).await.expect("connect");
+    let (access, turn) = (Access::Write, Turn::Take);
+    let take = Refresh { file: number, access, lease: Lease(3), holder, turn };
+    let ControlReply::Opened(own) = session.call(&take.into()).await.expect("its turn") else {
+        panic!("no turn")
+    };
+    let (lease, order, cut) = (own.lease, 1, Cut::Begins);
+    session.call(&Commit { file: number, lease, holder, size: CUT, order, cut }.into()).await.expect("begun");
+    drop(cutter);
+    for (what, told) in [
+        ("a write", file.write_at(b"late", 500).await),
+        ("a close", file.close().await),
+        ("an append", idle.append(b"late").await.map(drop)),
+    ] {
+        let error = told.expect_err(what);
+        assert_eq!(error.kind(), Kind::Busy, "{what}: {error}");
+        let text = error.to_string();
+        assert!(
+            text.contains("cut the file short") && text.contains("Open the file again"),
+            "{what}: {text}"
+        );
+    }
+    drop(idle);
+    let file = open_when_free(&client, &path).await;
+    assert_eq!(file.size(), CUT, "the truncation is ended, and no more than that is cut off");
+    file.set_len(250_000).await.expect("grow");
+    file.write_at(b"new", 249_000).await.expect("write");
+    file.close().await.expect("close");
+    model[69_990..69_994].copy_from_slice(b"kept");
+    model.truncate(usize::try_from(CUT).expect("small"));
+    model.resize(250_000, 0);
+    model[249_000..249_003].copy_from_slice(b"new");
+    // What was refused is there as a whole or not at all.
+    let found = read_all(&client, &path).await.expect("read");
+    if &found[500..504] == b"late" {
+        model[500..504].copy_from_slice(b"late");
+    }
     is(&client, &path, &model, "in the end").await;
 }

@@ -131,7 +131,6 @@ impl FakeDrive {
         self.begin_comparison(file, 1).await
     }
 
-    /// The same, under this number.
     pub(crate) async fn begin_comparison(&self, file: FileId, comparison: u64) -> Result<Opened, Refusal> {
         let until = tokio::time::Instant::now() + Duration::from_secs(20);
         loop {
@@ -154,7 +153,6 @@ impl FakeDrive {
         self.end_comparison(opened, 1).await
     }
 
-    /// The same, under this number.
     pub(crate) async fn end_comparison(&self, opened: &Opened, comparison: u64) -> Result<(), Refusal> {
         let (file, g) = (opened.stat.file, opened.stat.g);
         match self.ask(EndHeal { file, g, left: 0, comparison, filling: false }).await {
