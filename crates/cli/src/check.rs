@@ -119,7 +119,11 @@ fn cut_short(wrong: u64, files: u64) -> Failure {
 }
 
 /// The file itself or, with recursion, every file below a directory.
-async fn files_of(client: &Client, name: Name, recursion: Recursion) -> Result<Vec<Name>, Failure> {
+pub(crate) async fn files_of(
+    client: &Client,
+    name: Name,
+    recursion: Recursion,
+) -> Result<Vec<Name>, Failure> {
     let row = client.stat(&name).await?;
     if row.kind == EntryKind::File {
         return Ok(vec![name]);

@@ -31,6 +31,7 @@ mod plan_cmd;
 mod process;
 mod rate;
 mod rebalance;
+mod relayout;
 mod replace;
 mod report;
 mod scrub;
@@ -129,6 +130,7 @@ async fn command(command: Command, cluster: Option<&Path>, report: Report) -> Re
         Command::Drive(drive) => drive_cmd::run(drive, cluster, report).await,
         Command::Rebuild(rebuild) => heal::rebuild(rebuild, cluster, report).await,
         Command::Heal(heal) => heal::run(heal, cluster, report).await,
+        Command::Relayout(relayout) => relayout::run(relayout, cluster, report).await,
         Command::Rebalance(rebalance) => rebalance::run(rebalance, cluster, report).await,
         Command::Demo(demo) => demo::run(demo, report).await,
         Command::Store(store) => store_cmd::run(store, report).await,

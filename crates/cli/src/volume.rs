@@ -54,34 +54,55 @@ pub(crate) async fn run(
 
 async fn create(create: args::VolumeCreate, cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
     let what = || format!("create volume {}", create.name);
-    // An invalid scheme is refused before the cluster is contacted.
-    let unit = u32::try_from(create.unit).map_err(|_| SchemeError::Unit(create.unit)).doing(what)?;
-    let width = create.width.map(|width| u8::try_from(width).unwrap_or(u8::MAX));
-    let fixed = match width {
-        Some(width) => Some(Shape::parse(&create.scheme, Some(width), unit).doing(what)?),
-        None => without_width(&create.scheme, unit).doing(what)?,
-    };
+    let asked = Asked::new(&create.scheme, create.width, create.unit).doing(what)?;
     let client = connect::cluster(cluster).await?;
-    let drives = drives_up(&client).await?;
-    let shape = match fixed {
-        Some(shape) => shape,
-        None => {
-            let width = u8::try_from(drives.min(WIDTH_DEFAULT)).unwrap_or(u8::MAX);
-            // With too few drives for any width, the error below names the smallest.
-            let shape = Shape::parse(&create.scheme, Some(width), unit);
-            shape.or_else(|_| Shape::parse(&create.scheme, Some(WIDTH_POSSIBLE), unit)).doing(what)?
-        }
-    };
-    if usize::from(shape.width()) > drives {
-        let why = format!("{shape} needs {} drives and {drives} are up", shape.width());
-        return Err(
-            Failure::new(Exit::DrivesAway, what(), why).remedy("choose a smaller --width or add drives")
-        );
-    }
+    let shape = asked.shape(&client, what).await?;
     client.volume_create(&create.name, Some(shape), create.quota).await?;
     let text = format!("volume {}: {shape}, unit {}\n", create.name, size::show(create.unit));
     let facts = client.volumes().await?.iter().find(|row| row.name == create.name).map(facts);
     report.facts(&facts, |_| text)
+}
+
+/// A shape as it is asked for on the command line.
+pub(crate) struct Asked<'a> {
+    scheme: &'a str,
+    unit: u32,
+    /// `None`: the number of drives decides the width.
+    fixed: Option<Shape>,
+}
+
+impl Asked<'_> {
+    /// An invalid scheme is refused before the cluster is contacted.
+    pub(crate) fn new(scheme: &str, width: Option<u16>, unit: u64) -> Result<Asked<'_>, Cause> {
+        let unit = u32::try_from(unit).map_err(|_| SchemeError::Unit(unit))?;
+        let width = width.map(|width| u8::try_from(width).unwrap_or(u8::MAX));
+        let fixed = match width {
+            Some(width) => Some(Shape::parse(scheme, Some(width), unit)?),
+            None => without_width(scheme, unit)?,
+        };
+        Ok(Asked { scheme, unit, fixed })
+    }
+
+    /// The shape, on the drives that are up; refused if it has more columns.
+    pub(crate) async fn shape(&self, client: &Client, what: impl Fn() -> String) -> Result<Shape, Failure> {
+        let drives = drives_up(client).await?;
+        let shape = match self.fixed {
+            Some(shape) => shape,
+            None => {
+                let width = u8::try_from(drives.min(WIDTH_DEFAULT)).unwrap_or(u8::MAX);
+                // With too few drives for any width, the error below names the smallest.
+                let shape = Shape::parse(self.scheme, Some(width), self.unit);
+                shape.or_else(|_| Shape::parse(self.scheme, Some(WIDTH_POSSIBLE), self.unit)).doing(&what)?
+            }
+        };
+        if usize::from(shape.width()) > drives {
+            let why = format!("{shape} needs {} drives and {drives} are up", shape.width());
+            return Err(
+                Failure::new(Exit::DrivesAway, what(), why).remedy("choose a smaller --width or add drives")
+            );
+        }
+        Ok(shape)
+    }
 }
 
 /// The shape, if the scheme alone fixes its width; `None` if the number of drives decides.

@@ -142,6 +142,12 @@ pub(crate) enum Command {
         after_help = "When the fullest and the emptiest drive differ by more than 5 % of their capacity, as after a drive was added, columns move by themselves until all are about equally full, at the rate that `braid heal --rate` sets. No file lacks a column meanwhile, nor is it on fewer hosts afterwards.\n\nExamples:\n  braid rebalance --watch\n  braid rebalance --off"
     )]
     Rebalance(Rebalance),
+    /// Lay files out anew: in another scheme, width or unit, beside their readers
+    #[command(
+        after_help = "Directories are done with all that is below them. The drives do it by themselves, at the rate that `braid heal --rate` sets. Readers notice nothing. A file that is opened for writing meanwhile is begun anew when it is closed. Both layouts take room until a file is done.\n\nExamples:\n  \
+        braid relayout braid://main/photos --scheme 'rs(4,2)' --unit 1M\n  braid relayout braid://main/a.bin --scheme raid1 --wait\n  braid relayout --status\n  braid relayout braid://main/photos --cancel"
+    )]
+    Relayout(Relayout),
     /// Wait until the columns on a drive are up to date after it replaced another or was away
     #[command(after_help = "Example:\n  braid rebuild drive-7")]
     Rebuild(Rebuild),
@@ -311,6 +317,31 @@ pub(crate) struct Rebalance {
     /// Wait until nothing moves any more
     #[arg(long)]
     pub(crate) watch: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Relayout {
+    #[arg(value_name = "braid://VOLUME/PATH", required_unless_present = "status")]
+    pub(crate) names: Vec<OsString>,
+    /// raid0, raid1, raid4, raid5 or rs(k,m)
+    #[arg(long, required_unless_present_any = ["status", "cancel"])]
+    pub(crate) scheme: Option<String>,
+    /// Columns, parity included
+    /// [default: 2 for raid1, k+m for rs, or else as many as there are drives, up to 5]
+    #[arg(long, value_name = "COLUMNS", requires = "scheme")]
+    pub(crate) width: Option<u16>,
+    /// Bytes of a unit, a power of two from 4K to 64M
+    #[arg(long, default_value = "512K", value_parser = size::parse, value_name = "SIZE")]
+    pub(crate) unit: u64,
+    /// Wait until no file is to be laid out anew any more
+    #[arg(long)]
+    pub(crate) wait: bool,
+    /// Leave files as they are for which that was asked before
+    #[arg(long, conflicts_with_all = ["scheme", "wait"])]
+    pub(crate) cancel: bool,
+    /// Begin nothing; show the files that are to be laid out anew
+    #[arg(long, conflicts_with_all = ["names", "scheme", "wait", "cancel"])]
+    pub(crate) status: bool,
 }
 
 #[derive(Debug, Args)]

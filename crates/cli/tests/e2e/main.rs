@@ -15,6 +15,7 @@ mod manual;
 mod media;
 mod messages;
 mod older;
+mod relayout;
 mod room;
 mod rounds;
 mod scrub;

@@ -20,7 +20,7 @@ fn put_back(copy: &Path, at: &Path) {
     copy_dir(copy, at);
 }
 
-fn manager_dir(cluster: &Cluster) -> PathBuf {
+pub(crate) fn manager_dir(cluster: &Cluster) -> PathBuf {
     cluster.dir().join("manager")
 }
 
@@ -61,7 +61,7 @@ fn status_of_manager_alone(cluster: &Cluster) -> Said {
     status.expect("it was asked")
 }
 
-fn restore(cluster: &Cluster, backup: Option<&Path>) {
+pub(crate) fn restore(cluster: &Cluster, backup: Option<&Path>) {
     let mut command = cluster.command(["manager", "restore", "--dir"]);
     command.arg(manager_dir(cluster)).args(backup);
     run(command).ok();

@@ -1,0 +1,186 @@
+//! `braid relayout`: files get another layout, which the drives make by themselves.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
+
+use braid_client::{Client, Name};
+use braid_layout::{FileId, Shape};
+use braid_wire::control::RelayoutRow;
+use serde::Serialize;
+use tokio::time::{Instant, sleep};
+
+use crate::args;
+use crate::check::files_of;
+use crate::connect;
+use crate::exit::{Doing, Exit, Failure};
+use crate::names::{remote, show_remote};
+use crate::namespace::Recursion;
+use crate::rate::{Bar, Progress};
+use crate::report::{Report, count, table};
+use crate::size;
+use crate::stat::{ShapeFacts, shape_facts, show_shape};
+use crate::volume::Asked;
+
+/// Between two looks.
+const POLL: Duration = Duration::from_millis(300);
+/// How long nothing may happen before a wait gives up.
+const STANDSTILL_MAX: Duration = Duration::from_secs(120);
+/// Files shown as text.
+const SHOWN: usize = 20;
+
+/// What was asked for, in `--json`.
+#[derive(Debug, Serialize)]
+struct Begun {
+    /// Absent: what was asked for before was taken back.
+    shape: Option<ShapeFacts>,
+    files: u64,
+    bytes: u64,
+    /// Files for which nothing is to be done.
+    unchanged: u64,
+}
+
+/// Files that are to be laid out anew, in `--json`.
+#[derive(Debug, Serialize)]
+struct Listed {
+    files: u64,
+    /// The first of them.
+    rows: Vec<Row>,
+}
+
+#[derive(Debug, Serialize)]
+struct Row {
+    name: String,
+    bytes: u64,
+    from: ShapeFacts,
+    to: ShapeFacts,
+    /// Of the new layout; 0: it is not begun.
+    columns: u8,
+    filled: u8,
+    /// Why it is not begun; empty: it is, or its turn has not come.
+    waits_for: String,
+}
+
+/// Runs `braid relayout`.
+pub(crate) async fn run(
+    asked: args::Relayout,
+    cluster: Option<&Path>,
+    report: Report,
+) -> Result<(), Failure> {
+    if asked.status {
+        return status(&connect::cluster(cluster).await?, report).await;
+    }
+    let names = asked.names.iter().map(|name| remote(name)).collect::<Result<Vec<Name>, _>>()?;
+    let what = || "relayout".to_owned();
+    let wanted = match &asked.scheme {
+        Some(scheme) => Some(Asked::new(scheme, asked.width, asked.unit).doing(what)?),
+        None => None,
+    };
+    let client = connect::cluster(cluster).await?;
+    let shape = match &wanted {
+        Some(wanted) => Some(wanted.shape(&client, what).await?),
+        None => None,
+    };
+    let begun = ask(&client, names, shape).await?;
+    report.facts(&begun, show_begun)?;
+    if asked.wait { wait(&client, report).await } else { Ok(()) }
+}
+
+async fn ask(client: &Client, names: Vec<Name>, shape: Option<Shape>) -> Result<Begun, Failure> {
+    let spec = shape.map(|shape| shape_facts(&shape.into()));
+    let mut begun = Begun { shape: spec, files: 0, bytes: 0, unchanged: 0 };
+    for name in names {
+        for file in files_of(client, name, Recursion::Yes).await? {
+            let reply = client.relayout(&file, shape).await.doing(|| show_remote(&file))?;
+            if reply.begun {
+                begun.files += 1;
+                begun.bytes += reply.size;
+            } else {
+                begun.unchanged += 1;
+            }
+        }
+    }
+    Ok(begun)
+}
+
+fn show_begun(begun: &Begun) -> String {
+    let files = count(begun.files, "file");
+    let bytes = size::show(begun.bytes);
+    match &begun.shape {
+        Some(shape) => {
+            let others = match begun.unchanged {
+                0 => String::new(),
+                unchanged => format!("; {} so already", count(unchanged, "file")),
+            };
+            format!(
+                "{files} ({bytes}) to be laid out as {}{others}\nsee braid relayout --status\n",
+                show_shape(shape)
+            )
+        }
+        None => format!("{files} ({bytes}) stay as they are\n"),
+    }
+}
+
+async fn status(client: &Client, report: Report) -> Result<(), Failure> {
+    let reply = client.relayouts(FileId(0), 0).await?;
+    let listed = Listed { files: reply.files, rows: reply.rows.into_iter().map(row).collect() };
+    report.facts(&listed, |listed| {
+        if listed.files == 0 {
+            return "no file is to be laid out anew\n".to_owned();
+        }
+        let rows = listed.rows.iter().take(SHOWN).map(|row| {
+            let state = match (row.columns, row.waits_for.as_str()) {
+                (0, "") => "its turn will come".to_owned(),
+                (0, why) => why.to_owned(),
+                (columns, _) => format!("{} of {columns} columns are filled", row.filled),
+            };
+            vec![row.name.clone(), size::show(row.bytes), show_shape(&row.from), show_shape(&row.to), state]
+        });
+        let shown = table(&["file", "size", "from", "to", "state"], &[1], rows);
+        format!("{} to be laid out anew\n{shown}", count(listed.files, "file"))
+    })
+}
+
+fn row(row: RelayoutRow) -> Row {
+    Row {
+        name: row.path,
+        bytes: row.size,
+        from: shape_facts(&row.from),
+        to: shape_facts(&row.to),
+        columns: row.columns,
+        filled: row.filled,
+        waits_for: row.why,
+    }
+}
+
+/// Waits until no file is to be laid out anew.
+async fn wait(client: &Client, report: Report) -> Result<(), Failure> {
+    let progress = Progress::begin(None, Bar::beside(report));
+    let (mut last, mut moved, mut first) = (BTreeSet::new(), Instant::now(), None);
+    loop {
+        let reply = client.relayouts(FileId(0), 0).await?;
+        if reply.files == 0 {
+            progress.end();
+            return Ok(());
+        }
+        let heals = client.heal_status(None).await?.drives;
+        let written: u64 = heals.iter().map(|row| row.progress.written_bytes).sum();
+        progress.name(format!("{} left", count(reply.files, "file")));
+        progress.reached(written.saturating_sub(*first.get_or_insert(written)));
+        let now = BTreeSet::from([(reply.files, written)]);
+        if now != last {
+            (last, moved) = (now, Instant::now());
+        } else if moved.elapsed() > STANDSTILL_MAX {
+            let of = |row: &RelayoutRow| format!("{}: {}", row.path, row.why);
+            let waits = reply.rows.iter().find(|row| !row.why.is_empty()).map(of);
+            let heals = heals.iter().find(|row| !row.progress.error.is_empty());
+            let heals = heals.map(|row| format!("{}: {}", row.name, row.progress.error));
+            let why = waits.or(heals).unwrap_or_else(|| "nothing says why".to_owned());
+            let seconds = STANDSTILL_MAX.as_secs();
+            let why = format!("nothing has happened for {seconds} s, and {} left: {why}", reply.files);
+            return Err(Failure::new(Exit::DrivesAway, "relayout".to_owned(), why)
+                .remedy("braid relayout --status and braid heal show what is waited for"));
+        }
+        sleep(POLL).await;
+    }
+}
