@@ -26,12 +26,14 @@ use crate::handle::Handle;
 use crate::view::FileView;
 use torn::Looks;
 
+mod again;
 mod cuts;
 mod doubt;
 mod fill;
 mod torn;
 mod unit;
 
+pub(crate) use fill::Filling;
 pub(crate) use unit::{UnitEnd, UnitOutcome};
 
 /// How often a torn stripe is read again. A writer that rewrites one stripe without a pause tears about every
@@ -58,8 +60,8 @@ pub(crate) struct Executor<'a> {
     /// Set when this set's whole units replace another set's stripe writes: by stripe, the stamp and the
     /// columns of that write.
     stands_in: Option<BTreeMap<Stripe, (Version, ColumnMask)>>,
-    /// Set when the columns are those of a new layout: the version of all units.
-    filling: Option<Version>,
+    /// Set when the columns are those of a new layout.
+    filling: Option<Filling>,
 }
 
 /// What a read reported about its bytes.
@@ -250,32 +252,6 @@ impl<'a> Executor<'a> {
         Ok(failed)
     }
 
-    /// Sends the whole units that this set reconstructs, under the stamps of `other`, in place of the parts
-    /// that `other` writes.
-    pub(crate) fn stand_in_for(&mut self, other: &Executor<'_>) {
-        let writes = other.set.instructions().filter_map(|(_, instruction)| match &instruction.op {
-            Op::StripeWrite { stripe, stamp: VersionOf::Given(stamp), columns, .. } => {
-                Some((*stripe, (*stamp, *columns)))
-            }
-            _ => None,
-        });
-        self.stands_in = Some(writes.collect());
-    }
-
-    /// The same writes under a newer view (PROTOCOL C3). If its generation is newer, earlier answers are
-    /// forgotten.
-    pub(crate) fn retarget(&mut self, view: &Arc<FileView>) {
-        let segment = &view.segments[self.set.segment];
-        if view.g > self.set.g {
-            // One that joins now, but did not when the set was planned, has dropped what it had. It needs
-            // whole units, as one that was out (`write_joined`).
-            let rejoined = segment.joining.minus(self.set.joining);
-            self.set.retarget(view.g, segment.set.minus(rejoined), segment.joining);
-            self.written.fill(false);
-        }
-        self.view = Arc::clone(view);
-    }
-
     fn create(&self, column: Column, stripe: Stripe) -> Asked<'static> {
         let at = self.view.address(self.set.segment, column);
         let attributes = self.view.attributes(self.set.segment, column);
@@ -283,8 +259,8 @@ impl<'a> Executor<'a> {
         Asked { column, id: None, stripe, into: None, item }
     }
 
-    /// A write's request and bytes; `None` if there is nothing to send (a rebuilt unit that was never
-    /// written).
+    /// A write's request and bytes; `None` if there is nothing to send (part of a write to a unit that was
+    /// never written).
     fn write_request(
         &self,
         column: Column,
@@ -294,8 +270,8 @@ impl<'a> Executor<'a> {
         let Op::StripeWrite { stripe, from, to, bytes, stamp, columns, cover } = &instruction.op else {
             return Err(self.handle.plan_error(&"unit writes are not run by this executor"));
         };
-        let (stamp, mut columns, cover) = match self.filling {
-            Some(version) => match self.filled(column, *stripe, version)? {
+        let (stamp, mut columns, cover) = match &self.filling {
+            Some(filling) => match self.filled(column, *stripe, filling)? {
                 Some(filled) => filled,
                 None => return Ok(None),
             },
@@ -304,7 +280,10 @@ impl<'a> Executor<'a> {
                 (self.version(stamp)?, *columns, cover)
             }
         };
-        if stamp.is_zero() {
+        let rebuilds = matches!(self.set.request, Request::Rebuild { .. }) && self.stands_in.is_none();
+        let install = rebuilds || self.filling.is_some();
+        // Where nothing was ever written, only a lost unit is installed, to be whole again.
+        if stamp.is_zero() && !install {
             return Ok(None);
         }
         if let Some(writes) = &self.stands_in {
@@ -317,8 +296,6 @@ impl<'a> Executor<'a> {
             };
             columns = own;
         }
-        let rebuilds = matches!(self.set.request, Request::Rebuild { .. }) && self.stands_in.is_none();
-        let install = rebuilds || self.filling.is_some();
         let payload = match bytes {
             Source::Hole => &[][..],
             Source::MemoryRange(range) => {

@@ -476,7 +476,8 @@ pub(crate) fn always() -> Still {
 
 /// What a stripe write's fields must satisfy beyond the checks that apply to every request.
 fn check_write(facts: &Facts, write: &StripeWrite) -> Result<(), Refusal> {
-    if write.stamp.n == 0 {
+    // A lost unit that was never written is made anew under version zero.
+    if write.stamp.n == 0 && !(write.install && write.hole && write.stamp.is_zero()) {
         return Err(Refusal::new(Reason::Malformed, "stamps are numbered from 1"));
     }
     if !write.cover.is_empty() && write.cover.len() != usize::from(facts.map.k) {

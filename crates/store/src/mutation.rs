@@ -282,7 +282,8 @@ pub enum Standing {
     #[default]
     Pending,
     /// Installed by a rebuild or a catch-up (PROTOCOL section 7) as the unit's whole settled content, *below*
-    /// a newer pending version. Outside its range the unit is a hole. Repairs a lost unit.
+    /// a newer pending version. Outside its range the unit is a hole. Repairs a lost unit; a hole at version
+    /// zero makes it one that was never written.
     Installed,
     /// The same; and it replaces content of the same version too, as the caller has found that the stored
     /// bytes do not match their checksums. Waits while the unit owes something.
@@ -371,7 +372,10 @@ impl Write {
 
     /// Whether the write is consistent in itself, and its payload matches its checksums.
     fn validate(&self) -> Result<(), Error> {
-        if self.stamp.is_zero() {
+        let never_written = self.standing != Standing::Pending
+            && matches!(self.body, Body::Hole)
+            && self.cover.iter().all(|version| version.is_zero());
+        if self.stamp.is_zero() && !never_written {
             return Err(Error::Malformed("version zero means never written"));
         }
         if self.cover.len() > usize::from(braid_layout::scheme::WIDTH_MAX) {

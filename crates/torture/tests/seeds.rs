@@ -101,3 +101,10 @@ fn an_object_that_came_back_does_not_pass_for_another_column() {
 fn the_end_waits_for_a_drive_that_starts_again() {
     survives(248);
 }
+
+/// The only write of a unit was taken back, and its record was damaged: a unit that was never written was not
+/// made anew.
+#[test]
+fn a_lost_unit_that_was_never_written_is_repaired() {
+    survives(297);
+}

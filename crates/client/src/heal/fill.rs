@@ -24,7 +24,7 @@ use crate::buffers::User;
 use crate::client::{Client, unexpected};
 use crate::concurrent;
 use crate::error::{Error, Result};
-use crate::executor::{Executor, ask_columns};
+use crate::executor::{Executor, Filling, ask_columns};
 use crate::extents::data_after;
 use crate::faults::Learnt;
 use crate::handle::{Handle, Purpose};
@@ -111,13 +111,16 @@ impl Fill<'_> {
             let unit = u64::from(shape.unit_bytes());
             current.iter().for_each(|_| self.heal.tally.compared(unit));
             let step = self.heal.handle.stripes_per_set(view, ONLY);
+            let lost: BTreeSet<Stripe> =
+                states.iter().filter(|state| state.damaged).map(|state| Stripe(state.unit)).collect();
+            let lost = &lost;
             let runs = runs(behind.iter().map(|state| state.unit), step);
             let again = std::sync::atomic::AtomicBool::new(false);
             let sets = runs.into_iter().map(|run| {
                 let again = &again;
                 async move {
                     self.heal.tally.take((run.end - run.start) * unit).await;
-                    if !self.set(view, own, run).await? {
+                    if !self.set(view, own, run, lost).await? {
                         again.store(true, std::sync::atomic::Ordering::Relaxed);
                     }
                     Ok::<(), Error>(())
@@ -166,7 +169,13 @@ impl Fill<'_> {
     }
 
     /// Fills a few stripes of the own column. False if it is to be tried again.
-    async fn set(&self, view: &Arc<FileView>, own: Column, run: Range<u64>) -> Result<bool> {
+    async fn set(
+        &self,
+        view: &Arc<FileView>,
+        own: Column,
+        run: Range<u64>,
+        lost: &BTreeSet<Stripe>,
+    ) -> Result<bool> {
         let segment = &view.layout.segments()[ONLY];
         let stripe_bytes = usize::try_from(segment.shape.stripe_bytes()).expect("a stripe is in memory");
         let count = usize::try_from(run.end - run.start).expect("a set is in memory");
@@ -194,7 +203,7 @@ impl Fill<'_> {
             return Ok(false);
         };
         let mut executor = Executor::new(handle, view, plan, User::From(&buffer))?;
-        executor.fill_with(self.version);
+        executor.fill_with(Filling { version: self.version, lost: lost.clone() });
         executor.compute(&BTreeSet::new())?;
         Ok(self.heal.install(view, executor, BTreeSet::new()).await?.is_empty())
     }

@@ -45,7 +45,7 @@ pub(super) fn check(record: &Record) -> Result<(), DecodeError> {
             return fail("a move without bytes");
         }
         body::check(record)?;
-    } else if record.version.is_zero() || !record.inline.is_empty() {
+    } else if record.version.is_zero() && !is_never_written(record) || !record.inline.is_empty() {
         return fail("a write without a version, or with a body");
     }
     let (bytes, blocks) = if record.is(flags::HOLE) {
@@ -57,4 +57,10 @@ pub(super) fn check(record: &Record) -> Result<(), DecodeError> {
         return fail("payload and range differ");
     }
     Ok(())
+}
+
+/// Whether it makes a lost unit one that was never written.
+fn is_never_written(record: &Record) -> bool {
+    let nothing_counted = record.cover.iter().all(|version| version.is_zero());
+    record.is(flags::INSTALLED) && record.is(flags::HOLE) && nothing_counted
 }

@@ -250,7 +250,7 @@ impl Unit {
         }
         self.owed.retain(|owed| owed.version > record.version);
         self.keep_above(&record.cover);
-        self.settled = Some(content(record, installed.into()));
+        self.settled = (!record.version.is_zero()).then(|| content(record, installed.into()));
     }
 }
 

@@ -22,6 +22,7 @@ mod list;
 mod log_rest;
 mod missing;
 mod model;
+mod never_written;
 mod paged;
 mod parity;
 mod present;
