@@ -35,7 +35,8 @@ const PAGE: u32 = 256;
 const FILES_AT_ONCE: usize = 4;
 /// Plan sets in flight, over all files: half as many as a client may have, which has the right of way.
 const SETS: usize = 8;
-/// Sessions with the manager: few, as the manager has places for few of one drive, and heartbeats need one.
+/// Sessions with the manager: few, as the manager has places for eight of one drive, and heartbeats need one
+/// (`manager::session_slots`).
 const CONTROL_SESSIONS: usize = 2;
 /// Bytes of a file in one plan set: few, so that a low rate is kept evenly.
 const SET_BYTES: u64 = 1 << 20;

@@ -21,8 +21,12 @@ const CLIENTS_MAX: usize = 1024;
 const PLACES_MIN: usize = 16;
 /// Most sessions of drives that join: one each, for a moment.
 const JOINING_MAX: usize = 64;
-/// Sessions per drive: its own, and for a while a broken one before it.
-const DRIVES_EACH: usize = 2;
+/// Sessions per drive: one for heartbeats, one to find its sisters, two of its healer, and for a while a
+/// broken one before each. The healer's may be busy for long, and a drive whose heartbeats find no place
+/// loses its lease.
+const DRIVES_EACH: usize = 2 * 4;
+/// Slots for a drive's sessions on average: broken ones are few.
+const DRIVES_SHARE: usize = 4;
 /// Connections that are about to end, and those that have proved nothing yet.
 const OTHERS_MAX: usize = 512;
 /// Other descriptors that a manager needs: for its files, and four per drive for its own sessions with it.
@@ -43,7 +47,7 @@ impl SessionSlots {
             let share = u64::try_from(all).unwrap_or(u64::MAX).saturating_mul(may) / wanted;
             usize::try_from(share).unwrap_or(all).max(PLACES_MIN)
         };
-        SessionSlots::of(share(CLIENTS_MAX), share(DRIVES_MAX * DRIVES_EACH))
+        SessionSlots::of(share(CLIENTS_MAX), share(DRIVES_MAX * DRIVES_SHARE))
     }
 
     /// Slots for this many clients and drives.
@@ -63,7 +67,7 @@ impl SessionSlots {
 
     /// Descriptors that a manager would like to have.
     pub fn descriptors() -> u64 {
-        let all = OTHERS_MAX + CLIENTS_MAX + JOINING_MAX + DRIVES_MAX * DRIVES_EACH + DESCRIPTORS_BESIDES;
+        let all = OTHERS_MAX + CLIENTS_MAX + JOINING_MAX + DRIVES_MAX * DRIVES_SHARE + DESCRIPTORS_BESIDES;
         u64::try_from(all).unwrap_or(u64::MAX)
     }
 
@@ -140,15 +144,31 @@ mod tests {
     }
 
     #[test]
+    fn a_drives_heartbeats_have_a_place_beside_its_busy_sessions_and_broken_ones() {
+        let slots = SessionSlots::of(64, 64);
+        let visitor = Visitor { holder: Holder::at([10, 0, 0, 1].into()), origin: Origin::Elsewhere };
+        let asker = |drive| Authenticate { standing: Standing::Drive, drive, nonce: [0; 16], proof: [0; 32] };
+        // Its healer has two, another asks for its sisters; each is the second, as the first has broken.
+        let busy: Vec<ConnectionSlot> =
+            (0..6).map(|_| slots.place(visitor, &asker(DriveId(1))).expect("one is free")).collect();
+        let _busy: Vec<_> = busy.iter().map(ConnectionSlot::work).collect();
+        let _broken = slots.place(visitor, &asker(DriveId(1))).expect("one for heartbeats");
+        let beats = slots.place(visitor, &asker(DriveId(1))).expect("and again, when that breaks");
+        assert_eq!(slots.drives.taken(), 8, "none had to give way");
+        let _beats = beats.work();
+        slots.place(visitor, &asker(DriveId(2))).expect("another drive has its own");
+    }
+
+    #[test]
     fn slots_shrink_with_the_descriptors_that_there_are() {
         let places = |descriptors| {
             let slots = SessionSlots::new(descriptors);
             (slots.clients.all(), slots.drives.all())
         };
-        assert_eq!(places(u64::MAX), (CLIENTS_MAX, DRIVES_MAX * DRIVES_EACH));
-        assert_eq!(places(SessionSlots::descriptors()), (CLIENTS_MAX, DRIVES_MAX * DRIVES_EACH));
+        assert_eq!(places(u64::MAX), (CLIENTS_MAX, DRIVES_MAX * DRIVES_SHARE));
+        assert_eq!(places(SessionSlots::descriptors()), (CLIENTS_MAX, DRIVES_MAX * DRIVES_SHARE));
         let (clients, drives) = places(1024);
-        assert!((100..200).contains(&clients) && (200..300).contains(&drives), "{clients} and {drives}");
+        assert!((100..200).contains(&clients) && (400..500).contains(&drives), "{clients} and {drives}");
         assert_eq!(places(0), (PLACES_MIN, PLACES_MIN));
     }
 }

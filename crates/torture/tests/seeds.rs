@@ -108,3 +108,10 @@ fn the_end_waits_for_a_drive_that_starts_again() {
 fn a_lost_unit_that_was_never_written_is_repaired() {
     survives(297);
 }
+
+/// The manager had places for two sessions of a drive, and its healer took both: a drive that nothing had
+/// happened to sent no heartbeats, and went out.
+#[test]
+fn a_healer_takes_no_place_from_heartbeats() {
+    survives(1030);
+}
