@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use braid_drive::Ready;
+use braid_manager::kv::Db;
 use braid_manager::memory::MemoryKv;
+use braid_manager::schema::{DriveRecord, key, table};
 use braid_manager::session_slots::SessionSlots;
 use braid_manager::{Config, backup, serve, start, sweep};
 use braid_transport::{Limits, Listener};
@@ -82,6 +84,18 @@ impl Cluster {
     /// Whether nothing may happen to this host now.
     pub(crate) fn spares(&self, host: HostId) -> bool {
         self.guarded.is_some_and(|drive| host == drive || host == self.manager)
+    }
+
+    /// How far the manager surely knows the drive's log to be.
+    pub(crate) fn told(&self, index: usize) -> u64 {
+        let state = Db::new(Arc::new(self.state.clone()));
+        let records = state.read(|tx| Ok(tx.records::<DriveRecord>(&key::all(table::DRIVE), usize::MAX)?));
+        let mut records = records.unwrap_or_default().into_iter().map(|(_, record)| record);
+        let name = &self.drives[index].name;
+        records
+            .find(|record| record.name == *name)
+            .filter(|record| !record.behind)
+            .map_or(0, |record| record.log)
     }
 
     /// The manager's state as it is now.

@@ -1,6 +1,7 @@
 //! A drive's disk: its store and its small files, in memory, with what a crash leaves of them.
 
 use std::io::{self, IoSlice};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -47,6 +48,8 @@ pub(crate) struct DriveDisk {
     /// The longest that a commit takes.
     commit_ms: u64,
     ailment: Mutex<Option<Ailment>>,
+    /// How far the store's log is, as heartbeats tell it.
+    log: AtomicU64,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -65,6 +68,7 @@ impl DriveDisk {
             random: Mutex::new(random),
             commit_ms,
             ailment: Mutex::default(),
+            log: AtomicU64::default(),
         })
     }
 
@@ -108,6 +112,7 @@ impl DriveDisk {
             random: Mutex::new(random),
             commit_ms: self.commit_ms,
             ailment: Mutex::default(),
+            log: AtomicU64::new(self.log()),
         })
     }
 
@@ -142,11 +147,6 @@ impl DriveDisk {
         self.files.lie();
     }
 
-    /// Whether a sync of the store was lied about.
-    pub(crate) fn has_lied(&self) -> bool {
-        lock(&self.store).has_lied()
-    }
-
     /// What was lied about becomes true.
     pub(crate) fn own_up(&self) {
         lock(&self.store).own_up();
@@ -169,6 +169,15 @@ impl DriveDisk {
     /// Whether the power is cut.
     pub(crate) fn is_cut(&self) -> bool {
         lock(&self.store).is_cut()
+    }
+
+    /// How far the store's log is; of a drive that is away, how far it was.
+    pub(crate) fn log(&self) -> u64 {
+        self.log.load(Ordering::Relaxed)
+    }
+
+    fn note_log(&self, store: &Store) {
+        self.log.store(store.last_record(), Ordering::Relaxed);
     }
 
     /// The store's disk, for damage.
@@ -221,6 +230,7 @@ impl Medium for Mounted {
         match opened {
             Ok((store, recovery)) => {
                 tracing::debug!(?recovery, "store open");
+                self.0.note_log(&store);
                 tokio::spawn(commit(store.clone(), due, Arc::clone(&self.0)));
                 Ok(Some(store))
             }
@@ -246,6 +256,7 @@ async fn commit(store: Store, due: Arc<Notify>, disk: Arc<DriveDisk>) {
         due.notified().await;
         tokio::time::sleep(disk.commit_delay()).await;
         store.turn();
+        disk.note_log(&store);
         if disk.is_cut() {
             // A host without power sends nothing: what failed now is told to nobody.
             disk.net.set_down(disk.machine.ip);

@@ -15,9 +15,6 @@ use crate::world::{HostId, World};
 
 /// A disk is ill, a host sleeps, or a manager serves nothing for at most this long.
 const TROUBLE_MS: u64 = 8_000;
-/// A disk that lies must have lied for this long before its power is cut: a drive that serves was heard in
-/// this time, so the manager knows that its log was longer.
-const TOLD_MS: u64 = 3_000;
 /// A drive that came back after a lie is left alone for this long, until its columns are out.
 const OUT_MS: u64 = 2_000;
 /// A wall clock jumps by at most this much, to either side.
@@ -46,9 +43,11 @@ pub(crate) struct Ills {
 #[derive(Debug, Clone, Copy)]
 struct Lie {
     drive: usize,
-    /// How long it goes on after it was first told.
+    /// How far the log was that the disk really has.
+    log: u64,
+    /// How long it goes on after the manager was first told of more.
     time_ms: u64,
-    /// When it was first told.
+    /// When the manager was first seen to know of more.
     told_ms: Option<u64>,
     /// The power was cut; since when the drive is up again.
     back_ms: Option<Option<u64>>,
@@ -192,12 +191,12 @@ impl Ills {
         if self.lie.is_some() || !is_quiet || !both || world.is_paused(drive.host) {
             return;
         }
-        let time_ms = TOLD_MS + self.random.below(TROUBLE_MS);
+        let time_ms = self.random.below(TROUBLE_MS);
         drive.disk.cut_never();
         drive.disk.lie();
         world.trace.event(format!("{}'s disk lies about its syncs from now on", drive.name));
         world.trace.count("disks that lie");
-        self.lie = Some(Lie { drive: index, time_ms, told_ms: None, back_ms: None });
+        self.lie = Some(Lie { drive: index, log: drive.disk.log(), time_ms, told_ms: None, back_ms: None });
         cluster.guarded = Some(drive.host);
     }
 
@@ -208,12 +207,11 @@ impl Ills {
         let now_ms = world.now_ms();
         let (index, name) = (lie.drive, cluster.drives[lie.drive].name.clone());
         match (lie.told_ms, &mut lie.back_ms) {
-            (None, _) if cluster.drives[index].disk.has_lied() => lie.told_ms = Some(now_ms),
+            (None, _) if cluster.told(index) > lie.log => lie.told_ms = Some(now_ms),
             (Some(told_ms), None) if told_ms + lie.time_ms <= now_ms && cluster.is_up(world, index) => {
                 lie.back_ms = Some(None);
                 let away_ms = self.random.below(TROUBLE_MS);
-                let time_ms = now_ms - told_ms;
-                world.trace.event(format!("{name} loses its power and {time_ms} ms of synced data"));
+                world.trace.event(format!("{name} loses its power and all that it has lied about"));
                 world.trace.count("lies found out");
                 cluster.crash_drive(world, index, End::PowerCut, away_ms);
             }

@@ -7,12 +7,12 @@
 //!   parity equals data, and what was acknowledged is there.
 //! - Every operation ends within a bound of virtual time.
 //!
-//! How it works: `apart` runs each seed in a process of its own. `world` has hosts with one process each and
-//! lets time pass; `net` is the network, `disk` the disks; `fate` replaces what the C library would draw from
-//! the system. `cluster` starts and ends processes; `workload` is what clients do, `nemesis` what goes wrong,
-//! and `ills` what else does in half of the runs; `run` is one run from begin to end. In half of the runs a
-//! drive is added meanwhile, and an `operator` drains drives. [`mutants`] are the mechanisms that can be
-//! switched off, to see that it bites.
+//! How it works: `apart` runs each seed in a process of its own. `world` has hosts with one process each
+//! and lets time pass; `net` is the network, `disk` the disks; `fate` replaces what the C library would
+//! draw from the system. `cluster` starts and ends processes; `workload` is what clients do, `nemesis` what
+//! goes wrong, and `ills` what else does in half of the runs; `told` bounds what disks lose; `run` is one
+//! run from begin to end. In half of the runs a drive is added meanwhile, and an `operator` drains drives.
+//! [`mutants`] are the mechanisms that can be switched off, to see that it bites.
 
 mod apart;
 mod cluster;
@@ -28,6 +28,7 @@ mod net;
 mod operator;
 mod random;
 mod run;
+mod told;
 mod trace;
 mod workload;
 mod world;

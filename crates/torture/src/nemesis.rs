@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::cluster::Cluster;
 use crate::disk::{DriveDisk, End};
 use crate::random::Random;
+use crate::told::{Marks, segments};
 use crate::world::{HostId, World};
 
 /// A process is gone, or stopped, or a link is bad for at most this long.
@@ -24,6 +25,8 @@ pub(crate) struct Nemesis {
     victims: Vec<usize>,
     /// An older state of the first victim's disk.
     copy: Option<Arc<DriveDisk>>,
+    /// Of the first victim's disk.
+    marks: Marks,
 }
 
 /// What goes wrong in a run.
@@ -43,8 +46,8 @@ impl Nemesis {
         while kind == Kind::Damage && victims.len() > 2 {
             victims.remove(usize::try_from(random.below(victims.len() as u64)).unwrap_or(0));
         }
-        let (paused, heal_ms, copy) = Default::default();
-        Nemesis { random, next_ms: 0, pause_ms, paused, heal_ms, kind, victims, copy }
+        let (paused, heal_ms, copy, marks) = Default::default();
+        Nemesis { random, next_ms: 0, pause_ms, paused, heal_ms, kind, victims, copy, marks }
     }
 
     /// Ends what is over, and begins another trouble if one is due. Returns a client's host that is to crash.
@@ -63,6 +66,11 @@ impl Nemesis {
             self.heal_ms = None;
             world.net.heal();
             world.trace.event("all links are sound".to_owned());
+        }
+        if self.kind == Kind::Damage {
+            let index = self.victims[0];
+            let disk = &cluster.drives[index].disk;
+            self.marks.look(now_ms, &disk.store(), || (disk.log(), cluster.told(index)));
         }
         if self.next_ms > now_ms {
             return None;
@@ -250,8 +258,10 @@ impl Nemesis {
     fn go_back(&mut self, world: &mut World, cluster: &mut Cluster) {
         let index = self.victims[0];
         let name = cluster.drives[index].name.clone();
+        let drive = &cluster.drives[index];
+        let may = cluster.is_up(world, index) && !cluster.spares(drive.host);
         match self.copy.take() {
-            Some(copy) if cluster.is_up(world, index) && !cluster.spares(cluster.drives[index].host) => {
+            Some(copy) if may && (cluster.told(index) > copy.log() || drive.disk.log() == copy.log()) => {
                 let away_ms = self.random.below(TROUBLE_MS);
                 world.trace.event(format!("{name} is restored from its copy, after {away_ms} ms"));
                 world.trace.count("disks restored from a copy");
@@ -264,16 +274,18 @@ impl Nemesis {
         }
     }
 
-    /// One bit of a file of the first victim's disk.
+    /// One bit of a file of the first victim's disk, of what the manager was told of.
     fn rot(&mut self, world: &World, cluster: &Cluster) {
-        let drive = &cluster.drives[self.victims[0]];
+        let index = self.victims[0];
+        let (drive, told) = (&cluster.drives[index], cluster.told(index));
         let disk = drive.disk.store();
-        let files: Vec<String> = disk.files().into_iter().filter(|name| name.ends_with(".seg")).collect();
+        let files = segments(&disk);
         let index = usize::try_from(self.random.below(files.len() as u64)).unwrap_or(0);
         let Some(name) = files.get(index) else { return };
         let content = disk.content(name).unwrap_or_default();
         let bit = self.random.below(8 * content.len() as u64);
-        if disk.rot(name, bit) {
+        let byte = usize::try_from(bit / 8).unwrap_or(0);
+        if self.marks.is_told(told, name, byte, &content) && disk.rot(name, bit) {
             world.trace.event(format!("bit {bit} of {name} on {} flips", drive.name));
             world.trace.count("bits flipped");
         }
