@@ -53,17 +53,17 @@ pub async fn run(core: Arc<Core>) {
     let mut next: BTreeMap<DriveId, Instant> = BTreeMap::new();
     loop {
         until_leading(&core).await;
-        let due: Vec<(DriveId, bool)> = {
+        let due: Vec<DriveId> = {
             let (now_ms, table) = (core.now_ms(), core.drives());
             let up = table.up(now_ms).into_iter().filter_map(|drive| table.drive(drive));
             let lost = up.filter(|drive| drive.scrub.lost > 0 || drive.scrub.objects > 0);
-            lost.map(|drive| (drive.record.drive, drive.scrub.lost > 0)).collect()
+            lost.map(|drive| drive.record.drive).collect()
         };
-        for (drive, ranges) in due {
+        for drive in due {
             if next.get(&drive).is_some_and(|at| *at > Instant::now()) {
                 continue;
             }
-            let pause = match look(&core, drive, ranges).await {
+            let pause = match look(&core, drive).await {
                 Ok(Look::Stuck) => AGAIN_STUCK,
                 Ok(Look::Whole | Look::Healing) => AGAIN,
                 Err(error) => {
@@ -78,9 +78,9 @@ pub async fn run(core: Arc<Core>) {
     }
 }
 
-/// Asks the drive about each column on it, takes out those that it has lost, and has it forget its lost
-/// ranges if none is.
-async fn look(core: &Arc<Core>, drive: DriveId, ranges: bool) -> Result<Look, CallError> {
+/// Asks the drive about each column on it, takes out those that it has lost, and has it forget what else it
+/// has lost if none is.
+async fn look(core: &Arc<Core>, drive: DriveId) -> Result<Look, CallError> {
     let start = core.drives().drive(drive).map_or(0, |known| known.record.start);
     let (mut from, to) = key::of_drive(table::COLUMN, drive);
     let (mut found, mut lost) = (Look::Whole, Vec::new());
@@ -102,7 +102,7 @@ async fn look(core: &Arc<Core>, drive: DriveId, ranges: bool) -> Result<Look, Ca
     for place in lost {
         found = found.max(put_out(core, place).await.map_err(CallError::Refused)?);
     }
-    if found == Look::Whole && ranges && start != 0 {
+    if found == Look::Whole && start != 0 {
         // A later process of the drive may have lost more.
         let request = Scrub { act: ScrubAct::Forget, rate: start, term: core.term() };
         drive_call(core, drive, &request.into()).await?;

@@ -14,7 +14,6 @@ use braid_layout::{ClusterId, DriveId, ObjectId, PartitionId};
 use crate::disk::{Directory, Disk, private};
 use crate::error::Error;
 use crate::files::{self, Files};
-use crate::format::page::Key;
 use crate::format::superblock::Superblock;
 use crate::header_cache::HeaderCache;
 use crate::index::locked::Reading;
@@ -346,7 +345,7 @@ impl Store {
     /// Take what is lost as a whole for absent from now on, except partitions' values: all that should be
     /// there was made anew or removed. Durable with the checkpoint that this writes.
     pub fn forget_lost(&self) -> Result<(), Error> {
-        self.handle.shared.index.write().lost.forget(Key::FIRST, Key::End);
+        self.handle.shared.index.write().forget_lost();
         self.checkpoint()
     }
 

@@ -220,7 +220,7 @@ impl Index {
         self.reserved = self.reserved - before + after;
     }
 
-    fn drop_object(&mut self, partition: PartitionId, object: ObjectId) -> Option<Box<Object>> {
+    pub(super) fn drop_object(&mut self, partition: PartitionId, object: ObjectId) -> Option<Box<Object>> {
         let owner = self.partitions.get_mut(&partition)?;
         let gone = owner.objects.remove(&object)?;
         let watched = large_object::watched(&mut self.watched, (partition, object));

@@ -4,9 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use braid_layout::PartitionId;
+use braid_layout::{ObjectId, PartitionId};
 
-use super::Index;
+use super::{Index, Partition};
 use crate::format::LOG_BLOCK_U64;
 use crate::format::entry::LostRange;
 use crate::format::extent::LogPosition;
@@ -46,6 +46,17 @@ impl Index {
             what: "damaged: its values may be older ones, so nothing of it is served".to_owned(),
         });
         values.chain(self.lost.within(Key::FIRST, Key::End).map(LostKeys::from))
+    }
+
+    /// Whatever is lost as a whole is absent from now on: ranges of keys, and objects.
+    pub(crate) fn forget_lost(&mut self) {
+        self.lost.forget(Key::FIRST, Key::End);
+        let of = |(&partition, owner): (&PartitionId, &Partition)| {
+            let lost = owner.objects.iter().filter(|(_, object)| object.lost.is_some() || !object.known);
+            lost.map(|(&object, _)| (partition, object)).collect::<Vec<_>>()
+        };
+        let lost: Vec<(PartitionId, ObjectId)> = self.partitions.iter().flat_map(of).collect();
+        lost.into_iter().for_each(|(partition, object)| drop(self.drop_object(partition, object)));
     }
 
     /// How many items [`Index::lost_keys`] has.

@@ -14,6 +14,7 @@ mod enumerate;
 mod face;
 mod faults;
 mod fold;
+mod forget;
 mod golden;
 mod handles;
 mod images;

@@ -1,0 +1,43 @@
+//! What is lost as a whole, and of no file: it counts as absent once the store was told so.
+
+use braid_layout::ObjectId;
+use braid_store::*;
+
+use crate::common::*;
+
+#[test]
+fn an_object_that_is_lost_is_gone_once_it_is_forgotten_and_others_stay() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = fresh(dir.path(), options());
+    let path = segments(dir.path()).remove(0);
+    let end = || usize::try_from(std::fs::metadata(&path).expect("stat").len()).expect("small");
+    let written = |object| Mutation::Write(write(object, 0, 0, 5000, version(1, 1)));
+    store.commit(create(1)).expect("create");
+    let created = end();
+    store.commit(create(2)).expect("create");
+    store.commit(written(2)).expect("write");
+    store.commit(written(1)).expect("write");
+    store.close().expect("close");
+    drop(store);
+    let mut bad = std::fs::read(&path).expect("read");
+    bad[created + 100] ^= 1;
+    std::fs::write(&path, &bad).expect("write");
+
+    without_checkpoints(dir.path());
+    let (store, _) = open(dir.path());
+    let found = store.object(P, ObjectId(2));
+    assert!(matches!(found, Err(Error::Damaged { .. })), "{found:?}");
+    assert_eq!(store.objects(P, None, 9).expect("objects"), [ObjectId(1), ObjectId(2)]);
+    store.forget_lost().expect("forget");
+    only_the_other_is_there(&store);
+    drop(store);
+    only_the_other_is_there(&open(dir.path()).0);
+}
+
+fn only_the_other_is_there(store: &Store) {
+    assert_eq!(store.objects(P, None, 9).expect("objects"), [ObjectId(1)]);
+    let found = store.object(P, ObjectId(2));
+    assert!(matches!(found, Err(Error::NoObject(..))), "{found:?}");
+    assert_eq!(content(store, 1, 0, 0, 5000, Want::Newest).expect("whole"), pattern(1, 5000));
+    assert_eq!(store.stat().expect("stat").objects, 1);
+}
