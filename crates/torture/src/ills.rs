@@ -30,6 +30,8 @@ pub(crate) struct Ills {
     victims: Vec<usize>,
     /// Whether the manager's state may be put back.
     restores: bool,
+    /// Whether a disk may lie: beside a column that moves and a victim that is away, that would be a third.
+    lies: bool,
     /// Until when disks are ill.
     sick: BTreeMap<usize, u64>,
     asleep: Vec<(HostId, u64)>,
@@ -63,8 +65,21 @@ impl Ills {
             victims.truncate(1);
         }
         let (sick, asleep, lie, backup, accept_ms) = Default::default();
-        let restores = kind == Kind::Away && !moves;
-        Ills { random, next_ms: 0, pause_ms, kind, victims, restores, sick, asleep, lie, backup, accept_ms }
+        let (restores, lies) = (kind == Kind::Away && !moves, kind == Kind::Damage && !moves);
+        Ills {
+            random,
+            next_ms: 0,
+            pause_ms,
+            kind,
+            victims,
+            restores,
+            lies,
+            sick,
+            asleep,
+            lie,
+            backup,
+            accept_ms,
+        }
     }
 
     /// Ends what is over, and begins another ill if one is due.
@@ -121,7 +136,7 @@ impl Ills {
             40..52 => self.sicken(world, cluster, Ailment::ReadsFail),
             52..64 => self.sleep(world, cluster, clients),
             64..76 => self.jump(world, cluster, clients),
-            _ if self.kind == Kind::Damage => self.begin_to_lie(world, cluster),
+            _ if self.lies => self.begin_to_lie(world, cluster),
             _ if self.restores => self.put_back(world, cluster, model),
             _ => self.sleep(world, cluster, clients),
         }
