@@ -112,10 +112,8 @@ fn show_begun(begun: &Begun) -> String {
                 0 => String::new(),
                 unchanged => format!("; {} so already", count(unchanged, "file")),
             };
-            format!(
-                "{files} ({bytes}) to be laid out as {}{others}\nsee braid relayout --status\n",
-                show_shape(shape)
-            )
+            let hint = if begun.files > 0 { "see braid relayout --status\n" } else { "" };
+            format!("{files} ({bytes}) to be laid out as {}{others}\n{hint}", show_shape(shape))
         }
         None => format!("{files} ({bytes}) stay as they are\n"),
     }

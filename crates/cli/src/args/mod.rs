@@ -321,6 +321,7 @@ pub(crate) struct Rebalance {
 
 #[derive(Debug, Args)]
 pub(crate) struct Relayout {
+    /// Files and directories
     #[arg(value_name = "braid://VOLUME/PATH", required_unless_present = "status")]
     pub(crate) names: Vec<OsString>,
     /// raid0, raid1, raid4, raid5 or rs(k,m)
