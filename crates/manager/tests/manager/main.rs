@@ -11,6 +11,7 @@ mod operations;
 mod orphans;
 mod paused;
 mod races;
+mod relaid;
 mod restored;
 mod session_limits;
 mod sessions;
