@@ -418,6 +418,16 @@ impl DriveTable {
         }
     }
 
+    /// Something that the drive does not know is to be done before it serves again. If it surely serves no
+    /// more it gets no lease before that ([`DriveTable::set_untold`]). Returns whether it serves no more.
+    pub fn set_untold_if_lapsed(&mut self, drive: DriveId, now_ms: u64) -> bool {
+        let lapsed = self.lapsed(drive, now_ms);
+        if lapsed {
+            self.set_untold(drive);
+        }
+        lapsed
+    }
+
     /// Drives whose lease holds.
     pub fn up(&self, now_ms: u64) -> Vec<DriveId> {
         self.in_state(DriveState::Up, now_ms)

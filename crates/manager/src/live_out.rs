@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use crate::core::Core;
 use crate::fence;
 use crate::free::free_object;
-use crate::procedure::{LOOK_AGAIN, Lost, drive_of, is_gone, not_answering};
+use crate::procedure::{LOOK_AGAIN, Lost, drive_of, hold_gone, is_gone, not_answering};
 use crate::schema::{ComponentPlace, InodeRecord, LeftRecord, StaleRecord, key, table};
 
 /// A column that goes out though its drive may live, which is held back.
@@ -85,7 +85,7 @@ pub async fn clear(core: &Arc<Core>, file: FileId, deadline: Instant) -> Result<
         .await?;
     for (row, record) in left {
         let drive = key::drive_of(&row);
-        while !core.drives().lapsed(drive, core.now_ms()) && !is_gone(core, drive) {
+        while !is_held_back(core, drive) {
             match free_object(core, drive, (record.volume, file, record.object), record.g).await {
                 Ok(()) => {
                     core.write(move |_, tx| {
@@ -108,4 +108,17 @@ pub async fn clear(core: &Arc<Core>, file: FileId, deadline: Instant) -> Result<
         }
     }
     Ok(())
+}
+
+/// Whether a drive surely serves no more. Then it gets no lease before it has freed what is listed: it may
+/// come back before anybody has found out that it was away.
+fn is_held_back(core: &Core, drive: DriveId) -> bool {
+    if core.drives().set_untold_if_lapsed(drive, core.now_ms()) {
+        return true;
+    }
+    let gone = hold_gone(core, drive);
+    if gone {
+        core.drives().release_out(drive);
+    }
+    gone
 }

@@ -215,7 +215,7 @@ pub async fn life(core: &Core, drive: DriveId, deadline: Instant) -> Life {
 }
 
 /// Holds back a drive whose process is gone, as the kernel of this same machine says.
-fn hold_gone(core: &Core, drive: DriveId) -> bool {
+pub fn hold_gone(core: &Core, drive: DriveId) -> bool {
     let processes = core.drives().processes(drive);
     all_gone(&processes) && core.drives().hold_gone(drive, &processes)
 }

@@ -110,3 +110,29 @@ async fn a_removed_files_is_freed_with_it() {
     eventually("it is freed", || async { spare.object(file.stat.volume.0, object).is_none() }).await;
     assert_eq!(spare.begin_heal(file.stat.file).await.unwrap_err().reason, Reason::NotFound);
 }
+
+/// The drive that the column leaves is cut off in that moment, and its lease lapses. Readers may have
+/// capabilities for what it holds, and others write elsewhere: it serves again when it has freed that.
+#[tokio::test]
+async fn the_drive_that_was_left_serves_no_more_before_it_has_freed_what_it_had() {
+    let cluster = Cluster::new(4, raid5(2)).await;
+    let mut client = cluster.manager.client().await;
+    let (file, holder, spare) = moving(&cluster, &mut client).await;
+    let object = file.stat.segments[0].columns[1].object;
+    let here = || holder.object(file.stat.volume.0, object).is_some();
+    let compared = spare.begin_heal(file.stat.file).await.unwrap();
+    holder.state().mute = true;
+    holder.state().silent = true;
+    spare.end_heal(&compared).await.unwrap();
+    assert_eq!(client.stat("f").await.unwrap().segments[0].columns[1].drive, spare.id);
+    assert!(here() && !holder.serves());
+    // It is heard again, and cannot be asked yet.
+    let leases = holder.state().leases;
+    holder.state().admission = None;
+    holder.state().silent = false;
+    eventually("it is answered", || async { holder.state().admission.is_some() }).await;
+    assert_eq!(holder.state().leases, leases, "it has something that is not the file's any more");
+    holder.state().mute = false;
+    eventually("it serves", || async { holder.serves() }).await;
+    assert!(!here());
+}
