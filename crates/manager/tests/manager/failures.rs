@@ -197,7 +197,7 @@ async fn a_dead_drive_goes_out_returns_fenced_and_is_rebuilt() {
     assert_eq!((row.segments[0].set, row.segments[0].joining), (mask(&[0, 1, 2, 3, 4]), ColumnMask::EMPTY));
     assert!(stale(&mut client, &dead.name).await.is_empty());
     // A drive with ready columns only may make damaged units of its own anew, and changes nothing for that.
-    let repair = dead.begin_heal(file.stat.file).await.unwrap();
+    let repair = dead.begin_comparison(file.stat.file, 0).await.unwrap();
     assert_eq!((repair.stat.g, repair.stat.segments[0].joining), (row.g, ColumnMask::EMPTY));
     assert!(client.status().await.drives.iter().all(|drive| drive.stale == 0));
 }

@@ -42,7 +42,7 @@ async fn a_heal_takes_no_lease_and_one_that_broke_off_leaves_the_column_joining(
     let heal = dead.begin_heal(file.stat.file).await.unwrap();
     // Another drive cannot speak for it.
     let other = cluster.of(&file, 1);
-    let of_other = other.begin_heal(file.stat.file).await.unwrap();
+    let of_other = other.begin_comparison(file.stat.file, 0).await.unwrap();
     assert_eq!((of_other.stat.g, of_other.stat.segments[0].joining), (heal.stat.g, mask(&[0])));
     let writable = |column: usize| {
         let grant = of_other.grants[0][column].as_ref().unwrap();

@@ -83,7 +83,8 @@ async fn two_processes_of_a_drive_make_its_column_ready_once() {
     assert_eq!(refusal.reason, Reason::StaleGeneration);
     assert!(refusal.detail.contains("compare again"), "{refusal}");
     assert!(crate::failures::stale(&mut client, &drive.name).await.is_empty());
-    drive.begin_comparison(file.stat.file, other).await.unwrap();
+    let refusal = drive.begin_comparison(file.stat.file, other).await.unwrap_err();
+    assert_eq!(refusal.reason, Reason::NotFound);
     drive.end_comparison(&second, other).await.unwrap_err();
     assert_eq!(client.stat("f").await.unwrap().g, stat.g, "nothing has changed");
 }
