@@ -15,6 +15,7 @@ use crate::core::{Core, busy};
 use crate::fence::make_partition;
 use crate::files::{self, Part, lease_lost, leased};
 use crate::filling;
+use crate::heal::lease_of;
 use crate::inodes;
 use crate::leases::LeaseState;
 use crate::live_out;
@@ -81,6 +82,7 @@ pub async fn stat(core: &Arc<Core>, request: Lookup) -> Result<StatRow, Refusal>
     if inode.is_left() {
         inode = settled(core, file).await?;
     }
+    inode.segments.retain(|segment| segment.filling.is_none());
     Ok(view::stat(&core.drives(), file, &inode, core.now_ms()))
 }
 
@@ -393,13 +395,7 @@ async fn settled(core: &Arc<Core>, file: FileId) -> Result<InodeRecord, Refusal>
     if is_settled(&inode) {
         return Ok(inode);
     }
-    let lease = if !inode.held {
-        RecordedLease::None
-    } else if core.leases().begin_end(file, core.now_ms()) {
-        RecordedLease::Ended
-    } else {
-        RecordedLease::Live
-    };
+    let lease = lease_of(core, file, &inode);
     let after = procedure::run(core, file, Cause { lease, ..Cause::nothing() }).await?;
     if lease == RecordedLease::Ended {
         core.leases().end(file);

@@ -149,6 +149,7 @@ async fn what_cannot_be_is_refused_and_what_was_asked_for_is_taken_back() {
     client.heal_status(Some(10_000)).await.expect("a low rate");
     assert!(client.relayout(&name("f"), Some(new)).await.expect("asked").begun);
     soon(|| async { list(&client).await.first().is_some_and(|row| row.columns == 2) }).await;
+    assert!(has_shape(&client, "f", old).await, "what is being filled is not the file's");
     assert!(client.relayout(&name("f"), None).await.expect("taken back").begun);
     assert!(list(&client).await.is_empty() && has_shape(&client, "f", old).await);
     soon(|| async {
