@@ -18,28 +18,28 @@
 //! No byte is removed here. The comparison may restart at any point. Its findings are written into the
 //! manager's directory.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use braid_layout::{Column, ColumnMask, DriveId, FileId, PartitionId, Role, Stripe};
+use braid_layout::{ColumnMask, DriveId, FileId, Generation, PartitionId};
 use braid_wire::control::{DriveState, EntryKind};
-use braid_wire::data::ListedObject;
 use braid_wire::{Reason, Refusal};
 
 use crate::core::Core;
 use crate::drives::Drive;
 use crate::filling;
-use crate::half_fenced;
 use crate::inodes::{self, set_stale};
 use crate::kv::Tx;
+use crate::layouts::{self, OnDrives};
 use crate::leadership::Leadership;
 use crate::listing::{self, Listed, Listing, cannot_be_asked};
 use crate::members::has_untold;
 use crate::names::show;
-use crate::schema::{ComponentPlace, InodeRecord, SegmentRecord, StaleRecord, key, table};
+use crate::present::present_set;
+use crate::schema::{ComponentPlace, InodeRecord, StaleRecord, key, table};
 use crate::volumes;
 
 /// Pause between two checks whether every drive was heard, and after a failure.
@@ -57,7 +57,7 @@ pub const REPORT_FILE: &str = "comparison.txt";
 #[derive(Debug, Default)]
 struct Report {
     files: u64,
-    not_whole: Vec<String>,
+    not_whole: BTreeMap<FileId, String>,
     more: u64,
     unnamed: u64,
 }
@@ -102,16 +102,16 @@ async fn compare(core: &Arc<Core>) -> Result<(), Refusal> {
         while let Some(files) = listing.next(core, partition).await? {
             let files: Vec<(FileId, Listed)> = files.into_iter().collect();
             for batch in files.chunks(FILES_PER_BATCH) {
-                seen.extend(batch.iter().map(|(file, _)| *file));
-                let batch = with_layouts(core, partition, batch.to_vec()).await?;
+                let batch = layouts::sort_out(core, partition, batch.to_vec()).await?;
                 let away = Arc::clone(&away);
-                let found = core
-                    .write(move |_, tx| {
-                        let each = batch.into_iter().map(|(file, found)| settle(tx, file, found, &away));
-                        each.collect::<Result<Vec<_>, _>>()
-                    })
-                    .await?;
-                found.into_iter().for_each(|found| report.count(found));
+                let found = core.write(move |_, tx| settle_all(tx, batch, &away)).await?;
+                for (file, found) in found {
+                    let is_settled = !matches!(found, Found::Again);
+                    report.count(file, found, !seen.contains(&file));
+                    if is_settled {
+                        seen.insert(file);
+                    }
+                }
             }
         }
     }
@@ -121,11 +121,10 @@ async fn compare(core: &Arc<Core>) -> Result<(), Refusal> {
         let found = core
             .write(move |_, tx| {
                 let nothing = || OnDrives { listed: Listed::new(), layout: None };
-                let each = batch.iter().map(|file| settle(tx, *file, nothing(), &away));
-                each.collect::<Result<Vec<_>, _>>()
+                settle_all(tx, batch.into_iter().map(|file| (file, nothing())).collect(), &away)
             })
             .await?;
-        found.into_iter().for_each(|found| report.count(found));
+        found.into_iter().for_each(|(file, found)| report.count(file, found, true));
     }
     finish(core, report).await
 }
@@ -152,26 +151,37 @@ fn drives(core: &Core) -> Result<(Vec<DriveId>, BTreeSet<DriveId>), Refusal> {
 }
 
 /// The result for one file.
-enum Found {
+#[derive(Debug)]
+pub(crate) enum Found {
+    /// It has enough current columns.
     Whole,
+    /// It has too few; its name.
     NotWhole(String),
     /// Drives hold objects of it, which are kept.
     Unnamed,
-    /// The file was counted before.
+    /// Another layout of the file counts, which is compared too.
     Again,
     /// Nothing is kept: it is on the removal list, or no drive has an object of it.
     Nothing,
 }
 
 impl Report {
-    fn count(&mut self, found: Found) {
+    /// `is_first`: it was not counted before. What is found out last counts.
+    fn count(&mut self, file: FileId, found: Found, is_first: bool) {
         match found {
-            Found::Whole => self.files += 1,
-            Found::Unnamed => self.unnamed += 1,
+            Found::Whole => {
+                self.files += u64::from(is_first);
+                self.not_whole.remove(&file);
+            }
+            Found::Unnamed => self.unnamed += u64::from(is_first),
             Found::Nothing | Found::Again => {}
             Found::NotWhole(name) => {
-                self.files += 1;
-                if self.not_whole.len() < NAMES_MAX { self.not_whole.push(name) } else { self.more += 1 }
+                self.files += u64::from(is_first);
+                if self.not_whole.contains_key(&file) || self.not_whole.len() < NAMES_MAX {
+                    self.not_whole.insert(file, name);
+                } else {
+                    self.more += u64::from(is_first);
+                }
             }
         }
     }
@@ -188,7 +198,7 @@ impl Report {
         );
         if missing > 0 {
             text.push_str("\nNot whole (removed after the backup, or lost with a drive); remove them, or copy them here anew:\n");
-            for name in &self.not_whole {
+            for name in self.not_whole.values() {
                 let _ = writeln!(text, "  {name}");
             }
         }
@@ -199,44 +209,12 @@ impl Report {
     }
 }
 
-/// What drives hold of a file: objects of a layout on record, or of one that is not.
-struct OnDrives {
-    listed: Listed,
-    /// A layout that is not on record, and whose columns are all ready, as they were told.
-    layout: Option<SegmentRecord>,
-}
-
-/// Finds out what layouts they are that this state does not know: files were laid out anew since the backup.
-async fn with_layouts(
-    core: &Arc<Core>,
-    partition: PartitionId,
-    batch: Vec<(FileId, Listed)>,
-) -> Result<Vec<(FileId, OnDrives)>, Refusal> {
-    let files: Vec<FileId> = batch.iter().map(|(file, _)| *file).collect();
-    let known = core
-        .read(move |_, tx| {
-            Ok(files.iter().map(|file| inodes::find(tx, *file)).collect::<Result<Vec<_>, _>>()?)
-        })
-        .await?;
-    let mut all = Vec::with_capacity(batch.len());
-    for ((file, listed), inode) in batch.into_iter().zip(known) {
-        let is_known = |object: &ListedObject| {
-            inode.as_ref().is_none_or(|inode| inode.in_force().any(|segment| segment.object == object.object))
-        };
-        let (listed, others): (Listed, Listed) =
-            listed.into_iter().partition(|(_, (_, object))| is_known(object));
-        let newest = others.values().max_by_key(|(_, object)| object.g);
-        if let Some((drive, object)) = newest.filter(|(_, object)| object.joining.is_empty()) {
-            let layout = listing::layout(core, *drive, partition, object).await?;
-            all.push((file, OnDrives { listed: others, layout: layout.filter(|of| of.set == of.all()) }));
-        }
-        if !listed.is_empty() {
-            all.push((file, OnDrives { listed, layout: None }));
-        }
-    }
-    // What is on record is compared first.
-    all.sort_by_key(|(file, found)| (*file, found.layout.is_some()));
-    Ok(all)
+pub(crate) fn settle_all(
+    tx: &mut Tx,
+    batch: Vec<(FileId, OnDrives)>,
+    away: &BTreeSet<DriveId>,
+) -> Result<Vec<(FileId, Found)>, Refusal> {
+    batch.into_iter().map(|(file, found)| Ok((file, settle(tx, file, found, away)?))).collect()
 }
 
 /// Brings one file's record up to what the drives hold.
@@ -248,13 +226,19 @@ fn settle(tx: &mut Tx, file: FileId, found: OnDrives, away: &BTreeSet<DriveId>) 
     };
     let mut whole = true;
     let newest = listed.values().map(|(_, object)| object.g).max().unwrap_or_default();
+    let is_adopted = found.layout.as_ref().map(|layout| layouts::is_in_force(&inode, layout, listed, away));
+    let g = inode.g.max(newest);
+    // First, so that what is freed may have the generation that it has.
+    inode.g = g.next().ok_or_else(|| crate::files::worn_out(file))?;
     match found.layout {
-        // It took the others' place since, or they were being freed to make place for it.
-        Some(layout) if newest >= inode.g || !is_whole(&inode) => {
-            filling::adopt(tx, file, &mut inode, layout)?;
+        Some(layout) if is_adopted == Some(true) => filling::adopt(tx, file, &mut inode, layout)?,
+        // What there is of it is freed, if that can be done in the generation on record, or as an orphan.
+        Some(layout) => {
+            if let Some(below) = newest.0.checked_sub(1).map(Generation) {
+                filling::keep(tx, file, layout.object, below)?;
+            }
+            return Ok(Found::Again);
         }
-        // It was being filled. What there is of it is freed as an orphan.
-        Some(_) => return Ok(Found::Again),
         None => filling::drop_segment(tx, file, &mut inode)?,
     }
     let segments = std::mem::take(&mut inode.segments);
@@ -273,7 +257,6 @@ fn settle(tx: &mut Tx, file: FileId, found: OnDrives, away: &BTreeSet<DriveId>) 
         }
         inode.segments.push(segment);
     }
-    inode.g = inode.g.max(newest).next().ok_or_else(|| crate::files::worn_out(file))?;
     // As after a writer that died: bytes beyond the size on record count. If the file is not whole, nothing
     // more can be found out.
     (inode.held, inode.client, inode.unfenced) = (whole, 0, whole);
@@ -282,10 +265,6 @@ fn settle(tx: &mut Tx, file: FileId, found: OnDrives, away: &BTreeSet<DriveId>) 
     inode.cut = false;
     inodes::save(tx, file, &inode);
     Ok(if whole { Found::Whole } else { Found::NotWhole(path_of(tx, &inode)?) })
-}
-
-fn is_whole(inode: &InodeRecord) -> bool {
-    inode.in_force().all(|segment| segment.ready().count() >= u32::from(segment.shape.k))
 }
 
 /// A file that no name leads to. Its record, if any, is deleted, but its objects stay: it was leased when the
@@ -301,68 +280,6 @@ fn unnamed(
     }
     let freed = tx.get(&key::removal(file))?.is_some();
     Ok(if freed || listed.is_empty() { Found::Nothing } else { Found::Unnamed })
-}
-
-/// The columns of a segment that are current. None if `m` or fewer of their drives answer: only `m + 1`
-/// columns are sure to have one in common with every set that the file ever had.
-///
-/// A drive that is away may have been replaced since the backup, and hold the file's old content. Its column
-/// is out as long as `k` others remain. If it was current, catching up copies nothing.
-fn present_set(
-    segment: &SegmentRecord,
-    index: u32,
-    size: u64,
-    listed: &Listed,
-    away: &BTreeSet<DriveId>,
-) -> ColumnMask {
-    let absent = segment.columns(|drive| away.contains(&drive));
-    if !absent.is_empty() && segment.all().minus(absent).count() <= u32::from(segment.shape.m) {
-        return ColumnMask::EMPTY;
-    }
-    let object = |column: Column| {
-        let (drive, object) = listed.get(&(index, column))?;
-        (*drive == segment.drive(column) && object.object == segment.object).then_some(object)
-    };
-    let newest: Option<&ListedObject> = segment.all().iter().filter_map(object).max_by_key(|object| object.g);
-    let Some(newest) = newest else {
-        let unwritten = size <= segment.start;
-        return if unwritten { segment.set.minus(segment.joining) } else { ColumnMask::EMPTY };
-    };
-    let written = written_columns(segment, size);
-    let named = newest.set.minus(newest.joining).and(segment.all());
-    let is_empty = |column: Column| object(column).is_none() && !written.contains(column);
-    let holds = |column: &Column| match object(*column) {
-        Some(object) => object.g == newest.g,
-        None => is_empty(*column) || absent.contains(*column),
-    };
-    let set: ColumnMask = named.iter().filter(holds).collect();
-    let k = u32::from(segment.shape.k);
-    if set.count() < k && absent.is_empty() {
-        let objects: Vec<&ListedObject> = segment.all().iter().filter_map(object).collect();
-        let empty: ColumnMask = named.iter().filter(|&column| is_empty(column)).collect();
-        if let Some(set) = half_fenced::current(named, empty, k, &objects) {
-            return set;
-        }
-    }
-    let heard = set.minus(absent);
-    if heard.count() >= k { heard } else { set }
-}
-
-/// The columns that hold bytes of a file of this size, if it has no holes. The first `k + m` stripes are
-/// enough, as they reach every column.
-fn written_columns(segment: &SegmentRecord, size: u64) -> ColumnMask {
-    let Ok(shape) = crate::shapes::from_spec(&segment.shape, &segment.shape) else { return segment.all() };
-    let bytes = size.min(segment.end).saturating_sub(segment.start);
-    let stripes = bytes.div_ceil(shape.stripe_bytes()).min(u64::from(shape.width()));
-    let mut columns = ColumnMask::EMPTY;
-    for stripe in (0..stripes).map(Stripe) {
-        let left = bytes - stripe.0 * shape.stripe_bytes();
-        let data = left.div_ceil(u64::from(shape.unit_bytes())).min(u64::from(shape.k()));
-        let data = (0..shape.k()).take(usize::try_from(data).unwrap_or(usize::MAX)).map(Role::Data);
-        let parity = (0..shape.m()).map(Role::Parity);
-        data.chain(parity).for_each(|role| columns = columns.with(shape.column(stripe, role)));
-    }
-    columns
 }
 
 /// Files of which no drive has an object.
@@ -433,8 +350,7 @@ async fn finish(core: &Arc<Core>, report: Report) -> Result<(), Refusal> {
 
 #[cfg(test)]
 mod tests {
-    use braid_layout::{Generation, ObjectId};
-    use braid_wire::control::ShapeSpec;
+    use braid_layout::Column;
 
     use super::*;
     use crate::drives::tests::{beat, record};
@@ -462,81 +378,5 @@ mod tests {
         let (one, two) = (came(1), came(2));
         assert!(one.readmit && one.lease_ms == 0, "{one:?}");
         assert!(!two.readmit && two.lease_ms > 0, "{two:?}");
-    }
-
-    fn segment() -> SegmentRecord {
-        SegmentRecord {
-            number: 0,
-            start: 0,
-            end: u64::MAX,
-            shape: ShapeSpec { scheme: 5, k: 2, m: 1, unit_bytes: 4096 },
-            object: ObjectId(9),
-            drives: vec![DriveId(1), DriveId(2), DriveId(3)],
-            set: ColumnMask::all(3),
-            joining: ColumnMask::EMPTY,
-            filling: None,
-        }
-    }
-
-    fn mask(columns: &[u8]) -> ColumnMask {
-        columns.iter().copied().map(Column).collect()
-    }
-
-    /// Objects as `(column, g, set)`.
-    fn listed(objects: &[(u8, u32, &[u8])]) -> Listed {
-        let object = |&(column, g, set): &(u8, u32, &[u8])| {
-            let column = Column(column);
-            let object = ListedObject {
-                object: ObjectId(9),
-                file: FileId(8),
-                segment: 0,
-                column,
-                g: Generation(g),
-                set: mask(set),
-                joining: ColumnMask::EMPTY,
-            };
-            ((0, column), (DriveId(u128::from(column.0) + 1), object))
-        };
-        objects.iter().map(object).collect()
-    }
-
-    #[track_caller]
-    fn check(size: u64, objects: &[(u8, u32, &[u8])], expected: &[u8]) {
-        assert_eq!(present_set(&segment(), 0, size, &listed(objects), &BTreeSet::new()), mask(expected));
-    }
-
-    #[test]
-    fn what_drives_hold_says_which_columns_count() {
-        let all: &[u8] = &[0, 1, 2];
-        check(1 << 20, &[(0, 1, all), (1, 1, all), (2, 1, all)], &[0, 1, 2]);
-        // Column 1 went out after the backup.
-        check(1 << 20, &[(0, 4, &[0, 2]), (1, 3, all), (2, 4, &[0, 2])], &[0, 2]);
-        // Removed on two drives of three, the third was away.
-        check(1 << 20, &[(2, 1, all)], &[2]);
-        check(1 << 20, &[], &[]);
-        check(0, &[], &[0, 1, 2]);
-    }
-
-    #[test]
-    fn a_drive_that_is_away_has_its_column_only_where_the_others_do_not_suffice() {
-        let away = |ids: &[u128]| ids.iter().copied().map(DriveId).collect::<BTreeSet<_>>();
-        let all: &[u8] = &[0, 1, 2];
-        let two = listed(&[(0, 3, all), (2, 3, all)]);
-        assert_eq!(present_set(&segment(), 0, 1 << 20, &two, &away(&[2])), mask(&[0, 2]));
-        let behind = listed(&[(0, 3, all), (2, 2, all)]);
-        assert_eq!(present_set(&segment(), 0, 1 << 20, &behind, &away(&[2])), mask(&[0, 1]));
-        assert_eq!(present_set(&segment(), 0, 1 << 20, &two, &away(&[])), mask(&[0, 2]));
-        let one = listed(&[(0, 3, all)]);
-        assert_eq!(present_set(&segment(), 0, 1 << 20, &one, &away(&[2, 3])), ColumnMask::EMPTY);
-    }
-
-    #[test]
-    fn a_small_file_has_no_object_where_it_has_no_bytes() {
-        // One unit: data column 0 and parity column 2 of stripe 0.
-        assert_eq!(written_columns(&segment(), 100), mask(&[0, 2]));
-        assert_eq!(written_columns(&segment(), 5000), mask(&[0, 1, 2]));
-        let all: &[u8] = &[0, 1, 2];
-        check(100, &[(0, 1, all), (2, 1, all)], &[0, 1, 2]);
-        check(100, &[(2, 1, all)], &[1, 2]);
     }
 }

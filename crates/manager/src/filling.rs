@@ -15,7 +15,7 @@
 
 use std::sync::Arc;
 
-use braid_layout::{ColumnMask, DriveId, FileId, ObjectId, Version};
+use braid_layout::{ColumnMask, DriveId, FileId, Generation, ObjectId, Version};
 use braid_wire::control::{Access, EndHeal, Opened, Refresh, ShapeSpec};
 use braid_wire::{Reason, Refusal};
 
@@ -25,7 +25,9 @@ use crate::inodes::{self, occupy, set_stale};
 use crate::kv::{KvError, Tx};
 use crate::opens::{make_free, opened_by, reader};
 use crate::procedure::{self, Cause, hold_lapsed};
-use crate::schema::{ComponentPlace, InodeRecord, SegmentRecord, StaleRecord, key, table};
+use crate::schema::{
+    ComponentPlace, DriveRecord, InodeRecord, LeftRecord, SegmentRecord, StaleRecord, key, table,
+};
 use crate::shapes::from_spec;
 use crate::successors;
 use crate::view::Opener;
@@ -100,10 +102,23 @@ pub fn adopt(
     }
     for place in places(file, &segment) {
         occupy(tx, place)?;
-        tx.delete(key::place(table::LEFT, place));
     }
+    keep(tx, file, segment.object, inode.g)?;
     inode.segments.push(segment);
     tx.delete(key::relayout(file));
+    Ok(())
+}
+
+/// An object of the file that this state was to have freed, in this generation or an earlier one, is kept.
+pub fn keep(tx: &mut Tx, file: FileId, object: ObjectId, g: Generation) -> Result<(), KvError> {
+    for (_, drive) in tx.records::<DriveRecord>(&key::all(table::DRIVE), usize::MAX)? {
+        let of_file = key::of_file(table::LEFT, drive.drive, file);
+        for (row, left) in tx.records::<LeftRecord>(&of_file, usize::MAX)? {
+            if left.object == object && left.g <= g {
+                tx.delete(row);
+            }
+        }
+    }
     Ok(())
 }
 
@@ -131,19 +146,32 @@ fn places(file: FileId, segment: &SegmentRecord) -> Vec<ComponentPlace> {
 }
 
 /// Gives the segment up, if there is one: what drives hold of it is freed. The caller holds the file's lock.
+///
+/// If it can be read, and drives may know that, what is written next has a higher generation: should this
+/// manager's state be lost before all of it is freed, it is not taken for the file (`layouts`).
 pub async fn give_up(core: &Arc<Core>, file: FileId) -> Result<(), Refusal> {
     let has_one =
         core.read(move |_, tx| Ok(inodes::find(tx, file)?.is_some_and(|inode| inode.filling().is_some())));
     if !has_one.await? {
         return Ok(());
     }
-    core.write(move |_, tx| {
-        let Some(mut inode) = inodes::find(tx, file)? else { return Ok(()) };
-        drop_segment(tx, file, &mut inode)?;
-        inodes::save(tx, file, &inode);
-        Ok(())
-    })
-    .await?;
+    let rises = core
+        .write(move |_, tx| {
+            let Some(mut inode) = inodes::find(tx, file)? else { return Ok(false) };
+            let can_be_read = |on: &SegmentRecord| on.ready().count() >= u32::from(on.shape.k);
+            let rises = inode.filling().is_some_and(can_be_read);
+            drop_segment(tx, file, &mut inode)?;
+            if rises {
+                inode.g = inode.g.next().ok_or_else(|| crate::files::worn_out(file))?;
+                inode.unfenced = true;
+            }
+            inodes::save(tx, file, &inode);
+            Ok(rises)
+        })
+        .await?;
+    if rises {
+        core.unfinished().insert(file);
+    }
     tracing::debug!(%file, "its new layout is given up");
     core.wake.notify_waiters();
     Ok(())

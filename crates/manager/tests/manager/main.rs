@@ -12,6 +12,7 @@ mod orphans;
 mod paused;
 mod races;
 mod relaid;
+mod relayout;
 mod restored;
 mod session_limits;
 mod sessions;
