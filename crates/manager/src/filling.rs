@@ -26,7 +26,8 @@ use crate::kv::{KvError, Tx};
 use crate::opens::{make_free, opened_by, reader};
 use crate::procedure::{self, Cause, hold_lapsed};
 use crate::schema::{
-    ComponentPlace, DriveRecord, InodeRecord, LeftRecord, SegmentRecord, StaleRecord, key, table,
+    ComponentPlace, DriveRecord, InodeRecord, LeftRecord, RelayoutRecord, SegmentRecord, StaleRecord, key,
+    table,
 };
 use crate::shapes::from_spec;
 use crate::successors;
@@ -321,9 +322,53 @@ fn take_place(tx: &mut Tx, file: FileId, inode: &mut InodeRecord) -> Result<(), 
     for old in inode.in_force().cloned().collect::<Vec<_>>() {
         remove(tx, file, inode, &old)?;
     }
-    if let Some(segment) = inode.segment_mut(number) {
-        segment.filling = None;
+    let Some(segment) = inode.segment_mut(number) else { return Ok(()) };
+    segment.filling = None;
+    // Another shape may have been asked for since.
+    let wanted: Option<RelayoutRecord> = tx.record(&key::relayout(file))?;
+    if wanted.is_some_and(|wanted| wanted.shape == segment.shape) {
+        tx.delete(key::relayout(file));
     }
-    tx.delete(key::relayout(file));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use braid_layout::VolumeId;
+    use braid_layout::version::Lease;
+
+    use super::*;
+    use crate::kv::Db;
+    use crate::memory::MemoryKv;
+    use crate::volumes::directory_record;
+
+    #[test]
+    fn what_was_asked_for_last_is_still_to_be_done_when_an_earlier_shape_takes_the_place() {
+        let mirror = ShapeSpec { scheme: 1, k: 1, m: 1, unit_bytes: 4096 };
+        for (wanted, stays) in [(mirror.clone(), false), (ShapeSpec::DEFAULT, true)] {
+            let db = Db::new(Arc::new(MemoryKv::new()));
+            let is_listed = db.write(|tx| {
+                let file = FileId(8);
+                let of = |number, filling| SegmentRecord {
+                    number,
+                    start: 0,
+                    end: u64::MAX,
+                    shape: mirror.clone(),
+                    object: ObjectId(u64::from(number) + 10),
+                    drives: vec![DriveId(1), DriveId(2)],
+                    set: ColumnMask::all(2),
+                    joining: ColumnMask::EMPTY,
+                    filling,
+                };
+                let mut inode = directory_record(VolumeId(1), FileId(2), b"f".to_vec(), 0);
+                let version = Version { g: Generation(1), lease: Lease(0), n: 1 };
+                inode.segments = vec![of(0, None), of(1, Some(version))];
+                tx.set(key::relayout(file), &RelayoutRecord { shape: wanted.clone() });
+                take_place(tx, file, &mut inode)?;
+                assert_eq!(inode.in_force().map(|on| on.number).collect::<Vec<_>>(), [1]);
+                Ok(tx.get(&key::relayout(file))?.is_some())
+            });
+            assert_eq!(is_listed.unwrap(), stays);
+        }
+    }
 }

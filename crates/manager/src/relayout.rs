@@ -265,8 +265,11 @@ impl Turns {
 }
 
 fn next(tx: &Tx, file: FileId) -> Result<Next, KvError> {
-    let Some(RelayoutRecord { shape }) = tx.record(&key::relayout(file))? else { return Ok(Next::Off) };
     let Some(inode) = inodes::find(tx, file)?.filter(InodeRecord::is_named) else { return Ok(Next::Off) };
+    let Some(RelayoutRecord { shape }) = tx.record(&key::relayout(file))? else {
+        // It may have been begun in the moment in which it was taken off.
+        return Ok(if inode.filling().is_some() { Next::GiveUp } else { Next::Off });
+    };
     let Some(segment) = inode.filling() else { return Ok(Next::Begin(shape)) };
     if segment.shape != shape {
         return Ok(Next::GiveUp);
