@@ -2,6 +2,7 @@
 
 mod admission;
 mod crash;
+mod crash_relayout;
 mod failures;
 mod fake;
 mod fake_drive;
@@ -11,7 +12,6 @@ mod operations;
 mod orphans;
 mod paused;
 mod races;
-mod relaid;
 mod relayout;
 mod restored;
 mod session_limits;
