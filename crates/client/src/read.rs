@@ -124,6 +124,15 @@ impl Handle {
         let mut todo = vec![Todo { range: chunk.range.clone(), learnt: Learnt::default() }];
         while let Some(mut part) = todo.pop() {
             let view = self.view();
+            // The file may have another layout by now, of which that is too much for one plan set.
+            if let Some(first) = self.chunks(Arc::clone(&view), part.range.clone()).next()
+                && first.range.end < part.range.end
+            {
+                let rest = first.range.end..part.range.end;
+                todo.push(Todo { range: rest, learnt: part.learnt.clone() });
+                todo.push(Todo { range: first.range, ..part });
+                continue;
+            }
             let compile = |target: &Target<'_>| braid_plan::read(target, part.range.clone(), 0, Want::Newest);
             let Some(set) = self.compile(&view, chunk.segment, &part.learnt, or_with_joining(compile))?
             else {

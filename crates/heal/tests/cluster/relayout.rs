@@ -106,6 +106,23 @@ async fn a_reader_goes_on_and_a_writer_comes_first() {
     assert!(client.check(&name("f"), |_| {}).await.expect("check").is_clean());
 }
 
+/// What it reads at a time is more than one plan set of the new layout may have.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_from_before_reads_a_layout_of_many_small_stripes() {
+    let cluster = Cluster::start(5).await;
+    let client = cluster.client().await;
+    client.volume_create("main", None, 0).await.expect("a volume");
+    let model = pattern(8, 3_000_000);
+    let (old, new) = (shape(Scheme::Raid5, 4, 1, 64 << 10), shape(Scheme::Raid1, 1, 1, 4096));
+    put(&client, &name("f"), old, &model).await;
+    let reader = client.open(&name("f"), &OpenOptions::new().read(true)).await.expect("open");
+    assert!(client.relayout(&name("f"), Some(new)).await.expect("asked").begun);
+    relaid(&client, "f", new).await;
+    let mut found = vec![0; model.len()];
+    reader.read_at(&mut found, 0).await.expect("read");
+    assert_same(&found, &model, "through the handle from before");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drive_that_dies_on_the_way_is_waited_for_and_a_lost_one_is_not() {
     let mut cluster = Cluster::start_losing(7, |_| None, 4000).await;
