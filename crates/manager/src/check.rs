@@ -197,6 +197,9 @@ impl State {
                 }
             }
             places.extend(moves);
+            if !layouts_fit(inode) {
+                found.push(format!("file {file} has segments that do not fit: {:?}", inode.segments));
+            }
             for segment in &inode.segments {
                 let index = segment.number;
                 let odd = !segment.set.minus(segment.all()).is_empty()
@@ -280,6 +283,16 @@ impl State {
         found.extend(alive.map(|file| format!("file {file} is there and on the removal list")));
         Ok(())
     }
+}
+
+/// Whether no two segments have one number, and one that is being filled is the only one, beside no lease.
+fn layouts_fit(inode: &InodeRecord) -> bool {
+    let numbers: BTreeSet<u32> = inode.segments.iter().map(|segment| segment.number).collect();
+    let mut filling = inode.segments.iter().filter_map(|segment| segment.filling);
+    let first = filling.next();
+    numbers.len() == inode.segments.len()
+        && filling.next().is_none()
+        && first.is_none_or(|version| !inode.held && version.lease == inode.lease)
 }
 
 /// Whether the leases on the file's parts are of those that it has had, each once, and their parts do not

@@ -123,8 +123,8 @@ pub fn keep(tx: &mut Tx, file: FileId, object: ObjectId, g: Generation) -> Resul
     Ok(())
 }
 
-/// Drives that have something of the file still to be freed. Its place in the state is by drive, file, segment
-/// and column, and the new segment may get the same.
+/// Drives that have something of the file still to be freed. Its place in the state is by drive, file,
+/// segment and column, and the new segment may get the same.
 fn drives_with_leftovers(
     core: &Core,
     tx: &Tx,

@@ -1,4 +1,5 @@
-//! Orphaned objects, whose files or layouts are gone: found by listing what a drive holds, and put on the removal list.
+//! Orphaned objects, whose files or layouts are gone: found by listing what a drive holds, and listed to be
+//! freed.
 //!
 //! A drive holds such an object if it did not see the file's removal: its disk was put back to an older
 //! state, or this manager's state was restored and an operator has let unnamed files be freed. So a drive is
@@ -6,8 +7,8 @@
 //!
 //! Only a current state may judge, and only in this order: first list an object, then look up its file. A
 //! file's record is stored before any drive can have an object of it, and numbers are never used again, so a
-//! file that is not found is gone; and so is an object that no segment of its file names. Objects that do not tell their file (a damaged record) are kept. So are
-//! all while a restored state's unnamed files are kept.
+//! file that is not found is gone; and so is an object that no segment of its file names. Objects that do not
+//! tell their file (a damaged record) are kept. So are all while a restored state's unnamed files are kept.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -17,6 +17,7 @@ use crate::kv::{KvError, Tx};
 pub const SCHEMA_VERSION: u8 = 1;
 
 mod inode;
+mod segment;
 pub mod table;
 
 record! {
@@ -477,27 +478,5 @@ impl Tx {
     /// A number of the cluster; 0 if it was never set.
     pub fn number(&self, word: &str) -> Result<u64, KvError> {
         Ok(self.record(&key::meta(word))?.unwrap_or_default())
-    }
-}
-
-impl SegmentRecord {
-    /// Columns that can be read: in the set and not joining.
-    pub fn ready(&self) -> ColumnMask {
-        self.set.minus(self.joining)
-    }
-
-    /// The drive of a column.
-    pub fn drive(&self, column: Column) -> DriveId {
-        self.drives.get(column.index()).copied().unwrap_or_default()
-    }
-
-    /// All columns.
-    pub fn all(&self) -> ColumnMask {
-        ColumnMask::all(self.shape.k + self.shape.m)
-    }
-
-    /// The columns whose drives are chosen by `which`.
-    pub fn columns(&self, which: impl Fn(DriveId) -> bool) -> ColumnMask {
-        (0u8..).map(Column).zip(&self.drives).filter(|(_, drive)| which(**drive)).map(|(c, _)| c).collect()
     }
 }

@@ -1,4 +1,4 @@
-//! Filling a column of a new layout: its own units and nothing else, whole, and from the caller's bytes alone.
+//! Filling a column of a new layout: its own units and nothing else, whole, from the caller's bytes alone.
 
 use braid_layout::{
     Column, Component, DriveId, Generation, Lease, ObjectId, Role, Scheme, Segment, Shape, Stripe, Version,

@@ -1,4 +1,4 @@
-//! What operators do while things go wrong: drives are drained, and drains are ended; files are laid out anew.
+//! What operators do while things go wrong: drives are drained, drains are ended, files are laid out anew.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -103,7 +103,7 @@ fn one(seed: u64, settings: Settings) -> Outcome {
     let ranged = ranged.percent(RANGED).then_some(ranged);
     let mut ills = Random::new(seed ^ 0x696c_6c73);
     let ills = ills.percent(ILL).then_some(ills);
-    let mut relayer = Random::new(seed ^ 0x7265_6c61_7965_72);
+    let mut relayer = Random::new(seed ^ 0x0072_656c_6179_6572);
     let relayer = relayer.percent(RELAID).then_some(relayer);
     let mut run = Run::new(Random::new(seed), operator.clone(), ranged, trace.clone());
     run.relayer = relayer.map(|random| (run.world.add_host("relayer"), random));
