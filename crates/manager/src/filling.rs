@@ -255,47 +255,48 @@ pub async fn end(core: &Arc<Core>, asker: DriveId, EndHeal { file, g, .. }: EndH
         return Err(Refusal::new(Reason::StaleGeneration, detail));
     }
     let own = segment.joining.and(segment.columns(|drive| drive == asker));
-    core.write(move |_, tx| {
-        let Some(mut inode) = inodes::find(tx, file)? else { return Ok(()) };
-        ready(tx, file, &mut inode, own)?;
-        inodes::save(tx, file, &inode);
-        Ok(())
-    })
-    .await?;
+    let change: procedure::Change = Arc::new(move |_, tx, file, inode| Ok(ready(tx, file, inode, own)?));
+    if !step(core, file, Some(change)).await? {
+        let detail = format!("a drive of file {file} went out meanwhile: compare again");
+        return Err(Refusal::new(Reason::StaleGeneration, detail));
+    }
     finish(core, file).await.map(drop)
 }
 
 /// Puts the segment in the others' place, if all of its columns are ready. Returns whether it is done. The
 /// caller holds the file's lock.
 ///
-/// First all columns are told that they are ready: then the drives know it, should this manager's state be
-/// lost after the others' objects were freed (`compare`).
+/// By then the drives were told that all columns are ready: they know it, should this manager's state be lost
+/// after the others' objects were freed (`layouts`).
 pub async fn finish(core: &Arc<Core>, file: FileId) -> Result<bool, Refusal> {
     let inode = core.read(move |_, tx| inodes::get(tx, file)).await?;
     if !inode.filling().is_some_and(|segment| segment.ready() == segment.all()) {
         return Ok(false);
     }
-    let mut inode = inode;
-    for change in [None, Some(take_place as TakesPlace)] {
-        let (lease, lost) = (lease_of(core, file, &inode), hold_lapsed(core, &inode));
-        let is_away = !lost.is_empty();
-        let change = change.filter(|_| !is_away).map(|change| -> procedure::Change {
-            Arc::new(move |_, tx, file, inode| change(tx, file, inode))
-        });
-        let Some(after) = run(core, file, Cause { lease, lost, change }).await? else { return Ok(true) };
-        if is_away {
-            return Ok(false); // its column went out, and is filled again
-        }
-        inode = after;
+    if inode.unfenced && !step(core, file, None).await? {
+        return Ok(false);
+    }
+    let change: procedure::Change = Arc::new(|_, tx, file, inode| take_place(tx, file, inode));
+    if !step(core, file, Some(change)).await? {
+        return Ok(false);
     }
     tracing::info!(%file, "it has its new layout");
     core.wake.notify_waiters();
     Ok(true)
 }
 
-type TakesPlace = fn(&mut Tx, FileId, &mut InodeRecord) -> Result<(), Refusal>;
+/// Runs the procedure with a change; or without it, if a drive is found dead, whose column then goes out and
+/// is filled again. Returns whether the change was made.
+async fn step(core: &Arc<Core>, file: FileId, change: Option<procedure::Change>) -> Result<bool, Refusal> {
+    let inode = core.read(move |_, tx| inodes::get(tx, file)).await?;
+    let (lease, lost) = (lease_of(core, file, &inode), hold_lapsed(core, &inode));
+    let is_whole = lost.is_empty();
+    let change = change.filter(|_| is_whole);
+    Ok(run(core, file, Cause { lease, lost, change }).await?.is_some() && is_whole)
+}
 
-/// Columns of the segment are filled.
+/// Columns of the segment are filled. That is told under a new generation, as any change of what is ready
+/// is: a drive knows one set of joining columns by each.
 fn ready(tx: &mut Tx, file: FileId, inode: &mut InodeRecord, columns: ColumnMask) -> Result<(), KvError> {
     let Some(number) = inode.filling().map(|segment| segment.number) else { return Ok(()) };
     let Some(segment) = inode.segment_mut(number) else { return Ok(()) };

@@ -44,6 +44,9 @@ pub(crate) struct Cluster {
     known: Option<Contact>,
     /// When the manager is to be started again.
     manager_back_ms: Option<u64>,
+    /// The manager's state is older than what drives have seen, and they know that in memory only: the power
+    /// is not cut everywhere, so that it can be found out.
+    pub(crate) is_older: bool,
     /// A drive whose disk lies: it and the manager are left alone, so that the lie can be found out.
     pub(crate) guarded: Option<HostId>,
 }
@@ -77,6 +80,7 @@ impl Cluster {
             contact: Slot::default(),
             known: None,
             manager_back_ms: None,
+            is_older: false,
             guarded: None,
         }
     }
@@ -114,6 +118,7 @@ impl Cluster {
     ) {
         self.crash_manager(world, away_ms);
         self.state = state.restarted();
+        self.is_older = !marked;
         if marked {
             backup::mark_as_restored(&self.state).expect("memory takes it");
         }

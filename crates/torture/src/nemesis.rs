@@ -144,6 +144,9 @@ impl Nemesis {
     }
 
     fn cut_all_power(&mut self, world: &mut World, cluster: &mut Cluster) {
+        if cluster.is_older {
+            return;
+        }
         world.trace.event("the power is cut everywhere".to_owned());
         world.trace.count("power cuts everywhere");
         for index in 0..cluster.drives.len() {
