@@ -145,8 +145,9 @@ impl Fill<'_> {
         let (handle, wanted) = (self.heal.handle, Wanted::Named(stripes.clone()));
         let mut patience = Patience::new(handle);
         loop {
-            let asked = vec![(own, wanted.request(view, ONLY, own))];
-            let outcome = ask_columns(handle, view, ONLY, asked).await.pop().map(|(_, outcome)| outcome);
+            let now = handle.view();
+            let asked = vec![(own, wanted.request(&now, ONLY, own))];
+            let outcome = ask_columns(handle, &now, ONLY, asked).await.pop().map(|(_, outcome)| outcome);
             let why = match outcome {
                 Some(Ok(DriveReply::Versions(reply))) => match wanted.objection(&reply) {
                     None => return Ok(Some(reply.units)),
@@ -159,7 +160,7 @@ impl Fill<'_> {
                 Some(Err(failure)) => failure.to_string(),
                 _ => "it does not answer".to_owned(),
             };
-            if handle.refresh(view).await?.g != view.g {
+            if handle.refresh(&now).await?.g != view.g {
                 return Ok(None);
             }
             if !patience.again().await {
