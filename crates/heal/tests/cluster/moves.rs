@@ -197,8 +197,9 @@ async fn a_file_lacks_no_column_while_its_drive_is_drained_and_readers_and_write
     let (cluster, client, bytes) = with_files(6, 2, 0).await;
     client.heal_status(Some(100_000)).await.expect("a low rate");
     client.drain_drive("d2", true).await.expect("it is drained");
-    let mut most = 0;
-    for _ in 0..40 {
+    let (mut most, mut looks, began) = (0, 0, std::time::Instant::now());
+    while looks < 40 || most == 0 && began.elapsed() < Duration::from_secs(60) {
+        looks += 1;
         for index in 0..FILES {
             let stat = client.stat(&name(&format!("f{index}"))).await.expect("stat");
             let segment = &stat.segments[0];
