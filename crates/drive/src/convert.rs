@@ -1,6 +1,6 @@
 //! Conversions between the wire's types and the store's.
 
-use braid_layout::{Generation, ObjectId, PartitionId, Version};
+use braid_layout::{Generation, ObjectId, PartitionId};
 use braid_store::{
     Body, Chain, Direction, Holes, Listing, PartitionState, Standing, ViewExtent, Write, WriteKind,
 };
@@ -133,7 +133,7 @@ pub(crate) fn extent(extent: &ViewExtent) -> Extent {
 
 /// A unit's chain in the wire's form.
 pub(crate) fn unit_state(chain: &Chain) -> UnitState {
-    let mut state = unwritten(chain.unit);
+    let mut state = UnitState::unwritten(chain.unit);
     (state.damaged, state.end) = (chain.lost, chain.end);
     for entry in &chain.entries {
         if entry.settled {
@@ -148,20 +148,6 @@ pub(crate) fn unit_state(chain: &Chain) -> UnitState {
     }
     state.tips = chain.tips.iter().map(|&(column, version)| Tip { column, version }).collect();
     state
-}
-
-/// The state of a unit that was never written.
-pub(crate) fn unwritten(unit: u64) -> UnitState {
-    UnitState {
-        unit,
-        settled: Version::ZERO,
-        cover: Vec::new(),
-        pending: None,
-        owed: Vec::new(),
-        tips: Vec::new(),
-        damaged: false,
-        end: 0,
-    }
 }
 
 /// Which of an object's units a listing is about; `None`: the units are named.

@@ -188,7 +188,7 @@ fn named(core: &Core, g: Generation, asked: &Versions) -> Answer {
         for unit in run {
             let state = match chains.next_if(|chain| chain.unit == unit) {
                 Some(chain) => convert::unit_state(chain),
-                None => convert::unwritten(unit),
+                None => UnitState::unwritten(unit),
             };
             let bytes = state.to_bytes().len();
             if bytes > left {

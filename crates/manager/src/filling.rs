@@ -13,6 +13,7 @@
 //!
 //! So a relayout makes no writer wait, and one that is disturbed begins anew.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use braid_layout::{ColumnMask, DriveId, FileId, Generation, ObjectId, Version};
@@ -125,13 +126,9 @@ pub fn keep(tx: &mut Tx, file: FileId, object: ObjectId, g: Generation) -> Resul
 
 /// Drives that have something of the file still to be freed. Its place in the state is by drive, file,
 /// segment and column, and the new segment may get the same.
-fn drives_with_leftovers(
-    core: &Core,
-    tx: &Tx,
-    file: FileId,
-) -> Result<std::collections::BTreeSet<DriveId>, KvError> {
+fn drives_with_leftovers(core: &Core, tx: &Tx, file: FileId) -> Result<BTreeSet<DriveId>, KvError> {
     let drives: Vec<DriveId> = core.drives().iter().map(|drive| drive.record.drive).collect();
-    let mut with = std::collections::BTreeSet::new();
+    let mut with = BTreeSet::new();
     for drive in drives {
         let (from, to) = key::of_file(table::LEFT, drive, file);
         if !tx.scan(&from, &to, 1)?.is_empty() {

@@ -191,6 +191,7 @@ struct Turns {
 
 impl Turns {
     async fn round(&mut self, core: &Arc<Core>) -> Result<(), Refusal> {
+        self.forget(core, Instant::now());
         for file in self.active.clone() {
             if !self.step(core, file).await? {
                 self.active.remove(&file);
@@ -218,6 +219,12 @@ impl Turns {
             }
         }
         Ok(())
+    }
+
+    /// Forgets pauses that are long over, and reasons: of files that were taken off the list nobody else does.
+    fn forget(&mut self, core: &Core, now: Instant) {
+        self.later.retain(|_, (at, _)| now < *at + AGAIN_MAX);
+        core.relayouts().retain(|file, _| self.later.contains_key(file));
     }
 
     /// Does what is next for a file. Returns whether it is being filled.
@@ -275,4 +282,72 @@ fn next(tx: &Tx, file: FileId) -> Result<Next, KvError> {
         return Ok(Next::GiveUp);
     }
     Ok(if segment.ready() == segment.all() { Next::Finish } else { Next::Wait })
+}
+
+#[cfg(test)]
+mod tests {
+    use braid_layout::version::{Lease, Version};
+    use braid_layout::{ColumnMask, DriveId, Generation, ObjectId, VolumeId};
+
+    use super::*;
+    use crate::kv::Db;
+    use crate::memory::MemoryKv;
+    use crate::schema::SegmentRecord;
+    use crate::volumes::directory_record;
+
+    const FILE: FileId = FileId(8);
+    const MIRROR: ShapeSpec = ShapeSpec { scheme: 1, k: 1, m: 1, unit_bytes: 4096 };
+    const WIDE: ShapeSpec = ShapeSpec { scheme: 1, k: 1, m: 2, unit_bytes: 4096 };
+
+    /// What is next for a file in this state: what is wanted, and what is being filled, whole or not.
+    fn next_of(wanted: Option<ShapeSpec>, filling: Option<(ShapeSpec, bool)>) -> Next {
+        let of = |number, shape: ShapeSpec, is_whole, filling| SegmentRecord {
+            number,
+            start: 0,
+            end: u64::MAX,
+            drives: (1..=u128::from(shape.k + shape.m)).map(DriveId).collect(),
+            set: ColumnMask::all(shape.k + shape.m),
+            joining: if is_whole { ColumnMask::EMPTY } else { ColumnMask(1) },
+            shape,
+            object: ObjectId(u64::from(number) + 10),
+            filling,
+        };
+        let db = Db::new(Arc::new(MemoryKv::new()));
+        let next = db.write(|tx| {
+            let mut inode = directory_record(VolumeId(1), FileId(2), b"f".to_vec(), 0);
+            let version = Version { g: Generation(1), lease: Lease(0), n: 1 };
+            inode.segments = vec![of(0, MIRROR, true, None)];
+            inode.segments.extend(filling.map(|(shape, whole)| of(1, shape, whole, Some(version))));
+            inodes::save(tx, FILE, &inode);
+            if let Some(shape) = wanted {
+                tx.set(key::relayout(FILE), &RelayoutRecord { shape });
+            }
+            Ok(next(tx, FILE)?)
+        });
+        next.unwrap()
+    }
+
+    #[test]
+    fn what_is_next_follows_from_what_is_wanted_and_what_is_there() {
+        assert_eq!(next_of(None, None), Next::Off);
+        assert_eq!(next_of(None, Some((WIDE, true))), Next::GiveUp, "it was taken off as it was begun");
+        assert_eq!(next_of(Some(WIDE), None), Next::Begin(WIDE));
+        assert_eq!(next_of(Some(MIRROR), Some((WIDE, true))), Next::GiveUp);
+        assert_eq!(next_of(Some(WIDE), Some((WIDE, false))), Next::Wait);
+        assert_eq!(next_of(Some(WIDE), Some((WIDE, true))), Next::Finish);
+    }
+
+    #[tokio::test]
+    async fn nothing_is_kept_of_files_that_were_taken_off_the_list() {
+        let config = crate::start::Config::new("memory", "");
+        let slots = crate::session_slots::SessionSlots::of(4, 4);
+        let core = crate::start::start(Arc::new(MemoryKv::new()), &config, slots).await.unwrap();
+        let (mut turns, now) = (Turns::default(), Instant::now());
+        turns.later.insert(FILE, (now + AGAIN_MIN, AGAIN_MIN));
+        core.relayouts().insert(FILE, "it is busy".to_owned());
+        turns.forget(&core, now + AGAIN_MAX);
+        assert!(turns.later.contains_key(&FILE) && core.relayouts().contains_key(&FILE));
+        turns.forget(&core, now + AGAIN_MIN + AGAIN_MAX);
+        assert!(turns.later.is_empty() && core.relayouts().is_empty());
+    }
 }

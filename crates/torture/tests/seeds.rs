@@ -115,3 +115,10 @@ fn a_lost_unit_that_was_never_written_is_repaired() {
 fn a_healer_takes_no_place_from_heartbeats() {
     survives(1030);
 }
+
+/// A column of a new layout became ready in the generation in which another drive had been told that it was
+/// not: that one refused its fence for ever when it returned.
+#[test]
+fn what_is_ready_of_a_new_layout_is_told_under_a_new_generation() {
+    [4909, 6828].into_iter().for_each(survives);
+}

@@ -143,17 +143,33 @@ async fn heal(drive: &FakeDrive, file: &Opened) {
     }
 }
 
-/// Runs the workload with a manager that dies after this many of its commits (or never), and its successor.
-/// Gives the number of commits.
-async fn run(die_after: Option<u64>) -> u64 {
-    let kv = MemoryKv::new();
-    let manager = InMemory::start(&kv, "127.0.0.1:0").await;
+/// A manager whose state is in this memory, three drives that are up, and a client.
+pub(crate) async fn three_drives(kv: &MemoryKv) -> (InMemory, Client, Vec<FakeDrive>) {
+    let manager = InMemory::start(kv, "127.0.0.1:0").await;
     let mut drives = Vec::new();
     for id in 1..=3 {
         drives.push(FakeDrive::join(&manager.ready, id, "").await.unwrap());
     }
     let mut client = Client::connect(&manager.ready).await;
     client.until("all up", |s| s.drives.iter().all(|drive| drive.state == DriveState::Up)).await;
+    (manager, client, drives)
+}
+
+/// The manager that follows on one that has died, at its address. The state that it finds is consistent.
+pub(crate) async fn successor(kv: &MemoryKv, dead: InMemory, died_after: Option<u64>) -> (InMemory, Client) {
+    let address = dead.die().await;
+    let manager = InMemory::start(&kv.restarted(), &address).await;
+    let whole = check(&manager.core.db).unwrap();
+    assert!(whole.is_empty(), "died after {died_after:?}: {whole:#?}");
+    let client = Client::connect(&manager.ready).await;
+    (manager, client)
+}
+
+/// Runs the workload with a manager that dies after this many of its commits (or never), and its successor.
+/// Gives the number of commits.
+async fn run(die_after: Option<u64>) -> u64 {
+    let kv = MemoryKv::new();
+    let (manager, mut client, drives) = three_drives(&kv).await;
     let before = kv.commits();
     if let Some(commits) = die_after {
         kv.die_after(commits);
@@ -161,12 +177,7 @@ async fn run(die_after: Option<u64>) -> u64 {
     workload(&mut client, &drives).await;
     let commits = kv.commits() - before;
     drop(client);
-    let address = manager.die().await;
-    let kv = kv.restarted();
-    let manager = InMemory::start(&kv, &address).await;
-    let whole = check(&manager.core.db).unwrap();
-    assert!(whole.is_empty(), "died after {die_after:?}: {whole:#?}");
-    let mut client = Client::connect(&manager.ready).await;
+    let (manager, mut client) = successor(&kv, manager, die_after).await;
     eventually("what was begun is finished", || async {
         let leases = manager.core.read(|_, tx| {
             let (from, to) = braid_manager::schema::key::all(braid_manager::schema::table::ATTENTION);

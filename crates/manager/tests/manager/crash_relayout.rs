@@ -10,7 +10,7 @@ use braid_wire::Reason;
 use braid_wire::control::*;
 use tokio::task::JoinSet;
 
-use crate::crash::InMemory;
+use crate::crash::{successor, three_drives};
 use crate::fake::{Client, FakeDrive, eventually, no_shape, open, release};
 
 const MIRRORED: ShapeSpec = ShapeSpec { scheme: 1, k: 1, m: 2, unit_bytes: 4096 };
@@ -53,13 +53,7 @@ async fn fill(client: &mut Client, drives: &[FakeDrive]) {
 
 async fn run(die_after: Option<u64>) -> u64 {
     let kv = MemoryKv::new();
-    let manager = InMemory::start(&kv, "127.0.0.1:0").await;
-    let mut drives = Vec::new();
-    for id in 1..=3 {
-        drives.push(FakeDrive::join(&manager.ready, id, "").await.unwrap());
-    }
-    let mut client = Client::connect(&manager.ready).await;
-    client.until("all up", |s| s.drives.iter().all(|drive| drive.state == DriveState::Up)).await;
+    let (manager, mut client, drives) = three_drives(&kv).await;
     let before = kv.commits();
     if let Some(commits) = die_after {
         kv.die_after(commits);
@@ -67,12 +61,7 @@ async fn run(die_after: Option<u64>) -> u64 {
     workload(&mut client, &drives).await;
     let commits = kv.commits() - before;
     drop(client);
-    let address = manager.die().await;
-    let kv = kv.restarted();
-    let manager = InMemory::start(&kv, &address).await;
-    let whole = check(&manager.core.db).unwrap();
-    assert!(whole.is_empty(), "died after {die_after:?}: {whole:#?}");
-    let mut client = Client::connect(&manager.ready).await;
+    let (manager, mut client) = successor(&kv, manager, die_after).await;
     client.until("drives are up", |s| s.drives.iter().all(|drive| drive.state == DriveState::Up)).await;
     fill(&mut client, &drives).await;
     let left = client.ask(Relayouts { after: FileId(0), limit: 0 }).await;
@@ -119,14 +108,7 @@ async fn a_manager_may_die_after_any_commit_of_a_relayout() {
 /// A drive reads a file only while it fills its columns.
 #[tokio::test]
 async fn a_drive_reads_no_file_that_it_does_not_fill() {
-    let kv = MemoryKv::new();
-    let manager = InMemory::start(&kv, "127.0.0.1:0").await;
-    let mut drives = Vec::new();
-    for id in 1..=3 {
-        drives.push(FakeDrive::join(&manager.ready, id, "").await.unwrap());
-    }
-    let mut client = Client::connect(&manager.ready).await;
-    client.until("all up", |s| s.drives.iter().all(|drive| drive.state == DriveState::Up)).await;
+    let (manager, mut client, drives) = three_drives(&MemoryKv::new()).await;
     client.ask(VolumeCreate { name: "main".into(), shape: no_shape(), quota_bytes: 0 }).await.unwrap();
     let Ok(ControlReply::Opened(file)) = client.ask(open("f", Access::Write, true)).await else { panic!() };
     client.ask(release(&file, true)).await.unwrap();

@@ -223,7 +223,7 @@ impl FakeDrive {
         let segment = &row.stat.segments[0];
         let units = pending.iter().map(|&(unit, stamp, columns)| {
             let pending = PendingState { stamp, columns, cover: Vec::new() };
-            (unit, UnitState { pending: Some(pending), ..clean(unit) })
+            (unit, UnitState { pending: Some(pending), ..UnitState::unwritten(unit) })
         });
         let object = FakeObject {
             file: row.stat.file,
@@ -303,7 +303,9 @@ impl FakeDrive {
             _ if known_g != Some(capability.g) => no(Reason::StaleGeneration),
             DriveRequest::Versions(asked) => {
                 let object = &state.objects[&place];
-                let of = |unit: &u64| object.units.get(unit).cloned().unwrap_or_else(|| clean(*unit));
+                let of = |unit: &u64| {
+                    object.units.get(unit).cloned().unwrap_or_else(|| UnitState::unwritten(*unit))
+                };
                 if asked.list == Listing::Named {
                     let units = asked.units.iter().take(2).map(of).collect();
                     return (object.g, VersionsReply { units, next: None }.into());
@@ -360,19 +362,6 @@ fn listing(state: &FakeState, list: &List) -> DriveReply {
 
 fn listed(partition: PartitionId) -> PartitionAttributes {
     PartitionAttributes { partition, quota_bytes: 0, used_bytes: 0, objects: 0, key_epoch: 1 }
-}
-
-pub(crate) fn clean(unit: u64) -> UnitState {
-    UnitState {
-        unit,
-        settled: Version::ZERO,
-        cover: Vec::new(),
-        pending: None,
-        owed: Vec::new(),
-        tips: Vec::new(),
-        damaged: false,
-        end: 0,
-    }
 }
 
 async fn accept(drive: FakeDrive, listener: Listener) {

@@ -18,7 +18,6 @@ use crate::fake::{
     CLIENT_LEASE_LONG_MS, Client, Cluster, FakeDrive, eventually, no_shape, open, opened, raid5, release,
     version,
 };
-use crate::fake_drive::clean;
 
 /// Puts the file's components on the drives, as its client would.
 fn put(cluster: &Cluster, file: &Opened) {
@@ -65,7 +64,7 @@ fn write(cluster: &[FakeDrive], file: &Opened, bytes: u32) {
         drive.put(file, column, &[]);
         if column == Column(0) {
             let place = (PartitionId(file.stat.volume.0), row.object);
-            let unit = UnitState { settled: version(1, 1, 7), end: bytes, ..clean(0) };
+            let unit = UnitState { settled: version(1, 1, 7), end: bytes, ..UnitState::unwritten(0) };
             drive.state().objects.get_mut(&place).unwrap().units.insert(0, unit);
         }
     }

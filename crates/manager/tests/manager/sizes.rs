@@ -4,9 +4,9 @@
 use braid_layout::Column;
 use braid_wire::Reason;
 use braid_wire::control::*;
+use braid_wire::data::UnitState;
 
 use crate::fake::{Cluster, open, opened, raid5, release, version};
-use crate::fake_drive::clean;
 
 const UNIT: u64 = 4096;
 
@@ -26,7 +26,7 @@ fn put(cluster: &Cluster, file: &Opened, end: u32) {
         let mut insert = |unit, end, cover: &[u64]| {
             let cover = cover.iter().map(|&n| version(u32::from(n > 0), u32::from(n > 0), n)).collect();
             let settled = version(1, 1, 7);
-            units.insert(unit, braid_wire::data::UnitState { settled, end, cover, ..clean(unit) });
+            units.insert(unit, UnitState { settled, end, cover, ..UnitState::unwritten(unit) });
         };
         insert(0, u32::try_from(UNIT).unwrap(), if column == 3 { &[7, 7, 7] } else { &[] });
         if column == column_of(5, 1) {
