@@ -113,7 +113,7 @@ async fn a_reader_from_before_reads_a_layout_of_many_small_stripes() {
     let client = cluster.client().await;
     client.volume_create("main", None, 0).await.expect("a volume");
     let model = pattern(8, 3_000_000);
-    let (old, new) = (shape(Scheme::Raid5, 4, 1, 64 << 10), shape(Scheme::Raid1, 1, 1, 4096));
+    let (old, new) = (shape(Scheme::Raid5, 4, 1, 1 << 20), shape(Scheme::Raid1, 1, 1, 4096));
     put(&client, &name("f"), old, &model).await;
     let reader = client.open(&name("f"), &OpenOptions::new().read(true)).await.expect("open");
     assert!(client.relayout(&name("f"), Some(new)).await.expect("asked").begun);
