@@ -1,6 +1,5 @@
 //! `braid relayout`: files get another layout, which the drives make by themselves.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
@@ -154,7 +153,7 @@ fn row(row: RelayoutRow) -> Row {
 /// Waits until no file is to be laid out anew.
 async fn wait(client: &Client, report: Report) -> Result<(), Failure> {
     let progress = Progress::begin(None, Bar::beside(report));
-    let (mut last, mut moved, mut first) = (BTreeSet::new(), Instant::now(), None);
+    let (mut last, mut moved, mut first) = (None, Instant::now(), None);
     loop {
         let reply = client.relayouts(FileId(0), 0).await?;
         if reply.files == 0 {
@@ -165,7 +164,7 @@ async fn wait(client: &Client, report: Report) -> Result<(), Failure> {
         let written: u64 = heals.iter().map(|row| row.progress.written_bytes).sum();
         progress.name(format!("{} left", count(reply.files, "file")));
         progress.reached(written.saturating_sub(*first.get_or_insert(written)));
-        let now = BTreeSet::from([(reply.files, written)]);
+        let now = Some((reply.files, written));
         if now != last {
             (last, moved) = (now, Instant::now());
         } else if moved.elapsed() > STANDSTILL_MAX {
