@@ -30,6 +30,7 @@ mod again;
 mod cuts;
 mod doubt;
 mod fill;
+mod reach;
 mod torn;
 mod unit;
 
@@ -62,6 +63,8 @@ pub(crate) struct Executor<'a> {
     stands_in: Option<BTreeMap<Stripe, (Version, ColumnMask)>>,
     /// Set when the columns are those of a new layout.
     filling: Option<Filling>,
+    /// For rebuilds: how far a stripe's parity reaches, where the file's size is not on record yet.
+    reaches: BTreeMap<Stripe, u32>,
 }
 
 /// What a read reported about its bytes.
@@ -135,6 +138,7 @@ impl<'a> Executor<'a> {
             saw_absent,
             stands_in,
             filling: None,
+            reaches: BTreeMap::new(),
         })
     }
 
@@ -302,12 +306,11 @@ impl<'a> Executor<'a> {
                 self.memory.at(*range).map_err(|error| self.handle.plan_error(&error))?
             }
         };
-        // A rebuild reads holes as zeros and cannot tell them apart: a unit of zeros is installed as a hole.
-        let hole = matches!(bytes, Source::Hole) || install && is_zero(payload);
-        let payload = if hole { &[][..] } else { payload };
-        // An install always stands for the whole unit. Zeros at its end are not sent as bytes, as the file's
-        // size depends on where the bytes end.
-        let payload = if install { without_zeros_behind(payload) } else { payload };
+        // An install always stands for the whole unit. A rebuild reads holes as zeros and cannot tell them
+        // apart. Zeros at its end are not sent as bytes, as the file's size depends on where the bytes end;
+        // nor is a unit that is zeros altogether.
+        let payload = if install { self.with_its_end(column, *stripe, payload) } else { payload };
+        let hole = matches!(bytes, Source::Hole) || install && payload.is_empty();
         let to = if hole { *to } else { from + u32::try_from(payload.len()).expect("a unit") };
         let request = StripeWrite {
             at: self.view.address(self.set.segment, column),
@@ -480,12 +483,6 @@ impl Handle {
     pub(crate) fn plan_error(&self, why: &(impl ToString + ?Sized)) -> Error {
         Error::Plan { file: self.subject.clone(), why: why.to_string() }
     }
-}
-
-/// The bytes without the zeros at their end.
-fn without_zeros_behind(bytes: &[u8]) -> &[u8] {
-    let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-    &bytes[..end]
 }
 
 /// Whether all bytes are zeros: in pieces, each without branches, up to the first that has another byte.

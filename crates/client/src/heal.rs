@@ -35,7 +35,7 @@ use crate::read::Patience;
 use crate::retire::ask_all;
 use crate::view::FileView;
 pub use repair::DamagedAt;
-use settled_cut::{Place, Standing, Survey, settled_cut, standing};
+use settled_cut::{Place, Standing, Survey, parity_reach, settled_cut, standing};
 pub use tally::HealTally;
 
 mod caught_up;
@@ -168,6 +168,20 @@ struct Surveyed {
     next: Option<u64>,
 }
 
+impl Surveyed {
+    /// How far the parity of these stripes reaches, if somebody writes the file.
+    fn reaches(&self, segment: usize, stripes: Range<u64>) -> BTreeMap<Stripe, u32> {
+        if !self.view.shared {
+            return BTreeMap::new();
+        }
+        let segment = &self.view.layout.segments()[segment];
+        let found = self.stripes.range(stripes);
+        found
+            .map(|(&stripe, survey)| (Stripe(stripe), parity_reach(segment, Stripe(stripe), survey)))
+            .collect()
+    }
+}
+
 impl Heal<'_> {
     async fn segment(&self, segment: usize) -> Result<()> {
         let mut from = Some(0);
@@ -247,7 +261,7 @@ impl Heal<'_> {
                 async move {
                     let bytes = (run.end - run.start) * u64::from(shape.unit_bytes());
                     self.tally.take(bytes).await;
-                    let left = self.set(view, segment, own, run.clone(), behind).await?;
+                    let left = self.set(page, segment, own, run.clone(), behind).await?;
                     let done = runs(run.filter(|stripe| !left.contains(stripe)), u64::MAX);
                     self.note_caught_up(page, segment, own, &done).await;
                     failed.lock().expect("no holder panics").extend(left);
@@ -264,13 +278,14 @@ impl Heal<'_> {
     /// again.
     async fn set(
         &self,
-        view: &Arc<FileView>,
+        page: &Surveyed,
         segment: usize,
         own: Column,
         run: Range<u64>,
         cuts: &BTreeMap<u64, Vec<Version>>,
     ) -> Result<BTreeSet<u64>> {
         let _permit = self.handle.client.set_permit().await;
+        let view = &page.view;
         let all: BTreeSet<u64> = run.clone().collect();
         let mut learnt = Learnt::default();
         for _ in 0..TRIES_MAX {
@@ -294,6 +309,7 @@ impl Heal<'_> {
             let gone: BTreeSet<Stripe> = gone.iter().map(|one| one.stripe).collect();
             executor.compute(&gone)?;
             executor.leave_out(&gone);
+            executor.reach(page.reaches(segment, run));
             return self.install(view, executor, gone).await;
         }
         self.handle.refresh(view).await?;

@@ -22,7 +22,7 @@ pub(crate) struct FileView {
     pub(crate) segments: Vec<SegmentView>,
     /// 0 for a reader.
     pub(crate) lease: Lease,
-    /// Others may write too.
+    /// Others may write too. To a healer: somebody writes.
     pub(crate) shared: bool,
     /// The lease is for these bytes, and others write others.
     pub(crate) range: Option<ByteRange>,

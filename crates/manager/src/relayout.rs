@@ -221,7 +221,8 @@ impl Turns {
         Ok(())
     }
 
-    /// Forgets pauses that are long over, and reasons: of files that were taken off the list nobody else does.
+    /// Forgets pauses that are long over, and the reasons that went with them. Nobody else does so for files
+    /// that were taken off the list.
     fn forget(&mut self, core: &Core, now: Instant) {
         self.later.retain(|_, (at, _)| now < *at + AGAIN_MAX);
         core.relayouts().retain(|file, _| self.later.contains_key(file));

@@ -99,6 +99,7 @@ pub fn opened(
         cut: inode.cut,
         shared: match opener {
             Opener::Writer(_) => inode.shared,
+            Opener::Healer(_) => inode.held,
             _ => inode.held && inode.since != Default::default(),
         },
         cut_at: inode.cut_at,

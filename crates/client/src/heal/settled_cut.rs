@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use braid_layout::{Column, ColumnMask, Role, Shape, Stripe, Version};
+use braid_layout::{Column, ColumnMask, Role, Segment, Shape, Stripe, Version};
 use braid_wire::data::UnitState;
 
 /// What the columns of the set hold of one stripe. A column that is not here never had a unit of it.
@@ -91,6 +91,13 @@ pub(crate) fn settled_cut(place: &Place, own: Column, survey: &Survey) -> Option
         }
     }
     Some(cut)
+}
+
+/// How far the stripe's parity reaches, in bytes of a unit: no data unit that it counts has bytes beyond.
+pub(crate) fn parity_reach(segment: &Segment, stripe: Stripe, survey: &Survey) -> u32 {
+    let of_parity = |column: &Column| matches!(segment.role(stripe, *column), Role::Parity(_));
+    let parity = survey.iter().filter(|(column, state)| of_parity(column) && !state.damaged);
+    parity.map(|(_, state)| state.end).max().unwrap_or(0)
 }
 
 /// How the unit of the joining column `own` compares with the cut.

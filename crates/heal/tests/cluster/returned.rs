@@ -1,6 +1,6 @@
 //! Drives that were away, and drives that take the place of others, catch up by themselves.
 
-use braid_client::OpenOptions;
+use braid_client::{Client, OpenOptions};
 use braid_layout::Scheme;
 use braid_wire::Reason;
 
@@ -143,4 +143,42 @@ async fn a_drive_that_takes_the_place_of_another_is_filled() {
         let found = read_all(&client, &name(&format!("f{index}"))).await.expect("read");
         assert_same(&found, bytes, &format!("f{index}"));
     }
+}
+
+/// Nothing but the parity still knows how far the writer had got: the zeros at the end were acknowledged too.
+#[tokio::test(flavor = "multi_thread")]
+async fn acknowledged_zeros_at_the_end_are_there_after_their_unit_was_made_anew_and_the_writer_died() {
+    let mut cluster = Cluster::start(3).await;
+    let client = cluster.client().await;
+    client.volume_create("main", None, 0).await.expect("a volume");
+    put(&client, &name("f"), shape(Scheme::Raid4, 2, 1, 4096), b"start").await;
+    let columns = client.stat(&name("f")).await.expect("stat").segments[0].columns.clone();
+    let first = columns[0].drive_name.trim_start_matches('d').parse().expect("a number");
+    cluster.stop(first).await;
+    let mut bytes = pattern(5, 3000);
+    bytes[2000..].fill(0);
+    let (config, written) = (cluster.config(), bytes.clone());
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let runtime = runtime.expect("a runtime");
+    let (tell, told) = tokio::sync::oneshot::channel();
+    runtime.spawn(async move {
+        let client = Client::connect(config).await.expect("a client");
+        let file = client.open(&name("f"), &OpenOptions::new().write(true)).await.expect("open");
+        file.write_at(&written, 0).await.expect("it is acknowledged");
+        tell.send(()).expect("the test waits");
+        // Until it is killed.
+        std::future::pending::<()>().await;
+    });
+    told.await.expect("it wrote");
+    cluster.restart(first).await;
+    wait_for(|| async {
+        row(&client, &format!("d{first}")).await.is_some_and(|row| row.progress.files == 1)
+    })
+    .await;
+    all_healed(&client).await;
+    assert_eq!(client.stat(&name("f")).await.expect("stat").size, 5, "nothing was committed");
+    runtime.shutdown_background();
+    let open = || async { client.open(&name("f"), &OpenOptions::new().write(true)).await };
+    wait_for(|| async { open().await.is_ok() }).await;
+    assert_same(&read_all(&client, &name("f")).await.expect("read"), &bytes, "all that was acknowledged");
 }

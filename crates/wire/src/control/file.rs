@@ -128,7 +128,7 @@ record! {
         /// punched, and the cut ended, before anything is written.
         cut: bool,
         /// For writers: others may write too, and unit writes are all that the lease is for. For readers: it
-        /// has such a lease now, so its size may change at any time.
+        /// has such a lease now, so its size may change at any time. For healers: somebody writes it.
         shared: bool,
         /// The lease under which the file was cut last; what was acknowledged under an earlier one says
         /// nothing about its size any more. 0: never.

@@ -1,0 +1,30 @@
+//! Where the bytes of a unit end that is made anew.
+
+use std::collections::BTreeMap;
+
+use braid_layout::{Column, Role, Stripe};
+
+use super::Executor;
+
+impl Executor<'_> {
+    /// Somebody writes the file, so that acknowledged bytes may lie beyond the size on record: how far the
+    /// parity of these stripes reaches.
+    pub(crate) fn reach(&mut self, reaches: BTreeMap<Stripe, u32>) {
+        self.reaches = reaches;
+    }
+
+    /// The unit's bytes without the zeros at its end. But beyond the size on record nobody can tell zeros
+    /// that were written from those that were not: there, none are cut off that the parity reaches. That may
+    /// be too much, as when the size is settled without the column, and never too little.
+    pub(super) fn with_its_end<'b>(&self, column: Column, stripe: Stripe, unit: &'b [u8]) -> &'b [u8] {
+        let end = unit.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+        let segment = &self.view.layout.segments()[self.set.segment];
+        let kept = match segment.role(stripe, column) {
+            Role::Data(data) if segment.unit_range(stripe, data).end > self.view.stat.size => {
+                self.reaches.get(&stripe).map_or(0, |&to| usize::try_from(to).expect("a unit"))
+            }
+            _ => 0,
+        };
+        &unit[..end.max(kept.min(unit.len()))]
+    }
+}
