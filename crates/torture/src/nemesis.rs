@@ -23,6 +23,8 @@ pub(crate) struct Nemesis {
     kind: Kind,
     /// The drives that come to harm.
     victims: Vec<usize>,
+    /// Whether a disk may go back to an older state.
+    goes_back: bool,
     /// An older state of the first victim's disk.
     copy: Option<Arc<DriveDisk>>,
     /// Of the first victim's disk.
@@ -40,14 +42,22 @@ pub(crate) enum Kind {
 }
 
 impl Nemesis {
-    pub(crate) fn new(mut random: Random, drives: usize, kind: Kind) -> Nemesis {
+    /// `moves`: columns move to other drives. One that has just moved, a disk that went back, and another
+    /// drive that is away would be three: in such runs either no disk goes back, or one drive alone comes to
+    /// harm.
+    pub(crate) fn new(mut random: Random, drives: usize, kind: Kind, moves: bool) -> Nemesis {
         let pause_ms = 500 + random.below(5000);
         let mut victims: Vec<usize> = (0..drives).collect();
         while kind == Kind::Damage && victims.len() > 2 {
             victims.remove(usize::try_from(random.below(victims.len() as u64)).unwrap_or(0));
         }
+        let is_alone = kind == Kind::Damage && moves && random.percent(50);
+        if is_alone {
+            victims.truncate(1);
+        }
+        let goes_back = is_alone || !moves;
         let (paused, heal_ms, copy, marks) = Default::default();
-        Nemesis { random, next_ms: 0, pause_ms, paused, heal_ms, kind, victims, copy, marks }
+        Nemesis { random, next_ms: 0, pause_ms, paused, heal_ms, kind, victims, goes_back, copy, marks }
     }
 
     /// Ends what is over, and begins another trouble if one is due. Returns a client's host that is to crash.
@@ -102,7 +112,8 @@ impl Nemesis {
             88..97 if self.kind == Kind::Damage => self.rot(world, cluster),
             88..92 => self.cut_connections(world),
             _ if self.kind == Kind::Away => self.cut_all_power(world, cluster),
-            _ => self.go_back(world, cluster),
+            _ if self.goes_back => self.go_back(world, cluster),
+            _ => self.rot(world, cluster),
         }
         None
     }

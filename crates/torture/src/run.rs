@@ -295,8 +295,8 @@ impl Run {
 
     /// Gives the drive on whose disk damage may be found.
     fn trouble(&mut self, contact: &Contact) -> Result<Option<String>, String> {
-        let mut nemesis = Nemesis::new(self.random.fork(), DRIVES, self.kind);
         let moves = self.operator.is_some();
+        let mut nemesis = Nemesis::new(self.random.fork(), DRIVES, self.kind, moves);
         let mut ills = self.ills.take().map(|random| Ills::new(random, &nemesis, moves));
         let mut left = TROUBLE_MS;
         let clients = self.clients.clone();
