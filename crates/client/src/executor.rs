@@ -63,7 +63,7 @@ pub(crate) struct Executor<'a> {
     stands_in: Option<BTreeMap<Stripe, (Version, ColumnMask)>>,
     /// Set when the columns are those of a new layout.
     filling: Option<Filling>,
-    /// For rebuilds: how far a stripe's parity reaches, where the file's size is not on record yet.
+    /// For rebuilds of a file that somebody writes: how far a stripe's parity reaches.
     reaches: BTreeMap<Stripe, u32>,
 }
 

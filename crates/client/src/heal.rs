@@ -174,11 +174,9 @@ impl Surveyed {
         if !self.view.shared {
             return BTreeMap::new();
         }
-        let segment = &self.view.layout.segments()[segment];
-        let found = self.stripes.range(stripes);
-        found
-            .map(|(&stripe, survey)| (Stripe(stripe), parity_reach(segment, Stripe(stripe), survey)))
-            .collect()
+        let shape = self.view.layout.segments()[segment].shape;
+        let found = self.stripes.range(stripes).map(|(&stripe, survey)| (Stripe(stripe), survey));
+        found.map(|(stripe, survey)| (stripe, parity_reach(shape, stripe, survey))).collect()
     }
 }
 

@@ -6,7 +6,7 @@
 //! units. A ready data column says exactly where its bytes end. For a column that is out or joining, the
 //! parity (or copies) is asked instead: a version of the column in a cover means that it may have bytes
 //! there, as far as the parity's own reach. That may be too much, by less than a stripe (the excess reads as
-//! zeros), but never too little.
+//! zeros), but never too little. It is the same for a unit that was made anew while somebody wrote the file.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

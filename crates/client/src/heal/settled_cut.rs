@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use braid_layout::{Column, ColumnMask, Role, Segment, Shape, Stripe, Version};
+use braid_layout::{Column, ColumnMask, Role, Shape, Stripe, Version};
 use braid_wire::data::UnitState;
 
 /// What the columns of the set hold of one stripe. A column that is not here never had a unit of it.
@@ -94,8 +94,8 @@ pub(crate) fn settled_cut(place: &Place, own: Column, survey: &Survey) -> Option
 }
 
 /// How far the stripe's parity reaches, in bytes of a unit: no data unit that it counts has bytes beyond.
-pub(crate) fn parity_reach(segment: &Segment, stripe: Stripe, survey: &Survey) -> u32 {
-    let of_parity = |column: &Column| matches!(segment.role(stripe, *column), Role::Parity(_));
+pub(crate) fn parity_reach(shape: Shape, stripe: Stripe, survey: &Survey) -> u32 {
+    let of_parity = |column: &Column| matches!(shape.role(stripe, *column), Role::Parity(_));
     let parity = survey.iter().filter(|(column, state)| of_parity(column) && !state.damaged);
     parity.map(|(_, state)| state.end).max().unwrap_or(0)
 }
