@@ -15,6 +15,8 @@ const DATA: ObjectId = ObjectId(0);
 const PARITY: ObjectId = ObjectId(1);
 /// Units of each. Few, so that each gets many steps.
 const UNITS: u64 = 2;
+/// Most units that one [`Mutation::Ready`] names. It may name some that nobody writes.
+const READY_MAX: u64 = 4;
 const LEASE: Lease = Lease(5);
 
 /// Make the partition and its objects.
@@ -56,7 +58,7 @@ pub(super) fn mutation(random: &mut Random, n: u64, model: &Model) -> Mutation {
             _ => Mutation::Delta(delta(random, n, unit, &model.objects[&PARITY])),
         },
         22 => {
-            let units = u32::try_from(1 + random.below(4)).expect("small");
+            let units = u32::try_from(1 + random.below(READY_MAX)).expect("small");
             Mutation::Ready { partition: Q, object, g: of.g, unit, units }
         }
         23 => {
@@ -204,7 +206,7 @@ pub(super) fn differences(store: &Store, model: &Model) -> Result<(String, u64),
         if g != object.g {
             out += &format!("object {id}: generation {g}, not {}\n", object.g);
         }
-        for unit in 0..UNITS {
+        for unit in 0..UNITS + READY_MAX {
             if store.is_ready(Q, id, unit)? != object.is_ready(unit) {
                 out += &format!("object {id}: unit {unit} is ready, or not\n");
             }
