@@ -291,7 +291,7 @@ mod tests {
     use braid_layout::{ColumnMask, DriveId, Generation, ObjectId, VolumeId};
 
     use super::*;
-    use crate::kv::Db;
+    use crate::db::Db;
     use crate::memory::MemoryKv;
     use crate::schema::SegmentRecord;
     use crate::volumes::directory_record;
