@@ -15,6 +15,7 @@ use crate::connect::{self, status_soon};
 use crate::exit::Failure;
 use crate::report::{Report, table};
 use crate::size;
+use crate::stat::REPLACED;
 use crate::status::{DriveFacts, drive_facts};
 
 #[derive(Debug, Serialize)]
@@ -62,7 +63,9 @@ struct VolumeSpace {
 pub(crate) async fn run(cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
     let client = connect::cluster(cluster).await?;
     let status = status_soon(&client).await?;
-    let drives: Vec<DriveSpace> = drive_facts(&status.drives).into_iter().map(DriveSpace::new).collect();
+    // What a replaced drive has can be neither read nor written.
+    let drives = drive_facts(&status.drives).into_iter().filter(|drive| drive.state != REPLACED);
+    let drives: Vec<DriveSpace> = drives.map(DriveSpace::new).collect();
     let groups = by_file_system(&drives);
     let shared = groups.iter().filter(|group| group.drives.len() > 1).map(Group::names).collect();
     let (total, removing) = (total(&groups), status.removing);

@@ -33,6 +33,8 @@ struct Added {
 struct Drained {
     drive: String,
     drained: bool,
+    /// It was before.
+    was_drained: bool,
     /// Components still on it.
     components: u64,
     /// About how many bytes were on it.
@@ -84,14 +86,20 @@ async fn drain(
         if now != components {
             (components, moved) = (now, Instant::now());
         } else if moved.elapsed() > STANDSTILL_MAX {
-            let why = format!("{components} components are still on it, and none has moved for a while");
-            return Err(Failure::new(Exit::DrivesAway, format!("drain {name}"), why)
-                .remedy("the manager's log says why; braid heal shows what the other drives wait for"));
+            let why = format!(
+                "{components} components are still on it, and none has moved for {} s",
+                STANDSTILL_MAX.as_secs()
+            );
+            return Err(Failure::new(Exit::DrivesAway, format!("drain {name}"), why).remedy(
+                "it goes on by itself as soon as it can: the manager's log says why it does not, braid heal what the other \
+                 drives wait for",
+            ));
         }
     }
     let facts = Drained {
         drive: name.to_owned(),
         drained: drain,
+        was_drained: reply.was,
         components,
         bytes: reply.bytes,
         room_bytes: reply.room_bytes,
@@ -105,7 +113,8 @@ async fn drain(
             size::show(facts.room_bytes)
         ),
         (false, components) => {
-            format!("{name} is not drained any more: {} on it\n", count(components, "component"))
+            let now = if facts.was_drained { "is not drained any more" } else { "was not being drained" };
+            format!("{name} {now}: {} on it\n", count(components, "component"))
         }
     })
 }

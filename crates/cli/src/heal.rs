@@ -26,6 +26,8 @@ const POLL: Duration = Duration::from_millis(200);
 pub(crate) const REPORTED: Duration = Duration::from_millis(800);
 /// How long a heal may stand still before a command that waits for it gives up.
 const STANDSTILL_MAX: Duration = Duration::from_secs(60);
+/// How long a drive may say nothing before its last report counts no more.
+const SILENT_MAX: Duration = Duration::from_secs(10);
 /// Files counted at a time.
 const PAGE: u32 = 4096;
 
@@ -166,6 +168,13 @@ fn show(drives: &[DriveFacts]) -> String {
 }
 
 fn drive_facts(row: &HealRow) -> DriveFacts {
+    // What it said last is no rate any more.
+    let is_silent = row.silent_ms > SILENT_MAX.as_millis() as u64;
+    let rate = if is_silent { 0 } else { row.rate };
+    let error = match row.progress.error.as_str() {
+        _ if is_silent && row.stale > 0 => format!("no word from it for {} s", row.silent_ms / 1000),
+        error => error.to_owned(),
+    };
     DriveFacts {
         drive: row.name.clone(),
         stale_components: row.stale,
@@ -175,9 +184,9 @@ fn drive_facts(row: &HealRow) -> DriveFacts {
         written_bytes: row.progress.written_bytes,
         repaired_units: row.progress.repaired,
         damaged_units: row.progress.damaged,
-        bytes_per_second: row.rate,
-        seconds_left: (row.left_bytes > 0).then(|| row.left_bytes.checked_div(row.rate)).flatten(),
-        error: row.progress.error.clone(),
+        bytes_per_second: rate,
+        seconds_left: (row.left_bytes > 0).then(|| row.left_bytes.checked_div(rate)).flatten(),
+        error,
     }
 }
 

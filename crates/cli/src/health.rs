@@ -207,6 +207,7 @@ mod tests {
             reads: Latency::default(),
             commits: Latency::default(),
             slow: String::new(),
+            draining: false,
         }
     }
 

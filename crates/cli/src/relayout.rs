@@ -1,5 +1,6 @@
 //! `braid relayout`: files get another layout, which the drives make by themselves.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
@@ -31,6 +32,9 @@ const SHOWN: usize = 20;
 /// What was asked for, in `--json`.
 #[derive(Debug, Serialize)]
 struct Begun {
+    /// The files for which something is to be done.
+    #[serde(skip)]
+    listed: BTreeSet<FileId>,
     /// Absent: what was asked for before was taken back.
     shape: Option<ShapeFacts>,
     files: u64,
@@ -56,7 +60,7 @@ struct Row {
     /// Of the new layout; 0: it is not begun.
     columns: u8,
     filled: u8,
-    /// Why it is not begun; empty: it is, or its turn has not come.
+    /// Empty: for nothing, or its turn has not come.
     waits_for: String,
 }
 
@@ -82,16 +86,21 @@ pub(crate) async fn run(
     };
     let begun = ask(&client, names, shape).await?;
     report.facts(&begun, show_begun)?;
-    if asked.wait { wait(&client, report).await } else { Ok(()) }
+    if !asked.wait || begun.listed.is_empty() {
+        return Ok(());
+    }
+    wait(&client, begun.listed.clone(), report).await?;
+    report.say("done: every one of them has its new layout")
 }
 
 async fn ask(client: &Client, names: Vec<Name>, shape: Option<Shape>) -> Result<Begun, Failure> {
     let spec = shape.map(|shape| shape_facts(&shape.into()));
-    let mut begun = Begun { shape: spec, files: 0, bytes: 0, unchanged: 0 };
+    let mut begun = Begun { listed: BTreeSet::new(), shape: spec, files: 0, bytes: 0, unchanged: 0 };
     for name in names {
         for file in files_of(client, name, Recursion::Yes).await? {
             let reply = client.relayout(&file, shape).await.doing(|| show_remote(&file))?;
             if reply.begun {
+                begun.listed.insert(reply.file);
                 begun.files += 1;
                 begun.bytes += reply.size;
             } else {
@@ -129,7 +138,8 @@ async fn status(client: &Client, report: Report) -> Result<(), Failure> {
             let state = match (row.columns, row.waits_for.as_str()) {
                 (0, "") => "its turn will come".to_owned(),
                 (0, why) => why.to_owned(),
-                (columns, _) => format!("{} of {columns} columns are filled", row.filled),
+                (columns, "") => format!("{} of {columns} columns are filled", row.filled),
+                (columns, why) => format!("{} of {columns} columns are filled; {why}", row.filled),
             };
             vec![row.name.clone(), size::show(row.bytes), show_shape(&row.from), show_shape(&row.to), state]
         });
@@ -150,31 +160,44 @@ fn row(row: RelayoutRow) -> Row {
     }
 }
 
-/// Waits until no file is to be laid out anew.
-async fn wait(client: &Client, report: Report) -> Result<(), Failure> {
+/// Takes those files out that are on the list of the manager no more, from the lowest number on. Gives the row
+/// of the first that is.
+async fn still_listed(client: &Client, files: &mut BTreeSet<FileId>) -> Result<Option<RelayoutRow>, Failure> {
+    while let Some(first) = files.first().copied() {
+        let row = client.relayouts(FileId(first.0 - 1), 1).await?.rows.into_iter().next();
+        let next = row.as_ref().map_or(FileId(u64::MAX), |row| row.file);
+        *files = files.split_off(&next);
+        if next == first {
+            return Ok(row);
+        }
+    }
+    Ok(None)
+}
+
+/// Waits until none of these files is to be laid out anew.
+async fn wait(client: &Client, mut files: BTreeSet<FileId>, report: Report) -> Result<(), Failure> {
     let progress = Progress::begin(None, Bar::beside(report));
     let (mut last, mut moved, mut first) = (None, Instant::now(), None);
     loop {
-        let reply = client.relayouts(FileId(0), 0).await?;
-        if reply.files == 0 {
+        let Some(first_row) = still_listed(client, &mut files).await? else {
             progress.end();
             return Ok(());
-        }
+        };
+        let left = files.len();
         let heals = client.heal_status(None).await?.drives;
         let written: u64 = heals.iter().map(|row| row.progress.written_bytes).sum();
-        progress.name(format!("{} left", count(reply.files, "file")));
+        progress.name(format!("{left} left; Ctrl-C ends the wait alone"));
         progress.reached(written.saturating_sub(*first.get_or_insert(written)));
-        let now = Some((reply.files, written));
+        let now = Some((left, first_row.filled, written));
         if now != last {
             (last, moved) = (now, Instant::now());
         } else if moved.elapsed() > STANDSTILL_MAX {
-            let of = |row: &RelayoutRow| format!("{}: {}", row.path, row.why);
-            let waits = reply.rows.iter().find(|row| !row.why.is_empty()).map(of);
+            let waits = (!first_row.why.is_empty()).then(|| format!("{}: {}", first_row.path, first_row.why));
             let heals = heals.iter().find(|row| !row.progress.error.is_empty());
             let heals = heals.map(|row| format!("{}: {}", row.name, row.progress.error));
             let why = waits.or(heals).unwrap_or_else(|| "nothing says why".to_owned());
             let seconds = STANDSTILL_MAX.as_secs();
-            let why = format!("nothing has happened for {seconds} s, and {} left: {why}", reply.files);
+            let why = format!("nothing has happened for {seconds} s, and {left} left: {why}");
             return Err(Failure::new(Exit::DrivesAway, "relayout".to_owned(), why)
                 .remedy("braid relayout --status and braid heal show what is waited for"));
         }

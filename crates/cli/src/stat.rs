@@ -111,15 +111,19 @@ pub(crate) fn shape_facts(spec: &ShapeSpec) -> ShapeFacts {
 /// A shape in a few words: `raid5 4+1, unit 512 KiB`.
 pub(crate) fn show_shape(facts: &ShapeFacts) -> String {
     let ShapeFacts { scheme, data_columns: k, parity_columns: m, unit_bytes } = facts;
-    format!("{scheme} {k}+{m}, unit {}", size::show(u64::from(*unit_bytes)))
+    let parity = if *m == 0 { String::new() } else { format!("+{m}") };
+    format!("{scheme} {k}{parity}, unit {}", size::show(u64::from(*unit_bytes)))
 }
+
+/// The state of a drive that another has taken the place of.
+pub(crate) const REPLACED: &str = "replaced";
 
 /// A drive's state as one word.
 pub(crate) fn show_state(state: DriveState) -> &'static str {
     match state {
         DriveState::Up => "up",
         DriveState::Away => "away",
-        DriveState::Replaced => "replaced",
+        DriveState::Replaced => REPLACED,
     }
 }
 

@@ -48,7 +48,9 @@ struct ManagerFacts {
 pub(crate) struct DriveFacts {
     pub(crate) name: String,
     id: String,
-    state: &'static str,
+    pub(crate) state: &'static str,
+    /// Its columns move to other drives, or have done so.
+    draining: bool,
     address: String,
     host: String,
     rack: String,
@@ -78,6 +80,17 @@ pub(crate) struct DriveFacts {
     commits: LatencyFacts,
     /// How much slower than its sisters it is, and what to do; empty: it is not.
     slow: String,
+}
+
+impl DriveFacts {
+    /// The state, and for a drive that is up whether it is being emptied or is empty.
+    fn show_state(&self) -> String {
+        match (self.draining && self.state == "up", self.components) {
+            (false, _) => self.state.to_owned(),
+            (true, 0) => "drained".to_owned(),
+            (true, _) => "draining".to_owned(),
+        }
+    }
 }
 
 /// How long requests took in the last minutes, in `--json`.
@@ -127,7 +140,7 @@ pub(crate) async fn run(cluster: Option<&Path>, report: Report) -> Result<(), Fa
         let removing =
             if facts.removing == 0 { String::new() } else { format!(", {} being removed", facts.removing) };
         format!(
-            "cluster {}\nmanager at {}, process {}, up {} s\n{}, {}{removing}\n{}{}{}\n{}",
+            "cluster {}\nmanager at {}, process {}, up {} s\n{}, {}{removing}\n{}{}{}{}\n{}",
             facts.cluster,
             manager.address,
             manager.pid,
@@ -136,6 +149,7 @@ pub(crate) async fn run(cluster: Option<&Path>, report: Report) -> Result<(), Fa
             count(facts.files, "file"),
             health::show(&facts.risks, &facts.notice),
             heal::lines(&facts.healing),
+            drained_lines(&facts.drives),
             facts.balance.as_ref().map(rebalance::line).unwrap_or_default(),
             drive_table(&facts.drives)
         )
@@ -160,6 +174,7 @@ pub(crate) fn drive_facts(rows: &[DriveRow]) -> Vec<DriveFacts> {
         name: row.name.clone(),
         id: row.drive.to_string(),
         state: show_state(row.state),
+        draining: row.draining,
         address: row.address.clone(),
         host: row.host.clone(),
         rack: row.rack.clone(),
@@ -184,11 +199,25 @@ pub(crate) fn drive_facts(rows: &[DriveRow]) -> Vec<DriveFacts> {
     facts.collect()
 }
 
+/// A line for each drive that is drained.
+fn drained_lines(drives: &[DriveFacts]) -> String {
+    let line = |drive: &DriveFacts| match drive.components {
+        0 => format!("drained: {0} holds no column: `braid drive rm {0}`\n", drive.name),
+        left => format!(
+            "draining: {} has {} left to move: `braid drive drain {} --wait`\n",
+            drive.name,
+            count(left, "component"),
+            drive.name
+        ),
+    };
+    drives.iter().filter(|drive| drive.draining).map(line).collect()
+}
+
 fn drive_table(drives: &[DriveFacts]) -> String {
     let rows = drives.iter().map(|drive| {
         vec![
             drive.name.clone(),
-            drive.state.to_owned(),
+            drive.show_state(),
             drive.address.clone(),
             drive.host.clone(),
             drive.pid.map_or_else(String::new, |pid| pid.to_string()),

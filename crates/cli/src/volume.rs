@@ -83,9 +83,11 @@ impl Asked<'_> {
         Ok(Asked { scheme, unit, fixed })
     }
 
-    /// The shape, on the drives that are up; refused if it has more columns.
+    /// The shape. A width that was not asked for is that of all drives, so that it does not depend on which
+    /// of them happen to be away. Refused if fewer drives are up.
     pub(crate) async fn shape(&self, client: &Client, what: impl Fn() -> String) -> Result<Shape, Failure> {
-        let drives = drives_up(client).await?;
+        let (drives, away) = drives_known(client).await?;
+        let up = drives - away.len();
         let shape = match self.fixed {
             Some(shape) => shape,
             None => {
@@ -95,13 +97,21 @@ impl Asked<'_> {
                 shape.or_else(|_| Shape::parse(self.scheme, Some(WIDTH_POSSIBLE), self.unit)).doing(&what)?
             }
         };
-        if usize::from(shape.width()) > drives {
-            let why = format!("{shape} needs {} drives and {drives} are up", shape.width());
-            return Err(
-                Failure::new(Exit::DrivesAway, what(), why).remedy("choose a smaller --width or add drives")
-            );
+        if usize::from(shape.width()) <= up {
+            return Ok(shape);
         }
-        Ok(shape)
+        let why = format!("{shape} needs {} drives and {up} are up", shape.width());
+        let start = match away.is_empty() {
+            true => String::new(),
+            false => format!("start {}, ", away.join(", ")),
+        };
+        // The number in rs(k,m) is the width.
+        let narrower = match without_width(self.scheme, self.unit) {
+            Ok(None) => "choose a smaller --width",
+            _ => "choose a scheme with fewer columns",
+        };
+        let remedy = format!("{start}{narrower} or add drives");
+        Err(Failure::new(Exit::DrivesAway, what(), why).remedy(remedy))
     }
 }
 
@@ -126,8 +136,12 @@ pub(crate) async fn create_default(client: &Client, name: &str, drives: usize) -
     Ok(client.volume_create(name, Shape::default_on(drives.max(1)), 0).await?)
 }
 
-async fn drives_up(client: &Client) -> Result<usize, Failure> {
-    Ok(client.status().await?.drives.iter().filter(|row| row.state == DriveState::Up).count())
+/// How many drives may take columns of new layouts once they are up, and the names of those that are away.
+async fn drives_known(client: &Client) -> Result<(usize, Vec<String>), Failure> {
+    let status = client.status().await?;
+    let known = status.drives.iter().filter(|row| row.state != DriveState::Replaced && !row.draining);
+    let away = known.clone().filter(|row| row.state == DriveState::Away).map(|row| row.name.clone());
+    Ok((known.count(), away.collect()))
 }
 
 fn facts(row: &VolumeRow) -> Row {

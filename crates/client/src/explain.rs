@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use braid_layout::{Column, ColumnMask, Stripe, Version};
 use braid_plan::{Body, Health, PlanError, PlanSet, Stamped, Target, Want, Way, Write, stripes_max};
-use braid_wire::control::{DriveState, EntryKind, SegmentRow};
+use braid_wire::control::{ColumnRow, DriveState, EntryKind, SegmentRow};
 
 use crate::client::Client;
 use crate::error::{Error, Result};
@@ -82,7 +82,24 @@ impl Client {
                     }
                 }
             };
-            let (set, ways) = planned.map_err(|error: PlanError| wrong(error.to_string()))?;
+            let (set, ways) = planned.map_err(|error| match error {
+                PlanError::TooFewReady { stripe, missing, .. } => {
+                    let row = &stat.segments[index];
+                    let drives = missing
+                        .iter()
+                        .map(|(column, _)| why(&row.columns[column.index()], row, *column, down));
+                    Error::TooManyAway {
+                        file: file.clone(),
+                        segment: index,
+                        bytes: segment.stripe_range(stripe),
+                        stripes: stripe.0..stripe.0 + 1,
+                        action: if asked == Asked::Read { "read" } else { "written" },
+                        spare: segment.shape.m(),
+                        drives: drives.collect(),
+                    }
+                }
+                other => wrong(other.to_string()),
+            })?;
             n += segment.stripe_at(part.end - 1).0 - first + 1;
             at = part.end;
             all.push(Explained { text: format!("{set}{}", listed(&ways)), set, ways });
@@ -114,6 +131,18 @@ fn health(row: &SegmentRow, g: braid_layout::Generation, down: &[String]) -> Hea
     Health { g, set: row.set, joining: row.joining, away: away.and(row.set) }
 }
 
-fn is_called(column: &braid_wire::control::ColumnRow, drive: &str) -> bool {
+/// Why a column's drive is no use to the plan.
+fn why(of: &ColumnRow, row: &SegmentRow, column: Column, down: &[String]) -> String {
+    let why = match of.state {
+        DriveState::Away => "away",
+        DriveState::Replaced => "replaced",
+        DriveState::Up if down.iter().any(|drive| is_called(of, drive)) => "as if away",
+        DriveState::Up if row.joining.contains(column) => "being brought up to date",
+        DriveState::Up => "stale",
+    };
+    format!("{}: {why}", of.drive_name)
+}
+
+fn is_called(column: &ColumnRow, drive: &str) -> bool {
     column.drive_name == drive || column.drive.to_string() == drive || column.drive.short() == drive
 }

@@ -2,7 +2,6 @@
 //! ([`moves`](crate::moves)).
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use braid_layout::DriveId;
 use braid_wire::control::{DrainDrive, DrainDriveReply, DriveState, RemoveDrive};
@@ -12,18 +11,17 @@ use crate::core::Core;
 use crate::inodes;
 use crate::kv::Tx;
 use crate::members::no_drive;
-use crate::needs::Needs;
+use crate::needs::{LOOK_MAX, Needs};
 use crate::schema::{DriveRecord, key, table};
-
-/// How long it may take to look at the columns on a drive.
-const LOOK_MAX: Duration = Duration::from_secs(60);
 
 /// Begins to drain a drive, or ends it: what has moved stays moved then, and what is moving ends. Refused
 /// with the numbers if the others have too little room, or if some column may go to none of them.
 pub async fn drain(core: &Arc<Core>, asked: DrainDrive) -> Result<DrainDriveReply, Refusal> {
     let drive = find(core, &asked.drive)?;
     let drains = asked.drain;
-    if drains {
+    // Who asks again is told how far it is; what holds it up by now is not a reason to refuse that.
+    let is_drained = core.drives().drive(drive).is_some_and(|known| known.draining);
+    if drains && !is_drained {
         core.read_within(LOOK_MAX, move |core, tx| {
             let needs = Needs::of(core, tx, drive)?;
             needs.must_fit(core)?;
@@ -34,13 +32,14 @@ pub async fn drain(core: &Arc<Core>, asked: DrainDrive) -> Result<DrainDriveRepl
     let reply = core
         .write(move |core, tx| {
             let needs = Needs::of(core, tx, drive)?;
+            let was = tx.get(&key::drain(drive))?.is_some();
             if drains {
                 tx.mark(key::drain(drive));
             } else {
                 tx.delete(key::drain(drive));
             }
             let (components, bytes, room_bytes) = (needs.components, needs.bytes, needs.room_bytes);
-            Ok(DrainDriveReply { components, bytes, room_bytes })
+            Ok(DrainDriveReply { was, components, bytes, room_bytes })
         })
         .await?;
     core.drives().set_draining(drive, drains);
@@ -88,9 +87,18 @@ fn must_be_empty(tx: &Tx, drive: DriveId, name: &str) -> Result<(), Refusal> {
     let refuse = |detail| Err(Refusal::new(Reason::DriveInUse, detail));
     let components = inodes::counts(tx, drive)?.components;
     if components > 0 {
-        return refuse(format!(
-            "{name} has {components} components: drain it first (braid drive drain {name})"
-        ));
+        let detail = match tx.get(&key::drain(drive))? {
+            Some(_) => format!(
+                "{name} has {components} components, which are on their way to other drives: wait until it is empty \
+                 (braid drive drain {name} --wait)"
+            ),
+            None => {
+                format!(
+                    "{name} has {components} components: drain it first (braid drive drain {name} --wait)"
+                )
+            }
+        };
+        return refuse(detail);
     }
     for (_, old) in tx.records::<DriveRecord>(&key::all(table::DRIVE), usize::MAX)? {
         if old.replaced_by == drive {

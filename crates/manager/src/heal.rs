@@ -20,11 +20,11 @@ use crate::filling;
 use crate::inodes::{self, occupy, set_stale, vacate};
 use crate::kv::Tx;
 use crate::members::no_drive;
+use crate::moves::takes_columns;
 use crate::opens::opened_by;
 use crate::procedure::{self, Cause, RecordedLease, hold_lapsed};
-
 use crate::schema::{ComponentPlace, InodeRecord, StaleRecord, key, table};
-use crate::space::{candidate, has_room};
+use crate::space::candidate;
 use crate::successors;
 use crate::view::Opener;
 
@@ -293,11 +293,6 @@ fn new_home(
         );
         Refusal::new(Reason::TooFewDrives, detail)
     })
-}
-
-/// A drive that has lost ranges of keys cannot tell that an object is new.
-fn takes_columns(drive: &Drive) -> bool {
-    has_room(drive) && drive.scrub.lost == 0
 }
 
 /// The drive's joining columns are ready from now on.

@@ -348,45 +348,47 @@ fn kept(core: &Core, place: ComponentPlace, inode: &InodeRecord) -> Vec<Candidat
     others.filter_map(|drive| table.drive(*drive)).map(candidate).collect()
 }
 
-/// The drives that may take a column.
+/// The drives that may take a column now: they hold nothing else of its file.
 pub fn candidates(
     core: &Core,
     tx: &Tx,
     place: ComponentPlace,
     inode: &InodeRecord,
 ) -> Result<Vec<Candidate>, Refusal> {
-    let file = place.file;
-    let Some(segment) = segment_of(inode, place) else {
-        return Err(Refusal::new(Reason::NotFound, format!("file {file} has no such segment")));
-    };
-    let mut candidates: Vec<Candidate> = {
-        let (now_ms, table) = (core.now_ms(), core.drives());
-        let up = table.up(now_ms);
-        let takes = |drive: &&Drive| takes_columns(drive) && !segment.drives.contains(&drive.record.drive);
-        up.into_iter().filter_map(|drive| table.drive(drive)).filter(takes).map(candidate).collect()
-    };
-    let mut clean = Vec::with_capacity(candidates.len());
-    for candidate in candidates.drain(..) {
+    let object = segment_of(inode, place).map(|segment| segment.object).unwrap_or_default();
+    let mut clean = Vec::new();
+    for candidate in fitting(core, place, inode)? {
         // What it still has of the file from before would be freed under the column.
-        if inodes::holds_nothing(tx, candidate.drive, file)?
-            && tx.get(&key::remove(candidate.drive, file, segment.object))?.is_none()
+        if inodes::holds_nothing(tx, candidate.drive, place.file)?
+            && tx.get(&key::remove(candidate.drive, place.file, object))?.is_none()
         {
             clean.push(candidate);
         }
     }
-    let kept = kept(core, place, inode);
-    let old = core.drives().drive(place.drive).map(candidate);
+    Ok(clean)
+}
+
+/// The drives that may take a column, once they hold nothing else of its file that is to be freed: they are
+/// up, have room and no column of the segment, and no host gets more of it than one has now.
+pub fn fitting(core: &Core, place: ComponentPlace, inode: &InodeRecord) -> Result<Vec<Candidate>, Refusal> {
+    let Some(segment) = segment_of(inode, place) else {
+        return Err(Refusal::new(Reason::NotFound, format!("file {} has no such segment", place.file)));
+    };
+    let (kept, now_ms) = (kept(core, place, inode), core.now_ms());
+    let table = core.drives();
+    let old = table.drive(place.drive).map(candidate);
     let on_host = |of: &Candidate| kept.iter().filter(|kept| kept.domain == of.domain).count();
     let most_now = kept
         .iter()
         .chain(&old)
         .map(|of| on_host(of) + usize::from(old.as_ref().is_some_and(|old| old.domain == of.domain)));
     let most_now = most_now.max().unwrap_or(1).max(1);
-    clean.retain(|candidate| on_host(candidate) < most_now);
-    Ok(clean)
+    let takes = |drive: &&Drive| takes_columns(drive) && !segment.drives.contains(&drive.record.drive);
+    let takers = table.up(now_ms).into_iter().filter_map(|drive| table.drive(drive)).filter(takes);
+    Ok(takers.map(candidate).filter(|candidate| on_host(candidate) < most_now).collect())
 }
 
-/// Whether columns may move to a drive.
+/// Whether columns may move to a drive. One that has lost ranges of keys cannot tell that an object is new.
 pub fn takes_columns(drive: &Drive) -> bool {
     has_room(drive) && !drive.draining && drive.scrub.lost == 0
 }

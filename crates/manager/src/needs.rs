@@ -1,6 +1,7 @@
 //! What the columns on a drive need on others: whether it can be emptied.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use braid_layout::DriveId;
 use braid_wire::{Reason, Refusal};
@@ -10,11 +11,14 @@ use crate::core::Core;
 use crate::healing::{bytes_of, component_bytes};
 use crate::inodes;
 use crate::kv::Tx;
-use crate::moves::{candidates, holds, segment_of, takes_columns};
+use crate::moves::{fitting, holds, segment_of, takes_columns};
 use crate::schema::{ComponentPlace, key, table};
+use crate::successors;
 
 /// Of the room on other drives, the part that may be filled: the rest is for what is written meanwhile.
 const ROOM_PERCENT: u64 = 90;
+/// How long it may take to look at the columns on a drive.
+pub const LOOK_MAX: Duration = Duration::from_secs(60);
 /// Columns looked at one by one. Of a drive with more, the rest is counted by its bytes only.
 const LOOKED_AT_MAX: usize = 100_000;
 /// Files named in a refusal.
@@ -100,7 +104,11 @@ impl Needs {
                 }
                 continue;
             }
-            let takers = candidates(core, tx, place, &inode)?;
+            if successors::find(tx, place.file, place.segment)?.is_some_and(|at| at.column == place.column) {
+                continue; // it is on its way
+            }
+            // What is to be freed on a drive, and another column that is on its way there, make room in time.
+            let takers = fitting(core, place, &inode)?;
             let bytes = component_bytes(tx, place.file, place.segment)?;
             let best = takers.iter().map(|taker| taker.drive).max_by_key(|drive| room.get(drive).copied());
             match best.and_then(|best| room.get_mut(&best)) {
@@ -134,6 +142,47 @@ impl Needs {
                 self.bytes,
                 self.room_bytes,
                 full.show()
+            );
+            return Err(Refusal::new(Reason::Full, detail));
+        }
+        Ok(())
+    }
+
+    /// Refuses if some column can be made anew neither on `new`, which is to take the drive's place, nor, where
+    /// that has another column of the segment already, on any other drive.
+    pub fn must_be_taken(&self, core: &Core, tx: &Tx, new: DriveId) -> Result<(), Refusal> {
+        let [old_name, new_name] = {
+            let table = core.drives();
+            [self.drive, new].map(|drive| table.name(drive))
+        };
+        let takers: Vec<DriveId> = room(core, self.drive).into_keys().collect();
+        let (mut alone, mut bytes) = (Stuck::default(), 0u64);
+        let (from, to) = key::of_drive(table::COLUMN, self.drive);
+        for (row, _) in tx.scan(&from, &to, LOOKED_AT_MAX)? {
+            let place = key::place_of(&row);
+            let Some(inode) = inodes::find(tx, place.file)? else { continue };
+            let Some(segment) = segment_of(&inode, place).filter(|segment| segment.filling.is_none()) else {
+                continue;
+            };
+            if !segment.drives.contains(&new) {
+                bytes = bytes.saturating_add(component_bytes(tx, place.file, place.segment)?);
+            } else if takers.iter().all(|taker| segment.drives.contains(taker)) {
+                alone.add(tx, place)?;
+            }
+        }
+        if alone.files > 0 {
+            let detail = format!(
+                "{new_name} has other columns of files that have one on {old_name}, and no other drive that is up and has \
+                 room can take these: name an empty drive, or add drives first: {}",
+                alone.show()
+            );
+            return Err(Refusal::new(Reason::TooFewDrives, detail));
+        }
+        let free = core.drives().drive(new).map_or(0, |new| new.free_bytes);
+        if bytes > free {
+            let detail = format!(
+                "{old_name} has columns of about {bytes} bytes for {new_name}, which has room for {free}: name a drive \
+                 with more, or remove files first"
             );
             return Err(Refusal::new(Reason::Full, detail));
         }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use braid_layout::FileId;
 use braid_wire::control::{
-    EntryKind, Relayout, RelayoutReply, RelayoutRow, Relayouts, RelayoutsReply, ShapeSpec,
+    DriveState, EntryKind, Relayout, RelayoutReply, RelayoutRow, Relayouts, RelayoutsReply, ShapeSpec,
 };
 use braid_wire::{Reason, Refusal};
 use tokio::time::Instant;
@@ -23,7 +23,7 @@ use crate::filling;
 use crate::inodes;
 use crate::kv::{KvError, Tx};
 use crate::names::show;
-use crate::schema::{InodeRecord, RelayoutRecord, key, table};
+use crate::schema::{InodeRecord, RelayoutRecord, SegmentRecord, key, table};
 use crate::shapes::{check_width, from_spec};
 use crate::sweep::{pause, until_leading};
 
@@ -57,7 +57,7 @@ pub async fn ask(core: &Arc<Core>, asked: Relayout) -> Result<RelayoutReply, Ref
                 Some(shape) => put(core, tx, file, &inode, shape)?,
                 None => take_off(tx, file)?,
             };
-            Ok((file, RelayoutReply { begun, size: inode.size }))
+            Ok((file, RelayoutReply { file, begun, size: inode.size }))
         })
         .await?;
     if is_off {
@@ -115,13 +115,27 @@ pub async fn list(core: &Arc<Core>, asked: Relayouts) -> Result<RelayoutsReply, 
         let mut rows = Vec::new();
         for (file, record) in page(tx, asked.after, limit)? {
             if let Some(inode) = inodes::find(tx, file)? {
-                let why = core.relayouts().get(&file).cloned().unwrap_or_default();
+                let why = match inode.filling() {
+                    Some(filling) => waits_for(core, filling),
+                    None => core.relayouts().get(&file).cloned().unwrap_or_default(),
+                };
                 rows.push(row(tx, file, &inode, record, why)?);
             }
         }
         Ok(RelayoutsReply { files, rows })
     })
     .await
+}
+
+/// The drives that are to fill columns and are away.
+fn waits_for(core: &Core, filling: &SegmentRecord) -> String {
+    let (now_ms, table) = (core.now_ms(), core.drives());
+    let open = filling.all().minus(filling.ready());
+    let of = open.iter().map(|column| filling.drive(column));
+    match table.names(of.filter(|drive| table.state(*drive, now_ms) != DriveState::Up)).as_str() {
+        "" => String::new(),
+        names => format!("{names} must come back: braid status"),
+    }
 }
 
 fn row(
@@ -141,7 +155,7 @@ fn row(
         to: record.shape,
         columns: filling.map_or(0, |segment| few(segment.all().count())),
         filled: filling.map_or(0, |segment| few(segment.ready().count())),
-        why: if filling.is_some() { String::new() } else { why },
+        why,
     })
 }
 
@@ -293,7 +307,6 @@ mod tests {
     use super::*;
     use crate::kv::Db;
     use crate::memory::MemoryKv;
-    use crate::schema::SegmentRecord;
     use crate::volumes::directory_record;
 
     const FILE: FileId = FileId(8);

@@ -15,6 +15,7 @@ use crate::core::Core;
 use crate::inodes;
 use crate::kv::Tx;
 use crate::members::no_drive;
+use crate::needs::{LOOK_MAX, Needs};
 use crate::operations::{Once, Operation, Outcome, recall};
 use crate::procedure::{self, Life};
 use crate::schema::{DriveRecord, key};
@@ -25,6 +26,8 @@ pub async fn replace(core: &Arc<Core>, operation: Operation, request: ReplaceDri
         return Ok(before.number);
     }
     let (old, new) = replaceable(core, &request)?;
+    core.read_within(LOOK_MAX, move |core, tx| Needs::of(core, tx, old)?.must_be_taken(core, tx, new))
+        .await?;
     // One check: a drive on this machine that was killed just now is known to be dead without a wait.
     let life = procedure::life(core, old, Instant::now()).await;
     let no = |what: &str| Err(Refusal::new(Reason::DriveInUse, format!("{} {what}", request.old)));

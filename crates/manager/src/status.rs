@@ -11,9 +11,13 @@ use braid_wire::control::{DriveRow, StatusReply};
 use crate::core::Core;
 use crate::drives::Drive;
 use crate::inodes;
-use crate::schema::{DriveCount, MoveRecord, key, table};
+use crate::kv::Tx;
+use crate::schema::{DriveCount, key, table};
 use crate::view::drive_row;
 use crate::volumes;
+
+/// Stale columns of a drive that are looked at one by one.
+const LOOKED_AT_MAX: usize = 4096;
 
 /// The cluster's status.
 pub async fn status(core: &Arc<Core>) -> Result<StatusReply, Refusal> {
@@ -21,15 +25,13 @@ pub async fn status(core: &Arc<Core>) -> Result<StatusReply, Refusal> {
         let volumes = volumes::all(tx)?;
         // Read the disk before locking the table of drives, so that heartbeats need not wait for it.
         let known: Vec<DriveId> = core.drives().iter().map(|drive| drive.record.drive).collect();
-        let count = |drive| Ok((drive, inodes::counts(tx, drive)?));
-        let mut counts: BTreeMap<DriveId, DriveCount> =
+        let count = |drive| {
+            let mut count = inodes::counts(tx, drive)?;
+            count.stale = count.stale.saturating_sub(of_no_file(tx, drive, count.stale)?);
+            Ok((drive, count))
+        };
+        let counts: BTreeMap<DriveId, DriveCount> =
             known.into_iter().map(count).collect::<Result<_, Refusal>>()?;
-        // A successor that is being made puts nothing at risk.
-        for (_, of) in tx.records::<MoveRecord>(&key::all(table::MOVE), usize::MAX)? {
-            if let Some(count) = counts.get_mut(&of.drive) {
-                count.stale = count.stale.saturating_sub(1);
-            }
-        }
         let (removing, notice) = (tx.number("removing")?, core.leadership().notice());
         let (now_ms, table) = (core.now_ms(), core.drives());
         let row = |drive: &Drive| Some(drive_row(counts.get(&drive.record.drive)?, &table, drive, now_ms));
@@ -48,6 +50,22 @@ pub async fn status(core: &Arc<Core>) -> Result<StatusReply, Refusal> {
         })
     })
     .await
+}
+
+/// Of a drive's stale columns, those that put nothing at risk, as no file reads them yet: successors of other
+/// columns, and those of layouts that are being filled. A bounded number of them is there at a time.
+fn of_no_file(tx: &Tx, drive: DriveId, stale: u64) -> Result<u64, Refusal> {
+    let (from, to) = key::of_drive(table::STALE, drive);
+    let mut found = 0;
+    for (row, _) in if stale == 0 { Vec::new() } else { tx.scan(&from, &to, LOOKED_AT_MAX)? } {
+        let place = key::place_of(&row);
+        let Some(inode) = inodes::find(tx, place.file)? else { continue };
+        let is_of_file = inode
+            .segment(place.segment)
+            .is_some_and(|segment| segment.filling.is_none() && segment.drive(place.column) == drive);
+        found += u64::from(!is_of_file);
+    }
+    Ok(found)
 }
 
 /// A sort key in natural order: `drive-2` before `drive-10`.

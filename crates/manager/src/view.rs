@@ -134,6 +134,7 @@ pub fn drive_row(counts: &DriveCount, drives: &DriveTable, drive: &Drive, now_ms
         reads: drive.reads,
         commits: drive.commits,
         slow: slow::of(drives, drive, now_ms),
+        draining: drive.draining,
         stale: if state == DriveState::Replaced { counts.components } else { counts.stale },
     }
 }

@@ -34,7 +34,7 @@ pub fn create(
 ) -> Result<VolumeId, Refusal> {
     check_label("volume", name)?;
     if tx.get(&key::volume_name(name))?.is_some() {
-        return Err(Refusal::new(Reason::Exists, format!("volume {name:?} exists already")));
+        return Err(Refusal::new(Reason::Exists, "exists already"));
     }
     if all(tx)?.len() >= VOLUMES_MAX {
         return Err(Refusal::new(Reason::Quota, format!("a cluster has at most {VOLUMES_MAX} volumes")));

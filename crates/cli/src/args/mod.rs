@@ -76,6 +76,9 @@ pub(crate) enum Command {
     /// Stop the cluster that `braid up` started in a directory
     Down(Down),
     /// Show the manager, the drives and their states
+    #[command(
+        after_help = "Exit 13 if something is at risk; the lines \"at risk\" say what, and the command that mends it.\n\nExamples:\n  braid status\n  braid status --json | jq .well"
+    )]
     Status,
     /// Show space: capacity and use of each drive, files of each volume
     Df,
@@ -111,7 +114,10 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  braid stat braid://main/a.bin")]
     Stat(Stat),
     /// Make, list and remove volumes
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Example:\n  braid volume create media --scheme raid5 --width 5 && braid cp movie.mkv braid://media/"
+    )]
     Volume(Volume),
     /// Print the plan set of a read or write: which drive does what, and in which order
     #[command(after_help = "Examples:\n  braid plan read braid://main/a.bin 0..1M\n  \
@@ -126,8 +132,11 @@ pub(crate) enum Command {
         braid scrub --all --rate 100M --wait\n  braid scrub drive-3\n  braid scrub --status"
     )]
     Scrub(Scrub),
-    /// Serve, add, list and replace drives
-    #[command(subcommand)]
+    /// Serve, add, list, drain, remove and replace drives
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  braid drive ls\n  braid drive drain old --wait && braid drive rm old"
+    )]
     Drive(Drive),
     /// Examine the store of a stopped drive: check, dump, statistics
     #[command(subcommand)]
@@ -144,6 +153,8 @@ pub(crate) enum Command {
     Rebalance(Rebalance),
     /// Lay files out anew: in another scheme, width or unit, beside their readers
     #[command(
+        override_usage = "braid relayout braid://VOLUME/PATH... --scheme SCHEME [--width COLUMNS] [--unit SIZE] [--wait]\n       \
+        braid relayout braid://VOLUME/PATH... --cancel\n       braid relayout --status",
         after_help = "Directories are done with all that is below them. The drives do it by themselves, at the rate that `braid heal --rate` sets. Readers notice nothing. A file that is opened for writing meanwhile is begun anew when it is closed. Both layouts take room until a file is done.\n\nExamples:\n  \
         braid relayout braid://main/photos --scheme 'rs(4,2)' --unit 1M\n  braid relayout braid://main/a.bin --scheme raid1 --wait\n  braid relayout --status\n  braid relayout braid://main/photos --cancel"
     )]
@@ -162,7 +173,7 @@ pub(crate) enum Command {
     )]
     Demo(Demo),
     /// Measure Braid's parts against what this machine does without Braid
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Example:\n  braid bench store --help")]
     Bench(Bench),
     /// Print a shell's completion script
     #[command(
@@ -218,8 +229,10 @@ pub(crate) enum Volume {
         braid volume create safe --scheme 'rs(4,2)' --unit 1M")]
     Create(VolumeCreate),
     /// List the volumes
+    #[command(after_help = "Example:\n  braid volume ls")]
     Ls,
     /// Remove a volume that holds no files
+    #[command(after_help = "Example:\n  braid rm -r braid://old && braid volume rm old")]
     Rm {
         #[arg(value_name = "NAME")]
         name: String,
@@ -334,7 +347,7 @@ pub(crate) struct Relayout {
     /// Bytes of a unit, a power of two from 4K to 64M
     #[arg(long, default_value = "512K", value_parser = size::parse, value_name = "SIZE")]
     pub(crate) unit: u64,
-    /// Wait until no file is to be laid out anew any more
+    /// Wait until these files are laid out anew
     #[arg(long)]
     pub(crate) wait: bool,
     /// Leave files as they are for which that was asked before

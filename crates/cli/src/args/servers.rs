@@ -11,12 +11,15 @@ use crate::size;
 pub(crate) enum Drive {
     /// Serve a drive in the foreground, until SIGTERM or Ctrl-C
     #[command(
-        after_help = "The first start needs the join token that the manager wrote; later ones need only the directory.\n\nExample:\n  \
+        after_help = "The first start needs the join token that the manager wrote; later ones need none. Nothing but its name and its manager's address is remembered: give --listen, --advertise, --host, --rack and --capacity at every start.\n\nExample:\n  \
         braid drive serve --dir /disk1/braid --manager host-a:7400 --token-file join.token --listen 0.0.0.0:7401 \\\n      \
         --advertise host-b:7401 --name b1"
     )]
     Serve(Box<DriveServe>),
     /// Add one more drive to the cluster that `braid up --detach` started here
+    #[command(
+        after_help = "Columns of old files move to it by themselves: `braid rebalance`.\n\nExample:\n  braid drive add"
+    )]
     Add {
         /// Its name [default: the next drive-N]
         #[arg(long)]
@@ -25,10 +28,11 @@ pub(crate) enum Drive {
         options: DriveOptions,
     },
     /// List the drives
+    #[command(after_help = "Examples:\n  braid drive ls\n  braid drive ls --json")]
     Ls,
     /// Move all columns off a drive to other drives; the drive serves meanwhile, and gets no new files
     #[command(
-        after_help = "It is refused if the other drives have too little room, or if a column may go to none of them. A column stays, read and written, until its successor on another drive is ready; columns of some files move at a time, at the rate that `braid heal --rate` sets. Then take the drive out of the cluster: braid drive rm NAME.\n\nExample:\n  braid drive drain old && braid heal --watch && braid drive rm old"
+        after_help = "It is refused if the other drives have too little room, or if a column may go to none of them. A column stays, read and written, until its successor on another drive is ready; columns of some files move at a time, at the rate that `braid heal --rate` sets. Then take the drive out of the cluster: braid drive rm NAME.\n\nExample:\n  braid drive drain old --wait && braid drive rm old"
     )]
     Drain {
         #[arg(value_name = "NAME")]
@@ -41,11 +45,17 @@ pub(crate) enum Drive {
         wait: bool,
     },
     /// Take a drive that holds no column out of the cluster, for ever
+    #[command(after_help = "Example:\n  braid drive drain old --wait && braid drive rm old")]
     Rm {
         #[arg(value_name = "NAME")]
         name: String,
     },
-    /// Put drive NEW in the place of OLD in all layouts; NEW then makes the columns anew
+    /// Put drive NEW in the place of OLD, which is lost, in all layouts; NEW then makes the columns anew
+    #[command(
+        after_help = "OLD must be stopped or dead, and never serves again: what it holds is given up. NEW should be empty. Where it \
+        has another column of a file already, that file's column goes to another drive; if there is none, the command is refused. To empty a \
+        drive that still serves: braid drive drain.\n\nExample:\n  braid drive replace drive-2 drive-7 && braid heal --watch"
+    )]
     Replace {
         #[arg(value_name = "OLD")]
         old: String,

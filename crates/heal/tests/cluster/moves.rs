@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use braid_client::Client;
 use braid_layout::Scheme;
+use braid_wire::Reason;
+use braid_wire::control::{DriveRow, DriveState};
 
 use crate::common::{Cluster, assert_same, name, pattern, put, read_all, shape, wait_for};
-use crate::support::{all_healed, write_on};
+use crate::support::{Writer, all_healed};
 
 const FILES: usize = 12;
 
@@ -27,6 +29,11 @@ async fn with_files(drives: usize, m: u8, lost_after_ms: u64) -> (Cluster, Clien
 async fn components(client: &Client, drive: &str) -> u64 {
     let rows = client.status().await.expect("status").drives;
     rows.iter().find(|row| row.name == drive).map_or(0, |row| row.components)
+}
+
+async fn row_of(client: &Client, drive: &str) -> DriveRow {
+    let rows = client.status().await.expect("status").drives;
+    rows.into_iter().find(|row| row.name == drive).expect("the drive is known")
 }
 
 async fn check_all(client: &Client, bytes: &[Vec<u8>], context: &str) {
@@ -92,6 +99,55 @@ async fn the_columns_of_a_lost_drive_are_dealt_out_evenly() {
     assert!(most.zip(least).is_some_and(|(most, least)| most - least <= 2), "{given:?}");
 }
 
+/// Each file has one drive to spare, on which its column's successor is.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drain_that_is_under_way_may_be_asked_for_again_taken_back_and_begun_anew() {
+    let (_cluster, client, bytes) = with_files(6, 2, 0).await;
+    // Six seconds a column.
+    client.heal_status(Some(5_000)).await.expect("a low rate");
+    assert!(!client.drain_drive("d4", true).await.expect("drained").was);
+    wait_for(|| async {
+        client.heal_status(None).await.expect("heals").drives.iter().any(|row| row.stale > 0)
+    })
+    .await;
+    let reply = client.drain_drive("d4", true).await.expect("drained");
+    assert!(reply.was && reply.components > 0, "{reply:?}");
+    let error = client.remove_drive("d4").await.expect_err("it is in use");
+    assert!(error.to_string().contains("braid drive drain d4 --wait"), "{error}");
+    let rows = client.status().await.expect("status").drives;
+    assert!(rows.iter().all(|row| row.draining == (row.name == "d4")), "{rows:?}");
+    assert!(rows.iter().all(|row| row.stale == 0), "no file lacks a column: {rows:?}");
+    assert!(client.drain_drive("d4", false).await.expect("taken back").was);
+    assert!(!client.drain_drive("d4", false).await.expect("again").was);
+    assert!(!client.drain_drive("d4", true).await.expect("anew, with columns still on their way").was);
+    client.heal_status(Some(0)).await.expect("no limit");
+    wait_for(|| async { components(&client, "d4").await == 0 }).await;
+    all_healed(&client).await;
+    client.remove_drive("d4").await.expect("removed");
+    check_all(&client, &bytes, "without it").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drive_that_cannot_take_the_columns_of_another_does_not_take_its_place() {
+    let (mut cluster, client, bytes) = with_files(5, 2, 0).await;
+    cluster.kill(1);
+    wait_for(|| async { row_of(&client, "d1").await.state == DriveState::Away }).await;
+    // All five have a column of each file.
+    let error = client.replace_drive("d1", "d2").await.expect_err("it has other columns of all files");
+    assert_eq!(error.reason(), Some(Reason::TooFewDrives), "{error}");
+    let text = error.to_string();
+    assert!(text.contains("12 files: ") && text.contains("name an empty drive"), "{text}");
+    assert_eq!(row_of(&client, "d1").await.state, DriveState::Away, "nothing is done");
+    cluster.add_drive(5, None).await;
+    wait_for(|| async { row_of(&client, "d5").await.state == DriveState::Up }).await;
+    // Its lease may not have lapsed yet.
+    wait_for(|| async { client.replace_drive("d1", "d5").await.is_ok() }).await;
+    all_healed(&client).await;
+    cluster.kill(0);
+    cluster.kill(2);
+    check_all(&client, &bytes, "without two more").await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drive_that_is_back_in_time_keeps_its_columns() {
     let (mut cluster, client, bytes) = with_files(6, 1, 8000).await;
@@ -125,16 +181,13 @@ async fn a_drained_drive_is_empty_in_the_end_and_can_be_removed() {
     let (mut cluster, client, bytes) = with_files(6, 2, 0).await;
     let error = client.remove_drive("d4").await.expect_err("it is in use");
     assert!(error.to_string().contains("drain it first"), "{error}");
-    let (stop, stopped) = tokio::sync::watch::channel(false);
-    let writer =
-        tokio::spawn(write_on(cluster.client().await, "f0", 0..bytes[0].len(), bytes[0].clone(), stopped));
+    let writer = Writer::begin(cluster.client().await, "f0", 0..bytes[0].len(), &bytes[0]);
     let reply = client.drain_drive("d4", true).await.expect("it is drained");
     assert!(reply.components >= 4 && reply.room_bytes > reply.bytes, "{reply:?}");
     wait_for(|| async { components(&client, "d4").await == 0 }).await;
     all_healed(&client).await;
-    stop.send(true).expect("the writer runs");
     let mut bytes = bytes;
-    bytes[0] = writer.await.expect("the writer ends");
+    bytes[0] = writer.end().await;
     client.remove_drive("d4").await.expect("removed");
     assert!(client.status().await.expect("status").drives.iter().all(|row| row.name != "d4"));
     cluster.stop(4).await;

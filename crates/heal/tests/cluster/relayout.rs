@@ -106,6 +106,33 @@ async fn a_reader_goes_on_and_a_writer_comes_first() {
     assert!(client.check(&name("f"), |_| {}).await.expect("check").is_clean());
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn while_a_file_is_laid_out_anew_no_drive_counts_as_behind_and_one_that_is_away_is_named() {
+    let mut cluster = Cluster::start(6).await;
+    let client = cluster.client().await;
+    client.volume_create("main", None, 0).await.expect("a volume");
+    let (old, new) = (shape(Scheme::Raid1, 1, 2, 4096), shape(Scheme::Rs, 4, 2, 16 << 10));
+    let model = pattern(8, 600_000);
+    put(&client, &name("f"), old, &model).await;
+    client.heal_status(Some(20_000)).await.expect("a low rate");
+    assert!(client.relayout(&name("f"), Some(new)).await.expect("asked").begun);
+    soon(|| async { list(&client).await.first().is_some_and(|row| row.columns == 6) }).await;
+    let heals = client.heal_status(None).await.expect("the heals").drives;
+    assert!(heals.iter().any(|row| row.stale > 0), "they have something to do: {heals:?}");
+    let rows = client.status().await.expect("status").drives;
+    assert!(rows.iter().all(|row| row.stale == 0), "and nothing is at risk: {rows:?}");
+    assert_eq!(list(&client).await[0].why, "");
+    cluster.kill(3);
+    soon(|| async {
+        list(&client).await.first().is_some_and(|row| row.why.starts_with("d3 must come back"))
+    })
+    .await;
+    cluster.restart(3).await;
+    client.heal_status(Some(0)).await.expect("no limit");
+    relaid(&client, "f", new).await;
+    assert_same(&read_all(&client, &name("f")).await.expect("read"), &model, "in the end");
+}
+
 /// What it reads at a time is more than one plan set of the new layout may have.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reader_from_before_reads_a_layout_of_many_small_stripes() {

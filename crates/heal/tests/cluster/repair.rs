@@ -8,7 +8,7 @@ use braid_client::{Client, OpenOptions};
 use braid_layout::Scheme;
 
 use crate::common::{Cluster, Random, assert_same, name, put, read_all, shape};
-use crate::support::{row, soon, write_on};
+use crate::support::{Writer, row, soon};
 
 const UNIT: usize = 16 << 10;
 
@@ -93,8 +93,7 @@ async fn a_scrub_has_it_repaired_beside_a_writer_and_nothing_newer_is_undone() {
     put(&client, &name("f"), shape(Scheme::Rs, 2, 2, 16 << 10), &model).await;
     let hit: Vec<usize> =
         (0..40).map(|stripe| damage_unit(&cluster, &model, (stripe * 2 + stripe % 2) * UNIT)).collect();
-    let (stop, stopped) = tokio::sync::watch::channel(false);
-    let writer = tokio::spawn(write_on(cluster.client().await, "f", 0..model.len(), model, stopped));
+    let writer = Writer::begin(cluster.client().await, "f", 0..model.len(), &model);
     for drive in 0..4 {
         client.scrub(&format!("d{drive}"), Some(1 << 30)).await.expect("it scrubs");
     }
@@ -107,8 +106,7 @@ async fn a_scrub_has_it_repaired_beside_a_writer_and_nothing_newer_is_undone() {
     })
     .await;
     tokio::time::sleep(Duration::from_secs(3)).await;
-    stop.send(true).expect("the writer runs");
-    let model = writer.await.expect("the writer ends");
+    let model = writer.end().await;
     assert!(hit.len() == 40);
     is_clean(&client, "f").await;
     assert_same(&read_all(&client, &name("f")).await.expect("read"), &model, "what was written last");

@@ -5,7 +5,7 @@ use braid_layout::Scheme;
 use braid_wire::Reason;
 
 use crate::common::{Cluster, assert_same, name, pattern, put, read_all, shape, wait_for};
-use crate::support::{all_healed, row, write_on, written};
+use crate::support::{Writer, all_healed, row, written};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drive_that_was_away_for_one_percent_of_the_data_gets_that_percent() {
@@ -55,12 +55,10 @@ async fn beside_writers(count: usize) {
     let shape = shape(Scheme::Raid5, 4, 1, 4096);
     let before = pattern(6, BYTES);
     put(&client, &name("f"), shape, &before).await;
-    let (stop, stopped) = tokio::sync::watch::channel(false);
     let mut writers = Vec::new();
     for index in 0..count {
         let part = BYTES * index / count..BYTES * (index + 1) / count;
-        let (before, stopped) = (before.clone(), stopped.clone());
-        writers.push(tokio::spawn(write_on(cluster.client().await, "f", part, before, stopped)));
+        writers.push(Writer::begin(cluster.client().await, "f", part, &before));
     }
     cluster.kill(1);
     // The writer takes its column out.
@@ -71,12 +69,14 @@ async fn beside_writers(count: usize) {
     written(&client, "d1", 1).await;
     assert_eq!(read_all(&client, &name("f")).await.expect("read beside it").len(), BYTES);
     assert!(row(&client, "d1").await.expect("its row").stale == 1, "the heal is under way");
+    for writer in &writers {
+        writer.gets_on().await;
+    }
     client.heal_status(Some(0)).await.expect("the rate is set");
     all_healed(&client).await;
-    stop.send(true).expect("the writers run");
     let mut model = Vec::new();
     for writer in writers {
-        model.extend(writer.await.expect("the writer ends"));
+        model.extend(writer.end().await);
     }
     assert!(client.check(&name("f"), |_| {}).await.expect("check").is_clean());
     assert_same(&read_all(&client, &name("f")).await.expect("read"), &model, "healthy");
@@ -93,8 +93,7 @@ async fn a_column_that_several_processes_heal_at_once_beside_a_writer_is_whole()
     client.volume_create("main", None, 0).await.expect("a volume");
     let before = pattern(8, BYTES);
     put(&client, &name("f"), shape(Scheme::Raid5, 4, 1, 4096), &before).await;
-    let (stop, stopped) = tokio::sync::watch::channel(false);
-    let writer = tokio::spawn(write_on(cluster.client().await, "f", 0..BYTES, before, stopped));
+    let writer = Writer::begin(cluster.client().await, "f", 0..BYTES, &before);
     cluster.kill(1);
     wait_for(|| async { row(&client, "d1").await.is_some_and(|row| row.stale == 1) }).await;
     // The drive's own process is slow; the two others have no limit.
@@ -112,8 +111,7 @@ async fn a_column_that_several_processes_heal_at_once_beside_a_writer_is_whole()
     assert!(one.is_ok() || other.is_ok(), "{one:?} {other:?}");
     client.heal_status(Some(0)).await.expect("the rate is set");
     all_healed(&client).await;
-    stop.send(true).expect("the writer runs");
-    let model = writer.await.expect("the writer ends");
+    let model = writer.end().await;
     assert!(client.check(&name("f"), |_| {}).await.expect("check").is_clean());
     cluster.kill(3);
     assert_same(&read_all(&client, &name("f")).await.expect("read"), &model, "from the healed column");

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use braid_client::{Client, OpenOptions};
 use braid_wire::control::HealRow;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 use crate::common::{Random, name, pattern};
 
@@ -49,34 +51,59 @@ pub(crate) async fn written(client: &Client, drive: &str, bytes: u64) {
     .await;
 }
 
-/// Writes to a part of a file at random places until it is told to stop. Gives what the file must hold there
-/// then.
-pub(crate) async fn write_on(
+/// Somebody who writes to a part of a file at random places until he is told to stop.
+pub(crate) struct Writer {
+    task: JoinHandle<Vec<u8>>,
+    stop: watch::Sender<bool>,
+    /// How many writes are done.
+    done: watch::Receiver<u64>,
+}
+
+impl Writer {
+    /// Begins to write; `model` is what the whole file holds.
+    pub(crate) fn begin(client: Client, path: &'static str, part: Range<usize>, model: &[u8]) -> Self {
+        let model = model[part.clone()].to_vec();
+        let (stop, stopped) = watch::channel(false);
+        let (writes, done) = watch::channel(0);
+        let task = tokio::spawn(write_on(client, path, part.start, model, stopped, writes));
+        Self { task, stop, done }
+    }
+
+    /// Waits until some more writes are done than at the call, for 60 s at most. How long they take is the
+    /// machine's matter, and that of the writers whose turn it is. But he gets on.
+    pub(crate) async fn gets_on(&self) {
+        let mut done = self.done.clone();
+        let before = *done.borrow_and_update();
+        let waited = tokio::time::timeout(Duration::from_secs(60), done.wait_for(|done| *done >= before + 3));
+        waited.await.expect("the writer is not held up").expect("the writer runs");
+    }
+
+    /// Ends it after some more writes. Gives what the file must hold in that part then.
+    pub(crate) async fn end(self) -> Vec<u8> {
+        self.gets_on().await;
+        self.stop.send(true).expect("the writer runs");
+        self.task.await.expect("the writer ends")
+    }
+}
+
+async fn write_on(
     client: Client,
     path: &'static str,
-    part: Range<usize>,
-    model: Vec<u8>,
-    mut stop: tokio::sync::watch::Receiver<bool>,
+    start: usize,
+    mut model: Vec<u8>,
+    stop: watch::Receiver<bool>,
+    done: watch::Sender<u64>,
 ) -> Vec<u8> {
-    let mut model = model[part.clone()].to_vec();
     let file = client.open(&name(path), &OpenOptions::new().read(true).write(true)).await.expect("open");
-    let mut random = Random(77 + part.start as u64);
-    let mut writes = 0;
-    // How many it gets done meanwhile is the machine's matter, and that of the writers whose turn it is.
-    // But it gets on.
-    let mut beside = None;
-    while beside.is_none() || writes <= 20 {
+    let mut random = Random(77 + start as u64);
+    while !*stop.borrow() {
         let at = usize::try_from(random.below(model.len() as u64 - 30_000)).expect("small");
         let bytes = pattern(random.draw(), usize::try_from(1 + random.below(30_000)).expect("small"));
-        file.write_at(&bytes, (part.start + at) as u64).await.expect("the writer is not disturbed");
+        file.write_at(&bytes, (start + at) as u64).await.expect("the writer is not disturbed");
         model[at..at + bytes.len()].copy_from_slice(&bytes);
-        writes += 1;
+        done.send_modify(|done| *done += 1);
         tokio::time::sleep(Duration::from_millis(3)).await;
-        if *stop.borrow_and_update() {
-            beside.get_or_insert(writes);
-        }
     }
-    assert!(beside.is_some_and(|writes| writes > 1), "it was held up");
     file.close().await.expect("close");
     model
 }

@@ -64,6 +64,8 @@ record! {
         commits: Latency,
         /// How much slower than its sisters it is, and what to do, for people; empty: it is not.
         slow: String,
+        /// Its columns are to move to other drives, and it gets no new ones.
+        draining: bool,
     }
 }
 
@@ -353,7 +355,9 @@ record! {
 record! {
     /// It is.
     pub struct DrainDriveReply {
-        /// Components that are to move.
+        /// Whether it was drained before.
+        was: bool,
+        /// Components on it.
         components: u64,
         /// About how many bytes they have.
         bytes: u64,

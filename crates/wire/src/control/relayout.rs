@@ -20,6 +20,8 @@ record! {
 record! {
     /// What became of the request.
     pub struct RelayoutReply {
+        /// The file.
+        file: FileId,
         /// Something is to be done; else the file has that shape, or nothing was to be done.
         begun: bool,
         /// The file's bytes.
@@ -54,7 +56,7 @@ record! {
         columns: u8,
         /// Those of them that are filled.
         filled: u8,
-        /// Why it is not begun; empty: it is, or its turn has not come.
+        /// What it waits for; empty: for nothing, or its turn has not come.
         why: String,
     }
 }
