@@ -2,8 +2,9 @@
 //!
 //! While a holder has its turn, others that ask are told when to ask again. Whoever asked first is next, as
 //! long as it goes on asking, so that each gets the file however many want it. A holder that has had its turn
-//! leaves the file to the others for as long as it had it before its next one: those of them that need no
-//! turn get on meanwhile.
+//! leaves the file to the others for as long as it had it before its next one. If one that needs no turn ended
+//! it, the rest wait for theirs as long: else they would follow each other with no time in between in which it
+//! gets its write done.
 
 /// How long a holder that took the file for itself has it at least, if others want it too.
 pub const TURN_MS: u64 = 500;
@@ -20,8 +21,7 @@ pub struct Turns {
     now: Option<Turn>,
     /// Those that wait, in the order in which they came, and when each asked last.
     waiting: Vec<(u64, u64)>,
-    /// Who had the last turn, and until when it has no other.
-    rests: Option<(u64, u64)>,
+    rest: Option<Rest>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -29,6 +29,16 @@ struct Turn {
     holder: u64,
     began_ms: u64,
     until_ms: u64,
+}
+
+/// After a turn.
+#[derive(Debug, Clone, Copy)]
+struct Rest {
+    until_ms: u64,
+    /// Who had the turn: it has no other so long.
+    had_it: u64,
+    /// Who ended it and needs none: so long it is the only one that may change its mind.
+    shares: Option<u64>,
 }
 
 impl Turns {
@@ -49,15 +59,21 @@ impl Turns {
     /// This holder asks for the file, for a turn or to write it with others: it may have it now, which ends
     /// another's turn, or it is to ask again in so many milliseconds.
     pub fn ask(&mut self, holder: u64, takes_turn: bool, now_ms: u64) -> Result<(), u64> {
-        let rests = self.rests.filter(|(who, until_ms)| takes_turn && *who == holder && *until_ms > now_ms);
-        if let Some((_, until_ms)) = rests {
+        let rest = self.rest.filter(|rest| takes_turn && rest.until_ms > now_ms);
+        let rest_ms = rest.map_or(0, |rest| rest.until_ms - now_ms).min(AGAIN_MS_MAX);
+        if rest.is_some_and(|rest| rest.had_it == holder) {
             // It has no place among those that wait: they would wait for its rest too.
-            return Err((until_ms - now_ms).min(AGAIN_MS_MAX));
+            return Err(rest_ms);
         }
+        let others_share = rest.and_then(|rest| rest.shares).is_some_and(|shares| shares != holder);
         self.waiting.retain(|(_, asked_ms)| now_ms < asked_ms + WAITS_MS);
         let left_ms = self.other(holder).map_or(0, |turn| turn.until_ms.saturating_sub(now_ms));
         let is_next = self.waiting.first().is_none_or(|(first, _)| *first == holder);
-        let wait_ms = if left_ms == 0 && !is_next { NEXT_MS } else { left_ms.min(AGAIN_MS_MAX) };
+        let wait_ms = match (left_ms, others_share) {
+            (0, true) => rest_ms,
+            (0, false) if !is_next => NEXT_MS,
+            _ => left_ms.min(AGAIN_MS_MAX),
+        };
         if wait_ms > 0 {
             match self.waiting.iter_mut().find(|(who, _)| *who == holder) {
                 Some((_, asked_ms)) => *asked_ms = now_ms,
@@ -68,7 +84,9 @@ impl Turns {
         self.has_it(holder);
         if let Some(turn) = self.other(holder) {
             let had_ms = now_ms.saturating_sub(turn.began_ms).min(TURN_MS);
-            (self.now, self.rests) = (None, Some((turn.holder, now_ms + had_ms)));
+            let shares = (!takes_turn).then_some(holder);
+            let rest = Rest { until_ms: now_ms + had_ms, had_it: turn.holder, shares };
+            (self.now, self.rest) = (None, Some(rest));
         }
         Ok(())
     }
@@ -141,6 +159,16 @@ mod tests {
         assert!(turns.ask(A, false, 2002).is_err() && turns.ask(B, false, 2003).is_err());
         turns.has_it(A);
         assert_eq!(turns.ask(B, false, 2001 + TURN_MS), Ok(()));
+    }
+
+    #[test]
+    fn one_that_needs_no_turn_gets_on_between_those_of_others() {
+        let mut turns = turns();
+        assert!(turns.ask(B, false, 1100).is_err() && turns.ask(C, true, 1101).is_err());
+        assert_eq!(turns.ask(B, false, 1500), Ok(()), "it was first");
+        assert_eq!(turns.ask(C, true, 1510), Err(AGAIN_MS_MAX), "not at once");
+        assert_eq!((turns.ask(A, true, 1990), turns.ask(C, true, 1991)), (Err(10), Err(9)));
+        assert_eq!((turns.ask(A, true, 2000), turns.ask(C, true, 2001)), (Err(NEXT_MS), Ok(())));
     }
 
     #[test]
