@@ -14,6 +14,7 @@ use crate::connect;
 use crate::down::stop_all;
 use crate::exit::{Exit, Failure};
 use crate::local::{DriveStart, MANAGER, Mode, Server};
+use crate::rate::{Bar, Progress};
 use crate::replace;
 use crate::report::{Report, count};
 use crate::serve;
@@ -79,7 +80,11 @@ async fn drain(
     let reply = client.drain_drive(name, drain).await?;
     let mut components = reply.components;
     let mut moved = Instant::now();
+    let progress = (wait && components > 0).then(|| Progress::begin(None, Bar::beside(report)));
     while wait && components > 0 {
+        if let Some(progress) = &progress {
+            progress.name(format!("{} left on {name}", count(components, "component")));
+        }
         sleep(POLL).await;
         let rows = client.status().await?.drives;
         let now = rows.iter().find(|row| row.name == name).map_or(0, |row| row.components);
@@ -95,6 +100,9 @@ async fn drain(
                  drives wait for",
             ));
         }
+    }
+    if let Some(progress) = progress {
+        progress.end();
     }
     let facts = Drained {
         drive: name.to_owned(),

@@ -19,6 +19,13 @@ fn a_drained_drive_is_removed_and_the_cluster_starts_without_it() {
         "{drained}"
     );
     cluster.line("heal --watch").ok();
+    let again = cluster.line(&format!("drive drain {leaver} --wait --json")).ok().json();
+    assert_eq!((again["components"].as_u64(), again["was_drained"].as_bool()), (Some(0), Some(true)));
+    let status = cluster.line("status").ok();
+    let hint = format!("drained: {leaver} holds no column: `braid drive rm {leaver}`\n");
+    assert!(status.text().contains("\nall is well") && status.text().contains(&hint), "{}", status.text());
+    let rows = cluster.line("drive ls").ok();
+    assert!(rows.text().lines().any(|row| row.starts_with(&leaver) && row.contains(" drained ")));
     let removed = cluster.line(&format!("drive rm {leaver} --json")).ok().json();
     assert_eq!(removed["stopped"], true, "{removed}");
     assert!(!cluster.line("drive ls").ok().text().contains(&format!("{leaver} ")));
@@ -40,7 +47,13 @@ fn a_drain_can_be_undone_and_balancing_switched_off_and_on() {
     let wide = cluster.line("drive drain drive-1");
     let drained = wide.code == 0;
     let undone = cluster.line("drive drain drive-1 --undo --json").ok().json();
-    assert_eq!(undone["drained"], false, "{drained}: {undone}");
+    assert_eq!(
+        (undone["drained"].as_bool(), undone["was_drained"].as_bool()),
+        (Some(false), Some(drained)),
+        "{undone}"
+    );
+    let nothing = cluster.line("drive drain drive-1 --undo").ok();
+    assert!(nothing.text().starts_with("drive-1 was not being drained: "), "{}", nothing.text());
     let off = cluster.line("rebalance --off --json").ok().json();
     assert_eq!((off["on"].as_bool(), off["active"].as_bool()), (Some(false), Some(false)), "{off}");
     let text = cluster.line("rebalance").ok().text().to_owned();

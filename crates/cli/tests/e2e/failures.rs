@@ -241,6 +241,14 @@ fn plans_are_printed_and_checks_find_damage() {
         (1..=6).map(|n| format!("drive-{n}")).find(|drive| !columns.contains(drive)).expect("one of six");
     let unmoved = cluster.line(&format!("plan read braid://main/f 0..2M --down {other}")).ok();
     assert_eq!(unmoved.text(), healthy.text());
+    let (one, another) = (&columns[1], &columns[2]);
+    let none = cluster.line(&format!("plan read braid://main/f 0..2M --down {one} --down {another}"));
+    assert_eq!(none.code, 8, "{}", none.err);
+    assert!(
+        [one, another].iter().all(|name| none.err.contains(&format!("{name}: as if away"))),
+        "{}",
+        none.err
+    );
     let write = cluster.line("plan write braid://main/f 4K+128K").ok();
     let ways: Vec<&str> = write.text().lines().filter(|line| line.starts_with("way for")).collect();
     assert_eq!(ways.len(), 3, "{ways:?}");
