@@ -131,6 +131,8 @@ fn a_changed_byte_is_found_named_and_repaired_and_harms_nobody() {
     fs::write(cluster.file("f"), &content).expect("written");
     cluster.put(&cluster.file("f"), "braid://main/f");
     cluster.put(&cluster.make("g", 1 << 20, 5), "braid://main/g");
+    // So slowly that no drive finds it by itself before the check.
+    cluster.line("scrub --all --rate 1").ok();
     // In data unit 1 of the second stripe of 2 MiB.
     let at = (2 << 20) + (512 << 10) + 100_000;
     let columns = cluster.columns("braid://main/f");
