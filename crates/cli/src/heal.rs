@@ -169,7 +169,7 @@ fn show(drives: &[DriveFacts]) -> String {
 
 fn drive_facts(row: &HealRow) -> DriveFacts {
     // What it said last is no rate any more.
-    let is_silent = row.silent_ms > SILENT_MAX.as_millis() as u64;
+    let is_silent = u128::from(row.silent_ms) > SILENT_MAX.as_millis();
     let rate = if is_silent { 0 } else { row.rate };
     let error = match row.progress.error.as_str() {
         _ if is_silent && row.stale > 0 => format!("no word from it for {} s", row.silent_ms / 1000),

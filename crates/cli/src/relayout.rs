@@ -160,8 +160,8 @@ fn row(row: RelayoutRow) -> Row {
     }
 }
 
-/// Takes those files out that are on the list of the manager no more, from the lowest number on. Gives the row
-/// of the first that is.
+/// Takes those files out that are on the list of the manager no more, from the lowest number on. Gives the
+/// row of the first that is.
 async fn still_listed(client: &Client, files: &mut BTreeSet<FileId>) -> Result<Option<RelayoutRow>, Failure> {
     while let Some(first) = files.first().copied() {
         let row = client.relayouts(FileId(first.0 - 1), 1).await?.rows.into_iter().next();

@@ -148,8 +148,8 @@ impl Needs {
         Ok(())
     }
 
-    /// Refuses if some column can be made anew neither on `new`, which is to take the drive's place, nor, where
-    /// that has another column of the segment already, on any other drive.
+    /// Refuses if some column can be made anew neither on `new`, which is to take the drive's place, nor,
+    /// where that has another column of the segment already, on any other drive.
     pub fn must_be_taken(&self, core: &Core, tx: &Tx, new: DriveId) -> Result<(), Refusal> {
         let [old_name, new_name] = {
             let table = core.drives();

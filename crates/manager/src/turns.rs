@@ -2,9 +2,9 @@
 //!
 //! While a holder has its turn, others that ask are told when to ask again. Whoever asked first is next, as
 //! long as it goes on asking, so that each gets the file however many want it. A holder that has had its turn
-//! leaves the file to the others for as long as it had it before its next one. If one that needs no turn ended
-//! it, the rest wait for theirs as long: else they would follow each other with no time in between in which it
-//! gets its write done.
+//! leaves the file to the others for as long as it had it before its next one. If one that needs no turn
+//! ended it, the rest wait for theirs as long: else they would follow each other with no time in between in
+//! which it gets its write done.
 
 /// How long a holder that took the file for itself has it at least, if others want it too.
 pub const TURN_MS: u64 = 500;
