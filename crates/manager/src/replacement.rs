@@ -26,8 +26,6 @@ pub async fn replace(core: &Arc<Core>, operation: Operation, request: ReplaceDri
         return Ok(before.number);
     }
     let (old, new) = replaceable(core, &request)?;
-    core.read_within(LOOK_MAX, move |core, tx| Needs::of(core, tx, old)?.must_be_taken(core, tx, new))
-        .await?;
     // One check: a drive on this machine that was killed just now is known to be dead without a wait.
     let life = procedure::life(core, old, Instant::now()).await;
     let no = |what: &str| Err(Refusal::new(Reason::DriveInUse, format!("{} {what}", request.old)));
@@ -35,6 +33,12 @@ pub async fn replace(core: &Arc<Core>, operation: Operation, request: ReplaceDri
         Life::Dead => {}
         Life::Alive => return no("is up: stop it before it is replaced"),
         Life::Unknown => return no("may still hold its lease: try again in some seconds"),
+    }
+    let can_take =
+        core.read_within(LOOK_MAX, move |core, tx| Needs::of(core, tx, old)?.must_be_taken(core, tx, new));
+    if let Err(refusal) = can_take.await {
+        procedure::release_holds(core, [old]);
+        return Err(refusal);
     }
     let stored = core
         .once(operation, move |core, tx| {
