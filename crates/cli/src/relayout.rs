@@ -32,9 +32,6 @@ const SHOWN: usize = 20;
 /// What was asked for, in `--json`.
 #[derive(Debug, Serialize)]
 struct Begun {
-    /// The files for which something is to be done.
-    #[serde(skip)]
-    listed: BTreeSet<FileId>,
     /// Absent: what was asked for before was taken back.
     shape: Option<ShapeFacts>,
     files: u64,
@@ -84,23 +81,29 @@ pub(crate) async fn run(
         Some(wanted) => Some(wanted.shape(&client, what).await?),
         None => None,
     };
-    let begun = ask(&client, names, shape).await?;
+    let (begun, listed) = ask(&client, names, shape).await?;
     report.facts(&begun, show_begun)?;
-    if !asked.wait || begun.listed.is_empty() {
+    if !asked.wait || listed.is_empty() {
         return Ok(());
     }
-    wait(&client, begun.listed.clone(), report).await?;
-    report.say("done: every one of them has its new layout")
+    wait(&client, listed, report).await?;
+    report.say("done: none of them is to be laid out anew any more")
 }
 
-async fn ask(client: &Client, names: Vec<Name>, shape: Option<Shape>) -> Result<Begun, Failure> {
+/// Asks for each file. Gives also those for which something is to be done.
+async fn ask(
+    client: &Client,
+    names: Vec<Name>,
+    shape: Option<Shape>,
+) -> Result<(Begun, BTreeSet<FileId>), Failure> {
     let spec = shape.map(|shape| shape_facts(&shape.into()));
-    let mut begun = Begun { listed: BTreeSet::new(), shape: spec, files: 0, bytes: 0, unchanged: 0 };
+    let mut begun = Begun { shape: spec, files: 0, bytes: 0, unchanged: 0 };
+    let mut listed = BTreeSet::new();
     for name in names {
         for file in files_of(client, name, Recursion::Yes).await? {
             let reply = client.relayout(&file, shape).await.doing(|| show_remote(&file))?;
             if reply.begun {
-                begun.listed.insert(reply.file);
+                listed.insert(reply.file);
                 begun.files += 1;
                 begun.bytes += reply.size;
             } else {
@@ -108,7 +111,7 @@ async fn ask(client: &Client, names: Vec<Name>, shape: Option<Shape>) -> Result<
             }
         }
     }
-    Ok(begun)
+    Ok((begun, listed))
 }
 
 fn show_begun(begun: &Begun) -> String {
@@ -160,15 +163,16 @@ fn row(row: RelayoutRow) -> Row {
     }
 }
 
-/// Takes those files out that are on the list of the manager no more, from the lowest number on. Gives the
-/// row of the first that is.
+/// Takes those files out that are on the manager's list no more, a page of it at a time from the lowest on,
+/// until one is found that is. Gives its row.
 async fn still_listed(client: &Client, files: &mut BTreeSet<FileId>) -> Result<Option<RelayoutRow>, Failure> {
-    while let Some(first) = files.first().copied() {
-        let row = client.relayouts(FileId(first.0 - 1), 1).await?.rows.into_iter().next();
-        let next = row.as_ref().map_or(FileId(u64::MAX), |row| row.file);
-        *files = files.split_off(&next);
-        if next == first {
-            return Ok(row);
+    while let Some(first) = files.first() {
+        let rows = client.relayouts(FileId(first.0 - 1), 0).await?.rows;
+        let seen_to = rows.last().map_or(FileId(u64::MAX), |row| row.file);
+        let listed: BTreeSet<FileId> = rows.iter().map(|row| row.file).collect();
+        files.retain(|file| *file > seen_to || listed.contains(file));
+        if let Some(row) = rows.into_iter().find(|row| files.contains(&row.file)) {
+            return Ok(Some(row));
         }
     }
     Ok(None)

@@ -112,14 +112,20 @@ pub async fn list(core: &Arc<Core>, asked: Relayouts) -> Result<RelayoutsReply, 
     core.read(move |core, tx| {
         let (from, to) = key::all(table::RELAYOUT);
         let files = u64::try_from(tx.scan(&from, &to, usize::MAX)?.len()).unwrap_or(u64::MAX);
-        let mut rows = Vec::new();
-        for (file, record) in page(tx, asked.after, limit)? {
-            if let Some(inode) = inodes::find(tx, file)? {
-                let why = match inode.filling() {
-                    Some(filling) => waits_for(core, filling),
-                    None => core.relayouts().get(&file).cloned().unwrap_or_default(),
-                };
-                rows.push(row(tx, file, &inode, record, why)?);
+        let (mut rows, mut after) = (Vec::new(), asked.after);
+        // Some may be of files that were removed; no rows are given only if there are no more.
+        while rows.is_empty() {
+            let page = page(tx, after, limit)?;
+            let Some(&(last, _)) = page.last() else { break };
+            after = last;
+            for (file, record) in page {
+                if let Some(inode) = inodes::find(tx, file)? {
+                    let why = match inode.filling() {
+                        Some(filling) => waits_for(core, filling),
+                        None => core.relayouts().get(&file).cloned().unwrap_or_default(),
+                    };
+                    rows.push(row(tx, file, &inode, record, why)?);
+                }
             }
         }
         Ok(RelayoutsReply { files, rows })
@@ -349,6 +355,29 @@ mod tests {
         assert_eq!(next_of(Some(MIRROR), Some((WIDE, true))), Next::GiveUp);
         assert_eq!(next_of(Some(WIDE), Some((WIDE, false))), Next::Wait);
         assert_eq!(next_of(Some(WIDE), Some((WIDE, true))), Next::Finish);
+    }
+
+    #[tokio::test]
+    async fn a_removed_file_is_passed_over_and_does_not_end_the_list() {
+        let config = crate::start::Config::new("memory", "");
+        let slots = crate::session_slots::SessionSlots::of(4, 4);
+        let core = crate::start::start(Arc::new(MemoryKv::new()), &config, slots).await.unwrap();
+        let there = FileId(1000);
+        let listed = core.write(move |_, tx| {
+            let volume = crate::volumes::create(tx, "v", WIDE, 0, 1)?;
+            let root = crate::volumes::by_number(tx, volume)?.root;
+            inodes::save(tx, there, &directory_record(volume, root, b"f".to_vec(), 0));
+            for file in [FileId(998), FileId(999), there] {
+                tx.set(key::relayout(file), &RelayoutRecord { shape: MIRROR });
+            }
+            Ok(())
+        });
+        listed.await.unwrap();
+        let ask = |after| list(&core, Relayouts { after, limit: 1 });
+        let reply = ask(FileId(0)).await.unwrap();
+        assert_eq!((reply.files, reply.rows[0].file, reply.rows.len()), (3, there, 1));
+        assert_eq!(reply.rows[0].path, "braid://v/f");
+        assert!(ask(there).await.unwrap().rows.is_empty());
     }
 
     #[tokio::test]

@@ -66,7 +66,7 @@ record! {
     pub struct RelayoutsReply {
         /// How many there are in all.
         files: u64,
-        /// Some of them, ascending.
+        /// Some of them, ascending; none if there are no more.
         rows: Vec<RelayoutRow>,
     }
 }
