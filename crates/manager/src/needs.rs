@@ -8,6 +8,7 @@ use braid_wire::{Reason, Refusal};
 
 use crate::compare::path_of;
 use crate::core::Core;
+use crate::drives::Drive;
 use crate::healing::{bytes_of, component_bytes};
 use crate::inodes;
 use crate::kv::Tx;
@@ -178,7 +179,13 @@ impl Needs {
             );
             return Err(Refusal::new(Reason::TooFewDrives, detail));
         }
-        let free = core.drives().drive(new).map_or(0, |new| new.free_bytes);
+        let (held, free) = {
+            let table = core.drives();
+            let of = |drive: DriveId, bytes: fn(&Drive) -> u64| table.drive(drive).map_or(0, bytes);
+            (of(self.drive, |old| old.live_bytes), of(new, |new| new.free_bytes))
+        };
+        // Of sparse files it holds less, as far as it was heard of.
+        let bytes = bytes.min(held);
         if bytes > free {
             let detail = format!(
                 "{old_name} has columns of about {bytes} bytes for {new_name}, which has room for {free}: name a drive \

@@ -94,3 +94,26 @@ async fn a_replaced_drives_column_moves_to_no_full_drive() {
     assert_eq!(drives(&heal), expected);
     others[1].end_heal(&heal).await.unwrap();
 }
+
+#[tokio::test]
+async fn a_full_drive_does_not_take_the_place_of_another() {
+    let cluster = Cluster::new(4, raid5(2)).await;
+    let mut client = cluster.manager.client().await;
+    let file = client.create("f").await;
+    (0..3).for_each(|column| cluster.of(&file, column).put(&file, Column(column), &[]));
+    let commit =
+        Commit { file: file.stat.file, lease: file.lease, holder: 7, size: 1000, order: 1, cut: Cut::No };
+    client.done(commit).await;
+    client.done(Release { end: 1000, ..release(&file, true) }).await;
+    let old = cluster.of(&file, 0);
+    let holders = drives(&file);
+    let new = cluster.drives.iter().find(|drive| !holders.contains(&drive.id)).unwrap();
+    fill(&mut client, new, true).await;
+    old.kill();
+    let replace = || ReplaceDrive { old: old.name.clone(), new: new.name.clone() };
+    let refusal = client.patient(replace()).await.unwrap_err();
+    assert_eq!(refusal.reason, Reason::Full, "{refusal}");
+    assert!(refusal.detail.contains("name a drive with more"), "{refusal}");
+    fill(&mut client, new, false).await;
+    client.patient(replace()).await.unwrap();
+}
