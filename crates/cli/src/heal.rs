@@ -337,3 +337,37 @@ pub(crate) async fn rebuild(
         )
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use braid_layout::DriveId;
+    use braid_wire::control::HealProgress;
+
+    use super::*;
+
+    #[test]
+    fn a_silent_drive_has_no_rate_and_no_time_left() {
+        let progress = HealProgress {
+            files: 0,
+            compared_bytes: 0,
+            written_bytes: 0,
+            repaired: 0,
+            damaged: 0,
+            error: String::new(),
+        };
+        let row = |silent_ms| HealRow {
+            drive: DriveId(1),
+            name: "d".into(),
+            stale: 3,
+            left_bytes: 1000,
+            progress: progress.clone(),
+            rate: 100,
+            silent_ms,
+        };
+        let heard = drive_facts(&row(500));
+        assert_eq!((heard.bytes_per_second, heard.seconds_left, heard.error.as_str()), (100, Some(10), ""));
+        let silent = drive_facts(&row(33_000));
+        assert_eq!((silent.bytes_per_second, silent.seconds_left), (0, None));
+        assert_eq!(silent.error, "no word from it for 33 s");
+    }
+}

@@ -12,6 +12,7 @@ use crate::health::{self, Risk};
 use crate::rebalance;
 use crate::report::{Report, count, table};
 use crate::scrub::{StateFacts, state_facts};
+use crate::shell::quoted;
 use crate::size;
 use crate::stat::show_state;
 
@@ -201,14 +202,15 @@ pub(crate) fn drive_facts(rows: &[DriveRow]) -> Vec<DriveFacts> {
 
 /// A line for each drive that is drained.
 fn drained_lines(drives: &[DriveFacts]) -> String {
-    let line = |drive: &DriveFacts| match drive.components {
-        0 => format!("drained: {0} holds no column: `braid drive rm {0}`\n", drive.name),
-        left => format!(
-            "draining: {} has {} left to move: `braid drive drain {} --wait`\n",
-            drive.name,
-            count(left, "component"),
-            drive.name
-        ),
+    let line = |drive: &DriveFacts| {
+        let (name, typed) = (&drive.name, quoted(drive.name.as_ref()));
+        match drive.components {
+            0 => format!("drained: {name} holds no column: `braid drive rm {typed}`\n"),
+            left => format!(
+                "draining: {name} has {} left to move: `braid drive drain {typed} --wait`\n",
+                count(left, "component")
+            ),
+        }
     };
     drives.iter().filter(|drive| drive.draining).map(line).collect()
 }

@@ -99,7 +99,7 @@ pub fn charge(
     let bytes = volume.file_bytes.saturating_sub(before.1).saturating_add(after.1);
     if volume.quota_bytes > 0 && bytes > volume.quota_bytes && after.1 > before.1 {
         let detail = format!(
-            "volume {} has a quota of {} bytes: this would make it {bytes}",
+            "volume {} has a quota of {} bytes, and this would make it {bytes}: remove files, or use another volume",
             volume.name, volume.quota_bytes
         );
         return Err(Refusal::new(Reason::Quota, detail));

@@ -142,6 +142,9 @@ fn writes_go_on_degraded_and_a_replaced_drive_is_rebuilt() {
     cluster.line("drive add --name fresh").ok();
     let replaced = cluster.line(&format!("drive replace {victim} fresh --json")).ok().json();
     assert_eq!((replaced["old"].as_str(), replaced["new"].as_str()), (Some(victim.as_str()), Some("fresh")));
+    let space = cluster.line("df --json").ok().json();
+    let rows = space["drives"].as_array().expect("a list");
+    assert!(rows.len() == 6 && rows.iter().all(|row| row["name"] != victim.as_str()), "{space}");
     let rebuilt = cluster.line("rebuild fresh --json").ok().json();
     assert!(rebuilt["files"].as_u64().is_some_and(|files| files >= 1), "{rebuilt}");
     let checked = cluster.line("check --all braid://main").ok();
@@ -216,6 +219,14 @@ fn too_many_drives_away_are_named() {
     let write = cluster.braid([OsStr::new("cp"), file.as_os_str(), OsStr::new("braid://main/g")]);
     assert_eq!(write.code, 8, "{}", write.err);
     assert_eq!(cluster.line("ls braid://main").ok().text(), "f\n");
+    // The width is that of all drives, whichever of them happen to be away.
+    let away = "raid5 4+1 needs 5 drives and 3 are up; start drive-2, drive-4, choose a smaller --width or add drives";
+    until("both count as away", || cluster.line("drive ls").text().matches(" away ").count() == 2);
+    cluster.line("volume create narrow").failed(8, away);
+    let fixed =
+        "rs(2,2) needs 4 drives and 3 are up; start drive-2, drive-4, choose a scheme with fewer columns";
+    cluster.line("relayout braid://main/f --scheme rs(2,2)").failed(8, fixed);
+    cluster.line("volume create narrow --width 3").ok();
     cluster.start(&[]);
     assert!(cluster.cat("braid://main/f") == noise(8 << 20, 8));
 }
