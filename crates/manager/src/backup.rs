@@ -83,7 +83,7 @@ pub fn restore(dir: &Path, backup: &Path) -> Result<u64, ManagerError> {
         _ => {}
     }
     let kv = EmbeddedKv::open(&fresh)?;
-    read_file(backup, |batch| kv.commit(batch).map_err(|error| error.to_string())).map_err(damaged)?;
+    read_file(backup, |batch| kv.commit(&batch).map_err(|error| error.to_string())).map_err(damaged)?;
     mark_as_restored(&kv)?;
     drop(kv);
     let sync = || -> io::Result<()> {
@@ -109,7 +109,7 @@ pub fn adopt(dir: &Path) -> Result<(), ManagerError> {
 /// Marks a state as restored. No manager may run on it.
 pub fn mark_as_restored(kv: &dyn Kv) -> Result<(), KvError> {
     let mark = |word, value: u64| (key::meta(word), Some(encode(&value)));
-    kv.commit([mark("restored", 1), mark("unnamed", 1), mark("older", 0)].into_iter().collect())
+    kv.commit(&[mark("restored", 1), mark("unnamed", 1), mark("older", 0)].into_iter().collect())
 }
 
 enum Problem {
@@ -253,7 +253,7 @@ impl<R: Read> SummedInput<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kv::Db;
+    use crate::db::Db;
     use crate::memory::MemoryKv;
     use crate::session_slots::SessionSlots;
     use crate::start::{Config, start};

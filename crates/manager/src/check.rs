@@ -7,7 +7,8 @@ use braid_layout::{Column, ColumnMask, DriveId, FileId, Lease, VolumeId};
 use braid_wire::Refusal;
 use braid_wire::control::EntryKind;
 
-use crate::kv::{Db, Tx};
+use crate::db::Db;
+use crate::kv::Tx;
 use crate::schema::{
     ComponentPlace, DriveCount, DriveRecord, EntryRecord, InodeRecord, MoveRecord, RemovalRecord,
     RemoveRecord, StaleRecord, VolumeRecord, key, table,

@@ -1,10 +1,12 @@
 //! What all sessions share: the state, the clock, the tables, sessions with drives.
 //!
-//! Order of locks: a file's lock, then a transaction, then (never two at once) the table of drives, of leases
-//! or of operations. Within a transaction a file's lock may be tried, not waited for. The tables' locks are
+//! Order of locks: a file's lock, then a transaction's deciding, then (never two at once) the table of drives,
+//! of leases or of operations. Within a transaction a file's lock may be tried, not waited for. The tables' locks are
 //! held for a few lines and never over an await; no call to a drive is made inside a transaction.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
+use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -14,17 +16,18 @@ use braid_layout::{ColumnMask, DriveId, FileId, Shape};
 use braid_transport::host::{self, boot_ms};
 use braid_wire::control::{ControlHead, DriveState, StateMark};
 use braid_wire::{Reason, Refusal};
-use tokio::sync::{Notify, OwnedMutexGuard, Semaphore};
-use tokio::task::JoinHandle;
+use tokio::sync::{Notify, OwnedMutexGuard, Semaphore, oneshot};
+use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use crate::admission::Admissions;
 use crate::balance::Balance;
+use crate::db::{Db, Storer};
 use crate::drive_calls::DriveCalls;
 use crate::drives::{Drive, DriveTable};
 use crate::files::columns_on;
 use crate::healing::Healing;
-use crate::kv::{Db, Tx};
+use crate::kv::Tx;
 use crate::leadership::Leadership;
 use crate::leases::Leases;
 use crate::operations::{Once, Operation, Operations, Outcome, once};
@@ -183,34 +186,45 @@ impl Core {
         work: impl FnOnce(&Core, &Tx) -> Result<R, Refusal> + Send + 'static,
     ) -> Result<R, Refusal> {
         let core = Arc::clone(self);
-        within(wait, host::spawn_blocking(move || core.db.read(|tx| work(&core, tx)))).await
+        let reading = host::spawn_blocking(move || core.db.read(|tx| work(&core, tx)));
+        within(wait, &reading.abort_handle(), reading).await
     }
 
-    /// One transaction, off the async threads.
+    /// One transaction, off the async threads. It is durable when this returns.
     pub async fn write<R: Send + 'static>(
         self: &Arc<Core>,
         work: impl FnOnce(&Core, &mut Tx) -> Result<R, Refusal> + Send + 'static,
     ) -> Result<R, Refusal> {
-        let core = Arc::clone(self);
-        within(STATE_WAIT, host::spawn_blocking(move || core.write_now(work))).await
+        self.write_then(work, |_, _| ()).await
     }
 
-    /// One transaction, on this thread. It counts as a change of the state if it changes anything.
-    pub fn write_now<R>(
-        &self,
-        work: impl FnOnce(&Core, &mut Tx) -> Result<R, Refusal>,
+    /// The same. `then` brings the tables beside the state up to it, once the transaction is durable, and is
+    /// brief. It comes in the order of the transactions, also if nobody waits for the result any more.
+    pub async fn write_then<R: Send + 'static>(
+        self: &Arc<Core>,
+        work: impl FnOnce(&Core, &mut Tx) -> Result<R, Refusal> + Send + 'static,
+        then: impl FnOnce(&Core, &R) + Send + 'static,
     ) -> Result<R, Refusal> {
-        let (result, changes) = self.db.write(|tx| {
-            let result = work(self, tx)?;
-            let mut changes = tx.number("changes")?;
-            if tx.is_changed() {
-                changes += 1;
-                tx.set(key::meta("changes"), &changes);
+        let (answer, answered) = oneshot::channel();
+        let core = Arc::clone(self);
+        let deciding = host::spawn_blocking(move || {
+            let durable = {
+                let core = Arc::clone(&core);
+                move |result: Result<(R, u64), Refusal>| {
+                    let result = result.map(|(result, changes)| {
+                        core.changes.fetch_max(changes, Ordering::AcqRel);
+                        then(&core, &result);
+                        result
+                    });
+                    drop(answer.send(result));
+                }
+            };
+            if core.db.decide(|tx| counted(&core, tx, work), durable) == Storer::Caller {
+                host::repeat(move || core.db.store_step());
             }
-            Ok((result, changes))
-        })?;
-        self.changes.fetch_max(changes, Ordering::AcqRel);
-        Ok(result)
+        });
+        let cancel = deciding.abort_handle();
+        within(STATE_WAIT, &cancel, answered).await
     }
 
     /// One transaction that carries an operation out, unless it was carried out before.
@@ -294,11 +308,29 @@ pub fn busy(file: FileId) -> Refusal {
     Refusal::new(Reason::Busy, format!("another procedure on file {file} takes long: try again"))
 }
 
-/// The result of a transaction on a blocking thread. After `wait`, one that has not begun is cancelled. One
-/// that hangs may or may not become durable, as after a failed commit.
-async fn within<R>(wait: Duration, transaction: JoinHandle<Result<R, Refusal>>) -> Result<R, Refusal> {
-    let cancel = transaction.abort_handle();
-    match timeout(wait, transaction).await {
+/// A transaction counts as a change of the state if it changes anything.
+fn counted<R>(
+    core: &Core,
+    tx: &mut Tx,
+    work: impl FnOnce(&Core, &mut Tx) -> Result<R, Refusal>,
+) -> Result<(R, u64), Refusal> {
+    let result = work(core, tx)?;
+    let mut changes = tx.number("changes")?;
+    if tx.is_changed() {
+        changes += 1;
+        tx.set(key::meta("changes"), &changes);
+    }
+    Ok((result, changes))
+}
+
+/// The result of a transaction that began on a blocking thread. After `wait`, one that has not begun is
+/// cancelled. One that hangs may or may not become durable, as after a failed commit.
+async fn within<R, E: Display>(
+    wait: Duration,
+    cancel: &AbortHandle,
+    result: impl Future<Output = Result<Result<R, Refusal>, E>>,
+) -> Result<R, Refusal> {
+    match timeout(wait, result).await {
         Ok(Ok(result)) => result,
         Ok(Err(error)) => {
             tracing::error!(%error, "a transaction failed within the manager");
@@ -327,9 +359,10 @@ mod tests {
         let (release, hangs) = mpsc::channel::<()>();
         let brief = Duration::from_millis(50);
         let hanging = tokio::task::spawn_blocking(move || hangs.recv().map_err(|_| unreachable!()));
-        let refusal = within(brief, hanging).await.unwrap_err();
+        let refusal = within(brief, &hanging.abort_handle(), hanging).await.unwrap_err();
         assert!(refusal.reason == Reason::Medium && refusal.detail.contains("not known"), "{refusal}");
         release.send(()).expect("it hangs until now");
-        assert_eq!(within(STATE_WAIT, tokio::task::spawn_blocking(|| Ok(7))).await.unwrap(), 7);
+        let ends = tokio::task::spawn_blocking(|| Ok(7));
+        assert_eq!(within(STATE_WAIT, &ends.abort_handle(), ends).await.unwrap(), 7);
     }
 }

@@ -4,7 +4,8 @@
 //! After a disk error (it was full, or failed for a moment) redb serves nothing more until it is reopened. So
 //! the next snapshot opens the same file again, and the state is what the file says. Whether it has the
 //! commit that failed was unknown anyway, and the caller was told an error. A commit never reopens, as its
-//! batch was made from an earlier snapshot.
+//! batch was made from an earlier snapshot: [`Db`](crate::db::Db) refuses all that was decided on top of a
+//! commit that failed.
 
 use std::fs::{File, OpenOptions};
 use std::future::Future;
@@ -80,7 +81,7 @@ impl EmbeddedKv {
     ) -> Result<EmbeddedKv, KvError> {
         let state = RwLock::new(State::Open(Opened::new(database)));
         let kv = EmbeddedKv { state, open: Box::new(open), path: path.to_owned(), closing: None };
-        kv.commit(Batch::new())?; // makes the table, so that snapshots find it
+        kv.commit(&Batch::new())?; // makes the table, so that snapshots find it
         Ok(kv)
     }
 
@@ -181,12 +182,12 @@ impl Kv for EmbeddedKv {
         Ok(Box::new(TableSnapshot { table, failed: Arc::clone(failed), path: self.path.clone() }))
     }
 
-    fn commit(&self, batch: Batch) -> Result<(), KvError> {
+    fn commit(&self, batch: &Batch) -> Result<(), KvError> {
         let state = self.state();
         let Some(opened) = state.sound() else {
             return Err(self.error("the disk failed: nothing was changed; try again"));
         };
-        opened.commit(&batch).map_err(|error| {
+        opened.commit(batch).map_err(|error| {
             opened.failed.store(true, Ordering::Release);
             self.error(format!("{error}; whether the change was made is not known: look, and try again"))
         })
@@ -281,7 +282,7 @@ mod tests {
     }
 
     fn put(kv: &EmbeddedKv, key: &[u8]) -> Result<(), KvError> {
-        kv.commit(Batch::from([(key.to_vec(), Some(vec![1; 10_000]))]))
+        kv.commit(&Batch::from([(key.to_vec(), Some(vec![1; 10_000]))]))
     }
 
     fn has(kv: &EmbeddedKv, key: &[u8]) -> Result<bool, KvError> {

@@ -336,7 +336,7 @@ mod tests {
     use braid_layout::version::Lease;
 
     use super::*;
-    use crate::kv::Db;
+    use crate::db::Db;
     use crate::memory::MemoryKv;
     use crate::volumes::directory_record;
 

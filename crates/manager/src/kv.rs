@@ -1,16 +1,16 @@
 //! The one small trait under all of the manager's state: an ordered, transactional key-value store.
 //!
 //! It guarantees: a [`Snapshot`] never changes while it is held; [`Kv::commit`] stores all changes of a batch
-//! or none, and when it returns `Ok` they are durable. It does not know what keys and values mean. There is
-//! one writer: the holder of [`Db`]'s lock reads, decides and commits, so no batch is built on a state that
-//! another batch has changed.
+//! or none, and when it returns `Ok` they are durable. It does not know what keys and values mean, nor who
+//! decided on a batch: [`Db`](crate::db::Db) does that, for many requests at once.
 //!
-//! [`Tx`] is a snapshot with changes laid over it: a request reads its own writes, and nothing reaches the
-//! store before the request as a whole has succeeded.
+//! [`Tx`] is a snapshot with changes laid over it: those that were decided before and are not durable yet,
+//! and on top its own. So a request reads what was decided before it, and its own writes.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use braid_wire::{Reason, Refusal};
 
@@ -25,8 +25,8 @@ pub trait Kv: Send + Sync {
     /// The present state, which stays as it is while the snapshot is held.
     fn snapshot(&self) -> Result<Box<dyn Snapshot>, KvError>;
 
-    /// Stores all of the batch, durably, or nothing of it.
-    fn commit(&self, batch: Batch) -> Result<(), KvError>;
+    /// Stores all of the batch, durably, or nothing of it. After an error it may be there all the same.
+    fn commit(&self, batch: &Batch) -> Result<(), KvError>;
 }
 
 /// One state of the store.
@@ -66,46 +66,26 @@ impl From<KvError> for Refusal {
     }
 }
 
-/// The store with its one writer's lock. Cheap to clone.
-#[derive(Clone)]
-pub struct Db {
-    kv: Arc<dyn Kv>,
-    writer: Arc<Mutex<()>>,
-}
-
 /// A state of the store with changes over it.
 pub struct Tx {
     base: Box<dyn Snapshot>,
+    /// Decided before, and not durable in `base` for sure; the oldest first.
+    below: Vec<Arc<Batch>>,
     changes: Batch,
 }
 
-impl Db {
-    /// Over this store.
-    pub fn new(kv: Arc<dyn Kv>) -> Db {
-        Db { kv, writer: Arc::new(Mutex::new(())) }
-    }
-
-    /// Reads one consistent state. Blocks on the disk: not for an async task.
-    pub fn read<R>(&self, work: impl FnOnce(&Tx) -> Result<R, Refusal>) -> Result<R, Refusal> {
-        work(&Tx { base: self.kv.snapshot()?, changes: Batch::new() })
-    }
-
-    /// Reads, decides and commits, alone. An error commits nothing. Blocks on the disk: not for an async
-    /// task.
-    pub fn write<R>(&self, work: impl FnOnce(&mut Tx) -> Result<R, Refusal>) -> Result<R, Refusal> {
-        let _alone = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut tx = Tx { base: self.kv.snapshot()?, changes: Batch::new() };
-        let result = work(&mut tx)?;
-        let Tx { base, changes } = tx;
-        drop(base);
-        if !changes.is_empty() {
-            self.kv.commit(changes)?;
-        }
-        Ok(result)
-    }
-}
-
 impl Tx {
+    /// Nothing is changed yet. The layers of `below`, the oldest first, hold over `base`; it may have some of
+    /// them already.
+    pub fn new(base: Box<dyn Snapshot>, below: Vec<Arc<Batch>>) -> Tx {
+        Tx { base, below, changes: Batch::new() }
+    }
+
+    /// What was changed here.
+    pub fn into_changes(self) -> Batch {
+        self.changes
+    }
+
     /// Whether anything was changed here.
     pub fn is_changed(&self) -> bool {
         !self.changes.is_empty()
@@ -113,10 +93,15 @@ impl Tx {
 
     /// The value of a key, as changed here.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
-        match self.changes.get(key) {
+        match self.layers().rev().find_map(|layer| layer.get(key)) {
             Some(change) => Ok(change.clone()),
             None => self.base.get(key),
         }
+    }
+
+    /// All changes over the base, the oldest first.
+    fn layers(&self) -> impl DoubleEndedIterator<Item = &Batch> {
+        self.below.iter().map(Arc::as_ref).chain([&self.changes])
     }
 
     /// Sets a key.
@@ -134,16 +119,21 @@ impl Tx {
         if from >= to {
             return Ok(Vec::new());
         }
-        let changed: Vec<_> = self.changes.range(from.to_vec()..to.to_vec()).collect();
+        let mut changed: BTreeMap<&[u8], Option<&[u8]>> = BTreeMap::new();
+        for layer in self.layers() {
+            let here = layer.range::<[u8], _>((Bound::Included(from), Bound::Excluded(to)));
+            changed.extend(here.map(|(key, change)| (key.as_slice(), change.as_deref())));
+        }
         // Deleted keys take up part of the base's answer, so ask for that many more.
-        let base = self.base.scan(from, to, limit.saturating_add(changed.len()))?;
+        let deleted = changed.values().filter(|change| change.is_none()).count();
+        let base = self.base.scan(from, to, limit.saturating_add(deleted))?;
         if changed.is_empty() {
             return Ok(base);
         }
         let mut merged: BTreeMap<Vec<u8>, Vec<u8>> = base.into_iter().collect();
         for (key, change) in changed {
             match change {
-                Some(value) => merged.insert(key.clone(), value.clone()),
+                Some(value) => merged.insert(key.to_vec(), value.to_vec()),
                 None => merged.remove(key),
             };
         }

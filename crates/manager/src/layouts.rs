@@ -99,9 +99,10 @@ mod tests {
 
     use super::*;
     use crate::compare::settle_all;
+    use crate::db::Db;
     use crate::drives::tests::record;
     use crate::inodes::create;
-    use crate::kv::{Db, Tx};
+    use crate::kv::Tx;
     use crate::memory::MemoryKv;
     use crate::schema::{LeftRecord, VolumeRecord, key, table};
     use crate::volumes::directory_record;

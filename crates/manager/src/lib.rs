@@ -17,6 +17,7 @@ pub mod behind;
 pub mod check;
 pub mod compare;
 pub mod core;
+pub mod db;
 pub mod directories;
 pub mod drain;
 pub mod drive_calls;

@@ -388,7 +388,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::kv::Db;
+    use crate::db::Db;
     use crate::memory::MemoryKv;
 
     #[test]

@@ -66,7 +66,7 @@ impl Kv for MemoryKv {
         Ok(Box::new(MemorySnapshot(Arc::clone(&self.state().rows))))
     }
 
-    fn commit(&self, batch: Batch) -> Result<(), KvError> {
+    fn commit(&self, batch: &Batch) -> Result<(), KvError> {
         let mut state = self.state();
         if state.left == Some(0) {
             if state.once {
@@ -79,8 +79,8 @@ impl Kv for MemoryKv {
         let rows = Arc::make_mut(&mut state.rows);
         for (key, change) in batch {
             match change {
-                Some(value) => rows.insert(key, value),
-                None => rows.remove(&key),
+                Some(value) => rows.insert(key.clone(), value.clone()),
+                None => rows.remove(key),
             };
         }
         Ok(())

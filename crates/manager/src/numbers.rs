@@ -53,7 +53,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::kv::Db;
+    use crate::db::Db;
     use crate::memory::MemoryKv;
 
     fn give(db: &Db, count: usize) -> Vec<u64> {

@@ -311,7 +311,7 @@ mod tests {
     use braid_layout::{ColumnMask, DriveId, Generation, ObjectId, VolumeId};
 
     use super::*;
-    use crate::kv::Db;
+    use crate::db::Db;
     use crate::memory::MemoryKv;
     use crate::volumes::directory_record;
 

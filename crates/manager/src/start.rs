@@ -24,11 +24,12 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::core::Core;
+use crate::db::Db;
 use crate::drive_calls::DriveCalls;
 use crate::drives::{DriveTable, margin_ms};
 use crate::embedded::EmbeddedKv;
 use crate::grants::CAPABILITY_MS;
-use crate::kv::{Db, Kv, KvError, Tx};
+use crate::kv::{Kv, KvError, Tx};
 use crate::leadership::Leadership;
 use crate::leases::Leases;
 use crate::members::has_untold;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use braid_drive::Ready;
-use braid_manager::kv::Db;
+use braid_manager::db::Db;
 use braid_manager::memory::MemoryKv;
 use braid_manager::schema::{DriveRecord, key, table};
 use braid_manager::session_slots::SessionSlots;

@@ -6,6 +6,7 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use braid_transport::host::simulated::{Connecting, Host, Listener};
 use braid_transport::process::Presence;
@@ -13,11 +14,18 @@ use braid_wire::control::ProcessMark;
 use tokio::time::Instant;
 
 use crate::net::Net;
+use crate::random::Random;
 
 /// The wall clock at the world's begin: some day in 2026.
 const BEGIN_WALL_MS: u64 = 1_780_000_000_000;
 /// The world's begin on the standard library's clock.
 pub(crate) const BEGIN_MS: u64 = 1_000_000;
+
+/// A step of work for the disk takes less than this...
+const QUICK_MS: u64 = 4;
+/// ... but so many in a hundred less than that.
+const SLOW_MS: u64 = 200;
+const SLOW_PERCENT: u64 = 3;
 
 /// A host.
 #[derive(Debug)]
@@ -28,6 +36,8 @@ pub(crate) struct Machine {
     process: AtomicU32,
     /// By how much its wall clock is wrong.
     wall_ms: AtomicI64,
+    /// How long its disk takes; what drives store has disks of its own.
+    random: Mutex<Random>,
     kernel: Arc<Kernel>,
 }
 
@@ -50,8 +60,9 @@ impl Kernel {
 }
 
 impl Machine {
-    pub(crate) fn new(ip: IpAddr, net: Net, kernel: Arc<Kernel>) -> Arc<Machine> {
-        Arc::new(Machine { ip, net, process: AtomicU32::new(0), wall_ms: AtomicI64::new(0), kernel })
+    pub(crate) fn new(ip: IpAddr, net: Net, random: Random, kernel: Arc<Kernel>) -> Arc<Machine> {
+        let (process, wall_ms, random) = (AtomicU32::new(0), AtomicI64::new(0), Mutex::new(random));
+        Arc::new(Machine { ip, net, process, wall_ms, random, kernel })
     }
 
     /// Another process runs on it; 0: none.
@@ -101,6 +112,12 @@ impl Host for Machine {
 
     fn wall_ms(&self) -> u64 {
         (BEGIN_WALL_MS + now_ms()).saturating_add_signed(self.wall_ms.load(Ordering::Relaxed))
+    }
+
+    fn disk_wait(&self) -> Duration {
+        let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
+        let most_ms = if random.percent(SLOW_PERCENT) { SLOW_MS } else { QUICK_MS };
+        Duration::from_millis(random.below(most_ms))
     }
 
     fn own_mark(&self) -> ProcessMark {

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use crate::fate;
 use crate::host::{self, BEGIN_MS, Kernel, Machine};
 use crate::net::Net;
-use crate::random::Random;
+use crate::random::{Random, mix};
 use crate::trace::Trace;
 
 /// A step while the network has something to deliver.
@@ -71,7 +71,9 @@ impl World {
     pub(crate) fn add_host(&mut self, name: &str) -> HostId {
         let number = u8::try_from(self.hosts.len() + 1).expect("few hosts");
         let ip = IpAddr::V4(Ipv4Addr::new(10, 0, number, 1));
-        let machine = Machine::new(ip, self.net.clone(), Arc::clone(&self.kernel));
+        // Drawn beside the others, which go on as if it were not.
+        let random = Random::new(mix(self.random.clone().draw() ^ u64::from(number)));
+        let machine = Machine::new(ip, self.net.clone(), random, Arc::clone(&self.kernel));
         self.hosts.push(Process {
             name: name.to_owned(),
             machine,

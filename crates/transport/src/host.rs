@@ -46,6 +46,24 @@ pub fn spawn_blocking<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'stat
     tokio::task::spawn_blocking(work)
 }
 
+/// Calls `step`, each time for work that waits for the disk, until it says that nothing is left. On this
+/// thread, which may block; simulated, in a task of its own, in which every step takes a moment.
+pub fn repeat(mut step: impl FnMut() -> bool + Send + 'static) {
+    #[cfg(feature = "simulated")]
+    if let Some(host) = simulated::host() {
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(host.disk_wait()).await;
+                if !step() {
+                    return;
+                }
+            }
+        });
+        return;
+    }
+    while step() {}
+}
+
 /// This process's number.
 pub fn process_id() -> u32 {
     #[cfg(feature = "simulated")]

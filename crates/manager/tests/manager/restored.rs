@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use braid_layout::{Column, ColumnMask, FileId, PartitionId};
 use braid_manager::check::check;
+use braid_manager::db::Db;
 use braid_manager::embedded::EmbeddedKv;
 use braid_manager::inodes;
-use braid_manager::kv::Db;
 use braid_manager::memory::MemoryKv;
 use braid_wire::Reason;
 use braid_wire::control::*;

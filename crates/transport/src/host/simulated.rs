@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use braid_wire::control::ProcessMark;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -20,6 +21,8 @@ pub trait Host: Debug + Send + Sync {
     fn boot_ms(&self) -> u64;
     /// See [`super::wall_ms`].
     fn wall_ms(&self) -> u64;
+    /// How long the next step of work takes that waits for the disk.
+    fn disk_wait(&self) -> Duration;
     /// See [`super::own_mark`].
     fn own_mark(&self) -> ProcessMark;
     /// See [`super::presence`].
