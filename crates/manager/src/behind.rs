@@ -28,32 +28,37 @@ const COLUMNS_PER_BATCH: usize = 512;
 pub async fn put_out(core: &Arc<Core>, drive: DriveId) -> Result<(), Refusal> {
     let (mut after, mut count) = (None, 0);
     loop {
-        let (last, changed) = core.write(move |_, tx| put_out_some(tx, drive, after)).await?;
-        core.unfinished().extend(changed.iter().filter(|(_, held)| !held).map(|(file, _)| *file));
+        let unfinished = |core: &Core, (_, changed): &(_, Changed)| {
+            core.unfinished().extend(changed.iter().filter(|(_, held)| !held).map(|(file, _)| *file));
+        };
+        let put_out = move |_: &Core, tx: &mut Tx| put_out_some(tx, drive, after);
+        let (last, changed) = core.write_then(put_out, unfinished).await?;
         count += changed.len();
         match last {
             Some(_) => after = last,
             None => break,
         }
     }
-    let record = core
-        .write(move |_, tx| {
-            let Some(mut record) = tx.record::<DriveRecord>(&key::drive(drive))? else { return Ok(None) };
-            (record.behind, record.log) = (false, 0);
-            tx.set(key::drive(drive), &record);
-            Ok(Some(record))
-        })
-        .await?;
+    let end = move |_: &Core, tx: &mut Tx| {
+        let Some(mut record) = tx.record::<DriveRecord>(&key::drive(drive))? else { return Ok(None) };
+        (record.behind, record.log) = (false, 0);
+        tx.set(key::drive(drive), &record);
+        Ok(Some(record))
+    };
+    let ended = move |core: &Core, record: &Option<DriveRecord>| {
+        let Some(record) = record else { return };
+        let mut table = core.drives();
+        table.set_record(record.clone());
+        table.set_untold(drive);
+        drop(table);
+        core.admissions().handle_caught(drive);
+    };
+    let record = core.write_then(end, ended).await?;
     if let Some(record) = record {
         tracing::warn!(
             name = %record.name, columns = count,
             "the drive returned with less than it had acknowledged: all of its columns are stale until they are rebuilt"
         );
-        let mut table = core.drives();
-        table.set_record(record);
-        table.set_untold(drive);
-        drop(table);
-        core.admissions().handle_caught(drive);
     }
     core.wake.notify_waiters();
     Ok(())

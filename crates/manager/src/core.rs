@@ -233,7 +233,23 @@ impl Core {
         operation: Operation,
         work: impl FnOnce(&Core, &mut Tx) -> Result<(Outcome, R), Refusal> + Send + 'static,
     ) -> Result<Once<R>, Refusal> {
-        self.write(move |core, tx| once(core, tx, operation, |tx| work(core, tx))).await
+        self.once_then(operation, work, |_, _| ()).await
+    }
+
+    /// The same. `then` is as that of [`Core::write_then`], if it was carried out now.
+    pub async fn once_then<R: Send + 'static>(
+        self: &Arc<Core>,
+        operation: Operation,
+        work: impl FnOnce(&Core, &mut Tx) -> Result<(Outcome, R), Refusal> + Send + 'static,
+        then: impl FnOnce(&Core, &R) + Send + 'static,
+    ) -> Result<Once<R>, Refusal> {
+        let work = move |core: &Core, tx: &mut Tx| once(core, tx, operation, |tx| work(core, tx));
+        let then = move |core: &Core, done: &Once<R>| {
+            if let Once::Now(result) = done {
+                then(core, result);
+            }
+        };
+        self.write_then(work, then).await
     }
 
     /// Waits for the file's lock: one procedure runs on a file at a time.

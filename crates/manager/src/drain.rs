@@ -29,20 +29,18 @@ pub async fn drain(core: &Arc<Core>, asked: DrainDrive) -> Result<DrainDriveRepl
         })
         .await?;
     }
-    let reply = core
-        .write(move |core, tx| {
-            let needs = Needs::of(core, tx, drive)?;
-            let was = tx.get(&key::drain(drive))?.is_some();
-            if drains {
-                tx.mark(key::drain(drive));
-            } else {
-                tx.delete(key::drain(drive));
-            }
-            let (components, bytes, room_bytes) = (needs.components, needs.bytes, needs.room_bytes);
-            Ok(DrainDriveReply { was, components, bytes, room_bytes })
-        })
-        .await?;
-    core.drives().set_draining(drive, drains);
+    let set = move |core: &Core, tx: &mut Tx| {
+        let needs = Needs::of(core, tx, drive)?;
+        let was = tx.get(&key::drain(drive))?.is_some();
+        if drains {
+            tx.mark(key::drain(drive));
+        } else {
+            tx.delete(key::drain(drive));
+        }
+        let (components, bytes, room_bytes) = (needs.components, needs.bytes, needs.room_bytes);
+        Ok(DrainDriveReply { was, components, bytes, room_bytes })
+    };
+    let reply = core.write_then(set, move |core, _| core.drives().set_draining(drive, drains)).await?;
     core.wake.notify_waiters();
     Ok(reply)
 }
@@ -61,7 +59,7 @@ pub async fn remove(core: &Arc<Core>, asked: RemoveDrive) -> Result<(), Refusal>
             format!("{name} is up, and new files may be placed on it: drain it first (braid drive drain)");
         return Err(Refusal::new(Reason::DriveInUse, detail));
     }
-    core.write(move |_, tx| {
+    let remove = move |_: &Core, tx: &mut Tx| {
         must_be_empty(tx, drive, &name)?;
         // What is to be freed on it needs no freeing any more.
         let (from, to) = key::of_drive(table::REMOVE, drive);
@@ -76,9 +74,8 @@ pub async fn remove(core: &Arc<Core>, asked: RemoveDrive) -> Result<(), Refusal>
             tx.delete(row);
         }
         Ok(())
-    })
-    .await?;
-    core.drives().remove(drive);
+    };
+    core.write_then(remove, move |core, ()| core.drives().remove(drive)).await?;
     tracing::info!(%drive, "a drive was taken out of the cluster");
     Ok(())
 }

@@ -30,6 +30,9 @@ pub const RETURN_MAX_MS: u64 = 60_000;
 /// The same if the telling makes no progress: the drive sends heartbeats, but answers no fences.
 pub const RETURN_STALLED_MS: u64 = 10_000;
 
+/// A drive's capacity is stored anew when it has moved by more than this part (1/16).
+const CAPACITY_PART: u64 = 16;
+
 /// Most processes remembered for one drive. A healthy drive has one; one that was just restarted has two.
 const PROCESSES_MAX: usize = 8;
 
@@ -49,6 +52,8 @@ pub struct Drive {
     pub record: DriveRecord,
     /// Its process, as last reported.
     pub pid: u32,
+    /// What it can hold, as last reported.
+    pub capacity_bytes: u64,
     /// Bytes of log.
     pub used_bytes: u64,
     /// Bytes of log that a read could return.
@@ -97,7 +102,8 @@ pub struct Admission {
     pub replaced: bool,
     /// It must be fenced for its columns that went out, and then gets a lease.
     pub readmit: bool,
-    /// Its record has changed: store it.
+    /// What it says of itself is not what its record says: to be stored. The table's record follows
+    /// ([`DriveTable::set_record`]) once that is durable.
     pub changed: Option<DriveRecord>,
 }
 
@@ -126,6 +132,7 @@ impl DriveTable {
     /// [`DriveTable::set_untold`] follows.
     pub fn insert(&mut self, record: DriveRecord) {
         let drive = Drive {
+            capacity_bytes: record.capacity_bytes,
             record,
             pid: 0,
             used_bytes: 0,
@@ -212,17 +219,12 @@ impl DriveTable {
         if admitted {
             drive.granted_ms = Some(now_ms);
         }
-        let before = drive.record.clone();
-        drive.record.confirmed = true;
-        drive.record.address.clone_from(&beat.address);
-        drive.record.host.clone_from(&beat.host);
-        drive.record.directory.clone_from(&beat.directory);
-        drive.record.capacity_bytes = beat.capacity_bytes;
+        drive.capacity_bytes = beat.capacity_bytes;
         Some(Admission {
             lease_ms: if admitted { u32::try_from(lease_ms).unwrap_or(u32::MAX) } else { 0 },
             replaced,
             readmit: !replaced && beat.stalled_ms == 0 && (drive.untold || drive.record.behind),
-            changed: (drive.record != before).then(|| drive.record.clone()),
+            changed: drive.heard(beat),
         })
     }
 
@@ -471,6 +473,22 @@ impl Drive {
             self.processes = vec![(ProcessMark::default(), now_ms)];
         }
         self.processes.push((process.clone(), now_ms));
+    }
+
+    /// Its record with what it says of itself, if that is to be stored. Its capacity moves with what others
+    /// use of the disk: only much of that is.
+    fn heard(&self, beat: &Heartbeat) -> Option<DriveRecord> {
+        let known = &self.record;
+        let heard = DriveRecord {
+            confirmed: true,
+            address: beat.address.clone(),
+            host: beat.host.clone(),
+            directory: beat.directory.clone(),
+            ..known.clone()
+        };
+        let moved = known.capacity_bytes.abs_diff(beat.capacity_bytes) > known.capacity_bytes / CAPACITY_PART;
+        let changed = heard != *known || moved;
+        changed.then_some(DriveRecord { capacity_bytes: beat.capacity_bytes, ..heard })
     }
 
     fn hold(&mut self) {

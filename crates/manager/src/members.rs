@@ -56,14 +56,15 @@ pub async fn join(
         ("rack", &request.rack, LABEL_BYTES_MAX),
         ("directory", &request.directory, PATH_BYTES_MAX),
     ])?;
-    let stored = core.write(move |core, tx| join_tx(tx, drive, master, request, core.now_ms())).await?;
-    let (record, renamed) = stored;
-    let name = record.name.clone();
-    tracing::info!(%name, drive = %record.drive, address = %record.address, "a drive joined");
-    let mut table = core.drives();
-    renamed.into_iter().for_each(|record| table.set_record(record));
-    table.insert(record);
-    Ok(name)
+    let join = move |core: &Core, tx: &mut Tx| join_tx(tx, drive, master, request, core.now_ms());
+    let joined = |core: &Core, (record, renamed): &(DriveRecord, Option<DriveRecord>)| {
+        let mut table = core.drives();
+        renamed.iter().for_each(|record| table.set_record(record.clone()));
+        table.insert(record.clone());
+    };
+    let (record, _) = core.write_then(join, joined).await?;
+    tracing::info!(name = %record.name, drive = %record.drive, address = %record.address, "a drive joined");
+    Ok(record.name)
 }
 
 /// Answers a heartbeat.
@@ -110,15 +111,7 @@ pub async fn heartbeat(core: &Arc<Core>, drive: DriveId, beat: Heartbeat) -> Res
     let admission = core.drives().heartbeat(drive, &beat, core.running_ms()).ok_or_else(unknown)?;
     if let Some(heard) = admission.changed {
         // The drive's new record must be durable before the drive is told of its lease.
-        let new = heard.clone();
-        if let Err(refusal) = core.write(move |_, tx| store_heard(tx, new)).await {
-            // The table must not be ahead of the state, or the next heartbeat finds nothing to store.
-            let mut table = core.drives();
-            if table.drive(drive).is_some_and(|drive| drive.record == heard) {
-                table.set_record(record);
-            }
-            return Err(refusal);
-        }
+        core.write_then(move |_, tx| store_heard(tx, heard), set_record).await?;
     }
     let leads = {
         let (now_ms, drives, lease_ms) = core.drives_counted();
@@ -208,13 +201,10 @@ async fn look_at_seen(
 
 /// A restored state continues above every term that drives have seen, or they would not accept it.
 async fn raise_term(core: &Arc<Core>, above: u64) -> Result<(), Refusal> {
-    core.write(move |core, tx| {
-        let begun = begin_term(tx, above)?;
-        // Set before it is durable: a term that nobody has heard of does no harm.
-        *core.term.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = begun;
-        Ok(())
-    })
-    .await
+    let begun = |core: &Core, begun: &(u64, u64)| {
+        *core.term.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = *begun;
+    };
+    core.write_then(move |_, tx| begin_term(tx, above), begun).await.map(drop)
 }
 
 fn rule(core: &Core, record: &DriveRecord, beat: &Heartbeat) -> Ruling {
@@ -244,21 +234,19 @@ async fn store_instance(
         return Ok(Some(ruled));
     }
     let judged_by = (known.start, known.instance, known.stored);
-    let stored = core
-        .write(move |_, tx| {
-            let found: Option<DriveRecord> = tx.record(&key::drive(ruled.drive))?;
-            let mut record = found.ok_or_else(|| no_drive(&ruled.name))?;
-            let is_current = (record.start, record.instance, record.stored) == judged_by;
-            if is_current {
-                (record.start, record.instance, record.stored) = (ruled.start, ruled.instance, ruled.stored);
-                record.behind |= ruled.behind;
-                tx.set(key::drive(ruled.drive), &record);
-            }
-            Ok((is_current, record))
-        })
-        .await?;
-    let (is_current, record) = stored;
-    core.drives().set_record(record.clone());
+    let store = move |_: &Core, tx: &mut Tx| {
+        let found: Option<DriveRecord> = tx.record(&key::drive(ruled.drive))?;
+        let mut record = found.ok_or_else(|| no_drive(&ruled.name))?;
+        let is_current = (record.start, record.instance, record.stored) == judged_by;
+        if is_current {
+            (record.start, record.instance, record.stored) = (ruled.start, ruled.instance, ruled.stored);
+            record.behind |= ruled.behind;
+            tx.set(key::drive(ruled.drive), &record);
+        }
+        Ok((is_current, record))
+    };
+    let (is_current, record) =
+        core.write_then(store, |core, (_, record): &(bool, DriveRecord)| set_record(core, record)).await?;
     Ok(is_current.then_some(record))
 }
 
@@ -274,16 +262,19 @@ fn elsewhere(core: &Core, drive: DriveId) -> String {
 /// Stores what a drive reported of itself. What others decide (that it was replaced, its name, its rack,
 /// which process it is, its log position) is not touched: it may have been stored since this copy of the
 /// record was made, and must not be undone.
-fn store_heard(tx: &mut Tx, heard: DriveRecord) -> Result<(), Refusal> {
+fn store_heard(tx: &mut Tx, heard: DriveRecord) -> Result<DriveRecord, Refusal> {
     let key = key::drive(heard.drive);
-    let record = match tx.record::<DriveRecord>(&key)? {
-        Some(DriveRecord { name, replaced_by, rack, instance, stored, start, log, behind, .. }) => {
-            DriveRecord { name, replaced_by, rack, instance, stored, start, log, behind, ..heard }
-        }
-        None => heard,
-    };
+    // It may have been taken out of the cluster since.
+    let known = tx.record::<DriveRecord>(&key)?.ok_or_else(|| no_drive(&heard.name))?;
+    let DriveRecord { name, replaced_by, rack, instance, stored, start, log, behind, .. } = known;
+    let record = DriveRecord { name, replaced_by, rack, instance, stored, start, log, behind, ..heard };
     tx.set(key, &record);
-    Ok(())
+    Ok(record)
+}
+
+/// The table of drives follows the state.
+pub fn set_record(core: &Core, record: &DriveRecord) {
+    core.drives().set_record(record.clone());
 }
 
 /// Whether a drive was not told of some of its columns that went out, or has not freed some that moved.

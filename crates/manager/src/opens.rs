@@ -17,6 +17,7 @@ use crate::files::{self, Part, lease_lost, leased};
 use crate::filling;
 use crate::heal::lease_of;
 use crate::inodes;
+use crate::kv::Tx;
 use crate::leases::LeaseState;
 use crate::live_out;
 use crate::names::show;
@@ -37,19 +38,15 @@ pub async fn create_unnamed(
     for &drive in &avoid {
         core.drives().met_full(drive);
     }
-    let made = core
-        .once(operation, move |core, tx| {
-            let CreateUnnamed { volume, shape, holder, .. } = &request;
-            let place = |seed: u64, shape: &_| core.place(seed, shape, &avoid);
-            let (file, inode) = files::create_unnamed(tx, volume, shape, *holder, &place, core.now_ms())?;
-            Ok((Outcome::opened(file, inode.lease), (file, inode)))
-        })
-        .await?;
-    match made {
-        Once::Now((file, inode)) => {
-            core.leases().grant(file, inode.lease, holder, core.running_ms());
-            opened_to_write(core, file, inode, holder).await
-        }
+    let create = move |core: &Core, tx: &mut Tx| {
+        let CreateUnnamed { volume, shape, holder, .. } = &request;
+        let place = |seed: u64, shape: &_| core.place(seed, shape, &avoid);
+        let (file, inode) = files::create_unnamed(tx, volume, shape, *holder, &place, core.now_ms())?;
+        Ok((Outcome::opened(file, inode.lease), (file, inode)))
+    };
+    let grant = move |core: &Core, (file, inode): &(FileId, InodeRecord)| granted(core, *file, inode, holder);
+    match core.once_then(operation, create, grant).await? {
+        Once::Now((file, inode)) => opened_to_write(core, file, inode, holder).await,
         Once::Before(Outcome { file, .. }) => {
             take(core, operation, file, Part { holder, alone: false, range: None }).await
         }
@@ -90,26 +87,26 @@ pub async fn stat(core: &Arc<Core>, request: Lookup) -> Result<StatRow, Refusal>
 /// created before, whatever has the name now.
 pub async fn open_to_write(core: &Arc<Core>, operation: Operation, request: Open) -> Result<Opened, Refusal> {
     let part = Part::from(&request);
-    let (file, made, _turn) = core
-        .write(move |core, tx| {
-            if let Some(before) = recall(core, tx, operation)? {
-                return Ok((before.file, None, None));
-            }
-            let none = BTreeSet::new();
-            let place = |seed: u64, shape: &_| core.place(seed, shape, &none);
-            let (file, made) = files::find_or_create(tx, &request, &place, core.now_ms())?;
-            if let Some(inode) = &made {
-                remember(tx, operation, Outcome::opened(file, inode.lease), core.now_ms())?;
-            }
-            // Whoever finds the new name waits until its creator has its lease. Else it would end the lease
-            // on record, which nobody seems to hold, and the creator's would then replace its own.
-            let turn =
-                made.is_some().then(|| core.try_lock_file(file).ok_or_else(|| busy(file))).transpose()?;
-            Ok((file, made, turn))
-        })
-        .await?;
+    let open = move |core: &Core, tx: &mut Tx| {
+        if let Some(before) = recall(core, tx, operation)? {
+            return Ok((before.file, None, None));
+        }
+        let none = BTreeSet::new();
+        let place = |seed: u64, shape: &_| core.place(seed, shape, &none);
+        let (file, made) = files::find_or_create(tx, &request, &place, core.now_ms())?;
+        if let Some(inode) = &made {
+            remember(tx, operation, Outcome::opened(file, inode.lease), core.now_ms())?;
+        }
+        // Whoever finds the new name waits until its creator has its lease. Else it would end the lease on
+        // record, which nobody seems to hold, and the creator's would then replace its own.
+        let turn = made.is_some().then(|| core.try_lock_file(file).ok_or_else(|| busy(file))).transpose()?;
+        Ok((file, made, turn))
+    };
+    let grant = move |core: &Core, (file, made, _): &(FileId, Option<InodeRecord>, _)| {
+        made.iter().for_each(|inode| granted(core, *file, inode, part.holder));
+    };
+    let (file, made, _turn) = core.write_then(open, grant).await?;
     if let Some(inode) = made {
-        granted(core, file, &inode, part.holder);
         return opened_to_write(core, file, inode, part.holder).await;
     }
     take(core, operation, file, part).await
@@ -223,32 +220,30 @@ pub async fn link(core: &Arc<Core>, operation: Operation, request: Link) -> Resu
 pub async fn release(core: &Arc<Core>, operation: Operation, request: Release) -> Result<(), Refusal> {
     let Release { file, lease, holder, clean, end } = request;
     let _turn = core.lock_file(file).await?;
-    let released = core
-        .once(operation, move |core, tx| {
-            // Also for one that is not clean: a late one would end the lease of the next writer.
-            let size = leased(tx, file, lease)?.size;
-            let clean = clean && end <= size;
-            if !core.leases().holds(file, lease, holder) {
-                // After a restart it may not have renewed yet: then this makes it known.
-                renew_lease(core, file, lease, holder)?;
+    let release = move |core: &Core, tx: &mut Tx| {
+        // Also for one that is not clean: a late one would end the lease of the next writer.
+        let size = leased(tx, file, lease)?.size;
+        let clean = clean && end <= size;
+        if !core.leases().holds(file, lease, holder) {
+            // After a restart it may not have renewed yet: then this makes it known.
+            renew_lease(core, file, lease, holder)?;
+        }
+        let is_last = !core.leases().has_others(file, holder);
+        if clean {
+            renew_lease(core, file, lease, holder)?;
+            if is_last {
+                files::release(tx, file, lease)?;
             }
-            let is_last = !core.leases().has_others(file, holder);
-            if clean {
-                renew_lease(core, file, lease, holder)?;
-                if is_last {
-                    files::release(tx, file, lease)?;
-                }
-            }
-            Ok((Outcome::DONE, (clean, is_last)))
-        })
-        .await?;
-    let Once::Now((clean, is_last)) = released else { return Ok(()) };
-    match (clean, is_last) {
+        }
+        Ok((Outcome::DONE, (clean, is_last)))
+    };
+    let ended = move |core: &Core, how: &(bool, bool)| match how {
         (true, true) => core.leases().end(file),
         (true, false) => core.leases().forget(file, holder, core.running_ms()),
         (false, true) => core.leases().give_up(file),
         (false, false) => core.leases().give_up_one(file, holder),
-    }
+    };
+    core.once_then(operation, release, ended).await?;
     core.wake.notify_waiters();
     Ok(())
 }
@@ -325,16 +320,16 @@ pub async fn grant(
     file: FileId,
     part: Part,
 ) -> Result<Opened, Refusal> {
+    let grant = move |core: &Core, tx: &mut Tx| {
+        // Refuses what the client has settled. A repeat whose earlier lease is over gets another.
+        recall(core, tx, operation)?;
+        let inode = files::grant(tx, file, part)?;
+        remember(tx, operation, Outcome::opened(file, inode.lease), core.now_ms())?;
+        Ok(inode)
+    };
     let inode = core
-        .write(move |core, tx| {
-            // Refuses what the client has settled. A repeat whose earlier lease is over gets another.
-            recall(core, tx, operation)?;
-            let inode = files::grant(tx, file, part)?;
-            remember(tx, operation, Outcome::opened(file, inode.lease), core.now_ms())?;
-            Ok(inode)
-        })
+        .write_then(grant, move |core, inode: &InodeRecord| granted(core, file, inode, part.holder))
         .await?;
-    granted(core, file, &inode, part.holder);
     opened_to_write(core, file, inode, part.holder).await
 }
 

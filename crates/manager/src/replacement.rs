@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use crate::core::Core;
 use crate::inodes;
 use crate::kv::Tx;
-use crate::members::no_drive;
+use crate::members::{no_drive, set_record};
 use crate::needs::{LOOK_MAX, Needs};
 use crate::operations::{Once, Operation, Outcome, recall};
 use crate::procedure::{self, Life};
@@ -40,23 +40,20 @@ pub async fn replace(core: &Arc<Core>, operation: Operation, request: ReplaceDri
         procedure::release_holds(core, [old]);
         return Err(refusal);
     }
-    let stored = core
-        .once(operation, move |core, tx| {
-            // Another replacement may have been stored since the table was looked at.
-            can_be_replaced(core, (old, last_in_place(tx, old)?), (new, last_in_place(tx, new)?))?;
-            let mut record: DriveRecord =
-                tx.record(&key::drive(old))?.ok_or_else(|| no_drive(&old.to_string()))?;
-            if record.replaced_by == DriveId(0) {
-                record.replaced_by = new;
-            }
-            tx.set(key::drive(old), &record);
-            let components = inodes::counts(tx, old)?.components;
-            Ok((Outcome { number: components, ..Outcome::DONE }, (record, components)))
-        })
-        .await;
-    if let Ok(Once::Now((record, _))) = &stored {
-        core.drives().set_record(record.clone());
-    }
+    let replace = move |core: &Core, tx: &mut Tx| {
+        // Another replacement may have been stored since the table was looked at.
+        can_be_replaced(core, (old, last_in_place(tx, old)?), (new, last_in_place(tx, new)?))?;
+        let mut record: DriveRecord =
+            tx.record(&key::drive(old))?.ok_or_else(|| no_drive(&old.to_string()))?;
+        if record.replaced_by == DriveId(0) {
+            record.replaced_by = new;
+        }
+        tx.set(key::drive(old), &record);
+        let components = inodes::counts(tx, old)?.components;
+        Ok((Outcome { number: components, ..Outcome::DONE }, (record, components)))
+    };
+    let replaced = |core: &Core, (record, _): &(DriveRecord, u64)| set_record(core, record);
+    let stored = core.once_then(operation, replace, replaced).await;
     procedure::release_holds(core, [old]);
     let components = match stored? {
         Once::Now((_, components)) | Once::Before(Outcome { number: components, .. }) => components,

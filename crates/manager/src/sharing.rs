@@ -83,21 +83,22 @@ pub async fn join(
         run(core, file, &inode, (RecordedLease::Live, None)).await?
     };
     let lease = inode.lease_of(holder).ok_or_else(|| lease_lost(file, inode.lease))?;
-    let inode = core
-        .write(move |core, tx| {
-            // Refuses what the client has settled.
-            recall(core, tx, operation)?;
-            let mut inode = current(tx, file, lease)?;
-            if inode.shared && inode.parts != parts {
-                inode.parts = parts.clone();
-                inodes::save(tx, file, &inode);
-            }
-            remember(tx, operation, Outcome::opened(file, lease), core.now_ms())?;
-            Ok(inode)
-        })
-        .await?;
-    core.leases().join(file, holder, core.running_ms());
-    core.leases().changed(file, &inode);
+    let join = move |core: &Core, tx: &mut Tx| {
+        // Refuses what the client has settled.
+        recall(core, tx, operation)?;
+        let mut inode = current(tx, file, lease)?;
+        if inode.shared && inode.parts != parts {
+            inode.parts = parts.clone();
+            inodes::save(tx, file, &inode);
+        }
+        remember(tx, operation, Outcome::opened(file, lease), core.now_ms())?;
+        Ok(inode)
+    };
+    let joined = move |core: &Core, inode: &InodeRecord| {
+        core.leases().join(file, holder, core.running_ms());
+        core.leases().changed(file, inode);
+    };
+    let inode = core.write_then(join, joined).await?;
     opened_to_write(core, file, inode, holder).await
 }
 

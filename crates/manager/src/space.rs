@@ -12,7 +12,7 @@ const ROOM_PART: u64 = 64;
 /// Whether new files may go to a drive, and columns of a replaced one: with too little space most of their
 /// writes would find it full.
 pub fn has_room(drive: &Drive) -> bool {
-    drive.free_bytes > 0 && drive.free_bytes >= ROOM_BYTES_MIN.min(drive.record.capacity_bytes / ROOM_PART)
+    drive.free_bytes > 0 && drive.free_bytes >= ROOM_BYTES_MIN.min(drive.capacity_bytes / ROOM_PART)
 }
 
 /// A drive as placement sees it: weighted by its free space in MiB, so that all drives fill up at about the

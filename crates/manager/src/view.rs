@@ -121,7 +121,7 @@ pub fn drive_row(counts: &DriveCount, drives: &DriveTable, drive: &Drive, now_ms
         rack: record.rack.clone(),
         directory: record.directory.clone(),
         pid: drive.pid,
-        capacity_bytes: record.capacity_bytes,
+        capacity_bytes: drive.capacity_bytes,
         used_bytes: drive.used_bytes,
         live_bytes: drive.live_bytes,
         free_bytes: drive.free_bytes,

@@ -266,15 +266,30 @@ fn a_replaced_drive_serves_no_more() {
 #[test]
 fn a_changed_record_is_stored_once() {
     let mut table = table();
-    assert!(
-        table
-            .heartbeat(D, &beat("b:2"), 1)
-            .unwrap()
-            .changed
-            .is_some_and(|r| r.confirmed && r.address == "b:2")
-    );
+    let changed = table.heartbeat(D, &beat("b:2"), 1).unwrap().changed.expect("it is to be stored");
+    assert!(changed.confirmed && changed.address == "b:2");
+    // Until it is stored every heartbeat says so.
+    assert_eq!(table.heartbeat(D, &beat("b:2"), 1).unwrap().changed, Some(changed.clone()));
+    table.set_record(changed);
     assert_eq!(table.heartbeat(D, &beat("b:2"), 2).unwrap().changed, None);
     assert_eq!(table.heartbeat(DriveId(9), &beat("b:2"), 2), None);
+}
+
+#[test]
+fn what_moves_with_every_heartbeat_is_not_stored() {
+    let mut table = table();
+    let changed = |table: &mut DriveTable, capacity_bytes, free_bytes| {
+        let beat = Heartbeat { capacity_bytes, free_bytes, ..beat("b:2") };
+        let changed = table.heartbeat(D, &beat, 1).unwrap().changed;
+        changed.iter().for_each(|record| table.set_record(record.clone()));
+        (changed.is_some(), table.drive(D).unwrap().capacity_bytes)
+    };
+    assert_eq!(changed(&mut table, 1600, 900), (true, 1600));
+    for (capacity_bytes, free_bytes) in [(1600, 100), (1500, 100), (1700, 0), (1601, 7)] {
+        assert_eq!(changed(&mut table, capacity_bytes, free_bytes), (false, capacity_bytes));
+    }
+    assert_eq!(changed(&mut table, 1499, 0), (true, 1499));
+    assert_eq!(changed(&mut table, 1600, 0), (true, 1600), "from what is stored");
 }
 
 #[test]
