@@ -24,6 +24,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use braid_layout::version::Lease;
 use braid_layout::{ColumnMask, DriveId, FileId, Generation, PartitionId};
 use braid_wire::control::{DriveState, EntryKind};
 use braid_wire::{Reason, Refusal};
@@ -318,19 +319,21 @@ async fn finish(core: &Arc<Core>, report: Report) -> Result<(), Refusal> {
     written.map_err(|error| {
         Refusal::new(Reason::Medium, format!("{} cannot be written: {error}", path.display()))
     })?;
-    core.write(|core, tx| {
+    let compared = |_: &Core, tx: &mut Tx| {
         tx.set(key::meta("restored"), &0u64);
-        // All leases are over, even those still renewed. Ending them settles what their writers left.
-        let (from, to) = key::all(table::ATTENTION);
+        let (mut leased, (from, to)) = (Vec::new(), key::all(table::ATTENTION));
         for (attention, _) in tx.scan(&from, &to, usize::MAX)? {
             let file = FileId(key::number(&attention, 1));
-            if let Some(inode) = inodes::find(tx, file)?.filter(|inode| inode.held) {
-                core.leases().leave(file, inode.lease);
-            }
+            let inode = inodes::find(tx, file)?.filter(|inode| inode.held);
+            leased.extend(inode.map(|inode| (file, inode.lease)));
         }
-        Ok(())
-    })
-    .await?;
+        Ok(leased)
+    };
+    // All leases are over, even those still renewed. Ending them settles what their writers left.
+    let over = |core: &Core, leased: &Vec<(FileId, Lease)>| {
+        leased.iter().for_each(|&(file, lease)| core.leases().leave(file, lease));
+    };
+    core.write_then(compared, over).await?;
     tracing::warn!(
         files = report.files, not_whole = report.not_whole.len(), unnamed = report.unnamed, report = %path.display(),
         "the restored state was compared with what the drives hold"

@@ -153,23 +153,24 @@ pub async fn give_up(core: &Arc<Core>, file: FileId) -> Result<(), Refusal> {
     if !has_one.await? {
         return Ok(());
     }
-    let rises = core
-        .write(move |_, tx| {
-            let Some(mut inode) = inodes::find(tx, file)? else { return Ok(false) };
-            let can_be_read = |on: &SegmentRecord| on.ready().count() >= u32::from(on.shape.k);
-            let rises = inode.filling().is_some_and(can_be_read);
-            drop_segment(tx, file, &mut inode)?;
-            if rises {
-                inode.g = inode.g.next().ok_or_else(|| crate::files::worn_out(file))?;
-                inode.unfenced = true;
-            }
-            inodes::save(tx, file, &inode);
-            Ok(rises)
-        })
-        .await?;
-    if rises {
-        core.unfinished().insert(file);
-    }
+    let give_up = move |_: &Core, tx: &mut Tx| {
+        let Some(mut inode) = inodes::find(tx, file)? else { return Ok(false) };
+        let can_be_read = |on: &SegmentRecord| on.ready().count() >= u32::from(on.shape.k);
+        let rises = inode.filling().is_some_and(can_be_read);
+        drop_segment(tx, file, &mut inode)?;
+        if rises {
+            inode.g = inode.g.next().ok_or_else(|| crate::files::worn_out(file))?;
+            inode.unfenced = true;
+        }
+        inodes::save(tx, file, &inode);
+        Ok(rises)
+    };
+    let unfinished = move |core: &Core, rises: &bool| {
+        if *rises {
+            core.unfinished().insert(file);
+        }
+    };
+    core.write_then(give_up, unfinished).await?;
     tracing::debug!(%file, "its new layout is given up");
     core.wake.notify_waiters();
     Ok(())
