@@ -55,6 +55,8 @@ struct State {
     /// Decided since, to be stored next.
     gathered: Group,
     has_storer: bool,
+    /// How many commits have failed.
+    failures: u64,
 }
 
 /// Decided transactions that become durable together, or that wait until these are.
@@ -136,6 +138,16 @@ impl Db {
         if std::mem::replace(&mut state.has_storer, true) { Storer::Other } else { Storer::Caller }
     }
 
+    /// How many transactions were decided since the storer last took some, and wait for the next commit.
+    pub fn gathered(&self) -> usize {
+        self.state().gathered.waiting.len()
+    }
+
+    /// How many commits have failed. What was in one may be there all the same.
+    pub fn failures(&self) -> u64 {
+        self.state().failures
+    }
+
     /// One step of the storer: stores what was gathered, or answers those whose commit has ended. False if
     /// nothing is left: then it is the storer no more. Blocks on the disk.
     ///
@@ -174,7 +186,9 @@ impl Db {
                 state.storing = Some(group);
                 drop(state);
                 let stored = self.kv.commit(&changes).map_err(Refusal::from);
-                if let Some(group) = &mut self.state().storing {
+                let mut state = self.state();
+                state.failures += u64::from(stored.is_err());
+                if let Some(group) = &mut state.storing {
                     group.ended = Some(stored);
                 }
                 true

@@ -167,6 +167,11 @@ impl Leases {
         held.is_some_and(|held| held.holders.contains_key(&holder))
     }
 
+    /// Whether anything is known of a lease on the file.
+    pub fn is_known(&self, file: FileId) -> bool {
+        self.held.contains_key(&file)
+    }
+
     /// Who holds the file's lease.
     pub fn holders(&self, file: FileId) -> BTreeSet<u64> {
         self.held.get(&file).into_iter().flat_map(|held| held.holders.keys().copied()).collect()

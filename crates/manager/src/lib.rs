@@ -2,7 +2,7 @@
 //! data passes through it.
 //!
 //! All state is in an ordered transactional key-value store behind one small trait ([`kv`]). A request is one
-//! transaction, so a crash at any point leaves the name space consistent. Work that must continue after a
+//! transaction, so a crash at any point leaves the name space consistent; many share a durable commit ([`db`]). Work that must continue after a
 //! crash (components to free, procedures to finish) is listed in the state. Drives are called outside
 //! transactions, and each call is bounded in time.
 //!
@@ -56,6 +56,7 @@ pub mod procedure;
 pub mod recovery;
 pub mod relayout;
 pub mod replacement;
+pub mod retake;
 pub mod returns;
 pub mod schema;
 pub mod scrub;

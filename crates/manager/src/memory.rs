@@ -1,5 +1,5 @@
 //! A store in memory with the same interface, for tests. It can fail one commit, or all after some number of
-//! them, as after a power cut.
+//! them, as after a power cut; or its disk is full or fails for a while.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -23,6 +23,19 @@ struct State {
     left: Option<u64>,
     /// Whether only one commit fails, instead of all from then on.
     once: bool,
+    disk: Disk,
+}
+
+/// What becomes of commits.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Disk {
+    /// They are stored.
+    #[default]
+    Sound,
+    /// They fail, and nothing is stored.
+    Full,
+    /// They fail, and are stored all the same.
+    Unsure,
 }
 
 struct MemorySnapshot(Arc<Rows>);
@@ -51,6 +64,11 @@ impl MemoryKv {
         (state.left, state.once) = (Some(commits), true);
     }
 
+    /// What becomes of commits from now on.
+    pub fn set_disk(&self, disk: Disk) {
+        self.state().disk = disk;
+    }
+
     /// Commits so far.
     pub fn commits(&self) -> u64 {
         self.state().commits
@@ -72,7 +90,10 @@ impl Kv for MemoryKv {
             if state.once {
                 state.left = None;
             }
-            return Err(KvError::Storage { path: PathBuf::from("memory"), what: "told to fail".to_owned() });
+            return Err(failed("told to fail"));
+        }
+        if state.disk == Disk::Full {
+            return Err(failed("no room"));
         }
         state.left = state.left.map(|left| left - 1);
         state.commits += 1;
@@ -83,8 +104,16 @@ impl Kv for MemoryKv {
                 None => rows.remove(key),
             };
         }
-        Ok(())
+        if state.disk == Disk::Unsure {
+            Err(failed("whether the change was made is not known"))
+        } else {
+            Ok(())
+        }
     }
+}
+
+fn failed(what: &str) -> KvError {
+    KvError::Storage { path: PathBuf::from("memory"), what: what.to_owned() }
 }
 
 impl Snapshot for MemorySnapshot {

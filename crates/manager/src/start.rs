@@ -33,6 +33,7 @@ use crate::kv::{Kv, KvError, Tx};
 use crate::leadership::Leadership;
 use crate::leases::Leases;
 use crate::members::has_untold;
+use crate::retake::take_over;
 use crate::schema::{ClusterRecord, DriveRecord, InodeRecord, key, table};
 use crate::serve::serve;
 use crate::session_slots::SessionSlots;
@@ -269,12 +270,8 @@ pub async fn start(
         let (from, to) = key::all(table::ATTENTION);
         for (attention, _) in tx.scan(&from, &to, usize::MAX)? {
             let file = FileId(key::number(&attention, 1));
-            let inode: Option<InodeRecord> = tx.record(&key::inode(file))?;
-            match inode {
-                Some(inode) if inode.is_left() => core.leases().leave(file, inode.lease),
-                Some(inode) if inode.held => core.leases().resume(file, &inode, core.running_ms()),
-                Some(inode) if inode.unfenced => drop(core.unfinished().insert(file)),
-                _ => {}
+            if let Some(inode) = tx.record::<InodeRecord>(&key::inode(file))? {
+                take_over(core, file, &inode);
             }
         }
         Ok(())

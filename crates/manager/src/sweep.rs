@@ -24,7 +24,9 @@ use crate::drive_calls::CallError;
 use crate::fence::{drive_call, make_partition};
 use crate::free::{forget_replaced, free_components, free_left, is_absent};
 use crate::inodes;
+use crate::kv::Tx;
 use crate::leases::Step;
+use crate::members::set_record;
 use crate::mislaid;
 use crate::moves;
 use crate::operations;
@@ -32,6 +34,7 @@ use crate::orphans;
 use crate::pauses::LISTEN_MS;
 use crate::procedure::{self, Cause, RecordedLease, hold_lapsed};
 use crate::relayout;
+use crate::retake;
 use crate::returns::readmit_drives;
 use crate::schema::{DriveRecord, key, table};
 use crate::sharing;
@@ -69,6 +72,7 @@ pub async fn sweep(core: Arc<Core>) {
     loops.spawn(orphans::run(Arc::clone(&core)));
     loops.spawn(mislaid::run(Arc::clone(&core)));
     loops.spawn(relayout::run(Arc::clone(&core)));
+    loops.spawn(retake::run(Arc::clone(&core)));
     loops.spawn(tend_drives(core));
     while let Some(ended) = loops.join_next().await {
         if let Err(error) = ended {
@@ -264,7 +268,7 @@ async fn keep_logs(core: Arc<Core>) {
         if due.is_empty() {
             continue;
         }
-        let stored = core.write(move |_, tx| {
+        let store = move |_: &Core, tx: &mut Tx| {
             let mut records = Vec::new();
             for (drive, log) in due {
                 let Some(mut record) = tx.record::<DriveRecord>(&key::drive(drive))? else { continue };
@@ -275,10 +279,12 @@ async fn keep_logs(core: Arc<Core>) {
                 }
             }
             Ok(records)
-        });
-        match stored.await {
-            Ok(records) => records.into_iter().for_each(|record| core.drives().set_record(record)),
-            Err(error) => tracing::error!(%error, "how far the drives' logs have come cannot be stored"),
+        };
+        let stored = |core: &Core, records: &Vec<DriveRecord>| {
+            records.iter().for_each(|record| set_record(core, record));
+        };
+        if let Err(error) = core.write_then(store, stored).await {
+            tracing::error!(%error, "how far the drives' logs have come cannot be stored");
         }
     }
 }

@@ -59,7 +59,9 @@ impl Kv for Gated {
 
 /// What became of the transactions, in the order of their answers.
 #[derive(Clone, Default)]
-struct Answers(Arc<Mutex<Vec<(u8, Result<(), Refusal>)>>>);
+struct Answers(Arc<Mutex<Vec<Told>>>);
+
+type Told = (u8, Result<(), Refusal>);
 
 impl Answers {
     /// Has a transaction decided that sets its key to its number, and whose answer is noted.
@@ -270,7 +272,7 @@ fn while_a_commit_waits_for_the_disk_others_are_decided_and_nobody_is_answered()
     kv.reached();
     threads.extend((1..50).map(set));
     let until = std::time::Instant::now() + WAIT;
-    while db.state().gathered.waiting.len() < 49 {
+    while db.gathered() < 49 {
         assert!(std::time::Instant::now() < until, "they are not decided");
         std::thread::yield_now();
     }
