@@ -3,12 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use braid_layout::version::Lease;
 use braid_layout::{ColumnMask, DriveId, FileId};
 use braid_manager::check::check;
 use braid_manager::db::Db;
 use braid_manager::directories::Parents;
+use braid_manager::kv::{Batch, Kv, KvError, Pair, Snapshot};
 use braid_manager::memory::MemoryKv;
 use braid_manager::schema::{DriveRecord, key};
 use braid_manager::{directories, files, inodes, volumes};
@@ -212,6 +214,10 @@ impl Real {
     fn new() -> Real {
         let kv = MemoryKv::new();
         let db = Db::new(Arc::new(kv.clone()));
+        Real::over(kv, db)
+    }
+
+    fn over(kv: MemoryKv, db: Db) -> Real {
         db.write(|tx| {
             for id in 1..=3 {
                 let record = DriveRecord {
@@ -356,6 +362,59 @@ proptest! {
             prop_assert_eq!(Db::read(&real.db, |tx| Ok(volumes::find(tx, "v")?.file_bytes)).unwrap(), model.bytes());
         }
     }
+}
+
+/// A store that counts the keys and rows that are read of it.
+#[derive(Clone, Default)]
+struct Counted {
+    kv: MemoryKv,
+    read: Arc<AtomicUsize>,
+}
+
+struct CountedSnapshot(Box<dyn Snapshot>, Arc<AtomicUsize>);
+
+impl Kv for Counted {
+    fn snapshot(&self) -> Result<Box<dyn Snapshot>, KvError> {
+        Ok(Box::new(CountedSnapshot(self.kv.snapshot()?, Arc::clone(&self.read))))
+    }
+
+    fn commit(&self, batch: &Batch) -> Result<(), KvError> {
+        self.kv.commit(batch)
+    }
+}
+
+impl Snapshot for CountedSnapshot {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        self.0.get(key)
+    }
+
+    fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Result<Vec<Pair>, KvError> {
+        let rows = self.0.scan(from, to, limit)?;
+        self.1.fetch_add(1 + rows.len(), Ordering::Relaxed);
+        Ok(rows)
+    }
+}
+
+#[test]
+fn a_removal_reads_no_more_the_more_removals_are_queued() {
+    let counted = Counted::default();
+    let real = Real::over(counted.kv.clone(), Db::new(Arc::new(counted.clone())));
+    let path = |n: u32| format!("f{n}");
+    (0..300).for_each(|n| real.apply(&Op::LinkNew { path: path(n), size: 0, replace: false }).unwrap());
+    let reads: Vec<usize> = (0..300)
+        .map(|n| {
+            let before = counted.read.load(Ordering::Relaxed);
+            real.apply(&Op::Unlink { path: path(n) }).unwrap();
+            counted.read.load(Ordering::Relaxed) - before
+        })
+        .collect();
+    let queued = real.db.read(|tx| {
+        let (from, to) = key::all(braid_manager::schema::table::REMOVE);
+        Ok(tx.scan(&from, &to, usize::MAX)?.len())
+    });
+    assert_eq!(queued.unwrap(), 3 * 300);
+    assert!(reads.iter().all(|count| *count == reads[0] && *count < 64), "{reads:?}");
 }
 
 #[test]

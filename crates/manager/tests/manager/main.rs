@@ -6,6 +6,7 @@ mod crash_relayout;
 mod failures;
 mod fake;
 mod fake_drive;
+mod group;
 mod heal;
 mod live_out;
 mod operations;
