@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use braid_drive::Ready;
 use braid_manager::db::Db;
-use braid_manager::memory::MemoryKv;
+use braid_manager::memory::{Disk, MemoryKv};
 use braid_manager::schema::{DriveRecord, key, table};
 use braid_manager::session_slots::SessionSlots;
 use braid_manager::{Config, backup, serve, start, sweep};
@@ -100,6 +100,11 @@ impl Cluster {
             .find(|record| record.name == *name)
             .filter(|record| !record.behind)
             .map_or(0, |record| record.log)
+    }
+
+    /// What becomes of the manager's commits, until it starts anew.
+    pub(crate) fn set_manager_disk(&self, disk: Disk) {
+        self.state.set_disk(disk);
     }
 
     /// The manager's state as it is now.

@@ -13,6 +13,7 @@ use crate::cluster::{Cluster, Contact};
 use crate::end::{all_up, check, decide, healed};
 use crate::fate;
 use crate::ills::Ills;
+use crate::manager_disk::ManagerDisk;
 use crate::model::Model;
 use crate::nemesis::{Kind, Nemesis};
 use crate::operator::{Operator, Relayer};
@@ -31,6 +32,8 @@ const RANGED: u64 = 50;
 const RELAID: u64 = 40;
 /// Of a hundred runs, those in which disks, clocks and the manager's state suffer too.
 const ILL: u64 = 50;
+/// Of a hundred runs, those in which the manager's disk fails for a while.
+const MANAGER_DISK_ILL: u64 = 30;
 /// Clients that work.
 const CLIENTS: usize = 3;
 /// Files that one client writes.
@@ -108,6 +111,8 @@ fn one(seed: u64, settings: Settings) -> Outcome {
     let mut run = Run::new(Random::new(seed), operator.clone(), ranged, trace.clone());
     run.relayer = relayer.map(|random| (run.world.add_host("relayer"), random));
     run.ills = ills;
+    let mut disk = Random::new(seed ^ 0x6d64_6973_6b73);
+    run.manager_disk = disk.percent(MANAGER_DISK_ILL).then(|| ManagerDisk::new(disk));
     let failure = run.go(operator).err().or_else(|| run.model.failure());
     let passed_ms = run.world.now_ms();
     let operations = run.operations.load(Ordering::Relaxed);
@@ -134,6 +139,7 @@ struct Run {
     operator: Option<HostId>,
     relayer: Option<(HostId, Random)>,
     ills: Option<Random>,
+    manager_disk: Option<ManagerDisk>,
     /// When a drive is added.
     added_ms: Option<u64>,
     clients: Vec<HostId>,
@@ -168,6 +174,7 @@ impl Run {
             operator,
             relayer: None,
             ills: None,
+            manager_disk: None,
             added_ms,
             clients,
             targets,
@@ -309,6 +316,9 @@ impl Run {
             if let Some(ills) = &mut ills {
                 ills.act(&mut self.world, &mut self.cluster, &clients, &self.model);
             }
+            if let Some(disk) = &mut self.manager_disk {
+                disk.act(&self.world, &self.cluster);
+            }
             let before = self.world.now_ms();
             self.add_drive(TROUBLE_MS - left);
             self.step("trouble", BOUND_MS)?;
@@ -319,6 +329,9 @@ impl Run {
         }
         if let Some(ills) = &mut ills {
             ills.end(&mut self.world, &mut self.cluster);
+        }
+        if let Some(disk) = &mut self.manager_disk {
+            disk.end(&self.world, &self.cluster);
         }
         nemesis.end(&mut self.world);
         self.cluster.recall(&self.world);
