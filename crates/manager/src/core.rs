@@ -1,8 +1,9 @@
 //! What all sessions share: the state, the clock, the tables, sessions with drives.
 //!
-//! Order of locks: a file's lock, then a transaction's deciding, then (never two at once) the table of drives,
-//! of leases or of operations. Within a transaction a file's lock may be tried, not waited for. The tables' locks are
-//! held for a few lines and never over an await; no call to a drive is made inside a transaction.
+//! Order of locks: a file's lock, then a transaction's deciding, then (never two at once) the table of
+//! drives, of leases or of operations. Within a transaction a file's lock may be tried, not waited for. The
+//! tables' locks are held for a few lines and never over an await; no call to a drive is made inside a
+//! transaction. What a transaction has the tables do comes once it is durable ([`Core::write_then`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;

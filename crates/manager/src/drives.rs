@@ -22,16 +22,16 @@ use braid_layout::DriveId;
 use braid_wire::control::{DriveState, Heartbeat, Latency, ProcessMark};
 use braid_wire::data::ScrubState;
 
+use self::heard::heard;
 use crate::pauses::Pauses;
 use crate::schema::DriveRecord;
+
+mod heard;
 
 /// How long writers wait for a drive that returned to be told of all that it missed.
 pub const RETURN_MAX_MS: u64 = 60_000;
 /// The same if the telling makes no progress: the drive sends heartbeats, but answers no fences.
 pub const RETURN_STALLED_MS: u64 = 10_000;
-
-/// A drive's capacity is stored anew when it has moved by more than this part (1/16).
-const CAPACITY_PART: u64 = 16;
 
 /// Most processes remembered for one drive. A healthy drive has one; one that was just restarted has two.
 const PROCESSES_MAX: usize = 8;
@@ -224,7 +224,7 @@ impl DriveTable {
             lease_ms: if admitted { u32::try_from(lease_ms).unwrap_or(u32::MAX) } else { 0 },
             replaced,
             readmit: !replaced && beat.stalled_ms == 0 && (drive.untold || drive.record.behind),
-            changed: drive.heard(beat),
+            changed: heard(&drive.record, beat),
         })
     }
 
@@ -473,22 +473,6 @@ impl Drive {
             self.processes = vec![(ProcessMark::default(), now_ms)];
         }
         self.processes.push((process.clone(), now_ms));
-    }
-
-    /// Its record with what it says of itself, if that is to be stored. Its capacity moves with what others
-    /// use of the disk: only much of that is.
-    fn heard(&self, beat: &Heartbeat) -> Option<DriveRecord> {
-        let known = &self.record;
-        let heard = DriveRecord {
-            confirmed: true,
-            address: beat.address.clone(),
-            host: beat.host.clone(),
-            directory: beat.directory.clone(),
-            ..known.clone()
-        };
-        let moved = known.capacity_bytes.abs_diff(beat.capacity_bytes) > known.capacity_bytes / CAPACITY_PART;
-        let changed = heard != *known || moved;
-        changed.then_some(DriveRecord { capacity_bytes: beat.capacity_bytes, ..heard })
     }
 
     fn hold(&mut self) {

@@ -221,9 +221,12 @@ mod tests {
     use std::io;
     use std::sync::{Mutex, MutexGuard};
 
+    use braid_wire::Reason;
     use redb::StorageBackend;
 
     use super::*;
+    use crate::db::Db;
+    use crate::kv::Tx;
 
     /// A file in memory, on a disk that is full on demand.
     #[derive(Debug, Clone, Default)]
@@ -318,6 +321,58 @@ mod tests {
         }
         drop(before);
         put(&kv, b"e").expect("an old snapshot's end changes nothing");
+    }
+
+    /// Many change something while the disk is full now and then: who was answered finds what it did, and of
+    /// who was refused all is there or nothing.
+    #[test]
+    fn a_disk_that_is_full_in_the_middle_of_groups_leaves_all_of_each_or_nothing() {
+        const WRITERS: u8 = 8;
+        const EACH: u8 = 60;
+        let disk = Fallible::default();
+        let reopened = disk.clone();
+        let database = disk.open().expect("opened");
+        let kv = EmbeddedKv::over(database, Path::new("state"), move || reopened.open()).expect("made");
+        let db = Db::new(Arc::new(kv));
+        let until = Instant::now() + Duration::from_secs(120);
+        let keys = |writer: u8, n: u8, again: u8| [b'a', b'b'].map(|half| vec![half, writer, n, again]);
+        let write = |writer: u8| {
+            let (db, mut done, mut refused) = (db.clone(), Vec::new(), Vec::new());
+            for n in 0..EACH {
+                for again in 0.. {
+                    assert!(Instant::now() < until, "it is never written again");
+                    let put = |tx: &mut Tx| {
+                        keys(writer, n, again % 50).into_iter().for_each(|key| tx.put(key, vec![1; 500]));
+                        Ok(())
+                    };
+                    match db.write(put) {
+                        Ok(()) => break done.push(keys(writer, n, again % 50)),
+                        Err(refusal) => {
+                            assert_eq!(refusal.reason, Reason::Medium, "{refusal}");
+                            refused.push(keys(writer, n, again % 50));
+                            std::thread::sleep(Duration::from_millis(20));
+                        }
+                    }
+                }
+            }
+            (done, refused)
+        };
+        let (done, refused) = std::thread::scope(|scope| {
+            let writers: Vec<_> = (0..WRITERS).map(|writer| scope.spawn(move || write(writer))).collect();
+            for _ in 0..4 {
+                std::thread::sleep(Duration::from_millis(15));
+                disk.is_full.store(true, Ordering::Release);
+                std::thread::sleep(Duration::from_millis(30));
+                disk.is_full.store(false, Ordering::Release);
+            }
+            let ended = writers.into_iter().map(|writer| writer.join().expect("it ends"));
+            let (done, refused): (Vec<_>, Vec<_>) = ended.unzip();
+            (done.concat(), refused.concat())
+        });
+        assert_eq!(done.len(), usize::from(WRITERS) * usize::from(EACH));
+        let there = |key: &[u8]| db.read(|tx| Ok(tx.get(key)?.is_some())).expect("read");
+        assert!(done.iter().all(|[a, b]| there(a) && there(b)), "what was acknowledged is there");
+        assert!(refused.iter().all(|[a, b]| there(a) == there(b)), "all or nothing");
     }
 
     #[test]

@@ -2,9 +2,9 @@
 //! data passes through it.
 //!
 //! All state is in an ordered transactional key-value store behind one small trait ([`kv`]). A request is one
-//! transaction, so a crash at any point leaves the name space consistent; many share a durable commit ([`db`]). Work that must continue after a
-//! crash (components to free, procedures to finish) is listed in the state. Drives are called outside
-//! transactions, and each call is bounded in time.
+//! transaction, so a crash at any point leaves the name space consistent; many share a durable commit
+//! ([`db`]). Work that must continue after a crash (components to free, procedures to finish) is listed in
+//! the state. Drives are called outside transactions, and each call is bounded in time.
 //!
 //! From the pure inside out: [`names`], [`leases`], [`drives`], [`shapes`], [`grants`], [`recovery`] decide;
 //! [`volumes`], [`directories`], [`files`], [`inodes`], [`operations`] are transactions' work; [`procedure`],
