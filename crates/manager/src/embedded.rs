@@ -346,7 +346,10 @@ mod tests {
                         Ok(())
                     };
                     match db.write(put) {
-                        Ok(()) => break done.push(keys(writer, n, again % 50)),
+                        Ok(()) => {
+                            done.push(keys(writer, n, again % 50));
+                            break;
+                        }
                         Err(refusal) => {
                             assert_eq!(refusal.reason, Reason::Medium, "{refusal}");
                             refused.push(keys(writer, n, again % 50));

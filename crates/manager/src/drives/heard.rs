@@ -9,7 +9,7 @@ const CAPACITY_PART: u64 = 16;
 
 /// The drive's record with what it says of itself, if that is to be stored. Its capacity moves with what
 /// others use of the disk: each heartbeat would be a durable write. Only much of that is one.
-pub fn heard(known: &DriveRecord, beat: &Heartbeat) -> Option<DriveRecord> {
+pub(super) fn heard(known: &DriveRecord, beat: &Heartbeat) -> Option<DriveRecord> {
     let heard = DriveRecord {
         confirmed: true,
         address: beat.address.clone(),
