@@ -18,7 +18,8 @@ use crate::data::{
 };
 use crate::frame::FrameHeader;
 use crate::refusal::{Reason, Refusal};
-use crate::seal::{ReplySeal, expected_mac, split};
+use crate::seal::{ReplySeal, expected_mac};
+use crate::session::Session;
 
 /// What the drive knows when a request comes in.
 pub struct Scene<'a> {
@@ -78,11 +79,24 @@ pub struct ObjectFacts<'a> {
     pub map: &'a ColumnMap,
 }
 
-/// Checks a request. `last_sequence` belongs to the connection: it is 0 at first, and rises with every
-/// request whose MAC is right.
+/// Checks a request on a connection of which nothing but the last sequence number is kept: it is 0 at first,
+/// and rises with every request whose MAC is right.
 pub fn authorise(
     scene: &Scene<'_>,
     last_sequence: &mut u64,
+    header: &FrameHeader,
+    body: &[u8],
+) -> Result<Verified, Denied> {
+    let mut session = Session::after(*last_sequence);
+    let judged = authorise_in(&mut session, scene, header, body);
+    *last_sequence = session.sequence();
+    judged
+}
+
+/// Checks a request of a connection's session.
+pub fn authorise_in(
+    session: &mut Session,
+    scene: &Scene<'_>,
     header: &FrameHeader,
     body: &[u8],
 ) -> Result<Verified, Denied> {
@@ -92,25 +106,29 @@ pub fn authorise(
         unproven(Refusal::new(Reason::Forged, detail))
     };
     // A public part that is long enough but cannot be decoded was not made by a manager.
-    let (authority, arguments) = split(body).map_err(|error| match error {
+    let (shown, arguments) = session.split(body).map_err(|error| match error {
         DecodeError::Truncated { .. } => unproven(Refusal::malformed(error.to_string())),
         _ => forged(),
     })?;
-    let capability = authority.capability.clone();
-    let key = (scene.working_key)(capability.partition, capability.key_epoch);
-    let private = key.private_part(&capability);
-    let mac = expected_mac(&private, &scene.binding, header, &authority, arguments);
-    if !mac_equal(&mac, &authority.mac) {
+    let capability = &shown.authority.capability;
+    let private = shown.private.unwrap_or_else(|| {
+        let key = (scene.working_key)(capability.partition, capability.key_epoch);
+        key.private_part(capability).ready()
+    });
+    let mac = expected_mac(&private, &scene.binding, header, &shown.authority, arguments);
+    if !mac_equal(&mac, &shown.authority.mac) {
         return Err(forged());
     }
-    let seal = ReplySeal::proven(header.request, private, mac);
-    if authority.sequence <= *last_sequence {
-        let detail = format!("sequence number {} was used on this connection before", authority.sequence);
+    let seal = ReplySeal::proven(header.request, private.clone(), mac);
+    let (last, sequence) = (session.sequence(), shown.authority.sequence);
+    if sequence <= last {
+        let detail = format!("sequence number {sequence} was used on this connection before");
         return Err(Denied { refusal: Refusal::new(Reason::Replayed, detail), seal });
     }
-    *last_sequence = authority.sequence;
-    match examine(scene, header, &capability, arguments) {
-        Ok(request) => Ok(Verified { capability, request, seal }),
+    let judged = examine(scene, header, capability, arguments);
+    session.handle_proven(sequence, body, &shown.authority.capability, private, judged.as_ref().err());
+    match judged {
+        Ok(request) => Ok(Verified { capability: shown.authority.capability, request, seal }),
         Err(refusal) => Err(Denied { refusal, seal }),
     }
 }

@@ -8,7 +8,8 @@
 //! A capability's *public part* ([`Capability`]) says what its holder may do. Its *private part* is the HMAC
 //! of the public part under the working key: only the manager and the drive can make it. A request carries
 //! the public part and a MAC under the private part, see [`seal`](crate::seal). The drive recomputes all of
-//! it and keeps no state per capability, see [`authorise`](crate::authorise).
+//! it and needs no state per capability, see [`authorise`](crate::authorise); what it has derived it keeps for
+//! a while, see [`session`](crate::session).
 //!
 //! Every kind of HMAC has a label of its own, which ends in NUL and begins its input. The parts that follow
 //! have fixed lengths, except the last. So two different inputs are never the same bytes, and a MAC of one
@@ -16,6 +17,7 @@
 
 use std::fmt;
 use std::hint::black_box;
+use std::sync::Arc;
 
 use braid_layout::{ColumnMask, DriveId, FileId, Generation, ObjectId, PartitionId, version::Lease};
 use hmac::{Hmac, KeyInit, Mac as _};
@@ -26,6 +28,11 @@ use crate::codec::{DecodeError, Wire};
 /// A 256-bit secret. Its `Debug` form does not show it.
 #[derive(Clone)]
 pub struct Key([u8; 32]);
+
+/// A key made ready for many MACs: what HMAC does with the key alone, half of the work on a short message, is
+/// done once. Cheap to clone. Its `Debug` form does not show it.
+#[derive(Clone)]
+pub struct MacKey(Arc<Hmac<Sha256>>);
 
 /// A request's or reply's MAC: the first 16 bytes of an HMAC-SHA256 (RFC 2104, section 5 allows the
 /// truncation).
@@ -212,11 +219,16 @@ impl Key {
     /// HMAC-SHA256 of the parts, one after another, under this key. Callers keep the parts' lengths fixed, or
     /// put the only variable one last.
     pub fn hmac(&self, parts: &[&[u8]]) -> [u8; 32] {
-        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes any key length");
-        for part in parts {
-            mac.update(part);
-        }
-        mac.finalize().into_bytes().into()
+        finish(self.begin(), parts)
+    }
+
+    /// The same key, ready for many MACs.
+    pub fn ready(&self) -> MacKey {
+        MacKey(Arc::new(self.begin()))
+    }
+
+    fn begin(&self) -> Hmac<Sha256> {
+        Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes any key length")
     }
 
     /// The key one level below: HMAC of a label and the scope's bytes.
@@ -244,6 +256,20 @@ impl Key {
     pub fn private_part(&self, capability: &Capability) -> Key {
         self.derive("braid capability 1", &capability.to_bytes())
     }
+}
+
+impl MacKey {
+    /// As [`Key::hmac`].
+    pub fn hmac(&self, parts: &[&[u8]]) -> [u8; 32] {
+        finish(Hmac::clone(&self.0), parts)
+    }
+}
+
+fn finish(mut mac: Hmac<Sha256>, parts: &[&[u8]]) -> [u8; 32] {
+    for part in parts {
+        mac.update(part);
+    }
+    mac.finalize().into_bytes().into()
 }
 
 /// Whether two MACs are equal, in time that does not depend on where they differ.
@@ -275,6 +301,12 @@ impl PartialEq for Key {
 }
 
 impl Eq for Key {}
+
+impl fmt::Debug for MacKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("MacKey(secret)")
+    }
+}
 
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

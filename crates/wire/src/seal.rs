@@ -12,7 +12,7 @@
 
 use braid_layout::Generation;
 
-use crate::capability::{Authority, Binding, Challenge, Key, Mac, first_half, mac_equal};
+use crate::capability::{Authority, Binding, Challenge, Mac, MacKey, first_half, mac_equal};
 use crate::codec::{DecodeError, Wire};
 use crate::control::Grant;
 use crate::data::{DriveReply, DriveRequest, Hello, ReplyHead};
@@ -29,7 +29,7 @@ pub struct Asker {
 /// What an asker must remember of a request to check the reply to it.
 #[derive(Debug, Clone)]
 pub struct Asked {
-    private: Key,
+    private: MacKey,
     request: u64,
     mac: Mac,
 }
@@ -39,7 +39,7 @@ pub struct Asked {
 pub struct ReplySeal {
     request: u64,
     /// `None`: the request could not be verified, and the reply goes without proof.
-    proof: Option<(Key, Mac)>,
+    proof: Option<(MacKey, Mac)>,
 }
 
 /// Why a frame is not the reply to a request.
@@ -90,12 +90,13 @@ impl Asker {
         message.put_body(&mut arguments);
         let facts = Facts { kind: message.kind(), request, payload_bytes };
         let (nonce, sequence) = (self.nonce, self.sequence);
-        let mac = request_mac(&grant.private, &self.binding, &nonce, facts, sequence, &arguments);
+        let private = grant.private.ready();
+        let mac = request_mac(&private, &self.binding, &nonce, facts, sequence, &arguments);
         let capability = grant.capability.clone();
         body.reserve(Authority::BYTES_MIN + arguments.len());
         Authority { capability, sequence, nonce, mac }.put(body);
         body.extend_from_slice(&arguments);
-        Asked { private: grant.private.clone(), request, mac }
+        Asked { private, request, mac }
     }
 }
 
@@ -134,7 +135,7 @@ impl ReplySeal {
     }
 
     /// For a request whose MAC is right.
-    pub(crate) fn proven(request: u64, private: Key, mac: Mac) -> ReplySeal {
+    pub(crate) fn proven(request: u64, private: MacKey, mac: Mac) -> ReplySeal {
         ReplySeal { request, proof: Some((private, mac)) }
     }
 
@@ -151,17 +152,23 @@ impl ReplySeal {
     /// The body of the reply. `g` is the drive's generation of the object, zero where there is none; it stays
     /// zero where the reply goes without proof.
     pub fn seal(&self, g: Generation, reply: &DriveReply, payload_bytes: u32) -> Vec<u8> {
-        let mut arguments = Vec::new();
-        reply.put_body(&mut arguments);
-        let facts = Facts { kind: reply.kind(), request: self.request, payload_bytes };
-        let head = match &self.proof {
-            Some((private, mac)) => ReplyHead { g, mac: reply_mac(private, mac, facts, g, &arguments) },
-            None => ReplyHead { g: Generation(0), mac: Mac::default() },
-        };
-        let mut body = Vec::with_capacity(ReplyHead::BYTES_MIN + arguments.len());
-        head.put(&mut body);
-        body.extend_from_slice(&arguments);
+        let mut body = Vec::new();
+        self.seal_into(g, reply, payload_bytes, &mut body);
         body
+    }
+
+    /// As [`ReplySeal::seal`]: appends the body to `out`.
+    pub fn seal_into(&self, g: Generation, reply: &DriveReply, payload_bytes: u32, out: &mut Vec<u8>) {
+        let begin = out.len();
+        // A head is of one length: it takes this one's place.
+        ReplyHead { g: Generation(0), mac: Mac::default() }.put(out);
+        let arguments = out.len();
+        reply.put_body(out);
+        if let Some((private, mac)) = &self.proof {
+            let facts = Facts { kind: reply.kind(), request: self.request, payload_bytes };
+            let mac = reply_mac(private, mac, facts, g, &out[arguments..]);
+            out[begin..arguments].copy_from_slice(&ReplyHead { g, mac }.to_bytes());
+        }
     }
 }
 
@@ -174,7 +181,7 @@ pub fn split(body: &[u8]) -> Result<(Authority, &[u8]), DecodeError> {
 
 /// The MAC that a request with this header and authority must carry under this private part.
 pub fn expected_mac(
-    private: &Key,
+    private: &MacKey,
     binding: &Binding,
     header: &FrameHeader,
     authority: &Authority,
@@ -185,7 +192,7 @@ pub fn expected_mac(
 }
 
 fn request_mac(
-    private: &Key,
+    private: &MacKey,
     binding: &Binding,
     nonce: &Challenge,
     facts: Facts,
@@ -204,7 +211,7 @@ fn request_mac(
     ]))
 }
 
-fn reply_mac(private: &Key, request_mac: &Mac, facts: Facts, g: Generation, arguments: &[u8]) -> Mac {
+fn reply_mac(private: &MacKey, request_mac: &Mac, facts: Facts, g: Generation, arguments: &[u8]) -> Mac {
     first_half(&private.hmac(&[
         b"braid reply 1\0",
         request_mac,

@@ -1,0 +1,122 @@
+//! What a drive keeps of one connection's requests: the last sequence number, and the private parts of the
+//! capabilities that came last.
+//!
+//! Only what is *derived* is kept: a private part follows from the public part's bytes and from the drive's
+//! keys, and never changes. Whether a capability still holds (epoch, expiry, generation, lease) is asked anew
+//! for each request, as for one that was never seen. So a capability that is kept allows nothing that the
+//! same one would not allow on a new connection; it costs one MAC instead of two.
+//!
+//! A capability is kept only when a request has proved it, so a stranger cannot fill the memory; it goes when
+//! one is refused for its key or its time.
+
+use crate::capability::{Authority, Capability, MacKey};
+use crate::codec::{DecodeError, Wire};
+use crate::refusal::{Reason, Refusal};
+use crate::seal::split;
+
+/// Bytes of a public part: all its fields are of fixed length.
+const PUBLIC_BYTES: usize = Capability::BYTES_MIN;
+/// Sets of capabilities; a public part's bytes decide on its set.
+const SETS: usize = 16;
+/// Capabilities in a set: together 64.
+const WAYS: usize = 4;
+
+/// What is kept of one connection.
+#[derive(Debug, Default)]
+pub struct Session {
+    /// The highest sequence number of a request with a good MAC.
+    sequence: u64,
+    /// In each set, that used last comes first.
+    known: [Vec<Known>; SETS],
+}
+
+/// A capability that was proved on this connection.
+#[derive(Debug)]
+struct Known {
+    public: [u8; PUBLIC_BYTES],
+    capability: Capability,
+    private: MacKey,
+}
+
+/// What a request begins with, and the private part of its capability if that is known.
+pub(crate) struct Shown {
+    pub(crate) authority: Authority,
+    pub(crate) private: Option<MacKey>,
+}
+
+impl Session {
+    /// Of a connection whose last proven request had this sequence number; 0: none has come.
+    pub fn after(sequence: u64) -> Session {
+        Session { sequence, ..Session::default() }
+    }
+
+    /// The highest sequence number of a request with a good MAC; 0: none has come.
+    pub fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// How many capabilities are kept.
+    pub fn known(&self) -> usize {
+        self.known.iter().map(Vec::len).sum()
+    }
+
+    /// Splits a request's body into what it begins with and its arguments. Nothing is checked here.
+    pub(crate) fn split<'a>(&mut self, body: &'a [u8]) -> Result<(Shown, &'a [u8]), DecodeError> {
+        let known = body.split_first_chunk::<PUBLIC_BYTES>().and_then(|(public, rest)| {
+            let set = &mut self.known[set_of(public)];
+            let at = set.iter().position(|known| known.public == *public)?;
+            set[..=at].rotate_right(1);
+            Some((&set[0], rest))
+        });
+        let Some((known, mut rest)) = known else {
+            let (authority, arguments) = split(body)?;
+            return Ok((Shown { authority, private: None }, arguments));
+        };
+        let authority = Authority {
+            capability: known.capability.clone(),
+            sequence: Wire::take(&mut rest)?,
+            nonce: Wire::take(&mut rest)?,
+            mac: Wire::take(&mut rest)?,
+        };
+        Ok((Shown { authority, private: Some(known.private.clone()) }, rest))
+    }
+
+    /// A request with this `body` has a good MAC, and was refused after that if there is a refusal.
+    pub(crate) fn handle_proven(
+        &mut self,
+        sequence: u64,
+        body: &[u8],
+        capability: &Capability,
+        private: MacKey,
+        refused: Option<&Refusal>,
+    ) {
+        self.sequence = sequence;
+        let Some(&public) = body.first_chunk::<PUBLIC_BYTES>() else { return };
+        let set = &mut self.known[set_of(&public)];
+        let is_known = set.first().is_some_and(|known| known.public == public);
+        let is_over = |refusal: &Refusal| {
+            matches!(refusal.reason, Reason::Expired | Reason::StaleKey | Reason::NoPartition)
+        };
+        if refused.is_some_and(is_over) {
+            if is_known {
+                set.remove(0);
+            }
+        } else if !is_known {
+            set.truncate(WAYS - 1);
+            set.insert(0, Known { public, capability: capability.clone(), private });
+        }
+    }
+}
+
+/// The set of a public part: FNV-1a by words. Whom a collision costs a second MAC is of no matter.
+fn set_of(public: &[u8; PUBLIC_BYTES]) -> usize {
+    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+    for word in public.chunks(8) {
+        let mut whole = [0; 8];
+        whole[..word.len()].copy_from_slice(word);
+        hash = (hash ^ u64::from_le_bytes(whole)).wrapping_mul(0x0100_0000_01b3);
+    }
+    usize::try_from(hash >> 60).expect("four bits")
+}
+
+const _: () = assert!(SETS == 16, "four bits of the hash choose one");
