@@ -172,6 +172,9 @@ pub enum Error {
         /// What the system said.
         source: Arc<io::Error>,
     },
+    /// What was asked for is not in memory, or is locked now: it is to be asked for in a way that waits.
+    #[error("it is not in memory")]
+    WouldWait,
     /// The file system is mounted read-only.
     #[error("the file system is read-only")]
     ReadOnly,

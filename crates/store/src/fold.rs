@@ -19,7 +19,7 @@ use crate::index::extent::Few;
 use crate::index::growth::ReservedChange;
 use crate::index::unit::Unit;
 use crate::log::Entry;
-use crate::stored_extent::{self, Stored, Whose, stored};
+use crate::stored_extent::{self, Patience, Stored, Whose, stored};
 use crate::threads::committer::{Committer, Heat};
 use crate::threads::space_budget::NoSpace;
 
@@ -116,8 +116,8 @@ impl Committer {
         record.payload_bytes = fold.range.end - fold.range.start;
         (record.version, record.previous, record.cover) = (fold.version, fold.previous, fold.cover);
         record.columns = unit.settled.as_ref().map_or(record.columns, |base| base.columns);
-        let parts = stored(&self.shared.files, &fold.extents).ok()?;
-        let layers = stored(&self.shared.files, &fold.layers).ok()?;
+        let parts = stored(&self.shared.files, &fold.extents, Patience::Waits).ok()?;
+        let layers = stored(&self.shared.files, &fold.layers, Patience::Waits).ok()?;
         Some(Job { key, record, range: fold.range, parts, layers })
     }
 }

@@ -10,12 +10,13 @@ use crate::error::Error;
 use crate::index::Object;
 use crate::index::extent::{Few, clip};
 use crate::index::list::{Listed, Listing};
+use crate::index::locked::Reading;
 use crate::index::query::{Found, Want};
 use crate::index::slot::Slot;
 use crate::index::unit::{Pins, Unit};
 use crate::mutation::WriteKind;
 use crate::store::Store;
-use crate::stored_extent::{self, ViewExtent, Whose, stored};
+use crate::stored_extent::{self, Patience, ViewExtent, Whose, stored};
 use crate::view::{Held, View};
 
 /// What an owed version changes, for the parity columns (PROTOCOL R3).
@@ -51,7 +52,25 @@ impl Store {
         range: Range<u32>,
         want: Want,
     ) -> Result<View, Error> {
-        self.look_up((partition, object), unit, &range, |owner, slot| {
+        let waits = (Patience::Waits, self.index());
+        self.look_up((partition, object), unit, &range, waits, |owner, slot| {
+            slot.wanted(want, &range, owner.attributes.unit_bytes)
+        })
+    }
+
+    /// Like [`Store::read`], if nothing need be waited for: no lock, no file, no byte. For callers that must
+    /// not block. [`Error::WouldWait`] if something must; any error is worth asking again in a way that
+    /// waits. The bytes are to be read by [`View::read_at_once_into`].
+    pub fn read_at_once(
+        &self,
+        partition: PartitionId,
+        object: ObjectId,
+        unit: u64,
+        range: Range<u32>,
+        want: Want,
+    ) -> Result<View, Error> {
+        let at_once = (Patience::AtOnce, self.try_index().ok_or(Error::WouldWait)?);
+        self.look_up((partition, object), unit, &range, at_once, |owner, slot| {
             slot.wanted(want, &range, owner.attributes.unit_bytes)
         })
     }
@@ -66,7 +85,8 @@ impl Store {
         range: Range<u32>,
         cover: &[Version],
     ) -> Result<View, Error> {
-        self.look_up((partition, object), unit, &range, |owner, slot| {
+        let waits = (Patience::Waits, self.index());
+        self.look_up((partition, object), unit, &range, waits, |owner, slot| {
             slot.unit().covered(cover, &range, owner.attributes.unit_bytes)
         })
     }
@@ -81,7 +101,8 @@ impl Store {
         range: Range<u32>,
         number: u32,
     ) -> Result<View, Error> {
-        self.look_up((partition, object), unit, &range, |owner, slot| {
+        let waits = (Patience::Waits, self.index());
+        self.look_up((partition, object), unit, &range, waits, |owner, slot| {
             if !owner.has_snapshot(number) {
                 return Err(Error::NoSnapshot { partition, object, number });
             }
@@ -107,9 +128,9 @@ impl Store {
         (partition, object): (PartitionId, ObjectId),
         number: u64,
         range: &Range<u32>,
+        (patience, index): (Patience, Reading<'_>),
         find: impl FnOnce(&Object, &Slot) -> Result<Option<Found>, Error>,
     ) -> Result<View, Error> {
-        let index = self.index();
         let owner = index.whole_object(partition, object)?;
         if range.is_empty() || range.end > owner.attributes.unit_bytes {
             return Err(Error::Malformed("a read's range is empty or past the unit's end"));
@@ -130,7 +151,8 @@ impl Store {
         if let Some(found) = find(owner, owner.units.get(number).unwrap_or(&Slot::EMPTY))? {
             (view.version, view.pending, view.kind) = (found.version, found.pending, found.kind);
             (view.columns, view.cover) = (found.columns, found.cover);
-            (parts, layers) = (stored(self.files(), &found.extents)?, stored(self.files(), &found.layers)?);
+            parts = stored(self.files(), &found.extents, patience)?;
+            layers = stored(self.files(), &found.layers, patience)?;
         }
         // The parts hold their files from here on, so the segments may be freed meanwhile.
         drop(index);
@@ -178,8 +200,8 @@ impl Store {
         let step = found.owed_step(version).ok_or(Error::Chain { tip: found.tip_version() })?;
         let own = step.owed.own;
         let range = own.from..own.to;
-        let under = stored(self.files(), &clip(&step.under, &range))?;
-        let over = stored(self.files(), &[own])?;
+        let under = stored(self.files(), &clip(&step.under, &range), Patience::Waits)?;
+        let over = stored(self.files(), &[own], Patience::Waits)?;
         drop(found);
         drop(index);
         let whose = self.whose(partition, object, unit);
@@ -221,7 +243,7 @@ impl Store {
         let found = owner.unit(unit);
         found.wanted(Want::Exactly(found.tip_version()), &(0..0), owner.attributes.unit_bytes)?;
         let pins = which(&found);
-        let parts = stored(self.files(), &pins)?;
+        let parts = stored(self.files(), &pins, Patience::Waits)?;
         drop(found);
         drop(index);
         for part in &parts {

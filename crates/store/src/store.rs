@@ -16,6 +16,7 @@ use crate::error::Error;
 use crate::files::{self, Files};
 use crate::format::superblock::Superblock;
 use crate::header_cache::HeaderCache;
+use crate::index::attributes::ObjectState;
 use crate::index::locked::Reading;
 use crate::index::lost::LostKeys;
 use crate::index::{Chain, ClientOperations, ObjectUsage, PartitionState};
@@ -264,6 +265,17 @@ impl Store {
         Ok(self.index().whole_object(partition, object)?.attributes.unpacked())
     }
 
+    /// Shows `look` what requests to an object are checked against. It must be quick, and must not call the
+    /// store.
+    pub fn with_object<T>(
+        &self,
+        partition: PartitionId,
+        object: ObjectId,
+        look: impl FnOnce(&ObjectState<'_>) -> T,
+    ) -> Result<T, Error> {
+        Ok(look(&self.index().whole_object(partition, object)?.attributes.state()))
+    }
+
     /// What an object holds: its usage.
     pub fn usage(&self, partition: PartitionId, object: ObjectId) -> Result<ObjectUsage, Error> {
         Ok(self.index().find_object(partition, object)?.usage())
@@ -404,6 +416,10 @@ impl Store {
 
     pub(crate) fn index(&self) -> Reading<'_> {
         self.handle.shared.index.read()
+    }
+
+    pub(crate) fn try_index(&self) -> Option<Reading<'_>> {
+        self.handle.shared.index.try_read()
     }
 
     pub(crate) fn files(&self) -> &Files {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use braid_layout::{ObjectId, PartitionId};
 
 use crate::crc::{BLOCK_BYTES, blocks, crc32c};
-use crate::disk::{DiskFile, read_full};
+use crate::disk::read_full;
 use crate::error::Error;
 use crate::files::{Files, Open};
 use crate::format::extent::Extent;
@@ -38,11 +38,20 @@ pub(crate) struct Whose {
     pub(crate) unit: u64,
 }
 
+/// Whether reading may wait for the medium.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Patience {
+    Waits,
+    /// What is not in memory is [`Error::WouldWait`].
+    AtOnce,
+}
+
 /// A stored extent with the file it lies in.
 #[derive(Clone)]
 pub(crate) struct Stored {
     pub(crate) extent: Extent,
     pub(crate) file: Arc<Open>,
+    patience: Patience,
 }
 
 /// A stored extent whose record's header was read, which locates its payload and checksums.
@@ -53,6 +62,7 @@ pub(crate) struct Part {
     /// Of the stored blocks that contain the part.
     crcs: Few<u32>,
     file: Arc<Open>,
+    patience: Patience,
     /// The record's whole payload, unverified, if it was read with the header.
     near: Option<Vec<u8>>,
 }
@@ -96,10 +106,14 @@ impl Piece {
 }
 
 /// The stored extents with their files. The index must be locked, so that no file is removed meanwhile.
-pub(crate) fn stored(files: &Files, extents: &[Extent]) -> Result<Few<Stored>, Error> {
+pub(crate) fn stored(files: &Files, extents: &[Extent], patience: Patience) -> Result<Few<Stored>, Error> {
     let mut stored = Few::new();
     for &extent in extents.iter().filter(|extent| !extent.is_hole()) {
-        stored.push(Stored { extent, file: files.get(extent.segment)? });
+        let file = match patience {
+            Patience::Waits => files.get(extent.segment)?,
+            Patience::AtOnce => files.open_now(extent.segment).ok_or(Error::WouldWait)?,
+        };
+        stored.push(Stored { extent, file, patience });
     }
     Ok(stored)
 }
@@ -119,16 +133,16 @@ pub(crate) fn load(
 
 impl Part {
     fn load(stored: Stored, whose: Whose, headers: Option<&HeaderCache>) -> Result<Part, Error> {
-        let Extent { from, to, segment, block } = stored.extent;
+        let Stored { extent: Extent { from, to, segment, block }, file: _, patience } = stored;
         let kept = headers.and_then(|headers| headers.find(&stored.extent, &(from..to)));
         if let Some((header, crcs)) = kept {
-            return Ok(Part { from, to, header, crcs, file: stored.file, near: None });
+            return Ok(Part { from, to, header, crcs, file: stored.file, patience, near: None });
         }
         let file = stored.file;
         let offset = u64::from(block) * LOG_BLOCK_U64;
         let payload = if to - from <= NEAR_BYTES_MAX { to - from } else { 0 };
         let payload = padded(usize::try_from(payload).expect("it is short"));
-        let (record, mut read) = read_header(&**file, offset, LOG_BLOCK + payload)?;
+        let (record, mut read) = read_header(&file, offset, LOG_BLOCK + payload, patience)?;
         let damaged = |what| Error::Damaged { segment: u64::from(segment), offset, what };
         let record = record.map_err(|_| damaged("a record's header is damaged"))?;
         let here = (record.segment, record.block, record.salt) == (segment, block, whose.salt);
@@ -155,7 +169,7 @@ impl Part {
         }
         let crcs = record.crcs.get(header.crcs_of(&(from..to))).map(Few::from_slice);
         let crcs = crcs.ok_or(damaged("a record has fewer checksums than blocks"))?;
-        Ok(Part { from, to, header, crcs, file, near })
+        Ok(Part { from, to, header, crcs, file, patience, near })
     }
 
     fn into_piece(self) -> Piece {
@@ -188,7 +202,7 @@ impl Part {
             return Ok(near[at(range.start)..at(range.end)].to_vec());
         }
         let mut bytes = vec![0; range.len()];
-        read_stored(&self.file, &mut bytes, self.offset_of(range.start))?;
+        read_stored(&self.file, &mut bytes, self.offset_of(range.start), self.patience)?;
         Ok(bytes)
     }
 
@@ -292,7 +306,7 @@ pub(crate) fn read_parts(parts: &[Part], to: &mut Vec<u8>) -> Result<(), Error> 
     for part in parts {
         let begin = to.len();
         to.resize(begin + usize::try_from(part.to - part.from).expect("at most a unit"), 0);
-        read_stored(&part.file, &mut to[begin..], part.offset_of(part.from))?;
+        read_stored(&part.file, &mut to[begin..], part.offset_of(part.from), part.patience)?;
     }
     Ok(())
 }
@@ -317,7 +331,7 @@ pub(crate) fn bytes_of(parts: &[Part], layers: &[Part], range: &Range<u32>) -> R
 /// Drop the headers of the extents' records from the cache, so that they are read from the medium.
 pub(crate) fn drop_headers(stored: &[Stored]) {
     let most = u64::try_from(HEADER_BYTES_MAX).expect("bounded");
-    for Stored { extent, file } in stored {
+    for Stored { extent, file, .. } in stored {
         let offset = u64::from(extent.block) * LOG_BLOCK_U64;
         file.drop_cache(offset..offset + most);
     }
@@ -326,7 +340,7 @@ pub(crate) fn drop_headers(stored: &[Stored]) {
 /// Drop the extents' whole records, at their greatest possible length, from the cache.
 pub(crate) fn drop_records(stored: &[Stored]) {
     let header = u64::try_from(HEADER_BYTES_MAX + PAGE_BYTES).expect("bounded");
-    for Stored { extent, file } in stored {
+    for Stored { extent, file, .. } in stored {
         let offset = u64::from(extent.block) * LOG_BLOCK_U64;
         // The payload may begin before the extent, which is a part of it.
         file.drop_cache(offset..offset + header + u64::from(extent.to));
@@ -361,14 +375,14 @@ pub(crate) fn verify(parts: &[Part]) -> Result<u64, Error> {
 /// Read and check the header of the record at `offset`: one read, except for the longest headers. The bytes
 /// read are at least `least`, unless the file ends.
 fn read_header(
-    file: &dyn DiskFile,
+    file: &Open,
     offset: u64,
     least: usize,
+    patience: Patience,
 ) -> Result<(Result<Record, DecodeError>, Vec<u8>), Error> {
     let mut bytes = vec![0; least.max(HEADER_BYTES_FIRST)];
     loop {
-        let got = read_full(file, &mut bytes, offset)
-            .map_err(|error| Error::io("read a record's header", error))?;
+        let got = read(file, &mut bytes, offset, patience, "read a record's header")?;
         match decode_record(&bytes[..got]) {
             Err(DecodeError::Short(needed)) if got == bytes.len() => bytes.resize(needed, 0),
             decoded => {
@@ -380,11 +394,29 @@ fn read_header(
 }
 
 /// Read bytes that the log must have. If the file ends before them, it is damaged.
-pub(crate) fn read_stored(file: &Open, to: &mut [u8], offset: u64) -> Result<(), Error> {
-    let got = read_full(&**file, to, offset).map_err(|error| Error::io("read stored bytes", error))?;
+pub(crate) fn read_stored(file: &Open, to: &mut [u8], offset: u64, patience: Patience) -> Result<(), Error> {
+    let got = read(file, to, offset, patience, "read stored bytes")?;
     if got == to.len() {
         return Ok(());
     }
+    if patience == Patience::AtOnce {
+        // The rest may be on the medium.
+        return Err(Error::WouldWait);
+    }
     let segment = u64::from(file.number);
     Err(Error::Damaged { segment, offset, what: "a segment ends before its bytes" })
+}
+
+/// Fill `to` from `offset`, up to the file's end; one that does not wait may read less.
+fn read(
+    file: &Open,
+    to: &mut [u8],
+    offset: u64,
+    patience: Patience,
+    what: &'static str,
+) -> Result<usize, Error> {
+    match patience {
+        Patience::Waits => read_full(&**file, to, offset).map_err(|error| Error::io(what, error)),
+        Patience::AtOnce => file.read_cached_at(to, offset).ok_or(Error::WouldWait),
+    }
 }

@@ -14,7 +14,7 @@ use crate::crc::{blocks, crc32c};
 use crate::error::Error;
 use crate::index::extent::Few;
 use crate::mutation::WriteKind;
-use crate::stored_extent::{Piece, ViewExtent, read_stored};
+use crate::stored_extent::{Patience, Piece, ViewExtent, read_stored};
 
 /// The result of a read. It stays valid whatever is written or removed later.
 #[derive(Debug, Clone)]
@@ -76,6 +76,15 @@ impl View {
     /// Fill `to` with the stored extents' bytes, without the holes. It must be exactly [`View::stored_bytes`]
     /// long: [`Error::Malformed`] otherwise.
     pub fn read_exact_into(&self, to: &mut [u8]) -> Result<(), Error> {
+        self.read_into(to, Patience::Waits)
+    }
+
+    /// As [`View::read_exact_into`], if no byte need be waited for; [`Error::WouldWait`] if one must.
+    pub fn read_at_once_into(&self, to: &mut [u8]) -> Result<(), Error> {
+        self.read_into(to, Patience::AtOnce)
+    }
+
+    fn read_into(&self, to: &mut [u8], patience: Patience) -> Result<(), Error> {
         if u32::try_from(to.len()) != Ok(self.stored_bytes()) {
             return Err(Error::Malformed("the buffer is not as long as the view's stored bytes"));
         }
@@ -85,7 +94,7 @@ impl View {
                 for piece in pieces {
                     let length = usize::try_from(piece.length).expect("at most a unit");
                     let (head, tail) = rest.split_at_mut(length);
-                    read_stored(&piece.file, head, piece.offset)?;
+                    read_stored(&piece.file, head, piece.offset, patience)?;
                     rest = tail;
                 }
                 Ok(())

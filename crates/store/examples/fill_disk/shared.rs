@@ -199,6 +199,10 @@ impl DiskFile for SharedFile {
         self.inner.read_at(to, offset)
     }
 
+    fn read_cached_at(&self, to: &mut [u8], offset: u64) -> Option<usize> {
+        self.inner.read_cached_at(to, offset)
+    }
+
     fn write_at(&self, buffers: &[IoSlice<'_>], offset: u64) -> io::Result<usize> {
         let at = if self.at == At::Write && offset == 0 { At::Segment } else { self.at };
         self.other.meet(at, || self.inner.write_at(buffers, offset))

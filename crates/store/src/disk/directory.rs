@@ -75,7 +75,7 @@ impl Directory {
     }
 
     fn file(&self, name: &str, options: &mut OpenOptions) -> io::Result<Arc<dyn DiskFile>> {
-        Ok(Arc::new(SystemFile { file: options.open(self.path(name))?, access: self.access }))
+        Ok(Arc::new(SystemFile::new(options.open(self.path(name))?, self.access)))
     }
 }
 

@@ -1,14 +1,15 @@
 //! A file of the operating system, accessed by ordinary calls through the page cache.
 
 use std::fs::File;
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{Advice, fadvise};
-use rustix::io::{pread, pwritev};
+use rustix::io::{Errno, ReadWriteFlags, pread, preadv2, pwritev};
 
 use super::directory::Access;
 use super::residency::are_resident;
@@ -24,11 +25,32 @@ const NOT_OFFERED: [i32; 4] = [libc::ENOSYS, libc::EPERM, libc::EINVAL, libc::ES
 pub(crate) struct SystemFile {
     pub(crate) file: File,
     pub(crate) access: Access,
+    /// The file system takes no reads that must not wait (tmpfs).
+    takes_no_nowait: AtomicBool,
+}
+
+impl SystemFile {
+    pub(crate) fn new(file: File, access: Access) -> SystemFile {
+        SystemFile { file, access, takes_no_nowait: AtomicBool::new(false) }
+    }
 }
 
 impl DiskFile for SystemFile {
     fn read_at(&self, to: &mut [u8], offset: u64) -> io::Result<usize> {
         Ok(pread(&self.file, to, offset)?)
+    }
+
+    fn read_cached_at(&self, to: &mut [u8], offset: u64) -> Option<usize> {
+        if !self.takes_no_nowait.load(Ordering::Relaxed) {
+            let read = preadv2(&self.file, &mut [IoSliceMut::new(to)], offset, ReadWriteFlags::NOWAIT);
+            match read {
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.takes_no_nowait.store(true, Ordering::Relaxed),
+                read => return read.ok(),
+            }
+        }
+        // What is in the cache now is read at once, unless it is evicted in between.
+        let end = offset.saturating_add(u64::try_from(to.len()).expect("a length"));
+        if self.is_cached(offset..end) { pread(&self.file, to, offset).ok() } else { None }
     }
 
     fn write_at(&self, buffers: &[IoSlice<'_>], offset: u64) -> io::Result<usize> {

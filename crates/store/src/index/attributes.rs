@@ -25,6 +25,21 @@ pub(crate) struct PackedAttributes {
     placement: Option<Box<Placement>>,
 }
 
+/// Those of an object's attributes that requests are checked against, where they lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ObjectState<'a> {
+    /// Its logical version.
+    pub object_version: u32,
+    /// Its generation.
+    pub g: Generation,
+    /// Columns that every write of the generation must reach.
+    pub set: ColumnMask,
+    /// Those of them that are joining.
+    pub joining: ColumnMask,
+    /// Shape and components.
+    pub map: &'a [u8],
+}
+
 /// The space that an object reserves, and its placement hint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Placement {
@@ -72,6 +87,12 @@ impl PackedAttributes {
     /// The length of map and opaque bytes together.
     pub(crate) fn heap_bytes(&self) -> usize {
         self.bytes.len()
+    }
+
+    /// What requests are checked against.
+    pub(crate) fn state(&self) -> ObjectState<'_> {
+        let (object_version, g) = (self.object_version, self.g);
+        ObjectState { object_version, g, set: self.set, joining: self.joining, map: self.map() }
     }
 
     /// The public form, for callers.

@@ -1,6 +1,6 @@
 //! The index under its lock.
 
-use std::sync::PoisonError;
+use std::sync::{PoisonError, TryLockError};
 
 use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard, ShardedLockWriteGuard};
 
@@ -23,6 +23,15 @@ impl Locked {
     /// Locks it for reading.
     pub(crate) fn read(&self) -> Reading<'_> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Locks it for reading, if no writer has it or waits for it.
+    pub(crate) fn try_read(&self) -> Option<Reading<'_>> {
+        match self.0.try_read() {
+            Ok(reading) => Some(reading),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     /// Locks it for writing.

@@ -24,7 +24,7 @@ use crate::format::LOG_BLOCK_U64;
 use crate::format::extent::{Extent, LogPosition};
 use crate::index::extent::Few;
 use crate::queue::CleanRound;
-use crate::stored_extent::{self, Stored, stored};
+use crate::stored_extent::{self, Patience, Stored, stored};
 use crate::threads::shared::Shared;
 
 /// The most bytes of a batch of moves. A foreground commit may have to wait for one.
@@ -286,7 +286,7 @@ impl Cleaner {
             if !run.pieces.iter().all(|piece| there(&piece)) {
                 return Err(Error::io("open a segment", std::io::ErrorKind::NotFound.into()));
             }
-            stored(&self.shared.files, &run.pieces)
+            stored(&self.shared.files, &run.pieces, Patience::Waits)
         })
     }
 
