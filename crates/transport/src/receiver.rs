@@ -148,6 +148,36 @@ impl Receiver {
         Ok(Some((header, body)))
     }
 
+    /// The next frame, if all of its header and body has come with the last one: nothing is waited for.
+    /// `None`: ask by [`Receiver::frame`].
+    pub fn frame_at_hand(&mut self) -> Result<Option<(FrameHeader, Vec<u8>)>> {
+        if !self.sound || self.payload_left > 0 {
+            return Ok(None);
+        }
+        let Some((header, rest)) = self.ahead[self.taken..].split_first_chunk::<HEADER_BYTES>() else {
+            return Ok(None);
+        };
+        let parsed = FrameHeader::parse(header);
+        self.sound = parsed.is_ok();
+        let header = parsed.map_err(|source| self.frame_error(source))?;
+        let bytes = usize::try_from(header.body_bytes).expect("a body is at most 1 MiB");
+        if header.body_bytes > STRANGER_BODY_BYTES_MAX || rest.len() < bytes {
+            return Ok(None);
+        }
+        if let Some(held) = &mut self.held {
+            held.share = None;
+        }
+        let mut body = std::mem::take(&mut self.spare);
+        body.clear();
+        body.extend_from_slice(&rest[..bytes]);
+        self.taken += HEADER_BYTES + bytes;
+        let checked = header.check_body(&body);
+        self.sound = checked.is_ok();
+        checked.map_err(|source| self.frame_error(source))?;
+        self.payload_left = header.payload_bytes;
+        Ok(Some((header, body)))
+    }
+
     /// Returns a body's buffer for reuse in a later frame.
     pub fn recycle(&mut self, body: Vec<u8>) {
         if body.capacity() <= BODY_KEPT_BYTES && body.capacity() > self.spare.capacity() {

@@ -1,15 +1,18 @@
 //! The sending direction of a connection.
 
 use std::fs::File;
+use std::future::poll_fn;
 use std::io::{self, IoSlice};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
 
 use braid_wire::FrameHeader;
 use braid_wire::frame::{BODY_BYTES_MAX, HEADER_BYTES, PAYLOAD_BYTES_MAX};
 use rustix::io::Errno;
 use socket2::SockRef;
-use tokio::io::{AsyncWriteExt, Interest};
+use tokio::io::{AsyncWrite, AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout};
@@ -26,6 +29,9 @@ pub struct Sender {
     limits: Limits,
     /// False while a frame is being sent, and for ever after one that was not finished.
     sound: bool,
+    /// The end of frames that [`Sender::send_now`] took, which the connection has not taken yet. It goes
+    /// before anything else.
+    rest: Vec<u8>,
     /// Where the bytes sent are counted, if anywhere.
     sent: Option<Arc<AtomicU64>>,
     /// The connection's slot at the listener.
@@ -51,7 +57,7 @@ impl Sender {
         limits: Limits,
         slot: Option<Arc<OwnedSemaphorePermit>>,
     ) -> Sender {
-        Sender { inner, address, limits, sound: true, sent: None, _slot: slot }
+        Sender { inner, address, limits, sound: true, rest: Vec::new(), sent: None, _slot: slot }
     }
 
     /// The peer's address, for messages.
@@ -74,6 +80,7 @@ impl Sender {
     /// total, gives [`TransportError::TooLong`], and nothing is sent.
     pub async fn send(&mut self, kind: u16, request: u64, body: &[u8], payload: &[&[u8]]) -> Result<()> {
         let header = self.header(kind, request, body, payload.iter().map(|piece| piece.len()).sum())?;
+        self.send_rest().await?;
         self.sound = false;
         let mut slices = Vec::with_capacity(2 + payload.len());
         slices.push(IoSlice::new(&header));
@@ -99,6 +106,7 @@ impl Sender {
     ) -> Result<u32> {
         let bytes = payload.iter().map(|piece| usize::try_from(piece.length).unwrap_or(usize::MAX)).sum();
         let header = self.header(kind, request, body, bytes)?;
+        self.send_rest().await?;
         self.sound = false;
         let deadline = self.deadline(header.len() + body.len() + bytes);
         let mut slices = [IoSlice::new(&header), IoSlice::new(body)];
@@ -117,6 +125,63 @@ impl Sender {
         }
         self.sound = true;
         Ok(missing)
+    }
+
+    /// Sends whole frames that the caller has put together, as far as the connection takes them now: never
+    /// waits. Empties `frames`. Returns whether it took all; if not, the rest goes before whatever is sent
+    /// next, and [`Sender::send_frames`] waits for it. While there is such a rest, nothing is taken.
+    pub async fn send_now(&mut self, frames: &mut Vec<u8>) -> Result<bool> {
+        self.require_sound()?;
+        if !self.rest.is_empty() {
+            return Ok(false);
+        }
+        let mut written = 0;
+        while written < frames.len() {
+            let left = &frames[written..];
+            let now = poll_fn(|context| match Pin::new(&mut self.inner).poll_write(context, left) {
+                Poll::Pending => Poll::Ready(None),
+                Poll::Ready(done) => Poll::Ready(Some(done)),
+            });
+            match now.await {
+                None => break,
+                Some(Ok(bytes)) if bytes > 0 => {
+                    self.count(bytes);
+                    written += bytes;
+                }
+                Some(done) => {
+                    self.sound = false;
+                    let source = done.err().unwrap_or_else(|| io::ErrorKind::WriteZero.into());
+                    return Err(TransportError::io(&self.address, source));
+                }
+            }
+        }
+        self.rest.extend_from_slice(&frames[written..]);
+        frames.clear();
+        Ok(self.rest.is_empty())
+    }
+
+    /// Sends whole frames that the caller has put together, after what is left of others, and empties
+    /// `frames`.
+    pub async fn send_frames(&mut self, frames: &mut Vec<u8>) -> Result<()> {
+        self.require_sound()?;
+        self.send_rest().await?;
+        self.sound = false;
+        self.write_all(&mut [IoSlice::new(frames)]).await?;
+        self.sound = true;
+        frames.clear();
+        Ok(())
+    }
+
+    async fn send_rest(&mut self) -> Result<()> {
+        if self.rest.is_empty() {
+            return Ok(());
+        }
+        // If this is dropped midway, it is not known how much of it went.
+        self.sound = false;
+        let rest = std::mem::take(&mut self.rest);
+        self.write_all(&mut [IoSlice::new(&rest)]).await?;
+        self.sound = true;
+        Ok(())
     }
 
     /// Sends one piece. Returns how many of its bytes could not be read.
@@ -153,9 +218,7 @@ impl Sender {
         body: &[u8],
         payload_bytes: usize,
     ) -> Result<[u8; HEADER_BYTES]> {
-        if !self.sound {
-            return Err(TransportError::Poisoned { address: self.address.to_string() });
-        }
+        self.require_sound()?;
         let payload_fits = u32::try_from(payload_bytes).ok().filter(|&bytes| bytes <= PAYLOAD_BYTES_MAX);
         let body_fits = u32::try_from(body.len()).is_ok_and(|bytes| bytes <= BODY_BYTES_MAX);
         let (Some(payload_bytes), true) = (payload_fits, body_fits) else {
@@ -163,6 +226,10 @@ impl Sender {
             return Err(TransportError::TooLong { address: self.address.to_string(), bytes });
         };
         Ok(FrameHeader::new(kind, request, body, payload_bytes).emit())
+    }
+
+    fn require_sound(&self) -> Result<()> {
+        if self.sound { Ok(()) } else { Err(TransportError::Poisoned { address: self.address.to_string() }) }
     }
 
     fn deadline(&self, bytes: usize) -> Instant {
@@ -212,6 +279,9 @@ impl Sender {
 
     /// Closes this direction: the peer sees a clean end after the frames sent.
     pub async fn shutdown(&mut self) -> Result<()> {
+        if self.sound {
+            self.send_rest().await?;
+        }
         self.sound = false;
         match timeout(self.limits.stall, self.inner.shutdown()).await {
             Err(_) => Err(TransportError::Timeout { what: "to close", address: self.address.to_string() }),
