@@ -51,6 +51,14 @@ pub(crate) struct Core {
     started: Moment,
 }
 
+/// What the lease says when a request arrives.
+pub(crate) struct Arrival {
+    /// Manager time in milliseconds, while the drive holds its lease.
+    pub(crate) now_ms: Option<u64>,
+    /// Whether new requests may be served.
+    pub(crate) serving: Result<(), Refusal>,
+}
+
 /// What is timed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Timed {
@@ -151,6 +159,13 @@ impl Core {
         lease.holds(now).ok().and_then(|()| lease.manager_ms(now))
     }
 
+    /// The look at the lease for a request that arrives now (PROTOCOL R8).
+    pub(crate) fn arrival(&self) -> Arrival {
+        let (now, lease) = (self.clock().now(), self.lease());
+        let now_ms = lease.holds(now).ok().and_then(|()| lease.manager_ms(now));
+        Arrival { now_ms, serving: lease.serving(now) }
+    }
+
     /// Whether a reply may leave now (PROTOCOL R8).
     pub(crate) fn holds(&self) -> Result<(), Refusal> {
         let now = self.clock().now();
@@ -163,8 +178,12 @@ impl Core {
     }
 
     /// Runs `check` with the drive's present state.
-    pub(crate) fn with_scene<T>(&self, binding: Binding, check: impl FnOnce(&Scene<'_>) -> T) -> T {
-        let now_ms = self.manager_ms();
+    pub(crate) fn with_scene<T>(
+        &self,
+        binding: Binding,
+        now_ms: Option<u64>,
+        check: impl FnOnce(&Scene<'_>) -> T,
+    ) -> T {
         let key_epoch = |partition: PartitionId| match partition {
             PartitionId(0) => Some(1),
             partition => self.store.partition(partition).ok().map(|state| state.key_epoch),

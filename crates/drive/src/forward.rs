@@ -23,7 +23,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
-use crate::connection::Ticket;
+use crate::answerer::Ticket;
 use crate::core::Core;
 use crate::debts::{Creditors, Debts, Late, Owing, UnitRef};
 use crate::reply::Answer;

@@ -19,6 +19,7 @@
 //! `serve` runs the drive from start to stop; `scrub` verifies what is stored; `damage` has what is
 //! damaged repaired.
 
+mod answerer;
 mod buffers;
 pub mod clock;
 mod config;
@@ -28,6 +29,7 @@ mod core;
 mod damage;
 mod debts;
 mod error;
+mod facts;
 mod forward;
 mod heartbeat;
 mod identity;
@@ -37,6 +39,7 @@ pub mod lease;
 mod manage;
 #[cfg(feature = "simulated")]
 pub mod medium;
+mod outbox;
 mod queries;
 mod readmission;
 mod reply;

@@ -19,14 +19,15 @@ use braid_wire::data::{
 use braid_wire::{Capability, Reason, Refusal, Wire};
 use tokio::time::timeout;
 
-use crate::connection::Ticket;
+use crate::answerer::Ticket;
 use crate::convert;
 use crate::core::Core;
 use crate::damage;
 use crate::debts::Owing;
+use crate::facts::Facts;
 use crate::forward;
 use crate::reply::{Answer, refusal};
-use crate::requests::{Facts, Requests, done};
+use crate::requests::{Requests, done};
 use crate::scrub;
 
 /// How long a fence waits until everything owed to ready parity columns is paid. The manager asks again, and
@@ -47,12 +48,12 @@ impl Requests {
         let (partition, object) = place;
         let Some(facts) = facts else {
             let attributes = convert::new_object(capability, &create.attributes);
-            let map = create.attributes.map;
+            let map = Arc::new(create.attributes.map);
             let (object_version, g) = (capability.object_version, capability.g);
             let ready = capability.set.minus(capability.joining);
             let facts = Facts { object_version, g, ready, map };
             let answered = Arc::new(AtomicBool::new(false));
-            self.is_creating(place, facts, Arc::clone(&answered));
+            self.objects.is_creating(place, facts, Arc::clone(&answered));
             self.core().readmission.handle_fenced(partition, object);
             let g = capability.g;
             if capability.rights.include(Rights::MANAGE) {
@@ -80,7 +81,7 @@ impl Requests {
             return ticket.refuse(facts.g, Refusal::new(Reason::StaleGeneration, detail));
         }
         // A map that the manager vouches for replaces the old one: a column may have moved to another drive.
-        let new_map = (capability.map != [0; 16] && facts.map != create.attributes.map)
+        let new_map = (capability.map != [0; 16] && *facts.map != create.attributes.map)
             .then(|| create.attributes.map.to_bytes());
         let capability = capability.clone();
         self.look_now(ticket, move |core| {

@@ -6,28 +6,30 @@
 //! so do they.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use braid_layout::{ColumnMask, Generation};
+use braid_layout::Generation;
 use braid_store::{Body, Mutation, Outcome, Rejected, Reply, Standing};
 use braid_transport::{Receiver, TransportError, host};
 use braid_wire::authorise::{ObjectFacts, Verified, needs};
 use braid_wire::capability::Rights;
-use braid_wire::data::{Absent, ColumnMap, DriveRequest, FenceRule, Retire, StripeWrite, Written};
-use braid_wire::{Capability, Reason, Refusal, Wire};
+use braid_wire::data::{Absent, DriveRequest, FenceRule, Retire, StripeWrite, Written};
+use braid_wire::{Capability, Reason, Refusal};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use crate::answerer::Ticket;
 use crate::buffers::{Connection, Share};
-use crate::connection::Ticket;
 use crate::convert::{self, ObjectRef};
-use crate::core::{Core, Figures, Timed};
+use crate::core::{Arrival, Core, Figures, Timed};
 use crate::damage;
+use crate::facts::{Facts, Objects};
 use crate::forward;
 use crate::manage;
+use crate::outbox::{self, Outbox};
 use crate::queries::{self, Room};
-use crate::reply::{Answer, refusal};
+use crate::reply::Answer;
+use crate::revoked::Revoked;
 
 /// Above this size a payload's checksums are computed off the connection's task, which they would block for
 /// too long.
@@ -39,25 +41,7 @@ pub(crate) struct Requests {
     buffers: Arc<Connection>,
     /// Reads of this many bytes or more are sent by `sendfile` where possible; `None`: none are.
     sendfile_min: Option<u32>,
-    creating: Vec<Creating>,
-}
-
-/// What the drive knows of an object.
-#[derive(Debug, Clone)]
-pub(crate) struct Facts {
-    pub(crate) object_version: u32,
-    pub(crate) g: Generation,
-    /// The columns of the set that are ready.
-    pub(crate) ready: ColumnMask,
-    pub(crate) map: ColumnMap,
-}
-
-/// An object whose creation is on its way to the disk.
-struct Creating {
-    place: ObjectRef,
-    facts: Facts,
-    /// Set when the store has answered and shows the object itself.
-    answered: Arc<AtomicBool>,
+    pub(crate) objects: Objects,
 }
 
 impl Requests {
@@ -65,7 +49,7 @@ impl Requests {
     pub(crate) fn new(core: Arc<Core>, is_local: bool) -> Requests {
         let buffers = Arc::new(core.pool.connection());
         let sendfile_min = core.settings.sending.bytes_min(is_local);
-        Requests { core, buffers, sendfile_min, creating: Vec::new() }
+        Requests { core, buffers, sendfile_min, objects: Objects::default() }
     }
 
     pub(crate) fn core(&self) -> Arc<Core> {
@@ -77,10 +61,11 @@ impl Requests {
     pub(crate) async fn carry_out(
         &mut self,
         verified: Verified,
+        arrival: &Arrival,
         receiver: &mut Receiver,
         ticket: Ticket,
     ) -> Result<(), TransportError> {
-        if let Err(refusal) = self.serving(&verified) {
+        if let Err(refusal) = self.serving(&verified, arrival) {
             ticket.refuse(Generation(0), refusal);
             return Ok(());
         }
@@ -177,16 +162,40 @@ impl Requests {
         Ok(())
     }
 
+    /// Answers a short read into `outbox`, if it need wait for nothing. False if it does not: then the request
+    /// is to be carried out like any other, which also says why it is refused, if it is.
+    pub(crate) fn answer_at_once(
+        &mut self,
+        verified: &Verified,
+        arrival: &Arrival,
+        outbox: &mut Outbox,
+    ) -> bool {
+        let DriveRequest::Read(read) = &verified.request else { return false };
+        let bytes = read.to.saturating_sub(read.from);
+        if bytes > outbox::PAYLOAD_BYTES_MAX || self.sendfile_min.is_some_and(|min| bytes >= min) {
+            return false;
+        }
+        if self.serving(verified, arrival).is_err() {
+            return false;
+        }
+        match self.examine(verified, (read.at.partition, read.at.object)) {
+            Ok(Some(facts)) if queries::not_caught_up(&self.core, Some(&facts), read).is_none() => {
+                queries::read_at_once(&self.core, verified, read, outbox)
+            }
+            _ => false,
+        }
+    }
+
     /// Whether the drive may take requests now, and whether the manager that sent this one still leads.
-    fn serving(&self, verified: &Verified) -> Result<(), Refusal> {
-        let mut lease = self.core.lease();
-        match lease.serving(self.core.clock().now()) {
+    fn serving(&self, verified: &Verified, arrival: &Arrival) -> Result<(), Refusal> {
+        match &arrival.serving {
+            Ok(()) => {}
             // A drive that returned is fenced before it gets a lease.
             Err(refusal) if refusal.reason == Reason::NotServing && verified.precedes_lease() => {}
-            other => other?,
+            Err(refusal) => return Err(refusal.clone()),
         }
         match verified.request.target().term {
-            Some(term) => lease.handle_term(term),
+            Some(term) => self.core.lease().handle_term(term),
             None => Ok(()),
         }
     }
@@ -197,12 +206,14 @@ impl Requests {
         let (request, rules) = (&verified.request, verified.request.rules());
         let refused = |g, refusal| Err(Box::new(Answer::refused(g, refusal)));
         let ends_lease = matches!(request, R::Retire(retire) if retire.ends_lease);
+        let rights = needs(request).rights;
         if !ends_lease
-            && let Err(refusal) = self.core.revoked().check(&verified.capability, needs(request).rights)
+            && Revoked::concerns(rights)
+            && let Err(refusal) = self.core.revoked().check(&verified.capability, rights)
         {
             return refused(Generation(0), refusal);
         }
-        let facts = match self.facts(place) {
+        let facts = match self.objects.facts(&self.core, place) {
             Ok(facts) => facts,
             // What is lost is removed whatever it was.
             Err(lost) if lost.reason == Reason::Damaged && matches!(request, R::Remove(_)) => None,
@@ -224,23 +235,6 @@ impl Requests {
         match self.core.readmission.admit(place.0, place.1) {
             Err(refusal) if rules.fence == FenceRule::Needed => refused(facts.g, refusal),
             _ => Ok(Some(facts)),
-        }
-    }
-
-    fn facts(&mut self, place: ObjectRef) -> Result<Option<Facts>, Refusal> {
-        self.creating.retain(|creating| !creating.answered.load(Ordering::Acquire));
-        if let Some(creating) = self.creating.iter().find(|creating| creating.place == place) {
-            return Ok(Some(creating.facts.clone()));
-        }
-        match self.core.store.object(place.0, place.1) {
-            Ok(stored) => {
-                let map = ColumnMap::from_bytes(&stored.map)
-                    .map_err(|error| Refusal::new(Reason::Damaged, format!("the object's map: {error}")))?;
-                let ready = stored.set.minus(stored.joining);
-                Ok(Some(Facts { object_version: stored.object_version, g: stored.g, ready, map }))
-            }
-            Err(braid_store::Error::NoObject(..)) => Ok(None),
-            Err(error) => Err(refusal(self.core.damage.of_object(place, &error))),
         }
     }
 
@@ -357,11 +351,6 @@ impl Requests {
             let in_time = core.manager_ms().is_some_and(|now_ms| now_ms < capability.expires_ms);
             in_time && core.revoked().check(&capability, rights).is_ok()
         })
-    }
-
-    /// Makes the facts of an object that is being created count at once.
-    pub(crate) fn is_creating(&mut self, place: ObjectRef, facts: Facts, answered: Arc<AtomicBool>) {
-        self.creating.push(Creating { place, facts, answered });
     }
 
     /// A share of the payload bound; `None` if none is to be had, which `ticket` has been told.

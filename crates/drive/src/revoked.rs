@@ -77,10 +77,14 @@ impl Revoked {
         }
     }
 
+    /// Whether anything that is revoked concerns requests that need these `rights`.
+    pub(crate) fn concerns(rights: Rights) -> bool {
+        rights.0 & CHANGES.0 != 0
+    }
+
     /// Whether a request that needs these `rights` may be carried out under the capability; if not, why.
     pub(crate) fn check(&self, capability: &Capability, rights: Rights) -> Result<(), Refusal> {
-        let changes = rights.0 & CHANGES.0 != 0;
-        if !changes || capability.rights.include(Rights::MANAGE) {
+        if !Revoked::concerns(rights) || capability.rights.include(Rights::MANAGE) {
             return Ok(());
         }
         if self.floor_ms.is_none_or(|floor_ms| capability.expires_ms <= floor_ms) {

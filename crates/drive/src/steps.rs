@@ -11,11 +11,12 @@ use braid_wire::data::{Address, Delta, UnitWrite, Written};
 use braid_wire::{Capability, Reason, Refusal};
 use bytes::Bytes;
 
-use crate::connection::Ticket;
+use crate::answerer::Ticket;
 use crate::core::{Core, Figures};
+use crate::facts::Facts;
 use crate::forward::{self, shape_of};
 use crate::reply::Answer;
-use crate::requests::{Facts, Requests, always};
+use crate::requests::{Requests, always};
 
 impl Requests {
     /// Stores a unit write. Its answer comes when the parity drives have it.

@@ -73,12 +73,17 @@ pub fn map() -> ColumnMap {
 }
 
 pub fn create() -> DriveRequest {
-    let attributes = Attributes {
+    Create { at: AT, attributes: attributes_of(map()) }.into()
+}
+
+/// A new object's, with this map.
+pub fn attributes_of(map: ColumnMap) -> Attributes {
+    Attributes {
         object_version: 1,
         g: G,
         set: ColumnMask::all(3),
         joining: ColumnMask::EMPTY,
-        map: map(),
+        map,
         size: 0,
         reach: 0,
         stored_bytes: 0,
@@ -88,8 +93,7 @@ pub fn create() -> DriveRequest {
         cluster: 0,
         opaque: b"opaque".to_vec(),
         snapshots: vec![],
-    };
-    Create { at: AT, attributes }.into()
+    }
 }
 
 pub fn partition_create() -> DriveRequest {
