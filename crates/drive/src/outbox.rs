@@ -18,8 +18,9 @@ use crate::reply::Answer;
 pub(crate) const PAYLOAD_BYTES_MAX: u32 = 16 << 10;
 /// From this many bytes on, what is ready is sent.
 const FULL_BYTES: usize = 32 << 10;
-/// What is kept for the next answers when these are sent. A connection at rest has no more.
-const KEPT_BYTES: usize = 64 << 10;
+/// Room for the frames of one sending, which is made once and kept: an outbox has no more when it is empty.
+const ROOM_BYTES: usize = 52 << 10;
+const _: () = assert!(FULL_BYTES + PAYLOAD_BYTES_MAX as usize + 2048 < ROOM_BYTES, "a last read fits");
 
 /// Answers that are ready to be sent.
 #[derive(Default)]
@@ -75,6 +76,7 @@ impl Outbox {
         (g, reply, bytes): (Generation, &DriveReply, u32),
         fill: impl FnOnce(&mut [u8]) -> bool,
     ) -> bool {
+        self.frames.reserve_exact(ROOM_BYTES.saturating_sub(self.frames.len()));
         let from = self.frames.len();
         let refused = put_frame(&mut self.frames, seal, g, reply, bytes);
         let begin = self.frames.len();
@@ -112,30 +114,36 @@ impl Outbox {
 
     fn emptied(&mut self) {
         self.answers.clear();
-        if self.frames.capacity() > KEPT_BYTES {
+        if self.frames.capacity() > ROOM_BYTES {
             self.frames = Vec::new();
         }
     }
 
-    /// Without a lease, what needs one is refused.
     fn look_at_lease(&mut self, core: &Core) {
-        if !self.answers.iter().any(|answer| answer.needs_lease) || self.frames.is_empty() {
-            return;
+        if self.answers.iter().any(|answer| answer.needs_lease)
+            && let Err(refusal) = core.holds()
+        {
+            let refused = self.refuse(refusal);
+            Figures::add(&core.figures.refused, refused);
         }
-        let Err(refusal) = core.holds() else { return };
-        let refusal = DriveReply::from(refusal);
+    }
+
+    /// Refuses what needs a lease. Returns how many answers that were.
+    fn refuse(&mut self, refusal: Refusal) -> u64 {
+        let (refusal, mut refused) = (DriveReply::from(refusal), 0);
         let frames = std::mem::take(&mut self.frames);
         let ends: Vec<usize> =
             self.answers.iter().skip(1).map(|answer| answer.from).chain([frames.len()]).collect();
         for (answer, end) in self.answers.iter_mut().zip(ends) {
             let from = std::mem::replace(&mut answer.from, self.frames.len());
             if std::mem::take(&mut answer.needs_lease) {
-                Figures::add(&core.figures.refused, 1);
+                refused += 1;
                 put_frame(&mut self.frames, &answer.seal, answer.g, &refusal, 0);
             } else {
                 self.frames.extend_from_slice(&frames[from..end]);
             }
         }
+        refused
     }
 }
 
@@ -163,5 +171,90 @@ fn put_frame(
     match reply {
         DriveReply::Refused(refusal) => Some(refusal.reason),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use braid_wire::Wire;
+    use braid_wire::data::{Done, ReadReply, ReplyHead};
+
+    use super::*;
+
+    const G: Generation = Generation(3);
+
+    fn read_reply() -> DriveReply {
+        let reply = ReadReply {
+            version: Default::default(),
+            pending: false,
+            columns: Default::default(),
+            extents: Vec::new(),
+            crcs: vec![7],
+            cover: Vec::new(),
+        };
+        reply.into()
+    }
+
+    /// Number, refusal's reason and payload of each frame.
+    fn frames(outbox: &Outbox) -> Vec<(u64, Option<Reason>, Vec<u8>)> {
+        let (mut rest, mut out) = (outbox.frames.as_slice(), Vec::new());
+        while let Some((header, after)) = rest.split_first_chunk::<HEADER_BYTES>() {
+            let header = FrameHeader::parse(header).expect("a frame");
+            let (body, after) = after.split_at(usize::try_from(header.body_bytes).expect("small"));
+            header.check_body(body).expect("its body");
+            let (payload, after) = after.split_at(usize::try_from(header.payload_bytes).expect("small"));
+            let mut arguments = body;
+            ReplyHead::take(&mut arguments).expect("a head");
+            let reason = match DriveReply::from_body(header.kind, arguments).expect("a reply") {
+                DriveReply::Refused(refusal) => Some(refusal.reason),
+                _ => None,
+            };
+            out.push((header.request, reason, payload.to_vec()));
+            rest = after;
+        }
+        out
+    }
+
+    #[test]
+    fn what_cannot_be_filled_leaves_no_trace() {
+        let (mut outbox, reply) = (Outbox::default(), read_reply());
+        for (number, is_there) in [(1, true), (2, false), (3, true)] {
+            let seal = ReplySeal::without_proof(number);
+            let fill = |to: &mut [u8]| {
+                to.fill(u8::try_from(number).expect("small"));
+                is_there
+            };
+            assert_eq!(outbox.put_read(&seal, (G, &reply, 5), fill), is_there);
+        }
+        assert_eq!(frames(&outbox), [(1, None, vec![1; 5]), (3, None, vec![3; 5])]);
+    }
+
+    #[test]
+    fn without_a_lease_all_that_needs_one_is_refused_and_the_rest_is_sent() {
+        let (mut outbox, reply) = (Outbox::default(), read_reply());
+        for number in 1..=3 {
+            assert!(outbox.put_read(&ReplySeal::without_proof(number), (G, &reply, 5), |_| true));
+        }
+        // As an answer to the manager, which needs none.
+        outbox.answers[1].needs_lease = false;
+        let lapsed = || Refusal::new(Reason::NotServing, "lapsed");
+        assert_eq!(outbox.refuse(lapsed()), 2);
+        let refused = Some(Reason::NotServing);
+        let expected = [(1, refused, vec![]), (2, None, vec![0; 5]), (3, refused, vec![])];
+        assert_eq!(frames(&outbox), expected);
+        assert_eq!(outbox.refuse(lapsed()), 0, "once");
+        assert_eq!(frames(&outbox), expected);
+    }
+
+    #[test]
+    fn an_answer_that_does_not_fit_a_frame_is_refused() {
+        let (mut all, seal) = (Vec::new(), ReplySeal::without_proof(1));
+        assert_eq!(put_frame(&mut all, &seal, G, &Done {}.into(), 0), None);
+        let DriveReply::Read(mut large) = read_reply() else { unreachable!() };
+        large.crcs = vec![0; 300_000];
+        let reason = put_frame(&mut all, &seal, G, &large.into(), 0);
+        assert_eq!(reason, Some(Reason::Range));
+        let outbox = Outbox { frames: all, answers: Vec::new() };
+        assert_eq!(frames(&outbox), [(1, None, vec![]), (1, Some(Reason::Range), vec![])]);
     }
 }

@@ -38,6 +38,9 @@ async fn serves(session: &mut DriveSession, grant: &Grant, n: u64) {
     assert_eq!(within(session.call(grant, &read(n, 0, UNIT), &[])).await.unwrap().1, payload);
 }
 
+/// Reads of up to this many bytes are answered by the connection's reader.
+const AT_ONCE: u32 = 16 << 10;
+
 /// A client's capability: all rights but the manager's.
 fn client_level() -> Capability {
     Capability { rights: Rights::READ.and(Rights::WRITE).and(Rights::CREATE), ..object_level() }
@@ -60,11 +63,13 @@ async fn until_closed(mut stream: TcpStream) {
 #[tokio::test]
 async fn a_peer_that_takes_no_replies_holds_up_nobody_and_loses_its_connection() {
     for &sending in SENDING.iter() {
-        no_replies_taken(sending).await;
+        no_replies_taken(sending, UNIT).await;
     }
+    // What the connection's reader answers itself.
+    no_replies_taken(Sending::Copy, AT_ONCE).await;
 }
 
-async fn no_replies_taken(sending: Sending) {
+async fn no_replies_taken(sending: Sending, length: u32) {
     let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
     let small = |settings: &mut Settings| {
         settings.sending = sending;
@@ -81,7 +86,7 @@ async fn no_replies_taken(sending: Sending) {
     let flood = async {
         for request in 1.. {
             let mut body = Vec::new();
-            asker.seal(&grant, request, &read(0, 0, UNIT), 0, &mut body);
+            asker.seal(&grant, request, &read(0, 0, length), 0, &mut body);
             if let Err(error) = sender.send(0x0102, request, &body, &[]).await {
                 return error;
             }
@@ -105,11 +110,12 @@ async fn no_replies_taken(sending: Sending) {
 #[tokio::test]
 async fn a_read_that_is_answered_after_the_lease_lapsed_brings_no_byte() {
     for &sending in SENDING.iter() {
-        answered_late(sending).await;
+        answered_late(sending, UNIT).await;
     }
+    answered_late(Sending::Copy, AT_ONCE).await;
 }
 
-async fn answered_late(sending: Sending) {
+async fn answered_late(sending: Sending, length: u32) {
     let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
     let many = |settings: &mut Settings| {
         settings.sending = sending;
@@ -121,7 +127,7 @@ async fn answered_late(sending: Sending) {
     let (mut sender, mut receiver, mut asker) = halves(&drive).await;
     for request in 1..=1000 {
         let mut body = Vec::new();
-        asker.seal(&grant, request, &read(0, 0, UNIT), 0, &mut body);
+        asker.seal(&grant, request, &read(0, 0, length), 0, &mut body);
         sender.send(0x0102, request, &body, &[]).await.unwrap();
     }
     // The first answers fill the sockets; the others were requested while the lease held, and wait.

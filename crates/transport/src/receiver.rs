@@ -20,7 +20,7 @@ use crate::net::ReadHalf;
 use crate::slots::{ConnectionSlot, Work};
 
 /// How far a read for a header may read. Small, since payload bytes in it are copied.
-const AHEAD_BYTES: usize = 4096;
+const AHEAD_BYTES: usize = 16 << 10;
 /// A body up to this capacity is kept for reuse.
 const BODY_KEPT_BYTES: usize = 8 << 10;
 /// Skipped payloads are read in pieces of this size.

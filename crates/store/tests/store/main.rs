@@ -2,6 +2,7 @@
 //! and its bytes on disk against the golden files and the document.
 
 mod amplification;
+mod at_once;
 mod checkpoint_damage;
 mod checkpoint_format;
 mod clean;

@@ -1,8 +1,10 @@
 //! A capability moves only the bytes that it covers (invariant I3). Each kind of fault has its own refusal
-//! ([`rules`]), and no single bit of a request or a reply can change unnoticed ([`forgery`]).
+//! ([`rules`]), no single bit of a request or a reply can change unnoticed ([`forgery`]),
+//! and what a connection's session knows makes no difference to that ([`session`]).
 
 mod forgery;
 mod rules;
+mod session;
 
 use braid_layout::{
     ClusterId, Column, ColumnMask, DriveId, FileId, Generation, ObjectId, PartitionId, Version,
