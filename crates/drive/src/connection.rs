@@ -195,7 +195,7 @@ impl RequestReader {
         };
         let job = Job { kind: header.kind, seal, _work: self.receiver.work(), _permit: permit, leaseless };
         let ticket = Ticket::new(job, self.events.clone());
-        // This one may wait, for its payload, for memory, for a thread: what is answered does not wait for it.
+        // This one may wait for its payload, for memory or a thread: what is answered does not wait for it.
         self.send_answers(&core).await?;
         match accepted {
             Ok(verified) => requests.carry_out(verified, &arrival, &mut self.receiver, ticket).await,

@@ -43,9 +43,12 @@ pub(crate) struct Objects {
     maps: Maps,
 }
 
-/// Maps, each with the bytes that it was decoded from.
+/// The last maps.
 #[derive(Default)]
-struct Maps(Vec<Option<(Box<[u8]>, Arc<ColumnMap>)>>);
+struct Maps(Vec<Option<Decoded>>);
+
+/// A map, with the bytes that it was decoded from.
+type Decoded = (Box<[u8]>, Arc<ColumnMap>);
 
 impl Objects {
     /// Makes the facts of an object that is being created count at once.

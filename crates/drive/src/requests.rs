@@ -162,8 +162,8 @@ impl Requests {
         Ok(())
     }
 
-    /// Answers a short read into `outbox`, if it need wait for nothing. False if it does not: then the request
-    /// is to be carried out like any other, which also says why it is refused, if it is.
+    /// Answers a short read into `outbox`, if it need wait for nothing. False if it does not: then the
+    /// request is to be carried out like any other, which also says why it is refused, if it is.
     pub(crate) fn answer_at_once(
         &mut self,
         verified: &Verified,

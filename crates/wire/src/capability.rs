@@ -8,8 +8,8 @@
 //! A capability's *public part* ([`Capability`]) says what its holder may do. Its *private part* is the HMAC
 //! of the public part under the working key: only the manager and the drive can make it. A request carries
 //! the public part and a MAC under the private part, see [`seal`](crate::seal). The drive recomputes all of
-//! it and needs no state per capability, see [`authorise`](crate::authorise); what it has derived it keeps for
-//! a while, see [`session`](crate::session).
+//! it and needs no state per capability, see [`authorise`](crate::authorise); what it has derived it keeps
+//! for a while, see [`session`](crate::session).
 //!
 //! Every kind of HMAC has a label of its own, which ends in NUL and begins its input. The parts that follow
 //! have fixed lengths, except the last. So two different inputs are never the same bytes, and a MAC of one

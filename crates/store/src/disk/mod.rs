@@ -108,8 +108,8 @@ pub trait DiskFile: fmt::Debug + Send + Sync {
     /// Read at most `to.len()` bytes; 0 at the file's end.
     fn read_at(&self, to: &mut [u8], offset: u64) -> io::Result<usize>;
 
-    /// As [`DiskFile::read_at`], if it need not wait for the medium. `None`: it would have to, or it fails, or
-    /// the system does not tell. It may read less than there is.
+    /// As [`DiskFile::read_at`], if it need not wait for the medium. `None`: it would have to, or it fails,
+    /// or the system does not tell. It may read less than there is.
     fn read_cached_at(&self, to: &mut [u8], offset: u64) -> Option<usize>;
 
     /// Write the beginning of `buffers`, at most 1024 of them; returns the number of bytes written.

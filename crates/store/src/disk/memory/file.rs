@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use super::SECTOR;
 use super::random::{Random, Survival};
+use super::{FileIdentity, SECTOR};
 
 /// A file's bytes.
 #[derive(Debug, Clone, Default)]
@@ -17,7 +17,7 @@ pub(crate) struct Bytes {
     spoilt: BTreeSet<usize>,
 }
 
-/// The unit of unreadable bytes.
+/// The unit of unreadable bytes, and of those that are at hand.
 const PAGE_BYTES: usize = 4096;
 
 #[derive(Debug, Clone)]
@@ -167,4 +167,16 @@ fn put(bytes: &mut Vec<u8>, at: usize, written: &[u8]) {
         bytes.resize(end, 0);
     }
     bytes[at..end].copy_from_slice(written);
+}
+
+/// Which file it is.
+pub(super) fn identity(id: u64) -> FileIdentity {
+    FileIdentity { device: 0, inode: id }
+}
+
+/// Whether bytes of a file can be read without waiting. Of every four pages three can, by their numbers: so
+/// both ways of reading are gone, and the same ones each time.
+pub(super) fn is_at_hand(offset: u64, bytes: usize) -> bool {
+    let Ok(offset) = usize::try_from(offset) else { return false };
+    (offset / PAGE_BYTES..offset.saturating_add(bytes).div_ceil(PAGE_BYTES)).all(|page| page % 4 != 3)
 }

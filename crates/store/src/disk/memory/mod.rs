@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use fault::{Fault, On};
 use fault::{Faults, io_error, no_space};
-use file::Bytes;
+use file::{Bytes, identity, is_at_hand};
 use names::Names;
 use random::Random;
 
@@ -30,8 +30,6 @@ use super::{Disk, DiskFile, FileIdentity, Named, Space};
 
 /// The unit in which bytes reach the medium or do not.
 pub(crate) const SECTOR: usize = 512;
-/// Pages of this many bytes are in memory or not.
-const CACHED_BYTES: u64 = 4096;
 
 /// A disk in memory. Clones share it.
 #[derive(Clone)]
@@ -340,10 +338,6 @@ impl Disk for Memory {
     }
 }
 
-fn identity(id: u64) -> FileIdentity {
-    FileIdentity { device: 0, inode: id }
-}
-
 impl MemoryFile {
     /// Access the state and the file's bytes together.
     fn with<T>(&self, act: impl FnOnce(&mut State, &mut Bytes) -> T) -> T {
@@ -393,12 +387,8 @@ impl DiskFile for MemoryFile {
         })
     }
 
-    /// Of every four pages three are in memory, by their numbers: so both ways of reading are gone, and the
-    /// same ones each time.
     fn read_cached_at(&self, to: &mut [u8], offset: u64) -> Option<usize> {
-        let end = offset.saturating_add(u64::try_from(to.len()).unwrap_or(u64::MAX));
-        let is_cached = (offset / CACHED_BYTES..end.div_ceil(CACHED_BYTES)).all(|page| page % 4 != 3);
-        if is_cached { self.read_at(to, offset).ok() } else { None }
+        if is_at_hand(offset, to.len()) { self.read_at(to, offset).ok() } else { None }
     }
 
     fn write_at(&self, buffers: &[IoSlice<'_>], offset: u64) -> io::Result<usize> {
