@@ -12,6 +12,8 @@
 //! documents of a [`Report`], and `stripes` has its own.
 
 mod amplification;
+mod conditions;
+mod content;
 mod error;
 mod load_threads;
 mod machine;
@@ -32,6 +34,7 @@ pub mod stripes;
 mod subject;
 mod svg;
 
+pub use conditions::Conditions;
 pub use error::Error;
 pub use machine::{Machine, MeasuredDir};
 pub use measure::{Effort, Progress, Watch};

@@ -3,12 +3,9 @@
 //! is logarithmic, so that twice as fast and half as fast are equally far from the centre.
 
 use crate::report::{Amplification, Cache, Experiment, Load, Report, Row, Timing, show_size};
-use crate::svg::{Anchor, Axis, Drawing, FAINT, INK};
+use crate::svg::{Anchor, Axis, Drawing, FAINT, INK, goal_colour};
 
-// Colours that remain distinct for colour-blind readers (Okabe and Ito).
-const MET: &str = "#009e73";
-const MISSED: &str = "#d55e00";
-const NEUTRAL: &str = "#0072b2";
+// Distinct for colour-blind readers (Okabe and Ito).
 const SERIES: [&str; 3] = ["#0072b2", "#e69f00", "#cc79a7"];
 
 const WIDTH: f64 = 1120.0;
@@ -41,7 +38,7 @@ pub fn svg(report: &Report) -> String {
         machine.cpu, machine.cpus, machine.kernel
     );
     drawing.text((20.0, 48.0), Anchor::Start, 12, &where_);
-    legend(&mut drawing);
+    drawing.goals_legend("target");
     let mut top = HEAD + 30.0;
     for place in &report.places {
         let rows = |experiment| -> Vec<&Row> {
@@ -89,13 +86,10 @@ fn times(drawing: &mut Drawing, times: &[Timing], top: f64) {
     let (top, length) = (top + 12.0, f64::from(u32::try_from(times.len()).unwrap_or(0)) * ROW);
     let values = times.iter().flat_map(|time| [time.seconds.min, time.seconds.max, time.target_seconds]);
     let axis = Axis::over(values, SINGLES.axis);
-    for (x, name) in axis.marks() {
-        drawing.line((x, top), (x, top + length), FAINT, 1.0);
-        drawing.text((x, top + length + 16.0), Anchor::Middle, 11, &name);
-    }
+    drawing.grid(&axis, top, length);
     let mut y = top + ROW / 2.0;
     for time in times {
-        let colour = if time.is_met() { MET } else { MISSED };
+        let colour = goal_colour(Some(time.is_met()));
         drawing.text((SINGLES.labels_end, y + 4.0), Anchor::End, 12, &time.title());
         drawing.line((axis.at(time.seconds.min), y), (axis.at(time.seconds.max), y), colour, 1.5);
         let target = axis.at(time.target_seconds);
@@ -152,34 +146,15 @@ fn amplification(drawing: &mut Drawing, points: &[Amplification], top: f64, heig
     drawing.text((at + 80.0, top + height + 38.0), Anchor::Start, 12, "dashes: simulated");
 }
 
-fn legend(drawing: &mut Drawing) {
-    let words = [(MET, "target met"), (MISSED, "target missed"), (NEUTRAL, "no target set")];
-    let mut at = 26.0;
-    for (colour, word) in words {
-        drawing.dot((at, 66.0), 4.0, colour);
-        drawing.text((at + 10.0, 70.0), Anchor::Start, 12, word);
-        at += 110.0;
-    }
-    drawing.line((at, 60.0), (at, 72.0), INK, 2.0);
-    drawing.text((at + 8.0, 70.0), Anchor::Start, 12, "the target");
-}
-
 /// A line for each row, with its ratio on an axis.
 fn one_by_one(drawing: &mut Drawing, frame: Frame, rows: &[&Row], top: f64, length: f64) {
     let values = rows.iter().flat_map(|row| [row.ratio.min, row.ratio.max, row.target.unwrap_or(1.0)]);
     let axis = Axis::over(values, frame.axis);
-    for (x, name) in axis.marks() {
-        drawing.line((x, top), (x, top + length), FAINT, 1.0);
-        drawing.text((x, top + length + 16.0), Anchor::Middle, 11, &name);
-    }
+    drawing.grid(&axis, top, length);
     drawing.line((axis.at(1.0), top), (axis.at(1.0), top + length), INK, 1.5);
     let mut y = top + ROW / 2.0;
     for row in rows {
-        let colour = match row.is_met() {
-            Some(true) => MET,
-            Some(false) => MISSED,
-            None => NEUTRAL,
-        };
+        let colour = goal_colour(row.is_met());
         drawing.text((frame.labels_end, y + 4.0), Anchor::End, 12, &row.title());
         drawing.line((axis.at(row.ratio.min), y), (axis.at(row.ratio.max), y), colour, 1.5);
         if let Some(target) = row.target {

@@ -7,6 +7,20 @@ pub(crate) const INK: &str = "#222222";
 /// Grid lines.
 pub(crate) const FAINT: &str = "#d8d8d8";
 
+// Colours that remain distinct for colour-blind readers (Okabe and Ito).
+const MET: &str = "#009e73";
+const MISSED: &str = "#d55e00";
+const NEUTRAL: &str = "#0072b2";
+
+/// The colour of a row, by whether its goal is met; `None`: it has none.
+pub(crate) fn goal_colour(met: Option<bool>) -> &'static str {
+    match met {
+        Some(true) => MET,
+        Some(false) => MISSED,
+        None => NEUTRAL,
+    }
+}
+
 /// How a text is aligned to its point.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Anchor {
@@ -71,6 +85,41 @@ impl Drawing {
         );
     }
 
+    pub(crate) fn rectangle(&mut self, at: (f64, f64), (width, height): (f64, f64), colour: &str) {
+        let _ = writeln!(
+            self.body,
+            "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" fill=\"{colour}\"/>",
+            at.0, at.1
+        );
+    }
+
+    /// What the colours of rows mean that have a `goal` or not, on the plot's third line. Returns where it
+    /// ends.
+    pub(crate) fn goals_legend(&mut self, goal: &str) -> f64 {
+        let words = [
+            (Some(true), format!("{goal} met")),
+            (Some(false), format!("{goal} missed")),
+            (None, format!("no {goal} set")),
+        ];
+        let mut at = 26.0;
+        for (met, word) in words {
+            self.dot((at, 66.0), 4.0, goal_colour(met));
+            self.text((at + 10.0, 70.0), Anchor::Start, 12, &word);
+            at += 110.0;
+        }
+        self.line((at, 60.0), (at, 72.0), INK, 2.0);
+        self.text((at + 8.0, 70.0), Anchor::Start, 12, &format!("the {goal}"));
+        at + 90.0
+    }
+
+    /// The marks of an axis, as lines of this length from `top` down.
+    pub(crate) fn grid(&mut self, axis: &Axis, top: f64, length: f64) {
+        for (x, name) in axis.marks() {
+            self.line((x, top), (x, top + length), FAINT, 1.0);
+            self.text((x, top + length + 16.0), Anchor::Middle, 11, &name);
+        }
+    }
+
     /// The whole document.
     pub(crate) fn finish(self, width: f64, height: f64) -> String {
         format!(
@@ -103,7 +152,17 @@ impl Axis {
 
     /// From the power of two below all `values` to the one above, at least from 1/2 to 2.
     pub(crate) fn over(values: impl Iterator<Item = f64>, ends: (f64, f64)) -> Axis {
-        let (mut low, mut high) = (-1.0_f64, 1.0_f64);
+        Axis::within((-1.0, 1.0), values, ends)
+    }
+
+    /// From the power of two below all `values` to the one above.
+    pub(crate) fn around(values: impl Iterator<Item = f64>, ends: (f64, f64)) -> Axis {
+        let axis = Axis::within((f64::INFINITY, f64::NEG_INFINITY), values, ends);
+        Axis { high: axis.high.max(axis.low + 1), ..axis }
+    }
+
+    fn within((low, high): (f64, f64), values: impl Iterator<Item = f64>, ends: (f64, f64)) -> Axis {
+        let (mut low, mut high) = (low, high);
         for value in values.filter(|value| value.is_finite() && *value > 0.0) {
             (low, high) = (low.min(value.log2().floor()), high.max(value.log2().ceil()));
         }
@@ -140,6 +199,11 @@ mod tests {
         let names: Vec<&str> = marks.iter().map(|(_, name)| name.as_str()).collect();
         assert_eq!(names, ["1/4", "1/2", "1", "2", "4", "8", "16"]);
         assert_eq!((axis.at(0.25), axis.at(1.0), axis.at(16.0)), (100.0, 300.0, 700.0));
+        let around = Axis::around([300.0, 9000.0].into_iter(), (0.0, 60.0));
+        assert_eq!(
+            around.marks().map(|(x, _)| x).collect::<Vec<f64>>(),
+            [0.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0]
+        );
         assert_eq!((axis.at(0.0), axis.at(99.0)), (100.0, 700.0), "what is outside stands at the end");
     }
 

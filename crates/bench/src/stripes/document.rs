@@ -6,29 +6,7 @@ use super::report::{Goal, Report, Row, Unit};
 
 /// The report in Markdown. `command` is the command line, `when` the date, `plot` the plot's file.
 pub fn document(report: &Report, command: &str, when: &str, plot: &str) -> String {
-    let (machine, place) = (&report.machine, &report.place);
-    let mut text = String::new();
-    let _ = write!(
-        text,
-        "# Stripes over drives\n\n\
-         `{command}`, braid {}, {when}, {:.0} s. What each row does: docs/bench.md.\n\n![the ratios]({plot})\n\n\
-         | machine | |\n|---|---|\n| processor | {} ({} of them) |\n| memory | {} GiB |\n| kernel | {} {} |\n\
-         | load, before and after | {}; {} |\n| drives in | {} ({}) |\n",
-        report.version,
-        report.seconds,
-        machine.cpu,
-        machine.cpus,
-        machine.memory_bytes >> 30,
-        machine.kernel,
-        machine.architecture,
-        machine.load_before,
-        machine.load_after,
-        place.directory.display(),
-        place.file_system,
-    );
-    if report.quick {
-        text.push_str("\n**A quick run: it says that the measurement works, nothing about speed.**\n");
-    }
+    let mut text = report.ran.head("Stripes over drives", command, when, ("the ratios", plot));
     text.push_str(
         "\n| | | first | second | first/second | min .. max | 90 % of the mean | pairs | first | second | goal |\n\
          |---|---|---|---|---:|---:|---:|---:|---:|---:|---:|\n",

@@ -8,7 +8,7 @@ use braid_client::{Client, Config, File, Name, OpenOptions, PartWrites};
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
-use super::memory::{Random, fill, is_filled};
+use crate::content::{Random, fill, is_filled};
 use crate::error::{Doing, Error};
 
 /// Bytes of a record of the shared file: IO500's.

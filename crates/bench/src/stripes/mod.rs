@@ -7,7 +7,6 @@
 
 mod document;
 mod job;
-mod memory;
 mod plot;
 mod report;
 

@@ -2,12 +2,7 @@
 
 use super::document::{goal, show_figure};
 use super::report::Report;
-use crate::svg::{Anchor, Axis, Drawing, FAINT, INK};
-
-// Colours that remain distinct for colour-blind readers (Okabe and Ito).
-const MET: &str = "#009e73";
-const MISSED: &str = "#d55e00";
-const NEUTRAL: &str = "#0072b2";
+use crate::svg::{Anchor, Axis, Drawing, INK, goal_colour};
 
 const WIDTH: f64 = 1120.0;
 const LABELS_END: f64 = 500.0;
@@ -18,39 +13,25 @@ const ROW: f64 = 26.0;
 /// The report as SVG.
 pub fn svg(report: &Report) -> String {
     let mut drawing = Drawing::default();
-    let title = format!("Stripes over drives: first over second, braid {}", report.version);
+    let title = format!("Stripes over drives: first over second, braid {}", report.ran.version);
     drawing.text((20.0, 28.0), Anchor::Start, 18, &title);
-    let machine = &report.machine;
+    let machine = &report.ran.machine;
     let about = format!(
         "{}, {} processors, kernel {}; dots: medians, lines: least to greatest of the pairs",
         machine.cpu, machine.cpus, machine.kernel
     );
     drawing.text((20.0, 48.0), Anchor::Start, 12, &about);
-    let mut at = 26.0;
-    for (colour, word) in [(MET, "goal met"), (MISSED, "goal missed"), (NEUTRAL, "no goal set")] {
-        drawing.dot((at, 66.0), 4.0, colour);
-        drawing.text((at + 10.0, 70.0), Anchor::Start, 12, word);
-        at += 110.0;
-    }
-    drawing.line((at, 60.0), (at, 72.0), INK, 2.0);
-    drawing.text((at + 8.0, 70.0), Anchor::Start, 12, "the goal");
+    drawing.goals_legend("goal");
     let length = f64::from(u32::try_from(report.rows.len()).unwrap_or(0)) * ROW;
     let values = report.rows.iter().flat_map(|row| {
         [row.ratio.min, row.ratio.max, row.goal.map_or(row.ratio.median, super::Goal::value)]
     });
     let axis = Axis::over(values, AXIS);
-    for (x, name) in axis.marks() {
-        drawing.line((x, TOP), (x, TOP + length), FAINT, 1.0);
-        drawing.text((x, TOP + length + 16.0), Anchor::Middle, 11, &name);
-    }
+    drawing.grid(&axis, TOP, length);
     drawing.line((axis.at(1.0), TOP), (axis.at(1.0), TOP + length), INK, 1.5);
     let mut y = TOP + ROW / 2.0;
     for row in &report.rows {
-        let colour = match row.met {
-            Some(true) => MET,
-            Some(false) => MISSED,
-            None => NEUTRAL,
-        };
+        let colour = goal_colour(row.met);
         let label = format!("{} {}", row.experiment, row.name);
         drawing.text((LABELS_END, y + 4.0), Anchor::End, 12, &label);
         drawing.line((axis.at(row.ratio.min), y), (axis.at(row.ratio.max), y), colour, 1.5);

@@ -1,36 +1,24 @@
 //! The figures of the stripes' experiments.
 
 use std::path::Path;
-use std::time::Instant;
 
 use serde::Serialize;
 
+use crate::conditions::Conditions;
 use crate::error::Error;
-use crate::machine::{self, Machine, MeasuredDir};
 use crate::report::Spread;
 use crate::stats;
 
 /// All rows of one run, and where it ran.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
-    /// What was measured.
-    pub experiment: &'static str,
-    /// The release that was measured.
-    pub version: &'static str,
-    /// The run did too little work to say anything about speed: it only tests that it runs.
-    pub quick: bool,
-    /// The machine.
-    pub machine: Machine,
-    /// The directory that the drives were in.
-    pub place: MeasuredDir,
+    /// Where, when and on what.
+    #[serde(flatten)]
+    pub ran: Conditions,
     /// The figures.
     pub rows: Vec<Row>,
     /// What could not be measured here, and why.
     pub left_out: Vec<LeftOut>,
-    /// Duration of the run in seconds.
-    pub seconds: f64,
-    #[serde(skip)]
-    began: Instant,
 }
 
 /// A row that was not measured.
@@ -128,24 +116,8 @@ impl Goal {
 impl Report {
     /// A report without rows, of a run in `directory` that begins now.
     pub fn begin(directory: &Path, quick: bool) -> Result<Report, Error> {
-        let place = MeasuredDir::all(&[directory.to_owned()])?.remove(0);
-        Ok(Report {
-            experiment: "stripes",
-            version: env!("CARGO_PKG_VERSION"),
-            quick,
-            machine: Machine::here(),
-            place,
-            rows: Vec::new(),
-            left_out: Vec::new(),
-            seconds: 0.0,
-            began: Instant::now(),
-        })
-    }
-
-    /// The run has ended.
-    pub fn end(&mut self) {
-        self.machine.load_after = machine::load();
-        self.seconds = self.began.elapsed().as_secs_f64();
+        let ran = Conditions::begin("stripes", directory, quick)?;
+        Ok(Report { ran, rows: Vec::new(), left_out: Vec::new() })
     }
 }
 

@@ -31,14 +31,15 @@ pub(crate) enum Bench {
         catch-up  bytes written to bring a drive up to date that missed 1 % of the writes\n  \
         E16       the rebuild of a lost drive, against what all links together could carry\n\n\
         Rows with limited links run each drive in a network namespace of its own; they need root and iproute2, and are left out without. It needs 12 GiB free in the directory (1 GiB with --quick) and about a quarter of an hour. It ends its processes and removes its files and namespaces, also on Ctrl-C.\n\nExamples:\n  \
-        braid bench stripes\n  braid bench stripes --quick --json\n  braid bench stripes --only E18\n  \
+        braid bench stripes\n  braid bench stripes --quick --json\n  braid bench stripes --only E18\n  braid bench stripes --only '1 away'\n  \
         braid bench stripes --dir /dev/shm --out docs/results"
     )]
-    Stripes(BenchStripes),
+    Stripes(BenchCluster),
 }
 
+// Arguments of the benches that start a cluster. (Not a doc comment: that would become the command's help.)
 #[derive(Debug, Args)]
-pub(crate) struct BenchStripes {
+pub(crate) struct BenchCluster {
     /// The directory to keep the drives in [default: /dev/shm, so that no disk is the limit, if it has room;
     /// else the system's temporary directory]
     #[arg(long, value_name = "DIR")]
@@ -46,10 +47,10 @@ pub(crate) struct BenchStripes {
     /// Measure only a few MiB, to see that it runs; the figures mean nothing
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Measure only the rows with TEXT in their name, such as E18 or "1 away"
+    /// Measure only the rows with TEXT in their name
     #[arg(long, value_name = "TEXT", conflicts_with = "out")]
     pub(crate) only: Option<String>,
-    /// Write stripes.md, stripes.json and stripes.svg to this directory too
+    /// Write the results to this directory too: a document, the figures as JSON, and a plot as SVG
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 }

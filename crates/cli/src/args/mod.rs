@@ -15,7 +15,7 @@ use clap_complete::Shell;
 
 use crate::{exit, size};
 
-pub(crate) use bench::{Bench, BenchStore, BenchStripes};
+pub(crate) use bench::{Bench, BenchCluster, BenchStore};
 pub(crate) use files::{Cat, Cp, Ls, Mkdir, Mv, Rm, Stat};
 pub(crate) use servers::{Drive, DriveOptions, DriveServe, Manager, ManagerServe, Supervised};
 pub(crate) use store::Store;
@@ -195,7 +195,7 @@ pub(crate) enum Command {
     /// Send a file over a socket, without a drive; `braid demo` measures its bound with it
     #[command(hide = true)]
     DemoPeer { file: PathBuf },
-    /// Write and read files as standard input says; `braid bench stripes` measures with it
+    /// Write and read files as standard input says; `braid bench` measures with it
     #[command(hide = true)]
     BenchClient,
 }

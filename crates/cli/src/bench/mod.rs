@@ -2,6 +2,9 @@
 //! thread of its own.
 
 pub(crate) mod client;
+mod cluster;
+mod hosts;
+mod run;
 pub(crate) mod stripes;
 
 use std::fs;
@@ -30,10 +33,7 @@ use crate::{size, time};
 
 /// Runs `braid bench store`.
 pub(crate) async fn store(asked: BenchStore, report: Report) -> Result<(), Failure> {
-    if let Some(out) = &asked.out {
-        // Checked before minutes of work, not after.
-        fs::create_dir_all(out).doing(|| format!("make {}", out.display()))?;
-    }
+    run::prepare_out(asked.out.as_deref())?;
     let parents = if asked.dir.is_empty() { usual() } else { asked.dir.clone() };
     let effort = if asked.quick { Effort::Quick } else { Effort::Full };
     let needed = braid_bench::store::needed_bytes(effort);
@@ -43,12 +43,9 @@ pub(crate) async fn store(asked: BenchStore, report: Report) -> Result<(), Failu
         .collect::<Result<Vec<TemporaryDir>, Failure>>()?;
     let directories = places.iter().map(|place| place.path().to_owned()).collect();
     let settings = Settings { directories, effort, only: asked.only.clone() };
-    let mut found = RunningExperiment::begin(settings, places)?.end().await?;
+    let mut found = measure_store(settings, places).await?;
     if found.rows.is_empty() && found.times.is_empty() && found.amplification.is_empty() {
-        let only = asked.only.unwrap_or_default();
-        let why =
-            format!("none of them has {only:?} in its title (braid bench store --quick shows the titles)");
-        return Err(Failure::new(Exit::Usage, "find what to measure", why));
+        return Err(run::nothing_wanted(&asked.only.unwrap_or_default(), "store", "title"));
     }
     // Reports the directories asked for, not the temporary ones made in them.
     for (place, parent) in found.places.iter_mut().zip(parents) {
@@ -72,38 +69,49 @@ fn usual() -> Vec<PathBuf> {
     [std::env::temp_dir()].into_iter().chain(memory.is_dir().then_some(memory)).collect()
 }
 
-/// An experiment on its own thread. Drop stops it and waits until its files are removed.
-struct RunningExperiment {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-    found: oneshot::Receiver<Result<Found, Error>>,
+/// Measures on a thread of its own, and removes the places at the end.
+async fn measure_store(settings: Settings, places: Vec<TemporaryDir>) -> Result<Found, Failure> {
+    let work = move |stop: &AtomicBool| {
+        let bar = bar();
+        let watch = Watch {
+            stop,
+            tell: &|progress| {
+                bar.set_length(progress.total);
+                bar.set_position(progress.done);
+                bar.set_message(progress.name);
+            },
+        };
+        let found = braid_bench::store::run(&settings, &watch);
+        bar.finish_and_clear();
+        drop(places);
+        found
+    };
+    OnThread::begin(work)?.end().await
 }
 
-impl RunningExperiment {
-    fn begin(settings: Settings, places: Vec<TemporaryDir>) -> Result<RunningExperiment, Failure> {
+/// Work on a thread of its own. Drop stops it and waits until it has ended, and so has removed its files.
+struct OnThread<T> {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+    found: oneshot::Receiver<Result<T, Error>>,
+}
+
+impl<T: Send + 'static> OnThread<T> {
+    /// Begins it. It is to end soon once what it is given is set.
+    fn begin(
+        work: impl FnOnce(&AtomicBool) -> Result<T, Error> + Send + 'static,
+    ) -> Result<OnThread<T>, Failure> {
         let stop = Arc::new(AtomicBool::new(false));
         let (tell, found) = oneshot::channel();
         let asked = Arc::clone(&stop);
         let work = move || {
-            let bar = bar();
-            let watch = Watch {
-                stop: &asked,
-                tell: &|progress| {
-                    bar.set_length(progress.total);
-                    bar.set_position(progress.done);
-                    bar.set_message(progress.name);
-                },
-            };
-            let found = braid_bench::store::run(&settings, &watch);
-            bar.finish_and_clear();
-            drop(places);
-            let _ = tell.send(found);
+            let _ = tell.send(work(&asked));
         };
         let thread = std::thread::Builder::new().name("bench".into()).spawn(work);
-        Ok(RunningExperiment { stop, thread: Some(thread.doing(|| "start a thread".into())?), found })
+        Ok(OnThread { stop, thread: Some(thread.doing(|| "start a thread".into())?), found })
     }
 
-    async fn end(mut self) -> Result<Found, Failure> {
+    async fn end(mut self) -> Result<T, Failure> {
         let found = (&mut self.found).await.map_err(std::io::Error::other).doing(|| "measure".into())?;
         found.map_err(failure)
     }
@@ -117,7 +125,7 @@ fn failure(error: Error) -> Failure {
     }
 }
 
-impl Drop for RunningExperiment {
+impl<T> Drop for OnThread<T> {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         let _ = self.thread.take().map(JoinHandle::join);

@@ -4,9 +4,10 @@
 use braid_bench::stripes::{Goal, Question, Unit, Work};
 use tokio::time::sleep;
 
-use super::cluster::{Cluster, UNIT_BYTES, job};
+use super::files::{filled, job};
 use super::{Run, Which};
 use crate::bench::client::alone;
+use crate::bench::cluster::{Cluster, UNIT_BYTES};
 use crate::exit::{Exit, Failure};
 use crate::heal::{Done, REPORTED, until_healed};
 
@@ -39,7 +40,7 @@ pub(super) async fn measure(run: &mut Run) -> Result<(), Failure> {
     let mut client = cluster.client_process().await?;
     let within = K * unit * PIECES * EVERY;
     let within = run.size(within, within / PIECES);
-    let file = cluster.filled(&mut client, within).await?;
+    let file = filled(&mut cluster, &mut client, within).await?;
     let mut turn = 0;
     for (question, piece_bytes) in [stripes, units] {
         let work = Work::Spread { within, piece_bytes, every_bytes: piece_bytes * EVERY };

@@ -5,9 +5,10 @@
 use braid_bench::stripes::{Goal, Question, Unit};
 use braid_client::Name;
 
-use super::cluster::{Cluster, rate_of, read, write};
+use super::files::{filled, rate_of, read, write};
 use super::{Run, Which};
 use crate::bench::client::{ClientProcess, alone};
+use crate::bench::cluster::Cluster;
 use crate::exit::{Doing, Exit, Failure};
 use crate::heal::{Done, until_healed};
 use crate::replace::replace;
@@ -86,7 +87,7 @@ impl Degraded {
         let name = format!("e19-{}", case.parity);
         let mut cluster = Cluster::up(run.path(), &name, case.drives, case.shape).await?;
         let mut client = cluster.client_process().await?;
-        let healthy = cluster.filled(&mut client, bytes).await?;
+        let healthy = filled(&mut cluster, &mut client, bytes).await?;
         let there = cluster.drives_of(&healthy).await?;
         let all = cluster.running.cluster.drives.iter();
         let victims: Vec<String> = all.filter(|drive| !there.contains(drive)).cloned().collect();
@@ -142,7 +143,7 @@ impl Degraded {
     async fn rebuild(&mut self, run: &mut Run, questions: &[Question; 2]) -> Result<(), Failure> {
         let mut ballast = Vec::new();
         for _ in 0..run.size(BALLAST, 1) {
-            ballast.push(self.cluster.filled(&mut self.client, self.bytes).await?);
+            ballast.push(filled(&mut self.cluster, &mut self.client, self.bytes).await?);
         }
         let directory = self.cluster.running.dir.drive(&self.victims[0]);
         for (question, is_read) in questions.iter().zip([true, false]) {

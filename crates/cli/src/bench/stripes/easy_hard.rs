@@ -4,10 +4,11 @@
 use braid_bench::stripes::{Goal, Question, RECORD_BYTES, RECORDS_AT_ONCE, Unit, Work};
 use braid_client::Name;
 
-use super::cluster::{Cluster, UNIT_BYTES, job};
-use super::hosts::{Hosts, Links};
+use super::files::job;
 use super::{Run, Which};
 use crate::bench::client::{ClientProcess, all_at_once, rate};
+use crate::bench::cluster::{Cluster, UNIT_BYTES};
+use crate::bench::hosts::{Hosts, Links};
 use crate::exit::Failure;
 
 const CLIENTS: usize = 8;

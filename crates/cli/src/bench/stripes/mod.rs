@@ -2,80 +2,50 @@
 //! their own; each experiment is a module, and brings up the cluster it needs.
 
 mod catch_up;
-mod cluster;
 mod degraded;
 mod easy_hard;
-mod hosts;
+mod files;
 mod rebuild;
 mod updates;
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use braid_bench::stripes::{LeftOut, Question, Report as Found, Row, document, show_figure, show_value, svg};
-use indicatif::ProgressBar;
 
-use crate::args::BenchStripes;
-use crate::exit::{Doing, Exit, Failure};
+use super::hosts::Hosts;
+use super::run::Run as Common;
+use crate::args::BenchCluster;
+use crate::exit::{Exit, Failure};
 use crate::report::{Report, table};
-use crate::temporary_dir::{OnDrop, TemporaryDir};
-
-use hosts::Hosts;
 
 /// Pairs that count, and pairs before them that do not.
 const PAIRS: u32 = 9;
 const WARM_UPS: u32 = 1;
-/// Free bytes that the directory must have.
-const NEEDED_BYTES: u64 = 12 << 30;
-const NEEDED_BYTES_QUICK: u64 = 1 << 30;
+/// Free bytes that the directory must have, in a full run and in a quick one.
+const NEEDED_BYTES: (u64, u64) = (12 << 30, 1 << 30);
 
 /// Runs the command.
-pub(crate) async fn run(asked: BenchStripes, report: Report) -> Result<(), Failure> {
-    if let Some(out) = &asked.out {
-        // Checked before minutes of work, not after.
-        fs::create_dir_all(out).doing(|| format!("make {}", out.display()))?;
-    }
-    let needed = if asked.quick { NEEDED_BYTES_QUICK } else { NEEDED_BYTES };
-    let parent = asked.dir.clone().unwrap_or_else(|| usual(needed));
-    let dir = TemporaryDir::make(&parent, "bench", needed, OnDrop::Remove)?;
-    let found = Found::begin(&parent, asked.quick)
+pub(crate) async fn run(asked: BenchCluster, report: Report) -> Result<(), Failure> {
+    let common = Common::begin(&asked, NEEDED_BYTES)?;
+    let found = Found::begin(&common.parent, common.quick)
         .map_err(|error| Failure::new(Exit::Failed, "look at the machine", error.to_string()))?;
-    let mut run = Run { dir, only: asked.only.clone(), bar: super::bar(), found };
+    let mut run = Run { common, found };
     let ended = run.all().await;
-    run.bar.finish_and_clear();
+    run.common.end();
     ended?;
-    let mut found = run.found;
-    found.end();
+    let Run { common, mut found } = run;
+    found.ran.end();
     if found.rows.is_empty() && found.left_out.is_empty() {
-        let only = asked.only.unwrap_or_default();
-        let why =
-            format!("none of them has {only:?} in its name (braid bench stripes --quick shows the names)");
-        return Err(Failure::new(Exit::Usage, "find what to measure", why));
+        return Err(common.nothing_wanted("stripes"));
     }
-    if let Some(out) = &asked.out {
-        let (command, when) = super::said();
-        let documents = [
-            ("stripes.md", document(&found, &command, &when, "stripes.svg")),
-            ("stripes.json", super::json(&found)?),
-            ("stripes.svg", svg(&found)),
-        ];
-        super::write(out, &documents)?;
-    }
+    let documents = |command: &str, when: &str, plot: &str| document(&found, command, when, plot);
+    common.write("stripes", &found, documents, || svg(&found))?;
     report.facts(&found, text)
-}
-
-/// Memory, if there is so much: containers often have little of it.
-fn usual(needed: u64) -> PathBuf {
-    let memory = PathBuf::from("/dev/shm");
-    let free = rustix::fs::statvfs(&memory).map_or(0, |room| room.f_bavail.saturating_mul(room.f_frsize));
-    if free >= needed { memory } else { std::env::temp_dir() }
 }
 
 /// The run so far.
 struct Run {
-    dir: TemporaryDir,
-    only: Option<String>,
-    bar: ProgressBar,
+    common: Common,
     found: Found,
 }
 
@@ -95,13 +65,9 @@ impl Run {
         rebuild::measure(self).await
     }
 
-    fn quick(&self) -> bool {
-        self.found.quick
-    }
-
     /// The first of two in a full run, the second in a quick one.
     fn size<T>(&self, full: T, quick: T) -> T {
-        if self.quick() { quick } else { full }
+        self.common.size(full, quick)
     }
 
     /// How many pairs a row takes, and how many before them do not count.
@@ -110,14 +76,13 @@ impl Run {
     }
 
     fn wants(&self, question: &Question) -> bool {
-        let title = format!("{} {}", question.experiment, question.name);
-        self.only.as_ref().is_none_or(|only| title.contains(only))
+        self.common.wants(&format!("{} {}", question.experiment, question.name))
     }
 
     /// Whether links can be limited for this row. If not, it is left out, and why is noted.
     fn may_limit(&mut self, question: &Question) -> bool {
         let why =
-            if self.quick() { Some("a quick run limits no links".to_owned()) } else { Hosts::lacking() };
+            if self.common.quick { Some("a quick run limits no links".to_owned()) } else { Hosts::lacking() };
         let Some(why) = why else { return true };
         let name = format!("{} {}", question.experiment, question.name);
         self.found.left_out.push(LeftOut { name, why });
@@ -132,12 +97,12 @@ impl Run {
     }
 
     fn path(&self) -> &Path {
-        self.dir.path()
+        self.common.path()
     }
 
     /// Says what goes on.
     fn tell(&self, what: impl Into<String>) {
-        self.bar.set_message(what.into());
+        self.common.tell(what);
     }
 
     /// Measures a question by pairs of samples, whose order alternates.
@@ -151,13 +116,12 @@ impl Run {
         }
         let (rounds, warm_ups) = self.rounds();
         self.tell(format!("{} {}", question.experiment, question.name));
-        self.bar.set_length(u64::from(2 * (rounds + warm_ups)));
-        self.bar.set_position(0);
+        self.common.steps(u64::from(2 * (rounds + warm_ups)));
         let mut pairs = Vec::new();
         for round in 0..rounds + warm_ups {
             let mut take = async |which| {
                 let value = sample(which).await?;
-                self.bar.inc(1);
+                self.common.step();
                 Ok::<f64, Failure>(value)
             };
             let pair = if round % 2 == 0 {
@@ -180,16 +144,16 @@ impl Run {
 fn text(found: &Found) -> String {
     let mut text = format!(
         "{}\n\ndrives in {} ({})\n",
-        super::ran_on(&found.machine, found.seconds),
-        found.place.directory.display(),
-        found.place.file_system,
+        super::ran_on(&found.ran.machine, found.ran.seconds),
+        found.ran.place.directory.display(),
+        found.ran.place.file_system,
     );
     let header = ["", "", "RATIO", "MIN", "MAX", "90 %", "PAIRS", "GOAL", "FIRST", "", "SECOND", ""];
     text.push_str(&table(&header, &[2, 3, 4, 5, 6, 8, 10], found.rows.iter().map(cells)));
     for LeftOut { name, why } in &found.left_out {
         text.push_str(&format!("not measured: {name}: {why}\n"));
     }
-    if found.quick {
+    if found.ran.quick {
         text.push_str("\na quick run: the figures mean nothing\n");
     }
     text

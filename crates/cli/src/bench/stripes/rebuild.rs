@@ -13,9 +13,10 @@ use tokio::time::{Instant, sleep};
 
 use super::Run;
 use super::catch_up::bytes;
-use super::cluster::{Cluster, write};
-use super::hosts::{Hosts, Links, PAYLOAD_SHARE};
+use super::files::write;
 use crate::bench::client::alone;
+use crate::bench::cluster::Cluster;
+use crate::bench::hosts::{Hosts, Links, PAYLOAD_SHARE};
 use crate::exit::{Exit, Failure};
 
 const SHAPE: (&str, u8) = ("raid5", 5);

@@ -5,10 +5,11 @@
 use braid_bench::stripes::{Done, Goal, Question, Unit, Work};
 use braid_client::Name;
 
-use super::cluster::{Cluster, job, rate_of};
-use super::hosts::{Hosts, Links};
+use super::files::{filled, job, rate_of};
 use super::{Run, Which};
 use crate::bench::client::{ClientProcess, alone};
+use crate::bench::cluster::Cluster;
+use crate::bench::hosts::{Hosts, Links};
 use crate::exit::Failure;
 
 const DRIVES: u16 = 5;
@@ -85,7 +86,7 @@ impl Updates {
     async fn of(run: &Run, mut cluster: Cluster, pieces: u64) -> Result<Updates, Failure> {
         let mut client = cluster.client_process().await?;
         let within = run.size(WITHIN, WITHIN_QUICK);
-        let file = cluster.filled(&mut client, within).await?;
+        let file = filled(&mut cluster, &mut client, within).await?;
         Ok(Updates { cluster, client, file, within, pieces, seed: 0 })
     }
 

@@ -2,7 +2,7 @@
 //! where in it.
 
 /// Fills `into` with the bytes of request `number`.
-pub(super) fn fill(number: u64, into: &mut [u8]) {
+pub(crate) fn fill(number: u64, into: &mut [u8]) {
     for (index, word) in (0_u64..).zip(into.chunks_mut(8)) {
         let bytes = word_of(number, index).to_le_bytes();
         word.copy_from_slice(&bytes[..word.len()]);
@@ -10,7 +10,7 @@ pub(super) fn fill(number: u64, into: &mut [u8]) {
 }
 
 /// Whether `bytes` are those of request `number`.
-pub(super) fn is_filled(number: u64, bytes: &[u8]) -> bool {
+pub(crate) fn is_filled(number: u64, bytes: &[u8]) -> bool {
     (0_u64..).zip(bytes.chunks(8)).all(|(index, word)| word_of(number, index).to_le_bytes().starts_with(word))
 }
 
@@ -19,10 +19,10 @@ fn word_of(number: u64, index: u64) -> u64 {
 }
 
 /// A sequence of numbers that look random (splitmix64), the same for the same seed.
-pub(super) struct Random(pub(super) u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    pub(super) fn below(&mut self, end: u64) -> u64 {
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,13 +1,11 @@
-//! A cluster of the bench: a manager and drives on the loopback, in a directory of their own.
+//! A cluster of a bench: a manager and drives on the loopback, in a directory of their own.
 
 use std::path::Path;
 
-use braid_bench::stripes::{Done, Job, Work};
 use braid_client::{Client, Name, OpenOptions};
 use braid_layout::Shape;
 
 use crate::args::DriveOptions;
-use crate::bench::client::{ClientProcess, alone};
 use crate::bring_up::{Running, all_joined, bring_up, drive_names};
 use crate::cluster_dir::{ClusterDir, ClusterFile};
 use crate::connect::connect;
@@ -15,14 +13,14 @@ use crate::down::stop_all;
 use crate::exit::{Doing, Exit, Failure};
 use crate::local::{DriveStart, Mode, NamespaceHost, Server};
 
+use super::client::ClientProcess;
 use super::hosts::Hosts;
 
-/// Bytes of a unit in every experiment.
+/// Bytes of a unit in every bench.
 pub(super) const UNIT_BYTES: u32 = 512 << 10;
-/// Bytes of one request of large sequential work: whole stripes of four data units.
-const REQUEST_BYTES: u64 = 8 << 20;
-const REQUESTS: u32 = 4;
-const VOLUME: &str = "bench";
+/// The volume of every cluster.
+pub(super) const VOLUME: &str = "bench";
+
 /// A running cluster. Dropping it kills its processes.
 pub(super) struct Cluster {
     pub(super) client: Client,
@@ -107,13 +105,6 @@ impl Cluster {
         Ok(name)
     }
 
-    /// The same, filled by a client process.
-    pub(super) async fn filled(&mut self, client: &mut ClientProcess, bytes: u64) -> Result<Name, Failure> {
-        let name = self.create().await?;
-        alone(client, &write(&name, bytes)).await?;
-        Ok(name)
-    }
-
     pub(super) async fn remove(&self, files: &[Name]) -> Result<(), Failure> {
         for file in files {
             self.client.unlink(file).await?;
@@ -167,23 +158,4 @@ impl Cluster {
         self.running.servers.push(server);
         all_joined(&self.client, &[drive.to_owned()]).await
     }
-}
-
-/// Writes the file from the beginning, in large requests.
-pub(super) fn write(file: &Name, bytes: u64) -> Job {
-    job(file, Work::Write { bytes, request_bytes: REQUEST_BYTES, depth: REQUESTS })
-}
-
-/// Reads it likewise.
-pub(super) fn read(file: &Name, bytes: u64) -> Job {
-    job(file, Work::Read { bytes, request_bytes: REQUEST_BYTES, depth: REQUESTS })
-}
-
-pub(super) fn job(file: &Name, work: Work) -> Job {
-    Job { file: file.to_string(), by_stripe: false, work }
-}
-
-/// Bytes a second of one client.
-pub(super) fn rate_of(done: Done) -> f64 {
-    crate::bench::client::rate(&[done])
 }
