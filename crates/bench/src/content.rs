@@ -1,6 +1,10 @@
 //! The bytes that jobs write, and by which a mistake shows: each word says to which request it belongs, and
 //! where in it.
 
+/// An odd number, and what takes it back: their product is 1 (modulo 2^64).
+const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+const INVERSE: u64 = 0xf1de_83e1_9937_733d;
+
 /// Fills `into` with the bytes of request `number`.
 pub(crate) fn fill(number: u64, into: &mut [u8]) {
     for (index, word) in (0_u64..).zip(into.chunks_mut(8)) {
@@ -14,8 +18,17 @@ pub(crate) fn is_filled(number: u64, bytes: &[u8]) -> bool {
     (0_u64..).zip(bytes.chunks(8)).all(|(index, word)| word_of(number, index).to_le_bytes().starts_with(word))
 }
 
+/// The number of the request whose bytes these are, by the first word and the last; `None`: of none.
+pub(crate) fn number_of(bytes: &[u8]) -> Option<u64> {
+    let (first, last) = (bytes.first_chunk()?, bytes.last_chunk()?);
+    let word = u64::from_le_bytes(*first).wrapping_mul(INVERSE);
+    let (number, last_index) = (word >> 20, u64::try_from(bytes.len() / 8).ok()? - 1);
+    let is_whole = u64::from_le_bytes(*last) == word_of(number, last_index);
+    (word & 0xf_ffff == 0 && is_whole).then_some(number)
+}
+
 fn word_of(number: u64, index: u64) -> u64 {
-    (number << 20 | index).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    (number << 20 | index).wrapping_mul(FACTOR)
 }
 
 /// A sequence of numbers that look random (splitmix64), the same for the same seed.
@@ -43,6 +56,18 @@ mod tests {
         assert!(!is_filled(6, &bytes) && !is_filled(5, &bytes[8..]));
         bytes[36] ^= 1;
         assert!(!is_filled(5, &bytes));
+    }
+
+    #[test]
+    fn bytes_say_whose_they_are() {
+        assert_eq!(FACTOR.wrapping_mul(INVERSE), 1);
+        let mut bytes = [0; 4096];
+        for number in [0, 5, 1 << 43] {
+            fill(number, &mut bytes);
+            assert_eq!(number_of(&bytes), Some(number));
+        }
+        bytes[4095] ^= 1;
+        assert_eq!((number_of(&bytes), number_of(&bytes[8..]), number_of(&bytes[..4])), (None, None, None));
     }
 
     #[test]

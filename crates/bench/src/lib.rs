@@ -7,9 +7,10 @@
 //! have no such pair: the time to open a store is compared with a target ([`Timing`]), and the cost of
 //! cleaning, which is counted in bytes, with a simulation of the same decisions ([`Amplification`]).
 //!
-//! [`store`] measures one drive's store against raw files, [`stripes`] what clients get of drives;
-//! `docs/bench.md` describes each row. How results are shown is the caller's: [`markdown`] and [`plot`] make
-//! documents of a [`Report`], and `stripes` has its own.
+//! [`store`] measures one drive's store against raw files, [`stripes`] what clients get of drives, [`small`]
+//! how many small files, names and pieces they get a second; `docs/bench.md` describes each row. How results
+//! are shown is the caller's: [`markdown`] and [`plot`] make documents of a [`Report`], and `stripes` and
+//! `small` have their own.
 
 mod amplification;
 mod conditions;
@@ -28,6 +29,7 @@ mod report;
 mod sending;
 mod simulate;
 mod sizes;
+pub mod small;
 mod stats;
 pub mod store;
 pub mod stripes;
@@ -38,4 +40,5 @@ pub use conditions::Conditions;
 pub use error::Error;
 pub use machine::{Machine, MeasuredDir};
 pub use measure::{Effort, Progress, Watch};
+pub use memory::touch as touch_memory;
 pub use report::{Amplification, Cache, Experiment, Load, Report, Row, Side, Spread, Timing};

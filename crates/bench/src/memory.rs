@@ -9,13 +9,15 @@ use crate::machine;
 /// At most one in this many bytes of available memory is touched, so that no process is killed for it.
 const PART: u64 = 4;
 
-/// Makes the system provide `bytes` of memory, and frees it: the next sample gets pages that are present.
-pub(crate) fn touch(bytes: u64) {
+/// Makes the system provide `bytes` of memory, or as much as does no harm, and frees it: the next sample gets
+/// pages that are present. Returns how much it was.
+pub fn touch(bytes: u64) -> u64 {
     const PAGE_BYTES: usize = 4096;
     let bytes = harmless(bytes, machine::available_bytes());
     let mut memory = vec![0_u8; usize::try_from(bytes).expect("memory")];
     memory.iter_mut().step_by(PAGE_BYTES).for_each(|byte| *byte = 1);
     std::hint::black_box(&memory);
+    bytes
 }
 
 fn harmless(bytes: u64, available: u64) -> u64 {

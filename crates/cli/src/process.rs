@@ -123,6 +123,28 @@ impl Handle {
     }
 }
 
+/// Processor time that a process has had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct CpuTicks {
+    /// In the program, in clock ticks.
+    pub(crate) user: u64,
+    /// In the kernel, for it.
+    pub(crate) kernel: u64,
+}
+
+impl CpuTicks {
+    /// That of a process, with all its threads. It may have ended, as long as nobody has waited for it.
+    pub(crate) fn of(pid: u32) -> io::Result<CpuTicks> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+        CpuTicks::parse(&stat).ok_or_else(|| io::Error::other("its times cannot be read"))
+    }
+
+    fn parse(stat: &str) -> Option<CpuTicks> {
+        let fields = fields(stat)?;
+        Some(CpuTicks { user: fields.get(11)?.parse().ok()?, kernel: fields.get(12)?.parse().ok()? })
+    }
+}
+
 /// A process's start time; `None` if there is no such process or it has ended.
 fn start_of(pid: u32) -> io::Result<Option<u64>> {
     let stat = match fs::read_to_string(format!("/proc/{pid}/stat")) {
@@ -133,9 +155,14 @@ fn start_of(pid: u32) -> io::Result<Option<u64>> {
     Ok(parse_stat(&stat))
 }
 
-/// The 22nd field. Counted from the end of the command name, which may hold anything; `None` for a zombie.
+/// The fields from the third on, the state: the name before them may hold anything.
+fn fields(stat: &str) -> Option<Vec<&str>> {
+    Some(stat[stat.rfind(')')? + 1..].split_whitespace().collect())
+}
+
+/// The 22nd field; `None` for a zombie.
 fn parse_stat(stat: &str) -> Option<u64> {
-    let fields: Vec<&str> = stat[stat.rfind(')')? + 1..].split_whitespace().collect();
+    let fields = fields(stat)?;
     if matches!(fields.first(), Some(&("Z" | "X"))) { None } else { fields.get(19)?.parse().ok() }
 }
 
@@ -153,6 +180,9 @@ mod tests {
         assert_eq!(parse_stat(line), Some(4711));
         assert_eq!(parse_stat(&line.replace(") S", ") Z")), None);
         assert_eq!(parse_stat("garbage"), None);
+        let ticks = CpuTicks { user: 5, kernel: 6 };
+        assert_eq!(CpuTicks::parse(&line.replace(") S", ") Z")), Some(ticks), "a zombie's are there");
+        assert_eq!(CpuTicks::parse("garbage"), None);
     }
 
     #[tokio::test]

@@ -35,6 +35,23 @@ pub(crate) enum Bench {
         braid bench stripes --dir /dev/shm --out docs/results"
     )]
     Stripes(BenchCluster),
+    /// Small files, names and 4 KiB pieces on a cluster: operations a second, latency, processor time
+    #[command(
+        after_help = "A manager, six drives (raid5 4+1) and a client run as processes of their own in a temporary directory. Rows, with 1, 16 and 64 operations in flight:\n  \
+        create + write 4 KiB + close    durable, and so is the name\n  \
+        unlink                          of these files\n  \
+        open + read 4 KiB + close       of a directory's files\n  \
+        stat, list a directory\n  \
+        random read, random overwrite   4 KiB of a file of 1 GiB; an overwrite is durable\n\
+        and, with as many in flight as the commands have:\n  \
+        cp -r in, cp -r out, rm -r      a tree of 20,000 files of 4 KiB\n\n\
+        CPU us is processor time for one operation: of the client, the drives and the manager, until these have nothing left to do; kernel is its part in the kernel. OF PLAIN is the rate over that of plain messages of the same bytes, as many in flight, over as many sockets between as many processes; the samples alternate. PER SYNC is the rate over the syncs that the disk can do one by one; in memory it is left out. Goals are for drives in memory, but one. docs/bench.md says more.\n\n\
+        It needs 8 GiB free in the directory (512 MiB with --quick) and about a quarter of an hour. It ends its processes and removes its files, also on Ctrl-C.\n\nExamples:\n  \
+        braid bench small\n  braid bench small --quick --json\n  braid bench small --only unlink\n  \
+        braid bench small --only '16 in flight'\n  braid bench small --dir /disk1 --only 'cp -r'\n  \
+        braid bench small --out docs/results"
+    )]
+    Small(BenchCluster),
 }
 
 // Arguments of the benches that start a cluster. (Not a doc comment: that would become the command's help.)

@@ -198,6 +198,9 @@ pub(crate) enum Command {
     /// Write and read files as standard input says; `braid bench` measures with it
     #[command(hide = true)]
     BenchClient,
+    /// Answer plain messages; `braid bench small` measures its bounds with it
+    #[command(hide = true)]
+    BenchFarEnd,
 }
 
 #[derive(Debug, Args)]

@@ -3,8 +3,10 @@
 
 pub(crate) mod client;
 mod cluster;
+mod helper;
 mod hosts;
 mod run;
+pub(crate) mod small;
 pub(crate) mod stripes;
 
 use std::fs;

@@ -146,17 +146,18 @@ fn every_row_of_the_stripes_has_its_ratio() {
     assert_eq!(fs::read_dir(&dir).expect("read").count(), 0, "something is left");
 }
 
-#[test]
-fn interrupted_stripes_leave_no_process_and_no_file() {
+/// Begins a bench of a cluster, interrupts it once a drive serves in the cluster of this name, and sees that
+/// nothing is left.
+fn interrupted(bench: &str, cluster: &str) {
     let place = Cluster::nowhere();
     let mut command = braid();
-    command.args(["bench", "stripes", "--quick", "--dir"]).arg(place.file(""));
+    command.args(["bench", bench, "--quick", "--dir"]).arg(place.file(""));
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started");
     let here = place.file("");
     // Clients have begun: the file of a drive's process is there.
     let pid_file = || {
         let found = fs::read_dir(&here).expect("read").flatten().next()?;
-        Some(found.path().join("e18/pids/drive-1")).filter(|path| path.exists())
+        Some(found.path().join(cluster).join("pids/drive-1")).filter(|path| path.exists())
     };
     until("a drive serves", || pid_file().is_some());
     let record = fs::read_to_string(pid_file().expect("there")).expect("read");
@@ -166,4 +167,88 @@ fn interrupted_stripes_leave_no_process_and_no_file() {
     said(finish(child)).failed(130, "interrupted");
     assert!(!runs(pid), "a drive is left");
     assert_eq!(fs::read_dir(&here).expect("read").count(), 0, "something is left");
+}
+
+#[test]
+fn interrupted_stripes_leave_no_process_and_no_file() {
+    interrupted("stripes", "e18");
+}
+
+#[test]
+fn interrupted_small_work_leaves_no_process_and_no_file() {
+    interrupted("small", "small");
+}
+
+#[test]
+fn every_row_of_small_work_has_its_figures() {
+    let place = Cluster::nowhere();
+    let (dir, out) = (place.file("here"), place.file("results"));
+    fs::create_dir(&dir).expect("made");
+    let mut command = braid();
+    command.args(["bench", "small", "--quick", "--json", "--dir"]).arg(&dir).arg("--out").arg(&out);
+    let document = run(command).ok().json();
+    assert_eq!((&document["experiment"], &document["quick"]), (&"small".into(), &true.into()));
+    let rows = document["rows"].as_array().expect("a list");
+    // Seven single operations with three numbers in flight, and three of trees.
+    assert_eq!(rows.len(), 7 * 3 + 3);
+    let number = |value: &serde_json::Value| value.as_f64().unwrap_or_else(|| panic!("{value} is no number"));
+    for row in rows {
+        for value in
+            [&row["per_second"]["median"], &row["plain"]["per_second"], &row["plain"]["ratio"]["median"]]
+        {
+            assert!(number(value) > 0.0, "{row}");
+        }
+        assert_eq!(row["p50_us"].is_null(), row["in_flight"].is_null(), "{row}");
+        assert!(row["p50_us"].is_null() || number(&row["p50_us"]) <= number(&row["p99_us"]), "{row}");
+        let parts = ["client", "drives", "manager"].map(|process| &row["cpu_us"][process]);
+        let sum: f64 = parts.iter().map(|part| number(&part["user"]) + number(&part["kernel"])).sum();
+        assert!((sum - number(&row["cpu_total_us"])).abs() < 1e-6, "{row}");
+        assert!(row["plain"]["manager_sockets"].as_u64() > Some(0), "{row}");
+    }
+    // What was counted is what is there.
+    let figure = |operation: &str, in_flight: Option<u32>, key: &str| {
+        let is_it = |row: &&serde_json::Value| {
+            row["operation"] == operation && row["in_flight"] == serde_json::json!(in_flight)
+        };
+        let row = rows.iter().find(is_it).unwrap_or_else(|| panic!("no row {operation} {in_flight:?}"));
+        row[key].as_u64()
+    };
+    for in_flight in [Some(1), Some(16), Some(64)] {
+        let made = figure("create", in_flight, "operations");
+        assert!(made > Some(0));
+        assert_eq!(figure("create", in_flight, "files_there"), made);
+        assert_eq!(figure("unlink", in_flight, "operations"), made);
+        assert_eq!(figure("unlink", in_flight, "files_there"), Some(0));
+        for operation in ["open_read", "stat", "list", "read", "overwrite"] {
+            assert!(figure(operation, in_flight, "operations") > Some(0), "{operation}");
+        }
+    }
+    for (operation, there) in [("copy_in", 60), ("copy_out", 60), ("remove_tree", 0)] {
+        assert_eq!(figure(operation, None, "operations"), Some(60));
+        assert_eq!(figure(operation, None, "files_there"), Some(there), "{operation}");
+    }
+    let syncs = document["syncs"].as_array().expect("a list");
+    assert!(syncs.len() == 2 && syncs.iter().all(|sync| number(&sync["per_second"]["median"]) > 0.0));
+    let written = |name: &str| fs::read_to_string(out.join(name)).expect(name);
+    assert!(written("small.svg").starts_with("<svg"));
+    assert_eq!(written("small.md").lines().filter(|line| line.contains(" | **")).count(), rows.len());
+    let json: serde_json::Value = serde_json::from_str(&written("small.json")).expect("JSON");
+    assert_eq!(json, document);
+    assert_eq!(fs::read_dir(&dir).expect("read").count(), 0, "something is left");
+}
+
+#[test]
+fn rows_of_small_work_can_be_measured_alone() {
+    let place = Cluster::nowhere();
+    let bench = |only: &str| {
+        let mut command = braid();
+        command.args(["bench", "small", "--quick", "--json", "--only", only, "--dir"]).arg(place.file(""));
+        run(command)
+    };
+    let document = bench("unlink, 16").ok().json();
+    let names: Vec<&serde_json::Value> =
+        document["rows"].as_array().expect("a list").iter().map(|row| &row["name"]).collect();
+    assert_eq!(names, ["unlink, 16 in flight"]);
+    bench("unlink, 17").failed(2, "none of them has \"unlink, 17\" in its name");
+    assert_eq!(fs::read_dir(place.file("")).expect("read").count(), 0, "something is left");
 }
