@@ -37,7 +37,7 @@ pub fn document(report: &Report, command: &str, when: &str, plot: &str) -> Strin
             text,
             "| {} | {} | {} | {}; {} |",
             row.name,
-            show_rate(plain.per_second),
+            show_number(plain.per_second),
             show_number(plain.cpu_us),
             plain.manager_sockets,
             plain.drive_sockets,
@@ -46,7 +46,7 @@ pub fn document(report: &Report, command: &str, when: &str, plot: &str) -> Strin
     text.push_str("\n| synced, plainly, by one thread | a second | min .. max |\n|---|---:|---:|\n");
     for sync in &report.syncs {
         let rate = &sync.per_second;
-        let [median, min, max] = [rate.median, rate.min, rate.max].map(show_rate);
+        let [median, min, max] = [rate.median, rate.min, rate.max].map(show_number);
         let _ = writeln!(text, "| {} | {median} | {min} .. {max} |", sync.name);
     }
     if report.ran.place.memory {
@@ -57,12 +57,12 @@ pub fn document(report: &Report, command: &str, when: &str, plot: &str) -> Strin
 
 fn line(text: &mut String, row: &Row) {
     let rate = &row.per_second;
-    let [least, most] = [rate.min, rate.max].map(show_rate);
+    let [least, most] = [rate.min, rate.max].map(show_number);
     let _ = writeln!(
         text,
         "| {} | **{}** | {least} .. {most} | {} | {} | {} | {} | {} | {} |",
         row.name,
-        show_rate(rate.median),
+        show_number(rate.median),
         show_latency(row.p50_us),
         show_latency(row.p99_us),
         show_number(row.cpu_total_us),
@@ -84,7 +84,7 @@ impl Row {
     pub fn show_goal(&self) -> String {
         let goals = &self.goals;
         let parts = [
-            goals.per_second.map(|least| format!(">= {}/s", show_rate(least))),
+            goals.per_second.map(|least| format!(">= {}/s", show_number(least))),
             goals.cpu_us.map(|most| format!("<= {} us", show_number(most))),
             goals.of_plain.map(|least| format!(">= {least} of plain")),
         ];
@@ -97,21 +97,15 @@ impl Row {
     }
 }
 
-/// A rate, with thousands apart and three digits or so.
-pub fn show_rate(rate: f64) -> String {
-    if rate < 99.95 {
-        return show_number(rate);
-    }
-    let whole = format!("{rate:.0}");
-    let groups: Vec<&str> =
-        whole.as_bytes().rchunks(3).rev().map(|group| std::str::from_utf8(group).unwrap_or("")).collect();
-    groups.join(",")
-}
-
-/// A number with three digits or so.
+/// A number with three digits or so, or all of them with thousands apart.
 pub fn show_number(value: f64) -> String {
     let digits = if value < 9.995 { 2 } else { usize::from(value < 99.95) };
-    format!("{value:.digits$}")
+    let shown = format!("{value:.digits$}");
+    if digits > 0 {
+        return shown;
+    }
+    let groups = shown.as_bytes().rchunks(3).rev().map(|group| std::str::from_utf8(group).unwrap_or(""));
+    groups.collect::<Vec<&str>>().join(",")
 }
 
 /// What an operation took, with a unit; empty if it was not timed.
@@ -129,8 +123,11 @@ mod tests {
 
     #[test]
     fn figures_have_enough_digits() {
-        assert_eq!(show_rate(1_234_567.8), "1,234,568");
-        assert_eq!([99.9, 100.0, 8000.0, 5.0].map(show_rate), ["99.9", "100", "8,000", "5.00"]);
+        assert_eq!(show_number(1_234_567.8), "1,234,568");
+        assert_eq!(
+            [99.9, 100.0, 8000.0, 5.0, 0.0].map(show_number),
+            ["99.9", "100", "8,000", "5.00", "0.00"]
+        );
         let latencies = [None, Some(31.46), Some(999.4), Some(1500.0)].map(show_latency);
         assert_eq!(latencies, ["", "31.5 us", "999 us", "1.50 ms"]);
     }

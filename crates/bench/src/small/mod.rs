@@ -15,7 +15,7 @@ mod report;
 mod sync;
 mod tree;
 
-pub use document::{document, show_latency, show_number, show_rate};
+pub use document::{document, show_latency, show_number};
 pub use exchange::{Exchange, FarEnd, With, serve};
 pub use job::{Job, Prepared, Work, Worker};
 pub use operation::{FILE_BYTES, Goals, IN_FLIGHT, NAME_REPLY_BYTES, Operation};

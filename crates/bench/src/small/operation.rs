@@ -16,24 +16,24 @@ pub const NAME_REPLY_BYTES: u32 = 64;
 /// About the bytes of a request or an answer that moves no data: with its header, a capability and a MAC.
 const MESSAGE_BYTES: u32 = 128;
 
-/// One kind of operation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+/// One kind of operation, in the order of the report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Operation {
     /// Makes a file, writes 4 KiB and closes it: it is durable, and so is its name.
     Create,
-    /// Reads 4 KiB at a random place of the large file.
-    Read,
-    /// Overwrites 4 KiB there, durably.
-    Overwrite,
+    /// Removes a file.
+    Unlink,
     /// Opens a file, reads its 4 KiB and closes it.
     OpenRead,
     /// Asks for the facts about a file.
     Stat,
     /// Lists a directory.
     List,
-    /// Removes a file.
-    Unlink,
+    /// Reads 4 KiB at a random place of the large file.
+    Read,
+    /// Overwrites 4 KiB there, durably.
+    Overwrite,
     /// Copies a file into the cluster, by `cp -r` of a tree.
     CopyIn,
     /// Copies one out of it, likewise.

@@ -1,7 +1,7 @@
 //! A report as a picture: for each row its rate on a logarithmic axis, with the goal and the plain exchanges,
 //! and beside it who the processor time went to.
 
-use super::document::{show_number, show_rate};
+use super::document::show_number;
 use super::report::{CpuTime, Report, Row};
 use crate::svg::{Anchor, Axis, Drawing, INK, goal_colour};
 
@@ -90,7 +90,7 @@ fn rate(drawing: &mut Drawing, axis: &Axis, row: &Row, y: f64) {
         drawing.line((x, y - 7.0), (x, y + 7.0), INK, 2.0);
     }
     drawing.dot((axis.at(rate.median), y), 4.5, colour);
-    drawing.text((RATES_END, y + 4.0), Anchor::End, 12, &show_rate(rate.median));
+    drawing.text((RATES_END, y + 4.0), Anchor::End, 12, &show_number(rate.median));
 }
 
 /// The parts of a row's processor time, and all of it in figures.

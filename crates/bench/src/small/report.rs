@@ -207,6 +207,12 @@ impl Report {
         })
     }
 
+    /// The run has ended. Puts the rows in order: they were measured in another, by what they need.
+    pub fn end(&mut self) {
+        self.ran.end();
+        self.rows.sort_by_key(|row| (row.operation, row.in_flight));
+    }
+
     /// Adds a row of these samples.
     pub fn add(&mut self, operation: Operation, in_flight: Option<u32>, samples: &[Sample]) {
         let memory = self.ran.place.memory;

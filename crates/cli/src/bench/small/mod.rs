@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use braid_bench::small::{
     IN_FLIGHT, Limit, Operation, Report as Found, Row, SyncRate, Synced, document, show_latency, show_number,
-    show_rate, svg, sync_rate,
+    svg, sync_rate,
 };
 
 use super::OnThread;
@@ -55,7 +55,7 @@ pub(crate) async fn run(asked: BenchCluster, report: Report) -> Result<(), Failu
     let Small { run, mut found, cluster, client, far_ends, .. } = small;
     drop((client, far_ends));
     cluster.down().await?;
-    found.ran.end();
+    found.end();
     let documents = |command: &str, when: &str, plot: &str| document(&found, command, when, plot);
     run.write("small", &found, documents, || svg(&found))?;
     report.facts(&found, text)
@@ -142,7 +142,7 @@ fn text(found: &Found) -> String {
     text.push('\n');
     let syncs = found.syncs.iter().map(|sync| {
         let rate = &sync.per_second;
-        vec![sync.name.to_owned(), show_rate(rate.median), show_rate(rate.min), show_rate(rate.max)]
+        vec![sync.name.to_owned(), show_number(rate.median), show_number(rate.min), show_number(rate.max)]
     });
     text.push_str(&table(&["one by one", "A SECOND", "MIN", "MAX"], &[1, 2, 3], syncs));
     if found.ran.quick {
@@ -155,9 +155,9 @@ fn cells(row: &Row) -> Vec<String> {
     let (rate, cpu) = (&row.per_second, &row.cpu_us);
     vec![
         row.name.clone(),
-        show_rate(rate.median),
-        show_rate(rate.min),
-        show_rate(rate.max),
+        show_number(rate.median),
+        show_number(rate.min),
+        show_number(rate.max),
         show_latency(row.p50_us),
         show_latency(row.p99_us),
         show_number(row.cpu_total_us),
