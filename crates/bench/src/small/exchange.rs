@@ -94,7 +94,7 @@ async fn answer(socket: TcpStream) -> io::Result<()> {
     }
 }
 
-/// Sockets to far ends, ready for a sample.
+/// Sockets to far ends, ready for one sample: its end closes them.
 #[derive(Debug)]
 pub(super) struct Sockets {
     manager: Vec<Plain>,
@@ -276,13 +276,13 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn all_are_answered_with_more_in_flight_than_sockets() {
         let (manager, drives) = (far_end(2).await, [far_end(1).await, far_end(3).await]);
-        let sockets = Sockets::connect(&manager, &drives).expect("connected");
         let exchanges = [
             Exchange { with: With::Manager, request_bytes: 128, reply_bytes: 1 },
             Exchange { with: With::Drives, request_bytes: 8, reply_bytes: 5000 },
         ];
         let limit = Limit { seconds: None, operations: 300 };
         for in_flight in [1, 16] {
+            let sockets = Sockets::connect(&manager, &drives).expect("connected");
             let done = sockets.run(&exchanges, in_flight, limit).await.expect("exchanged");
             assert_eq!(done.operations, 300);
             assert!(done.p50_us > 0.0 && done.p50_us <= done.p99_us, "{done:?}");

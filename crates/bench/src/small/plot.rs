@@ -13,7 +13,7 @@ const PARTS: [(&str, [&str; 2]); 3] = [
 ];
 const PLAIN: &str = "#888888";
 
-const WIDTH: f64 = 1180.0;
+const WIDTH: f64 = 1220.0;
 const LABELS_END: f64 = 270.0;
 const AXIS: (f64, f64) = (290.0, 660.0);
 const RATES_END: f64 = 740.0;

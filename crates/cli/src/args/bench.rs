@@ -46,7 +46,7 @@ pub(crate) enum Bench {
         and, with as many in flight as the commands have:\n  \
         cp -r in, cp -r out, rm -r      a tree of 20,000 files of 4 KiB\n\n\
         CPU us is processor time for one operation: of the client, the drives and the manager, until these have nothing left to do; kernel is its part in the kernel. OF PLAIN is the rate over that of plain messages of the same bytes, as many in flight, over as many sockets between as many processes; the samples alternate. PER SYNC is the rate over the syncs that the disk can do one by one; in memory it is left out. Goals are for drives in memory, but one. docs/bench.md says more.\n\n\
-        It needs 8 GiB free in the directory (512 MiB with --quick) and about a quarter of an hour. It ends its processes and removes its files, also on Ctrl-C.\n\nExamples:\n  \
+        It needs 8 GiB free in the directory (512 MiB with --quick) and about ten minutes. It ends its processes and removes its files, also on Ctrl-C.\n\nExamples:\n  \
         braid bench small\n  braid bench small --quick --json\n  braid bench small --only unlink\n  \
         braid bench small --only '16 in flight'\n  braid bench small --dir /disk1 --only 'cp -r'\n  \
         braid bench small --out docs/results"

@@ -1,5 +1,5 @@
-//! A process of a bench beside the cluster's: this program again, which is told things and answers over pipes,
-//! a line of JSON each. It ends when its standard input does.
+//! A process of a bench beside the cluster's: this program again, which is told things and answers over
+//! pipes, a line of JSON each. It ends when its standard input does.
 
 use std::io::Write;
 use std::process::Stdio;
