@@ -11,6 +11,7 @@ use crate::control::Control;
 use crate::drive_requests::InFlightLimit;
 use crate::drives::Drives;
 use crate::error::{Error, Result};
+use crate::later::Later;
 use crate::renewals::Renewals;
 use crate::scratch::Scratch;
 use crate::unit_writes::UnitWrites;
@@ -33,6 +34,16 @@ pub(crate) struct Shared {
     /// One permit per plan set in flight.
     sets: Semaphore,
     pub(crate) scratch: Scratch,
+    pub(crate) later: Later,
+}
+
+/// How many requests a client has sent, repeated ones as often as they were sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SentRequests {
+    /// To the manager, renewals of leases included.
+    pub manager: u64,
+    /// To drives.
+    pub drives: u64,
 }
 
 impl Client {
@@ -49,6 +60,7 @@ impl Client {
             renewals: Renewals::new(),
             sets: Semaphore::new(config.sets.max(1)),
             scratch: Scratch::default(),
+            later: Later::default(),
             config,
         };
         let client = Client { shared: Arc::new(shared) };
@@ -59,6 +71,18 @@ impl Client {
     /// The settings that it was made with.
     pub fn config(&self) -> &Config {
         &self.shared.config
+    }
+
+    /// Waits, for some seconds at most, until the drives have been told what is settled of files that were
+    /// closed. A program that ends without it loses nothing; the drives keep more than they need for longer.
+    pub async fn finish(&self) {
+        self.shared.later.end().await;
+    }
+
+    /// Requests sent so far.
+    pub fn sent_requests(&self) -> SentRequests {
+        let (control, drives) = (&self.shared.control, &self.shared.drives);
+        SentRequests { manager: control.asked(), drives: drives.asked() }
     }
 
     /// Bytes sent to drives so far, over all sessions: frames' headers, capabilities, MACs and payloads.

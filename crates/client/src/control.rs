@@ -8,6 +8,7 @@
 //! Lease renewals have their own sessions, so that they never wait for a slow request.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use braid_transport::{ControlSession, Limits, TransportError};
@@ -34,6 +35,7 @@ pub(crate) struct Control {
     operations: Operations,
     /// Manager time at a local instant, from the last answer.
     clock: Mutex<Option<(u64, Instant)>>,
+    asked: AtomicU64,
 }
 
 /// Sessions for one kind of request.
@@ -66,7 +68,12 @@ impl Control {
     pub(crate) fn new(config: Config, client: u64) -> Control {
         let (calls, renewals) = (Lane::new(config.control_sessions), Lane::new(RENEWAL_SESSIONS));
         let (operations, clock) = (Operations::new(), Mutex::new(None));
-        Control { config, client, calls, renewals, operations, clock }
+        Control { config, client, calls, renewals, operations, clock, asked: AtomicU64::new(0) }
+    }
+
+    /// Requests sent so far.
+    pub(crate) fn asked(&self) -> u64 {
+        self.asked.load(Ordering::Relaxed)
     }
 
     /// Opens the first session: manager and client prove to each other that they belong to the cluster.
@@ -241,6 +248,7 @@ impl Control {
                 Err(error) => return Err(Failure::NotSent(error)),
             },
         };
+        self.asked.fetch_add(1, Ordering::Relaxed);
         match session.call_as(head, request).await {
             Err(TransportError::Refusal(refusal)) => {
                 self.keep(lane, session);

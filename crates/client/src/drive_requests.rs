@@ -88,6 +88,7 @@ pub(crate) async fn request_all(
             return vec![Err(Failure::Lost(why)); count];
         }
     };
+    drives.asks(count);
     let ended = send_and_receive(&mut lent, grant, limit, items, &mut outcomes).await;
     let rest = match ended {
         Ok(()) => {

@@ -23,6 +23,7 @@ pub(crate) struct Drives {
     avoid: Duration,
     /// Bytes sent to drives so far, over all sessions.
     sent: Arc<AtomicU64>,
+    asked: AtomicU64,
     entries: Mutex<BTreeMap<DriveId, Entry>>,
 }
 
@@ -62,6 +63,7 @@ impl Drives {
             idle_max,
             avoid,
             sent: Arc::default(),
+            asked: AtomicU64::new(0),
             entries: Mutex::new(BTreeMap::new()),
         }
     }
@@ -77,6 +79,16 @@ impl Drives {
     }
 
     /// Bytes sent to drives so far.
+    /// Requests sent to drives so far.
+    pub(crate) fn asked(&self) -> u64 {
+        self.asked.load(Ordering::Relaxed)
+    }
+
+    /// So many more are sent.
+    pub(crate) fn asks(&self, requests: usize) {
+        self.asked.fetch_add(u64::try_from(requests).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
     pub(crate) fn sent_bytes(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
     }

@@ -431,6 +431,12 @@ async fn ask_drives(
 ) -> Vec<(Label, Outcome)> {
     let mut columns: BTreeMap<Column, (Vec<Label>, Vec<Item<'_>>)> = BTreeMap::new();
     for Asked { column, id, stripe, into, item } in asked {
+        if matches!(
+            item.request,
+            DriveRequest::Create(_) | DriveRequest::StripeWrite(_) | DriveRequest::UnitWrite(_)
+        ) {
+            handle.touches(segment, column);
+        }
         let failed = Failed { column, stripe, into, failure: Failure::Idle };
         let entry = columns.entry(column).or_default();
         entry.0.push(Label { id, failed });

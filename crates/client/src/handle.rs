@@ -49,6 +49,8 @@ pub(crate) struct Handle {
     gate: Semaphore,
     /// Objects known to exist, by segment and column.
     created: Mutex<BTreeSet<(usize, Column)>>,
+    /// Columns that anything was sent to which changes them.
+    touched: Mutex<BTreeSet<(usize, Column)>>,
     size: Mutex<Size>,
 }
 
@@ -89,6 +91,7 @@ impl Handle {
             view: RwLock::new(Arc::new(view)),
             gate: Semaphore::new(1),
             created: Mutex::new(BTreeSet::new()),
+            touched: Mutex::new(BTreeSet::new()),
             size,
         };
         handle.heed(&handle.view());
@@ -225,9 +228,15 @@ impl Handle {
         self.created.lock().expect("no holder panics").remove(&(segment, column));
     }
 
-    /// Columns whose objects this handle has created or written.
-    pub(crate) fn created(&self) -> Vec<(usize, Column)> {
-        self.created.lock().expect("no holder panics").iter().copied().collect()
+    /// Something is sent to the column that changes it.
+    pub(crate) fn touches(&self, segment: usize, column: Column) {
+        self.touched.lock().expect("no holder panics").insert((segment, column));
+    }
+
+    /// Columns that anything was sent to which changes them. Of a unit write also the parity columns: their
+    /// objects are made by the handle.
+    pub(crate) fn touched(&self) -> BTreeSet<(usize, Column)> {
+        self.touched.lock().expect("no holder panics").clone()
     }
 
     /// Turns a refusal for a lost lease into its own error.

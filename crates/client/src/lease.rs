@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use braid_layout::Version;
-use braid_wire::control::Release;
+use braid_wire::control::{Ending, Release, Sized};
 use tokio::sync::oneshot;
 
 use crate::error::Error;
@@ -119,26 +119,23 @@ async fn give_up(handle: &Handle, side: &WriteSide) {
         }
         _ => false,
     };
-    let ending = if retired { Ending::Clean } else { Ending::Unclean };
-    if let Err(error) = release(handle, ending, side.stamps.written_end()).await {
+    let ending = if retired { Ending::Retired } else { Ending::Unclean };
+    if let Err(error) = release(handle, ending, side.stamps.written_end(), None).await {
         tracing::info!(file = %handle.subject, %error, "the lease could not be given up; it ends by itself");
     }
 }
 
-/// How a lease is given back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ending {
-    /// Everything written is settled and retired.
-    Clean,
-    /// Something may be unsettled.
-    Unclean,
-}
-
-/// Ends the lease. `end`: see [`Stamps::written_end`](crate::stamps::Stamps::written_end).
-pub(crate) async fn release(handle: &Handle, ending: Ending, end: u64) -> Result<(), Error> {
+/// Ends the lease, after the commit of a size. `end`: see
+/// [`Stamps::written_end`](crate::stamps::Stamps::written_end).
+pub(crate) async fn release(
+    handle: &Handle,
+    ending: Ending,
+    end: u64,
+    commit: Option<Sized>,
+) -> Result<(), Error> {
     let view = handle.view();
     let (file, lease, holder) = (view.file, view.lease, handle.holder);
-    let request = Release { file, lease, holder, clean: ending == Ending::Clean, end };
+    let request = Release { file, lease, holder, ending, end, commit };
     let answer = handle.client.ask_done(&handle.subject, request).await;
     answer.map_err(|error| handle.lease_error(error))
 }

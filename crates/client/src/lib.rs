@@ -34,6 +34,7 @@ mod file;
 mod handle;
 mod heal;
 mod held;
+mod later;
 mod lease;
 mod mend;
 mod name;
@@ -55,7 +56,7 @@ mod write;
 
 pub use braid_plan::Way;
 pub use check::{FINDINGS_MAX, Fault, Finding, Report, Unchecked, WrongUnit};
-pub use client::Client;
+pub use client::{Client, SentRequests};
 pub use config::{Config, PartWrites, WAIT_TOLD_AFTER};
 pub use error::{Error, Kind, Result};
 pub use explain::{Asked, Explained};

@@ -16,11 +16,13 @@ use crate::view::FileView;
 /// The reason for a retirement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Occasion {
-    /// The writer pauses: columns that it has written may drop their prior content. Answered at once.
+    /// The writer pauses, or has ended: columns that it has written may drop their prior content. Answered at
+    /// once.
     Pause,
     /// The lease on a part of the file is released, while others write the rest. As a pause, but durable.
     PartEnd,
-    /// The lease is released: no column of the set accepts its writes any more. Answered when durable.
+    /// The lease is released: no column accepts its writes any more. Answered when durable. None can be on its
+    /// way to a column that it has sent nothing to.
     LeaseEnd,
 }
 
@@ -28,9 +30,9 @@ pub(crate) enum Occasion {
 /// while the writer was idle.
 const ASKED_MAX: usize = 3;
 
-/// Tells columns of the set that everything up to `settled_to` is settled. Returns whether all have answered.
+/// Tells columns that the handle has written that everything up to `settled_to` is settled. Returns whether all have answered.
 pub(crate) async fn retire(handle: &Handle, settled_to: Version, occasion: Occasion) -> bool {
-    let written: BTreeSet<(usize, Column)> = handle.created().into_iter().collect();
+    let written = handle.touched();
     let watermark = handle.client.shared.unit_writes.watermark();
     let mut answered = BTreeSet::new();
     for _ in 0..ASKED_MAX {
@@ -38,9 +40,8 @@ pub(crate) async fn retire(handle: &Handle, settled_to: Version, occasion: Occas
         let set = (0..).zip(&view.segments);
         let set = set.flat_map(|(index, segment)| segment.set.iter().map(move |c| (index, c)));
         let ends_lease = occasion == Occasion::LeaseEnd;
-        let wanted = |column: &(usize, Column)| ends_lease || written.contains(column);
-        let questions: Vec<(usize, Column)> =
-            set.filter(wanted).filter(|column| !answered.contains(column)).collect();
+        let wanted = |column: &(usize, Column)| written.contains(column) && !answered.contains(column);
+        let questions: Vec<(usize, Column)> = set.filter(wanted).collect();
         let request = |segment, column| {
             let at = view.address(segment, column);
             let client = handle.client.shared.number;

@@ -127,9 +127,10 @@ impl State {
                 found.push(format!("record {file} has no name and no lease"));
             }
             let has_one_before = inode.since != Lease(0) && inode.since < inode.lease;
+            let is_over = !inode.held && inode.since == inode.lease;
             let is_first_part = inode.is_parted() && inode.since == inode.lease;
             let alone = inode.since == Lease(0) && !inode.shared && !inode.is_parted();
-            if !(has_one_before || is_first_part || alone) {
+            if !(has_one_before || is_over || is_first_part || alone) {
                 found.push(format!("file {file} shares a lease that none precedes"));
             }
             if !parts_fit(inode) {

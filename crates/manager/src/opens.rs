@@ -6,8 +6,8 @@ use std::sync::Arc;
 use braid_layout::version::Lease;
 use braid_layout::{Column, DriveId, FileId};
 use braid_wire::control::{
-    Access, Commit, CreateUnnamed, DriveState, Link, Lookup, Open, Opened, Refresh, Release, Renew, Renewed,
-    ReportLost, Reserve, StatRow, Turn,
+    Access, Commit, CreateUnnamed, Cut, DriveState, Ending, Link, Lookup, Open, Opened, Refresh, Release,
+    Renew, Renewed, ReportLost, Reserve, Sized, StatRow, Turn,
 };
 use braid_wire::{Reason, Refusal};
 
@@ -214,16 +214,20 @@ pub async fn link(core: &Arc<Core>, operation: Operation, request: Link) -> Resu
     Ok(())
 }
 
-/// Ends a lease, or the part that the holder has in it. An unclean one is recovered from in the
-/// background or by the next open. It is clean only if everything written lies below the size, whatever
-/// the writer says: the next writer takes all beyond the size for zeros.
+/// Ends a lease, or the part that the holder has in it, after the commit of a size. An unclean one is
+/// recovered from in the background or by the next open. It is clean only if everything written lies below
+/// the size, whatever the writer says: the next writer takes all beyond the size for zeros.
 pub async fn release(core: &Arc<Core>, operation: Operation, request: Release) -> Result<(), Refusal> {
-    let Release { file, lease, holder, clean, end } = request;
+    let Release { file, lease, holder, ending, end, commit } = request;
     let _turn = core.lock_file(file).await?;
     let release = move |core: &Core, tx: &mut Tx| {
+        if let Some(Sized { size, order }) = commit {
+            sharing::must_hold(core, tx, file, lease, holder)?;
+            files::commit(tx, &Commit { file, lease, holder, size, order, cut: Cut::No }, core.now_ms())?;
+        }
         // Also for one that is not clean: a late one would end the lease of the next writer.
         let size = leased(tx, file, lease)?.size;
-        let clean = clean && end <= size;
+        let clean = ending != Ending::Unclean && end <= size;
         if !core.leases().holds(file, lease, holder) {
             // After a restart it may not have renewed yet: then this makes it known.
             renew_lease(core, file, lease, holder)?;
@@ -232,7 +236,7 @@ pub async fn release(core: &Arc<Core>, operation: Operation, request: Release) -
         if clean {
             renew_lease(core, file, lease, holder)?;
             if is_last {
-                files::release(tx, file, lease)?;
+                files::release(tx, file, lease, ending)?;
             }
         }
         Ok((Outcome::DONE, (clean, is_last)))

@@ -15,7 +15,7 @@ use braid_manager::memory::MemoryKv;
 use braid_manager::schema::{DriveRecord, key};
 use braid_manager::{directories, files, inodes, volumes};
 use braid_wire::capability::Key;
-use braid_wire::control::{Access, Commit, Cut, EntryKind, Link, Open, ShapeSpec};
+use braid_wire::control::{Access, Commit, Cut, Ending, EntryKind, Link, Open, ShapeSpec};
 use braid_wire::{Reason, Refusal};
 use proptest::prelude::*;
 
@@ -286,7 +286,7 @@ impl Real {
                     mode: None,
                 };
                 files::link(tx, &link, 2)?;
-                files::release(tx, file, inode.lease)
+                files::release(tx, file, inode.lease, Ending::Retired)
             }
             Op::Commit { path, size } => match leased(tx, path) {
                 Some((file, lease)) => {
@@ -296,7 +296,7 @@ impl Real {
                 None => Ok(()),
             },
             Op::Release { path } => match leased(tx, path) {
-                Some((file, lease)) => files::release(tx, file, lease),
+                Some((file, lease)) => files::release(tx, file, lease, Ending::Settled),
                 None => Ok(()),
             },
             Op::Sweep => {

@@ -12,6 +12,7 @@
 //! flooded with segments; then it tries another. So a disk that recovers is found without help. Only if
 //! acknowledged commits that were never synced may be lost does the log fail for good, until it is reopened.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
@@ -181,11 +182,17 @@ impl Log {
         let mut recent = self.recent.clone();
         let mut headers = std::mem::take(&mut self.headers);
         headers.clear();
-        let count = entries.len();
+        let (count, mut births) = (entries.len(), BTreeMap::new());
         for (i, (record, _)) in entries.iter_mut().enumerate() {
             record.sequence = self.next + u64::try_from(i).expect("a count");
             if matches!(record.kind, Kind::ObjectCreate | Kind::PartitionCreate) {
                 record.birth = record.sequence;
+            }
+            let own = (record.partition, record.object);
+            if record.kind == Kind::ObjectCreate {
+                births.insert(own, record.birth);
+            } else if let Some(&birth) = births.get(&own) {
+                record.birth = birth;
             }
             record.salt = self.superblock.salt;
             record.segment = self.number;

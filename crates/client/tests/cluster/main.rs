@@ -10,6 +10,7 @@ mod ranges;
 mod raw;
 mod removed;
 mod renewals;
+mod requests;
 mod settled;
 mod shared;
 mod sparse;

@@ -336,7 +336,8 @@ impl Cluster {
 }
 
 pub(crate) fn release(opened: &Opened, clean: bool) -> Release {
-    Release { file: opened.stat.file, lease: opened.lease, holder: 7, clean, end: 0 }
+    let ending = if clean { Ending::Retired } else { Ending::Unclean };
+    Release { file: opened.stat.file, lease: opened.lease, holder: 7, ending, end: 0, commit: None }
 }
 
 pub(crate) fn lost(opened: &Opened, columns: &[u8]) -> ReportLost {

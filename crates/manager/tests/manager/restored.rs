@@ -133,7 +133,9 @@ async fn after_a_restore_files_are_as_long_as_the_drives_say() {
         expire_ms = file.expires_ms;
         let (file, lease, cut) = (file.stat.file, file.lease, Cut::No);
         client.done(Commit { file, lease, holder: 7, size: 1000, order: 1, cut }).await;
-        client.done(Release { file, lease, holder: 7, clean: true, end: 1000 }).await;
+        client
+            .done(Release { file, lease, holder: 7, ending: Ending::Retired, end: 1000, commit: None })
+            .await;
     }
     client.done(Unlink { volume: "main".into(), path: "gone".into() }).await;
     eventually("it is freed", || async { components(&cluster, gone.stat.file) == 0 }).await;

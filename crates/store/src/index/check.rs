@@ -2,7 +2,8 @@
 //!
 //! Decisions are made against durable state only. The committer never puts two mutations into one commit if
 //! the decision on one could depend on the other ([`Touched`]), so there is no state between "written" and
-//! "durable".
+//! "durable". One case is known beforehand: a write to an object that the same commit creates is one to an
+//! empty object.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -69,6 +70,7 @@ pub(crate) fn check(index: &Index, growth: &mut Growth, mutation: &Mutation) -> 
                 let mut record = Record::new(Kind::ObjectCreate);
                 (record.partition, record.object) = (*partition, *object);
                 body::put_attributes(&mut record, attributes);
+                growth.create((*partition, *object), attributes);
                 return to_append(record);
             };
             if have.known && have.attributes.unpacked().same_object(attributes) {
@@ -220,10 +222,15 @@ fn asked_in(
     g: Generation,
 ) -> Result<&Object, Error> {
     let have = index.whole_object(partition, object)?;
-    if have.attributes.g != g {
-        return Err(Error::StaleGeneration { have: have.attributes.g, asked: g });
-    }
+    is_in(have, g)?;
     Ok(have)
+}
+
+fn is_in(have: &Object, g: Generation) -> Result<(), Error> {
+    if have.attributes.g == g {
+        return Ok(());
+    }
+    Err(Error::StaleGeneration { have: have.attributes.g, asked: g })
 }
 
 /// The partition and object of a write that was sent in generation `g` and ends at byte `to` of the unit.
@@ -234,15 +241,29 @@ pub(super) fn written_to(
     to: u32,
 ) -> Result<(&Partition, &Object), Error> {
     let owner = index.find_partition(partition)?;
-    let object = asked_in(index, (partition, object), g)?;
-    if to > object.attributes.unit_bytes {
-        return Err(Error::Malformed("a write past the unit's end"));
-    }
+    let object = index.whole_object(partition, object)?;
+    fits(object, g, to)?;
     Ok((owner, object))
 }
 
+/// Whether a write that was sent in generation `g` and ends at byte `to` of its unit fits the object.
+fn fits(object: &Object, g: Generation, to: u32) -> Result<(), Error> {
+    is_in(object, g)?;
+    if to > object.attributes.unit_bytes {
+        return Err(Error::Malformed("a write past the unit's end"));
+    }
+    Ok(())
+}
+
 fn check_write(index: &Index, growth: &mut Growth, write: &Write) -> Result<Decision, Error> {
-    let (owner, object) = written_to(index, (write.partition, write.object), write.g, write.to)?;
+    let created = growth.created((write.partition, write.object));
+    let (owner, object) = match &created {
+        Some(object) => {
+            fits(object, write.g, write.to)?;
+            (index.find_partition(write.partition)?, &**object)
+        }
+        None => written_to(index, (write.partition, write.object), write.g, write.to)?,
+    };
     let unit = object.unit(write.unit);
     let (lost, settled, tip) = (unit.lost, unit.settled_version(), unit.tip_version());
     let unit_bytes = object.attributes.unit_bytes;
@@ -367,6 +388,8 @@ pub(crate) struct Touched {
     within_partitions: BTreeSet<PartitionId>,
     /// Objects that are touched as a whole.
     objects: BTreeSet<(PartitionId, ObjectId)>,
+    /// Those of them that are created, if they do not exist yet.
+    created: BTreeSet<(PartitionId, ObjectId)>,
     /// Objects with a unit that is touched.
     within_objects: BTreeSet<(PartitionId, ObjectId)>,
     units: BTreeSet<(PartitionId, ObjectId, u64)>,
@@ -402,6 +425,9 @@ impl Touched {
                     return false;
                 }
                 self.within_partitions.insert(*partition);
+                if matches!(mutation, Mutation::Create { .. }) {
+                    self.created.insert((*partition, *object));
+                }
                 true
             }
             Mutation::Write(Write { partition, object, unit, .. })
@@ -416,8 +442,10 @@ impl Touched {
                     Mutation::UnitWrite(write) => (!write.settled_below.is_zero(), false),
                     _ => (false, true),
                 };
+                let follows = matches!(mutation, Mutation::Write(write) if write.standing == Standing::Pending)
+                    && self.created.contains(&own);
                 if self.partitions.contains(partition)
-                    || self.objects.contains(&own)
+                    || (self.objects.contains(&own) && !follows)
                     || (step && self.settles.contains(&own))
                     || (settles && self.steps.contains(&own))
                     || !self.units.insert((*partition, *object, *unit))
@@ -493,6 +521,15 @@ mod tests {
         let remove = Mutation::Remove { partition: P, object, g: Generation(1) };
         check_pair(&remove, &install, false);
         check_pair(&remove, &write(2, 3, Standing::Installed, 0), true);
+        let attributes = crate::mutation::Attributes::default();
+        let create = Mutation::Create { partition: P, object, attributes };
+        check_pair(&create, &remove, false);
+        check_pair(&create, &install, false);
+        let mut touched = Touched::default();
+        assert!(touched.admit(&create) && touched.admit(&settling), "a write to what is created");
+        assert!(!touched.admit(&create) && !touched.admit(&remove) && !touched.admit(&install));
+        let mut touched = Touched::default();
+        assert!(touched.admit(&settling) && !touched.admit(&create), "it may be created after that");
         check_pair(&Mutation::PartitionRemove { partition: P }, &remove, false);
         check_pair(&Mutation::PartitionRemove { partition: PartitionId(2) }, &remove, true);
         check_pair(&Mutation::Flush, &remove, true);

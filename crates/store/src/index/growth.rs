@@ -1,11 +1,14 @@
-//! How much the commit being gathered adds to partitions, and how much it takes of objects' reservations.
+//! What the commit being gathered adds: how much to partitions, how much it takes of objects' reservations, and
+//! which objects it creates.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use braid_layout::{ObjectId, PartitionId};
 
 use super::{Object, Partition};
 use crate::error::Error;
+use crate::mutation::Attributes;
 
 /// The commit being gathered, so far.
 #[derive(Debug, Default)]
@@ -14,6 +17,8 @@ pub(crate) struct Growth {
     partitions: BTreeMap<PartitionId, u64>,
     /// Bytes that each object takes from its reservation.
     taken: BTreeMap<(PartitionId, ObjectId), u64>,
+    /// Objects that it creates: writes to them may be in the same commit.
+    created: BTreeMap<(PartitionId, ObjectId), Arc<Object>>,
     /// The effect of the last decision on the sum of all reservations.
     pub(crate) change: ReservedChange,
 }
@@ -50,6 +55,23 @@ impl Growth {
             self.change.less = own;
         }
         Ok(())
+    }
+
+    /// An object is created with these attributes.
+    pub(super) fn create(&mut self, own: (PartitionId, ObjectId), attributes: &Attributes) {
+        // Its birth is known once the commit has its place in the log.
+        let new = Object { attributes: attributes.packed(), known: true, ..Object::unknown(0) };
+        self.created.insert(own, Arc::new(new));
+    }
+
+    /// The object is not created after all: there is no space for its record.
+    pub(crate) fn forget(&mut self, own: (PartitionId, ObjectId)) {
+        self.created.remove(&own);
+    }
+
+    /// The object, if it is created in this commit.
+    pub(super) fn created(&self, own: (PartitionId, ObjectId)) -> Option<Arc<Object>> {
+        self.created.get(&own).cloned()
     }
 
     /// Accounts for `more` bytes that an object reserves.

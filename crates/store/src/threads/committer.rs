@@ -4,10 +4,12 @@
 //! as one commit, syncs once, applies the records to the index, and answers. Between commits it frees
 //! segments ([`crate::threads::reclaim`]) and requests checkpoints.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
+
+use braid_layout::{ObjectId, PartitionId};
 
 use crate::clean::move_batch::MoveBatch;
 use crate::commit_delay::CommitDelay;
@@ -107,7 +109,10 @@ impl Gathering {
                             self.gathered.stalled = true;
                             break;
                         }
-                        Err(error) => self.answers.push((reply, Err(error))),
+                        Err(error) => {
+                            self.growth.forget((record.partition, record.object));
+                            self.answers.push((reply, Err(error)));
+                        }
                     }
                 }
                 Ok(Decision::Barrier) => self.gathered.barriers.push(reply),
@@ -283,12 +288,28 @@ impl Committer {
     /// writes gets through on a full disk.
     fn refuse(&mut self, gathered: Gathered, error: AppendError) {
         let alone = gathered.entries.len() == 1;
-        for (entry, reply) in gathered.entries.into_iter().zip(gathered.replies) {
+        let mut births: BTreeMap<(PartitionId, ObjectId), Option<u64>> = BTreeMap::new();
+        for (mut entry, reply) in gathered.entries.into_iter().zip(gathered.replies) {
             let outcome = outcome(&entry.0);
+            let own = (entry.0.partition, entry.0.object);
+            let is_creation = entry.0.kind == Kind::ObjectCreate;
+            let is_possible = match births.get(&own) {
+                // The commit was to create its object.
+                Some(&created) if !is_creation => {
+                    entry.0.birth = created.unwrap_or_default();
+                    created.is_some()
+                }
+                _ => true,
+            };
             let again = match &error {
-                AppendError::NoSpace if !alone => self.commit_entries(Heat::Hot, &mut [entry]),
+                AppendError::NoSpace if !alone && is_possible => {
+                    self.commit_entries(Heat::Hot, std::slice::from_mut(&mut entry))
+                }
                 error => Err(error.clone()),
             };
+            if is_creation {
+                births.insert(own, again.is_ok().then_some(entry.0.birth));
+            }
             reply(again.map(|()| outcome).map_err(|error| self.told(error)));
         }
         for reply in gathered.barriers {

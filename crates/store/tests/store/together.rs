@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use braid_store::disk::memory::Memory;
+use braid_store::disk::memory::{Fault, Memory, On};
 use braid_store::*;
 
 use crate::common::*;
@@ -34,4 +34,97 @@ fn an_install_does_not_undo_what_the_write_before_it_settles() {
     check(&store);
     drop(store);
     check(&open());
+}
+
+/// A store on a disk that counts, with the partition, and how to open it again.
+fn counted() -> (Memory, Store) {
+    let disk = Memory::new(1);
+    let options = Options { sync: true, ..options() };
+    Store::format_on(&disk, identity(), &options).expect("format");
+    let store = Store::open_on(Arc::new(disk.clone()), None, options).expect("open").0;
+    store.commit(partition()).expect("partition");
+    (disk, store)
+}
+
+fn opened_again(disk: &Memory, seed: u64) -> Store {
+    Store::open_on(Arc::new(disk.after_power_cut(seed)), None, options()).expect("open").0
+}
+
+fn first(object: u64, unit: u64) -> Mutation {
+    Mutation::Write(write(object, unit, 0, 5000, version(1, object)))
+}
+
+/// A small file's object and its only write cost one sync.
+#[test]
+fn a_write_to_what_the_commit_creates_is_in_it() {
+    let (disk, store) = counted();
+    let before = disk.operations(On::Sync);
+    let many: Vec<Mutation> =
+        (1..=10).flat_map(|object| [create(object), first(object, 0), first(object, 7)]).collect();
+    let answers = commit_together(&store, &many);
+    assert!(answers.iter().all(|answer| matches!(answer, Ok(Outcome::Applied))), "{answers:?}");
+    assert_eq!(disk.operations(On::Sync) - before, 1);
+    // The object is there by now: its creation is no change, and what follows is decided on what is there.
+    let again = commit_together(&store, &[create(1), first(1, 0), create(11)]);
+    let again: Vec<Outcome> = again.into_iter().map(|answer| answer.expect("an answer")).collect();
+    assert_eq!(again, [Outcome::Already, Outcome::Already, Outcome::Applied]);
+    // Removed and created anew, it is another: nothing of the old one shows.
+    store.commit(remove(2)).expect("remove");
+    let other = Mutation::Write(write(2, 7, 0, 100, version(1, 99)));
+    let answers = commit_together(&store, &[create(2), other]);
+    assert!(answers.iter().all(|answer| matches!(answer, Ok(Outcome::Applied))), "{answers:?}");
+    let check = |store: &Store| {
+        for object in [1, 3, 10] {
+            for unit in [0, 7] {
+                let found = content(store, object, unit, 0, 5000, Want::Newest).expect("read");
+                assert_eq!(found, pattern(object, 5000), "{object} {unit}");
+            }
+        }
+        assert_eq!(store.units(P, braid_layout::ObjectId(2), 0, 10).expect("units"), [7]);
+        assert_eq!(content(store, 2, 7, 0, 100, Want::Newest).expect("read"), pattern(99, 100));
+    };
+    check(&store);
+    drop(store);
+    (0..4).for_each(|seed| check(&opened_again(&disk, seed)));
+}
+
+/// What does not fit the object that is created is refused, and the creation stands.
+#[test]
+fn a_write_that_does_not_fit_what_the_commit_creates_is_refused() {
+    let (disk, store) = counted();
+    let g = braid_layout::Generation(2);
+    let stale = Mutation::Write(Write { g, ..write(1, 0, 0, 100, version(1, 1)) });
+    let long = Mutation::Write(write(2, 0, UNIT - 50, UNIT + 50, version(1, 1)));
+    let answers = commit_together(&store, &[create(1), stale, create(2), long]);
+    assert!(answers[0].is_ok() && answers[2].is_ok(), "{answers:?}");
+    assert!(matches!(answers[1], Err(Error::StaleGeneration { .. })), "{answers:?}");
+    assert!(matches!(answers[3], Err(Error::Malformed(_))), "{answers:?}");
+    drop(store);
+    let store = opened_again(&disk, 1);
+    assert!(store.units(P, braid_layout::ObjectId(1), 0, 10).expect("it is there").is_empty());
+}
+
+/// The commit finds no space; then each is tried alone. A write whose object could not be created is not
+/// stored.
+#[test]
+fn without_space_nothing_is_written_to_what_is_not_created() {
+    for skipped in 0..3 {
+        let (disk, store) = counted();
+        let now = disk.operations(On::Write);
+        // The commit fails, and, with `skipped`, the creation alone too.
+        disk.inject(On::Write, now..now + 1 + skipped, Fault::NoSpace);
+        let answers = commit_together(&store, &[create(1), first(1, 0), create(2), first(2, 3)]);
+        let objects = [1, 2].map(|object| store.units(P, braid_layout::ObjectId(object), 0, 10).ok());
+        for (object, there) in [(0, &objects[0]), (1, &objects[1])] {
+            let (created, written) = (&answers[2 * object], &answers[2 * object + 1]);
+            assert_eq!(created.is_ok(), there.is_some(), "{answers:?}");
+            assert!(created.is_ok() || written.is_err(), "{answers:?}");
+            let units = there.as_ref().map_or(0, Vec::len);
+            assert_eq!(written.is_ok(), units == 1, "{answers:?} {objects:?}");
+        }
+        drop(store);
+        let again = opened_again(&disk, 3);
+        let now = [1, 2].map(|object| again.units(P, braid_layout::ObjectId(object), 0, 10).ok());
+        assert_eq!(now, objects);
+    }
 }

@@ -291,8 +291,34 @@ record! {
     }
 }
 
+choice! {
+    /// How a lease ends, by what its holder knows of what was written under it.
+    pub enum Ending {
+        /// Something may be unsettled.
+        Unclean = 0,
+        /// All of it is settled: every drive that was sent any of it has answered. The drives are told later
+        /// that they may retire it. The next lease on the file begins with a fence.
+        Settled = 1,
+        /// All of it is settled, and the drives that were sent any of it have retired it durably and take no
+        /// more. The next lease needs no fence.
+        Retired = 2,
+    }
+}
+
 record! {
-    /// Ends a lease, for this holder.
+    /// A size that a release sets first.
+    pub struct Sized {
+        /// As in [`Commit`].
+        size: u64,
+        /// As in [`Commit`].
+        order: u64,
+    }
+}
+
+impl Copy for Sized {}
+
+record! {
+    /// Ends a lease, for this holder. If it sets the size and that is refused, nothing is done.
     pub struct Release {
         /// The file.
         file: FileId,
@@ -300,11 +326,13 @@ record! {
         lease: Lease,
         /// Its holder.
         holder: u64,
-        /// Everything written is settled and retired.
-        clean: bool,
+        /// How.
+        ending: Ending,
         /// One past the last byte that writes under the lease may have left on a drive, including writes that
-        /// failed or were given up. The release counts as clean only if this is not past the size.
+        /// failed or were given up. If this is past the size, the end counts as unclean.
         end: u64,
+        /// Commits this size first.
+        commit: Option<Sized>,
     }
 }
 

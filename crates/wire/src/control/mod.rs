@@ -33,8 +33,9 @@ pub use drive::{
     Status, StatusReply,
 };
 pub use file::{
-    Access, BeginHeal, ByteRange, ColumnRow, Commit, CreateUnnamed, Cut, EndHeal, Grant, Held, Open, Opened,
-    Refresh, Release, Renew, Renewed, ReportLost, Reserve, Reserved, SegmentRow, StatRow, Turn,
+    Access, BeginHeal, ByteRange, ColumnRow, Commit, CreateUnnamed, Cut, EndHeal, Ending, Grant, Held, Open,
+    Opened, Refresh, Release, Renew, Renewed, ReportLost, Reserve, Reserved, SegmentRow, Sized, StatRow,
+    Turn,
 };
 pub use heal::{
     BalanceState, HealOrders, HealProgress, HealReport, HealRow, HealStatus, HealStatusReply, StaleFiles,

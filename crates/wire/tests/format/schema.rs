@@ -5,7 +5,7 @@
 use braid_wire::capability::{Authority, Capability, LeaseKind, Protection};
 use braid_wire::codec::Record;
 use braid_wire::control::{
-    self, Access, Admission, ControlHead, Cut, DriveState, EntryKind, RequestHead, Turn,
+    self, Access, Admission, ControlHead, Cut, DriveState, Ending, EntryKind, RequestHead, Turn,
 };
 use braid_wire::data::{
     self, Expect, Hello, Listing, PeerRole, ReplyHead, ScrubAct, ScrubPhase, SnapshotAct, Want,
@@ -78,6 +78,7 @@ pub(crate) fn nested() -> Vec<(&'static str, Fields)> {
         control::HealRow,
         control::Held,
         control::ByteRange,
+        control::Sized,
         control::HealProgress,
     ]
     .to_vec()
@@ -109,6 +110,7 @@ pub(crate) fn choice(name: &str) -> Option<Vec<(u8, &'static str)>> {
     choices!(
         PeerRole,
         Cut,
+        Ending,
         Turn,
         Expect,
         Listing,

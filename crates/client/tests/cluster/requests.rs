@@ -1,0 +1,83 @@
+//! How many requests the common operations take: each is a round trip, unless it goes out with others.
+
+use braid_client::{Client, OpenOptions, SentRequests};
+use braid_layout::{Scheme, Shape};
+
+use crate::common::{Cluster, name, pattern, read_all, shape};
+
+/// What was sent since `before`: to the manager, and to drives.
+fn since(client: &Client, before: SentRequests) -> (u64, u64) {
+    let now = client.sent_requests();
+    (now.manager - before.manager, now.drives - before.drives)
+}
+
+async fn with_volume(shape: Shape) -> (Cluster, Client) {
+    let cluster = Cluster::start(5).await;
+    let client = cluster.client().await;
+    client.volume_create("main", Some(shape), 0).await.expect("a volume");
+    (cluster, client)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_small_file_takes_the_manager_twice_and_only_the_drives_that_hold_it() {
+    let (cluster, client) = with_volume(shape(Scheme::Raid5, 4, 1, 512 << 10)).await;
+    let (path, bytes) = (name("f"), pattern(1, 4096));
+    let begun = client.sent_requests();
+    let file = client.open(&path, &OpenOptions::new().write(true).create_new(true)).await.expect("open");
+    assert_eq!(since(&client, begun), (1, 0), "open");
+    let before = client.sent_requests();
+    file.write_at(&bytes, 0).await.expect("write");
+    assert_eq!(since(&client, before), (0, 4), "a data unit and its parity, each created and written");
+    let before = client.sent_requests();
+    file.close().await.expect("close");
+    let (manager, _) = since(&client, before);
+    assert_eq!(manager, 1, "close");
+    client.finish().await;
+    assert_eq!(since(&client, begun), (2, 6), "both drives were told that it is settled, after the close");
+
+    let before = client.sent_requests();
+    assert_eq!(read_all(&client, &path).await.expect("read"), bytes);
+    assert_eq!(since(&client, before), (1, 1), "open, read and close");
+    let before = client.sent_requests();
+    client.stat(&path).await.expect("stat");
+    assert_eq!(since(&client, before), (1, 0), "stat");
+
+    // The first that writes it again has a fence before: what was written may not be retired yet.
+    let g = client.stat(&path).await.expect("stat").g;
+    let before = client.sent_requests();
+    let file = client.open(&path, &OpenOptions::new().write(true)).await.expect("open");
+    file.write_at(&bytes[..100], 50).await.expect("write");
+    file.close().await.expect("close");
+    assert!(client.stat(&path).await.expect("stat").g > g, "fenced");
+    let (manager, drives) = since(&client, before);
+    assert!(manager <= 3 && drives <= 6, "{manager} {drives}");
+    // The next has not.
+    let g = client.stat(&path).await.expect("stat").g;
+    let file = client.open(&path, &OpenOptions::new().write(true)).await.expect("open");
+    file.close().await.expect("close");
+    assert_eq!(client.stat(&path).await.expect("stat").g, g, "the last one was retired");
+    let before = client.sent_requests();
+    client.unlink(&path).await.expect("unlink");
+    assert_eq!(since(&client, before), (1, 0), "unlink");
+    drop(cluster);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn random_reads_and_overwrites_of_an_open_file_take_one_drive_each() {
+    let (cluster, client) = with_volume(shape(Scheme::Raid5, 4, 1, 64 << 10)).await;
+    let (path, bytes) = (name("f"), pattern(2, 4 << 20));
+    let file =
+        client.open(&path, &OpenOptions::new().read(true).write(true).create(true)).await.expect("open");
+    file.write_at(&bytes, 0).await.expect("write");
+    let mut found = vec![0; 4096];
+    for at in [0, 777_000, 3_333_333] {
+        let before = client.sent_requests();
+        let length = file.read_at(&mut found, at / 4096 * 4096).await.expect("read");
+        assert_eq!((length, since(&client, before)), (4096, (0, 1)), "read at {at}");
+        let before = client.sent_requests();
+        file.write_at(&found, at / 4096 * 4096).await.expect("write");
+        assert_eq!(since(&client, before), (0, 1), "write at {at}: its drive tells the parity's");
+    }
+    file.close().await.expect("close");
+    drop(cluster);
+}
