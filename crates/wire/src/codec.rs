@@ -69,6 +69,20 @@ pub trait Wire: Sized {
     /// Takes the encoding off the front of `input`.
     fn take(input: &mut &[u8]) -> Result<Self, DecodeError>;
 
+    /// Appends the encodings of many, one after another.
+    fn put_all(many: &[Self], out: &mut Vec<u8>) {
+        many.iter().for_each(|one| one.put(out));
+    }
+
+    /// Takes so many off the front of `input`, which has at least [`Wire::BYTES_MIN`] bytes for each.
+    fn take_all(input: &mut &[u8], count: usize) -> Result<Vec<Self>, DecodeError> {
+        let mut list = Vec::with_capacity(count);
+        for _ in 0..count {
+            list.push(Self::take(input)?);
+        }
+        Ok(list)
+    }
+
     /// The encoding by itself.
     fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(Self::BYTES_MIN);
@@ -116,7 +130,26 @@ macro_rules! wire_integer {
         }
     )*};
 }
-wire_integer!(u8, u16, u32, u64, u128);
+wire_integer!(u16, u32, u64, u128);
+
+impl Wire for u8 {
+    const BYTES_MIN: usize = 1;
+    fn put(&self, out: &mut Vec<u8>) {
+        out.push(*self);
+    }
+    fn take(input: &mut &[u8]) -> Result<Self, DecodeError> {
+        array(input, "u8").map(|[byte]: [u8; 1]| byte)
+    }
+    fn put_all(many: &[u8], out: &mut Vec<u8>) {
+        out.extend_from_slice(many);
+    }
+    fn take_all(input: &mut &[u8], count: usize) -> Result<Vec<u8>, DecodeError> {
+        let truncated = DecodeError::Truncated { field: "u8", needed: count.saturating_sub(input.len()) };
+        let (bytes, rest) = input.split_at_checked(count).ok_or(truncated)?;
+        *input = rest;
+        Ok(bytes.to_vec())
+    }
+}
 
 macro_rules! wire_newtype {
     ($($name:ident($int:ty)),* $(,)?) => {$(
@@ -186,9 +219,7 @@ impl<T: Wire> Wire for Vec<T> {
     const LIST_MAX: usize = SEGMENTS_MAX;
     fn put(&self, out: &mut Vec<u8>) {
         u32::try_from(self.len()).expect("lists are bounded by the body's size").put(out);
-        for entry in self {
-            entry.put(out);
-        }
+        T::put_all(self, out);
     }
     fn take(input: &mut &[u8]) -> Result<Self, DecodeError> {
         let count = u32::take(input)?;
@@ -196,11 +227,7 @@ impl<T: Wire> Wire for Vec<T> {
         if entries > T::LIST_MAX || entries.saturating_mul(T::BYTES_MIN.max(1)) > input.len() {
             return Err(DecodeError::Count { count, left: input.len() });
         }
-        let mut list = Vec::with_capacity(entries);
-        for _ in 0..entries {
-            list.push(T::take(input)?);
-        }
-        Ok(list)
+        T::take_all(input, entries)
     }
 }
 

@@ -306,6 +306,16 @@ choice! {
 }
 
 record! {
+    /// The end of a lease that comes with another request.
+    pub struct Ended {
+        /// How.
+        ending: Ending,
+        /// As in [`Release`].
+        end: u64,
+    }
+}
+
+record! {
     /// A size that a release sets first.
     pub struct Sized {
         /// As in [`Commit`].

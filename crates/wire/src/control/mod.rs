@@ -17,6 +17,7 @@
 //! Units, unless a field says otherwise: times are manager time in milliseconds, sizes and offsets are bytes
 //! of the file.
 
+mod batch;
 mod drive;
 mod file;
 mod heal;
@@ -26,6 +27,7 @@ mod shape;
 
 use braid_layout::{ClusterId, DriveId};
 
+pub use batch::{BATCH_ITEMS_MAX, Batch, BatchAnswer, BatchItem, BatchReply};
 pub use drive::{
     Admission, Backup, BackupReply, DrainDrive, DrainDriveReply, DriveRow, DriveState, FreeUnnamed,
     Heartbeat, HeartbeatReply, JoinDrive, JoinDriveReply, Latency, ProcessMark, RemoveDrive, ReplaceDrive,
@@ -33,9 +35,9 @@ pub use drive::{
     Status, StatusReply,
 };
 pub use file::{
-    Access, BeginHeal, ByteRange, ColumnRow, Commit, CreateUnnamed, Cut, EndHeal, Ending, Grant, Held, Open,
-    Opened, Refresh, Release, Renew, Renewed, ReportLost, Reserve, Reserved, SegmentRow, Sized, StatRow,
-    Turn,
+    Access, BeginHeal, ByteRange, ColumnRow, Commit, CreateUnnamed, Cut, EndHeal, Ended, Ending, Grant, Held,
+    Open, Opened, Refresh, Release, Renew, Renewed, ReportLost, Reserve, Reserved, SegmentRow, Sized,
+    StatRow, Turn,
 };
 pub use heal::{
     BalanceState, HealOrders, HealProgress, HealReport, HealRow, HealStatus, HealStatusReply, StaleFiles,
@@ -183,6 +185,8 @@ message_set! {
         Relayout(Relayout) = 0x0260,
         /// Files that are to be laid out anew: Relayouts.
         Relayouts(Relayouts) = 0x0261,
+        /// Many requests in one: Batch.
+        Batch(Batch) = 0x0270,
     }
 }
 
@@ -230,7 +234,8 @@ impl ControlRequest {
             | ControlRequest::HealReport(_)
             | ControlRequest::HealStatus(_)
             | ControlRequest::Relayout(_)
-            | ControlRequest::Relayouts(_) => false,
+            | ControlRequest::Relayouts(_)
+            | ControlRequest::Batch(_) => false,
         }
     }
 }
@@ -280,6 +285,8 @@ message_set! {
         Relayout(RelayoutReply) = 0x8260,
         /// Files that are to be laid out anew.
         Relayouts(RelayoutsReply) = 0x8261,
+        /// The replies to a batch.
+        Batch(BatchReply) = 0x8270,
         /// A refusal.
         Refused(Refusal) = 0x82ff,
     }

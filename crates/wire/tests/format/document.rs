@@ -118,6 +118,7 @@ fn parts() {
         "DriveState",
         "Access",
         "Turn",
+        "Ending",
         "Standing",
         "Reason",
     ] {

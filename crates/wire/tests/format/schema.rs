@@ -79,6 +79,9 @@ pub(crate) fn nested() -> Vec<(&'static str, Fields)> {
         control::Held,
         control::ByteRange,
         control::Sized,
+        control::Ended,
+        control::BatchItem,
+        control::BatchAnswer,
         control::HealProgress,
     ]
     .to_vec()
