@@ -8,7 +8,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::future::Future;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -18,7 +19,6 @@ use braid_transport::host::{self, boot_ms};
 use braid_wire::control::{ControlHead, DriveState, StateMark};
 use braid_wire::{Reason, Refusal};
 use tokio::sync::{Notify, OwnedMutexGuard, Semaphore, oneshot};
-use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use crate::admission::Admissions;
@@ -39,12 +39,22 @@ use crate::shapes::drives_for;
 use crate::space::{candidate, has_room};
 use crate::successors::Comparisons;
 use crate::time::ManagerClock;
+use crate::together::Together;
 
 /// How long a request may wait for another procedure on the same file.
 const FILE_WAIT: Duration = Duration::from_secs(25);
 
 /// How long a request may wait for the state's disk. Longer than a client waits for its answer.
 const STATE_WAIT: Duration = Duration::from_secs(40);
+
+/// Most transactions that a thread takes at a time.
+const TOGETHER_MAX: usize = 256;
+
+/// A read of the state, which gets a snapshot or the reason why there is none.
+type Read = Box<dyn FnOnce(&Core, Result<&Tx, &Refusal>) + Send>;
+
+/// A transaction to be decided; it says whether the thread is to store.
+type Decision = Box<dyn FnOnce(&Arc<Core>, &mut Storer) + Send>;
 
 /// The manager.
 pub struct Core {
@@ -78,6 +88,8 @@ pub struct Core {
     pub bad_tokens: AtomicU64,
     /// One permit: a backup at a time.
     pub(crate) backups: Semaphore,
+    pub(crate) reads: Together<Read>,
+    pub(crate) decisions: Together<Decision>,
     pub(crate) drives: Mutex<DriveTable>,
     pub(crate) leases: Mutex<Leases>,
     pub(crate) operations: Mutex<Operations>,
@@ -172,23 +184,57 @@ impl Core {
         self.unfinished.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads one state, off the async threads.
+    /// Reads one state, off the async threads. For short work: others wait for it.
     pub async fn read<R: Send + 'static>(
         self: &Arc<Core>,
         work: impl FnOnce(&Core, &Tx) -> Result<R, Refusal> + Send + 'static,
     ) -> Result<R, Refusal> {
-        self.read_within(STATE_WAIT, work).await
+        let (answer, answered) = oneshot::channel();
+        let given_up = Arc::new(AtomicBool::new(false));
+        let is_given_up = Arc::clone(&given_up);
+        let read: Read = Box::new(move |core, tx| {
+            if is_given_up.load(Ordering::Acquire) {
+                return;
+            }
+            let result = tx.map_err(Refusal::clone).and_then(|tx| work(core, tx));
+            drop(answer.send(result));
+        });
+        if self.reads.add(read) {
+            let core = Arc::clone(self);
+            host::spawn_blocking(move || core.do_reads());
+        }
+        within(STATE_WAIT, &given_up, answered).await
     }
 
-    /// The same for work that takes longer. Work that has begun runs to its end, even after `wait`.
+    /// Does all reads that wait. What comes meanwhile sees a later state.
+    fn do_reads(&self) {
+        loop {
+            let reads = self.reads.take(TOGETHER_MAX);
+            if reads.is_empty() {
+                return;
+            }
+            let mut left = reads.into_iter();
+            let read = self.db.read(|tx| {
+                left.by_ref().for_each(|read| guarded(|| read(self, Ok(tx))));
+                Ok(())
+            });
+            if let Err(refusal) = read {
+                left.for_each(|read| guarded(|| read(self, Err(&refusal))));
+            }
+        }
+    }
+
+    /// Reads one state, on a thread of its own, for work that takes longer. Work that has begun runs to its
+    /// end, even after `wait`.
     pub async fn read_within<R: Send + 'static>(
         self: &Arc<Core>,
         wait: Duration,
         work: impl FnOnce(&Core, &Tx) -> Result<R, Refusal> + Send + 'static,
     ) -> Result<R, Refusal> {
         let core = Arc::clone(self);
+        let given_up = AtomicBool::new(false);
         let reading = host::spawn_blocking(move || core.db.read(|tx| work(&core, tx)));
-        within(wait, &reading.abort_handle(), reading).await
+        within(wait, &given_up, reading).await
     }
 
     /// One transaction, off the async threads. It is durable when this returns.
@@ -207,10 +253,14 @@ impl Core {
         then: impl FnOnce(&Core, &R) + Send + 'static,
     ) -> Result<R, Refusal> {
         let (answer, answered) = oneshot::channel();
-        let core = Arc::clone(self);
-        let deciding = host::spawn_blocking(move || {
+        let given_up = Arc::new(AtomicBool::new(false));
+        let is_given_up = Arc::clone(&given_up);
+        let decide: Decision = Box::new(move |core, storer| {
+            if is_given_up.load(Ordering::Acquire) {
+                return;
+            }
             let durable = {
-                let core = Arc::clone(&core);
+                let core = Arc::clone(core);
                 move |result: Result<(R, u64), Refusal>| {
                     let result = result.map(|(result, changes)| {
                         core.changes.fetch_max(changes, Ordering::AcqRel);
@@ -220,12 +270,32 @@ impl Core {
                     drop(answer.send(result));
                 }
             };
-            if core.db.decide(|tx| counted(&core, tx, work), durable) == Storer::Caller {
-                host::repeat(move || core.db.store_step());
+            if core.db.decide(|tx| counted(core, tx, work), durable) == Storer::Caller {
+                *storer = Storer::Caller;
             }
         });
-        let cancel = deciding.abort_handle();
-        within(STATE_WAIT, &cancel, answered).await
+        if self.decisions.add(decide) {
+            let core = Arc::clone(self);
+            host::spawn_blocking(move || core.decide_all());
+        }
+        within(STATE_WAIT, &given_up, answered).await
+    }
+
+    /// Decides all that waits, and then stores it if nobody else does. Others may decide meanwhile.
+    fn decide_all(self: Arc<Core>) {
+        let mut storer = Storer::Other;
+        loop {
+            let decisions = self.decisions.take(TOGETHER_MAX);
+            if decisions.is_empty() {
+                break;
+            }
+            decisions.into_iter().for_each(|decide| guarded(|| decide(&self, &mut storer)));
+            if std::mem::replace(&mut storer, Storer::Other) == Storer::Caller {
+                // Not after the next ones: they may never end.
+                let core = Arc::clone(&self);
+                host::spawn_blocking(move || host::repeat(move || core.db.store_step()));
+            }
+        }
     }
 
     /// One transaction that carries an operation out, unless it was carried out before.
@@ -340,11 +410,18 @@ fn counted<R>(
     Ok((result, changes))
 }
 
-/// The result of a transaction that began on a blocking thread. After `wait`, one that has not begun is
-/// cancelled. One that hangs may or may not become durable, as after a failed commit.
+/// Does work of one request, on a thread that others wait for. If it panics, it alone has no answer.
+fn guarded(work: impl FnOnce()) {
+    if std::panic::catch_unwind(AssertUnwindSafe(work)).is_err() {
+        tracing::error!("a transaction failed within the manager");
+    }
+}
+
+/// The result of a transaction, which comes from a blocking thread. After `wait`, one that has not begun is
+/// given up. One that hangs may or may not become durable, as after a failed commit.
 async fn within<R, E: Display>(
     wait: Duration,
-    cancel: &AbortHandle,
+    given_up: &AtomicBool,
     result: impl Future<Output = Result<Result<R, Refusal>, E>>,
 ) -> Result<R, Refusal> {
     match timeout(wait, result).await {
@@ -354,7 +431,7 @@ async fn within<R, E: Display>(
             Err(Refusal::new(Reason::Medium, "the manager failed within itself: see its log"))
         }
         Err(_) => {
-            cancel.abort();
+            given_up.store(true, Ordering::Release);
             let seconds = wait.as_secs();
             tracing::error!(seconds, "the state's disk does not answer: a request was given up");
             let detail = format!(
@@ -376,10 +453,12 @@ mod tests {
         let (release, hangs) = mpsc::channel::<()>();
         let brief = Duration::from_millis(50);
         let hanging = tokio::task::spawn_blocking(move || hangs.recv().map_err(|_| unreachable!()));
-        let refusal = within(brief, &hanging.abort_handle(), hanging).await.unwrap_err();
+        let given_up = AtomicBool::new(false);
+        let refusal = within(brief, &given_up, hanging).await.unwrap_err();
+        assert!(given_up.load(Ordering::Acquire), "if it has not begun, it does not");
         assert!(refusal.reason == Reason::Medium && refusal.detail.contains("not known"), "{refusal}");
         release.send(()).expect("it hangs until now");
         let ends = tokio::task::spawn_blocking(|| Ok(7));
-        assert_eq!(within(STATE_WAIT, &ends.abort_handle(), ends).await.unwrap(), 7);
+        assert_eq!(within(STATE_WAIT, &given_up, ends).await.unwrap(), 7);
     }
 }

@@ -8,12 +8,13 @@
 //!
 //! From the pure inside out: [`names`], [`leases`], [`drives`], [`shapes`], [`grants`], [`recovery`] decide;
 //! [`volumes`], [`directories`], [`files`], [`inodes`], [`operations`] are transactions' work; [`procedure`],
-//! [`opens`], [`heal`], [`healing`], [`members`], [`sweep`] carry out; [`serve`] answers sessions.
+//! [`opens`], [`endings`], [`heal`], [`healing`], [`members`], [`sweep`] carry out; [`serve`] answers sessions.
 
 pub mod admission;
 pub mod backup;
 pub mod balance;
 pub mod behind;
+mod bulk;
 pub mod check;
 pub mod compare;
 pub mod core;
@@ -23,6 +24,7 @@ pub mod drain;
 pub mod drive_calls;
 pub mod drives;
 pub mod embedded;
+pub mod endings;
 pub mod fence;
 pub mod files;
 pub mod filling;
@@ -74,6 +76,7 @@ pub mod status;
 pub mod successors;
 pub mod sweep;
 pub mod time;
+mod together;
 pub mod turns;
 pub mod view;
 pub mod volumes;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use braid_layout::version::Lease;
 use braid_layout::{Column, DriveId, FileId};
 use braid_wire::control::{
-    Access, Commit, CreateUnnamed, Cut, DriveState, Ending, Link, Lookup, Open, Opened, Refresh, Release,
-    Renew, Renewed, ReportLost, Reserve, Sized, StatRow, Turn,
+    Access, Commit, CreateUnnamed, DriveState, Lookup, Open, Opened, Refresh, Renew, Renewed, ReportLost,
+    Reserve, StatRow, Turn,
 };
 use braid_wire::{Reason, Refusal};
 
@@ -202,56 +202,6 @@ pub async fn reserve(core: &Arc<Core>, operation: Operation, request: Reserve) -
     })
 }
 
-/// Names a file.
-pub async fn link(core: &Arc<Core>, operation: Operation, request: Link) -> Result<(), Refusal> {
-    core.once(operation, move |core, tx| {
-        sharing::must_hold(core, tx, request.file, request.lease, request.holder)?;
-        files::link(tx, &request, core.now_ms())?;
-        Ok((Outcome::DONE, ()))
-    })
-    .await?;
-    core.wake.notify_waiters(); // what it replaced is to be removed
-    Ok(())
-}
-
-/// Ends a lease, or the part that the holder has in it, after the commit of a size. An unclean one is
-/// recovered from in the background or by the next open. It is clean only if everything written lies below
-/// the size, whatever the writer says: the next writer takes all beyond the size for zeros.
-pub async fn release(core: &Arc<Core>, operation: Operation, request: Release) -> Result<(), Refusal> {
-    let Release { file, lease, holder, ending, end, commit } = request;
-    let _turn = core.lock_file(file).await?;
-    let release = move |core: &Core, tx: &mut Tx| {
-        if let Some(Sized { size, order }) = commit {
-            sharing::must_hold(core, tx, file, lease, holder)?;
-            files::commit(tx, &Commit { file, lease, holder, size, order, cut: Cut::No }, core.now_ms())?;
-        }
-        // Also for one that is not clean: a late one would end the lease of the next writer.
-        let size = leased(tx, file, lease)?.size;
-        let clean = ending != Ending::Unclean && end <= size;
-        if !core.leases().holds(file, lease, holder) {
-            // After a restart it may not have renewed yet: then this makes it known.
-            renew_lease(core, file, lease, holder)?;
-        }
-        let is_last = !core.leases().has_others(file, holder);
-        if clean {
-            renew_lease(core, file, lease, holder)?;
-            if is_last {
-                files::release(tx, file, lease, ending)?;
-            }
-        }
-        Ok((Outcome::DONE, (clean, is_last)))
-    };
-    let ended = move |core: &Core, how: &(bool, bool)| match how {
-        (true, true) => core.leases().end(file),
-        (true, false) => core.leases().forget(file, holder, core.running_ms()),
-        (false, true) => core.leases().give_up(file),
-        (false, false) => core.leases().give_up_one(file, holder),
-    };
-    core.once_then(operation, release, ended).await?;
-    core.wake.notify_waiters();
-    Ok(())
-}
-
 /// The writer cannot reach columns. They go out if their drives are surely dead, or if it has tried for long;
 /// else it is told to try again.
 pub async fn report_lost(core: &Arc<Core>, request: ReportLost) -> Result<Opened, Refusal> {
@@ -436,7 +386,7 @@ async fn make_partitions(core: &Arc<Core>, inode: &InodeRecord, epochs: &[Vec<Op
     made
 }
 
-fn renew_lease(core: &Core, file: FileId, lease: Lease, holder: u64) -> Result<(), Refusal> {
+pub(crate) fn renew_lease(core: &Core, file: FileId, lease: Lease, holder: u64) -> Result<(), Refusal> {
     let renewed = core.leases().renew(file, lease, holder, core.running_ms());
     if renewed { Ok(()) } else { Err(lease_lost(file, lease)) }
 }

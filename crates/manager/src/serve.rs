@@ -26,8 +26,8 @@ use crate::kv::Tx;
 use crate::operations::{self, Once, Operation, Outcome};
 use crate::session_slots::Visitor;
 use crate::{
-    backup, compare, directories, drain, filling, heal, healing, members, opens, relayout, replacement,
-    scrub, shapes, sisters, status, volumes,
+    backup, bulk, compare, directories, drain, endings, filling, heal, healing, members, opens, relayout,
+    replacement, scrub, shapes, sisters, status, volumes,
 };
 
 /// Serves until the task is dropped; the sessions end with it.
@@ -130,18 +130,28 @@ async fn answer(
         // A state that does not lead answers these too, so that an operator can see what is wrong.
         (Standing::Client, R::Status(_)) => Ok(status::status(core).await?.into()),
         (Standing::Client, R::Backup(_)) => Ok(backup::make(core).await?.into()),
-        (Standing::Client, request) if request.is_operation() => {
-            core.leadership().serving()?;
-            let turn = operations::begin(core, head, &request)?;
-            let answer = answer_operation(core, turn.operation, request).await;
-            turn.end(&answer);
-            answer
-        }
-        (Standing::Client, request) => answer_client(core, request).await,
+        (Standing::Client, R::Batch(batch)) => Ok(bulk::answer(core, head, batch).await?.into()),
+        (Standing::Client, request) => answer_asked(core, head, request).await,
         (_, request) => {
             Err(Refusal::new(Reason::NotAllowed, format!("this token does not allow {}", request.name())))
         }
     }
+}
+
+/// Requests that a client may send, by themselves or in a batch.
+pub(crate) async fn answer_asked(
+    core: &Arc<Core>,
+    head: &RequestHead,
+    request: ControlRequest,
+) -> Result<ControlReply, Refusal> {
+    core.leadership().serving()?;
+    if !request.is_operation() {
+        return answer_client(core, request).await;
+    }
+    let turn = operations::begin(core, head, &request)?;
+    let answer = answer_operation(core, turn.operation, request).await;
+    turn.end(&answer);
+    answer
 }
 
 /// Requests of a drive about its own stale columns.
@@ -165,7 +175,6 @@ async fn answer_healer(
 /// Requests that may be repeated freely.
 async fn answer_client(core: &Arc<Core>, request: ControlRequest) -> Result<ControlReply, Refusal> {
     use ControlRequest as R;
-    core.leadership().serving()?;
     match request {
         R::VolumeList(_) => {
             let volumes = core.read(|_, tx| volumes::rows(tx)).await?;
@@ -203,6 +212,7 @@ async fn answer_client(core: &Arc<Core>, request: ControlRequest) -> Result<Cont
         // Answered before this is called. Named one by one: a new kind does not compile without its arm.
         R::Status(_)
         | R::Backup(_)
+        | R::Batch(_)
         | R::VolumeCreate(_)
         | R::VolumeRemove(_)
         | R::MakeDirectory(_)
@@ -254,8 +264,8 @@ async fn answer_operation(
         }
         R::CreateUnnamed(create) => Ok(opens::create_unnamed(core, operation, create).await?.into()),
         R::Open(open) => Ok(opens::open_to_write(core, operation, open).await?.into()),
-        R::Link(link) => done(opens::link(core, operation, link).await),
-        R::Release(release) => done(opens::release(core, operation, release).await),
+        R::Link(link) => done(endings::link(core, operation, link).await),
+        R::Release(release) => done(endings::release(core, operation, release).await),
         R::Reserve(reserve) => {
             Ok(Reserved { offset: opens::reserve(core, operation, reserve).await? }.into())
         }

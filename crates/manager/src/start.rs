@@ -39,6 +39,7 @@ use crate::serve::serve;
 use crate::session_slots::SessionSlots;
 use crate::sweep::{extend_time, sweep};
 use crate::time::{AHEAD_MS, ManagerClock};
+use crate::together::Together;
 use crate::{backup, private};
 
 /// All of a manager's state, in its directory.
@@ -240,6 +241,8 @@ pub async fn start(
         wake: Notify::new(),
         bad_tokens: AtomicU64::new(0),
         backups: Semaphore::new(1),
+        reads: Together::new(),
+        decisions: Together::new(),
         drives: Mutex::new(DriveTable::new(config.lease_ms, promised_ms, clock.pauses())),
         leases: Mutex::new(Leases::new(config.client_lease_ms, clock.pauses())),
         operations: Mutex::default(),

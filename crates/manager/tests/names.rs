@@ -284,6 +284,7 @@ impl Real {
                     order: 1,
                     modified_ms: None,
                     mode: None,
+                    ends: None,
                 };
                 files::link(tx, &link, 2)?;
                 files::release(tx, file, inode.lease, Ending::Retired)

@@ -108,6 +108,7 @@ async fn workload(client: &mut Client, drives: &[FakeDrive]) {
                 order: 1,
                 modified_ms: None,
                 mode: None,
+                ends: None,
             })
             .await;
         drives[0].kill();

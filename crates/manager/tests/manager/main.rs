@@ -1,6 +1,7 @@
 //! The manager's tests on loopback, with fake drives that answer only what it asks.
 
 mod admission;
+mod bulk;
 mod crash;
 mod crash_relayout;
 mod failures;

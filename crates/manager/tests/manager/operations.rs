@@ -151,6 +151,7 @@ async fn a_repeated_release_and_link_are_done_though_the_lease_is_over() {
         order: 1,
         modified_ms: None,
         mode: None,
+        ends: None,
     };
     let heads = client.operations(2);
     is_done(&mut client, &heads[0], link.clone()).await;

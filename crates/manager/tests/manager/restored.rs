@@ -219,6 +219,7 @@ async fn what_got_its_name_after_the_backup_is_kept_and_what_was_removed_before_
             order: 1,
             modified_ms,
             mode,
+            ends: None,
         })
         .await;
     client.done(release(&up, true)).await;

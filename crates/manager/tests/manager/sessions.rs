@@ -44,6 +44,7 @@ async fn a_file_is_made_named_found_and_listed() {
         order: 1,
         modified_ms: Some(123),
         mode: Some(0o640),
+        ends: None,
     };
     let odd = Link { mode: Some(0o100644), ..link.clone() };
     assert_eq!(client.refused(odd).await.reason, Reason::Malformed);
@@ -191,6 +192,7 @@ async fn a_quota_bounds_the_files_sizes() {
         order: 1,
         modified_ms: None,
         mode: None,
+        ends: None,
     };
     assert_eq!(client.refused(link("g", 601, false)).await.reason, Reason::Quota);
     assert_eq!(client.refused(link("f", 900, false)).await.reason, Reason::Exists);
@@ -221,6 +223,7 @@ async fn a_late_repetition_undoes_nothing_also_after_a_restart() {
             order,
             modified_ms: None,
             mode: None,
+            ends: None,
         }
     };
     let commit = |size, order| Commit { file, lease, holder: 7, size, order, cut: Cut::No };

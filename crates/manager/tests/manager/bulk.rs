@@ -1,0 +1,124 @@
+//! Many requests in one message.
+
+use std::time::{Duration, Instant};
+
+use braid_wire::Reason;
+use braid_wire::control::*;
+
+use crate::fake::{Client, Cluster, eventually, no_shape, open, raid5, release};
+
+fn make(path: &str) -> ControlRequest {
+    MakeDirectory { volume: "main".into(), path: path.into(), parents: false }.into()
+}
+
+fn look(path: &str) -> ControlRequest {
+    Lookup { volume: "main".into(), path: path.into() }.into()
+}
+
+fn unlink(path: &str) -> ControlRequest {
+    Unlink { volume: "main".into(), path: path.into() }.into()
+}
+
+/// What a batch of these is answered, each under its head.
+async fn ask_all(client: &mut Client, asked: &[(RequestHead, ControlRequest)]) -> Vec<ControlReply> {
+    let items = asked.iter().map(|(head, request)| BatchItem::new(head, request)).collect();
+    ask_items(client, &asked[0].0, items).await
+}
+
+async fn ask_items(client: &mut Client, head: &RequestHead, items: Vec<BatchItem>) -> Vec<ControlReply> {
+    let head = RequestHead { operation: 0, begun_ms: 0, ..head.clone() };
+    match client.ask_as(&head, Batch { items }).await {
+        Ok(ControlReply::Batch(reply)) => {
+            reply.answers.iter().map(|answer| answer.reply().expect("a reply")).collect()
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn done() -> ControlReply {
+    Done {}.into()
+}
+
+fn why(reply: &ControlReply) -> Reason {
+    match reply {
+        ControlReply::Refused(refusal) => refusal.reason,
+        other => panic!("it was not refused: {}", other.name()),
+    }
+}
+
+#[tokio::test]
+async fn one_bad_request_keeps_no_other_from_being_done_and_repeats_get_the_first_answers() {
+    let cluster = Cluster::new(3, no_shape()).await;
+    let (mut client, mut other) = (cluster.manager.client().await, cluster.manager.client().await);
+    client.done(MakeDirectory { volume: "main".into(), path: "old".into(), parents: false }).await;
+    let heads = client.operations(3);
+    let asked = [
+        (heads[0].clone(), make("a")),
+        (heads[1].clone(), unlink("no such")),
+        (RequestHead::NONE, look("old")),
+        (RequestHead::NONE, look("no such")),
+        (heads[2].clone(), unlink("old")),
+    ];
+    let answers = ask_all(&mut client, &asked).await;
+    assert_eq!((&answers[0], &answers[4]), (&done(), &done()));
+    assert_eq!((why(&answers[1]), why(&answers[3])), (Reason::NotFound, Reason::NotFound));
+    let ControlReply::Refused(refusal) = &answers[1] else { unreachable!() };
+    assert!(refusal.detail.contains("no such"), "{refusal}");
+    assert!(client.stat("a").await.is_ok() && client.stat("old").await.is_err());
+
+    // The answers were lost. Operations are not carried out again; the old name is another's now.
+    other.done(MakeDirectory { volume: "main".into(), path: "old".into(), parents: false }).await;
+    let again = ask_all(&mut client, &asked).await;
+    assert_eq!((&again[0], why(&again[1]), &again[4]), (&done(), Reason::NotFound, &done()));
+    assert!(client.stat("old").await.is_ok(), "it is the other's");
+}
+
+#[tokio::test]
+async fn what_may_not_be_in_a_batch_is_refused_by_itself() {
+    let cluster = Cluster::new(3, no_shape()).await;
+    let mut client = cluster.manager.client().await;
+    let (status, inner) = (Status {}.into(), Batch { items: Vec::new() }.into());
+    let none = RequestHead::NONE;
+    let mut items: Vec<BatchItem> =
+        [status, inner, look("")].iter().map(|request| BatchItem::new(&none, request)).collect();
+    items.push(BatchItem { operation: 0, begun_ms: 0, kind: 0x0214, body: vec![1, 2, 3] });
+    items.push(BatchItem { operation: 0, begun_ms: 0, kind: 0x7777, body: Vec::new() });
+    // A change without a number.
+    items.push(BatchItem::new(&none, &make("a")));
+    let head = client.operation();
+    let answers = ask_items(&mut client, &head, items).await;
+    assert_eq!(why(&answers[0]), Reason::Unsupported);
+    assert_eq!(why(&answers[1]), Reason::Unsupported);
+    assert!(matches!(answers[2], ControlReply::Stat(_)));
+    assert!(answers[3..].iter().all(|answer| why(answer) == Reason::Malformed), "{answers:?}");
+    let many = vec![BatchItem::new(&none, &look("")); BATCH_ITEMS_MAX + 1];
+    assert_eq!(client.refused(Batch { items: many }).await.reason, Reason::Malformed);
+    assert!(ask_items(&mut client, &head, Vec::new()).await.is_empty());
+}
+
+#[tokio::test]
+async fn what_takes_long_holds_up_no_other_and_goes_on() {
+    let cluster = Cluster::new(5, raid5(4)).await;
+    let (mut client, mut other) = (cluster.manager.client().await, cluster.manager.client().await);
+    let file = client.create("f").await;
+    cluster.of(&file, 0).state().mute = true;
+    client.done(release(&file, false)).await;
+    // The next writer waits for the fence, and that for the drive.
+    let began = Instant::now();
+    let head = client.operation();
+    let write: ControlRequest = open("f", Access::Write, false).into();
+    let answers =
+        ask_all(&mut client, &[(head.clone(), write.clone()), (RequestHead::NONE, look("f"))]).await;
+    assert!(matches!(answers[1], ControlReply::Stat(_)));
+    let ControlReply::Refused(refusal) = &answers[0] else { panic!("{:?}", answers[0]) };
+    assert!(refusal.reason == Reason::Busy && refusal.again_ms > 0, "{refusal}");
+    assert!(began.elapsed() < Duration::from_secs(3), "the batch waits for a fraction of a second");
+    // Its repeat is told so as long as the first is under way.
+    let again = client.ask_as(&head, write.clone()).await.unwrap_err();
+    assert_eq!(again.reason, Reason::Busy, "{again}");
+    cluster.of(&file, 0).state().mute = false;
+    let client = tokio::sync::Mutex::new(client);
+    eventually("it is open", || async { client.lock().await.ask_as(&head, write.clone()).await.is_ok() })
+        .await;
+    assert!(other.stat("f").await.expect("stat").g.0 > file.stat.g.0, "by a fence");
+}
