@@ -125,7 +125,9 @@ fn exit_of(error: &Error) -> Exit {
 
 /// A hint on what to type, where a command can help.
 fn hint(error: &Error) -> &'static str {
-    if let Error::Manager { source: TransportError::WrongPeer { .. }, .. } = error {
+    if let Error::Manager { source, .. } = error
+        && matches!(**source, TransportError::WrongPeer { .. })
+    {
         return "the token in cluster.toml is another cluster's, or the address is";
     }
     match error.reason() {

@@ -12,7 +12,7 @@ use crate::connect;
 use crate::exit::{Doing, Exit, Failure};
 use crate::names::{Location, NameFacts, Text, remote, show_remote};
 use crate::rate::{Bar, Progress};
-use crate::report::Report;
+use crate::report::{Report, complain};
 
 /// What a name stands for; `None` if nothing is there.
 pub(crate) async fn stat_if_there(client: &Client, name: &Name) -> Result<Option<StatRow>, Failure> {
@@ -167,6 +167,9 @@ impl Removed {
     }
 }
 
+/// How many names are removed at a time.
+const TOGETHER: usize = 512;
+
 /// Removes a directory and everything below it. A volume's root is emptied but stays.
 async fn remove_tree(
     client: &Client,
@@ -174,30 +177,62 @@ async fn remove_tree(
     removed: &mut Removed,
     progress: &Progress,
 ) -> Result<(), Failure> {
-    // Each directory is popped twice: first to push its contents above it, then, empty, to be removed.
-    let mut stack = vec![(root.clone(), false)];
-    while let Some((name, emptied)) = stack.pop() {
-        if emptied {
-            if !name.is_root() {
-                client.unlink(&name).await?;
-                removed.directories += 1;
-            }
-            continue;
-        }
-        progress.name(show_remote(&name));
-        stack.push((name.clone(), true));
-        for entry in entries(client, &name).await? {
-            let below = name.join(&entry.name).doing(|| format!("remove {}", show_remote(&name)))?;
+    // A directory comes after the one that it is in.
+    let (mut directories, mut waiting) = (Vec::new(), vec![root.clone()]);
+    let (mut files, mut first) = (Vec::new(), None);
+    while let Some(directory) = waiting.pop() {
+        progress.name(show_remote(&directory));
+        let mut below = client.list(&directory);
+        while let Some(entry) = below.next().await? {
+            let name = directory.join(&entry.name).doing(|| format!("remove {}", show_remote(&directory)))?;
             match entry.kind {
-                EntryKind::Directory => stack.push((below, false)),
-                EntryKind::File => {
-                    client.unlink(&below).await?;
-                    removed.file(entry.size, progress);
-                }
+                EntryKind::Directory => waiting.push(name),
+                EntryKind::File => files.push((name, entry.size)),
+            }
+            if files.len() == TOGETHER {
+                remove_files(client, std::mem::take(&mut files), (removed, progress), &mut first).await;
+            }
+        }
+        directories.push(directory);
+    }
+    remove_files(client, files, (removed, progress), &mut first).await;
+    if let Some(failure) = first {
+        return Err(failure);
+    }
+    directories.sort_by_key(|name| std::cmp::Reverse(depth(name)));
+    for alike in directories.chunk_by(|a, b| depth(a) == depth(b)) {
+        let names: Vec<Name> = alike.iter().filter(|name| !name.is_root()).cloned().collect();
+        for some in names.chunks(TOGETHER) {
+            for result in client.unlink_all(some).await {
+                result?;
+                removed.directories += 1;
             }
         }
     }
     Ok(())
+}
+
+/// Removes these files, each with its size. All that can be removed are; of the others each is named, the
+/// first by the command's own error.
+async fn remove_files(
+    client: &Client,
+    files: Vec<(Name, u64)>,
+    (removed, progress): (&mut Removed, &Progress),
+    first: &mut Option<Failure>,
+) {
+    let (names, sizes): (Vec<Name>, Vec<u64>) = files.into_iter().unzip();
+    for (result, bytes) in client.unlink_all(&names).await.into_iter().zip(sizes) {
+        match result {
+            Ok(()) => removed.file(bytes, progress),
+            Err(error) if first.is_none() => *first = Some(error.into()),
+            Err(error) => complain(&Failure::from(error).to_string()),
+        }
+    }
+}
+
+/// How many directories a name is in.
+fn depth(name: &Name) -> usize {
+    name.path().iter().filter(|byte| **byte == b'/').count() + usize::from(!name.is_root())
 }
 
 #[cfg(test)]

@@ -40,7 +40,7 @@ pub(crate) struct Shared {
 /// How many requests a client has sent, repeated ones as often as they were sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SentRequests {
-    /// To the manager, renewals of leases included.
+    /// To the manager, renewals of leases included; what went out together counts as one.
     pub manager: u64,
     /// To drives.
     pub drives: u64,

@@ -5,25 +5,29 @@
 //! state if repeated are operations: a repeat carries the number of the first try, and the manager answers it
 //! from its memory.
 //!
-//! Lease renewals have their own sessions, so that they never wait for a slow request.
+//! Requests of many callers at once go out together ([`crate::lane`]). One whose answer takes long is asked
+//! for again by itself, so that no other waits for it. Lease renewals have their own sessions, so that they
+//! never wait for a slow request.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use braid_transport::{ControlSession, Limits, TransportError};
 use braid_wire::control::{ControlReply, ControlRequest, Renew, RequestHead};
 use braid_wire::{Reason, Refusal};
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::config::{Config, WAIT_TOLD_AFTER};
 use crate::error::{Error, Result};
+use crate::lane::{Failure, Lane};
 use crate::operations::{Begun, Operations};
 use crate::retry::Tries;
 
 /// Sessions for renewals: two, so that one unresponsive session does not block all of them.
 const RENEWAL_SESSIONS: usize = 2;
+
+/// Sessions for requests that go out together. While one's answers are awaited, the next ones gather.
+const SHARED_SESSIONS: usize = 2;
 
 /// Sessions with the manager.
 pub(crate) struct Control {
@@ -31,19 +35,11 @@ pub(crate) struct Control {
     /// The client's number, for its operations.
     client: u64,
     calls: Lane,
+    shared: Lane,
     renewals: Lane,
     operations: Operations,
     /// Manager time at a local instant, from the last answer.
     clock: Mutex<Option<(u64, Instant)>>,
-    asked: AtomicU64,
-}
-
-/// Sessions for one kind of request.
-struct Lane {
-    sessions: usize,
-    /// One permit per session that may be in use.
-    permits: Semaphore,
-    idle: Mutex<Vec<ControlSession>>,
 }
 
 /// Limits on the tries of a request.
@@ -54,26 +50,18 @@ struct Bounds {
     insists: bool,
 }
 
-/// Why a request failed.
-enum Failure {
-    Refused(Refusal),
-    /// The request was not sent.
-    NotSent(TransportError),
-    /// The request may have reached the manager.
-    NoAnswer(TransportError),
-}
-
 impl Control {
     /// For the client with this number. Opens no session yet.
     pub(crate) fn new(config: Config, client: u64) -> Control {
-        let (calls, renewals) = (Lane::new(config.control_sessions), Lane::new(RENEWAL_SESSIONS));
+        let (calls, shared) = (Lane::new(config.control_sessions), Lane::new(SHARED_SESSIONS));
+        let renewals = Lane::new(RENEWAL_SESSIONS);
         let (operations, clock) = (Operations::new(), Mutex::new(None));
-        Control { config, client, calls, renewals, operations, clock, asked: AtomicU64::new(0) }
+        Control { config, client, calls, shared, renewals, operations, clock }
     }
 
-    /// Requests sent so far.
+    /// Messages sent so far; requests that went out together are one.
     pub(crate) fn asked(&self) -> u64 {
-        self.asked.load(Ordering::Relaxed)
+        [&self.calls, &self.shared, &self.renewals].iter().map(|lane| lane.asked()).sum()
     }
 
     /// Opens the first session: manager and client prove to each other that they belong to the cluster.
@@ -99,7 +87,8 @@ impl Control {
         loop {
             match self.connect().await {
                 Ok(session) => {
-                    self.keep(&self.calls, session);
+                    self.hear(&session);
+                    self.shared.keep(session);
                     return Ok(());
                 }
                 Err(error) if is_transient(&error) && tries.again().await => {}
@@ -107,7 +96,7 @@ impl Control {
                     let subject = format!("manager at {}", self.config.manager);
                     return Err(Error::Refused { subject, refusal });
                 }
-                Err(source) => return Err(Error::Manager { address: self.config.manager.clone(), source }),
+                Err(error) => return Err(self.unreachable(Arc::new(error))),
             }
         }
     }
@@ -148,7 +137,7 @@ impl Control {
         };
         asked.await.map_err(|error| match error {
             TransportError::Refusal(refusal) => Error::Refused { subject: subject.to_owned(), refusal },
-            source => Error::Manager { address: self.config.manager.clone(), source },
+            source => self.unreachable(Arc::new(source)),
         })
     }
 
@@ -169,9 +158,16 @@ impl Control {
         let mut operation = self.begin(request);
         // Whether an earlier try may have reached the manager without an answer.
         let mut sent = false;
+        let mut together = bounds.one.is_none() && request.may_be_in_batch();
         loop {
             let head = self.head(operation.as_ref());
-            let tried = self.once(lane, &head, request);
+            let tried = async {
+                let (config, hear) = (&self.config, |session: &_| self.hear(session));
+                if !together {
+                    return lane.once(config, hear, &head, request).await;
+                }
+                self.shared.share(config, hear, || self.operations.settled_below(), (&head, request)).await
+            };
             let tried = match bounds.one {
                 Some(one) => match timeout(one, tried).await {
                     Ok(tried) => tried,
@@ -197,6 +193,8 @@ impl Control {
                 }
                 Failure::NotSent(error) | Failure::NoAnswer(error) => is_transient(error),
             };
+            // It takes long, or what it waits for does.
+            together &= !matches!(&failure, Failure::Refused(refusal) if refusal.reason == Reason::Busy);
             let again = match &failure {
                 // Turns are short: whoever asked less and less often would have them from others' hands.
                 Failure::Refused(Refusal { again_ms: pause @ 1.., .. }) if transient => {
@@ -210,9 +208,7 @@ impl Control {
             }
             return Err(match failure {
                 Failure::Refused(refusal) => Error::Refused { subject: subject.to_owned(), refusal },
-                Failure::NotSent(source) | Failure::NoAnswer(source) => {
-                    Error::Manager { address: self.config.manager.clone(), source }
-                }
+                Failure::NotSent(source) | Failure::NoAnswer(source) => self.unreachable(source),
             });
         }
     }
@@ -231,64 +227,23 @@ impl Control {
         }
     }
 
-    /// One try.
-    async fn once(
-        &self,
-        lane: &Lane,
-        head: &RequestHead,
-        request: &ControlRequest,
-    ) -> std::result::Result<ControlReply, Failure> {
-        let _permit = lane.permits.acquire().await.expect("the semaphore is never closed");
-        let idle = lane.idle.lock().expect("no holder panics").pop();
-        let mut session = match idle {
-            Some(session) => session,
-            None => match self.connect().await {
-                Ok(session) => session,
-                Err(TransportError::Refusal(refusal)) => return Err(Failure::Refused(refusal)),
-                Err(error) => return Err(Failure::NotSent(error)),
-            },
-        };
-        self.asked.fetch_add(1, Ordering::Relaxed);
-        match session.call_as(head, request).await {
-            Err(TransportError::Refusal(refusal)) => {
-                self.keep(lane, session);
-                Err(Failure::Refused(refusal))
-            }
-            Ok(reply) => {
-                self.keep(lane, session);
-                Ok(reply)
-            }
-            Err(error) => {
-                // The idle sessions are as old as this one: if the manager restarted, they are all dead.
-                lane.idle.lock().expect("no holder panics").clear();
-                Err(Failure::NoAnswer(error))
-            }
-        }
-    }
-
     async fn connect(&self) -> std::result::Result<ControlSession, TransportError> {
         let credentials = self.config.credentials.clone();
         ControlSession::connect(&self.config.manager, credentials, &self.config.limits).await
     }
 
-    fn keep(&self, lane: &Lane, session: ControlSession) {
+    /// A session has an answer, with the manager's time.
+    fn hear(&self, session: &ControlSession) {
         *self.clock.lock().expect("no holder panics") = Some((session.head().now_ms, Instant::now()));
-        let mut idle = lane.idle.lock().expect("no holder panics");
-        if idle.len() < lane.sessions {
-            idle.push(session);
-        }
+    }
+
+    fn unreachable(&self, source: Arc<TransportError>) -> Error {
+        Error::Manager { address: self.config.manager.clone(), source }
     }
 
     fn too_late(&self) -> Failure {
         let address = self.config.manager.clone();
-        Failure::NoAnswer(TransportError::Timeout { what: "to renew a lease", address })
-    }
-}
-
-impl Lane {
-    fn new(sessions: usize) -> Lane {
-        let sessions = sessions.max(1);
-        Lane { sessions, permits: Semaphore::new(sessions), idle: Mutex::new(Vec::new()) }
+        Failure::NoAnswer(Arc::new(TransportError::Timeout { what: "to renew a lease", address }))
     }
 }
 

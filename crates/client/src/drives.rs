@@ -78,7 +78,6 @@ impl Drives {
         Ok(Lent { session, reused: false, drive, address: address.to_owned() })
     }
 
-    /// Bytes sent to drives so far.
     /// Requests sent to drives so far.
     pub(crate) fn asked(&self) -> u64 {
         self.asked.load(Ordering::Relaxed)
@@ -89,6 +88,7 @@ impl Drives {
         self.asked.fetch_add(u64::try_from(requests).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
+    /// Bytes sent to drives so far.
     pub(crate) fn sent_bytes(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
     }

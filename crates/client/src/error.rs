@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use braid_transport::TransportError;
@@ -30,7 +31,7 @@ pub enum Error {
         /// Its address.
         address: String,
         /// The error of the last try.
-        source: TransportError,
+        source: Arc<TransportError>,
     },
     /// The manager refused the request.
     #[error("{subject}: {refusal}")]

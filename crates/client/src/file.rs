@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex};
 
 use braid_layout::{Lease, Stripe};
 use braid_wire::Reason;
-use braid_wire::control::{Commit, Cut, Ending, Link, Sized, StatRow};
+use braid_wire::control::{Commit, Cut, StatRow};
 use braid_wire::data::Listing;
 use tokio::sync::Semaphore;
 
@@ -29,17 +29,13 @@ use crate::concurrent;
 use crate::error::{Error, Result};
 use crate::extents;
 use crate::handle::{Handle, Size};
-use crate::lease::{self, LeaseRenewer};
-use crate::name::Name;
-use crate::retire::{self, Occasion};
+use crate::lease::LeaseRenewer;
 use crate::retry::Tries;
 use crate::write::WriteSide;
 
 mod append;
+mod close;
 mod part;
-
-/// The lease of a file that is being created.
-const FIRST: Lease = Lease(1);
 
 /// Largest file, in bytes: the largest POSIX offset.
 pub const FILE_BYTES_MAX: u64 = i64::MAX.unsigned_abs();
@@ -295,111 +291,6 @@ impl File {
         }
     }
 
-    /// Gives an unnamed file its name and commits its size, atomically.
-    pub async fn link(&self, name: &Name, replace: Replace) -> Result<()> {
-        self.link_with(name, replace, Kept::default()).await
-    }
-
-    /// Like [`File::link`], and sets the modification time and permission bits given in `kept`.
-    pub async fn link_with(&self, name: &Name, replace: Replace, kept: Kept) -> Result<()> {
-        let writer = self.writing()?;
-        writer.side.check(self.subject())?;
-        let _turn = writer.commits.acquire().await.expect("it is never closed");
-        let (view, size) = (self.handle.view(), self.size());
-        let request = Link {
-            file: view.file,
-            lease: view.lease,
-            holder: self.handle.holder,
-            volume: name.volume().to_owned(),
-            path: name.path().to_vec(),
-            size,
-            replace: replace == Replace::Yes,
-            order: writer.next_order(),
-            modified_ms: kept.modified_ms,
-            mode: kept.mode,
-        };
-        let subject = name.to_string();
-        writer.set_committed(None);
-        writer.written.store(false, Ordering::Release);
-        let answer = self.handle.client.ask_done(&subject, request).await;
-        answer.map_err(|error| self.handle.lease_error(error))?;
-        writer.set_committed(Some((view.lease, size)));
-        Ok(())
-    }
-
-    /// Ends the lease, with all that was written settled and the size committed in the same step. Of a new file
-    /// the drives retire what was written later.
-    pub async fn close(mut self) -> Result<()> {
-        let Some(writer) = self.writer.take() else { return Ok(()) };
-        if writer.written.load(Ordering::Acquire) {
-            // Commits even if the size is unchanged, so that the modification time is updated.
-            writer.set_committed(None);
-        }
-        let side = Arc::clone(&writer.side);
-        let mut flushed = side.check(self.subject());
-        // The next writer assumes that everything past the size is zeros.
-        let end = writer.side.stamps.written_end();
-        let within = flushed.is_ok() && end <= self.size();
-        let mut ending = if within { self.settle_all(&writer).await } else { Ending::Unclean };
-        if flushed.is_ok()
-            && let Some(commit) = self.uncommitted(&writer)
-        {
-            let released = lease::release(&self.handle, ending, end, Some(commit)).await;
-            if !matches!(released, Err(Error::Refused { .. })) {
-                writer.keeper.end();
-                self.retire_later(ending, &side);
-                return released;
-            }
-            // It did nothing: the lease was replaced, or there is no room for so large a file.
-            flushed = self.commit(&writer, Cut::No).await;
-        }
-        if flushed.is_err() {
-            ending = Ending::Unclean;
-        }
-        writer.keeper.end();
-        let released = match side.lost.get() {
-            // It may have been lost since the check above: that is no clean end either.
-            Some(_) => side.check(self.subject()),
-            None => lease::release(&self.handle, ending, end, None).await,
-        };
-        self.retire_later(ending, &side);
-        flushed.and(released)
-    }
-
-    /// How the lease may end: whether all that was written is settled, and whether the drives have retired it.
-    async fn settle_all(&self, writer: &Writer) -> Ending {
-        let Some(settled_to) = writer.side.stamps.all_settled() else { return Ending::Unclean };
-        let view = self.handle.view();
-        // Where others write too, nobody gets the file without a fence. Nobody soon writes a new file again.
-        if view.shared || view.lease == FIRST && view.range.is_none() && writer.side.stamps.is_used() {
-            return Ending::Settled;
-        }
-        let occasion = if view.range.is_some() { Occasion::PartEnd } else { Occasion::LeaseEnd };
-        if retire::retire(&self.handle, settled_to, occasion).await {
-            return Ending::Retired;
-        }
-        if view.range.is_some() {
-            return Ending::Settled;
-        }
-        // The manager may have replaced the lease, and settled all that was written under it.
-        let now = self.handle.refresh(&view).await;
-        let is_other = now.is_ok_and(|now| now.lease != view.lease && now.has_others());
-        if is_other { Ending::Settled } else { Ending::Unclean }
-    }
-
-    /// Has the drives retire what was written to a new file, with nobody waiting for it.
-    fn retire_later(&self, ending: Ending, side: &WriteSide) {
-        let view = self.handle.view();
-        if ending != Ending::Settled || view.lease != FIRST || view.range.is_some() {
-            return;
-        }
-        if let Some(settled_to) = side.stamps.all_settled() {
-            let handle = Arc::clone(&self.handle);
-            let retires = async move { drop(retire::retire(&handle, settled_to, Occasion::Pause).await) };
-            self.handle.client.shared.later.spawn(retires);
-        }
-    }
-
     pub(crate) fn handle(&self) -> &Handle {
         &self.handle
     }
@@ -457,16 +348,6 @@ impl File {
                 Err(error) => return Err(self.handle.lease_error(error)),
             }
         }
-    }
-
-    /// The size that is to be committed, if the manager has not got it.
-    fn uncommitted(&self, writer: &Writer) -> Option<Sized> {
-        let Size { lease, bytes: size, .. } = self.handle.size();
-        if writer.committed() == Some((lease, size)) {
-            return None;
-        }
-        writer.set_committed(None);
-        Some(Sized { size, order: writer.next_order() })
     }
 
     fn writing(&self) -> Result<&Writer> {

@@ -7,6 +7,9 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
+/// Most pieces of it at a time: more are not begun, as a drive that hangs would let them pile up.
+const RUNNING_MAX: usize = 1024;
+
 /// How long its end is waited for.
 const END_MAX: Duration = Duration::from_secs(5);
 
@@ -15,11 +18,13 @@ const END_MAX: Duration = Duration::from_secs(5);
 pub(crate) struct Later(Mutex<JoinSet<()>>);
 
 impl Later {
-    /// Begins it.
+    /// Begins it, unless too much is under way.
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         let mut running = self.0.lock().expect("no holder panics");
         while running.try_join_next().is_some() {}
-        running.spawn(work);
+        if running.len() < RUNNING_MAX {
+            running.spawn(work);
+        }
     }
 
     /// Waits until all that has begun is done, or gives it up after a while.

@@ -34,6 +34,7 @@ mod file;
 mod handle;
 mod heal;
 mod held;
+mod lane;
 mod later;
 mod lease;
 mod mend;

@@ -12,11 +12,15 @@ use braid_wire::control::{
 use braid_wire::data::ScrubAct;
 
 use crate::client::{Client, unexpected};
+use crate::concurrent;
 use crate::error::{Error, Result};
 use crate::name::{Name, check_volume};
 
 /// Directory entries requested at a time.
 const PAGE: u32 = 1000;
+
+/// Requests under way when many names are asked about.
+const TOGETHER: usize = 256;
 
 /// Bound for a backup: longer than the manager allows one to take.
 const BACKUP_WAIT: Duration = Duration::from_secs(31 * 60);
@@ -108,6 +112,31 @@ impl Client {
         let subject = name.to_string();
         let request = Unlink { volume: name.volume().to_owned(), path: name.path().to_vec() };
         self.ask_done(&subject, request).await
+    }
+
+    /// Facts about what has these names, in their order, in few requests. One name that is refused does not
+    /// keep the others from being looked up.
+    pub async fn stat_all(&self, names: &[Name]) -> Vec<Result<StatRow>> {
+        self.of_all(names, |name| self.stat(name)).await
+    }
+
+    /// Removes files and empty directories, in few requests; the results are in the names' order. One that is
+    /// refused does not keep the others from being removed.
+    pub async fn unlink_all(&self, names: &[Name]) -> Vec<Result<()>> {
+        self.of_all(names, |name| self.unlink(name)).await
+    }
+
+    /// Runs a request for each name, many at a time: such requests share messages.
+    async fn of_all<'a, T, F>(&self, names: &'a [Name], ask: impl Fn(&'a Name) -> F) -> Vec<Result<T>>
+    where
+        T: Send + Unpin,
+        F: Future<Output = Result<T>> + Send,
+    {
+        let mut results = Vec::with_capacity(names.len());
+        for some in names.chunks(TOGETHER) {
+            results.extend(concurrent::all(some.iter().map(&ask)).await);
+        }
+        results
     }
 
     /// The cluster's drives and figures.

@@ -16,21 +16,23 @@ use crate::view::FileView;
 /// The reason for a retirement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Occasion {
-    /// The writer pauses, or has ended: columns that it has written may drop their prior content. Answered at
-    /// once.
+    /// The writer pauses: columns that it has written may drop their prior content. Answered at once.
     Pause,
     /// The lease on a part of the file is released, while others write the rest. As a pause, but durable.
     PartEnd,
-    /// The lease is released: no column accepts its writes any more. Answered when durable. None can be on its
-    /// way to a column that it has sent nothing to.
+    /// The lease is released: no column of the set accepts its writes any more. Answered when durable.
     LeaseEnd,
+    /// The lease was released: columns that it has written accept no more of it. Answered at once, as nobody
+    /// relies on it: a fence comes before the next lease.
+    Ended,
 }
 
 /// Attempts if a drive's session was dead, or the file's generation had risen: a column joined or went out
 /// while the writer was idle.
 const ASKED_MAX: usize = 3;
 
-/// Tells columns that the handle has written that everything up to `settled_to` is settled. Returns whether all have answered.
+/// Tells columns of the set that everything up to `settled_to` is settled: all of them, or those that the
+/// handle has written. Returns whether all have answered.
 pub(crate) async fn retire(handle: &Handle, settled_to: Version, occasion: Occasion) -> bool {
     let written = handle.touched();
     let watermark = handle.client.shared.unit_writes.watermark();
@@ -39,13 +41,15 @@ pub(crate) async fn retire(handle: &Handle, settled_to: Version, occasion: Occas
         let view = handle.view();
         let set = (0..).zip(&view.segments);
         let set = set.flat_map(|(index, segment)| segment.set.iter().map(move |c| (index, c)));
-        let ends_lease = occasion == Occasion::LeaseEnd;
-        let wanted = |column: &(usize, Column)| written.contains(column) && !answered.contains(column);
-        let questions: Vec<(usize, Column)> = set.filter(wanted).collect();
+        let to_all = occasion == Occasion::LeaseEnd;
+        let wanted = |column: &(usize, Column)| to_all || written.contains(column);
+        let questions: Vec<(usize, Column)> =
+            set.filter(wanted).filter(|column| !answered.contains(column)).collect();
         let request = |segment, column| {
             let at = view.address(segment, column);
             let client = handle.client.shared.number;
-            let durable = occasion != Occasion::Pause;
+            let durable = matches!(occasion, Occasion::PartEnd | Occasion::LeaseEnd);
+            let ends_lease = matches!(occasion, Occasion::LeaseEnd | Occasion::Ended);
             Retire { at, settled_to, durable, client, watermark, ends_lease }.into()
         };
         let (mut all, mut stale) = (true, false);

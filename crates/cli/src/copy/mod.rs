@@ -11,6 +11,7 @@ mod keep;
 mod local;
 mod many;
 pub(crate) mod pipeline;
+mod small;
 mod target;
 mod zeros;
 
@@ -90,6 +91,7 @@ pub(crate) async fn run(cp: args::Cp, cluster: Option<&Path>, report: Report) ->
         false => Ok(()),
     };
     let summary = many::copy_all(&client, jobs, options, &progress, each).await?;
+    client.finish().await;
     progress.end();
     if !cp.quiet && !to_pipe && summary.files + summary.same > 0 {
         let all = Rate { bytes: summary.bytes, time: began.elapsed() };

@@ -17,7 +17,7 @@ use braid_wire::Reason;
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 
-use super::{local, zeros};
+use super::{local, small, zeros};
 use crate::exit::{Doing, Exit, Failure};
 use crate::rate::Progress;
 
@@ -110,6 +110,20 @@ pub(crate) async fn run(
     stripe_bytes: u64,
     progress: &Progress,
 ) -> Result<u64, Failure> {
+    let done = match (&source, &sink) {
+        (Source::Local { file, expected: Some(expected), name }, Sink::Remote(to))
+            if *expected <= small::BYTES_MAX =>
+        {
+            small::put(file, (*expected, name), to, progress).await?.then_some(*expected)
+        }
+        (Source::Remote { file, size }, Sink::Local { file: to, name }) if *size <= small::BYTES_MAX => {
+            small::get(file, *size, (to, name), progress).await?.then_some(*size)
+        }
+        _ => None,
+    };
+    if let Some(bytes) = done {
+        return Ok(bytes);
+    }
     let bytes = buffer_bytes(stripe_bytes);
     let (free, pool) = mpsc::channel(BUFFERS);
     for _ in 0..BUFFERS {
@@ -191,7 +205,7 @@ async fn read_remote(file: Arc<RemoteFile>, size: u64, feed: Feed) {
 }
 
 /// The error of a read. If the file is gone, it says so by the file's name.
-fn gone(file: &RemoteFile, error: braid_client::Error) -> Failure {
+pub(super) fn gone(file: &RemoteFile, error: braid_client::Error) -> Failure {
     if error.reason() != Some(Reason::NotFound) {
         return error.into();
     }

@@ -107,8 +107,6 @@ impl Unnamed {
         let file = Arc::into_inner(self.file)
             .ok_or_else(|| std::io::Error::other("a write is still under way"))
             .doing(what)?;
-        file.link_with(&self.name, Replace::Yes, kept).await?;
-        file.close().await?;
-        Ok(())
+        Ok(file.link_and_close(&self.name, Replace::Yes, kept).await?)
     }
 }

@@ -1,6 +1,5 @@
 //! Tests against a scripted manager.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use braid_layout::version::Lease;

@@ -1,7 +1,8 @@
 //! How many requests the common operations take: each is a round trip, unless it goes out with others.
 
-use braid_client::{Client, OpenOptions, SentRequests};
+use braid_client::{Client, Kept, OpenOptions, Parents, Replace, SentRequests};
 use braid_layout::{Scheme, Shape};
+use braid_wire::Reason;
 
 use crate::common::{Cluster, name, pattern, read_all, shape};
 
@@ -46,11 +47,12 @@ async fn a_small_file_takes_the_manager_twice_and_only_the_drives_that_hold_it()
     let g = client.stat(&path).await.expect("stat").g;
     let before = client.sent_requests();
     let file = client.open(&path, &OpenOptions::new().write(true)).await.expect("open");
+    assert_eq!(since(&client, before), (1, 0), "open");
     file.write_at(&bytes[..100], 50).await.expect("write");
+    assert_eq!(since(&client, before), (1, 10), "what is past the size is written as holes: all units");
     file.close().await.expect("close");
+    assert_eq!(since(&client, before), (2, 15), "all columns are told, and then the manager");
     assert!(client.stat(&path).await.expect("stat").g > g, "fenced");
-    let (manager, drives) = since(&client, before);
-    assert!(manager <= 3 && drives <= 6, "{manager} {drives}");
     // The next has not.
     let g = client.stat(&path).await.expect("stat").g;
     let file = client.open(&path, &OpenOptions::new().write(true)).await.expect("open");
@@ -79,5 +81,48 @@ async fn random_reads_and_overwrites_of_an_open_file_take_one_drive_each() {
         assert_eq!(since(&client, before), (0, 1), "write at {at}: its drive tells the parity's");
     }
     file.close().await.expect("close");
+    drop(cluster);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_names_at_once_share_messages_and_one_that_is_bad_keeps_no_other_from_its_answer() {
+    let (cluster, client) = with_volume(shape(Scheme::Raid5, 4, 1, 64 << 10)).await;
+    let mut names = Vec::new();
+    for index in 0..100 {
+        names.push(name(&format!("d{index}")));
+        client.mkdir(&names[index], Parents::MustExist).await.expect("mkdir");
+    }
+    names.insert(50, name("no such"));
+    let before = client.sent_requests();
+    let found = client.stat_all(&names).await;
+    let (manager, _) = since(&client, before);
+    assert!(manager <= 6, "{manager} messages for 101 names");
+    for (name, result) in names.iter().zip(&found) {
+        assert_eq!(result.is_ok(), *name != names[50], "{name}: {result:?}");
+    }
+    let before = client.sent_requests();
+    let removed = client.unlink_all(&names).await;
+    assert!(since(&client, before).0 <= 6);
+    let refused: Vec<String> = removed.into_iter().filter_map(Result::err).map(|e| e.to_string()).collect();
+    assert!(refused.len() == 1 && refused[0].contains("no such"), "{refused:?}");
+    assert!(client.list(&name("")).all().await.expect("list").is_empty());
+    drop(cluster);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_takes_the_manager_twice() {
+    let (cluster, client) = with_volume(shape(Scheme::Raid5, 4, 1, 512 << 10)).await;
+    let before = client.sent_requests();
+    let file = client.create_unnamed("main", None).await.expect("create");
+    file.write_at(&pattern(3, 4096), 0).await.expect("write");
+    file.link_and_close(&name("f"), Replace::No, Kept::default()).await.expect("link");
+    assert_eq!(since(&client, before).0, 2);
+    assert_eq!(read_all(&client, &name("f")).await.expect("read"), pattern(3, 4096));
+    // A name that is taken: the file is given up, and the name keeps its file.
+    let other = client.create_unnamed("main", None).await.expect("create");
+    other.write_at(&pattern(4, 100), 0).await.expect("write");
+    let refused = other.link_and_close(&name("f"), Replace::No, Kept::default()).await.expect_err("taken");
+    assert_eq!(refused.reason(), Some(Reason::Exists));
+    assert_eq!(read_all(&client, &name("f")).await.expect("read"), pattern(3, 4096));
     drop(cluster);
 }

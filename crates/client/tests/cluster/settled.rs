@@ -284,27 +284,34 @@ async fn a_stripe_that_was_taken_back_does_not_count() {
 }
 
 /// Capabilities outlive the lease that they were given for. A close ends it at every column of the set, also
-/// where nothing was written.
+/// where nothing was written; of a new file's, soon after it at the columns that were written.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_capability_of_a_closed_file_writes_no_more() {
     let (cluster, client) = cluster(3).await;
     let (path, bytes) = (name("f"), pattern(1, 100));
     let options = OpenOptions::new().write(true).create(true).shape(shape(Scheme::Raid5, 2, 1, UNIT));
-    let file = client.open(&path, &options).await.expect("create");
-    file.write_at(&bytes, 0).await.expect("write");
-    let number = file.stat().await.expect("stat").file;
-    let held = raw::grants(&cluster, number, Lease(1), file.holder()).await;
-    file.close().await.expect("close");
-    let late = pattern(2, usize::try_from(UNIT).expect("small"));
-    let stamp = Version { g: held.stat.g, lease: held.lease, n: 1000 };
-    // Of stripe 0, data unit 0, data unit 1, which has no object, and the parity.
-    for (column, cover) in [(0, &[][..]), (1, &[]), (2, &[true, true])] {
-        let part = raw::Part { stripe: 0, column, bytes: &late, cover };
-        let error =
-            raw::write_one(&cluster, &held, stamp, Version::ZERO, &part).await.expect_err("it is over");
-        let TransportError::Refusal(refusal) = &error else { panic!("column {column}: {error}") };
-        assert_eq!(refusal.reason, Reason::StaleGeneration, "column {column}: {refusal}");
-        assert!(refusal.detail.contains("lease 1 was given back"), "column {column}: {refusal}");
+    for lease in [1, 2] {
+        let file = client.open(&path, &options).await.expect("create");
+        file.write_at(&bytes, 0).await.expect("write");
+        let number = file.stat().await.expect("stat").file;
+        let held = raw::grants(&cluster, number, Lease(lease), file.holder()).await;
+        file.close().await.expect("close");
+        client.finish().await;
+        let late = pattern(2, usize::try_from(UNIT).expect("small"));
+        let stamp = Version { g: held.stat.g, lease: held.lease, n: 1000 };
+        // Of stripe 0, data unit 0, data unit 1, which has no object, and the parity.
+        for (column, cover) in [(0, &[][..]), (1, &[]), (2, &[true, true])] {
+            let part = raw::Part { stripe: 0, column, bytes: &late, cover };
+            let error =
+                raw::write_one(&cluster, &held, stamp, Version::ZERO, &part).await.expect_err("it is over");
+            let TransportError::Refusal(refusal) = &error else { panic!("column {column}: {error}") };
+            if (lease, column) == (1, 1) {
+                assert_eq!(refusal.reason, Reason::NoObject, "{refusal}");
+                continue;
+            }
+            assert_eq!(refusal.reason, Reason::StaleGeneration, "column {column}: {refusal}");
+            assert!(refusal.detail.contains(&format!("lease {lease} was given back")), "{column}: {refusal}");
+        }
     }
     assert_same(&read_all(&client, &path).await.expect("read"), &bytes, "as it was closed");
     let report = client.check(&path, |_| {}).await.expect("check");

@@ -1,0 +1,169 @@
+//! Names for new files, and the end of writing.
+//!
+//! What a writer has left to say goes to the manager in one request: the name or the size, and how the lease
+//! ends. Of a file that was new under the lease the drives are told afterwards that all of it is settled;
+//! nobody waits for that. Another file's next writer comes sooner, and would have to wait for a fence: so the
+//! drives are told before its lease ends.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use braid_layout::Lease;
+use braid_wire::control::{Cut, Ended, Ending, Link, Sized};
+
+use super::{File, Kept, Replace, Size, Writer};
+use crate::error::{Error, Result};
+use crate::lease;
+use crate::name::Name;
+use crate::retire::{self, Occasion};
+use crate::write::WriteSide;
+
+/// The lease of a file that is being created.
+const FIRST: Lease = Lease(1);
+
+impl File {
+    /// Gives an unnamed file its name and commits its size, atomically.
+    pub async fn link(&self, name: &Name, replace: Replace) -> Result<()> {
+        self.link_with(name, replace, Kept::default()).await
+    }
+
+    /// Like [`File::link`], and sets the modification time and permission bits given in `kept`.
+    pub async fn link_with(&self, name: &Name, replace: Replace, kept: Kept) -> Result<()> {
+        let writer = self.writing()?;
+        writer.side.check(self.subject())?;
+        let _turn = writer.commits.acquire().await.expect("it is never closed");
+        let request = self.naming(writer, name, replace, kept);
+        let committed = (request.lease, request.size);
+        writer.set_committed(None);
+        writer.written.store(false, Ordering::Release);
+        let answer = self.handle.client.ask_done(&name.to_string(), request).await;
+        answer.map_err(|error| self.handle.lease_error(error))?;
+        writer.set_committed(Some(committed));
+        Ok(())
+    }
+
+    /// Like [`File::link_with`], and then closes the file, in one request to the manager. If it fails, the
+    /// file is given up.
+    pub async fn link_and_close(mut self, name: &Name, replace: Replace, kept: Kept) -> Result<()> {
+        let writer = self.writer.take().ok_or_else(|| self.no_access("writing"))?;
+        // An error from here on drops the writer, which gives the lease up as unclean.
+        writer.side.check(self.subject())?;
+        let side = Arc::clone(&writer.side);
+        let (ending, end) = self.ending(&writer).await;
+        let request = Link { ends: Some(Ended { ending, end }), ..self.naming(&writer, name, replace, kept) };
+        let answer = self.handle.client.ask_done(&name.to_string(), request).await;
+        answer.map_err(|error| self.handle.lease_error(error))?;
+        writer.keeper.end();
+        self.retire_later(ending, &side);
+        Ok(())
+    }
+
+    fn naming(&self, writer: &Writer, name: &Name, replace: Replace, kept: Kept) -> Link {
+        let view = self.handle.view();
+        Link {
+            file: view.file,
+            lease: view.lease,
+            holder: self.handle.holder,
+            volume: name.volume().to_owned(),
+            path: name.path().to_vec(),
+            size: self.size(),
+            replace: replace == Replace::Yes,
+            order: writer.next_order(),
+            modified_ms: kept.modified_ms,
+            mode: kept.mode,
+            ends: None,
+        }
+    }
+
+    /// Commits the size and ends the lease, in one request. All that was written is settled then.
+    pub async fn close(mut self) -> Result<()> {
+        let Some(writer) = self.writer.take() else { return Ok(()) };
+        if writer.written.load(Ordering::Acquire) {
+            // Commits even if the size is unchanged, so that the modification time is updated.
+            writer.set_committed(None);
+        }
+        let side = Arc::clone(&writer.side);
+        let mut flushed = side.check(self.subject());
+        let (mut ending, end) = match flushed {
+            Ok(()) => self.ending(&writer).await,
+            Err(_) => (Ending::Unclean, side.stamps.written_end()),
+        };
+        if flushed.is_ok()
+            && let Some(commit) = self.uncommitted(&writer)
+        {
+            let released = lease::release(&self.handle, ending, end, Some(commit)).await;
+            if !matches!(released, Err(Error::Refused { .. })) {
+                writer.keeper.end();
+                self.retire_later(ending, &side);
+                return released;
+            }
+            // It did nothing: the lease was replaced, or there is no room for so large a file.
+            flushed = self.commit(&writer, Cut::No).await;
+        }
+        if flushed.is_err() {
+            ending = Ending::Unclean;
+        }
+        writer.keeper.end();
+        let released = match side.lost.get() {
+            // It may have been lost since the check above: that is no clean end either.
+            Some(_) => side.check(self.subject()),
+            None => lease::release(&self.handle, ending, end, None).await,
+        };
+        self.retire_later(ending, &side);
+        flushed.and(released)
+    }
+
+    /// The size that is to be committed, if the manager has not got it.
+    fn uncommitted(&self, writer: &Writer) -> Option<Sized> {
+        let Size { lease, bytes: size, .. } = self.handle.size();
+        if writer.committed() == Some((lease, size)) {
+            return None;
+        }
+        writer.set_committed(None);
+        Some(Sized { size, order: writer.next_order() })
+    }
+
+    /// How the lease may end, and where what was written under it does. The next writer assumes that
+    /// everything past the size is zeros.
+    async fn ending(&self, writer: &Writer) -> (Ending, u64) {
+        let end = writer.side.stamps.written_end();
+        let ending = if end <= self.size() { self.settle_all(writer).await } else { Ending::Unclean };
+        (ending, end)
+    }
+
+    /// Whether all that was written is settled, and whether the drives have retired it.
+    async fn settle_all(&self, writer: &Writer) -> Ending {
+        let Some(settled_to) = writer.side.stamps.all_settled() else { return Ending::Unclean };
+        let view = self.handle.view();
+        // Where others write too, nobody gets the file without a fence. Nobody soon writes a new file again.
+        if view.shared || view.lease == FIRST && view.range.is_none() && writer.side.stamps.is_used() {
+            return Ending::Settled;
+        }
+        let occasion = if view.range.is_some() { Occasion::PartEnd } else { Occasion::LeaseEnd };
+        if retire::retire(&self.handle, settled_to, occasion).await {
+            return Ending::Retired;
+        }
+        if view.range.is_some() {
+            return Ending::Settled;
+        }
+        // The manager may have replaced the lease, and settled all that was written under it.
+        let now = self.handle.refresh(&view).await;
+        let is_other = now.is_ok_and(|now| now.lease != view.lease && now.has_others());
+        if is_other { Ending::Settled } else { Ending::Unclean }
+    }
+
+    /// Has the drives retire what was written to a new file, with nobody waiting for it.
+    fn retire_later(&self, ending: Ending, side: &WriteSide) {
+        let view = self.handle.view();
+        if ending != Ending::Settled || view.lease != FIRST || view.range.is_some() {
+            return;
+        }
+        if let Some(settled_to) = side.stamps.all_settled() {
+            let handle = Arc::clone(&self.handle);
+            self.handle.client.shared.later.spawn(async move {
+                let all = retire::retire(&handle, settled_to, Occasion::Ended).await;
+                tracing::debug!(file = %handle.subject, all, "told that what was written is settled");
+            });
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! Sessions with the manager for one kind of request, and requests that share messages.
+//!
+//! Of requests that may go together, those that find no session free wait, and whoever gets the next one
+//! takes all of them along, its own among them. So one caller's request goes out at once, and those of many
+//! share messages: the more there are, the fewer messages each costs.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use braid_transport::{ControlSession, TransportError};
+use braid_wire::Refusal;
+use braid_wire::control::{Batch, BatchItem, BatchReply, ControlReply, ControlRequest, RequestHead};
+use tokio::sync::{Semaphore, oneshot};
+
+use crate::config::Config;
+
+/// Most requests in a message. Their answers have to fit into one too.
+const ITEMS_MAX: usize = 64;
+/// Most bytes of requests in a message, beyond the first.
+const ITEMS_BYTES_MAX: usize = 256 << 10;
+
+/// Sessions for one kind of request.
+pub(crate) struct Lane {
+    sessions: usize,
+    /// One permit per session that may be in use.
+    permits: Semaphore,
+    idle: Mutex<Vec<ControlSession>>,
+    /// Requests that wait for a session, to go out together.
+    waiting: Mutex<VecDeque<Waiting>>,
+    /// Messages sent.
+    asked: AtomicU64,
+}
+
+/// A request that waits to go out with others.
+struct Waiting {
+    item: BatchItem,
+    answer: oneshot::Sender<Tried>,
+}
+
+/// How one try of a request ended.
+pub(crate) type Tried = Result<ControlReply, Failure>;
+
+/// Why a request failed.
+#[derive(Debug, Clone)]
+pub(crate) enum Failure {
+    Refused(Refusal),
+    /// The request was not sent.
+    NotSent(Arc<TransportError>),
+    /// The request may have reached the manager.
+    NoAnswer(Arc<TransportError>),
+}
+
+impl Lane {
+    pub(crate) fn new(sessions: usize) -> Lane {
+        let sessions = sessions.max(1);
+        let (idle, waiting, asked) = Default::default();
+        Lane { sessions, permits: Semaphore::new(sessions), idle, waiting, asked }
+    }
+
+    /// Messages sent so far.
+    pub(crate) fn asked(&self) -> u64 {
+        self.asked.load(Ordering::Relaxed)
+    }
+
+    /// One try of a request by itself. `hear` is told of every answer's session.
+    pub(crate) async fn once(
+        &self,
+        config: &Config,
+        hear: impl Fn(&ControlSession),
+        head: &RequestHead,
+        request: &ControlRequest,
+    ) -> Tried {
+        let _permit = self.permits.acquire().await.expect("the semaphore is never closed");
+        self.ask(config, hear, head, request).await
+    }
+
+    /// One try of a request, with others that wait too. `settled_below` is that of the heads.
+    pub(crate) async fn share(
+        &self,
+        config: &Config,
+        hear: impl Fn(&ControlSession),
+        settled_below: impl Fn() -> u64,
+        (head, request): (&RequestHead, &ControlRequest),
+    ) -> Tried {
+        if self.waiting.lock().expect("no holder panics").is_empty()
+            && let Ok(_permit) = self.permits.try_acquire()
+        {
+            return self.ask(config, &hear, head, request).await;
+        }
+        let (answer, mut answered) = oneshot::channel();
+        let item = BatchItem::new(head, request);
+        self.waiting.lock().expect("no holder panics").push_back(Waiting { item, answer });
+        // Whoever took it along was given up before its answer came.
+        let lost = |_| {
+            let address = config.manager.clone();
+            Err(Failure::NoAnswer(Arc::new(TransportError::Closed { address })))
+        };
+        loop {
+            let permit = tokio::select! {
+                biased;
+                told = &mut answered => return told.unwrap_or_else(lost),
+                permit = self.permits.acquire() => permit.expect("the semaphore is never closed"),
+            };
+            let together = self.take();
+            if together.is_empty() {
+                // Another one has taken it along.
+                drop(permit);
+                return answered.await.unwrap_or_else(lost);
+            }
+            self.carry(config, &hear, settled_below(), together, head.client).await;
+        }
+    }
+
+    /// Those that have waited longest.
+    fn take(&self) -> Vec<Waiting> {
+        let mut waiting = self.waiting.lock().expect("no holder panics");
+        let (mut taken, mut bytes) = (Vec::new(), 0);
+        while taken.len() < ITEMS_MAX
+            && bytes < ITEMS_BYTES_MAX
+            && let Some(next) = waiting.pop_front()
+        {
+            if !next.answer.is_closed() {
+                bytes += next.item.body.len();
+                taken.push(next);
+            }
+        }
+        taken
+    }
+
+    /// Sends them in one message, and hands out the answers.
+    async fn carry(
+        &self,
+        config: &Config,
+        hear: impl Fn(&ControlSession),
+        settled_below: u64,
+        together: Vec<Waiting>,
+        client: u64,
+    ) {
+        let (items, answers): (Vec<_>, Vec<_>) =
+            together.into_iter().map(|Waiting { item, answer }| (item, answer)).unzip();
+        let head = RequestHead { client, settled_below, ..RequestHead::NONE };
+        let asked = self.ask(config, hear, &head, &Batch { items }.into()).await;
+        let mut told = match asked {
+            Ok(ControlReply::Batch(BatchReply { answers: replies })) if replies.len() == answers.len() => {
+                replies.into_iter().map(|reply| self.told(config, reply.reply())).collect()
+            }
+            Ok(other) => {
+                vec![Err(self.damaged(config, format!("{} to a batch", other.name()))); answers.len()]
+            }
+            Err(failure) => vec![Err(failure); answers.len()],
+        };
+        for answer in answers.into_iter().rev() {
+            // Nobody waits any more: then nobody needs it.
+            let _ = answer.send(told.pop().expect("there is one for each"));
+        }
+    }
+
+    fn told(&self, config: &Config, reply: Result<ControlReply, braid_wire::DecodeError>) -> Tried {
+        match reply {
+            Ok(ControlReply::Refused(refusal)) => Err(Failure::Refused(refusal)),
+            Ok(reply) => Ok(reply),
+            Err(error) => Err(self.damaged(config, error.to_string())),
+        }
+    }
+
+    fn damaged(&self, config: &Config, what: String) -> Failure {
+        Failure::NoAnswer(Arc::new(TransportError::Unexpected { address: config.manager.clone(), what }))
+    }
+
+    /// One message and its answer. The caller has a permit.
+    async fn ask(
+        &self,
+        config: &Config,
+        hear: impl Fn(&ControlSession),
+        head: &RequestHead,
+        request: &ControlRequest,
+    ) -> Tried {
+        let idle = self.idle.lock().expect("no holder panics").pop();
+        let mut session = match idle {
+            Some(session) => session,
+            None => {
+                let credentials = config.credentials.clone();
+                match ControlSession::connect(&config.manager, credentials, &config.limits).await {
+                    Ok(session) => session,
+                    Err(TransportError::Refusal(refusal)) => return Err(Failure::Refused(refusal)),
+                    Err(error) => return Err(Failure::NotSent(Arc::new(error))),
+                }
+            }
+        };
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        let answer = session.call_as(head, request).await;
+        match answer {
+            Err(TransportError::Refusal(refusal)) => {
+                hear(&session);
+                self.keep(session);
+                Err(Failure::Refused(refusal))
+            }
+            Ok(reply) => {
+                hear(&session);
+                self.keep(session);
+                Ok(reply)
+            }
+            Err(error) => {
+                // The idle sessions are as old as this one: if the manager restarted, they are all dead.
+                self.idle.lock().expect("no holder panics").clear();
+                Err(Failure::NoAnswer(Arc::new(error)))
+            }
+        }
+    }
+
+    /// Keeps a session for the next request.
+    pub(crate) fn keep(&self, session: ControlSession) {
+        let mut idle = self.idle.lock().expect("no holder panics");
+        if idle.len() < self.sessions {
+            idle.push(session);
+        }
+    }
+}
