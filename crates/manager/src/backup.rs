@@ -21,11 +21,13 @@ use braid_wire::{Reason, Refusal};
 use crate::core::Core;
 use crate::embedded::EmbeddedKv;
 use crate::kv::{Batch, Kv, KvError, Tx};
-use crate::schema::{encode, key};
+use crate::schema::{SCHEMA_VERSION, encode, key};
 use crate::start::{ManagerError, STATE_FILE, lock};
 
 /// The first bytes of a backup: what it is, and its version.
-const MAGIC: [u8; 8] = *b"BRAIDMB\x01";
+const MAGIC: [u8; 8] = *b"BRAIDMB\x02";
+/// Those of a backup of a state of version 1.
+const MAGIC_OF_VERSION_1: [u8; 8] = *b"BRAIDMB\x01";
 /// The end marker, in place of a key's length.
 const END: u32 = u32::MAX;
 /// Longest key or value, in bytes: a longer one is damage.
@@ -167,8 +169,10 @@ fn put(out: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
 fn read_file(path: &Path, mut take: impl FnMut(Batch) -> Result<(), String>) -> Result<u64, String> {
     let file = File::open(path).map_err(|error| error.to_string())?;
     let mut input = SummedInput { inner: BufReader::new(file), crc: RunningCrc::new() };
-    if input.array()? != MAGIC {
-        return Err("it is not a backup of a manager, or of another version".to_owned());
+    match input.array()? {
+        MAGIC => {}
+        MAGIC_OF_VERSION_1 => return Err(KvError::Version { found: 1, wanted: SCHEMA_VERSION }.to_string()),
+        _ => return Err("it is not a backup of a manager, or of another version".to_owned()),
     }
     let (mut batch, mut rows) = (Batch::new(), 0u64);
     loop {

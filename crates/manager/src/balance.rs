@@ -20,12 +20,13 @@ use braid_wire::Refusal;
 use braid_wire::control::{BalanceState, DriveState, EntryKind};
 use tokio::time::Instant;
 
+use crate::columns;
 use crate::core::Core;
 use crate::healing::component_bytes;
 use crate::inodes;
 use crate::kv::Tx;
 use crate::moves::{begin_move, holds, segment_of, still_moving};
-use crate::schema::{ComponentPlace, InodeRecord, key, table};
+use crate::schema::{ComponentPlace, InodeRecord, key};
 use crate::sweep::until_leading;
 
 /// How far the drives' shares may be apart before columns move.
@@ -210,16 +211,15 @@ async fn round(
 async fn look(core: &Arc<Core>, drives: &[(DriveId, u64)]) -> Result<Loads, Refusal> {
     let load = |&(drive, capacity_bytes): &(DriveId, u64)| (drive, Load { bytes: 0, capacity_bytes });
     let mut loads = Loads(drives.iter().map(load).collect());
-    let (mut from, to) = key::all(table::INODE);
+    let mut after = None;
     loop {
-        let (start, end) = (from.clone(), to.clone());
         let (last, found) = core
             .read(move |_, tx| {
-                let rows = tx.records::<InodeRecord>(&(start, end), PAGE)?;
-                let last = rows.last().map(|(row, _)| row.clone()).filter(|_| rows.len() == PAGE);
+                let rows = tx.inodes(after, PAGE)?;
+                let last = rows.last().map(|(file, _)| *file).filter(|_| rows.len() == PAGE);
                 let mut found: Vec<(DriveId, u64)> = Vec::new();
-                for (row, inode) in rows {
-                    found.extend(bytes_of(tx, FileId(key::number(&row, 1)), &inode)?);
+                for (file, inode) in rows {
+                    found.extend(bytes_of(tx, file, &inode)?);
                 }
                 Ok((last, found))
             })
@@ -230,7 +230,7 @@ async fn look(core: &Arc<Core>, drives: &[(DriveId, u64)]) -> Result<Loads, Refu
             }
         }
         match last {
-            Some(last) => from = [last.as_slice(), &[0]].concat(),
+            Some(last) => after = Some(last),
             None => return Ok(loads),
         }
     }
@@ -294,14 +294,11 @@ fn begin_page(
     mut loads: Loads,
     most: usize,
 ) -> Result<Page, Refusal> {
-    let (first, to) = key::of_drive(table::COLUMN, giver);
-    let from = after.map_or(first, |place| [key::place(table::COLUMN, place).as_slice(), &[0]].concat());
     let (mut files, mut last) = (Vec::new(), None);
-    for (row, _) in tx.scan(&from, &to, PAGE)? {
+    for place in columns::on_drive(tx, giver, after, PAGE)? {
         if files.len() >= most || loads.surplus(giver) == 0 {
             break;
         }
-        let place = key::place_of(&row);
         last = Some(place);
         let Some(inode) = inodes::find(tx, place.file)?.filter(|inode| may_move(inode, place)) else {
             continue;

@@ -15,10 +15,11 @@ use std::sync::Arc;
 use braid_layout::{DriveId, FileId};
 use braid_wire::Refusal;
 
+use crate::columns;
 use crate::core::Core;
 use crate::inodes::{self, set_stale};
 use crate::kv::Tx;
-use crate::schema::{ComponentPlace, DriveRecord, StaleRecord, key, table};
+use crate::schema::{ComponentPlace, DriveRecord, StaleRecord, key};
 use crate::successors;
 
 /// Most columns put out by one transaction.
@@ -73,10 +74,7 @@ fn put_out_some(
     drive: DriveId,
     after: Option<ComponentPlace>,
 ) -> Result<(Option<ComponentPlace>, Changed), Refusal> {
-    let (first, to) = key::of_drive(table::COLUMN, drive);
-    let from = after.map_or(first, |place| [key::place(table::COLUMN, place).as_slice(), &[0]].concat());
-    let rows = tx.scan(&from, &to, COLUMNS_PER_BATCH)?;
-    let places: Vec<ComponentPlace> = rows.iter().map(|(key, _)| key::place_of(key)).collect();
+    let places = columns::on_drive(tx, drive, after, COLUMNS_PER_BATCH)?;
     let mut changed = Vec::new();
     for &place in &places {
         if let Some(held) = put_out_one(tx, place)? {
@@ -97,7 +95,7 @@ fn put_out_one(tx: &mut Tx, place: ComponentPlace) -> Result<Option<bool>, Refus
         inode.g = inode.g.next().ok_or_else(|| crate::files::worn_out(place.file))?;
         inode.unfenced = true;
         let held = inode.held;
-        inodes::save(tx, place.file, &inode);
+        inodes::save(tx, place.file, &inode)?;
         return Ok(Some(held));
     }
     // The drive may have forgotten what it was told before.
@@ -112,6 +110,6 @@ fn put_out_one(tx: &mut Tx, place: ComponentPlace) -> Result<Option<bool>, Refus
     // Without enough columns nothing can be fenced: the file waits for the missing ones.
     inode.unfenced |= enough;
     let held = inode.held;
-    inodes::save(tx, place.file, &inode);
+    inodes::save(tx, place.file, &inode)?;
     Ok(Some(held))
 }

@@ -7,6 +7,7 @@ use braid_layout::{Column, ColumnMask, DriveId, FileId, Lease, VolumeId};
 use braid_wire::Refusal;
 use braid_wire::control::EntryKind;
 
+use crate::columns;
 use crate::db::Db;
 use crate::kv::Tx;
 use crate::schema::{
@@ -52,9 +53,8 @@ impl State {
         };
         let file = |key: &[u8]| FileId(key::number(key, 1));
         let entry_key = |key: &[u8]| (file(key), key.get(9..).unwrap_or_default().to_vec());
-        let records = |of| tx.records(&key::all(of), usize::MAX);
         Ok(State {
-            inodes: records(table::INODE)?.into_iter().map(|(key, record)| (file(&key), record)).collect(),
+            inodes: tx.inodes(None, usize::MAX)?.into_iter().collect(),
             entries: tx
                 .records(&key::all(table::ENTRY), usize::MAX)?
                 .into_iter()
@@ -66,7 +66,7 @@ impl State {
                 .map(|(key, record)| (VolumeId(key::number(&key, 1)), record))
                 .collect(),
             attention: rows(table::ATTENTION)?.iter().map(|(key, _)| file(key)).collect(),
-            places: rows(table::COLUMN)?.iter().map(|(key, _)| key::place_of(key)).collect(),
+            places: columns::all(tx)?.into_iter().collect(),
             stale: tx
                 .records(&key::all(table::STALE), usize::MAX)?
                 .into_iter()

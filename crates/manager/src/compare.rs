@@ -264,7 +264,7 @@ fn settle(tx: &mut Tx, file: FileId, found: OnDrives, away: &BTreeSet<DriveId>) 
     // A cut that was under way when the backup was made has ended since, and bytes may have been written
     // beyond it: to end it again would remove them.
     inode.cut = false;
-    inodes::save(tx, file, &inode);
+    inodes::save(tx, file, &inode)?;
     Ok(if whole { Found::Whole } else { Found::NotWhole(path_of(tx, &inode)?) })
 }
 
@@ -285,20 +285,14 @@ fn unnamed(
 
 /// Files of which no drive has an object.
 fn files_without_objects(tx: &Tx, seen: &BTreeSet<FileId>) -> Result<Vec<FileId>, Refusal> {
-    let (mut from, to) = key::all(table::INODE);
-    let mut files = Vec::new();
+    let (mut after, mut files) = (None, Vec::new());
     loop {
-        let rows = tx.records::<InodeRecord>(&(from.clone(), to.clone()), 4096)?;
-        for (key, inode) in &rows {
-            let file = FileId(key::number(key, 1));
-            if inode.kind == EntryKind::File && !seen.contains(&file) {
-                files.push(file);
-            }
-        }
-        match rows.last() {
-            Some((last, _)) if rows.len() == 4096 => from = [last.as_slice(), &[0]].concat(),
-            _ => return Ok(files),
-        }
+        let rows = tx.inodes(after, 4096)?;
+        let Some((last, _)) = rows.last() else { return Ok(files) };
+        after = Some(*last);
+        let unseen =
+            rows.iter().filter(|(file, inode)| inode.kind == EntryKind::File && !seen.contains(file));
+        files.extend(unseen.map(|(file, _)| *file));
     }
 }
 

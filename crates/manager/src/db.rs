@@ -26,6 +26,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use braid_wire::{Reason, Refusal};
 
 use crate::kv::{Batch, Kv, Tx};
+use crate::seats::Seats;
 
 /// Most transactions that wait for their commit. A session waits for one at a time, but gives up on a disk
 /// that hangs, and asks again.
@@ -36,6 +37,7 @@ pub const WAITING_MAX: usize = 4096;
 pub struct Db {
     kv: Arc<dyn Kv>,
     state: Arc<Mutex<State>>,
+    seats: Arc<Seats>,
 }
 
 /// Whether the caller is to store what was gathered.
@@ -75,12 +77,12 @@ type Answer = Box<dyn FnOnce(Result<(), Refusal>) + Send>;
 impl Db {
     /// Over this store.
     pub fn new(kv: Arc<dyn Kv>) -> Db {
-        Db { kv, state: Arc::default() }
+        Db { kv, state: Arc::default(), seats: Arc::default() }
     }
 
     /// Reads one consistent, durable state. Blocks on the disk: not for an async task.
     pub fn read<R>(&self, work: impl FnOnce(&Tx) -> Result<R, Refusal>) -> Result<R, Refusal> {
-        work(&Tx::new(self.kv.snapshot()?, Vec::new()))
+        work(&Tx::new(self.kv.snapshot()?, Vec::new(), Arc::clone(&self.seats)))
     }
 
     /// One transaction from its beginning to its answer. An error changes nothing. Blocks on the disk: not
@@ -113,7 +115,7 @@ impl Db {
         // The layers first: what becomes durable meanwhile is in both.
         let below = state.layers();
         let mut tx = match self.kv.snapshot() {
-            Ok(base) => Tx::new(base, below),
+            Ok(base) => Tx::new(base, below, Arc::clone(&self.seats)),
             Err(error) => {
                 drop(state);
                 then(Err(error.into()));

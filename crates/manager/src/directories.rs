@@ -128,7 +128,7 @@ pub fn make(tx: &mut Tx, volume: &str, path: &[u8], parents: Parents, now_ms: u6
             None => {
                 let (directory, record) = (slot.directory.file(), slot.directory.volume.volume);
                 let file = FileId(tx.next_number()?);
-                tx.set(key::inode(file), &directory_record(record, directory, slot.name.to_vec(), now_ms));
+                tx.set_inode(file, &directory_record(record, directory, slot.name.to_vec(), now_ms))?;
                 name_it(tx, directory, slot.name, EntryRecord { kind: EntryKind::Directory, file }, now_ms)?;
             }
         }
@@ -173,7 +173,7 @@ pub fn rename(tx: &mut Tx, volume: &str, from: &[u8], to: &[u8], now_ms: u64) ->
     touch(tx, source.directory.file(), now_ms)?;
     let mut inode = inodes::get(tx, moved.file)?;
     (inode.parent, inode.name) = (target.directory.file(), target.name.to_vec());
-    tx.set(key::inode(moved.file), &inode);
+    tx.set_inode(moved.file, &inode)?;
     name_it(tx, target.directory.file(), target.name, moved, now_ms)
 }
 
@@ -226,8 +226,7 @@ fn refuse_full(tx: &Tx, entry: &EntryRecord, path: &[u8]) -> Result<(), Refusal>
 fn touch(tx: &mut Tx, directory: FileId, now_ms: u64) -> Result<(), Refusal> {
     let mut inode = inodes::get(tx, directory)?;
     inode.modified_ms = now_ms;
-    tx.set(key::inode(directory), &inode);
-    Ok(())
+    Ok(tx.set_inode(directory, &inode)?)
 }
 
 fn not_directory(path: &[u8], part: &[u8]) -> Refusal {

@@ -1,12 +1,18 @@
 //! The embedded store: one redb file, every commit synced before it is acknowledged. For one machine; nothing
 //! to install.
 //!
+//! The rows are in a few trees: those whose keys begin with the letter of a table that grows with every file
+//! have one each. redb fills the pages of a tree only if keys come in ascending order and at its end, as those
+//! of new files do; anywhere else it leaves them half empty, and with all tables in one tree, the end is that
+//! of the last one alone.
+//!
 //! After a disk error (it was full, or failed for a moment) redb serves nothing more until it is reopened. So
 //! the next snapshot opens the same file again, and the state is what the file says. Whether it has the
 //! commit that failed was unknown anyway, and the caller was told an error. A commit never reopens, as its
 //! batch was made from an earlier snapshot: [`Db`](crate::db::Db) refuses all that was decided on top of a
 //! commit that failed.
 
+use std::cell::OnceCell;
 use std::fs::{File, OpenOptions};
 use std::future::Future;
 use std::ops::Range;
@@ -16,12 +22,28 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
-use redb::{Database, Durability, ReadOnlyTable, ReadableDatabase, TableDefinition};
+use redb::{
+    Database, Durability, ReadOnlyTable, ReadTransaction, ReadableDatabase, TableDefinition, TableHandle,
+};
 use tokio::sync::oneshot;
 
 use crate::kv::{Batch, Kv, KvError, Pair, Snapshot};
+use crate::schema::SCHEMA_VERSION;
 
-const TABLE: TableDefinition<'static, &[u8], &[u8]> = TableDefinition::new("state");
+type Tree = TableDefinition<'static, &'static [u8], &'static [u8]>;
+type OpenTree = ReadOnlyTable<&'static [u8], &'static [u8]>;
+
+/// The trees: of the tables `c`, `d`, `i`, and of all others.
+const TREES: [Tree; 4] = [
+    TableDefinition::new("columns"),
+    TableDefinition::new("entries"),
+    TableDefinition::new("inodes"),
+    TableDefinition::new("rows"),
+];
+/// Keys that begin with this byte, or a higher one below the next of these, are in this tree.
+const PARTS: [(u8, usize); 6] = [(0, 3), (b'c', 0), (b'd', 1), (b'e', 3), (b'i', 2), (b'j', 3)];
+/// The one tree of version 1 of the state.
+const TREE_OF_VERSION_1: &str = "state";
 /// Bytes of the file kept in memory: the hot paths of a name space of some million files.
 const CACHE_BYTES: usize = 128 << 20;
 /// Pause after a failed opening, as looking through a large file takes time.
@@ -52,8 +74,10 @@ struct Opened {
     failed: Arc<AtomicBool>,
 }
 
-struct TableSnapshot {
-    table: ReadOnlyTable<&'static [u8], &'static [u8]>,
+struct StateSnapshot {
+    transaction: ReadTransaction,
+    /// Opened when they are needed.
+    trees: [OnceCell<OpenTree>; 4],
     failed: Arc<AtomicBool>,
     path: PathBuf,
 }
@@ -81,8 +105,30 @@ impl EmbeddedKv {
     ) -> Result<EmbeddedKv, KvError> {
         let state = RwLock::new(State::Open(Opened::new(database)));
         let kv = EmbeddedKv { state, open: Box::new(open), path: path.to_owned(), closing: None };
-        kv.commit(&Batch::new())?; // makes the table, so that snapshots find it
+        kv.make_trees()?;
         Ok(kv)
+    }
+
+    /// Makes the trees, so that snapshots find them. A file of version 1 is left as it is.
+    fn make_trees(&self) -> Result<(), KvError> {
+        let state = self.state();
+        let Some(Opened { database, .. }) = state.sound() else { return Err(self.error("the disk failed")) };
+        let is_old = || -> Result<bool, redb::Error> {
+            let read = database.begin_read()?;
+            let mut trees = read.list_tables()?;
+            Ok(trees.any(|tree| tree.name() == TREE_OF_VERSION_1))
+        };
+        if is_old().map_err(|error| self.error(error))? {
+            return Err(KvError::Version { found: 1, wanted: SCHEMA_VERSION });
+        }
+        let make = || -> Result<(), redb::Error> {
+            let write = database.begin_write()?;
+            for tree in TREES {
+                write.open_table(tree)?;
+            }
+            Ok(write.commit()?)
+        };
+        make().map_err(|error| self.error(error))
     }
 
     /// Completes once the store was dropped and its file is closed.
@@ -149,8 +195,14 @@ impl Opened {
         let mut write = self.database.begin_write()?;
         write.set_durability(Durability::Immediate)?;
         {
-            let mut table = write.open_table(TABLE)?;
+            let mut open = None;
             for (key, change) in batch {
+                let tree = tree_of(key);
+                // Keys come in order, so each tree is opened a few times at most.
+                let (_, table) = match open.take().filter(|(of, _)| *of == tree) {
+                    Some(same) => open.insert(same),
+                    None => open.insert((tree, write.open_table(TREES[tree])?)),
+                };
                 match change {
                     Some(value) => table.insert(key.as_slice(), value.as_slice())?,
                     None => table.remove(key.as_slice())?,
@@ -159,6 +211,12 @@ impl Opened {
         }
         Ok(write.commit()?)
     }
+}
+
+/// The tree in which a key is.
+fn tree_of(key: &[u8]) -> usize {
+    let first = key.first().copied().unwrap_or_default();
+    PARTS.iter().rev().find(|(from, _)| *from <= first).map_or(PARTS[0].1, |(_, tree)| *tree)
 }
 
 /// Opens the database on a duplicate of the file's descriptor.
@@ -174,12 +232,12 @@ impl Kv for EmbeddedKv {
         let Some(Opened { database, failed }) = state.sound() else {
             return Err(self.error("the disk failed: try again"));
         };
-        let open = || -> Result<_, redb::Error> { Ok(database.begin_read()?.open_table(TABLE)?) };
-        let table = open().map_err(|error| {
+        let transaction = database.begin_read().map_err(|error| {
             failed.store(true, Ordering::Release);
             self.error(error)
         })?;
-        Ok(Box::new(TableSnapshot { table, failed: Arc::clone(failed), path: self.path.clone() }))
+        let (trees, failed) = (Default::default(), Arc::clone(failed));
+        Ok(Box::new(StateSnapshot { transaction, trees, failed, path: self.path.clone() }))
     }
 
     fn commit(&self, batch: &Batch) -> Result<(), KvError> {
@@ -194,22 +252,41 @@ impl Kv for EmbeddedKv {
     }
 }
 
-impl Snapshot for TableSnapshot {
+impl Snapshot for StateSnapshot {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
-        let found = self.table.get(key).map_err(|e| self.failed(e))?;
+        let found = self.tree(tree_of(key))?.get(key).map_err(|e| self.failed(e))?;
         Ok(found.map(|value| value.value().to_vec()))
     }
 
     fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Result<Vec<Pair>, KvError> {
-        let range: Range<&[u8]> = from..to;
-        let rows = self.table.range(range).map_err(|e| self.failed(e))?;
-        rows.take(limit)
-            .map(|row| row.map(|(k, v)| (k.value().to_vec(), v.value().to_vec())).map_err(|e| self.failed(e)))
-            .collect()
+        let mut found = Vec::new();
+        let ends = PARTS.iter().skip(1).map(|(first, _)| vec![*first]).chain([to.to_vec()]);
+        for ((first, tree), end) in PARTS.into_iter().zip(ends) {
+            let first = [first];
+            let (from, to) = (from.max(&first[usize::from(first == [0])..]), to.min(&end));
+            if from >= to || found.len() >= limit {
+                continue;
+            }
+            let range: Range<&[u8]> = from..to;
+            let rows = self.tree(tree)?.range(range).map_err(|e| self.failed(e))?;
+            for row in rows.take(limit - found.len()) {
+                let (key, value) = row.map_err(|e| self.failed(e))?;
+                found.push((key.value().to_vec(), value.value().to_vec()));
+            }
+        }
+        Ok(found)
     }
 }
 
-impl TableSnapshot {
+impl StateSnapshot {
+    fn tree(&self, tree: usize) -> Result<&OpenTree, KvError> {
+        if let Some(open) = self.trees[tree].get() {
+            return Ok(open);
+        }
+        let open = self.transaction.open_table(TREES[tree]).map_err(|e| self.failed(e))?;
+        Ok(self.trees[tree].get_or_init(|| open))
+    }
+
     fn failed(&self, what: impl ToString) -> KvError {
         self.failed.store(true, Ordering::Release);
         KvError::Storage { path: self.path.clone(), what: what.to_string() }

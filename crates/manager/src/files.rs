@@ -104,7 +104,7 @@ pub fn link(tx: &mut Tx, link: &Link, now_ms: u64) -> Result<(), Refusal> {
             commit(tx, &Commit { file, lease, holder, size, order, cut: Cut::No }, now_ms)?;
             let mut inode = inodes::get(tx, file)?;
             keep(&mut inode, link);
-            inodes::save(tx, file, &inode);
+            inodes::save(tx, file, &inode)?;
             return Ok(());
         }
         return Err(Refusal::new(
@@ -124,7 +124,7 @@ pub fn link(tx: &mut Tx, link: &Link, now_ms: u64) -> Result<(), Refusal> {
     (inode.parent, inode.name) = (directory, slot.name.to_vec());
     set_size(&mut inode, link.size, link.order, now_ms);
     keep(&mut inode, link);
-    inodes::save(tx, link.file, &inode);
+    inodes::save(tx, link.file, &inode)?;
     name_it(tx, directory, slot.name, EntryRecord { kind: EntryKind::File, file: link.file }, now_ms)
 }
 
@@ -155,7 +155,7 @@ pub fn commit(tx: &mut Tx, commit: &Commit, now_ms: u64) -> Result<(), Refusal> 
         Cut::Begins => (inode.cut, inode.cut_at) = (true, lease),
         Cut::Ends => inode.cut = false,
     }
-    inodes::save(tx, file, &inode);
+    inodes::save(tx, file, &inode)?;
     Ok(())
 }
 
@@ -229,7 +229,7 @@ pub fn reserve(tx: &mut Tx, request: &Reserve, now_ms: u64) -> Result<u64, Refus
         inodes::charge(tx, &mut volume, (1, inode.size), (1, end))?;
     }
     (inode.size, inode.modified_ms) = (end, now_ms);
-    inodes::save(tx, file, &inode);
+    inodes::save(tx, file, &inode)?;
     Ok(offset)
 }
 
@@ -242,7 +242,7 @@ pub fn grant(tx: &mut Tx, file: FileId, part: Part) -> Result<InodeRecord, Refus
     (inode.held, inode.client, inode.order) = (true, part.holder, 0);
     inode.alone = part.alone;
     part.take(&mut inode)?;
-    inodes::save(tx, file, &inode);
+    inodes::save(tx, file, &inode)?;
     Ok(inode)
 }
 
@@ -257,7 +257,7 @@ pub fn release(tx: &mut Tx, file: FileId, lease: Lease, ending: Ending) -> Resul
     }
     inode.parts.clear();
     if inode.is_named() {
-        inodes::save(tx, file, &inode);
+        inodes::save(tx, file, &inode)?;
         return Ok(());
     }
     inodes::bury(tx, file, &inode)

@@ -162,7 +162,7 @@ pub async fn give_up(core: &Arc<Core>, file: FileId) -> Result<(), Refusal> {
             inode.g = inode.g.next().ok_or_else(|| crate::files::worn_out(file))?;
             inode.unfenced = true;
         }
-        inodes::save(tx, file, &inode);
+        inodes::save(tx, file, &inode)?;
         Ok(rises)
     };
     let unfinished = move |core: &Core, rises: &bool| {

@@ -14,11 +14,12 @@ use braid_layout::{Column, DriveId, FileId};
 use braid_wire::control::{BeginHeal, DriveState, EndHeal, Opened, StaleFiles, StaleFilesReply};
 use braid_wire::{Reason, Refusal};
 
+use crate::columns;
 use crate::core::Core;
 use crate::drives::Drive;
 use crate::filling;
 use crate::inodes::{self, occupy, set_stale, vacate};
-use crate::kv::Tx;
+use crate::kv::{KvError, Tx};
 use crate::members::no_drive;
 use crate::moves::takes_columns;
 use crate::opens::opened_by;
@@ -42,9 +43,16 @@ pub async fn stale_files(core: &Arc<Core>, request: StaleFiles) -> Result<StaleF
     };
     core.read(move |_, tx| {
         let mut files = BTreeSet::new();
-        files_in(tx, table::STALE, target, request.after, limit, &mut files)?;
+        let stale = |after: ComponentPlace| -> Result<Vec<ComponentPlace>, KvError> {
+            let (_, to) = key::of_drive(table::STALE, target);
+            let from = [key::place(table::STALE, after).as_slice(), &[0]].concat();
+            Ok(tx.scan(&from, &to, limit)?.iter().map(|(row, _)| key::place_of(row)).collect())
+        };
+        files_of(target, request.after, limit, &mut files, stale)?;
         for old in olds {
-            files_in(tx, table::COLUMN, old, request.after, limit, &mut files)?;
+            files_of(old, request.after, limit, &mut files, |after| {
+                columns::on_drive(tx, old, Some(after), limit)
+            })?;
         }
         Ok(StaleFilesReply { files: btree_set::IntoIter::take(files.into_iter(), limit).collect() })
     })
@@ -194,23 +202,22 @@ pub fn must_be_up(core: &Core, target: DriveId) -> Result<(), Refusal> {
     Err(Refusal::new(Reason::NoDrive, format!("{name} is away: start it, then rebuild")))
 }
 
-fn files_in(
-    tx: &Tx,
-    of: u8,
+/// Adds the first `limit` files above `after` of those in which a drive has some components. `page` gives the
+/// next of these after one, `limit` at a time.
+fn files_of(
     drive: DriveId,
     after: FileId,
     limit: usize,
     files: &mut BTreeSet<FileId>,
+    page: impl Fn(ComponentPlace) -> Result<Vec<ComponentPlace>, KvError>,
 ) -> Result<(), Refusal> {
-    let (_, to) = key::of_drive(of, drive);
-    let mut from =
-        key::place(of, ComponentPlace { drive, file: after, segment: u32::MAX, column: Column(u8::MAX) });
+    let mut last = ComponentPlace { drive, file: after, segment: u32::MAX, column: Column(u8::MAX) };
     let mut found = BTreeSet::new();
     while found.len() < limit {
-        let rows = tx.scan(&from, &to, limit)?;
-        found.extend(rows.iter().map(|(key, _)| key::place_of(key).file));
-        match rows.last() {
-            Some((last, _)) if rows.len() == limit => from = [last.as_slice(), &[0]].concat(),
+        let places = page(last)?;
+        found.extend(places.iter().map(|place| place.file));
+        match places.last() {
+            Some(place) if places.len() == limit => last = *place,
             _ => break,
         }
     }

@@ -9,11 +9,12 @@ use braid_wire::Refusal;
 use braid_wire::control::{HealOrders, HealProgress, HealReport, HealRow, HealStatus, HealStatusReply};
 
 use crate::balance;
+use crate::columns;
 use crate::core::Core;
 use crate::heal::olds_of;
 use crate::inodes;
 use crate::kv::Tx;
-use crate::schema::{key, table};
+use crate::schema::{ComponentPlace, key, table};
 
 /// Where the rate is stored.
 const RATE: &str = "heal-rate";
@@ -22,7 +23,7 @@ const RATE_DEFAULT: u64 = 100 << 20;
 /// Over about this long a drive's rate is taken.
 const RATE_WINDOW_MS: u64 = 3000;
 /// Most stale components of a drive whose sizes are added up; beyond that, their average counts.
-const SIZED_MAX: usize = 4096;
+pub const SIZED_MAX: usize = 4096;
 
 /// The drives' reports.
 #[derive(Debug, Default)]
@@ -129,20 +130,23 @@ fn rate(tx: &Tx) -> Result<u64, Refusal> {
 /// The drive's stale components, with those of drives that it replaced, and about how many bytes they have.
 fn left(core: &Core, tx: &Tx, drive: DriveId) -> Result<(u64, u64), Refusal> {
     let mut stale = inodes::counts(tx, drive)?.stale;
-    let mut bytes = bytes_of(tx, key::of_drive(table::STALE, drive), stale)?;
+    let (from, to) = key::of_drive(table::STALE, drive);
+    let places: Vec<ComponentPlace> =
+        tx.scan(&from, &to, SIZED_MAX)?.iter().map(|(row, _)| key::place_of(row)).collect();
+    let mut bytes = bytes_of(tx, &places, stale)?;
     for old in olds_of(core, drive) {
         let components = inodes::counts(tx, old)?.components;
         stale += components;
-        bytes = bytes.saturating_add(bytes_of(tx, key::of_drive(table::COLUMN, old), components)?);
+        let places = columns::on_drive(tx, old, None, SIZED_MAX)?;
+        bytes = bytes.saturating_add(bytes_of(tx, &places, components)?);
     }
     Ok((stale, bytes))
 }
 
-/// About how many bytes these components have, of which there are so many.
-pub fn bytes_of(tx: &Tx, (from, to): (Vec<u8>, Vec<u8>), components: u64) -> Result<u64, Refusal> {
+/// About how many bytes `components` have, of which these are some.
+pub fn bytes_of(tx: &Tx, some: &[ComponentPlace], components: u64) -> Result<u64, Refusal> {
     let (mut sized, mut bytes) = (0u64, 0u64);
-    for (row, _) in tx.scan(&from, &to, SIZED_MAX)? {
-        let place = key::place_of(&row);
+    for place in some {
         bytes = bytes.saturating_add(component_bytes(tx, place.file, place.segment)?);
         sized += 1;
     }

@@ -8,6 +8,7 @@ use braid_layout::{DriveId, FileId, ObjectId};
 use braid_wire::control::EntryKind;
 use braid_wire::{Reason, Refusal};
 
+use crate::columns;
 use crate::kv::{KvError, Tx};
 use crate::schema::{
     ComponentPlace, DriveCount, DriveRecord, InodeRecord, MoveRecord, RemovalRecord, RemoveRecord,
@@ -16,7 +17,7 @@ use crate::schema::{
 
 /// A file's record.
 pub fn find(tx: &Tx, file: FileId) -> Result<Option<InodeRecord>, KvError> {
-    tx.record(&key::inode(file))
+    tx.inode(file)
 }
 
 /// A file's record; [`Reason::NotFound`] if it was removed.
@@ -25,9 +26,14 @@ pub fn get(tx: &Tx, file: FileId) -> Result<InodeRecord, Refusal> {
 }
 
 /// Stores a file's record, and whether it needs attention.
-pub fn save(tx: &mut Tx, file: FileId, inode: &InodeRecord) {
-    tx.set(key::inode(file), inode);
-    if inode.needs_attention() { tx.mark(key::attention(file)) } else { tx.delete(key::attention(file)) }
+pub fn save(tx: &mut Tx, file: FileId, inode: &InodeRecord) -> Result<(), KvError> {
+    tx.set_inode(file, inode)?;
+    if inode.needs_attention() {
+        tx.mark(key::attention(file))
+    } else {
+        tx.delete(key::attention(file))
+    }
+    Ok(())
 }
 
 /// Stores a new file's record, where its components are placed, and which columns are out from the start.
@@ -43,15 +49,12 @@ pub fn create(tx: &mut Tx, file: FileId, inode: &InodeRecord) -> Result<(), Refu
             set_stale(tx, place, Some(StaleRecord { joining: false, told: true }))?;
         }
     }
-    save(tx, file, inode);
-    Ok(())
+    Ok(save(tx, file, inode)?)
 }
 
 /// A component is placed on a drive.
 pub fn occupy(tx: &mut Tx, place: ComponentPlace) -> Result<(), KvError> {
-    let key = key::place(table::COLUMN, place);
-    if tx.get(&key)?.is_none() {
-        tx.mark(key);
+    if columns::add(tx, place)? {
         count(tx, place.drive, |count| count.components += 1)?;
     }
     Ok(())
@@ -59,9 +62,7 @@ pub fn occupy(tx: &mut Tx, place: ComponentPlace) -> Result<(), KvError> {
 
 /// A component is no longer on the drive. Its stale row is deleted too.
 pub fn vacate(tx: &mut Tx, place: ComponentPlace) -> Result<(), KvError> {
-    let key = key::place(table::COLUMN, place);
-    if tx.get(&key)?.is_some() {
-        tx.delete(key);
+    if columns::remove(tx, place)? {
         count(tx, place.drive, |count| count.components = count.components.saturating_sub(1))?;
     }
     set_stale(tx, place, None)
@@ -125,8 +126,7 @@ pub fn drop_name(tx: &mut Tx, volume: &mut VolumeRecord, file: FileId, now_ms: u
     charge(tx, volume, (1, inode.size), (0, 0))?;
     (inode.parent, inode.name, inode.modified_ms) = (FileId(0), Vec::new(), now_ms);
     if inode.held {
-        save(tx, file, &inode);
-        return Ok(());
+        return Ok(save(tx, file, &inode)?);
     }
     bury(tx, file, &inode)
 }
@@ -174,13 +174,8 @@ pub fn moves(tx: &Tx, file: FileId) -> Result<Vec<ComponentPlace>, KvError> {
 /// Whether a drive has no component of the file, and nothing of one that has moved: a segment's columns are
 /// one object on each drive, whichever column it is.
 pub fn holds_nothing(tx: &Tx, drive: DriveId, file: FileId) -> Result<bool, KvError> {
-    for of in [table::COLUMN, table::LEFT] {
-        let (from, to) = key::of_file(of, drive, file);
-        if !tx.scan(&from, &to, 1)?.is_empty() {
-            return Ok(false);
-        }
-    }
-    Ok(true)
+    let (from, to) = key::of_file(table::LEFT, drive, file);
+    Ok(!columns::has_any(tx, drive, file)? && tx.scan(&from, &to, 1)?.is_empty())
 }
 
 /// Puts components of a removed file on the removal list. They must not be on it yet.

@@ -14,6 +14,8 @@ use std::sync::Arc;
 
 use braid_wire::{Reason, Refusal};
 
+use crate::seats::Seats;
+
 /// A key and its value.
 pub type Pair = (Vec<u8>, Vec<u8>);
 
@@ -50,6 +52,17 @@ pub enum KvError {
         /// What the store said.
         what: String,
     },
+    /// The state is of another version of the format.
+    #[error(
+        "the manager's state is of version {found}, and this build reads and writes version {wanted} only: run it with \
+         the build that it is of, copy the files out, and found the cluster anew (docs/format-manager.md, History)"
+    )]
+    Version {
+        /// The version it is of.
+        found: u8,
+        /// The version of this build.
+        wanted: u8,
+    },
     /// A value does not decode: written by another version, or damaged.
     #[error("the manager's state is damaged: the value of key {key:02x?} does not decode: {what}")]
     Damaged {
@@ -72,13 +85,14 @@ pub struct Tx {
     /// Decided before, and not durable in `base` for sure; the oldest first.
     below: Vec<Arc<Batch>>,
     changes: Batch,
+    pub(crate) seats: Arc<Seats>,
 }
 
 impl Tx {
     /// Nothing is changed yet. The layers of `below`, the oldest first, hold over `base`; it may have some of
-    /// them already.
-    pub fn new(base: Box<dyn Snapshot>, below: Vec<Arc<Batch>>) -> Tx {
-        Tx { base, below, changes: Batch::new() }
+    /// them already. `seats` are what is known of the drives' seats in this store.
+    pub fn new(base: Box<dyn Snapshot>, below: Vec<Arc<Batch>>, seats: Arc<Seats>) -> Tx {
+        Tx { base, below, changes: Batch::new(), seats }
     }
 
     /// What was changed here.
@@ -97,6 +111,11 @@ impl Tx {
             Some(change) => Ok(change.clone()),
             None => self.base.get(key),
         }
+    }
+
+    /// The value of a key in the base: what is durable, whatever was changed since.
+    pub(crate) fn durable(&self, key: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
+        self.base.get(key)
     }
 
     /// All changes over the base, the oldest first.

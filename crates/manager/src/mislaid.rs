@@ -20,6 +20,7 @@ use braid_wire::data::{Scrub, ScrubAct};
 use braid_wire::{Reason, Refusal};
 use tokio::time::Instant;
 
+use crate::columns;
 use crate::core::Core;
 use crate::drive_calls::CallError;
 use crate::fence::{Target, drive_call};
@@ -27,7 +28,7 @@ use crate::heal;
 use crate::inodes;
 use crate::live_out;
 use crate::procedure::{Cause, too_many_away};
-use crate::schema::{ComponentPlace, InodeRecord, key, table};
+use crate::schema::{ComponentPlace, InodeRecord};
 use crate::sweep::{pause, until_leading};
 
 /// Between two looks at a drive that still has lost something.
@@ -82,16 +83,13 @@ pub async fn run(core: Arc<Core>) {
 /// has lost if none is.
 async fn look(core: &Arc<Core>, drive: DriveId) -> Result<Look, CallError> {
     let start = core.drives().drive(drive).map_or(0, |known| known.record.start);
-    let (mut from, to) = key::of_drive(table::COLUMN, drive);
-    let (mut found, mut lost) = (Look::Whole, Vec::new());
+    let (mut after, mut found, mut lost) = (None, Look::Whole, Vec::new());
     while lost.len() < PAGE {
-        let page = (from.clone(), to.clone());
-        let rows = core.read(move |_, tx| Ok(tx.scan(&page.0, &page.1, PAGE)?)).await;
-        let rows = rows.map_err(CallError::Refused)?;
-        let Some((last, _)) = rows.last() else { break };
-        from = [last.as_slice(), &[0]].concat();
-        for (row, _) in &rows {
-            let place = key::place_of(row);
+        let page = core.read(move |_, tx| Ok(columns::on_drive(tx, drive, after, PAGE)?)).await;
+        let page = page.map_err(CallError::Refused)?;
+        let Some(last) = page.last() else { break };
+        after = Some(*last);
+        for place in page {
             match one(core, place).await? {
                 Some(look) => found = found.max(look),
                 None => lost.push(place),

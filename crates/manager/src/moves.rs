@@ -24,6 +24,7 @@ use braid_wire::{Reason, Refusal};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::columns;
 use crate::core::Core;
 use crate::drives::{Drive, DriveTable};
 use crate::filling;
@@ -273,7 +274,7 @@ fn move_out(core: &Core, tx: &mut Tx, place: ComponentPlace, spread: &Spread) ->
         return Ok(());
     };
     move_column(core, tx, place, &mut inode, spread)?;
-    inodes::save(tx, place.file, &inode);
+    inodes::save(tx, place.file, &inode)?;
     Ok(())
 }
 
@@ -398,12 +399,7 @@ async fn page(
     drive: DriveId,
     after: Option<ComponentPlace>,
 ) -> Result<Vec<ComponentPlace>, Refusal> {
-    core.read(move |_, tx| {
-        let (first, to) = key::of_drive(table::COLUMN, drive);
-        let from = after.map_or(first, |place| [key::place(table::COLUMN, place).as_slice(), &[0]].concat());
-        Ok(tx.scan(&from, &to, PAGE)?.iter().map(|(key, _)| key::place_of(key)).collect())
-    })
-    .await
+    core.read(move |_, tx| Ok(columns::on_drive(tx, drive, after, PAGE)?)).await
 }
 
 /// The segment that a column is of.

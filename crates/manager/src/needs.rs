@@ -6,14 +6,15 @@ use std::time::Duration;
 use braid_layout::DriveId;
 use braid_wire::{Reason, Refusal};
 
+use crate::columns;
 use crate::compare::path_of;
 use crate::core::Core;
 use crate::drives::Drive;
-use crate::healing::{bytes_of, component_bytes};
+use crate::healing::{SIZED_MAX, bytes_of, component_bytes};
 use crate::inodes;
 use crate::kv::Tx;
 use crate::moves::{fitting, holds, segment_of, takes_columns};
-use crate::schema::{ComponentPlace, key, table};
+use crate::schema::ComponentPlace;
 use crate::successors;
 
 /// Of the room on other drives, the part that may be filled: the rest is for what is written meanwhile.
@@ -65,7 +66,7 @@ impl Needs {
     /// What the columns on the drive need, and what there is.
     pub fn of(core: &Core, tx: &Tx, drive: DriveId) -> Result<Needs, Refusal> {
         let components = inodes::counts(tx, drive)?.components;
-        let bytes = bytes_of(tx, key::of_drive(table::COLUMN, drive), components)?;
+        let bytes = bytes_of(tx, &columns::on_drive(tx, drive, None, SIZED_MAX)?, components)?;
         let room = room(core, drive).values().fold(0u64, |sum, room| sum.saturating_add(*room));
         Ok(Needs { drive, components, bytes, room_bytes: room })
     }
@@ -89,9 +90,7 @@ impl Needs {
     pub fn must_move(&self, core: &Core, tx: &Tx) -> Result<(), Refusal> {
         let mut room = room(core, self.drive);
         let (mut alone, mut bare, mut full) = (Stuck::default(), Stuck::default(), Stuck::default());
-        let (from, to) = key::of_drive(table::COLUMN, self.drive);
-        for (row, _) in tx.scan(&from, &to, LOOKED_AT_MAX)? {
-            let place = key::place_of(&row);
+        for place in columns::on_drive(tx, self.drive, None, LOOKED_AT_MAX)? {
             let Some(inode) = inodes::find(tx, place.file)?.filter(|inode| holds(inode, place)) else {
                 continue;
             };
@@ -158,9 +157,7 @@ impl Needs {
         };
         let takers: Vec<DriveId> = room(core, self.drive).into_keys().collect();
         let (mut alone, mut bytes) = (Stuck::default(), 0u64);
-        let (from, to) = key::of_drive(table::COLUMN, self.drive);
-        for (row, _) in tx.scan(&from, &to, LOOKED_AT_MAX)? {
-            let place = key::place_of(&row);
+        for place in columns::on_drive(tx, self.drive, None, LOOKED_AT_MAX)? {
             let Some(inode) = inodes::find(tx, place.file)? else { continue };
             let Some(segment) = segment_of(&inode, place).filter(|segment| segment.filling.is_none()) else {
                 continue;

@@ -19,6 +19,7 @@ use braid_wire::Refusal;
 use braid_wire::data::ListedObject;
 use tokio::time::{Instant, sleep};
 
+use crate::columns;
 use crate::core::Core;
 use crate::drive_calls::CallError;
 use crate::inodes;
@@ -158,7 +159,7 @@ fn list(tx: &mut Tx, volume: VolumeId, drive: DriveId, listed: &ListedObject) ->
     }
     let place = ComponentPlace { drive, file, segment, column };
     // The place may be that of a column of the present layout: then it waits for the next search.
-    let is_free = tx.get(&key::place(table::COLUMN, place))?.is_none();
+    let is_free = !columns::has(tx, place)?;
     if is_free {
         tx.set(key::place(table::LEFT, place), &LeftRecord { volume, object, g });
     }

@@ -276,7 +276,7 @@ async fn raise(
             refuse_too_many(core, &inode)?;
             inode.g = inode.g.next().ok_or_else(|| worn_out(file))?;
             inode.unfenced = true;
-            inodes::save(tx, file, &inode);
+            inodes::save(tx, file, &inode)?;
             Ok(Some(inode))
         })
         .await;
@@ -404,7 +404,7 @@ async fn finish(
         if inode.is_named() {
             files::settle_size(tx, &mut inode, end, core.now_ms())?;
         }
-        inodes::save(tx, file, &inode);
+        inodes::save(tx, file, &inode)?;
         Ok(Some(inode))
     })
     .await

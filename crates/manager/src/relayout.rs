@@ -338,7 +338,7 @@ mod tests {
             let version = Version { g: Generation(1), lease: Lease(0), n: 1 };
             inode.segments = vec![of(0, MIRROR, true, None)];
             inode.segments.extend(filling.map(|(shape, whole)| of(1, shape, whole, Some(version))));
-            inodes::save(tx, FILE, &inode);
+            inodes::save(tx, FILE, &inode)?;
             if let Some(shape) = wanted {
                 tx.set(key::relayout(FILE), &RelayoutRecord { shape });
             }
@@ -366,7 +366,7 @@ mod tests {
         let listed = core.write(move |_, tx| {
             let volume = crate::volumes::create(tx, "v", WIDE, 0, 1)?;
             let root = crate::volumes::by_number(tx, volume)?.root;
-            inodes::save(tx, there, &directory_record(volume, root, b"f".to_vec(), 0));
+            inodes::save(tx, there, &directory_record(volume, root, b"f".to_vec(), 0))?;
             for file in [FileId(998), FileId(999), there] {
                 tx.set(key::relayout(file), &RelayoutRecord { shape: MIRROR });
             }

@@ -54,7 +54,7 @@ async fn retake(core: &Arc<Core>) -> Result<(), Refusal> {
             let mut files = Vec::new();
             for (row, _) in rows {
                 let file = FileId(key::number(&row, 1));
-                files.extend(tx.record::<InodeRecord>(&key::inode(file))?.map(|inode| (file, inode)));
+                files.extend(tx.inode(file)?.map(|inode| (file, inode)));
             }
             Ok((last, files))
         };
@@ -109,7 +109,7 @@ mod tests {
             let root = volumes::directory_record(Default::default(), FileId(0), Vec::new(), 1);
             let kind = braid_wire::control::EntryKind::File;
             let record = InodeRecord { kind, lease: Lease(7), held: true, client: 3, ..root };
-            inodes::save(tx, FILE, &record);
+            inodes::save(tx, FILE, &record)?;
             tx.set(key::remove(Default::default(), FILE, ObjectId(1)), &1u64);
             Ok(record)
         };

@@ -2,11 +2,12 @@
 //! `tests` pin it.
 //!
 //! A key is a table's letter and big-endian numbers or a name's bytes, so that keys sort as their numbers and
-//! names do. A value is a version byte and the record's fields as the wire codec has them. A record that
-//! changes gets a new version, and a reader for the old one.
+//! names do. A value is a version byte and the record's fields as the wire codec has them; the two tables that
+//! grow with every file, `i` and `c`, have bytes of their own ([`stored`], [`chunk`]). A record that changes
+//! gets a new version.
 
 use braid_layout::version::Lease;
-use braid_layout::{ClusterId, Column, ColumnMask, DriveId, FileId, Generation, ObjectId, Version, VolumeId};
+use braid_layout::{ClusterId, Column, DriveId, FileId, Generation, ObjectId, VolumeId};
 use braid_wire::capability::Key;
 use braid_wire::control::{EntryKind, ShapeSpec};
 use braid_wire::{Wire, record};
@@ -14,11 +15,17 @@ use braid_wire::{Wire, record};
 use crate::kv::{KvError, Tx};
 
 /// The version byte before every value.
-pub const SCHEMA_VERSION: u8 = 1;
+pub const SCHEMA_VERSION: u8 = 2;
 
+pub mod chunk;
+mod compact;
 mod inode;
 mod segment;
+pub mod stored;
 pub mod table;
+
+pub use inode::{InodeRecord, PartRecord};
+pub use segment::SegmentRecord;
 
 record! {
     /// The cluster's identity and secrets.
@@ -61,95 +68,6 @@ record! {
         kind: EntryKind,
         /// Its record's number.
         file: FileId,
-    }
-}
-record! {
-    /// A file or directory.
-    pub struct InodeRecord {
-        /// Its volume.
-        volume: VolumeId,
-        /// File or directory.
-        kind: EntryKind,
-        /// The directory it is named in; 0 for a root and for a file without a name.
-        parent: FileId,
-        /// Its name there.
-        name: Vec<u8>,
-        /// Bytes, as the last writer said.
-        size: u64,
-        /// Manager time of its creation.
-        created_ms: u64,
-        /// Manager time of its last change, or the time that its creator set.
-        modified_ms: u64,
-        /// Permission bits, if its creator set them.
-        mode: Option<u32>,
-        /// Its generation; 0 for a directory.
-        g: Generation,
-        /// The last lease granted.
-        lease: Lease,
-        /// Whether that lease was neither released nor recovered from.
-        held: bool,
-        /// Who has or released it, or had it before it was shared; 0 if it was recovered from, or must be
-        /// recovered from after a restore.
-        client: u64,
-        /// The lease's holder asked to write alone: it is not shared.
-        alone: bool,
-        /// The lease is shared: its holders make unit writes only.
-        shared: bool,
-        /// The exclusive lease that was shared first: holders may name that one and all later ones. 0:
-        /// none was since the last grant. Of a file that nobody holds: the drives may not have retired what
-        /// was written under this lease and later ones, and a fence comes before the next.
-        since: Lease,
-        /// What holders asked for that write a part of the file only. If any has a lease here, all who write
-        /// have, and the file's lease is theirs, each on its own stripes.
-        parts: Vec<PartRecord>,
-        /// The lease under which it was cut short last; 0: never.
-        cut_at: Lease,
-        /// Cutting the file short was begun and not finished: bytes beyond the size may remain, and the size
-        /// on record is right.
-        cut: bool,
-        /// The order of the last Link or Commit carried out under this lease; 0 if there was none.
-        order: u64,
-        /// `g` is stored here and may not yet be on every column of the set: the fence must be run (again).
-        unfenced: bool,
-        /// Its layout; empty for a directory.
-        segments: Vec<SegmentRecord>,
-    }
-}
-record! {
-    /// A range of a file that one holder writes.
-    pub struct PartRecord {
-        /// Who.
-        holder: u64,
-        /// The exclusive lease on it; 0: it was asked for, and is not granted.
-        lease: Lease,
-        /// First byte.
-        from: u64,
-        /// One past the last; 2^64 - 1: all from the first on.
-        to: u64,
-    }
-}
-record! {
-    /// A segment of a file's layout.
-    pub struct SegmentRecord {
-        /// Its number, which no other segment of the file has now, and its objects bear.
-        number: u32,
-        /// First byte of the file in it.
-        start: u64,
-        /// One past the last byte.
-        end: u64,
-        /// Scheme, `k`, `m`, unit.
-        shape: ShapeSpec,
-        /// The object that holds each column, on its drive.
-        object: ObjectId,
-        /// The drive of each column.
-        drives: Vec<DriveId>,
-        /// Columns that every write of `g` must reach.
-        set: ColumnMask,
-        /// Those of them that are joining.
-        joining: ColumnMask,
-        /// It is not in force: it is being filled with the file's bytes, all under this version, to take the
-        /// place of the others.
-        filling: Option<Version>,
     }
 }
 record! {
@@ -338,7 +256,27 @@ pub mod key {
     pub fn drive_count(drive: DriveId) -> Vec<u8> {
         join(table::DRIVE_COUNT, &[&drive.0.to_be_bytes()])
     }
-    /// `c`, `s` or `l`, drive, file, segment (4 bytes), column (1 byte).
+    /// `u` drive.
+    pub fn seat_of(drive: DriveId) -> Vec<u8> {
+        join(table::SEAT_OF, &[&drive.0.to_be_bytes()])
+    }
+    /// `U` seat.
+    pub fn seat(seat: u32) -> Vec<u8> {
+        join(table::SEAT, &[&seat.to_be_bytes()])
+    }
+    /// `c` seat, chunk.
+    pub fn columns(seat: u32, chunk: u64) -> Vec<u8> {
+        join(table::COLUMN, &[&seat.to_be_bytes(), &chunk.to_be_bytes()])
+    }
+    /// The keys of `c` that belong to a seat.
+    pub fn columns_of(seat: u32) -> (Vec<u8>, Vec<u8>) {
+        under(join(table::COLUMN, &[&seat.to_be_bytes()]))
+    }
+    /// The seat that a key of `c` names.
+    pub fn seat_in(key: &[u8]) -> u32 {
+        u32::from_be_bytes(key.get(1..5).and_then(|seat| seat.first_chunk()).copied().unwrap_or_default())
+    }
+    /// `s` or `l`, drive, file, segment (4 bytes), column (1 byte).
     pub fn place(table: u8, place: ComponentPlace) -> Vec<u8> {
         let (drive, file) = (place.drive.0.to_be_bytes(), place.file.0.to_be_bytes());
         join(table, &[&drive, &file, &place.segment.to_be_bytes(), &[place.column.0]])
@@ -405,7 +343,7 @@ pub mod key {
         under(join(table, &[&drive.0.to_be_bytes()]))
     }
 
-    /// The keys of `c`, `s` or `l` that belong to a drive and a file.
+    /// The keys of `s` or `l` that belong to a drive and a file.
     pub fn of_file(table: u8, drive: DriveId, file: FileId) -> (Vec<u8>, Vec<u8>) {
         under(join(table, &[&drive.0.to_be_bytes(), &file.0.to_be_bytes()]))
     }
@@ -419,7 +357,7 @@ pub mod key {
     pub fn drive_of(key: &[u8]) -> DriveId {
         DriveId(u128::from(number(key, 1)) << 64 | u128::from(number(key, 9)))
     }
-    /// The drive, file, segment and column that a key of `c` or `s` names.
+    /// The drive, file, segment and column that a key of `s` or `l` names.
     pub fn place_of(key: &[u8]) -> ComponentPlace {
         let segment = key.get(25..29).and_then(|bytes| bytes.first_chunk()).copied();
         ComponentPlace {
@@ -440,14 +378,26 @@ pub fn encode(record: &impl Wire) -> Vec<u8> {
 
 /// A value from its bytes.
 pub fn decode<R: Wire>(key: &[u8], bytes: &[u8]) -> Result<R, KvError> {
-    let damaged = |what: String| KvError::Damaged { key: key.to_vec(), what };
+    R::from_bytes(fields(key, bytes)?).map_err(|error| damaged(key, error))
+}
+
+/// A value's bytes after its version.
+pub fn fields<'a>(key: &[u8], bytes: &'a [u8]) -> Result<&'a [u8], KvError> {
     match bytes.split_first() {
-        Some((&SCHEMA_VERSION, fields)) => R::from_bytes(fields).map_err(|error| damaged(error.to_string())),
-        Some((version, _)) => {
-            Err(damaged(format!("its version is {version}; this build reads {SCHEMA_VERSION}")))
+        Some((&SCHEMA_VERSION, fields)) => Ok(fields),
+        Some((&found, _)) if found < SCHEMA_VERSION => {
+            Err(KvError::Version { found, wanted: SCHEMA_VERSION })
         }
-        None => Err(damaged("it is empty".to_owned())),
+        Some((version, _)) => {
+            Err(damaged(key, format!("its version is {version}; this build reads {SCHEMA_VERSION}")))
+        }
+        None => Err(damaged(key, "it is empty")),
     }
+}
+
+/// A value does not decode.
+pub fn damaged(key: &[u8], what: impl ToString) -> KvError {
+    KvError::Damaged { key: key.to_vec(), what: what.to_string() }
 }
 
 impl Tx {

@@ -89,7 +89,7 @@ pub async fn join(
         let mut inode = current(tx, file, lease)?;
         if inode.shared && inode.parts != parts {
             inode.parts = parts.clone();
-            inodes::save(tx, file, &inode);
+            inodes::save(tx, file, &inode)?;
         }
         remember(tx, operation, Outcome::opened(file, lease), core.now_ms())?;
         Ok(inode)

@@ -34,7 +34,7 @@ use crate::leadership::Leadership;
 use crate::leases::Leases;
 use crate::members::has_untold;
 use crate::retake::take_over;
-use crate::schema::{ClusterRecord, DriveRecord, InodeRecord, key, table};
+use crate::schema::{ClusterRecord, DriveRecord, key, table};
 use crate::serve::serve;
 use crate::session_slots::SessionSlots;
 use crate::sweep::{extend_time, sweep};
@@ -273,7 +273,7 @@ pub async fn start(
         let (from, to) = key::all(table::ATTENTION);
         for (attention, _) in tx.scan(&from, &to, usize::MAX)? {
             let file = FileId(key::number(&attention, 1));
-            if let Some(inode) = tx.record::<InodeRecord>(&key::inode(file))? {
+            if let Some(inode) = tx.inode(file)? {
                 take_over(core, file, &inode);
             }
         }

@@ -52,7 +52,7 @@ pub fn create(
     };
     tx.set(key::volume(volume), &record);
     tx.set(key::volume_name(name), &volume);
-    tx.set(key::inode(root), &directory_record(volume, FileId(0), Vec::new(), now_ms));
+    tx.set_inode(root, &directory_record(volume, FileId(0), Vec::new(), now_ms))?;
     Ok(volume)
 }
 
@@ -66,8 +66,7 @@ pub fn remove(tx: &mut Tx, name: &str) -> Result<(), Refusal> {
     let (from, to) = key::all(table::ATTENTION);
     for (attention, _) in tx.scan(&from, &to, usize::MAX)? {
         let file = FileId(key::number(&attention, 1));
-        let inode: Option<InodeRecord> = tx.record(&key::inode(file))?;
-        if inode.is_some_and(|inode| inode.volume == volume.volume) {
+        if tx.inode(file)?.is_some_and(|inode| inode.volume == volume.volume) {
             let detail = format!("volume {name:?} has open files without a name: wait until they are closed");
             return Err(Refusal::new(Reason::NotEmpty, detail));
         }

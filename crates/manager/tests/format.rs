@@ -1,4 +1,4 @@
-//! The state's format, version 1: golden bytes, and docs/format-manager.md must agree with the code.
+//! The state's format, version 2: golden bytes, and docs/format-manager.md must agree with the code.
 
 use braid_layout::version::Lease;
 use braid_layout::{Column, ColumnMask, DriveId, FileId, Generation, ObjectId, Version, VolumeId};
@@ -6,6 +6,7 @@ use braid_manager::kv::KvError;
 use braid_manager::schema::*;
 use braid_wire::capability::Key;
 use braid_wire::control::{EntryKind, ShapeSpec};
+use proptest::prelude::*;
 
 const DOCUMENT: &str = include_str!("../../../docs/format-manager.md");
 
@@ -21,10 +22,14 @@ fn check<R: braid_wire::Wire + PartialEq + std::fmt::Debug>(record: &R, golden: 
     let mut longer = bytes.clone();
     longer.push(0);
     let mut other = bytes.clone();
-    other[0] = 2;
+    other[0] = 3;
     for damaged in [&bytes[..bytes.len() - 1], &longer, &other, &[]] {
         assert!(matches!(decode::<R>(b"k", damaged), Err(KvError::Damaged { .. })), "{damaged:02x?}");
     }
+    other[0] = 1;
+    let old = decode::<R>(b"k", &other).unwrap_err();
+    assert!(matches!(old, KvError::Version { found: 1, wanted: 2 }), "{old}");
+    assert!(old.to_string().contains("found the cluster anew"), "{old}");
 }
 
 const SHAPE: ShapeSpec = ShapeSpec { scheme: 5, k: 2, m: 1, unit_bytes: 4096 };
@@ -41,10 +46,9 @@ fn keys_are_as_they_were() {
         (key::attention(FileId(5)), "68 0000000000000005"),
         (key::drive(DriveId(1)), "44 00000000000000000000000000000001"),
         (key::drive_count(DriveId(1)), "6e 00000000000000000000000000000001"),
-        (
-            key::place(table::COLUMN, place),
-            "63 00000000000000000000000000000001 0000000000000005 00000000 02",
-        ),
+        (key::seat_of(DriveId(1)), "75 00000000000000000000000000000001"),
+        (key::seat(258), "55 00000102"),
+        (key::columns(258, chunk::of_file(FileId(0x1_0203))), "63 00000102 0000000000000102"),
         (key::place(table::STALE, place), "73 00000000000000000000000000000001 0000000000000005 00000000 02"),
         (
             key::partition(table::PARTITION, DriveId(1), VolumeId(3)),
@@ -75,29 +79,29 @@ fn keys_are_as_they_were() {
     assert_eq!(key::place_of(&key::place(table::STALE, place)), place);
     assert_eq!(key::moving_of(&key::moving(FileId(5), 2)), (FileId(5), 2));
     assert!(DOCUMENT.contains(&format!("version {SCHEMA_VERSION}\n")));
-    assert!(DOCUMENT.contains("64 0000000000000002 66") && DOCUMENT.contains("`01 01 0500000000000000`"));
+    assert!(DOCUMENT.contains("64 0000000000000002 66") && DOCUMENT.contains("`02 01 0500000000000000`"));
     assert!(DOCUMENT.contains("73 00000000000000000000000000000001 0000000000000005 00000000 02"));
-    assert!(DOCUMENT.contains("`01 00 01`"));
+    assert!(DOCUMENT.contains("`02 00 01`"));
 }
 
 #[test]
 fn small_records_are_as_they_were() {
-    check(&EntryRecord { kind: EntryKind::File, file: FileId(5) }, "01 01 0500000000000000");
-    check(&DriveCount { components: 7, stale: 1 }, "01 0700000000000000 0100000000000000");
-    check(&StaleRecord { joining: false, told: true }, "01 00 01");
-    check(&StaleRecord { joining: true, told: true }, "01 01 01");
-    check(&RelayoutRecord { shape: SHAPE }, "01 05 02 01 00100000");
-    check(&PartitionRecord { key_epoch: 1 }, "01 01000000");
-    check(&RemovalRecord { volume: VolumeId(1), left: 5 }, "01 0100000000000000 05000000");
+    check(&EntryRecord { kind: EntryKind::File, file: FileId(5) }, "02 01 0500000000000000");
+    check(&DriveCount { components: 7, stale: 1 }, "02 0700000000000000 0100000000000000");
+    check(&StaleRecord { joining: false, told: true }, "02 00 01");
+    check(&StaleRecord { joining: true, told: true }, "02 01 01");
+    check(&RelayoutRecord { shape: SHAPE }, "02 05 02 01 00100000");
+    check(&PartitionRecord { key_epoch: 1 }, "02 01000000");
+    check(&RemovalRecord { volume: VolumeId(1), left: 5 }, "02 0100000000000000 05000000");
     check(
         &LeftRecord { volume: VolumeId(1), object: ObjectId(6), g: Generation(2) },
-        "01 0100000000000000 0600000000000000 02000000",
+        "02 0100000000000000 0600000000000000 02000000",
     );
-    check(&MoveRecord { column: Column(2), drive: DriveId(1) }, "01 02 01000000000000000000000000000000");
-    check(&RemoveRecord { volume: VolumeId(1), g: Generation(2) }, "01 0100000000000000 02000000");
+    check(&MoveRecord { column: Column(2), drive: DriveId(1) }, "02 02 01000000000000000000000000000000");
+    check(&RemoveRecord { volume: VolumeId(1), g: Generation(2) }, "02 0100000000000000 02000000");
     check(
         &OperationRecord { done_ms: 9, request: 10, file: FileId(5), lease: Lease(3), number: 11 },
-        "01 0900000000000000 0a000000 0500000000000000 03000000 0b00000000000000",
+        "02 0900000000000000 0a000000 0500000000000000 03000000 0b00000000000000",
     );
 }
 
@@ -110,7 +114,7 @@ fn the_cluster_and_a_volume_are_as_they_were() {
         created_ms: 3,
     };
     let secrets = format!("{}{}", "11".repeat(32), "22".repeat(32));
-    check(&cluster, &format!("01 01000000000000000000000000000000 {secrets} 0300000000000000"));
+    check(&cluster, &format!("02 01000000000000000000000000000000 {secrets} 0300000000000000"));
     let volume = VolumeRecord {
         volume: VolumeId(1),
         name: "main".into(),
@@ -123,58 +127,152 @@ fn the_cluster_and_a_volume_are_as_they_were() {
     };
     check(
         &volume,
-        "01 0100000000000000 04000000 6d61696e 05 02 01 00100000 0900000000000000 0200000000000000 0300000000000000
+        "02 0100000000000000 04000000 6d61696e 05 02 01 00100000 0900000000000000 0200000000000000 0300000000000000
          0400000000000000 0200000000000000",
     );
 }
 
-#[test]
-fn a_file_is_as_it_was() {
+/// A file of a shared directory that nobody writes.
+fn small_file() -> InodeRecord {
     let segment = SegmentRecord {
-        number: 1,
+        number: 0,
         start: 0,
         end: u64::MAX,
         shape: SHAPE,
         object: ObjectId(6),
         drives: vec![DriveId(1), DriveId(2), DriveId(3)],
-        set: ColumnMask(0b101),
-        joining: ColumnMask(0b100),
-        filling: Some(Version { g: Generation(2), lease: Lease(3), n: 1 }),
+        set: ColumnMask::all(3),
+        joining: ColumnMask::EMPTY,
+        filling: None,
     };
-    let inode = InodeRecord {
+    InodeRecord {
         volume: VolumeId(1),
         kind: EntryKind::File,
         parent: FileId(2),
         name: b"f".to_vec(),
         size: 100,
-        created_ms: 7,
-        modified_ms: 8,
+        created_ms: 700,
+        modified_ms: 701,
+        mode: None,
+        g: Generation(1),
+        lease: Lease(1),
+        held: false,
+        client: 5,
+        alone: false,
+        shared: false,
+        since: Lease(0),
+        parts: Vec::new(),
+        cut_at: Lease(0),
+        cut: false,
+        order: 1,
+        unfenced: false,
+        segments: vec![segment],
+    }
+}
+
+/// One that has all that a file may have.
+fn rare_file() -> InodeRecord {
+    let small = small_file();
+    let segment = SegmentRecord {
+        number: 1,
+        start: 4096,
+        end: 8192,
+        set: ColumnMask(0b101),
+        joining: ColumnMask(0b100),
+        filling: Some(Version { g: Generation(2), lease: Lease(3), n: 1 }),
+        ..small.segments[0].clone()
+    };
+    InodeRecord {
         mode: Some(0o640),
         g: Generation(3),
         lease: Lease(4),
         held: true,
-        client: 5,
-        alone: false,
+        alone: true,
         shared: true,
         since: Lease(2),
         parts: vec![PartRecord { holder: 5, lease: Lease(4), from: 8192, to: u64::MAX }],
         cut_at: Lease(3),
         cut: true,
         order: 9,
-        unfenced: false,
+        unfenced: true,
         segments: vec![segment],
-    };
-    check(
-        &inode,
-        "01 0100000000000000 01 0200000000000000 01000000 66 6400000000000000 0700000000000000 0800000000000000
-         01 a0010000 03000000 04000000 01 0500000000000000 00 01 02000000
-         01000000 0500000000000000 04000000 0020000000000000 ffffffffffffffff
-         03000000 01 0900000000000000 00
-         01000000
-         01000000 0000000000000000 ffffffffffffffff 05 02 01 00100000 0600000000000000 03000000
-         01000000000000000000000000000000 02000000000000000000000000000000 03000000000000000000000000000000
-         0500000000000000 0400000000000000 01 02000000 03000000 0100000000000000",
-    );
+        ..small
+    }
+}
+
+fn directory() -> InodeRecord {
+    InodeRecord {
+        kind: EntryKind::Directory,
+        g: Generation(0),
+        lease: Lease(0),
+        client: 0,
+        order: 0,
+        segments: Vec::new(),
+        ..small_file()
+    }
+}
+
+#[test]
+fn a_file_is_as_it_was() {
+    let seats = [1, 2, 300];
+    for (inode, golden) in [
+        (
+            small_file(),
+            "8000 0100000000000000 0200000000000000 01 66 64 bc05 02 01 01 0500000000000000 01
+             01 00 00 05 02 01 8020 02 03 01 02 ac02",
+        ),
+        (
+            rare_file(),
+            "fe03 0100000000000000 0200000000000000 01 66 64 bc05 02 a003 03 04 0500000000000000 09
+             02 01 0500000000000000 04 8040 00 03
+             01 0f 01 8020 828001 05 02 01 8020 02 03 01 02 ac02 05 04 02 03 01",
+        ),
+        (directory(), "0100 0100000000000000 0200000000000000 01 66 64 bc05 02 00 00 00 00"),
+    ] {
+        let seats = if inode.segments.is_empty() { &[][..] } else { &seats };
+        let bytes = stored::encode(FileId(5), &inode, seats);
+        assert_eq!(hex(&bytes), golden.split_whitespace().collect::<String>(), "{inode:?}");
+        check_file(&inode, seats, &bytes);
+    }
+    let document: String = DOCUMENT.split_whitespace().collect();
+    let shown = stored::encode(FileId(5), &small_file(), &seats);
+    assert!(document.contains(&format!("02{}", hex(&shown))), "the worked example");
+}
+
+/// The bytes are those of this record, and of no other once one of them is missing or too many.
+fn check_file(inode: &InodeRecord, seats: &[u32], bytes: &[u8]) {
+    let (mut decoded, found) = stored::decode(FileId(5), bytes).unwrap();
+    assert_eq!(found.concat(), seats);
+    for (segment, of) in decoded.segments.iter_mut().zip(&inode.segments) {
+        segment.drives.clone_from(&of.drives);
+    }
+    assert_eq!(&decoded, inode);
+    for end in 0..bytes.len() {
+        assert!(stored::decode(FileId(5), &bytes[..end]).is_err(), "{end} bytes");
+    }
+    assert!(stored::decode(FileId(5), &[bytes, &[0]].concat()).is_err());
+    let unknown_bit = [&[bytes[0], bytes[1] | 0x80], &bytes[2..]].concat();
+    assert!(stored::decode(FileId(5), &unknown_bit).is_err());
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_of_a_file_are_refused_or_have_one_meaning(
+        at in any::<prop::sample::Index>(),
+        byte: u8,
+        is_rare: bool,
+    ) {
+        let inode = if is_rare { rare_file() } else { small_file() };
+        let mut bytes = stored::encode(FileId(5), &inode, &[1, 2, 300]);
+        let at = at.index(bytes.len());
+        bytes[at] = byte;
+        if let Ok((mut found, seats)) = stored::decode(FileId(5), &bytes) {
+            for (segment, seats) in found.segments.iter_mut().zip(&seats) {
+                segment.drives = seats.iter().map(|&seat| DriveId(u128::from(seat))).collect();
+            }
+            prop_assert_eq!(stored::encode(FileId(5), &found, &seats.concat()), bytes);
+        }
+    }
 }
 
 #[test]
@@ -198,7 +296,7 @@ fn a_drive_is_as_it_was() {
         behind: true,
     };
     let golden = format!(
-        "01 01000000000000000000000000000000 01000000 64 {} 01 {} 03000000 613a31 01000000 68 00000000 02000000 2f64
+        "02 01000000000000000000000000000000 01000000 64 {} 01 {} 03000000 613a31 01000000 68 00000000 02000000 2f64
          0100000000000000 0200000000000000 0300000000000000 0200000000000000 0400000000000000 0500000000000000 01",
         "33".repeat(32),
         "00".repeat(16),
@@ -208,7 +306,12 @@ fn a_drive_is_as_it_was() {
 
 #[test]
 fn the_document_lists_every_record_with_its_fields() {
-    let source = include_str!("../src/schema.rs");
+    let source = [
+        include_str!("../src/schema.rs"),
+        include_str!("../src/schema/inode.rs"),
+        include_str!("../src/schema/segment.rs"),
+    ]
+    .concat();
     let mut records = 0;
     for part in source.split("pub struct ").skip(1).filter(|part| part.starts_with(char::is_uppercase)) {
         let name = part.split([' ', '{']).next().unwrap();
@@ -218,6 +321,7 @@ fn the_document_lists_every_record_with_its_fields() {
         };
         let body = part.split_once('{').unwrap().1.split_once('}').unwrap().0;
         let fields = body.lines().map(str::trim).filter(|line| !line.starts_with("//") && line.contains(':'));
+        let fields = fields.map(|line| line.trim_start_matches("pub "));
         let mut rest = row.split_once("| ").unwrap().1.split_once('|').unwrap().1;
         for field in fields.map(|line| line.split(':').next().unwrap()) {
             let at =

@@ -1,9 +1,74 @@
-//! What a file's record says at a glance.
+//! A file's record, and what it says at a glance. `stored` has its bytes.
 
-use braid_layout::{Column, FileId};
+use braid_layout::version::Lease;
+use braid_layout::{Column, FileId, Generation, VolumeId};
 use braid_wire::control::EntryKind;
 
-use super::{ComponentPlace, InodeRecord, SegmentRecord};
+use super::{ComponentPlace, SegmentRecord};
+
+/// A file or directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InodeRecord {
+    /// Its volume.
+    pub volume: VolumeId,
+    /// File or directory.
+    pub kind: EntryKind,
+    /// The directory it is named in; 0 for a root and for a file without a name.
+    pub parent: FileId,
+    /// Its name there.
+    pub name: Vec<u8>,
+    /// Bytes, as the last writer said.
+    pub size: u64,
+    /// Manager time of its creation.
+    pub created_ms: u64,
+    /// Manager time of its last change, or the time that its creator set.
+    pub modified_ms: u64,
+    /// Permission bits, if its creator set them.
+    pub mode: Option<u32>,
+    /// Its generation; 0 for a directory.
+    pub g: Generation,
+    /// The last lease granted.
+    pub lease: Lease,
+    /// Whether that lease was neither released nor recovered from.
+    pub held: bool,
+    /// Who has or released it, or had it before it was shared; 0 if it was recovered from, or must be
+    /// recovered from after a restore.
+    pub client: u64,
+    /// The lease's holder asked to write alone: it is not shared.
+    pub alone: bool,
+    /// The lease is shared: its holders make unit writes only.
+    pub shared: bool,
+    /// The exclusive lease that was shared first: holders may name that one and all later ones. 0:
+    /// none was since the last grant.
+    pub since: Lease,
+    /// What holders asked for that write a part of the file only. If any has a lease here, all who write
+    /// have, and the file's lease is theirs, each on its own stripes.
+    pub parts: Vec<PartRecord>,
+    /// The lease under which it was cut short last; 0: never.
+    pub cut_at: Lease,
+    /// Cutting the file short was begun and not finished: bytes beyond the size may remain, and the size
+    /// on record is right.
+    pub cut: bool,
+    /// The order of the last Link or Commit carried out under this lease; 0 if there was none.
+    pub order: u64,
+    /// `g` is stored here and may not yet be on every column of the set: the fence must be run (again).
+    pub unfenced: bool,
+    /// Its layout; empty for a directory.
+    pub segments: Vec<SegmentRecord>,
+}
+
+/// A range of a file that one holder writes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PartRecord {
+    /// Who.
+    pub holder: u64,
+    /// The exclusive lease on it; 0: it was asked for, and is not granted.
+    pub lease: Lease,
+    /// First byte.
+    pub from: u64,
+    /// One past the last; 2^64 - 1: all from the first on.
+    pub to: u64,
+}
 
 impl InodeRecord {
     /// Whether it has a name in a directory, or is a volume's root.

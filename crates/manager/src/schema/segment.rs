@@ -1,8 +1,31 @@
-//! What a segment's record says at a glance.
+//! A segment's record, and what it says at a glance.
 
-use braid_layout::{Column, ColumnMask, DriveId};
+use braid_layout::{Column, ColumnMask, DriveId, ObjectId, Version};
+use braid_wire::control::ShapeSpec;
 
-use super::SegmentRecord;
+/// A segment of a file's layout.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SegmentRecord {
+    /// Its number, which no other segment of the file has now, and its objects bear.
+    pub number: u32,
+    /// First byte of the file in it.
+    pub start: u64,
+    /// One past the last byte.
+    pub end: u64,
+    /// Scheme, `k`, `m`, unit.
+    pub shape: ShapeSpec,
+    /// The object that holds each column, on its drive.
+    pub object: ObjectId,
+    /// The drive of each column.
+    pub drives: Vec<DriveId>,
+    /// Columns that every write of `g` must reach.
+    pub set: ColumnMask,
+    /// Those of them that are joining.
+    pub joining: ColumnMask,
+    /// It is not in force: it is being filled with the file's bytes, all under this version, to take the
+    /// place of the others.
+    pub filling: Option<Version>,
+}
 
 impl SegmentRecord {
     /// Columns that can be read: in the set and not joining.

@@ -16,7 +16,12 @@ pub const ATTENTION: u8 = b'h';
 pub const DRIVE: u8 = b'D';
 /// Drive to [`DriveCount`](super::DriveCount).
 pub const DRIVE_COUNT: u8 = b'n';
-/// Drive, file, segment, column: a component is placed there.
+/// Drive to its seat: the number that stands for it in rows of files and components.
+pub const SEAT_OF: u8 = b'u';
+/// Seat to its drive.
+pub const SEAT: u8 = b'U';
+/// Seat and chunk of 256 file numbers to the components of these files that are placed on the drive
+/// ([`chunk`](super::chunk)).
 pub const COLUMN: u8 = b'c';
 /// Drive, file, segment, column to [`StaleRecord`](super::StaleRecord).
 pub const STALE: u8 = b's';

@@ -94,7 +94,7 @@ async fn a_file_that_a_restore_left_is_settled_before_its_size_is_told() {
             let mut inode = inodes::get(tx, file)?;
             inode.g = inode.g.next().unwrap();
             (inode.held, inode.client, inode.unfenced) = (true, 0, true);
-            inodes::save(tx, file, &inode);
+            inodes::save(tx, file, &inode)?;
         }
         Ok(())
     });

@@ -1,0 +1,280 @@
+//! A file's record as it is stored: what nearly every file has in few bytes, and what few have only where
+//! they have it. The table is in docs/format-manager.md.
+//!
+//! Drives are their seats: numbers of this state (`crate::seats`), which are given beside the record. Numbers
+//! are as `compact` has them, but for identities drawn at random, which have all of their bits.
+
+use braid_layout::version::Lease;
+use braid_layout::{ColumnMask, FileId, Generation, ObjectId, Version, VolumeId};
+use braid_wire::control::{EntryKind, ShapeSpec};
+use braid_wire::{DecodeError, Wire};
+
+use super::compact::{self, take, take_near, take_u32};
+use super::{InodeRecord, PartRecord, SegmentRecord};
+
+/// Bits of a record: what it is, and what follows.
+mod bit {
+    pub(super) const DIRECTORY: u16 = 1;
+    pub(super) const HELD: u16 = 1 << 1;
+    pub(super) const ALONE: u16 = 1 << 2;
+    pub(super) const SHARED: u16 = 1 << 3;
+    pub(super) const CUT: u16 = 1 << 4;
+    pub(super) const UNFENCED: u16 = 1 << 5;
+    pub(super) const MODE: u16 = 1 << 6;
+    pub(super) const CLIENT: u16 = 1 << 7;
+    pub(super) const SHARING: u16 = 1 << 8;
+    pub(super) const CUT_AT: u16 = 1 << 9;
+    pub(super) const ALL: u16 = (1 << 10) - 1;
+}
+
+/// Bits of a segment: what follows.
+mod segment_bit {
+    pub(super) const BOUNDS: u8 = 1;
+    pub(super) const OUT: u8 = 1 << 1;
+    pub(super) const JOINING: u8 = 1 << 2;
+    pub(super) const FILLING: u8 = 1 << 3;
+    pub(super) const ALL: u8 = (1 << 4) - 1;
+}
+
+/// Most columns of a segment: a set of them has 64 bits.
+const COLUMNS_MAX: u16 = 64;
+
+/// The bytes of a file's record. `seats` are those of its drives, segment by segment.
+pub fn encode(file: FileId, inode: &InodeRecord, seats: &[u32]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(96 + inode.name.len());
+    let is_sharing = inode.since != Lease(0) || !inode.parts.is_empty();
+    let bits = [
+        (bit::DIRECTORY, inode.kind == EntryKind::Directory),
+        (bit::HELD, inode.held),
+        (bit::ALONE, inode.alone),
+        (bit::SHARED, inode.shared),
+        (bit::CUT, inode.cut),
+        (bit::UNFENCED, inode.unfenced),
+        (bit::MODE, inode.mode.is_some()),
+        (bit::CLIENT, inode.client != 0),
+        (bit::SHARING, is_sharing),
+        (bit::CUT_AT, inode.cut_at != Lease(0)),
+    ];
+    bits.iter().filter(|(_, set)| *set).fold(0, |all, (bit, _)| all | bit).put(&mut out);
+    inode.volume.put(&mut out);
+    inode.parent.put(&mut out);
+    compact::put(&mut out, count(inode.name.len()));
+    out.extend_from_slice(&inode.name);
+    compact::put(&mut out, inode.size);
+    compact::put(&mut out, inode.created_ms);
+    compact::put_near(&mut out, inode.modified_ms, inode.created_ms);
+    if let Some(mode) = inode.mode {
+        compact::put(&mut out, u64::from(mode));
+    }
+    compact::put(&mut out, u64::from(inode.g.0));
+    compact::put(&mut out, u64::from(inode.lease.0));
+    if inode.client != 0 {
+        inode.client.put(&mut out);
+    }
+    compact::put(&mut out, inode.order);
+    if is_sharing {
+        compact::put(&mut out, u64::from(inode.since.0));
+        compact::put(&mut out, count(inode.parts.len()));
+        inode.parts.iter().for_each(|part| put_part(&mut out, part));
+    }
+    if inode.cut_at != Lease(0) {
+        compact::put(&mut out, u64::from(inode.cut_at.0));
+    }
+    compact::put(&mut out, count(inode.segments.len()));
+    let mut rest = seats;
+    for segment in &inode.segments {
+        let (own, others) = rest.split_at(segment.drives.len());
+        put_segment(&mut out, file, segment, own);
+        rest = others;
+    }
+    assert!(rest.is_empty(), "each drive of the file has one seat");
+    out
+}
+
+/// A file's record and the seats of its drives, segment by segment. Its `drives` are left empty.
+pub fn decode(file: FileId, mut input: &[u8]) -> Result<(InodeRecord, Vec<Vec<u32>>), DecodeError> {
+    let input = &mut input;
+    let bits = u16::take(input)?;
+    if bits & !bit::ALL != 0 {
+        return Err(DecodeError::Value { field: "bits of a file", value: u64::from(bits) });
+    }
+    let has = |bit: u16| bits & bit != 0;
+    let (volume, parent) = (VolumeId::take(input)?, FileId::take(input)?);
+    let name = take_bytes(input)?;
+    let size = take(input, "size")?;
+    let created_ms = take(input, "created_ms")?;
+    let modified_ms = take_near(input, created_ms, "modified_ms")?;
+    let mode = has(bit::MODE).then(|| take_u32(input, "mode")).transpose()?;
+    let g = Generation(take_u32(input, "g")?);
+    let lease = Lease(take_u32(input, "lease")?);
+    let client = if has(bit::CLIENT) { not_zero(u64::take(input)?, "client")? } else { 0 };
+    let order = take(input, "order")?;
+    let (mut since, mut parts) = (Lease(0), Vec::new());
+    if has(bit::SHARING) {
+        since = Lease(take_u32(input, "since")?);
+        for _ in 0..take_count(input)? {
+            parts.push(take_part(input)?);
+        }
+        if since == Lease(0) && parts.is_empty() {
+            return Err(DecodeError::Value { field: "since", value: 0 });
+        }
+    }
+    let cut_at = if has(bit::CUT_AT) { not_zero(take(input, "cut_at")?, "cut_at")? } else { 0 };
+    let cut_at = u32::try_from(cut_at).map_err(|_| DecodeError::Value { field: "cut_at", value: cut_at })?;
+    let (mut segments, mut seats) = (Vec::new(), Vec::new());
+    for _ in 0..take_count(input)? {
+        let (segment, own) = take_segment(file, input)?;
+        segments.push(segment);
+        seats.push(own);
+    }
+    if !input.is_empty() {
+        return Err(DecodeError::Trailing(input.len()));
+    }
+    let kind = if has(bit::DIRECTORY) { EntryKind::Directory } else { EntryKind::File };
+    let inode = InodeRecord {
+        volume,
+        kind,
+        parent,
+        name,
+        size,
+        created_ms,
+        modified_ms,
+        mode,
+        g,
+        lease,
+        held: has(bit::HELD),
+        client,
+        alone: has(bit::ALONE),
+        shared: has(bit::SHARED),
+        since,
+        parts,
+        cut_at: Lease(cut_at),
+        cut: has(bit::CUT),
+        order,
+        unfenced: has(bit::UNFENCED),
+        segments,
+    };
+    Ok((inode, seats))
+}
+
+fn put_part(out: &mut Vec<u8>, part: &PartRecord) {
+    part.holder.put(out);
+    compact::put(out, u64::from(part.lease.0));
+    compact::put(out, part.from);
+    // Most have all from there on.
+    compact::put_near(out, part.to, u64::MAX);
+}
+
+fn take_part(input: &mut &[u8]) -> Result<PartRecord, DecodeError> {
+    Ok(PartRecord {
+        holder: u64::take(input)?,
+        lease: Lease(take_u32(input, "lease")?),
+        from: take(input, "from")?,
+        to: take_near(input, u64::MAX, "to")?,
+    })
+}
+
+fn put_segment(out: &mut Vec<u8>, file: FileId, segment: &SegmentRecord, seats: &[u32]) {
+    let has_bounds = (segment.start, segment.end) != (0, u64::MAX);
+    let is_out = segment.set != segment.all();
+    let bits = [
+        (segment_bit::BOUNDS, has_bounds),
+        (segment_bit::OUT, is_out),
+        (segment_bit::JOINING, segment.joining != ColumnMask::EMPTY),
+        (segment_bit::FILLING, segment.filling.is_some()),
+    ];
+    out.push(bits.iter().filter(|(_, set)| *set).fold(0, |all, (bit, _)| all | bit));
+    compact::put(out, u64::from(segment.number));
+    if has_bounds {
+        compact::put(out, segment.start);
+        compact::put_near(out, segment.end, u64::MAX);
+    }
+    let ShapeSpec { scheme, k, m, unit_bytes } = segment.shape;
+    out.extend_from_slice(&[scheme, k, m]);
+    compact::put(out, u64::from(unit_bytes));
+    compact::put_near(out, segment.object.0, file.0);
+    compact::put(out, count(seats.len()));
+    seats.iter().for_each(|&seat| compact::put(out, u64::from(seat)));
+    if is_out {
+        compact::put(out, segment.set.0);
+    }
+    if segment.joining != ColumnMask::EMPTY {
+        compact::put(out, segment.joining.0);
+    }
+    if let Some(Version { g, lease, n }) = segment.filling {
+        compact::put(out, u64::from(g.0));
+        compact::put(out, u64::from(lease.0));
+        compact::put(out, n);
+    }
+}
+
+fn take_segment(file: FileId, input: &mut &[u8]) -> Result<(SegmentRecord, Vec<u32>), DecodeError> {
+    let bits = u8::take(input)?;
+    if bits & !segment_bit::ALL != 0 {
+        return Err(DecodeError::Value { field: "bits of a segment", value: u64::from(bits) });
+    }
+    let has = |bit: u8| bits & bit != 0;
+    let number = take_u32(input, "number")?;
+    let (mut start, mut end) = (0, u64::MAX);
+    if has(segment_bit::BOUNDS) {
+        (start, end) = (take(input, "start")?, take_near(input, u64::MAX, "end")?);
+        if (start, end) == (0, u64::MAX) {
+            return Err(DecodeError::Value { field: "end", value: end });
+        }
+    }
+    let [scheme, k, m] = <[u8; 3]>::take(input)?;
+    if u16::from(k) + u16::from(m) > COLUMNS_MAX {
+        return Err(DecodeError::Value { field: "columns", value: u64::from(k) + u64::from(m) });
+    }
+    let unit_bytes = take_u32(input, "unit_bytes")?;
+    let object = ObjectId(take_near(input, file.0, "object")?);
+    let seats = (0..take_count(input)?).map(|_| take_u32(input, "seat")).collect::<Result<Vec<_>, _>>()?;
+    let mut segment = SegmentRecord {
+        number,
+        start,
+        end,
+        shape: ShapeSpec { scheme, k, m, unit_bytes },
+        object,
+        drives: Vec::new(),
+        set: ColumnMask::EMPTY,
+        joining: ColumnMask::EMPTY,
+        filling: None,
+    };
+    segment.set = segment.all();
+    if has(segment_bit::OUT) {
+        segment.set = ColumnMask(take(input, "set")?);
+        if segment.set == segment.all() {
+            return Err(DecodeError::Value { field: "set", value: segment.set.0 });
+        }
+    }
+    if has(segment_bit::JOINING) {
+        segment.joining = ColumnMask(not_zero(take(input, "joining")?, "joining")?);
+    }
+    if has(segment_bit::FILLING) {
+        let (g, lease) = (Generation(take_u32(input, "g")?), Lease(take_u32(input, "lease")?));
+        segment.filling = Some(Version { g, lease, n: take(input, "n")? });
+    }
+    Ok((segment, seats))
+}
+
+fn count(length: usize) -> u64 {
+    u64::try_from(length).unwrap_or(u64::MAX)
+}
+
+/// How many entries follow, each of a byte at least.
+fn take_count(input: &mut &[u8]) -> Result<usize, DecodeError> {
+    let value = take(input, "count")?;
+    let bad = DecodeError::Value { field: "count", value };
+    usize::try_from(value).ok().filter(|count| *count <= input.len()).ok_or(bad)
+}
+
+fn take_bytes(input: &mut &[u8]) -> Result<Vec<u8>, DecodeError> {
+    let length = take_count(input)?;
+    let (bytes, rest) = input.split_at(length);
+    *input = rest;
+    Ok(bytes.to_vec())
+}
+
+fn not_zero(value: u64, field: &'static str) -> Result<u64, DecodeError> {
+    if value == 0 { Err(DecodeError::Value { field, value }) } else { Ok(value) }
+}
