@@ -28,6 +28,7 @@ pub fn check(db: &Db) -> Result<Vec<Violation>, Refusal> {
         state.volumes(tx, &mut found)?;
         state.columns(&mut found);
         state.counts(&mut found);
+        seats(tx, &mut found)?;
         state.removals(tx, &mut found)?;
         Ok(found)
     })
@@ -285,6 +286,21 @@ impl State {
         found.extend(alive.map(|file| format!("file {file} is there and on the removal list")));
         Ok(())
     }
+}
+
+/// Each drive has one seat, and each seat one drive, of those that were given.
+fn seats(tx: &Tx, found: &mut Vec<Violation>) -> Result<(), Refusal> {
+    let of_drives = tx.records::<u32>(&key::all(table::SEAT_OF), usize::MAX)?;
+    let of_drives: BTreeMap<u32, DriveId> =
+        of_drives.into_iter().map(|(row, seat)| (seat, key::drive_of(&row))).collect();
+    let seats = tx.records::<DriveId>(&key::all(table::SEAT), usize::MAX)?;
+    let seats: BTreeMap<u32, DriveId> =
+        seats.into_iter().map(|(row, drive)| (key::seat_in(&row), drive)).collect();
+    let last: u32 = tx.record(&key::meta("seats"))?.unwrap_or_default();
+    if seats != of_drives || seats.last_key_value().is_some_and(|(seat, _)| *seat > last) {
+        found.push(format!("seats {seats:?} are not those of drives {of_drives:?}, or above {last}"));
+    }
+    Ok(())
 }
 
 /// Whether no two segments have one number, and one that is being filled is the only one, beside no lease.

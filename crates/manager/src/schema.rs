@@ -272,7 +272,7 @@ pub mod key {
     pub fn columns_of(seat: u32) -> (Vec<u8>, Vec<u8>) {
         under(join(table::COLUMN, &[&seat.to_be_bytes()]))
     }
-    /// The seat that a key of `c` names.
+    /// The seat that a key of `c` or `U` names.
     pub fn seat_in(key: &[u8]) -> u32 {
         u32::from_be_bytes(key.get(1..5).and_then(|seat| seat.first_chunk()).copied().unwrap_or_default())
     }

@@ -234,6 +234,10 @@ fn a_file_is_as_it_was() {
         assert_eq!(hex(&bytes), golden.split_whitespace().collect::<String>(), "{inode:?}");
         check_file(&inode, seats, &bytes);
     }
+    let component = [chunk::Spot { low: chunk::low(FileId(5)), segment: 0, column: Column(2) }];
+    assert_eq!(hex(&chunk::encode(&component)), "0502");
+    assert!(DOCUMENT.contains("key `63 0000012c 0000000000000000`, value `02 05 02`"));
+    assert_eq!(hex(&key::columns(300, chunk::of_file(FileId(5)))), "630000012c0000000000000000");
     let document: String = DOCUMENT.split_whitespace().collect();
     let shown = stored::encode(FileId(5), &small_file(), &seats);
     assert!(document.contains(&format!("02{}", hex(&shown))), "the worked example");
@@ -322,6 +326,17 @@ fn the_document_lists_every_record_with_its_fields() {
         let body = part.split_once('{').unwrap().1.split_once('}').unwrap().0;
         let fields = body.lines().map(str::trim).filter(|line| !line.starts_with("//") && line.contains(':'));
         let fields = fields.map(|line| line.trim_start_matches("pub "));
+        if ["InodeRecord", "PartRecord", "SegmentRecord"].contains(&name) {
+            // Not in order: bits stand for some.
+            let (_, section) = DOCUMENT.split_once("## A file's row").unwrap();
+            let (section, _) = section.split_once("\n## ").unwrap();
+            for field in fields.map(|line| line.split(':').next().unwrap()) {
+                let words = section.split(|c: char| !c.is_alphanumeric() && c != '_');
+                assert!(words.into_iter().any(|word| word == field), "{name}: {field} is not in {section}");
+            }
+            records += 1;
+            continue;
+        }
         let mut rest = row.split_once("| ").unwrap().1.split_once('|').unwrap().1;
         for field in fields.map(|line| line.split(':').next().unwrap()) {
             let at =
