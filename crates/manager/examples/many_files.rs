@@ -5,8 +5,10 @@
 //!     cargo run --release -p braid-manager --example many_files -- DIR [FILES [FILES_PER_DIRECTORY]]
 //!
 //! `DIR` must be empty or absent. Rates are measured when 1 %, 10 % and all of the files are there, each of
-//! some thousand requests: creates are of new names; stats and removals of names drawn at random; what was
-//! removed is freed as if the drives had answered. The last line is all of it as JSON. No drive takes part.
+//! some thousand requests: creates are of new names, and are removed again in their order, as `rm -r` does;
+//! stats and scattered removals are of names drawn at random; what was removed is freed as if the drives had
+//! answered. Rates are by the processor time of this process, so that others on the machine do not count. The
+//! last line is all of it as JSON. No drive takes part.
 
 use std::error::Error;
 use std::path::Path;
@@ -19,11 +21,12 @@ use braid_manager::core::Core;
 use braid_manager::directories::{self, Parents};
 use braid_manager::embedded::EmbeddedKv;
 use braid_manager::kv::Tx;
-use braid_manager::schema::{RemoveRecord, key, table};
+use braid_manager::schema::{DriveRecord, RemoveRecord, key, table};
 use braid_manager::session_slots::SessionSlots;
 use braid_manager::start::start;
 use braid_manager::{files, inodes, opens, volumes};
 use braid_wire::Refusal;
+use braid_wire::capability::Key;
 use braid_wire::control::{Access, Commit, Cut, Lookup, Open, ShapeSpec};
 
 /// Files that one transaction creates or removes.
@@ -35,12 +38,13 @@ const VOLUME: &str = "main";
 
 type Failure = Box<dyn Error>;
 
-/// Requests a second at one size of the state.
+/// Requests a second of processor time at one size of the state.
 struct Rates {
     files: u64,
     create: f64,
     stat: f64,
     unlink: f64,
+    scattered: f64,
     free: f64,
 }
 
@@ -79,7 +83,11 @@ async fn run(dir: &Path, files: u64, names: &Names) -> Result<(), Failure> {
     let state = dir.join("manager.redb");
     let (core, _) = open(dir, &state).await?;
     let shape = ShapeSpec { scheme: 5, k: 4, m: 1, unit_bytes: 512 << 10 };
-    core.write(move |_, tx| volumes::create(tx, VOLUME, shape, 0, 1)).await?;
+    core.write(move |_, tx| {
+        (0..DRIVES).for_each(|n| tx.set(key::drive(drive(n)), &drive_record(n)));
+        volumes::create(tx, VOLUME, shape, 0, 1)
+    })
+    .await?;
     let sizes = [files / 100, files / 10, files];
     let (mut made, mut all) = (0, Vec::new());
     let began = Instant::now();
@@ -89,8 +97,8 @@ async fn run(dir: &Path, files: u64, names: &Names) -> Result<(), Failure> {
         let paused = Instant::now();
         let rates = measure(&core, names, made, SAMPLE.min(size / 4).max(1)).await?;
         println!(
-            "{:>9} files: {:.0} creates, {:.0} stats, {:.0} removals, {:.0} components freed a second",
-            rates.files, rates.create, rates.stat, rates.unlink, rates.free
+            "{:>9} files: {:.0} creates, {:.0} stats, {:.0} removals, {:.0} scattered ones, {:.0} files freed a second of processor time",
+            rates.files, rates.create, rates.stat, rates.unlink, rates.scattered, rates.free
         );
         spent += paused.elapsed().as_secs_f64();
         all.push(rates);
@@ -115,8 +123,11 @@ async fn run(dir: &Path, files: u64, names: &Names) -> Result<(), Failure> {
         resident_kib("VmHWM")? >> 10
     );
     let rows = all.iter().map(|rates| {
-        let Rates { files, create, stat, unlink, free } = rates;
-        format!("{{\"files\":{files},\"create\":{create:.0},\"stat\":{stat:.0},\"unlink\":{unlink:.0},\"free\":{free:.0}}}")
+        let Rates { files, create, stat, unlink, scattered, free } = rates;
+        format!(
+            "{{\"files\":{files},\"create\":{create:.0},\"stat\":{stat:.0},\"unlink\":{unlink:.0},\
+             \"scattered_unlink\":{scattered:.0},\"free\":{free:.0}}}"
+        )
     });
     println!(
         "{{\"files\":{files},\"bytes_per_file\":{},\"length_per_file\":{},\"create_seconds\":{seconds:.1},\
@@ -143,9 +154,10 @@ async fn create(core: &Arc<Core>, names: &Names, from: u64, to: u64) -> Result<u
     while at < to {
         let (directory, end) = (names.directory(at), (at + GROUP).min(to));
         let end = end.min((at / names.per_directory + 1) * names.per_directory);
-        if at % names.per_directory == 0 {
+        if at.is_multiple_of(names.per_directory) {
             let of = directory.into_bytes();
-            core.write(move |core, tx| directories::make(tx, VOLUME, &of, Parents::Made, core.now_ms())).await?;
+            core.write(move |core, tx| directories::make(tx, VOLUME, &of, Parents::Made, core.now_ms()))
+                .await?;
         }
         let paths: Vec<Vec<u8>> = (at..end).map(|n| names.path(n)).collect();
         core.write(move |core, tx| paths.into_iter().try_for_each(|path| create_one(core, tx, path))).await?;
@@ -178,8 +190,33 @@ fn create_one(core: &Core, tx: &mut Tx, path: Vec<u8>) -> Result<(), Refusal> {
 fn place(seed: u64, shape: &Shape) -> Result<(Vec<DriveId>, ColumnMask), Refusal> {
     let mixed = mix(seed);
     let (first, step) = (mixed % DRIVES, [1, 3, 7, 9][usize::from(mixed.to_le_bytes()[6]) % 4]);
-    let drive = |column: u64| DriveId(u128::from((first + column * step) % DRIVES + 1) << 64 | 0xd1);
-    Ok(((0..u64::from(shape.width())).map(drive).collect(), ColumnMask::EMPTY))
+    let at = |column: u64| drive((first + column * step) % DRIVES);
+    Ok(((0..u64::from(shape.width())).map(at).collect(), ColumnMask::EMPTY))
+}
+
+fn drive(n: u64) -> DriveId {
+    DriveId(u128::from(n + 1) << 64 | 0xd1)
+}
+
+fn drive_record(n: u64) -> DriveRecord {
+    DriveRecord {
+        drive: drive(n),
+        name: format!("drive-{n}"),
+        master: Key::new([1; 32]),
+        confirmed: true,
+        replaced_by: DriveId(0),
+        address: String::new(),
+        host: String::new(),
+        rack: String::new(),
+        directory: String::new(),
+        capacity_bytes: 1 << 50,
+        joined_ms: 0,
+        instance: 0,
+        stored: 0,
+        start: 0,
+        log: 0,
+        behind: false,
+    }
 }
 
 /// A number that looks random, from its place in a row (splitmix64).
@@ -192,7 +229,9 @@ fn mix(n: u64) -> u64 {
 
 /// Measures with so many files there, and leaves these.
 async fn measure(core: &Arc<Core>, names: &Names, files: u64, sample: u64) -> Result<Rates, Failure> {
-    let a_second = |count: u64, began: Instant| count as f64 / began.elapsed().as_secs_f64();
+    let a_second = |count: u64, began: f64| -> Result<f64, Failure> {
+        Ok(count as f64 / (processor_seconds()? - began).max(0.01))
+    };
     let drawn: Vec<u64> = {
         let all: std::collections::BTreeSet<u64> = (0..sample).map(|n| mix(n ^ files) % files).collect();
         all.into_iter().collect()
@@ -200,54 +239,65 @@ async fn measure(core: &Arc<Core>, names: &Names, files: u64, sample: u64) -> Re
     let count = u64::try_from(drawn.len())?;
     let mut shuffled = drawn.clone();
     shuffled.sort_unstable_by_key(|n| mix(*n));
-    let began = Instant::now();
+    let began = processor_seconds()?;
     for &n in &shuffled {
         let lookup = Lookup { volume: VOLUME.to_owned(), path: names.path(n) };
         opens::stat(core, lookup).await?;
     }
-    let stat = a_second(count, began);
-    let began = Instant::now();
-    for some in shuffled.chunks(usize::try_from(GROUP)?) {
+    let stat = a_second(count, began)?;
+    let began = processor_seconds()?;
+    remove(core, names, &shuffled).await?;
+    let scattered = a_second(count, began)?;
+    free_all(core).await?;
+    // The names come back, and as many new ones after the last are made and removed.
+    for some in drawn.chunks(usize::try_from(GROUP)?) {
+        let paths: Vec<Vec<u8>> = some.iter().map(|n| names.path(*n)).collect();
+        core.write(move |core, tx| paths.into_iter().try_for_each(|path| create_one(core, tx, path))).await?;
+    }
+    let began = processor_seconds()?;
+    create(core, names, files, files + sample).await?;
+    let create = a_second(sample, began)?;
+    let began = processor_seconds()?;
+    remove(core, names, &(files..files + sample).collect::<Vec<_>>()).await?;
+    let unlink = a_second(sample, began)?;
+    let began = processor_seconds()?;
+    free_all(core).await?;
+    let free = a_second(sample, began)?;
+    Ok(Rates { files, create, stat, unlink, scattered, free })
+}
+
+async fn remove(core: &Arc<Core>, names: &Names, which: &[u64]) -> Result<(), Failure> {
+    for some in which.chunks(usize::try_from(GROUP)?) {
         let paths: Vec<Vec<u8>> = some.iter().map(|n| names.path(*n)).collect();
         let unlink = move |core: &Core, tx: &mut Tx| {
             paths.iter().try_for_each(|path| directories::unlink(tx, VOLUME, path, core.now_ms()))
         };
         core.write(unlink).await?;
     }
-    let unlink = a_second(count, began);
-    let (components, began) = free(core).await?;
-    let free = a_second(components, began);
-    // The names come back, and as many new ones after the last are made and removed.
-    for some in drawn.chunks(usize::try_from(GROUP)?) {
-        let paths: Vec<Vec<u8>> = some.iter().map(|n| names.path(*n)).collect();
-        core.write(move |core, tx| paths.into_iter().try_for_each(|path| create_one(core, tx, path))).await?;
-    }
-    let began = Instant::now();
-    create(core, names, files, files + sample).await?;
-    let create = a_second(sample, began);
-    let paths: Vec<Vec<u8>> = (files..files + sample).map(|n| names.path(n)).collect();
-    core.write(move |core, tx| {
-        paths.iter().try_for_each(|path| directories::unlink(tx, VOLUME, path, core.now_ms()))
-    })
-    .await?;
-    self::free(core).await?;
-    Ok(Rates { files, create, stat, unlink, free })
+    Ok(())
 }
 
-/// Drops all that is to be freed, as if the drives had answered. Gives how many, and when it began.
-async fn free(core: &Arc<Core>) -> Result<(u64, Instant), Failure> {
-    let (began, mut freed) = (Instant::now(), 0);
+/// Drops all that is to be freed, as if the drives had answered.
+async fn free_all(core: &Arc<Core>) -> Result<(), Failure> {
     loop {
         let some = |_: &Core, tx: &mut Tx| {
-            let rows = tx.records::<RemoveRecord>(&key::all(table::REMOVE), 4096)?;
+            let rows = tx.records::<RemoveRecord>(&key::all(table::REMOVE), 1024)?;
             rows.iter().try_for_each(|(row, _)| inodes::removed(tx, row))?;
             Ok(rows.len())
         };
-        match u64::try_from(core.write(some).await?)? {
-            0 => return Ok((freed, began)),
-            count => freed += count,
+        if core.write(some).await? == 0 {
+            return Ok(());
         }
     }
+}
+
+/// Processor time of this process so far, in ticks of 10 ms.
+fn processor_seconds() -> Result<f64, Failure> {
+    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    let (_, after_name) = stat.rsplit_once(')').ok_or("no name")?;
+    let fields: Vec<&str> = after_name.split_whitespace().collect();
+    let ticks = |at: usize| -> Result<f64, Failure> { Ok(fields.get(at).ok_or("too few fields")?.parse()?) };
+    Ok((ticks(11)? + ticks(12)?) / 100.0)
 }
 
 /// A line of this process's status.

@@ -10,6 +10,7 @@ use braid_wire::control::EntryKind;
 use crate::columns;
 use crate::db::Db;
 use crate::kv::Tx;
+use crate::relayout;
 use crate::schema::{
     ComponentPlace, DriveCount, DriveRecord, EntryRecord, InodeRecord, MoveRecord, RemovalRecord,
     RemoveRecord, StaleRecord, VolumeRecord, key, table,
@@ -29,6 +30,7 @@ pub fn check(db: &Db) -> Result<Vec<Violation>, Refusal> {
         state.columns(&mut found);
         state.counts(&mut found);
         seats(tx, &mut found)?;
+        relayouts(tx, &mut found)?;
         state.removals(tx, &mut found)?;
         Ok(found)
     })
@@ -286,6 +288,16 @@ impl State {
         found.extend(alive.map(|file| format!("file {file} is there and on the removal list")));
         Ok(())
     }
+}
+
+/// Files that are to be laid out anew are counted.
+fn relayouts(tx: &Tx, found: &mut Vec<Violation>) -> Result<(), Refusal> {
+    let (from, to) = key::all(table::RELAYOUT);
+    let (rows, counted) = (tx.scan(&from, &to, usize::MAX)?.len(), tx.number(relayout::COUNT)?);
+    if u64::try_from(rows).ok() != Some(counted) {
+        found.push(format!("{rows} files are to be laid out anew, and {counted} are counted"));
+    }
+    Ok(())
 }
 
 /// Each drive has one seat, and each seat one drive, of those that were given.

@@ -15,13 +15,13 @@ const CHUNKS: usize = 16;
 
 /// Whether the component is placed on the drive.
 pub fn has(tx: &Tx, place: ComponentPlace) -> Result<bool, KvError> {
-    let Some((_, spots)) = find(tx, place.drive, place.file)? else { return Ok(false) };
+    let Some(Chunk { spots, .. }) = find(tx, place.drive, place.file)? else { return Ok(false) };
     Ok(spots.binary_search(&spot(place)).is_ok())
 }
 
 /// Whether the drive has any component of the file.
 pub fn has_any(tx: &Tx, drive: DriveId, file: FileId) -> Result<bool, KvError> {
-    let Some((_, spots)) = find(tx, drive, file)? else { return Ok(false) };
+    let Some(Chunk { spots, .. }) = find(tx, drive, file)? else { return Ok(false) };
     let low = chunk::low(file);
     let at = spots.partition_point(|spot| spot.low < low);
     Ok(spots.get(at).is_some_and(|spot| spot.low == low))
@@ -29,9 +29,12 @@ pub fn has_any(tx: &Tx, drive: DriveId, file: FileId) -> Result<bool, KvError> {
 
 /// A component is placed on the drive. Whether it was not yet.
 pub fn add(tx: &mut Tx, place: ComponentPlace) -> Result<bool, KvError> {
-    let (row, mut spots) = match find(tx, place.drive, place.file)? {
+    let Chunk { row, mut spots } = match find(tx, place.drive, place.file)? {
         Some(found) => found,
-        None => (key::columns(tx.seat(place.drive)?, chunk::of_file(place.file)), Vec::new()),
+        None => {
+            let row = key::columns(tx.seat(place.drive)?, chunk::of_file(place.file));
+            Chunk { row, spots: Vec::new() }
+        }
     };
     let spot = spot(place);
     let Err(at) = spots.binary_search(&spot) else { return Ok(false) };
@@ -42,7 +45,7 @@ pub fn add(tx: &mut Tx, place: ComponentPlace) -> Result<bool, KvError> {
 
 /// A component is on the drive no more. Whether it was.
 pub fn remove(tx: &mut Tx, place: ComponentPlace) -> Result<bool, KvError> {
-    let Some((row, mut spots)) = find(tx, place.drive, place.file)? else { return Ok(false) };
+    let Some(Chunk { row, mut spots }) = find(tx, place.drive, place.file)? else { return Ok(false) };
     let Ok(at) = spots.binary_search(&spot(place)) else { return Ok(false) };
     spots.remove(at);
     set(tx, row, &spots);
@@ -94,12 +97,18 @@ pub fn all(tx: &Tx) -> Result<Vec<ComponentPlace>, KvError> {
     Ok(places)
 }
 
+/// A chunk, and its key.
+struct Chunk {
+    row: Vec<u8>,
+    spots: Vec<Spot>,
+}
+
 /// The chunk of the file on the drive; `None` if the drive has no seat.
-fn find(tx: &Tx, drive: DriveId, file: FileId) -> Result<Option<(Vec<u8>, Vec<Spot>)>, KvError> {
+fn find(tx: &Tx, drive: DriveId, file: FileId) -> Result<Option<Chunk>, KvError> {
     let Some(seat) = tx.seat_of(drive)? else { return Ok(None) };
     let row = key::columns(seat, chunk::of_file(file));
     let spots = tx.get(&row)?.map(|value| decode(&row, &value)).transpose()?;
-    Ok(Some((row, spots.unwrap_or_default())))
+    Ok(Some(Chunk { row, spots: spots.unwrap_or_default() }))
 }
 
 fn set(tx: &mut Tx, row: Vec<u8>, spots: &[Spot]) {

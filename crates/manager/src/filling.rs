@@ -26,6 +26,7 @@ use crate::inodes::{self, occupy, set_stale};
 use crate::kv::{KvError, Tx};
 use crate::opens::{make_free, opened_by, reader};
 use crate::procedure::{self, Cause, hold_lapsed};
+use crate::relayout;
 use crate::schema::{
     ComponentPlace, DriveRecord, InodeRecord, LeftRecord, RelayoutRecord, SegmentRecord, StaleRecord, key,
     table,
@@ -107,7 +108,7 @@ pub fn adopt(
     }
     keep(tx, file, segment.object, inode.g)?;
     inode.segments.push(segment);
-    tx.delete(key::relayout(file));
+    relayout::take_off(tx, file)?;
     Ok(())
 }
 
@@ -326,7 +327,7 @@ fn take_place(tx: &mut Tx, file: FileId, inode: &mut InodeRecord) -> Result<(), 
     // Another shape may have been asked for since.
     let wanted: Option<RelayoutRecord> = tx.record(&key::relayout(file))?;
     if wanted.is_some_and(|wanted| wanted.shape == segment.shape) {
-        tx.delete(key::relayout(file));
+        relayout::take_off(tx, file)?;
     }
     Ok(())
 }
@@ -362,7 +363,7 @@ mod tests {
                 let mut inode = directory_record(VolumeId(1), FileId(2), b"f".to_vec(), 0);
                 let version = Version { g: Generation(1), lease: Lease(0), n: 1 };
                 inode.segments = vec![of(0, None), of(1, Some(version))];
-                tx.set(key::relayout(file), &RelayoutRecord { shape: wanted.clone() });
+                relayout::put_on(tx, file, wanted.clone())?;
                 take_place(tx, file, &mut inode)?;
                 assert_eq!(inode.in_force().map(|on| on.number).collect::<Vec<_>>(), [1]);
                 Ok(tx.get(&key::relayout(file))?.is_some())

@@ -35,6 +35,8 @@ const PAGE: usize = 256;
 const PAGES_PER_ROUND: usize = 16;
 /// Most rows in one reply.
 const ROWS_MAX: usize = 1024;
+/// The word of how many files are on the list.
+pub(crate) const COUNT: &str = "relayouts";
 /// The pause before a file is begun again: at first, and at most.
 const AGAIN_MIN: Duration = Duration::from_secs(1);
 const AGAIN_MAX: Duration = Duration::from_secs(120);
@@ -83,13 +85,29 @@ fn put(
         take_off(tx, file)?;
         return Ok(false);
     }
-    tx.set(key::relayout(file), &RelayoutRecord { shape });
+    put_on(tx, file, shape)?;
     Ok(true)
 }
 
-fn take_off(tx: &mut Tx, file: FileId) -> Result<bool, KvError> {
+/// Puts a file on the list, or changes its shape there. Rows are counted as they come and go: whoever asks how
+/// many there are must not read them all.
+pub(crate) fn put_on(tx: &mut Tx, file: FileId, shape: ShapeSpec) -> Result<(), KvError> {
+    if tx.get(&key::relayout(file))?.is_none() {
+        let count = tx.number(COUNT)? + 1;
+        tx.set(key::meta(COUNT), &count);
+    }
+    tx.set(key::relayout(file), &RelayoutRecord { shape });
+    Ok(())
+}
+
+/// Takes a file off the list. Whether it was on it.
+pub(crate) fn take_off(tx: &mut Tx, file: FileId) -> Result<bool, KvError> {
     let was = tx.get(&key::relayout(file))?.is_some();
-    tx.delete(key::relayout(file));
+    if was {
+        let count = tx.number(COUNT)?.saturating_sub(1);
+        tx.set(key::meta(COUNT), &count);
+        tx.delete(key::relayout(file));
+    }
     Ok(was)
 }
 
@@ -99,7 +117,7 @@ pub fn elsewhere(tx: &mut Tx, file: FileId, shape: &ShapeSpec) -> Result<bool, K
     if tx.get(&key::relayout(file))?.is_some() {
         return Ok(false);
     }
-    tx.set(key::relayout(file), &RelayoutRecord { shape: shape.clone() });
+    put_on(tx, file, shape.clone())?;
     Ok(true)
 }
 
@@ -110,8 +128,7 @@ pub async fn list(core: &Arc<Core>, asked: Relayouts) -> Result<RelayoutsReply, 
         limit => limit.min(ROWS_MAX),
     };
     core.read(move |core, tx| {
-        let (from, to) = key::all(table::RELAYOUT);
-        let files = u64::try_from(tx.scan(&from, &to, usize::MAX)?.len()).unwrap_or(u64::MAX);
+        let files = tx.number(COUNT)?;
         let (mut rows, mut after) = (Vec::new(), asked.after);
         // Some may be of files that were removed; no rows are given only if there are no more.
         while rows.is_empty() {
@@ -340,7 +357,7 @@ mod tests {
             inode.segments.extend(filling.map(|(shape, whole)| of(1, shape, whole, Some(version))));
             inodes::save(tx, FILE, &inode)?;
             if let Some(shape) = wanted {
-                tx.set(key::relayout(FILE), &RelayoutRecord { shape });
+                put_on(tx, FILE, shape)?;
             }
             Ok(next(tx, FILE)?)
         });
@@ -368,7 +385,7 @@ mod tests {
             let root = crate::volumes::by_number(tx, volume)?.root;
             inodes::save(tx, there, &directory_record(volume, root, b"f".to_vec(), 0))?;
             for file in [FileId(998), FileId(999), there] {
-                tx.set(key::relayout(file), &RelayoutRecord { shape: MIRROR });
+                put_on(tx, file, MIRROR)?;
             }
             Ok(())
         });

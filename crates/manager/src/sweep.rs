@@ -42,6 +42,9 @@ use crate::volumes;
 
 /// Pause between two rounds when nothing wakes a loop.
 const ROUND: Duration = Duration::from_millis(500);
+/// Pause of a loop that was woken. Every request that changes a file wakes all of them: without it each looks
+/// at everything anew for each request while there are many.
+const GATHER: Duration = Duration::from_millis(10);
 /// Time between two stores of the drives' log positions. If a drive loses less than this and the manager is
 /// killed too, the loss is not detected.
 const LOGS_EVERY: Duration = Duration::from_secs(1);
@@ -108,7 +111,9 @@ pub async fn make_partitions_of(core: &Arc<Core>, volume: VolumeId) {
 
 /// Waits until something wakes the background, or a round has passed.
 pub async fn pause(core: &Core) {
-    let _ = timeout(ROUND, core.wake.notified()).await;
+    if timeout(ROUND, core.wake.notified()).await.is_ok() {
+        tokio::time::sleep(GATHER).await;
+    }
 }
 
 /// Returns once the state is known to be current: an old state must not end, free or take out anything.
