@@ -3,7 +3,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 export RUST_BACKTRACE ?= 1
 
-.PHONY: demo test quick setup setup-full store-full store-model index-memory build format lint docs units fuzz-smoke kill-loop rounds three-hosts send-ways clean
+.PHONY: demo test quick setup setup-full store-full store-model index-memory many-files build format lint docs units fuzz-smoke kill-loop rounds three-hosts send-ways clean
 
 ## A whole cluster on this machine: files in and out, a drive killed, read degraded, rebuilt, compared.
 demo: build
@@ -83,6 +83,14 @@ index-memory: setup
 	target_dir=$$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); \
 	place=$$(mktemp -d) && trap 'rm -rf "$$place"' EXIT && \
 	"$$target_dir/release/examples/index_memory" "$$place/store" 1000000 10 1 scattered 1024
+
+## By hand: what ten million files cost the manager, and whether its rates stay the same as they grow; FILES=...
+## Takes 4 GB of memory (PLACE=/dev/shm, or a directory on a disk) and some minutes.
+many-files: setup
+	$(CARGO) build --release --locked -p braid-manager --example many_files
+	target_dir=$$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); \
+	place=$$(mktemp -d -p $(or $(PLACE),/dev/shm)) && trap 'rm -rf "$$place"' EXIT && \
+	"$$target_dir/release/examples/many_files" "$$place" $(or $(FILES),10000000)
 
 ## By hand: ten minutes of random operations, crashes and faults; BRAID_STORE_MODEL_SEED=... repeats them.
 store-model: setup
