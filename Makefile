@@ -84,8 +84,8 @@ index-memory: setup
 	place=$$(mktemp -d) && trap 'rm -rf "$$place"' EXIT && \
 	"$$target_dir/release/examples/index_memory" "$$place/store" 1000000 10 1 scattered 1024
 
-## By hand: what ten million files cost the manager, and whether its rates stay the same as they grow; FILES=...
-## Takes 4 GB of memory (PLACE=/dev/shm, or a directory on a disk) and some minutes.
+## By hand: what ten million files cost the manager, and whether its rates stay the same as they grow;
+## FILES=... Takes 4 GB of memory (PLACE=/dev/shm, or a directory on a disk) and some minutes.
 many-files: setup
 	$(CARGO) build --release --locked -p braid-manager --example many_files
 	target_dir=$$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); \

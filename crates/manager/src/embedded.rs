@@ -2,9 +2,9 @@
 //! to install.
 //!
 //! The rows are in a few trees: those whose keys begin with the letter of a table that grows with every file
-//! have one each. redb fills the pages of a tree only if keys come in ascending order and at its end, as those
-//! of new files do; anywhere else it leaves them half empty, and with all tables in one tree, the end is that
-//! of the last one alone.
+//! have one each. redb fills the pages of a tree only if keys come in ascending order and at its end, as
+//! those of new files do; anywhere else it leaves them half empty, and with all tables in one tree, the end
+//! is that of the last one alone.
 //!
 //! After a disk error (it was full, or failed for a moment) redb serves nothing more until it is reopened. So
 //! the next snapshot opens the same file again, and the state is what the file says. Whether it has the

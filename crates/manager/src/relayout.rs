@@ -89,8 +89,8 @@ fn put(
     Ok(true)
 }
 
-/// Puts a file on the list, or changes its shape there. Rows are counted as they come and go: whoever asks how
-/// many there are must not read them all.
+/// Puts a file on the list, or changes its shape there. Rows are counted as they come and go: whoever asks
+/// how many there are must not read them all.
 pub(crate) fn put_on(tx: &mut Tx, file: FileId, shape: ShapeSpec) -> Result<(), KvError> {
     if tx.get(&key::relayout(file))?.is_none() {
         let count = tx.number(COUNT)? + 1;

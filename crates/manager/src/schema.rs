@@ -2,9 +2,9 @@
 //! `tests` pin it.
 //!
 //! A key is a table's letter and big-endian numbers or a name's bytes, so that keys sort as their numbers and
-//! names do. A value is a version byte and the record's fields as the wire codec has them; the two tables that
-//! grow with every file, `i` and `c`, have bytes of their own ([`stored`], [`chunk`]). A record that changes
-//! gets a new version.
+//! names do. A value is a version byte and the record's fields as the wire codec has them; the two tables
+//! that grow with every file, `i` and `c`, have bytes of their own ([`stored`], [`chunk`]). A record that
+//! changes gets a new version.
 
 use braid_layout::version::Lease;
 use braid_layout::{ClusterId, Column, DriveId, FileId, Generation, ObjectId, VolumeId};
