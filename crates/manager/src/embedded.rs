@@ -37,13 +37,16 @@ type OpenTree = ReadOnlyTable<&'static [u8], &'static [u8]>;
 const TREES: [Tree; 4] = [
     TableDefinition::new("columns"),
     TableDefinition::new("entries"),
-    TableDefinition::new("inodes"),
-    TableDefinition::new("rows"),
+    TableDefinition::new(NEW),
+    TableDefinition::new(STATE),
 ];
 /// Keys that begin with this byte, or a higher one below the next of these, are in this tree.
 const PARTS: [(u8, usize); 6] = [(0, 3), (b'c', 0), (b'd', 1), (b'e', 3), (b'i', 2), (b'j', 3)];
-/// The one tree of version 1 of the state.
-const TREE_OF_VERSION_1: &str = "state";
+/// The tree of all others. Version 1 has it alone, with all rows: so either build finds rows of the other's
+/// version in it, and takes none for a new cluster's.
+const STATE: &str = "state";
+/// A tree that version 1 has not.
+const NEW: &str = "inodes";
 /// Bytes of the file kept in memory: the hot paths of a name space of some million files.
 const CACHE_BYTES: usize = 128 << 20;
 /// Pause after a failed opening, as looking through a large file takes time.
@@ -115,8 +118,9 @@ impl EmbeddedKv {
         let Some(Opened { database, .. }) = state.sound() else { return Err(self.error("the disk failed")) };
         let is_old = || -> Result<bool, redb::Error> {
             let read = database.begin_read()?;
-            let mut trees = read.list_tables()?;
-            Ok(trees.any(|tree| tree.name() == TREE_OF_VERSION_1))
+            let names: Vec<String> = read.list_tables()?.map(|tree| tree.name().to_owned()).collect();
+            let has = |name: &str| names.iter().any(|found| found == name);
+            Ok(has(STATE) && !has(NEW))
         };
         if is_old().map_err(|error| self.error(error))? {
             return Err(KvError::Version { found: 1, wanted: SCHEMA_VERSION });

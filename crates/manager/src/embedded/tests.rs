@@ -189,7 +189,7 @@ fn rows_are_in_order_across_the_trees() {
 fn a_state_of_version_1_is_refused_and_left_as_it_is() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("state");
-    let old: Tree = TableDefinition::new(TREE_OF_VERSION_1);
+    let old: Tree = TableDefinition::new(STATE);
     let make = || -> Result<(), redb::Error> {
         let database = Database::create(&path)?;
         let write = database.begin_write()?;
@@ -205,7 +205,7 @@ fn a_state_of_version_1_is_refused_and_left_as_it_is() {
     let database = Database::open(&path).expect("it is whole");
     let read = database.begin_read().expect("read");
     let names: Vec<String> = read.list_tables().expect("read").map(|tree| tree.name().to_owned()).collect();
-    assert_eq!(names, [TREE_OF_VERSION_1]);
+    assert_eq!(names, [STATE]);
 }
 
 #[test]
