@@ -1,5 +1,5 @@
 //! Which components are placed on a drive: the table `c`, in chunks of 256 file numbers
-//! ([`chunk`](crate::schema::chunk)).
+//! ([`chunk`]).
 //!
 //! Its order is that of the places: by file, segment and column within a drive. A chunk that holds nothing
 //! has no row.
