@@ -39,7 +39,8 @@ pub struct InodeRecord {
     /// The lease is shared: its holders make unit writes only.
     pub shared: bool,
     /// The exclusive lease that was shared first: holders may name that one and all later ones. 0:
-    /// none was since the last grant.
+    /// none was since the last grant. Of a file that nobody holds: the drives may not have retired what was
+    /// written under this lease and later ones, and a fence comes before the next.
     pub since: Lease,
     /// What holders asked for that write a part of the file only. If any has a lease here, all who write
     /// have, and the file's lease is theirs, each on its own stripes.
