@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use braid_transport::Limits;
+use braid_transport::{Limits, SHARED_PAYLOAD_BYTES_MAX};
 use braid_wire::control::{ControlReply, ControlRequest};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
@@ -15,6 +15,9 @@ use crate::later::Later;
 use crate::renewals::Renewals;
 use crate::scratch::Scratch;
 use crate::unit_writes::UnitWrites;
+
+/// Plan sets in flight of requests for at most [`SHARED_PAYLOAD_BYTES_MAX`] each.
+const SMALL_SETS_MAX: usize = 128;
 
 /// A client of one cluster. Cheap to clone; clones share sessions and bounds.
 #[derive(Clone)]
@@ -33,6 +36,9 @@ pub(crate) struct Shared {
     pub(crate) renewals: Renewals,
     /// One permit per plan set in flight.
     sets: Semaphore,
+    /// One permit per plan set in flight of a request for a few bytes. Such requests share sessions, and hold
+    /// little memory: many of them may wait for drives at a time.
+    small_sets: Semaphore,
     pub(crate) scratch: Scratch,
     pub(crate) later: Later,
 }
@@ -59,6 +65,7 @@ impl Client {
             unit_writes: UnitWrites::new(),
             renewals: Renewals::new(),
             sets: Semaphore::new(config.sets.max(1)),
+            small_sets: Semaphore::new(SMALL_SETS_MAX),
             scratch: Scratch::default(),
             later: Later::default(),
             config,
@@ -110,6 +117,14 @@ impl Client {
     /// A permit to run one more plan set. A holder never waits for another permit.
     pub(crate) async fn set_permit(&self) -> SemaphorePermit<'_> {
         self.shared.sets.acquire().await.expect("it is never closed")
+    }
+
+    /// The same for a set of a request for so many bytes of the file.
+    pub(crate) async fn set_permit_for(&self, bytes: u64) -> SemaphorePermit<'_> {
+        if bytes > u64::from(SHARED_PAYLOAD_BYTES_MAX) {
+            return self.set_permit().await;
+        }
+        self.shared.small_sets.acquire().await.expect("it is never closed")
     }
 
     pub(crate) fn in_flight_limit(&self) -> InFlightLimit {

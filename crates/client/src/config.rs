@@ -34,7 +34,7 @@ pub struct Config {
     /// Bytes in flight per drive and session. Default 8 MiB; one instruction may exceed it.
     pub flight_bytes: u64,
     /// Plan sets in flight for a client, over all its files; each uses at most one session per drive. Default
-    /// 16.
+    /// 16. Those of requests for at most 16 KiB do not count: they have a bound of their own, 128.
     pub sets: usize,
     /// Plan sets in flight for one `read_at` or `write_at` call. Default 3: no drive idles until another's
     /// last unit.

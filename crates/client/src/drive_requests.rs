@@ -7,14 +7,16 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use braid_layout::DriveId;
-use braid_transport::{Answer, Answers, TransportError};
-use braid_wire::checksum::{block_count, block_crcs, verify_blocks};
+use braid_transport::TransportError;
+use braid_wire::checksum::block_crcs;
 use braid_wire::control::Grant;
-use braid_wire::data::{DriveReply, DriveRequest, ReadReply};
+use braid_wire::data::{DriveReply, DriveRequest};
 use braid_wire::{Reason, Refusal};
 use tokio::sync::Semaphore;
 
 use crate::drives::{Drives, Lent};
+use crate::landing::land;
+use crate::small_requests::small_request;
 
 /// How much may be in flight on one session.
 #[derive(Debug, Clone, Copy)]
@@ -62,7 +64,7 @@ impl<'b> Item<'b> {
         Item { request: request.into(), payload: &[], into: &mut [] }
     }
 
-    fn weight(&self) -> usize {
+    pub(crate) fn weight(&self) -> usize {
         self.payload.len().max(self.into.len())
     }
 }
@@ -77,6 +79,10 @@ pub(crate) async fn request_all(
     limit: InFlightLimit,
     items: Vec<Item<'_>>,
 ) -> Vec<Outcome> {
+    let items = match small_request(drives, drive, address, grant, items).await {
+        Ok(outcome) => return vec![outcome],
+        Err(items) => items,
+    };
     let count = items.len();
     let mut outcomes: Vec<Option<Outcome>> = Vec::new();
     outcomes.resize_with(count, || None);
@@ -200,80 +206,15 @@ impl std::fmt::Display for Failure {
     }
 }
 
-fn is_gone(error: &TransportError) -> bool {
+pub(crate) fn is_gone(error: &TransportError) -> bool {
     matches!(
         error,
         TransportError::Closed { .. } | TransportError::Io { .. } | TransportError::Poisoned { .. }
     )
 }
 
-/// Receives an answer's bytes into their buffer and checks them.
-async fn land(
-    answers: &mut Answers,
-    answer: Answer,
-    from: u32,
-    into: &mut [u8],
-) -> Result<Outcome, TransportError> {
-    let reply = match answer.reply {
-        DriveReply::Refused(refusal) => {
-            let proven = answer.head.mac != [0; 16];
-            return Ok(Err(Failure::Refused { refusal, proven }));
-        }
-        DriveReply::Read(reply) => reply,
-        other => return Ok(Ok(other)),
-    };
-    if let Err(why) = check_extents(&reply, from, into.len(), answer.payload_bytes) {
-        return Ok(Err(Failure::Lost(why)));
-    }
-    let (mut crcs, mut rest, mut corrupt) = (reply.crcs.as_slice(), into, None);
-    for extent in &reply.extents {
-        let length = usize::try_from(extent.to - extent.from).expect("a unit is at most 64 MiB");
-        let (place, tail) = rest.split_at_mut(length);
-        rest = tail;
-        if extent.hole {
-            place.fill(0);
-            continue;
-        }
-        answers.payload(place).await?;
-        let (own, others) = crcs.split_at(block_count(extent.from, extent.to));
-        crcs = others;
-        if let Err(at) = verify_blocks(extent.from, place, own) {
-            corrupt.get_or_insert(at);
-        }
-    }
-    Ok(match corrupt {
-        Some(at) => Err(Failure::Corrupt(at)),
-        None => Ok(DriveReply::Read(reply)),
-    })
-}
-
-/// Checks that the extents are contiguous, cover what was asked for, and match the payload and the checksums.
-fn check_extents(reply: &ReadReply, from: u32, asked: usize, payload_bytes: u32) -> Result<(), String> {
-    let (mut covered, mut sent, mut blocks) = (0u64, 0u64, 0usize);
-    let mut at = from;
-    for extent in &reply.extents {
-        if at != extent.from || extent.to < extent.from {
-            return Err("its answer's extents do not join".to_owned());
-        }
-        at = extent.to;
-        let bytes = u64::from(extent.to - extent.from);
-        covered += bytes;
-        if !extent.hole {
-            sent += bytes;
-            blocks += block_count(extent.from, extent.to);
-        }
-    }
-    let asked = u64::try_from(asked).unwrap_or(u64::MAX);
-    if covered != asked || sent != u64::from(payload_bytes) || blocks != reply.crcs.len() {
-        return Err(format!(
-            "it answered {covered} bytes ({sent} sent, {payload_bytes} announced) where {asked} were asked for"
-        ));
-    }
-    Ok(())
-}
-
 /// The first byte of a read in its unit.
-fn first_byte(request: &DriveRequest) -> u32 {
+pub(crate) fn first_byte(request: &DriveRequest) -> u32 {
     match request {
         DriveRequest::Read(read) => read.from,
         _ => 0,
@@ -281,7 +222,7 @@ fn first_byte(request: &DriveRequest) -> u32 {
 }
 
 /// Computes the checksums of a write's bytes, once, when it is sent.
-fn put_crcs(request: &mut DriveRequest, payload: &[u8]) {
+pub(crate) fn put_crcs(request: &mut DriveRequest, payload: &[u8]) {
     let (from, crcs) = match request {
         DriveRequest::StripeWrite(write) => (write.from, &mut write.crcs),
         DriveRequest::UnitWrite(write) => (write.from, &mut write.crcs),
@@ -303,37 +244,7 @@ fn kibibytes(bytes: usize, limit: u64) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use braid_layout::{ColumnMask, Version};
-    use braid_wire::data::Extent;
-
     use super::*;
-
-    fn check(extents: &[(u32, u32, bool)], crcs: usize, asked: usize, payload: u32, good: bool) {
-        let reply = ReadReply {
-            version: Version::ZERO,
-            pending: false,
-            columns: ColumnMask::EMPTY,
-            cover: Vec::new(),
-            extents: extents.iter().map(|&(from, to, hole)| Extent { from, to, hole }).collect(),
-            crcs: vec![0; crcs],
-        };
-        let from = extents.first().map_or(0, |first| first.0);
-        assert_eq!(check_extents(&reply, from, asked, payload).is_ok(), good, "{extents:?}");
-        assert!(check_extents(&reply, from + 1, asked, payload).is_err(), "another beginning");
-    }
-
-    #[test]
-    fn answers_must_be_what_was_asked_for() {
-        check(&[(0, 8192, false)], 2, 8192, 8192, true);
-        check(&[(100, 5000, false), (5000, 6000, true)], 2, 5900, 4900, true);
-        check(&[(0, 4096, true)], 0, 4096, 0, true);
-        check(&[(0, 4096, false), (5000, 9096, false)], 3, 8192, 8192, false);
-        check(&[(0, 8192, false)], 1, 8192, 8192, false);
-        check(&[(0, 8192, false)], 2, 8192, 4096, false);
-        check(&[(0, 4096, false)], 1, 8192, 4096, false);
-        check(&[(4096, 0, false)], 1, 4096, 4096, false);
-        check(&[], 0, 10, 0, false);
-    }
 
     #[test]
     fn an_item_over_the_limit_goes_alone() {

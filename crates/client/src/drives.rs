@@ -4,16 +4,18 @@
 //! ([`Config::sets`](crate::Config::sets)). Each uses at most one session per drive, so that no set ever
 //! waits for another's session and no deadlock is possible.
 //!
+//! Small requests of all callers share one session per drive; it serves as many at a time as they come.
+//!
 //! With a note, the next request plans without the drive at once instead of waiting for it again. A note is a
 //! hint: it expires, and it is ignored if the data cannot be had without the drive.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use braid_layout::{ClusterId, DriveId};
-use braid_transport::{DriveSession, Limits, TransportError};
+use braid_transport::{DriveSession, Limits, SharedSession, TransportError};
 
 /// Sessions and notes of all drives.
 pub(crate) struct Drives {
@@ -24,6 +26,8 @@ pub(crate) struct Drives {
     /// Bytes sent to drives so far, over all sessions.
     sent: Arc<AtomicU64>,
     asked: AtomicU64,
+    /// Whether there was ever a note.
+    notes: AtomicBool,
     entries: Mutex<BTreeMap<DriveId, Entry>>,
 }
 
@@ -32,6 +36,8 @@ struct Entry {
     /// The address of the idle sessions.
     address: String,
     idle: Vec<DriveSession>,
+    /// For small requests of many callers.
+    shared: Option<Arc<SharedSession>>,
     note: Option<Note>,
 }
 
@@ -54,6 +60,14 @@ pub(crate) struct Lent {
     address: String,
 }
 
+impl Entry {
+    /// Those in use go on.
+    fn forget_sessions(&mut self) {
+        self.idle.clear();
+        self.shared = None;
+    }
+}
+
 impl Drives {
     /// No drive is known yet.
     pub(crate) fn new(cluster: ClusterId, limits: Limits, idle_max: usize, avoid: Duration) -> Drives {
@@ -64,6 +78,7 @@ impl Drives {
             avoid,
             sent: Arc::default(),
             asked: AtomicU64::new(0),
+            notes: AtomicBool::new(false),
             entries: Mutex::new(BTreeMap::new()),
         }
     }
@@ -88,6 +103,41 @@ impl Drives {
         self.asked.fetch_add(u64::try_from(requests).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
+    /// The session that small requests to the drive share: made of an idle one, which has worked. `None`:
+    /// there is no idle one.
+    pub(crate) fn shared(&self, drive: DriveId, address: &str) -> Option<Arc<SharedSession>> {
+        let mut entries = self.entries.lock().expect("no holder panics");
+        let entry = entries.get_mut(&drive).filter(|entry| entry.address == address)?;
+        if entry.shared.as_ref().is_none_or(|shared| shared.has_ended()) {
+            entry.shared = match entry.idle.pop()?.share() {
+                Ok(shared) => Some(Arc::new(shared)),
+                Err(session) => {
+                    entry.idle.push(*session);
+                    None
+                }
+            };
+        }
+        entry.shared.clone()
+    }
+
+    /// Drops the drive's idle sessions, and this shared one: it has broken, and they are as old.
+    pub(crate) fn forget_shared(&self, drive: DriveId, broken: &Arc<SharedSession>) {
+        let mut entries = self.entries.lock().expect("no holder panics");
+        if let Some(entry) = entries.get_mut(&drive)
+            && entry.shared.as_ref().is_some_and(|shared| Arc::ptr_eq(shared, broken))
+        {
+            entry.forget_sessions();
+        }
+    }
+
+    /// The drive has answered in its shared session: its note is removed.
+    pub(crate) fn answered(&self, drive: DriveId) {
+        if self.notes.load(Ordering::Relaxed) {
+            let mut entries = self.entries.lock().expect("no holder panics");
+            entries.entry(drive).or_default().note = None;
+        }
+    }
+
     /// Bytes sent to drives so far.
     pub(crate) fn sent_bytes(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
@@ -99,7 +149,7 @@ impl Drives {
         let entry = entries.entry(lent.drive).or_default();
         entry.note = None;
         if entry.address != lent.address {
-            entry.idle.clear();
+            entry.forget_sessions();
             entry.address = lent.address;
         }
         if entry.idle.len() < self.idle_max {
@@ -110,7 +160,7 @@ impl Drives {
     /// Drops the drive's idle sessions, which are dead.
     pub(crate) fn forget_idle(&self, drive: DriveId) {
         if let Some(entry) = self.entries.lock().expect("no holder panics").get_mut(&drive) {
-            entry.idle.clear();
+            entry.forget_sessions();
         }
     }
 
@@ -119,7 +169,7 @@ impl Drives {
         tracing::info!(drive = %drive.short(), why, "a drive did not answer; passing it over for a while");
         let mut entries = self.entries.lock().expect("no holder panics");
         let entry = entries.entry(drive).or_default();
-        entry.idle.clear();
+        entry.forget_sessions();
         let span = match &entry.note {
             // Several requests may notice at the same time; that counts once.
             Some(note) if note.until > Instant::now() => note.span,
@@ -127,11 +177,15 @@ impl Drives {
             None => self.avoid,
         };
         entry.note = Some(Note { until: Instant::now() + span, span, why: why.to_owned() });
+        self.notes.store(true, Ordering::Relaxed);
     }
 
     /// Whether to avoid the drive now. When a note has expired, one caller gets `false` and tries the drive;
     /// the others keep avoiding it meanwhile.
     pub(crate) fn avoid(&self, drive: DriveId) -> bool {
+        if !self.notes.load(Ordering::Relaxed) {
+            return false;
+        }
         let mut entries = self.entries.lock().expect("no holder panics");
         let Some(note) = entries.get_mut(&drive).and_then(|entry| entry.note.as_mut()) else { return false };
         let now = Instant::now();

@@ -105,13 +105,17 @@ impl Handle {
     /// Fills `buffer` with the file's bytes from `offset` on. The caller has limited it to the file's size.
     pub(crate) async fn read_range(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         let length = u64::try_from(buffer.len()).expect("a buffer is below 2^64 bytes");
-        let chunks = self.chunks(self.view(), offset..offset + length);
+        let view = self.view();
+        if self.read_quickly(&view, offset, buffer).await {
+            return Ok(());
+        }
+        let chunks = self.chunks(view, offset..offset + length);
         let mut rest = buffer;
         let reads = chunks.map(move |chunk| {
             let (head, tail) = std::mem::take(&mut rest).split_at_mut(length_of(&chunk.range));
             rest = tail;
             async move {
-                let _permit = self.client.set_permit().await;
+                let _permit = self.client.set_permit_for(chunk.range.end - chunk.range.start).await;
                 self.read_chunk(chunk, head).await
             }
         });

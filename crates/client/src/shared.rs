@@ -70,7 +70,7 @@ impl Handle {
                 Err(NotNow::NewerLease) => return Ok(Written::NewLease),
                 Err(NotNow::Broken(why)) => return Err(self.unfinished(why)),
             }
-            let permit = self.client.set_permit().await;
+            let permit = self.client.set_permit_for(range.end - range.start).await;
             let operation = self.client.shared.unit_writes.begin();
             let request = Write {
                 range: range.clone(),

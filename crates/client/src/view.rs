@@ -11,6 +11,7 @@ use braid_wire::control::{ByteRange, DriveState, EntryKind, Grant, Opened, Segme
 use braid_wire::data::{Address, Attributes, ColumnMap};
 
 use crate::error::{Error, Result};
+use crate::quick::Templates;
 
 /// An open file, as of one answer of the manager.
 #[derive(Debug)]
@@ -44,6 +45,7 @@ pub(crate) struct SegmentView {
     pub(crate) set: ColumnMask,
     pub(crate) joining: ColumnMask,
     pub(crate) columns: Vec<ColumnView>,
+    pub(crate) templates: Templates,
 }
 
 /// A column's drive, and the access to it.
@@ -169,7 +171,8 @@ impl SegmentView {
             listed_away: column.state != DriveState::Up,
             grant,
         });
-        SegmentView { number: row.number, set: row.set, joining: row.joining, columns: columns.collect() }
+        let (columns, templates) = (columns.collect(), Templates::default());
+        SegmentView { number: row.number, set: row.set, joining: row.joining, columns, templates }
     }
 }
 

@@ -142,7 +142,7 @@ impl Handle {
         let lease = view.lease;
         let stripes = stripes_of(view, chunk.segment, &chunk.range);
         let _held = side.stripes.hold(chunk.segment, stripes.clone()).await;
-        let _permit = self.client.set_permit().await;
+        let _permit = self.client.set_permit_for(chunk.range.end - chunk.range.start).await;
         let count = stripes.end - stripes.start;
         let content = if body == Body::Zeros { Content::Hole } else { Content::Bytes };
         let begin = |g| side.stamps.begin((lease, g), count, chunk.range.end, content);

@@ -7,6 +7,7 @@
 //!
 //! - [`compile`] makes it: pure functions for reads, writes, rebuilds and checks.
 //! - [`mod@verify`] judges it, independently of the compilers and by other means.
+//! - [`template`] keeps those of short reads, which are alike.
 //! - [`mod@print`] shows it, and [`totals`] counts it.
 //!
 //! It knows no socket, clock, file, thread or message.
@@ -15,6 +16,7 @@ pub mod compile;
 pub mod ir;
 pub mod print;
 pub mod request;
+pub mod template;
 pub mod totals;
 pub mod verify;
 
@@ -24,5 +26,6 @@ pub use ir::{
     StripeNote, VersionOf, Want,
 };
 pub use request::{Body, Health, Part, PlanError, Request, Target, Write, parts, stripes_max};
+pub use template::{Class, Placed, Template, TemplateError, UnitRead};
 pub use totals::{ColumnTotals, Totals};
 pub use verify::{Violation, verify};

@@ -16,6 +16,7 @@ use crate::bodies::STRANGER_BODY_BYTES_MAX;
 use crate::error::{Result, TransportError};
 use crate::hello;
 use crate::limits::Limits;
+use crate::net::{ReadHalf, WriteHalf};
 use crate::receiver::Receiver;
 use crate::sender::Sender;
 use crate::stream::Stream;
@@ -54,6 +55,8 @@ pub struct Asker {
     request: u64,
     unanswered: Unanswered,
     body: Vec<u8>,
+    /// Whole frames that were put and not sent.
+    put: Vec<u8>,
 }
 
 /// The receiving half: an answer comes when its request is done.
@@ -77,6 +80,20 @@ pub struct Answer {
     pub payload_bytes: u32,
 }
 
+/// The parts of a session at rest.
+pub(crate) struct Parts {
+    /// The socket, and what was read from it and not used.
+    pub(crate) reading: (ReadHalf, Vec<u8>),
+    pub(crate) writing: WriteHalf,
+    /// Where the bytes sent are counted, if anywhere.
+    pub(crate) sent: Option<Arc<AtomicU64>>,
+    pub(crate) address: Arc<str>,
+    pub(crate) limits: Limits,
+    pub(crate) seal: seal::Asker,
+    /// The number of the last request.
+    pub(crate) request: u64,
+}
+
 impl DriveSession {
     /// Connects to `address` and checks that drive `expect` of `cluster` answers there.
     pub async fn connect(
@@ -88,7 +105,14 @@ impl DriveSession {
         let (sender, mut receiver) = Stream::connect(address, limits).await?.into_halves();
         let hello = hello::take(&mut receiver, PeerRole::Drive, cluster, Some(expect), limits).await?;
         let (seal, unanswered) = (seal::Asker::new(&hello, hello::challenge()), Unanswered::default());
-        let asker = Asker { sender, seal, request: 0, unanswered: Arc::clone(&unanswered), body: Vec::new() };
+        let asker = Asker {
+            sender,
+            seal,
+            request: 0,
+            unanswered: Arc::clone(&unanswered),
+            body: Vec::new(),
+            put: Vec::new(),
+        };
         Ok(DriveSession { drive: expect, asker, answers: Answers { receiver, limits: *limits, unanswered } })
     }
 
@@ -110,6 +134,22 @@ impl DriveSession {
     /// Both halves, for use in two tasks.
     pub fn into_halves(self) -> (Asker, Answers) {
         (self.asker, self.answers)
+    }
+
+    /// Whether nothing is in flight, and nothing was left midway.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        let is_between = self.asker.put.is_empty()
+            && self.asker.sender.is_between_frames()
+            && self.answers.receiver.is_between_frames();
+        is_between && self.asker.in_flight() == 0
+    }
+
+    /// What it consists of.
+    pub(crate) fn into_parts(self) -> Parts {
+        let (writing, address, sent) = self.asker.sender.into_parts();
+        let reading = self.answers.receiver.into_parts();
+        let (seal, request, limits) = (self.asker.seal, self.asker.request, self.answers.limits);
+        Parts { reading, writing, sent, address, limits, seal, request }
     }
 
     /// One request and its answer, with the payload. A refusal is [`TransportError::Refusal`]; the session
@@ -149,6 +189,7 @@ impl Asker {
         if in_flight >= ASKED_MAX {
             return Err(TransportError::TooManyAsked(in_flight, self.sender.address().to_owned()));
         }
+        self.send_put().await?;
         let is_first = self.request == 0;
         let mut asked = self.seal(grant, request, payload_bytes);
         if is_first && u32::try_from(self.body.len()).is_ok_and(|bytes| bytes > STRANGER_BODY_BYTES_MAX) {
@@ -158,6 +199,35 @@ impl Asker {
             asked = self.seal(grant, request, payload_bytes);
         }
         self.send(Purpose::Request(tag), asked, request.kind(), payload).await
+    }
+
+    /// Like [`Asker::ask`], for a short request that is sent together with others, by [`Asker::send_put`].
+    /// Not for the first requests of a session.
+    pub fn put(&mut self, tag: u64, grant: &Grant, request: &DriveRequest, payload: &[u8]) -> Result<()> {
+        let in_flight = self.in_flight();
+        if in_flight >= ASKED_MAX {
+            return Err(TransportError::TooManyAsked(in_flight, self.sender.address().to_owned()));
+        }
+        let payload_bytes = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+        let asked = self.seal(grant, request, payload_bytes);
+        let number = asked.request();
+        let header = FrameHeader::new(request.kind(), number, &self.body, payload_bytes);
+        for part in [header.emit().as_slice(), &self.body, payload] {
+            self.put.extend_from_slice(part);
+        }
+        let purpose = Purpose::Request(tag);
+        self.unanswered.lock().unwrap_or_else(PoisonError::into_inner).insert(number, (purpose, asked));
+        Ok(())
+    }
+
+    /// Bytes that were put and not sent yet.
+    pub fn put_bytes(&self) -> usize {
+        self.put.len()
+    }
+
+    /// Sends what was put.
+    pub async fn send_put(&mut self) -> Result<()> {
+        if self.put.is_empty() { Ok(()) } else { self.sender.send_frames(&mut self.put).await }
     }
 
     /// Encodes and seals the next request's body, and sets `self.request` to its number.
@@ -188,8 +258,12 @@ impl Answers {
     /// reasons that reveal nothing about the object are accepted in that form.
     pub async fn next(&mut self) -> Result<Answer> {
         loop {
-            let Some((header, body)) = self.receiver.frame_within(self.limits.reply, "for an answer").await?
-            else {
+            let at_hand = self.receiver.frame_at_hand()?;
+            let frame = match at_hand {
+                None => self.receiver.frame_within(self.limits.reply, "for an answer").await?,
+                at_hand => at_hand,
+            };
+            let Some((header, body)) = frame else {
                 return Err(TransportError::Closed { address: self.receiver.address().to_owned() });
             };
             let asked =

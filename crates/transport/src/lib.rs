@@ -33,6 +33,7 @@ mod net;
 pub mod process;
 mod receiver;
 mod sender;
+mod shared_session;
 mod slots;
 mod stream;
 
@@ -46,5 +47,6 @@ pub use hello::challenge;
 pub use limits::Limits;
 pub use receiver::Receiver;
 pub use sender::{FilePiece, Sender};
+pub use shared_session::{Asking, SHARED_PAYLOAD_BYTES_MAX, SharedSession, SmallAnswer, SmallPayload};
 pub use slots::{Bounds, ConnectionSlot, ConnectionSlots, GivesWay, Holder, Origin, Work};
 pub use stream::{Capacity, Listener, Stream};

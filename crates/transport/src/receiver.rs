@@ -178,6 +178,17 @@ impl Receiver {
         Ok(Some((header, body)))
     }
 
+    /// Whether the next byte is a frame's first.
+    pub(crate) fn is_between_frames(&self) -> bool {
+        self.sound && self.payload_left == 0
+    }
+
+    /// Its socket, and what was read from it and not used.
+    pub(crate) fn into_parts(mut self) -> (ReadHalf, Vec<u8>) {
+        self.ahead.drain(..self.taken);
+        (self.inner, self.ahead)
+    }
+
     /// Returns a body's buffer for reuse in a later frame.
     pub fn recycle(&mut self, body: Vec<u8>) {
         if body.capacity() <= BODY_KEPT_BYTES && body.capacity() > self.spare.capacity() {

@@ -70,6 +70,16 @@ impl Sender {
         self.sent = Some(sent);
     }
 
+    /// Whether all frames so far have been sent as a whole.
+    pub(crate) fn is_between_frames(&self) -> bool {
+        self.sound && self.rest.is_empty()
+    }
+
+    /// Its socket, its peer's address, and where the bytes sent are counted.
+    pub(crate) fn into_parts(self) -> (WriteHalf, Arc<str>, Option<Arc<AtomicU64>>) {
+        (self.inner, self.address, self.sent)
+    }
+
     fn count(&self, bytes: usize) {
         if let Some(sent) = &self.sent {
             sent.fetch_add(u64::try_from(bytes).unwrap_or(u64::MAX), Ordering::Relaxed);

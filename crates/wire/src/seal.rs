@@ -12,7 +12,7 @@
 
 use braid_layout::Generation;
 
-use crate::capability::{Authority, Binding, Challenge, Mac, MacKey, first_half, mac_equal};
+use crate::capability::{Authority, Binding, Challenge, Key, Mac, MacKey, first_half, mac_equal};
 use crate::codec::{DecodeError, Wire};
 use crate::control::Grant;
 use crate::data::{DriveReply, DriveRequest, Hello, ReplyHead};
@@ -24,7 +24,12 @@ pub struct Asker {
     binding: Binding,
     nonce: Challenge,
     sequence: u64,
+    /// The private parts used last, made ready; the last one first.
+    ready: Vec<(Key, MacKey)>,
 }
+
+/// How many private parts are kept ready.
+const READY_KEPT: usize = 8;
 
 /// What an asker must remember of a request to check the reply to it.
 #[derive(Debug, Clone)]
@@ -72,7 +77,7 @@ struct Facts {
 impl Asker {
     /// For the connection that began with `hello`; `nonce` is random and never used again.
     pub fn new(hello: &Hello, nonce: Challenge) -> Asker {
-        Asker { binding: hello.binding(), nonce, sequence: 0 }
+        Asker { binding: hello.binding(), nonce, sequence: 0, ready: Vec::new() }
     }
 
     /// Appends the body of a request to `body`, and returns what is needed to check its reply. Requests must
@@ -86,17 +91,30 @@ impl Asker {
         body: &mut Vec<u8>,
     ) -> Asked {
         self.sequence += 1;
-        let mut arguments = Vec::new();
-        message.put_body(&mut arguments);
-        let facts = Facts { kind: message.kind(), request, payload_bytes };
         let (nonce, sequence) = (self.nonce, self.sequence);
-        let private = grant.private.ready();
-        let mac = request_mac(&private, &self.binding, &nonce, facts, sequence, &arguments);
+        let begin = body.len();
         let capability = grant.capability.clone();
-        body.reserve(Authority::BYTES_MIN + arguments.len());
-        Authority { capability, sequence, nonce, mac }.put(body);
-        body.extend_from_slice(&arguments);
+        Authority { capability, sequence, nonce, mac: Mac::default() }.put(body);
+        let arguments = body.len();
+        message.put_body(body);
+        let facts = Facts { kind: message.kind(), request, payload_bytes };
+        let private = self.ready(&grant.private);
+        let mac = request_mac(&private, &self.binding, &nonce, facts, sequence, &body[arguments..]);
+        // The MAC is the authority's last field.
+        debug_assert_eq!(arguments - begin, Authority::BYTES_MIN, "an authority is of one length");
+        body[arguments - mac.len()..arguments].copy_from_slice(&mac);
         Asked { private, request, mac }
+    }
+
+    fn ready(&mut self, private: &Key) -> MacKey {
+        match self.ready.iter().position(|(key, _)| key == private) {
+            Some(at) => self.ready[..=at].rotate_right(1),
+            None => {
+                self.ready.truncate(READY_KEPT - 1);
+                self.ready.insert(0, (private.clone(), private.ready()));
+            }
+        }
+        self.ready[0].1.clone()
     }
 }
 

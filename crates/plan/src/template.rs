@@ -1,0 +1,148 @@
+//! Templates: plan sets for short reads, compiled and verified once and then used for every read of the same
+//! class.
+//!
+//! A read of part of one data unit has the same plan set as another one of the same length, of the same data
+//! unit, in a stripe whose columns have the same roles, with the same columns to read from: only the stripe
+//! and the place in the unit differ, and every range and step of the set moves with them. So a template is
+//! compiled where the first read of its class lies, is verified there, and is moved for the others. Tests
+//! compare moved sets with compiled ones.
+
+use std::ops::Range;
+
+use braid_layout::{Column, Piece, Segment, Stripe};
+
+use crate::compile;
+use crate::ir::{Op, PlanSet, Want};
+use crate::request::{Health, PlanError, Request, Target};
+use crate::verify::{Violation, verify};
+
+/// What two reads must have in common to have the same template, in one segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Class {
+    /// The stripe, of those that differ in their columns' roles.
+    turn: u64,
+    /// The data unit.
+    data: u8,
+    bytes: u32,
+    health: Health,
+}
+
+/// A read's class, and where in the class it lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Placed {
+    /// The class.
+    pub class: Class,
+    /// The first byte in the file.
+    offset: u64,
+    stripe: Stripe,
+    /// The first byte in the unit.
+    from: u32,
+}
+
+/// A verified plan set for all reads of a class.
+#[derive(Debug, Clone)]
+pub struct Template {
+    made_for: Placed,
+    set: PlanSet,
+}
+
+/// A read of part of one unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UnitRead {
+    /// The unit's stripe.
+    pub stripe: Stripe,
+    /// The first byte in the unit.
+    pub from: u32,
+    /// One past the last byte.
+    pub to: u32,
+    /// Which version.
+    pub want: Want,
+}
+
+/// Why there is no template for a read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TemplateError {
+    /// The read cannot be planned.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// The verifier refuses the plan set.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Violations(Vec<Violation>),
+}
+
+impl Placed {
+    /// Of a read of these bytes; `None` if they are not in one data unit of the segment.
+    pub fn of(segment: &Segment, health: Health, range: &Range<u64>) -> Option<Placed> {
+        if range.start >= range.end || range.start < segment.start || range.end > segment.end {
+            return None;
+        }
+        let Piece { stripe, data, from, to, .. } = segment.pieces(range.clone()).next()?;
+        if u64::from(to - from) != range.end - range.start {
+            return None;
+        }
+        let turn = stripe.0 % u64::from(segment.shape.width());
+        let class = Class { turn, data, bytes: to - from, health };
+        Some(Placed { class, offset: range.start, stripe, from })
+    }
+
+    fn range(&self) -> Range<u64> {
+        self.offset..self.offset + u64::from(self.class.bytes)
+    }
+}
+
+impl Template {
+    /// Compiles and verifies the template of a read's class. `compile` is [`read`](compile::read), into the
+    /// beginning of the buffer, of the newest versions.
+    pub fn new(target: &Target<'_>, placed: Placed) -> Result<Template, TemplateError> {
+        let set = compile::read(target, placed.range(), 0, Want::Newest)?;
+        verify(&set, target.segment).map_err(TemplateError::Violations)?;
+        Ok(Template { made_for: placed, set })
+    }
+
+    /// Whether it is for reads of this class.
+    pub fn is_of(&self, class: &Class) -> bool {
+        self.made_for.class == *class
+    }
+
+    /// The only instruction of the plan set of a read of its class, if it has no other and no step: it brings
+    /// all bytes, to the beginning of the buffer.
+    pub fn only_read(&self, placed: &Placed) -> Option<(Column, UnitRead)> {
+        assert!(self.is_of(&placed.class), "{placed:?} is of another class than {:?}", self.made_for);
+        let (plan, only) = self.set.instructions().next().filter(|_| self.set.len() == 1)?;
+        let Op::Read { from, to, want, .. } = only.op else { return None };
+        let read = UnitRead {
+            stripe: placed.stripe,
+            from: self.moved(placed, from),
+            to: self.moved(placed, to),
+            want,
+        };
+        Some((plan.column, read))
+    }
+
+    /// A byte of the template's unit, moved to where the read is.
+    fn moved(&self, placed: &Placed, at: u32) -> u32 {
+        at - self.made_for.from + placed.from
+    }
+
+    /// The plan set of a read of its class.
+    pub fn set_for(&self, placed: &Placed) -> PlanSet {
+        assert!(self.is_of(&placed.class), "{placed:?} is of another class than {:?}", self.made_for);
+        let mut set = self.set.clone();
+        set.request = Request::Read { range: placed.range(), buffer: 0 };
+        for note in &mut set.stripes {
+            note.stripe = placed.stripe;
+        }
+        let moved = |at| self.moved(placed, at);
+        for instruction in set.plans.iter_mut().flat_map(|plan| &mut plan.instructions) {
+            if let Op::Read { stripe, from, to, .. } = &mut instruction.op {
+                *stripe = placed.stripe;
+                (*from, *to) = (moved(*from), moved(*to));
+            }
+        }
+        for step in &mut set.arithmetic {
+            step.stripe = placed.stripe;
+            (step.from, step.to) = (moved(step.from), moved(step.to));
+        }
+        set
+    }
+}

@@ -1,0 +1,319 @@
+//! A session with a drive that many callers share, for small requests: what several of them ask at about the
+//! same time goes in one system call, and so do the answers that have come.
+//!
+//! One task has the connection ([`driver`]). A caller seals its request under a lock, puts the frame to those
+//! that are not sent yet, and waits for its answer, whose bytes the task copies for it. The caller checks
+//! them itself: MACs are made and verified where the callers run.
+//!
+//! A wait needs no timer of its own: while answers are awaited, the task looks from time to time which are
+//! overdue. An answer that comes late or for nobody is dropped; what comes unasked ends the session.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use braid_wire::control::Grant;
+use braid_wire::data::{DriveReply, DriveRequest, ReplyHead};
+use braid_wire::frame::{FrameHeader, HEADER_BYTES};
+use braid_wire::seal::{self, Asked};
+
+use crate::bodies::STRANGER_BODY_BYTES_MAX;
+use crate::drive_session::{DriveSession, Parts};
+use crate::error::{Result, TransportError};
+use crate::limits::Limits;
+
+mod driver;
+
+/// The most bytes of payload of a request, or of a read, for which a session is shared.
+pub const SHARED_PAYLOAD_BYTES_MAX: u32 = 16 << 10;
+/// The most unanswered requests on one session. Below what a drive takes before it lets a peer wait.
+const ASKED_MAX: usize = 192;
+/// Looks for overdue answers in the longest wait.
+const LOOKS_PER_WAIT: u32 = 8;
+/// How many buffers of answers are kept for reuse, and up to which capacity.
+const BUFFERS_KEPT: usize = 64;
+const BUFFER_KEPT_BYTES: usize = 32 << 10;
+
+/// A shared session. Dropped, it ends once nobody waits for an answer.
+#[derive(Debug)]
+pub struct SharedSession {
+    line: Arc<Line>,
+}
+
+/// What callers and the session's task share.
+#[derive(Debug)]
+struct Line {
+    address: Arc<str>,
+    limits: Limits,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    seal: seal::Asker,
+    /// The number of the last request.
+    request: u64,
+    /// Whole frames that the task has not taken yet.
+    unsent: Vec<u8>,
+    places: BTreeMap<u64, Place>,
+    /// Buffers for answers.
+    spare: Vec<Vec<u8>>,
+    /// The session's task, unless it runs.
+    driver: Option<Waker>,
+    /// How often the task has looked for overdue answers.
+    looks: u64,
+    /// No more requests will come.
+    is_closing: bool,
+    ended: Option<Ended>,
+}
+
+/// Where an answer is to go.
+#[derive(Debug)]
+enum Place {
+    /// Its caller waits since this look.
+    Waiting { since: u64, waker: Option<Waker> },
+    /// It has come: body, then payload.
+    Came(FrameHeader, Vec<u8>),
+    /// It is overdue.
+    Late,
+    /// Its caller waits no more.
+    Abandoned,
+}
+
+/// Why a session has ended.
+#[derive(Debug, Clone)]
+enum Ended {
+    Closed,
+    Stalled,
+    Misbehaved(String),
+}
+
+/// A request whose answer is awaited. Dropped, it is answered in vain.
+#[derive(Debug)]
+pub struct Asking {
+    line: Arc<Line>,
+    asked: Asked,
+}
+
+/// An answer with its payload.
+#[derive(Debug)]
+pub struct SmallAnswer {
+    /// The drive's generation of the object.
+    pub head: ReplyHead,
+    /// The answer itself, or a refusal.
+    pub reply: DriveReply,
+    /// All of its payload.
+    pub payload: SmallPayload,
+}
+
+/// An answer's payload. Its buffer is used again.
+#[derive(Debug)]
+pub struct SmallPayload {
+    line: Arc<Line>,
+    /// The answer's body comes first.
+    bytes: Vec<u8>,
+    from: usize,
+}
+
+impl DriveSession {
+    /// Makes this a session that many share; it comes back if something is in flight on it. Called in a
+    /// runtime.
+    pub fn share(self) -> std::result::Result<SharedSession, Box<DriveSession>> {
+        if !self.is_at_rest() {
+            return Err(Box::new(self));
+        }
+        let Parts { reading, writing, sent, address, limits, seal, request } = self.into_parts();
+        let state = State {
+            seal,
+            request,
+            unsent: Vec::new(),
+            places: BTreeMap::new(),
+            spare: Vec::new(),
+            driver: None,
+            looks: 0,
+            is_closing: false,
+            ended: None,
+        };
+        let line = Arc::new(Line { address, limits, state: Mutex::new(state) });
+        let driver = driver::Driver::new(Arc::clone(&line), reading, (writing, sent));
+        tokio::spawn(driver.run());
+        Ok(SharedSession { line })
+    }
+}
+
+impl SharedSession {
+    /// Whether it takes no more requests.
+    pub fn has_ended(&self) -> bool {
+        self.line.lock().ended.is_some()
+    }
+
+    /// Asks something, with at most [`SHARED_PAYLOAD_BYTES_MAX`] of payload either way. `None` if as much as
+    /// may be is unanswered: then ask in another session.
+    pub fn ask(&self, grant: &Grant, request: &DriveRequest, payload: &[u8]) -> Result<Option<Asking>> {
+        let payload_bytes = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+        let mut guard = self.line.lock();
+        let state = &mut *guard;
+        if let Some(ended) = &state.ended {
+            return Err(self.line.error(ended));
+        }
+        if payload_bytes > SHARED_PAYLOAD_BYTES_MAX || state.places.len() >= ASKED_MAX {
+            return Ok(None);
+        }
+        let (begin, number) = (state.unsent.len(), state.request + 1);
+        let body = begin + HEADER_BYTES;
+        state.unsent.resize(body, 0);
+        let asked = state.seal.seal(grant, number, request, payload_bytes, &mut state.unsent);
+        if u32::try_from(state.unsent.len() - body).is_ok_and(|bytes| bytes > STRANGER_BODY_BYTES_MAX) {
+            // Its sequence number is left out, which is no fault.
+            state.unsent.truncate(begin);
+            return Ok(None);
+        }
+        state.request = number;
+        let header = FrameHeader::new(request.kind(), number, &state.unsent[body..], payload_bytes);
+        state.unsent[begin..body].copy_from_slice(&header.emit());
+        state.unsent.extend_from_slice(payload);
+        state.places.insert(number, Place::Waiting { since: state.looks, waker: None });
+        let driver = if begin == 0 { state.driver.take() } else { None };
+        drop(guard);
+        if let Some(driver) = driver {
+            driver.wake();
+        }
+        Ok(Some(Asking { line: Arc::clone(&self.line), asked }))
+    }
+}
+
+impl Drop for SharedSession {
+    fn drop(&mut self) {
+        let driver = {
+            let mut state = self.line.lock();
+            state.is_closing = true;
+            state.driver.take()
+        };
+        if let Some(driver) = driver {
+            driver.wake();
+        }
+    }
+}
+
+impl Line {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The session has ended: all who wait are told.
+    fn end(&self, why: Ended) {
+        let wakers: Vec<Waker> = {
+            let mut state = self.lock();
+            state.ended.get_or_insert(why);
+            let waiting = state.places.values_mut().filter_map(|place| match place {
+                Place::Waiting { waker, .. } => waker.take(),
+                Place::Came(..) | Place::Late | Place::Abandoned => None,
+            });
+            let mut wakers: Vec<Waker> = waiting.collect();
+            wakers.extend(state.driver.take());
+            wakers
+        };
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    fn error(&self, ended: &Ended) -> TransportError {
+        let address = self.address.to_string();
+        match ended {
+            Ended::Closed => TransportError::Closed { address },
+            Ended::Stalled => TransportError::Timeout { what: "in the middle of a frame", address },
+            Ended::Misbehaved(what) => TransportError::Unexpected { address, what: what.clone() },
+        }
+    }
+
+    /// Checks and decodes an answer. One that is not the drive's ends the session.
+    fn open(self: &Arc<Line>, asked: &Asked, header: &FrameHeader, bytes: Vec<u8>) -> Result<SmallAnswer> {
+        let payload_from = usize::try_from(header.body_bytes).expect("a body is at most 1 MiB");
+        let body = &bytes[..payload_from];
+        let opened = match header.check_body(body) {
+            Ok(()) => asked.open(header, body).map_err(|error| error.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        let opened = opened.and_then(|(head, reply)| match &reply {
+            DriveReply::Read(_) => Ok((head, reply)),
+            _ if header.payload_bytes == 0 => Ok((head, reply)),
+            _ => Err(format!("payload with {}", reply.name())),
+        });
+        match opened {
+            Ok((head, reply)) => {
+                let payload = SmallPayload { line: Arc::clone(self), bytes, from: payload_from };
+                Ok(SmallAnswer { head, reply, payload })
+            }
+            Err(what) => {
+                let ended = Ended::Misbehaved(what);
+                let error = self.error(&ended);
+                self.end(ended);
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Future for Asking {
+    type Output = Result<SmallAnswer>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<SmallAnswer>> {
+        let mut guard = self.line.lock();
+        let state = &mut *guard;
+        let Entry::Occupied(mut place) = state.places.entry(self.asked.request()) else {
+            return Poll::Ready(Err(self.line.error(&Ended::Closed)));
+        };
+        match place.get_mut() {
+            Place::Came(..) => {
+                let Place::Came(header, bytes) = place.remove() else { unreachable!("it was looked at") };
+                drop(guard);
+                Poll::Ready(self.line.open(&self.asked, &header, bytes))
+            }
+            Place::Late | Place::Abandoned => {
+                *place.get_mut() = Place::Abandoned;
+                let address = self.line.address.to_string();
+                Poll::Ready(Err(TransportError::Timeout { what: "for an answer", address }))
+            }
+            Place::Waiting { waker, .. } => match &state.ended {
+                Some(ended) => Poll::Ready(Err(self.line.error(ended))),
+                None => {
+                    if !waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+                        *waker = Some(context.waker().clone());
+                    }
+                    Poll::Pending
+                }
+            },
+        }
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        let mut state = self.line.lock();
+        match state.places.get_mut(&self.asked.request()) {
+            None => {}
+            Some(Place::Came(..)) => drop(state.places.remove(&self.asked.request())),
+            Some(place) => *place = Place::Abandoned,
+        }
+    }
+}
+
+impl SmallPayload {
+    /// Its bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[self.from..]
+    }
+}
+
+impl Drop for SmallPayload {
+    fn drop(&mut self) {
+        let bytes = std::mem::take(&mut self.bytes);
+        if bytes.capacity() <= BUFFER_KEPT_BYTES {
+            let mut state = self.line.lock();
+            if state.spare.len() < BUFFERS_KEPT {
+                state.spare.push(bytes);
+            }
+        }
+    }
+}
