@@ -14,7 +14,7 @@ use std::time::Duration;
 use braid_layout::{
     Column, ColumnMask, DriveId, Generation, ObjectId, PartitionId, Role, Scheme, Shape, Stripe, Version,
 };
-use braid_store::{Attributes, Error, Mutation, Rejected};
+use braid_store::{Attributes, Error, Mutation, ObjectState, Rejected};
 use braid_transport::host;
 use braid_wire::data::{ColumnMap, Written};
 use braid_wire::{Reason, Refusal, Wire};
@@ -75,19 +75,33 @@ pub(crate) fn shape_of(map: &ColumnMap) -> Option<Shape> {
     Shape::new(Scheme::from_number(map.scheme).ok()?, map.k, map.m, map.unit_bytes).ok()
 }
 
+/// What an object's generation says of its columns.
+#[derive(Debug, Clone, Copy)]
+struct Standing {
+    g: Generation,
+    set: ColumnMask,
+    joining: ColumnMask,
+}
+
+impl Standing {
+    fn of(object: &Attributes) -> Standing {
+        Standing { g: object.g, set: object.set, joining: object.joining }
+    }
+
+    /// Whether the column is ready. A data column that is out or joining drops what it owes (PROTOCOL section
+    /// 7): whether it counts was decided without it.
+    fn is_ready(&self, column: Column) -> bool {
+        self.set.minus(self.joining).contains(column)
+    }
+}
+
 /// The parity columns of a stripe.
-fn creditors(map: &ColumnMap, object: &Attributes, stripe: u64) -> Creditors {
+fn creditors(map: &ColumnMap, object: Standing, stripe: u64) -> Creditors {
     let parity = shape_of(map).map_or(ColumnMask::EMPTY, |shape| {
         (0..shape.m()).map(|p| shape.column(Stripe(stripe), Role::Parity(p))).collect()
     });
     let all = parity.and(object.set);
     Creditors { all, ready: all.minus(object.joining), g: object.g }
-}
-
-/// Whether the object's own column is ready. One that is out or joining drops what it owes (PROTOCOL section
-/// 7): whether it counts was decided without it.
-fn is_ready(object: &Attributes) -> bool {
-    object.set.minus(object.joining).contains(object.column)
 }
 
 impl Forwarder {
@@ -137,17 +151,18 @@ pub(crate) fn handle_owed(
     // The object is looked at under the lock: a fence that comes later finds the debt, and one that came
     // before has changed the object.
     let mut debts = core.forwarder.debts();
-    let Ok(object) = core.store.object(unit.0, unit.1) else {
+    let look = |state: &ObjectState<'_>| Standing { g: state.g, set: state.set, joining: state.joining };
+    let Ok(standing) = core.store.with_object(unit.0, unit.1, look) else {
         drop(debts);
         return ticket.refuse(g, Refusal::new(Reason::NoObject, "the object was removed"));
     };
-    if !is_ready(&object) {
+    if !standing.is_ready(map.column) {
         drop(debts);
         return ticket.refuse(g, column_is_out());
     }
-    let own = ColumnMask::EMPTY.with(object.column);
+    let own = ColumnMask::EMPTY.with(map.column);
     let waiter = Waiter { ticket, g, own, since: Instant::now() };
-    debts.handle_owed(unit, (version, watermark), creditors(map, &object, unit.2), Some(waiter));
+    debts.handle_owed(unit, (version, watermark), creditors(map, standing, unit.2), Some(waiter));
     drop(debts);
     wake(core, unit, map);
 }
@@ -161,7 +176,7 @@ fn column_is_out() -> Refusal {
 pub(crate) fn handle_fence(core: &Arc<Core>, (partition, object): (PartitionId, ObjectId)) {
     let Ok(attributes) = core.store.object(partition, object) else { return };
     let Ok(map) = ColumnMap::from_bytes(&attributes.map) else { return };
-    if !is_ready(&attributes) {
+    if !Standing::of(&attributes).is_ready(attributes.column) {
         let waiters = core.forwarder.debts().handle_removed((partition, object));
         for Waiter { ticket, g, .. } in waiters {
             ticket.refuse(g, column_is_out());
@@ -171,7 +186,7 @@ pub(crate) fn handle_fence(core: &Arc<Core>, (partition, object): (PartitionId, 
     }
     // Debts from before the drive was started may not have been found yet.
     find_owed_of(core, partition, object);
-    let new = |stripe| creditors(&map, &attributes, stripe);
+    let new = |stripe| creditors(&map, Standing::of(&attributes), stripe);
     let units = core.forwarder.debts().handle_fence((partition, object), new);
     units.into_iter().for_each(|unit| wake(core, unit, &map));
     core.forwarder.progress.notify_waiters();
@@ -249,12 +264,12 @@ fn find_owed_of(core: &Arc<Core>, partition: PartitionId, object: ObjectId) {
     let Ok(units) = core.store.unsettled(partition, object) else { return };
     let Ok(attributes) = core.store.object(partition, object) else { return };
     let Ok(map) = ColumnMap::from_bytes(&attributes.map) else { return };
-    if !is_ready(&attributes) {
+    if !Standing::of(&attributes).is_ready(attributes.column) {
         return;
     }
     for number in units {
         let unit = (partition, object, number);
-        let creditors = creditors(&map, &attributes, number);
+        let creditors = creditors(&map, Standing::of(&attributes), number);
         let chains = core.store.versions(partition, object, number..number.saturating_add(1));
         let owed: Vec<Version> = chains
             .iter()

@@ -460,6 +460,12 @@ impl Mutation {
         }
     }
 
+    /// Whether it may wait a little for others to share their commit: nobody waits for it, and what it says
+    /// is known otherwise until the store is closed.
+    pub(crate) fn may_wait(&self) -> bool {
+        matches!(self, Mutation::OwedSettled { .. })
+    }
+
     /// Bytes of payload.
     pub(crate) fn payload_bytes(&self) -> u64 {
         match self {

@@ -15,6 +15,9 @@ pub const QUEUE_LEN_MAX: usize = 4096;
 /// The most payload bytes in the queue. A single mutation is always accepted.
 pub const QUEUE_BYTES_MAX: u64 = 256 << 20;
 
+/// How long a mutation that may wait does, at most, for others to share a commit with.
+const WAIT_MAX: Duration = Duration::from_millis(5);
+
 /// Where the answer to a mutation goes.
 pub type Reply = Box<dyn FnOnce(Result<Outcome, Error>) + Send>;
 
@@ -40,8 +43,15 @@ pub(crate) struct Queue {
 struct State {
     waiting: VecDeque<Request>,
     bytes: u64,
+    /// How many of them may wait for others, and since when the first of these does.
+    patient: usize,
+    patient_since: Option<Instant>,
     /// The committer sleeps until this many requests wait; `None`: it is awake.
     sleeps_until: Option<usize>,
+    /// It sleeps however long it takes.
+    sleeps_soundly: bool,
+    /// Nothing is waited for.
+    is_hasty: bool,
     /// How many submitters wait for space in the queue.
     blocked: usize,
     closed: bool,
@@ -114,9 +124,15 @@ impl Queue {
             return request.1(Err(error));
         }
         state.bytes += bytes;
+        let is_patient = request.0.may_wait();
         state.waiting.push_back(request);
-        let waiting = state.waiting.len();
-        let wake = state.sleeps_until.take_if(|count| waiting >= *count).is_some();
+        if is_patient {
+            state.patient += 1;
+            state.patient_since.get_or_insert_with(Instant::now);
+        }
+        // A committer that sleeps soundly must wake to see when what may wait has waited long enough.
+        let (waiting, may_sleep) = (state.waiting.len(), is_patient && !state.sleeps_soundly);
+        let wake = state.sleeps_until.take_if(|count| waiting >= *count && !may_sleep).is_some();
         drop(state);
         if wake {
             self.filled.notify_all();
@@ -135,10 +151,15 @@ impl Queue {
     ) -> bool {
         let mut state = self.state.lock();
         if to.is_empty() {
-            while state.waiting.is_empty() && !state.is_pressing() {
+            while let Some(most) = state.sleep() {
                 state.sleeps_until = Some(1);
-                state = self.filled.wait(state);
+                state.sleeps_soundly = most.is_none();
+                state = match most {
+                    None => self.filled.wait(state),
+                    Some(most) => self.filled.wait_for(state, most).0,
+                };
             }
+            state.sleeps_soundly = false;
             let (enough, until) = (delay.requests.min(count), Instant::now() + delay.time);
             while state.waiting.len() < enough && state.bytes < bytes && !state.is_pressing() {
                 let left = until.saturating_duration_since(Instant::now());
@@ -155,8 +176,14 @@ impl Queue {
             let Some(request) = state.waiting.pop_front() else { break };
             let size = request.0.payload_bytes();
             state.bytes -= size;
+            if request.0.may_wait() {
+                state.patient -= 1;
+            }
             taken += size;
             to.push_back(request);
+        }
+        if state.patient == 0 {
+            state.patient_since = None;
         }
         let more = !to.is_empty() || state.batch.is_some() || !state.closed;
         let blocked = state.blocked > 0;
@@ -211,6 +238,12 @@ impl Queue {
         }
     }
 
+    /// From now on nothing waits for others.
+    #[cfg(any(test, feature = "faulty-disk"))]
+    pub(crate) fn do_without_waits(&self) {
+        self.state.lock().is_hasty = true;
+    }
+
     /// Refuse further requests. Those that wait are still served.
     pub(crate) fn close(&self) {
         self.state.lock().closed = true;
@@ -233,6 +266,17 @@ impl Queue {
 }
 
 impl State {
+    /// How long the committer may sleep before it takes something: `Some(None)`: until something comes.
+    /// `None`: something is to be taken now.
+    fn sleep(&self) -> Option<Option<Duration>> {
+        if self.is_pressing() || self.waiting.len() > self.patient {
+            return None;
+        }
+        let Some(since) = self.patient_since else { return Some(None) };
+        let left = WAIT_MAX.saturating_sub(since.elapsed());
+        (!self.is_hasty && !left.is_zero()).then_some(Some(left))
+    }
+
     /// Whether something waits that must not be delayed.
     fn is_pressing(&self) -> bool {
         self.batch.is_some() || self.closed
@@ -291,6 +335,32 @@ mod tests {
         put(&queue);
         assert_eq!(while_asleep(&queue, 2, || queue.close()), (true, 1), "closing ends it too");
         assert_eq!(take(&queue), (false, 0));
+    }
+
+    #[test]
+    fn what_may_wait_goes_with_the_next_or_after_a_while() {
+        let queue = Queue::default();
+        let (partition, object) = (braid_layout::PartitionId(1), braid_layout::ObjectId(1));
+        let (g, up_to) = (braid_layout::Generation(1), braid_layout::Version::ZERO);
+        let put_patient = || {
+            let mutation = Mutation::OwedSettled { partition, object, g, unit: 0, up_to };
+            assert!(queue.push((mutation, Box::new(|_| {})), None, &|| true).is_ok());
+        };
+        let began = Instant::now();
+        put_patient();
+        put_patient();
+        assert_eq!(take(&queue), (true, 2), "after a while");
+        assert!(began.elapsed() >= WAIT_MAX);
+        put_patient();
+        put(&queue);
+        let began = Instant::now();
+        assert_eq!(take_after(&queue, CommitDelay { requests: 1, time: LONG }), (true, 2), "with another");
+        let slept = |act: &dyn Fn()| while_asleep(&queue, 1, act);
+        assert_eq!(slept(&put_patient), (true, 1), "it wakes who sleeps, to wait");
+        assert!(began.elapsed() >= WAIT_MAX);
+        put_patient();
+        queue.close();
+        assert_eq!((take(&queue), take(&queue)), ((true, 1), (false, 0)));
     }
 
     #[test]

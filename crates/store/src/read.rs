@@ -188,7 +188,28 @@ impl Store {
         unit: u64,
         version: Version,
     ) -> Result<OwedDelta, Error> {
-        let index = self.index();
+        self.owed_delta((partition, object), unit, version, (Patience::Waits, self.index()))
+    }
+
+    /// Like [`Store::delta`], if nothing need be waited for: see [`Store::read_at_once`].
+    pub fn delta_at_once(
+        &self,
+        partition: PartitionId,
+        object: ObjectId,
+        unit: u64,
+        version: Version,
+    ) -> Result<OwedDelta, Error> {
+        let at_once = (Patience::AtOnce, self.try_index().ok_or(Error::WouldWait)?);
+        self.owed_delta((partition, object), unit, version, at_once)
+    }
+
+    fn owed_delta(
+        &self,
+        (partition, object): (PartitionId, ObjectId),
+        unit: u64,
+        version: Version,
+        (patience, index): (Patience, Reading<'_>),
+    ) -> Result<OwedDelta, Error> {
         let owner = index.whole_object(partition, object)?;
         let found = owner.unit(unit);
         found.wanted(Want::Exactly(version), &(0..0), owner.attributes.unit_bytes).map_err(|error| {
@@ -200,8 +221,8 @@ impl Store {
         let step = found.owed_step(version).ok_or(Error::Chain { tip: found.tip_version() })?;
         let own = step.owed.own;
         let range = own.from..own.to;
-        let under = stored(self.files(), &clip(&step.under, &range), Patience::Waits)?;
-        let over = stored(self.files(), &[own], Patience::Waits)?;
+        let under = stored(self.files(), &clip(&step.under, &range), patience)?;
+        let over = stored(self.files(), &[own], patience)?;
         drop(found);
         drop(index);
         let whose = self.whose(partition, object, unit);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use braid_layout::{DriveId, Generation, PartitionId, Version};
-use braid_store::Error;
+use braid_store::{Error, ObjectState};
 use braid_transport::{DriveSession, Limits, TransportError, host};
 use braid_wire::control::Grant;
 use braid_wire::data::{Address, ColumnMap, Delta, DriveReply, DriveRequest};
@@ -23,6 +23,8 @@ use crate::debts::UnitRef;
 /// The most deltas, and about the most bytes, of one batch.
 const BATCH_LEN: usize = 256;
 const BATCH_BYTES: usize = 8 << 20;
+/// Deltas up to this size are sent together, about as many bytes at a time.
+const TOGETHER_BYTES: usize = 64 << 10;
 /// How long a refused unit waits before it is sent again: the first time, and at most.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
@@ -108,9 +110,14 @@ async fn send(
     session: &mut Option<DriveSession>,
     batch: &[Job],
 ) -> Result<Vec<Job>, String> {
-    let (jobs, preparing) = (batch.to_vec(), Arc::clone(core));
-    let prepared = host::spawn_blocking(move || prepare(&preparing, &jobs)).await;
-    let (items, mut again) = prepared.map_err(|error| error.to_string())?;
+    let Prepared { mut items, mut again, waiting } = prepare(core, batch, Reads::AtOnce);
+    if !waiting.is_empty() {
+        let preparing = Arc::clone(core);
+        let prepared = host::spawn_blocking(move || prepare(&preparing, &waiting, Reads::Wait)).await;
+        let prepared = prepared.map_err(|error| error.to_string())?;
+        items.extend(prepared.items);
+        again.extend(prepared.again);
+    }
     let mut partitions: BTreeMap<PartitionId, Vec<Item>> = BTreeMap::new();
     items.into_iter().for_each(|item| partitions.entry(item.job.0.0).or_default().push(item));
     for (partition, items) in partitions {
@@ -153,10 +160,17 @@ async fn exchange(
     let (asker, answers) = session.halves();
     let asking = async {
         for (item, tag) in items.iter().zip(0..) {
+            if tag > 0 && item.payload.len() <= TOGETHER_BYTES {
+                asker.put(tag, grant, &item.request, &item.payload)?;
+                if asker.put_bytes() >= TOGETHER_BYTES {
+                    asker.send_put().await?;
+                }
+                continue;
+            }
             let payload: &[&[u8]] = if item.payload.is_empty() { &[] } else { &[&item.payload] };
             asker.ask(tag, grant, &item.request, payload).await?;
         }
-        Ok(())
+        asker.send_put().await
     };
     let answering = async {
         let mut refused = Vec::new();
@@ -183,45 +197,71 @@ async fn exchange(
     Ok(refused)
 }
 
-/// Reads the deltas that these jobs need, oldest first. Returns them, and the jobs that are to be looked at
-/// again: those that do not fit the batch, or that cannot be read now.
-fn prepare(core: &Arc<Core>, jobs: &[Job]) -> (Vec<Item>, Vec<Job>) {
-    let (mut items, mut again, mut bytes) = (Vec::new(), Vec::new(), 0);
+/// Whether reading what changed may wait for the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reads {
+    Wait,
+    AtOnce,
+}
+
+/// What a batch came to.
+#[derive(Default)]
+struct Prepared {
+    items: Vec<Item>,
+    /// To be looked at again: they do not fit the batch, or cannot be read now.
+    again: Vec<Job>,
+    /// To be prepared by a thread, as they wait for the disk.
+    waiting: Vec<Job>,
+}
+
+/// Reads the deltas that these jobs need, oldest first.
+fn prepare(core: &Arc<Core>, jobs: &[Job], reads: Reads) -> Prepared {
+    let (mut prepared, mut bytes) = (Prepared::default(), 0);
     for &job in jobs {
         let (unit, column) = job;
-        if items.len() >= BATCH_LEN || bytes >= BATCH_BYTES {
-            again.push(job);
+        if prepared.items.len() >= BATCH_LEN || bytes >= BATCH_BYTES {
+            prepared.again.push(job);
             continue;
         }
+        let begun = prepared.items.len();
         let versions = core.forwarder.debts().unacknowledged(unit, column);
         for (version, watermark) in versions {
-            match item(core, job, version, watermark) {
+            match item(core, job, (version, watermark), reads) {
                 Ok(item) => {
                     core.forwarder.debts().handle_read(unit, true);
                     bytes += item.payload.len();
-                    items.push(item);
+                    prepared.items.push(item);
+                }
+                Err(Error::WouldWait) => {
+                    prepared.items.truncate(begun);
+                    prepared.waiting.push(job);
+                    break;
                 }
                 Err(Error::NoObject(..)) => handle_removed(core, (unit.0, unit.1)),
                 Err(Error::Chain { .. }) => handle_not_owed(core, unit, version),
                 Err(error) => {
                     tracing::warn!(%error, unit = ?unit, %version, "a delta cannot be read: it stays owed");
                     core.forwarder.debts().handle_read(unit, false);
-                    again.push(job);
+                    prepared.again.push(job);
                     break;
                 }
             }
         }
     }
-    (items, again)
+    prepared
 }
 
-fn item(core: &Core, job: Job, version: Version, watermark: u64) -> Result<Item, Error> {
+fn item(core: &Core, job: Job, (version, watermark): (Version, u64), reads: Reads) -> Result<Item, Error> {
     let (unit, column) = job;
     let (partition, object, number) = unit;
-    let attributes = core.store.object(partition, object)?;
-    let map = ColumnMap::from_bytes(&attributes.map)
-        .map_err(|_| Error::Malformed("the object's column map does not decode"))?;
-    let delta = core.store.delta(partition, object, number, version)?;
+    let (g, map) = core.store.with_object(partition, object, |state: &ObjectState<'_>| {
+        (state.g, ColumnMap::from_bytes(state.map))
+    })?;
+    let map = map.map_err(|_| Error::Malformed("the object's column map does not decode"))?;
+    let delta = match reads {
+        Reads::Wait => core.store.delta(partition, object, number, version)?,
+        Reads::AtOnce => core.store.delta_at_once(partition, object, number, version)?,
+    };
     let Some(&sister_object) = map.objects.get(column.index()) else {
         return Err(Error::Malformed("the object's column map has no such column"));
     };
@@ -235,12 +275,13 @@ fn item(core: &Core, job: Job, version: Version, watermark: u64) -> Result<Item,
         to_version: delta.to_version,
         client: delta.client,
         operation: delta.operation,
-        settled_to: settled(core, unit)?,
+        // With one parity column, what she has is settled: she needs no word of it.
+        settled_to: if map.m == 1 { Version::ZERO } else { settled(core, unit)? },
         crcs: delta.crcs,
-        g: attributes.g,
+        g,
         watermark,
     };
-    Ok(Item { job, g: attributes.g, request: request.into(), payload: delta.bytes })
+    Ok(Item { job, g, request: request.into(), payload: delta.bytes })
 }
 
 /// The unit's settled version. A sister may fold in what is settled.

@@ -20,6 +20,7 @@ impl ByHand {
     pub(crate) fn new(committer: Committer, wake: Box<dyn Fn() + Send + Sync>) -> ByHand {
         let shared = Arc::clone(&committer.shared);
         shared.checkpointer.do_without_thread();
+        shared.queue.do_without_waits();
         // No cleaner ever answers.
         shared.queue.end_help();
         shared.cleaning.close();
