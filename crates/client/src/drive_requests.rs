@@ -16,7 +16,7 @@ use tokio::sync::Semaphore;
 
 use crate::drives::{Drives, Lent};
 use crate::landing::land;
-use crate::small_requests::small_request;
+use crate::small_requests::small_requests;
 
 /// How much may be in flight on one session.
 #[derive(Debug, Clone, Copy)]
@@ -79,8 +79,8 @@ pub(crate) async fn request_all(
     limit: InFlightLimit,
     items: Vec<Item<'_>>,
 ) -> Vec<Outcome> {
-    let items = match small_request(drives, drive, address, grant, items).await {
-        Ok(outcome) => return vec![outcome],
+    let items = match small_requests(drives, drive, address, grant, items).await {
+        Ok(outcomes) => return outcomes,
         Err(items) => items,
     };
     let count = items.len();
