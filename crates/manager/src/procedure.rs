@@ -400,6 +400,9 @@ async fn finish(
                 inodes::bury(tx, file, &inode)?;
                 return Ok(None);
             }
+        } else if !inode.held {
+            // No capability of an earlier lease is of this generation.
+            inode.since = Lease(0);
         }
         if inode.is_named() {
             files::settle_size(tx, &mut inode, end, core.now_ms())?;
