@@ -3,7 +3,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 export RUST_BACKTRACE ?= 1
 
-.PHONY: demo test quick setup setup-full store-full store-model index-memory many-files build format lint docs units fuzz-smoke kill-loop rounds three-hosts send-ways clean
+.PHONY: demo test quick setup setup-full store-full store-model index-memory many-files build format lint docs units fuzz-smoke kill-loop rounds three-hosts send-ways perf clean
 
 ## A whole cluster on this machine: files in and out, a drive killed, read degraded, rebuilt, compared.
 demo: build
@@ -63,6 +63,11 @@ three-hosts: build
 send-ways: build
 	target_dir=$$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); \
 	tests/send-ways.sh 9 "$$target_dir/release/braid"
+
+## By hand: small operations in two commits, in turn, and what moved by more than 3 %; OLD=main~1 NEW=HEAD.
+perf: setup
+	@command -v jq >/dev/null || { apt-get update && apt-get install -y --no-install-recommends jq; }
+	tests/perf.sh $(or $(OLD),HEAD~1) $(or $(NEW),HEAD)
 
 # The tools that make an ext4 and an xfs.
 setup-full: setup

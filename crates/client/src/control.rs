@@ -166,7 +166,7 @@ impl Control {
                 if !together {
                     return lane.once(config, hear, &head, request).await;
                 }
-                self.shared.share(config, hear, || self.operations.settled_below(), (&head, request)).await
+                self.shared.share(config, hear, || self.head_of_batch(), (&head, request)).await
             };
             let tried = match bounds.one {
                 Some(one) => match timeout(one, tried).await {
@@ -225,6 +225,11 @@ impl Control {
             settled_below: self.operations.settled_below(),
             begun_ms: begun.at_ms,
         }
+    }
+
+    fn head_of_batch(&self) -> RequestHead {
+        let settled_below = self.operations.settled_below();
+        RequestHead { client: self.client, settled_below, ..RequestHead::NONE }
     }
 
     async fn connect(&self) -> std::result::Result<ControlSession, TransportError> {

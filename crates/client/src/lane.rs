@@ -75,12 +75,13 @@ impl Lane {
         self.ask(config, hear, head, request).await
     }
 
-    /// One try of a request, with others that wait too. `settled_below` is that of the heads.
+    /// One try of a request, with others that wait too. `of_batch` gives the head of a message of several: the
+    /// one that sends it may be no operation itself.
     pub(crate) async fn share(
         &self,
         config: &Config,
         hear: impl Fn(&ControlSession),
-        settled_below: impl Fn() -> u64,
+        of_batch: impl Fn() -> RequestHead,
         (head, request): (&RequestHead, &ControlRequest),
     ) -> Tried {
         if self.waiting.lock().expect("no holder panics").is_empty()
@@ -108,7 +109,7 @@ impl Lane {
                 drop(permit);
                 return answered.await.unwrap_or_else(lost);
             }
-            self.carry(config, &hear, settled_below(), together, head.client).await;
+            self.carry(config, &hear, &of_batch(), together).await;
         }
     }
 
@@ -133,14 +134,12 @@ impl Lane {
         &self,
         config: &Config,
         hear: impl Fn(&ControlSession),
-        settled_below: u64,
+        head: &RequestHead,
         together: Vec<Waiting>,
-        client: u64,
     ) {
         let (items, answers): (Vec<_>, Vec<_>) =
             together.into_iter().map(|Waiting { item, answer }| (item, answer)).unzip();
-        let head = RequestHead { client, settled_below, ..RequestHead::NONE };
-        let asked = self.ask(config, hear, &head, &Batch { items }.into()).await;
+        let asked = self.ask(config, hear, head, &Batch { items }.into()).await;
         let mut told = match asked {
             Ok(ControlReply::Batch(BatchReply { answers: replies })) if replies.len() == answers.len() => {
                 replies.into_iter().map(|reply| self.told(config, reply.reply())).collect()

@@ -6,7 +6,7 @@ use braid_layout::version::Lease;
 use braid_layout::{ClusterId, ColumnMask, DriveId, FileId};
 use braid_transport::{Asked, Bounds, ConnectionSlots, ControlPeer, GivesWay, Listener, Origin, challenge};
 use braid_wire::Key;
-use braid_wire::control::{Authenticate, Backup, ControlHead, Done, Held, ReportLost, Unlink};
+use braid_wire::control::{Authenticate, Backup, ControlHead, Done, Held, Lookup, ReportLost, Unlink};
 use braid_wire::data::{Hello, PeerRole};
 use braid_wire::token::{Standing, Token};
 use tokio::sync::mpsc;
@@ -187,4 +187,27 @@ async fn renewals_wait_for_no_other_call_and_for_no_mute_session() {
     let (control, _heads) = client_of(now_ms, act).await;
     let renewed = timeout(Duration::from_secs(15), control.renew("f", renew(), Duration::from_millis(300)));
     renewed.await.expect("it waits for no mute session").unwrap();
+}
+
+/// Whoever carries the others' requests may be no operation itself: theirs have its client's number all the
+/// same.
+#[tokio::test]
+async fn operations_go_along_with_requests_that_are_none() {
+    let now_ms = Arc::new(AtomicU64::new(1_000_000));
+    let act = |nth, _: &ControlRequest| if nth < SHARED_SESSIONS { Act::Slow } else { Act::Break };
+    let (control, mut heads) = client_of(now_ms, act).await;
+    let look: ControlRequest = Lookup { volume: "main".into(), path: b"f".to_vec() }.into();
+    let mut calls = tokio::task::JoinSet::new();
+    // Two take the sessions; of those that wait the first, which carries them, looks something up.
+    for request in [look.clone(), look.clone(), look, unlink()] {
+        let control = Arc::clone(&control);
+        calls.spawn(async move { control.call("f", &request).await });
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    for _ in 0..SHARED_SESSIONS {
+        assert_eq!(heads.recv().await.unwrap(), RequestHead::NONE);
+    }
+    let batch = heads.recv().await.unwrap();
+    assert_eq!((batch.client, batch.operation, batch.settled_below), (77, 0, 1));
+    calls.abort_all();
 }
