@@ -75,8 +75,8 @@ impl Lane {
         self.ask(config, hear, head, request).await
     }
 
-    /// One try of a request, with others that wait too. `of_batch` gives the head of a message of several: the
-    /// one that sends it may be no operation itself.
+    /// One try of a request, with others that wait too. `of_batch` gives the head of a message of several:
+    /// the one that sends it may be no operation itself.
     pub(crate) async fn share(
         &self,
         config: &Config,

@@ -1,5 +1,5 @@
-//! Work that nobody waits for, such as telling drives that what was written to a closed file is settled. It is
-//! ended before the client is.
+//! Work that nobody waits for, such as telling drives that what was written to a closed file is settled. It
+//! is ended before the client is.
 
 use std::future::Future;
 use std::sync::Mutex;

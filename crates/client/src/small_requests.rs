@@ -14,8 +14,8 @@ use crate::landing::land_small;
 /// Most requests of one caller: an object's creation and a write to it.
 const TOGETHER_MAX: usize = 2;
 
-/// Asks, if all are small, and there is a shared session. Gives the items back otherwise: they are to be asked
-/// in a session of their own. The drive takes them in their order.
+/// Asks, if all are small, and there is a shared session. Gives the items back otherwise: they are to be
+/// asked in a session of their own. The drive takes them in their order.
 pub(crate) async fn small_requests<'b>(
     drives: &Drives,
     drive: DriveId,

@@ -8,7 +8,8 @@
 //!
 //! From the pure inside out: [`names`], [`leases`], [`drives`], [`shapes`], [`grants`], [`recovery`] decide;
 //! [`volumes`], [`directories`], [`files`], [`inodes`], [`operations`] are transactions' work; [`procedure`],
-//! [`opens`], [`endings`], [`heal`], [`healing`], [`members`], [`sweep`] carry out; [`serve`] answers sessions.
+//! [`opens`], [`endings`], [`heal`], [`healing`], [`members`], [`sweep`] carry out; [`serve`] answers
+//! sessions.
 
 pub mod admission;
 pub mod backup;

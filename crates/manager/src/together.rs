@@ -20,8 +20,8 @@ impl<W> Together<W> {
         Together { state: Mutex::new(State { waiting: VecDeque::new(), is_taken: false }) }
     }
 
-    /// Adds a piece. True if no thread is at it: then the caller has one call [`Together::take`] until there is
-    /// nothing left.
+    /// Adds a piece. True if no thread is at it: then the caller has one call [`Together::take`] until there
+    /// is nothing left.
     #[must_use]
     pub(crate) fn add(&self, work: W) -> bool {
         let mut state = self.state();

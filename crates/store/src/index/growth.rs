@@ -1,5 +1,5 @@
-//! What the commit being gathered adds: how much to partitions, how much it takes of objects' reservations, and
-//! which objects it creates.
+//! What the commit being gathered adds: how much to partitions, how much it takes of objects' reservations,
+//! and which objects it creates.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -28,6 +28,7 @@ pub(crate) mod query;
 pub(crate) mod runs;
 pub(crate) mod slot;
 pub(crate) mod snapshots;
+pub(crate) mod touched;
 pub(crate) mod unit;
 mod unit_image;
 

@@ -189,8 +189,8 @@ record! {
         modified_ms: Option<u64>,
         /// Its permission bits, at most [`MODE_MAX`]; absent: not known.
         mode: Option<u32>,
-        /// The lease then ends for this holder, as with a [`Release`](super::Release); absent: it goes on. If the name is
-        /// refused, so is the end.
+        /// The lease then ends for this holder, as with a [`Release`](super::Release); absent: it goes on. If
+        /// the name is refused, so is the end.
         ends: Option<Ended>,
     }
 }
