@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use braid_layout::{ColumnMask, DriveId, Generation};
+use braid_layout::{ColumnMask, DriveId, Generation, PartitionId};
 use braid_store::{Change, Error, Mutation, Outcome, UnitVerdict};
 use braid_transport::host;
 use braid_wire::capability::Rights;
@@ -27,7 +27,7 @@ use crate::debts::Owing;
 use crate::facts::Facts;
 use crate::forward;
 use crate::reply::{Answer, refusal};
-use crate::requests::{Requests, done};
+use crate::requests::{Requests, always, done};
 use crate::scrub;
 
 /// How long a fence waits until everything owed to ready parity columns is paid. The manager asks again, and
@@ -100,6 +100,28 @@ impl Requests {
             done(capability.g, fenced)
         })
         .await;
+    }
+
+    /// Removes an object.
+    pub(crate) async fn remove(
+        &self,
+        capability: &Capability,
+        g: Generation,
+        asked: &Remove,
+        ticket: Ticket,
+    ) {
+        let (core, place) = (self.core(), (asked.at.partition, asked.at.object));
+        // First, so that requests already on their way cannot create it again.
+        let now_ms = core.manager_ms().unwrap_or(capability.expires_ms);
+        core.revoked().handle_removal(place, now_ms);
+        let mutation = Mutation::Remove { partition: place.0, object: place.1, g: capability.g };
+        let finish = move |result: Result<Outcome, Error>| {
+            if result.is_ok() {
+                forward::handle_removed(&core, place);
+            }
+            done(g, result)
+        };
+        self.submit(ticket, mutation, always(), finish).await;
     }
 
     /// Notes units that a joining column has caught up with.
@@ -209,23 +231,12 @@ pub(crate) fn may_install(
     Err(Refusal::new(Reason::Scope, detail))
 }
 
-/// Removes an object, or a partition if its well-known object is named.
-pub(crate) fn remove(core: &Core, capability: &Capability, g: Generation, remove: &Remove) -> Answer {
-    let (partition, object) = (remove.at.partition, remove.at.object);
-    if remove.at.is_well_known() {
-        return match core.store.commit(Mutation::PartitionRemove { partition }) {
-            Err(Error::NoPartition(_)) => Answer::done(g),
-            result => done(g, result),
-        };
+/// Removes a partition.
+pub(crate) fn remove_partition(core: &Core, g: Generation, partition: PartitionId) -> Answer {
+    match core.store.commit(Mutation::PartitionRemove { partition }) {
+        Err(Error::NoPartition(_)) => Answer::done(g),
+        result => done(g, result),
     }
-    // First, so that requests already on their way cannot create it again.
-    let now_ms = core.manager_ms().unwrap_or(capability.expires_ms);
-    core.revoked().handle_removal((partition, object), now_ms);
-    let removed = core.store.commit(Mutation::Remove { partition, object, g: capability.g });
-    if removed.is_ok() {
-        forward::handle_removed(core, (partition, object));
-    }
-    done(g, removed)
 }
 
 /// The answer to a fence.

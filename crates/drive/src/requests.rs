@@ -134,7 +134,12 @@ impl Requests {
             R::Ready(asked) => self.ready(&capability, &asked, ticket).await,
             R::Create(create) => self.create(&capability, facts, create, ticket).await,
             R::Remove(asked) => {
-                self.look_now(ticket, move |core| manage::remove(core, &capability, g, &asked)).await;
+                if asked.at.is_well_known() {
+                    let partition = asked.at.partition;
+                    self.look_now(ticket, move |core| manage::remove_partition(core, g, partition)).await;
+                } else {
+                    self.remove(&capability, g, &asked, ticket).await;
+                }
             }
             R::Fence(asked) => self.fence(capability, asked, ticket).await,
             R::Verdict(verdict) => {

@@ -77,10 +77,7 @@ impl DriveCalls {
             return Err(CallError::Unreachable("too many calls wait for it".to_owned()));
         };
         let call = self.call_in_turn(&pool, drive, address, grant, request);
-        timeout(self.call_wait, call).await.unwrap_or_else(|_| {
-            let why = format!("no answer within {} ms", self.call_wait.as_millis());
-            Err(CallError::Unreachable(why))
-        })
+        timeout(self.call_wait, call).await.unwrap_or_else(|_| Err(self.too_late()))
     }
 
     async fn call_in_turn(
@@ -121,6 +118,53 @@ impl DriveCalls {
         }
     }
 
+    /// Several requests, sent together in one session, and an outcome for each, in their order. They are
+    /// idempotent: those without an answer when a kept session turns out to be dead are sent again.
+    pub async fn call_all(
+        &self,
+        drive: DriveId,
+        address: &str,
+        requests: &[(Grant, DriveRequest)],
+    ) -> Vec<Result<DriveReply, CallError>> {
+        let pool = self.pool(drive);
+        let mut outcomes = Vec::new();
+        outcomes.resize_with(requests.len(), || None);
+        let ended = match pool.queue.try_acquire() {
+            Ok(_place) => {
+                let calls = self.call_all_in_turn(&pool, (drive, address), requests, &mut outcomes);
+                timeout(self.call_wait, calls).await.unwrap_or_else(|_| Err(self.too_late()))
+            }
+            Err(_) => Err(CallError::Unreachable("too many calls wait for it".to_owned())),
+        };
+        let why = ended.err().unwrap_or_else(|| CallError::Unreachable("it did not answer".to_owned()));
+        outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(|| Err(why.clone()))).collect()
+    }
+
+    async fn call_all_in_turn(
+        &self,
+        pool: &Pool,
+        (drive, address): (DriveId, &str),
+        requests: &[(Grant, DriveRequest)],
+        outcomes: &mut [Option<Result<DriveReply, CallError>>],
+    ) -> Result<(), CallError> {
+        let _turn = pool.calls.acquire().await.map_err(|_| CallError::Unreachable("closing".to_owned()))?;
+        if let Some(mut session) = pool.take(address)
+            && exchange(&mut session, requests, outcomes).await.is_ok()
+        {
+            pool.keep(address, session);
+            return Ok(());
+        }
+        let mut session =
+            DriveSession::connect(address, drive, self.cluster, &self.limits).await.map_err(call_error)?;
+        exchange(&mut session, requests, outcomes).await.map_err(call_error)?;
+        pool.keep(address, session);
+        Ok(())
+    }
+
+    fn too_late(&self) -> CallError {
+        CallError::Unreachable(format!("no answer within {} ms", self.call_wait.as_millis()))
+    }
+
     /// Whether the drive answers: its hello is the proof.
     pub async fn probe(&self, drive: DriveId, address: &str) -> Result<(), CallError> {
         DriveSession::connect(address, drive, self.cluster, &self.limits)
@@ -156,6 +200,42 @@ impl Pool {
             idle.push((address.to_owned(), session));
         }
     }
+}
+
+/// Sends all requests that have no outcome yet, and takes the answers.
+async fn exchange(
+    session: &mut DriveSession,
+    requests: &[(Grant, DriveRequest)],
+    outcomes: &mut [Option<Result<DriveReply, CallError>>],
+) -> Result<(), TransportError> {
+    let waiting: Vec<usize> = (0..requests.len()).filter(|&at| outcomes[at].is_none()).collect();
+    let (asker, answers) = session.halves();
+    let asking = async {
+        for (nth, &at) in waiting.iter().enumerate() {
+            let ((grant, request), tag) = (&requests[at], u64::try_from(at).expect("a count"));
+            if nth == 0 {
+                asker.ask(tag, grant, request, &[]).await?;
+            } else {
+                asker.put(tag, grant, request, &[])?;
+            }
+        }
+        asker.send_put().await
+    };
+    let answering = async {
+        for _ in &waiting {
+            let answer = answers.next().await?;
+            let place = usize::try_from(answer.tag).ok().and_then(|at| outcomes.get_mut(at));
+            if let Some(place) = place {
+                *place = Some(match answer.reply {
+                    DriveReply::Refused(refusal) => Err(CallError::Refused(refusal)),
+                    reply => Ok(reply),
+                });
+            }
+        }
+        Ok(())
+    };
+    tokio::try_join!(asking, answering)?;
+    Ok(())
 }
 
 fn call_error(error: TransportError) -> CallError {
@@ -204,5 +284,26 @@ mod tests {
         assert_eq!((late, refused), (CALLS_PER_DRIVE + WAITING_PER_DRIVE, 10));
         // One after another they would take minutes.
         assert!(began.elapsed() < Duration::from_secs(20));
+    }
+
+    #[tokio::test]
+    async fn of_calls_made_together_each_has_an_outcome() {
+        let mute = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = mute.local_addr().unwrap().to_string();
+        let calls = DriveCalls { call_wait: Duration::from_millis(300), ..DriveCalls::new(ClusterId(1)) };
+        let drive = DriveId(2);
+        let grant = grants::for_drive(&Key::new([3; 32]), drive, u64::MAX);
+        let request =
+            DriveRequest::from(Remove { at: Address::of_partition(braid_layout::PartitionId(4)), term: 1 });
+        let requests = vec![(grant, request); 64];
+        let outcomes = calls.call_all(drive, &address, &requests).await;
+        assert_eq!(outcomes.len(), 64);
+        let late = |why: &str| why.starts_with("no answer within 300 ms");
+        assert!(outcomes.iter().all(|o| matches!(o, Err(CallError::Unreachable(why)) if late(why))));
+        drop(mute);
+        let outcomes = calls.call_all(drive, &address, &requests[..2]).await;
+        let refuses = |why: &str| why.contains("refuses connections");
+        assert!(outcomes.iter().all(|o| matches!(o, Err(CallError::Unreachable(why)) if refuses(why))));
+        assert!(calls.call_all(drive, &address, &[]).await.is_empty());
     }
 }

@@ -4,23 +4,23 @@
 use std::sync::Arc;
 
 use braid_layout::{DriveId, FileId, Generation, ObjectId, PartitionId, VolumeId};
-use braid_wire::data::{Address, Remove};
+use braid_wire::control::Grant;
+use braid_wire::data::{Address, DriveReply, DriveRequest, Remove};
 use braid_wire::{Reason, Refusal};
-use tokio::task::JoinSet;
 
 use crate::core::Core;
-use crate::drive_calls::{CALLS_PER_DRIVE, CallError};
+use crate::drive_calls::CallError;
 use crate::grants::{self, CAPABILITY_MS, KEY_EPOCH_FIRST};
 use crate::inodes;
 use crate::schema::{LeftRecord, RemoveRecord, key, table};
 
 /// Most components freed on one drive between two transactions.
 const ROWS_PER_ROUND: usize = 1024;
-/// Most calls at a time that free components on one drive: half of those that it may have, as the others are
-/// for files that somebody waits for. The drive's store gathers what they remove in few commits.
-const CALLS: usize = CALLS_PER_DRIVE / 2;
+/// Removals sent together. The drive's store gathers them in few commits.
+const TOGETHER: usize = 64;
 
 /// What a drive is to remove, and the row that says so.
+#[derive(Clone)]
 struct Freeing {
     row: Vec<u8>,
     of: (VolumeId, FileId, ObjectId),
@@ -60,44 +60,36 @@ pub(crate) async fn free_components(core: &Arc<Core>, drive: DriveId) -> Result<
 
 /// Has a drive remove objects, many at a time. Gives those that are gone, and why it ended if any is not.
 async fn free_all(
-    core: &Arc<Core>,
+    core: &Core,
     drive: DriveId,
     all: impl Iterator<Item = Freeing>,
 ) -> (Vec<Freeing>, Option<CallError>) {
-    let mut calls = JoinSet::new();
     let (mut freed, mut failed) = (Vec::new(), None);
-    for freeing in all {
-        if calls.len() >= CALLS {
-            settle(calls.join_next().await, &mut freed, &mut failed);
+    let mut left = all.peekable();
+    while failed.is_none() && left.peek().is_some() {
+        let some: Vec<Freeing> = left.by_ref().take(TOGETHER).collect();
+        for (freeing, outcome) in some.iter().zip(free_some(core, drive, &some).await) {
+            match outcome {
+                Ok(()) => freed.push(freeing.clone()),
+                Err(error) => failed = Some(error),
+            }
         }
-        if failed.is_some() {
-            break;
-        }
-        let core = Arc::clone(core);
-        calls.spawn(async move {
-            free_object(&core, drive, freeing.of, freeing.g).await?;
-            Ok(freeing)
-        });
-    }
-    while !calls.is_empty() {
-        settle(calls.join_next().await, &mut freed, &mut failed);
     }
     (freed, failed)
 }
 
-type Freed = Result<Freeing, CallError>;
-
-fn settle(
-    ended: Option<Result<Freed, tokio::task::JoinError>>,
-    freed: &mut Vec<Freeing>,
-    failed: &mut Option<CallError>,
-) {
-    match ended {
-        Some(Ok(Ok(done))) => freed.push(done),
-        Some(Ok(Err(error))) => *failed = Some(error),
-        Some(Err(error)) => *failed = Some(CallError::Unreachable(error.to_string())),
-        None => {}
+/// The same for a few, sent together.
+async fn free_some(core: &Core, drive: DriveId, some: &[Freeing]) -> Vec<Result<(), CallError>> {
+    let (mut requests, mut address) = (Vec::with_capacity(some.len()), String::new());
+    for freeing in some {
+        let Some((to, grant, request)) = removal(core, drive, freeing.of, freeing.g) else {
+            return vec![Ok(()); some.len()];
+        };
+        address = to;
+        requests.push((grant, request));
     }
+    let outcomes = core.drive_calls.call_all(drive, &address, &requests).await;
+    outcomes.into_iter().map(as_removed).collect()
 }
 
 /// Frees what a drive holds of columns that have moved to others.
@@ -137,10 +129,23 @@ pub(crate) async fn free_object(
     (volume, file, object): (VolumeId, FileId, ObjectId),
     g: Generation,
 ) -> Result<(), CallError> {
+    let Some((address, grant, request)) = removal(core, drive, (volume, file, object), g) else {
+        return Ok(());
+    };
+    as_removed(core.drive_calls.call(drive, &address, &grant, &request).await)
+}
+
+/// Where, under what and how a drive is told to remove an object; `None` if there is no such drive.
+fn removal(
+    core: &Core,
+    drive: DriveId,
+    (volume, file, object): (VolumeId, FileId, ObjectId),
+    g: Generation,
+) -> Option<(String, Grant, DriveRequest)> {
     let partition = PartitionId::from(volume);
     let (address, grant) = {
         let (now_ms, table) = (core.now_ms(), core.drives());
-        let Some(known) = table.drive(drive) else { return Ok(()) };
+        let known = table.drive(drive)?;
         let state = (g, Default::default(), Default::default());
         let place = (drive, partition, object, file);
         let expires_ms = now_ms + CAPABILITY_MS;
@@ -149,7 +154,11 @@ pub(crate) async fn free_object(
         (known.record.address.clone(), grant)
     };
     let request = Remove { at: Address { partition, object }, term: core.term() };
-    match core.drive_calls.call(drive, &address, &grant, &request.into()).await {
+    Some((address, grant, request.into()))
+}
+
+fn as_removed(outcome: Result<DriveReply, CallError>) -> Result<(), CallError> {
+    match outcome {
         Ok(_) => Ok(()),
         Err(CallError::Refused(refusal)) if is_absent(&refusal) => Ok(()),
         Err(error) => Err(error),
