@@ -87,7 +87,14 @@ impl Lane {
         if self.waiting.lock().expect("no holder panics").is_empty()
             && let Ok(_permit) = self.permits.try_acquire()
         {
-            return self.ask(config, &hear, head, request).await;
+            if !request.may_wait() {
+                return self.ask(config, &hear, head, request).await;
+            }
+            // By itself it could keep the session from others for as long as a fence takes.
+            let (answer, answered) = oneshot::channel();
+            let only = Waiting { item: BatchItem::new(head, request), answer };
+            self.carry(config, &hear, &of_batch(), vec![only]).await;
+            return answered.await.unwrap_or_else(|_| unreachable!("it was told"));
         }
         let (answer, mut answered) = oneshot::channel();
         let item = BatchItem::new(head, request);

@@ -6,7 +6,9 @@ use braid_layout::version::Lease;
 use braid_layout::{ClusterId, ColumnMask, DriveId, FileId};
 use braid_transport::{Asked, Bounds, ConnectionSlots, ControlPeer, GivesWay, Listener, Origin, challenge};
 use braid_wire::Key;
-use braid_wire::control::{Authenticate, Backup, ControlHead, Done, Held, Lookup, ReportLost, Unlink};
+use braid_wire::control::{
+    Authenticate, Backup, ControlHead, CreateUnnamed, Done, Held, Lookup, ReportLost, ShapeSpec, Unlink,
+};
 use braid_wire::data::{Hello, PeerRole};
 use braid_wire::token::{Standing, Token};
 use tokio::sync::mpsc;
@@ -210,4 +212,22 @@ async fn operations_go_along_with_requests_that_are_none() {
     let batch = heads.recv().await.unwrap();
     assert_eq!((batch.client, batch.operation, batch.settled_below), (77, 0, 1));
     calls.abort_all();
+}
+
+/// The manager bounds how long the answers of a message of several wait: what may wait for a fence goes in one,
+/// so that it does not keep the session.
+#[tokio::test]
+async fn what_may_wait_goes_in_a_batch_even_alone() {
+    let now_ms = Arc::new(AtomicU64::new(1_000_000));
+    let act = |_, request: &ControlRequest| match request {
+        ControlRequest::Batch(_) => Act::Refuse(Reason::NotFound),
+        _ => Act::Done,
+    };
+    let (control, mut heads) = client_of(now_ms, act).await;
+    let create =
+        CreateUnnamed { volume: "main".into(), shape: ShapeSpec::DEFAULT, holder: 77, avoid: Vec::new() };
+    let refused = control.call("f", &create.into()).await.unwrap_err();
+    assert_eq!(refused.reason(), Some(Reason::NotFound), "it came in a batch");
+    assert_eq!(heads.recv().await.unwrap().client, 77);
+    control.call("f", &unlink()).await.unwrap();
 }

@@ -104,4 +104,16 @@ impl ControlRequest {
                 | R::Reserve(_)
         )
     }
+
+    /// Whether its answer may wait for other peers, as for a fence. In a batch, if only of one, it holds up no
+    /// other for long.
+    pub fn may_wait(&self) -> bool {
+        use ControlRequest as R;
+        match self {
+            R::Link(link) => link.ends.is_some(),
+            request => {
+                matches!(request, R::CreateUnnamed(_) | R::Open(_) | R::Refresh(_) | R::Release(_))
+            }
+        }
+    }
 }
