@@ -7,7 +7,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use braid_layout::Version;
+use braid_layout::{Lease, Version};
 use braid_wire::control::{Ending, Release, Sized};
 use tokio::sync::oneshot;
 
@@ -125,16 +125,18 @@ async fn give_up(handle: &Handle, side: &WriteSide) {
     }
 }
 
-/// Ends the lease, after the commit of a size. `end`: see
+/// Ends the lease, after the commit of a size, if one is given with the lease under which it is so: if another
+/// lease has followed on that one, all of it is refused. `end`: see
 /// [`Stamps::written_end`](crate::stamps::Stamps::written_end).
 pub(crate) async fn release(
     handle: &Handle,
     ending: Ending,
     end: u64,
-    commit: Option<Sized>,
+    commit: Option<(Lease, Sized)>,
 ) -> Result<(), Error> {
     let view = handle.view();
-    let (file, lease, holder) = (view.file, view.lease, handle.holder);
+    let (lease, commit) = commit.map_or((view.lease, None), |(lease, size)| (lease, Some(size)));
+    let (file, holder) = (view.file, handle.holder);
     let request = Release { file, lease, holder, ending, end, commit };
     let answer = handle.client.ask_done(&handle.subject, request).await;
     answer.map_err(|error| handle.lease_error(error))

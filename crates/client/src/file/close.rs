@@ -59,14 +59,15 @@ impl File {
     }
 
     fn naming(&self, writer: &Writer, name: &Name, replace: Replace, kept: Kept) -> Link {
-        let view = self.handle.view();
+        // The lease under which it has this size: the manager refuses both if another has followed on it.
+        let Size { lease, bytes: size, .. } = self.handle.size();
         Link {
-            file: view.file,
-            lease: view.lease,
+            file: self.handle.view().file,
+            lease,
             holder: self.handle.holder,
             volume: name.volume().to_owned(),
             path: name.path().to_vec(),
-            size: self.size(),
+            size,
             replace: replace == Replace::Yes,
             order: writer.next_order(),
             modified_ms: kept.modified_ms,
@@ -113,14 +114,14 @@ impl File {
         flushed.and(released)
     }
 
-    /// The size that is to be committed, if the manager has not got it.
-    fn uncommitted(&self, writer: &Writer) -> Option<Sized> {
+    /// The size that is to be committed, with its lease, if the manager has not got it.
+    fn uncommitted(&self, writer: &Writer) -> Option<(Lease, Sized)> {
         let Size { lease, bytes: size, .. } = self.handle.size();
         if writer.committed() == Some((lease, size)) {
             return None;
         }
         writer.set_committed(None);
-        Some(Sized { size, order: writer.next_order() })
+        Some((lease, Sized { size, order: writer.next_order() }))
     }
 
     /// How the lease may end, and where what was written under it does. The next writer assumes that
