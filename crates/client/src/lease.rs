@@ -125,8 +125,8 @@ async fn give_up(handle: &Handle, side: &WriteSide) {
     }
 }
 
-/// Ends the lease, after the commit of a size, if one is given with the lease under which it is so: if another
-/// lease has followed on that one, all of it is refused. `end`: see
+/// Ends the lease, after the commit of a size, if one is given with the lease under which it is so: if
+/// another lease has followed on that one, all of it is refused. `end`: see
 /// [`Stamps::written_end`](crate::stamps::Stamps::written_end).
 pub(crate) async fn release(
     handle: &Handle,

@@ -214,8 +214,8 @@ async fn operations_go_along_with_requests_that_are_none() {
     calls.abort_all();
 }
 
-/// The manager bounds how long the answers of a message of several wait: what may wait for a fence goes in one,
-/// so that it does not keep the session.
+/// The manager bounds how long the answers of a batch wait: what may wait for a fence goes in one, so that it
+/// does not keep the session.
 #[tokio::test]
 async fn what_may_wait_goes_in_a_batch_even_alone() {
     let now_ms = Arc::new(AtomicU64::new(1_000_000));

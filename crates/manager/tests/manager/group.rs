@@ -78,6 +78,17 @@ async fn manager(kv: Arc<dyn Kv>) -> Arc<Core> {
     core
 }
 
+/// All clients' operations: the first one's commit is held up, and those of the others are decided on top.
+async fn made_in_two_groups(kv: &Gated, core: &Arc<Core>) -> Vec<JoinHandle<Result<(), Refusal>>> {
+    kv.set(true);
+    let mut made = vec![make(core, 0)];
+    until("a commit is under way", || kv.waiting() == 1).await;
+    made.extend((1..CLIENTS).map(|n| make(core, n)));
+    let gathered = usize::try_from(CLIENTS).unwrap() - 1;
+    until("the others are decided", || core.db.gathered() == gathered).await;
+    made
+}
+
 /// One client's operation: two directories, one in the other, and a row of its own.
 fn make(core: &Arc<Core>, n: u64) -> JoinHandle<Result<(), Refusal>> {
     let core = Arc::clone(core);
@@ -119,12 +130,7 @@ async fn many_that_change_something_at_once_share_a_commit() {
     let kv = Gated::default();
     let core = manager(Arc::new(kv.clone())).await;
     let before = (kv.kv.commits(), core.mark().changes);
-    kv.set(true);
-    let mut made = vec![make(&core, 0)];
-    until("a commit is under way", || kv.waiting() == 1).await;
-    made.extend((1..CLIENTS).map(|n| make(&core, n)));
-    let gathered = usize::try_from(CLIENTS).unwrap() - 1;
-    until("the others are decided", || core.db.gathered() == gathered).await;
+    let made = made_in_two_groups(&kv, &core).await;
     assert!(made.iter().all(|one| !one.is_finished()), "nobody is answered");
     // A reader does not wait for the disk, and sees nothing that could be lost.
     assert!(!core.read(|core, _| Ok(is_there(&core.db, "all/0"))).await.unwrap());
@@ -145,12 +151,7 @@ async fn when_the_disk_fails_in_the_middle_all_is_whole_and_goes_on_when_there_i
         let kv = Gated::default();
         let core = manager(Arc::new(kv.clone())).await;
         let before = core.mark().changes;
-        kv.set(true);
-        let mut made = vec![make(&core, 0)];
-        until("a commit is under way", || kv.waiting() == 1).await;
-        made.extend((1..CLIENTS).map(|n| make(&core, n)));
-        let gathered = usize::try_from(CLIENTS).unwrap() - 1;
-        until("the others are decided", || core.db.gathered() == gathered).await;
+        let made = made_in_two_groups(&kv, &core).await;
         kv.kv.set_disk(disk);
         kv.set(false);
         for (n, one) in (0..).zip(made) {
@@ -181,12 +182,7 @@ async fn a_manager_may_die_in_the_middle_of_a_group() {
     for commits in 0..=2 {
         let kv = Gated::default();
         let core = manager(Arc::new(kv.clone())).await;
-        kv.set(true);
-        let mut made = vec![make(&core, 0)];
-        until("a commit is under way", || kv.waiting() == 1).await;
-        made.extend((1..CLIENTS).map(|n| make(&core, n)));
-        let gathered = usize::try_from(CLIENTS).unwrap() - 1;
-        until("the others are decided", || core.db.gathered() == gathered).await;
+        let made = made_in_two_groups(&kv, &core).await;
         kv.kv.die_after(commits);
         kv.set(false);
         let mut answered = Vec::new();

@@ -105,8 +105,8 @@ impl ControlRequest {
         )
     }
 
-    /// Whether its answer may wait for other peers, as for a fence. In a batch, if only of one, it holds up no
-    /// other for long.
+    /// Whether its answer may wait for other peers, as for a fence. In a batch, if only of one, it holds up
+    /// no other for long.
     pub fn may_wait(&self) -> bool {
         use ControlRequest as R;
         match self {
