@@ -97,11 +97,17 @@ impl Outbox {
         sender: &mut Sender,
     ) -> Result<bool, TransportError> {
         self.look_at_lease(core);
-        let took_all = sender.send_now(&mut self.frames).await?;
-        if took_all {
+        self.hand_to(sender).await
+    }
+
+    /// Has the sender take the frames, unless it has some that the connection does not take. What it takes is
+    /// not for this outbox to refuse any more, whether it has left already or not.
+    async fn hand_to(&mut self, sender: &mut Sender) -> Result<bool, TransportError> {
+        let has_left = sender.send_now(&mut self.frames).await?;
+        if self.frames.is_empty() {
             self.emptied();
         }
-        Ok(took_all)
+        Ok(has_left)
     }
 
     /// Sends all, and what an earlier [`Outbox::send_now`] has left.
@@ -244,6 +250,36 @@ mod tests {
         assert_eq!(frames(&outbox), expected);
         assert_eq!(outbox.refuse(lapsed()), 0, "once");
         assert_eq!(frames(&outbox), expected);
+    }
+
+    /// The connection takes a part: the rest goes with the sender, and no answer is given a second time.
+    #[tokio::test]
+    async fn what_the_sender_has_taken_is_not_refused_any_more() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("its address").to_string();
+        let stream =
+            braid_transport::Stream::connect(&address, &Default::default()).await.expect("connected");
+        let (mut sender, _receiver) = stream.into_halves();
+        let (_mute, _) = listener.accept().await.expect("accepted");
+        let (reply, mut number) = (read_reply(), 0);
+        let mut outbox = Outbox::default();
+        loop {
+            while !outbox.is_full() {
+                number += 1;
+                let seal = ReplySeal::without_proof(number);
+                assert!(outbox.put_read(&seal, (G, &reply, 16 << 10), |_| true));
+            }
+            if !outbox.hand_to(&mut sender).await.expect("it is sound") {
+                break;
+            }
+        }
+        assert_eq!(outbox.refuse(Refusal::new(Reason::NotServing, "lapsed")), 0, "a part has left");
+        assert!(outbox.is_empty());
+        // While the sender has a rest it takes nothing: that can be refused.
+        assert!(outbox.put_read(&ReplySeal::without_proof(number + 1), (G, &reply, 5), |_| true));
+        assert!(!outbox.hand_to(&mut sender).await.expect("it is sound"));
+        assert_eq!(outbox.refuse(Refusal::new(Reason::NotServing, "lapsed")), 1);
+        assert_eq!(frames(&outbox), [(number + 1, Some(Reason::NotServing), vec![])]);
     }
 
     #[test]
