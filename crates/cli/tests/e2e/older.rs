@@ -80,6 +80,7 @@ fn a_manager_put_back_to_an_older_state_serves_nothing_until_it_was_compared() {
     cluster.start(&[]);
     cluster.put(&b, "braid://main/b");
     cluster.line("rm braid://main/a").ok();
+    until("its bytes are gone", || cluster.status()["removing"] == 0);
     cluster.down().ok();
     put_back(&copy, &manager_dir(&cluster));
 

@@ -85,6 +85,7 @@ fn a_backup_from_before_a_relayout_finds_the_files() {
     let file = cluster.make("newer", 700_000, 77);
     cluster.put(&file, "braid://main/d/0");
     cluster.line("relayout braid://main/other --scheme rs(2,2) --wait").ok();
+    until("what was replaced is gone", || cluster.status()["removing"] == 0);
     cluster.down().ok();
     fs::remove_file(manager_dir(&cluster).join("manager.redb")).expect("it is lost");
     restore(&cluster, Some(&backup));
