@@ -14,7 +14,7 @@ use braid_wire::{Reason, Refusal};
 use tokio::time::timeout;
 
 use crate::core::Core;
-use crate::serve::{Asker, answer_asked};
+use crate::serve::answer_asked;
 
 /// How long the others' answers wait for one that takes long, as for a fence.
 const WAIT: Duration = Duration::from_millis(200);
@@ -31,7 +31,6 @@ type Running = Pin<Box<dyn Future<Output = ControlReply> + Send>>;
 /// Carries out the requests of a batch, each as if it had come alone.
 pub(crate) async fn answer(
     core: &Arc<Core>,
-    asker: Asker,
     head: &RequestHead,
     batch: Batch,
 ) -> Result<BatchReply, Refusal> {
@@ -43,7 +42,7 @@ pub(crate) async fn answer(
     let mut running: Vec<(usize, Running)> = Vec::with_capacity(count);
     for (at, item) in batch.items.into_iter().enumerate() {
         let (core, head) = (Arc::clone(core), head.clone());
-        running.push((at, Box::pin(async move { one(&core, asker, &head, &item).await })));
+        running.push((at, Box::pin(async move { one(&core, &head, &item).await })));
     }
     let mut answers: Vec<Option<BatchAnswer>> = vec![None; count];
     let all = side_by_side(&mut running, |at, reply| answers[at] = Some(BatchAnswer::from(reply)));
@@ -77,9 +76,9 @@ async fn side_by_side(running: &mut Vec<(usize, Running)>, mut ended: impl FnMut
     .await;
 }
 
-async fn one(core: &Arc<Core>, asker: Asker, head: &RequestHead, item: &BatchItem) -> ControlReply {
+async fn one(core: &Arc<Core>, head: &RequestHead, item: &BatchItem) -> ControlReply {
     let answer = match item.request(head) {
-        Ok((head, request)) if request.may_be_in_batch() => answer_asked(core, asker, &head, request).await,
+        Ok((head, request)) if request.may_be_in_batch() => answer_asked(core, &head, request).await,
         Ok((_, request)) => {
             let detail = format!("{} comes by itself, not with others", request.name());
             Err(Refusal::new(Reason::Unsupported, detail))

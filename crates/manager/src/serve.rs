@@ -109,13 +109,6 @@ fn secret_of(core: &Core, asker: &Authenticate) -> Result<Key, Refusal> {
     }
 }
 
-/// Who asks: what its token allows, and its drive, zero for a client.
-#[derive(Clone, Copy)]
-pub(crate) struct Asker {
-    standing: Standing,
-    drive: DriveId,
-}
-
 async fn answer(
     core: &Arc<Core>,
     peer: &ControlPeer,
@@ -130,31 +123,15 @@ async fn answer(
         }
         (Standing::Drive, R::Heartbeat(beat)) => Ok(members::heartbeat(core, peer.drive, beat).await?.into()),
         (Standing::Drive, R::Sisters(sisters)) => Ok(sisters::find(core, peer.drive, sisters).await?.into()),
-        (Standing::Drive | Standing::Client, R::Batch(batch)) => {
-            let asker = Asker { standing: peer.standing, drive: peer.drive };
-            Ok(bulk::answer(core, asker, head, batch).await?.into())
-        }
-        // A state that does not lead answers these too, so that an operator can see what is wrong.
-        (Standing::Client, R::Status(_)) => Ok(status::status(core).await?.into()),
-        (Standing::Client, R::Backup(_)) => Ok(backup::make(core).await?.into()),
-        (standing, request) => answer_asked(core, Asker { standing, drive: peer.drive }, head, request).await,
-    }
-}
-
-/// Requests that come by themselves or in a batch.
-pub(crate) async fn answer_asked(
-    core: &Arc<Core>,
-    asker: Asker,
-    head: &RequestHead,
-    request: ControlRequest,
-) -> Result<ControlReply, Refusal> {
-    use ControlRequest as R;
-    match (asker.standing, request) {
         (
             Standing::Drive,
             request @ (R::StaleFiles(_) | R::BeginHeal(_) | R::EndHeal(_) | R::HealReport(_) | R::Refresh(_)),
-        ) => answer_healer(core, asker.drive, request).await,
-        (Standing::Client, request) => answer_of_client(core, head, request).await,
+        ) => answer_healer(core, peer.drive, request).await,
+        // A state that does not lead answers these too, so that an operator can see what is wrong.
+        (Standing::Client, R::Status(_)) => Ok(status::status(core).await?.into()),
+        (Standing::Client, R::Backup(_)) => Ok(backup::make(core).await?.into()),
+        (Standing::Client, R::Batch(batch)) => Ok(bulk::answer(core, head, batch).await?.into()),
+        (Standing::Client, request) => answer_asked(core, head, request).await,
         (_, request) => {
             Err(Refusal::new(Reason::NotAllowed, format!("this token does not allow {}", request.name())))
         }
@@ -162,7 +139,7 @@ pub(crate) async fn answer_asked(
 }
 
 /// Requests that a client may send, by themselves or in a batch.
-async fn answer_of_client(
+pub(crate) async fn answer_asked(
     core: &Arc<Core>,
     head: &RequestHead,
     request: ControlRequest,

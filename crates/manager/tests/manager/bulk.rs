@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use braid_transport::TransportError;
 use braid_wire::Reason;
 use braid_wire::control::*;
 
@@ -122,25 +121,4 @@ async fn what_takes_long_holds_up_no_other_and_goes_on() {
     eventually("it is open", || async { client.lock().await.ask_as(&head, write.clone()).await.is_ok() })
         .await;
     assert!(other.stat("f").await.expect("stat").g.0 > file.stat.g.0, "by a fence");
-}
-
-/// A drive's requests go together too: each is allowed what it would be by itself.
-#[tokio::test]
-async fn a_drive_may_send_together_what_it_may_send_alone() {
-    let cluster = Cluster::new(3, raid5(2)).await;
-    let mut client = cluster.manager.client().await;
-    let file = client.create("f").await;
-    let drive = cluster.of(&file, 0);
-    let refresh =
-        Refresh { file: file.stat.file, access: Access::Read, lease: file.lease, holder: 0, turn: Turn::Any };
-    let alone = drive.ask(refresh.clone()).await.map(|_| ()).expect_err("it fills no column of it");
-    let head = client.operation();
-    let none = RequestHead::NONE;
-    let items = vec![BatchItem::new(&none, &refresh.into()), BatchItem::new(&head, &make("a"))];
-    let Ok(ControlReply::Batch(reply)) = drive.ask(Batch { items }).await else { panic!("no batch") };
-    let answers: Vec<_> = reply.answers.iter().map(|answer| answer.reply().expect("a reply")).collect();
-    let ControlReply::Refused(together) = &answers[0] else { panic!("{answers:?}") };
-    assert!(matches!(alone, TransportError::Refusal(alone) if alone == *together), "{together}");
-    assert_eq!(why(&answers[1]), Reason::NotAllowed);
-    assert!(client.stat("a").await.is_err());
 }
