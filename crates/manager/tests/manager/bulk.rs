@@ -75,7 +75,7 @@ async fn one_bad_request_keeps_no_other_from_being_done_and_repeats_get_the_firs
 
 #[tokio::test]
 async fn what_may_not_be_in_a_batch_is_refused_by_itself() {
-    let cluster = Cluster::new(3, no_shape()).await;
+    let cluster = Cluster::new(3, raid5(2)).await;
     let mut client = cluster.manager.client().await;
     let (status, inner) = (Status {}.into(), Batch { items: Vec::new() }.into());
     let none = RequestHead::NONE;
@@ -85,12 +85,18 @@ async fn what_may_not_be_in_a_batch_is_refused_by_itself() {
     items.push(BatchItem { operation: 0, begun_ms: 0, kind: 0x7777, body: Vec::new() });
     // A change without a number.
     items.push(BatchItem::new(&none, &make("a")));
+    // It may take the file for itself, and nothing tells the manager that it is carried out late.
+    let file = client.create("f").await;
+    let (file, lease) = (file.stat.file, file.lease);
+    let refresh = Refresh { file, access: Access::Write, lease, holder: 7, turn: Turn::Take };
+    items.insert(2, BatchItem::new(&none, &refresh.into()));
     let head = client.operation();
     let answers = ask_items(&mut client, &head, items).await;
     assert_eq!(why(&answers[0]), Reason::Unsupported);
     assert_eq!(why(&answers[1]), Reason::Unsupported);
-    assert!(matches!(answers[2], ControlReply::Stat(_)));
-    assert!(answers[3..].iter().all(|answer| why(answer) == Reason::Malformed), "{answers:?}");
+    assert_eq!(why(&answers[2]), Reason::Unsupported);
+    assert!(matches!(answers[3], ControlReply::Stat(_)));
+    assert!(answers[4..].iter().all(|answer| why(answer) == Reason::Malformed), "{answers:?}");
     let many = vec![BatchItem::new(&none, &look("")); BATCH_ITEMS_MAX + 1];
     assert_eq!(client.refused(Batch { items: many }).await.reason, Reason::Malformed);
     assert!(ask_items(&mut client, &head, Vec::new()).await.is_empty());

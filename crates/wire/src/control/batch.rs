@@ -86,7 +86,9 @@ impl BatchAnswer {
 }
 
 impl ControlRequest {
-    /// Whether it may be in a batch: its answer is short, and as a rule comes at once.
+    /// Whether it may be in a batch: its answer is short, and as a rule comes at once. If it takes long it
+    /// goes on, while its sender asks again: so it changes nothing, or has a number by which the manager
+    /// knows that it comes late. A Refresh may change the lease's kind, and has none.
     pub fn may_be_in_batch(&self) -> bool {
         use ControlRequest as R;
         matches!(
@@ -98,7 +100,6 @@ impl ControlRequest {
                 | R::CreateUnnamed(_)
                 | R::Link(_)
                 | R::Open(_)
-                | R::Refresh(_)
                 | R::Commit(_)
                 | R::Release(_)
                 | R::Reserve(_)
@@ -111,9 +112,7 @@ impl ControlRequest {
         use ControlRequest as R;
         match self {
             R::Link(link) => link.ends.is_some(),
-            request => {
-                matches!(request, R::CreateUnnamed(_) | R::Open(_) | R::Refresh(_) | R::Release(_))
-            }
+            request => matches!(request, R::CreateUnnamed(_) | R::Open(_) | R::Release(_)),
         }
     }
 }
