@@ -42,6 +42,8 @@ pub(crate) struct Cluster {
     state: MemoryKv,
     contact: Slot<Contact>,
     known: Option<Contact>,
+    /// Why the manager's process ended, if it did by itself.
+    manager_ended: Slot<String>,
     /// When the manager is to be started again.
     manager_back_ms: Option<u64>,
     /// The manager's state is older than what drives have seen, and they know that in memory only: the power
@@ -79,6 +81,7 @@ impl Cluster {
             state: MemoryKv::new(),
             contact: Slot::default(),
             known: None,
+            manager_ended: Slot::default(),
             manager_back_ms: None,
             is_older: false,
             guarded: None,
@@ -138,13 +141,13 @@ impl Cluster {
     }
 
     pub(crate) fn start_manager(&mut self, world: &mut World) {
-        self.manager_back_ms = None;
+        (self.manager_back_ms, self.manager_ended) = (None, Slot::default());
         self.state = self.state.restarted();
         let (kv, contact) = (self.state.clone(), self.contact.clone());
-        let trace = world.trace.clone();
+        let ended = self.manager_ended.clone();
         world.start(self.manager, async move {
             if let Err(error) = manage(kv, contact).await {
-                trace.event(format!("the manager ended: {error}"));
+                ended.put(error);
             }
         });
     }
@@ -211,7 +214,10 @@ impl Cluster {
 
     /// Notices what ended, and starts what is due.
     pub(crate) fn tend(&mut self, world: &mut World) {
-        if self.manager_back_ms.is_some_and(|at_ms| at_ms <= world.now_ms()) {
+        if let Some(why) = self.manager_ended.take() {
+            world.trace.event(format!("the manager ended: {why}"));
+            self.crash_manager(world, AWAY_MS);
+        } else if self.manager_back_ms.is_some_and(|at_ms| at_ms <= world.now_ms()) {
             world.trace.event("the manager starts".to_owned());
             self.start_manager(world);
         }
