@@ -7,8 +7,8 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use braid_layout::{Lease, Version};
-use braid_wire::control::{Ending, Release, Sized};
+use braid_layout::{Column, Lease, Version};
+use braid_wire::control::{Ended, Ending, Release, Sized};
 use tokio::sync::oneshot;
 
 use crate::error::Error;
@@ -120,24 +120,30 @@ async fn give_up(handle: &Handle, side: &WriteSide) {
         _ => false,
     };
     let ending = if retired { Ending::Retired } else { Ending::Unclean };
-    if let Err(error) = release(handle, ending, side.stamps.written_end(), None).await {
+    if let Err(error) = release(handle, ending, side, None).await {
         tracing::info!(file = %handle.subject, %error, "the lease could not be given up; it ends by itself");
     }
 }
 
+/// What the end of the lease says of it.
+pub(crate) fn ended(handle: &Handle, ending: Ending, side: &WriteSide) -> Ended {
+    let first = |&(segment, column): &(usize, Column)| (segment == 0).then_some(column);
+    let columns = handle.touched().iter().filter_map(first).collect();
+    Ended { ending, end: side.stamps.written_end(), columns }
+}
+
 /// Ends the lease, after the commit of a size, if one is given with the lease under which it is so: if
-/// another lease has followed on that one, all of it is refused. `end`: see
-/// [`Stamps::written_end`](crate::stamps::Stamps::written_end).
+/// another lease has followed on that one, all of it is refused.
 pub(crate) async fn release(
     handle: &Handle,
     ending: Ending,
-    end: u64,
+    side: &WriteSide,
     commit: Option<(Lease, Sized)>,
 ) -> Result<(), Error> {
     let view = handle.view();
     let (lease, commit) = commit.map_or((view.lease, None), |(lease, size)| (lease, Some(size)));
     let (file, holder) = (view.file, handle.holder);
-    let request = Release { file, lease, holder, ending, end, commit };
+    let request = Release { file, lease, holder, ended: ended(handle, ending, side), commit };
     let answer = handle.client.ask_done(&handle.subject, request).await;
     answer.map_err(|error| handle.lease_error(error))
 }

@@ -27,7 +27,7 @@ use braid_manager::start::start;
 use braid_manager::{files, inodes, opens, volumes};
 use braid_wire::Refusal;
 use braid_wire::capability::Key;
-use braid_wire::control::{Access, Commit, Cut, Ending, Lookup, Open, ShapeSpec};
+use braid_wire::control::{Access, Commit, Cut, Ended, Ending, Lookup, Open, ShapeSpec};
 
 /// Files that one transaction creates or removes.
 const GROUP: u64 = 256;
@@ -183,7 +183,8 @@ fn create_one(core: &Core, tx: &mut Tx, path: Vec<u8>) -> Result<(), Refusal> {
     let (file, made) = files::find_or_create(tx, &open, &place, core.now_ms())?;
     let lease = made.map(|inode| inode.lease).unwrap_or_default();
     files::commit(tx, &Commit { file, lease, holder, size: 2 << 20, order: 1, cut: Cut::No }, core.now_ms())?;
-    files::release(tx, file, lease, Ending::Settled)
+    let ended = Ended { ending: Ending::Settled, end: 2 << 20, columns: ColumnMask(u64::MAX) };
+    files::release(tx, file, lease, &ended)
 }
 
 /// Five drives of all, each as often as any other.

@@ -56,17 +56,17 @@ pub async fn link(core: &Arc<Core>, operation: Operation, request: Link) -> Resu
 /// recovered from in the background or by the next open. It is clean only if everything written lies below
 /// the size, whatever the writer says: the next writer takes all beyond the size for zeros.
 pub async fn release(core: &Arc<Core>, operation: Operation, request: Release) -> Result<(), Refusal> {
-    let Release { file, lease, holder, ending, end: to, commit } = request;
+    let Release { file, lease, holder, ended, commit } = request;
     let _turn = core.lock_file(file).await?;
     let release = move |core: &Core, tx: &mut Tx| {
         if let Some(Sized { size, order }) = commit {
             sharing::must_hold(core, tx, file, lease, holder)?;
             files::commit(tx, &Commit { file, lease, holder, size, order, cut: Cut::No }, core.now_ms())?;
         }
-        Ok((Outcome::DONE, end(core, tx, (file, lease, holder), &Ended { ending, end: to })?))
+        Ok((Outcome::DONE, end(core, tx, (file, lease, holder), &ended)?))
     };
-    let ended = move |core: &Core, end: &End| forget(core, (file, holder), *end);
-    core.once_then(operation, release, ended).await?;
+    let forget = move |core: &Core, end: &End| forget(core, (file, holder), *end);
+    core.once_then(operation, release, forget).await?;
     core.wake.notify_waiters();
     Ok(())
 }
@@ -88,7 +88,7 @@ fn end(
     if clean {
         renew_lease(core, file, lease, holder)?;
         if is_last {
-            files::release(tx, file, lease, ended.ending)?;
+            files::release(tx, file, lease, ended)?;
         }
     }
     Ok(End { clean, is_last })

@@ -17,7 +17,7 @@
 use braid_layout::version::Lease;
 use braid_layout::{Column, ColumnMask, DriveId, FileId, Generation, ObjectId, Shape};
 use braid_wire::control::{
-    ByteRange, Commit, Cut, Ending, EntryKind, Link, MODE_MAX, Open, Reserve, ShapeSpec,
+    ByteRange, Commit, Cut, Ended, Ending, EntryKind, Link, MODE_MAX, Open, Reserve, ShapeSpec,
 };
 use braid_wire::{Reason, Refusal};
 
@@ -248,10 +248,11 @@ pub fn grant(tx: &mut Tx, file: FileId, part: Part) -> Result<InodeRecord, Refus
 
 /// Ends a lease under which everything is settled. A file without a name is removed. A shared one stays on
 /// record as such: the next grant fences it.
-pub fn release(tx: &mut Tx, file: FileId, lease: Lease, ending: Ending) -> Result<(), Refusal> {
+pub fn release(tx: &mut Tx, file: FileId, lease: Lease, ended: &Ended) -> Result<(), Refusal> {
     let mut inode = leased(tx, file, lease)?;
+    inode.touched = inode.has_one_writer().then_some(ended.columns);
     inode.held = false;
-    if ending != Ending::Retired && inode.since == Lease(0) {
+    if ended.ending != Ending::Retired && inode.since == Lease(0) {
         // Its drives may still take what is on its way to them: the next lease begins with a fence.
         inode.since = inode.lease;
     }

@@ -134,10 +134,11 @@ pub fn drop_name(tx: &mut Tx, volume: &mut VolumeRecord, file: FileId, now_ms: u
 /// Removes a file without a name: its components go to the removal list.
 pub fn bury(tx: &mut Tx, file: FileId, inode: &InodeRecord) -> Result<(), Refusal> {
     let moves = moves(tx, file)?;
+    let has_moved = !moves.is_empty();
     forget(tx, file, inode)?;
     let mut components = Vec::new();
     for place in inode.places(file).chain(moves) {
-        if is_replaced(tx, place.drive)? {
+        if !has_moved && !inode.holds(&place) || is_replaced(tx, place.drive)? {
             continue;
         }
         let object = inode.segment(place.segment).map(|segment| segment.object);

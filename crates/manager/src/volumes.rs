@@ -116,6 +116,7 @@ pub fn directory_record(volume: VolumeId, parent: FileId, name: Vec<u8>, now_ms:
         since: Default::default(),
         parts: Vec::new(),
         cut_at: Default::default(),
+        touched: None,
         cut: false,
         order: 0,
         unfenced: false,

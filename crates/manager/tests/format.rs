@@ -163,6 +163,7 @@ fn small_file() -> InodeRecord {
         since: Lease(0),
         parts: Vec::new(),
         cut_at: Lease(0),
+        touched: None,
         cut: false,
         order: 1,
         unfenced: false,
@@ -192,6 +193,7 @@ fn rare_file() -> InodeRecord {
         since: Lease(2),
         parts: vec![PartRecord { holder: 5, lease: Lease(4), from: 8192, to: u64::MAX }],
         cut_at: Lease(3),
+        touched: Some(ColumnMask(0b101)),
         cut: true,
         order: 9,
         unfenced: true,
@@ -223,8 +225,8 @@ fn a_file_is_as_it_was() {
         ),
         (
             rare_file(),
-            "fe03 0100000000000000 0200000000000000 01 66 64 bc05 02 a003 03 04 0500000000000000 09
-             02 01 0500000000000000 04 8040 00 03
+            "fe07 0100000000000000 0200000000000000 01 66 64 bc05 02 a003 03 04 0500000000000000 09
+             02 01 0500000000000000 04 8040 00 03 05
              01 0f 01 8020 828001 05 02 01 8020 02 03 01 02 ac02 05 04 02 03 01",
         ),
         (directory(), "0100 0100000000000000 0200000000000000 01 66 64 bc05 02 00 00 00 00"),

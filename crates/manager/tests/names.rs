@@ -15,12 +15,16 @@ use braid_manager::memory::MemoryKv;
 use braid_manager::schema::{DriveRecord, key};
 use braid_manager::{directories, files, inodes, volumes};
 use braid_wire::capability::Key;
-use braid_wire::control::{Access, Commit, Cut, Ending, EntryKind, Link, Open, ShapeSpec};
+use braid_wire::control::{Access, Commit, Cut, Ended, Ending, EntryKind, Link, Open, ShapeSpec};
 use braid_wire::{Reason, Refusal};
 use proptest::prelude::*;
 
 const SHAPE: ShapeSpec = ShapeSpec { scheme: 5, k: 2, m: 1, unit_bytes: 4096 };
 const QUOTA: u64 = 500;
+
+fn ended(ending: Ending) -> Ended {
+    Ended { ending, end: 0, columns: ColumnMask(u64::MAX) }
+}
 
 #[derive(Debug, Clone)]
 enum Op {
@@ -287,7 +291,7 @@ impl Real {
                     ends: None,
                 };
                 files::link(tx, &link, 2)?;
-                files::release(tx, file, inode.lease, Ending::Retired)
+                files::release(tx, file, inode.lease, &ended(Ending::Retired))
             }
             Op::Commit { path, size } => match leased(tx, path) {
                 Some((file, lease)) => {
@@ -297,7 +301,7 @@ impl Real {
                 None => Ok(()),
             },
             Op::Release { path } => match leased(tx, path) {
-                Some((file, lease)) => files::release(tx, file, lease, Ending::Settled),
+                Some((file, lease)) => files::release(tx, file, lease, &ended(Ending::Settled)),
                 None => Ok(()),
             },
             Op::Sweep => {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use braid_layout::Lease;
-use braid_wire::control::{Cut, Ended, Ending, Link, Sized};
+use braid_wire::control::{Cut, Ending, Link, Sized};
 
 use super::{File, Kept, Replace, Size, Writer};
 use crate::error::{Error, Result};
@@ -49,8 +49,9 @@ impl File {
         // An error from here on drops the writer, which gives the lease up as unclean.
         writer.side.check(self.subject())?;
         let side = Arc::clone(&writer.side);
-        let (ending, end) = self.ending(&writer).await;
-        let request = Link { ends: Some(Ended { ending, end }), ..self.naming(&writer, name, replace, kept) };
+        let ending = self.ending(&writer).await;
+        let ends = Some(lease::ended(&self.handle, ending, &side));
+        let request = Link { ends, ..self.naming(&writer, name, replace, kept) };
         let answer = self.handle.client.ask_done(&name.to_string(), request).await;
         answer.map_err(|error| self.handle.lease_error(error))?;
         writer.keeper.end();
@@ -85,14 +86,14 @@ impl File {
         }
         let side = Arc::clone(&writer.side);
         let mut flushed = side.check(self.subject());
-        let (mut ending, end) = match flushed {
+        let mut ending = match flushed {
             Ok(()) => self.ending(&writer).await,
-            Err(_) => (Ending::Unclean, side.stamps.written_end()),
+            Err(_) => Ending::Unclean,
         };
         if flushed.is_ok()
             && let Some(commit) = self.uncommitted(&writer)
         {
-            let released = lease::release(&self.handle, ending, end, Some(commit)).await;
+            let released = lease::release(&self.handle, ending, &side, Some(commit)).await;
             if !matches!(released, Err(Error::Refused { .. })) {
                 writer.keeper.end();
                 self.retire_later(ending, &side);
@@ -108,7 +109,7 @@ impl File {
         let released = match side.lost.get() {
             // It may have been lost since the check above: that is no clean end either.
             Some(_) => side.check(self.subject()),
-            None => lease::release(&self.handle, ending, end, None).await,
+            None => lease::release(&self.handle, ending, &side, None).await,
         };
         self.retire_later(ending, &side);
         flushed.and(released)
@@ -124,12 +125,10 @@ impl File {
         Some((lease, Sized { size, order: writer.next_order() }))
     }
 
-    /// How the lease may end, and where what was written under it does. The next writer assumes that
-    /// everything past the size is zeros.
-    async fn ending(&self, writer: &Writer) -> (Ending, u64) {
-        let end = writer.side.stamps.written_end();
-        let ending = if end <= self.size() { self.settle_all(writer).await } else { Ending::Unclean };
-        (ending, end)
+    /// How the lease may end. The next writer assumes that everything past the size is zeros.
+    async fn ending(&self, writer: &Writer) -> Ending {
+        let fits = writer.side.stamps.written_end() <= self.size();
+        if fits { self.settle_all(writer).await } else { Ending::Unclean }
     }
 
     /// Whether all that was written is settled, and whether the drives have retired it.

@@ -8,7 +8,7 @@ use braid_layout::{Column, ColumnMask, FileId, Lease, Version};
 use braid_transport::{ControlSession, DriveSession, Limits, TransportError};
 use braid_wire::checksum::block_crcs;
 use braid_wire::control::{
-    Access, ControlReply, Ending, Open, Opened, Refresh, Release, RequestHead, ShapeSpec, Turn,
+    Access, ControlReply, Ended, Ending, Open, Opened, Refresh, Release, RequestHead, ShapeSpec, Turn,
 };
 use braid_wire::data::{Address, DriveRequest, Retire, StripeWrite};
 
@@ -66,7 +66,8 @@ pub(crate) async fn write(cluster: &Cluster, path: &str, before: Version, parts:
         send(cluster, &opened, column, &retire.into(), &[]).await.expect("settled");
     }
     let (file, lease, end) = (opened.stat.file, opened.lease, opened.stat.size);
-    let release = Release { file, lease, holder: CLIENT, ending: Ending::Retired, end, commit: None }.into();
+    let ended = Ended { ending: Ending::Retired, end, columns: ColumnMask(u64::MAX) };
+    let release = Release { file, lease, holder: CLIENT, ended, commit: None }.into();
     let head = operation(&manager);
     manager.call_as(&head, &release).await.expect("released");
 }

@@ -1,7 +1,7 @@
 //! A file's record, and what it says at a glance. `stored` has its bytes.
 
 use braid_layout::version::Lease;
-use braid_layout::{Column, FileId, Generation, VolumeId};
+use braid_layout::{Column, ColumnMask, FileId, Generation, VolumeId};
 use braid_wire::control::EntryKind;
 
 use super::{ComponentPlace, SegmentRecord};
@@ -52,6 +52,9 @@ pub struct InodeRecord {
     pub cut: bool,
     /// The order of the last Link or Commit carried out under this lease; 0 if there was none.
     pub order: u64,
+    /// Columns that may have an object, as the file's creator said when its lease ended. Counts as long as
+    /// nobody else could make one: see [`InodeRecord::holds`].
+    pub touched: Option<ColumnMask>,
     /// `g` is stored here and may not yet be on every column of the set: the fence must be run (again).
     pub unfenced: bool,
     /// Its layout; empty for a directory.
@@ -106,6 +109,25 @@ impl InodeRecord {
     /// The segment that is being filled to take the place of the others.
     pub fn filling(&self) -> Option<&SegmentRecord> {
         self.segments.iter().find(|segment| segment.filling.is_some())
+    }
+
+    /// Whether nobody but its creator was ever allowed to write to it.
+    pub fn has_one_writer(&self) -> bool {
+        self.g == Generation(1)
+            && self.lease == Lease(1)
+            && self.since == Lease(0)
+            && !self.shared
+            && self.parts.is_empty()
+    }
+
+    /// Whether the drive of a component may have an object of it. Certain only for a file that was written
+    /// once and has stayed where it was: every later lease, fence, rebuild and move changes its record.
+    pub fn holds(&self, place: &ComponentPlace) -> bool {
+        let is_untouched = self.g == Generation(1) && self.lease == Lease(1) && !self.held;
+        match self.touched {
+            Some(touched) if is_untouched && place.segment == 0 => touched.contains(place.column),
+            _ => true,
+        }
     }
 
     /// Where its components are placed, drive by drive.

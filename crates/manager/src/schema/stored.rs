@@ -24,7 +24,8 @@ mod bit {
     pub(super) const CLIENT: u16 = 1 << 7;
     pub(super) const SHARING: u16 = 1 << 8;
     pub(super) const CUT_AT: u16 = 1 << 9;
-    pub(super) const ALL: u16 = (1 << 10) - 1;
+    pub(super) const TOUCHED: u16 = 1 << 10;
+    pub(super) const ALL: u16 = (1 << 11) - 1;
 }
 
 /// Bits of a segment: what follows.
@@ -54,6 +55,7 @@ pub fn encode(file: FileId, inode: &InodeRecord, seats: &[u32]) -> Vec<u8> {
         (bit::CLIENT, inode.client != 0),
         (bit::SHARING, is_sharing),
         (bit::CUT_AT, inode.cut_at != Lease(0)),
+        (bit::TOUCHED, inode.touched.is_some()),
     ];
     bits.iter().filter(|(_, set)| *set).fold(0, |all, (bit, _)| all | bit).put(&mut out);
     inode.volume.put(&mut out);
@@ -79,6 +81,9 @@ pub fn encode(file: FileId, inode: &InodeRecord, seats: &[u32]) -> Vec<u8> {
     }
     if inode.cut_at != Lease(0) {
         compact::put(&mut out, u64::from(inode.cut_at.0));
+    }
+    if let Some(touched) = inode.touched {
+        compact::put(&mut out, touched.0);
     }
     compact::put(&mut out, count(inode.segments.len()));
     let mut rest = seats;
@@ -121,6 +126,7 @@ pub fn decode(file: FileId, mut input: &[u8]) -> Result<(InodeRecord, Vec<Vec<u3
     }
     let cut_at = if has(bit::CUT_AT) { not_zero(take(input, "cut_at")?, "cut_at")? } else { 0 };
     let cut_at = u32::try_from(cut_at).map_err(|_| DecodeError::Value { field: "cut_at", value: cut_at })?;
+    let touched = has(bit::TOUCHED).then(|| take(input, "touched").map(ColumnMask)).transpose()?;
     let (mut segments, mut seats) = (Vec::new(), Vec::new());
     for _ in 0..take_count(input)? {
         let (segment, own) = take_segment(file, input)?;
@@ -151,6 +157,7 @@ pub fn decode(file: FileId, mut input: &[u8]) -> Result<(InodeRecord, Vec<Vec<u3
         cut_at: Lease(cut_at),
         cut: has(bit::CUT),
         order,
+        touched,
         unfenced: has(bit::UNFENCED),
         segments,
     };

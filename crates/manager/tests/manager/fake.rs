@@ -4,7 +4,7 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use braid_layout::{Column, DriveId, FileId, Generation, Version};
+use braid_layout::{Column, ColumnMask, DriveId, FileId, Generation, Version};
 use braid_manager::{Config, ManagerError, Ready, run};
 use braid_transport::{ControlSession, Limits, TransportError};
 use braid_wire::control::*;
@@ -337,7 +337,14 @@ impl Cluster {
 
 pub(crate) fn release(opened: &Opened, clean: bool) -> Release {
     let ending = if clean { Ending::Retired } else { Ending::Unclean };
-    Release { file: opened.stat.file, lease: opened.lease, holder: 7, ending, end: 0, commit: None }
+    let ended = Ended { ending, end: 0, columns: ColumnMask(u64::MAX) };
+    Release { file: opened.stat.file, lease: opened.lease, holder: 7, ended, commit: None }
+}
+
+/// A release that says so of its writes' end.
+pub(crate) fn ends_at(end: u64, release: Release) -> Release {
+    let ended = Ended { end, ..release.ended };
+    Release { ended, ..release }
 }
 
 pub(crate) fn lost(opened: &Opened, columns: &[u8]) -> ReportLost {

@@ -7,6 +7,7 @@ mod crash_relayout;
 mod failures;
 mod fake;
 mod fake_drive;
+mod freed;
 mod group;
 mod heal;
 mod live_out;

@@ -15,8 +15,8 @@ use braid_wire::data::UnitState;
 
 use crate::crash::InMemory;
 use crate::fake::{
-    CLIENT_LEASE_LONG_MS, Client, Cluster, FakeDrive, eventually, no_shape, open, opened, raid5, release,
-    version,
+    CLIENT_LEASE_LONG_MS, Client, Cluster, FakeDrive, ends_at, eventually, no_shape, open, opened, raid5,
+    release, version,
 };
 
 /// Puts the file's components on the drives, as its client would.
@@ -122,20 +122,19 @@ async fn after_a_restore_files_are_as_long_as_the_drives_say() {
     }
     let gone = client.create("gone").await;
     write(&cluster.drives, &gone, 1000);
-    client.done(Release { end: 1000, ..release(&gone, false) }).await;
+    client.done(ends_at(1000, release(&gone, false))).await;
     let gone = opened(client.patient(open("gone", Access::Write, false)).await.unwrap());
-    client.done(Release { end: 1000, ..release(&gone, true) }).await;
+    client.done(ends_at(1000, release(&gone, true))).await;
     let backup = backup(&mut client).await;
     let mut expire_ms = 0;
     for n in 0..FILES {
         let file = client.opened(open(&path(n), Access::Write, false)).await;
         write(&cluster.drives, &file, 1000);
         expire_ms = file.expires_ms;
+        let release = ends_at(1000, release(&file, true));
         let (file, lease, cut) = (file.stat.file, file.lease, Cut::No);
         client.done(Commit { file, lease, holder: 7, size: 1000, order: 1, cut }).await;
-        client
-            .done(Release { file, lease, holder: 7, ending: Ending::Retired, end: 1000, commit: None })
-            .await;
+        client.done(release).await;
     }
     client.done(Unlink { volume: "main".into(), path: "gone".into() }).await;
     eventually("it is freed", || async { components(&cluster, gone.stat.file) == 0 }).await;
@@ -175,7 +174,7 @@ async fn a_truncation_that_ended_after_the_backup_is_not_done_again() {
     client.done(commit(60, 3, Cut::Ends)).await;
     write(&cluster.drives, &file, 2000);
     client.done(commit(2000, 4, Cut::No)).await;
-    client.done(Release { end: 2000, ..release(&file, true) }).await;
+    client.done(ends_at(2000, release(&file, true))).await;
 
     let cluster = cluster.restore(&backup).await;
     let mut client = cluster.manager.client().await;
@@ -183,7 +182,7 @@ async fn a_truncation_that_ended_after_the_backup_is_not_done_again() {
     let file = opened(client.patient(open("f", Access::Write, false)).await.unwrap());
     assert!(!file.cut, "its opener would punch out what lies past byte {}", file.stat.size);
     assert_eq!(file.stat.size, 2000);
-    client.done(Release { end: 2000, ..release(&file, true) }).await;
+    client.done(ends_at(2000, release(&file, true))).await;
     holds_together(cluster).await;
 }
 

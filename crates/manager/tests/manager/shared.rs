@@ -6,7 +6,7 @@ use braid_layout::{Column, Lease};
 use braid_wire::Reason;
 use braid_wire::control::*;
 
-use crate::fake::{CLIENT_LEASE_MS, Client, Cluster, lost, no_shape, open, opened, raid5, release};
+use crate::fake::{CLIENT_LEASE_MS, Client, Cluster, ends_at, lost, no_shape, open, opened, raid5, release};
 
 const ONE: u64 = 7;
 const OTHER: u64 = 8;
@@ -52,13 +52,13 @@ async fn a_second_writer_shares_the_lease_under_a_new_number_and_generation() {
     assert_eq!(client.stat("f").await.unwrap().size, 60);
     for holder in [ONE, OTHER, 9] {
         let end = 60;
-        client.done(Release { holder, end, ..release(&first, true) }).await;
+        client.done(Release { holder, ..ends_at(end, release(&first, true)) }).await;
         assert!(!client.renews(&first, holder).await);
     }
     // Nobody has it: the next fences what was shared, and has it alone.
     let next = by(&mut client, 10).await;
     assert!(!next.shared && next.stat.g > first.stat.g && next.lease > first.lease);
-    client.done(Release { holder: 10, end: 0, ..release(&next, true) }).await;
+    client.done(Release { holder: 10, ..ends_at(0, release(&next, true)) }).await;
     let last = by(&mut client, 11).await;
     assert_eq!(last.stat.g, next.stat.g, "a clean release of an exclusive lease needs no procedure");
 }
@@ -198,7 +198,7 @@ async fn after_a_restart_holders_go_on_by_what_they_know() {
     let too_new = Opened { lease: Lease(shared.lease.0 + 1), ..shared.clone() };
     assert!(!client.renews(&too_new, ONE).await);
     // The release of one that may not be the last ends nothing.
-    client.done(Release { holder: OTHER, end: 30, ..release(&shared, true) }).await;
+    client.done(Release { holder: OTHER, ..ends_at(30, release(&shared, true)) }).await;
     let now = client.opened(refresh(&first, ONE, Turn::Any)).await;
     assert_eq!((now.lease, now.shared, now.stat.size), (shared.lease, true, 30));
 }

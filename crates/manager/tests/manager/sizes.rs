@@ -6,7 +6,7 @@ use braid_wire::Reason;
 use braid_wire::control::*;
 use braid_wire::data::UnitState;
 
-use crate::fake::{Cluster, open, opened, raid5, release, version};
+use crate::fake::{Cluster, ends_at, open, opened, raid5, release, version};
 
 const UNIT: u64 = 4096;
 
@@ -85,12 +85,12 @@ async fn a_release_that_leaves_bytes_past_the_size_is_not_clean() {
     let file = client.create("f").await;
     put(&cluster, &file, 1000);
     client.done(commit(&file, 60, 1, Cut::No)).await;
-    client.done(Release { end: 61, ..release(&file, true) }).await;
+    client.done(ends_at(61, release(&file, true))).await;
     let next = opened(client.patient(open("f", Access::Write, false)).await.unwrap());
     assert!(next.stat.g > file.stat.g, "it was recovered from");
     assert_eq!(next.stat.size, 5 * 3 * UNIT + UNIT + 1000);
     // A release that leaves no such bytes is clean.
-    client.done(Release { end: next.stat.size, ..release(&next, true) }).await;
+    client.done(ends_at(next.stat.size, release(&next, true))).await;
     let last = client.opened(open("f", Access::Write, false)).await;
     assert_eq!((last.stat.g, last.stat.size), (next.stat.g, next.stat.size));
 }
@@ -109,7 +109,7 @@ async fn a_late_release_is_refused_and_leaves_the_next_writer_its_lease() {
     }
     assert!(client.renews(&next, 7).await);
     client.done(commit(&next, 10, 1, Cut::No)).await;
-    client.done(Release { end: 10, ..release(&next, true) }).await;
+    client.done(ends_at(10, release(&next, true))).await;
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use braid_layout::{Column, DriveId};
 use braid_wire::Reason;
 use braid_wire::control::*;
 
-use crate::fake::{Client, Cluster, FakeDrive, eventually, no_shape, raid5, release};
+use crate::fake::{Client, Cluster, FakeDrive, ends_at, eventually, no_shape, raid5, release};
 
 pub(crate) fn drives(opened: &Opened) -> BTreeSet<DriveId> {
     opened.stat.segments[0].columns.iter().map(|column| column.drive).collect()
@@ -104,7 +104,7 @@ async fn a_full_drive_does_not_take_the_place_of_another() {
     let commit =
         Commit { file: file.stat.file, lease: file.lease, holder: 7, size: 1000, order: 1, cut: Cut::No };
     client.done(commit).await;
-    client.done(Release { end: 1000, ..release(&file, true) }).await;
+    client.done(ends_at(1000, release(&file, true))).await;
     let old = cluster.of(&file, 0);
     let holders = drives(&file);
     let new = cluster.drives.iter().find(|drive| !holders.contains(&drive.id)).unwrap();

@@ -306,12 +306,16 @@ choice! {
 }
 
 record! {
-    /// The end of a lease that comes with another request.
+    /// The end of a lease, for one holder.
     pub struct Ended {
         /// How.
         ending: Ending,
-        /// As in [`Release`].
+        /// One past the last byte that writes under the lease may have left on a drive, including writes that
+        /// failed or were given up. If this is past the size, the end counts as unclean.
         end: u64,
+        /// Columns of the first segment to which anything was sent that may leave an object there. Who does
+        /// not know says all. Of a new file the drives of the others have nothing to free.
+        columns: ColumnMask,
     }
 }
 
@@ -337,10 +341,7 @@ record! {
         /// Its holder.
         holder: u64,
         /// How.
-        ending: Ending,
-        /// One past the last byte that writes under the lease may have left on a drive, including writes that
-        /// failed or were given up. If this is past the size, the end counts as unclean.
-        end: u64,
+        ended: Ended,
         /// Commits this size first.
         commit: Option<Sized>,
     }

@@ -1,0 +1,63 @@
+//! Which drives are asked to free what they hold of a file that was removed.
+
+use braid_layout::{Column, ColumnMask};
+use braid_wire::control::*;
+
+use crate::fake::{Client, Cluster, eventually, open, raid5, release};
+
+/// The columns that its creator says it wrote to.
+const WRITTEN: ColumnMask = ColumnMask(0b1001);
+
+fn ends(opened: &Opened, columns: ColumnMask) -> Release {
+    let release = release(opened, true);
+    Release { ended: Ended { columns, ..release.ended }, ..release }
+}
+
+/// Removes the file and waits until everything of it is freed. Gives the columns whose drives were asked to.
+async fn asked_to_free(cluster: &Cluster, client: &mut Client, file: &Opened) -> ColumnMask {
+    client.done(Unlink { volume: "main".into(), path: "f".into() }).await;
+    let client = tokio::sync::Mutex::new(client);
+    let all = || async { cluster.objects() == 0 && client.lock().await.status().await.removing == 0 };
+    eventually("all is freed", all).await;
+    let was_asked =
+        |column: &Column| cluster.of(file, column.0).state().carried_out.iter().any(|name| *name == "Remove");
+    ColumnMask::all(4).iter().filter(was_asked).collect()
+}
+
+async fn written(cluster: &Cluster, client: &mut Client) -> Opened {
+    let file = client.create("f").await;
+    WRITTEN.iter().for_each(|column| cluster.of(&file, column.0).put(&file, column, &[]));
+    client.done(ends(&file, WRITTEN)).await;
+    file
+}
+
+#[tokio::test]
+async fn drives_that_its_only_writer_sent_nothing_to_are_not_asked() {
+    let cluster = Cluster::new(4, raid5(3)).await;
+    let mut client = cluster.manager.client().await;
+    let file = written(&cluster, &mut client).await;
+    assert_eq!(asked_to_free(&cluster, &mut client, &file).await, WRITTEN);
+}
+
+#[tokio::test]
+async fn after_another_writer_all_are_asked() {
+    let cluster = Cluster::new(4, raid5(3)).await;
+    let mut client = cluster.manager.client().await;
+    let file = written(&cluster, &mut client).await;
+    let next = client.opened(open("f", Access::Write, false)).await;
+    assert_eq!(next.stat.g, file.stat.g, "without a fence, which asks all");
+    cluster.of(&next, 1).put(&next, Column(1), &[]);
+    client.done(ends(&next, ColumnMask(0b1011))).await;
+    assert_eq!(asked_to_free(&cluster, &mut client, &file).await, ColumnMask::all(4));
+}
+
+#[tokio::test]
+async fn after_a_writer_that_died_all_are_asked() {
+    let cluster = Cluster::new(4, raid5(3)).await;
+    let mut client = cluster.manager.client().await;
+    let file = client.create("f").await;
+    WRITTEN.iter().for_each(|column| cluster.of(&file, column.0).put(&file, column, &[]));
+    let unclean = ends(&file, WRITTEN);
+    client.done(Release { ended: Ended { ending: Ending::Unclean, ..unclean.ended }, ..unclean }).await;
+    assert_eq!(asked_to_free(&cluster, &mut client, &file).await, ColumnMask::all(4));
+}
