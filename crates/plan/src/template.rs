@@ -1,11 +1,14 @@
-//! Templates: plan sets for short reads, compiled and verified once and then used for every read of the same
+//! Templates: the read of a short piece, compiled and verified once and then used for every read of the same
 //! class.
 //!
 //! A read of part of one data unit has the same plan set as another one of the same length, of the same data
 //! unit, in a stripe whose columns have the same roles, with the same columns to read from: only the stripe
-//! and the place in the unit differ, and every range and step of the set moves with them. So a template is
-//! compiled where the first read of its class lies, is verified there, and is moved for the others. Tests
-//! compare moved sets with compiled ones.
+//! and the place in the unit differ, and the range moves with them. So a template is compiled where the first
+//! read of its class lies, is verified there, and is moved for the others. Tests compare what it gives with
+//! what compiling gives.
+//!
+//! Only a set of one read is moved. Of others, compiling and verifying take little of the time: 5 us for a
+//! degraded read that asks four drives, 4 us for a write of one unit.
 
 use std::ops::Range;
 
@@ -13,7 +16,7 @@ use braid_layout::{Column, Piece, Segment, Stripe};
 
 use crate::compile;
 use crate::ir::{Op, PlanSet, Want};
-use crate::request::{Health, PlanError, Request, Target};
+use crate::request::{Health, PlanError, Target};
 use crate::verify::{Violation, verify};
 
 /// What two reads must have in common to have the same template, in one segment.
@@ -122,27 +125,5 @@ impl Template {
     /// A byte of the template's unit, moved to where the read is.
     fn moved(&self, placed: &Placed, at: u32) -> u32 {
         at - self.made_for.from + placed.from
-    }
-
-    /// The plan set of a read of its class.
-    pub fn set_for(&self, placed: &Placed) -> PlanSet {
-        assert!(self.is_of(&placed.class), "{placed:?} is of another class than {:?}", self.made_for);
-        let mut set = self.set.clone();
-        set.request = Request::Read { range: placed.range(), buffer: 0 };
-        for note in &mut set.stripes {
-            note.stripe = placed.stripe;
-        }
-        let moved = |at| self.moved(placed, at);
-        for instruction in set.plans.iter_mut().flat_map(|plan| &mut plan.instructions) {
-            if let Op::Read { stripe, from, to, .. } = &mut instruction.op {
-                *stripe = placed.stripe;
-                (*from, *to) = (moved(*from), moved(*to));
-            }
-        }
-        for step in &mut set.arithmetic {
-            step.stripe = placed.stripe;
-            (step.from, step.to) = (moved(step.from), moved(step.to));
-        }
-        set
     }
 }
