@@ -70,7 +70,7 @@ pub(crate) const TABLE: &[(Exit, &str)] = &[
     (Exit::PortInUse, "another program listens on the port"),
     (
         Exit::NotWell,
-        "status: something is at risk, or the manager answers nobody yet; it says what, and what mends it",
+        "status: something is at risk, or the manager does not do all of its work; it says what, and what mends it",
     ),
     (
         Exit::DirectoryGone,

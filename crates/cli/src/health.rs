@@ -163,7 +163,7 @@ pub(crate) fn verdict(risks: &[Risk], notice: &str, all: u64) -> Option<(String,
         (false, true) => Some((at_risk(), of_risks)),
         (no_risk, false) => {
             let also = if no_risk { String::new() } else { format!("; {}", at_risk()) };
-            let why = format!("the manager answers nobody yet but to say how it is{also}");
+            let why = format!("the manager does not do all of its work{also}");
             Some((why, "the line that begins with ! says why"))
         }
     }

@@ -59,6 +59,8 @@ struct State {
     has_storer: bool,
     /// How many commits have failed.
     failures: u64,
+    /// Why the last one did; `None` if it did not.
+    trouble: Option<String>,
 }
 
 /// Decided transactions that become durable together, or that wait until these are.
@@ -150,6 +152,11 @@ impl Db {
         self.state().failures
     }
 
+    /// Why the last commit failed; `None` if it did not.
+    pub fn trouble(&self) -> Option<String> {
+        self.state().trouble.clone()
+    }
+
     /// One step of the storer: stores what was gathered, or answers those whose commit has ended. False if
     /// nothing is left: then it is the storer no more. Blocks on the disk.
     ///
@@ -190,6 +197,7 @@ impl Db {
                 let stored = self.kv.commit(&changes).map_err(Refusal::from);
                 let mut state = self.state();
                 state.failures += u64::from(stored.is_err());
+                state.trouble = stored.as_ref().err().map(|refusal| refusal.detail.clone());
                 if let Some(group) = &mut state.storing {
                     group.ended = Some(stored);
                 }

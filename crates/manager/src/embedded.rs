@@ -15,6 +15,7 @@
 use std::cell::OnceCell;
 use std::fs::{File, OpenOptions};
 use std::future::Future;
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -251,9 +252,18 @@ impl Kv for EmbeddedKv {
         };
         opened.commit(batch).map_err(|error| {
             opened.failed.store(true, Ordering::Release);
-            self.error(format!("{error}; whether the change was made is not known: look, and try again"))
+            let room = if is_full(&error) { ": make room there" } else { "" };
+            self.error(format!(
+                "{error}{room}; whether the change was made is not known: look, and try again"
+            ))
         })
     }
+}
+
+/// Whether the disk, or its owner's part of it, has no room left.
+fn is_full(error: &redb::Error) -> bool {
+    let redb::Error::Io(error) = error else { return false };
+    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }
 
 impl Snapshot for StateSnapshot {

@@ -32,7 +32,7 @@ pub async fn status(core: &Arc<Core>) -> Result<StatusReply, Refusal> {
         };
         let counts: BTreeMap<DriveId, DriveCount> =
             known.into_iter().map(count).collect::<Result<_, Refusal>>()?;
-        let (removing, notice) = (tx.number("removing")?, core.leadership().notice());
+        let (removing, notice) = (tx.number("removing")?, notice(core));
         let (now_ms, table) = (core.now_ms(), core.drives());
         let row = |drive: &Drive| Some(drive_row(counts.get(&drive.record.drive)?, &table, drive, now_ms));
         let mut drives: Vec<DriveRow> = table.iter().filter_map(row).collect();
@@ -50,6 +50,15 @@ pub async fn status(core: &Arc<Core>) -> Result<StatusReply, Refusal> {
         })
     })
     .await
+}
+
+/// What people should know of the manager's own state; empty: nothing.
+fn notice(core: &Core) -> String {
+    let leads = core.leadership().notice();
+    match core.db.trouble() {
+        Some(why) if leads.is_empty() => format!("the last change could not be stored: {why}"),
+        _ => leads,
+    }
 }
 
 /// Of a drive's stale columns, those that put nothing at risk, as no file reads them yet: successors of other

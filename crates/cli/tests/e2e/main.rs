@@ -11,6 +11,7 @@ mod gone;
 mod health;
 mod json;
 mod kill_loop;
+mod manager_disk;
 mod manual;
 mod media;
 mod messages;

@@ -9,7 +9,14 @@ use std::process::{Child, Command, Stdio};
 use crate::support::{Cluster, braid, noise, until};
 
 /// A server started by hand; killed when its test ends.
-struct ByHand(Child);
+pub(crate) struct ByHand(Child);
+
+impl ByHand {
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.0.id()
+    }
+}
 
 impl Drop for ByHand {
     fn drop(&mut self) {
@@ -18,14 +25,14 @@ impl Drop for ByHand {
     }
 }
 
-fn start(mut command: Command, cluster: &Cluster) -> ByHand {
+pub(crate) fn start(mut command: Command, cluster: &Cluster) -> ByHand {
     command.env("BRAID_LOG", "off").current_dir(cluster.file(""));
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     ByHand(command.spawn().expect("started"))
 }
 
 /// The command that enters a new mount namespace, if permitted; mounts end with its last process.
-fn own_mounts() -> Option<&'static [&'static str]> {
+pub(crate) fn own_mounts() -> Option<&'static [&'static str]> {
     let ways: [&[&str]; 2] = [&["unshare", "-m"], &["unshare", "-rm"]];
     ways.into_iter().find(|way| {
         let mut probe = Command::new(way[0]);

@@ -88,7 +88,7 @@ fn a_manager_put_back_to_an_older_state_serves_nothing_until_it_was_compared() {
     up.args(["up", "--detach", "--dir"]).arg(cluster.dir());
     run(up).failed(5, "older than what its drives have seen");
     let status = status_of_manager_alone(&cluster);
-    status.failed(13, "the manager answers nobody yet");
+    status.failed(13, "the manager does not do all of its work");
     let text = status.text();
     assert!(text.contains("\n! the manager's state is older") && !text.contains("all is well"), "{text}");
     // In this state the manager knows nothing of them, so no user is told to replace them.
