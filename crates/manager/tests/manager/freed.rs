@@ -19,8 +19,7 @@ async fn asked_to_free(cluster: &Cluster, client: &mut Client, file: &Opened) ->
     let client = tokio::sync::Mutex::new(client);
     let all = || async { cluster.objects() == 0 && client.lock().await.status().await.removing == 0 };
     eventually("all is freed", all).await;
-    let was_asked =
-        |column: &Column| cluster.of(file, column.0).state().carried_out.iter().any(|name| *name == "Remove");
+    let was_asked = |column: &Column| cluster.of(file, column.0).state().carried_out.contains(&"Remove");
     ColumnMask::all(4).iter().filter(was_asked).collect()
 }
 
