@@ -23,7 +23,7 @@ impl Fallible {
 
     fn change(&self) -> io::Result<MutexGuard<'_, Vec<u8>>> {
         if self.is_full.load(Ordering::Acquire) {
-            return Err(io::ErrorKind::StorageFull.into());
+            return Err(ErrorKind::StorageFull.into());
         }
         Ok(self.bytes())
     }
@@ -45,7 +45,7 @@ impl StorageBackend for Fallible {
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         let bytes = self.bytes();
-        let found = bytes.get(range(offset, out.len())).ok_or(io::ErrorKind::UnexpectedEof)?;
+        let found = bytes.get(range(offset, out.len())).ok_or(ErrorKind::UnexpectedEof)?;
         out.copy_from_slice(found);
         Ok(())
     }
