@@ -85,7 +85,7 @@ fn of_columns(row: &DriveRow, notice: &str) -> Option<Risk> {
 fn of_away(row: &DriveRow, notice: &str) -> String {
     let typed = quoted(row.name.as_ref());
     if !notice.is_empty() {
-        // The drive may run: a manager in doubt about its own state gives no leases and replaces no drive.
+        // The drive may run, and a manager that cannot do its work replaces none: its notice comes first.
         return String::new();
     }
     if row.scrub.wrong_files > 0 {

@@ -121,11 +121,14 @@ impl InodeRecord {
     }
 
     /// Whether the drive of a component may have an object of it. Certain only for a file that was written
-    /// once and has stayed where it was: every later lease, fence, rebuild and move changes its record.
+    /// once and has stayed where it was: every later lease, fence, rebuild and move changes its record. A
+    /// column that is out may have got one when its drive returned.
     pub fn holds(&self, place: &ComponentPlace) -> bool {
         let is_untouched = self.g == Generation(1) && self.lease == Lease(1) && !self.held;
-        match self.touched {
-            Some(touched) if is_untouched && place.segment == 0 => touched.contains(place.column),
+        match (self.touched, self.segment(0)) {
+            (Some(touched), Some(first)) if is_untouched && place.segment == 0 => {
+                touched.contains(place.column) || !first.set.contains(place.column)
+            }
             _ => true,
         }
     }

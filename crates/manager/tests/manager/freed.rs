@@ -3,7 +3,7 @@
 use braid_layout::{Column, ColumnMask};
 use braid_wire::control::*;
 
-use crate::fake::{Client, Cluster, eventually, open, raid5, release};
+use crate::fake::{Client, Cluster, eventually, open, opened, raid5, release};
 
 /// The columns that its creator says it wrote to.
 const WRITTEN: ColumnMask = ColumnMask(0b1001);
@@ -59,4 +59,25 @@ async fn after_a_writer_that_died_all_are_asked() {
     let unclean = ends(&file, WRITTEN);
     client.done(Release { ended: Ended { ending: Ending::Unclean, ..unclean.ended }, ..unclean }).await;
     assert_eq!(asked_to_free(&cluster, &mut client, &file).await, ColumnMask::all(4));
+}
+
+/// A drive that returns behind is told of the file, and has an object of it then.
+#[tokio::test]
+async fn a_column_that_was_out_from_the_start_is_asked_too() {
+    let cluster = Cluster::new(4, raid5(3)).await;
+    let mut client = cluster.manager.client().await;
+    let away = cluster.drives[0].clone();
+    away.kill();
+    let until = |status: &StatusReply| status.drives.iter().any(|drive| drive.state == DriveState::Away);
+    client.until("it is away", until).await;
+    let file = opened(client.patient(open("f", Access::Write, true)).await.unwrap());
+    let set = file.stat.segments[0].set;
+    assert_eq!(set.count(), 3, "it begins without that drive");
+    let written: ColumnMask = set.iter().take(2).collect();
+    written.iter().for_each(|column| cluster.of(&file, column.0).put(&file, column, &[]));
+    client.done(ends(&file, written)).await;
+    away.start().await;
+    client.until_up(&[&away]).await;
+    let out = ColumnMask::all(4).minus(set);
+    assert_eq!(asked_to_free(&cluster, &mut client, &file).await, written.or(out));
 }
