@@ -40,7 +40,8 @@ struct Debt<W> {
     settling: Version,
     /// What is owed cannot be read here.
     unreadable: bool,
-    /// The newest version that its writer was told is settled: reads show it. No fence takes it back.
+    /// The newest version that its writer was told is settled, or that every ready column had when a fence
+    /// was drained: reads show it. No fence takes it back.
     shown: Version,
 }
 
@@ -213,7 +214,21 @@ impl<W> Debts<W> {
         self.units.get(&unit).map(|debt| debt.shown)
     }
 
-    /// What keeps the object from being drained (PROTOCOL R7).
+    /// Whether the object is drained (PROTOCOL R7). If so, reads show what it still owes to joining columns:
+    /// whoever wrote it may be gone, and those who have the file after this fence must not see it come later.
+    pub(crate) fn show_drained(&mut self, (partition, object): (PartitionId, ObjectId)) -> bool {
+        if !self.owed_to((partition, object)).is_drained() {
+            return false;
+        }
+        let all = (partition, object, 0)..=(partition, object, u64::MAX);
+        for debt in self.units.range_mut(all).map(|(_, debt)| debt) {
+            let newest = debt.steps.back().map_or(Version::ZERO, |step| step.version);
+            debt.shown = debt.shown.max(newest);
+        }
+        true
+    }
+
+    /// What keeps the object from being drained.
     pub(crate) fn owed_to(&self, (partition, object): (PartitionId, ObjectId)) -> Owing {
         let all = (partition, object, 0)..=(partition, object, u64::MAX);
         let mut owing = Owing::default();
@@ -403,9 +418,13 @@ mod tests {
         let mut debts = owed(&[1]);
         let ready = ColumnMask::EMPTY.with(P);
         debts.handle_fence(OBJECT, |_| Creditors { all: ready.with(Q), ready, g: G });
+        assert!(!debts.show_drained(OBJECT));
+        assert_eq!(debts.shown(UNIT), Some(Version::ZERO));
         debts.handle_acknowledged(UNIT, P, v(1), G);
-        assert!(debts.owed_to(OBJECT).is_drained());
+        assert!(debts.show_drained(OBJECT));
         assert_eq!(debts.take_settled(UNIT), None);
+        assert_eq!(debts.shown(UNIT), Some(v(1)), "whoever has the file next does not see it come later");
+        assert_eq!(debts.take_waiters(UNIT).len(), 1, "its writer is not told");
     }
 
     #[test]

@@ -201,8 +201,8 @@ pub(crate) fn handle_removed(core: &Core, place: (PartitionId, ObjectId)) {
     core.forwarder.progress.notify_waiters();
 }
 
-/// Waits until the object owes nothing to a ready parity column (PROTOCOL R7), for `wait` at most. Returns
-/// what it still owes.
+/// Waits until the object owes nothing to a ready parity column (PROTOCOL R7), for `wait` at most; then reads
+/// show what it owes to joining ones. Returns what it still owes.
 pub(crate) async fn drained(core: &Core, place: (PartitionId, ObjectId), wait: Duration) -> Owing {
     let paid = async {
         loop {
@@ -210,7 +210,7 @@ pub(crate) async fn drained(core: &Core, place: (PartitionId, ObjectId), wait: D
             tokio::pin!(progress);
             // Registered before the check, so that what comes in between is not missed.
             progress.as_mut().enable();
-            if core.forwarder.debts().owed_to(place).is_drained() {
+            if core.forwarder.debts().show_drained(place) {
                 return;
             }
             progress.await;
