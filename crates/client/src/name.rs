@@ -8,6 +8,9 @@
 use std::fmt;
 use std::str::FromStr;
 
+use braid_layout::FileId;
+use braid_wire::control::Place;
+
 /// The prefix of every remote name.
 pub const PREFIX: &str = "braid://";
 /// Longest path component, in bytes.
@@ -21,6 +24,8 @@ pub const VOLUME_BYTES_MAX: usize = 64;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name {
     volume: String,
+    /// The directory or file from which the path leads; 0: the volume's root.
+    from: FileId,
     path: Vec<u8>,
 }
 
@@ -64,7 +69,12 @@ impl Name {
         if !path.is_empty() {
             path.split(|&byte| byte == b'/').try_for_each(check_component)?;
         }
-        Ok(Name { volume: volume.to_owned(), path: path.to_vec() })
+        Ok(Name { volume: volume.to_owned(), from: FileId(0), path: path.to_vec() })
+    }
+
+    /// The file or directory of this number, whatever its name is by now.
+    pub fn number(volume: &str, file: FileId) -> Result<Name, NameError> {
+        Ok(Name { from: file, ..Name::root(volume)? })
     }
 
     /// A volume's root.
@@ -97,7 +107,7 @@ impl Name {
 
     /// Whether it is the volume's root.
     pub fn is_root(&self) -> bool {
-        self.path.is_empty()
+        self.path.is_empty() && self.from == FileId(0)
     }
 
     /// The last component; `None` for the root.
@@ -111,7 +121,7 @@ impl Name {
             return None;
         }
         let end = self.path.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
-        Some(Name { volume: self.volume.clone(), path: self.path[..end].to_vec() })
+        Some(Name { path: self.path[..end].to_vec(), ..self.clone() })
     }
 
     /// The name of `component` in this directory.
@@ -122,7 +132,12 @@ impl Name {
             path.push(b'/');
         }
         path.extend_from_slice(component);
-        Name::new(&self.volume, &path)
+        Ok(Name { from: self.from, ..Name::new(&self.volume, &path)? })
+    }
+
+    /// The same for the manager.
+    pub(crate) fn place(&self) -> Place {
+        Place { volume: self.volume.clone(), from: self.from, path: self.path.clone() }
     }
 }
 
@@ -159,7 +174,12 @@ impl FromStr for Name {
 
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{PREFIX}{}/{}", self.volume, String::from_utf8_lossy(&self.path))
+        let path = String::from_utf8_lossy(&self.path);
+        match (self.from, path.as_ref()) {
+            (FileId(0), path) => write!(f, "{PREFIX}{}/{path}", self.volume),
+            (from, "") => write!(f, "{PREFIX}{}/(number {from})", self.volume),
+            (from, path) => write!(f, "{PREFIX}{}/(number {from})/{path}", self.volume),
+        }
     }
 }
 

@@ -69,7 +69,7 @@ impl Client {
     /// Facts about what has this name.
     pub async fn stat(&self, name: &Name) -> Result<StatRow> {
         let subject = name.to_string();
-        let request = Lookup { volume: name.volume().to_owned(), path: name.path().to_vec() };
+        let request = Lookup { at: name.place() };
         match self.ask_manager(&subject, request).await? {
             ControlReply::Stat(row) => Ok(row),
             other => Err(unexpected(&subject, &other)),
@@ -86,7 +86,7 @@ impl Client {
     pub async fn mkdir(&self, name: &Name, parents: Parents) -> Result<()> {
         let subject = name.to_string();
         let parents = parents == Parents::Make;
-        let request = MakeDirectory { volume: name.volume().to_owned(), path: name.path().to_vec(), parents };
+        let request = MakeDirectory { at: name.place(), parents };
         self.ask_done(&subject, request).await
     }
 
@@ -102,15 +102,13 @@ impl Client {
                 refusal: braid_wire::Refusal::new(Reason::BadName, detail),
             });
         }
-        let volume = from.volume().to_owned();
-        let request = Rename { volume, from: from.path().to_vec(), to: to.path().to_vec() };
-        self.ask_done(&subject, request).await
+        self.ask_done(&subject, Rename { from: from.place(), to: to.place() }).await
     }
 
     /// Removes a file or an empty directory.
     pub async fn unlink(&self, name: &Name) -> Result<()> {
         let subject = name.to_string();
-        let request = Unlink { volume: name.volume().to_owned(), path: name.path().to_vec() };
+        let request = Unlink { at: name.place() };
         self.ask_done(&subject, request).await
     }
 
@@ -228,12 +226,7 @@ impl Lister {
 
     async fn page_after(&self) -> Result<DirectoryReply> {
         let subject = self.directory.to_string();
-        let request = ReadDirectory {
-            volume: self.directory.volume().to_owned(),
-            path: self.directory.path().to_vec(),
-            after: self.after.clone(),
-            limit: PAGE,
-        };
+        let request = ReadDirectory { at: self.directory.place(), after: self.after.clone(), limit: PAGE };
         match self.client.ask_manager(&subject, request).await? {
             ControlReply::Directory(page) => Ok(page),
             other => Err(unexpected(&subject, &other)),

@@ -148,8 +148,7 @@ impl Client {
         let access = options.access(&subject)?;
         let holder = random()?;
         let request = Open {
-            volume: name.volume().to_owned(),
-            path: name.path().to_vec(),
+            at: name.place(),
             access,
             create: options.create || options.create_new,
             exclusive: options.create_new,

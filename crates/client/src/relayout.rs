@@ -13,8 +13,7 @@ impl Client {
     /// are drives.
     pub async fn relayout(&self, name: &Name, shape: Option<Shape>) -> Result<RelayoutReply> {
         let subject = name.to_string();
-        let (volume, path) = (name.volume().to_owned(), name.path().to_vec());
-        let asked = Relayout { volume, path, shape: shape.map(Into::into) };
+        let asked = Relayout { at: name.place(), shape: shape.map(Into::into) };
         match self.ask_manager(&subject, asked).await? {
             ControlReply::Relayout(reply) => Ok(reply),
             other => Err(unexpected(&subject, &other)),

@@ -27,7 +27,7 @@ use braid_manager::start::start;
 use braid_manager::{files, inodes, opens, volumes};
 use braid_wire::Refusal;
 use braid_wire::capability::Key;
-use braid_wire::control::{Access, Commit, Cut, Ended, Ending, Lookup, Open, ShapeSpec};
+use braid_wire::control::{Access, Commit, Cut, Ended, Ending, Lookup, Open, Place, ShapeSpec};
 
 /// Files that one transaction creates or removes.
 const GROUP: u64 = 256;
@@ -155,9 +155,8 @@ async fn create(core: &Arc<Core>, names: &Names, from: u64, to: u64) -> Result<u
         let (directory, end) = (names.directory(at), (at + GROUP).min(to));
         let end = end.min((at / names.per_directory + 1) * names.per_directory);
         if at.is_multiple_of(names.per_directory) {
-            let of = directory.into_bytes();
-            core.write(move |core, tx| directories::make(tx, VOLUME, &of, Parents::Made, core.now_ms()))
-                .await?;
+            let of = Place::of(VOLUME, directory);
+            core.write(move |core, tx| directories::make(tx, &of, Parents::Made, core.now_ms())).await?;
         }
         let paths: Vec<Vec<u8>> = (at..end).map(|n| names.path(n)).collect();
         core.write(move |core, tx| paths.into_iter().try_for_each(|path| create_one(core, tx, path))).await?;
@@ -170,8 +169,7 @@ async fn create(core: &Arc<Core>, names: &Names, from: u64, to: u64) -> Result<u
 fn create_one(core: &Core, tx: &mut Tx, path: Vec<u8>) -> Result<(), Refusal> {
     let holder = 0x5eed_0000_0000_0001;
     let open = Open {
-        volume: VOLUME.to_owned(),
-        path,
+        at: Place::of(VOLUME, path),
         access: Access::Write,
         create: true,
         exclusive: true,
@@ -242,7 +240,7 @@ async fn measure(core: &Arc<Core>, names: &Names, files: u64, sample: u64) -> Re
     shuffled.sort_unstable_by_key(|n| mix(*n));
     let began = processor_seconds()?;
     for &n in &shuffled {
-        let lookup = Lookup { volume: VOLUME.to_owned(), path: names.path(n) };
+        let lookup = Lookup { at: Place::of(VOLUME, names.path(n)) };
         opens::stat(core, lookup).await?;
     }
     let stat = a_second(count, began)?;
@@ -269,9 +267,9 @@ async fn measure(core: &Arc<Core>, names: &Names, files: u64, sample: u64) -> Re
 
 async fn remove(core: &Arc<Core>, names: &Names, which: &[u64]) -> Result<(), Failure> {
     for some in which.chunks(usize::try_from(GROUP)?) {
-        let paths: Vec<Vec<u8>> = some.iter().map(|n| names.path(*n)).collect();
+        let all: Vec<Place> = some.iter().map(|n| Place::of(VOLUME, names.path(*n))).collect();
         let unlink = move |core: &Core, tx: &mut Tx| {
-            paths.iter().try_for_each(|path| directories::unlink(tx, VOLUME, path, core.now_ms()))
+            all.iter().try_for_each(|at| directories::unlink(tx, at, core.now_ms()))
         };
         core.write(unlink).await?;
     }

@@ -21,7 +21,7 @@ use braid_wire::control::{
 };
 use braid_wire::{Reason, Refusal};
 
-use crate::directories::{exists, name_it, not_found, slot};
+use crate::directories::{exists, name_it, not_found, resolve, slot};
 use crate::inodes;
 use crate::kv::Tx;
 use crate::names::show;
@@ -58,22 +58,26 @@ pub fn find_or_create(
     place: ChooseDrives<'_>,
     now_ms: u64,
 ) -> Result<(FileId, Option<InodeRecord>), Refusal> {
-    if open.path.is_empty() {
-        return Err(Refusal::new(Reason::IsDirectory, "the volume's root is a directory"));
+    if open.at.path.is_empty() {
+        let found = resolve(tx, &open.at)?;
+        return match found.inode.kind {
+            EntryKind::File => Ok((found.file, None)),
+            EntryKind::Directory => Err(Refusal::new(Reason::IsDirectory, "a directory cannot be written")),
+        };
     }
-    let mut slot = slot(tx, &open.volume, &open.path)?;
+    let path = &open.at.path;
+    let mut slot = slot(tx, &open.at)?;
     match slot.entry {
         Some(entry) if entry.kind == EntryKind::Directory => {
-            Err(Refusal::new(Reason::IsDirectory, format!("{:?} is a directory", show(&open.path))))
+            Err(Refusal::new(Reason::IsDirectory, format!("{:?} is a directory", show(path))))
         }
-        Some(_) if open.create && open.exclusive => Err(exists(&open.path)),
+        Some(_) if open.create && open.exclusive => Err(exists(path)),
         Some(entry) => Ok((entry.file, None)),
-        None if !open.create => Err(not_found(&open.path)),
+        None if !open.create => Err(not_found(path)),
         None => {
             let volume = &mut slot.directory.volume;
             let (file, mut inode) = new_record(tx, volume, &open.shape, open.into(), place, now_ms)?;
-            (inode.parent, inode.name) =
-                (*slot.directory.chain.last().unwrap_or(&volume.root), slot.name.to_vec());
+            (inode.parent, inode.name) = (slot.directory.file, slot.name.to_vec());
             inodes::charge(tx, volume, (0, 0), (1, 0))?;
             inodes::create(tx, file, &inode)?;
             name_it(tx, inode.parent, slot.name, EntryRecord { kind: EntryKind::File, file }, now_ms)?;
@@ -92,10 +96,10 @@ pub fn link(tx: &mut Tx, link: &Link, now_ms: u64) -> Result<(), Refusal> {
     if is_late(&inode, link.order)? {
         return Ok(());
     }
-    let mut slot = slot(tx, &link.volume, &link.path)?;
-    let directory = slot.directory.file();
+    let mut slot = slot(tx, &link.at)?;
+    let (path, directory) = (&link.at.path, slot.directory.file);
     if inode.volume != slot.directory.volume.volume {
-        let detail = format!("file {} is in another volume than {:?}: copy it", link.file, link.volume);
+        let detail = format!("file {} is in another volume than {:?}: copy it", link.file, show(path));
         return Err(Refusal::new(Reason::BadName, detail));
     }
     if inode.is_named() {
@@ -114,9 +118,9 @@ pub fn link(tx: &mut Tx, link: &Link, now_ms: u64) -> Result<(), Refusal> {
     }
     match slot.entry.clone() {
         Some(old) if old.kind == EntryKind::Directory => {
-            return Err(Refusal::new(Reason::IsDirectory, format!("{:?} is a directory", show(&link.path))));
+            return Err(Refusal::new(Reason::IsDirectory, format!("{:?} is a directory", show(path))));
         }
-        Some(_) if !link.replace => return Err(exists(&link.path)),
+        Some(_) if !link.replace => return Err(exists(path)),
         Some(old) => inodes::drop_name(tx, &mut slot.directory.volume, old.file, now_ms)?,
         None => {}
     }

@@ -55,11 +55,11 @@ pub async fn create_unnamed(
 
 /// Opens a file by path, to read it.
 pub async fn open_to_read(core: &Arc<Core>, request: Open) -> Result<Opened, Refusal> {
-    let path = request.path.clone();
+    let path = request.at.path.clone();
     let (file, inode) = core
         .read(move |_, tx| {
-            let found = crate::directories::resolve(tx, &request.volume, &request.path)?;
-            Ok((found.file(), found.inode))
+            let found = crate::directories::resolve(tx, &request.at)?;
+            Ok((found.file, found.inode))
         })
         .await?;
     if inode.kind == braid_wire::control::EntryKind::Directory {
@@ -72,8 +72,8 @@ pub async fn open_to_read(core: &Arc<Core>, request: Open) -> Result<Opened, Ref
 pub async fn stat(core: &Arc<Core>, request: Lookup) -> Result<StatRow, Refusal> {
     let (file, mut inode) = core
         .read(move |_, tx| {
-            let found = crate::directories::resolve(tx, &request.volume, &request.path)?;
-            Ok((found.file(), found.inode))
+            let found = crate::directories::resolve(tx, &request.at)?;
+            Ok((found.file, found.inode))
         })
         .await?;
     if inode.is_left() {

@@ -49,10 +49,10 @@ pub async fn ask(core: &Arc<Core>, asked: Relayout) -> Result<RelayoutReply, Ref
     let is_off = asked.shape.is_none();
     let (file, reply) = core
         .write(move |core, tx| {
-            let found = resolve(tx, &asked.volume, &asked.path)?;
-            let (file, inode) = (found.file(), found.inode);
+            let found = resolve(tx, &asked.at)?;
+            let (file, inode) = (found.file, found.inode);
             if inode.kind == EntryKind::Directory {
-                let detail = format!("{:?} is a directory", show(&asked.path));
+                let detail = format!("{:?} is a directory", show(&asked.at.path));
                 return Err(Refusal::new(Reason::IsDirectory, detail));
             }
             let begun = match &asked.shape {

@@ -182,9 +182,8 @@ async fn answer_client(core: &Arc<Core>, request: ControlRequest) -> Result<Cont
         }
         R::Lookup(lookup) => Ok(opens::stat(core, lookup).await?.into()),
         R::ReadDirectory(read) => {
-            let (entries, more) = core
-                .read(move |_, tx| directories::list(tx, &read.volume, &read.path, &read.after, read.limit))
-                .await?;
+            let (entries, more) =
+                core.read(move |_, tx| directories::list(tx, &read.at, &read.after, read.limit)).await?;
             Ok(DirectoryReply { entries, more }.into())
         }
         R::Open(open) => Ok(opens::open_to_read(core, open).await?.into()),
@@ -245,22 +244,17 @@ async fn answer_operation(
         }
         R::MakeDirectory(make) => {
             let parents = if make.parents { Parents::Made } else { Parents::Required };
-            in_one(core, operation, move |core, tx| {
-                directories::make(tx, &make.volume, &make.path, parents, core.now_ms())
-            })
-            .await
+            in_one(core, operation, move |core, tx| directories::make(tx, &make.at, parents, core.now_ms()))
+                .await
         }
         R::Rename(rename) => {
             in_one(core, operation, move |core, tx| {
-                directories::rename(tx, &rename.volume, &rename.from, &rename.to, core.now_ms())
+                directories::rename(tx, &rename.from, &rename.to, core.now_ms())
             })
             .await
         }
         R::Unlink(unlink) => {
-            in_one(core, operation, move |core, tx| {
-                directories::unlink(tx, &unlink.volume, &unlink.path, core.now_ms())
-            })
-            .await
+            in_one(core, operation, move |core, tx| directories::unlink(tx, &unlink.at, core.now_ms())).await
         }
         R::CreateUnnamed(create) => Ok(opens::create_unnamed(core, operation, create).await?.into()),
         R::Open(open) => Ok(opens::open_to_write(core, operation, open).await?.into()),

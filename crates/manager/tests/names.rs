@@ -15,12 +15,16 @@ use braid_manager::memory::MemoryKv;
 use braid_manager::schema::{DriveRecord, key};
 use braid_manager::{directories, files, inodes, volumes};
 use braid_wire::capability::Key;
-use braid_wire::control::{Access, Commit, Cut, Ended, Ending, EntryKind, Link, Open, ShapeSpec};
+use braid_wire::control::{Access, Commit, Cut, Ended, Ending, EntryKind, Link, Open, Place, ShapeSpec};
 use braid_wire::{Reason, Refusal};
 use proptest::prelude::*;
 
 const SHAPE: ShapeSpec = ShapeSpec { scheme: 5, k: 2, m: 1, unit_bytes: 4096 };
 const QUOTA: u64 = 500;
+
+fn at(path: &str) -> Place {
+    Place::of("v", path)
+}
 
 fn ended(ending: Ending) -> Ended {
     Ended { ending, end: 0, columns: ColumnMask(u64::MAX) }
@@ -252,16 +256,14 @@ impl Real {
 
     fn apply(&self, op: &Op) -> Result<(), Refusal> {
         let place = |_: u64, _: &_| Ok(((1..=3).map(DriveId).collect(), ColumnMask::EMPTY));
-        let bytes = |path: &String| path.clone().into_bytes();
         self.db.write(|tx| match op {
             Op::Make { path, parents } => {
                 let parents = if *parents { Parents::Made } else { Parents::Required };
-                directories::make(tx, "v", path.as_bytes(), parents, 2)
+                directories::make(tx, &at(path), parents, 2)
             }
             Op::Create { path, exclusive } => {
                 let open = Open {
-                    volume: "v".into(),
-                    path: bytes(path),
+                    at: at(path),
                     access: Access::Write,
                     create: true,
                     exclusive: *exclusive,
@@ -272,17 +274,15 @@ impl Real {
                 };
                 files::find_or_create(tx, &open, &place, 2).map(drop)
             }
-            Op::Unlink { path } => directories::unlink(tx, "v", path.as_bytes(), 2),
-            Op::Rename { from, to } => directories::rename(tx, "v", from.as_bytes(), to.as_bytes(), 2),
+            Op::Unlink { path } => directories::unlink(tx, &at(path), 2),
+            Op::Rename { from, to } => directories::rename(tx, &at(from), &at(to), 2),
             Op::LinkNew { path, size, replace } => {
                 let (file, inode) = files::create_unnamed(tx, "v", &SHAPE, 1, &place, 2)?;
-                let (volume, path) = ("v".to_owned(), bytes(path));
                 let link = Link {
                     file,
                     lease: inode.lease,
                     holder: 7,
-                    volume,
-                    path,
+                    at: at(path),
                     size: *size,
                     replace: *replace,
                     order: 1,
@@ -322,12 +322,12 @@ impl Real {
 }
 
 fn leased(tx: &braid_manager::kv::Tx, path: &str) -> Option<(FileId, Lease)> {
-    let found = directories::resolve(tx, "v", path.as_bytes()).ok()?;
-    found.inode.held.then(|| (found.file(), found.inode.lease))
+    let found = directories::resolve(tx, &at(path)).ok()?;
+    found.inode.held.then_some((found.file, found.inode.lease))
 }
 
 fn walk(tx: &braid_manager::kv::Tx, path: &str, model: &mut Model) -> Result<(), Refusal> {
-    let (entries, more) = directories::list(tx, "v", path.as_bytes(), b"", 0)?;
+    let (entries, more) = directories::list(tx, &at(path), b"", 0)?;
     assert!(!more);
     for entry in entries {
         let name = String::from_utf8(entry.name).unwrap();
@@ -336,7 +336,7 @@ fn walk(tx: &braid_manager::kv::Tx, path: &str, model: &mut Model) -> Result<(),
             walk(tx, &path, model)?;
             Node::Directory
         } else {
-            let held = directories::resolve(tx, "v", path.as_bytes())?.inode.held;
+            let held = directories::resolve(tx, &at(&path))?.inode.held;
             Node::File { size: entry.size, held }
         };
         model.nodes.insert(path, node);

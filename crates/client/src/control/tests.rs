@@ -7,7 +7,8 @@ use braid_layout::{ClusterId, ColumnMask, DriveId, FileId};
 use braid_transport::{Asked, Bounds, ConnectionSlots, ControlPeer, GivesWay, Listener, Origin, challenge};
 use braid_wire::Key;
 use braid_wire::control::{
-    Authenticate, Backup, ControlHead, CreateUnnamed, Done, Held, Lookup, ReportLost, ShapeSpec, Unlink,
+    Authenticate, Backup, ControlHead, CreateUnnamed, Done, Held, Lookup, Place, ReportLost, ShapeSpec,
+    Unlink,
 };
 use braid_wire::data::{Hello, PeerRole};
 use braid_wire::token::{Standing, Token};
@@ -93,7 +94,7 @@ async fn client_of(
 }
 
 fn unlink() -> ControlRequest {
-    Unlink { volume: "main".into(), path: b"f".to_vec() }.into()
+    Unlink { at: Place::of("main", "f") }.into()
 }
 
 fn renew() -> Renew {
@@ -198,7 +199,7 @@ async fn operations_go_along_with_requests_that_are_none() {
     let now_ms = Arc::new(AtomicU64::new(1_000_000));
     let act = |nth, _: &ControlRequest| if nth < SHARED_SESSIONS { Act::Slow } else { Act::Break };
     let (control, mut heads) = client_of(now_ms, act).await;
-    let look: ControlRequest = Lookup { volume: "main".into(), path: b"f".to_vec() }.into();
+    let look: ControlRequest = Lookup { at: Place::of("main", "f") }.into();
     let mut calls = tokio::task::JoinSet::new();
     // Two take the sessions; of those that wait the first, which carries them, looks something up.
     for request in [look.clone(), look.clone(), look, unlink()] {

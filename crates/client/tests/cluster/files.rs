@@ -3,8 +3,9 @@
 use std::io::SeekFrom;
 
 use crate::common::{Cluster, Random, assert_same, name, pattern, put, read_all, shape};
-use braid_client::{Client, File, Kind, OpenOptions, Parents, Replace};
+use braid_client::{Client, File, Kind, Name, OpenOptions, Parents, Replace};
 use braid_layout::{Scheme, Shape};
+use braid_wire::Reason;
 
 /// Random reads, writes, truncations and reopens, each compared with a `Vec`.
 async fn against_model(scheme: Scheme, k: u8, m: u8, seed: u64) {
@@ -243,4 +244,31 @@ async fn a_file_that_is_written_over_has_a_new_time() {
     // Opening alone changes nothing.
     client.open(&path, &OpenOptions::new().write(true)).await.expect("open").close().await.expect("close");
     assert_eq!(time().await, after);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_number_leads_to_a_file_whatever_its_name_becomes() {
+    let cluster = Cluster::start(3).await;
+    let client = cluster.client().await;
+    client.volume_create("main", None, 0).await.expect("a volume");
+    let bytes = pattern(3, 10_000);
+    client.mkdir(&name("d"), Parents::MustExist).await.expect("made");
+    put(&client, &name("d/f"), shape(Scheme::Raid5, 2, 1, 4096), &bytes).await;
+    let numbered = |row: &braid_wire::control::StatRow| Name::number("main", row.file).expect("a name");
+    let directory = numbered(&client.stat(&name("d")).await.expect("stat"));
+    let file = numbered(&client.stat(&name("d/f")).await.expect("stat"));
+    client.rename(&directory.join(b"f").expect("a name"), &name("g")).await.expect("renamed");
+    assert_eq!(read_all(&client, &file).await.expect("read"), bytes);
+    let listed = client.list(&directory).all().await.expect("listed");
+    assert!(listed.is_empty(), "{listed:?}");
+    let again = directory.join(b"again").expect("a name");
+    put(&client, &again, shape(Scheme::Raid5, 2, 1, 4096), &bytes).await;
+    assert_eq!(read_all(&client, &name("d/again")).await.expect("read"), bytes);
+    assert!(again.to_string().starts_with("braid://main/"), "{again}");
+    client.unlink(&again).await.expect("removed");
+    let gone = client.unlink(&file).await.expect_err("a number is no name");
+    assert_eq!(gone.reason(), Some(Reason::BadName), "{gone}");
+    client.unlink(&name("g")).await.expect("removed");
+    let gone = client.stat(&file).await.expect_err("it is removed");
+    assert_eq!(gone.reason(), Some(Reason::NotFound), "{gone}");
 }

@@ -8,7 +8,7 @@ use braid_layout::{Column, ColumnMask, FileId, Lease, Version};
 use braid_transport::{ControlSession, DriveSession, Limits, TransportError};
 use braid_wire::checksum::block_crcs;
 use braid_wire::control::{
-    Access, ControlReply, Ended, Ending, Open, Opened, Refresh, Release, RequestHead, ShapeSpec, Turn,
+    Access, ControlReply, Ended, Ending, Open, Opened, Place, Refresh, Release, RequestHead, ShapeSpec, Turn,
 };
 use braid_wire::data::{Address, DriveRequest, Retire, StripeWrite};
 
@@ -32,8 +32,7 @@ pub(crate) async fn write(cluster: &Cluster, path: &str, before: Version, parts:
     let mut manager = manager(cluster).await;
     let shape = ShapeSpec { scheme: 0, k: 0, m: 0, unit_bytes: 0 };
     let open = Open {
-        volume: "main".to_owned(),
-        path: path.as_bytes().to_vec(),
+        at: Place::of("main", path.as_bytes().to_vec()),
         access: Access::Write,
         create: false,
         exclusive: false,

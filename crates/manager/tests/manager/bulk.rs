@@ -8,15 +8,15 @@ use braid_wire::control::*;
 use crate::fake::{Client, Cluster, eventually, no_shape, open, raid5, release};
 
 fn make(path: &str) -> ControlRequest {
-    MakeDirectory { volume: "main".into(), path: path.into(), parents: false }.into()
+    MakeDirectory { at: Place::of("main", path), parents: false }.into()
 }
 
 fn look(path: &str) -> ControlRequest {
-    Lookup { volume: "main".into(), path: path.into() }.into()
+    Lookup { at: Place::of("main", path) }.into()
 }
 
 fn unlink(path: &str) -> ControlRequest {
-    Unlink { volume: "main".into(), path: path.into() }.into()
+    Unlink { at: Place::of("main", path) }.into()
 }
 
 /// What a batch of these is answered, each under its head.
@@ -50,7 +50,7 @@ fn why(reply: &ControlReply) -> Reason {
 async fn one_bad_request_keeps_no_other_from_being_done_and_repeats_get_the_first_answers() {
     let cluster = Cluster::new(3, no_shape()).await;
     let (mut client, mut other) = (cluster.manager.client().await, cluster.manager.client().await);
-    client.done(MakeDirectory { volume: "main".into(), path: "old".into(), parents: false }).await;
+    client.done(MakeDirectory { at: Place::of("main", "old"), parents: false }).await;
     let heads = client.operations(3);
     let asked = [
         (heads[0].clone(), make("a")),
@@ -67,7 +67,7 @@ async fn one_bad_request_keeps_no_other_from_being_done_and_repeats_get_the_firs
     assert!(client.stat("a").await.is_ok() && client.stat("old").await.is_err());
 
     // The answers were lost. Operations are not carried out again; the old name is another's now.
-    other.done(MakeDirectory { volume: "main".into(), path: "old".into(), parents: false }).await;
+    other.done(MakeDirectory { at: Place::of("main", "old"), parents: false }).await;
     let again = ask_all(&mut client, &asked).await;
     assert_eq!((&again[0], why(&again[1]), &again[4]), (&done(), Reason::NotFound, &done()));
     assert!(client.stat("old").await.is_ok(), "it is the other's");

@@ -67,7 +67,7 @@ impl InMemory {
 async fn workload(client: &mut Client, drives: &[FakeDrive]) {
     let main = || "main".to_owned();
     let _ = client.ask(VolumeCreate { name: main(), shape: no_shape(), quota_bytes: 0 }).await;
-    let _ = client.ask(MakeDirectory { volume: main(), path: "a/b".into(), parents: true }).await;
+    let _ = client.ask(MakeDirectory { at: Place::of(main(), "a/b"), parents: true }).await;
     let put = |file: &Opened| {
         for (index, column) in (0u8..).zip(&file.stat.segments[0].columns) {
             let drive = drives.iter().find(|drive| drive.id == column.drive).unwrap();
@@ -90,19 +90,18 @@ async fn workload(client: &mut Client, drives: &[FakeDrive]) {
             let _ = client.ask(release(&file, true)).await;
         }
     }
-    let _ = client.ask(Rename { volume: main(), from: "a/b".into(), to: "c".into() }).await;
+    let _ = client.ask(Rename { from: Place::of(main(), "a/b"), to: Place::of(main(), "c") }).await;
     let unnamed = CreateUnnamed { volume: main(), shape: no_shape(), holder: 7, avoid: Vec::new() };
     if let Ok(ControlReply::Opened(file)) = client.ask(unnamed).await {
         put(&file);
         let (id, lease) = (file.stat.file, file.lease);
-        let path = "a/f".into();
+        let path = "a/f";
         let _ = client
             .ask(Link {
                 file: id,
                 lease,
                 holder: 7,
-                volume: main(),
-                path,
+                at: Place::of(main(), path),
                 size: 50,
                 replace: true,
                 order: 1,
@@ -121,8 +120,8 @@ async fn workload(client: &mut Client, drives: &[FakeDrive]) {
             heal(&drives[0], &file).await;
         }
     }
-    let _ = client.ask(Rename { volume: main(), from: "c/g".into(), to: "a/f".into() }).await;
-    let _ = client.ask(Unlink { volume: main(), path: "c".into() }).await;
+    let _ = client.ask(Rename { from: Place::of(main(), "c/g"), to: Place::of(main(), "a/f") }).await;
+    let _ = client.ask(Unlink { at: Place::of(main(), "c") }).await;
 }
 
 async fn heal(drive: &FakeDrive, file: &Opened) {

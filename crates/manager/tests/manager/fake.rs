@@ -165,7 +165,7 @@ impl Client {
     }
 
     pub(crate) async fn stat(&mut self, path: &str) -> Result<StatRow, Refusal> {
-        match self.ask(Lookup { volume: "main".into(), path: path.into() }).await? {
+        match self.ask(Lookup { at: Place::of("main", path) }).await? {
             ControlReply::Stat(row) => Ok(row),
             other => panic!("{other:?}"),
         }
@@ -246,8 +246,7 @@ pub(crate) fn opened(reply: ControlReply) -> Opened {
 pub(crate) fn open(path: &str, access: Access, create: bool) -> Open {
     let shape = no_shape();
     Open {
-        volume: "main".into(),
-        path: path.into(),
+        at: Place::of("main", path),
         access,
         create,
         exclusive: false,

@@ -15,7 +15,7 @@ use braid_manager::operations::{Operation, Outcome};
 use braid_manager::session_slots::SessionSlots;
 use braid_manager::start::start;
 use braid_manager::volumes;
-use braid_wire::control::ShapeSpec;
+use braid_wire::control::{Place, ShapeSpec};
 use braid_wire::{Reason, Refusal};
 use tokio::task::JoinHandle;
 
@@ -71,7 +71,7 @@ async fn manager(kv: Arc<dyn Kv>) -> Arc<Core> {
     core.write(|_, tx| {
         let shape = ShapeSpec { scheme: 5, k: 2, m: 1, unit_bytes: 4096 };
         volumes::create(tx, "main", shape, 0, 1)?;
-        directories::make(tx, "main", b"all", Parents::Required, 1)
+        directories::make(tx, &Place::of("main", "all"), Parents::Required, 1)
     })
     .await
     .unwrap();
@@ -95,8 +95,8 @@ fn make(core: &Arc<Core>, n: u64) -> JoinHandle<Result<(), Refusal>> {
     tokio::spawn(async move {
         let operation = Operation { client: n + 1, number: 1, settled_below: 1, request: 7 };
         let work = move |_: &Core, tx: &mut braid_manager::kv::Tx| {
-            let path = format!("all/{n}/in");
-            directories::make(tx, "main", path.as_bytes(), Parents::Made, 1)?;
+            let at = Place::of("main", format!("all/{n}/in"));
+            directories::make(tx, &at, Parents::Made, 1)?;
             Ok((Outcome::DONE, ()))
         };
         core.once(operation, work).await.map(drop)
@@ -104,7 +104,7 @@ fn make(core: &Arc<Core>, n: u64) -> JoinHandle<Result<(), Refusal>> {
 }
 
 fn is_there(db: &Db, path: &str) -> bool {
-    match db.read(|tx| directories::resolve(tx, "main", path.as_bytes())) {
+    match db.read(|tx| directories::resolve(tx, &Place::of("main", path))) {
         Ok(_) => true,
         Err(refusal) => {
             assert_eq!(refusal.reason, Reason::NotFound, "{refusal}");

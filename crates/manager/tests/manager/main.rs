@@ -14,6 +14,7 @@ mod live_out;
 mod operations;
 mod orphans;
 mod paused;
+mod places;
 mod races;
 mod relayout;
 mod restored;

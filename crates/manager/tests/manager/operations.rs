@@ -12,15 +12,15 @@ use braid_wire::control::*;
 use crate::fake::{Client, Cluster, lost, no_shape, open, opened, raid5, release};
 
 fn make(path: &str) -> MakeDirectory {
-    MakeDirectory { volume: "main".into(), path: path.into(), parents: false }
+    MakeDirectory { at: Place::of("main", path), parents: false }
 }
 
 fn unlink(path: &str) -> Unlink {
-    Unlink { volume: "main".into(), path: path.into() }
+    Unlink { at: Place::of("main", path) }
 }
 
 fn rename(from: &str, to: &str) -> Rename {
-    Rename { volume: "main".into(), from: from.into(), to: to.into() }
+    Rename { from: Place::of("main", from), to: Place::of("main", to) }
 }
 
 fn exclusive(path: &str) -> Open {
@@ -144,8 +144,7 @@ async fn a_repeated_release_and_link_are_done_though_the_lease_is_over() {
         file,
         lease,
         holder: 7,
-        volume: "main".into(),
-        path: "f".into(),
+        at: Place::of("main", "f"),
         size: 3,
         replace: false,
         order: 1,

@@ -136,7 +136,7 @@ async fn after_a_restore_files_are_as_long_as_the_drives_say() {
         client.done(Commit { file, lease, holder: 7, size: 1000, order: 1, cut }).await;
         client.done(release).await;
     }
-    client.done(Unlink { volume: "main".into(), path: "gone".into() }).await;
+    client.done(Unlink { at: Place::of("main", "gone") }).await;
     eventually("it is freed", || async { components(&cluster, gone.stat.file) == 0 }).await;
     let cluster = cluster.restore(&backup).await;
     let mut client = cluster.manager.client().await;
@@ -153,7 +153,7 @@ async fn after_a_restore_files_are_as_long_as_the_drives_say() {
         ColumnMask::EMPTY
     );
     assert_eq!(client.refused(open("gone", Access::Write, false)).await.reason, Reason::TooManyAway);
-    client.done(Unlink { volume: "main".into(), path: "gone".into() }).await;
+    client.done(Unlink { at: Place::of("main", "gone") }).await;
     client.until("it is gone at once", |status| status.removing == 0).await;
     holds_together(cluster).await;
 }
@@ -194,7 +194,7 @@ async fn what_got_its_name_after_the_backup_is_kept_and_what_was_removed_before_
     let gone = file(&cluster, &mut client, "gone").await;
     let away = cluster.of(&gone, 0).clone();
     away.kill();
-    client.done(Unlink { volume: "main".into(), path: "gone".into() }).await;
+    client.done(Unlink { at: Place::of("main", "gone") }).await;
     eventually("it is freed where it can be", || async { components(&cluster, gone.stat.file) == 1 }).await;
     away.state().mute = true;
     away.start().await;
@@ -204,15 +204,14 @@ async fn what_got_its_name_after_the_backup_is_kept_and_what_was_removed_before_
     client.opened(unnamed()).await;
     put(&cluster, &up);
     let backup = backup(&mut client).await;
-    let (file, lease, volume, path) = (up.stat.file, up.lease, "main".to_owned(), "up".into());
+    let (file, lease) = (up.stat.file, up.lease);
     let (modified_ms, mode) = (None, None);
     client
         .done(Link {
             file,
             lease,
             holder: 7,
-            volume,
-            path,
+            at: Place::of("main", "up"),
             size: 50,
             replace: false,
             order: 1,

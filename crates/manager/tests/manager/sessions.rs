@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 async fn a_file_is_made_named_found_and_listed() {
     let cluster = Cluster::new(6, no_shape()).await;
     let mut client = cluster.manager.client().await;
-    let make = MakeDirectory { volume: "main".into(), path: "a/b".into(), parents: true };
+    let make = MakeDirectory { at: Place::of("main", "a/b"), parents: true };
     client.done(make).await;
     let opened = client
         .opened(CreateUnnamed { volume: "main".into(), shape: no_shape(), holder: 7, avoid: Vec::new() })
@@ -37,8 +37,7 @@ async fn a_file_is_made_named_found_and_listed() {
         file: opened.stat.file,
         lease: opened.lease,
         holder: 7,
-        volume: "main".into(),
-        path: "a/b/c".into(),
+        at: Place::of("main", "a/b/c"),
         size: 77,
         replace: false,
         order: 1,
@@ -59,7 +58,7 @@ async fn a_file_is_made_named_found_and_listed() {
     let capability = &reader.grants[0][0].as_ref().unwrap().capability;
     assert!(capability.rights.include(Rights::READ) && !capability.rights.include(Rights::WRITE));
     assert_eq!((reader.lease.0, capability.lease.0, reader.cut), (0, 0, false));
-    let list = ReadDirectory { volume: "main".into(), path: "a/b".into(), after: Vec::new(), limit: 0 };
+    let list = ReadDirectory { at: Place::of("main", "a/b"), after: Vec::new(), limit: 0 };
     let Ok(ControlReply::Directory(list)) = client.ask(list).await else { panic!() };
     assert_eq!(list.entries.len(), 1);
     assert_eq!((list.entries[0].name.as_slice(), list.entries[0].size, list.more), (&b"c"[..], 77, false));
@@ -73,12 +72,12 @@ async fn pages_of_a_directory_join() {
     let mut names: Vec<Vec<u8>> =
         (0..25u8).map(|i| vec![b'n', i + 1, 0xff, i]).filter(|n| n[3] != 0 && n[3] != b'/').collect();
     for name in &names {
-        client.done(MakeDirectory { volume: "main".into(), path: name.clone(), parents: false }).await;
+        client.done(MakeDirectory { at: Place::of("main", name.clone()), parents: false }).await;
     }
     let mut found = Vec::new();
     loop {
         let after = found.last().cloned().unwrap_or_default();
-        let list = ReadDirectory { volume: "main".into(), path: Vec::new(), after, limit: 7 };
+        let list = ReadDirectory { at: Place::of("main", Vec::new()), after, limit: 7 };
         let Ok(ControlReply::Directory(page)) = client.ask(list).await else { panic!() };
         assert!(page.entries.len() == 7 || !page.more);
         found.extend(page.entries.into_iter().map(|entry| entry.name));
@@ -94,13 +93,13 @@ async fn pages_of_a_directory_join() {
 async fn bad_input_is_refused_with_its_reason() {
     let cluster = Cluster::new(5, no_shape()).await;
     let mut client = cluster.manager.client().await;
-    client.done(MakeDirectory { volume: "main".into(), path: "d/e".into(), parents: true }).await;
+    client.done(MakeDirectory { at: Place::of("main", "d/e"), parents: true }).await;
     let file = client.create("d/f").await;
     let volume = |name: &str, shape| VolumeCreate { name: name.into(), shape, quota_bytes: 0 };
     let shape = |scheme, k, m, unit_bytes| ShapeSpec { scheme, k, m, unit_bytes };
-    let make = |path: &[u8]| MakeDirectory { volume: "main".into(), path: path.into(), parents: false };
-    let unlink = |path: &str| Unlink { volume: "main".into(), path: path.into() };
-    let rename = |from: &str, to: &str| Rename { volume: "main".into(), from: from.into(), to: to.into() };
+    let make = |path: &[u8]| MakeDirectory { at: Place::of("main", path), parents: false };
+    let unlink = |path: &str| Unlink { at: Place::of("main", path) };
+    let rename = |from: &str, to: &str| Rename { from: Place::of("main", from), to: Place::of("main", to) };
     let mut exclusive = open("d/f", Access::Write, true);
     exclusive.exclusive = true;
     let cases: Vec<(ControlRequest, Reason)> = vec![
@@ -165,7 +164,7 @@ async fn a_quota_bounds_the_files_sizes() {
     let mut client = cluster.manager.client().await;
     client.done(VolumeCreate { name: "small".into(), shape: no_shape(), quota_bytes: 1000 }).await;
     let mut file = open("f", Access::Write, true);
-    file.volume = "small".into();
+    file.at = Place::of("small", "f");
     let opened = client.opened(file).await;
     let commit = |order, size| Commit {
         file: opened.stat.file,
@@ -185,8 +184,7 @@ async fn a_quota_bounds_the_files_sizes() {
         file: second.stat.file,
         lease: second.lease,
         holder: 7,
-        volume: "small".into(),
-        path: path.into(),
+        at: Place::of("small", path),
         size,
         replace,
         order: 1,
@@ -210,21 +208,17 @@ async fn a_late_repetition_undoes_nothing_also_after_a_restart() {
         .opened(CreateUnnamed { volume: "main".into(), shape: no_shape(), holder: 7, avoid: Vec::new() })
         .await;
     let (file, lease) = (unnamed.stat.file, unnamed.lease);
-    let link = |path: &str, size, order| {
-        let (volume, path) = ("main".to_owned(), path.into());
-        Link {
-            file,
-            lease,
-            holder: 7,
-            volume,
-            path,
-            size,
-            replace: false,
-            order,
-            modified_ms: None,
-            mode: None,
-            ends: None,
-        }
+    let link = |path: &str, size, order| Link {
+        file,
+        lease,
+        holder: 7,
+        at: Place::of("main", path),
+        size,
+        replace: false,
+        order,
+        modified_ms: None,
+        mode: None,
+        ends: None,
     };
     let commit = |size, order| Commit { file, lease, holder: 7, size, order, cut: Cut::No };
     client.done(link("a", 10, 1)).await;
@@ -235,10 +229,10 @@ async fn a_late_repetition_undoes_nothing_also_after_a_restart() {
     client.done(commit(30, 3)).await;
     assert_eq!(client.stat("a").await.unwrap().size, 40, "one that is late, and was never carried out");
     // The file was linked, and then renamed or unlinked: a repeat is no error, and does nothing.
-    let (from, to) = ("a".into(), "b".into());
-    client.done(Rename { volume: "main".into(), from, to }).await;
+    let (from, to) = ("a", "b");
+    client.done(Rename { from: Place::of("main", from), to: Place::of("main", to) }).await;
     client.done(link("a", 10, 1)).await;
-    client.done(Unlink { volume: "main".into(), path: "b".into() }).await;
+    client.done(Unlink { at: Place::of("main", "b") }).await;
     client.done(link("a", 10, 1)).await;
     assert_eq!(client.stat("a").await.unwrap_err().reason, Reason::NotFound);
     client.done(link("c", 50, 5)).await;

@@ -3,7 +3,7 @@
 use braid_layout::{ColumnMask, DriveId, FileId, Generation, ObjectId, Version, VolumeId, version::Lease};
 
 use super::drive::DriveState;
-use super::names::EntryKind;
+use super::names::{EntryKind, Place};
 use super::shape::ShapeSpec;
 use crate::capability::{Capability, Key};
 
@@ -160,12 +160,10 @@ record! {
 }
 
 record! {
-    /// Opens a file by path.
+    /// Opens a file by path, or by its number.
     pub struct Open {
-        /// The volume's name.
-        volume: String,
-        /// The path.
-        path: Vec<u8>,
+        /// Where it is.
+        at: Place,
         /// What for.
         access: Access,
         /// Make it if it is not there (write only).

@@ -28,6 +28,35 @@ choice! {
 }
 
 record! {
+    /// Where something is, or is to be: the names that lead there from a directory.
+    pub struct Place {
+        /// The volume's name; may be empty if `from` is given.
+        volume: String,
+        /// The number of the directory from which the path leads, or of the file itself; 0: the volume's root.
+        from: FileId,
+        /// Names joined by `/`; empty: `from` itself.
+        path: Vec<u8>,
+    }
+}
+
+impl Place {
+    /// A path from a volume's root.
+    pub fn of(volume: impl Into<String>, path: impl Into<Vec<u8>>) -> Place {
+        Place { volume: volume.into(), from: FileId(0), path: path.into() }
+    }
+
+    /// A name in the directory of this number.
+    pub fn under(directory: FileId, name: impl Into<Vec<u8>>) -> Place {
+        Place { volume: String::new(), from: directory, path: name.into() }
+    }
+
+    /// The file or directory of this number.
+    pub fn number(file: FileId) -> Place {
+        Place::under(file, Vec::new())
+    }
+}
+
+record! {
     /// A volume.
     pub struct VolumeRow {
         /// Its number; also the number of its partition on each drive.
@@ -97,22 +126,18 @@ record! {
 }
 
 record! {
-    /// What is at a path.
+    /// What is there.
     pub struct Lookup {
-        /// The volume's name.
-        volume: String,
-        /// The path.
-        path: Vec<u8>,
+        /// Where.
+        at: Place,
     }
 }
 
 record! {
     /// Entries of a directory in byte order of their names.
     pub struct ReadDirectory {
-        /// The volume's name.
-        volume: String,
         /// The directory.
-        path: Vec<u8>,
+        at: Place,
         /// Only those after this name; empty: from the first.
         after: Vec<u8>,
         /// At most this many; the manager may return fewer.
@@ -133,10 +158,8 @@ record! {
 record! {
     /// Makes a directory.
     pub struct MakeDirectory {
-        /// The volume's name.
-        volume: String,
         /// The directory.
-        path: Vec<u8>,
+        at: Place,
         /// Make the directories above it too; it is no error if it exists.
         parents: bool,
     }
@@ -145,22 +168,18 @@ record! {
 record! {
     /// Renames a file or directory, atomically. A file replaces a file, a directory an empty directory.
     pub struct Rename {
-        /// The volume's name.
-        volume: String,
         /// What to rename.
-        from: Vec<u8>,
-        /// Its new path.
-        to: Vec<u8>,
+        from: Place,
+        /// Its new place, in the same volume.
+        to: Place,
     }
 }
 
 record! {
     /// Removes a file or an empty directory.
     pub struct Unlink {
-        /// The volume's name.
-        volume: String,
         /// What to remove.
-        path: Vec<u8>,
+        at: Place,
     }
 }
 
@@ -173,10 +192,8 @@ record! {
         lease: Lease,
         /// Its holder.
         holder: u64,
-        /// The volume's name.
-        volume: String,
-        /// Its path.
-        path: Vec<u8>,
+        /// The name.
+        at: Place,
         /// Its size.
         size: u64,
         /// Replace a file of that name; else such a file is [`Reason::Exists`](crate::Reason::Exists).

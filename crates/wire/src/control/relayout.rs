@@ -2,16 +2,15 @@
 
 use braid_layout::FileId;
 
+use super::names::Place;
 use super::shape::ShapeSpec;
 
 record! {
     /// Has a file laid out anew, or no more. It is done in the background, beside readers; a writer disturbs
     /// it, and it begins anew.
     pub struct Relayout {
-        /// The volume's name.
-        volume: String,
         /// The file.
-        path: Vec<u8>,
+        at: Place,
         /// Its new shape, in full; absent: what was asked for before is not to be done any more.
         shape: Option<ShapeSpec>,
     }

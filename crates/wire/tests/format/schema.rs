@@ -67,6 +67,7 @@ pub(crate) fn nested() -> Vec<(&'static str, Fields)> {
         control::Entry,
         control::SegmentRow,
         control::ColumnRow,
+        control::Place,
         control::Grant,
         control::DriveRow,
         control::StateMark,

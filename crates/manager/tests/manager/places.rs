@@ -1,0 +1,93 @@
+//! Places that are named from a directory's number, or by a number alone.
+
+use braid_layout::FileId;
+use braid_wire::Reason;
+use braid_wire::control::*;
+
+use crate::fake::{Client, Cluster, no_shape, open, release};
+
+async fn at(client: &mut Client, at: Place) -> Result<StatRow, Reason> {
+    match client.ask(Lookup { at }).await {
+        Ok(ControlReply::Stat(row)) => Ok(row),
+        Ok(other) => panic!("{}", other.name()),
+        Err(refusal) => Err(refusal.reason),
+    }
+}
+
+async fn numbered(client: &mut Client, path: &str) -> FileId {
+    at(client, Place::of("main", path)).await.expect("it is there").file
+}
+
+#[tokio::test]
+async fn a_number_leads_to_the_same_whatever_its_name_becomes() {
+    let cluster = Cluster::new(3, no_shape()).await;
+    let mut client = cluster.manager.client().await;
+    client.done(MakeDirectory { at: Place::of("main", "d/e"), parents: true }).await;
+    let (d, e) = (numbered(&mut client, "d").await, numbered(&mut client, "d/e").await);
+    let mut request = open("f", Access::Write, true);
+    request.at = Place::under(e, "f");
+    let file = client.opened(request).await;
+    client.done(release(&file, true)).await;
+    let f = file.stat.file;
+    assert_eq!(numbered(&mut client, "d/e/f").await, f);
+    client.done(Rename { from: Place::under(d, "e"), to: Place::of("main", "moved") }).await;
+    for place in [Place::number(f), Place::under(e, "f"), Place::of("main", "moved/f")] {
+        assert_eq!(at(&mut client, place).await.expect("it is there").file, f);
+    }
+    assert_eq!(at(&mut client, Place::under(d, "e")).await, Err(Reason::NotFound));
+    let list = ReadDirectory { at: Place::number(e), after: Vec::new(), limit: 0 };
+    let Ok(ControlReply::Directory(page)) = client.ask(list).await else { panic!("no list") };
+    assert_eq!(page.entries.iter().map(|entry| entry.file).collect::<Vec<_>>(), [f]);
+    // By its number it is read and written.
+    for access in [Access::Read, Access::Write] {
+        let mut request = open("", access, false);
+        request.at = Place::number(f);
+        let again = client.opened(request).await;
+        assert_eq!(again.stat.file, f);
+        if access == Access::Write {
+            client.done(release(&again, true)).await;
+        }
+    }
+    client.done(Unlink { at: Place::under(e, "f") }).await;
+    assert_eq!(at(&mut client, Place::number(f)).await, Err(Reason::NotFound));
+    client.done(Unlink { at: Place::of("main", "moved") }).await;
+    assert_eq!(at(&mut client, Place::number(e)).await, Err(Reason::NotFound));
+    assert_eq!(at(&mut client, Place::under(e, "f")).await, Err(Reason::NotFound));
+}
+
+#[tokio::test]
+async fn a_number_that_leads_nowhere_is_refused() {
+    let cluster = Cluster::new(3, no_shape()).await;
+    let mut client = cluster.manager.client().await;
+    client.done(VolumeCreate { name: "other".into(), shape: no_shape(), quota_bytes: 0 }).await;
+    client.done(MakeDirectory { at: Place::of("main", "d/e"), parents: true }).await;
+    let (d, e) = (numbered(&mut client, "d").await, numbered(&mut client, "d/e").await);
+    let file = client.create("f").await;
+    client.done(release(&file, true)).await;
+    let f = file.stat.file;
+    let other = at(&mut client, Place::of("other", "")).await.expect("its root").file;
+    let make = |at| ControlRequest::from(MakeDirectory { at, parents: false });
+    let rename = |from, to| ControlRequest::from(Rename { from, to });
+    let main = |path: &str| Place::of("main", path);
+    let of_volume = |volume: &str, from| Place { volume: volume.into(), ..Place::number(from) };
+    for (request, reason) in [
+        (make(Place::under(FileId(u64::MAX), "x")), Reason::NotFound),
+        (make(Place::under(f, "x")), Reason::NotDirectory),
+        (make(Place::under(d, "e")), Reason::Exists),
+        (make(Place::under(d, "../x")), Reason::BadName),
+        (make(Place::number(d)), Reason::Exists),
+        (Unlink { at: Place::number(d) }.into(), Reason::BadName),
+        (Lookup { at: of_volume("other", d) }.into(), Reason::NotFound),
+        (rename(main("d"), Place::under(e, "x")), Reason::BadName),
+        (rename(Place::under(d, "e"), Place::under(e, "x")), Reason::BadName),
+        (rename(main("d"), Place::under(d, "x")), Reason::BadName),
+        (rename(main("f"), Place::under(other, "f")), Reason::BadName),
+    ] {
+        let refusal = client.refused(request.clone()).await;
+        assert_eq!(refusal.reason, reason, "{request:?}: {refusal}");
+    }
+    assert_eq!(at(&mut client, of_volume("main", d)).await.expect("the volume is right").file, d);
+    // A file is not below another one, and stays one file.
+    client.done(rename(main("f"), Place::under(e, "f"))).await;
+    assert_eq!(numbered(&mut client, "d/e/f").await, f);
+}
