@@ -32,7 +32,7 @@ record! {
     pub struct Place {
         /// The volume's name; may be empty if `from` is given.
         volume: String,
-        /// The number of the directory from which the path leads, or of the file itself; 0: the volume's root.
+        /// Number of the directory from which the path leads, or of the file itself; 0: the volume's root.
         from: FileId,
         /// Names joined by `/`; empty: `from` itself.
         path: Vec<u8>,
