@@ -25,6 +25,7 @@ mod list;
 mod local;
 mod manager_cmd;
 mod manual;
+mod mount;
 mod names;
 mod namespace;
 mod plan_cmd;
@@ -90,6 +91,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
     let cluster = cluster.as_deref();
     match cli.command {
         Command::Up(up) => return up::run(up, cluster, report).await,
+        Command::Mount(mount) => return mount::run(mount, cluster, report).await,
         Command::Manager(Manager::Serve(serve)) => return serve::manager(serve).await,
         Command::Drive(Drive::Serve(serve)) => return serve::drive(*serve).await,
         _ => {}
@@ -109,6 +111,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
 async fn command(command: Command, cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
     match command {
         Command::Up(up) => up::run(up, cluster, report).await,
+        Command::Mount(mount) => mount::run(mount, cluster, report).await,
         Command::Manager(Manager::Serve(serve)) => serve::manager(serve).await,
         Command::Manager(Manager::Backup { file }) => manager_cmd::backup(file, cluster, report).await,
         Command::Manager(Manager::Restore { backup, dir }) => manager_cmd::restore(backup, dir, report),

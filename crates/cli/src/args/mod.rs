@@ -89,6 +89,11 @@ pub(crate) enum Command {
         braid cp braid://main/a.bin - | sha256sum\n  tar c src | braid cp - braid://main/src.tar"
     )]
     Cp(Cp),
+    /// Mount a volume as a file system, to be read by any program
+    #[command(
+        after_help = "It stays in the foreground. Ctrl-C, SIGTERM or `umount DIR` unmounts it; if programs use it then, it goes from its directory all the same.\n\nIt needs FUSE (/dev/fuse), and users other than root the program fusermount3. Files that were stored without permission bits have 644, directories 755; all are of the user that mounts.\n\nExample:\n  braid mount braid://main /mnt"
+    )]
+    Mount(Mount),
     /// Write files to standard output
     #[command(after_help = "Example:\n  braid cat braid://main/notes.txt | less")]
     Cat(Cat),
@@ -216,6 +221,19 @@ pub(crate) struct Up {
     pub(crate) detach: bool,
     #[command(flatten)]
     pub(crate) options: DriveOptions,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Mount {
+    /// The volume
+    #[arg(value_name = "braid://VOLUME")]
+    pub(crate) volume: OsString,
+    /// An empty directory
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: PathBuf,
+    /// Let other users read it too; users other than root need `user_allow_other` in /etc/fuse.conf for that
+    #[arg(long)]
+    pub(crate) allow_other: bool,
 }
 
 #[derive(Debug, Args)]

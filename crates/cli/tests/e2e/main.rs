@@ -15,6 +15,7 @@ mod manager_disk;
 mod manual;
 mod media;
 mod messages;
+mod mount;
 mod older;
 mod relayout;
 mod room;

@@ -1,0 +1,26 @@
+//! What programs are told: errors of the client as error numbers of the system.
+
+use braid_client::{Error, Kind};
+use braid_wire::Reason;
+use fuser::Errno;
+
+/// The system's number for an error.
+pub(crate) fn errno(error: &Error) -> Errno {
+    let of_reason = error.reason().and_then(|reason| match reason {
+        Reason::NotEmpty => Some(Errno::ENOTEMPTY),
+        Reason::NotDirectory => Some(Errno::ENOTDIR),
+        Reason::IsDirectory => Some(Errno::EISDIR),
+        Reason::Quota => Some(Errno::EDQUOT),
+        Reason::BadName => Some(Errno::EINVAL),
+        _ => None,
+    });
+    of_reason.unwrap_or_else(|| match error.kind() {
+        Kind::Usage | Kind::WrongKind => Errno::EINVAL,
+        Kind::NotFound => Errno::ENOENT,
+        Kind::Exists => Errno::EEXIST,
+        Kind::Permission => Errno::EACCES,
+        Kind::Busy => Errno::EBUSY,
+        Kind::NoSpace => Errno::ENOSPC,
+        _ => Errno::EIO,
+    })
+}
