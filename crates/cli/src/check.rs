@@ -125,8 +125,15 @@ pub(crate) async fn files_of(
     recursion: Recursion,
 ) -> Result<Vec<Name>, Failure> {
     let row = client.stat(&name).await?;
-    if row.kind == EntryKind::File {
+    if row.kind() == EntryKind::File {
         return Ok(vec![name]);
+    }
+    if row.kind() != EntryKind::Directory {
+        return Err(Failure::new(
+            Exit::Conflict,
+            format!("check {}", show_remote(&name)),
+            "it is no file, and has no bytes on drives",
+        ));
     }
     if recursion == Recursion::No {
         return Err(Failure::new(
@@ -140,9 +147,11 @@ pub(crate) async fn files_of(
     while let Some(directory) = stack.pop() {
         for entry in namespace::entries(client, &directory).await? {
             let below = directory.join(&entry.name).doing(|| format!("check {}", show_remote(&directory)))?;
-            match entry.kind {
+            match entry.kind() {
                 EntryKind::Directory => stack.push(below),
                 EntryKind::File => files.push(below),
+                // It has no bytes on drives.
+                _ => {}
             }
         }
     }

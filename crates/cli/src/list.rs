@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use braid_client::{Client, Name};
-use braid_wire::control::{Entry, EntryKind};
+use braid_wire::control::{Entry, EntryKind, FileAttributes};
 use serde::Serialize;
 
 use crate::args;
@@ -12,7 +12,10 @@ use crate::exit::{Doing, Exit, Failure};
 use crate::names::{NameFacts, remote, show_remote};
 use crate::namespace;
 use crate::report::{Report, show_name};
-use crate::{size, time};
+use crate::{mode, size, time};
+
+/// Nanoseconds in a millisecond.
+const MS_NS: i64 = 1_000_000;
 
 /// An entry; a line of `--json`.
 #[derive(Debug, Serialize)]
@@ -23,7 +26,74 @@ struct Row {
     size: u64,
     /// Absent for a volume.
     #[serde(skip_serializing_if = "Option::is_none")]
-    modified_ms: Option<u64>,
+    modified_ms: Option<i64>,
+    /// The same.
+    #[serde(flatten)]
+    facts: Option<AttributeFacts>,
+}
+
+/// FileAttributes in `--json`.
+#[derive(Debug, Serialize)]
+pub(crate) struct AttributeFacts {
+    /// In octal.
+    mode: String,
+    links: u32,
+    uid: u32,
+    gid: u32,
+    accessed_ns: i64,
+    modified_ns: i64,
+    changed_ns: i64,
+    /// Of a device node: its number, as Linux encodes it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    device: Option<u32>,
+    /// Where a symbolic link leads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target: Option<String>,
+}
+
+impl AttributeFacts {
+    /// Of what has these attributes and, if it is a symbolic link, this target.
+    pub(crate) fn of(of: &FileAttributes, target: &[u8]) -> AttributeFacts {
+        let is_device = matches!(of.kind, EntryKind::CharDevice | EntryKind::BlockDevice);
+        let is_link = of.kind == EntryKind::Symlink;
+        AttributeFacts {
+            mode: format!("{:04o}", of.mode),
+            links: of.links,
+            uid: of.uid,
+            gid: of.gid,
+            accessed_ns: of.accessed_ns,
+            modified_ns: of.modified_ns,
+            changed_ns: of.changed_ns,
+            device: is_device.then_some(of.device),
+            target: is_link.then(|| String::from_utf8_lossy(target).into_owned()),
+        }
+    }
+}
+
+/// A kind in words.
+pub(crate) fn kind_shown(kind: EntryKind) -> &'static str {
+    match kind {
+        EntryKind::File => "file",
+        EntryKind::Directory => "directory",
+        EntryKind::Symlink => "symbolic link",
+        EntryKind::Fifo => "named pipe",
+        EntryKind::Socket => "socket",
+        EntryKind::CharDevice => "character device",
+        EntryKind::BlockDevice => "block device",
+    }
+}
+
+impl Row {
+    fn of(name: &Name, entry: &Entry, target: &[u8]) -> Row {
+        let of = &entry.attributes;
+        Row {
+            name: NameFacts::new(name),
+            kind: kind_shown(of.kind),
+            size: of.size,
+            modified_ms: Some(of.modified_ns / MS_NS),
+            facts: Some(AttributeFacts::of(of, target)),
+        }
+    }
 }
 
 /// Runs the command.
@@ -43,15 +113,9 @@ pub(crate) async fn run(ls: args::Ls, cluster: Option<&Path>, report: Report) ->
                 "no such file or directory",
             ));
         };
-        if row.kind == EntryKind::File {
-            let entry = Entry {
-                name: name.path().to_vec(),
-                kind: row.kind,
-                file: row.file,
-                size: row.size,
-                modified_ms: row.modified_ms,
-            };
-            print(&entry, &name, &show_name(name.path()), &ls, report)?;
+        if row.kind() != EntryKind::Directory {
+            let entry = Entry { name: name.path().to_vec(), file: row.file, attributes: row.attributes };
+            print(&client, &entry, &name, &show_name(name.path()), &ls, report).await?;
         } else {
             tree(&client, name, &ls, headings, report).await?;
         }
@@ -64,8 +128,13 @@ async fn volumes(client: &Client, ls: &args::Ls, report: Report) -> Result<(), F
     for row in client.volumes().await? {
         let shown = format!("{}{}", braid_client::PREFIX, row.name);
         let root = Name::root(&row.name).doing(|| format!("list volume {}", row.name))?;
-        let row =
-            Row { name: NameFacts::new(&root), kind: "volume", size: row.file_bytes, modified_ms: None };
+        let row = Row {
+            name: NameFacts::new(&root),
+            kind: "volume",
+            size: row.file_bytes,
+            modified_ms: None,
+            facts: None,
+        };
         report.line(&row, |row| match ls.long {
             true => format!("{}  {shown}", size_shown(row.size, ls)),
             false => shown,
@@ -104,8 +173,8 @@ async fn tree(
         for entry in namespace::entries(client, &name).await? {
             let full = name.join(&entry.name).doing(|| format!("list {}", show_remote(&name)))?;
             // Programs get the whole name, users the last part of it under its heading.
-            print(&entry, &full, &show_name(&entry.name), ls, report)?;
-            if ls.recursive && entry.kind == EntryKind::Directory {
+            print(client, &entry, &full, &show_name(&entry.name), ls, report).await?;
+            if ls.recursive && entry.kind() == EntryKind::Directory {
                 below.push(full);
             }
         }
@@ -114,19 +183,36 @@ async fn tree(
     Ok(())
 }
 
-fn print(entry: &Entry, name: &Name, shown: &str, ls: &args::Ls, report: Report) -> Result<(), Failure> {
-    let directory = entry.kind == EntryKind::Directory;
-    let kind = if directory { "directory" } else { "file" };
-    let name = NameFacts::new(name);
-    let row = Row { name, kind, size: entry.size, modified_ms: Some(entry.modified_ms) };
+async fn print(
+    client: &Client,
+    entry: &Entry,
+    name: &Name,
+    shown: &str,
+    ls: &args::Ls,
+    report: Report,
+) -> Result<(), Failure> {
+    let is_link = entry.kind() == EntryKind::Symlink;
+    let target = match is_link && (ls.long || report.json) {
+        true => client.stat_itself(name).await?.target,
+        false => Vec::new(),
+    };
+    let row = Row::of(name, entry, &target);
     report.line(&row, |row| {
-        let slash = if directory { "/" } else { "" };
-        match ls.long {
-            true => {
-                format!("{}  {}  {shown}{slash}", size_shown(row.size, ls), time::show(entry.modified_ms))
-            }
-            false => format!("{shown}{slash}"),
+        let slash = if entry.kind() == EntryKind::Directory { "/" } else { "" };
+        if !ls.long {
+            return format!("{shown}{slash}");
         }
+        let of = &entry.attributes;
+        let leads = if is_link { format!(" -> {}", show_name(&target)) } else { String::new() };
+        format!(
+            "{} {:>3} {:>5} {:>5} {}  {}  {shown}{slash}{leads}",
+            mode::show(of.mode, of.kind),
+            of.links,
+            of.uid,
+            of.gid,
+            size_shown(row.size, ls),
+            time::show(u64::try_from(of.modified_ns / MS_NS).unwrap_or(0))
+        )
     })
 }
 

@@ -4,6 +4,7 @@
 
 mod address;
 mod args;
+mod attributes;
 mod base64;
 mod bench;
 mod bring_up;
@@ -25,6 +26,7 @@ mod list;
 mod local;
 mod manager_cmd;
 mod manual;
+mod mode;
 mod mount;
 mod names;
 mod namespace;
@@ -122,6 +124,10 @@ async fn command(command: Command, cluster: Option<&Path>, report: Report) -> Re
         Command::Cp(cp) => copy::run(cp, cluster, report).await,
         Command::Cat(cat) => copy::cat(cat, cluster).await,
         Command::Ls(ls) => list::run(ls, cluster, report).await,
+        Command::Chmod(chmod) => attributes::chmod(chmod, cluster).await,
+        Command::Chown(chown) => attributes::chown(chown, cluster).await,
+        Command::Ln(ln) => attributes::ln(ln, cluster).await,
+        Command::Touch(touch) => attributes::touch(touch, cluster).await,
         Command::Rm(rm) => namespace::rm(rm, cluster, report).await,
         Command::Mv(mv) => namespace::mv(mv, cluster, report).await,
         Command::Mkdir(mkdir) => namespace::mkdir(mkdir, cluster, report).await,

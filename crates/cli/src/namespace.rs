@@ -16,7 +16,17 @@ use crate::report::{Report, complain};
 
 /// What a name stands for; `None` if nothing is there.
 pub(crate) async fn stat_if_there(client: &Client, name: &Name) -> Result<Option<StatRow>, Failure> {
-    match client.stat(name).await {
+    if_there(client.stat(name).await)
+}
+
+/// The same of what has this name itself, which may be a symbolic link.
+async fn itself_if_there(client: &Client, name: &Name) -> Result<Option<StatRow>, Failure> {
+    if_there(client.stat_itself(name).await)
+}
+
+/// What was found; `None` if nothing is there.
+pub(crate) fn if_there(found: braid_client::Result<StatRow>) -> Result<Option<StatRow>, Failure> {
+    match found {
         Ok(row) => Ok(Some(row)),
         Err(error) if error.reason() == Some(Reason::NotFound) => Ok(None),
         Err(error) => Err(error.into()),
@@ -87,7 +97,7 @@ pub(crate) async fn mv(mv: args::Mv, cluster: Option<&Path>, report: Report) -> 
     }
     let client = connect::cluster(cluster).await?;
     let at_target = stat_if_there(&client, &to).await?;
-    let into = at_target.as_ref().is_some_and(|row| row.kind == EntryKind::Directory);
+    let into = at_target.as_ref().is_some_and(|row| row.kind() == EntryKind::Directory);
     if directory && !into {
         let error = if at_target.is_some() { not_a_directory } else { no_directory };
         return Err(error(show_remote(&to)));
@@ -127,7 +137,7 @@ pub(crate) async fn rm(rm: args::Rm, cluster: Option<&Path>, report: Report) -> 
     let progress = Progress::begin(None, bar).count_files(None);
     for name in &names {
         let mut removed = Removed { name: NameFacts::new(name), files: 0, directories: 0, bytes: 0 };
-        match stat_if_there(&client, name).await? {
+        match itself_if_there(&client, name).await? {
             None if rm.force => {}
             None => {
                 return Err(Failure::new(
@@ -136,17 +146,17 @@ pub(crate) async fn rm(rm: args::Rm, cluster: Option<&Path>, report: Report) -> 
                     "no such file or directory",
                 ));
             }
-            Some(row) if row.kind == EntryKind::Directory && !rm.recursive => {
+            Some(row) if row.kind() == EntryKind::Directory && !rm.recursive => {
                 let why = "it is a directory";
                 return Err(Failure::new(Exit::Conflict, format!("remove {}", show_remote(name)), why)
                     .remedy("use -r"));
             }
-            Some(row) if row.kind == EntryKind::Directory => {
+            Some(row) if row.kind() == EntryKind::Directory => {
                 remove_tree(&client, name, &mut removed, &progress).await?
             }
             Some(row) => {
                 client.unlink(name).await?;
-                removed.file(row.size, &progress);
+                removed.file(row.size(), &progress);
             }
         }
         if report.json {
@@ -185,9 +195,9 @@ async fn remove_tree(
         let mut below = client.list(&directory);
         while let Some(entry) = below.next().await? {
             let name = directory.join(&entry.name).doing(|| format!("remove {}", show_remote(&directory)))?;
-            match entry.kind {
+            match entry.kind() {
                 EntryKind::Directory => waiting.push(name),
-                EntryKind::File => files.push((name, entry.size)),
+                _ => files.push((name, entry.size())),
             }
             if files.len() == TOGETHER {
                 remove_files(client, std::mem::take(&mut files), (removed, progress), &mut first).await;

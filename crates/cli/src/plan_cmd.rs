@@ -74,7 +74,7 @@ pub(crate) async fn run(plan: args::Plan, cluster: Option<&Path>, report: Report
         args::Direction::SharedWrite => Asked::SharedWrite,
     };
     let row = client.stat(&name).await?;
-    if row.kind != EntryKind::File {
+    if row.kind() != EntryKind::File {
         let what = format!("plan {}", show_remote(&name));
         return Err(Failure::new(Exit::Conflict, what, "it is a directory: only a file has plans"));
     }

@@ -5,15 +5,16 @@ use std::path::Path;
 
 use braid_client::Name;
 use braid_layout::{Column, Scheme};
-use braid_wire::control::{DriveState, EntryKind, SegmentRow, ShapeSpec, StatRow};
+use braid_wire::control::{DriveState, SegmentRow, ShapeSpec, StatRow};
 use serde::Serialize;
 
 use crate::args;
 use crate::connect;
 use crate::exit::Failure;
+use crate::list::{AttributeFacts, kind_shown};
 use crate::names::{NameFacts, remote};
 use crate::report::{Report, table};
-use crate::{size, time};
+use crate::{mode, size, time};
 
 /// Facts about one name; a line of `--json`.
 #[derive(Debug, Serialize)]
@@ -24,7 +25,12 @@ struct Facts {
     file: u64,
     size: u64,
     created_ms: u64,
-    modified_ms: u64,
+    modified_ms: i64,
+    #[serde(flatten)]
+    attributes: AttributeFacts,
+    /// As `ls -l` shows them.
+    #[serde(skip)]
+    permissions: String,
     generation: u32,
     segments: Vec<Segment>,
 }
@@ -64,7 +70,7 @@ pub(crate) async fn run(stat: args::Stat, cluster: Option<&Path>, report: Report
     let names = stat.names.iter().map(|name| remote(name)).collect::<Result<Vec<Name>, _>>()?;
     let client = connect::cluster(cluster).await?;
     for name in names {
-        let row = client.stat(&name).await?;
+        let row = client.stat_itself(&name).await?;
         report.line(&facts(&name, &row), show)?;
     }
     Ok(())
@@ -73,11 +79,13 @@ pub(crate) async fn run(stat: args::Stat, cluster: Option<&Path>, report: Report
 fn facts(name: &Name, row: &StatRow) -> Facts {
     Facts {
         name: NameFacts::new(name),
-        kind: if row.kind == EntryKind::Directory { "directory" } else { "file" },
+        kind: kind_shown(row.kind()),
         file: row.file.0,
-        size: row.size,
-        created_ms: row.created_ms,
-        modified_ms: row.modified_ms,
+        size: row.size(),
+        created_ms: row.created_ms(),
+        modified_ms: row.attributes.modified_ns / 1_000_000,
+        attributes: AttributeFacts::of(&row.attributes, &row.target),
+        permissions: mode::show(row.attributes.mode, row.kind()),
         generation: row.g.0,
         segments: row.segments.iter().map(segment).collect(),
     }
@@ -129,13 +137,14 @@ pub(crate) fn show_state(state: DriveState) -> &'static str {
 
 fn show(facts: &Facts) -> String {
     let mut text = format!(
-        "{}: {} {}, {} ({} bytes), modified {}",
+        "{}: {} {} {}, {} ({} bytes), modified {}",
         facts.name.shown,
+        facts.permissions,
         facts.kind,
         facts.file,
         size::show(facts.size),
         facts.size,
-        time::show(facts.modified_ms)
+        time::show(u64::try_from(facts.modified_ms).unwrap_or(0))
     );
     for segment in &facts.segments {
         let end = segment.end.map_or_else(|| "end".to_owned(), |end| end.to_string());

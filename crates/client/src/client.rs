@@ -1,6 +1,7 @@
 //! The client: the state that all its files share.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use braid_transport::{Limits, SHARED_PAYLOAD_BYTES_MAX};
 use braid_wire::control::{ControlReply, ControlRequest};
@@ -41,6 +42,8 @@ pub(crate) struct Shared {
     small_sets: Semaphore,
     pub(crate) scratch: Scratch,
     pub(crate) later: Later,
+    /// What is looked up and listed is watched.
+    pub(crate) watches: AtomicBool,
 }
 
 /// How many requests a client has sent, repeated ones as often as they were sent.
@@ -68,6 +71,7 @@ impl Client {
             small_sets: Semaphore::new(SMALL_SETS_MAX),
             scratch: Scratch::default(),
             later: Later::default(),
+            watches: AtomicBool::new(false),
             config,
         };
         let client = Client { shared: Arc::new(shared) };
@@ -125,6 +129,11 @@ impl Client {
             return self.set_permit().await;
         }
         self.shared.small_sets.acquire().await.expect("it is never closed")
+    }
+
+    /// Whether what is looked up and listed is watched.
+    pub(crate) fn watches(&self) -> bool {
+        self.shared.watches.load(Ordering::Acquire)
     }
 
     pub(crate) fn in_flight_limit(&self) -> InFlightLimit {

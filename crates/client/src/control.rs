@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use braid_transport::{ControlSession, Limits, TransportError};
-use braid_wire::control::{ControlReply, ControlRequest, Renew, RequestHead};
+use braid_wire::control::{ControlReply, ControlRequest, Renew, RequestHead, Watch};
 use braid_wire::{Reason, Refusal};
 use tokio::time::timeout;
 
@@ -37,6 +37,7 @@ pub(crate) struct Control {
     calls: Lane,
     shared: Lane,
     renewals: Lane,
+    news: Lane,
     operations: Operations,
     /// Manager time at a local instant, from the last answer.
     clock: Mutex<Option<(u64, Instant)>>,
@@ -56,12 +57,12 @@ impl Control {
         let (calls, shared) = (Lane::new(config.control_sessions), Lane::new(SHARED_SESSIONS));
         let renewals = Lane::new(RENEWAL_SESSIONS);
         let (operations, clock) = (Operations::new(), Mutex::new(None));
-        Control { config, client, calls, shared, renewals, operations, clock }
+        Control { config, client, calls, shared, renewals, news: Lane::new(1), operations, clock }
     }
 
     /// Messages sent so far; requests that went out together are one.
     pub(crate) fn asked(&self) -> u64 {
-        [&self.calls, &self.shared, &self.renewals].iter().map(|lane| lane.asked()).sum()
+        [&self.calls, &self.shared, &self.renewals, &self.news].iter().map(|lane| lane.asked()).sum()
     }
 
     /// Opens the first session: manager and client prove to each other that they belong to the cluster.
@@ -147,6 +148,21 @@ impl Control {
         self.call_in(&self.renewals, subject, &renew.into(), bounds).await
     }
 
+    /// Waits for news, once.
+    pub(crate) async fn watch(&self, subject: &str, watch: Watch, one: Duration) -> Result<ControlReply> {
+        let tried =
+            timeout(one, self.news.once(&self.config, |s| self.hear(s), &self.no_operation(), &watch.into()));
+        match tried.await.unwrap_or_else(|_| Err(self.too_late())) {
+            Ok(reply) => Ok(reply),
+            Err(Failure::Refused(refusal)) => Err(Error::Refused { subject: subject.to_owned(), refusal }),
+            Err(Failure::NotSent(source) | Failure::NoAnswer(source)) => Err(self.unreachable(source)),
+        }
+    }
+
+    fn no_operation(&self) -> RequestHead {
+        RequestHead { client: self.client, ..RequestHead::NONE }
+    }
+
     async fn call_in(
         &self,
         lane: &Lane,
@@ -218,7 +234,7 @@ impl Control {
     }
 
     fn head(&self, operation: Option<&Begun<'_>>) -> RequestHead {
-        let Some(begun) = operation else { return RequestHead::NONE };
+        let Some(begun) = operation else { return self.no_operation() };
         RequestHead {
             client: self.client,
             operation: begun.number,

@@ -279,16 +279,22 @@ fn reason_kind(reason: Reason) -> Kind {
         | Reason::NoDrive
         | Reason::NoObject
         | Reason::NoPartition
-        | Reason::NoSnapshot => Kind::NotFound,
+        | Reason::NoSnapshot
+        | Reason::NoXattr => Kind::NotFound,
         Reason::Exists | Reason::SnapshotUsed => Kind::Exists,
-        Reason::NotDirectory | Reason::IsDirectory | Reason::NotEmpty | Reason::PartitionNotEmpty => {
-            Kind::WrongKind
-        }
+        Reason::NotDirectory
+        | Reason::IsDirectory
+        | Reason::NotEmpty
+        | Reason::NotFile
+        | Reason::Loop
+        | Reason::PartitionNotEmpty => Kind::WrongKind,
         Reason::BadToken | Reason::NotAllowed | Reason::Forged | Reason::Rights | Reason::OtherCluster => {
             Kind::Permission
         }
         Reason::Leased | Reason::LeaseLost | Reason::DriveInUse | Reason::Unsettled => Kind::Busy,
-        Reason::Full | Reason::Quota | Reason::TooManySnapshots => Kind::NoSpace,
+        Reason::Full | Reason::Quota | Reason::TooManySnapshots | Reason::TooManyLinks | Reason::TooLarge => {
+            Kind::NoSpace
+        }
         Reason::Medium | Reason::Damaged | Reason::ReadOnly => Kind::Corrupt,
         Reason::BadName | Reason::BadScheme | Reason::Range => Kind::Usage,
         Reason::TooFewDrives

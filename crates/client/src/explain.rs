@@ -47,7 +47,7 @@ impl Client {
         let file = name.to_string();
         let wrong = |why: String| Error::Plan { file: file.clone(), why };
         let stat = self.stat(name).await?;
-        if stat.kind != EntryKind::File {
+        if stat.kind() != EntryKind::File {
             return Err(wrong("it is a directory: only a file has plans".to_owned()));
         }
         let layout = layout_of(&stat).map_err(wrong)?;
@@ -56,7 +56,7 @@ impl Client {
         if let Some(unknown) = down.iter().find(|drive| !known(drive)) {
             return Err(Error::NoDrive(unknown.clone()));
         }
-        let end = if asked == Asked::Read { range.end.min(stat.size) } else { range.end };
+        let end = if asked == Asked::Read { range.end.min(stat.size()) } else { range.end };
         let (mut at, mut n, mut all) = (range.start, 1, Vec::new());
         while at < end {
             let (index, segment) = layout.segment_at(at);
@@ -72,7 +72,7 @@ impl Client {
                 Asked::Write | Asked::SharedWrite => {
                     let body = Body::Buffer { offset: at - range.start };
                     let request =
-                        Write { range: part.clone(), body, size: stat.size, reach: u64::MAX, stamp };
+                        Write { range: part.clone(), body, size: stat.size(), reach: u64::MAX, stamp };
                     if asked == Asked::SharedWrite {
                         let set = braid_plan::unit_write(&target, request, n, Stamped::ByDrive);
                         set.map(|set| (set, Vec::new()))

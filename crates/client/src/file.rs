@@ -19,9 +19,9 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use braid_layout::{Lease, Stripe};
+use braid_layout::{FileId, Lease, Stripe};
 use braid_wire::Reason;
-use braid_wire::control::{Commit, Cut, StatRow};
+use braid_wire::control::{Commit, Cut, FileAttributes, StatRow};
 use braid_wire::data::Listing;
 use tokio::sync::Semaphore;
 
@@ -67,6 +67,8 @@ struct Writer {
     committed: Mutex<Option<(Lease, u64)>>,
     /// Whether anything was written since the last commit to the manager.
     written: AtomicBool,
+    /// When that was, if somebody has said so.
+    modified: Mutex<Option<i64>>,
     /// Allows one commit at a time.
     commits: Semaphore,
     /// Number of the last commit: the manager ignores one that arrives after a later one.
@@ -91,6 +93,7 @@ impl File {
             keeper,
             committed: Mutex::new(Some((handle.view().lease, size))),
             written: AtomicBool::new(false),
+            modified: Mutex::new(None),
             commits: Semaphore::new(1),
             order: AtomicU64::new(0),
         };
@@ -133,16 +136,29 @@ impl File {
         let view = self.handle.refresh(&self.handle.view()).await?;
         let mut row = view.stat.clone();
         match &self.writer {
-            Some(_) => row.size = self.size(),
-            None => self.handle.set_size(row.size),
+            Some(_) => row.attributes.size = self.size(),
+            None => self.handle.set_size(row.size()),
         }
         Ok(row)
     }
 
-    /// The modification time and permission bits, as of the manager's last answer.
-    pub fn kept(&self) -> Kept {
-        let view = self.handle.view();
-        Kept { modified_ms: Some(view.stat.modified_ms), mode: view.stat.mode }
+    /// What is known of the file, as of the manager's last answer, with this handle's size.
+    pub fn attributes(&self) -> FileAttributes {
+        FileAttributes { size: self.size(), ..self.handle.view().stat.attributes }
+    }
+
+    /// Its number, which stays when its name changes.
+    pub fn number(&self) -> FileId {
+        self.handle.view().file
+    }
+
+    /// When the bytes changed last, in nanoseconds since 1970: goes to the manager with the next size that
+    /// does. By default it is the time at which that arrives.
+    pub fn set_modified(&self, modified_ns: i64) -> Result<()> {
+        let writer = self.writing()?;
+        *writer.modified.lock().expect("no holder panics") = Some(modified_ns);
+        writer.written.store(true, Ordering::Release);
+        Ok(())
     }
 
     /// The first range from `from` on that may hold other bytes than zeros, in whole stripes; `None` if there
@@ -336,7 +352,8 @@ impl File {
             writer.set_committed(None);
             writer.written.store(false, Ordering::Release);
             let (file, holder, order) = (view.file, self.handle.holder, writer.next_order());
-            let request = Commit { file, lease, holder, size, order, cut };
+            let modified_ns = writer.modified();
+            let request = Commit { file, lease, holder, size, order, cut, modified_ns };
             match self.handle.client.ask_done(self.subject(), request).await {
                 Ok(()) => {
                     writer.set_committed(Some((lease, size)));
@@ -374,6 +391,10 @@ impl Writer {
         *self.committed.lock().expect("no holder panics") = to;
     }
 
+    fn modified(&self) -> Option<i64> {
+        *self.modified.lock().expect("no holder panics")
+    }
+
     fn next_order(&self) -> u64 {
         self.order.fetch_add(1, Ordering::AcqRel) + 1
     }
@@ -391,14 +412,4 @@ pub enum Replace {
     Yes,
     /// It stays, and the request fails.
     No,
-}
-
-/// What a copy takes over from its source. For what is absent the manager uses its defaults: the time of the
-/// request, and no permission bits.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Kept {
-    /// Modification time, in milliseconds since 1970.
-    pub modified_ms: Option<u64>,
-    /// Permission bits, at most `0o7777`. Braid itself does not enforce them.
-    pub mode: Option<u32>,
 }

@@ -82,7 +82,7 @@ impl Handle {
         opened: Opened,
     ) -> Result<Handle> {
         let view = FileView::new(&subject, opened)?;
-        let size = Mutex::new(Size { lease: view.lease, cut_at: view.cut_at, bytes: view.stat.size });
+        let size = Mutex::new(Size { lease: view.lease, cut_at: view.cut_at, bytes: view.stat.size() });
         let handle = Handle {
             client,
             subject,
@@ -199,10 +199,10 @@ impl Handle {
         if view.lease != size.lease || self.purpose == Purpose::Read && view.shared {
             // Under an earlier lease than the last cut's, what this handle wrote may be cut off.
             let own = if size.lease >= view.cut_at { size.bytes } else { 0 };
-            let bytes = view.stat.size.max(own);
+            let bytes = view.stat.size().max(own);
             *size = Size { lease: view.lease, cut_at: view.cut_at, bytes };
         } else if view.has_others() {
-            size.bytes = size.bytes.max(view.stat.size);
+            size.bytes = size.bytes.max(view.stat.size());
         }
     }
 

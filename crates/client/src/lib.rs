@@ -16,6 +16,7 @@
 //! the file's set (`write`).
 
 mod arithmetic;
+mod attributes;
 mod buffers;
 mod check;
 mod client;
@@ -56,18 +57,22 @@ mod stamps;
 mod stripes;
 mod unit_writes;
 mod view;
+mod watch;
 mod write;
 
+pub use attributes::Node;
 pub use braid_plan::Way;
+pub use braid_wire::control::{AttributeChanges, NewAttributes, News};
 pub use check::{FINDINGS_MAX, Fault, Finding, Report, Unchecked, WrongUnit};
 pub use client::{Client, SentRequests};
 pub use config::{Config, PartWrites, WAIT_TOLD_AFTER};
 pub use error::{Error, Kind, Result};
 pub use explain::{Asked, Explained};
-pub use file::{FILE_BYTES_MAX, File, Kept, Replace};
+pub use file::{FILE_BYTES_MAX, File, Replace};
 pub use heal::{DamagedAt, HealTally};
 pub use name::{
     COMPONENT_BYTES_MAX, Name, NameError, PATH_BYTES_MAX, PREFIX, VOLUME_BYTES_MAX, check_volume,
 };
 pub use names::{Lister, Parents};
 pub use open::OpenOptions;
+pub use watch::Watching;

@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use braid_layout::Shape;
-use braid_wire::Reason;
 use braid_wire::control::{
     Backup, BackupReply, ControlReply, DirectoryReply, DrainDrive, DrainDriveReply, Entry, FreeUnnamed,
-    Lookup, MakeDirectory, ReadDirectory, RemoveDrive, Rename, ReplaceDrive, ScrubDrive, ScrubDriveReply,
-    ShapeSpec, StatRow, Status, StatusReply, Unlink, VolumeCreate, VolumeList, VolumeRemove, VolumeRow,
+    Lookup, ReadDirectory, RemoveDrive, RenameHow, ReplaceDrive, ScrubDrive, ScrubDriveReply, ShapeSpec,
+    StatRow, Status, StatusReply, UnlinkOnly, VolumeCreate, VolumeList, VolumeRemove, VolumeRow,
 };
 use braid_wire::data::ScrubAct;
+use braid_wire::{Reason, Refusal};
 
+use crate::attributes::usual_directory;
 use crate::client::{Client, unexpected};
 use crate::concurrent;
 use crate::error::{Error, Result};
@@ -66,10 +67,19 @@ impl Client {
         }
     }
 
-    /// Facts about what has this name.
+    /// Facts about what a name leads to, over symbolic links.
     pub async fn stat(&self, name: &Name) -> Result<StatRow> {
+        self.look_up(name, true).await
+    }
+
+    /// Facts about what has this name, which may be a symbolic link.
+    pub async fn stat_itself(&self, name: &Name) -> Result<StatRow> {
+        self.look_up(name, false).await
+    }
+
+    async fn look_up(&self, name: &Name, follow: bool) -> Result<StatRow> {
         let subject = name.to_string();
-        let request = Lookup { at: name.place() };
+        let request = Lookup { at: name.place(), follow, watch: self.watches() };
         match self.ask_manager(&subject, request).await? {
             ControlReply::Stat(row) => Ok(row),
             other => Err(unexpected(&subject, &other)),
@@ -84,32 +94,18 @@ impl Client {
 
     /// Makes a directory.
     pub async fn mkdir(&self, name: &Name, parents: Parents) -> Result<()> {
-        let subject = name.to_string();
-        let parents = parents == Parents::Make;
-        let request = MakeDirectory { at: name.place(), parents };
-        self.ask_done(&subject, request).await
+        self.mkdir_with(name, parents, usual_directory()).await.map(drop)
     }
 
     /// Renames a file or directory within its volume, atomically. A file replaces a file, a directory an
     /// empty directory.
     pub async fn rename(&self, from: &Name, to: &Name) -> Result<()> {
-        let subject = from.to_string();
-        if from.volume() != to.volume() {
-            let detail =
-                format!("cannot be renamed to {to}: a name does not leave its volume; copy it instead");
-            return Err(Error::Refused {
-                subject,
-                refusal: braid_wire::Refusal::new(Reason::BadName, detail),
-            });
-        }
-        self.ask_done(&subject, Rename { from: from.place(), to: to.place() }).await
+        self.rename_how(from, to, RenameHow::Replace).await
     }
 
     /// Removes a file or an empty directory.
     pub async fn unlink(&self, name: &Name) -> Result<()> {
-        let subject = name.to_string();
-        let request = Unlink { at: name.place() };
-        self.ask_done(&subject, request).await
+        self.unlink_only(name, UnlinkOnly::Any).await
     }
 
     /// Facts about what has these names, in their order, in few requests. One name that is refused does not
@@ -226,7 +222,12 @@ impl Lister {
 
     async fn page_after(&self) -> Result<DirectoryReply> {
         let subject = self.directory.to_string();
-        let request = ReadDirectory { at: self.directory.place(), after: self.after.clone(), limit: PAGE };
+        let request = ReadDirectory {
+            at: self.directory.place(),
+            after: self.after.clone(),
+            limit: PAGE,
+            watch: self.client.watches(),
+        };
         match self.client.ask_manager(&subject, request).await? {
             ControlReply::Directory(page) => Ok(page),
             other => Err(unexpected(&subject, &other)),
@@ -237,6 +238,15 @@ impl Lister {
 /// A shape in its wire form; zeros stand for the default.
 pub(crate) fn spec(shape: Option<Shape>) -> ShapeSpec {
     shape.map_or(ShapeSpec::DEFAULT, ShapeSpec::from)
+}
+
+/// Refuses two names of which one is in another volume.
+pub(crate) fn refuse_other_volume(from: &Name, to: &Name) -> Result<()> {
+    if from.volume() == to.volume() {
+        return Ok(());
+    }
+    let detail = format!("cannot become {to}: a name does not leave its volume; copy it instead");
+    Err(Error::Refused { subject: from.to_string(), refusal: Refusal::new(Reason::BadName, detail) })
 }
 
 fn volume_subject(name: &str) -> Result<String> {

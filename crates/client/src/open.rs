@@ -5,8 +5,9 @@ use std::ops::{Bound, Range, RangeBounds};
 use std::sync::Arc;
 
 use braid_layout::{DriveId, Shape};
-use braid_wire::control::{Access, ByteRange, ControlReply, CreateUnnamed, Open, Opened};
+use braid_wire::control::{Access, ByteRange, ControlReply, CreateUnnamed, NewAttributes, Open, Opened};
 
+use crate::attributes::usual_file;
 use crate::client::{Client, random, unexpected};
 use crate::error::{Error, Result};
 use crate::file::File;
@@ -30,6 +31,7 @@ pub struct OpenOptions {
     alone: bool,
     range: Option<Range<u64>>,
     shape: Option<Shape>,
+    new: Option<NewAttributes>,
 }
 
 impl OpenOptions {
@@ -121,6 +123,13 @@ impl OpenOptions {
         self
     }
 
+    /// Whose a newly created file is, and its permissions; by default this process's user and group, who may
+    /// write it, and all may read it.
+    pub fn new_attributes(mut self, new: NewAttributes) -> OpenOptions {
+        self.new = Some(new);
+        self
+    }
+
     fn access(&self, subject: &str) -> Result<Access> {
         let writes = self.write || self.append;
         if !writes && (self.create || self.create_new || self.truncate || self.alone) {
@@ -153,6 +162,7 @@ impl Client {
             create: options.create || options.create_new,
             exclusive: options.create_new,
             shape: spec(options.shape),
+            new: options.new.unwrap_or_else(usual_file),
             holder,
             alone: options.alone,
             range: options.range.as_ref().map(|range| ByteRange { from: range.start, to: range.end }),
@@ -188,6 +198,7 @@ impl Client {
         let request = CreateUnnamed {
             volume: volume.to_owned(),
             shape: spec(shape),
+            new: usual_file(),
             holder,
             avoid: full.iter().copied().collect(),
         };
@@ -207,7 +218,7 @@ impl Client {
         opened: Opened,
         options: &OpenOptions,
     ) -> Result<File> {
-        let (size, cut) = (opened.stat.size, opened.cut);
+        let (size, cut) = (opened.stat.size(), opened.cut);
         // The file's first lease: nobody has written to it yet. (The request does not tell: the answer may be
         // to a repeat, after another client has opened the file.)
         let is_first = opened.lease.0 == 1 && size == 0 && !cut;

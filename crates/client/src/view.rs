@@ -65,7 +65,7 @@ impl FileView {
     pub(crate) fn new(subject: &str, opened: Opened) -> Result<FileView> {
         let wrong = |why: String| Error::Answer { subject: subject.to_owned(), why };
         let stat = opened.stat;
-        if stat.kind != EntryKind::File {
+        if stat.kind() != EntryKind::File {
             return Err(wrong("a directory was opened as a file".to_owned()));
         }
         if opened.grants.len() != stat.segments.len() {
@@ -152,8 +152,8 @@ impl FileView {
             size: 0,
             reach: 0,
             stored_bytes: 0,
-            created_ms: self.stat.created_ms,
-            modified_ms: self.stat.created_ms,
+            created_ms: self.stat.created_ms(),
+            modified_ms: self.stat.created_ms(),
             reserve_bytes: 0,
             cluster: 0,
             opaque: Vec::new(),

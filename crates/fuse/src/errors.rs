@@ -12,6 +12,10 @@ pub(crate) fn errno(error: &Error) -> Errno {
         Reason::IsDirectory => Some(Errno::EISDIR),
         Reason::Quota => Some(Errno::EDQUOT),
         Reason::BadName => Some(Errno::EINVAL),
+        Reason::NoXattr => Some(Errno::ENODATA),
+        Reason::TooManyLinks => Some(Errno::EMLINK),
+        Reason::TooLarge => Some(Errno::ENOSPC),
+        Reason::Loop => Some(Errno::ELOOP),
         _ => None,
     });
     of_reason.unwrap_or_else(|| match error.kind() {

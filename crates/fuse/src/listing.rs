@@ -78,7 +78,9 @@ impl State {
     async fn reach(&mut self, index: usize, root: FileId) -> braid_client::Result<bool> {
         while self.known.len() <= index && !self.is_whole {
             match self.lister.next().await? {
-                Some(entry) => self.known.push((number(entry.file, root), file_type(entry.kind), entry.name)),
+                Some(entry) => {
+                    self.known.push((number(entry.file, root), file_type(entry.kind()), entry.name))
+                }
                 None => self.is_whole = true,
             }
         }

@@ -12,7 +12,6 @@ use rustix::mount::UnmountFlags;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
-use crate::attributes::Owner;
 use crate::mounted::Mounted;
 
 /// Threads that take requests from the kernel.
@@ -53,7 +52,7 @@ impl Mount {
     pub async fn new(client: Client, volume: &str, at: &Path, options: MountOptions) -> io::Result<Mount> {
         let root = Name::root(volume).map_err(io::Error::other)?;
         let row = client.stat(&root).await.map_err(io::Error::other)?;
-        let mounted = Mounted::new(client, volume.to_owned(), row.file, owner(), Handle::current());
+        let mounted = Mounted::new(client, volume.to_owned(), row.file, Handle::current());
         let mut config = Config::default();
         config.mount_options = vec![
             MountOption::RO,
@@ -117,8 +116,4 @@ fn unmount(at: &Path) -> io::Result<Unmounted> {
         }
         Err(error) => Err(error.into()),
     }
-}
-
-fn owner() -> Owner {
-    Owner { uid: rustix::process::getuid().as_raw(), gid: rustix::process::getgid().as_raw() }
 }

@@ -14,7 +14,7 @@ use fuser::{
 };
 use tokio::runtime::Handle;
 
-use crate::attributes::{self, Owner};
+use crate::attributes;
 use crate::errors::errno;
 use crate::listing::Listing;
 use crate::table::Table;
@@ -33,21 +33,14 @@ struct Shared {
     volume: String,
     /// The volume's root, as the manager has it.
     root: FileId,
-    owner: Owner,
     files: Table<File>,
     directories: Table<Listing>,
 }
 
 impl Mounted {
-    pub(crate) fn new(
-        client: Client,
-        volume: String,
-        root: FileId,
-        owner: Owner,
-        runtime: Handle,
-    ) -> Mounted {
+    pub(crate) fn new(client: Client, volume: String, root: FileId, runtime: Handle) -> Mounted {
         let (files, directories) = Default::default();
-        Mounted { shared: Arc::new(Shared { client, volume, root, owner, files, directories }), runtime }
+        Mounted { shared: Arc::new(Shared { client, volume, root, files, directories }), runtime }
     }
 }
 
@@ -62,11 +55,11 @@ impl Shared {
     }
 
     async fn stat(&self, name: &Name) -> Result<StatRow, Errno> {
-        self.client.stat(name).await.map_err(|error| errno(&error))
+        self.client.stat_itself(name).await.map_err(|error| errno(&error))
     }
 
     fn attributes(&self, row: &StatRow) -> FileAttr {
-        attributes::of(row, self.root, self.owner)
+        attributes::of(row.file, &row.attributes, self.root)
     }
 
     async fn look_up(&self, directory: INodeNo, name: &[u8]) -> Result<FileAttr, Errno> {
@@ -77,7 +70,7 @@ impl Shared {
     async fn open_directory(&self, number: INodeNo) -> Result<Listing, Errno> {
         let name = self.name(number);
         let row = self.stat(&name).await?;
-        if row.kind != EntryKind::Directory {
+        if row.kind() != EntryKind::Directory {
             return Err(Errno::ENOTDIR);
         }
         // The kernel goes up by names of its own: what is told here only shows in listings.

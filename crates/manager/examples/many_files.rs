@@ -27,7 +27,11 @@ use braid_manager::start::start;
 use braid_manager::{files, inodes, opens, volumes};
 use braid_wire::Refusal;
 use braid_wire::capability::Key;
-use braid_wire::control::{Access, Commit, Cut, Ended, Ending, Lookup, Open, Place, ShapeSpec};
+use braid_wire::control::{
+    Access, Commit, Cut, Ended, Ending, Lookup, NewAttributes, Open, Place, ShapeSpec, UnlinkOnly,
+};
+
+const NEW_FILE: NewAttributes = NewAttributes { mode: 0o644, uid: 1, gid: 2 };
 
 /// Files that one transaction creates or removes.
 const GROUP: u64 = 256;
@@ -156,7 +160,8 @@ async fn create(core: &Arc<Core>, names: &Names, from: u64, to: u64) -> Result<u
         let end = end.min((at / names.per_directory + 1) * names.per_directory);
         if at.is_multiple_of(names.per_directory) {
             let of = Place::of(VOLUME, directory);
-            core.write(move |core, tx| directories::make(tx, &of, Parents::Made, core.now_ms())).await?;
+            core.write(move |core, tx| directories::make(tx, &of, &NEW_FILE, Parents::Made, core.now_ms()))
+                .await?;
         }
         let paths: Vec<Vec<u8>> = (at..end).map(|n| names.path(n)).collect();
         core.write(move |core, tx| paths.into_iter().try_for_each(|path| create_one(core, tx, path))).await?;
@@ -177,10 +182,15 @@ fn create_one(core: &Core, tx: &mut Tx, path: Vec<u8>) -> Result<(), Refusal> {
         holder,
         alone: false,
         range: None,
+        new: NEW_FILE,
     };
     let (file, made) = files::find_or_create(tx, &open, &place, core.now_ms())?;
     let lease = made.map(|inode| inode.lease).unwrap_or_default();
-    files::commit(tx, &Commit { file, lease, holder, size: 2 << 20, order: 1, cut: Cut::No }, core.now_ms())?;
+    files::commit(
+        tx,
+        &Commit { file, lease, holder, size: 2 << 20, order: 1, cut: Cut::No, modified_ns: None },
+        core.now_ms(),
+    )?;
     let ended = Ended { ending: Ending::Settled, end: 2 << 20, columns: ColumnMask(u64::MAX) };
     files::release(tx, file, lease, &ended)
 }
@@ -240,7 +250,7 @@ async fn measure(core: &Arc<Core>, names: &Names, files: u64, sample: u64) -> Re
     shuffled.sort_unstable_by_key(|n| mix(*n));
     let began = processor_seconds()?;
     for &n in &shuffled {
-        let lookup = Lookup { at: Place::of(VOLUME, names.path(n)) };
+        let lookup = Lookup { at: Place::of(VOLUME, names.path(n)), follow: false, watch: false };
         opens::stat(core, lookup).await?;
     }
     let stat = a_second(count, began)?;
@@ -269,7 +279,8 @@ async fn remove(core: &Arc<Core>, names: &Names, which: &[u64]) -> Result<(), Fa
     for some in which.chunks(usize::try_from(GROUP)?) {
         let all: Vec<Place> = some.iter().map(|n| Place::of(VOLUME, names.path(*n))).collect();
         let unlink = move |core: &Core, tx: &mut Tx| {
-            all.iter().try_for_each(|at| directories::unlink(tx, at, core.now_ms()))
+            all.iter()
+                .try_for_each(|at| directories::unlink(tx, at, UnlinkOnly::Any, (&|_| false, core.now_ms())))
         };
         core.write(unlink).await?;
     }

@@ -21,11 +21,13 @@ use braid_wire::{Reason, Refusal};
 use crate::core::Core;
 use crate::embedded::EmbeddedKv;
 use crate::kv::{Batch, Kv, KvError, Tx};
-use crate::schema::{SCHEMA_VERSION, encode, key};
+use crate::schema::{SCHEMA_VERSION_OLDEST, encode, key};
 use crate::start::{ManagerError, STATE_FILE, lock};
 
 /// The first bytes of a backup: what it is, and its version.
-const MAGIC: [u8; 8] = *b"BRAIDMB\x02";
+const MAGIC: [u8; 8] = *b"BRAIDMB\x03";
+/// Those of a backup of a state of version 2, whose rows are read as they are.
+const MAGIC_OF_VERSION_2: [u8; 8] = *b"BRAIDMB\x02";
 /// Those of a backup of a state of version 1.
 const MAGIC_OF_VERSION_1: [u8; 8] = *b"BRAIDMB\x01";
 /// The end marker, in place of a key's length.
@@ -170,8 +172,10 @@ fn read_file(path: &Path, mut take: impl FnMut(Batch) -> Result<(), String>) -> 
     let file = File::open(path).map_err(|error| error.to_string())?;
     let mut input = SummedInput { inner: BufReader::new(file), crc: RunningCrc::new() };
     match input.array()? {
-        MAGIC => {}
-        MAGIC_OF_VERSION_1 => return Err(KvError::Version { found: 1, wanted: SCHEMA_VERSION }.to_string()),
+        MAGIC | MAGIC_OF_VERSION_2 => {}
+        MAGIC_OF_VERSION_1 => {
+            return Err(KvError::Version { found: 1, wanted: SCHEMA_VERSION_OLDEST }.to_string());
+        }
         _ => return Err("it is not a backup of a manager, or of another version".to_owned()),
     }
     let (mut batch, mut rows) = (Batch::new(), 0u64);

@@ -13,7 +13,7 @@ use crate::kv::Tx;
 use crate::relayout;
 use crate::schema::{
     ComponentPlace, DriveCount, DriveRecord, EntryRecord, InodeRecord, MoveRecord, RemovalRecord,
-    RemoveRecord, StaleRecord, VolumeRecord, key, table,
+    RemoveRecord, StaleRecord, VolumeRecord, XattrRecord, key, table,
 };
 
 /// One inconsistency, in words.
@@ -25,6 +25,7 @@ pub fn check(db: &Db) -> Result<Vec<Violation>, Refusal> {
         let state = State::load(tx)?;
         let mut found = Vec::new();
         state.names(&mut found);
+        state.links(&mut found);
         state.records(&mut found);
         state.volumes(tx, &mut found)?;
         state.columns(&mut found);
@@ -39,6 +40,8 @@ pub fn check(db: &Db) -> Result<Vec<Violation>, Refusal> {
 struct State {
     inodes: BTreeMap<FileId, InodeRecord>,
     entries: BTreeMap<(FileId, Vec<u8>), EntryRecord>,
+    more_names: BTreeMap<FileId, BTreeSet<(FileId, Vec<u8>)>>,
+    xattr_bytes: BTreeMap<FileId, usize>,
     volumes: BTreeMap<VolumeId, VolumeRecord>,
     attention: BTreeSet<FileId>,
     places: BTreeSet<ComponentPlace>,
@@ -56,7 +59,17 @@ impl State {
         };
         let file = |key: &[u8]| FileId(key::number(key, 1));
         let entry_key = |key: &[u8]| (file(key), key.get(9..).unwrap_or_default().to_vec());
+        let mut more_names: BTreeMap<FileId, BTreeSet<_>> = BTreeMap::new();
+        for (key, _) in rows(table::MORE_NAMES)? {
+            more_names.entry(file(&key)).or_default().insert(key::more_name_in(&key));
+        }
+        let mut xattr_bytes: BTreeMap<FileId, usize> = BTreeMap::new();
+        for (key, record) in tx.records::<XattrRecord>(&key::all(table::XATTR), usize::MAX)? {
+            *xattr_bytes.entry(file(&key)).or_default() += key.len() - 9 + record.value.len();
+        }
         Ok(State {
+            more_names,
+            xattr_bytes,
             inodes: tx.inodes(None, usize::MAX)?.into_iter().collect(),
             entries: tx
                 .records(&key::all(table::ENTRY), usize::MAX)?
@@ -107,7 +120,7 @@ impl State {
                 Some(inode) if inode.kind != entry.kind => {
                     found.push(format!("entry {directory}/{shown} is another kind than its record"));
                 }
-                Some(inode) if inode.parent != *directory || inode.name != *name => {
+                Some(inode) if !self.has_name(entry.file, inode, *directory, name) => {
                     found.push(format!("the record of {directory}/{shown} has another name"));
                 }
                 Some(_) => {}
@@ -118,6 +131,43 @@ impl State {
         }
     }
 
+    fn has_name(&self, file: FileId, inode: &InodeRecord, directory: FileId, name: &[u8]) -> bool {
+        let is_first = inode.parent == directory && inode.name == name;
+        let more = self.more_names.get(&file);
+        is_first || more.is_some_and(|names| names.contains(&(directory, name.to_vec())))
+    }
+
+    /// Names beyond the first are entries, and are counted, as directories in a directory are; so are bytes of
+    /// extended attributes.
+    fn links(&self, found: &mut Vec<Violation>) {
+        let mut below: BTreeMap<FileId, usize> = BTreeMap::new();
+        for ((directory, _), entry) in &self.entries {
+            *below.entry(*directory).or_default() += usize::from(entry.kind == EntryKind::Directory);
+        }
+        for (file, names) in &self.more_names {
+            let of = |name: &&(FileId, Vec<u8>)| self.entries.get(*name).is_none_or(|e| e.file != *file);
+            found.extend(names.iter().filter(of).map(|name| format!("file {file} is not named {name:?}")));
+            if !self.inodes.contains_key(file) {
+                found.push(format!("file {file} has names and is not there"));
+            }
+        }
+        for (file, inode) in &self.inodes {
+            let links = match inode.kind {
+                EntryKind::Directory => below.get(file).copied().unwrap_or_default(),
+                _ => self.more_names.get(file).map_or(0, BTreeSet::len),
+            };
+            if usize::try_from(inode.more_links) != Ok(links) {
+                found.push(format!("record {file} counts {} links more, and has {links}", inode.more_links));
+            }
+            let bytes = self.xattr_bytes.get(file).copied().unwrap_or_default();
+            if usize::try_from(inode.xattr_bytes) != Ok(bytes) {
+                found.push(format!("record {file} has other extended attributes than it counts"));
+            }
+        }
+        let lost = self.xattr_bytes.keys().filter(|file| !self.inodes.contains_key(file));
+        found.extend(lost.map(|file| format!("extended attributes of {file}, which is not there")));
+    }
+
     /// Every record has its name, or is a root, or is a leased file without a name. No directory is detached
     /// from its root.
     fn records(&self, found: &mut Vec<Violation>) {
@@ -125,7 +175,8 @@ impl State {
         for (&file, inode) in &self.inodes {
             let named =
                 self.entries.get(&(inode.parent, inode.name.clone())).is_some_and(|entry| entry.file == file);
-            let unnamed = inode.kind == EntryKind::File && inode.parent == FileId(0) && inode.held;
+            let unnamed =
+                inode.kind == EntryKind::File && inode.parent == FileId(0) && (inode.held || inode.kept);
             if !named && !unnamed && !roots.contains(&file) {
                 found.push(format!("record {file} has no name and no lease"));
             }

@@ -23,6 +23,7 @@ use tokio::time::timeout;
 
 use crate::admission::Admissions;
 use crate::balance::Balance;
+use crate::callbacks;
 use crate::db::{Db, Storer};
 use crate::drive_calls::DriveCalls;
 use crate::drives::{Drive, DriveTable};
@@ -40,6 +41,7 @@ use crate::space::{candidate, has_room};
 use crate::successors::Comparisons;
 use crate::time::ManagerClock;
 use crate::together::Together;
+use crate::watchers::Watchers;
 
 /// How long a request may wait for another procedure on the same file.
 const FILE_WAIT: Duration = Duration::from_secs(25);
@@ -97,6 +99,15 @@ pub struct Core {
     pub(crate) comparisons: Mutex<Comparisons>,
     pub(crate) balance: Mutex<Balance>,
     pub(crate) relayouts: Mutex<Reasons>,
+    pub(crate) watchers: Mutex<Watchers>,
+    /// Clients that watch have news.
+    pub(crate) told: Notify,
+    /// Some of them have heeded some.
+    pub(crate) heeded: Notify,
+    /// Somebody watches, and the state says so.
+    pub(crate) is_watched: AtomicBool,
+    /// Somebody may have watched before this start.
+    pub(crate) was_watched: bool,
     /// Files without a lease whose procedure was left undone.
     pub(crate) unfinished: Mutex<BTreeSet<FileId>>,
     pub(crate) files: Mutex<BTreeMap<FileId, Weak<tokio::sync::Mutex<()>>>>,
@@ -167,6 +178,11 @@ impl Core {
     /// The comparisons of columns' successors under way.
     pub fn comparisons(&self) -> MutexGuard<'_, Comparisons> {
         self.comparisons.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Clients that are told of changes.
+    pub fn watchers(&self) -> MutexGuard<'_, Watchers> {
+        self.watchers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How equally full the drives are.
@@ -252,6 +268,7 @@ impl Core {
         work: impl FnOnce(&Core, &mut Tx) -> Result<R, Refusal> + Send + 'static,
         then: impl FnOnce(&Core, &R) + Send + 'static,
     ) -> Result<R, Refusal> {
+        let by = callbacks::asker();
         let (answer, answered) = oneshot::channel();
         let given_up = Arc::new(AtomicBool::new(false));
         let is_given_up = Arc::clone(&given_up);
@@ -261,11 +278,15 @@ impl Core {
             }
             let durable = {
                 let core = Arc::clone(core);
-                move |result: Result<(R, u64), Refusal>| {
-                    let result = result.map(|(result, changes)| {
+                move |result: Result<(R, u64, Vec<FileId>), Refusal>| {
+                    let result = result.map(|(result, changes, files)| {
                         core.changes.fetch_max(changes, Ordering::AcqRel);
                         then(&core, &result);
-                        result
+                        let told = core.watchers().tell(&files, by);
+                        if !told.is_empty() {
+                            core.told.notify_waiters();
+                        }
+                        (result, told, !files.is_empty())
                     });
                     drop(answer.send(result));
                 }
@@ -278,7 +299,12 @@ impl Core {
             let core = Arc::clone(self);
             host::spawn_blocking(move || core.decide_all());
         }
-        within(STATE_WAIT, &given_up, answered).await
+        let (result, told, has_changed) = within(STATE_WAIT, &given_up, answered).await?;
+        if by != 0 && has_changed {
+            callbacks::heeded(self, &told).await;
+            callbacks::after_a_start(self).await;
+        }
+        Ok(result)
     }
 
     /// Decides all that waits, and then stores it if nobody else does. Others may decide meanwhile.
@@ -400,14 +426,14 @@ fn counted<R>(
     core: &Core,
     tx: &mut Tx,
     work: impl FnOnce(&Core, &mut Tx) -> Result<R, Refusal>,
-) -> Result<(R, u64), Refusal> {
+) -> Result<(R, u64, Vec<FileId>), Refusal> {
     let result = work(core, tx)?;
     let mut changes = tx.number("changes")?;
     if tx.is_changed() {
         changes += 1;
         tx.set(key::meta("changes"), &changes);
     }
-    Ok((result, changes))
+    Ok((result, changes, tx.changed_files()))
 }
 
 /// Does work of one request, on a thread that others wait for. If it panics, it alone has no answer.

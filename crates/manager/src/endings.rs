@@ -10,6 +10,7 @@ use braid_layout::version::Lease;
 use braid_wire::Refusal;
 use braid_wire::control::{Commit, Cut, Ended, Ending, Link, Release, Sized};
 
+use crate::callbacks;
 use crate::core::Core;
 use crate::files::{self, leased};
 use crate::kv::Tx;
@@ -35,7 +36,8 @@ pub async fn link(core: &Arc<Core>, operation: Operation, request: Link) -> Resu
     };
     let link = move |core: &Core, tx: &mut Tx| {
         sharing::must_hold(core, tx, file, lease, holder)?;
-        files::link(tx, &request, core.now_ms())?;
+        let by = callbacks::asker();
+        files::link(tx, &request, &|file| callbacks::keeps(core, file, (by, false)), core.now_ms())?;
         let end = match &request.ends {
             Some(ended) => Some(end(core, tx, (file, lease, holder), ended)?),
             None => None,
@@ -59,9 +61,10 @@ pub async fn release(core: &Arc<Core>, operation: Operation, request: Release) -
     let Release { file, lease, holder, ended, commit } = request;
     let _turn = core.lock_file(file).await?;
     let release = move |core: &Core, tx: &mut Tx| {
-        if let Some(Sized { size, order }) = commit {
+        if let Some(Sized { size, order, modified_ns }) = commit {
             sharing::must_hold(core, tx, file, lease, holder)?;
-            files::commit(tx, &Commit { file, lease, holder, size, order, cut: Cut::No }, core.now_ms())?;
+            let commit = Commit { file, lease, holder, size, order, cut: Cut::No, modified_ns };
+            files::commit(tx, &commit, core.now_ms())?;
         }
         Ok((Outcome::DONE, end(core, tx, (file, lease, holder), &ended)?))
     };
@@ -96,6 +99,7 @@ fn end(
 
 /// Brings the table of leases up to it.
 fn forget(core: &Core, (file, holder): (FileId, u64), end: End) {
+    core.watchers().wrote(file, holder);
     match (end.clean, end.is_last) {
         (true, true) => core.leases().end(file),
         (true, false) => core.leases().forget(file, holder, core.running_ms()),

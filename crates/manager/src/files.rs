@@ -17,11 +17,14 @@
 use braid_layout::version::Lease;
 use braid_layout::{Column, ColumnMask, DriveId, FileId, Generation, ObjectId, Shape};
 use braid_wire::control::{
-    ByteRange, Commit, Cut, Ended, Ending, EntryKind, Link, MODE_MAX, Open, Reserve, ShapeSpec,
+    ByteRange, Commit, CreateUnnamed, Cut, Ended, Ending, EntryKind, Link, NewAttributes, Open, Reserve,
+    ShapeSpec,
 };
 use braid_wire::{Reason, Refusal};
 
-use crate::directories::{exists, name_it, not_found, resolve, slot};
+use crate::attributes;
+use crate::directories::{exists, is_directory, not_found, resolve_to_end, slot};
+use crate::entries::{self, Keeps, Named};
 use crate::inodes;
 use crate::kv::Tx;
 use crate::names::show;
@@ -35,18 +38,17 @@ use crate::volumes;
 /// start.
 pub type ChooseDrives<'a> = &'a dyn Fn(u64, &Shape) -> Result<(Vec<DriveId>, ColumnMask), Refusal>;
 
-/// Creates a file without a name, leased to `holder`.
+/// Creates a file without a name, leased to its holder.
 pub fn create_unnamed(
     tx: &mut Tx,
-    volume: &str,
-    shape: &ShapeSpec,
-    holder: u64,
+    create: &CreateUnnamed,
     place: ChooseDrives<'_>,
     now_ms: u64,
 ) -> Result<(FileId, InodeRecord), Refusal> {
+    let CreateUnnamed { volume, shape, new, holder, .. } = create;
     let volume = volumes::find(tx, volume)?;
-    let part = Part { holder, alone: false, range: None };
-    let (file, inode) = new_record(tx, &volume, shape, part, place, now_ms)?;
+    let part = Part { holder: *holder, alone: false, range: None };
+    let (file, inode) = new_record(tx, &volume, (shape, new), part, place, now_ms)?;
     inodes::create(tx, file, &inode)?;
     Ok((file, inode))
 }
@@ -58,40 +60,51 @@ pub fn find_or_create(
     place: ChooseDrives<'_>,
     now_ms: u64,
 ) -> Result<(FileId, Option<InodeRecord>), Refusal> {
-    if open.at.path.is_empty() {
-        let found = resolve(tx, &open.at)?;
-        return match found.inode.kind {
-            EntryKind::File => Ok((found.file, None)),
-            EntryKind::Directory => Err(Refusal::new(Reason::IsDirectory, "a directory cannot be written")),
-        };
-    }
     let path = &open.at.path;
+    if path.is_empty() {
+        return Ok((find(tx, open)?.0, None));
+    }
     let mut slot = slot(tx, &open.at)?;
     match slot.entry {
-        Some(entry) if entry.kind == EntryKind::Directory => {
-            Err(Refusal::new(Reason::IsDirectory, format!("{:?} is a directory", show(path))))
-        }
         Some(_) if open.create && open.exclusive => Err(exists(path)),
-        Some(entry) => Ok((entry.file, None)),
+        Some(_) => Ok((find(tx, open)?.0, None)),
         None if !open.create => Err(not_found(path)),
         None => {
             let volume = &mut slot.directory.volume;
-            let (file, mut inode) = new_record(tx, volume, &open.shape, open.into(), place, now_ms)?;
+            let given = (&open.shape, &open.new);
+            let (file, mut inode) = new_record(tx, volume, given, open.into(), place, now_ms)?;
             (inode.parent, inode.name) = (slot.directory.file, slot.name.to_vec());
+            inode.inherit(&slot.directory.inode);
             inodes::charge(tx, volume, (0, 0), (1, 0))?;
             inodes::create(tx, file, &inode)?;
-            name_it(tx, inode.parent, slot.name, EntryRecord { kind: EntryKind::File, file }, now_ms)?;
+            let named = Named { directory: inode.parent, name: slot.name };
+            entries::put(tx, named, &EntryRecord { kind: EntryKind::File, file }, now_ms)?;
             Ok((file, Some(inode)))
         }
     }
 }
 
-/// Gives a file its name and size. If it has this name, sets the size. A late request does nothing.
-pub fn link(tx: &mut Tx, link: &Link, now_ms: u64) -> Result<(), Refusal> {
-    if let Some(mode) = link.mode.filter(|&mode| mode > MODE_MAX) {
-        let detail = format!("mode {mode:o} has more than permission bits: at most {MODE_MAX:o}");
-        return Err(Refusal::new(Reason::Malformed, detail));
+/// The file to open, if it is there and is a file.
+pub fn find(tx: &Tx, open: &Open) -> Result<(FileId, InodeRecord), Refusal> {
+    let found = resolve_to_end(tx, &open.at)?;
+    refuse_without_bytes(found.inode.kind, &open.at.path)?;
+    Ok((found.file, found.inode))
+}
+
+/// Refuses what is no file.
+pub fn refuse_without_bytes(kind: EntryKind, path: &[u8]) -> Result<(), Refusal> {
+    match kind {
+        EntryKind::File => Ok(()),
+        EntryKind::Directory => Err(is_directory(path)),
+        _ => {
+            let detail = format!("{:?} is no file, and has no bytes to open", show(path));
+            Err(Refusal::new(Reason::NotFile, detail))
+        }
     }
+}
+
+/// Gives a file its name and size. If it has this name, sets the size. A late request does nothing.
+pub fn link(tx: &mut Tx, link: &Link, keeps: Keeps<'_>, now_ms: u64) -> Result<(), Refusal> {
     let mut inode = current(tx, link.file, link.lease)?;
     if is_late(&inode, link.order)? {
         return Ok(());
@@ -105,9 +118,10 @@ pub fn link(tx: &mut Tx, link: &Link, now_ms: u64) -> Result<(), Refusal> {
     if inode.is_named() {
         if inode.parent == directory && inode.name == slot.name {
             let &Link { file, lease, holder, size, order, .. } = link;
-            commit(tx, &Commit { file, lease, holder, size, order, cut: Cut::No }, now_ms)?;
+            let modified_ns = link.changes.modified_ns;
+            commit(tx, &Commit { file, lease, holder, size, order, cut: Cut::No, modified_ns }, now_ms)?;
             let mut inode = inodes::get(tx, file)?;
-            keep(&mut inode, link);
+            attributes::change(&mut inode, &link.changes)?;
             inodes::save(tx, file, &inode)?;
             return Ok(());
         }
@@ -116,20 +130,24 @@ pub fn link(tx: &mut Tx, link: &Link, now_ms: u64) -> Result<(), Refusal> {
             format!("file {} has the name {:?}", link.file, show(&inode.name)),
         ));
     }
+    let named = Named { directory, name: slot.name };
     match slot.entry.clone() {
-        Some(old) if old.kind == EntryKind::Directory => {
-            return Err(Refusal::new(Reason::IsDirectory, format!("{:?} is a directory", show(path))));
-        }
+        Some(old) if old.kind == EntryKind::Directory => return Err(is_directory(path)),
         Some(_) if !link.replace => return Err(exists(path)),
-        Some(old) => inodes::drop_name(tx, &mut slot.directory.volume, old.file, now_ms)?,
+        Some(old) => {
+            entries::take(tx, named, &old, now_ms)?;
+            let volume = &mut slot.directory.volume;
+            entries::drop_name(tx, volume, old.file, named, (keeps, now_ms))?;
+        }
         None => {}
     }
     inodes::charge(tx, &mut slot.directory.volume, (0, 0), (1, link.size))?;
     (inode.parent, inode.name) = (directory, slot.name.to_vec());
-    set_size(&mut inode, link.size, link.order, now_ms);
-    keep(&mut inode, link);
+    set_size(&mut inode, link.size, link.order, link.changes.modified_ns, now_ms);
+    inode.inherit(&slot.directory.inode);
+    attributes::change(&mut inode, &link.changes)?;
     inodes::save(tx, link.file, &inode)?;
-    name_it(tx, directory, slot.name, EntryRecord { kind: EntryKind::File, file: link.file }, now_ms)
+    entries::put(tx, named, &EntryRecord { kind: EntryKind::File, file: link.file }, now_ms)
 }
 
 /// Sets the size. A late request does nothing. Where several write, one of them knows its own writes only: it
@@ -153,7 +171,7 @@ pub fn commit(tx: &mut Tx, commit: &Commit, now_ms: u64) -> Result<(), Refusal> 
         let mut volume = volumes::by_number(tx, inode.volume)?;
         inodes::charge(tx, &mut volume, (1, inode.size), (1, size))?;
     }
-    set_size(&mut inode, size, order, now_ms);
+    set_size(&mut inode, size, order, commit.modified_ns, now_ms);
     match cut {
         Cut::No => {}
         Cut::Begins => (inode.cut, inode.cut_at) = (true, lease),
@@ -171,7 +189,8 @@ pub fn settle_size(tx: &mut Tx, inode: &mut InodeRecord, end: u64, now_ms: u64) 
     }
     let mut volume = volumes::by_number(tx, inode.volume)?;
     inodes::recount(tx, &mut volume, (1, inode.size), (1, end));
-    (inode.size, inode.modified_ms) = (end, now_ms);
+    inode.size = end;
+    inode.times.modified(now_ms);
     Ok(())
 }
 
@@ -232,7 +251,8 @@ pub fn reserve(tx: &mut Tx, request: &Reserve, now_ms: u64) -> Result<u64, Refus
         let mut volume = volumes::by_number(tx, inode.volume)?;
         inodes::charge(tx, &mut volume, (1, inode.size), (1, end))?;
     }
-    (inode.size, inode.modified_ms) = (end, now_ms);
+    inode.size = end;
+    inode.times.modified(now_ms);
     inodes::save(tx, file, &inode)?;
     Ok(offset)
 }
@@ -261,11 +281,16 @@ pub fn release(tx: &mut Tx, file: FileId, lease: Lease, ended: &Ended) -> Result
         inode.since = inode.lease;
     }
     inode.parts.clear();
-    if inode.is_named() {
+    if inode.is_named() || inode.kept {
         inodes::save(tx, file, &inode)?;
         return Ok(());
     }
     inodes::bury(tx, file, &inode)
+}
+
+/// Whether nothing but somebody who may have it open keeps the file.
+pub fn is_only_kept(inode: &InodeRecord) -> bool {
+    inode.kept && !inode.held && !inode.unfenced && !inode.is_named()
 }
 
 /// The file's record, if `lease` is its lease and held, or one that it has followed on for the same holders;
@@ -309,24 +334,21 @@ fn is_late(inode: &InodeRecord, order: u64) -> Result<bool, Refusal> {
     Ok(order <= inode.order)
 }
 
-fn set_size(inode: &mut InodeRecord, size: u64, order: u64, now_ms: u64) {
-    (inode.size, inode.order, inode.modified_ms) = (size, order, now_ms);
-}
-
-/// Takes over the time and permission bits that the file's creator set.
-fn keep(inode: &mut InodeRecord, link: &Link) {
-    inode.modified_ms = link.modified_ms.unwrap_or(inode.modified_ms);
-    inode.mode = link.mode.or(inode.mode);
+fn set_size(inode: &mut InodeRecord, size: u64, order: u64, modified_ns: Option<i64>, now_ms: u64) {
+    (inode.size, inode.order) = (size, order);
+    inode.times.modified(now_ms);
+    inode.times.modified_ns = modified_ns.unwrap_or(inode.times.modified_ns);
 }
 
 fn new_record(
     tx: &mut Tx,
     volume: &VolumeRecord,
-    spec: &ShapeSpec,
+    (spec, new): (&ShapeSpec, &NewAttributes),
     part: Part,
     place: ChooseDrives<'_>,
     now_ms: u64,
 ) -> Result<(FileId, InodeRecord), Refusal> {
+    attributes::check(new)?;
     let shape = from_spec(spec, &volume.shape)?;
     let file = FileId(tx.next_number()?);
     let object = ObjectId(tx.next_number()?);
@@ -344,6 +366,9 @@ fn new_record(
     };
     let mut inode = InodeRecord {
         kind: EntryKind::File,
+        mode: new.mode,
+        uid: new.uid,
+        gid: new.gid,
         g: Generation(1),
         lease: Lease(1),
         held: true,

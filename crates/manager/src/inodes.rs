@@ -5,7 +5,6 @@
 //! the records say.
 
 use braid_layout::{DriveId, FileId, ObjectId};
-use braid_wire::control::EntryKind;
 use braid_wire::{Reason, Refusal};
 
 use crate::columns;
@@ -116,21 +115,6 @@ pub fn recount(tx: &mut Tx, volume: &mut VolumeRecord, before: (u64, u64), after
     tx.set(key::volume(volume.volume), volume);
 }
 
-/// A file lost its name. With a lease it continues without one until that ends; otherwise it is removed.
-pub fn drop_name(tx: &mut Tx, volume: &mut VolumeRecord, file: FileId, now_ms: u64) -> Result<(), Refusal> {
-    let mut inode = get(tx, file)?;
-    if inode.kind == EntryKind::Directory {
-        tx.delete(key::inode(file));
-        return Ok(());
-    }
-    charge(tx, volume, (1, inode.size), (0, 0))?;
-    (inode.parent, inode.name, inode.modified_ms) = (FileId(0), Vec::new(), now_ms);
-    if inode.held {
-        return Ok(save(tx, file, &inode)?);
-    }
-    bury(tx, file, &inode)
-}
-
 /// Removes a file without a name: its components go to the removal list.
 pub fn bury(tx: &mut Tx, file: FileId, inode: &InodeRecord) -> Result<(), Refusal> {
     let moves = moves(tx, file)?;
@@ -155,9 +139,24 @@ pub fn forget(tx: &mut Tx, file: FileId, inode: &InodeRecord) -> Result<(), KvEr
         tx.delete(key::moving(file, place.segment));
     }
     inode.places(file).try_for_each(|place| vacate(tx, place))?;
-    tx.delete(key::inode(file));
+    delete(tx, file)?;
     tx.delete(key::attention(file));
     Ok(())
+}
+
+/// Deletes a record and its extended attributes. It has no name and no components any more.
+pub fn delete(tx: &mut Tx, file: FileId) -> Result<(), KvError> {
+    if find(tx, file)?.is_some_and(|inode| inode.xattr_bytes > 0) {
+        let (from, to) = key::xattrs_of(file);
+        tx.scan(&from, &to, usize::MAX)?.into_iter().for_each(|(row, _)| tx.delete(row));
+    }
+    tx.delete(key::inode(file));
+    Ok(())
+}
+
+/// The refusal when a record does not fit what is beside it.
+pub fn damaged(file: FileId, what: &str) -> Refusal {
+    KvError::Damaged { key: key::inode(file), what: what.to_owned() }.into()
 }
 
 /// Where the successors of the file's columns are placed.

@@ -12,8 +12,10 @@ use std::ops::Bound;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use braid_layout::FileId;
 use braid_wire::{Reason, Refusal};
 
+use crate::schema::{key, table};
 use crate::seats::Seats;
 
 /// A key and its value.
@@ -54,13 +56,13 @@ pub enum KvError {
     },
     /// The state is of another version of the format.
     #[error(
-        "the manager's state is of version {found}, and this build reads and writes version {wanted} only: run it with \
+        "the manager's state is of version {found}, and the oldest that this build reads is {wanted}: run it with \
          the build that it is of, copy the files out, and found the cluster anew (docs/format-manager.md, History)"
     )]
     Version {
         /// The version it is of.
         found: u8,
-        /// The version of this build.
+        /// The oldest version that this build reads.
         wanted: u8,
     },
     /// A value does not decode: written by another version, or damaged.
@@ -103,6 +105,13 @@ impl Tx {
     /// Whether anything was changed here.
     pub fn is_changed(&self) -> bool {
         !self.changes.is_empty()
+    }
+
+    /// Files and directories whose records were changed here.
+    pub fn changed_files(&self) -> Vec<FileId> {
+        let (from, to) = key::all(table::INODE);
+        let rows = self.changes.range::<[u8], _>((Bound::Included(&from[..]), Bound::Excluded(&to[..])));
+        rows.map(|(row, _)| FileId(key::number(row, 1))).collect()
     }
 
     /// The value of a key, as changed here.

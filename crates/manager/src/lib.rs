@@ -12,10 +12,12 @@
 //! sessions.
 
 pub mod admission;
+pub mod attributes;
 pub mod backup;
 pub mod balance;
 pub mod behind;
 mod bulk;
+pub mod callbacks;
 pub mod check;
 pub mod columns;
 pub mod compare;
@@ -27,6 +29,7 @@ pub mod drive_calls;
 pub mod drives;
 pub mod embedded;
 pub mod endings;
+pub mod entries;
 pub mod fence;
 pub mod files;
 pub mod filling;
@@ -48,6 +51,7 @@ pub mod mislaid;
 pub mod moves;
 pub mod names;
 pub mod needs;
+pub mod nodes;
 pub mod numbers;
 pub mod opens;
 pub mod operations;
@@ -81,7 +85,9 @@ pub mod sweep;
 pub mod time;
 mod together;
 pub mod turns;
+pub mod upgrade;
 pub mod view;
 pub mod volumes;
+pub mod watchers;
 
 pub use start::{Config, LOST_AFTER_MS, ManagerError, Ready, run};

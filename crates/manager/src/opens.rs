@@ -11,7 +11,9 @@ use braid_wire::control::{
 };
 use braid_wire::{Reason, Refusal};
 
+use crate::callbacks;
 use crate::core::{Core, busy};
+use crate::directories;
 use crate::fence::make_partition;
 use crate::files::{self, Part, lease_lost, leased};
 use crate::filling;
@@ -39,9 +41,8 @@ pub async fn create_unnamed(
         core.drives().met_full(drive);
     }
     let create = move |core: &Core, tx: &mut Tx| {
-        let CreateUnnamed { volume, shape, holder, .. } = &request;
         let place = |seed: u64, shape: &_| core.place(seed, shape, &avoid);
-        let (file, inode) = files::create_unnamed(tx, volume, shape, *holder, &place, core.now_ms())?;
+        let (file, inode) = files::create_unnamed(tx, &request, &place, core.now_ms())?;
         Ok((Outcome::opened(file, inode.lease), (file, inode)))
     };
     let grant = move |core: &Core, (file, inode): &(FileId, InodeRecord)| granted(core, *file, inode, holder);
@@ -55,24 +56,28 @@ pub async fn create_unnamed(
 
 /// Opens a file by path, to read it.
 pub async fn open_to_read(core: &Arc<Core>, request: Open) -> Result<Opened, Refusal> {
-    let path = request.at.path.clone();
-    let (file, inode) = core
-        .read(move |_, tx| {
-            let found = crate::directories::resolve(tx, &request.at)?;
-            Ok((found.file, found.inode))
-        })
-        .await?;
-    if inode.kind == braid_wire::control::EntryKind::Directory {
-        return Err(Refusal::new(Reason::IsDirectory, format!("{:?} is a directory", show(&path))));
-    }
+    let file = core.read(move |_, tx| Ok(files::find(tx, &request)?.0)).await?;
+    callbacks::recall(core, file).await;
     reader(core, file).await
 }
 
 /// What is at a path.
 pub async fn stat(core: &Arc<Core>, request: Lookup) -> Result<StatRow, Refusal> {
+    let (since, client) = (core.watchers().now(), callbacks::asker());
     let (file, mut inode) = core
-        .read(move |_, tx| {
-            let found = crate::directories::resolve(tx, &request.at)?;
+        .read(move |core, tx| {
+            if request.watch && !request.at.path.is_empty() {
+                // Also if there is none of this name.
+                let directory = directories::slot(tx, &request.at)?.directory.file;
+                core.watchers().watch(client, directory, since);
+            }
+            let found = match request.follow {
+                true => directories::resolve_to_end(tx, &request.at)?,
+                false => directories::resolve(tx, &request.at)?,
+            };
+            if request.watch {
+                core.watchers().watch(client, found.file, since);
+            }
             Ok((found.file, found.inode))
         })
         .await?;
@@ -115,6 +120,7 @@ pub async fn open_to_write(core: &Arc<Core>, operation: Operation, request: Open
 /// Takes the file's lease for the holder, or shares it. A repeat gets the lease that it was given before, if
 /// that is not over.
 async fn take(core: &Arc<Core>, operation: Operation, file: FileId, part: Part) -> Result<Opened, Refusal> {
+    callbacks::recall(core, file).await;
     let before = core.read(move |_, tx| inodes::get(tx, file)).await?;
     let _turn = core.lock_file(file).await?;
     if let Some(opened) = still_open(core, operation, part.holder).await? {
@@ -304,6 +310,7 @@ pub async fn opened_to_write(
     if inode.lease_of(holder).is_none() {
         return Err(lease_lost(file, inode.lease));
     }
+    core.watchers().writes(file, holder, callbacks::asker());
     opened_by(core, file, inode, Opener::Writer(holder)).await
 }
 

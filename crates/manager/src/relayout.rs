@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use braid_layout::FileId;
 use braid_wire::control::{
-    DriveState, EntryKind, Relayout, RelayoutReply, RelayoutRow, Relayouts, RelayoutsReply, ShapeSpec,
+    DriveState, Relayout, RelayoutReply, RelayoutRow, Relayouts, RelayoutsReply, ShapeSpec,
 };
 use braid_wire::{Reason, Refusal};
 use tokio::time::Instant;
@@ -22,7 +22,7 @@ use crate::directories::resolve;
 use crate::filling;
 use crate::inodes;
 use crate::kv::{KvError, Tx};
-use crate::names::show;
+
 use crate::schema::{InodeRecord, RelayoutRecord, SegmentRecord, key, table};
 use crate::shapes::{check_width, from_spec};
 use crate::sweep::{pause, until_leading};
@@ -51,10 +51,7 @@ pub async fn ask(core: &Arc<Core>, asked: Relayout) -> Result<RelayoutReply, Ref
         .write(move |core, tx| {
             let found = resolve(tx, &asked.at)?;
             let (file, inode) = (found.file, found.inode);
-            if inode.kind == EntryKind::Directory {
-                let detail = format!("{:?} is a directory", show(&asked.at.path));
-                return Err(Refusal::new(Reason::IsDirectory, detail));
-            }
+            crate::files::refuse_without_bytes(inode.kind, &asked.at.path)?;
             let begun = match &asked.shape {
                 Some(shape) => put(core, tx, file, &inode, shape)?,
                 None => take_off(tx, file)?,

@@ -14,8 +14,11 @@ use braid_wire::{Wire, record};
 
 use crate::kv::{KvError, Tx};
 
-/// The version byte before every value.
-pub const SCHEMA_VERSION: u8 = 2;
+/// The version byte before every value that is written.
+pub const SCHEMA_VERSION: u8 = 3;
+
+/// The oldest version that is read. A row of version 2 is one of version 3 that says less.
+pub const SCHEMA_VERSION_OLDEST: u8 = 2;
 
 pub mod chunk;
 mod compact;
@@ -24,7 +27,7 @@ mod segment;
 pub mod stored;
 pub mod table;
 
-pub use inode::{InodeRecord, PartRecord};
+pub use inode::{InodeRecord, PartRecord, Times, ns, usual_mode};
 pub use segment::SegmentRecord;
 
 record! {
@@ -64,10 +67,17 @@ record! {
 record! {
     /// What a name in a directory stands for.
     pub struct EntryRecord {
-        /// File or directory.
+        /// What it is.
         kind: EntryKind,
         /// Its record's number.
         file: FileId,
+    }
+}
+record! {
+    /// An extended attribute.
+    pub struct XattrRecord {
+        /// Its value.
+        value: Vec<u8>,
     }
 }
 record! {
@@ -219,8 +229,8 @@ pub mod key {
         key
     }
 
-    /// `m` and a word: `changes`, `cluster`, `next`, `older`, `removing`, `restored`, `restored_term`,
-    /// `term`, `time`, `unnamed`.
+    /// `m` and a word: `changes`, `cluster`, `format`, `next`, `older`, `removing`, `restored`, `restored_term`,
+    /// `term`, `time`, `unnamed`, `watched`.
     pub fn meta(word: &str) -> Vec<u8> {
         join(table::META, &[word.as_bytes()])
     }
@@ -239,6 +249,26 @@ pub mod key {
     /// `i` file.
     pub fn inode(file: FileId) -> Vec<u8> {
         join(table::INODE, &[&file.0.to_be_bytes()])
+    }
+    /// `N` file directory name.
+    pub fn more_name(file: FileId, directory: FileId, name: &[u8]) -> Vec<u8> {
+        join(table::MORE_NAMES, &[&file.0.to_be_bytes(), &directory.0.to_be_bytes(), name])
+    }
+    /// `N` file: all of them.
+    pub fn more_names_of(file: FileId) -> (Vec<u8>, Vec<u8>) {
+        under(join(table::MORE_NAMES, &[&file.0.to_be_bytes()]))
+    }
+    /// The directory and name that a key of `N` names.
+    pub fn more_name_in(key: &[u8]) -> (FileId, Vec<u8>) {
+        (FileId(number(key, 9)), key.get(17..).unwrap_or_default().to_vec())
+    }
+    /// `x` file name.
+    pub fn xattr(file: FileId, name: &[u8]) -> Vec<u8> {
+        join(table::XATTR, &[&file.0.to_be_bytes(), name])
+    }
+    /// `x` file: all of them.
+    pub fn xattrs_of(file: FileId) -> (Vec<u8>, Vec<u8>) {
+        under(xattr(file, b""))
     }
     /// `h` file.
     pub fn attention(file: FileId) -> Vec<u8> {
@@ -384,9 +414,9 @@ pub fn decode<R: Wire>(key: &[u8], bytes: &[u8]) -> Result<R, KvError> {
 /// A value's bytes after its version.
 pub fn fields<'a>(key: &[u8], bytes: &'a [u8]) -> Result<&'a [u8], KvError> {
     match bytes.split_first() {
-        Some((&SCHEMA_VERSION, fields)) => Ok(fields),
-        Some((&found, _)) if found < SCHEMA_VERSION => {
-            Err(KvError::Version { found, wanted: SCHEMA_VERSION })
+        Some((SCHEMA_VERSION_OLDEST..=SCHEMA_VERSION, fields)) => Ok(fields),
+        Some((&found, _)) if found < SCHEMA_VERSION_OLDEST => {
+            Err(KvError::Version { found, wanted: SCHEMA_VERSION_OLDEST })
         }
         Some((version, _)) => {
             Err(damaged(key, format!("its version is {version}; this build reads {SCHEMA_VERSION}")))

@@ -118,7 +118,7 @@ impl Tx {
 
     fn inode_from(&self, row: &[u8], bytes: &[u8]) -> Result<InodeRecord, KvError> {
         let file = FileId(key::number(row, 1));
-        let decoded = stored::decode(file, fields(row, bytes)?);
+        let decoded = stored::decode(file, bytes.first().copied().unwrap_or_default(), fields(row, bytes)?);
         let (mut inode, seats) = decoded.map_err(|error| damaged(row, error))?;
         for (segment, seats) in inode.segments.iter_mut().zip(seats) {
             segment.drives = seats.into_iter().map(|seat| self.drive_on(seat)).collect::<Result<_, _>>()?;

@@ -7,12 +7,13 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use braid_layout::DriveId;
+use braid_layout::{DriveId, FileId};
 use braid_transport::{Asked, ControlPeer, Listener, Stream, TransportError, challenge};
 use braid_wire::capability::Key;
 use braid_wire::control::{
-    Authenticate, ControlReply, ControlRequest, DirectoryReply, Done, JoinDriveReply, ReplaceDriveReply,
-    RequestHead, Reserved, VolumeCreate, VolumeListReply,
+    Authenticate, ControlReply, ControlRequest, DirectoryReply, Done, Entry, JoinDriveReply, Lookup, Place,
+    ReadDirectory, Rename, ReplaceDriveReply, RequestHead, Reserved, Unlink, VolumeCreate, VolumeListReply,
+    XattrsReply,
 };
 use braid_wire::data::{Hello, PeerRole};
 use braid_wire::frame::WIRE_VERSION;
@@ -26,8 +27,8 @@ use crate::kv::Tx;
 use crate::operations::{self, Once, Operation, Outcome};
 use crate::session_slots::Visitor;
 use crate::{
-    backup, bulk, compare, directories, drain, endings, filling, heal, healing, members, opens, relayout,
-    replacement, scrub, shapes, sisters, status, volumes,
+    attributes, backup, bulk, callbacks, compare, directories, drain, endings, filling, heal, healing,
+    inodes, members, nodes, opens, relayout, replacement, scrub, shapes, sisters, status, view, volumes,
 };
 
 /// Serves until the task is dropped; the sessions end with it.
@@ -146,10 +147,10 @@ pub(crate) async fn answer_asked(
 ) -> Result<ControlReply, Refusal> {
     core.leadership().serving()?;
     if !request.is_operation() {
-        return answer_client(core, request).await;
+        return callbacks::asked_by(head.client, answer_client(core, request)).await;
     }
     let turn = operations::begin(core, head, &request)?;
-    let answer = answer_operation(core, turn.operation, request).await;
+    let answer = callbacks::asked_by(head.client, answer_operation(core, turn.operation, request)).await;
     turn.end(&answer);
     answer
 }
@@ -182,9 +183,12 @@ async fn answer_client(core: &Arc<Core>, request: ControlRequest) -> Result<Cont
         }
         R::Lookup(lookup) => Ok(opens::stat(core, lookup).await?.into()),
         R::ReadDirectory(read) => {
-            let (entries, more) =
-                core.read(move |_, tx| directories::list(tx, &read.at, &read.after, read.limit)).await?;
+            let (entries, more) = listing_of(core, read).await?;
             Ok(DirectoryReply { entries, more }.into())
+        }
+        R::Xattrs(of) => {
+            let xattrs = core.read(move |_, tx| attributes::xattrs(tx, &of.at)).await?;
+            Ok(XattrsReply { xattrs }.into())
         }
         R::Open(open) => Ok(opens::open_to_read(core, open).await?.into()),
         R::Refresh(refresh) => Ok(opens::refresh(core, refresh).await?.into()),
@@ -197,6 +201,7 @@ async fn answer_client(core: &Arc<Core>, request: ControlRequest) -> Result<Cont
         R::Authenticate(_) => Err(Refusal::new(Reason::Malformed, "the session is authenticated already")),
         R::DrainDrive(asked) => Ok(drain::drain(core, asked).await?.into()),
         R::RemoveDrive(asked) => done(drain::remove(core, asked).await),
+        R::Watch(asked) => Ok(callbacks::watch(core, asked).await?.into()),
         R::HealStatus(asked) => Ok(healing::status(core, asked).await?.into()),
         R::Relayout(asked) => Ok(relayout::ask(core, asked).await?.into()),
         R::Relayouts(asked) => Ok(relayout::list(core, asked).await?.into()),
@@ -217,12 +222,32 @@ async fn answer_client(core: &Arc<Core>, request: ControlRequest) -> Result<Cont
         | R::MakeDirectory(_)
         | R::Rename(_)
         | R::Unlink(_)
+        | R::SetAttributes(_)
+        | R::MakeNode(_)
+        | R::HardLink(_)
+        | R::SetXattr(_)
         | R::CreateUnnamed(_)
         | R::Link(_)
         | R::Release(_)
         | R::Reserve(_)
         | R::ReplaceDrive(_) => Err(misplaced(&request)),
     }
+}
+
+/// Lists a directory, and has the asker watch what is listed.
+async fn listing_of(core: &Arc<Core>, read: ReadDirectory) -> Result<(Vec<Entry>, bool), Refusal> {
+    let (since, client) = (core.watchers().now(), callbacks::asker());
+    core.read(move |core, tx| {
+        let directory = directories::resolve(tx, &read.at)?.file;
+        let listed = directories::list(tx, &read.at, &read.after, read.limit)?;
+        if read.watch {
+            let mut watchers = core.watchers();
+            watchers.watch(client, directory, since);
+            listed.0.iter().for_each(|entry| watchers.watch(client, entry.file, since));
+        }
+        Ok(listed)
+    })
+    .await
 }
 
 /// A request that another part answers.
@@ -244,17 +269,39 @@ async fn answer_operation(
         }
         R::MakeDirectory(make) => {
             let parents = if make.parents { Parents::Made } else { Parents::Required };
-            in_one(core, operation, move |core, tx| directories::make(tx, &make.at, parents, core.now_ms()))
-                .await
-        }
-        R::Rename(rename) => {
-            in_one(core, operation, move |core, tx| {
-                directories::rename(tx, &rename.from, &rename.to, core.now_ms())
+            made(core, operation, move |core, tx| {
+                directories::make(tx, &make.at, &make.new, parents, core.now_ms())
             })
             .await
         }
-        R::Unlink(unlink) => {
-            in_one(core, operation, move |core, tx| directories::unlink(tx, &unlink.at, core.now_ms())).await
+        R::Rename(Rename { from, to, how, keep }) => {
+            let by = callbacks::asker();
+            in_one(core, operation, move |core, tx| {
+                let keeps = |file| callbacks::keeps(core, file, (by, keep));
+                directories::rename(tx, (&from, &to), how, (&keeps, core.now_ms()))
+            })
+            .await
+        }
+        R::Unlink(Unlink { at, only, keep }) => {
+            let by = callbacks::asker();
+            in_one(core, operation, move |core, tx| {
+                let keeps = |file| callbacks::keeps(core, file, (by, keep));
+                directories::unlink(tx, &at, only, (&keeps, core.now_ms()))
+            })
+            .await
+        }
+        R::SetAttributes(set) => {
+            made(core, operation, move |core, tx| attributes::set(tx, &set.at, &set.changes, core.now_ms()))
+                .await
+        }
+        R::MakeNode(make) => {
+            made(core, operation, move |core, tx| nodes::make(tx, &make, core.now_ms())).await
+        }
+        R::HardLink(link) => {
+            made(core, operation, move |core, tx| nodes::link(tx, &link, core.now_ms())).await
+        }
+        R::SetXattr(set) => {
+            in_one(core, operation, move |core, tx| attributes::set_xattr(tx, &set, core.now_ms())).await
         }
         R::CreateUnnamed(create) => Ok(opens::create_unnamed(core, operation, create).await?.into()),
         R::Open(open) => Ok(opens::open_to_write(core, operation, open).await?.into()),
@@ -300,6 +347,26 @@ async fn in_one(
     let once = core.once(operation, move |core, tx| work(core, tx).map(|()| (Outcome::DONE, ()))).await;
     core.wake.notify_waiters();
     done(once.map(drop))
+}
+
+/// An operation that is one transaction about one thing, answered with what that is afterwards.
+async fn made(
+    core: &Arc<Core>,
+    operation: Operation,
+    work: impl FnOnce(&Core, &mut Tx) -> Result<FileId, Refusal> + Send + 'static,
+) -> Result<ControlReply, Refusal> {
+    let once = core.once(operation, move |core, tx| {
+        let file = work(core, tx)?;
+        Ok((Outcome { file, ..Outcome::DONE }, (file, inodes::get(tx, file)?)))
+    });
+    match once.await? {
+        Once::Now((file, inode)) => Ok(view::stat(&core.drives(), file, &inode, core.now_ms()).into()),
+        Once::Before(Outcome { file, .. }) => {
+            Ok(opens::stat(core, Lookup { at: Place::number(file), follow: false, watch: false })
+                .await?
+                .into())
+        }
+    }
 }
 
 fn done(result: Result<(), Refusal>) -> Result<ControlReply, Refusal> {

@@ -9,7 +9,7 @@ use std::future::Future;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -34,12 +34,15 @@ use crate::leadership::Leadership;
 use crate::leases::Leases;
 use crate::members::has_untold;
 use crate::retake::take_over;
+
+use crate::callbacks;
 use crate::schema::{ClusterRecord, DriveRecord, key, table};
 use crate::serve::serve;
 use crate::session_slots::SessionSlots;
 use crate::sweep::{extend_time, sweep};
 use crate::time::{AHEAD_MS, ManagerClock};
 use crate::together::Together;
+use crate::upgrade::upgrade;
 use crate::{backup, private};
 
 /// All of a manager's state, in its directory.
@@ -216,7 +219,7 @@ pub async fn start(
     let first = db.clone();
     let speak_ms = u64::from(config.lease_ms) + margin_ms(u64::from(config.lease_ms));
     let opened = host::spawn_blocking(move || open_state(&first, speak_ms)).await;
-    let Opened { cluster, term, mark, changes, clock, drives, older, restored } =
+    let Opened { cluster, term, mark, changes, clock, drives, older, restored, was_watched } =
         opened.map_err(|error| failed(&error))??;
     // Leases of earlier managers lapse one lease after this start. The very first manager has no predecessor.
     let promised_ms = if term == 1 { 0 } else { clock.now_ms() };
@@ -250,6 +253,11 @@ pub async fn start(
         comparisons: Mutex::default(),
         balance: Mutex::default(),
         relayouts: Mutex::default(),
+        watchers: Mutex::default(),
+        told: Notify::new(),
+        heeded: Notify::new(),
+        is_watched: AtomicBool::new(was_watched),
+        was_watched,
         unfinished: Mutex::default(),
         files: Mutex::default(),
         clock,
@@ -306,6 +314,8 @@ struct Opened {
     older: bool,
     /// It was restored, and is to be compared.
     restored: bool,
+    /// Somebody has watched.
+    was_watched: bool,
 }
 
 fn open_state(db: &Db, speak_ms: u64) -> Result<Opened, Refusal> {
@@ -316,6 +326,7 @@ fn open_state(db: &Db, speak_ms: u64) -> Result<Opened, Refusal> {
         let above = if restored { tx.number("term")? + TERMS_PASSED_OVER } else { 0 };
         let (term, mark) = begin_term(tx, above)?;
         tx.begin_block()?;
+        upgrade(tx)?;
         let changes = tx.number("changes")? + 1;
         tx.set(key::meta("changes"), &changes);
         let cluster = match tx.record(&key::meta("cluster"))? {
@@ -333,7 +344,8 @@ fn open_state(db: &Db, speak_ms: u64) -> Result<Opened, Refusal> {
         };
         let drives = tx.records::<DriveRecord>(&key::all(table::DRIVE), usize::MAX)?;
         let drives = drives.iter().filter(|(_, drive)| drive.replaced_by == DriveId(0)).count();
-        Ok(Opened { cluster, term, mark, changes, clock, drives, older, restored })
+        let was_watched = callbacks::was_watched(tx)?;
+        Ok(Opened { cluster, term, mark, changes, clock, drives, older, restored, was_watched })
     })
 }
 

@@ -18,6 +18,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::balance;
 use crate::behind;
+use crate::callbacks;
 use crate::compare;
 use crate::core::Core;
 use crate::drive_calls::CallError;
@@ -76,6 +77,7 @@ pub async fn sweep(core: Arc<Core>) {
     loops.spawn(mislaid::run(Arc::clone(&core)));
     loops.spawn(relayout::run(Arc::clone(&core)));
     loops.spawn(retake::run(Arc::clone(&core)));
+    loops.spawn(callbacks::run(Arc::clone(&core)));
     loops.spawn(tend_drives(core));
     while let Some(ended) = loops.join_next().await {
         if let Err(error) = ended {
@@ -217,7 +219,7 @@ async fn end_lease_alone(core: &Arc<Core>, file: FileId) -> Result<(), Refusal> 
     }
     let found = core.read(move |_, tx| Ok(inodes::find(tx, file)?)).await?;
     if let Some(inode) = found.filter(|inode| inode.held || inode.unfenced) {
-        if inode.is_named() {
+        if inode.is_named() || inode.kept {
             let lease = if inode.held { RecordedLease::Ended } else { RecordedLease::None };
             let lost = hold_lapsed(core, &inode);
             procedure::run(core, file, Cause { lease, lost, ..Cause::nothing() }).await?;
@@ -225,7 +227,7 @@ async fn end_lease_alone(core: &Arc<Core>, file: FileId) -> Result<(), Refusal> 
             core.write(move |_, tx| {
                 // It may have got its name since.
                 match inodes::find(tx, file)? {
-                    Some(inode) if !inode.is_named() => inodes::bury(tx, file, &inode),
+                    Some(inode) if !inode.is_named() && !inode.kept => inodes::bury(tx, file, &inode),
                     _ => Ok(()),
                 }
             })

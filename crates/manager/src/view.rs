@@ -16,12 +16,10 @@ use crate::slow;
 pub fn stat(drives: &DriveTable, file: FileId, inode: &InodeRecord, now_ms: u64) -> StatRow {
     StatRow {
         volume: inode.volume,
-        kind: inode.kind,
         file,
-        size: inode.size,
-        created_ms: inode.created_ms,
-        modified_ms: inode.modified_ms,
-        mode: inode.mode,
+        parent: inode.parent,
+        attributes: inode.attributes(),
+        target: inode.target.clone(),
         g: inode.g,
         segments: inode.segments.iter().map(|segment| segment_row(drives, segment, now_ms)).collect(),
     }

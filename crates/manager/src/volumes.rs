@@ -4,9 +4,10 @@ use braid_layout::{DriveId, FileId, VolumeId};
 use braid_wire::control::{EntryKind, ShapeSpec, VolumeRow};
 use braid_wire::{Reason, Refusal};
 
+use crate::inodes;
 use crate::kv::Tx;
 use crate::names::check_label;
-use crate::schema::{DriveRecord, InodeRecord, VolumeRecord, key, table};
+use crate::schema::{DriveRecord, InodeRecord, Times, VolumeRecord, key, table, usual_mode};
 
 /// Most volumes of a cluster: each has a partition on every drive, and a list of them fits one reply.
 pub const VOLUMES_MAX: usize = 1000;
@@ -77,7 +78,7 @@ pub fn remove(tx: &mut Tx, name: &str) -> Result<(), Refusal> {
             tx.mark(key::partition(table::PARTITION_REMOVAL, drive.drive, volume.volume));
         }
     }
-    tx.delete(key::inode(volume.root));
+    inodes::delete(tx, volume.root)?;
     tx.delete(key::volume_name(name));
     tx.delete(key::volume(volume.volume));
     Ok(())
@@ -105,8 +106,14 @@ pub fn directory_record(volume: VolumeId, parent: FileId, name: Vec<u8>, now_ms:
         name,
         size: 0,
         created_ms: now_ms,
-        modified_ms: now_ms,
-        mode: None,
+        times: Times::at(now_ms),
+        mode: usual_mode(EntryKind::Directory),
+        uid: 0,
+        gid: 0,
+        more_links: 0,
+        device: 0,
+        target: Vec::new(),
+        xattr_bytes: 0,
         g: Default::default(),
         lease: Default::default(),
         held: false,
@@ -119,6 +126,7 @@ pub fn directory_record(volume: VolumeId, parent: FileId, name: Vec<u8>, now_ms:
         touched: None,
         cut: false,
         order: 0,
+        kept: false,
         unfenced: false,
         segments: Vec::new(),
     }

@@ -15,15 +15,23 @@ use braid_manager::memory::MemoryKv;
 use braid_manager::schema::{DriveRecord, key};
 use braid_manager::{directories, files, inodes, volumes};
 use braid_wire::capability::Key;
-use braid_wire::control::{Access, Commit, Cut, Ended, Ending, EntryKind, Link, Open, Place, ShapeSpec};
+use braid_wire::control::{
+    Access, AttributeChanges, Commit, CreateUnnamed, Cut, Ended, Ending, EntryKind, Link, NewAttributes,
+    Open, Place, RenameHow, ShapeSpec, UnlinkOnly,
+};
 use braid_wire::{Reason, Refusal};
 use proptest::prelude::*;
 
 const SHAPE: ShapeSpec = ShapeSpec { scheme: 5, k: 2, m: 1, unit_bytes: 4096 };
 const QUOTA: u64 = 500;
+const NEW: NewAttributes = NewAttributes { mode: 0o640, uid: 1, gid: 2 };
 
 fn at(path: &str) -> Place {
     Place::of("v", path)
+}
+
+fn unnamed() -> CreateUnnamed {
+    CreateUnnamed { volume: "v".into(), shape: SHAPE, new: NEW, holder: 1, avoid: Vec::new() }
 }
 
 fn ended(ending: Ending) -> Ended {
@@ -135,8 +143,8 @@ impl Model {
             Op::Create { path, exclusive } => {
                 self.reach(path)?;
                 match self.nodes.get(path) {
-                    Some(Node::Directory) => return Err(Reason::IsDirectory),
                     Some(_) if *exclusive => return Err(Reason::Exists),
+                    Some(Node::Directory) => return Err(Reason::IsDirectory),
                     Some(_) => {}
                     None => drop(self.nodes.insert(path.clone(), Node::File { size: 0, held: true })),
                 }
@@ -259,7 +267,7 @@ impl Real {
         self.db.write(|tx| match op {
             Op::Make { path, parents } => {
                 let parents = if *parents { Parents::Made } else { Parents::Required };
-                directories::make(tx, &at(path), parents, 2)
+                directories::make(tx, &at(path), &NEW, parents, 2).map(drop)
             }
             Op::Create { path, exclusive } => {
                 let open = Open {
@@ -270,14 +278,17 @@ impl Real {
                     alone: false,
                     range: None,
                     shape: ShapeSpec { scheme: 0, k: 0, m: 0, unit_bytes: 0 },
+                    new: NEW,
                     holder: 7,
                 };
                 files::find_or_create(tx, &open, &place, 2).map(drop)
             }
-            Op::Unlink { path } => directories::unlink(tx, &at(path), 2),
-            Op::Rename { from, to } => directories::rename(tx, &at(from), &at(to), 2),
+            Op::Unlink { path } => directories::unlink(tx, &at(path), UnlinkOnly::Any, (&|_| false, 2)),
+            Op::Rename { from, to } => {
+                directories::rename(tx, (&at(from), &at(to)), RenameHow::Replace, (&|_| false, 2))
+            }
             Op::LinkNew { path, size, replace } => {
-                let (file, inode) = files::create_unnamed(tx, "v", &SHAPE, 1, &place, 2)?;
+                let (file, inode) = files::create_unnamed(tx, &unnamed(), &place, 2)?;
                 let link = Link {
                     file,
                     lease: inode.lease,
@@ -286,17 +297,25 @@ impl Real {
                     size: *size,
                     replace: *replace,
                     order: 1,
-                    modified_ms: None,
-                    mode: None,
+                    changes: AttributeChanges::NONE,
                     ends: None,
                 };
-                files::link(tx, &link, 2)?;
+                files::link(tx, &link, &|_| false, 2)?;
                 files::release(tx, file, inode.lease, &ended(Ending::Retired))
             }
             Op::Commit { path, size } => match leased(tx, path) {
                 Some((file, lease)) => {
                     let order = inodes::get(tx, file)?.order + 1;
-                    files::commit(tx, &Commit { file, lease, holder: 7, size: *size, order, cut: Cut::No }, 2)
+                    let commit = Commit {
+                        file,
+                        lease,
+                        holder: 7,
+                        size: *size,
+                        order,
+                        cut: Cut::No,
+                        modified_ns: None,
+                    };
+                    files::commit(tx, &commit, 2)
                 }
                 None => Ok(()),
             },
@@ -330,14 +349,14 @@ fn walk(tx: &braid_manager::kv::Tx, path: &str, model: &mut Model) -> Result<(),
     let (entries, more) = directories::list(tx, &at(path), b"", 0)?;
     assert!(!more);
     for entry in entries {
-        let name = String::from_utf8(entry.name).unwrap();
+        let name = String::from_utf8(entry.name.clone()).unwrap();
         let path = if path.is_empty() { name } else { format!("{path}/{name}") };
-        let node = if entry.kind == EntryKind::Directory {
+        let node = if entry.kind() == EntryKind::Directory {
             walk(tx, &path, model)?;
             Node::Directory
         } else {
             let held = directories::resolve(tx, &at(&path))?.inode.held;
-            Node::File { size: entry.size, held }
+            Node::File { size: entry.size(), held }
         };
         model.nodes.insert(path, node);
     }

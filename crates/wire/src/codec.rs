@@ -130,7 +130,7 @@ macro_rules! wire_integer {
         }
     )*};
 }
-wire_integer!(u16, u32, u64, u128);
+wire_integer!(u16, u32, u64, u128, i64);
 
 impl Wire for u8 {
     const BYTES_MIN: usize = 1;

@@ -104,6 +104,16 @@ choice! {
         /// The operation is so old that it is not known whether it was carried out: look, then ask again
         /// under a new number.
         Outdated = 58,
+        /// It has no extended attribute of this name.
+        NoXattr = 59,
+        /// The file has as many names as it may.
+        TooManyLinks = 60,
+        /// The value, or all of them together, are larger than they may be.
+        TooLarge = 61,
+        /// It is no file: it has no bytes on drives.
+        NotFile = 62,
+        /// The path leads over too many symbolic links, or by one out of the volume.
+        Loop = 63,
     }
 }
 

@@ -247,7 +247,7 @@ impl Subject {
             Work::Stat { files, .. } => {
                 let number = random.below(*files);
                 let row = self.client.stat(&self.file_name(number)?).await.doing("ask about a file")?;
-                self.expect(row.size == u64::from(FILE_BYTES), number)
+                self.expect(row.size() == u64::from(FILE_BYTES), number)
             }
             Work::List { files, .. } => {
                 let names = self.client.list(&self.name).all().await.doing("list a directory")?;

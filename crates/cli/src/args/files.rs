@@ -6,11 +6,15 @@ use clap::{ArgAction, Args};
 
 #[derive(Debug, Args)]
 pub(crate) struct Cp {
+    /// Copy everything as what it is: directories, links, named pipes, sockets and devices, with owner,
+    /// permission bits and times, to the nanosecond; several names of one file stay that
+    #[arg(short, long)]
+    pub(crate) archive: bool,
     /// Copy directories and their contents; anything that is neither file nor directory is skipped with a
     /// message
     #[arg(short, long)]
     pub(crate) recursive: bool,
-    /// Keep the time of the last change, to the millisecond, and the permission bits of files
+    /// Keep the time of the last change and the permission bits of files
     #[arg(short, long)]
     pub(crate) preserve: bool,
     /// Skip files whose copy has the same size and time of the last change; copies that are made get that
@@ -37,7 +41,8 @@ pub(crate) struct Cat {
 #[derive(Debug, Args)]
 #[command(disable_help_flag = true)]
 pub(crate) struct Ls {
-    /// Show size and time of the last change
+    /// Show permission bits, number of names, owner, group, size, time of the last change, and where symbolic
+    /// links lead
     #[arg(short)]
     pub(crate) long: bool,
     /// With -l: show sizes with units, such as 1.50 MiB
@@ -80,6 +85,61 @@ pub(crate) struct Mkdir {
     /// Make the directories above it too; no error if it exists
     #[arg(short, long)]
     pub(crate) parents: bool,
+    #[arg(required = true, value_name = "braid://VOLUME/PATH")]
+    pub(crate) names: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Chmod {
+    /// All that is below directories too
+    #[arg(short = 'R', long)]
+    pub(crate) recursive: bool,
+    /// Octal, such as 640, or clauses, such as u+x,go-w
+    #[arg(value_name = "MODE", allow_hyphen_values = true)]
+    pub(crate) mode: String,
+    #[arg(required = true, value_name = "braid://VOLUME/PATH")]
+    pub(crate) names: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Chown {
+    /// All that is below directories too
+    #[arg(short = 'R', long)]
+    pub(crate) recursive: bool,
+    /// Names that this machine knows, or numbers
+    #[arg(value_name = "USER[:GROUP]")]
+    pub(crate) owner: String,
+    #[arg(required = true, value_name = "braid://VOLUME/PATH")]
+    pub(crate) names: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Ln {
+    /// Make a symbolic link: TARGET is a path as it is seen from the link's directory
+    #[arg(short, long)]
+    pub(crate) symbolic: bool,
+    /// What to link to: braid://VOLUME/PATH, or with -s any path
+    #[arg(value_name = "TARGET")]
+    pub(crate) target: OsString,
+    /// The new name
+    #[arg(value_name = "braid://VOLUME/PATH")]
+    pub(crate) name: OsString,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Touch {
+    /// Only the time of the last access
+    #[arg(short)]
+    pub(crate) access: bool,
+    /// Only the time of the last change
+    #[arg(short)]
+    pub(crate) modification: bool,
+    /// Make no files
+    #[arg(short = 'c', long)]
+    pub(crate) no_create: bool,
+    /// The time, as @SECONDS since 1970, with a fraction if need be [default: now]
+    #[arg(short, long, value_name = "DATE")]
+    pub(crate) date: Option<String>,
     #[arg(required = true, value_name = "braid://VOLUME/PATH")]
     pub(crate) names: Vec<OsString>,
 }

@@ -16,7 +16,7 @@ use clap_complete::Shell;
 use crate::{exit, size};
 
 pub(crate) use bench::{Bench, BenchCluster, BenchStore};
-pub(crate) use files::{Cat, Cp, Ls, Mkdir, Mv, Rm, Stat};
+pub(crate) use files::{Cat, Chmod, Chown, Cp, Ln, Ls, Mkdir, Mv, Rm, Stat, Touch};
 pub(crate) use servers::{Drive, DriveOptions, DriveServe, Manager, ManagerServe, Supervised};
 pub(crate) use store::Store;
 
@@ -84,8 +84,8 @@ pub(crate) enum Command {
     Df,
     /// Copy files to, from and between volumes; `-` is standard input or output
     #[command(
-        after_help = "A target appears complete or not at all: after an error or Ctrl-C there is nothing under its name, and an existing target is unchanged. Only bytes are copied; with -p also permission bits and the time of the last change of files; never an owner. Holes of sparse files are kept. Names need not be UTF-8.\n\nMany files are copied at once. If one cannot be copied, standard error says so and the others go on; the exit code is not 0 at the end. --update compares size and time, as rsync does, not the bytes. Its copies get the time of their source, as with -p. A copy made with neither -u nor -p has another time, so --update copies the file again.\n\nWith -r, a volume, or a directory written with /. at its end, has its contents copied into the target directory. Any other directory is copied into it under its own name.\n\nSymbolic links to files are followed: the copy holds the bytes. Below -r, links to directories, links to nothing, named pipes, sockets and devices are skipped, each with a line on standard error, and the exit code is 1 once the rest is copied.\n\nWhile a local file is written, it is .braid-PID-N.part beside its target. Only kill -9 or a crash leaves that file there, and it may be removed.\n\nExamples:\n  \
-        braid cp a.bin braid://main/a.bin\n  braid cp -r src braid://main/backup/\n  braid cp -rpu src braid://main/backup/\n  braid cp -r braid://main/ copy/\n  braid cp braid://main/a.bin .\n  \
+        after_help = "A target appears complete or not at all: after an error or Ctrl-C there is nothing under its name, and an existing target is unchanged. Only bytes are copied; with -p also permission bits and the time of the last change of files; with -a everything but extended attributes. Holes of sparse files are kept. Names need not be UTF-8.\n\nMany files are copied at once. If one cannot be copied, standard error says so and the others go on; the exit code is not 0 at the end. --update compares size and time, as rsync does, not the bytes. Its copies get the time of their source, as with -p. A copy made with neither -u nor -p has another time, so --update copies the file again.\n\nWith -r, a volume, or a directory written with /. at its end, has its contents copied into the target directory. Any other directory is copied into it under its own name.\n\nSymbolic links to files are followed: the copy holds the bytes. Below -r, links to directories, links to nothing, all links in a volume, named pipes, sockets and devices are skipped, each with a line on standard error, and the exit code is 1 once the rest is copied. With -a they are copied as what they are.\n\nWhile a local file is written, it is .braid-PID-N.part beside its target. Only kill -9 or a crash leaves that file there, and it may be removed.\n\nExamples:\n  \
+        braid cp a.bin braid://main/a.bin\n  braid cp -r src braid://main/backup/\n  braid cp -rpu src braid://main/backup/\n  braid cp -r braid://main/ copy/\n  braid cp -a braid://main/home /srv\n  braid cp braid://main/a.bin .\n  \
         braid cp braid://main/a.bin - | sha256sum\n  tar c src | braid cp - braid://main/src.tar"
     )]
     Cp(Cp),
@@ -102,6 +102,22 @@ pub(crate) enum Command {
         after_help = "Control characters, bytes that are not UTF-8 and the backslash are escaped with a backslash.\n\nExamples:\n  braid ls\n  braid ls braid://main\n  braid ls -lhR braid://main/photos"
     )]
     Ls(Ls),
+    /// Change permission bits
+    #[command(
+        after_help = "Braid stores them, and a mount enforces them; whoever has the cluster's token may do all.\n\nExample:\n  braid chmod u+x,go-w braid://main/run.sh"
+    )]
+    Chmod(Chmod),
+    /// Change owner and group
+    #[command(after_help = "Example:\n  braid chown -R alice:staff braid://main/alice")]
+    Chown(Chown),
+    /// Give a file another name, or make a symbolic link
+    #[command(
+        after_help = "Symbolic links lead on within their volume, and may lead anywhere where it is mounted.\n\nExamples:\n  braid ln braid://main/a braid://main/b\n  braid ln -s ../data/a braid://main/latest/a"
+    )]
+    Ln(Ln),
+    /// Set times of the last access and change, and make files that are not there
+    #[command(after_help = "Example:\n  braid touch --date @1234567890.5 braid://main/a")]
+    Touch(Touch),
     /// Remove files, and directories with -r
     #[command(
         after_help = "rm -r braid://VOLUME empties the volume; `braid volume rm` removes it.\n\nExample:\n  braid rm -r braid://main/old"

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use braid_client::{Client, Kept, Name};
+use braid_client::{AttributeChanges, Client, Name};
 
 use super::pipeline::{self, Sink, Source};
 use super::target::Unnamed;
@@ -22,7 +22,7 @@ const FULL_MAX: usize = 16;
 pub(super) async fn run(
     client: &Client,
     job: &Job,
-    (mut source, kept): (Source, Kept),
+    (mut source, kept): (Source, AttributeChanges),
     name: &Name,
     progress: &Progress,
 ) -> Result<u64, Failure> {

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use braid_client::{Client, Name, Parents};
@@ -17,7 +17,7 @@ use braid_wire::control::EntryKind;
 
 use crate::exit::{Doing, Exit, Failure};
 use crate::names::Location;
-use crate::namespace::{self, Recursion};
+use crate::namespace;
 use crate::report::complain;
 
 /// One file or directory to make.
@@ -27,7 +27,31 @@ pub(crate) struct Job {
     pub(crate) target: Location,
     /// Its size, if known beforehand.
     pub(crate) size: Option<u64>,
-    pub(crate) directory: bool,
+    pub(crate) kind: Kind,
+}
+
+/// What a job makes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Kind {
+    File,
+    Directory,
+    /// A link or special file, as the source is one.
+    Node,
+    /// Another name of a target that an earlier job makes.
+    Link(Location),
+    /// Nothing: the attributes of a directory, whose contents are there by then.
+    Finish,
+}
+
+/// What is copied of a source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Depth {
+    /// Files.
+    Files,
+    /// `-r`: directories too, and what links to files lead to.
+    Trees,
+    /// `-a`: directories, links and special files as what they are.
+    Archive,
 }
 
 /// What a command line asks for.
@@ -36,12 +60,25 @@ pub(crate) struct Jobs {
     pub(crate) list: Vec<Job>,
     /// How many things below the sources were skipped, each reported on standard error.
     pub(crate) skipped: u64,
+    /// With `-a`: targets of files that have several names, by what identifies the source.
+    linked: BTreeMap<Identity, Location>,
+}
+
+/// What identifies a source that has several names.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Identity {
+    /// Device and inode number.
+    Local(u64, u64),
+    /// Number.
+    Remote(u64),
 }
 
 /// What a location holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum What {
     Nothing,
+    /// With `-a`: a link or special file, which is copied as such.
+    Node,
     /// Neither file nor directory, with its kind.
     Special(&'static str),
     /// Anything read and written as bytes, with its size if known.
@@ -54,16 +91,16 @@ pub(crate) async fn list(
     client: &Client,
     sources: Vec<Location>,
     target: Location,
-    recursion: Recursion,
+    depth: Depth,
 ) -> Result<Jobs, Failure> {
-    let at_target = look(client, &target).await?;
+    let at_target = look(client, &target, Depth::Trees).await?;
     let slash = match &target {
         Location::Remote { directory, .. } => *directory,
         Location::Local(path) => path.as_os_str().as_bytes().ends_with(b"/"),
         Location::Pipe => false,
     };
     let into = at_target == What::Directory;
-    if slash && !into && !(recursion == Recursion::Yes && sources.len() == 1) {
+    if slash && !into && !(depth != Depth::Files && sources.len() == 1) {
         let error = match at_target {
             What::Nothing => namespace::no_directory,
             _ => namespace::not_a_directory,
@@ -80,11 +117,22 @@ pub(crate) async fn list(
     let mut jobs = Jobs::default();
     for source in sources {
         let target = if into { child(&target, &source)? } else { target.clone() };
-        add(client, source, target, recursion, &mut jobs).await?;
+        add(client, source, target, depth, &mut jobs).await?;
     }
     check_targets_differ(&jobs.list)?;
     check_parents(client, &jobs.list).await?;
+    if depth == Depth::Archive {
+        // Times of directories change as long as something is made in them. The deepest come first.
+        let directories: Vec<Job> =
+            jobs.list.iter().filter(|job| job.kind == Kind::Directory).rev().map(finish).collect();
+        jobs.list.extend(directories);
+    }
     Ok(jobs)
+}
+
+fn finish(directory: &Job) -> Job {
+    let (source, target) = (directory.source.clone(), directory.target.clone());
+    Job { source, target, size: Some(0), kind: Kind::Finish }
 }
 
 /// Makes a directory; it may exist already.
@@ -102,26 +150,36 @@ async fn add(
     client: &Client,
     source: Location,
     target: Location,
-    recursion: Recursion,
+    depth: Depth,
     jobs: &mut Jobs,
 ) -> Result<(), Failure> {
     let mut waiting = vec![(source, target, None)];
     let mut below_source = false;
     while let Some((source, target, known)) = waiting.pop() {
-        if below_source && let Some(why) = not_copied(&source) {
+        let skips = below_source && depth != Depth::Archive;
+        if skips && let Some(why) = not_copied(&source) {
             complain(&format!("skipped {}: {why}", source.show()));
             jobs.skipped += 1;
             continue;
         }
         let what = match known {
             Some(what) => what,
-            None => look(client, &source).await?,
+            None => look(client, &source, depth).await?,
         };
         match what {
             What::Nothing => return Err(nothing_there(&source)),
+            What::Special(kind) if below_source => {
+                complain(&format!("skipped {}: it is a {kind}", source.show()));
+                jobs.skipped += 1;
+            }
             What::Special(kind) => return Err(special(&source, kind)),
-            What::File(size) => jobs.list.push(Job { source, target, size, directory: false }),
-            What::Directory if recursion == Recursion::No => {
+            What::File(_) | What::Node if depth == Depth::Archive => {
+                let job = jobs.archived(client, source, target, what).await?;
+                jobs.list.push(job);
+            }
+            What::Node => return Err(nothing_there(&source)),
+            What::File(size) => jobs.list.push(Job { source, target, size, kind: Kind::File }),
+            What::Directory if depth == Depth::Files => {
                 return Err(Failure::new(
                     Exit::Conflict,
                     format!("copy {}", source.show()),
@@ -137,13 +195,13 @@ async fn add(
             }
             What::Directory => {
                 let mut below = Vec::new();
-                for (entry, what) in entries(client, &source).await? {
+                for (entry, what) in entries(client, &source, depth).await? {
                     let target = child(&target, &entry)?;
                     below.push((entry, target, what));
                 }
                 // Reversed, because the stack is popped from its end: the entries come in order.
                 waiting.extend(below.into_iter().rev());
-                jobs.list.push(Job { source, target, size: Some(0), directory: true });
+                jobs.list.push(Job { source, target, size: Some(0), kind: Kind::Directory });
             }
         }
         below_source = true;
@@ -151,17 +209,73 @@ async fn add(
     Ok(())
 }
 
+impl Jobs {
+    /// The job for a file or node that is copied as what it is. Of several names of one, the first one's job
+    /// makes it, and the others give it names.
+    async fn archived(
+        &mut self,
+        client: &Client,
+        source: Location,
+        target: Location,
+        what: What,
+    ) -> Result<Job, Failure> {
+        let (kind, size) = match what {
+            What::File(size) => (Kind::File, size),
+            _ => (Kind::Node, Some(0)),
+        };
+        let Some(identity) = identity(client, &source).await? else {
+            return Ok(Job { source, target, size, kind });
+        };
+        match self.linked.get(&identity) {
+            Some(first) if can_link(first, &target) => {
+                Ok(Job { source, size: Some(0), kind: Kind::Link(first.clone()), target })
+            }
+            _ => {
+                self.linked.insert(identity, target.clone());
+                Ok(Job { source, target, size, kind })
+            }
+        }
+    }
+}
+
+/// What identifies a source, if it has several names.
+async fn identity(client: &Client, source: &Location) -> Result<Option<Identity>, Failure> {
+    match source {
+        Location::Pipe => Ok(None),
+        Location::Local(path) => {
+            let metadata = fs::symlink_metadata(path).doing(|| format!("look at {}", path.display()))?;
+            Ok((metadata.nlink() > 1).then(|| Identity::Local(metadata.dev(), metadata.ino())))
+        }
+        Location::Remote { name, .. } => {
+            let row = client.stat_itself(name).await?;
+            Ok((row.attributes.links > 1).then(|| Identity::Remote(row.file.0)))
+        }
+    }
+}
+
+/// Whether one target can be another name of the other.
+fn can_link(first: &Location, other: &Location) -> bool {
+    match (first, other) {
+        (Location::Local(_), Location::Local(_)) => true,
+        (Location::Remote { name, .. }, Location::Remote { name: other, .. }) => {
+            name.volume() == other.volume()
+        }
+        _ => false,
+    }
+}
+
 /// The entries of a directory in order of names, each with its type where the listing gives it.
-async fn entries(client: &Client, location: &Location) -> Result<Vec<(Location, Option<What>)>, Failure> {
+async fn entries(
+    client: &Client,
+    location: &Location,
+    depth: Depth,
+) -> Result<Vec<(Location, Option<What>)>, Failure> {
     match location {
         Location::Remote { name, .. } => {
             let mut found = Vec::new();
             for entry in namespace::entries(client, name).await? {
                 let name = name.join(&entry.name).doing(|| format!("read {}", location.show()))?;
-                let what = match entry.kind {
-                    EntryKind::Directory => What::Directory,
-                    EntryKind::File => What::File(Some(entry.size)),
-                };
+                let what = remote_what(entry.kind(), entry.size(), depth);
                 found.push((Location::Remote { name, directory: false }, Some(what)));
             }
             Ok(found)
@@ -242,21 +356,44 @@ fn child(target: &Location, source: &Location) -> Result<Location, Failure> {
     }
 }
 
-async fn look(client: &Client, location: &Location) -> Result<What, Failure> {
+async fn look(client: &Client, location: &Location, depth: Depth) -> Result<What, Failure> {
     match location {
         Location::Pipe => Ok(What::File(None)),
-        Location::Local(path) => look_local(path),
-        Location::Remote { name, .. } => Ok(match namespace::stat_if_there(client, name).await? {
-            None => What::Nothing,
-            Some(row) if row.kind == EntryKind::Directory => What::Directory,
-            Some(row) => What::File(Some(row.size)),
-        }),
+        Location::Local(path) => look_local(path, depth),
+        Location::Remote { name, .. } => {
+            let found = match depth {
+                Depth::Archive => client.stat_itself(name).await,
+                _ => client.stat(name).await,
+            };
+            let row = namespace::if_there(found)?;
+            Ok(row.map_or(What::Nothing, |row| remote_what(row.kind(), row.size(), depth)))
+        }
     }
 }
 
-fn look_local(path: &Path) -> Result<What, Failure> {
-    match fs::metadata(path) {
+/// What something remote is. Below a source, links are not followed as local ones are: where they lead is not
+/// known from the listing.
+fn remote_what(kind: EntryKind, size: u64, depth: Depth) -> What {
+    let special = match kind {
+        EntryKind::Directory => return What::Directory,
+        EntryKind::File => return What::File(Some(size)),
+        _ if depth == Depth::Archive => return What::Node,
+        EntryKind::Symlink => "symbolic link; use -a",
+        EntryKind::Fifo => "named pipe",
+        EntryKind::Socket => "socket",
+        EntryKind::CharDevice | EntryKind::BlockDevice => "device",
+    };
+    What::Special(special)
+}
+
+fn look_local(path: &Path, depth: Depth) -> Result<What, Failure> {
+    let found = match depth {
+        Depth::Archive => fs::symlink_metadata(path),
+        _ => fs::metadata(path),
+    };
+    match found {
         Ok(metadata) if metadata.is_dir() => Ok(What::Directory),
+        Ok(metadata) if depth == Depth::Archive && !metadata.is_file() => Ok(What::Node),
         Ok(metadata) => Ok(match special_kind(&metadata) {
             Some(kind) => What::Special(kind),
             // Files generated by the kernel (/proc) report a size of 0 but hold more.
@@ -270,7 +407,10 @@ fn look_local(path: &Path) -> Result<What, Failure> {
 /// Files are copied in parallel, so with two sources for one target the winner would be arbitrary.
 fn check_targets_differ(jobs: &[Job]) -> Result<(), Failure> {
     let mut seen = BTreeMap::new();
-    for job in jobs.iter().filter(|job| !job.directory && job.target != Location::Pipe) {
+    for job in jobs
+        .iter()
+        .filter(|job| !matches!(job.kind, Kind::Directory | Kind::Finish) && job.target != Location::Pipe)
+    {
         if let Some(other) = seen.insert(job.target.show(), &job.source) {
             let why = format!("{} and {} would have the same name there", other.show(), job.source.show());
             return Err(Failure::usage(format!("copy to {}", job.target.show()), why)
@@ -292,7 +432,7 @@ async fn check_parents(client: &Client, jobs: &[Job]) -> Result<(), Failure> {
             let parent = name.parent().unwrap_or_else(|| name.clone());
             check_target_kind(client, first).await?;
             match namespace::stat_if_there(client, &parent).await? {
-                Some(row) if row.kind == EntryKind::Directory => Ok(()),
+                Some(row) if row.kind() == EntryKind::Directory => Ok(()),
                 Some(_) => Err(Failure::new(Exit::Conflict, show(&parent), "it is not a directory")),
                 None => missing(show(&parent)),
             }
@@ -313,7 +453,7 @@ async fn check_parents(client: &Client, jobs: &[Job]) -> Result<(), Failure> {
 
 /// A file cannot replace a directory.
 async fn check_target_kind(client: &Client, job: &Job) -> Result<(), Failure> {
-    if !job.directory && look(client, &job.target).await? == What::Directory {
+    if job.kind != Kind::Directory && look(client, &job.target, Depth::Trees).await? == What::Directory {
         return Err(Failure::new(Exit::Conflict, job.target.show(), "it is a directory"));
     }
     Ok(())

@@ -1,31 +1,42 @@
-//! What a copy preserves of its source besides the bytes (`-p`), and when a copy is not needed (`--update`).
+//! What a copy preserves of its source besides the bytes (`-p`, `-a`), and when a copy is not needed
+//! (`--update`).
 //!
-//! Preserved are the modification time, to the millisecond, and the permission bits. Owner and set-user-ID
-//! are not: they mean something only where the same users exist. "The same" means what it does in rsync's
-//! quick check: equal size and time. The bytes are not compared.
+//! With `-p` that is the modification time and the permission bits. Owner and set-user-ID mean something only
+//! where the same users exist: `-a` preserves them too, and the time of the last access. "The same" means what
+//! it does in rsync's quick check: equal size and time, to the millisecond. The bytes are not compared.
 //!
 //! With `--update` a copy gets its source's time even without `-p`, as it was before the first byte was read.
 //! A source that changes during the copy then differs in time. The time of the copy, by another clock, could
 //! not show that.
 
 use std::fs::{self, File as LocalFile, FileTimes, Metadata, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use braid_client::{Client, Kept};
-use braid_wire::control::EntryKind;
+use braid_client::{AttributeChanges, Client};
+use braid_wire::control::{EntryKind, FileAttributes};
+use rustix::fs::{AtFlags, CWD, Gid, Timespec, Timestamps, Uid};
+use rustix::io::Errno;
 
 use crate::exit::{Doing, Failure};
 use crate::names::Location;
 use crate::namespace;
 
-/// The permission bits that a copy can have: read, write and execute for user, group and others.
+/// The permission bits that a copy has with `-p`: read, write and execute for user, group and others.
 const MODE: u32 = 0o777;
+/// Those that it has with `-a`.
+const ALL_MODE: u32 = 0o7777;
+/// Nanoseconds in a second and in a millisecond.
+const SECOND_NS: i64 = 1_000_000_000;
+const MS_NS: i64 = 1_000_000;
 
-/// Whether a copy gets its source's permission bits and, even if all files are copied, its time.
+/// What a copy gets of its source's attributes, even if all files are copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Preserve {
-    /// `-p`.
+    /// `-a`: all of them.
+    All,
+    /// `-p`: time and permission bits.
     Yes,
     /// Default permissions. The modification time is that of the copy, except with `--update`.
     No,
@@ -44,7 +55,7 @@ pub(crate) enum Which {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Facts {
     size: u64,
-    modified_ms: u64,
+    modified_ms: i64,
 }
 
 impl Facts {
@@ -57,48 +68,112 @@ impl Facts {
                     Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
                     other => other.doing(|| format!("look at {}", location.show()))?,
                 };
-                let facts = || Facts { size: metadata.len(), modified_ms: modified_ms(&metadata) };
+                let facts = || Facts { size: metadata.len(), modified_ms: ns(metadata.modified()) / MS_NS };
                 Ok(metadata.is_file().then(facts))
             }
             Location::Remote { name, .. } => {
                 let row = namespace::stat_if_there(client, name).await?;
-                let file = row.filter(|row| row.kind == EntryKind::File);
-                Ok(file.map(|row| Facts { size: row.size, modified_ms: row.modified_ms }))
+                let file = row.filter(|row| row.kind() == EntryKind::File);
+                let modified_ms = |of: &FileAttributes| of.modified_ns / MS_NS;
+                Ok(file.map(|row| Facts { size: row.size(), modified_ms: modified_ms(&row.attributes) }))
             }
         }
     }
 }
 
 /// The attributes that a copy gets.
-pub(crate) fn kept(of_source: Kept, preserve: Preserve, which: Which) -> Kept {
+pub(crate) fn kept(of_source: AttributeChanges, preserve: Preserve, which: Which) -> AttributeChanges {
+    let AttributeChanges { mode, modified_ns, .. } = of_source;
+    let (mode, none) = (mode.map(|mode| mode & MODE), AttributeChanges::NONE);
     match (preserve, which) {
-        (Preserve::Yes, _) => of_source,
-        (Preserve::No, Which::Changed) => Kept { mode: None, ..of_source },
-        (Preserve::No, Which::All) => Kept::default(),
+        (Preserve::All, _) => of_source,
+        (Preserve::Yes, _) => AttributeChanges { mode, modified_ns, ..none },
+        (Preserve::No, Which::Changed) => AttributeChanges { modified_ns, ..none },
+        (Preserve::No, Which::All) => none,
     }
 }
 
-/// The attributes of a local file that can be preserved.
-pub(crate) fn of_local(metadata: &Metadata) -> Kept {
-    Kept { modified_ms: Some(modified_ms(metadata)), mode: Some(metadata.permissions().mode() & MODE) }
-}
-
-/// Sets a local file's time and permission bits. Absent attributes are left alone.
-pub(crate) fn give(file: &LocalFile, kept: Kept) -> std::io::Result<()> {
-    if let Some(mode) = kept.mode {
-        file.set_permissions(Permissions::from_mode(mode & MODE))?;
-    }
-    match kept.modified_ms.and_then(|ms| UNIX_EPOCH.checked_add(Duration::from_millis(ms))) {
-        Some(time) => file.set_times(FileTimes::new().set_modified(time)),
-        None => Ok(()),
+/// All attributes of something local.
+pub(crate) fn of_local(metadata: &Metadata) -> AttributeChanges {
+    AttributeChanges {
+        mode: Some(metadata.permissions().mode() & ALL_MODE),
+        uid: Some(metadata.uid()),
+        gid: Some(metadata.gid()),
+        accessed_ns: Some(ns(metadata.accessed())),
+        modified_ns: Some(ns(metadata.modified())),
     }
 }
 
-/// Milliseconds since 1970; 0 for an earlier or unknown time.
-fn modified_ms(metadata: &Metadata) -> u64 {
-    let since = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let ms = metadata.modified().map(since).unwrap_or_default().as_millis();
-    u64::try_from(ms).unwrap_or(u64::MAX)
+/// All attributes of something remote.
+pub(crate) fn of_remote(of: &FileAttributes) -> AttributeChanges {
+    AttributeChanges {
+        mode: Some(of.mode),
+        uid: Some(of.uid),
+        gid: Some(of.gid),
+        accessed_ns: Some(of.accessed_ns),
+        modified_ns: Some(of.modified_ns),
+    }
+}
+
+/// Sets a local file's attributes. Absent ones are left alone. Who may not give files away keeps them, as with
+/// cp, and they then have no set-user-ID and set-group-ID.
+pub(crate) fn give(file: &LocalFile, kept: AttributeChanges) -> std::io::Result<()> {
+    let mut mode = kept.mode;
+    if kept.uid.is_some() || kept.gid.is_some() {
+        let owner = (kept.uid.map(Uid::from_raw), kept.gid.map(Gid::from_raw));
+        match rustix::fs::fchown(file, owner.0, owner.1) {
+            Err(Errno::PERM) => mode = mode.map(|mode| mode & MODE),
+            given => given?,
+        }
+    }
+    if let Some(mode) = mode {
+        file.set_permissions(Permissions::from_mode(mode))?;
+    }
+    let mut times = FileTimes::new();
+    times = kept.accessed_ns.and_then(system_time).map_or(times, |time| times.set_accessed(time));
+    times = kept.modified_ns.and_then(system_time).map_or(times, |time| times.set_modified(time));
+    match (kept.accessed_ns, kept.modified_ns) {
+        (None, None) => Ok(()),
+        _ => file.set_times(times),
+    }
+}
+
+/// The same for what is not opened: a directory, a link itself, a device.
+pub(crate) fn give_at(path: &Path, kept: AttributeChanges) -> std::io::Result<()> {
+    let (uid, gid) = (kept.uid.map(Uid::from_raw), kept.gid.map(Gid::from_raw));
+    let mut mode = kept.mode;
+    match rustix::fs::chownat(CWD, path, uid, gid, AtFlags::SYMLINK_NOFOLLOW) {
+        Err(Errno::PERM) => mode = mode.map(|mode| mode & MODE),
+        given => given?,
+    }
+    if let Some(mode) = mode.filter(|_| !path.is_symlink()) {
+        fs::set_permissions(path, Permissions::from_mode(mode))?;
+    }
+    let (last_access, last_modification) = (timespec(kept.accessed_ns), timespec(kept.modified_ns));
+    let times = Timestamps { last_access, last_modification };
+    Ok(rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW)?)
+}
+
+fn timespec(ns: Option<i64>) -> Timespec {
+    match ns {
+        Some(ns) => Timespec { tv_sec: ns.div_euclid(SECOND_NS), tv_nsec: ns.rem_euclid(SECOND_NS) },
+        None => Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT },
+    }
+}
+
+fn system_time(ns: i64) -> Option<SystemTime> {
+    let distance = Duration::from_nanos(ns.unsigned_abs());
+    if ns < 0 { UNIX_EPOCH.checked_sub(distance) } else { UNIX_EPOCH.checked_add(distance) }
+}
+
+/// Nanoseconds since 1970; 0 for an unknown time.
+fn ns(time: std::io::Result<SystemTime>) -> i64 {
+    let whole = |distance: Duration| i64::try_from(distance.as_nanos()).unwrap_or(i64::MAX);
+    match time.map(|time| time.duration_since(UNIX_EPOCH)) {
+        Ok(Ok(since)) => whole(since),
+        Ok(Err(before)) => -whole(before.duration()),
+        Err(_) => 0,
+    }
 }
 
 #[cfg(test)]
@@ -107,23 +182,43 @@ mod tests {
 
     #[test]
     fn a_copy_for_updates_has_its_source_s_time() {
-        let source = Kept { modified_ms: Some(1000), mode: Some(0o640) };
+        let source = AttributeChanges {
+            mode: Some(0o4640),
+            uid: Some(7),
+            gid: Some(8),
+            accessed_ns: Some(9),
+            modified_ns: Some(1000),
+        };
         let given = |preserve, which| kept(source, preserve, which);
-        assert_eq!(given(Preserve::Yes, Which::All), source);
-        assert_eq!(given(Preserve::Yes, Which::Changed), source);
-        assert_eq!(given(Preserve::No, Which::Changed), Kept { modified_ms: Some(1000), mode: None });
-        assert_eq!(given(Preserve::No, Which::All), Kept::default());
+        let timed = AttributeChanges { modified_ns: Some(1000), ..AttributeChanges::NONE };
+        let as_before = AttributeChanges { mode: Some(0o640), ..timed };
+        assert_eq!(given(Preserve::All, Which::All), source);
+        assert_eq!(given(Preserve::Yes, Which::All), as_before);
+        assert_eq!(given(Preserve::Yes, Which::Changed), as_before);
+        assert_eq!(given(Preserve::No, Which::Changed), timed);
+        assert_eq!(given(Preserve::No, Which::All), AttributeChanges::NONE);
     }
 
     #[test]
     fn a_local_file_is_given_what_another_has() {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        let file = LocalFile::create(dir.path().join("f")).expect("made");
-        let kept = Kept { modified_ms: Some(1_234_567_890_123), mode: Some(0o4751) };
+        let path = dir.path().join("f");
+        let file = LocalFile::create(&path).expect("made");
+        let metadata = file.metadata().expect("there");
+        let kept = AttributeChanges {
+            mode: Some(0o2751),
+            uid: Some(metadata.uid()),
+            gid: Some(metadata.gid()),
+            accessed_ns: Some(-5_000_000_001),
+            modified_ns: Some(1_234_567_890_123_456_789),
+        };
         give(&file, kept).expect("given");
-        let found = of_local(&file.metadata().expect("there"));
-        assert_eq!(found, Kept { modified_ms: kept.modified_ms, mode: Some(0o751) });
-        give(&file, Kept::default()).expect("nothing to give");
-        assert_eq!(of_local(&file.metadata().expect("there")), found);
+        assert_eq!(of_local(&file.metadata().expect("there")), kept);
+        give(&file, AttributeChanges::NONE).expect("nothing to give");
+        assert_eq!(of_local(&file.metadata().expect("there")), kept);
+        let other = AttributeChanges { mode: Some(0o700), accessed_ns: None, ..kept };
+        give_at(&path, other).expect("given by name");
+        let found = of_local(&fs::metadata(&path).expect("there"));
+        assert_eq!(found, AttributeChanges { mode: Some(0o700), ..kept });
     }
 }

@@ -14,8 +14,8 @@ use braid_client::Client;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{JoinError, JoinSet};
 
-use super::jobs::{self, Job};
-use super::{Options, copy_one};
+use super::jobs::{self, Job, Kind};
+use super::{Options, copy_one, nodes};
 use crate::exit::{Doing, Exit, Failure};
 use crate::names::Location;
 use crate::rate::{Progress, Rate};
@@ -79,15 +79,19 @@ pub(crate) async fn copy_all(
     let shares = Arc::new(Semaphore::new(SHARES as usize));
     // Directories that could not be made: nothing below them can be copied.
     let mut missing: Vec<Location> = Vec::new();
+    // What needs all files to be there: more names of them, and attributes of directories.
+    let mut after = Vec::new();
     for job in jobs {
         if let Some(directory) = missing.iter().find(|directory| is_below(&job.target, directory)) {
             let why = format!("{} could not be made", directory.show());
             many.failed(Failure::new(Exit::Failed, format!("copy {}", job.source.show()), why))?;
-        } else if job.directory {
+        } else if job.kind == Kind::Directory {
             if let Err(failure) = jobs::make_directory(client, &job.target).await {
                 many.failed(failure)?;
                 missing.push(job.target);
             }
+        } else if matches!(job.kind, Kind::Link(_) | Kind::Finish) {
+            after.push(job);
         } else {
             let share = if job.size.is_some_and(|size| size <= SMALL_BYTES) { 1 } else { SHARES_LARGE };
             let permit = loop {
@@ -101,6 +105,11 @@ pub(crate) async fn copy_all(
     }
     while let Some(ended) = many.tasks.join_next().await {
         many.ended(ended)?;
+    }
+    for job in after {
+        if let Err(failure) = nodes::make(client, &job).await {
+            many.failed(failure)?;
+        }
     }
     Ok(many.summary)
 }

@@ -2,14 +2,15 @@
 //!
 //! The command line becomes a list of jobs ([`jobs`]), each of one file or directory; many run at once
 //! ([`many`]). A target appears whole or not at all ([`target`]). The bytes go through one pipeline
-//! ([`pipeline`]) with [`local`] as its local end. Holes stay holes ([`zeros`]); time and mode can be kept
-//! ([`keep`]).
+//! ([`pipeline`]) with [`local`] as its local end. Holes stay holes ([`zeros`]); attributes can be kept
+//! ([`keep`]), and links and special files too ([`nodes`]).
 
 mod elsewhere;
 mod jobs;
 mod keep;
 mod local;
 mod many;
+mod nodes;
 pub(crate) mod pipeline;
 mod small;
 mod target;
@@ -21,7 +22,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use braid_client::{Client, Kept, Name};
+use braid_client::{AttributeChanges, Client, Name};
 use rustix::fs::OFlags;
 use serde::Serialize;
 
@@ -29,12 +30,11 @@ use crate::args;
 use crate::connect;
 use crate::exit::{Doing, Exit, Failure};
 use crate::names::{Location, remote};
-use crate::namespace::Recursion;
 use crate::rate::{Bar, Progress, Rate};
 use crate::report::{Report, count, unread};
 use crate::size;
 
-use jobs::{Job, Jobs};
+use jobs::{Depth, Job, Jobs, Kind};
 use keep::{Facts, Preserve, Which};
 use many::Outcome;
 use pipeline::{Sink, Source};
@@ -70,16 +70,24 @@ pub(crate) async fn run(cp: args::Cp, cluster: Option<&Path>, report: Report) ->
             .remedy("for local files use cp"));
     }
     let client = connect::cluster(cluster).await?;
-    let recursion = if cp.recursive { Recursion::Yes } else { Recursion::No };
-    let Jobs { list: jobs, skipped } = jobs::list(&client, sources, target, recursion).await?;
+    let depth = match (cp.archive, cp.recursive) {
+        (true, _) => Depth::Archive,
+        (false, true) => Depth::Trees,
+        (false, false) => Depth::Files,
+    };
+    let Jobs { list: jobs, skipped, .. } = jobs::list(&client, sources, target, depth).await?;
     let to_pipe = jobs.iter().any(|job| matches!(&job.target, Location::Pipe));
     let total = jobs.iter().map(|job| job.size).sum::<Option<u64>>();
-    let of_files = jobs.iter().filter(|job| !job.directory).count();
+    let of_files = jobs.iter().filter(|job| job.kind == Kind::File).count();
     let only = (of_files == 1)
-        .then(|| jobs.iter().find(|job| !job.directory).map(|job| job.target.show()))
+        .then(|| jobs.iter().find(|job| job.kind == Kind::File).map(|job| job.target.show()))
         .flatten();
     let options = Options {
-        preserve: if cp.preserve { Preserve::Yes } else { Preserve::No },
+        preserve: match (cp.archive, cp.preserve) {
+            (true, _) => Preserve::All,
+            (false, true) => Preserve::Yes,
+            (false, false) => Preserve::No,
+        },
         which: if cp.update { Which::Changed } else { Which::All },
     };
     let of_files = u64::try_from(of_files).unwrap_or(u64::MAX);
@@ -139,6 +147,10 @@ async fn copy_one(
     options: Options,
     progress: &Progress,
 ) -> Result<Outcome, Failure> {
+    if job.kind == Kind::Node {
+        nodes::make(client, job).await?;
+        return Ok(Outcome::Copied(0));
+    }
     if options.which == Which::Changed && is_same(client, job).await? {
         progress.add(usize::try_from(job.size.unwrap_or(0)).unwrap_or(usize::MAX));
         return Ok(Outcome::Same);
@@ -185,7 +197,7 @@ struct Opened {
     /// The size of its stripes; 0 for a local file.
     stripe_bytes: u64,
     /// The attributes that a copy may keep.
-    kept: Kept,
+    kept: AttributeChanges,
 }
 
 async fn open_source(client: &Client, location: &Location) -> Result<Opened, Failure> {
@@ -194,7 +206,7 @@ async fn open_source(client: &Client, location: &Location) -> Result<Opened, Fai
         Location::Pipe => {
             let file = pipe_file(&std::io::stdin())?;
             let source = Source::Local { file, expected: None, name: "standard input".into() };
-            Ok(Opened { source, stripe_bytes: 0, kept: Kept::default() })
+            Ok(Opened { source, stripe_bytes: 0, kept: AttributeChanges::NONE })
         }
         Location::Local(path) => {
             // In case a named pipe has taken the file's place: opened with O_NONBLOCK it does not wait for a
@@ -215,7 +227,8 @@ async fn open_source(client: &Client, location: &Location) -> Result<Opened, Fai
         }
         Location::Remote { name, .. } => {
             let file = client.open(name, &braid_client::OpenOptions::new().read(true)).await?;
-            let (size, stripe_bytes, kept) = (file.size(), stripe_bytes(&file), file.kept());
+            let (size, stripe_bytes, kept) =
+                (file.size(), stripe_bytes(&file), keep::of_remote(&file.attributes()));
             Ok(Opened { source: Source::Remote { file: Arc::new(file), size }, stripe_bytes, kept })
         }
     }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use braid_client::{Client, File as RemoteFile, Kept, Name, Replace};
+use braid_client::{AttributeChanges, Client, File as RemoteFile, Name, Replace};
 use braid_layout::DriveId;
 
 use crate::exit::{Doing, Failure};
@@ -103,7 +103,7 @@ impl Unnamed {
     }
 
     /// Links it under its name, with its size and preserved attributes. Atomically replaces an existing file.
-    pub(crate) async fn commit(self, kept: Kept) -> Result<(), Failure> {
+    pub(crate) async fn commit(self, kept: AttributeChanges) -> Result<(), Failure> {
         let what = || format!("store {}", show_remote(&self.name));
         let file = Arc::into_inner(self.file)
             .ok_or_else(|| std::io::Error::other("a write is still under way"))

@@ -94,7 +94,7 @@ async fn client_of(
 }
 
 fn unlink() -> ControlRequest {
-    Unlink { at: Place::of("main", "f") }.into()
+    Unlink { at: Place::of("main", "f"), only: braid_wire::control::UnlinkOnly::Any, keep: false }.into()
 }
 
 fn renew() -> Renew {
@@ -199,7 +199,7 @@ async fn operations_go_along_with_requests_that_are_none() {
     let now_ms = Arc::new(AtomicU64::new(1_000_000));
     let act = |nth, _: &ControlRequest| if nth < SHARED_SESSIONS { Act::Slow } else { Act::Break };
     let (control, mut heads) = client_of(now_ms, act).await;
-    let look: ControlRequest = Lookup { at: Place::of("main", "f") }.into();
+    let look: ControlRequest = Lookup { at: Place::of("main", "f"), follow: false, watch: false }.into();
     let mut calls = tokio::task::JoinSet::new();
     // Two take the sessions; of those that wait the first, which carries them, looks something up.
     for request in [look.clone(), look.clone(), look, unlink()] {
@@ -225,8 +225,13 @@ async fn what_may_wait_goes_in_a_batch_even_alone() {
         _ => Act::Done,
     };
     let (control, mut heads) = client_of(now_ms, act).await;
-    let create =
-        CreateUnnamed { volume: "main".into(), shape: ShapeSpec::DEFAULT, holder: 77, avoid: Vec::new() };
+    let create = CreateUnnamed {
+        volume: "main".into(),
+        shape: ShapeSpec::DEFAULT,
+        holder: 77,
+        avoid: Vec::new(),
+        new: crate::attributes::usual_file(),
+    };
     let refused = control.call("f", &create.into()).await.unwrap_err();
     assert_eq!(refused.reason(), Some(Reason::NotFound), "it came in a batch");
     assert_eq!(heads.recv().await.unwrap().client, 77);

@@ -23,7 +23,7 @@ impl Executor<'_> {
         let end = end_of_bytes(unit);
         let segment = &self.view.layout.segments()[self.set.segment];
         let kept = match segment.role(stripe, column) {
-            Role::Data(data) if segment.unit_range(stripe, data).end > self.view.stat.size => {
+            Role::Data(data) if segment.unit_range(stripe, data).end > self.view.stat.size() => {
                 self.reaches.get(&stripe).map_or(0, |&to| usize::try_from(to).expect("a unit"))
             }
             _ => 0,

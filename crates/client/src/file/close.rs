@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use braid_layout::Lease;
-use braid_wire::control::{Cut, Ending, Link, Sized};
+use braid_wire::control::{AttributeChanges, Cut, Ending, Link, Sized};
 
-use super::{File, Kept, Replace, Size, Writer};
+use super::{File, Replace, Size, Writer};
 use crate::error::{Error, Result};
 use crate::lease;
 use crate::name::Name;
@@ -24,15 +24,15 @@ const FIRST: Lease = Lease(1);
 impl File {
     /// Gives an unnamed file its name and commits its size, atomically.
     pub async fn link(&self, name: &Name, replace: Replace) -> Result<()> {
-        self.link_with(name, replace, Kept::default()).await
+        self.link_with(name, replace, AttributeChanges::NONE).await
     }
 
-    /// Like [`File::link`], and sets the modification time and permission bits given in `kept`.
-    pub async fn link_with(&self, name: &Name, replace: Replace, kept: Kept) -> Result<()> {
+    /// Like [`File::link`], and sets the attributes given in `changes`.
+    pub async fn link_with(&self, name: &Name, replace: Replace, changes: AttributeChanges) -> Result<()> {
         let writer = self.writing()?;
         writer.side.check(self.subject())?;
         let _turn = writer.commits.acquire().await.expect("it is never closed");
-        let request = self.naming(writer, name, replace, kept);
+        let request = self.naming(writer, name, replace, changes);
         let committed = (request.lease, request.size);
         writer.set_committed(None);
         writer.written.store(false, Ordering::Release);
@@ -44,14 +44,19 @@ impl File {
 
     /// Like [`File::link_with`], and then closes the file, in one request to the manager. If it fails, the
     /// file is given up.
-    pub async fn link_and_close(mut self, name: &Name, replace: Replace, kept: Kept) -> Result<()> {
+    pub async fn link_and_close(
+        mut self,
+        name: &Name,
+        replace: Replace,
+        changes: AttributeChanges,
+    ) -> Result<()> {
         let writer = self.writer.take().ok_or_else(|| self.no_access("writing"))?;
         // An error from here on drops the writer, which gives the lease up as unclean.
         writer.side.check(self.subject())?;
         let side = Arc::clone(&writer.side);
         let ending = self.ending(&writer).await;
         let ends = Some(lease::ended(&self.handle, ending, &side));
-        let request = Link { ends, ..self.naming(&writer, name, replace, kept) };
+        let request = Link { ends, ..self.naming(&writer, name, replace, changes) };
         let answer = self.handle.client.ask_done(&name.to_string(), request).await;
         answer.map_err(|error| self.handle.lease_error(error))?;
         writer.keeper.end();
@@ -59,7 +64,7 @@ impl File {
         Ok(())
     }
 
-    fn naming(&self, writer: &Writer, name: &Name, replace: Replace, kept: Kept) -> Link {
+    fn naming(&self, writer: &Writer, name: &Name, replace: Replace, changes: AttributeChanges) -> Link {
         // The lease under which it has this size: the manager refuses both if another has followed on it.
         let Size { lease, bytes: size, .. } = self.handle.size();
         Link {
@@ -70,8 +75,7 @@ impl File {
             size,
             replace: replace == Replace::Yes,
             order: writer.next_order(),
-            modified_ms: kept.modified_ms,
-            mode: kept.mode,
+            changes: AttributeChanges { modified_ns: changes.modified_ns.or(writer.modified()), ..changes },
             ends: None,
         }
     }
@@ -121,7 +125,8 @@ impl File {
             return None;
         }
         writer.set_committed(None);
-        Some((lease, Sized { size, order: writer.next_order() }))
+        let modified_ns = writer.modified();
+        Some((lease, Sized { size, order: writer.next_order(), modified_ns }))
     }
 
     /// How the lease may end. The next writer assumes that everything past the size is zeros.

@@ -46,7 +46,7 @@ pub(super) async fn fill_file(client: &Client, file: FileId, tally: &HealTally) 
         };
         let drive = client.config().credentials.drive;
         let heal = Heal { handle: &target, drive, tally, left: AtomicU64::new(0) };
-        let fill = Fill { heal, source: &source, version, size: view.stat.size };
+        let fill = Fill { heal, source: &source, version, size: view.stat.size() };
         if !fill.whole(&view).await? {
             continue;
         }

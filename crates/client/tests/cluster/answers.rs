@@ -147,7 +147,7 @@ async fn a_handle_that_does_not_know_whether_its_cut_began_acknowledges_nothing_
     let file = client.open(&name("f"), &OpenOptions::new().write(true)).await.expect("open");
     between.lose_next_answer();
     assert_eq!(file.set_len(50).await.expect_err("no answer").kind(), Kind::Unavailable);
-    assert_eq!(direct.stat(&name("f")).await.expect("stat").size, 50, "it was done");
+    assert_eq!(direct.stat(&name("f")).await.expect("stat").size(), 50, "it was done");
     between.open();
     assert_eq!(file.write_at(&[1; 100], 2000).await.expect_err("refused").kind(), Kind::Busy);
     drop(file);

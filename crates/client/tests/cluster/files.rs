@@ -233,7 +233,7 @@ async fn a_file_that_is_written_over_has_a_new_time() {
     client.volume_create("main", None, 0).await.expect("a volume");
     let path = name("f");
     put(&client, &path, shape(Scheme::Raid5, 2, 1, 4096), &pattern(1, 1000)).await;
-    let time = || async { client.stat(&path).await.expect("stat").modified_ms };
+    let time = || async { client.stat(&path).await.expect("stat").attributes.modified_ns };
     let before = time().await;
     tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     let file = client.open(&path, &OpenOptions::new().write(true)).await.expect("open");

@@ -8,7 +8,8 @@ use braid_layout::{Column, ColumnMask, FileId, Lease, Version};
 use braid_transport::{ControlSession, DriveSession, Limits, TransportError};
 use braid_wire::checksum::block_crcs;
 use braid_wire::control::{
-    Access, ControlReply, Ended, Ending, Open, Opened, Place, Refresh, Release, RequestHead, ShapeSpec, Turn,
+    Access, ControlReply, Ended, Ending, NewAttributes, Open, Opened, Place, Refresh, Release, RequestHead,
+    ShapeSpec, Turn,
 };
 use braid_wire::data::{Address, DriveRequest, Retire, StripeWrite};
 
@@ -40,6 +41,7 @@ pub(crate) async fn write(cluster: &Cluster, path: &str, before: Version, parts:
         range: None,
         shape,
         holder: CLIENT,
+        new: NewAttributes { mode: 0o644, uid: 1, gid: 2 },
     };
     let head = operation(&manager);
     let ControlReply::Opened(opened) = manager.call_as(&head, &open.into()).await.expect("open") else {
@@ -64,7 +66,7 @@ pub(crate) async fn write(cluster: &Cluster, path: &str, before: Version, parts:
         };
         send(cluster, &opened, column, &retire.into(), &[]).await.expect("settled");
     }
-    let (file, lease, end) = (opened.stat.file, opened.lease, opened.stat.size);
+    let (file, lease, end) = (opened.stat.file, opened.lease, opened.stat.size());
     let ended = Ended { ending: Ending::Retired, end, columns: ColumnMask(u64::MAX) };
     let release = Release { file, lease, holder: CLIENT, ended, commit: None }.into();
     let head = operation(&manager);

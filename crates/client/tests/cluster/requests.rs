@@ -1,6 +1,6 @@
 //! How many requests the common operations take: each is a round trip, unless it goes out with others.
 
-use braid_client::{Client, Kept, OpenOptions, Parents, Replace, SentRequests};
+use braid_client::{AttributeChanges, Client, OpenOptions, Parents, Replace, SentRequests};
 use braid_layout::{Scheme, Shape};
 use braid_wire::Reason;
 
@@ -115,13 +115,14 @@ async fn a_copy_takes_the_manager_twice() {
     let before = client.sent_requests();
     let file = client.create_unnamed("main", None).await.expect("create");
     file.write_at(&pattern(3, 4096), 0).await.expect("write");
-    file.link_and_close(&name("f"), Replace::No, Kept::default()).await.expect("link");
+    file.link_and_close(&name("f"), Replace::No, AttributeChanges::NONE).await.expect("link");
     assert_eq!(since(&client, before).0, 2);
     assert_eq!(read_all(&client, &name("f")).await.expect("read"), pattern(3, 4096));
     // A name that is taken: the file is given up, and the name keeps its file.
     let other = client.create_unnamed("main", None).await.expect("create");
     other.write_at(&pattern(4, 100), 0).await.expect("write");
-    let refused = other.link_and_close(&name("f"), Replace::No, Kept::default()).await.expect_err("taken");
+    let refused =
+        other.link_and_close(&name("f"), Replace::No, AttributeChanges::NONE).await.expect_err("taken");
     assert_eq!(refused.reason(), Some(Reason::Exists));
     assert_eq!(read_all(&client, &name("f")).await.expect("read"), pattern(3, 4096));
     drop(cluster);

@@ -185,10 +185,11 @@ async fn a_cut_that_was_begun_is_ended_by_who_opens_the_file_next() {
     let (token, limits) = (&cluster.ready.client_token, Limits::default());
     let mut session = ControlSession::connect(&cluster.ready.address, token, &limits).await.expect("connect");
     let (lease, holder) = (Lease(2), file.holder());
-    let cut = Commit { file: number, lease, holder, size: 70_000, order: 1, cut: Cut::Begins };
+    let cut =
+        Commit { file: number, lease, holder, size: 70_000, order: 1, cut: Cut::Begins, modified_ns: None };
     session.call(&cut.into()).await.expect("the first half");
     drop(file);
-    wait_for(|| async { client.stat(&path).await.expect("stat").size == 70_000 }).await;
+    wait_for(|| async { client.stat(&path).await.expect("stat").size() == 70_000 }).await;
     let file = open_when_free(&client, &path).await;
     assert_eq!(file.size(), 70_000, "the size stands");
     // From now on its size is settled again: an acknowledged byte is there.
@@ -218,7 +219,7 @@ async fn a_handle_whose_cut_was_dropped_acknowledges_nothing_more() {
     let mute = cluster.make_mute(0).await;
     tokio::select! {
         _ = file.set_len(50) => panic!("a drive is mute"),
-        () = wait_for(|| async { other.stat(&path).await.expect("stat").size == 50 }) => {}
+        () = wait_for(|| async { other.stat(&path).await.expect("stat").size() == 50 }) => {}
     }
     let write = tokio::time::timeout(Duration::from_secs(10), file.write_at(&[1; 100], 2000)).await;
     assert_eq!(write.expect("it is refused at once").expect_err("refused").kind(), Kind::Busy);

@@ -172,9 +172,9 @@ async fn sizes_are_seen_by_others_when_they_are_committed() {
     let files = writers(&cluster, &path, 2).await;
     let (one, other) = (&files[0], &files[1]);
     one.write_at(&[1; 9000], 0).await.expect("write");
-    assert_eq!(client.stat(&path).await.expect("stat").size, 3);
+    assert_eq!(client.stat(&path).await.expect("stat").size(), 3);
     one.flush().await.expect("flush");
-    assert_eq!(client.stat(&path).await.expect("stat").size, 9000);
+    assert_eq!(client.stat(&path).await.expect("stat").size(), 9000);
     let mut buffer = vec![0; 10_000];
     assert_eq!(other.read_at(&mut buffer, 0).await.expect("read"), 9000);
     assert_same(&buffer[..9000], &[1; 9000], "what the other wrote");
@@ -183,11 +183,11 @@ async fn sizes_are_seen_by_others_when_they_are_committed() {
     one.write_at(b"end", 20_000).await.expect("write");
     one.flush().await.expect("flush");
     other.flush().await.expect("flush");
-    assert_eq!(client.stat(&path).await.expect("stat").size, 20_003);
+    assert_eq!(client.stat(&path).await.expect("stat").size(), 20_003);
     for file in files {
         file.close().await.expect("close");
     }
-    assert_eq!(client.stat(&path).await.expect("stat").size, 20_003);
+    assert_eq!(client.stat(&path).await.expect("stat").size(), 20_003);
 }
 
 /// Records of many appenders are whole, each is there once, and there is nothing else.
@@ -285,7 +285,7 @@ async fn a_holder_that_dies_leaves_what_it_was_told_and_the_other_goes_on() {
     });
     dead.join().expect("it ends");
     file.write_at(&[1; 100], 0).await.expect("write");
-    wait_for(|| async { client.stat(&path).await.expect("stat").size == 53_000 }).await;
+    wait_for(|| async { client.stat(&path).await.expect("stat").size() == 53_000 }).await;
     file.write_at(&[2; 100], 100).await.expect("write");
     // Alone again, it has the file exclusively: stripe writes work.
     tokio::time::sleep(Duration::from_millis(3000)).await;
@@ -332,7 +332,7 @@ async fn a_mute_first_writer_holds_up_nobody() {
     file.write_at(&[1; 10_000], 20_000).await.expect("write");
     assert!(began.elapsed() < Duration::from_millis(2500), "less than its lease: {:?}", began.elapsed());
     wait_for(|| async {
-        file.stat().await.is_ok() && client.stat(&path).await.expect("stat").size == 100_000
+        file.stat().await.is_ok() && client.stat(&path).await.expect("stat").size() == 100_000
     })
     .await;
     tokio::time::sleep(Duration::from_millis(4500)).await;
@@ -402,7 +402,7 @@ async fn sizes_are_exact_while_a_drive_is_away() {
         file.close().await.expect("close");
     }
     let size = u64::try_from(5 * UNIT + 100).expect("small");
-    assert_eq!(client.stat(&path).await.expect("stat").size, size);
+    assert_eq!(client.stat(&path).await.expect("stat").size(), size);
     let file = client.open(&path, &both()).await.expect("open");
     assert_eq!(file.size(), size);
     file.close().await.expect("close");
@@ -418,7 +418,7 @@ async fn a_truncate_cuts_off_what_others_have_not_committed() {
     files[0].write_at(&[1; 500], 30_000).await.expect("write");
     files[1].set_len(10_000).await.expect("cut");
     files[0].flush().await.expect("flush");
-    assert_eq!(client.stat(&path).await.expect("stat").size, 10_000);
+    assert_eq!(client.stat(&path).await.expect("stat").size(), 10_000);
     files[0].write_at(b"new", 9_999).await.expect("write");
     for file in files {
         file.close().await.expect("close");
@@ -452,7 +452,10 @@ async fn a_writer_that_is_gone_in_the_middle_of_a_truncation_ends_the_others_lea
         panic!("no turn")
     };
     let (lease, order, cut) = (own.lease, 1, Cut::Begins);
-    session.call(&Commit { file: number, lease, holder, size: CUT, order, cut }.into()).await.expect("begun");
+    session
+        .call(&Commit { file: number, lease, holder, size: CUT, order, cut, modified_ns: None }.into())
+        .await
+        .expect("begun");
     drop(cutter);
     for (what, told) in [
         ("a write", file.write_at(b"late", 500).await),

@@ -176,7 +176,7 @@ async fn acknowledged_zeros_at_the_end_are_there_after_their_unit_was_made_anew_
     })
     .await;
     all_healed(&client).await;
-    assert_eq!(client.stat(&name("f")).await.expect("stat").size, 5, "nothing was committed");
+    assert_eq!(client.stat(&name("f")).await.expect("stat").size(), 5, "nothing was committed");
     runtime.shutdown_background();
     let open = || async { client.open(&name("f"), &OpenOptions::new().write(true)).await };
     wait_for(|| async { open().await.is_ok() }).await;

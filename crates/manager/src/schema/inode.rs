@@ -2,29 +2,47 @@
 
 use braid_layout::version::Lease;
 use braid_layout::{Column, ColumnMask, FileId, Generation, VolumeId};
-use braid_wire::control::EntryKind;
+use braid_wire::control::{EntryKind, FileAttributes, NewAttributes};
 
 use super::{ComponentPlace, SegmentRecord};
 
-/// A file or directory.
+/// Nanoseconds in a millisecond.
+const NS: i64 = 1_000_000;
+
+/// The set-group-ID bit: what is made in a directory that has it gets the directory's group.
+const SET_GROUP_ID: u32 = 0o2000;
+
+/// A file, a directory, or anything else that has a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InodeRecord {
     /// Its volume.
     pub volume: VolumeId,
-    /// File or directory.
+    /// What it is.
     pub kind: EntryKind,
     /// The directory it is named in; 0 for a root and for a file without a name.
     pub parent: FileId,
-    /// Its name there.
+    /// Its name there. If it has more names, they are in a table of their own.
     pub name: Vec<u8>,
     /// Bytes, as the last writer said.
     pub size: u64,
     /// Manager time of its creation.
     pub created_ms: u64,
-    /// Manager time of its last change, or the time that its creator set.
-    pub modified_ms: u64,
-    /// Permission bits, if its creator set them.
-    pub mode: Option<u32>,
+    /// Its times.
+    pub times: Times,
+    /// Permission bits.
+    pub mode: u32,
+    /// Its owner.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+    /// Names that it has beyond one; of a directory, directories in it.
+    pub more_links: u32,
+    /// The number of a device node; else 0.
+    pub device: u32,
+    /// A symbolic link's target; else empty.
+    pub target: Vec<u8>,
+    /// Bytes of the names and values of its extended attributes.
+    pub xattr_bytes: u32,
     /// Its generation; 0 for a directory.
     pub g: Generation,
     /// The last lease granted.
@@ -55,10 +73,23 @@ pub struct InodeRecord {
     /// Columns that may have an object, as the file's creator said when its lease ended. Counts as long as
     /// nobody else could make one: see [`InodeRecord::holds`].
     pub touched: Option<ColumnMask>,
+    /// It may be open somewhere, though it has no name and no lease: it lives until it is closed there.
+    pub kept: bool,
     /// `g` is stored here and may not yet be on every column of the set: the fence must be run (again).
     pub unfenced: bool,
     /// Its layout; empty for a directory.
     pub segments: Vec<SegmentRecord>,
+}
+
+/// When it was read, and when it changed, in nanoseconds since 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Times {
+    /// Read, as far as somebody has said.
+    pub accessed_ns: i64,
+    /// Its bytes or entries changed, or what was set.
+    pub modified_ns: i64,
+    /// Anything of it changed, by the manager's time.
+    pub changed_ns: i64,
 }
 
 /// A range of a file that one holder writes.
@@ -74,7 +105,71 @@ pub struct PartRecord {
     pub to: u64,
 }
 
+/// Manager time in nanoseconds.
+pub fn ns(ms: u64) -> i64 {
+    i64::try_from(ms).unwrap_or(i64::MAX).saturating_mul(NS)
+}
+
+impl Times {
+    /// All of them at this manager time.
+    pub fn at(ms: u64) -> Times {
+        Times { accessed_ns: ns(ms), modified_ns: ns(ms), changed_ns: ns(ms) }
+    }
+
+    /// What it holds changed now.
+    pub fn modified(&mut self, now_ms: u64) {
+        (self.modified_ns, self.changed_ns) = (ns(now_ms), ns(now_ms));
+    }
+}
+
+/// The permission bits of what was made by somebody who gave none.
+pub fn usual_mode(kind: EntryKind) -> u32 {
+    match kind {
+        EntryKind::Directory => 0o755,
+        EntryKind::Symlink => 0o777,
+        _ => 0o644,
+    }
+}
+
 impl InodeRecord {
+    /// What is known of it.
+    pub fn attributes(&self) -> FileAttributes {
+        let links = match self.kind {
+            EntryKind::Directory => self.more_links.saturating_add(2),
+            _ => self.more_links + u32::from(self.is_named()),
+        };
+        FileAttributes {
+            kind: self.kind,
+            mode: self.mode,
+            uid: self.uid,
+            gid: self.gid,
+            links,
+            size: self.size,
+            device: self.device,
+            has_xattrs: self.xattr_bytes > 0,
+            accessed_ns: self.times.accessed_ns,
+            modified_ns: self.times.modified_ns,
+            changed_ns: self.times.changed_ns,
+            created_ns: ns(self.created_ms),
+        }
+    }
+
+    /// Takes over what its creator gave, for a place in this directory.
+    pub fn take(&mut self, new: &NewAttributes, directory: &InodeRecord) {
+        (self.mode, self.uid, self.gid) = (new.mode, new.uid, new.gid);
+        self.inherit(directory);
+    }
+
+    /// Takes over what the directory of its first name gives to what is made in it.
+    pub fn inherit(&mut self, directory: &InodeRecord) {
+        if directory.mode & SET_GROUP_ID != 0 {
+            self.gid = directory.gid;
+            if self.kind == EntryKind::Directory {
+                self.mode |= SET_GROUP_ID;
+            }
+        }
+    }
+
     /// Whether it has a name in a directory, or is a volume's root.
     pub fn is_named(&self) -> bool {
         self.kind == EntryKind::Directory || self.parent != FileId(0)

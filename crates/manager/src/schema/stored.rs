@@ -9,23 +9,34 @@ use braid_layout::{ColumnMask, FileId, Generation, ObjectId, Version, VolumeId};
 use braid_wire::control::{EntryKind, ShapeSpec};
 use braid_wire::{DecodeError, Wire};
 
+use crate::volumes;
+
 use super::compact::{self, take, take_near, take_u32};
-use super::{InodeRecord, PartRecord, SegmentRecord};
+use super::inode::{Times, usual_mode};
+use super::{InodeRecord, PartRecord, SCHEMA_VERSION, SegmentRecord};
 
 /// Bits of a record: what it is, and what follows.
 mod bit {
-    pub(super) const DIRECTORY: u16 = 1;
-    pub(super) const HELD: u16 = 1 << 1;
-    pub(super) const ALONE: u16 = 1 << 2;
-    pub(super) const SHARED: u16 = 1 << 3;
-    pub(super) const CUT: u16 = 1 << 4;
-    pub(super) const UNFENCED: u16 = 1 << 5;
-    pub(super) const MODE: u16 = 1 << 6;
-    pub(super) const CLIENT: u16 = 1 << 7;
-    pub(super) const SHARING: u16 = 1 << 8;
-    pub(super) const CUT_AT: u16 = 1 << 9;
-    pub(super) const TOUCHED: u16 = 1 << 10;
-    pub(super) const ALL: u16 = (1 << 11) - 1;
+    pub(super) const DIRECTORY: u32 = 1;
+    pub(super) const HELD: u32 = 1 << 1;
+    pub(super) const ALONE: u32 = 1 << 2;
+    pub(super) const SHARED: u32 = 1 << 3;
+    pub(super) const CUT: u32 = 1 << 4;
+    pub(super) const UNFENCED: u32 = 1 << 5;
+    pub(super) const MODE: u32 = 1 << 6;
+    pub(super) const CLIENT: u32 = 1 << 7;
+    pub(super) const SHARING: u32 = 1 << 8;
+    pub(super) const CUT_AT: u32 = 1 << 9;
+    pub(super) const TOUCHED: u32 = 1 << 10;
+    /// Those that version 2 has too.
+    pub(super) const OF_VERSION_2: u32 = (1 << 11) - 1;
+    pub(super) const OWNER: u32 = 1 << 11;
+    pub(super) const TIMES: u32 = 1 << 12;
+    pub(super) const LINKS: u32 = 1 << 13;
+    pub(super) const NODE: u32 = 1 << 14;
+    pub(super) const XATTRS: u32 = 1 << 15;
+    pub(super) const KEPT: u32 = 1 << 16;
+    pub(super) const ALL: u32 = (1 << 17) - 1;
 }
 
 /// Bits of a segment: what follows.
@@ -36,6 +47,9 @@ mod segment_bit {
     pub(super) const FILLING: u8 = 1 << 3;
     pub(super) const ALL: u8 = (1 << 4) - 1;
 }
+
+/// Nanoseconds in a millisecond.
+const NS: i64 = 1_000_000;
 
 /// Most columns of a segment: a set of them has 64 bits.
 const COLUMNS_MAX: u16 = 64;
@@ -51,23 +65,27 @@ pub fn encode(file: FileId, inode: &InodeRecord, seats: &[u32]) -> Vec<u8> {
         (bit::SHARED, inode.shared),
         (bit::CUT, inode.cut),
         (bit::UNFENCED, inode.unfenced),
-        (bit::MODE, inode.mode.is_some()),
+        (bit::MODE, inode.mode != usual_mode(inode.kind)),
         (bit::CLIENT, inode.client != 0),
         (bit::SHARING, is_sharing),
         (bit::CUT_AT, inode.cut_at != Lease(0)),
         (bit::TOUCHED, inode.touched.is_some()),
+        (bit::OWNER, (inode.uid, inode.gid) != (0, 0)),
+        (bit::TIMES, has_times(&inode.times)),
+        (bit::LINKS, inode.more_links != 0),
+        (bit::NODE, is_node(inode.kind)),
+        (bit::XATTRS, inode.xattr_bytes != 0),
+        (bit::KEPT, inode.kept),
     ];
-    bits.iter().filter(|(_, set)| *set).fold(0, |all, (bit, _)| all | bit).put(&mut out);
+    let all = bits.iter().filter(|(_, set)| *set).fold(0, |all, (bit, _)| all | bit);
+    compact::put(&mut out, u64::from(all));
     inode.volume.put(&mut out);
     inode.parent.put(&mut out);
     compact::put(&mut out, count(inode.name.len()));
     out.extend_from_slice(&inode.name);
     compact::put(&mut out, inode.size);
     compact::put(&mut out, inode.created_ms);
-    compact::put_near(&mut out, inode.modified_ms, inode.created_ms);
-    if let Some(mode) = inode.mode {
-        compact::put(&mut out, u64::from(mode));
-    }
+    put_attributes(&mut out, inode);
     compact::put(&mut out, u64::from(inode.g.0));
     compact::put(&mut out, u64::from(inode.lease.0));
     if inode.client != 0 {
@@ -96,20 +114,33 @@ pub fn encode(file: FileId, inode: &InodeRecord, seats: &[u32]) -> Vec<u8> {
     out
 }
 
-/// A file's record and the seats of its drives, segment by segment. Its `drives` are left empty.
-pub fn decode(file: FileId, mut input: &[u8]) -> Result<(InodeRecord, Vec<Vec<u32>>), DecodeError> {
+/// A file's record and the seats of its drives, segment by segment, of a row of this version. Its `drives` are
+/// left empty.
+pub fn decode(
+    file: FileId,
+    version: u8,
+    mut input: &[u8],
+) -> Result<(InodeRecord, Vec<Vec<u32>>), DecodeError> {
     let input = &mut input;
-    let bits = u16::take(input)?;
-    if bits & !bit::ALL != 0 {
+    let (bits, known) = match version {
+        SCHEMA_VERSION => (take_u32(input, "bits of a file")?, bit::ALL),
+        _ => (u32::from(u16::take(input)?), bit::OF_VERSION_2),
+    };
+    if bits & !known != 0 {
         return Err(DecodeError::Value { field: "bits of a file", value: u64::from(bits) });
     }
-    let has = |bit: u16| bits & bit != 0;
+    let has = |bit: u32| bits & bit != 0;
     let (volume, parent) = (VolumeId::take(input)?, FileId::take(input)?);
     let name = take_bytes(input)?;
     let size = take(input, "size")?;
     let created_ms = take(input, "created_ms")?;
-    let modified_ms = take_near(input, created_ms, "modified_ms")?;
-    let mode = has(bit::MODE).then(|| take_u32(input, "mode")).transpose()?;
+    let mut inode = volumes::directory_record(volume, parent, name, created_ms);
+    inode.size = size;
+    take_attributes(input, bits, &mut inode)?;
+    // In version 2 it was there if somebody had set it.
+    if has(bit::MODE) && version >= SCHEMA_VERSION && inode.mode == usual_mode(inode.kind) {
+        return Err(DecodeError::Value { field: "mode", value: u64::from(inode.mode) });
+    }
     let g = Generation(take_u32(input, "g")?);
     let lease = Lease(take_u32(input, "lease")?);
     let client = if has(bit::CLIENT) { not_zero(u64::take(input)?, "client")? } else { 0 };
@@ -136,16 +167,7 @@ pub fn decode(file: FileId, mut input: &[u8]) -> Result<(InodeRecord, Vec<Vec<u3
     if !input.is_empty() {
         return Err(DecodeError::Trailing(input.len()));
     }
-    let kind = if has(bit::DIRECTORY) { EntryKind::Directory } else { EntryKind::File };
     let inode = InodeRecord {
-        volume,
-        kind,
-        parent,
-        name,
-        size,
-        created_ms,
-        modified_ms,
-        mode,
         g,
         lease,
         held: has(bit::HELD),
@@ -158,10 +180,96 @@ pub fn decode(file: FileId, mut input: &[u8]) -> Result<(InodeRecord, Vec<Vec<u3
         cut: has(bit::CUT),
         order,
         touched,
+        kept: has(bit::KEPT),
         unfenced: has(bit::UNFENCED),
         segments,
+        ..inode
     };
     Ok((inode, seats))
+}
+
+fn put_attributes(out: &mut Vec<u8>, inode: &InodeRecord) {
+    let Times { accessed_ns, modified_ns, changed_ns } = inode.times;
+    let modified_ms = modified_ns.div_euclid(NS).cast_unsigned();
+    compact::put_near(out, modified_ms, inode.created_ms);
+    if has_times(&inode.times) {
+        compact::put(out, modified_ns.rem_euclid(NS).cast_unsigned());
+        compact::put_near(out, accessed_ns.cast_unsigned(), modified_ns.cast_unsigned());
+        compact::put_near(out, changed_ns.cast_unsigned(), modified_ns.cast_unsigned());
+    }
+    if is_node(inode.kind) {
+        inode.kind.put(out);
+        compact::put(out, u64::from(inode.device));
+        compact::put(out, count(inode.target.len()));
+        out.extend_from_slice(&inode.target);
+    }
+    if inode.mode != usual_mode(inode.kind) {
+        compact::put(out, u64::from(inode.mode));
+    }
+    if (inode.uid, inode.gid) != (0, 0) {
+        compact::put(out, u64::from(inode.uid));
+        compact::put(out, u64::from(inode.gid));
+    }
+    if inode.more_links != 0 {
+        compact::put(out, u64::from(inode.more_links));
+    }
+    if inode.xattr_bytes != 0 {
+        compact::put(out, u64::from(inode.xattr_bytes));
+    }
+}
+
+fn take_attributes(input: &mut &[u8], bits: u32, inode: &mut InodeRecord) -> Result<(), DecodeError> {
+    let has = |bit: u32| bits & bit != 0;
+    let modified_ms = take_near(input, inode.created_ms, "modified_ms")?;
+    let bad = |value| DecodeError::Value { field: "modified_ms", value };
+    let rest = if has(bit::TIMES) { take(input, "rest")? } else { 0 };
+    let rest_ns = i64::try_from(rest).ok().filter(|rest| *rest < NS).ok_or_else(|| bad(rest))?;
+    let whole_ns = modified_ms.cast_signed().checked_mul(NS).ok_or_else(|| bad(modified_ms))?;
+    let modified_ns = whole_ns.checked_add(rest_ns).ok_or_else(|| bad(modified_ms))?;
+    inode.times = all_at(modified_ns);
+    if has(bit::TIMES) {
+        inode.times.accessed_ns = take_near(input, modified_ns.cast_unsigned(), "accessed_ns")?.cast_signed();
+        inode.times.changed_ns = take_near(input, modified_ns.cast_unsigned(), "changed_ns")?.cast_signed();
+        if !has_times(&inode.times) {
+            return Err(DecodeError::Value { field: "rest", value: 0 });
+        }
+    }
+    inode.kind = if has(bit::DIRECTORY) { EntryKind::Directory } else { EntryKind::File };
+    if has(bit::NODE) {
+        let kind = EntryKind::take(input)?;
+        if has(bit::DIRECTORY) || !is_node(kind) {
+            return Err(DecodeError::Value { field: "kind", value: u64::from(kind.number()) });
+        }
+        (inode.kind, inode.device, inode.target) = (kind, take_u32(input, "device")?, take_bytes(input)?);
+    }
+    inode.mode = if has(bit::MODE) { take_u32(input, "mode")? } else { usual_mode(inode.kind) };
+    if has(bit::OWNER) {
+        (inode.uid, inode.gid) = (take_u32(input, "uid")?, take_u32(input, "gid")?);
+        not_zero(u64::from(inode.uid | inode.gid), "owner")?;
+    }
+    if has(bit::LINKS) {
+        inode.more_links = take_u32(input, "more_links")?;
+        not_zero(u64::from(inode.more_links), "more_links")?;
+    }
+    if has(bit::XATTRS) {
+        inode.xattr_bytes = take_u32(input, "xattr_bytes")?;
+        not_zero(u64::from(inode.xattr_bytes), "xattr_bytes")?;
+    }
+    Ok(())
+}
+
+/// Whether its times are not all one, in whole milliseconds.
+fn has_times(times: &Times) -> bool {
+    times.modified_ns.rem_euclid(NS) != 0 || *times != all_at(times.modified_ns)
+}
+
+fn all_at(ns: i64) -> Times {
+    Times { accessed_ns: ns, modified_ns: ns, changed_ns: ns }
+}
+
+/// Whether it is neither file nor directory.
+fn is_node(kind: EntryKind) -> bool {
+    !matches!(kind, EntryKind::File | EntryKind::Directory)
 }
 
 fn put_part(out: &mut Vec<u8>, part: &PartRecord) {

@@ -10,6 +10,10 @@ pub const VOLUME_NAME: u8 = b'V';
 pub const ENTRY: u8 = b'd';
 /// File number to [`InodeRecord`](super::InodeRecord).
 pub const INODE: u8 = b'i';
+/// File, directory and name: a name that the file has beside the one in its record.
+pub const MORE_NAMES: u8 = b'N';
+/// File and name to the value of an extended attribute.
+pub const XATTR: u8 = b'x';
 /// Files with a lease, an open procedure or no name.
 pub const ATTENTION: u8 = b'h';
 /// Drive identity to [`DriveRecord`](super::DriveRecord).

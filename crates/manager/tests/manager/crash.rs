@@ -18,7 +18,9 @@ use braid_wire::Reason;
 use braid_wire::control::*;
 use tokio::task::JoinSet;
 
-use crate::fake::{CLIENT_LEASE_MS, Client, FakeDrive, LEASE_MS, eventually, lost, no_shape, open, release};
+use crate::fake::{
+    CLIENT_LEASE_MS, Client, FakeDrive, LEASE_MS, NEW_FILE, eventually, lost, no_shape, open, release,
+};
 
 /// A manager whose state is in memory.
 pub(crate) struct InMemory {
@@ -67,7 +69,7 @@ impl InMemory {
 async fn workload(client: &mut Client, drives: &[FakeDrive]) {
     let main = || "main".to_owned();
     let _ = client.ask(VolumeCreate { name: main(), shape: no_shape(), quota_bytes: 0 }).await;
-    let _ = client.ask(MakeDirectory { at: Place::of(main(), "a/b"), parents: true }).await;
+    let _ = client.ask(MakeDirectory { at: Place::of(main(), "a/b"), parents: true, new: NEW_FILE }).await;
     let put = |file: &Opened| {
         for (index, column) in (0u8..).zip(&file.stat.segments[0].columns) {
             let drive = drives.iter().find(|drive| drive.id == column.drive).unwrap();
@@ -85,13 +87,22 @@ async fn workload(client: &mut Client, drives: &[FakeDrive]) {
                     size: 100,
                     order: 1,
                     cut: Cut::No,
+                    modified_ns: None,
                 })
                 .await;
             let _ = client.ask(release(&file, true)).await;
         }
     }
-    let _ = client.ask(Rename { from: Place::of(main(), "a/b"), to: Place::of(main(), "c") }).await;
-    let unnamed = CreateUnnamed { volume: main(), shape: no_shape(), holder: 7, avoid: Vec::new() };
+    let _ = client
+        .ask(Rename {
+            from: Place::of(main(), "a/b"),
+            to: Place::of(main(), "c"),
+            how: RenameHow::Replace,
+            keep: false,
+        })
+        .await;
+    let unnamed =
+        CreateUnnamed { volume: main(), shape: no_shape(), holder: 7, avoid: Vec::new(), new: NEW_FILE };
     if let Ok(ControlReply::Opened(file)) = client.ask(unnamed).await {
         put(&file);
         let (id, lease) = (file.stat.file, file.lease);
@@ -105,8 +116,7 @@ async fn workload(client: &mut Client, drives: &[FakeDrive]) {
                 size: 50,
                 replace: true,
                 order: 1,
-                modified_ms: None,
-                mode: None,
+                changes: AttributeChanges::NONE,
                 ends: None,
             })
             .await;
@@ -120,8 +130,15 @@ async fn workload(client: &mut Client, drives: &[FakeDrive]) {
             heal(&drives[0], &file).await;
         }
     }
-    let _ = client.ask(Rename { from: Place::of(main(), "c/g"), to: Place::of(main(), "a/f") }).await;
-    let _ = client.ask(Unlink { at: Place::of(main(), "c") }).await;
+    let _ = client
+        .ask(Rename {
+            from: Place::of(main(), "c/g"),
+            to: Place::of(main(), "a/f"),
+            how: RenameHow::Replace,
+            keep: false,
+        })
+        .await;
+    let _ = client.ask(Unlink { at: Place::of(main(), "c"), only: UnlinkOnly::Any, keep: false }).await;
 }
 
 async fn heal(drive: &FakeDrive, file: &Opened) {

@@ -7,7 +7,8 @@ use braid_wire::control::*;
 use braid_wire::{Reason, Rights};
 
 use crate::fake::{
-    Client, Cluster, FakeDrive, eventually, lost, no_shape, numbers, open, opened, raid5, release, version,
+    Client, Cluster, FakeDrive, NEW_FILE, eventually, lost, no_shape, numbers, open, opened, raid5, release,
+    version,
 };
 
 pub(crate) fn mask(columns: &[u8]) -> ColumnMask {
@@ -39,7 +40,7 @@ async fn removed_files_are_freed_in_the_end_on_a_drive_that_was_away_and_over_re
     let away = cluster.of(&file, 1).clone();
     away.kill();
     client.until("it is away", |s| s.drives.iter().any(|d| d.state == DriveState::Away)).await;
-    client.done(Unlink { at: Place::of("main", "f") }).await;
+    client.done(Unlink { at: Place::of("main", "f"), only: UnlinkOnly::Any, keep: false }).await;
     assert_eq!(client.stat("f").await.unwrap_err().reason, Reason::NotFound);
     eventually("the others are freed", || async { cluster.objects() == 1 }).await;
     assert_eq!(client.status().await.removing, 1);
@@ -59,9 +60,17 @@ async fn an_open_file_outlives_its_name_until_its_lease_ends() {
     let mut client = cluster.manager.client().await;
     let file = client.create("f").await;
     put_all(&cluster, &file);
-    client.done(Unlink { at: Place::of("main", "f") }).await;
+    client.done(Unlink { at: Place::of("main", "f"), only: UnlinkOnly::Any, keep: false }).await;
     client
-        .done(Commit { file: file.stat.file, lease: file.lease, holder: 7, size: 9, order: 1, cut: Cut::No })
+        .done(Commit {
+            file: file.stat.file,
+            lease: file.lease,
+            holder: 7,
+            size: 9,
+            order: 1,
+            cut: Cut::No,
+            modified_ns: None,
+        })
         .await;
     assert_eq!((cluster.objects(), client.status().await.removing), (3, 0));
     client.done(release(&file, true)).await;
@@ -74,7 +83,13 @@ async fn a_file_that_was_never_named_goes_with_its_lease() {
     let cluster = Cluster::lapsing(3, no_shape()).await;
     let mut client = cluster.manager.client().await;
     let file = client
-        .opened(CreateUnnamed { volume: "main".into(), shape: no_shape(), holder: 7, avoid: Vec::new() })
+        .opened(CreateUnnamed {
+            volume: "main".into(),
+            shape: no_shape(),
+            holder: 7,
+            avoid: Vec::new(),
+            new: NEW_FILE,
+        })
         .await;
     put_all(&cluster, &file);
     eventually("its components are freed", || async { cluster.objects() == 0 }).await;
@@ -100,7 +115,7 @@ async fn a_writer_that_vanished_is_recovered_from_before_the_next_gets_the_file(
     }
     client.done(release(&file, false)).await;
     let next = opened(client.patient(open("f", Access::Write, false)).await.unwrap());
-    assert_eq!((next.stat.g, next.stat.size, next.lease.0), (Generation(2), 0, 2));
+    assert_eq!((next.stat.g, next.stat.size(), next.lease.0), (Generation(2), 0, 2));
     let object = file.stat.segments[0].columns[0].object;
     for column in 0..5u8 {
         let held = cluster.of(&file, column).object(file.stat.volume.0, object).unwrap();
@@ -134,6 +149,7 @@ async fn a_lease_that_lapses_is_recovered_from_without_anybody_asking() {
             size: 1,
             order: 1,
             cut: Cut::No,
+            modified_ns: None,
         })
         .await;
     assert_eq!(refusal.reason, Reason::LeaseLost);
@@ -166,7 +182,15 @@ async fn a_dead_drive_goes_out_returns_fenced_and_is_rebuilt() {
     let again = client.opened(lost(&file, &[2])).await;
     assert_eq!(again.stat.g, Generation(2));
     client
-        .done(Commit { file: file.stat.file, lease: file.lease, holder: 7, size: 3, order: 1, cut: Cut::No })
+        .done(Commit {
+            file: file.stat.file,
+            lease: file.lease,
+            holder: 7,
+            size: 3,
+            order: 1,
+            cut: Cut::No,
+            modified_ns: None,
+        })
         .await;
     client.done(release(&file, true)).await;
     let status = client.status().await;

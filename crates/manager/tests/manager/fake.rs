@@ -14,6 +14,9 @@ use tokio::task::JoinHandle;
 
 pub(crate) use crate::fake_drive::FakeDrive;
 
+/// Whose what tests make is.
+pub(crate) const NEW_FILE: NewAttributes = NewAttributes { mode: 0o644, uid: 1, gid: 2 };
+
 /// Heartbeat lease of the tests' clusters.
 pub(crate) const LEASE_MS: u32 = 700;
 /// Client lease of clusters in which leases lapse ([`Cluster::lapsing`]).
@@ -137,7 +140,16 @@ impl Client {
     }
 
     pub(crate) async fn done(&mut self, request: impl Into<ControlRequest>) {
-        assert!(matches!(self.ask(request).await.unwrap(), ControlReply::Done(_)));
+        let answer = self.ask(request).await.unwrap();
+        assert!(matches!(answer, ControlReply::Done(_) | ControlReply::Stat(_)), "{answer:?}");
+    }
+
+    /// Asks for something to be made or changed. Gives what it is then.
+    pub(crate) async fn made(&mut self, request: impl Into<ControlRequest>) -> StatRow {
+        match self.ask(request).await {
+            Ok(ControlReply::Stat(row)) => row,
+            other => panic!("{other:?}"),
+        }
     }
 
     pub(crate) async fn refused(&mut self, request: impl Into<ControlRequest>) -> Refusal {
@@ -165,7 +177,7 @@ impl Client {
     }
 
     pub(crate) async fn stat(&mut self, path: &str) -> Result<StatRow, Refusal> {
-        match self.ask(Lookup { at: Place::of("main", path) }).await? {
+        match self.ask(Lookup { at: Place::of("main", path), follow: false, watch: false }).await? {
             ControlReply::Stat(row) => Ok(row),
             other => panic!("{other:?}"),
         }
@@ -254,6 +266,7 @@ pub(crate) fn open(path: &str, access: Access, create: bool) -> Open {
         holder: 7,
         alone: false,
         range: None,
+        new: NEW_FILE,
     }
 }
 

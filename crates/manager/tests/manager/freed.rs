@@ -15,7 +15,7 @@ fn ends(opened: &Opened, columns: ColumnMask) -> Release {
 
 /// Removes the file and waits until everything of it is freed. Gives the columns whose drives were asked to.
 async fn asked_to_free(cluster: &Cluster, client: &mut Client, file: &Opened) -> ColumnMask {
-    client.done(Unlink { at: Place::of("main", "f") }).await;
+    client.done(Unlink { at: Place::of("main", "f"), only: UnlinkOnly::Any, keep: false }).await;
     let client = tokio::sync::Mutex::new(client);
     let all = || async { cluster.objects() == 0 && client.lock().await.status().await.removing == 0 };
     eventually("all is freed", all).await;

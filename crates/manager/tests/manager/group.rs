@@ -19,6 +19,8 @@ use braid_wire::control::{Place, ShapeSpec};
 use braid_wire::{Reason, Refusal};
 use tokio::task::JoinHandle;
 
+use crate::fake::NEW_FILE;
+
 /// The bound of every wait: far more than any takes.
 const WAIT: Duration = Duration::from_secs(120);
 const CLIENTS: u64 = 64;
@@ -71,7 +73,7 @@ async fn manager(kv: Arc<dyn Kv>) -> Arc<Core> {
     core.write(|_, tx| {
         let shape = ShapeSpec { scheme: 5, k: 2, m: 1, unit_bytes: 4096 };
         volumes::create(tx, "main", shape, 0, 1)?;
-        directories::make(tx, &Place::of("main", "all"), Parents::Required, 1)
+        directories::make(tx, &Place::of("main", "all"), &NEW_FILE, Parents::Required, 1).map(drop)
     })
     .await
     .unwrap();
@@ -96,7 +98,7 @@ fn make(core: &Arc<Core>, n: u64) -> JoinHandle<Result<(), Refusal>> {
         let operation = Operation { client: n + 1, number: 1, settled_below: 1, request: 7 };
         let work = move |_: &Core, tx: &mut braid_manager::kv::Tx| {
             let at = Place::of("main", format!("all/{n}/in"));
-            directories::make(tx, &at, Parents::Made, 1)?;
+            directories::make(tx, &at, &NEW_FILE, Parents::Made, 1)?;
             Ok((Outcome::DONE, ()))
         };
         core.once(operation, work).await.map(drop)

@@ -86,7 +86,17 @@ async fn a_drain_is_refused_with_the_numbers_if_the_others_have_no_room() {
     let file = client.create("f").await;
     (0..3).for_each(|column| cluster.of(&file, column).put(&file, Column(column), &[]));
     let (number, lease) = (file.stat.file, file.lease);
-    client.done(Commit { file: number, lease, holder: 7, size: 5000, order: 1, cut: Cut::No }).await;
+    client
+        .done(Commit {
+            file: number,
+            lease,
+            holder: 7,
+            size: 5000,
+            order: 1,
+            cut: Cut::No,
+            modified_ns: None,
+        })
+        .await;
     client.done(release(&file, true)).await;
     let holder = cluster.of(&file, 1);
     for other in cluster.drives.iter().filter(|drive| drive.id != holder.id) {

@@ -9,18 +9,18 @@ use braid_manager::schema::{OperationRecord, key, table};
 use braid_wire::Reason;
 use braid_wire::control::*;
 
-use crate::fake::{Client, Cluster, lost, no_shape, open, opened, raid5, release};
+use crate::fake::{Client, Cluster, NEW_FILE, lost, no_shape, open, opened, raid5, release};
 
 fn make(path: &str) -> MakeDirectory {
-    MakeDirectory { at: Place::of("main", path), parents: false }
+    MakeDirectory { at: Place::of("main", path), parents: false, new: NEW_FILE }
 }
 
 fn unlink(path: &str) -> Unlink {
-    Unlink { at: Place::of("main", path) }
+    Unlink { at: Place::of("main", path), only: UnlinkOnly::Any, keep: false }
 }
 
 fn rename(from: &str, to: &str) -> Rename {
-    Rename { from: Place::of("main", from), to: Place::of("main", to) }
+    Rename { from: Place::of("main", from), to: Place::of("main", to), how: RenameHow::Replace, keep: false }
 }
 
 fn exclusive(path: &str) -> Open {
@@ -31,13 +31,22 @@ fn exclusive(path: &str) -> Open {
 async fn file_of(client: &mut Client, path: &str, size: u64) {
     let file = client.create(path).await;
     client
-        .done(Commit { file: file.stat.file, lease: file.lease, holder: 7, size, order: 1, cut: Cut::No })
+        .done(Commit {
+            file: file.stat.file,
+            lease: file.lease,
+            holder: 7,
+            size,
+            order: 1,
+            cut: Cut::No,
+            modified_ns: None,
+        })
         .await;
     client.done(release(&file, true)).await;
 }
 
 async fn is_done(client: &mut Client, head: &RequestHead, request: impl Into<ControlRequest>) {
-    assert_eq!(client.ask_as(head, request).await, Ok(ControlReply::Done(Done {})));
+    let answer = client.ask_as(head, request).await;
+    assert!(matches!(answer, Ok(ControlReply::Done(_) | ControlReply::Stat(_))), "{answer:?}");
 }
 
 #[tokio::test]
@@ -71,9 +80,9 @@ async fn a_repeat_is_answered_from_memory_and_hits_nobody_elses_file() {
             let again = client.ask_as(head, request.clone()).await;
             assert_eq!(again, Ok(ControlReply::Done(Done {})), "{request:?}, restarted: {restarted}");
         }
-        assert_eq!(other.stat("f").await.unwrap().size, 10, "restarted: {restarted}");
-        assert_eq!(other.stat("g").await.unwrap().size, 20, "restarted: {restarted}");
-        assert_eq!(other.stat("h").await.unwrap().size, 2, "restarted: {restarted}");
+        assert_eq!(other.stat("f").await.unwrap().size(), 10, "restarted: {restarted}");
+        assert_eq!(other.stat("g").await.unwrap().size(), 20, "restarted: {restarted}");
+        assert_eq!(other.stat("h").await.unwrap().size(), 2, "restarted: {restarted}");
         assert_eq!(other.stat("d").await.unwrap_err().reason, Reason::NotFound, "restarted: {restarted}");
         assert_eq!(other.status().await.volumes, 2, "restarted: {restarted}");
     }
@@ -86,7 +95,8 @@ async fn a_repeated_open_finds_the_lease_that_it_was_given() {
     let mut cluster = Cluster::new(3, no_shape()).await;
     let (mut client, mut other) = (cluster.manager.client().await, cluster.manager.client().await);
     file_of(&mut client, "old", 1).await;
-    let unnamed = CreateUnnamed { volume: "main".into(), shape: no_shape(), holder: 7, avoid: vec![] };
+    let unnamed =
+        CreateUnnamed { volume: "main".into(), shape: no_shape(), holder: 7, avoid: vec![], new: NEW_FILE };
     let requests: [ControlRequest; 3] =
         [exclusive("new").into(), open("old", Access::Write, false).into(), unnamed.into()];
     let heads = client.operations(requests.len());
@@ -134,7 +144,13 @@ async fn a_repeated_release_and_link_are_done_though_the_lease_is_over() {
     let cluster = Cluster::new(4, raid5(2)).await;
     let mut client = cluster.manager.client().await;
     let unnamed = client
-        .opened(CreateUnnamed { volume: "main".into(), shape: no_shape(), holder: 7, avoid: vec![] })
+        .opened(CreateUnnamed {
+            volume: "main".into(),
+            shape: no_shape(),
+            holder: 7,
+            avoid: vec![],
+            new: NEW_FILE,
+        })
         .await;
     for column in 0..3 {
         cluster.of(&unnamed, column).put(&unnamed, Column(column), &[]);
@@ -148,8 +164,7 @@ async fn a_repeated_release_and_link_are_done_though_the_lease_is_over() {
         size: 3,
         replace: false,
         order: 1,
-        modified_ms: None,
-        mode: None,
+        changes: AttributeChanges::NONE,
         ends: None,
     };
     let heads = client.operations(2);
@@ -212,7 +227,7 @@ async fn a_copy_that_was_held_up_changes_nothing_once_its_asker_went_on() {
     for (head, path) in [(&removed, "f"), (&refused, "g")] {
         let reason = late.ask_as(head, unlink(path)).await.unwrap_err().reason;
         assert_eq!(reason, Reason::Outdated, "{path}");
-        assert_eq!(client.stat(path).await.unwrap().size, 2);
+        assert_eq!(client.stat(path).await.unwrap().size(), 2);
     }
     // A refused operation that no other followed is refused again, whatever exists now.
     let refused = client.operation();

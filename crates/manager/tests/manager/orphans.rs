@@ -46,7 +46,9 @@ async fn a_drive_put_back_to_before_a_removal_is_rid_of_what_was_removed() {
     let older = drive.state().objects.clone();
     assert_eq!(older.len(), 6);
     for n in 0..5 {
-        client.done(Unlink { at: Place::of("main", format!("gone{n}")) }).await;
+        client
+            .done(Unlink { at: Place::of("main", format!("gone{n}")), only: UnlinkOnly::Any, keep: false })
+            .await;
     }
     client.until("they are freed", |status| status.removing == 0).await;
     assert_eq!(cluster.objects(), 4);

@@ -99,6 +99,7 @@ async fn a_manager_that_was_paused_judges_nobody_by_it() {
             size: 1,
             order: 1,
             cut: Cut::No,
+            modified_ns: None,
         })
         .await;
     drop(client);

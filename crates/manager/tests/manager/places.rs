@@ -4,10 +4,10 @@ use braid_layout::FileId;
 use braid_wire::Reason;
 use braid_wire::control::*;
 
-use crate::fake::{Client, Cluster, no_shape, open, release};
+use crate::fake::{Client, Cluster, NEW_FILE, no_shape, open, release};
 
 async fn at(client: &mut Client, at: Place) -> Result<StatRow, Reason> {
-    match client.ask(Lookup { at }).await {
+    match client.ask(Lookup { at, follow: false, watch: false }).await {
         Ok(ControlReply::Stat(row)) => Ok(row),
         Ok(other) => panic!("{}", other.name()),
         Err(refusal) => Err(refusal.reason),
@@ -22,7 +22,7 @@ async fn numbered(client: &mut Client, path: &str) -> FileId {
 async fn a_number_leads_to_the_same_whatever_its_name_becomes() {
     let cluster = Cluster::new(3, no_shape()).await;
     let mut client = cluster.manager.client().await;
-    client.done(MakeDirectory { at: Place::of("main", "d/e"), parents: true }).await;
+    client.made(MakeDirectory { at: Place::of("main", "d/e"), parents: true, new: NEW_FILE }).await;
     let (d, e) = (numbered(&mut client, "d").await, numbered(&mut client, "d/e").await);
     let mut request = open("f", Access::Write, true);
     request.at = Place::under(e, "f");
@@ -30,12 +30,19 @@ async fn a_number_leads_to_the_same_whatever_its_name_becomes() {
     client.done(release(&file, true)).await;
     let f = file.stat.file;
     assert_eq!(numbered(&mut client, "d/e/f").await, f);
-    client.done(Rename { from: Place::under(d, "e"), to: Place::of("main", "moved") }).await;
+    client
+        .done(Rename {
+            from: Place::under(d, "e"),
+            to: Place::of("main", "moved"),
+            how: RenameHow::Replace,
+            keep: false,
+        })
+        .await;
     for place in [Place::number(f), Place::under(e, "f"), Place::of("main", "moved/f")] {
         assert_eq!(at(&mut client, place).await.expect("it is there").file, f);
     }
     assert_eq!(at(&mut client, Place::under(d, "e")).await, Err(Reason::NotFound));
-    let list = ReadDirectory { at: Place::number(e), after: Vec::new(), limit: 0 };
+    let list = ReadDirectory { at: Place::number(e), after: Vec::new(), limit: 0, watch: false };
     let Ok(ControlReply::Directory(page)) = client.ask(list).await else { panic!("no list") };
     assert_eq!(page.entries.iter().map(|entry| entry.file).collect::<Vec<_>>(), [f]);
     // By its number it is read and written.
@@ -48,9 +55,9 @@ async fn a_number_leads_to_the_same_whatever_its_name_becomes() {
             client.done(release(&again, true)).await;
         }
     }
-    client.done(Unlink { at: Place::under(e, "f") }).await;
+    client.done(Unlink { at: Place::under(e, "f"), only: UnlinkOnly::Any, keep: false }).await;
     assert_eq!(at(&mut client, Place::number(f)).await, Err(Reason::NotFound));
-    client.done(Unlink { at: Place::of("main", "moved") }).await;
+    client.done(Unlink { at: Place::of("main", "moved"), only: UnlinkOnly::Any, keep: false }).await;
     assert_eq!(at(&mut client, Place::number(e)).await, Err(Reason::NotFound));
     assert_eq!(at(&mut client, Place::under(e, "f")).await, Err(Reason::NotFound));
 }
@@ -60,14 +67,14 @@ async fn a_number_that_leads_nowhere_is_refused() {
     let cluster = Cluster::new(3, no_shape()).await;
     let mut client = cluster.manager.client().await;
     client.done(VolumeCreate { name: "other".into(), shape: no_shape(), quota_bytes: 0 }).await;
-    client.done(MakeDirectory { at: Place::of("main", "d/e"), parents: true }).await;
+    client.made(MakeDirectory { at: Place::of("main", "d/e"), parents: true, new: NEW_FILE }).await;
     let (d, e) = (numbered(&mut client, "d").await, numbered(&mut client, "d/e").await);
     let file = client.create("f").await;
     client.done(release(&file, true)).await;
     let f = file.stat.file;
     let other = at(&mut client, Place::of("other", "")).await.expect("its root").file;
-    let make = |at| ControlRequest::from(MakeDirectory { at, parents: false });
-    let rename = |from, to| ControlRequest::from(Rename { from, to });
+    let make = |at| ControlRequest::from(MakeDirectory { at, parents: false, new: NEW_FILE });
+    let rename = |from, to| ControlRequest::from(Rename { from, to, how: RenameHow::Replace, keep: false });
     let main = |path: &str| Place::of("main", path);
     let of_volume = |volume: &str, from| Place { volume: volume.into(), ..Place::number(from) };
     for (request, reason) in [
@@ -76,8 +83,8 @@ async fn a_number_that_leads_nowhere_is_refused() {
         (make(Place::under(d, "e")), Reason::Exists),
         (make(Place::under(d, "../x")), Reason::BadName),
         (make(Place::number(d)), Reason::Exists),
-        (Unlink { at: Place::number(d) }.into(), Reason::BadName),
-        (Lookup { at: of_volume("other", d) }.into(), Reason::NotFound),
+        (Unlink { at: Place::number(d), only: UnlinkOnly::Any, keep: false }.into(), Reason::BadName),
+        (Lookup { at: of_volume("other", d), follow: false, watch: false }.into(), Reason::NotFound),
         (rename(main("d"), Place::under(e, "x")), Reason::BadName),
         (rename(Place::under(d, "e"), Place::under(e, "x")), Reason::BadName),
         (rename(main("d"), Place::under(d, "x")), Reason::BadName),

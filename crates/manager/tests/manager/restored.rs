@@ -15,8 +15,8 @@ use braid_wire::data::UnitState;
 
 use crate::crash::InMemory;
 use crate::fake::{
-    CLIENT_LEASE_LONG_MS, Client, Cluster, FakeDrive, ends_at, eventually, no_shape, open, opened, raid5,
-    release, version,
+    CLIENT_LEASE_LONG_MS, Client, Cluster, FakeDrive, NEW_FILE, ends_at, eventually, no_shape, open, opened,
+    raid5, release, version,
 };
 
 /// Puts the file's components on the drives, as its client would.
@@ -104,8 +104,8 @@ async fn a_file_that_a_restore_left_is_settled_before_its_size_is_told() {
     let mut client = Client::connect(&manager.ready).await;
     client.until_up(&drives.iter().collect::<Vec<_>>()).await;
     let file = client.opened(open("read", Access::Read, false)).await;
-    assert_eq!(file.stat.size, 1000);
-    assert_eq!(client.stat("looked at").await.unwrap().size, 1000);
+    assert_eq!(file.stat.size(), 1000);
+    assert_eq!(client.stat("looked at").await.unwrap().size(), 1000);
     assert_eq!(check(&manager.core.db).unwrap(), Vec::<String>::new());
     let file = client.opened(open("read", Access::Write, false)).await;
     client.done(release(&file, true)).await;
@@ -133,10 +133,10 @@ async fn after_a_restore_files_are_as_long_as_the_drives_say() {
         expire_ms = file.expires_ms;
         let release = ends_at(1000, release(&file, true));
         let (file, lease, cut) = (file.stat.file, file.lease, Cut::No);
-        client.done(Commit { file, lease, holder: 7, size: 1000, order: 1, cut }).await;
+        client.done(Commit { file, lease, holder: 7, size: 1000, order: 1, cut, modified_ns: None }).await;
         client.done(release).await;
     }
-    client.done(Unlink { at: Place::of("main", "gone") }).await;
+    client.done(Unlink { at: Place::of("main", "gone"), only: UnlinkOnly::Any, keep: false }).await;
     eventually("it is freed", || async { components(&cluster, gone.stat.file) == 0 }).await;
     let cluster = cluster.restore(&backup).await;
     let mut client = cluster.manager.client().await;
@@ -144,7 +144,7 @@ async fn after_a_restore_files_are_as_long_as_the_drives_say() {
     assert!(client.0.head().now_ms > expire_ms, "drives take no capability that was signed after the backup");
     for n in (0..FILES).rev() {
         let file = opened(client.patient(open(&path(n), Access::Read, false)).await.unwrap());
-        assert_eq!(file.stat.size, 1000, "{n}");
+        assert_eq!(file.stat.size(), 1000, "{n}");
     }
     // A file that was removed has nothing to settle and nothing to wait for.
     assert!(report(&cluster).contains("braid://main/gone\n"));
@@ -153,7 +153,7 @@ async fn after_a_restore_files_are_as_long_as_the_drives_say() {
         ColumnMask::EMPTY
     );
     assert_eq!(client.refused(open("gone", Access::Write, false)).await.reason, Reason::TooManyAway);
-    client.done(Unlink { at: Place::of("main", "gone") }).await;
+    client.done(Unlink { at: Place::of("main", "gone"), only: UnlinkOnly::Any, keep: false }).await;
     client.until("it is gone at once", |status| status.removing == 0).await;
     holds_together(cluster).await;
 }
@@ -166,8 +166,15 @@ async fn a_truncation_that_ended_after_the_backup_is_not_done_again() {
     let mut client = cluster.manager.client().await;
     let file = client.create("f").await;
     write(&cluster.drives, &file, 1000);
-    let commit =
-        |size, order, cut| Commit { file: file.stat.file, lease: file.lease, holder: 7, size, order, cut };
+    let commit = |size, order, cut| Commit {
+        file: file.stat.file,
+        lease: file.lease,
+        holder: 7,
+        size,
+        order,
+        cut,
+        modified_ns: None,
+    };
     client.done(commit(1000, 1, Cut::No)).await;
     client.done(commit(60, 2, Cut::Begins)).await;
     let backup = backup(&mut client).await;
@@ -180,8 +187,8 @@ async fn a_truncation_that_ended_after_the_backup_is_not_done_again() {
     let mut client = cluster.manager.client().await;
     client.until_up(&cluster.drives.iter().collect::<Vec<_>>()).await;
     let file = opened(client.patient(open("f", Access::Write, false)).await.unwrap());
-    assert!(!file.cut, "its opener would punch out what lies past byte {}", file.stat.size);
-    assert_eq!(file.stat.size, 2000);
+    assert!(!file.cut, "its opener would punch out what lies past byte {}", file.stat.size());
+    assert_eq!(file.stat.size(), 2000);
     client.done(ends_at(2000, release(&file, true))).await;
     holds_together(cluster).await;
 }
@@ -194,18 +201,23 @@ async fn what_got_its_name_after_the_backup_is_kept_and_what_was_removed_before_
     let gone = file(&cluster, &mut client, "gone").await;
     let away = cluster.of(&gone, 0).clone();
     away.kill();
-    client.done(Unlink { at: Place::of("main", "gone") }).await;
+    client.done(Unlink { at: Place::of("main", "gone"), only: UnlinkOnly::Any, keep: false }).await;
     eventually("it is freed where it can be", || async { components(&cluster, gone.stat.file) == 1 }).await;
     away.state().mute = true;
     away.start().await;
     // Two uploads; the second has nothing on any drive yet.
-    let unnamed = || CreateUnnamed { volume: "main".into(), shape: no_shape(), holder: 7, avoid: Vec::new() };
+    let unnamed = || CreateUnnamed {
+        volume: "main".into(),
+        shape: no_shape(),
+        holder: 7,
+        avoid: Vec::new(),
+        new: NEW_FILE,
+    };
     let up = opened(client.patient(unnamed()).await.unwrap());
     client.opened(unnamed()).await;
     put(&cluster, &up);
     let backup = backup(&mut client).await;
     let (file, lease) = (up.stat.file, up.lease);
-    let (modified_ms, mode) = (None, None);
     client
         .done(Link {
             file,
@@ -215,8 +227,7 @@ async fn what_got_its_name_after_the_backup_is_kept_and_what_was_removed_before_
             size: 50,
             replace: false,
             order: 1,
-            modified_ms,
-            mode,
+            changes: AttributeChanges::NONE,
             ends: None,
         })
         .await;

@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-use crate::fake::{Cluster, FakeDrive, Manager, no_shape, open, raid5, release};
+use crate::fake::{Cluster, FakeDrive, Manager, NEW_FILE, no_shape, open, raid5, release};
 use braid_manager::{Config, ManagerError, run};
 use braid_transport::{ControlSession, Credentials, Limits, TransportError};
 use braid_wire::Reason;
@@ -17,10 +17,16 @@ use tokio::sync::oneshot;
 async fn a_file_is_made_named_found_and_listed() {
     let cluster = Cluster::new(6, no_shape()).await;
     let mut client = cluster.manager.client().await;
-    let make = MakeDirectory { at: Place::of("main", "a/b"), parents: true };
+    let make = MakeDirectory { at: Place::of("main", "a/b"), parents: true, new: NEW_FILE };
     client.done(make).await;
     let opened = client
-        .opened(CreateUnnamed { volume: "main".into(), shape: no_shape(), holder: 7, avoid: Vec::new() })
+        .opened(CreateUnnamed {
+            volume: "main".into(),
+            shape: no_shape(),
+            holder: 7,
+            avoid: Vec::new(),
+            new: NEW_FILE,
+        })
         .await;
     let segment = &opened.stat.segments[0];
     assert_eq!((segment.shape.k, segment.shape.m, segment.shape.unit_bytes), (4, 1, 512 << 10));
@@ -41,27 +47,27 @@ async fn a_file_is_made_named_found_and_listed() {
         size: 77,
         replace: false,
         order: 1,
-        modified_ms: Some(123),
-        mode: Some(0o640),
+        changes: AttributeChanges { mode: Some(0o640), modified_ns: Some(123), ..AttributeChanges::NONE },
         ends: None,
     };
-    let odd = Link { mode: Some(0o100644), ..link.clone() };
+    let odd =
+        Link { changes: AttributeChanges { mode: Some(0o100644), ..AttributeChanges::NONE }, ..link.clone() };
     assert_eq!(client.refused(odd).await.reason, Reason::Malformed);
     client.done(link.clone()).await;
     client.done(link).await; // it comes late, after itself
     client.done(release(&opened, true)).await;
     assert_eq!(client.refused(release(&opened, true)).await.reason, Reason::LeaseLost);
     let row = client.stat("a/b/c").await.unwrap();
-    assert_eq!((row.size, row.file, row.kind), (77, opened.stat.file, EntryKind::File));
-    assert_eq!((row.modified_ms, row.mode), (123, Some(0o640)));
+    assert_eq!((row.size(), row.file, row.kind()), (77, opened.stat.file, EntryKind::File));
+    assert_eq!((row.attributes.modified_ns, row.attributes.mode), (123, 0o640));
     let reader = client.opened(open("a/b/c", Access::Read, false)).await;
     let capability = &reader.grants[0][0].as_ref().unwrap().capability;
     assert!(capability.rights.include(Rights::READ) && !capability.rights.include(Rights::WRITE));
     assert_eq!((reader.lease.0, capability.lease.0, reader.cut), (0, 0, false));
-    let list = ReadDirectory { at: Place::of("main", "a/b"), after: Vec::new(), limit: 0 };
+    let list = ReadDirectory { at: Place::of("main", "a/b"), after: Vec::new(), limit: 0, watch: false };
     let Ok(ControlReply::Directory(list)) = client.ask(list).await else { panic!() };
     assert_eq!(list.entries.len(), 1);
-    assert_eq!((list.entries[0].name.as_slice(), list.entries[0].size, list.more), (&b"c"[..], 77, false));
+    assert_eq!((list.entries[0].name.as_slice(), list.entries[0].size(), list.more), (&b"c"[..], 77, false));
     assert_eq!(client.status().await.files, 1);
 }
 
@@ -72,12 +78,14 @@ async fn pages_of_a_directory_join() {
     let mut names: Vec<Vec<u8>> =
         (0..25u8).map(|i| vec![b'n', i + 1, 0xff, i]).filter(|n| n[3] != 0 && n[3] != b'/').collect();
     for name in &names {
-        client.done(MakeDirectory { at: Place::of("main", name.clone()), parents: false }).await;
+        client
+            .made(MakeDirectory { at: Place::of("main", name.clone()), parents: false, new: NEW_FILE })
+            .await;
     }
     let mut found = Vec::new();
     loop {
         let after = found.last().cloned().unwrap_or_default();
-        let list = ReadDirectory { at: Place::of("main", Vec::new()), after, limit: 7 };
+        let list = ReadDirectory { at: Place::of("main", Vec::new()), after, limit: 7, watch: false };
         let Ok(ControlReply::Directory(page)) = client.ask(list).await else { panic!() };
         assert!(page.entries.len() == 7 || !page.more);
         found.extend(page.entries.into_iter().map(|entry| entry.name));
@@ -93,13 +101,18 @@ async fn pages_of_a_directory_join() {
 async fn bad_input_is_refused_with_its_reason() {
     let cluster = Cluster::new(5, no_shape()).await;
     let mut client = cluster.manager.client().await;
-    client.done(MakeDirectory { at: Place::of("main", "d/e"), parents: true }).await;
+    client.made(MakeDirectory { at: Place::of("main", "d/e"), parents: true, new: NEW_FILE }).await;
     let file = client.create("d/f").await;
     let volume = |name: &str, shape| VolumeCreate { name: name.into(), shape, quota_bytes: 0 };
     let shape = |scheme, k, m, unit_bytes| ShapeSpec { scheme, k, m, unit_bytes };
-    let make = |path: &[u8]| MakeDirectory { at: Place::of("main", path), parents: false };
-    let unlink = |path: &str| Unlink { at: Place::of("main", path) };
-    let rename = |from: &str, to: &str| Rename { from: Place::of("main", from), to: Place::of("main", to) };
+    let make = |path: &[u8]| MakeDirectory { at: Place::of("main", path), parents: false, new: NEW_FILE };
+    let unlink = |path: &str| Unlink { at: Place::of("main", path), only: UnlinkOnly::Any, keep: false };
+    let rename = |from: &str, to: &str| Rename {
+        from: Place::of("main", from),
+        to: Place::of("main", to),
+        how: RenameHow::Replace,
+        keep: false,
+    };
     let mut exclusive = open("d/f", Access::Write, true);
     exclusive.exclusive = true;
     let cases: Vec<(ControlRequest, Reason)> = vec![
@@ -138,13 +151,22 @@ async fn bad_input_is_refused_with_its_reason() {
                 size: 1,
                 order: 1,
                 cut: Cut::No,
+                modified_ns: None,
             }
             .into(),
             Reason::LeaseLost,
         ),
         (
-            Commit { file: file.stat.file, lease: file.lease, holder: 7, size: 1, order: 0, cut: Cut::No }
-                .into(),
+            Commit {
+                file: file.stat.file,
+                lease: file.lease,
+                holder: 7,
+                size: 1,
+                order: 0,
+                cut: Cut::No,
+                modified_ns: None,
+            }
+            .into(),
             Reason::Malformed,
         ),
         (StaleFiles { drive: "drive-9".into(), after: Default::default(), limit: 1 }.into(), Reason::NoDrive),
@@ -173,12 +195,19 @@ async fn a_quota_bounds_the_files_sizes() {
         size,
         order,
         cut: Cut::No,
+        modified_ns: None,
     };
     client.done(commit(1, 1000)).await;
     assert_eq!(client.refused(commit(2, 1001)).await.reason, Reason::Quota);
     client.done(commit(3, 400)).await;
     let second = client
-        .opened(CreateUnnamed { volume: "small".into(), shape: no_shape(), holder: 7, avoid: Vec::new() })
+        .opened(CreateUnnamed {
+            volume: "small".into(),
+            shape: no_shape(),
+            holder: 7,
+            avoid: Vec::new(),
+            new: NEW_FILE,
+        })
         .await;
     let link = |path: &str, size, replace| Link {
         file: second.stat.file,
@@ -188,8 +217,7 @@ async fn a_quota_bounds_the_files_sizes() {
         size,
         replace,
         order: 1,
-        modified_ms: None,
-        mode: None,
+        changes: AttributeChanges::NONE,
         ends: None,
     };
     assert_eq!(client.refused(link("g", 601, false)).await.reason, Reason::Quota);
@@ -205,7 +233,13 @@ async fn a_late_repetition_undoes_nothing_also_after_a_restart() {
     let cluster = Cluster::new(3, no_shape()).await;
     let mut client = cluster.manager.client().await;
     let unnamed = client
-        .opened(CreateUnnamed { volume: "main".into(), shape: no_shape(), holder: 7, avoid: Vec::new() })
+        .opened(CreateUnnamed {
+            volume: "main".into(),
+            shape: no_shape(),
+            holder: 7,
+            avoid: Vec::new(),
+            new: NEW_FILE,
+        })
         .await;
     let (file, lease) = (unnamed.stat.file, unnamed.lease);
     let link = |path: &str, size, order| Link {
@@ -216,35 +250,52 @@ async fn a_late_repetition_undoes_nothing_also_after_a_restart() {
         size,
         replace: false,
         order,
-        modified_ms: None,
-        mode: None,
+        changes: AttributeChanges::NONE,
         ends: None,
     };
-    let commit = |size, order| Commit { file, lease, holder: 7, size, order, cut: Cut::No };
+    let commit =
+        |size, order| Commit { file, lease, holder: 7, size, order, cut: Cut::No, modified_ns: None };
     client.done(link("a", 10, 1)).await;
     client.done(commit(20, 2)).await;
     client.done(link("a", 10, 1)).await;
-    assert_eq!(client.stat("a").await.unwrap().size, 20, "the link was before the commit");
+    assert_eq!(client.stat("a").await.unwrap().size(), 20, "the link was before the commit");
     client.done(commit(40, 4)).await;
     client.done(commit(30, 3)).await;
-    assert_eq!(client.stat("a").await.unwrap().size, 40, "one that is late, and was never carried out");
+    assert_eq!(client.stat("a").await.unwrap().size(), 40, "one that is late, and was never carried out");
     // The file was linked, and then renamed or unlinked: a repeat is no error, and does nothing.
     let (from, to) = ("a", "b");
-    client.done(Rename { from: Place::of("main", from), to: Place::of("main", to) }).await;
+    client
+        .done(Rename {
+            from: Place::of("main", from),
+            to: Place::of("main", to),
+            how: RenameHow::Replace,
+            keep: false,
+        })
+        .await;
     client.done(link("a", 10, 1)).await;
-    client.done(Unlink { at: Place::of("main", "b") }).await;
+    client.done(Unlink { at: Place::of("main", "b"), only: UnlinkOnly::Any, keep: false }).await;
     client.done(link("a", 10, 1)).await;
     assert_eq!(client.stat("a").await.unwrap_err().reason, Reason::NotFound);
     client.done(link("c", 50, 5)).await;
     let cluster = cluster.restart_manager().await;
     let mut client = cluster.manager.client().await;
     client.done(commit(40, 4)).await;
-    assert_eq!(client.stat("c").await.unwrap().size, 50);
+    assert_eq!(client.stat("c").await.unwrap().size(), 50);
     client.done(release(&unnamed, true)).await;
     // Another lease starts from 1 again.
     let next = client.opened(open("c", Access::Write, false)).await;
-    client.done(Commit { file, lease: next.lease, holder: 7, size: 60, order: 1, cut: Cut::No }).await;
-    assert_eq!(client.stat("c").await.unwrap().size, 60);
+    client
+        .done(Commit {
+            file,
+            lease: next.lease,
+            holder: 7,
+            size: 60,
+            order: 1,
+            cut: Cut::No,
+            modified_ns: None,
+        })
+        .await;
+    assert_eq!(client.stat("c").await.unwrap().size(), 60);
 }
 
 #[tokio::test]
@@ -360,6 +411,7 @@ async fn a_restart_keeps_names_tokens_and_time_and_raises_the_term() {
             size: 5,
             order: 1,
             cut: Cut::No,
+            modified_ns: None,
         })
         .await;
     client.status().await;
@@ -367,7 +419,7 @@ async fn a_restart_keeps_names_tokens_and_time_and_raises_the_term() {
     let cluster = cluster.restart_manager().await;
     assert_eq!(cluster.manager.ready.client_token, token);
     let mut client = cluster.manager.client().await;
-    assert_eq!(client.stat("kept").await.unwrap().size, 5);
+    assert_eq!(client.stat("kept").await.unwrap().size(), 5);
     let after = client.0.head().clone();
     assert!(after.term > before.term && after.now_ms >= before.now_ms, "{before:?} {after:?}");
     // The lease survives the manager's restart, and so does its holder.
@@ -381,6 +433,7 @@ async fn a_restart_keeps_names_tokens_and_time_and_raises_the_term() {
             size: 6,
             order: 2,
             cut: Cut::No,
+            modified_ns: None,
         })
         .await;
     client.done(release(&opened, true)).await;

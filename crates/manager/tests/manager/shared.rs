@@ -21,7 +21,7 @@ fn refresh(file: &Opened, holder: u64, turn: Turn) -> Refresh {
 }
 
 fn commit(file: &Opened, holder: u64, size: u64, order: u64) -> Commit {
-    Commit { file: file.stat.file, lease: file.lease, holder, size, order, cut: Cut::No }
+    Commit { file: file.stat.file, lease: file.lease, holder, size, order, cut: Cut::No, modified_ns: None }
 }
 
 #[tokio::test]
@@ -49,7 +49,7 @@ async fn a_second_writer_shares_the_lease_under_a_new_number_and_generation() {
     client.done(commit(&first, ONE, 50, 3)).await;
     client.done(commit(&second, OTHER, 40, 1)).await;
     client.done(commit(&second, OTHER, 60, 2)).await;
-    assert_eq!(client.stat("f").await.unwrap().size, 60);
+    assert_eq!(client.stat("f").await.unwrap().size(), 60);
     for holder in [ONE, OTHER, 9] {
         let end = 60;
         client.done(Release { holder, ..ends_at(end, release(&first, true)) }).await;
@@ -200,7 +200,7 @@ async fn after_a_restart_holders_go_on_by_what_they_know() {
     // The release of one that may not be the last ends nothing.
     client.done(Release { holder: OTHER, ..ends_at(30, release(&shared, true)) }).await;
     let now = client.opened(refresh(&first, ONE, Turn::Any)).await;
-    assert_eq!((now.lease, now.shared, now.stat.size), (shared.lease, true, 30));
+    assert_eq!((now.lease, now.shared, now.stat.size()), (shared.lease, true, 30));
 }
 
 #[tokio::test]
@@ -222,8 +222,8 @@ async fn what_is_reserved_is_given_once_also_when_the_answer_is_lost() {
             client.0 = cluster.manager.client().await.0;
         }
     }
-    assert_eq!(client.stat("f").await.unwrap().size, 110);
+    assert_eq!(client.stat("f").await.unwrap().size(), 110);
     assert_eq!(offset(client.ask(reserve(5, 200)).await.unwrap()), 200);
-    assert_eq!(client.stat("f").await.unwrap().size, 205);
+    assert_eq!(client.stat("f").await.unwrap().size(), 205);
     assert_eq!(client.refused(reserve(u64::MAX, 0)).await.reason, Reason::Range);
 }

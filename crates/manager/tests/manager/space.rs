@@ -6,7 +6,7 @@ use braid_layout::{Column, DriveId};
 use braid_wire::Reason;
 use braid_wire::control::*;
 
-use crate::fake::{Client, Cluster, FakeDrive, ends_at, eventually, no_shape, raid5, release};
+use crate::fake::{Client, Cluster, FakeDrive, NEW_FILE, ends_at, eventually, no_shape, raid5, release};
 
 pub(crate) fn drives(opened: &Opened) -> BTreeSet<DriveId> {
     opened.stat.segments[0].columns.iter().map(|column| column.drive).collect()
@@ -14,7 +14,7 @@ pub(crate) fn drives(opened: &Opened) -> BTreeSet<DriveId> {
 
 fn unnamed(avoid: &BTreeSet<DriveId>) -> CreateUnnamed {
     let avoid = avoid.iter().copied().collect();
-    CreateUnnamed { volume: "main".into(), shape: no_shape(), holder: 7, avoid }
+    CreateUnnamed { volume: "main".into(), shape: no_shape(), holder: 7, avoid, new: NEW_FILE }
 }
 
 #[tokio::test]
@@ -101,8 +101,15 @@ async fn a_full_drive_does_not_take_the_place_of_another() {
     let mut client = cluster.manager.client().await;
     let file = client.create("f").await;
     (0..3).for_each(|column| cluster.of(&file, column).put(&file, Column(column), &[]));
-    let commit =
-        Commit { file: file.stat.file, lease: file.lease, holder: 7, size: 1000, order: 1, cut: Cut::No };
+    let commit = Commit {
+        file: file.stat.file,
+        lease: file.lease,
+        holder: 7,
+        size: 1000,
+        order: 1,
+        cut: Cut::No,
+        modified_ns: None,
+    };
     client.done(commit).await;
     client.done(ends_at(1000, release(&file, true))).await;
     let old = cluster.of(&file, 0);

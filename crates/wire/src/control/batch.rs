@@ -63,7 +63,7 @@ impl BatchItem {
     pub fn request(&self, of_batch: &RequestHead) -> Result<(RequestHead, ControlRequest), DecodeError> {
         let request = ControlRequest::from_body(self.kind, &self.body)?;
         let head = match self.operation {
-            0 => RequestHead::NONE,
+            0 => RequestHead { client: of_batch.client, ..RequestHead::NONE },
             operation => RequestHead { operation, begun_ms: self.begun_ms, ..of_batch.clone() },
         };
         Ok((head, request))
@@ -97,6 +97,9 @@ impl ControlRequest {
                 | R::MakeDirectory(_)
                 | R::Rename(_)
                 | R::Unlink(_)
+                | R::SetAttributes(_)
+                | R::MakeNode(_)
+                | R::HardLink(_)
                 | R::CreateUnnamed(_)
                 | R::Link(_)
                 | R::Open(_)

@@ -2,6 +2,7 @@
 
 use braid_layout::{ColumnMask, DriveId, FileId, Generation, ObjectId, Version, VolumeId, version::Lease};
 
+use super::attributes::{FileAttributes, NewAttributes};
 use super::drive::DriveState;
 use super::names::{EntryKind, Place};
 use super::shape::ShapeSpec;
@@ -66,26 +67,39 @@ record! {
 }
 
 record! {
-    /// What a name stands for, in full. For a directory `file` is its number and there are no segments.
+    /// What a name stands for, in full. What is no file has no segments.
     pub struct StatRow {
         /// The volume.
         volume: VolumeId,
-        /// What it is.
-        kind: EntryKind,
         /// Its number.
         file: FileId,
-        /// Bytes, as of the last flush or close.
-        size: u64,
-        /// Time of creation.
-        created_ms: u64,
-        /// Time of the last change.
-        modified_ms: u64,
-        /// Permission bits, if the file's creator gave them. Braid stores them but does not enforce them.
-        mode: Option<u32>,
-        /// The file's generation; 0 for a directory.
+        /// The directory of its name, or of one of them; 0 for a root, and for what has no name.
+        parent: FileId,
+        /// What is known of it.
+        attributes: FileAttributes,
+        /// A symbolic link's target; else empty.
+        target: Vec<u8>,
+        /// The file's generation; 0 for what is no file.
         g: Generation,
         /// Its layout; at most [`SEGMENTS_MAX`](crate::codec::SEGMENTS_MAX).
         segments: Vec<SegmentRow>,
+    }
+}
+
+impl StatRow {
+    /// What it is.
+    pub fn kind(&self) -> EntryKind {
+        self.attributes.kind
+    }
+
+    /// The file's size; of what is no file that of its attributes.
+    pub fn size(&self) -> u64 {
+        self.attributes.size
+    }
+
+    /// When it was made, in milliseconds.
+    pub fn created_ms(&self) -> u64 {
+        u64::try_from(self.attributes.created_ns / 1_000_000).unwrap_or(0)
     }
 }
 
@@ -150,6 +164,8 @@ record! {
         volume: String,
         /// The file's shape.
         shape: ShapeSpec,
+        /// Whose it is.
+        new: NewAttributes,
         /// Who holds the lease: a random number of the open file.
         holder: u64,
         /// Drives that have just refused these bytes because they are full, ascending. The file gets other
@@ -172,6 +188,8 @@ record! {
         exclusive: bool,
         /// For a new file.
         shape: ShapeSpec,
+        /// For a new file: whose it is.
+        new: NewAttributes,
         /// Who holds the lease: a random number of the open file.
         holder: u64,
         /// To write it alone: refused while others write it, as they are until it is closed.
@@ -261,6 +279,8 @@ record! {
         order: u64,
         /// What happens to bytes past the size.
         cut: Cut,
+        /// When the bytes changed last; absent: now.
+        modified_ns: Option<i64>,
     }
 }
 
@@ -324,6 +344,8 @@ record! {
         size: u64,
         /// As in [`Commit`].
         order: u64,
+        /// As in [`Commit`].
+        modified_ns: Option<i64>,
     }
 }
 

@@ -17,6 +17,7 @@
 //! Units, unless a field says otherwise: times are manager time in milliseconds, sizes and offsets are bytes
 //! of the file.
 
+mod attributes;
 mod batch;
 mod drive;
 mod file;
@@ -24,9 +25,14 @@ mod heal;
 mod names;
 mod relayout;
 mod shape;
+mod watch;
 
 use braid_layout::{ClusterId, DriveId};
 
+pub use attributes::{
+    AttributeChanges, FileAttributes, HardLink, LINKS_MAX, MakeNode, NewAttributes, SetAttributes, SetXattr,
+    TARGET_BYTES_MAX, XATTR_BYTES_MAX, XATTR_NAME_BYTES_MAX, Xattr, XattrHow, Xattrs, XattrsReply,
+};
 pub use batch::{BATCH_ITEMS_MAX, Batch, BatchAnswer, BatchItem, BatchReply};
 pub use drive::{
     Admission, Backup, BackupReply, DrainDrive, DrainDriveReply, DriveRow, DriveState, FreeUnnamed,
@@ -45,11 +51,12 @@ pub use heal::{
 };
 pub use names::{
     DirectoryReply, Entry, EntryKind, LABEL_BYTES_MAX, Link, Lookup, MODE_MAX, MakeDirectory, NAME_BYTES_MAX,
-    PATH_BYTES_MAX, Place, ReadDirectory, Rename, Unlink, VolumeCreate, VolumeList, VolumeListReply,
-    VolumeRemove, VolumeRow,
+    PATH_BYTES_MAX, Place, ReadDirectory, Rename, RenameHow, Unlink, UnlinkOnly, VolumeCreate, VolumeList,
+    VolumeListReply, VolumeRemove, VolumeRow,
 };
 pub use relayout::{Relayout, RelayoutReply, RelayoutRow, Relayouts, RelayoutsReply};
 pub use shape::ShapeSpec;
+pub use watch::{News, Watch};
 
 use crate::refusal::Refusal;
 use crate::token::Standing;
@@ -57,7 +64,8 @@ use crate::token::Standing;
 record! {
     /// What every request to the manager begins with.
     pub struct RequestHead {
-        /// The asker's random number, the same for its whole life; 0 if it sends no operations.
+        /// The asker's random number, the same for its whole life; 0 if it sends no operations and watches
+        /// nothing.
         client: u64,
         /// The operation's number: from 1, rising, the same in every repeat. 0 for a request that is no
         /// operation.
@@ -127,12 +135,22 @@ message_set! {
         Lookup(Lookup) = 0x0210,
         /// List a directory: Directory.
         ReadDirectory(ReadDirectory) = 0x0211,
-        /// Make a directory: Done.
+        /// Make a directory: Stat.
         MakeDirectory(MakeDirectory) = 0x0212,
         /// Rename: Done.
         Rename(Rename) = 0x0213,
         /// Remove a name: Done.
         Unlink(Unlink) = 0x0214,
+        /// Change attributes: Stat.
+        SetAttributes(SetAttributes) = 0x0215,
+        /// Make what has no bytes on drives: Stat.
+        MakeNode(MakeNode) = 0x0216,
+        /// Give another name: Stat.
+        HardLink(HardLink) = 0x0217,
+        /// Set or remove an extended attribute: Done.
+        SetXattr(SetXattr) = 0x0218,
+        /// All extended attributes: Xattrs.
+        Xattrs(Xattrs) = 0x0219,
         /// Make a file without a name: Opened.
         CreateUnnamed(CreateUnnamed) = 0x0220,
         /// Name it: Done.
@@ -185,6 +203,8 @@ message_set! {
         Relayout(Relayout) = 0x0260,
         /// Files that are to be laid out anew: Relayouts.
         Relayouts(Relayouts) = 0x0261,
+        /// Wait for news of what is watched: News.
+        Watch(Watch) = 0x0268,
         /// Many requests in one: Batch.
         Batch(Batch) = 0x0270,
     }
@@ -206,6 +226,10 @@ impl ControlRequest {
             | ControlRequest::MakeDirectory(_)
             | ControlRequest::Rename(_)
             | ControlRequest::Unlink(_)
+            | ControlRequest::SetAttributes(_)
+            | ControlRequest::MakeNode(_)
+            | ControlRequest::HardLink(_)
+            | ControlRequest::SetXattr(_)
             | ControlRequest::CreateUnnamed(_)
             | ControlRequest::Link(_)
             | ControlRequest::Release(_)
@@ -215,6 +239,7 @@ impl ControlRequest {
             | ControlRequest::VolumeList(_)
             | ControlRequest::Lookup(_)
             | ControlRequest::ReadDirectory(_)
+            | ControlRequest::Xattrs(_)
             | ControlRequest::Refresh(_)
             | ControlRequest::Renew(_)
             | ControlRequest::Commit(_)
@@ -235,6 +260,7 @@ impl ControlRequest {
             | ControlRequest::HealStatus(_)
             | ControlRequest::Relayout(_)
             | ControlRequest::Relayouts(_)
+            | ControlRequest::Watch(_)
             | ControlRequest::Batch(_) => false,
         }
     }
@@ -253,6 +279,8 @@ message_set! {
         Stat(StatRow) = 0x8210,
         /// Entries.
         Directory(DirectoryReply) = 0x8211,
+        /// Extended attributes.
+        Xattrs(XattrsReply) = 0x8219,
         /// An open file.
         Opened(Opened) = 0x8222,
         /// What was renewed.
@@ -285,6 +313,8 @@ message_set! {
         Relayout(RelayoutReply) = 0x8260,
         /// Files that are to be laid out anew.
         Relayouts(RelayoutsReply) = 0x8261,
+        /// News of what is watched.
+        News(News) = 0x8268,
         /// The replies to a batch.
         Batch(BatchReply) = 0x8270,
         /// A refusal.

@@ -2,6 +2,7 @@
 
 use braid_layout::{FileId, VolumeId, version::Lease};
 
+use super::attributes::{AttributeChanges, FileAttributes, NewAttributes};
 use super::file::Ended;
 use super::shape::ShapeSpec;
 
@@ -24,6 +25,16 @@ choice! {
         File = 1,
         /// A directory.
         Directory = 2,
+        /// A symbolic link.
+        Symlink = 3,
+        /// A fifo.
+        Fifo = 4,
+        /// A socket.
+        Socket = 5,
+        /// A character device.
+        CharDevice = 6,
+        /// A block device.
+        BlockDevice = 7,
     }
 }
 
@@ -36,6 +47,18 @@ record! {
         from: FileId,
         /// Names joined by `/`; empty: `from` itself.
         path: Vec<u8>,
+    }
+}
+
+impl Entry {
+    /// What it is.
+    pub fn kind(&self) -> EntryKind {
+        self.attributes.kind
+    }
+
+    /// The file's size; of what is no file that of its attributes.
+    pub fn size(&self) -> u64 {
+        self.attributes.size
     }
 }
 
@@ -81,14 +104,10 @@ record! {
     pub struct Entry {
         /// Its name.
         name: Vec<u8>,
-        /// What it is.
-        kind: EntryKind,
-        /// The file's or directory's number.
+        /// Its number.
         file: FileId,
-        /// The file's size; 0 for a directory.
-        size: u64,
-        /// Time of the last change.
-        modified_ms: u64,
+        /// What is known of it.
+        attributes: FileAttributes,
     }
 }
 
@@ -130,6 +149,11 @@ record! {
     pub struct Lookup {
         /// Where.
         at: Place,
+        /// If that is a symbolic link: what it leads to.
+        follow: bool,
+        /// The asker watches what is found, and the directory of the path's last name, from now on: see
+        /// [`Watch`](super::Watch).
+        watch: bool,
     }
 }
 
@@ -142,6 +166,8 @@ record! {
         after: Vec<u8>,
         /// At most this many; the manager may return fewer.
         limit: u32,
+        /// The asker watches the directory and its entries from now on: see [`Watch`](super::Watch).
+        watch: bool,
     }
 }
 
@@ -160,26 +186,60 @@ record! {
     pub struct MakeDirectory {
         /// The directory.
         at: Place,
+        /// Whose it is.
+        new: NewAttributes,
         /// Make the directories above it too; it is no error if it exists.
         parents: bool,
     }
 }
 
+choice! {
+    /// What a [`Rename`] does with what has the new name already.
+    pub enum RenameHow {
+        /// It is replaced: what is no directory by what is none, an empty directory by a directory.
+        Replace = 0,
+        /// The request is refused with [`Reason::Exists`](crate::Reason::Exists).
+        NoReplace = 1,
+        /// It gets the old name; both must be there.
+        Exchange = 2,
+    }
+}
+
 record! {
-    /// Renames a file or directory, atomically. A file replaces a file, a directory an empty directory.
+    /// Renames, atomically. Two names of one file: nothing is done.
     pub struct Rename {
         /// What to rename.
         from: Place,
         /// Its new place, in the same volume.
         to: Place,
+        /// What happens to what has that name.
+        how: RenameHow,
+        /// The asker has that open, as with [`Unlink`].
+        keep: bool,
+    }
+}
+
+choice! {
+    /// What an [`Unlink`] may remove.
+    pub enum UnlinkOnly {
+        /// Anything.
+        Any = 0,
+        /// A directory: else [`Reason::NotDirectory`](crate::Reason::NotDirectory).
+        Directory = 1,
+        /// Anything else: a directory is [`Reason::IsDirectory`](crate::Reason::IsDirectory).
+        NotDirectory = 2,
     }
 }
 
 record! {
-    /// Removes a file or an empty directory.
+    /// Removes a name, or an empty directory.
     pub struct Unlink {
         /// What to remove.
         at: Place,
+        /// What it may be.
+        only: UnlinkOnly,
+        /// The asker has it open, and will say when it has no more ([`Watch::closed`](super::Watch)).
+        keep: bool,
     }
 }
 
@@ -202,10 +262,8 @@ record! {
         /// If a request with this number or a higher one was carried out already, the answer is Done and
         /// nothing changes.
         order: u64,
-        /// The time of its last change; absent: the time of this request.
-        modified_ms: Option<u64>,
-        /// Its permission bits, at most [`MODE_MAX`]; absent: not known.
-        mode: Option<u32>,
+        /// FileAttributes that it gets besides; its time of modification, if absent, is that of this request.
+        changes: AttributeChanges,
         /// The lease then ends for this holder, as with a [`Release`](super::Release); absent: it goes on. If
         /// the name is refused, so is the end.
         ends: Option<Ended>,

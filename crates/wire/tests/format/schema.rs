@@ -5,7 +5,8 @@
 use braid_wire::capability::{Authority, Capability, LeaseKind, Protection};
 use braid_wire::codec::Record;
 use braid_wire::control::{
-    self, Access, Admission, ControlHead, Cut, DriveState, Ending, EntryKind, RequestHead, Turn,
+    self, Access, Admission, ControlHead, Cut, DriveState, Ending, EntryKind, RenameHow, RequestHead, Turn,
+    UnlinkOnly, XattrHow,
 };
 use braid_wire::data::{
     self, Expect, Hello, Listing, PeerRole, ReplyHead, ScrubAct, ScrubPhase, SnapshotAct, Want,
@@ -65,6 +66,10 @@ pub(crate) fn nested() -> Vec<(&'static str, Fields)> {
         control::ShapeSpec,
         control::VolumeRow,
         control::Entry,
+        control::FileAttributes,
+        control::NewAttributes,
+        control::AttributeChanges,
+        control::Xattr,
         control::SegmentRow,
         control::ColumnRow,
         control::Place,
@@ -125,6 +130,9 @@ pub(crate) fn choice(name: &str) -> Option<Vec<(u8, &'static str)>> {
         LeaseKind,
         Protection,
         EntryKind,
+        RenameHow,
+        UnlinkOnly,
+        XattrHow,
         DriveState,
         Admission,
         Access,
@@ -139,7 +147,7 @@ pub(crate) fn width(type_name: &str) -> Option<usize> {
         "u8" | "Column" => 1,
         "u16" => 2,
         "u32" | "Generation" | "Lease" | "Rights" => 4,
-        "u64" | "VolumeId" | "PartitionId" | "FileId" | "ObjectId" | "ColumnMask" => 8,
+        "u64" | "i64" | "VolumeId" | "PartitionId" | "FileId" | "ObjectId" | "ColumnMask" => 8,
         "u128" | "ClusterId" | "DriveId" | "Version" | "[u8; 16]" => 16,
         "Key" | "[u8; 32]" => 32,
         _ => return None,

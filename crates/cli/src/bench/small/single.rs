@@ -157,7 +157,7 @@ async fn create_and_unlink(small: &mut Small, in_flight: u32) -> Result<(), Fail
 /// How many files of 4 KiB a directory has: an error if these are not as many as were made and not removed.
 async fn files(small: &Small, directory: &Name, expected: u64) -> Result<u64, Failure> {
     let found = entries(&small.cluster.client, directory).await?;
-    let right = found.iter().filter(|entry| entry.size == u64::from(FILE_BYTES)).count();
+    let right = found.iter().filter(|entry| entry.size() == u64::from(FILE_BYTES)).count();
     let (there, right) = (found.len() as u64, right as u64);
     if there == expected && right == expected {
         return Ok(there);

@@ -157,11 +157,11 @@ async fn files_below(small: &Small, root: &Name) -> Result<u64, Failure> {
     stack.extend(stat_if_there(client, root).await?.map(|_| root.clone()));
     while let Some(directory) = stack.pop() {
         for entry in entries(client, &directory).await? {
-            match entry.kind {
-                EntryKind::File => files += 1,
+            match entry.kind() {
                 EntryKind::Directory => {
                     stack.push(directory.join(&entry.name).doing(|| format!("list {directory}"))?);
                 }
+                _ => files += 1,
             }
         }
     }

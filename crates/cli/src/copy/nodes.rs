@@ -1,0 +1,166 @@
+//! What `cp -a` makes besides files and directories: links and special files as they are, further names of
+//! files, and the attributes of directories.
+//!
+//! What is in the way of a link or special file is removed first: unlike a file it has no other way to replace
+//! it. A directory in its way stays, and is an error.
+
+use std::fs::{self, Metadata};
+use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+
+use braid_client::{AttributeChanges, Client, Name, NewAttributes, Node};
+use braid_wire::Reason;
+use braid_wire::control::{EntryKind, StatRow, UnlinkOnly};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+use super::jobs::{Job, Kind};
+use super::keep;
+use crate::exit::{Doing, Exit, Failure};
+use crate::names::Location;
+
+/// A link or special file, wherever it is.
+struct Found {
+    kind: EntryKind,
+    /// A device node's number.
+    device: u32,
+    /// A symbolic link's target.
+    target: Vec<u8>,
+    attributes: AttributeChanges,
+}
+
+/// Does a job that is about neither a file's bytes nor a new directory.
+pub(super) async fn make(client: &Client, job: &Job) -> Result<(), Failure> {
+    match (&job.kind, &job.target) {
+        (Kind::Link(first), target) => link(client, first, target).await,
+        (Kind::Finish, target) => give(client, target, look(client, &job.source).await?.attributes).await,
+        (_, Location::Remote { name, .. }) => {
+            make_remote(client, name, look(client, &job.source).await?).await
+        }
+        (_, Location::Local(path)) => make_local(path, look(client, &job.source).await?),
+        (_, Location::Pipe) => Err(Failure::usage("-", "a link or special file cannot go through a pipe")),
+    }
+}
+
+async fn look(client: &Client, source: &Location) -> Result<Found, Failure> {
+    let what = || format!("read {}", source.show());
+    match source {
+        Location::Local(path) => {
+            let metadata = fs::symlink_metadata(path).doing(what)?;
+            let target = match metadata.is_symlink() {
+                true => fs::read_link(path).doing(what)?.as_os_str().as_bytes().to_vec(),
+                false => Vec::new(),
+            };
+            let kind = kind_of(&metadata);
+            let is_device = matches!(kind, EntryKind::CharDevice | EntryKind::BlockDevice);
+            let device = if is_device { metadata.rdev() } else { 0 };
+            let device = u32::try_from(device).map_err(std::io::Error::other).doing(what)?;
+            Ok(Found { kind, device, target, attributes: keep::of_local(&metadata) })
+        }
+        Location::Remote { name, .. } => {
+            let StatRow { attributes, target, .. } = client.stat_itself(name).await?;
+            let (kind, device) = (attributes.kind, attributes.device);
+            Ok(Found { kind, device, target, attributes: keep::of_remote(&attributes) })
+        }
+        Location::Pipe => Err(Failure::usage("-", "a pipe has no attributes to keep")),
+    }
+}
+
+fn kind_of(metadata: &Metadata) -> EntryKind {
+    let kind = metadata.file_type();
+    match kind {
+        _ if kind.is_symlink() => EntryKind::Symlink,
+        _ if kind.is_dir() => EntryKind::Directory,
+        _ if kind.is_fifo() => EntryKind::Fifo,
+        _ if kind.is_socket() => EntryKind::Socket,
+        _ if kind.is_char_device() => EntryKind::CharDevice,
+        _ if kind.is_block_device() => EntryKind::BlockDevice,
+        _ => EntryKind::File,
+    }
+}
+
+async fn make_remote(client: &Client, name: &Name, found: Found) -> Result<(), Failure> {
+    let node = match found.kind {
+        EntryKind::Symlink => Node::Symlink(&found.target),
+        EntryKind::Fifo => Node::Fifo,
+        EntryKind::Socket => Node::Socket,
+        EntryKind::CharDevice => Node::CharDevice(found.device),
+        EntryKind::BlockDevice => Node::BlockDevice(found.device),
+        EntryKind::File | EntryKind::Directory => return Err(changed(crate::names::show_remote(name))),
+    };
+    let AttributeChanges { mode, uid, gid, .. } = found.attributes;
+    let [mode, uid, gid] = [mode, uid, gid].map(Option::unwrap_or_default);
+    clear_remote(client, name).await?;
+    client.make_node(name, node, NewAttributes { mode, uid, gid }).await?;
+    client.set_attributes(name, found.attributes).await?;
+    Ok(())
+}
+
+fn make_local(path: &Path, found: Found) -> Result<(), Failure> {
+    let what = || format!("make {}", path.display());
+    let kind = match found.kind {
+        EntryKind::Symlink => {
+            clear_local(path)?;
+            std::os::unix::fs::symlink(std::ffi::OsStr::from_bytes(&found.target), path).doing(what)?;
+            return keep::give_at(path, found.attributes).doing(what);
+        }
+        EntryKind::Fifo => FileType::Fifo,
+        EntryKind::Socket => FileType::Socket,
+        EntryKind::CharDevice => FileType::CharacterDevice,
+        EntryKind::BlockDevice => FileType::BlockDevice,
+        EntryKind::File | EntryKind::Directory => return Err(changed(path.display().to_string())),
+    };
+    clear_local(path)?;
+    let mode = Mode::from_raw_mode(found.attributes.mode.unwrap_or_default());
+    mknodat(CWD, path, kind, mode, u64::from(found.device)).map_err(std::io::Error::from).doing(what)?;
+    keep::give_at(path, found.attributes).doing(what)
+}
+
+async fn link(client: &Client, first: &Location, target: &Location) -> Result<(), Failure> {
+    match (first, target) {
+        (Location::Remote { name: first, .. }, Location::Remote { name, .. }) => {
+            clear_remote(client, name).await?;
+            client.hard_link(first, name).await?;
+            Ok(())
+        }
+        (Location::Local(first), Location::Local(path)) => {
+            clear_local(path)?;
+            fs::hard_link(first, path).doing(|| format!("link {}", path.display()))
+        }
+        _ => Err(Failure::usage(target.show(), "a name of what is elsewhere")),
+    }
+}
+
+async fn give(client: &Client, target: &Location, attributes: AttributeChanges) -> Result<(), Failure> {
+    match target {
+        Location::Remote { name, .. } => Ok(client.set_attributes(name, attributes).await.map(drop)?),
+        Location::Local(path) => {
+            keep::give_at(path, attributes).doing(|| format!("set attributes of {}", path.display()))
+        }
+        Location::Pipe => Ok(()),
+    }
+}
+
+/// Removes what has the name, if it is no directory.
+async fn clear_remote(client: &Client, name: &Name) -> Result<(), Failure> {
+    match client.unlink_only(name, UnlinkOnly::NotDirectory).await {
+        Err(error) if error.reason() != Some(Reason::NotFound) => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+fn clear_local(path: &Path) -> Result<(), Failure> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(error).doing(|| format!("replace {}", path.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The error for a source that has become something else.
+fn changed(what: String) -> Failure {
+    Failure::new(Exit::Conflict, what, "its source has changed its kind since it was listed")
+        .remedy("copy it again")
+}

@@ -1,0 +1,173 @@
+//! Callbacks: clients that watch are told what others change, and a change is answered when they have heeded it.
+//!
+//! Every transaction says which records it changed (`Core::write_then`); a directory's record changes with its
+//! names. A request that changes something waits here for the news of it to be heeded. A manager that was
+//! restarted knows none of those who watched: until their leases are over, changes are not answered.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use braid_layout::FileId;
+use braid_wire::control::{News, Watch};
+use braid_wire::{Reason, Refusal};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+use crate::core::Core;
+use crate::files;
+use crate::inodes;
+use crate::kv::Tx;
+use crate::schema::key;
+use crate::sweep::until_leading;
+use crate::watchers::{LEASE_MS, Told};
+
+/// Longest wait for news.
+const WAIT_MAX: Duration = Duration::from_secs(2);
+/// How often leases are looked at that may be over, while news are waited for.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// The word of the state that says that somebody has watched.
+const WATCHED: &str = "watched";
+
+tokio::task_local! {
+    static ASKER: u64;
+}
+
+/// Who sent the request that this task carries out; 0: nobody, or one that did not say.
+pub fn asker() -> u64 {
+    ASKER.try_with(|asker| *asker).unwrap_or(0)
+}
+
+/// Carries out a request of this client.
+pub async fn asked_by<T>(asker: u64, work: impl Future<Output = T>) -> T {
+    ASKER.scope(asker, work).await
+}
+
+/// Waits for news.
+pub async fn watch(core: &Arc<Core>, asked: Watch) -> Result<News, Refusal> {
+    if asked.client == 0 {
+        return Err(Refusal::new(Reason::Malformed, "who watches has a number"));
+    }
+    if !core.is_watched.swap(true, Ordering::AcqRel) {
+        core.write(|_, tx| {
+            tx.set(key::meta(WATCHED), &1u64);
+            Ok(())
+        })
+        .await?;
+    }
+    if !core.watchers().hear(&asked, core.running_ms()) {
+        return Err(Refusal::new(Reason::Busy, "too many clients watch: try again later"));
+    }
+    core.heeded.notify_waiters();
+    if !asked.closed.is_empty() {
+        let closed = asked.closed.clone();
+        let core = Arc::clone(core);
+        // What is not removed now is by the background.
+        tokio::spawn(async move { drop(bury_all(&core, closed).await) });
+    }
+    let until = Instant::now() + Duration::from_millis(u64::from(asked.wait_ms)).min(WAIT_MAX);
+    loop {
+        let told = core.told.notified();
+        let mut told = std::pin::pin!(told);
+        told.as_mut().enable();
+        if let Some(news) = core.watchers().news(asked.client, asked.seen, core.running_ms()) {
+            return Ok(news);
+        }
+        if timeout_at(until, told).await.is_err() {
+            return Ok(core.watchers().no_news(asked.client, core.running_ms()));
+        }
+    }
+}
+
+/// Others who write a file write out what they have of it: the asker opens it.
+pub async fn recall(core: &Arc<Core>, file: FileId) {
+    let told = core.watchers().recall(file, asker());
+    if !told.is_empty() {
+        core.told.notify_waiters();
+        heeded(core, &told).await;
+    }
+}
+
+/// Waits until news are heeded. Clients that do not heed them lose their leases: so it ends.
+pub async fn heeded(core: &Core, told: &[Told]) {
+    loop {
+        let heeded = core.heeded.notified();
+        let mut heeded = std::pin::pin!(heeded);
+        heeded.as_mut().enable();
+        if told.is_empty() || core.watchers().are_heeded(told, core.running_ms()) {
+            return;
+        }
+        let _ = timeout(LOOK_EVERY, heeded).await;
+    }
+}
+
+/// Waits, after a change, until clients that watched before this manager's start keep nothing any more.
+pub async fn after_a_start(core: &Core) {
+    if core.was_watched {
+        let left_ms = u64::from(LEASE_MS).saturating_sub(core.uptime_ms());
+        if left_ms > 0 {
+            sleep(Duration::from_millis(left_ms)).await;
+        }
+    }
+}
+
+/// Whether a file that loses its last name is to be kept: others may have it open, who say so when they heed
+/// the news, or the asker has.
+pub fn keeps(core: &Core, file: FileId, (by, keep): (u64, bool)) -> bool {
+    let mut watchers = core.watchers();
+    if keep {
+        watchers.keep(file, by);
+    }
+    let keeps = keep || watchers.others_watch(file, by);
+    if keeps {
+        watchers.lost_name(file);
+    }
+    keeps
+}
+
+/// Whether somebody has watched in this state.
+pub fn was_watched(tx: &Tx) -> Result<bool, Refusal> {
+    Ok(tx.number(WATCHED)? != 0)
+}
+
+/// Removes files without a name that nobody has open any more, for ever. After a start those who have any open
+/// say so first.
+pub async fn run(core: Arc<Core>) {
+    sleep(2 * Duration::from_millis(u64::from(LEASE_MS))).await;
+    loop {
+        until_leading(&core).await;
+        let free = core.watchers().let_go_of(core.running_ms());
+        for file in bury_all(&core, free).await {
+            core.watchers().lost_name(file);
+        }
+        sleep(Duration::from_millis(u64::from(LEASE_MS))).await;
+    }
+}
+
+/// Removes files without a name that nobody has open any more. Gives those that are not removed yet.
+async fn bury_all(core: &Arc<Core>, list: Vec<FileId>) -> Vec<FileId> {
+    let mut left = Vec::new();
+    for file in list {
+        if let Err(refusal) = bury(core, file).await {
+            tracing::debug!(%file, %refusal, "a file without a name is not removed yet");
+            left.push(file);
+        }
+    }
+    left
+}
+
+async fn bury(core: &Arc<Core>, file: FileId) -> Result<(), Refusal> {
+    core.write(move |core, tx| {
+        let Some(inode) = inodes::find(tx, file)? else { return Ok(()) };
+        if !inode.kept || inode.is_named() {
+            return Ok(());
+        }
+        if !files::is_only_kept(&inode) || core.watchers().is_kept(file, core.running_ms()) {
+            return Err(Refusal::new(Reason::Busy, "it is open"));
+        }
+        inodes::bury(tx, file, &inode)
+    })
+    .await?;
+    core.wake.notify_waiters();
+    Ok(())
+}

@@ -1,0 +1,74 @@
+//! Brings a state that an older build wrote up to what this one expects.
+
+use std::collections::BTreeMap;
+
+use braid_layout::FileId;
+use braid_wire::Refusal;
+use braid_wire::control::EntryKind;
+
+use crate::kv::Tx;
+use crate::schema::{SCHEMA_VERSION, key};
+
+/// Records looked at together.
+const PAGE: usize = 4096;
+
+/// Brings a state up to this build's version. From version 3 on, directories count those in them.
+pub fn upgrade(tx: &mut Tx) -> Result<(), Refusal> {
+    let format = u64::from(SCHEMA_VERSION);
+    if tx.number("format")? >= format {
+        return Ok(());
+    }
+    let (mut below, mut after) = (BTreeMap::<FileId, u32>::new(), None);
+    loop {
+        let page = tx.inodes(after, PAGE)?;
+        let directories = page.iter().filter(|(_, inode)| inode.kind == EntryKind::Directory);
+        for (_, inode) in directories.filter(|(_, inode)| inode.parent != FileId(0)) {
+            *below.entry(inode.parent).or_default() += 1;
+        }
+        match page.last() {
+            Some((last, _)) => after = Some(*last),
+            None => break,
+        }
+    }
+    for (directory, count) in below {
+        if let Some(mut inode) = tx.inode(directory)? {
+            inode.more_links = count;
+            tx.set_inode(directory, &inode)?;
+        }
+    }
+    tx.set(key::meta("format"), &format);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use braid_layout::VolumeId;
+
+    use super::*;
+    use crate::db::Db;
+    use crate::memory::MemoryKv;
+    use crate::volumes::directory_record;
+
+    #[test]
+    fn directories_of_an_older_state_are_counted_once() {
+        let db = Db::new(Arc::new(MemoryKv::new()));
+        let links = |tx: &Tx| Ok([2, 3, 4].map(|file| tx.inode(FileId(file)).unwrap().unwrap().more_links));
+        db.write(|tx| {
+            for (file, parent) in [(2, 0), (3, 2), (4, 2)] {
+                let name = format!("d{file}").into_bytes();
+                tx.set_inode(FileId(file), &directory_record(VolumeId(1), FileId(parent), name, 1))?;
+            }
+            upgrade(tx)
+        })
+        .expect("upgraded");
+        assert_eq!(db.read(links).expect("there"), [2, 0, 0]);
+        db.write(|tx| {
+            tx.set_inode(FileId(2), &directory_record(VolumeId(1), FileId(0), Vec::new(), 1))?;
+            upgrade(tx)
+        })
+        .expect("nothing to do");
+        assert_eq!(db.read(links).expect("there"), [0, 0, 0], "what is counted is not counted again");
+    }
+}
