@@ -36,6 +36,7 @@ use crate::write::WriteSide;
 mod append;
 mod close;
 mod part;
+mod punch;
 
 /// Largest file, in bytes: the largest POSIX offset.
 pub const FILE_BYTES_MAX: u64 = i64::MAX.unsigned_abs();
@@ -139,6 +140,11 @@ impl File {
         Ok(row)
     }
 
+    /// The facts of the file as of the manager's last answer, which is not asked; the size is this handle's.
+    pub fn known(&self) -> StatRow {
+        StatRow { size: self.size(), ..self.handle.view().stat.clone() }
+    }
+
     /// The modification time and permission bits, as of the manager's last answer.
     pub fn kept(&self) -> Kept {
         let view = self.handle.view();
@@ -225,6 +231,15 @@ impl File {
         let Some(writer) = &self.writer else { return Ok(()) };
         writer.side.check(self.subject())?;
         self.commit(writer, Cut::No).await
+    }
+
+    /// The same, and also commits that it was changed if its size is as before: others then see another time.
+    pub async fn flush_time(&self) -> Result<()> {
+        let Some(writer) = &self.writer else { return Ok(()) };
+        if writer.written.load(Ordering::Acquire) {
+            writer.set_committed(None);
+        }
+        self.flush().await
     }
 
     /// Sets the size. Not with [`OpenOptions::range`](crate::OpenOptions::range). Truncated bytes are gone:
