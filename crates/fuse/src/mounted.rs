@@ -1,132 +1,209 @@
-//! The kernel's requests, each carried out by a task of its own: none waits for another.
+//! The kernel's requests. Each is carried out by a task of its own, and none waits for another; a write that
+//! need wait for nothing is taken at once.
 
 use std::ffi::OsStr;
+use std::future::Future;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::SystemTime;
 
-use braid_client::{Client, File, Name, OpenOptions};
-use braid_layout::FileId;
-use braid_wire::control::{EntryKind, StatRow};
+use braid_wire::control::EntryKind;
 use fuser::{
-    Errno, FileAttr, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, LockOwner, OpenFlags,
-    ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, Request,
+    BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig,
+    LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty,
+    ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, Request, TimeOrNow, WriteFlags,
 };
-use tokio::runtime::Handle;
+use rustix::fs::{FallocateFlags, OFlags};
 
-use crate::attributes::{self, Owner};
 use crate::errors::errno;
-use crate::listing::Listing;
-use crate::table::Table;
+use crate::fresh::KNOWN_FOR;
+use crate::names::known;
+use crate::shared::{Asked, Shared, manner};
+use crate::write_back::{Outcome, Through};
 
-/// How long the kernel may rely on what it was told.
-const KNOWN_FOR: Duration = Duration::from_secs(1);
+/// Longest read and write that the kernel asks for at once.
+const REQUEST_BYTES_MAX: u32 = 1 << 20;
+/// Reads ahead and writes of mappings that the kernel has under way.
+const BACKGROUND_MAX: u16 = 64;
+/// The unit in which space is told.
+const SPACE_UNIT: u32 = 4096;
+/// Longest name.
+const NAME_BYTES_MAX: u32 = 255;
 
 /// A volume as the kernel sees it.
 pub(crate) struct Mounted {
-    shared: Arc<Shared>,
-    runtime: Handle,
-}
-
-struct Shared {
-    client: Client,
-    volume: String,
-    /// The volume's root, as the manager has it.
-    root: FileId,
-    owner: Owner,
-    files: Table<File>,
-    directories: Table<Listing>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 impl Mounted {
-    pub(crate) fn new(
-        client: Client,
-        volume: String,
-        root: FileId,
-        owner: Owner,
-        runtime: Handle,
-    ) -> Mounted {
-        let (files, directories) = Default::default();
-        Mounted { shared: Arc::new(Shared { client, volume, root, owner, files, directories }), runtime }
-    }
-}
-
-impl Shared {
-    fn name(&self, number: INodeNo) -> Name {
-        let file = if number == INodeNo::ROOT { self.root } else { FileId(number.0) };
-        Name::number(&self.volume, file).expect("the volume's name was checked")
+    /// Carries a request out in a task of its own.
+    fn spawn<F>(&self, carry_out: impl FnOnce(Arc<Shared>) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.shared.context.runtime.spawn(carry_out(Arc::clone(&self.shared)));
     }
 
-    fn under(&self, directory: INodeNo, name: &[u8]) -> Result<Name, Errno> {
-        self.name(directory).join(name).map_err(|_| Errno::EINVAL)
-    }
-
-    async fn stat(&self, name: &Name) -> Result<StatRow, Errno> {
-        self.client.stat(name).await.map_err(|error| errno(&error))
-    }
-
-    fn attributes(&self, row: &StatRow) -> FileAttr {
-        attributes::of(row, self.root, self.owner)
-    }
-
-    async fn look_up(&self, directory: INodeNo, name: &[u8]) -> Result<FileAttr, Errno> {
-        let row = self.stat(&self.under(directory, name)?).await?;
-        Ok(self.attributes(&row))
-    }
-
-    async fn open_directory(&self, number: INodeNo) -> Result<Listing, Errno> {
-        let name = self.name(number);
-        let row = self.stat(&name).await?;
-        if row.kind != EntryKind::Directory {
-            return Err(Errno::ENOTDIR);
-        }
-        // The kernel goes up by names of its own: what is told here only shows in listings.
-        Ok(Listing::new(&self.client, name, (number, INodeNo::ROOT), self.root))
-    }
-
-    async fn read(&self, handle: FileHandle, offset: u64, size: u32) -> Result<Vec<u8>, Errno> {
-        let file = self.files.get(handle).ok_or(Errno::EBADF)?;
-        let mut bytes = vec![0; usize::try_from(size).unwrap_or(usize::MAX)];
-        let mut filled = 0;
-        while filled < bytes.len() {
-            let at = offset.saturating_add(u64::try_from(filled).unwrap_or(u64::MAX));
-            match file.read_at(&mut bytes[filled..], at).await.map_err(|error| errno(&error))? {
-                0 => break,
-                more => filled += more,
+    /// The same, of a request that is answered by yes or no.
+    fn spawn_done<F>(&self, reply: ReplyEmpty, carry_out: impl FnOnce(Arc<Shared>) -> F)
+    where
+        F: Future<Output = Outcome<()>> + Send + 'static,
+    {
+        let carried_out = carry_out(Arc::clone(&self.shared));
+        self.shared.context.runtime.spawn(async move {
+            match carried_out.await {
+                Ok(()) => reply.ok(),
+                Err(error) => reply.error(error),
             }
-        }
-        bytes.truncate(filled);
-        Ok(bytes)
+        });
     }
 }
 
 impl Filesystem for Mounted {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        let as_near = |asked: Result<u32, u32>| asked.err();
+        if let Some(most) = as_near(config.set_max_write(REQUEST_BYTES_MAX)) {
+            let _ = config.set_max_write(most);
+        }
+        // The kernel offers no more than it would read ahead by itself; `readahead` has it read further.
+        if let Some(most) = as_near(config.set_max_readahead(REQUEST_BYTES_MAX * 8)) {
+            let _ = config.set_max_readahead(most);
+        }
+        let _ = config.set_max_background(BACKGROUND_MAX);
+        // Where a kernel lacks one of these it does without.
+        for wanted in
+            [InitFlags::FUSE_ATOMIC_O_TRUNC, InitFlags::FUSE_PARALLEL_DIROPS, InitFlags::FUSE_ASYNC_DIO]
+        {
+            let _ = config.add_capabilities(wanted);
+        }
+        Ok(())
+    }
+
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let (shared, name) = (Arc::clone(&self.shared), name.as_bytes().to_vec());
-        self.runtime.spawn(async move {
-            match shared.look_up(parent, &name).await {
+        let name = self.shared.under(parent, name.as_bytes());
+        self.spawn(|shared| async move {
+            let found = match name {
+                Ok(name) => shared.attributes(&name).await,
+                Err(error) => Err(error),
+            };
+            match found {
                 Ok(attributes) => reply.entry(&KNOWN_FOR, &attributes, Generation(0)),
                 Err(error) => reply.error(error),
             }
         });
     }
 
+    fn forget(&self, _: &Request, number: INodeNo, _: u64) {
+        self.shared.context.remembered.forget(self.shared.file(number));
+    }
+
     fn getattr(&self, _: &Request, number: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        let shared = Arc::clone(&self.shared);
-        self.runtime.spawn(async move {
-            match shared.stat(&shared.name(number)).await {
-                Ok(row) => reply.attr(&KNOWN_FOR, &shared.attributes(&row)),
+        self.spawn(|shared| async move {
+            match shared.attributes(&shared.name(number)).await {
+                Ok(attributes) => reply.attr(&KNOWN_FOR, &attributes),
                 Err(error) => reply.error(error),
             }
         });
     }
 
-    fn open(&self, _: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        let shared = Arc::clone(&self.shared);
-        self.runtime.spawn(async move {
-            match shared.client.open(&shared.name(number), &OpenOptions::new().read(true)).await {
-                Ok(file) => reply.opened(shared.files.put(file), FopenFlags::empty()),
-                Err(error) => reply.error(errno(&error)),
+    fn setattr(
+        &self,
+        _: &Request,
+        number: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        _: Option<SystemTime>,
+        handle: Option<FileHandle>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        // With a size the kernel also says that it is now.
+        let has_times = size.is_none() && (atime.is_some() || mtime.is_some());
+        let asked = Asked { mode, uid, gid, has_times };
+        self.spawn(|shared| async move {
+            match shared.set(number, handle, size, asked).await {
+                Ok(attributes) => reply.attr(&KNOWN_FOR, &attributes),
+                Err(error) => reply.error(error),
+            }
+        });
+    }
+
+    fn mkdir(&self, _: &Request, parent: INodeNo, name: &OsStr, _: u32, _: u32, reply: ReplyEntry) {
+        let name = name.as_bytes().to_vec();
+        self.spawn(|shared| async move {
+            match shared.make_directory(parent, &name).await {
+                Ok(attributes) => reply.entry(&KNOWN_FOR, &attributes, Generation(0)),
+                Err(error) => reply.error(error),
+            }
+        });
+    }
+
+    fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let name = name.as_bytes().to_vec();
+        self.spawn_done(reply, |shared| async move { shared.remove(parent, &name, EntryKind::File).await });
+    }
+
+    fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let name = name.as_bytes().to_vec();
+        self.spawn_done(
+            reply,
+            |shared| async move { shared.remove(parent, &name, EntryKind::Directory).await },
+        );
+    }
+
+    fn rename(
+        &self,
+        _: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        if !flags.is_empty() {
+            return reply.error(Errno::EINVAL);
+        }
+        let (name, new_name) = (name.as_bytes().to_vec(), new_name.as_bytes().to_vec());
+        self.spawn_done(reply, |shared| async move {
+            shared.rename((parent, &name), (new_parent, &new_name)).await
+        });
+    }
+
+    fn create(
+        &self,
+        _: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        _: u32,
+        _: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let name = name.as_bytes().to_vec();
+        self.spawn(|shared| async move {
+            match shared.create(parent, &name, open_flags(flags)).await {
+                Ok((attributes, handle)) => {
+                    reply.created(&KNOWN_FOR, &attributes, Generation(0), handle, FopenFlags::empty());
+                }
+                Err(error) => reply.error(error),
+            }
+        });
+    }
+
+    fn open(&self, _: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        self.spawn(|shared| async move {
+            match shared.open(number, open_flags(flags.0)).await {
+                Ok((handle, how)) => reply.opened(handle, how),
+                Err(error) => reply.error(error),
             }
         });
     }
@@ -142,13 +219,55 @@ impl Filesystem for Mounted {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let shared = Arc::clone(&self.shared);
-        self.runtime.spawn(async move {
-            match shared.read(handle, offset, size).await {
+        self.spawn(|shared| async move {
+            let read = match known(&shared, handle) {
+                Ok(open) => open.inode.read(offset, size).await,
+                Err(error) => Err(error),
+            };
+            match read {
                 Ok(bytes) => reply.data(&bytes),
                 Err(error) => reply.error(error),
             }
         });
+    }
+
+    fn write(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        data: &[u8],
+        how: WriteFlags,
+        flags: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let open = match known(&self.shared, handle) {
+            Ok(open) => open,
+            Err(error) => return reply.error(error),
+        };
+        let (place, through) =
+            manner(offset, open_flags(flags.0), how.contains(WriteFlags::FUSE_WRITE_CACHE));
+        let written = u32::try_from(data.len()).unwrap_or(u32::MAX);
+        if through == Through::No && open.inode.write_at_once(place, data) {
+            return reply.written(written);
+        }
+        let data = data.to_vec();
+        self.spawn(|_| async move {
+            match open.inode.write(place, &data, through).await {
+                Ok(()) => reply.written(written),
+                Err(error) => reply.error(error),
+            }
+        });
+    }
+
+    fn flush(&self, _: &Request, _: INodeNo, handle: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        self.spawn_done(reply, |shared| async move { shared.flush(handle).await });
+    }
+
+    fn fsync(&self, _: &Request, _: INodeNo, handle: FileHandle, data_only: bool, reply: ReplyEmpty) {
+        self.spawn_done(reply, |shared| async move { shared.sync(handle, !data_only).await });
     }
 
     fn release(
@@ -161,13 +280,46 @@ impl Filesystem for Mounted {
         _: bool,
         reply: ReplyEmpty,
     ) {
-        self.shared.files.take(handle);
-        reply.ok();
+        self.spawn_done(reply, |shared| async move {
+            if let Some(open) = shared.files.take(handle) {
+                shared.end(open).await;
+            }
+            Ok(())
+        });
+    }
+
+    fn fallocate(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        let mode = FallocateFlags::from_bits_retain(mode.cast_unsigned());
+        self.spawn_done(reply, |shared| async move { shared.allocate(handle, (offset, length), mode).await });
+    }
+
+    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
+        self.spawn(|shared| async move {
+            match shared.space.room(&shared.context).await {
+                Ok(room) => {
+                    let units = |bytes: u64| bytes / u64::from(SPACE_UNIT);
+                    let free = units(room.free_bytes);
+                    // Names take no room of their own: as many files may be made as there are units.
+                    let files = room.files.saturating_add(free);
+                    let (all, name) = (units(room.bytes), NAME_BYTES_MAX);
+                    reply.statfs(all, free, free, files, free, SPACE_UNIT, name, SPACE_UNIT);
+                }
+                Err(error) => reply.error(errno(&error)),
+            }
+        });
     }
 
     fn opendir(&self, _: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        let shared = Arc::clone(&self.shared);
-        self.runtime.spawn(async move {
+        self.spawn(|shared| async move {
             match shared.open_directory(number).await {
                 Ok(listing) => reply.opened(shared.directories.put(listing), FopenFlags::empty()),
                 Err(error) => reply.error(error),
@@ -176,10 +328,9 @@ impl Filesystem for Mounted {
     }
 
     fn readdir(&self, _: &Request, _: INodeNo, handle: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        let shared = Arc::clone(&self.shared);
-        self.runtime.spawn(async move {
+        self.spawn(|shared| async move {
             let Some(listing) = shared.directories.get(handle) else { return reply.error(Errno::EBADF) };
-            match listing.fill(&shared.client, offset, &mut reply).await {
+            match listing.fill(&shared.context.client, offset, &mut reply).await {
                 Ok(()) => reply.ok(),
                 Err(error) => reply.error(errno(&error)),
             }
@@ -190,4 +341,13 @@ impl Filesystem for Mounted {
         self.shared.directories.take(handle);
         reply.ok();
     }
+
+    fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        // The manager's answer to a change of names comes when it is durable.
+        reply.ok();
+    }
+}
+
+fn open_flags(flags: i32) -> OFlags {
+    OFlags::from_bits_retain(flags.cast_unsigned())
 }

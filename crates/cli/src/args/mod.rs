@@ -89,7 +89,7 @@ pub(crate) enum Command {
         braid cp braid://main/a.bin - | sha256sum\n  tar c src | braid cp - braid://main/src.tar"
     )]
     Cp(Cp),
-    /// Mount a volume as a file system, to be read by any program
+    /// Mount a volume as a file system, for any program
     #[command(
         after_help = "It stays in the foreground. Ctrl-C, SIGTERM or `umount DIR` unmounts it; if programs use it then, it goes from its directory all the same.\n\nIt needs FUSE (/dev/fuse), and users other than root the program fusermount3. Files that were stored without permission bits have 644, directories 755; all are of the user that mounts.\n\nExample:\n  braid mount braid://main /mnt"
     )]
@@ -231,7 +231,10 @@ pub(crate) struct Mount {
     /// An empty directory
     #[arg(value_name = "DIR")]
     pub(crate) directory: PathBuf,
-    /// Let other users read it too; users other than root need `user_allow_other` in /etc/fuse.conf for that
+    /// Only read it
+    #[arg(long)]
+    pub(crate) read_only: bool,
+    /// Let other users use it too; users other than root need `user_allow_other` in /etc/fuse.conf for that
     #[arg(long)]
     pub(crate) allow_other: bool,
 }
