@@ -28,7 +28,10 @@ pub(crate) struct Context {
     pub(crate) has_quota: AtomicBool,
     /// How often something was dropped that could not be written.
     pub(crate) lossy: AtomicUsize,
+    /// Versions that the kernel has pages of, of files that are not open.
     pub(crate) remembered: Remembered,
+    /// Versions that the kernel was told.
+    pub(crate) told: Remembered,
     pub(crate) ends: Ends,
     /// Present once it is mounted.
     pub(crate) notifier: OnceLock<Notifier>,
@@ -48,6 +51,16 @@ impl Context {
     /// The name of a file by its number.
     pub(crate) fn name(&self, file: FileId) -> Name {
         Name::number(&self.volume, file).expect("the volume's name was checked")
+    }
+
+    /// Has the kernel ask for the attributes of a file before it next needs them.
+    pub(crate) fn expire(&self, file: FileId) {
+        // An offset below 0: no pages, so that it waits for nobody.
+        let expired =
+            self.notifier.get().map(|notifier| notifier.inval_inode(number(file, self.root), -1, 0));
+        if let Some(Err(error)) = expired {
+            tracing::debug!(%file, %error, "the kernel keeps its attributes");
+        }
     }
 
     /// Has the kernel forget what it has cached of a file. It may have to wait for requests that are under way,

@@ -1,7 +1,8 @@
 //! What the kernel's cached pages of a file are from, and whether they are still its content: close-to-open.
 //!
 //! Whoever opens a file sees all that was written before it was closed elsewhere: pages are kept over an open
-//! only if the file is unchanged at the manager since they were read. While it stays open, changes made
+//! only if the file is unchanged at the manager since they were read, and so are attributes, which the kernel
+//! may have been told up to a second before. While it stays open, changes made
 //! elsewhere are seen when the kernel next asks for its attributes, which it does every second at most.
 //! Attributes and pages that the kernel holds are questioned in this file only.
 
@@ -20,7 +21,7 @@ use crate::write_back::Outcome;
 
 /// How long the kernel may rely on what it was told.
 pub(crate) const KNOWN_FOR: Duration = Duration::from_secs(1);
-/// Files that are not open whose pages are remembered.
+/// Files that are remembered.
 const REMEMBERED_MAX: usize = 16_384;
 /// Ends of writing that are remembered.
 const ENDS_MAX: usize = 1024;
@@ -33,7 +34,7 @@ pub(crate) struct Version {
     modified_ms: u64,
 }
 
-/// The versions of which the kernel may have pages, of files that are not open.
+/// The versions that the kernel may know, by file. Bounded: what is forgotten is only asked for anew.
 #[derive(Debug, Default)]
 pub(crate) struct Remembered {
     versions: Mutex<HashMap<u64, Version>>,
@@ -48,7 +49,7 @@ pub(crate) struct Ends {
 }
 
 impl Version {
-    fn of(row: &StatRow) -> Version {
+    pub(crate) fn of(row: &StatRow) -> Version {
         Version { g: row.g.0, size: row.size, modified_ms: row.modified_ms }
     }
 }
@@ -63,18 +64,21 @@ impl Remembered {
         self.lock().remove(&file.0);
     }
 
-    /// The file is not open any more.
+    /// The kernel knows this version.
     pub(crate) fn put(&self, file: FileId, version: Option<Version>) {
         let mut versions = self.lock();
         versions.remove(&file.0);
-        if let Some(version) = version.filter(|_| versions.len() < REMEMBERED_MAX) {
+        if versions.len() >= REMEMBERED_MAX {
+            versions.clear();
+        }
+        if let Some(version) = version {
             versions.insert(file.0, version);
         }
     }
 
-    /// It is opened.
-    pub(crate) fn take(&self, file: FileId) -> Option<Version> {
-        self.lock().remove(&file.0)
+    /// What the kernel knows, if it is remembered.
+    pub(crate) fn get(&self, file: FileId) -> Option<Version> {
+        self.lock().get(&file.0).copied()
     }
 }
 
@@ -128,6 +132,9 @@ impl Inode {
                 slot.file.as_ref().expect("it is open").known()
             }
         };
+        if self.context.told.get(self.file) != Some(Version::of(&row)) {
+            self.context.expire(self.file);
+        }
         Ok(self.is_seen(&row))
     }
 

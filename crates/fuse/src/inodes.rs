@@ -40,7 +40,7 @@ impl Inodes {
         let mut open = self.lock();
         let entry = open.entry(file.0).or_insert_with(|| {
             let inode = Inode::new(file, Arc::clone(context));
-            *inode.seen() = context.remembered.take(file);
+            *inode.seen() = context.remembered.get(file);
             Entry { inode: Arc::new(inode), handles: 0, writers: 0 }
         });
         entry.handles += 1;

@@ -75,6 +75,7 @@ impl Mount {
             has_quota: Default::default(),
             lossy: Default::default(),
             remembered: Default::default(),
+            told: Default::default(),
             ends: Default::default(),
             notifier: OnceLock::new(),
         };

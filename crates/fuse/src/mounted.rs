@@ -95,12 +95,14 @@ impl Filesystem for Mounted {
     }
 
     fn forget(&self, _: &Request, number: INodeNo, _: u64) {
-        self.shared.context.remembered.forget(self.shared.file(number));
+        let (context, file) = (&self.shared.context, self.shared.file(number));
+        context.remembered.forget(file);
+        context.told.forget(file);
     }
 
     fn getattr(&self, _: &Request, number: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         self.spawn(|shared| async move {
-            match shared.attributes(&shared.name(number)).await {
+            match shared.attributes_by_number(number).await {
                 Ok(attributes) => reply.attr(&KNOWN_FOR, &attributes),
                 Err(error) => reply.error(error),
             }

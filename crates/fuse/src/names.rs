@@ -11,6 +11,7 @@ use rustix::fs::OFlags;
 
 use crate::attributes;
 use crate::errors::errno;
+use crate::fresh::Version;
 use crate::inodes::OpenFile;
 use crate::shared::Shared;
 use crate::write_back::Outcome;
@@ -50,9 +51,15 @@ impl Shared {
             }
             tries += 1;
             if tries >= ANEW_MAX || !self.context.ends.any_since(then, row.file) {
+                self.context.told.put(row.file, Some(Version::of(&row)));
                 return Ok(self.attributes_of(&row));
             }
         }
+    }
+
+    /// The same of what has a number.
+    pub(crate) async fn attributes_by_number(&self, number: INodeNo) -> Outcome<FileAttr> {
+        self.attributes(&self.name(number)).await.map_err(stale)
     }
 
     pub(crate) fn attributes_of(&self, row: &StatRow) -> FileAttr {
@@ -102,6 +109,8 @@ impl Shared {
         let begun = if writes && flags.contains(OFlags::TRUNC) {
             open.inode.set_len(0).await.map(|()| false)
         } else if flags.contains(OFlags::WRONLY) {
+            // Where it ends is asked for when it is needed.
+            self.context.expire(open.inode.file);
             Ok(false)
         } else {
             open.inode.look().await
@@ -111,7 +120,7 @@ impl Shared {
             Ok(false) => Ok((self.files.put(open), FopenFlags::empty())),
             Err(error) => {
                 self.end(open).await;
-                Err(error)
+                Err(stale(error))
             }
         }
     }
@@ -170,6 +179,11 @@ impl AsRef<OpenFile> for OpenFile {
     fn as_ref(&self) -> &OpenFile {
         self
     }
+}
+
+/// A number that is none any more: the kernel then looks the name up anew, which may have gone to another file.
+fn stale(error: Errno) -> Errno {
+    if error == Errno::ENOENT { Errno::ESTALE } else { error }
 }
 
 /// A file by its handle.

@@ -100,9 +100,8 @@ impl Shared {
         size: Option<u64>,
         asked: Asked,
     ) -> Outcome<FileAttr> {
-        let name = self.name(number);
         if asked.mode.is_some() || asked.uid.is_some() || asked.gid.is_some() || asked.has_times {
-            let now = self.attributes(&name).await?;
+            let now = self.attributes_by_number(number).await?;
             let is_so = asked.mode.is_none_or(|mode| mode & 0o7777 == u32::from(now.perm))
                 && asked.uid.is_none_or(|uid| uid == now.uid)
                 && asked.gid.is_none_or(|gid| gid == now.gid);
@@ -125,7 +124,7 @@ impl Shared {
                 }
             }
         }
-        self.attributes(&name).await
+        self.attributes_by_number(number).await
     }
 
     pub(crate) async fn allocate(
