@@ -28,6 +28,7 @@ mod manager_cmd;
 mod manual;
 mod mode;
 mod mount;
+mod mount_helper;
 mod names;
 mod namespace;
 mod plan_cmd;
@@ -50,8 +51,10 @@ mod up;
 mod volume;
 mod waiting;
 
+use std::fs::OpenOptions;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use clap::Parser;
@@ -66,8 +69,15 @@ use report::Report;
 const LINGER: Duration = Duration::from_millis(200);
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    log_to_stderr(&cli.command);
+    let cli = match mount_helper::arguments(std::env::args_os()) {
+        None => Cli::parse(),
+        Some(Ok(arguments)) => Cli::parse_from(arguments),
+        Some(Err(stop)) => return stop.tell(),
+    };
+    if let Err(failure) = start_log(&cli.command) {
+        report::complain(&failure.to_string());
+        return ExitCode::from(failure.exit as u8);
+    }
     let ended =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().doing(|| "start".into()).and_then(
             |runtime| {
@@ -154,15 +164,27 @@ async fn command(command: Command, cluster: Option<&Path>, report: Report) -> Re
     }
 }
 
-/// Servers log what they do. Other commands log nothing by default, so that an error stays one line.
-fn log_to_stderr(command: &Command) {
-    let serves = matches!(command, Command::Manager(Manager::Serve(_)) | Command::Drive(Drive::Serve(_)));
-    let default = if serves { "info" } else { "off" };
+/// Servers log what they do. Other commands log nothing by default, so that an error stays one line; a mount
+/// what is lost, or more into its log file.
+fn start_log(command: &Command) -> Result<(), Failure> {
+    let log = match command {
+        Command::Mount(mount) => mount.log.as_deref(),
+        _ => None,
+    };
+    let default = match command {
+        Command::Manager(Manager::Serve(_)) | Command::Drive(Drive::Serve(_)) => "info",
+        Command::Mount(_) if log.is_some() => "info",
+        Command::Mount(_) => "error",
+        _ => "off",
+    };
     let filter = EnvFilter::try_from_env("BRAID_LOG").unwrap_or_else(|_| EnvFilter::new(default));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(false)
-        .with_target(false)
-        .init();
+    let log_as = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_target(false);
+    match log {
+        Some(path) => {
+            let file = OpenOptions::new().create(true).append(true).open(path);
+            log_as.with_writer(Mutex::new(file.doing(|| format!("open {}", path.display()))?)).init();
+        }
+        None => log_as.with_writer(std::io::stderr).init(),
+    }
+    Ok(())
 }

@@ -150,8 +150,9 @@ impl Control {
 
     /// Waits for news, once.
     pub(crate) async fn watch(&self, subject: &str, watch: Watch, one: Duration) -> Result<ControlReply> {
-        let tried =
-            timeout(one, self.news.once(&self.config, |s| self.hear(s), &self.no_operation(), &watch.into()));
+        let (head, request) = (self.no_operation(), ControlRequest::from(watch));
+        let hear = |session: &_| self.hear(session);
+        let tried = timeout(one, self.news.once(&self.config, hear, &head, &request));
         match tried.await.unwrap_or_else(|_| Err(self.too_late())) {
             Ok(reply) => Ok(reply),
             Err(Failure::Refused(refusal)) => Err(Error::Refused { subject: subject.to_owned(), refusal }),

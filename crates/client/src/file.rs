@@ -36,6 +36,7 @@ use crate::write::WriteSide;
 mod append;
 mod close;
 mod part;
+mod punch;
 
 /// Largest file, in bytes: the largest POSIX offset.
 pub const FILE_BYTES_MAX: u64 = i64::MAX.unsigned_abs();
@@ -161,6 +162,12 @@ impl File {
         Ok(())
     }
 
+    /// The facts of the file as of the manager's last answer, which is not asked; the size is this handle's.
+    pub fn known(&self) -> StatRow {
+        let attributes = self.attributes();
+        StatRow { attributes, ..self.handle.view().stat.clone() }
+    }
+
     /// The first range from `from` on that may hold other bytes than zeros, in whole stripes; `None` if there
     /// is none before the end. Asks the drives what they hold, without reading data.
     pub async fn data_after(&self, from: u64) -> Result<Option<Range<u64>>> {
@@ -241,6 +248,15 @@ impl File {
         let Some(writer) = &self.writer else { return Ok(()) };
         writer.side.check(self.subject())?;
         self.commit(writer, Cut::No).await
+    }
+
+    /// The same, and also commits that it was changed if its size is as before: others then see another time.
+    pub async fn flush_time(&self) -> Result<()> {
+        let Some(writer) = &self.writer else { return Ok(()) };
+        if writer.written.load(Ordering::Acquire) {
+            writer.set_committed(None);
+        }
+        self.flush().await
     }
 
     /// Sets the size. Not with [`OpenOptions::range`](crate::OpenOptions::range). Truncated bytes are gone:

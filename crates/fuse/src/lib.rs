@@ -3,12 +3,28 @@
 //!
 //! The kernel names files by inode numbers. They are the manager's numbers, which stay when names change; the
 //! volume's root has the number that the kernel expects ([`fuser::INodeNo::ROOT`]) besides its own.
+//!
+//! What is written is kept here for a while (`write_back`), and not in the kernel: with its own write-back the
+//! kernel takes no notice of what other mounts do to a file's size. Pages are cached by the kernel (`fresh`).
 
 mod attributes;
+mod caretaker;
+mod closing;
+mod context;
+mod dirty;
 mod errors;
+mod fresh;
+mod inode;
+mod inodes;
 mod listing;
 mod mount;
 mod mounted;
+mod names;
+mod readahead;
+mod shared;
+mod space;
 mod table;
+mod write_back;
+mod xattrs;
 
 pub use mount::{Mount, MountOptions, Unmounted};

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use braid_client::{Client, Name};
@@ -12,7 +14,11 @@ use rustix::mount::UnmountFlags;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
+use crate::caretaker;
+use crate::context::Context;
 use crate::mounted::Mounted;
+use crate::readahead;
+use crate::shared::Shared;
 
 /// Threads that take requests from the kernel.
 const THREADS: usize = 2;
@@ -20,42 +26,62 @@ const THREADS: usize = 2;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How long those who use it when it ends are still served.
 const LEAVE_WAIT: Duration = Duration::from_secs(3);
+/// How long it may take to write what waits when it ends: more than a manager's restart.
+const SETTLE_WAIT: Duration = Duration::from_secs(30);
 
 /// How a volume is mounted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MountOptions {
     /// Other users may use it too.
     pub allow_other: bool,
+    /// It is only read.
+    pub read_only: bool,
 }
 
 /// A mounted volume. Dropped, it is unmounted.
-#[derive(Debug)]
 pub struct Mount {
     at: PathBuf,
     session: BackgroundSession,
+    shared: Arc<Shared>,
 }
 
 /// How a mount ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unmounted {
-    /// Nobody used it.
+    /// Nobody used it, and all that was written through it is with the drives.
     Cleanly,
-    /// Programs had files open in it, or were in its directories: they get errors from now on.
+    /// Programs had files open in it, or were in its directories: they get errors from now on. All that they
+    /// had written by then is with the drives.
     InUse,
+    /// So often something could not be written, and is lost.
+    Lossy(usize),
 }
 
 impl Mount {
-    /// Mounts a volume at a directory, to be read.
+    /// Mounts a volume at a directory.
     ///
     /// # Errors
     /// There is no such volume, the directory is none or may not be mounted on, or there is no FUSE here.
     pub async fn new(client: Client, volume: &str, at: &Path, options: MountOptions) -> io::Result<Mount> {
         let root = Name::root(volume).map_err(io::Error::other)?;
         let row = client.stat(&root).await.map_err(io::Error::other)?;
-        let mounted = Mounted::new(client, volume.to_owned(), row.file, Handle::current());
+        let context = Context {
+            client,
+            volume: volume.to_owned(),
+            root: row.file,
+            runtime: Handle::current(),
+            budget: Default::default(),
+            has_quota: Default::default(),
+            lossy: Default::default(),
+            remembered: Default::default(),
+            told: Default::default(),
+            ends: Default::default(),
+            notifier: OnceLock::new(),
+        };
+        let shared = Arc::new(Shared::new(Arc::new(context)));
         let mut config = Config::default();
         config.mount_options = vec![
-            MountOption::RO,
+            if options.read_only { MountOption::RO } else { MountOption::RW },
             MountOption::NoSuid,
             MountOption::NoDev,
             MountOption::DefaultPermissions,
@@ -65,10 +91,15 @@ impl Mount {
         config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
         (config.n_threads, config.clone_fd) = (Some(THREADS), true);
         let at = std::path::absolute(at)?;
-        let to = at.clone();
+        let (to, mounted) = (at.clone(), Mounted { shared: Arc::clone(&shared) });
         let mounting = tokio::task::spawn_blocking(move || fuser::spawn_mount(mounted, to, &config));
         let session = mounting.await.map_err(io::Error::other)??;
-        Ok(Mount { at, session })
+        // Nobody else sets it.
+        let _ = shared.context.notifier.set(session.notifier());
+        tokio::spawn(caretaker::run(Arc::downgrade(&shared)));
+        let to = at.clone();
+        let _ = tokio::task::spawn_blocking(move || readahead::extend(&to)).await;
+        Ok(Mount { at, session, shared })
     }
 
     /// Waits until somebody has unmounted it.
@@ -78,19 +109,43 @@ impl Mount {
         }
     }
 
-    /// Unmounts it. If it is in use it goes from its directory all the same, and those who use it are served
-    /// for a moment.
+    /// After somebody has unmounted it: waits, for a while, until all that was written is with the drives.
+    pub async fn settled(self) -> Unmounted {
+        self.leave(Unmounted::Cleanly).await
+    }
+
+    /// Unmounts it, when all that waits is written. If it is in use it goes from its directory all the same, and
+    /// those who use it are served for a moment.
     ///
     /// # Errors
     /// It may not be unmounted.
     pub async fn end(self) -> io::Result<Unmounted> {
+        caretaker::settle(&self.shared, SETTLE_WAIT).await;
         let at = self.at.clone();
         let unmounting = tokio::task::spawn_blocking(move || unmount(&at));
         let mut ended = unmounting.await.map_err(io::Error::other)??;
         if timeout(LEAVE_WAIT, self.unmounted()).await.is_err() {
             ended = Unmounted::InUse;
         }
-        Ok(ended)
+        Ok(self.leave(ended).await)
+    }
+
+    /// Closes what is open.
+    async fn leave(self, ended: Unmounted) -> Unmounted {
+        if ended == Unmounted::Cleanly && caretaker::closed(&self.shared, SETTLE_WAIT).await {
+            self.shared.context.client.finish().await;
+            return match self.shared.lost_files() {
+                0 => ended,
+                some => Unmounted::Lossy(some),
+            };
+        }
+        let unwritten = caretaker::settle(&self.shared, SETTLE_WAIT).await;
+        caretaker::close_all(&self.shared, LEAVE_WAIT).await;
+        self.shared.context.client.finish().await;
+        match self.shared.lost_files() + unwritten {
+            0 => ended,
+            some => Unmounted::Lossy(some),
+        }
     }
 }
 

@@ -1,125 +1,314 @@
-//! The kernel's requests, each carried out by a task of its own: none waits for another.
+//! The kernel's requests. Each is carried out by a task of its own, and none waits for another; a write that
+//! need wait for nothing is taken at once.
 
 use std::ffi::OsStr;
+use std::future::Future;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::SystemTime;
 
-use braid_client::{Client, File, Name, OpenOptions};
-use braid_layout::FileId;
-use braid_wire::control::{EntryKind, StatRow};
+use braid_client::{AttributeChanges, NewAttributes, Node};
+use braid_wire::control::{MODE_MAX, RenameHow, UnlinkOnly};
 use fuser::{
-    Errno, FileAttr, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, LockOwner, OpenFlags,
-    ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, Request,
+    BsdFileFlags, Errno, FileAttr, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig,
+    LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty,
+    ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
-use tokio::runtime::Handle;
+use rustix::fs::{FallocateFlags, FileType, OFlags};
 
-use crate::attributes;
+use crate::attributes::nanoseconds;
 use crate::errors::errno;
-use crate::listing::Listing;
-use crate::table::Table;
+use crate::fresh::KNOWN_FOR;
+use crate::names::known;
+use crate::shared::{Shared, manner};
+use crate::write_back::{Outcome, Through};
 
-/// How long the kernel may rely on what it was told.
-const KNOWN_FOR: Duration = Duration::from_secs(1);
+/// Longest read and write that the kernel asks for at once.
+const REQUEST_BYTES_MAX: u32 = 1 << 20;
+/// Reads ahead and writes of mappings that the kernel has under way.
+const BACKGROUND_MAX: u16 = 64;
+/// The unit in which space is told.
+const SPACE_UNIT: u32 = 4096;
+/// Longest name.
+const NAME_BYTES_MAX: u32 = 255;
 
 /// A volume as the kernel sees it.
 pub(crate) struct Mounted {
-    shared: Arc<Shared>,
-    runtime: Handle,
-}
-
-struct Shared {
-    client: Client,
-    volume: String,
-    /// The volume's root, as the manager has it.
-    root: FileId,
-    files: Table<File>,
-    directories: Table<Listing>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 impl Mounted {
-    pub(crate) fn new(client: Client, volume: String, root: FileId, runtime: Handle) -> Mounted {
-        let (files, directories) = Default::default();
-        Mounted { shared: Arc::new(Shared { client, volume, root, files, directories }), runtime }
+    /// Carries a request out in a task of its own.
+    fn spawn<F>(&self, carry_out: impl FnOnce(Arc<Shared>) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.shared.context.runtime.spawn(carry_out(Arc::clone(&self.shared)));
+    }
+
+    /// The same, of a request that is answered by yes or no.
+    fn spawn_done<F>(&self, reply: ReplyEmpty, carry_out: impl FnOnce(Arc<Shared>) -> F)
+    where
+        F: Future<Output = Outcome<()>> + Send + 'static,
+    {
+        let carried_out = carry_out(Arc::clone(&self.shared));
+        self.shared.context.runtime.spawn(async move {
+            match carried_out.await {
+                Ok(()) => reply.ok(),
+                Err(error) => reply.error(error),
+            }
+        });
     }
 }
 
-impl Shared {
-    fn name(&self, number: INodeNo) -> Name {
-        let file = if number == INodeNo::ROOT { self.root } else { FileId(number.0) };
-        Name::number(&self.volume, file).expect("the volume's name was checked")
-    }
-
-    fn under(&self, directory: INodeNo, name: &[u8]) -> Result<Name, Errno> {
-        self.name(directory).join(name).map_err(|_| Errno::EINVAL)
-    }
-
-    async fn stat(&self, name: &Name) -> Result<StatRow, Errno> {
-        self.client.stat_itself(name).await.map_err(|error| errno(&error))
-    }
-
-    fn attributes(&self, row: &StatRow) -> FileAttr {
-        attributes::of(row.file, &row.attributes, self.root)
-    }
-
-    async fn look_up(&self, directory: INodeNo, name: &[u8]) -> Result<FileAttr, Errno> {
-        let row = self.stat(&self.under(directory, name)?).await?;
-        Ok(self.attributes(&row))
-    }
-
-    async fn open_directory(&self, number: INodeNo) -> Result<Listing, Errno> {
-        let name = self.name(number);
-        let row = self.stat(&name).await?;
-        if row.kind() != EntryKind::Directory {
-            return Err(Errno::ENOTDIR);
-        }
-        // The kernel goes up by names of its own: what is told here only shows in listings.
-        Ok(Listing::new(&self.client, name, (number, INodeNo::ROOT), self.root))
-    }
-
-    async fn read(&self, handle: FileHandle, offset: u64, size: u32) -> Result<Vec<u8>, Errno> {
-        let file = self.files.get(handle).ok_or(Errno::EBADF)?;
-        let mut bytes = vec![0; usize::try_from(size).unwrap_or(usize::MAX)];
-        let mut filled = 0;
-        while filled < bytes.len() {
-            let at = offset.saturating_add(u64::try_from(filled).unwrap_or(u64::MAX));
-            match file.read_at(&mut bytes[filled..], at).await.map_err(|error| errno(&error))? {
-                0 => break,
-                more => filled += more,
+impl Mounted {
+    /// The same, of a request that is answered by what was made.
+    fn spawn_entry<F>(&self, reply: ReplyEntry, carry_out: impl FnOnce(Arc<Shared>) -> F)
+    where
+        F: Future<Output = Outcome<FileAttr>> + Send + 'static,
+    {
+        let carried_out = carry_out(Arc::clone(&self.shared));
+        self.shared.context.runtime.spawn(async move {
+            match carried_out.await {
+                Ok(attributes) => reply.entry(&KNOWN_FOR, &attributes, Generation(0)),
+                Err(error) => reply.error(error),
             }
-        }
-        bytes.truncate(filled);
-        Ok(bytes)
+        });
     }
 }
 
 impl Filesystem for Mounted {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        let as_near = |asked: Result<u32, u32>| asked.err();
+        if let Some(most) = as_near(config.set_max_write(REQUEST_BYTES_MAX)) {
+            let _ = config.set_max_write(most);
+        }
+        // The kernel offers no more than it would read ahead by itself; `readahead` has it read further.
+        if let Some(most) = as_near(config.set_max_readahead(REQUEST_BYTES_MAX * 8)) {
+            let _ = config.set_max_readahead(most);
+        }
+        let _ = config.set_max_background(BACKGROUND_MAX);
+        // Where a kernel lacks one of these it does without.
+        for wanted in
+            [InitFlags::FUSE_ATOMIC_O_TRUNC, InitFlags::FUSE_PARALLEL_DIROPS, InitFlags::FUSE_ASYNC_DIO,
+            InitFlags::FUSE_DONT_MASK]
+        {
+            let _ = config.add_capabilities(wanted);
+        }
+        Ok(())
+    }
+
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let (shared, name) = (Arc::clone(&self.shared), name.as_bytes().to_vec());
-        self.runtime.spawn(async move {
-            match shared.look_up(parent, &name).await {
+        let name = self.shared.under(parent, name.as_bytes());
+        self.spawn(|shared| async move {
+            let found = match name {
+                Ok(name) => shared.attributes(&name).await,
+                Err(error) => Err(error),
+            };
+            match found {
                 Ok(attributes) => reply.entry(&KNOWN_FOR, &attributes, Generation(0)),
                 Err(error) => reply.error(error),
             }
         });
     }
 
+    fn forget(&self, _: &Request, number: INodeNo, _: u64) {
+        let (context, file) = (&self.shared.context, self.shared.file(number));
+        context.remembered.forget(file);
+        context.told.forget(file);
+    }
+
     fn getattr(&self, _: &Request, number: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        let shared = Arc::clone(&self.shared);
-        self.runtime.spawn(async move {
-            match shared.stat(&shared.name(number)).await {
-                Ok(row) => reply.attr(&KNOWN_FOR, &shared.attributes(&row)),
+        self.spawn(|shared| async move {
+            match shared.attributes_by_number(number).await {
+                Ok(attributes) => reply.attr(&KNOWN_FOR, &attributes),
                 Err(error) => reply.error(error),
             }
         });
     }
 
-    fn open(&self, _: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        let shared = Arc::clone(&self.shared);
-        self.runtime.spawn(async move {
-            match shared.client.open(&shared.name(number), &OpenOptions::new().read(true)).await {
-                Ok(file) => reply.opened(shared.files.put(file), FopenFlags::empty()),
-                Err(error) => reply.error(errno(&error)),
+    fn setattr(
+        &self,
+        _: &Request,
+        number: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        _: Option<SystemTime>,
+        handle: Option<FileHandle>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        // With a size the kernel also says that it is now, which is so anyway.
+        let changes = AttributeChanges {
+            mode: mode.map(|mode| mode & MODE_MAX),
+            uid,
+            gid,
+            accessed_ns: atime.map(nanoseconds_of),
+            modified_ns: mtime.filter(|at| size.is_none() || !matches!(at, TimeOrNow::Now)).map(nanoseconds_of),
+        };
+        self.spawn(|shared| async move {
+            match shared.set(number, handle, size, changes).await {
+                Ok(attributes) => reply.attr(&KNOWN_FOR, &attributes),
+                Err(error) => reply.error(error),
+            }
+        });
+    }
+
+    fn readlink(&self, _: &Request, number: INodeNo, reply: ReplyData) {
+        self.spawn(|shared| async move {
+            match shared.target(number).await {
+                Ok(target) => reply.data(&target),
+                Err(error) => reply.error(error),
+            }
+        });
+    }
+
+    fn mknod(
+        &self,
+        asker: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        device: u32,
+        reply: ReplyEntry,
+    ) {
+        let (name, new) = (name.as_bytes().to_vec(), new_attributes(asker, mode & !umask));
+        let node = match FileType::from_raw_mode(mode) {
+            FileType::RegularFile => None,
+            FileType::Fifo => Some(Node::Fifo),
+            FileType::Socket => Some(Node::Socket),
+            FileType::CharacterDevice => Some(Node::CharDevice(device)),
+            FileType::BlockDevice => Some(Node::BlockDevice(device)),
+            _ => return reply.error(Errno::EINVAL),
+        };
+        self.spawn_entry(reply, |shared| async move { shared.make_node(parent, &name, node, new).await });
+    }
+
+    fn mkdir(
+        &self,
+        asker: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        reply: ReplyEntry,
+    ) {
+        let (name, new) = (name.as_bytes().to_vec(), new_attributes(asker, mode & !umask));
+        self.spawn_entry(reply, |shared| async move { shared.make_directory(parent, &name, new).await });
+    }
+
+    fn symlink(&self, asker: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+        let (name, target) = (name.as_bytes().to_vec(), target.as_os_str().as_bytes().to_vec());
+        let new = new_attributes(asker, 0o777);
+        self.spawn_entry(reply, |shared| async move {
+            shared.make_node(parent, &name, Some(Node::Symlink(&target)), new).await
+        });
+    }
+
+    fn link(&self, _: &Request, of: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let name = name.as_bytes().to_vec();
+        self.spawn_entry(reply, |shared| async move { shared.link(of, parent, &name).await });
+    }
+
+    fn setxattr(
+        &self,
+        _: &Request,
+        number: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _: u32,
+        reply: ReplyEmpty,
+    ) {
+        let (name, value) = (name.as_bytes().to_vec(), value.to_vec());
+        self.spawn_done(reply, |shared| async move { shared.set_xattr(number, &name, &value, flags).await });
+    }
+
+    fn getxattr(&self, _: &Request, number: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let name = name.as_bytes().to_vec();
+        self.spawn(|shared| async move { give(shared.xattr(number, &name).await, size, reply) });
+    }
+
+    fn listxattr(&self, _: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
+        self.spawn(|shared| async move { give(shared.xattr_names(number).await, size, reply) });
+    }
+
+    fn removexattr(&self, _: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let name = name.as_bytes().to_vec();
+        self.spawn_done(reply, |shared| async move { shared.remove_xattr(number, &name).await });
+    }
+
+    fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let name = name.as_bytes().to_vec();
+        self.spawn_done(reply, |shared| async move { shared.remove(parent, &name, UnlinkOnly::NotDirectory).await });
+    }
+
+    fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let name = name.as_bytes().to_vec();
+        self.spawn_done(
+            reply,
+            |shared| async move { shared.remove(parent, &name, UnlinkOnly::Directory).await },
+        );
+    }
+
+    fn rename(
+        &self,
+        _: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let how = match flags {
+            RenameFlags::RENAME_NOREPLACE => RenameHow::NoReplace,
+            RenameFlags::RENAME_EXCHANGE => RenameHow::Exchange,
+            _ if flags.is_empty() => RenameHow::Replace,
+            _ => return reply.error(Errno::EINVAL),
+        };
+        let (name, new_name) = (name.as_bytes().to_vec(), new_name.as_bytes().to_vec());
+        self.spawn_done(reply, |shared| async move {
+            shared.rename((parent, &name), (new_parent, &new_name), how).await
+        });
+    }
+
+    fn create(
+        &self,
+        asker: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let (name, new) = (name.as_bytes().to_vec(), new_attributes(asker, mode & !umask));
+        self.spawn(|shared| async move {
+            match shared.create(parent, &name, open_flags(flags), new).await {
+                Ok((attributes, handle)) => {
+                    reply.created(&KNOWN_FOR, &attributes, Generation(0), handle, FopenFlags::empty());
+                }
+                Err(error) => reply.error(error),
+            }
+        });
+    }
+
+    fn open(&self, _: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        self.spawn(|shared| async move {
+            match shared.open(number, open_flags(flags.0)).await {
+                Ok((handle, how)) => reply.opened(handle, how),
+                Err(error) => reply.error(error),
             }
         });
     }
@@ -135,13 +324,55 @@ impl Filesystem for Mounted {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let shared = Arc::clone(&self.shared);
-        self.runtime.spawn(async move {
-            match shared.read(handle, offset, size).await {
+        self.spawn(|shared| async move {
+            let read = match known(&shared, handle) {
+                Ok(open) => open.inode.read(offset, size).await,
+                Err(error) => Err(error),
+            };
+            match read {
                 Ok(bytes) => reply.data(&bytes),
                 Err(error) => reply.error(error),
             }
         });
+    }
+
+    fn write(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        data: &[u8],
+        how: WriteFlags,
+        flags: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let open = match known(&self.shared, handle) {
+            Ok(open) => open,
+            Err(error) => return reply.error(error),
+        };
+        let (place, through) =
+            manner(offset, open_flags(flags.0), how.contains(WriteFlags::FUSE_WRITE_CACHE));
+        let written = u32::try_from(data.len()).unwrap_or(u32::MAX);
+        if through == Through::No && open.inode.write_at_once(place, data) {
+            return reply.written(written);
+        }
+        let data = data.to_vec();
+        self.spawn(|_| async move {
+            match open.inode.write(place, &data, through).await {
+                Ok(()) => reply.written(written),
+                Err(error) => reply.error(error),
+            }
+        });
+    }
+
+    fn flush(&self, _: &Request, _: INodeNo, handle: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        self.spawn_done(reply, |shared| async move { shared.flush(handle).await });
+    }
+
+    fn fsync(&self, _: &Request, _: INodeNo, handle: FileHandle, data_only: bool, reply: ReplyEmpty) {
+        self.spawn_done(reply, |shared| async move { shared.sync(handle, !data_only).await });
     }
 
     fn release(
@@ -154,13 +385,46 @@ impl Filesystem for Mounted {
         _: bool,
         reply: ReplyEmpty,
     ) {
-        self.shared.files.take(handle);
-        reply.ok();
+        self.spawn_done(reply, |shared| async move {
+            if let Some(open) = shared.files.take(handle) {
+                shared.end(open).await;
+            }
+            Ok(())
+        });
+    }
+
+    fn fallocate(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        let mode = FallocateFlags::from_bits_retain(mode.cast_unsigned());
+        self.spawn_done(reply, |shared| async move { shared.allocate(handle, (offset, length), mode).await });
+    }
+
+    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
+        self.spawn(|shared| async move {
+            match shared.space.room(&shared.context).await {
+                Ok(room) => {
+                    let units = |bytes: u64| bytes / u64::from(SPACE_UNIT);
+                    let free = units(room.free_bytes);
+                    // Names take no room of their own: as many files may be made as there are units.
+                    let files = room.files.saturating_add(free);
+                    let (all, name) = (units(room.bytes), NAME_BYTES_MAX);
+                    reply.statfs(all, free, free, files, free, SPACE_UNIT, name, SPACE_UNIT);
+                }
+                Err(error) => reply.error(errno(&error)),
+            }
+        });
     }
 
     fn opendir(&self, _: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        let shared = Arc::clone(&self.shared);
-        self.runtime.spawn(async move {
+        self.spawn(|shared| async move {
             match shared.open_directory(number).await {
                 Ok(listing) => reply.opened(shared.directories.put(listing), FopenFlags::empty()),
                 Err(error) => reply.error(error),
@@ -169,10 +433,9 @@ impl Filesystem for Mounted {
     }
 
     fn readdir(&self, _: &Request, _: INodeNo, handle: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        let shared = Arc::clone(&self.shared);
-        self.runtime.spawn(async move {
+        self.spawn(|shared| async move {
             let Some(listing) = shared.directories.get(handle) else { return reply.error(Errno::EBADF) };
-            match listing.fill(&shared.client, offset, &mut reply).await {
+            match listing.fill(&shared.context.client, offset, &mut reply).await {
                 Ok(()) => reply.ok(),
                 Err(error) => reply.error(errno(&error)),
             }
@@ -183,4 +446,35 @@ impl Filesystem for Mounted {
         self.shared.directories.take(handle);
         reply.ok();
     }
+
+    fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        // The manager's answer to a change of names comes when it is durable.
+        reply.ok();
+    }
+}
+
+/// Whose something new is.
+fn new_attributes(asker: &Request, mode: u32) -> NewAttributes {
+    NewAttributes { mode: mode & MODE_MAX, uid: asker.uid(), gid: asker.gid() }
+}
+
+fn nanoseconds_of(time: TimeOrNow) -> i64 {
+    nanoseconds(match time {
+        TimeOrNow::SpecificTime(time) => time,
+        TimeOrNow::Now => SystemTime::now(),
+    })
+}
+
+/// Answers with bytes, or with how many there are if nobody has room for any.
+fn give(bytes: Outcome<Vec<u8>>, room: u32, reply: ReplyXattr) {
+    match bytes.map(|bytes| (u32::try_from(bytes.len()).unwrap_or(u32::MAX), bytes)) {
+        Ok((length, _)) if room == 0 => reply.size(length),
+        Ok((length, _)) if length > room => reply.error(Errno::ERANGE),
+        Ok((_, bytes)) => reply.data(&bytes),
+        Err(error) => reply.error(error),
+    }
+}
+
+fn open_flags(flags: i32) -> OFlags {
+    OFlags::from_bits_retain(flags.cast_unsigned())
 }

@@ -10,13 +10,13 @@ use braid_wire::{Reason, Refusal};
 use crate::directories::resolve;
 use crate::kv::Tx;
 use crate::names::show;
-use crate::schema::{InodeRecord, XattrRecord, key, ns};
+use crate::schema::{InodeRecord, XattrRecord, key};
 
 /// Changes attributes of what is there. Gives its number.
 pub fn set(tx: &mut Tx, at: &Place, changes: &AttributeChanges, now_ms: u64) -> Result<FileId, Refusal> {
     let mut found = resolve(tx, at)?;
     change(&mut found.inode, changes)?;
-    found.inode.times.changed_ns = ns(now_ms);
+    found.inode.times.changed(now_ms);
     tx.set_inode(found.file, &found.inode)?;
     Ok(found.file)
 }
@@ -73,7 +73,7 @@ pub fn set_xattr(tx: &mut Tx, set: &SetXattr, now_ms: u64) -> Result<(), Refusal
         _ => tx.set(row, &XattrRecord { value: value.clone() }),
     }
     found.inode.xattr_bytes = u32::try_from(all).unwrap_or(u32::MAX);
-    found.inode.times.changed_ns = ns(now_ms);
+    found.inode.times.changed(now_ms);
     Ok(tx.set_inode(found.file, &found.inode)?)
 }
 

@@ -14,7 +14,7 @@ use crate::entries::{self, Keeps, Named};
 use crate::inodes;
 use crate::kv::Tx;
 use crate::names::{show, split, split_last};
-use crate::schema::{EntryRecord, InodeRecord, VolumeRecord, key, ns};
+use crate::schema::{EntryRecord, InodeRecord, VolumeRecord, key};
 use crate::volumes::{self, directory_record};
 
 /// Most entries in one reply: even with the longest names they fit a frame.
@@ -210,7 +210,7 @@ fn move_all<const N: usize>(
     for (entry, from, to) in moves {
         let mut inode = inodes::get(tx, entry.file)?;
         entries::move_name(tx, entry.file, &mut inode, from, to);
-        inode.times.changed_ns = ns(now_ms);
+        inode.times.changed(now_ms);
         tx.set_inode(entry.file, &inode)?;
         entries::put(tx, to, &entry, now_ms)?;
     }

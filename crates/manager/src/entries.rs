@@ -9,7 +9,7 @@ use braid_wire::control::EntryKind;
 
 use crate::inodes;
 use crate::kv::Tx;
-use crate::schema::{EntryRecord, InodeRecord, VolumeRecord, key, ns};
+use crate::schema::{EntryRecord, InodeRecord, VolumeRecord, key};
 
 /// A name in a directory.
 #[derive(Debug, Clone, Copy)]
@@ -62,7 +62,7 @@ pub fn drop_name(
     (keeps, now_ms): (Keeps<'_>, u64),
 ) -> Result<(), Refusal> {
     let mut inode = inodes::get(tx, file)?;
-    inode.times.changed_ns = ns(now_ms);
+    inode.times.changed(now_ms);
     if inode.kind == EntryKind::Directory {
         return Ok(inodes::delete(tx, file)?);
     }

@@ -10,7 +10,7 @@ use crate::directories::{exists, resolve, slot};
 use crate::entries::{self, Named};
 use crate::kv::Tx;
 use crate::names::show;
-use crate::schema::{EntryRecord, ns};
+use crate::schema::EntryRecord;
 use crate::volumes::directory_record;
 
 /// Makes one. Gives its number.
@@ -60,7 +60,7 @@ pub fn link(tx: &mut Tx, link: &HardLink, now_ms: u64) -> Result<FileId, Refusal
     }
     let at = Named { directory: slot.directory.file, name: slot.name };
     entries::add_name(tx, found.file, &mut found.inode, at);
-    found.inode.times.changed_ns = ns(now_ms);
+    found.inode.times.changed(now_ms);
     tx.set_inode(found.file, &found.inode)?;
     let entry = EntryRecord { kind: found.inode.kind, file: found.file };
     entries::put(tx, at, &entry, now_ms)?;

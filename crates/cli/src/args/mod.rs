@@ -89,9 +89,9 @@ pub(crate) enum Command {
         braid cp braid://main/a.bin - | sha256sum\n  tar c src | braid cp - braid://main/src.tar"
     )]
     Cp(Cp),
-    /// Mount a volume as a file system, to be read by any program
+    /// Mount a volume as a file system, for any program
     #[command(
-        after_help = "It stays in the foreground. Ctrl-C, SIGTERM or `umount DIR` unmounts it; if programs use it then, it goes from its directory all the same.\n\nIt needs FUSE (/dev/fuse), and users other than root the program fusermount3. Files that were stored without permission bits have 644, directories 755; all are of the user that mounts.\n\nExample:\n  braid mount braid://main /mnt"
+        after_help = "It stays in the foreground. Ctrl-C, SIGTERM or `umount DIR` unmounts it; what was written is with the drives then. If programs use it, it goes from its directory all the same. With --detach it returns when the volume is mounted, or says why it is not.\n\nWhat a program writes is kept for at most 5 seconds, or until fsync or close. Other mounts see it when the file is closed.\n\nIt needs FUSE (/dev/fuse), and users other than root the program fusermount3. Files that were stored without permission bits have 644, directories 755; all are of the user that mounts.\n\nCalled as mount.braid it takes what mount(8) gives it, for /etc/fstab: see docs/mount.md.\n\nExamples:\n  braid mount braid://main /mnt\n  braid mount --detach --log /var/log/braid.log braid://main /mnt"
     )]
     Mount(Mount),
     /// Write files to standard output
@@ -247,9 +247,21 @@ pub(crate) struct Mount {
     /// An empty directory
     #[arg(value_name = "DIR")]
     pub(crate) directory: PathBuf,
-    /// Let other users read it too; users other than root need `user_allow_other` in /etc/fuse.conf for that
+    /// Only read it
+    #[arg(long)]
+    pub(crate) read_only: bool,
+    /// Let other users use it too; users other than root need `user_allow_other` in /etc/fuse.conf for that
     #[arg(long)]
     pub(crate) allow_other: bool,
+    /// Return when it is mounted, and go on in the background
+    #[arg(long)]
+    pub(crate) detach: bool,
+    /// Append to this file what goes wrong, and what is done about it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) log: Option<PathBuf>,
+    /// It is the process in the background
+    #[arg(long, hide = true, conflicts_with = "detach")]
+    pub(crate) detached: bool,
 }
 
 #[derive(Debug, Args)]

@@ -17,8 +17,9 @@ impl File {
         Ok(offset)
     }
 
-    /// Reserves bytes at the end.
-    async fn reserve(&self, length: usize) -> Result<u64> {
+    /// Reserves bytes at the end for a `write_at`, and returns where: what [`File::append`] begins with. The
+    /// file has this size then, and what is not written of it reads as zeros.
+    pub async fn reserve(&self, length: usize) -> Result<u64> {
         let writer = self.writing()?;
         self.has_all("it cannot be appended to")?;
         writer.side.check(self.subject())?;

@@ -118,7 +118,13 @@ impl Times {
 
     /// What it holds changed now.
     pub fn modified(&mut self, now_ms: u64) {
-        (self.modified_ns, self.changed_ns) = (ns(now_ms), ns(now_ms));
+        self.modified_ns = ns(now_ms);
+        self.changed(now_ms);
+    }
+
+    /// Something of it changed now. Each change has a time of its own: so two states are told from each other.
+    pub fn changed(&mut self, now_ms: u64) {
+        self.changed_ns = ns(now_ms).max(self.changed_ns.saturating_add(1));
     }
 }
 

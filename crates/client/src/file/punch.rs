@@ -1,0 +1,48 @@
+//! Holes made in a file.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+use braid_layout::Stripe;
+use braid_wire::data::Listing;
+
+use super::File;
+use crate::concurrent;
+use crate::error::Result;
+
+impl File {
+    /// Makes a range read as zeros, of which the drives keep nothing where it covers whole units. The size
+    /// stays. When it returns, that is durable.
+    pub async fn punch(&self, range: Range<u64>) -> Result<()> {
+        let writer = self.writing()?;
+        self.within(range.start, range.end)?;
+        let range = range.start..range.end.min(self.size());
+        if range.is_empty() {
+            return Ok(());
+        }
+        writer.written.store(true, Ordering::Release);
+        let view = self.handle.view();
+        for (segment, layout) in view.layout.segments().iter().enumerate() {
+            let (from, to) = (range.start.max(layout.start), range.end.min(layout.end));
+            if from >= to {
+                continue;
+            }
+            // What no drive has reads as zeros already: a range may be long, and empty.
+            let stripes = layout.stripe_at(from).0..layout.stripe_at(to - 1).0 + 1;
+            let mut held = self.handle.held(segment, Listing::Bytes, stripes);
+            loop {
+                let runs = held.next().await?;
+                if runs.is_empty() {
+                    break;
+                }
+                let punches = runs.into_iter().map(|run| {
+                    let end = layout.stripe_range(Stripe(run.end - 1)).end.min(to);
+                    let begin = layout.stripe_range(Stripe(run.start)).start.max(from);
+                    self.handle.punch_range(&writer.side, begin..end)
+                });
+                concurrent::windowed(self.handle.client.config().sets_per_request, punches).await?;
+            }
+        }
+        Ok(())
+    }
+}

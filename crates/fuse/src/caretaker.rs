@@ -1,0 +1,115 @@
+//! What is done for a mount now and then, though nobody asks: bytes that have waited long are written, sizes
+//! are committed, what cannot be written is tried again and in the end dropped.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use fuser::Errno;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::inode::Inode;
+use crate::shared::Shared;
+use crate::write_back::{AGE_MAX, KEPT_FOR};
+
+/// How often it looks.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often it is asked whether the volume has a quota.
+const QUOTA_EVERY: u32 = 10;
+
+/// Runs until the mount is gone.
+pub(crate) async fn run(shared: Weak<Shared>) {
+    let mut rounds = 0_u32;
+    loop {
+        let Some(context) = shared.upgrade().map(|shared| Arc::clone(&shared.context)) else { return };
+        let is_full = timeout(LOOK_EVERY, context.budget.wanted()).await.is_ok();
+        drop(context);
+        let Some(shared) = shared.upgrade() else { return };
+        for inode in shared.inodes.all() {
+            look(&inode, is_full);
+        }
+        rounds = rounds.wrapping_add(1);
+        if rounds % QUOTA_EVERY == 1 {
+            let runtime = shared.context.runtime.clone();
+            runtime.spawn(async move {
+                if let Ok(room) = shared.space.room(&shared.context).await {
+                    shared.context.has_quota.store(room.has_quota, Ordering::Relaxed);
+                }
+            });
+        }
+    }
+}
+
+/// Looks after a file. `is_full`: the mount can take no more until something is written.
+fn look(inode: &Arc<Inode>, is_full: bool) {
+    let (is_due, is_over) = {
+        let state = inode.state();
+        let is_old = state.since.is_some_and(|since| since.elapsed() >= AGE_MAX);
+        let is_over = state.failing.is_some_and(|since| since.elapsed() >= KEPT_FOR);
+        // One try at a time, and not again at once after one that failed.
+        let is_tried = state.flights.iter().len() > 0 || state.tried.is_some_and(|at| at.elapsed() < AGE_MAX);
+        let is_due = if state.stopped.is_some() { !is_tried } else { is_old && !is_tried };
+        (is_due, is_over && state.stopped.is_some())
+    };
+    if is_over {
+        let inode = Arc::clone(inode);
+        inode.context.runtime.clone().spawn(async move {
+            let why = inode.state().stopped.unwrap_or(Errno::EIO);
+            inode.give_up(why);
+            inode.cut_back().await;
+        });
+    } else if is_due {
+        inode.state().tried = Some(Instant::now());
+        let inode = Arc::clone(inode);
+        inode.context.runtime.clone().spawn(async move {
+            if let Err(why) = inode.sync(true).await {
+                tracing::warn!(file = %inode.file, errno = i32::from(why), "what was written has to wait");
+            }
+        });
+    } else if is_full && inode.state().stopped.is_none() {
+        inode.start_all();
+        if !inode.state().tail.is_empty() {
+            let inode = Arc::clone(inode);
+            inode.context.runtime.clone().spawn(async move { inode.drain().await });
+        }
+    }
+}
+
+/// Writes all that waits, of all files, within a time. Returns how many could not be written.
+pub(crate) async fn settle(shared: &Shared, within: Duration) -> usize {
+    let mut syncs = JoinSet::new();
+    for inode in shared.inodes.all() {
+        syncs.spawn_on(async move { inode.sync(true).await.is_ok() }, &shared.context.runtime);
+    }
+    let mut unwritten = syncs.len();
+    let all = async {
+        while let Some(done) = syncs.join_next().await {
+            unwritten -= usize::from(matches!(done, Ok(true)));
+        }
+    };
+    let _ = timeout(within, all).await;
+    unwritten
+}
+
+/// Waits until all handles that were given back are closed.
+pub(crate) async fn closed(shared: &Shared, within: Duration) -> bool {
+    let end = Instant::now() + within;
+    while !shared.inodes.is_empty() {
+        if Instant::now() >= end {
+            return false;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    true
+}
+
+/// Ends the leases of all files that are open for writing, within a time: the kernel asks for nothing more.
+pub(crate) async fn close_all(shared: &Shared, within: Duration) {
+    let mut closes = JoinSet::new();
+    for inode in shared.inodes.all_written() {
+        closes.spawn_on(async move { inode.finish().await }, &shared.context.runtime);
+    }
+    let all = async { while closes.join_next().await.is_some() {} };
+    let _ = timeout(within, all).await;
+}

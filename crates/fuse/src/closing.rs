@@ -1,0 +1,225 @@
+//! The end of writing, and changes of a file as a whole: close, truncation, holes.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use braid_client::File;
+use fuser::Errno;
+
+use crate::errors::errno;
+use crate::inode::{Inode, TRIES};
+use crate::write_back::Outcome;
+
+/// A change of a file as a whole.
+enum Change {
+    /// Its size.
+    Length(u64),
+    /// Bytes that are to read as zeros.
+    Hole(Range<u64>),
+}
+
+/// While it lives nothing is in flight.
+struct Hold<'a>(&'a Arc<Inode>);
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        self.0.state().holds -= 1;
+        self.0.start();
+    }
+}
+
+impl Inode {
+    /// A handle that writes is closed: all that it wrote is with the drives when this returns, and the manager
+    /// has the size. `is_last`: no other handle writes; then the lease is ended too, in the same request.
+    pub(crate) async fn flush(self: &Arc<Inode>, is_last: bool) -> Outcome<()> {
+        let is_done = {
+            let state = self.state();
+            state.is_clean() && !state.uncommitted
+        };
+        if is_done {
+            return Ok(());
+        }
+        self.drain().await?;
+        // Without its lease it would be gone.
+        let lives_by_lease = self.nameless.load(Ordering::Acquire);
+        let was_closed = self.slot.read().await.was_closed;
+        if !is_last || lives_by_lease || was_closed {
+            return self.sync(true).await;
+        }
+        self.close_writer().await?;
+        self.slot.write().await.was_closed = true;
+        Ok(())
+    }
+
+    /// Ends the lease, if nothing waits to be written.
+    async fn close_writer(self: &Arc<Inode>) -> Outcome<()> {
+        if self.context.has_quota.load(Ordering::Relaxed) {
+            // A writer whose size is refused must not end its lease: the size would be settled from the drives.
+            self.sync(true).await?;
+        }
+        let mut slot = self.slot.write().await;
+        let order = {
+            let mut state = self.state();
+            if !state.is_clean() {
+                return Ok(()); // another handle writes
+            }
+            state.writes = false;
+            state.order
+        };
+        let mut tries = 0;
+        while slot.writes
+            && let Some(file) = slot.file.take()
+        {
+            slot.writes = false;
+            self.tell_time(&file);
+            let was_broken = slot.broken.load(Ordering::Acquire);
+            let Err(error) = file.close().await else {
+                self.state().committed(order, true);
+                break;
+            };
+            let may_again = slot.failed(&error) || was_broken;
+            tries += 1;
+            if !may_again || tries >= TRIES {
+                self.context.ends.mark(self.file);
+                return Err(self.stop(errno(&error)));
+            }
+            // With a new lease the manager knows the size, and this one can be ended cleanly.
+            self.open_to_write(&mut slot).await.map_err(|error| self.stop(errno(&error)))?;
+            self.state().writes = false;
+        }
+        self.context.ends.mark(self.file);
+        Ok(())
+    }
+
+    /// The last handle that writes is gone: the lease ends, and with it what cannot be written.
+    pub(crate) async fn finish(self: &Arc<Inode>) {
+        let drained = self.drain().await;
+        let mut done = match drained {
+            Ok(()) => self.close_writer().await,
+            Err(why) => Err(why),
+        };
+        if let Err(why) = done {
+            self.give_up(why);
+            self.cut_back().await;
+            done = self.close_writer().await;
+        }
+        let mut slot = self.slot.write().await;
+        slot.was_closed = false;
+        if let Err(why) = done {
+            tracing::warn!(file = %self.file, errno = i32::from(why), "it could not be closed");
+            (slot.file, slot.writes) = (None, false);
+            self.context.ends.mark(self.file);
+        }
+    }
+
+    /// Cuts off what the manager did not take, for quota.
+    pub(crate) async fn cut_back(self: &Arc<Inode>) {
+        let slot = self.slot.write().await;
+        let Some(file) = slot.file.as_ref().filter(|_| slot.writes) else { return };
+        if slot.broken.load(Ordering::Acquire) {
+            return; // what was not acknowledged is rolled back
+        }
+        let Ok(row) = self.context.client.stat_itself(&self.context.name(self.file)).await else { return };
+        if row.size() < file.size()
+            && let Err(error) = file.set_len(row.size()).await
+        {
+            slot.failed(&error);
+            tracing::warn!(file = %self.file, %error, "it stays longer than its quota");
+        }
+    }
+
+    /// Sets the size.
+    pub(crate) async fn set_len(self: &Arc<Inode>, size: u64) -> Outcome<()> {
+        let meets_tail = {
+            let state = self.state();
+            !state.tail.is_empty() && size > state.tail_at
+        };
+        if meets_tail {
+            self.place_tail().await?;
+        }
+        self.change(Change::Length(size)).await
+    }
+
+    /// Makes a range read as zeros. The size stays.
+    pub(crate) async fn punch(self: &Arc<Inode>, range: Range<u64>) -> Outcome<()> {
+        // What waits may be all that makes the file so long.
+        self.drain().await?;
+        self.change(Change::Hole(range)).await
+    }
+
+    /// Makes a change of the file at the drives while nothing else is on its way to them, and then drops what
+    /// waits to be written there.
+    async fn change(self: &Arc<Inode>, change: Change) -> Outcome<()> {
+        let _hold = self.hold().await;
+        let mut tries = 0;
+        loop {
+            drop(self.writing().await.map_err(|error| errno(&error))?);
+            // Reads wait too: they would see it half done.
+            let slot = self.slot.write().await;
+            let Some(file) = slot.file.as_ref().filter(|_| slot.writes) else { continue };
+            let made = match &change {
+                Change::Length(size) => file.set_len(*size).await,
+                Change::Hole(range) => file.punch(range.clone()).await,
+            };
+            match made {
+                Ok(()) => break,
+                Err(error) if slot.failed(&error) && tries + 1 < TRIES => tries += 1,
+                Err(error) => return Err(errno(&error)),
+            }
+        }
+        self.context.ends.mark(self.file);
+        let mut state = self.state();
+        match change {
+            Change::Length(size) => {
+                state.extents.cut(size..u64::MAX);
+                if state.tail_at >= size {
+                    state.tail.clear();
+                }
+            }
+            Change::Hole(range) => state.extents.cut(range),
+        }
+        state.wrote();
+        self.recount(&mut state);
+        Ok(())
+    }
+
+    /// Waits until nothing is in flight, and keeps it so.
+    async fn hold(self: &Arc<Inode>) -> Hold<'_> {
+        self.state().holds += 1;
+        let hold = Hold(self);
+        loop {
+            let landed = self.landed.notified();
+            let mut landed = std::pin::pin!(landed);
+            landed.as_mut().enable();
+            if self.state().flights.is_empty() {
+                return hold;
+            }
+            landed.await;
+        }
+    }
+
+    /// Takes over a file that was just opened for writing.
+    pub(crate) async fn adopt(self: &Arc<Inode>, file: File) -> Outcome<()> {
+        let mut slot = self.slot.write().await;
+        if slot.file.is_some() && slot.writes {
+            // Another handle was quicker.
+            return file.close().await.map_err(|error| errno(&error));
+        }
+        self.install(&mut slot, file);
+        Ok(())
+    }
+
+    /// Makes room at the end, without drives that keep it free: `end` is at least the size then.
+    pub(crate) async fn extend(self: &Arc<Inode>, end: u64) -> Outcome<()> {
+        self.place_tail().await?;
+        drop(self.writing().await.map_err(|error| errno(&error))?);
+        if end <= self.size().await {
+            return Ok(());
+        }
+        if end > braid_client::FILE_BYTES_MAX {
+            return Err(Errno::EFBIG);
+        }
+        self.set_len(end).await
+    }
+}

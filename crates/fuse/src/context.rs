@@ -1,0 +1,114 @@
+//! What all files of a mount share: the client, the bound on what waits to be written, the way to the kernel.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use braid_client::{Client, Name};
+use braid_layout::FileId;
+use fuser::{INodeNo, Notifier};
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+
+use crate::attributes::number;
+use crate::fresh::{Ends, Remembered};
+
+/// Bytes that may wait to be written, of all files of a mount. Enough that a writer goes on while some of it is
+/// on its way to the drives; what a crash of this process may lose of what was not synced.
+pub(crate) const DIRTY_BYTES_MAX: u64 = 64 << 20;
+
+/// Shared by all files of a mount.
+pub(crate) struct Context {
+    pub(crate) client: Client,
+    pub(crate) volume: String,
+    /// The volume's root, as the manager has it.
+    pub(crate) root: FileId,
+    pub(crate) runtime: Handle,
+    pub(crate) budget: Budget,
+    /// The volume has a quota: what a file grows by is committed before its writer gives up its lease.
+    pub(crate) has_quota: AtomicBool,
+    /// How often something was dropped that could not be written.
+    pub(crate) lossy: AtomicUsize,
+    /// Versions that the kernel has pages of, of files that are not open.
+    pub(crate) remembered: Remembered,
+    /// Versions that the kernel was told.
+    pub(crate) told: Remembered,
+    pub(crate) ends: Ends,
+    /// Present once it is mounted.
+    pub(crate) notifier: OnceLock<Notifier>,
+}
+
+/// The bytes that wait to be written.
+#[derive(Debug, Default)]
+pub(crate) struct Budget {
+    used: AtomicU64,
+    /// Some were written.
+    freed: Notify,
+    /// Somebody waits for room.
+    wanted: Notify,
+}
+
+impl Context {
+    /// The name of a file by its number.
+    pub(crate) fn name(&self, file: FileId) -> Name {
+        Name::number(&self.volume, file).expect("the volume's name was checked")
+    }
+
+    /// Has the kernel ask for the attributes of a file before it next needs them.
+    pub(crate) fn expire(&self, file: FileId) {
+        // An offset below 0: no pages, so that it waits for nobody.
+        let expired =
+            self.notifier.get().map(|notifier| notifier.inval_inode(number(file, self.root), -1, 0));
+        if let Some(Err(error)) = expired {
+            tracing::debug!(%file, %error, "the kernel keeps its attributes");
+        }
+    }
+
+    /// Has the kernel forget what it has cached of a file. It may have to wait for requests that are under way,
+    /// so nobody waits for it.
+    pub(crate) fn invalidate(&self, file: FileId) {
+        let Some(notifier) = self.notifier.get().cloned() else { return };
+        let ino: INodeNo = number(file, self.root);
+        self.runtime.spawn_blocking(move || {
+            if let Err(error) = notifier.inval_inode(ino, 0, 0) {
+                tracing::debug!(file = ino.0, %error, "the kernel keeps its pages");
+            }
+        });
+    }
+}
+
+impl Budget {
+    /// A file has `now` bytes, of which `counted` were counted before.
+    pub(crate) fn recount(&self, counted: &mut u64, now: u64) {
+        if now >= *counted {
+            self.used.fetch_add(now - *counted, Ordering::AcqRel);
+        } else {
+            self.used.fetch_sub(*counted - now, Ordering::AcqRel);
+            self.freed.notify_waiters();
+        }
+        *counted = now;
+    }
+
+    /// Whether there is room for so many bytes.
+    pub(crate) fn has_room(&self, bytes: u64) -> bool {
+        self.used.load(Ordering::Acquire) + bytes <= DIRTY_BYTES_MAX
+    }
+
+    /// Waits until there is room. What waits is written meanwhile, or dropped when its time is over.
+    pub(crate) async fn room(&self, bytes: u64) {
+        loop {
+            let freed = self.freed.notified();
+            let mut freed = std::pin::pin!(freed);
+            freed.as_mut().enable();
+            if self.has_room(bytes) {
+                return;
+            }
+            self.wanted.notify_one();
+            freed.await;
+        }
+    }
+
+    /// Waits until somebody waits for room.
+    pub(crate) async fn wanted(&self) {
+        self.wanted.notified().await;
+    }
+}

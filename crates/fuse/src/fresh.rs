@@ -1,0 +1,165 @@
+//! What the kernel's cached pages of a file are from, and whether they are still its content: close-to-open.
+//!
+//! Whoever opens a file sees all that was written before it was closed elsewhere: pages are kept over an open
+//! only if the file is unchanged at the manager since they were read, and so are attributes, which the kernel
+//! may have been told up to a second before. While it stays open, changes made
+//! elsewhere are seen when the kernel next asks for its attributes, which it does every second at most.
+//! Attributes and pages that the kernel holds are questioned in this file only.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use braid_client::OpenOptions;
+use braid_layout::FileId;
+use braid_wire::control::StatRow;
+
+use crate::errors::errno;
+use crate::inode::Inode;
+use crate::write_back::Outcome;
+
+/// How long the kernel may rely on what it was told.
+pub(crate) const KNOWN_FOR: Duration = Duration::from_secs(1);
+/// Files that are remembered.
+const REMEMBERED_MAX: usize = 16_384;
+/// Ends of writing that are remembered.
+const ENDS_MAX: usize = 1024;
+
+/// A content of a file, as far as the manager can tell it from others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Version {
+    g: u32,
+    size: u64,
+    changed_ns: i64,
+}
+
+/// The versions that the kernel may know, by file. Bounded: what is forgotten is only asked for anew.
+#[derive(Debug, Default)]
+pub(crate) struct Remembered {
+    versions: Mutex<HashMap<u64, Version>>,
+}
+
+/// When writers ended or cut their files, by a count of such events. An answer of the manager that was asked
+/// for before such an end may be older than what was known here.
+#[derive(Debug, Default)]
+pub(crate) struct Ends {
+    count: AtomicU64,
+    last: Mutex<VecDeque<(u64, FileId)>>,
+}
+
+impl Version {
+    pub(crate) fn of(row: &StatRow) -> Version {
+        Version { g: row.g.0, size: row.size(), changed_ns: row.attributes.changed_ns }
+    }
+}
+
+impl Remembered {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Version>> {
+        self.versions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The kernel has forgotten the file.
+    pub(crate) fn forget(&self, file: FileId) {
+        self.lock().remove(&file.0);
+    }
+
+    /// The kernel knows this version.
+    pub(crate) fn put(&self, file: FileId, version: Option<Version>) {
+        let mut versions = self.lock();
+        versions.remove(&file.0);
+        if versions.len() >= REMEMBERED_MAX {
+            versions.clear();
+        }
+        if let Some(version) = version {
+            versions.insert(file.0, version);
+        }
+    }
+
+    /// What the kernel knows, if it is remembered.
+    pub(crate) fn get(&self, file: FileId) -> Option<Version> {
+        self.lock().get(&file.0).copied()
+    }
+}
+
+impl Ends {
+    /// The count so far.
+    pub(crate) fn now(&self) -> u64 {
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// A writer of the file ended, or cut it.
+    pub(crate) fn mark(&self, file: FileId) {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = self.count.fetch_add(1, Ordering::AcqRel) + 1;
+        last.push_back((count, file));
+        if last.len() > ENDS_MAX {
+            last.pop_front();
+        }
+    }
+
+    /// Whether there was one of this file since the count was `then`, or so many that it is not known.
+    pub(crate) fn any_since(&self, then: u64, file: FileId) -> bool {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_known = last.front().is_none_or(|(first, _)| *first <= then + 1);
+        !is_known || last.iter().rev().take_while(|(count, _)| *count > then).any(|(_, of)| *of == file)
+    }
+}
+
+impl Inode {
+    /// A handle that reads is opened. Returns whether the kernel may keep the pages that it has.
+    pub(crate) async fn look(self: &Arc<Inode>) -> Outcome<bool> {
+        let row = {
+            let slot = self.slot.read().await;
+            match &slot.file {
+                Some(file) if slot.writes => {
+                    // All changes are made through this mount, while no other writes the file.
+                    return Ok(!file.is_shared());
+                }
+                Some(file) => Some(file.stat().await.map_err(|error| errno(&error))?),
+                None => None,
+            }
+        };
+        let row = match row {
+            Some(row) => row,
+            None => {
+                let mut slot = self.slot.write().await;
+                if slot.file.is_none() {
+                    let options = OpenOptions::new().read(true);
+                    let opened = self.context.client.open(&self.context.name(self.file), &options).await;
+                    slot.file = Some(opened.map_err(|error| errno(&error))?);
+                }
+                slot.file.as_ref().expect("it is open").known()
+            }
+        };
+        if self.context.told.get(self.file) != Some(Version::of(&row)) {
+            self.context.expire(self.file);
+        }
+        Ok(self.is_seen(&row))
+    }
+
+    /// The manager says this of the file. Returns whether the kernel's pages are from just this content; if they
+    /// are not, they will be, as they are dropped.
+    fn is_seen(&self, row: &StatRow) -> bool {
+        let version = Some(Version::of(row));
+        std::mem::replace(&mut *self.seen(), version) == version
+    }
+
+    /// The manager says this of a file that is open here. Pages of other content are dropped.
+    pub(crate) async fn heed(&self, row: &StatRow) {
+        {
+            let slot = self.slot.read().await;
+            let is_own = slot.file.as_ref().is_some_and(|file| slot.writes && !file.is_shared());
+            if is_own {
+                return;
+            }
+        }
+        if !self.is_seen(row) {
+            self.context.invalidate(self.file);
+        }
+    }
+
+    pub(crate) fn seen(&self) -> MutexGuard<'_, Option<Version>> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

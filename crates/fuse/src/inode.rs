@@ -1,0 +1,339 @@
+//! A file that is open in this mount: all its handles share one record of it.
+//!
+//! The record has one open file of the client, to read or to write. It is opened by the first who needs it; one
+//! for writing serves reads too, so that readers of the same mount see the writer's bytes and size. While it is
+//! open for writing, the file has a lease at the manager.
+//!
+//! Lock order: `placing`, then `slot`, then `state`. Whoever writes or reads holds `slot` to read; whoever
+//! opens, closes or truncates holds it to write.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Instant, SystemTime};
+
+use braid_client::{Error, File, OpenOptions, Result};
+use braid_layout::FileId;
+use braid_wire::Reason;
+use braid_wire::control::StatRow;
+use fuser::Errno;
+use tokio::sync::{Mutex as AsyncMutex, Notify, RwLock, RwLockReadGuard};
+
+use crate::attributes::nanoseconds;
+use crate::context::Context;
+use crate::dirty::{Extents, Run, length, overlay};
+use crate::errors::errno;
+use crate::fresh::Version;
+use crate::write_back::Outcome;
+
+/// How often what a lost lease interrupted is begun again with a new one.
+pub(crate) const TRIES: u32 = 3;
+/// About as many bytes as a plan set of the client has: they are written together.
+const CHUNK_BYTES: u64 = 8 << 20;
+/// The most, of files whose stripes are longer.
+const CHUNK_BYTES_MAX: u64 = 32 << 20;
+/// The kernel reads whole pages, also of a file's end.
+const PAGE_BYTES: u64 = 4096;
+
+/// An open file.
+pub(crate) struct Inode {
+    pub(crate) file: FileId,
+    pub(crate) context: Arc<Context>,
+    pub(crate) slot: RwLock<Slot>,
+    state: Mutex<State>,
+    /// Allows one to have the tail placed at a time.
+    pub(crate) placing: AsyncMutex<()>,
+    /// Something was written, or could not be.
+    pub(crate) landed: Notify,
+    /// Its last name was removed here: it lives as long as its lease.
+    pub(crate) nameless: AtomicBool,
+    /// What the kernel's pages of it are from.
+    pub(crate) seen: Mutex<Option<Version>>,
+}
+
+/// The client's open file, if there is one.
+#[derive(Default)]
+pub(crate) struct Slot {
+    pub(crate) file: Option<File>,
+    /// It is open for writing.
+    pub(crate) writes: bool,
+    /// A write of it failed: it writes no more.
+    pub(crate) broken: AtomicBool,
+    /// The writer was closed at a flush, and a handle stayed open: a descriptor was copied, and each copy's end
+    /// is a flush. Next time it stays open.
+    pub(crate) was_closed: bool,
+}
+
+/// What is not with the drives or not with the manager.
+pub(crate) struct State {
+    pub(crate) extents: Extents,
+    /// Runs on their way to the drives; no two have a byte in common.
+    pub(crate) flights: Vec<Arc<Flight>>,
+    /// Bytes to be appended, which have no place yet.
+    pub(crate) tail: Vec<u8>,
+    /// Where they will be if nobody else appends.
+    pub(crate) tail_at: u64,
+    /// The number of the last write.
+    pub(crate) order: u64,
+    /// What is from writes of up to this number is to be written now.
+    pub(crate) drain: u64,
+    /// Where the last flight ended.
+    pub(crate) cursor: u64,
+    /// How many want that nothing is in flight.
+    pub(crate) holds: u32,
+    /// Bytes counted in the budget.
+    counted: u64,
+    /// Since when there is something to be written or committed.
+    pub(crate) since: Option<Instant>,
+    /// A write failed: no other begins until somebody asks for it.
+    pub(crate) stopped: Option<Errno>,
+    /// Since when nothing could be written.
+    pub(crate) failing: Option<Instant>,
+    /// When it was last tried without being asked.
+    pub(crate) tried: Option<Instant>,
+    /// How often bytes were dropped, and why the last time.
+    pub(crate) lost: (u64, Option<Errno>),
+    /// The time of the last write, or what was set after it, until the manager knows of it.
+    pub(crate) modified: Option<i64>,
+    /// Written since the last commit.
+    pub(crate) uncommitted: bool,
+    /// The slot's file is open for writing.
+    pub(crate) writes: bool,
+}
+
+/// A run on its way.
+pub(crate) struct Flight {
+    pub(crate) from: u64,
+    pub(crate) run: Run,
+}
+
+impl Inode {
+    pub(crate) fn new(file: FileId, context: Arc<Context>) -> Inode {
+        Inode {
+            file,
+            context,
+            slot: RwLock::default(),
+            state: Mutex::new(State::new()),
+            placing: AsyncMutex::new(()),
+            landed: Notify::new(),
+            nameless: AtomicBool::new(false),
+            seen: Mutex::new(None),
+        }
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts what waits to be written anew.
+    pub(crate) fn recount(&self, state: &mut State) {
+        let now = state.held_bytes();
+        self.context.budget.recount(&mut state.counted, now);
+    }
+
+    /// The file, open at least for reading.
+    pub(crate) async fn reading(&self) -> Result<RwLockReadGuard<'_, Slot>> {
+        let slot = self.slot.read().await;
+        if slot.file.is_some() {
+            return Ok(slot);
+        }
+        drop(slot);
+        let mut slot = self.slot.write().await;
+        if slot.file.is_none() {
+            let options = OpenOptions::new().read(true);
+            slot.file = Some(self.context.client.open(&self.context.name(self.file), &options).await?);
+        }
+        Ok(slot.downgrade())
+    }
+
+    /// The file, open for writing, and with a lease as far as is known.
+    pub(crate) async fn writing(&self) -> Result<RwLockReadGuard<'_, Slot>> {
+        let slot = self.slot.read().await;
+        if slot.can_write() {
+            return Ok(slot);
+        }
+        drop(slot);
+        let mut slot = self.slot.write().await;
+        if !slot.can_write() {
+            self.open_to_write(&mut slot).await?;
+        }
+        Ok(slot.downgrade())
+    }
+
+    /// Opens it for writing, in place of what is open.
+    pub(crate) async fn open_to_write(&self, slot: &mut Slot) -> Result<()> {
+        self.close_broken(slot).await;
+        let options = OpenOptions::new().read(true).write(true);
+        let file = self.context.client.open(&self.context.name(self.file), &options).await?;
+        self.install(slot, file);
+        Ok(())
+    }
+
+    /// What is open, if anything, can be used no more. Its lease is given up before another is asked for: else
+    /// the two would share the file.
+    async fn close_broken(&self, slot: &mut Slot) {
+        self.state().writes = false;
+        let wrote = std::mem::take(&mut slot.writes);
+        if let Some(old) = slot.file.take()
+            && wrote
+            && let Err(error) = old.close().await
+        {
+            tracing::info!(file = %self.file, %error, "a writer is given up");
+        }
+    }
+
+    /// A file that is open for writing.
+    pub(crate) fn install(&self, slot: &mut Slot, file: File) {
+        let layout = file.layout();
+        let stripe = layout.segments().first().map_or(1, |segment| segment.shape.stripe_bytes());
+        let chunk = (CHUNK_BYTES / stripe).max(1) * stripe;
+        let chunk = if chunk > CHUNK_BYTES_MAX { CHUNK_BYTES } else { chunk };
+        (slot.file, slot.writes, slot.broken) = (Some(file), true, AtomicBool::new(false));
+        // From here on the kernel's pages are of no content that the manager knows.
+        *self.seen() = None;
+        let mut state = self.state();
+        state.extents.set_chunk(chunk);
+        state.writes = true;
+    }
+
+    /// The size as this mount knows it: of what it has open, and of what waits to be written.
+    pub(crate) async fn size(&self) -> u64 {
+        let slot = self.slot.read().await;
+        let known = slot.file.as_ref().map_or(0, File::size);
+        known.max(self.state().end())
+    }
+
+    /// Changes what the manager says to what is known here: the size and time of what it was not told yet.
+    pub(crate) async fn tell(&self, row: &mut StatRow) {
+        let slot = self.slot.read().await;
+        if let Some(file) = slot.file.as_ref().filter(|_| slot.writes) {
+            row.attributes.size = row.size().max(file.size());
+        }
+        let state = self.state();
+        row.attributes.size = row.size().max(state.end());
+        if let Some(modified_ns) = state.modified {
+            row.attributes.modified_ns = modified_ns;
+        }
+    }
+
+    /// Reads. What waits to be written is put over what the drives have.
+    pub(crate) async fn read(self: &Arc<Inode>, offset: u64, size: u32) -> Outcome<Vec<u8>> {
+        let end = offset.saturating_add(u64::from(size));
+        let meets_tail = |state: &State| !state.tail.is_empty() && end > state.tail_at;
+        if meets_tail(&self.state()) {
+            self.place_tail().await?;
+        }
+        let slot = self.reading().await.map_err(|error| errno(&error))?;
+        let file = slot.file.as_ref().expect("it is open");
+        // Looked at first: what lands meanwhile is then both here and there.
+        let (over, dirty_end) = self.state().over(offset..end);
+        let mut bytes = vec![0; usize::try_from(size).unwrap_or(usize::MAX)];
+        let mut filled = fill(file, &mut bytes, offset).await.map_err(|error| errno(&error))?;
+        let expects_more = end > file.size().next_multiple_of(PAGE_BYTES);
+        if filled < bytes.len() && !slot.writes && expects_more {
+            // The kernel knows of more bytes than there were when it was opened.
+            file.stat().await.map_err(|error| errno(&error))?;
+            let at = offset + length(&bytes[..filled]);
+            filled += fill(file, &mut bytes[filled..], at).await.map_err(|error| errno(&error))?;
+        }
+        let known = usize::try_from(dirty_end.min(end).saturating_sub(offset)).unwrap_or(usize::MAX);
+        bytes.truncate(filled.max(known));
+        over.iter().for_each(|(from, run)| overlay(&mut bytes, offset, *from, run));
+        Ok(bytes)
+    }
+}
+
+impl Slot {
+    fn can_write(&self) -> bool {
+        self.writes && self.file.is_some() && !self.broken.load(Ordering::Acquire)
+    }
+
+    /// Whether to begin again after an error, with a new lease. The file writes no more after one.
+    pub(crate) fn failed(&self, error: &Error) -> bool {
+        let may_again = matches!(error, Error::LeaseLost { .. } | Error::Unfinished { .. })
+            || matches!(error.reason(), Some(Reason::LeaseLost | Reason::StaleGeneration | Reason::Leased));
+        // A refused commit, for quota, leaves it as it was.
+        if error.reason() != Some(Reason::Quota) {
+            self.broken.store(true, Ordering::Release);
+        }
+        may_again
+    }
+}
+
+impl State {
+    fn new() -> State {
+        State {
+            extents: Extents::new(CHUNK_BYTES),
+            flights: Vec::new(),
+            tail: Vec::new(),
+            tail_at: 0,
+            order: 0,
+            drain: 0,
+            cursor: 0,
+            holds: 0,
+            counted: 0,
+            since: None,
+            stopped: None,
+            failing: None,
+            tried: None,
+            lost: (0, None),
+            modified: None,
+            uncommitted: false,
+            writes: false,
+        }
+    }
+
+    /// Bytes that wait to be written.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        let flying: u64 = self.flights.iter().map(|flight| length(&flight.run.bytes)).sum();
+        self.extents.bytes() + length(&self.tail) + flying
+    }
+
+    /// One past the last byte that waits.
+    pub(crate) fn end(&self) -> u64 {
+        let flying = self.flights.iter().map(|flight| flight.end()).max().unwrap_or(0);
+        let tail = if self.tail.is_empty() { 0 } else { self.tail_at + length(&self.tail) };
+        self.extents.end().max(flying).max(tail)
+    }
+
+    /// Copies of what waits within a range, older first, and where all of it ends.
+    fn over(&self, range: std::ops::Range<u64>) -> (Vec<(u64, Vec<u8>)>, u64) {
+        let mut over = Vec::new();
+        for flight in &self.flights {
+            let (from, to) = (flight.from.max(range.start), flight.end().min(range.end));
+            if from < to {
+                let at = |offset: u64| usize::try_from(offset - flight.from).expect("it is within a slice");
+                over.push((from, flight.run.bytes[at(from)..at(to)].to_vec()));
+            }
+        }
+        over.extend(self.extents.copies(range));
+        (over, self.end())
+    }
+
+    /// The number of a new write.
+    pub(crate) fn wrote(&mut self) -> u64 {
+        self.order += 1;
+        self.uncommitted = true;
+        self.modified = Some(nanoseconds(SystemTime::now()));
+        self.since.get_or_insert_with(Instant::now);
+        self.order
+    }
+}
+
+impl Flight {
+    pub(crate) fn end(&self) -> u64 {
+        self.from + length(&self.run.bytes)
+    }
+}
+
+/// Reads until the buffer is full or the file ends. Returns how much.
+async fn fill(file: &File, buffer: &mut [u8], offset: u64) -> Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        let at = offset.saturating_add(length(&buffer[..filled]));
+        match file.read_at(&mut buffer[filled..], at).await? {
+            0 => break,
+            more => filled += more,
+        }
+    }
+    Ok(filled)
+}

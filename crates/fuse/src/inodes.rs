@@ -1,0 +1,97 @@
+//! The files that are open in this mount, by number.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use braid_layout::FileId;
+
+use crate::context::Context;
+use crate::inode::Inode;
+
+/// An open handle.
+pub(crate) struct OpenFile {
+    pub(crate) inode: Arc<Inode>,
+    /// It was opened for writing.
+    pub(crate) writes: bool,
+    /// The losses that it was told of.
+    pub(crate) told: AtomicU64,
+}
+
+/// Records of open files. A file has one as long as it has a handle.
+#[derive(Default)]
+pub(crate) struct Inodes {
+    open: Mutex<BTreeMap<u64, Entry>>,
+}
+
+struct Entry {
+    inode: Arc<Inode>,
+    handles: usize,
+    writers: usize,
+}
+
+impl Inodes {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Entry>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A handle more.
+    pub(crate) fn open(&self, context: &Arc<Context>, file: FileId, writes: bool) -> OpenFile {
+        let mut open = self.lock();
+        let entry = open.entry(file.0).or_insert_with(|| {
+            let inode = Inode::new(file, Arc::clone(context));
+            *inode.seen() = context.remembered.get(file);
+            Entry { inode: Arc::new(inode), handles: 0, writers: 0 }
+        });
+        entry.handles += 1;
+        entry.writers += usize::from(writes);
+        let told = AtomicU64::new(entry.inode.state().lost.0);
+        OpenFile { inode: Arc::clone(&entry.inode), writes, told }
+    }
+
+    /// How many handles write it.
+    pub(crate) fn writers(&self, inode: &Inode) -> usize {
+        self.lock().get(&inode.file.0).map_or(0, |entry| entry.writers)
+    }
+
+    /// A handle that writes is gone. Returns whether it was the last.
+    pub(crate) fn writer_left(&self, inode: &Inode) -> bool {
+        let mut open = self.lock();
+        let Some(entry) = open.get_mut(&inode.file.0) else { return true };
+        entry.writers -= 1;
+        entry.writers == 0
+    }
+
+    /// A handle is gone, and all is done that its end required.
+    pub(crate) fn left(&self, inode: &Inode) {
+        let mut open = self.lock();
+        if let Some(entry) = open.get_mut(&inode.file.0) {
+            entry.handles -= 1;
+            if entry.handles == 0 {
+                open.remove(&inode.file.0);
+                inode.context.remembered.put(inode.file, *inode.seen());
+            }
+        }
+    }
+
+    /// The record of a file that is open.
+    pub(crate) fn get(&self, file: FileId) -> Option<Arc<Inode>> {
+        self.lock().get(&file.0).map(|entry| Arc::clone(&entry.inode))
+    }
+
+    /// All of them.
+    pub(crate) fn all(&self) -> Vec<Arc<Inode>> {
+        self.lock().values().map(|entry| Arc::clone(&entry.inode)).collect()
+    }
+
+    /// Those that have a handle that writes.
+    pub(crate) fn all_written(&self) -> Vec<Arc<Inode>> {
+        let open = self.lock();
+        open.values().filter(|entry| entry.writers > 0).map(|entry| Arc::clone(&entry.inode)).collect()
+    }
+
+    /// Whether no file is open.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+}

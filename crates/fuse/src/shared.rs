@@ -1,0 +1,182 @@
+//! What all requests of a mount share, and what is done for files by their handles.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use braid_client::AttributeChanges;
+use braid_layout::FileId;
+use braid_wire::control::EntryKind;
+use fuser::{Errno, FileAttr, FileHandle, INodeNo};
+use rustix::fs::{FallocateFlags, OFlags};
+
+use crate::attributes;
+use crate::context::Context;
+use crate::errors::errno;
+use crate::inodes::{Inodes, OpenFile};
+use crate::listing::Listing;
+use crate::names::{known, stale};
+use crate::space::Space;
+use crate::table::Table;
+use crate::write_back::{Outcome, Place, Through};
+
+/// Shared by all requests.
+pub(crate) struct Shared {
+    pub(crate) context: Arc<Context>,
+    pub(crate) inodes: Inodes,
+    pub(crate) files: Table<OpenFile>,
+    pub(crate) directories: Table<Listing>,
+    pub(crate) space: Space,
+}
+
+/// Where a write goes, and what is to happen before it is answered.
+pub(crate) fn manner(offset: u64, flags: OFlags, is_from_pages: bool) -> (Place, Through) {
+    // The kernel writes pages of a mapping by any handle that writes, whose flags say nothing of them.
+    if is_from_pages {
+        return (Place::At(offset), Through::No);
+    }
+    let place = if flags.contains(OFlags::APPEND) { Place::End } else { Place::At(offset) };
+    let through = if flags.intersects(OFlags::SYNC | OFlags::DSYNC) {
+        Through::Manager
+    } else if flags.contains(OFlags::DIRECT) {
+        Through::Drives
+    } else {
+        Through::No
+    };
+    (place, through)
+}
+
+impl Shared {
+    pub(crate) fn new(context: Arc<Context>) -> Shared {
+        let (inodes, files, directories, space) = Default::default();
+        Shared { context, inodes, files, directories, space }
+    }
+
+    /// How often something was dropped that could not be written.
+    pub(crate) fn lost_files(&self) -> usize {
+        self.context.lossy.load(Ordering::Relaxed)
+    }
+
+    pub(crate) async fn open_directory(&self, number: INodeNo) -> Outcome<Listing> {
+        let name = self.name(number);
+        let row = self.context.client.stat_itself(&name).await.map_err(|error| errno(&error))?;
+        if row.kind() != EntryKind::Directory {
+            return Err(Errno::ENOTDIR);
+        }
+        let above = if row.parent == FileId(0) { self.context.root } else { row.parent };
+        let above = attributes::number(above, self.context.root);
+        Ok(Listing::new(&self.context.client, name, (number, above), self.context.root))
+    }
+
+    /// Closing a descriptor: all that was written through any is with the drives then.
+    pub(crate) async fn flush(&self, handle: FileHandle) -> Outcome<()> {
+        let open = known(self, handle)?;
+        if open.writes {
+            let is_last = self.inodes.writers(&open.inode) <= 1;
+            open.inode.flush(is_last).await?;
+        }
+        open.not_lost()
+    }
+
+    pub(crate) async fn sync(&self, handle: FileHandle, time: bool) -> Outcome<()> {
+        let open = known(self, handle)?;
+        if open.writes {
+            open.inode.sync(time).await?;
+        }
+        open.not_lost()
+    }
+
+    /// Changes the size, and then what else is asked for.
+    pub(crate) async fn set(
+        &self,
+        number: INodeNo,
+        handle: Option<FileHandle>,
+        size: Option<u64>,
+        changes: AttributeChanges,
+    ) -> Outcome<FileAttr> {
+        if let Some(size) = size {
+            self.set_size(number, handle, size).await?;
+        }
+        if changes == AttributeChanges::NONE {
+            return self.attributes_by_number(number).await;
+        }
+        let file = self.file(number);
+        let inode = self.inodes.get(file);
+        if let (Some(inode), Some(modified_ns)) = (&inode, changes.modified_ns) {
+            // What was written before must not tell a later time, when it is committed.
+            let mut state = inode.state();
+            if state.uncommitted {
+                state.modified = Some(modified_ns);
+            }
+        }
+        let set = self.context.client.set_attributes(&self.name(number), changes).await;
+        let mut row = set.map_err(|error| stale(errno(&error)))?;
+        if let Some(inode) = inode {
+            inode.tell(&mut row).await;
+        }
+        Ok(self.attributes_of(&row))
+    }
+
+    async fn set_size(&self, number: INodeNo, handle: Option<FileHandle>, size: u64) -> Outcome<()> {
+        if let Some(open) = handle.and_then(|handle| self.files.get(handle)).filter(|open| open.writes) {
+            return open.inode.set_len(size).await;
+        }
+        let open = self.inodes.open(&self.context, self.file(number), true);
+        let mut set = open.inode.set_len(size).await;
+        if set.is_ok() {
+            set = open.inode.flush(self.inodes.writers(&open.inode) <= 1).await;
+        }
+        self.end(open).await;
+        set
+    }
+
+    pub(crate) async fn allocate(
+        &self,
+        handle: FileHandle,
+        (offset, length): (u64, u64),
+        mode: FallocateFlags,
+    ) -> Outcome<()> {
+        let open = known(self, handle)?;
+        let end = offset.checked_add(length).ok_or(Errno::EFBIG)?;
+        let zeros = FallocateFlags::ZERO_RANGE;
+        let holes = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        if mode.is_empty() {
+            open.inode.extend(end).await
+        } else if mode == holes || mode == zeros | FallocateFlags::KEEP_SIZE {
+            open.inode.punch(offset..end).await
+        } else if mode == zeros {
+            open.inode.punch(offset..end).await?;
+            open.inode.extend(end).await
+        } else {
+            Err(Errno::EOPNOTSUPP)
+        }
+    }
+}
+
+impl OpenFile {
+    /// Whether all was kept that was written, as far as this handle was not told yet.
+    fn not_lost(&self) -> Outcome<()> {
+        let (times, why) = self.inode.state().lost;
+        match why {
+            Some(why) if self.told.swap(times, Ordering::AcqRel) < times => Err(why),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_say_where_a_write_goes_and_what_it_waits_for() {
+        let check = |flags, is_from_pages, expected| {
+            assert_eq!(manner(7, flags, is_from_pages), expected, "{flags:?}");
+        };
+        check(OFlags::RDWR, false, (Place::At(7), Through::No));
+        check(OFlags::APPEND, false, (Place::End, Through::No));
+        check(OFlags::APPEND | OFlags::SYNC, true, (Place::At(7), Through::No));
+        check(OFlags::DSYNC, false, (Place::At(7), Through::Manager));
+        check(OFlags::SYNC | OFlags::APPEND, false, (Place::End, Through::Manager));
+        check(OFlags::DIRECT, false, (Place::At(7), Through::Drives));
+    }
+}

@@ -1,0 +1,60 @@
+//! Extended attributes. Those of the system itself (access control lists) have rules that Braid does not keep,
+//! and so are not there.
+
+use braid_wire::control::XattrHow;
+use fuser::{Errno, INodeNo};
+use rustix::fs::XattrFlags;
+
+use crate::errors::errno;
+use crate::names::stale;
+use crate::shared::Shared;
+use crate::write_back::Outcome;
+
+/// Names that are refused begin so.
+const SYSTEM: &[u8] = b"system.";
+
+impl Shared {
+    pub(crate) async fn set_xattr(
+        &self,
+        number: INodeNo,
+        name: &[u8],
+        value: &[u8],
+        flags: i32,
+    ) -> Outcome<()> {
+        refuse_system(name)?;
+        let flags = XattrFlags::from_bits_retain(flags.cast_unsigned());
+        let how = match (flags.contains(XattrFlags::CREATE), flags.contains(XattrFlags::REPLACE)) {
+            (false, false) => XattrHow::Any,
+            (true, false) => XattrHow::Create,
+            (false, true) => XattrHow::Replace,
+            (true, true) => return Err(Errno::EINVAL),
+        };
+        let set = self.context.client.set_xattr(&self.name(number), name, value, how).await;
+        set.map_err(|error| stale(errno(&error)))
+    }
+
+    pub(crate) async fn remove_xattr(&self, number: INodeNo, name: &[u8]) -> Outcome<()> {
+        refuse_system(name)?;
+        let removed = self.context.client.remove_xattr(&self.name(number), name).await;
+        removed.map_err(|error| stale(errno(&error)))
+    }
+
+    pub(crate) async fn xattr(&self, number: INodeNo, name: &[u8]) -> Outcome<Vec<u8>> {
+        refuse_system(name)?;
+        let all = self.context.client.xattrs(&self.name(number)).await;
+        let all = all.map_err(|error| stale(errno(&error)))?;
+        let found = all.into_iter().find(|xattr| xattr.name == name);
+        found.map(|xattr| xattr.value).ok_or(Errno::ENODATA)
+    }
+
+    /// All names, each with a NUL after it.
+    pub(crate) async fn xattr_names(&self, number: INodeNo) -> Outcome<Vec<u8>> {
+        let all = self.context.client.xattrs(&self.name(number)).await;
+        let all = all.map_err(|error| stale(errno(&error)))?;
+        Ok(all.iter().flat_map(|xattr| xattr.name.iter().copied().chain([0])).collect())
+    }
+}
+
+fn refuse_system(name: &[u8]) -> Outcome<()> {
+    if name.starts_with(SYSTEM) { Err(Errno::EOPNOTSUPP) } else { Ok(()) }
+}
