@@ -181,7 +181,8 @@ impl AsRef<OpenFile> for OpenFile {
     }
 }
 
-/// A number that is none any more: the kernel then looks the name up anew, which may have gone to another file.
+/// A number that is none any more: the kernel then looks the name up anew, which may have gone to another
+/// file.
 fn stale(error: Errno) -> Errno {
     if error == Errno::ENOENT { Errno::ESTALE } else { error }
 }
