@@ -21,14 +21,19 @@ impl Mounted {
 
     /// The same on a directory of this name, with further arguments.
     pub(crate) fn with(cluster: &Cluster, volume: &str, name: &str, more: &[&str]) -> Option<Mounted> {
+        let mut command = cluster.command(["mount", volume]);
+        command.args(more);
+        Mounted::by(command, cluster.file(name))
+    }
+
+    /// By a command that lacks only the directory.
+    pub(crate) fn by(mut command: Command, at: PathBuf) -> Option<Mounted> {
         if !Path::new("/dev/fuse").exists() {
             println!("not run: there is no /dev/fuse here");
             return None;
         }
-        let at = cluster.file(name);
         fs::create_dir_all(&at).expect("made");
-        let mut command = cluster.command(["mount", volume]);
-        command.args(more).arg(&at).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.arg(&at).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("started");
         until("it is mounted, or not", || is_mounted(&at) || child.try_wait().expect("asked").is_some());
         if is_mounted(&at) {
