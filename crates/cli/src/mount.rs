@@ -1,7 +1,7 @@
 //! `braid mount`.
 //!
-//! Detached, it starts itself again as a process in the background, which says on its standard output when the
-//! volume is mounted. Until then that process writes its errors where this one would.
+//! Detached, it starts itself again as a process in the background, which says on its standard output when
+//! the volume is mounted. Until then that process writes its errors where this one would.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};

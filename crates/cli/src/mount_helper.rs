@@ -1,5 +1,5 @@
-//! This program called as `mount.braid`: mount(8) looks for a helper of that name, for `mount -t braid` and lines
-//! of /etc/fstab. What it is given becomes the arguments of `braid mount --detach`.
+//! This program called as `mount.braid`: mount(8) looks for a helper of that name, for `mount -t braid` and
+//! lines of /etc/fstab. What it is given becomes the arguments of `braid mount --detach`.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

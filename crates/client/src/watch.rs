@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use braid_layout::FileId;
 use braid_wire::control::{ControlReply, News, Watch};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 
 use crate::client::{Client, unexpected};
@@ -21,6 +21,8 @@ use crate::error::Result;
 const WAIT: Duration = Duration::from_millis(1000);
 /// Bound of an answer beyond that.
 const ANSWER_MAX: Duration = Duration::from_millis(1500);
+/// How long the next request waits for news to be heeded, so that it can say so.
+const HEED_MAX: Duration = Duration::from_millis(100);
 /// Pause after a request that failed.
 const PAUSE: Duration = Duration::from_millis(200);
 /// The lease is taken for over so much earlier: clocks of two machines do not run equally fast.
@@ -30,6 +32,8 @@ const MARGIN: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct Watching {
     state: Arc<Mutex<State>>,
+    /// There is something to say before the next news.
+    say: Arc<Notify>,
     task: JoinHandle<()>,
 }
 
@@ -37,6 +41,7 @@ pub struct Watching {
 struct State {
     seen: u64,
     heeded: u64,
+    written: u64,
     open: Vec<FileId>,
     closed: Vec<FileId>,
     live_until: Option<Instant>,
@@ -49,8 +54,9 @@ impl Client {
         let state = Arc::new(Mutex::new(State::default()));
         let (tell, news) = mpsc::unbounded_channel();
         self.shared.watches.store(true, Ordering::Release);
-        let task = tokio::spawn(run(self.clone(), Arc::clone(&state), tell));
-        (Watching { state, task }, news)
+        let say = Arc::new(Notify::new());
+        let task = tokio::spawn(run(self.clone(), Arc::clone(&state), Arc::clone(&say), tell));
+        (Watching { state, say, task }, news)
     }
 
     async fn news(&self, request: Watch) -> Result<News> {
@@ -74,6 +80,16 @@ impl Watching {
         let mut state = self.lock();
         state.heeded = state.heeded.max(number);
         state.open.extend(open);
+        drop(state);
+        self.say.notify_one();
+    }
+
+    /// What news up to this number recall is written out.
+    pub fn written(&self, number: u64) {
+        let mut state = self.lock();
+        state.written = state.written.max(number);
+        drop(state);
+        self.say.notify_one();
     }
 
     /// A file that was said to be open is open no more.
@@ -81,6 +97,8 @@ impl Watching {
         let mut state = self.lock();
         state.open.retain(|open| *open != file);
         state.closed.push(file);
+        drop(state);
+        self.say.notify_one();
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -94,16 +112,44 @@ impl Drop for Watching {
     }
 }
 
-async fn run(client: Client, state: Arc<Mutex<State>>, tell: mpsc::UnboundedSender<News>) {
+async fn run(
+    client: Client,
+    state: Arc<Mutex<State>>,
+    say: Arc<Notify>,
+    tell: mpsc::UnboundedSender<News>,
+) {
     loop {
         let asked_at = Instant::now();
         let request = lock(&state).request(client.shared.number);
-        let (opens, closes) = (request.open.len(), request.closed.len());
-        match client.news(request).await {
+        let said = (request.open.len(), request.closed.len());
+        // What there is to say goes at once, on a session of its own: this one waits for news.
+        let answer = tokio::select! {
+            answer = client.news(request) => answer,
+            () = say.notified() => {
+                let request = Watch { wait_ms: 0, ..lock(&state).request(client.shared.number) };
+                let said = (request.open.len(), request.closed.len());
+                let asked_at = Instant::now();
+                match client.news(request).await {
+                    Ok(news) if !lock(&state).hear(&news, asked_at, said) => continue,
+                    Ok(news) => {
+                        if tell.send(news).is_err() {
+                            return;
+                        }
+                        continue;
+                    }
+                    Err(error) => Err(error),
+                }
+            }
+        };
+        match answer {
             Ok(news) => {
-                let is_new = lock(&state).hear(&news, asked_at, (opens, closes));
-                if is_new && tell.send(news).is_err() {
-                    return; // nobody listens any more
+                let is_new = lock(&state).hear(&news, asked_at, said);
+                if is_new {
+                    if tell.send(news).is_err() {
+                        return; // nobody listens any more
+                    }
+                    // The next request is to say that they are heeded.
+                    let _ = tokio::time::timeout(HEED_MAX, say.notified()).await;
                 }
             }
             Err(error) => {
@@ -120,10 +166,10 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 
 impl State {
     fn request(&self, client: u64) -> Watch {
-        let &State { seen, heeded, .. } = self;
+        let &State { seen, heeded, written, .. } = self;
         let (open, closed) = (self.open.clone(), self.closed.clone());
         let wait_ms = u32::try_from(WAIT.as_millis()).unwrap_or(u32::MAX);
-        Watch { client, seen, heeded, open, closed, wait_ms }
+        Watch { client, seen, heeded, written, open, closed, wait_ms }
     }
 
     /// An answer to a request with so many files. Returns whether it has news that were not heard before.

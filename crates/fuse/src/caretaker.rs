@@ -48,9 +48,10 @@ fn look(inode: &Arc<Inode>, is_full: bool) {
         let is_old = state.since.is_some_and(|since| since.elapsed() >= AGE_MAX);
         let is_over = state.failing.is_some_and(|since| since.elapsed() >= KEPT_FOR);
         // One try at a time, and not again at once after one that failed.
-        let is_tried = state.flights.iter().len() > 0 || state.tried.is_some_and(|at| at.elapsed() < AGE_MAX);
+        let flies = !state.flights.is_empty();
+        let is_tried = flies || state.tried.is_some_and(|at| at.elapsed() < AGE_MAX);
         let is_due = if state.stopped.is_some() { !is_tried } else { is_old && !is_tried };
-        (is_due, is_over && state.stopped.is_some())
+        (is_due, is_over && !flies && state.stopped.is_some())
     };
     if is_over {
         let inode = Arc::clone(inode);

@@ -30,8 +30,9 @@ impl Drop for Hold<'_> {
 }
 
 impl Inode {
-    /// A handle that writes is closed: all that it wrote is with the drives when this returns, and the manager
-    /// has the size. `is_last`: no other handle writes; then the lease is ended too, in the same request.
+    /// A handle that writes is closed: all that it wrote is with the drives when this returns, and the
+    /// manager has the size. `is_last`: no other handle writes; then the lease is ended too, in the same
+    /// request.
     pub(crate) async fn flush(self: &Arc<Inode>, is_last: bool) -> Outcome<()> {
         let is_done = {
             let state = self.state();
@@ -55,7 +56,8 @@ impl Inode {
     /// Ends the lease, if nothing waits to be written.
     async fn close_writer(self: &Arc<Inode>) -> Outcome<()> {
         if self.context.has_quota.load(Ordering::Relaxed) {
-            // A writer whose size is refused must not end its lease: the size would be settled from the drives.
+            // A writer whose size is refused must not end its lease: the size would be settled from the
+            // drives.
             self.sync(true).await?;
         }
         let mut slot = self.slot.write().await;

@@ -12,8 +12,8 @@ use tokio::sync::Notify;
 use crate::attributes::number;
 use crate::fresh::{Ends, Remembered};
 
-/// Bytes that may wait to be written, of all files of a mount. Enough that a writer goes on while some of it is
-/// on its way to the drives; what a crash of this process may lose of what was not synced.
+/// Bytes that may wait to be written, of all files of a mount. Enough that a writer goes on while some of it
+/// is on its way to the drives; what a crash of this process may lose of what was not synced.
 pub(crate) const DIRTY_BYTES_MAX: u64 = 64 << 20;
 
 /// Shared by all files of a mount.
@@ -63,8 +63,8 @@ impl Context {
         }
     }
 
-    /// Has the kernel forget what it has cached of a file. It may have to wait for requests that are under way,
-    /// so nobody waits for it.
+    /// Has the kernel forget what it has cached of a file. It may have to wait for requests that are under
+    /// way, so nobody waits for it.
     pub(crate) fn invalidate(&self, file: FileId) {
         let Some(notifier) = self.notifier.get().cloned() else { return };
         let ino: INodeNo = number(file, self.root);

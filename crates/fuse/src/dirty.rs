@@ -1,7 +1,7 @@
 //! Bytes of a file that were taken from the kernel and are not with the drives yet.
 //!
-//! They are kept as *runs*: bytes that lie together. A run never crosses the bound of a *chunk*, a multiple of
-//! the file's stripe, so that a sequential writer's runs are written as whole stripes, and a later one is
+//! They are kept as *runs*: bytes that lie together. A run never crosses the bound of a *chunk*, a multiple
+//! of the file's stripe, so that a sequential writer's runs are written as whole stripes, and a later one is
 //! collected while an earlier one is on its way. Each run has the number of the oldest write in it: whoever
 //! waits for all writes up to a number knows when there are none left.
 

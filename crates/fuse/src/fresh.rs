@@ -138,8 +138,8 @@ impl Inode {
         Ok(self.is_seen(&row))
     }
 
-    /// The manager says this of the file. Returns whether the kernel's pages are from just this content; if they
-    /// are not, they will be, as they are dropped.
+    /// The manager says this of the file. Returns whether the kernel's pages are from just this content; if
+    /// they are not, they will be, as they are dropped.
     fn is_seen(&self, row: &StatRow) -> bool {
         let version = Some(Version::of(row));
         std::mem::replace(&mut *self.seen(), version) == version

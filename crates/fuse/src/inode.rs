@@ -1,8 +1,8 @@
 //! A file that is open in this mount: all its handles share one record of it.
 //!
-//! The record has one open file of the client, to read or to write. It is opened by the first who needs it; one
-//! for writing serves reads too, so that readers of the same mount see the writer's bytes and size. While it is
-//! open for writing, the file has a lease at the manager.
+//! The record has one open file of the client, to read or to write. It is opened by the first who needs it;
+//! one for writing serves reads too, so that readers of the same mount see the writer's bytes and size. While
+//! it is open for writing, the file has a lease at the manager.
 //!
 //! Lock order: `placing`, then `slot`, then `state`. Whoever writes or reads holds `slot` to read; whoever
 //! opens, closes or truncates holds it to write.
@@ -58,8 +58,8 @@ pub(crate) struct Slot {
     pub(crate) writes: bool,
     /// A write of it failed: it writes no more.
     pub(crate) broken: AtomicBool,
-    /// The writer was closed at a flush, and a handle stayed open: a descriptor was copied, and each copy's end
-    /// is a flush. Next time it stays open.
+    /// The writer was closed at a flush, and a handle stayed open: a descriptor was copied, and each copy's
+    /// end is a flush. Next time it stays open.
     pub(crate) was_closed: bool,
 }
 
@@ -168,8 +168,8 @@ impl Inode {
         Ok(())
     }
 
-    /// What is open, if anything, can be used no more. Its lease is given up before another is asked for: else
-    /// the two would share the file.
+    /// What is open, if anything, can be used no more. Its lease is given up before another is asked for:
+    /// else the two would share the file.
     async fn close_broken(&self, slot: &mut Slot) {
         self.state().writes = false;
         let wrote = std::mem::take(&mut slot.writes);

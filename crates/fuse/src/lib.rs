@@ -4,8 +4,9 @@
 //! The kernel names files by inode numbers. They are the manager's numbers, which stay when names change; the
 //! volume's root has the number that the kernel expects ([`fuser::INodeNo::ROOT`]) besides its own.
 //!
-//! What is written is kept here for a while (`write_back`), and not in the kernel: with its own write-back the
-//! kernel takes no notice of what other mounts do to a file's size. Pages are cached by the kernel (`fresh`).
+//! What is written is kept here for a while (`write_back`), and not in the kernel: with its own write-back
+//! the kernel takes no notice of what other mounts do to a file's size. Pages are cached by the kernel
+//! (`fresh`).
 
 mod attributes;
 mod caretaker;

@@ -114,8 +114,8 @@ impl Mount {
         self.leave(Unmounted::Cleanly).await
     }
 
-    /// Unmounts it, when all that waits is written. If it is in use it goes from its directory all the same, and
-    /// those who use it are served for a moment.
+    /// Unmounts it, when all that waits is written. If it is in use it goes from its directory all the same,
+    /// and those who use it are served for a moment.
     ///
     /// # Errors
     /// It may not be unmounted.

@@ -233,7 +233,8 @@ impl AsRef<OpenFile> for OpenFile {
     }
 }
 
-/// A number that is none any more: the kernel then looks the name up anew, which may have gone to another file.
+/// A number that is none any more: the kernel then looks the name up anew, which may have gone to another
+/// file.
 pub(crate) fn stale(error: Errno) -> Errno {
     if error == Errno::ENOENT { Errno::ESTALE } else { error }
 }

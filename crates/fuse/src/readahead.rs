@@ -1,5 +1,6 @@
-//! How far the kernel reads ahead. By itself it is 128 KiB, one unit or less: too little to have several drives
-//! read at once. Only root may change it, once it is mounted; for others a program's own larger reads count.
+//! How far the kernel reads ahead. By itself it is 128 KiB, one unit or less: too little to have several
+//! drives read at once. Only root may change it, once it is mounted; for others a program's own larger reads
+//! count.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

@@ -40,8 +40,8 @@ impl Space {
     }
 }
 
-/// What drives have, less what redundancy takes of it in files of the volume's own shape; and no more than the
-/// quota.
+/// What drives have, less what redundancy takes of it in files of the volume's own shape; and no more than
+/// the quota.
 async fn ask(context: &Context) -> Result<Room> {
     let volumes = context.client.volumes().await?;
     let status = context.client.status().await?;

@@ -1,14 +1,14 @@
 //! Writing: bytes are taken from the kernel into memory, and written to the drives later.
 //!
 //! They are written when a run is whole (a chunk, see `dirty`), when they are [`AGE_MAX`] old, when the mount
-//! holds too many (`context`), and when somebody asks: fsync, close, truncation. Several runs are in flight at a
-//! time; no two that have a byte in common, so that the later write of a byte lands later.
+//! holds too many (`context`), and when somebody asks: fsync, close, truncation. Several runs are in flight
+//! at a time; no two that have a byte in common, so that the later write of a byte lands later.
 //!
-//! What fails stays. A writer whose lease was lost is opened again at once, and the bytes are written anew. Any
-//! other error stops the file: it is told to whoever waits, and to the next write, which is not taken. Then it
-//! is tried again whenever somebody asks, and now and then by itself (`caretaker`), until [`KEPT_FOR`] is over.
-//! Bytes that were not written then, or when the last writer has left, are dropped; every handle that is open is
-//! told so once.
+//! What fails stays. A writer whose lease was lost is opened again at once, and the bytes are written anew.
+//! Any other error stops the file: it is told to whoever waits, and to the next write, which is not taken.
+//! Then it is tried again whenever somebody asks, and now and then by itself (`caretaker`), until
+//! [`KEPT_FOR`] is over. Bytes that were not written then, or when the last writer has left, are dropped;
+//! every handle that is open is told so once.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

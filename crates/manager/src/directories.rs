@@ -166,8 +166,9 @@ pub fn rename(
     how: RenameHow,
     (keeps, now_ms): (Keeps<'_>, u64),
 ) -> Result<(), Refusal> {
-    let (source, mut target) = (slot(tx, at)?, slot(tx, to)?);
+    let source = slot(tx, at)?;
     let moved = source.entry.clone().ok_or_else(|| not_found(&at.path))?;
+    let mut target = slot(tx, to)?;
     if source.directory.volume.volume != target.directory.volume.volume {
         let detail = format!("{:?} is in another volume than {:?}: copy it", show(&at.path), show(&to.path));
         return Err(Refusal::new(Reason::BadName, detail));

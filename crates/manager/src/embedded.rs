@@ -29,7 +29,7 @@ use redb::{
 use tokio::sync::oneshot;
 
 use crate::kv::{Batch, Kv, KvError, Pair, Snapshot};
-use crate::schema::SCHEMA_VERSION;
+use crate::schema::SCHEMA_VERSION_OLDEST;
 
 type Tree = TableDefinition<'static, &'static [u8], &'static [u8]>;
 type OpenTree = ReadOnlyTable<&'static [u8], &'static [u8]>;
@@ -124,7 +124,7 @@ impl EmbeddedKv {
             Ok(has(STATE) && !has(NEW))
         };
         if is_old().map_err(|error| self.error(error))? {
-            return Err(KvError::Version { found: 1, wanted: SCHEMA_VERSION });
+            return Err(KvError::Version { found: 1, wanted: SCHEMA_VERSION_OLDEST });
         }
         let make = || -> Result<(), redb::Error> {
             let write = database.begin_write()?;

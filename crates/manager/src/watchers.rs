@@ -35,6 +35,8 @@ pub struct Watchers {
     written: BTreeMap<FileId, BTreeMap<u64, u64>>,
     /// Changes told so far.
     now: u64,
+    /// The highest number of any news.
+    number: u64,
     /// When a number was told last, of the changes after `recent_from`.
     recent: VecDeque<(u64, FileId)>,
     recent_from: u64,
@@ -55,6 +57,7 @@ struct Watcher {
     /// The number of the last news.
     number: u64,
     heeded: u64,
+    written: u64,
 }
 
 /// News that somebody waits for to be heeded.
@@ -62,6 +65,16 @@ struct Watcher {
 pub struct Told {
     client: u64,
     number: u64,
+    what: What,
+}
+
+/// What is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum What {
+    /// That the client answers nothing any more from what has changed.
+    Heeded,
+    /// That it has written out what it had.
+    Written,
 }
 
 impl Watchers {
@@ -83,12 +96,17 @@ impl Watchers {
                 self.recent.clear();
             }
             // Numbers go on from those that it had from another manager, or before it lapsed.
-            let number = asked.seen.max(asked.heeded) + 1;
-            let watcher = Watcher { number, everything: Some(number), ..Watcher::default() };
+            let number = asked.seen.max(asked.heeded).max(self.number) + 1;
+            let everything = Some(number);
+            // Whoever waits for earlier news to be heeded waits no more.
+            let before = number - 1;
+            let watcher =
+                Watcher { number, heeded: before, written: before, everything, ..Watcher::default() };
+            self.number = number;
             self.clients.insert(asked.client, watcher);
         }
         let Some(watcher) = self.clients.get_mut(&asked.client) else { return false };
-        watcher.heed(asked.heeded, now_ms);
+        watcher.heed(asked, now_ms);
         if !watcher.is_slow(now_ms) {
             watcher.until_ms = now_ms + u64::from(LEASE_MS);
         }
@@ -172,8 +190,9 @@ impl Watchers {
         let recall = |client: u64| {
             let watcher = self.clients.get_mut(&client)?;
             watcher.number += 1;
+            self.number = self.number.max(watcher.number);
             watcher.recalls.insert(file, watcher.number);
-            Some(Told { client, number: watcher.number })
+            Some(Told { client, number: watcher.number, what: What::Written })
         };
         others.into_iter().filter_map(recall).collect()
     }
@@ -198,9 +217,8 @@ impl Watchers {
     /// Whether all of these news were heeded, or are for clients whose leases are over.
     pub fn are_heeded(&mut self, told: &[Told], now_ms: u64) -> bool {
         self.lapse(now_ms);
-        let is_heeded =
-            |told: &Told| self.clients.get(&told.client).is_none_or(|watcher| watcher.heeded >= told.number);
-        told.iter().all(is_heeded)
+        let is_done = |told: &Told| self.clients.get(&told.client).is_none_or(|watcher| watcher.has_done(told));
+        told.iter().all(is_done)
     }
 
     /// A client has this open, which lost its last name.
@@ -239,10 +257,11 @@ impl Watchers {
     fn tell_one(&mut self, client: u64, file: FileId) -> Option<Told> {
         let watcher = self.clients.get_mut(&client)?;
         watcher.number += 1;
+        self.number = self.number.max(watcher.number);
         watcher.news.insert(file, watcher.number);
         watcher.watched.remove(&file);
         leave(&mut self.of, file, client);
-        Some(Told { client, number: watcher.number })
+        Some(Told { client, number: watcher.number, what: What::Heeded })
     }
 
     fn let_go(&mut self, file: FileId, client: u64) {
@@ -270,14 +289,26 @@ impl Watchers {
 }
 
 impl Watcher {
-    /// News up to this number are heeded.
-    fn heed(&mut self, heeded: u64, now_ms: u64) {
+    fn has_done(&self, told: &Told) -> bool {
+        match told.what {
+            What::Heeded => self.heeded >= told.number,
+            What::Written => self.written >= told.number,
+        }
+    }
+
+    /// The client says how far it is.
+    fn heed(&mut self, asked: &Watch, now_ms: u64) {
+        let &Watch { heeded, written, .. } = asked;
         // A higher number is of a manager before a restart.
         if heeded <= self.number && heeded > self.heeded {
             self.heeded = heeded;
             self.news.retain(|_, number| *number > heeded);
-            self.recalls.retain(|_, number| *number > heeded);
             self.everything = self.everything.filter(|number| *number > heeded);
+            self.slow_since_ms = None;
+        }
+        if written <= self.number && written > self.written {
+            self.written = written;
+            self.recalls.retain(|_, number| *number > written);
             self.slow_since_ms = None;
         }
         let waits = self.everything.is_some() || !self.news.is_empty() || !self.recalls.is_empty();
@@ -313,7 +344,7 @@ mod tests {
     use super::*;
 
     fn asked(client: u64, heeded: u64) -> Watch {
-        Watch { client, seen: 0, heeded, open: Vec::new(), closed: Vec::new(), wait_ms: 0 }
+        Watch { client, seen: 0, heeded, written: heeded, open: Vec::new(), closed: Vec::new(), wait_ms: 0 }
     }
 
     /// Two clients that have heeded their first news.
@@ -322,8 +353,8 @@ mod tests {
         for client in [1, 2] {
             assert!(watchers.hear(&asked(client, 0), 0));
             let news = watchers.news(client, 0, 0).expect("everything is news to it");
-            assert!(news.everything && news.number == 1);
-            assert!(watchers.hear(&asked(client, 1), 0));
+            assert!(news.everything);
+            assert!(watchers.hear(&asked(client, news.number), 0));
             assert_eq!(watchers.news(client, 0, 0), None);
         }
         watchers
@@ -335,13 +366,13 @@ mod tests {
         let since = watchers.now();
         [1, 2].iter().for_each(|&client| watchers.watch(client, FileId(5), since));
         let told = watchers.tell(&[FileId(5), FileId(6)], 1);
-        assert_eq!(told, [Told { client: 2, number: 2 }]);
+        assert_eq!(told.len(), 1, "its own changes are no news to a client");
         assert!(!watchers.are_heeded(&told, 10));
         let news = watchers.news(2, 0, 0).expect("it was told");
-        assert_eq!((news.everything, news.changed.as_slice(), news.number), (false, &[FileId(5)][..], 2));
-        watchers.hear(&asked(2, 1), 10);
+        assert_eq!((news.everything, news.changed.as_slice()), (false, &[FileId(5)][..]));
+        watchers.hear(&asked(2, news.number - 1), 10);
         assert!(!watchers.are_heeded(&told, 10), "it asks again, and has not heeded them");
-        watchers.hear(&asked(2, 2), 10);
+        watchers.hear(&asked(2, news.number), 10);
         assert!(watchers.are_heeded(&told, 10) && watchers.news(2, 0, 0).is_none());
         assert_eq!(watchers.tell(&[FileId(5)], 1), [], "it watches it no more until it looks again");
         assert_eq!(watchers.tell(&[FileId(5)], 2).len(), 1, "the other one does");

@@ -103,9 +103,8 @@ impl Model {
     }
 
     fn rename(&mut self, from: &str, to: &str, how: RenameHow) -> Result<(), Reason> {
-        self.reach(from)?;
-        self.reach(to)?;
         let moved = self.find(from)?;
+        self.reach(to)?;
         if moved.is_directory && to.starts_with(&format!("{from}/")) {
             return Err(Reason::BadName);
         }

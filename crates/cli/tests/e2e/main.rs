@@ -16,6 +16,8 @@ mod manual;
 mod media;
 mod messages;
 mod mount;
+mod mount_faults;
+mod mount_write;
 mod older;
 mod relayout;
 mod room;

@@ -8,21 +8,31 @@ use std::process::{Child, Command, Stdio};
 use crate::support::{Cluster, Said, finish, noise, runs, said, signal, until};
 
 /// A mount by a command in the foreground; it is killed when its test ends.
-struct Mounted {
-    child: Option<Child>,
-    at: PathBuf,
+pub(crate) struct Mounted {
+    pub(crate) child: Option<Child>,
+    pub(crate) at: PathBuf,
 }
 
 impl Mounted {
     /// `None` where nothing may be mounted.
-    fn new(cluster: &Cluster, volume: &str) -> Option<Mounted> {
+    pub(crate) fn new(cluster: &Cluster, volume: &str) -> Option<Mounted> {
+        Mounted::with(cluster, volume, "mounted", &[])
+    }
+
+    /// The same on a directory of this name, with further arguments.
+    pub(crate) fn with(cluster: &Cluster, volume: &str, name: &str, more: &[&str]) -> Option<Mounted> {
+        let mut command = cluster.command(["mount", volume]);
+        command.args(more);
+        Mounted::by(command, cluster.file(name))
+    }
+
+    /// By a command that lacks only the directory.
+    pub(crate) fn by(mut command: Command, at: PathBuf) -> Option<Mounted> {
         if !Path::new("/dev/fuse").exists() {
             println!("not run: there is no /dev/fuse here");
             return None;
         }
-        let at = cluster.file("mounted");
         fs::create_dir_all(&at).expect("made");
-        let mut command = cluster.command(["mount", volume]);
         command.arg(&at).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("started");
         until("it is mounted, or not", || is_mounted(&at) || child.try_wait().expect("asked").is_some());
@@ -35,11 +45,11 @@ impl Mounted {
         None
     }
 
-    fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.as_ref().expect("it runs").id()
     }
 
-    fn end(mut self) -> Said {
+    pub(crate) fn end(mut self) -> Said {
         signal(self.pid(), "INT");
         said(finish(self.child.take().expect("it runs")))
     }
@@ -55,7 +65,7 @@ impl Drop for Mounted {
     }
 }
 
-fn is_mounted(at: &Path) -> bool {
+pub(crate) fn is_mounted(at: &Path) -> bool {
     let mounts = fs::read_to_string("/proc/mounts").expect("read");
     mounts.lines().any(|line| line.split(' ').nth(1) == at.to_str())
 }
@@ -73,7 +83,7 @@ fn any_program_reads_it_also_without_a_drive() {
         fs::write(tree.join(format!("deep/er/{n}")), [1]).expect("written");
     }
     cluster.line(&format!("cp -rp {} braid://main/", tree.display())).ok();
-    let Some(mounted) = Mounted::new(&cluster, "braid://main") else { return };
+    let Some(mounted) = Mounted::with(&cluster, "braid://main", "mounted", &["--read-only"]) else { return };
     let same = || {
         let mut diff = Command::new("diff");
         let said = said(diff.arg("-r").arg(&tree).arg(mounted.at.join("tree")).output().expect("run"));

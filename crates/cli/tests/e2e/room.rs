@@ -2,8 +2,10 @@
 //! there is.
 
 use std::fs;
+use std::io::{ErrorKind, Write};
 use std::process::{Child, Stdio};
 
+use crate::mount::Mounted;
 use crate::support::{Said, braid, noise, run, signal, until};
 
 /// A manager and drives of chosen capacities, started one by one.
@@ -136,4 +138,25 @@ fn a_copy_that_meets_a_full_drive_begins_again_on_others() {
             cluster.df().iter().filter(|row| row.0.starts_with("new") && row.1 > 120 << 20).count() == 3
         });
     }
+}
+
+#[test]
+fn programs_of_a_mount_are_told_that_drives_are_full_until_they_are_not() {
+    let mut cluster = Cluster::start();
+    cluster.add(&["one", "two", "three"], "48M");
+    cluster.braid(&["volume", "create", "main"]).ok();
+    let mut command = braid();
+    command.env("BRAID_CLUSTER", cluster.path("m/cluster.toml")).args(["mount", "braid://main"]);
+    let Some(mounted) = Mounted::by(command, cluster.path("mounted").into()) else { return };
+    let small = noise(100_000, 1);
+    fs::write(mounted.at.join("small"), &small).expect("written");
+    let large = noise(1 << 20, 2);
+    let mut file = fs::File::create(mounted.at.join("large")).expect("made");
+    let written = (0..200).try_for_each(|_| file.write_all(&large)).and_then(|()| file.sync_all());
+    assert_eq!(written.expect_err("it does not fit").kind(), ErrorKind::StorageFull);
+    drop(file);
+    assert!(fs::read(mounted.at.join("small")).expect("read") == small);
+    fs::remove_file(mounted.at.join("large")).expect("removed");
+    until("there is room again", || fs::write(mounted.at.join("other"), &large).is_ok());
+    assert!(fs::read(mounted.at.join("other")).expect("read") == large);
 }

@@ -16,6 +16,8 @@ record! {
         seen: u64,
         /// News up to this number are heeded: nothing is answered any more from what they concern.
         heeded: u64,
+        /// What news up to this number recall is written out.
+        written: u64,
         /// Of the files in heeded news, those that it has open: they are kept until they are closed there,
         /// though they may have no name any more. All that it keeps so, after news of everything.
         open: Vec<FileId>,

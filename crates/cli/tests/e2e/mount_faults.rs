@@ -1,0 +1,108 @@
+//! Writing through a mount while things fail: the mount itself, a drive, the manager, room.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use rustix::io::Errno;
+
+use crate::mount::Mounted;
+use crate::support::{Cluster, noise, runs, signal, until};
+
+const MIB: usize = 1 << 20;
+
+/// Writes in pieces, as a program that copies does. Calls `midway` after a third of it.
+fn copy(bytes: &[u8], to: &Path, midway: impl FnOnce()) -> std::io::Result<()> {
+    let mut file = File::create(to)?;
+    let (first, rest) = bytes.split_at(bytes.len() / 3);
+    first.chunks(MIB).try_for_each(|piece| file.write_all(piece))?;
+    midway();
+    rest.chunks(MIB).try_for_each(|piece| file.write_all(piece))?;
+    file.sync_all()
+}
+
+fn number(done: std::io::Result<()>) -> Option<i32> {
+    done.expect_err("it does not fit").raw_os_error()
+}
+
+#[test]
+fn what_was_synced_outlives_the_mount() {
+    let cluster = Cluster::up(5);
+    let Some(mut mounted) = Mounted::new(&cluster, "braid://main") else { return };
+    let bytes = noise(9_000_000, 1);
+    let file = File::create(mounted.at.join("f")).expect("made");
+    file.write_all_at(&bytes, 0).expect("written");
+    file.sync_all().expect("synced");
+    let appended = fs::OpenOptions::new().append(true).create(true).open(mounted.at.join("log"));
+    let mut appended = appended.expect("opened");
+    appended.write_all(b"first\n").and_then(|()| appended.sync_data()).expect("synced");
+    // And this may be there or not.
+    file.write_all_at(&[1; 100], 9_000_000).expect("written");
+    appended.write_all(b"second\n").expect("written");
+    let pid = mounted.pid();
+    signal(pid, "KILL");
+    until("it is dead", || !runs(pid));
+    let _ = mounted.child.take().expect("it ran").wait();
+    drop((file, appended));
+    let stored = cluster.cat("braid://main/f");
+    assert!(stored.len() >= bytes.len() && stored[..bytes.len()] == bytes, "{} bytes", stored.len());
+    assert!(cluster.cat("braid://main/log").starts_with(b"first\n"));
+    let _ = std::process::Command::new("umount").arg("-l").arg(&mounted.at).status();
+}
+
+#[test]
+fn programs_do_not_notice_that_a_drive_dies_or_the_manager_restarts() {
+    let cluster = Cluster::up(6);
+    let Some(mounted) = Mounted::new(&cluster, "braid://main") else { return };
+    let bytes = noise(120 * MIB, 7);
+    copy(&bytes, &mounted.at.join("drive"), || cluster.kill_drive("drive-3")).expect("written");
+    let manager = fs::read_to_string(cluster.dir().join("pids/manager")).expect("a record");
+    let pid = manager.lines().find_map(|line| line.strip_prefix("pid = ")).expect("a line");
+    let pid = pid.trim().parse().expect("a number");
+    let restart = || {
+        signal(pid, "KILL");
+        until("it is dead", || !runs(pid));
+        std::thread::scope(|scope| {
+            // A name is asked for while there is no manager.
+            let made = scope.spawn(|| fs::create_dir(mounted.at.join("meanwhile")));
+            cluster.start(&[]);
+            made.join().expect("done").expect("made");
+        });
+    };
+    copy(&bytes, &mounted.at.join("manager"), restart).expect("written");
+    for name in ["drive", "manager"] {
+        assert!(fs::read(mounted.at.join(name)).expect("read") == bytes, "{name}, by the mount");
+        assert!(cluster.cat(&format!("braid://main/{name}")) == bytes, "{name}, by the library");
+    }
+    let ended = mounted.end();
+    assert_eq!(ended.code, 0, "{}", ended.err);
+}
+
+#[test]
+fn a_quota_is_told_and_ends_when_there_is_room() {
+    let cluster = Cluster::up(5);
+    cluster.line("volume create small --quota 4M").ok();
+    let Some(mounted) = Mounted::new(&cluster, "braid://small") else { return };
+    let at = |name: &str| mounted.at.join(name);
+    fs::write(at("fits"), noise(3 * MIB, 1)).expect("written");
+    let mut file = File::create(at("large")).expect("made");
+    file.write_all(&noise(2 * MIB, 2)).expect("taken");
+    assert_eq!(number(file.sync_all()), Some(Errno::DQUOT.raw_os_error()));
+    assert_eq!(number(file.write_all(b"more")), Some(Errno::DQUOT.raw_os_error()));
+    // With room for it, what was taken is still there to be written.
+    fs::remove_file(at("fits")).expect("removed");
+    file.sync_all().expect("synced");
+    drop(file);
+    assert!(fs::read(at("large")).expect("read") == noise(2 * MIB, 2));
+    // Without, the file keeps what fits.
+    let mut file = fs::OpenOptions::new().append(true).open(at("large")).expect("opened");
+    let appended = file.write_all(&noise(3 * MIB, 3)).and_then(|()| file.sync_all());
+    assert_eq!(number(appended), Some(Errno::DQUOT.raw_os_error()));
+    drop(file);
+    until("it is closed", || cluster.cat("braid://small/large").len() == 2 * MIB);
+    fs::write(at("other"), noise(MIB, 4)).expect("written");
+    let mut read = Vec::new();
+    File::open(at("large")).and_then(|mut file| file.read_to_end(&mut read)).expect("read");
+    assert!(read == noise(2 * MIB, 2));
+}

@@ -1,0 +1,275 @@
+//! A volume mounted, and written by programs that know nothing of it: by itself, and through two mounts.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::process::Command;
+
+use crate::mount::{Mounted, is_mounted};
+use crate::support::{Cluster, noise, run, runs, until};
+
+/// Opened for appending, and made if it is not there.
+fn to_append(path: &Path) -> File {
+    OpenOptions::new().append(true).create(true).open(path).expect("opened")
+}
+
+/// Opened to be read and written.
+fn both(path: &Path) -> File {
+    OpenOptions::new().read(true).write(true).open(path).expect("opened")
+}
+
+#[test]
+fn what_is_written_is_read_here_and_by_the_library() {
+    let cluster = Cluster::up(6);
+    let Some(mounted) = Mounted::new(&cluster, "braid://main") else { return };
+    let at = |name: &str| mounted.at.join(name);
+    fs::create_dir(at("d")).expect("made");
+    for (n, bytes) in [0, 1, 4096, 700_000, 20_000_001].into_iter().enumerate() {
+        let bytes = noise(bytes, n as u64);
+        fs::write(at(&format!("d/{n}")), &bytes).expect("written");
+        assert!(fs::read(at(&format!("d/{n}"))).expect("read") == bytes, "file {n}");
+        assert!(cluster.cat(&format!("braid://main/d/{n}")) == bytes, "file {n}, by the library");
+    }
+    // In place, over the end, past it, and shorter.
+    let mut expected = noise(700_000, 3);
+    let mut file = both(&at("d/3"));
+    file.write_all_at(&[7; 100_000], 300_000).expect("written");
+    file.write_all_at(&[8; 10_000], 695_000).expect("written");
+    file.write_all_at(&[9; 10], 2_000_000).expect("written");
+    expected[300_000..400_000].fill(7);
+    expected.resize(705_000, 0);
+    expected[695_000..].fill(8);
+    expected.resize(2_000_010, 0);
+    expected[2_000_000..].fill(9);
+    let mut read = Vec::new();
+    file.seek(SeekFrom::Start(0)).and_then(|_| file.read_to_end(&mut read)).expect("read");
+    assert!(read == expected && file.metadata().expect("there").len() == 2_000_010);
+    file.set_len(650_000).expect("cut");
+    file.set_len(660_000).expect("longer");
+    expected.truncate(650_000);
+    expected.resize(660_000, 0);
+    assert!(fs::read(at("d/3")).expect("read") == expected);
+    drop(file);
+    assert!(cluster.cat("braid://main/d/3") == expected);
+    fs::write(at("d/3"), b"anew").expect("written");
+    assert_eq!(cluster.cat("braid://main/d/3"), b"anew");
+    // Waits for nothing else than to be asked.
+    let mut direct = OpenOptions::new();
+    direct.write(true).custom_flags(rustix::fs::OFlags::SYNC.bits().cast_signed());
+    let direct = direct.open(at("d/3")).expect("opened");
+    direct.write_all_at(b"and more", 4).expect("written");
+    assert_eq!(cluster.cat("braid://main/d/3"), b"anewand more");
+    drop(direct);
+    let ended = mounted.end();
+    assert_eq!((ended.code, ended.err.as_str()), (0, ""), "it was in use: {}", ended.err);
+}
+
+#[test]
+fn names_are_made_removed_and_moved_also_of_open_files() {
+    let cluster = Cluster::up(5);
+    let Some(mounted) = Mounted::new(&cluster, "braid://main") else { return };
+    let at = |name: &str| mounted.at.join(name);
+    let kind = |done: std::io::Result<()>| done.expect_err("refused").kind();
+    fs::create_dir_all(at("a/b")).expect("made");
+    fs::write(at("a/f"), b"one").expect("written");
+    assert_eq!(kind(fs::create_dir(at("a"))), ErrorKind::AlreadyExists);
+    assert_eq!(kind(fs::remove_dir(at("a"))), ErrorKind::DirectoryNotEmpty);
+    assert_eq!(kind(fs::remove_dir(at("a/f"))), ErrorKind::NotADirectory);
+    assert!(fs::remove_file(at("a/b")).is_err() && at("a/b").is_dir());
+    assert_eq!(kind(fs::rename(at("a"), at("a/b/c"))), ErrorKind::InvalidInput);
+    let again = OpenOptions::new().write(true).create_new(true).open(at("a/f"));
+    assert_eq!(again.expect_err("it is there").kind(), ErrorKind::AlreadyExists);
+    // It is renamed, and then another takes its name, while it is open.
+    let mut open = both(&at("a/f"));
+    fs::rename(at("a/f"), at("g")).expect("moved");
+    open.write_all(b"ONE").expect("written");
+    fs::write(at("h"), b"two").expect("written");
+    fs::rename(at("h"), at("g")).expect("replaced");
+    open.write_all(b" and more").expect("written");
+    open.sync_all().expect("synced");
+    let mut read = String::new();
+    open.seek(SeekFrom::Start(0)).and_then(|_| open.read_to_string(&mut read)).expect("read");
+    assert_eq!((read.as_str(), fs::read(at("g")).expect("read").as_slice()), ("ONE and more", &b"two"[..]));
+    drop(open);
+    // Without a name it lives until it is closed, though a copy of its descriptor was.
+    let made = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(at("u"));
+    let mut open = made.expect("made");
+    open.write_all(b"1").expect("written");
+    drop(open.try_clone().expect("copied"));
+    fs::remove_file(at("u")).expect("removed");
+    open.write_all(b"2").expect("written");
+    let mut read = String::new();
+    open.seek(SeekFrom::Start(0)).and_then(|_| open.read_to_string(&mut read)).expect("read");
+    assert_eq!((read.as_str(), at("u").exists()), ("12", false));
+    drop(open);
+    fs::remove_dir(at("a/b")).and_then(|()| fs::remove_dir(at("a"))).expect("removed");
+    let names: Vec<_> =
+        fs::read_dir(&mounted.at).expect("listed").map(|e| e.expect("one").file_name()).collect();
+    assert_eq!(names, ["g"]);
+}
+
+#[test]
+fn a_mapping_is_written_and_holes_read_as_zeros() {
+    let cluster = Cluster::up(5);
+    let Some(mounted) = Mounted::new(&cluster, "braid://main") else { return };
+    let path = mounted.at.join("f");
+    let mut expected = noise(3_000_000, 1);
+    fs::write(&path, &expected).expect("written");
+    let mut python = Command::new("python3");
+    python.args([
+        "-c",
+        "import mmap,sys\nf=open(sys.argv[1],'r+b')\nm=mmap.mmap(f.fileno(),0)\n\
+        m[5000:5010]=b'0123456789'\nm[2999990:]=b'9876543210'\nassert m[1000000:1000001]\nm.close()",
+    ]);
+    if Command::new("python3").arg("-V").output().is_ok() {
+        run({
+            python.arg(&path);
+            python
+        })
+        .ok();
+        expected[5000..5010].copy_from_slice(b"0123456789");
+        expected[2_999_990..].copy_from_slice(b"9876543210");
+        assert!(cluster.cat("braid://main/f") == expected, "as mapped");
+    } else {
+        println!("not mapped: there is no python3 here");
+    }
+    let file = both(&path);
+    let (hole, keep) = (rustix::fs::FallocateFlags::PUNCH_HOLE, rustix::fs::FallocateFlags::KEEP_SIZE);
+    rustix::fs::fallocate(&file, hole | keep, 100_001, 1_500_000).expect("punched");
+    expected[100_001..1_600_001].fill(0);
+    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 2_000_000, 2_000_000).expect("longer");
+    expected.resize(4_000_000, 0);
+    assert!(fs::read(&path).expect("read") == expected);
+    drop(file);
+    assert!(cluster.cat("braid://main/f") == expected);
+}
+
+#[test]
+fn appends_through_two_mounts_neither_mix_nor_get_lost() {
+    const EACH: usize = 400;
+    let cluster = Cluster::up(5);
+    let Some(one) = Mounted::with(&cluster, "braid://main", "one", &[]) else { return };
+    let other = Mounted::with(&cluster, "braid://main", "other", &[]).expect("as before");
+    let record = |writer: usize, n: usize| format!("{writer} {n:04} {}\n", "x".repeat(n % 97));
+    std::thread::scope(|scope| {
+        for writer in 0..4 {
+            let at = if writer % 2 == 0 { &one.at } else { &other.at };
+            scope.spawn(move || {
+                let mut file = to_append(&at.join("log"));
+                for n in 0..EACH {
+                    file.write_all(record(writer, n).as_bytes()).expect("written");
+                    if n % 50 == 49 {
+                        file.sync_all().expect("synced");
+                    }
+                }
+            });
+        }
+    });
+    for at in [&one.at, &other.at] {
+        let text = fs::read_to_string(at.join("log")).expect("read");
+        for writer in 0..4 {
+            let begin = format!("{writer} ");
+            let own: String = text.split_inclusive('\n').filter(|line| line.starts_with(&begin)).collect();
+            let expected: String = (0..EACH).map(|n| record(writer, n)).collect();
+            assert!(own == expected, "the records of {writer} in {}", at.display());
+        }
+        assert_eq!(text.lines().count(), 4 * EACH);
+    }
+}
+
+#[test]
+fn who_opens_a_file_sees_what_was_closed_in_the_other_mount() {
+    let cluster = Cluster::up(5);
+    let Some(one) = Mounted::with(&cluster, "braid://main", "one", &[]) else { return };
+    let other = Mounted::with(&cluster, "braid://main", "other", &[]).expect("as before");
+    let mounts = [&one.at, &other.at];
+    for n in 0..100_u32 {
+        let (from, to) = (mounts[(n % 2) as usize], mounts[((n + 1) % 2) as usize]);
+        // As long as before, shorter or longer.
+        let bytes = noise(1000 + (n / 3 % 3) as usize * 5000, u64::from(n));
+        fs::write(from.join("f"), &bytes).expect("written");
+        let mut file = File::open(to.join("f")).expect("opened");
+        let mut read = Vec::new();
+        file.read_to_end(&mut read).expect("read");
+        assert!(read == bytes, "round {n}: {} bytes, not {}", read.len(), bytes.len());
+        assert_eq!(file.metadata().expect("there").len(), bytes.len() as u64);
+    }
+    // While it stays open it is seen soon.
+    let mut open = File::open(one.at.join("f")).expect("opened");
+    let mut writer = both(&other.at.join("f"));
+    writer.write_all_at(b"changed", 10).and_then(|()| writer.flush()).expect("written");
+    drop(writer);
+    until("the change is seen", || {
+        let mut read = [0; 7];
+        open.seek(SeekFrom::Start(10)).and_then(|_| open.read_exact(&mut read)).expect("read");
+        open.metadata().expect("there");
+        read == *b"changed"
+    });
+    // Names that others make are theirs alone, if they ask for that.
+    let made = std::thread::scope(|scope| {
+        let make = |at: &Path| OpenOptions::new().write(true).create_new(true).open(at.join("new")).is_ok();
+        let threads = mounts.map(|at| scope.spawn(move || (0..1).filter(|_| make(at)).count()));
+        threads.into_iter().map(|thread| thread.join().expect("done")).sum::<usize>()
+    });
+    assert_eq!(made, 1);
+}
+
+#[test]
+fn in_the_background_it_is_mounted_when_the_command_returns() {
+    let cluster = Cluster::up(5);
+    if Mounted::new(&cluster, "braid://main").is_none() {
+        return;
+    }
+    let (at, log) = (cluster.file("at"), cluster.file("log"));
+    fs::create_dir(&at).expect("made");
+    let unmount = || {
+        let umount = Command::new("umount").arg(&at).status().expect("run");
+        assert!(umount.success());
+        until("it has ended", || fs::read_to_string(&log).is_ok_and(|log| log.contains("Cleanly")));
+    };
+    let mut command = cluster.command(["mount", "--detach", "--log"]);
+    command.arg(&log).arg("braid://main").arg(&at);
+    run(command).ok();
+    assert!(is_mounted(&at));
+    fs::write(at.join("f"), b"by any program").expect("written");
+    unmount();
+    assert_eq!(cluster.cat("braid://main/f"), b"by any program");
+    // As mount(8) would call it.
+    let helper = cluster.file("mount.braid");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_braid"), &helper).expect("linked");
+    fs::remove_file(&log).expect("removed");
+    let options = format!("rw,noauto,cluster={},log={}", cluster.dir().display(), log.display());
+    let mut command = Command::new(&helper);
+    command.args(["braid://main"]).arg(&at).args(["-n", "-o", &options]).env_remove("BRAID_CLUSTER");
+    run(command).ok();
+    assert_eq!(fs::read(at.join("f")).expect("read"), b"by any program");
+    unmount();
+    let mut command = Command::new(&helper);
+    command.args(["braid://main"]).arg(&at).args(["-o", "strange"]);
+    run(command).failed(1, "strange");
+    // What it cannot do it says before it returns.
+    let mut command = cluster.command(["mount", "--detach", "braid://nothing"]);
+    command.arg(&at);
+    run(command).failed(3, "nothing");
+    let mut command = cluster.command(["mount", "--detach", "braid://main", "/no/such/directory"]);
+    command.arg("--read-only");
+    let said = run(command);
+    assert!(said.code != 0 && said.err.contains("/no/such/directory"), "{}", said.err);
+}
+
+#[test]
+fn what_waits_is_written_when_it_is_unmounted() {
+    let cluster = Cluster::up(5);
+    let Some(mounted) = Mounted::new(&cluster, "braid://main") else { return };
+    let (held, closed) = (noise(5_000_000, 1), noise(300_000, 2));
+    fs::write(mounted.at.join("closed"), &closed).expect("written");
+    let mut file = File::create(mounted.at.join("held")).expect("made");
+    file.write_all(&held).expect("written");
+    let (pid, ended) = (mounted.pid(), mounted.end());
+    // It was in use, and nothing is lost.
+    assert_eq!((ended.code, runs(pid)), (0, false), "{}", ended.err);
+    assert!(ended.err.contains("was in use"), "{}", ended.err);
+    assert!(cluster.cat("braid://main/held") == held && cluster.cat("braid://main/closed") == closed);
+    assert!(file.write_all(b"more").and_then(|()| file.sync_all()).is_err());
+}
