@@ -112,12 +112,7 @@ impl Drop for Watching {
     }
 }
 
-async fn run(
-    client: Client,
-    state: Arc<Mutex<State>>,
-    say: Arc<Notify>,
-    tell: mpsc::UnboundedSender<News>,
-) {
+async fn run(client: Client, state: Arc<Mutex<State>>, say: Arc<Notify>, tell: mpsc::UnboundedSender<News>) {
     loop {
         let asked_at = Instant::now();
         let request = lock(&state).request(client.shared.number);

@@ -83,14 +83,14 @@ impl Inode {
             let may_again = slot.failed(&error) || was_broken;
             tries += 1;
             if !may_again || tries >= TRIES {
-                self.context.ends.mark(self.file);
+                self.context.changed(self.file);
                 return Err(self.stop(errno(&error)));
             }
             // With a new lease the manager knows the size, and this one can be ended cleanly.
             self.open_to_write(&mut slot).await.map_err(|error| self.stop(errno(&error)))?;
             self.state().writes = false;
         }
-        self.context.ends.mark(self.file);
+        self.context.changed(self.file);
         Ok(())
     }
 
@@ -111,7 +111,7 @@ impl Inode {
         if let Err(why) = done {
             tracing::warn!(file = %self.file, errno = i32::from(why), "it could not be closed");
             (slot.file, slot.writes) = (None, false);
-            self.context.ends.mark(self.file);
+            self.context.changed(self.file);
         }
     }
 
@@ -170,7 +170,7 @@ impl Inode {
                 Err(error) => return Err(errno(&error)),
             }
         }
-        self.context.ends.mark(self.file);
+        self.context.changed(self.file);
         let mut state = self.state();
         match change {
             Change::Length(size) => {

@@ -1,7 +1,8 @@
 //! What all files of a mount share: the client, the bound on what waits to be written, the way to the kernel.
 
-use std::sync::OnceLock;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use braid_client::{Client, Name};
 use braid_layout::FileId;
@@ -11,6 +12,8 @@ use tokio::sync::Notify;
 
 use crate::attributes::number;
 use crate::fresh::{Ends, Remembered};
+use crate::idle::Idle;
+use crate::kept::Kept;
 
 /// Bytes that may wait to be written, of all files of a mount. Enough that a writer goes on while some of it
 /// is on its way to the drives; what a crash of this process may lose of what was not synced.
@@ -32,7 +35,14 @@ pub(crate) struct Context {
     pub(crate) remembered: Remembered,
     /// Versions that the kernel was told.
     pub(crate) told: Remembered,
+    /// Versions of directories that the kernel has listings of.
+    pub(crate) listed: Remembered,
     pub(crate) ends: Ends,
+    pub(crate) kept: Kept,
+    /// Files that the manager was told are open here.
+    pub(crate) said: Mutex<BTreeSet<FileId>>,
+    /// Open files of the client that no program has open any more.
+    pub(crate) idle: Idle,
     /// Present once it is mounted.
     pub(crate) notifier: OnceLock<Notifier>,
 }
@@ -48,6 +58,25 @@ pub(crate) struct Budget {
 }
 
 impl Context {
+    /// Something of a file has changed here.
+    pub(crate) fn changed(&self, file: FileId) {
+        self.ends.mark(file);
+        self.kept.forget(file);
+    }
+
+    /// The manager is told that these are open.
+    pub(crate) fn said_open(&self, files: &[FileId]) {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner).extend(files);
+    }
+
+    /// No program has a file open any more.
+    pub(crate) fn closed(&self, file: FileId) {
+        let was_said = self.said.lock().unwrap_or_else(PoisonError::into_inner).remove(&file);
+        if let Some(watching) = self.kept.watching().filter(|_| was_said) {
+            watching.closed(file);
+        }
+    }
+
     /// The name of a file by its number.
     pub(crate) fn name(&self, file: FileId) -> Name {
         Name::number(&self.volume, file).expect("the volume's name was checked")

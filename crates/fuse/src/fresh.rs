@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use braid_client::OpenOptions;
 use braid_layout::FileId;
 use braid_wire::control::StatRow;
 
@@ -116,7 +115,10 @@ impl Inode {
                     // All changes are made through this mount, while no other writes the file.
                     return Ok(!file.is_shared());
                 }
-                Some(file) => Some(file.stat().await.map_err(|error| errno(&error))?),
+                Some(file) => match self.context.kept.row(self.file) {
+                    Some(row) if Version::of(&row) == Version::of(&file.known()) => Some(row),
+                    _ => Some(file.stat().await.map_err(|error| errno(&error))?),
+                },
                 None => None,
             }
         };
@@ -125,9 +127,7 @@ impl Inode {
             None => {
                 let mut slot = self.slot.write().await;
                 if slot.file.is_none() {
-                    let options = OpenOptions::new().read(true);
-                    let opened = self.context.client.open(&self.context.name(self.file), &options).await;
-                    slot.file = Some(opened.map_err(|error| errno(&error))?);
+                    slot.file = Some(self.open_to_read().await.map_err(|error| errno(&error))?);
                 }
                 slot.file.as_ref().expect("it is open").known()
             }
@@ -157,6 +157,14 @@ impl Inode {
         if !self.is_seen(row) {
             self.context.invalidate(self.file);
         }
+    }
+
+    /// Others have changed it: what the kernel has is of no content that is known. Returns whether it is written
+    /// here and by nobody else.
+    pub(crate) async fn forget_seen(&self) -> bool {
+        *self.seen() = None;
+        let slot = self.slot.read().await;
+        slot.file.as_ref().is_some_and(|file| slot.writes && !file.is_shared())
     }
 
     pub(crate) fn seen(&self) -> MutexGuard<'_, Option<Version>> {

@@ -120,6 +120,12 @@ impl Inode {
         }
     }
 
+    /// Takes the file out, if it is open to be read only and nobody uses it.
+    pub(crate) fn take_reader(&self) -> Option<File> {
+        let mut slot = self.slot.try_write().ok()?;
+        if slot.writes { None } else { slot.file.take() }
+    }
+
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -139,10 +145,23 @@ impl Inode {
         drop(slot);
         let mut slot = self.slot.write().await;
         if slot.file.is_none() {
-            let options = OpenOptions::new().read(true);
-            slot.file = Some(self.context.client.open(&self.context.name(self.file), &options).await?);
+            slot.file = Some(self.open_to_read().await?);
         }
         Ok(slot.downgrade())
+    }
+
+    /// Opens it to be read: the one that is open yet, if it is unchanged.
+    pub(crate) async fn open_to_read(&self) -> Result<File> {
+        if let Some(row) = self.context.kept.row(self.file)
+            && let Some(file) = self.context.idle.take(self.file, Version::of(&row))
+        {
+            return Ok(file);
+        }
+        let asked = self.context.kept.ask();
+        let file =
+            self.context.client.open(&self.context.name(self.file), &OpenOptions::new().read(true)).await?;
+        self.context.kept.refine(asked, &file.known());
+        Ok(file)
     }
 
     /// The file, open for writing, and with a lease as far as is known.

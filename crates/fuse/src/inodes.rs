@@ -68,8 +68,13 @@ impl Inodes {
         if let Some(entry) = open.get_mut(&inode.file.0) {
             entry.handles -= 1;
             if entry.handles == 0 {
-                open.remove(&inode.file.0);
+                let record = open.remove(&inode.file.0);
                 inode.context.remembered.put(inode.file, *inode.seen());
+                drop(open);
+                inode.context.closed(inode.file);
+                if let Some(file) = record.and_then(|entry| entry.inode.take_reader()) {
+                    inode.context.idle.put(inode.file, file);
+                }
             }
         }
     }

@@ -17,6 +17,7 @@ use tokio::time::timeout;
 use crate::caretaker;
 use crate::context::Context;
 use crate::mounted::Mounted;
+use crate::news;
 use crate::readahead;
 use crate::shared::Shared;
 
@@ -75,7 +76,11 @@ impl Mount {
             lossy: Default::default(),
             remembered: Default::default(),
             told: Default::default(),
+            listed: Default::default(),
             ends: Default::default(),
+            kept: Default::default(),
+            said: Default::default(),
+            idle: Default::default(),
             notifier: OnceLock::new(),
         };
         let shared = Arc::new(Shared::new(Arc::new(context)));
@@ -97,6 +102,9 @@ impl Mount {
         // Nobody else sets it.
         let _ = shared.context.notifier.set(session.notifier());
         tokio::spawn(caretaker::run(Arc::downgrade(&shared)));
+        let (watching, told) = shared.context.client.watch();
+        shared.context.kept.begin(watching);
+        tokio::spawn(news::run(Arc::downgrade(&shared), told));
         let to = at.clone();
         let _ = tokio::task::spawn_blocking(move || readahead::extend(&to)).await;
         Ok(Mount { at, session, shared })

@@ -12,9 +12,9 @@ use std::time::SystemTime;
 use braid_client::{AttributeChanges, NewAttributes, Node};
 use braid_wire::control::{MODE_MAX, RenameHow, UnlinkOnly};
 use fuser::{
-    BsdFileFlags, Errno, FileAttr, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig,
-    LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty,
-    ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    BsdFileFlags, Errno, FileAttr, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
+    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
+    ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use rustix::fs::{FallocateFlags, FileType, OFlags};
 
@@ -91,27 +91,20 @@ impl Filesystem for Mounted {
         }
         let _ = config.set_max_background(BACKGROUND_MAX);
         // Where a kernel lacks one of these it does without.
-        for wanted in
-            [InitFlags::FUSE_ATOMIC_O_TRUNC, InitFlags::FUSE_PARALLEL_DIROPS, InitFlags::FUSE_ASYNC_DIO,
-            InitFlags::FUSE_DONT_MASK]
-        {
+        for wanted in [
+            InitFlags::FUSE_ATOMIC_O_TRUNC,
+            InitFlags::FUSE_PARALLEL_DIROPS,
+            InitFlags::FUSE_ASYNC_DIO,
+            InitFlags::FUSE_DONT_MASK,
+        ] {
             let _ = config.add_capabilities(wanted);
         }
         Ok(())
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let name = self.shared.under(parent, name.as_bytes());
-        self.spawn(|shared| async move {
-            let found = match name {
-                Ok(name) => shared.attributes(&name).await,
-                Err(error) => Err(error),
-            };
-            match found {
-                Ok(attributes) => reply.entry(&KNOWN_FOR, &attributes, Generation(0)),
-                Err(error) => reply.error(error),
-            }
-        });
+        let name = name.as_bytes().to_vec();
+        self.spawn_entry(reply, |shared| async move { shared.attributes(parent, &name).await });
     }
 
     fn forget(&self, _: &Request, number: INodeNo, _: u64) {
@@ -153,7 +146,9 @@ impl Filesystem for Mounted {
             uid,
             gid,
             accessed_ns: atime.map(nanoseconds_of),
-            modified_ns: mtime.filter(|at| size.is_none() || !matches!(at, TimeOrNow::Now)).map(nanoseconds_of),
+            modified_ns: mtime
+                .filter(|at| size.is_none() || !matches!(at, TimeOrNow::Now))
+                .map(nanoseconds_of),
         };
         self.spawn(|shared| async move {
             match shared.set(number, handle, size, changes).await {
@@ -250,7 +245,9 @@ impl Filesystem for Mounted {
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let name = name.as_bytes().to_vec();
-        self.spawn_done(reply, |shared| async move { shared.remove(parent, &name, UnlinkOnly::NotDirectory).await });
+        self.spawn_done(reply, |shared| async move {
+            shared.remove(parent, &name, UnlinkOnly::NotDirectory).await
+        });
     }
 
     fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -426,7 +423,7 @@ impl Filesystem for Mounted {
     fn opendir(&self, _: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
         self.spawn(|shared| async move {
             match shared.open_directory(number).await {
-                Ok(listing) => reply.opened(shared.directories.put(listing), FopenFlags::empty()),
+                Ok((listing, how)) => reply.opened(shared.directories.put(listing), how),
                 Err(error) => reply.error(error),
             }
         });

@@ -13,6 +13,7 @@ use crate::attributes;
 use crate::errors::errno;
 use crate::fresh::Version;
 use crate::inodes::OpenFile;
+use crate::kept::Known;
 use crate::shared::Shared;
 use crate::write_back::Outcome;
 
@@ -39,12 +40,53 @@ impl Shared {
         self.context.client.stat_itself(name).await.map_err(|error| errno(&error))
     }
 
-    /// What the kernel is told of a name: what the manager says, and what this mount knows better.
-    pub(crate) async fn attributes(&self, name: &Name) -> Outcome<FileAttr> {
+    /// What has a number, as it is kept or else as the manager says.
+    pub(crate) async fn row(&self, file: FileId) -> Outcome<StatRow> {
+        let kept = &self.context.kept;
+        if let Some(row) = kept.row(file) {
+            return Ok(row);
+        }
+        let asked = kept.ask();
+        let row = self.stat(&self.context.name(file)).await.map_err(stale)?;
+        kept.put(asked, &row);
+        Ok(row)
+    }
+
+    /// What has a name, as it is kept or else as the manager says.
+    pub(crate) async fn row_of(&self, directory: INodeNo, name: &[u8]) -> Outcome<StatRow> {
+        let (kept, at) = (&self.context.kept, (self.file(directory), name));
+        match kept.look_up(at.0, at.1) {
+            Known::Row(row) => return Ok(row),
+            Known::Nothing => return Err(Errno::ENOENT),
+            Known::Unknown => {}
+        }
+        let asked = kept.ask();
+        match self.stat(&self.under(directory, name)?).await {
+            Ok(row) => {
+                kept.put_name(asked, at, Some(&row));
+                Ok(row)
+            }
+            Err(Errno::ENOENT) => {
+                kept.put_name(asked, at, None);
+                Err(Errno::ENOENT)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What the kernel is told of a name: what is known of it, and what this mount knows better.
+    pub(crate) async fn attributes(&self, directory: INodeNo, name: &[u8]) -> Outcome<FileAttr> {
+        self.told(|| self.row_of(directory, name)).await
+    }
+
+    async fn told<F>(&self, ask: impl Fn() -> F) -> Outcome<FileAttr>
+    where
+        F: Future<Output = Outcome<StatRow>>,
+    {
         let mut tries = 0;
         loop {
             let then = self.context.ends.now();
-            let mut row = self.stat(name).await?;
+            let mut row = ask().await?;
             if let Some(inode) = self.inodes.get(row.file) {
                 inode.heed(&row).await;
                 inode.tell(&mut row).await;
@@ -59,7 +101,7 @@ impl Shared {
 
     /// The same of what has a number.
     pub(crate) async fn attributes_by_number(&self, number: INodeNo) -> Outcome<FileAttr> {
-        self.attributes(&self.name(number)).await.map_err(stale)
+        self.told(|| self.row(self.file(number))).await
     }
 
     pub(crate) fn attributes_of(&self, row: &StatRow) -> FileAttr {
@@ -72,9 +114,9 @@ impl Shared {
         name: &[u8],
         new: NewAttributes,
     ) -> Outcome<FileAttr> {
-        let name = self.under(parent, name)?;
-        let made = self.context.client.mkdir_with(&name, Parents::MustExist, new).await;
-        self.made(made)
+        let at = (parent, name);
+        let made = self.context.client.mkdir_with(&self.under(parent, name)?, Parents::MustExist, new).await;
+        self.made(at, made)
     }
 
     /// Makes a link or special file, or an empty file.
@@ -85,38 +127,43 @@ impl Shared {
         node: Option<Node<'_>>,
         new: NewAttributes,
     ) -> Outcome<FileAttr> {
+        let at = (parent, name);
         let name = self.under(parent, name)?;
         if let Some(node) = node {
             let made = self.context.client.make_node(&name, node, new).await;
-            return self.made(made);
+            return self.made(at, made);
         }
         let options = OpenOptions::new().write(true).create_new(true).new_attributes(new);
         let file = self.context.client.open(&name, &options).await.map_err(|error| errno(&error))?;
         let row = file.known();
+        self.context.kept.forget_name(self.file(at.0), at.1);
         file.close().await.map_err(|error| errno(&error))?;
         Ok(self.attributes_of(&row))
     }
 
     pub(crate) async fn link(&self, of: INodeNo, parent: INodeNo, name: &[u8]) -> Outcome<FileAttr> {
-        let name = self.under(parent, name)?;
-        let mut row = match self.context.client.hard_link(&self.name(of), &name).await {
-            Ok(row) => row,
-            // Also of a file that lost its last name meanwhile.
-            Err(error) => return Err(errno(&error)),
-        };
+        let linked = self.context.client.hard_link(&self.name(of), &self.under(parent, name)?).await;
+        self.context.kept.forget(self.file(of));
+        self.context.kept.forget_name(self.file(parent), name);
+        let mut row = linked.map_err(|error| errno(&error))?;
         if let Some(inode) = self.inodes.get(row.file) {
             inode.tell(&mut row).await;
         }
         Ok(self.attributes_of(&row))
     }
 
-    fn made(&self, made: braid_client::Result<StatRow>) -> Outcome<FileAttr> {
+    fn made(
+        &self,
+        (parent, name): (INodeNo, &[u8]),
+        made: braid_client::Result<StatRow>,
+    ) -> Outcome<FileAttr> {
+        self.context.kept.forget_name(self.file(parent), name);
         made.map(|row| self.attributes_of(&row)).map_err(|error| errno(&error))
     }
 
     /// Where a symbolic link leads.
     pub(crate) async fn target(&self, number: INodeNo) -> Outcome<Vec<u8>> {
-        let row = self.stat(&self.name(number)).await.map_err(stale)?;
+        let row = self.row(self.file(number)).await?;
         if row.kind() == EntryKind::Symlink { Ok(row.target) } else { Err(Errno::EINVAL) }
     }
 
@@ -128,11 +175,14 @@ impl Shared {
         flags: OFlags,
         new: NewAttributes,
     ) -> Outcome<(FileAttr, FileHandle)> {
+        let at = (self.file(parent), name);
         let name = self.under(parent, name)?;
         let is_new = flags.contains(OFlags::EXCL);
         let options = OpenOptions::new().read(true).write(true).create(!is_new).create_new(is_new);
         let options = options.new_attributes(new);
-        let file = self.context.client.open(&name, &options).await.map_err(|error| errno(&error))?;
+        let opened = self.context.client.open(&name, &options).await;
+        self.context.kept.forget_name(at.0, at.1);
+        let file = opened.map_err(|error| errno(&error))?;
         let row = file.known();
         let open = self.inodes.open(&self.context, row.file, true);
         let mut begun = open.inode.adopt(file).await;
@@ -185,25 +235,32 @@ impl Shared {
 
     /// Removes a name of this kind.
     pub(crate) async fn remove(&self, parent: INodeNo, name: &[u8], only: UnlinkOnly) -> Outcome<()> {
-        let (client, name) = (&self.context.client, self.under(parent, name)?);
+        let (client, at) = (&self.context.client, (self.file(parent), name));
+        let name = self.under(parent, name)?;
         // Nothing is open here that it could be about, as a rule.
         let is_open = only == UnlinkOnly::NotDirectory
             && !self.inodes.is_empty()
-            && self.keep_open(&name).await?;
-        let removed = if is_open { client.unlink_open(&name).await } else { client.unlink_only(&name, only).await };
+            && self.keep_open((parent, at.1)).await?;
+        let removed = match is_open {
+            true => client.unlink_open(&name).await,
+            false => client.unlink_only(&name, only).await,
+        };
+        self.context.kept.forget_name(at.0, at.1);
         removed.map_err(|error| errno(&error))
     }
 
     /// A name is about to be lost, perhaps the last one. Whether what has it is open here: it then lives on until
     /// it is closed. One that is open for writing gets its lease now, and keeps that.
-    async fn keep_open(&self, name: &Name) -> Outcome<bool> {
-        let row = match self.stat(name).await {
+    async fn keep_open(&self, (directory, name): (INodeNo, &[u8])) -> Outcome<bool> {
+        let row = match self.row_of(directory, name).await {
             Ok(row) => row,
             Err(Errno::ENOENT) => return Ok(false),
             Err(error) => return Err(error),
         };
         let Some(inode) = self.inodes.get(row.file) else { return Ok(false) };
         inode.nameless.store(true, Ordering::Release);
+        // It says so with the request.
+        self.context.said_open(&[row.file]);
         if self.inodes.writers(&inode) > 0 {
             drop(inode.writing().await.map_err(|error| errno(&error))?);
         }
@@ -218,11 +275,17 @@ impl Shared {
     ) -> Outcome<()> {
         let (from, to) = (self.under(parent, name)?, self.under(new_parent, new_name)?);
         let client = &self.context.client;
-        let is_open = how == RenameHow::Replace && !self.inodes.is_empty() && self.keep_open(&to).await?;
+        let is_open = how == RenameHow::Replace
+            && !self.inodes.is_empty()
+            && self.keep_open((new_parent, new_name)).await?;
         let renamed = match is_open {
             true => client.rename_over_open(&from, &to).await,
             false => client.rename_how(&from, &to, how).await,
         };
+        // What is moved says another parent from now on.
+        for (directory, name) in [(parent, name), (new_parent, new_name)] {
+            self.context.kept.forget_name(self.file(directory), name);
+        }
         renamed.map_err(|error| errno(&error))
     }
 }

@@ -6,12 +6,13 @@ use std::sync::atomic::Ordering;
 use braid_client::AttributeChanges;
 use braid_layout::FileId;
 use braid_wire::control::EntryKind;
-use fuser::{Errno, FileAttr, FileHandle, INodeNo};
+use fuser::{Errno, FileAttr, FileHandle, FopenFlags, INodeNo};
 use rustix::fs::{FallocateFlags, OFlags};
 
 use crate::attributes;
 use crate::context::Context;
 use crate::errors::errno;
+use crate::fresh::Version;
 use crate::inodes::{Inodes, OpenFile};
 use crate::listing::Listing;
 use crate::names::{known, stale};
@@ -56,15 +57,23 @@ impl Shared {
         self.context.lossy.load(Ordering::Relaxed)
     }
 
-    pub(crate) async fn open_directory(&self, number: INodeNo) -> Outcome<Listing> {
+    /// Opens a directory. The flags say whether the kernel may list it from what it has cached.
+    pub(crate) async fn open_directory(&self, number: INodeNo) -> Outcome<(Listing, FopenFlags)> {
         let name = self.name(number);
-        let row = self.context.client.stat_itself(&name).await.map_err(|error| errno(&error))?;
+        let row = self.row(self.file(number)).await?;
         if row.kind() != EntryKind::Directory {
             return Err(Errno::ENOTDIR);
         }
         let above = if row.parent == FileId(0) { self.context.root } else { row.parent };
         let above = attributes::number(above, self.context.root);
-        Ok(Listing::new(&self.context.client, name, (number, above), self.context.root))
+        let version = Version::of(&row);
+        let mut flags = FopenFlags::FOPEN_CACHE_DIR;
+        if self.context.listed.get(row.file) == Some(version) {
+            flags |= FopenFlags::FOPEN_KEEP_CACHE;
+        }
+        self.context.listed.put(row.file, Some(version));
+        let listing = Listing::new(&self.context.client, name, (number, above), self.context.root);
+        Ok((listing, flags))
     }
 
     /// Closing a descriptor: all that was written through any is with the drives then.
@@ -109,6 +118,7 @@ impl Shared {
             }
         }
         let set = self.context.client.set_attributes(&self.name(number), changes).await;
+        self.context.kept.forget(file);
         let mut row = set.map_err(|error| stale(errno(&error)))?;
         if let Some(inode) = inode {
             inode.tell(&mut row).await;

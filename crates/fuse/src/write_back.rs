@@ -276,6 +276,7 @@ impl Inode {
             match told {
                 Ok(()) => {
                     self.state().committed(order, time);
+                    self.context.changed(self.file);
                     return Ok(());
                 }
                 Err(error) if slot.failed(&error) && tries + 1 < TRIES => tries += 1,

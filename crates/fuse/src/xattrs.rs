@@ -30,17 +30,23 @@ impl Shared {
             (true, true) => return Err(Errno::EINVAL),
         };
         let set = self.context.client.set_xattr(&self.name(number), name, value, how).await;
+        self.context.kept.forget(self.file(number));
         set.map_err(|error| stale(errno(&error)))
     }
 
     pub(crate) async fn remove_xattr(&self, number: INodeNo, name: &[u8]) -> Outcome<()> {
         refuse_system(name)?;
         let removed = self.context.client.remove_xattr(&self.name(number), name).await;
+        self.context.kept.forget(self.file(number));
         removed.map_err(|error| stale(errno(&error)))
     }
 
     pub(crate) async fn xattr(&self, number: INodeNo, name: &[u8]) -> Outcome<Vec<u8>> {
         refuse_system(name)?;
+        // The kernel asks before each write whether the file has capabilities.
+        if !self.row(self.file(number)).await?.attributes.has_xattrs {
+            return Err(Errno::ENODATA);
+        }
         let all = self.context.client.xattrs(&self.name(number)).await;
         let all = all.map_err(|error| stale(errno(&error)))?;
         let found = all.into_iter().find(|xattr| xattr.name == name);
@@ -49,6 +55,9 @@ impl Shared {
 
     /// All names, each with a NUL after it.
     pub(crate) async fn xattr_names(&self, number: INodeNo) -> Outcome<Vec<u8>> {
+        if !self.row(self.file(number)).await?.attributes.has_xattrs {
+            return Ok(Vec::new());
+        }
         let all = self.context.client.xattrs(&self.name(number)).await;
         let all = all.map_err(|error| stale(errno(&error)))?;
         Ok(all.iter().flat_map(|xattr| xattr.name.iter().copied().chain([0])).collect())

@@ -217,7 +217,8 @@ impl Watchers {
     /// Whether all of these news were heeded, or are for clients whose leases are over.
     pub fn are_heeded(&mut self, told: &[Told], now_ms: u64) -> bool {
         self.lapse(now_ms);
-        let is_done = |told: &Told| self.clients.get(&told.client).is_none_or(|watcher| watcher.has_done(told));
+        let is_done =
+            |told: &Told| self.clients.get(&told.client).is_none_or(|watcher| watcher.has_done(told));
         told.iter().all(is_done)
     }
 

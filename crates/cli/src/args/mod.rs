@@ -91,7 +91,7 @@ pub(crate) enum Command {
     Cp(Cp),
     /// Mount a volume as a file system, for any program
     #[command(
-        after_help = "It stays in the foreground. Ctrl-C, SIGTERM or `umount DIR` unmounts it; what was written is with the drives then. If programs use it, it goes from its directory all the same. With --detach it returns when the volume is mounted, or says why it is not.\n\nWhat a program writes is kept for at most 5 seconds, or until fsync or close. Other mounts see it when the file is closed.\n\nIt needs FUSE (/dev/fuse), and users other than root the program fusermount3. Files that were stored without permission bits have 644, directories 755; all are of the user that mounts.\n\nCalled as mount.braid it takes what mount(8) gives it, for /etc/fstab: see docs/mount.md.\n\nExamples:\n  braid mount braid://main /mnt\n  braid mount --detach --log /var/log/braid.log braid://main /mnt"
+        after_help = "It stays in the foreground. Ctrl-C, SIGTERM or `umount DIR` unmounts it; what was written is with the drives then. If programs use it, it goes from its directory all the same. With --detach it returns when the volume is mounted, or says why it is not.\n\nWhat a program writes is kept for at most 5 seconds, or until fsync or close. Other mounts see it when the file is closed.\n\nIt needs FUSE (/dev/fuse), and users other than root the program fusermount3. Permissions and owners are enforced by the kernel, as in any file system.\n\nCalled as mount.braid it takes what mount(8) gives it, for /etc/fstab: see docs/mount.md.\n\nExamples:\n  braid mount braid://main /mnt\n  braid mount --detach --log /var/log/braid.log braid://main /mnt"
     )]
     Mount(Mount),
     /// Write files to standard output

@@ -1,0 +1,186 @@
+//! What the manager told of names and attributes. It is kept until the manager says that others have changed it,
+//! or until it changes here; and nothing is answered from it while that would not be heard.
+//!
+//! An answer that was asked for before such a change, and comes after it, is not kept.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use braid_client::Watching;
+use braid_layout::FileId;
+use braid_wire::control::StatRow;
+
+/// Most records that are kept: then all are dropped.
+const ROWS_MAX: usize = 1 << 17;
+/// Most names.
+const NAMES_MAX: usize = 1 << 18;
+
+/// Names and records.
+#[derive(Default)]
+pub(crate) struct Kept {
+    watching: OnceLock<Watching>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Changes so far.
+    changes: u64,
+    rows: HashMap<FileId, StatRow>,
+    /// By directory. `None`: there is nothing of this name.
+    names: HashMap<FileId, HashMap<Vec<u8>, Option<FileId>>>,
+    count: usize,
+}
+
+/// When something was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Asked(u64);
+
+/// What is known of a name.
+pub(crate) enum Known {
+    /// What it stands for.
+    Row(StatRow),
+    /// There is none.
+    Nothing,
+    Unknown,
+}
+
+impl Kept {
+    /// From now on changes are heard of.
+    pub(crate) fn begin(&self, watching: Watching) {
+        // Nobody else sets it.
+        let _ = self.watching.set(watching);
+    }
+
+    pub(crate) fn watching(&self) -> Option<&Watching> {
+        self.watching.get()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_live(&self) -> bool {
+        self.watching.get().is_some_and(Watching::is_live)
+    }
+
+    /// Something is about to be asked for.
+    pub(crate) fn ask(&self) -> Asked {
+        Asked(self.lock().changes)
+    }
+
+    pub(crate) fn row(&self, file: FileId) -> Option<StatRow> {
+        if !self.is_live() {
+            return None;
+        }
+        self.lock().rows.get(&file).cloned()
+    }
+
+    pub(crate) fn look_up(&self, directory: FileId, name: &[u8]) -> Known {
+        if !self.is_live() {
+            return Known::Unknown;
+        }
+        let state = self.lock();
+        match state.names.get(&directory).and_then(|names| names.get(name)) {
+            None => Known::Unknown,
+            Some(None) => Known::Nothing,
+            Some(Some(file)) => state.rows.get(file).cloned().map_or(Known::Unknown, Known::Row),
+        }
+    }
+
+    /// An answer.
+    pub(crate) fn put(&self, asked: Asked, row: &StatRow) {
+        let mut state = self.lock();
+        if state.changes == asked.0 {
+            state.put(row);
+        }
+    }
+
+    /// An answer about a name.
+    pub(crate) fn put_name(&self, asked: Asked, at: (FileId, &[u8]), row: Option<&StatRow>) {
+        let mut state = self.lock();
+        if state.changes != asked.0 {
+            return;
+        }
+        if let Some(row) = row {
+            state.put(row);
+        }
+        if state.count >= NAMES_MAX {
+            state.clear();
+        }
+        let names = state.names.entry(at.0).or_default();
+        if names.insert(at.1.to_vec(), row.map(|row| row.file)).is_none() {
+            state.count += 1;
+        }
+    }
+
+    /// The answer to an open, which nobody watches: what is kept that is older is dropped.
+    pub(crate) fn refine(&self, asked: Asked, row: &StatRow) {
+        let mut state = self.lock();
+        let is_other = state
+            .rows
+            .get(&row.file)
+            .is_some_and(|kept| kept.attributes.changed_ns != row.attributes.changed_ns || kept.g != row.g);
+        if is_other && state.changes == asked.0 {
+            state.rows.remove(&row.file);
+        }
+    }
+
+    /// A file or directory has changed here.
+    pub(crate) fn forget(&self, file: FileId) {
+        let mut state = self.lock();
+        state.changes += 1;
+        state.rows.remove(&file);
+    }
+
+    /// A name in a directory has changed here.
+    pub(crate) fn forget_name(&self, directory: FileId, name: &[u8]) {
+        let mut state = self.lock();
+        state.changes += 1;
+        state.rows.remove(&directory);
+        let was = state.names.get_mut(&directory).and_then(|names| names.remove(name));
+        state.count -= usize::from(was.is_some());
+        if let Some(Some(file)) = was {
+            state.rows.remove(&file);
+        }
+    }
+
+    /// Others have changed it. Gives the names in it that were known, if it is a directory.
+    pub(crate) fn heed(&self, file: FileId) -> Vec<Vec<u8>> {
+        let mut state = self.lock();
+        state.changes += 1;
+        state.rows.remove(&file);
+        let names = state.names.remove(&file).unwrap_or_default();
+        state.count -= names.len();
+        names.into_keys().collect()
+    }
+
+    /// All may have changed. Gives all directories with their names that were known, and all other numbers.
+    pub(crate) fn heed_all(&self) -> (Vec<(FileId, Vec<u8>)>, Vec<FileId>) {
+        let mut state = self.lock();
+        let rows = std::mem::take(&mut state.rows);
+        let names = std::mem::take(&mut state.names);
+        state.clear();
+        let of = |(directory, names): (FileId, HashMap<Vec<u8>, _>)| {
+            names.into_keys().map(move |name| (directory, name)).collect::<Vec<_>>()
+        };
+        (names.into_iter().flat_map(of).collect(), rows.into_keys().collect())
+    }
+}
+
+impl State {
+    fn put(&mut self, row: &StatRow) {
+        if self.rows.len() >= ROWS_MAX {
+            self.clear();
+        }
+        // Where its bytes are is asked for when it is opened.
+        self.rows.insert(row.file, StatRow { segments: Vec::new(), ..row.clone() });
+    }
+
+    fn clear(&mut self) {
+        self.changes += 1;
+        self.rows.clear();
+        self.names.clear();
+        self.count = 0;
+    }
+}
