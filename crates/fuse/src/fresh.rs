@@ -160,10 +160,10 @@ impl Inode {
     }
 
     /// Others have changed it: what the kernel has is of no content that is known. Returns whether it is written
-    /// here and by nobody else.
-    pub(crate) async fn forget_seen(&self) -> bool {
+    /// here and by nobody else. Waits for nothing: whoever opens it may wait for this news to be heeded.
+    pub(crate) fn forget_seen(&self) -> bool {
         *self.seen() = None;
-        let slot = self.slot.read().await;
+        let Ok(slot) = self.slot.try_read() else { return false };
         slot.file.as_ref().is_some_and(|file| slot.writes && !file.is_shared())
     }
 

@@ -3,12 +3,12 @@
 //!
 //! An answer that was asked for before such a change, and comes after it, is not kept.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use braid_client::Watching;
 use braid_layout::FileId;
-use braid_wire::control::StatRow;
+use braid_wire::control::{EntryKind, StatRow};
 
 /// Most records that are kept: then all are dropped.
 const ROWS_MAX: usize = 1 << 17;
@@ -27,6 +27,8 @@ struct State {
     /// Changes so far.
     changes: u64,
     rows: HashMap<FileId, StatRow>,
+    /// Those of them that have several names.
+    linked: BTreeSet<FileId>,
     /// By directory. `None`: there is nothing of this name.
     names: HashMap<FileId, HashMap<Vec<u8>, Option<FileId>>>,
     count: usize,
@@ -140,8 +142,14 @@ impl Kept {
         state.rows.remove(&directory);
         let was = state.names.get_mut(&directory).and_then(|names| names.remove(name));
         state.count -= usize::from(was.is_some());
-        if let Some(Some(file)) = was {
-            state.rows.remove(&file);
+        match was {
+            Some(Some(file)) => drop(state.rows.remove(&file)),
+            Some(None) => {}
+            // It may have been any that has another name too.
+            None => {
+                let linked = std::mem::take(&mut state.linked);
+                linked.iter().for_each(|file| drop(state.rows.remove(file)));
+            }
         }
     }
 
@@ -173,6 +181,9 @@ impl State {
         if self.rows.len() >= ROWS_MAX {
             self.clear();
         }
+        if row.attributes.links > 1 && row.kind() != EntryKind::Directory {
+            self.linked.insert(row.file);
+        }
         // Where its bytes are is asked for when it is opened.
         self.rows.insert(row.file, StatRow { segments: Vec::new(), ..row.clone() });
     }
@@ -180,6 +191,7 @@ impl State {
     fn clear(&mut self) {
         self.changes += 1;
         self.rows.clear();
+        self.linked.clear();
         self.names.clear();
         self.count = 0;
     }

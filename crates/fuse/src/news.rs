@@ -69,7 +69,7 @@ async fn drop_in_kernel(shared: &Arc<Shared>, entries: Vec<(FileId, Vec<u8>)>, f
     let mut pages = Vec::new();
     for file in files {
         let is_written = match shared.inodes.get(file) {
-            Some(inode) => inode.forget_seen().await,
+            Some(inode) => inode.forget_seen(),
             None => false,
         };
         context.remembered.forget(file);
