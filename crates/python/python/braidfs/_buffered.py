@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any, Optional
 
 from fsspec.spec import AbstractBufferedFile
@@ -28,6 +29,9 @@ class BraidFile(AbstractBufferedFile):
         self, fs: Any, path: str, mode: str = "rb", block_size: Any = "default", size: Any = None, **kwargs: Any
     ):
         self._file: Any = None
+        if mode == "xb" and fs.exists(path):
+            # Before it is a file that closing would commit.
+            raise FileExistsError(errno.EEXIST, "it exists already", path)
         if mode == "rb":
             self._file = fs.client.open(_names_of(path), "rb")
             size = self._file.size()
@@ -35,8 +39,6 @@ class BraidFile(AbstractBufferedFile):
         if mode == "ab":
             # Its end, where the writes go; 0 for one that is not there yet.
             self.loc = self._size_or_zero()
-        elif mode == "xb" and fs.exists(path):
-            raise FileExistsError(17, "it exists already", path)
 
     def _size_or_zero(self) -> int:
         try:

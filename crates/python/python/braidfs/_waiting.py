@@ -6,6 +6,7 @@ the caller's thread: that saves two switches of threads for each call, and goes 
 
 from __future__ import annotations
 
+import errno
 import os
 from datetime import datetime, timezone
 from typing import Any, Dict, Iterator, List, Optional, Tuple
@@ -53,7 +54,7 @@ class WaitingFileSystem(AbstractFileSystem):
     def _volume(self, path: str) -> str:
         volume, slash, rest = self._strip_protocol(path).partition("/")
         if not slash:
-            raise IsADirectoryError(21, "it is a volume, not a file", path)
+            raise IsADirectoryError(errno.EISDIR, "it is a volume, not a file", path)
         return volume
 
     @staticmethod
