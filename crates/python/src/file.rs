@@ -193,6 +193,14 @@ impl File {
         })
     }
 
+    /// Bytes of the file in one of its stripes: writes of whole ones cost least.
+    fn stripe_bytes(&self) -> PyResult<u64> {
+        let open = self.open()?;
+        let held = open.file.try_read().map_err(|_| Failure::closed())?;
+        let layout = held.as_ref().ok_or_else(Failure::closed)?.layout();
+        Ok(layout.segments().first().map_or(1, |segment| segment.shape.stripe_bytes()))
+    }
+
     /// Its name in messages.
     fn subject(&self) -> PyResult<OsString> {
         let open = self.open()?;
