@@ -32,7 +32,8 @@ def main(directory):
     stream = FileStream(directory, decode, seed=7)
     for epoch in range(2):
         stream.set_epoch(epoch)
-        total += sum(float(batch[:, 0, 0].sum()) for batch in DataLoader(stream, batch_size=16, num_workers=2))
+        loader = DataLoader(stream, batch_size=16, num_workers=2)
+        total += sum(float(batch[:, 0, 0].sum()) for batch in loader)
     expected = 3 * sum(range(FILES)) / 255
     print(f"every file was seen three times: {abs(total - expected) < 1e-3}")
 

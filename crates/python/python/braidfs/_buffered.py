@@ -26,7 +26,13 @@ class BraidFile(AbstractBufferedFile):
     DEFAULT_BLOCK_SIZE = BLOCK_BYTES
 
     def __init__(
-        self, fs: Any, path: str, mode: str = "rb", block_size: Any = "default", size: Any = None, **kwargs: Any
+        self,
+        fs: Any,
+        path: str,
+        mode: str = "rb",
+        block_size: Any = "default",
+        size: Any = None,
+        **kwargs: Any,
     ):
         self._file: Any = None
         if mode == "xb" and fs.exists(path):
