@@ -128,13 +128,15 @@ impl Client {
 
     /// Waits, for some seconds at most, until drives have been told what is settled of closed files.
     fn finish(&self, py: Python<'_>) -> PyResult<()> {
-        let session = self.session();
-        wait(py, async move {
-            if let Some(client) = session.connected.get() {
+        let here = self.session.lock().expect("no holder panics").here().map(Arc::clone);
+        // Another process's, or one that never connected, has nothing to tell.
+        match here.as_ref().and_then(|session| session.connected.get()) {
+            Some(client) => wait(py, async {
                 client.finish().await;
-            }
-            Ok(())
-        })
+                Ok(())
+            }),
+            None => Ok(()),
+        }
     }
 
     fn volumes(&self, py: Python<'_>, how: How<'_>) -> PyResult<Py<PyAny>> {

@@ -102,7 +102,7 @@ impl File {
     fn pread(&self, py: Python<'_>, size: usize, offset: u64, how: How<'_>) -> PyResult<Py<PyAny>> {
         let known = self.open()?.size()?.saturating_sub(offset);
         let length = size.min(usize::try_from(known).unwrap_or(usize::MAX).max(PAST_END_BYTES));
-        let mut bytes = NewBytes::zeros(py, length)?;
+        let mut bytes = NewBytes::allocate(py, length)?;
         with_file!(self, py, how, |file| {
             let read = file.read_at(bytes.bytes_mut(), offset).await;
             read.map(|length| Filled(bytes, length))

@@ -65,7 +65,7 @@ pub(crate) async fn read(client: &Client, parts: Vec<Part>) -> Result<Vec<Item<P
     let wanted: Vec<Result<_, Failure>> = wanted.collect();
     // Attached once for all of them.
     let allocated = Python::try_attach(|py| {
-        let allocate = |length| NewBytes::zeros(py, length).map_err(|_| no_memory(length));
+        let allocate = |length| NewBytes::allocate(py, length).map_err(|_| no_memory(length));
         let each = wanted.into_iter().map(|wanted| {
             let (file, name, from, length) = wanted?;
             Ok((file, name, from, allocate(length)?))
