@@ -46,7 +46,8 @@ class Native:
         return float(self._process.stdout.readline())
 
     def close(self):
-        self._process.stdin.close()
+        # Not by the end of its input: workers that were forked meanwhile hold that open.
+        self._process.terminate()
         self._process.wait(timeout=60)
 
 

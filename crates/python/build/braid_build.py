@@ -47,8 +47,10 @@ def add_program():
 
 def settings(given):
     """maturin's settings, with the profile."""
-    arguments = (given or {}).get("build-args", "")
-    return {**(given or {}), "build-args": f"{arguments} --profile {profile()}".strip()}
+    arguments = [(given or {}).get("build-args", ""), "--profile", profile()]
+    if profile() == "release":
+        arguments.append("--strip")
+    return {**(given or {}), "build-args": " ".join(arguments).strip()}
 
 
 def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):

@@ -1,5 +1,6 @@
 """The client: names, the cluster, threads, signals, forks."""
 
+import json
 import os
 import pickle
 import signal
@@ -11,7 +12,7 @@ import time
 import pytest
 
 import braidfs
-from conftest import noise
+from conftest import braid, noise
 
 
 def test_names(client, place):
@@ -196,11 +197,21 @@ def test_a_fork_gets_a_client_of_its_own(client, place):
     assert client.read_bytes(f"{place}/b") == b"parent!"
 
 
+def test_a_drive_dies(cluster, client, place):
+    """Reads and writes go on; started again, it is brought up to date."""
+    content = noise(10 << 20)
+    client.write_bytes(f"{place}/a", content)
+    drive, pid = _drive_pids(cluster)[0]
+    os.kill(pid, signal.SIGKILL)
+    _until(lambda: not os.path.exists(f"/proc/{pid}"))
+    assert client.read_bytes(f"{place}/a") == content
+    client.write_bytes(f"{place}/b", content[::-1])
+    assert client.read_bytes(f"{place}/b") == content[::-1]
+    braid("up", "--detach", "--dir", cluster)
+    _until(lambda: all(drive["state"] == "up" for drive in client.status()["drives"]))
+
+
 def _drive_pids(cluster):
-    import json
-
-    from conftest import braid
-
     status = json.loads(braid("--cluster", cluster, "status", "--json"))
     return [(drive, drive["pid"]) for drive in status["drives"]]
 

@@ -42,7 +42,7 @@ pub(crate) struct Cli {
 impl Cli {
     /// The cluster that the command line names, else the environment.
     pub(crate) fn cluster(&self) -> Option<PathBuf> {
-        self.cluster.clone().or_else(|| cluster::from_environment())
+        self.cluster.clone().or_else(cluster::from_environment)
     }
 }
 

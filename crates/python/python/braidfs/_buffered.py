@@ -24,6 +24,8 @@ class BraidFile(AbstractBufferedFile):
     """
 
     DEFAULT_BLOCK_SIZE = BLOCK_BYTES
+    #: How far it is written; absent before the first block.
+    offset: Optional[int]
 
     def __init__(
         self,

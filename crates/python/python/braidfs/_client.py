@@ -6,11 +6,14 @@ import atexit
 import io
 import os
 import weakref
-from typing import Any, Dict, Iterator, List, Optional, Union
+from typing import Any, Dict, Iterator, List, Literal, Union, overload
 
 from braidfs import _native, _names
 from braidfs._file import File
 from braidfs._names import DirEntry, Name, Stat
+
+#: A file in one of io's buffered classes.
+Buffered = Union[io.BufferedRandom, io.BufferedReader, io.BufferedWriter]
 
 #: Clients to be ended with the program.
 _living: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -43,7 +46,13 @@ class Client:
         """Where the cluster was found."""
         return os.fspath(self._native.cluster)
 
-    def open(self, name: Name, mode: str = "rb", buffering: int = 0) -> Any:
+    @overload
+    def open(self, name: Name, mode: str = "rb", buffering: Literal[0] = 0) -> File: ...
+
+    @overload
+    def open(self, name: Name, mode: str = "rb", *, buffering: int) -> Union[File, Buffered]: ...
+
+    def open(self, name: Name, mode: str = "rb", buffering: int = 0) -> Union[File, Buffered]:
         """Opens a file; ``mode`` is r, w, a or x, and may have a ``+``. Files are binary.
 
         It is a :class:`File`; with ``buffering`` bytes, it is in one of ``io``'s buffered classes.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from typing import TYPE_CHECKING, Any, Optional, Tuple
+from typing import TYPE_CHECKING, Any, List, Optional, Tuple
 
 from braidfs import _names
 
@@ -94,7 +94,7 @@ class File(io.RawIOBase):
     def readall(self) -> bytes:
         """All bytes up to the end."""
         native = self._reading()
-        parts = []
+        parts: List[bytes] = []
         while True:
             left = max(native.size() - self._position, 0)
             part = native.pread(left or 1, self._position, None)
