@@ -1,11 +1,10 @@
 //! An open file.
 
-use std::ffi::OsString;
 use std::sync::Arc;
 
 use braid_client::{Client, Kept, Name, Parents, Replace};
 use pyo3::prelude::*;
-use tokio::sync::RwLock;
+use tokio::sync::{OwnedRwLockReadGuard, RwLock};
 
 use crate::buffer::{Buffer, NewBytes, Writable};
 use crate::calls::{Answer, Done, How, run};
@@ -25,7 +24,7 @@ pub(crate) struct File {
 
 /// The file, until it is closed.
 struct Open {
-    file: RwLock<Option<braid_client::File>>,
+    file: Arc<RwLock<Option<braid_client::File>>>,
     /// Absent for one without a name.
     name: Option<Name>,
     client: Client,
@@ -33,13 +32,36 @@ struct Open {
 
 impl File {
     pub(crate) fn new(client: Client, file: braid_client::File, name: Option<Name>) -> File {
-        File { open: OfProcess::new(Arc::new(Open { file: RwLock::new(Some(file)), name, client })) }
+        let file = Arc::new(RwLock::new(Some(file)));
+        File { open: OfProcess::new(Arc::new(Open { file, name, client })) }
     }
 
     fn open(&self) -> Result<Arc<Open>, Failure> {
         self.open.here().map(Arc::clone).ok_or_else(Failure::forked)
     }
+
+    /// Runs `operation` with the file, which stays open as long.
+    fn with_file<T, F>(
+        &self,
+        py: Python<'_>,
+        how: How<'_>,
+        operation: impl FnOnce(Held) -> F + Send + 'static,
+    ) -> PyResult<Py<PyAny>>
+    where
+        T: Answer,
+        F: Future<Output = braid_client::Result<T>> + Send + 'static,
+    {
+        let open = self.open()?;
+        run(py, how, async move {
+            let held = Arc::clone(&open.file).read_owned().await;
+            let file = OwnedRwLockReadGuard::try_map(held, Option::as_ref).map_err(|_| Failure::closed())?;
+            operation(file).await.map_err(|error| open.failure(&error))
+        })
+    }
 }
+
+/// The file in use: closing it waits for that.
+type Held = OwnedRwLockReadGuard<Option<braid_client::File>, braid_client::File>;
 
 impl Open {
     fn failure(&self, error: &braid_client::Error) -> Failure {
@@ -74,23 +96,6 @@ impl<'py> IntoPyObject<'py> for Filled {
     }
 }
 
-/// Runs `$body` with the open file, of which the result is the client's.
-macro_rules! with_file {
-    ($self:ident, $py:ident, $how:ident, |$file:ident| $body:expr) => {{
-        let open = $self.open()?;
-        run($py, $how, async move {
-            let held = open.file.read().await;
-            let $file = held.as_ref().ok_or_else(Failure::closed)?;
-            answered($body).map_err(|error| open.failure(&error))
-        })
-    }};
-}
-
-/// Only tells the compiler what `$body` of [`with_file`] results in.
-fn answered<T: Answer>(result: braid_client::Result<T>) -> braid_client::Result<T> {
-    result
-}
-
 #[pymethods]
 impl File {
     /// The size as this handle sees it, with its own writes.
@@ -103,7 +108,7 @@ impl File {
         let known = self.open()?.size()?.saturating_sub(offset);
         let length = size.min(usize::try_from(known).unwrap_or(usize::MAX).max(PAST_END_BYTES));
         let mut bytes = NewBytes::allocate(py, length)?;
-        with_file!(self, py, how, |file| {
+        self.with_file(py, how, async move |file| {
             let read = file.read_at(bytes.bytes_mut(), offset).await;
             read.map(|length| Filled(bytes, length))
         })
@@ -118,7 +123,7 @@ impl File {
         how: How<'_>,
     ) -> PyResult<Py<PyAny>> {
         let mut buffer = Writable::of(buffer)?;
-        with_file!(self, py, how, |file| file.read_at(buffer.bytes_mut(), offset).await)
+        self.with_file(py, how, async move |file| file.read_at(buffer.bytes_mut(), offset).await)
     }
 
     /// Writes all of a buffer at an offset; its length.
@@ -130,7 +135,7 @@ impl File {
         how: How<'_>,
     ) -> PyResult<Py<PyAny>> {
         let buffer = Buffer::of(buffer)?;
-        with_file!(self, py, how, |file| {
+        self.with_file(py, how, async move |file| {
             file.write_at(buffer.bytes(), offset).await.map(|()| buffer.length())
         })
     }
@@ -138,20 +143,20 @@ impl File {
     /// Writes all of a buffer at the end; where it begins there.
     fn append(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>, how: How<'_>) -> PyResult<Py<PyAny>> {
         let buffer = Buffer::of(buffer)?;
-        with_file!(self, py, how, |file| file.append(buffer.bytes()).await)
+        self.with_file(py, how, async move |file| file.append(buffer.bytes()).await)
     }
 
     /// Lets others see the size.
     fn flush(&self, py: Python<'_>, how: How<'_>) -> PyResult<Py<PyAny>> {
-        with_file!(self, py, how, |file| file.flush().await.map(|()| Done))
+        self.with_file(py, how, async move |file| file.flush().await.map(|()| Done))
     }
 
     fn truncate(&self, py: Python<'_>, size: u64, how: How<'_>) -> PyResult<Py<PyAny>> {
-        with_file!(self, py, how, |file| file.set_len(size).await.map(|()| Done))
+        self.with_file(py, how, async move |file| file.set_len(size).await.map(|()| Done))
     }
 
     fn stat(&self, py: Python<'_>, how: How<'_>) -> PyResult<Py<PyAny>> {
-        with_file!(self, py, how, |file| file.stat().await.map(|row| facts(&row)))
+        self.with_file(py, how, async move |file| file.stat().await.map(|row| facts(&row)))
     }
 
     /// Ends it: the size is committed. A file without a name vanishes.
@@ -199,12 +204,5 @@ impl File {
         let held = open.file.try_read().map_err(|_| Failure::closed())?;
         let layout = held.as_ref().ok_or_else(Failure::closed)?.layout();
         Ok(layout.segments().first().map_or(1, |segment| segment.shape.stripe_bytes()))
-    }
-
-    /// Its name in messages.
-    fn subject(&self) -> PyResult<OsString> {
-        let open = self.open()?;
-        let held = open.file.try_read().map_err(|_| Failure::closed())?;
-        Ok(held.as_ref().ok_or_else(Failure::closed)?.subject().into())
     }
 }
