@@ -132,7 +132,7 @@ const HUGE_FROM_BYTES: usize = 4 << 20;
 /// Bytes of a huge page.
 const HUGE_BYTES: usize = 2 << 20;
 
-/// Advises the system to back the huge pages that lie wholly in this memory. Advice: an error changes nothing.
+/// Has the system back with huge pages what of this memory they can. It is advice: an error changes nothing.
 fn ask_for_huge_pages(start: *mut u8, length: usize) {
     let before = start.addr().next_multiple_of(HUGE_BYTES) - start.addr();
     let inner = length.saturating_sub(before) / HUGE_BYTES * HUGE_BYTES;
