@@ -12,9 +12,9 @@ use std::time::SystemTime;
 use braid_client::{AttributeChanges, NewAttributes, Node};
 use braid_wire::control::{MODE_MAX, RenameHow, UnlinkOnly};
 use fuser::{
-    BsdFileFlags, Errno, FileAttr, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig,
-    LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty,
-    ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    BsdFileFlags, Errno, FileAttr, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
+    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
+    ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use rustix::fs::{FallocateFlags, FileType, OFlags};
 
@@ -91,10 +91,12 @@ impl Filesystem for Mounted {
         }
         let _ = config.set_max_background(BACKGROUND_MAX);
         // Where a kernel lacks one of these it does without.
-        for wanted in
-            [InitFlags::FUSE_ATOMIC_O_TRUNC, InitFlags::FUSE_PARALLEL_DIROPS, InitFlags::FUSE_ASYNC_DIO,
-            InitFlags::FUSE_DONT_MASK]
-        {
+        for wanted in [
+            InitFlags::FUSE_ATOMIC_O_TRUNC,
+            InitFlags::FUSE_PARALLEL_DIROPS,
+            InitFlags::FUSE_ASYNC_DIO,
+            InitFlags::FUSE_DONT_MASK,
+        ] {
             let _ = config.add_capabilities(wanted);
         }
         Ok(())
@@ -153,7 +155,9 @@ impl Filesystem for Mounted {
             uid,
             gid,
             accessed_ns: atime.map(nanoseconds_of),
-            modified_ns: mtime.filter(|at| size.is_none() || !matches!(at, TimeOrNow::Now)).map(nanoseconds_of),
+            modified_ns: mtime
+                .filter(|at| size.is_none() || !matches!(at, TimeOrNow::Now))
+                .map(nanoseconds_of),
         };
         self.spawn(|shared| async move {
             match shared.set(number, handle, size, changes).await {
@@ -250,7 +254,9 @@ impl Filesystem for Mounted {
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let name = name.as_bytes().to_vec();
-        self.spawn_done(reply, |shared| async move { shared.remove(parent, &name, UnlinkOnly::NotDirectory).await });
+        self.spawn_done(reply, |shared| async move {
+            shared.remove(parent, &name, UnlinkOnly::NotDirectory).await
+        });
     }
 
     fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {

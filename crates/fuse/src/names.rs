@@ -187,10 +187,10 @@ impl Shared {
     pub(crate) async fn remove(&self, parent: INodeNo, name: &[u8], only: UnlinkOnly) -> Outcome<()> {
         let (client, name) = (&self.context.client, self.under(parent, name)?);
         // Nothing is open here that it could be about, as a rule.
-        let is_open = only == UnlinkOnly::NotDirectory
-            && !self.inodes.is_empty()
-            && self.keep_open(&name).await?;
-        let removed = if is_open { client.unlink_open(&name).await } else { client.unlink_only(&name, only).await };
+        let is_open =
+            only == UnlinkOnly::NotDirectory && !self.inodes.is_empty() && self.keep_open(&name).await?;
+        let removed =
+            if is_open { client.unlink_open(&name).await } else { client.unlink_only(&name, only).await };
         removed.map_err(|error| errno(&error))
     }
 

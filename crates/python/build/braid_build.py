@@ -3,8 +3,8 @@
 The program starts itself again (`braid up` does), so the wheel has the real binary as a script, not a
 wrapper in Python. maturin takes it from the folder that pyproject.toml names as `data`.
 
-BRAID_WHEEL_PROFILE is the cargo profile of both, `release` if it is not set. The tests build with `dev`,
-whose products the workspace's other tests have made already.
+BRAID_WHEEL_PROFILE is the cargo profile of both, `release` if it is not set. The tests build with `dev`: the
+program then is that of the workspace's other tests, which have built most of it.
 """
 
 import json
@@ -32,7 +32,9 @@ def target_directory():
 
 def add_program():
     """Builds `braid`, and puts it where maturin takes it from."""
-    build = ["cargo", "build", "--locked", "--package", "braid-cli", "--profile", profile()]
+    # What is built together shares features, so only the same selection finds the tests' products.
+    selection = ["--workspace"] if profile() == "dev" else ["--package", "braid-cli"]
+    build = ["cargo", "build", "--locked", *selection, "--bin", "braid", "--profile", profile()]
     subprocess.run(build, cwd=ROOT, check=True)
     folder = "debug" if profile() == "dev" else profile()
     SCRIPTS.mkdir(parents=True, exist_ok=True)

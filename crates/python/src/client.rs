@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use braid_client::cluster::{self, CLUSTER_FILE, ClusterFile};
 use braid_client::{Config, Name, OpenOptions, Parents};
-use braid_wire::control::EntryKind;
+use braid_wire::control::UnlinkOnly;
 use pyo3::prelude::*;
 use tokio::sync::OnceCell;
 
@@ -156,7 +156,7 @@ impl Client {
     }
 
     fn stat(&self, py: Python<'_>, name: &[u8], how: How<'_>) -> PyResult<Py<PyAny>> {
-        self.with_name(py, how, name, async |client, name| Ok(facts(&client.stat(&name).await?)))
+        self.with_name(py, how, name, async |client, name| Ok(facts(client.stat(&name).await?)))
     }
 
     /// A list: facts, or the exception, for each name.
@@ -164,9 +164,10 @@ impl Client {
         let (session, names) = (self.session(), parse_all(&names)?);
         run(py, how, async move {
             let rows = session.client().await?.stat_all(&names).await;
-            let rows = names.iter().zip(rows).map(|(name, row)| {
-                Item(row.map(|row| facts(&row)).map_err(|error| Failure::about(name, &error)))
-            });
+            let rows = names
+                .iter()
+                .zip(rows)
+                .map(|(name, row)| Item(row.map(facts).map_err(|error| Failure::about(name, &error))));
             Ok(rows.collect::<Vec<_>>())
         })
     }
@@ -185,20 +186,22 @@ impl Client {
         })
     }
 
-    /// Removes a file, or an empty directory, and nothing of the other kind.
+    /// Facts about what has this name itself, which may be a symbolic link.
+    fn stat_itself(&self, py: Python<'_>, name: &[u8], how: How<'_>) -> PyResult<Py<PyAny>> {
+        self.with_name(py, how, name, async |client, name| Ok(facts(client.stat_itself(&name).await?)))
+    }
+
+    fn symlink(&self, py: Python<'_>, target: Vec<u8>, name: &[u8], how: How<'_>) -> PyResult<Py<PyAny>> {
+        self.with_name(py, how, name, async move |client, name| {
+            client.symlink(&target, &name).await.map(|_| Done)
+        })
+    }
+
+    /// Removes an empty directory, or anything else, and nothing of the other kind.
     fn unlink(&self, py: Python<'_>, name: &[u8], directory: bool, how: How<'_>) -> PyResult<Py<PyAny>> {
-        let (session, name) = (self.session(), parse(name)?);
-        run(py, how, async move {
-            let about = |error| Failure::about(&name, &error);
-            let client = session.client().await?;
-            // Another may put something of the other kind in its place between the two requests. An empty
-            // directory is then removed by the call that was for a file, or the reverse.
-            let is_directory = client.stat(&name).await.map_err(about)?.kind == EntryKind::Directory;
-            match (directory, is_directory) {
-                (true, false) => Err(Failure::new(libc::ENOTDIR, "it is a file: use remove").of(&name)),
-                (false, true) => Err(Failure::new(libc::EISDIR, "it is a directory: use rmdir").of(&name)),
-                _ => client.unlink(&name).await.map_err(about).map(|()| Done),
-            }
+        let only = if directory { UnlinkOnly::Directory } else { UnlinkOnly::NotDirectory };
+        self.with_name(py, how, name, async move |client, name| {
+            client.unlink_only(&name, only).await.map(|()| Done)
         })
     }
 

@@ -119,6 +119,8 @@ fn errno(error: &Error) -> i32 {
         Reason::NotDirectory => Some(libc::ENOTDIR),
         Reason::IsDirectory => Some(libc::EISDIR),
         Reason::Quota => Some(libc::EDQUOT),
+        Reason::TooManyLinks => Some(libc::EMLINK),
+        Reason::Loop => Some(libc::ELOOP),
         _ => None,
     });
     of_reason.unwrap_or_else(|| match error.kind() {

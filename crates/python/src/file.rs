@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use braid_client::{Client, Kept, Name, Parents, Replace};
+use braid_client::{Client, Name, Parents, Replace};
+use braid_wire::control::AttributeChanges;
 use pyo3::prelude::*;
 use tokio::sync::{OwnedRwLockReadGuard, RwLock};
 
@@ -156,7 +157,7 @@ impl File {
     }
 
     fn stat(&self, py: Python<'_>, how: How<'_>) -> PyResult<Py<PyAny>> {
-        self.with_file(py, how, async move |file| file.stat().await.map(|row| facts(&row)))
+        self.with_file(py, how, async move |file| file.stat().await.map(facts))
     }
 
     /// Ends it: the size is committed. A file without a name vanishes.
@@ -184,7 +185,7 @@ impl File {
             let file = open.take().await?;
             let replace = if replace { Replace::Yes } else { Replace::No };
             if !parents {
-                file.link_and_close(&name, replace, Kept::default()).await.map_err(about)?;
+                file.link_and_close(&name, replace, AttributeChanges::NONE).await.map_err(about)?;
                 return Ok(Done);
             }
             match (file.link(&name, replace).await.map_err(about), name.parent()) {

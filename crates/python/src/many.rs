@@ -5,7 +5,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use braid_client::{Client, File, Kept, Name, OpenOptions, Parents, Replace};
+use braid_client::{Client, File, Name, OpenOptions, Parents, Replace};
+use braid_wire::control::AttributeChanges;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use tokio::task::JoinSet;
@@ -138,7 +139,7 @@ async fn write_one(
     let file = client.create_unnamed(name.volume(), None).await?;
     file.write_at(content, 0).await?;
     let replace = if how.replace { Replace::Yes } else { Replace::No };
-    file.link_and_close(name, replace, Kept::default()).await
+    file.link_and_close(name, replace, AttributeChanges::NONE).await
 }
 
 /// Opens each of the files once.

@@ -7,21 +7,48 @@ use pyo3::prelude::*;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
-/// What `braidfs.Stat` is made of: is it a directory, size, modified and created in milliseconds since 1970,
-/// permission bits, number.
-pub(crate) type Facts = (bool, u64, u64, u64, Option<u32>, u64);
+/// What `braidfs.Stat` is made of: kind, size, when it was modified, made, read and changed in nanoseconds
+/// since 1970, permission bits, owner, group, links, number, a symbolic link's target.
+pub(crate) type Facts = (&'static str, u64, i64, i64, i64, i64, u32, u32, u32, u32, u64, OsString);
 
-pub(crate) fn facts(row: &StatRow) -> Facts {
-    let is_directory = row.kind == EntryKind::Directory;
-    (is_directory, row.size, row.modified_ms, row.created_ms, row.mode, row.file.0)
+pub(crate) fn facts(row: StatRow) -> Facts {
+    let of = row.attributes;
+    let (modified, created) = (of.modified_ns, of.created_ns);
+    let target = OsString::from_vec(row.target);
+    (
+        kind(of.kind),
+        of.size,
+        modified,
+        created,
+        of.accessed_ns,
+        of.changed_ns,
+        of.mode,
+        of.uid,
+        of.gid,
+        of.links,
+        row.file.0,
+        target,
+    )
 }
 
-/// What `braidfs.DirEntry` is made of: name, is it a directory, size, modified, number.
-pub(crate) type EntryFacts = (OsString, bool, u64, u64, u64);
+/// What `braidfs.DirEntry` is made of: name, kind, size, when it was modified, number.
+pub(crate) type EntryFacts = (OsString, &'static str, u64, i64, u64);
 
 pub(crate) fn entry(entry: Entry) -> EntryFacts {
-    let is_directory = entry.kind == EntryKind::Directory;
-    (OsString::from_vec(entry.name), is_directory, entry.size, entry.modified_ms, entry.file.0)
+    let of = entry.attributes;
+    (OsString::from_vec(entry.name), kind(of.kind), of.size, of.modified_ns, entry.file.0)
+}
+
+fn kind(kind: EntryKind) -> &'static str {
+    match kind {
+        EntryKind::File => "file",
+        EntryKind::Directory => "directory",
+        EntryKind::Symlink => "symlink",
+        EntryKind::Fifo => "fifo",
+        EntryKind::Socket => "socket",
+        EntryKind::CharDevice => "character device",
+        EntryKind::BlockDevice => "block device",
+    }
 }
 
 /// A volume.

@@ -42,6 +42,14 @@ def test_stat(client, place):
     assert before - 60 < stat.modified < time.time() + 60
     client.rename(f"{place}/f", f"{place}/g")
     assert client.stat(f"{place}/g").number == stat.number
+    assert (stat.uid, stat.links, stat.kind) == (os.getuid(), 1, "file")
+    client.symlink("g", f"{place}/link")
+    link = client.stat(f"{place}/link", follow_symlinks=False)
+    assert link.is_symlink and client.readlink(f"{place}/link") == link.target == "g"
+    assert client.stat(f"{place}/link").number == stat.number
+    assert client.read_bytes(f"{place}/link") == b"12345"
+    with pytest.raises(OSError):
+        client.readlink(f"{place}/g")
 
 
 def test_names_need_not_be_utf8(client, place):

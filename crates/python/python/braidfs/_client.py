@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import errno
 import io
 import os
 import weakref
@@ -79,9 +80,21 @@ class Client:
         _names.first_error(self._native.write_many([(_names.encode(name), data)], True, False, None))
         return memoryview(data).nbytes
 
-    def stat(self, name: Name) -> Stat:
-        """Facts about a file or directory."""
-        return _names.stat(name, self._native.stat(_names.encode(name), None))
+    def stat(self, name: Name, *, follow_symlinks: bool = True) -> Stat:
+        """Facts about a file or directory; without ``follow_symlinks``, of a symbolic link itself."""
+        ask = self._native.stat if follow_symlinks else self._native.stat_itself
+        return _names.stat(name, ask(_names.encode(name), None))
+
+    def symlink(self, target: Name, name: Name) -> None:
+        """Makes a symbolic link to a path, from the link's directory. It is followed within the volume."""
+        self._native.symlink(_names.encode(target), _names.encode(name), None)
+
+    def readlink(self, name: Name) -> str:
+        """Where a symbolic link leads."""
+        stat = self.stat(name, follow_symlinks=False)
+        if not stat.is_symlink:
+            raise OSError(errno.EINVAL, "it is no symbolic link", stat.name)
+        return stat.target
 
     def exists(self, name: Name) -> bool:
         """Whether something has this name."""
@@ -135,7 +148,7 @@ class Client:
         self._native.mkdir(encoded, False, None)
 
     def remove(self, name: Name) -> None:
-        """Removes a file."""
+        """Removes a file, or anything else but a directory."""
         self._native.unlink(_names.encode(name), False, None)
 
     def rmdir(self, name: Name) -> None:

@@ -3,46 +3,73 @@
 from __future__ import annotations
 
 import os
-from typing import Any, NamedTuple, Optional, Tuple, Union
+from typing import Any, NamedTuple, Tuple, Union
 
 Name = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 
 
-class Stat(NamedTuple):
-    """What is known of a file or directory."""
+class _Kinds:
+    """Questions about a kind."""
 
-    name: str
-    is_dir: bool
-    #: Bytes, as of the last flush or close; 0 for a directory.
-    size: int
-    #: Seconds since 1970.
-    modified: float
-    created: float
-    #: Permission bits, if whoever made it gave them.
-    mode: Optional[int]
-    #: Its number in the cluster, which stays when its name changes.
-    number: int
+    kind: str
 
     @property
     def is_file(self) -> bool:
-        return not self.is_dir
+        return self.kind == "file"
+
+    @property
+    def is_dir(self) -> bool:
+        return self.kind == "directory"
+
+    @property
+    def is_symlink(self) -> bool:
+        return self.kind == "symlink"
 
 
-class DirEntry(NamedTuple):
-    """An entry of a directory."""
+class _StatFields(NamedTuple):
+    name: str
+    #: "file", "directory", "symlink", "fifo", "socket", "character device" or "block device".
+    kind: str
+    #: Bytes: of a file as of the last flush or close.
+    size: int
+    #: Times in seconds since 1970: of its bytes, of its making, of its reading, of any change.
+    modified: float
+    created: float
+    accessed: float
+    changed: float
+    #: Permission bits; stored, not enforced.
+    mode: int
+    uid: int
+    gid: int
+    #: Names that it has.
+    links: int
+    #: Its number in the cluster, which stays when its name changes.
+    number: int
+    #: Of a symbolic link: where it leads.
+    target: str
 
+
+class Stat(_StatFields, _Kinds):  # type: ignore[misc]
+    """What is known of a file or directory."""
+
+    __slots__ = ()
+
+
+class _DirEntryFields(NamedTuple):
     #: The last part of the name.
     name: str
     #: The whole name.
     path: str
-    is_dir: bool
+    kind: str
     size: int
     modified: float
     number: int
 
-    @property
-    def is_file(self) -> bool:
-        return not self.is_dir
+
+class DirEntry(_DirEntryFields, _Kinds):  # type: ignore[misc]
+    """An entry of a directory: of a symbolic link what is known of the link."""
+
+    __slots__ = ()
 
 
 def encode(name: Name) -> bytes:
@@ -51,13 +78,14 @@ def encode(name: Name) -> bytes:
 
 
 def stat(name: Name, row: Tuple[Any, ...]) -> Stat:
-    is_dir, size, modified, created, mode, number = row
-    return Stat(os.fsdecode(name), is_dir, size, modified / 1000, created / 1000, mode, number)
+    kind, size, modified, created, accessed, changed, *rest = row
+    times = (modified / 1e9, created / 1e9, accessed / 1e9, changed / 1e9)
+    return Stat(os.fsdecode(name), kind, size, *times, *rest)
 
 
 def entry(directory: str, row: Tuple[Any, ...]) -> DirEntry:
-    name, is_dir, size, modified, number = row
-    return DirEntry(name, f"{directory.rstrip('/')}/{name}", is_dir, size, modified / 1000, number)
+    name, kind, size, modified, number = row
+    return DirEntry(name, f"{directory.rstrip('/')}/{name}", kind, size, modified / 1e9, number)
 
 
 def parse_mode(mode: str) -> Tuple[str, bool]:

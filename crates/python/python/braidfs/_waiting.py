@@ -21,6 +21,10 @@ from braidfs._buffered import BLOCK_BYTES, BraidFile
 Range = Tuple[bytes, int, Optional[int]]
 
 
+#: fsspec's words. A listing tells links; `info` follows them.
+_TYPES = {"file": "file", "directory": "directory", "symlink": "link"}
+
+
 def name_of(path: str) -> bytes:
     """The name of a path without protocol."""
     return os.fsencode(f"braid://{path}")
@@ -63,15 +67,18 @@ class WaitingFileSystem(AbstractFileSystem):
 
     @staticmethod
     def _facts(path: str, row: Tuple[Any, ...]) -> Dict[str, Any]:
-        is_dir, size, modified, created, mode, number = row
+        stat = _names.stat(path, row)
         return {
             "name": path,
-            "size": size,
-            "type": "directory" if is_dir else "file",
-            "created": created / 1000,
-            "mtime": modified / 1000,
-            "mode": mode,
-            "ino": number,
+            "size": stat.size,
+            "type": _TYPES.get(stat.kind, "other"),
+            "created": stat.created,
+            "mtime": stat.modified,
+            "mode": stat.mode,
+            "uid": stat.uid,
+            "gid": stat.gid,
+            "nlink": stat.links,
+            "ino": stat.number,
         }
 
     @staticmethod
@@ -80,11 +87,11 @@ class WaitingFileSystem(AbstractFileSystem):
             {
                 "name": f"{path}/{name}",
                 "size": size,
-                "type": "directory" if is_dir else "file",
-                "mtime": modified / 1000,
+                "type": _TYPES.get(kind, "other"),
+                "mtime": modified / 1e9,
                 "ino": number,
             }
-            for name, is_dir, size, modified, number in rows
+            for name, kind, size, modified, number in rows
         ]
 
     @staticmethod
