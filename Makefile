@@ -3,15 +3,15 @@ SHELL := /bin/bash
 CARGO ?= cargo
 export RUST_BACKTRACE ?= 1
 
-.PHONY: demo test quick setup setup-full store-full store-model index-memory many-files build format lint docs units fuzz-smoke kill-loop rounds three-hosts send-ways perf clean
+.PHONY: demo test quick python setup setup-python setup-full store-full store-model index-memory many-files build format lint docs units fuzz-smoke kill-loop rounds three-hosts send-ways perf clean
 
 ## A whole cluster on this machine: files in and out, a drive killed, read degraded, rebuilt, compared.
 demo: build
 	target_dir=$$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); \
 	"$$target_dir/release/braid" demo $(FILES)
 
-## Format, lints, docs, unit, property and end-to-end tests, fuzz smoke.
-test: setup format lint docs units fuzz-smoke
+## Format, lints, docs, unit, property and end-to-end tests, the Python package, fuzz smoke.
+test: setup format lint docs units python fuzz-smoke
 
 ## While working: all but the slow tests (real processes, the store's storms), in a few minutes.
 quick: setup format lint
@@ -41,6 +41,23 @@ docs:
 
 units:
 	BRAID_STORE_MODEL_SECONDS=$${BRAID_STORE_MODEL_SECONDS:-60} $(CARGO) test --workspace --locked
+
+# The Python package: a wheel with the products that the other tests have built, and its own tests, with real
+# processes. What they use of Python is pinned, in an environment below the target folder.
+python: setup-python
+	set -e; \
+	target_dir=$$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); \
+	environment="$$target_dir/python"; \
+	test -x "$$environment/bin/pip" || python3 -m venv "$$environment"; \
+	export PATH="$$environment/bin:$$PATH" PIP_DISABLE_PIP_VERSION_CHECK=1; \
+	pip install --quiet -r crates/python/tests/requirements.txt; \
+	BRAID_WHEEL_PROFILE=dev pip install --quiet --no-build-isolation --no-deps --force-reinstall .; \
+	python -m pytest --quiet -rs crates/python/tests
+
+# Debian has Python's venv apart.
+setup-python: setup
+	@python3 -c 'import ensurepip, venv' 2>/dev/null || \
+	{ apt-get update && apt-get install -y --no-install-recommends python3-venv; }
 
 fuzz-smoke:
 	$(CARGO) run --locked --manifest-path fuzz/Cargo.toml --bin smoke

@@ -16,28 +16,14 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use braid_client::cluster::{self, ClusterFileError};
 use braid_store::disk::private;
-use serde::{Deserialize, Serialize};
 
-use crate::args::environment;
-use crate::exit::{Doing, Exit, Failure};
+use crate::exit::{Cause, Doing, Exit, Failure};
 use crate::held::{self, Held};
+
 use crate::shell::quoted;
-
-/// The file that says how to reach a cluster.
-pub(crate) const CLUSTER_FILE: &str = "cluster.toml";
-
-/// How to reach a cluster.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct ClusterFile {
-    /// The manager's `HOST:PORT`.
-    pub(crate) manager: String,
-    /// A client token.
-    pub(crate) token: String,
-    /// Names of the drives that `braid up` runs; empty for a cluster started by hand.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) drives: Vec<String>,
-}
+pub(crate) use braid_client::cluster::{CLUSTER_FILE, ClusterFile};
 
 /// A cluster's directory.
 #[derive(Debug, Clone)]
@@ -66,13 +52,7 @@ impl ClusterDir {
 
     /// The directory asked for: `--dir`, else `--cluster` or BRAID_CLUSTER, else the user's default.
     pub(crate) fn choose(dir: Option<&Path>, cluster: Option<&Path>) -> Result<ClusterDir, Failure> {
-        let chosen = dir.or(cluster).map(Path::to_path_buf).or_else(default_dir).ok_or_else(|| {
-            Failure::usage("find the cluster", "HOME is not set")
-                .remedy("use --cluster DIR or set BRAID_CLUSTER")
-        })?;
-        // Absolute: paths given to children and shown to users must not depend on the working directory.
-        let root = std::path::absolute(&chosen).doing(|| format!("find {}", chosen.display()))?;
-        Ok(ClusterDir { root })
+        Ok(ClusterDir { root: cluster::choose(dir.or(cluster)).map_err(failure)? })
     }
 
     /// At this path.
@@ -166,18 +146,7 @@ impl ClusterDir {
 
     /// Reads `cluster.toml`; `None` if there is none.
     pub(crate) fn read(&self) -> Result<Option<ClusterFile>, Failure> {
-        let path = if self.root.is_file() { self.root.clone() } else { self.root.join(CLUSTER_FILE) };
-        let text = match fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-                return Ok(None);
-            }
-            Err(error) => return Err(error).doing(|| format!("read {}", path.display())),
-        };
-        toml::from_str(&text).map(Some).map_err(|error| {
-            Failure::new(Exit::Failed, format!("read {}", path.display()), error.message())
-                .remedy("it needs manager = \"HOST:PORT\" and token = \"braid-client-...\"")
-        })
+        ClusterFile::read(&self.root).map_err(failure)
     }
 
     /// The error that there is no cluster here, with what there is instead.
@@ -218,12 +187,20 @@ pub(crate) fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     })
 }
 
-/// Where `braid up` puts a cluster by default.
-fn default_dir() -> Option<PathBuf> {
-    let set = |name| environment(name).map(PathBuf::from);
-    set("XDG_DATA_HOME")
-        .or_else(|| set("HOME").map(|home| home.join(".local/share")))
-        .map(|data| data.join("braid"))
+/// A failure of the command line's kind.
+fn failure(error: ClusterFileError) -> Failure {
+    match error {
+        ClusterFileError::NoHome => Failure::usage("find the cluster", "HOME is not set")
+            .remedy("use --cluster DIR or set BRAID_CLUSTER"),
+        ClusterFileError::Io { action, path, source } => {
+            let cause: Cause = source.into();
+            cause.doing(format!("{action} {}", path.display()))
+        }
+        ClusterFileError::Content { path, why } => {
+            Failure::new(Exit::Failed, format!("read {}", path.display()), why)
+                .remedy("it needs manager = \"HOST:PORT\" and token = \"braid-client-...\"")
+        }
+    }
 }
 
 #[cfg(test)]

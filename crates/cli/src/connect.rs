@@ -1,13 +1,10 @@
 //! Turns `--cluster` into a client: finds the cluster file and reads its token.
 
-use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
 
 use braid_client::{Client, Config};
 use braid_wire::control::StatusReply;
-use braid_wire::token::{BadToken, Token};
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::cluster_dir::{ClusterDir, ClusterFile};
@@ -16,10 +13,6 @@ use crate::waiting::{self, telling};
 
 /// How long the manager may take to answer a status request.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// How long a manager may take to accept the first connection. A command fails fast if no manager runs when
-/// it starts; once under way it waits for the manager with the client's own, longer patience.
-const FIRST_CONNECT: Duration = Duration::from_secs(3);
 
 /// The client for the cluster that the command line or the environment names.
 pub(crate) async fn cluster(path: Option<&Path>) -> Result<Client, Failure> {
@@ -39,27 +32,19 @@ pub(crate) async fn connect(dir: &ClusterDir, cluster: &ClusterFile) -> Result<C
         Failure::new(Exit::NoCluster, format!("connect to the manager at {}", cluster.manager), why)
             .remedy(remedy(dir))
     };
-    let connecting = timeout(FIRST_CONNECT, TcpStream::connect(&cluster.manager));
-    match telling(|| format!("for the manager at {} to take a connection", cluster.manager), connecting).await
-    {
-        // The manager is just ending or restarting: the client's own retries handle that.
-        Ok(Ok(_)) => {}
-        Ok(Err(error)) if error.kind() == ErrorKind::ConnectionReset => {}
-        Ok(Err(error)) if error.kind() == ErrorKind::ConnectionRefused => {
-            return Err(nobody("nothing listens there".into()));
-        }
-        Ok(Err(error)) => return Err(nobody(error.to_string())),
-        Err(_) => return Err(nobody(format!("no answer in {} s", FIRST_CONNECT.as_secs()))),
-    }
+    let looking = cluster.look_for_manager();
+    telling(|| format!("for the manager at {} to take a connection", cluster.manager), looking)
+        .await
+        .map_err(|error| nobody(error.to_string()))?;
     Client::connect(config).await.map_err(Failure::from)
 }
 
 /// A client's settings for this cluster.
 pub(crate) fn config(cluster: &ClusterFile) -> Result<Config, Failure> {
-    let token: Token = cluster.token.parse().map_err(|error: BadToken| {
-        Failure::new(Exit::NotAllowed, "read the cluster's token", error.to_string())
-    })?;
-    Ok(Config { on_wait: Some(waiting::for_manager), ..Config::new(cluster.manager.clone(), token) })
+    let config = cluster
+        .config()
+        .map_err(|error| Failure::new(Exit::NotAllowed, "read the cluster's token", error.to_string()))?;
+    Ok(Config { on_wait: Some(waiting::for_manager), ..config })
 }
 
 /// What to do about a manager that is not there. It may be on this machine or on another.

@@ -171,6 +171,11 @@ impl Cause {
     pub(crate) fn new(exit: Exit, why: impl Into<String>, remedy: impl Into<String>) -> Cause {
         Cause { exit, why: why.into(), remedy: remedy.into() }
     }
+
+    /// The failure of this act.
+    pub(crate) fn doing(self, what: String) -> Failure {
+        Failure { exit: self.exit, what, why: self.why, remedy: self.remedy }
+    }
 }
 
 impl From<io::Error> for Cause {
@@ -208,10 +213,7 @@ pub(crate) trait Doing<T> {
 
 impl<T, E: Into<Cause>> Doing<T> for Result<T, E> {
     fn doing(self, what: impl FnOnce() -> String) -> Result<T, Failure> {
-        self.map_err(|error| {
-            let cause = error.into();
-            Failure { exit: cause.exit, what: what(), why: cause.why, remedy: cause.remedy }
-        })
+        self.map_err(|error| error.into().doing(what()))
     }
 }
 

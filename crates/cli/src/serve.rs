@@ -4,11 +4,12 @@
 use std::io::Read;
 use std::path::Path;
 
+use braid_client::cluster::environment;
 use braid_wire::token::{BadToken, Token};
 use tokio::sync::oneshot;
 
 use crate::address;
-use crate::args::{self, DriveServe, ManagerServe, Supervised};
+use crate::args::{DriveServe, ManagerServe, Supervised};
 use crate::cluster_dir::{CLUSTER_FILE, ClusterFile, write_cluster_file};
 use crate::exit::{Doing, Exit, Failure};
 use crate::held::Held;
@@ -91,7 +92,7 @@ fn token(serve: &DriveServe) -> Result<Option<Token>, Failure> {
     let text = match (&serve.token, &serve.token_file) {
         (Some(text), _) => text.clone(),
         (None, Some(path)) => std::fs::read_to_string(path).doing(|| format!("read {}", path.display()))?,
-        (None, None) => match args::environment("BRAID_JOIN_TOKEN") {
+        (None, None) => match environment("BRAID_JOIN_TOKEN") {
             Some(text) => text.to_string_lossy().into_owned(),
             None => return Ok(None),
         },

@@ -20,6 +20,7 @@ mod attributes;
 mod buffers;
 mod check;
 mod client;
+pub mod cluster;
 mod concurrent;
 mod config;
 mod control;

@@ -73,7 +73,7 @@ fn check(kind: EntryKind, device: u32, target: &[u8]) -> Result<(), Refusal> {
     let wrong = match kind {
         EntryKind::File | EntryKind::Directory => Some("files and directories are made by other requests"),
         _ if device != 0 && !is_device => Some("only a device node has a device's number"),
-        _ if is_link != !target.is_empty() => Some("a symbolic link has a target, and nothing else has one"),
+        _ if is_link == target.is_empty() => Some("a symbolic link has a target, and nothing else has one"),
         _ if target.contains(&0) => Some("a target has no NUL byte"),
         _ if target.len() > TARGET_BYTES_MAX => Some("a symbolic link's target has at most 4095 bytes"),
         _ => None,

@@ -39,7 +39,7 @@ fn files_and_functions_stay_short() {
 
 #[test]
 fn prose_is_wrapped() {
-    let mut found = tree::sources(&tree::root(), &[".rs", ".md", ".toml", ".sh", "Makefile"]);
+    let mut found = tree::sources(&tree::root(), &[".rs", ".py", ".pyi", ".md", ".toml", ".sh", "Makefile"]);
     // Written by `braid bench`.
     found.retain(|source| !source.path.starts_with("docs/results/"));
     report("widths", &widths::check(&found));

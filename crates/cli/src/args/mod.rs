@@ -10,6 +10,7 @@ use std::ffi::OsString;
 use std::ops::Range;
 use std::path::PathBuf;
 
+use braid_client::cluster;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
@@ -41,14 +42,8 @@ pub(crate) struct Cli {
 impl Cli {
     /// The cluster that the command line names, else the environment.
     pub(crate) fn cluster(&self) -> Option<PathBuf> {
-        self.cluster.clone().or_else(|| environment("BRAID_CLUSTER").map(PathBuf::from))
+        self.cluster.clone().or_else(cluster::from_environment)
     }
-}
-
-/// A variable of the environment; an empty one counts as unset. Scripts leave variables empty, and the parser
-/// would refuse that.
-pub(crate) fn environment(name: &str) -> Option<OsString> {
-    std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
 const EXAMPLES: &str = "\

@@ -1,0 +1,172 @@
+//! How a program finds a cluster: a directory with `cluster.toml`, or that file itself.
+//!
+//! The file holds the manager's address and a client token, and is all that a client on another machine
+//! needs. It is chosen by the caller, else by BRAID_CLUSTER, else it is where `braid up` puts it.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use braid_wire::token::{BadToken, Token};
+use serde::{Deserialize, Serialize};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::config::Config;
+
+/// The file that says how to reach a cluster.
+pub const CLUSTER_FILE: &str = "cluster.toml";
+
+/// The environment's variable that names a cluster.
+pub const CLUSTER_VARIABLE: &str = "BRAID_CLUSTER";
+
+/// How long a manager may take to accept the first connection. A program fails fast if no manager runs when
+/// it starts; once under way it waits for the manager with the client's own, longer patience.
+pub const FIRST_CONNECT: Duration = Duration::from_secs(3);
+
+/// How to reach a cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterFile {
+    /// The manager's `HOST:PORT`.
+    pub manager: String,
+    /// A client token.
+    pub token: String,
+    /// Names of the drives that `braid up` runs; empty for a cluster started by hand.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub drives: Vec<String>,
+}
+
+/// Why a cluster's file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ClusterFileError {
+    /// Nothing names a cluster, and there is no default.
+    #[error("find the cluster: HOME is not set; name a cluster's directory or set BRAID_CLUSTER")]
+    NoHome,
+    /// The file, or the way to it, cannot be read.
+    #[error("{action} {}: {source}", path.display())]
+    Io {
+        /// "find" or "read".
+        action: &'static str,
+        /// What could not be read.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The file is not one of a cluster.
+    #[error("read {}: {why}; it needs manager = \"HOST:PORT\" and token = \"braid-client-...\"", path.display())]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+/// Why a manager does not take a connection.
+#[derive(Debug, thiserror::Error)]
+pub enum NoManager {
+    /// Its host refuses: no process listens there.
+    #[error("nothing listens there")]
+    NobodyListens,
+    /// The system's error.
+    #[error("{0}")]
+    Io(io::Error),
+    /// It, or its host, is silent.
+    #[error("no answer in {} s", FIRST_CONNECT.as_secs())]
+    Silent,
+}
+
+impl ClusterFile {
+    /// Reads the file at `path`, or the one in the directory at `path`; `None` if there is none.
+    pub fn read(path: &Path) -> Result<Option<ClusterFile>, ClusterFileError> {
+        let path = if path.is_file() { path.to_owned() } else { path.join(CLUSTER_FILE) };
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                return Ok(None);
+            }
+            Err(source) => return Err(ClusterFileError::Io { action: "read", path, source }),
+        };
+        match toml::from_str(&text) {
+            Ok(cluster) => Ok(Some(cluster)),
+            Err(error) => Err(ClusterFileError::Content { path, why: error.message().to_owned() }),
+        }
+    }
+
+    /// A client's settings for this cluster.
+    pub fn config(&self) -> Result<Config, BadToken> {
+        let token: Token = self.token.parse()?;
+        Ok(Config::new(self.manager.clone(), token))
+    }
+
+    /// Looks whether the manager takes a connection, and gives up soon.
+    pub async fn look_for_manager(&self) -> Result<(), NoManager> {
+        match timeout(FIRST_CONNECT, TcpStream::connect(&self.manager)).await {
+            Ok(Ok(_)) => Ok(()),
+            // The manager is just ending or restarting: the client's own retries handle that.
+            Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionReset => Ok(()),
+            Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                Err(NoManager::NobodyListens)
+            }
+            Ok(Err(error)) => Err(NoManager::Io(error)),
+            Err(_) => Err(NoManager::Silent),
+        }
+    }
+}
+
+/// The cluster's directory, or its file: `asked`, else the user's default. Absolute: what is given to other
+/// processes and shown to users must not depend on the working directory.
+pub fn choose(asked: Option<&Path>) -> Result<PathBuf, ClusterFileError> {
+    let chosen = asked.map(Path::to_path_buf).or_else(default_directory).ok_or(ClusterFileError::NoHome)?;
+    std::path::absolute(&chosen).map_err(|source| ClusterFileError::Io {
+        action: "find",
+        path: chosen,
+        source,
+    })
+}
+
+/// The cluster that the environment names.
+pub fn from_environment() -> Option<PathBuf> {
+    environment(CLUSTER_VARIABLE).map(PathBuf::from)
+}
+
+/// A variable of the environment; an empty one counts as unset. Scripts leave variables empty, and a parser
+/// would refuse that.
+pub fn environment(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
+/// Where `braid up` puts a cluster by default.
+fn default_directory() -> Option<PathBuf> {
+    let set = |name| environment(name).map(PathBuf::from);
+    set("XDG_DATA_HOME")
+        .or_else(|| set("HOME").map(|home| home.join(".local/share")))
+        .map(|data| data.join("braid"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_and_its_file_name_the_same_cluster() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        assert_eq!(ClusterFile::read(dir.path()).expect("read"), None);
+        let file = dir.path().join(CLUSTER_FILE);
+        std::fs::write(&file, "manager = \"127.0.0.1:1\"\ntoken = \"t\"\n").expect("written");
+        let expected = ClusterFile { manager: "127.0.0.1:1".into(), token: "t".into(), drives: Vec::new() };
+        for path in [dir.path(), &file] {
+            assert_eq!(ClusterFile::read(path).expect("read").as_ref(), Some(&expected));
+        }
+        assert!(expected.config().is_err(), "this is no token");
+    }
+
+    #[test]
+    fn what_a_file_lacks_is_said() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        std::fs::write(dir.path().join(CLUSTER_FILE), "manager = \"127.0.0.1:1\"\n").expect("written");
+        let error = ClusterFile::read(dir.path()).expect_err("no token").to_string();
+        assert!(error.contains("token") && error.contains("braid-client-..."), "{error}");
+    }
+}

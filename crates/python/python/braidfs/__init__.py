@@ -1,0 +1,23 @@
+"""Braid from Python: files striped, with redundancy, over many drives.
+
+    >>> import braidfs
+    >>> client = braidfs.Client("/srv/braid")
+    >>> with client.open("braid://main/hello", "wb") as file:
+    ...     file.write(b"hello")
+    5
+    >>> client.read_bytes("braid://main/hello")
+    b'hello'
+
+A cluster is a directory made by ``braid up``, or a ``cluster.toml``; without one it is that of the
+environment's ``BRAID_CLUSTER``, or the one in the user's default directory.
+
+Programs that know fsspec (pandas, pyarrow, zarr, dask) take ``braid://VOLUME/PATH`` as it is:
+:mod:`braidfs.filesystem`. For PyTorch there is :mod:`braidfs.torch`, for asyncio :mod:`braidfs.aio`.
+"""
+
+from braidfs._client import Client, DirEntry, Stat
+from braidfs._file import File
+from braidfs._native import __version__
+from braidfs.aio import AsyncClient, AsyncFile
+
+__all__ = ["AsyncClient", "AsyncFile", "Client", "DirEntry", "File", "Stat", "__version__"]

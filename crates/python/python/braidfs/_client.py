@@ -1,0 +1,190 @@
+"""The client, for programs that wait for each call."""
+
+from __future__ import annotations
+
+import atexit
+import errno
+import io
+import os
+import weakref
+from typing import Any, Dict, Iterator, List, Literal, Union, overload
+
+from braidfs import _native, _names
+from braidfs._file import File
+from braidfs._names import DirEntry, Name, Stat
+
+#: A file in one of io's buffered classes.
+Buffered = Union[io.BufferedRandom, io.BufferedReader, io.BufferedWriter]
+
+#: Clients to be ended with the program.
+_living: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+class Client:
+    """A client of one cluster; threads may share it.
+
+    ``cluster`` is a directory made by ``braid up`` or a ``cluster.toml``; by default the one that
+    ``BRAID_CLUSTER`` names, else the user's own. Every call lets other threads run, is ended by Ctrl-C, and
+    fails with an :class:`OSError` (``FileNotFoundError`` and so on) that has errno and name. When a manager
+    or a drive is away, calls wait for it for a minute at most.
+
+    A process that was forked connects anew by itself, and a client can be pickled.
+
+    >>> client = braidfs.Client("/srv/braid")
+    >>> client.listdir("braid://main")
+    ['hello']
+    """
+
+    def __init__(self, cluster: Union[str, "os.PathLike[str]", None] = None, *, connect: bool = True):
+        """``connect=False`` leaves that to the first call."""
+        self._native = _native.Client(None if cluster is None else os.fspath(cluster))
+        if connect:
+            self._native.connect(None)
+        _living.add(self)
+
+    @property
+    def cluster(self) -> str:
+        """Where the cluster was found."""
+        return os.fspath(self._native.cluster)
+
+    @overload
+    def open(self, name: Name, mode: str = "rb", buffering: Literal[0] = 0) -> File: ...
+
+    @overload
+    def open(self, name: Name, mode: str = "rb", *, buffering: int) -> Union[File, Buffered]: ...
+
+    def open(self, name: Name, mode: str = "rb", buffering: int = 0) -> Union[File, Buffered]:
+        """Opens a file; ``mode`` is r, w, a or x, and may have a ``+``. Files are binary.
+
+        It is a :class:`File`; with ``buffering`` bytes, it is in one of ``io``'s buffered classes.
+
+        >>> with client.open("braid://main/log", "a") as file:
+        ...     file.write(b"a line\\n")
+        7
+        """
+        letter, plus = _names.parse_mode(mode)
+        native = self._native.open(_names.encode(name), letter, plus, None)
+        file = File(self, native, name, letter, plus)
+        if buffering <= 0:
+            return file
+        if plus:
+            return io.BufferedRandom(file, buffering)
+        return io.BufferedReader(file, buffering) if letter == "r" else io.BufferedWriter(file, buffering)
+
+    def read_bytes(self, name: Name) -> bytes:
+        """A whole file."""
+        return _names.first_error(self._native.read_many([(_names.encode(name), 0, None)], None))[0]
+
+    def write_bytes(self, name: Name, data: Any) -> int:
+        """Writes a whole file. It appears, or takes another's place, at once."""
+        _names.first_error(self._native.write_many([(_names.encode(name), data)], True, False, None))
+        return memoryview(data).nbytes
+
+    def stat(self, name: Name, *, follow_symlinks: bool = True) -> Stat:
+        """Facts about a file or directory; without ``follow_symlinks``, of a symbolic link itself."""
+        ask = self._native.stat if follow_symlinks else self._native.stat_itself
+        return _names.stat(name, ask(_names.encode(name), None))
+
+    def symlink(self, target: Name, name: Name) -> None:
+        """Makes a symbolic link to a path, from the link's directory. It is followed within the volume."""
+        self._native.symlink(_names.encode(target), _names.encode(name), None)
+
+    def readlink(self, name: Name) -> str:
+        """Where a symbolic link leads."""
+        stat = self.stat(name, follow_symlinks=False)
+        if not stat.is_symlink:
+            raise OSError(errno.EINVAL, "it is no symbolic link", stat.name)
+        return stat.target
+
+    def exists(self, name: Name) -> bool:
+        """Whether something has this name."""
+        try:
+            self.stat(name)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    def isdir(self, name: Name) -> bool:
+        """Whether it is a directory."""
+        try:
+            return self.stat(name).is_dir
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
+    def isfile(self, name: Name) -> bool:
+        """Whether it is a file."""
+        try:
+            return self.stat(name).is_file
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
+    def listdir(self, name: Name) -> List[str]:
+        """The names in a directory, in order."""
+        return [row[0] for row in self._native.list(_names.encode(name), None)]
+
+    def scandir(self, name: Name) -> Iterator[DirEntry]:
+        """The entries of a directory, in order, with sizes and times.
+
+        >>> [(entry.name, entry.size) for entry in client.scandir("braid://main")]
+        [('hello', 5)]
+        """
+        directory = os.fsdecode(name)
+        for row in self._native.list(_names.encode(name), None):
+            yield _names.entry(directory, row)
+
+    def mkdir(self, name: Name) -> None:
+        """Makes a directory."""
+        self._native.mkdir(_names.encode(name), False, None)
+
+    def makedirs(self, name: Name, exist_ok: bool = False) -> None:
+        """Makes a directory, and those above it that are missing."""
+        encoded = _names.encode(name)
+        if exist_ok:
+            self._native.mkdir(encoded, True, None)
+            return
+        parent = encoded.rstrip(b"/").rpartition(b"/")[0]
+        if parent.count(b"/") > 2:
+            self._native.mkdir(parent, True, None)
+        self._native.mkdir(encoded, False, None)
+
+    def remove(self, name: Name) -> None:
+        """Removes a file, or anything else but a directory."""
+        self._native.unlink(_names.encode(name), False, None)
+
+    def rmdir(self, name: Name) -> None:
+        """Removes an empty directory."""
+        self._native.unlink(_names.encode(name), True, None)
+
+    def rename(self, source: Name, target: Name) -> None:
+        """Renames a file or directory within its volume, at once. A file takes another file's place."""
+        self._native.rename(_names.encode(source), _names.encode(target), None)
+
+    replace = rename
+
+    def volumes(self) -> List[Dict[str, Any]]:
+        """The volumes: name, shape, files, bytes, quota."""
+        return self._native.volumes(None)
+
+    def status(self) -> Dict[str, Any]:
+        """The cluster and its drives."""
+        return self._native.status(None)
+
+    def __repr__(self) -> str:
+        return f"braidfs.Client({self.cluster!r})"
+
+    def __reduce__(self) -> Any:
+        return (_reconnect, (self.cluster,))
+
+
+def _reconnect(cluster: str) -> Client:
+    return Client(cluster, connect=False)
+
+
+@atexit.register
+def _finish() -> None:
+    """Lets drives be told what is settled: otherwise they would keep more than they need for a while."""
+    for client in list(_living):
+        try:
+            client._native.finish()
+        except OSError:
+            pass

@@ -1,0 +1,224 @@
+"""The client for asyncio.
+
+    >>> async def main():
+    ...     client = braidfs.AsyncClient("/srv/braid")
+    ...     async with client.open("braid://main/hello", "rb") as file:
+    ...         parts = await asyncio.gather(file.pread(3, 0), file.pread(2, 3))
+    ...     return parts
+    >>> asyncio.run(main())
+    [b'hel', b'lo']
+
+Calls run as tasks of the native runtime, with no thread of their own. A call that is cancelled ends midway;
+a file whose write was cancelled must be opened again to be written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any, AsyncIterator, Awaitable, Callable, Dict, Generator, List, Optional, Union
+
+from braidfs import _native, _names
+from braidfs._names import DirEntry, Name, Stat
+
+
+def _loop() -> asyncio.AbstractEventLoop:
+    return asyncio.get_running_loop()
+
+
+class AsyncFile:
+    """An open file. Any number of its calls may run at once; only those at the position have an order."""
+
+    def __init__(self, native: Any, name: Name, letter: str, plus: bool):
+        self._native = native
+        self._letter = letter
+        self._position = native.size() if letter == "a" else 0
+        #: One call at the position at a time.
+        self._turn = asyncio.Lock()
+        self.name = os.fsdecode(name)
+        self.mode = letter + "b" + ("+" if plus else "")
+        self.closed = False
+
+    async def pread(self, size: int, offset: int) -> bytes:
+        """Up to ``size`` bytes from ``offset``; fewer only at the end."""
+        return await self._native.pread(size, offset, _loop())
+
+    async def pread_into(self, buffer: Any, offset: int) -> int:
+        """Fills ``buffer`` from ``offset``. Returns how many bytes were read."""
+        return await self._native.pread_into(buffer, offset, _loop())
+
+    async def pwrite(self, buffer: Any, offset: int) -> int:
+        """Writes all of ``buffer`` at ``offset``."""
+        return await self._native.pwrite(buffer, offset, _loop())
+
+    async def read(self, size: int = -1) -> bytes:
+        """Up to ``size`` bytes at the position; all that is left if it is negative."""
+        async with self._turn:
+            if size < 0:
+                size = max(self.size() - self._position, 0)
+            data = await self.pread(size, self._position)
+            self._position += len(data)
+            return data
+
+    async def readinto(self, buffer: Any) -> int:
+        """Fills ``buffer`` from the position."""
+        async with self._turn:
+            count = await self.pread_into(buffer, self._position)
+            self._position += count
+            return count
+
+    async def write(self, data: Any) -> int:
+        """Writes all of ``data`` at the position, or at the end if it was opened to append."""
+        async with self._turn:
+            length = memoryview(data).nbytes
+            if self._letter == "a":
+                self._position = await self._native.append(data, _loop()) + length
+            else:
+                self._position += await self.pwrite(data, self._position)
+            return length
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Sets the position."""
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self.size()}[whence]
+        if start + offset < 0:
+            raise ValueError(f"position {start + offset} is before the first byte")
+        self._position = start + offset
+        return self._position
+
+    def tell(self) -> int:
+        """The position."""
+        return self._position
+
+    def size(self) -> int:
+        """The size as this file sees it, with its own writes."""
+        return self._native.size()
+
+    async def stat(self) -> Stat:
+        """The manager's facts of the file."""
+        return _names.stat(self.name, await self._native.stat(_loop()))
+
+    async def truncate(self, size: Optional[int] = None) -> int:
+        """Sets the size: to the position if none is given."""
+        size = self._position if size is None else size
+        await self._native.truncate(size, _loop())
+        return size
+
+    async def flush(self) -> None:
+        """Lets others see the size."""
+        await self._native.flush(_loop())
+
+    async def close(self) -> None:
+        """Commits the size, and ends the file; waits for calls under way."""
+        if not self.closed:
+            self.closed = True
+            await self._native.close(_loop())
+
+    async def __aenter__(self) -> AsyncFile:
+        return self
+
+    async def __aexit__(self, *_: Any) -> None:
+        await self.close()
+
+
+class _Opening:
+    """What :meth:`AsyncClient.open` returns: it can be awaited, or entered by ``async with``."""
+
+    def __init__(self, opening: Callable[[], Awaitable[AsyncFile]]):
+        self._opening = opening
+        self._file: Optional[AsyncFile] = None
+
+    def __await__(self) -> Generator[Any, None, AsyncFile]:
+        return self._opening().__await__()
+
+    async def __aenter__(self) -> AsyncFile:
+        self._file = await self._opening()
+        return self._file
+
+    async def __aexit__(self, *_: Any) -> None:
+        if self._file is not None:
+            await self._file.close()
+
+
+class AsyncClient:
+    """A client of one cluster, found as :class:`braidfs.Client` finds it. It connects with its first call."""
+
+    def __init__(self, cluster: Union[str, "os.PathLike[str]", None] = None):
+        self._native = _native.Client(None if cluster is None else os.fspath(cluster))
+
+    @property
+    def cluster(self) -> str:
+        """Where the cluster was found."""
+        return os.fspath(self._native.cluster)
+
+    def open(self, name: Name, mode: str = "rb") -> _Opening:
+        """Opens a file: ``await client.open(...)`` or ``async with client.open(...) as file``."""
+        letter, plus = _names.parse_mode(mode)
+
+        async def opening() -> AsyncFile:
+            native = await self._native.open(_names.encode(name), letter, plus, _loop())
+            return AsyncFile(native, name, letter, plus)
+
+        return _Opening(opening)
+
+    async def read_bytes(self, name: Name) -> bytes:
+        """A whole file."""
+        read = await self._native.read_many([(_names.encode(name), 0, None)], _loop())
+        return _names.first_error(read)[0]
+
+    async def write_bytes(self, name: Name, data: Any) -> int:
+        """Writes a whole file. It appears, or takes another's place, at once."""
+        written = await self._native.write_many([(_names.encode(name), data)], True, False, _loop())
+        _names.first_error(written)
+        return memoryview(data).nbytes
+
+    async def stat(self, name: Name) -> Stat:
+        """Facts about a file or directory."""
+        return _names.stat(name, await self._native.stat(_names.encode(name), _loop()))
+
+    async def exists(self, name: Name) -> bool:
+        """Whether something has this name."""
+        try:
+            await self.stat(name)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    async def listdir(self, name: Name) -> List[str]:
+        """The names in a directory, in order."""
+        return [row[0] for row in await self._native.list(_names.encode(name), _loop())]
+
+    async def scandir(self, name: Name) -> AsyncIterator[DirEntry]:
+        """The entries of a directory, in order: ``async for entry in client.scandir(name)``."""
+        directory = os.fsdecode(name)
+        for row in await self._native.list(_names.encode(name), _loop()):
+            yield _names.entry(directory, row)
+
+    async def mkdir(self, name: Name) -> None:
+        """Makes a directory."""
+        await self._native.mkdir(_names.encode(name), False, _loop())
+
+    async def makedirs(self, name: Name) -> None:
+        """Makes a directory, and those above it, as far as they are missing."""
+        await self._native.mkdir(_names.encode(name), True, _loop())
+
+    async def remove(self, name: Name) -> None:
+        """Removes a file."""
+        await self._native.unlink(_names.encode(name), False, _loop())
+
+    async def rmdir(self, name: Name) -> None:
+        """Removes an empty directory."""
+        await self._native.unlink(_names.encode(name), True, _loop())
+
+    async def rename(self, source: Name, target: Name) -> None:
+        """Renames a file or directory within its volume, at once. A file takes another file's place."""
+        await self._native.rename(_names.encode(source), _names.encode(target), _loop())
+
+    replace = rename
+
+    async def volumes(self) -> List[Dict[str, Any]]:
+        """The volumes."""
+        return await self._native.volumes(_loop())
+
+    async def status(self) -> Dict[str, Any]:
+        """The cluster and its drives."""
+        return await self._native.status(_loop())

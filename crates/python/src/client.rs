@@ -1,0 +1,311 @@
+//! A client of a cluster, and what it does with names.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use braid_client::cluster::{self, CLUSTER_FILE, ClusterFile};
+use braid_client::{Config, Name, OpenOptions, Parents};
+use braid_wire::control::UnlinkOnly;
+use pyo3::prelude::*;
+use tokio::sync::OnceCell;
+
+use crate::buffer::{Buffer, Writable};
+use crate::calls::{Done, How, run, wait};
+use crate::errors::Failure;
+use crate::file::File;
+use crate::many::{self, Item, Part};
+use crate::process::OfProcess;
+use crate::rows::{Cluster, EntryFacts, Volume, entry, facts};
+
+/// A client of one cluster.
+#[pyclass(frozen, module = "braidfs._native")]
+pub(crate) struct Client {
+    /// The cluster's directory or file.
+    place: PathBuf,
+    cluster: ClusterFile,
+    config: Config,
+    /// Locked only by attached threads, and for a moment.
+    session: Mutex<OfProcess<Arc<Session>>>,
+}
+
+/// The client proper, in one process.
+pub(crate) struct Session {
+    cluster: ClusterFile,
+    config: Config,
+    connected: OnceCell<braid_client::Client>,
+}
+
+impl Session {
+    fn new(cluster: &ClusterFile, config: &Config) -> OfProcess<Arc<Session>> {
+        let (cluster, config) = (cluster.clone(), config.clone());
+        OfProcess::new(Arc::new(Session { cluster, config, connected: OnceCell::new() }))
+    }
+
+    /// The client, connected.
+    pub(crate) async fn client(&self) -> Result<&braid_client::Client, Failure> {
+        let connect = || async {
+            let looked = self.cluster.look_for_manager().await;
+            looked.map_err(|error| Failure::no_manager(&self.cluster.manager, &error))?;
+            Ok(braid_client::Client::connect(self.config.clone()).await?)
+        };
+        self.connected.get_or_try_init(connect).await
+    }
+}
+
+impl Client {
+    /// This process's session; a new one after a fork.
+    fn session(&self) -> Arc<Session> {
+        let mut session = self.session.lock().expect("no holder panics");
+        if session.here().is_none() {
+            *session = Session::new(&self.cluster, &self.config);
+        }
+        Arc::clone(session.here().expect("made here"))
+    }
+
+    /// Runs `operation` with the connected client and a name.
+    fn with_name<T, F>(
+        &self,
+        py: Python<'_>,
+        how: How<'_>,
+        name: &[u8],
+        operation: impl FnOnce(braid_client::Client, Name) -> F + Send + 'static,
+    ) -> PyResult<Py<PyAny>>
+    where
+        T: crate::calls::Answer,
+        F: Future<Output = braid_client::Result<T>> + Send + 'static,
+    {
+        let (session, name) = (self.session(), parse(name)?);
+        run(py, how, async move {
+            let client = session.client().await?.clone();
+            operation(client, name.clone()).await.map_err(|error| Failure::about(&name, &error))
+        })
+    }
+}
+
+/// Parses a whole name.
+pub(crate) fn parse(text: &[u8]) -> Result<Name, Failure> {
+    Name::parse(text).map_err(|error| Failure::no_name(text, &error))
+}
+
+fn parse_all(texts: &[Vec<u8>]) -> Result<Vec<Name>, Failure> {
+    texts.iter().map(|text| parse(text)).collect()
+}
+
+#[pymethods]
+impl Client {
+    /// Finds the cluster: this one, else the environment's, else the user's default.
+    #[new]
+    fn new(cluster: Option<PathBuf>) -> PyResult<Client> {
+        let asked = cluster.or_else(cluster::from_environment);
+        let place = cluster::choose(asked.as_deref()).map_err(Failure::from)?;
+        let Some(cluster) = ClusterFile::read(&place).map_err(Failure::from)? else {
+            let message = format!(
+                "no cluster is here: it has no {CLUSTER_FILE}; start one with `braid up --detach`, or name one by \
+                 Client(cluster=DIR) or BRAID_CLUSTER"
+            );
+            return Err(Failure::new(libc::ENOENT, message).at(place.into_os_string()).into());
+        };
+        let config = cluster.config().map_err(|error| {
+            Failure::new(libc::EACCES, format!("read the cluster's token: {error}"))
+                .at(place.clone().into_os_string())
+        })?;
+        let session = Mutex::new(Session::new(&cluster, &config));
+        Ok(Client { place, cluster, config, session })
+    }
+
+    /// Where the cluster was found.
+    #[getter]
+    fn cluster(&self) -> PathBuf {
+        self.place.clone()
+    }
+
+    /// Connects, if it is not yet connected.
+    fn connect(&self, py: Python<'_>, how: How<'_>) -> PyResult<Py<PyAny>> {
+        let session = self.session();
+        run(py, how, async move { session.client().await.map(|_| Done) })
+    }
+
+    /// Waits, for some seconds at most, until drives have been told what is settled of closed files.
+    fn finish(&self, py: Python<'_>) -> PyResult<()> {
+        let here = self.session.lock().expect("no holder panics").here().map(Arc::clone);
+        // Another process's, or one that never connected, has nothing to tell.
+        match here.as_ref().and_then(|session| session.connected.get()) {
+            Some(client) => wait(py, async {
+                client.finish().await;
+                Ok(())
+            }),
+            None => Ok(()),
+        }
+    }
+
+    fn volumes(&self, py: Python<'_>, how: How<'_>) -> PyResult<Py<PyAny>> {
+        let session = self.session();
+        run(py, how, async move {
+            let rows = session.client().await?.volumes().await?;
+            Ok(rows.into_iter().map(Volume::from).collect::<Vec<_>>())
+        })
+    }
+
+    fn status(&self, py: Python<'_>, how: How<'_>) -> PyResult<Py<PyAny>> {
+        let session = self.session();
+        run(py, how, async move {
+            let client = session.client().await?;
+            Ok(Cluster::new(&client.config().manager, client.status().await?))
+        })
+    }
+
+    fn stat(&self, py: Python<'_>, name: &[u8], how: How<'_>) -> PyResult<Py<PyAny>> {
+        self.with_name(py, how, name, async |client, name| Ok(facts(client.stat(&name).await?)))
+    }
+
+    /// A list: facts, or the exception, for each name.
+    fn stat_many(&self, py: Python<'_>, names: Vec<Vec<u8>>, how: How<'_>) -> PyResult<Py<PyAny>> {
+        let (session, names) = (self.session(), parse_all(&names)?);
+        run(py, how, async move {
+            let rows = session.client().await?.stat_all(&names).await;
+            let rows = names
+                .iter()
+                .zip(rows)
+                .map(|(name, row)| Item(row.map(facts).map_err(|error| Failure::about(name, &error))));
+            Ok(rows.collect::<Vec<_>>())
+        })
+    }
+
+    fn list(&self, py: Python<'_>, name: &[u8], how: How<'_>) -> PyResult<Py<PyAny>> {
+        self.with_name(py, how, name, async |client, name| {
+            let entries = client.list(&name).all().await?;
+            Ok(entries.into_iter().map(entry).collect::<Vec<EntryFacts>>())
+        })
+    }
+
+    fn mkdir(&self, py: Python<'_>, name: &[u8], parents: bool, how: How<'_>) -> PyResult<Py<PyAny>> {
+        self.with_name(py, how, name, async move |client, name| {
+            let parents = if parents { Parents::Make } else { Parents::MustExist };
+            client.mkdir(&name, parents).await.map(|()| Done)
+        })
+    }
+
+    /// Facts about what has this name itself, which may be a symbolic link.
+    fn stat_itself(&self, py: Python<'_>, name: &[u8], how: How<'_>) -> PyResult<Py<PyAny>> {
+        self.with_name(py, how, name, async |client, name| Ok(facts(client.stat_itself(&name).await?)))
+    }
+
+    fn symlink(&self, py: Python<'_>, target: Vec<u8>, name: &[u8], how: How<'_>) -> PyResult<Py<PyAny>> {
+        self.with_name(py, how, name, async move |client, name| {
+            client.symlink(&target, &name).await.map(|_| Done)
+        })
+    }
+
+    /// Removes an empty directory, or anything else, and nothing of the other kind.
+    fn unlink(&self, py: Python<'_>, name: &[u8], directory: bool, how: How<'_>) -> PyResult<Py<PyAny>> {
+        let only = if directory { UnlinkOnly::Directory } else { UnlinkOnly::NotDirectory };
+        self.with_name(py, how, name, async move |client, name| {
+            client.unlink_only(&name, only).await.map(|()| Done)
+        })
+    }
+
+    /// Removes files and empty directories. A list: `None`, or the exception, for each name.
+    fn unlink_many(&self, py: Python<'_>, names: Vec<Vec<u8>>, how: How<'_>) -> PyResult<Py<PyAny>> {
+        let (session, names) = (self.session(), parse_all(&names)?);
+        run(py, how, async move {
+            let removed = session.client().await?.unlink_all(&names).await;
+            let removed = names.iter().zip(removed).map(|(name, removed)| {
+                Item(removed.map(|()| Done).map_err(|error| Failure::about(name, &error)))
+            });
+            Ok(removed.collect::<Vec<_>>())
+        })
+    }
+
+    fn rename(&self, py: Python<'_>, from: &[u8], to: &[u8], how: How<'_>) -> PyResult<Py<PyAny>> {
+        let to = parse(to)?;
+        self.with_name(py, how, from, async move |client, from| {
+            client.rename(&from, &to).await.map(|()| Done)
+        })
+    }
+
+    /// Opens a file. `letter` is r, w, a or x; `plus` asks for the other access too.
+    fn open(
+        &self,
+        py: Python<'_>,
+        name: &[u8],
+        letter: char,
+        plus: bool,
+        how: How<'_>,
+    ) -> PyResult<Py<PyAny>> {
+        let writes = letter != 'r' || plus;
+        let options = OpenOptions::new()
+            .read(letter == 'r' || plus)
+            .write(writes)
+            .create(matches!(letter, 'w' | 'a'))
+            .create_new(letter == 'x')
+            .truncate(letter == 'w')
+            .append(letter == 'a');
+        self.with_name(py, how, name, async move |client, name| {
+            let file = client.open(&name, &options).await?;
+            Ok(File::new(client, file, Some(name)))
+        })
+    }
+
+    /// A new file without a name, for writing; closed without a link, it vanishes.
+    fn create_unnamed(&self, py: Python<'_>, volume: String, how: How<'_>) -> PyResult<Py<PyAny>> {
+        let session = self.session();
+        run(py, how, async move {
+            let client = session.client().await?;
+            let file = client.create_unnamed(&volume, None).await;
+            let subject = OsString::from(format!("{}{volume}", braid_client::PREFIX));
+            file.map(|file| File::new(client.clone(), file, None))
+                .map_err(|error| Failure::from(error).at(subject))
+        })
+    }
+
+    /// Reads ranges of files: (name, first byte, one past the last or `None` for the file's end). A list:
+    /// bytes, or the exception, for each. Where the file is shorter, so are the bytes.
+    fn read_many(
+        &self,
+        py: Python<'_>,
+        ranges: Vec<(Vec<u8>, u64, Option<u64>)>,
+        how: How<'_>,
+    ) -> PyResult<Py<PyAny>> {
+        let session = self.session();
+        let parts = ranges.into_iter().map(|(name, from, to)| Ok(Part { name: parse(&name)?, from, to }));
+        let parts = parts.collect::<Result<Vec<_>, Failure>>()?;
+        run(py, how, async move { many::read(session.client().await?, parts).await })
+    }
+
+    /// Reads files into buffers: (name, first byte, buffer). A list: the number of bytes, or the exception,
+    /// for each. It is less than the buffer's length only at the file's end.
+    fn read_into_many(
+        &self,
+        py: Python<'_>,
+        targets: Vec<(Vec<u8>, u64, Bound<'_, PyAny>)>,
+        how: How<'_>,
+    ) -> PyResult<Py<PyAny>> {
+        let session = self.session();
+        let targets = targets
+            .iter()
+            .map(|(name, from, buffer)| Ok((parse(name)?, *from, Writable::of(buffer)?)))
+            .collect::<PyResult<Vec<_>>>()?;
+        run(py, how, async move { many::read_into(session.client().await?, targets).await })
+    }
+
+    /// Writes whole files: (name, content). Each appears at once, or stays as it was. A list: `None`, or the
+    /// exception, for each. `replace` lets a file take the place of one that is there; `parents` makes
+    /// missing directories.
+    fn write_many(
+        &self,
+        py: Python<'_>,
+        files: Vec<(Vec<u8>, Bound<'_, PyAny>)>,
+        replace: bool,
+        parents: bool,
+        how: How<'_>,
+    ) -> PyResult<Py<PyAny>> {
+        let session = self.session();
+        let files = files
+            .iter()
+            .map(|(name, content)| Ok((parse(name)?, Buffer::of(content)?)))
+            .collect::<PyResult<Vec<_>>>()?;
+        let how_to = many::HowToWrite { replace, parents };
+        run(py, how, async move { many::write(session.client().await?, files, how_to).await })
+    }
+}

@@ -1,0 +1,156 @@
+//! The client's errors as Python's: an `OSError` with errno and filename. Python makes it `FileNotFoundError`
+//! and so on by its errno. This is the only table.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+
+use braid_client::cluster::{ClusterFileError, NoManager};
+use braid_client::{Error, Kind, Name, NameError};
+use braid_wire::Reason;
+use pyo3::exceptions::PyOSError;
+use pyo3::prelude::*;
+
+/// Why an operation failed. It can go between threads, unlike Python's errors.
+#[derive(Debug, Clone)]
+pub(crate) struct Failure {
+    errno: i32,
+    message: String,
+    /// The name or path that it is about.
+    subject: Option<OsString>,
+}
+
+impl Failure {
+    pub(crate) fn new(errno: i32, message: impl Into<String>) -> Failure {
+        Failure { errno, message: message.into(), subject: None }
+    }
+
+    /// The system refused `action`.
+    pub(crate) fn system(action: &str, error: &io::Error) -> Failure {
+        Failure::new(error.raw_os_error().unwrap_or(libc::EIO), format!("{action}: {error}"))
+    }
+
+    /// The client's error about this name.
+    pub(crate) fn about(name: &Name, error: &Error) -> Failure {
+        Failure::from(error).of(name)
+    }
+
+    /// Bytes that are no name.
+    pub(crate) fn no_name(text: &[u8], error: &NameError) -> Failure {
+        Failure::new(libc::EINVAL, error.to_string()).at(OsString::from_vec(text.to_vec()))
+    }
+
+    /// A file that was closed.
+    pub(crate) fn closed() -> Failure {
+        Failure::new(libc::EBADF, "the file is closed")
+    }
+
+    /// A file that another process opened.
+    pub(crate) fn forked() -> Failure {
+        Failure::new(libc::EBADF, "it was opened before a fork, by the parent process: open it again here")
+    }
+
+    pub(crate) fn of(self, name: &Name) -> Failure {
+        let text = [braid_client::PREFIX.as_bytes(), name.volume().as_bytes(), b"/", name.path()].concat();
+        self.at(OsString::from_vec(text))
+    }
+
+    /// With what it is about. The message need not repeat that.
+    pub(crate) fn at(mut self, subject: OsString) -> Failure {
+        let repeated = format!("{}: ", subject.to_string_lossy());
+        if let Some(rest) = self.message.strip_prefix(&repeated) {
+            self.message = rest.to_owned();
+        }
+        self.subject = Some(subject);
+        self
+    }
+
+    pub(crate) fn is_not_found(&self) -> bool {
+        self.errno == libc::ENOENT
+    }
+}
+
+impl From<&Error> for Failure {
+    fn from(error: &Error) -> Failure {
+        Failure::new(errno(error), error.to_string())
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::from(&error)
+    }
+}
+
+impl From<ClusterFileError> for Failure {
+    fn from(error: ClusterFileError) -> Failure {
+        let errno = match &error {
+            ClusterFileError::Io { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
+            ClusterFileError::NoHome => libc::ENOENT,
+            ClusterFileError::Content { .. } => libc::EINVAL,
+        };
+        Failure::new(errno, error.to_string())
+    }
+}
+
+impl Failure {
+    /// No manager takes connections at this address.
+    pub(crate) fn no_manager(address: &str, error: &NoManager) -> Failure {
+        let errno = match error {
+            NoManager::NobodyListens => libc::ECONNREFUSED,
+            NoManager::Io(error) => error.raw_os_error().unwrap_or(libc::EHOSTUNREACH),
+            NoManager::Silent => libc::ETIMEDOUT,
+        };
+        let remedy = "start it with `braid up --detach`, or see that `braid manager serve` runs on its host";
+        Failure::new(errno, format!("connect to the manager at {address}: {error}; {remedy}"))
+    }
+}
+
+fn errno(error: &Error) -> i32 {
+    match error {
+        Error::Access { .. } => return libc::EBADF,
+        Error::Range { .. } => return libc::EFBIG,
+        Error::TimedOut { .. } => return libc::ETIMEDOUT,
+        Error::Manager { .. } if error.kind() == Kind::Unavailable => return libc::ECONNREFUSED,
+        _ => {}
+    }
+    let of_reason = error.reason().and_then(|reason| match reason {
+        Reason::NotEmpty => Some(libc::ENOTEMPTY),
+        Reason::NotDirectory => Some(libc::ENOTDIR),
+        Reason::IsDirectory => Some(libc::EISDIR),
+        Reason::Quota => Some(libc::EDQUOT),
+        Reason::TooManyLinks => Some(libc::EMLINK),
+        Reason::Loop => Some(libc::ELOOP),
+        _ => None,
+    });
+    of_reason.unwrap_or_else(|| match error.kind() {
+        Kind::Usage | Kind::WrongKind => libc::EINVAL,
+        Kind::NotFound => libc::ENOENT,
+        Kind::Exists => libc::EEXIST,
+        Kind::Permission => libc::EACCES,
+        Kind::Busy => libc::EBUSY,
+        Kind::NoSpace => libc::ENOSPC,
+        _ => libc::EIO,
+    })
+}
+
+impl From<Failure> for PyErr {
+    fn from(failure: Failure) -> PyErr {
+        let Failure { errno, message, subject } = failure;
+        match subject {
+            Some(subject) => PyOSError::new_err((errno, message, subject)),
+            None => PyOSError::new_err((errno, message)),
+        }
+    }
+}
+
+impl<'py> IntoPyObject<'py> for Failure {
+    type Target = PyAny;
+    type Output = Bound<'py, PyAny>;
+    type Error = PyErr;
+
+    /// The exception as a value, for lists in which some requests failed.
+    fn into_pyobject(self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        Ok(PyErr::from(self).into_value(py).into_bound(py).into_any())
+    }
+}

@@ -1,0 +1,209 @@
+//! An open file.
+
+use std::sync::Arc;
+
+use braid_client::{Client, Name, Parents, Replace};
+use braid_wire::control::AttributeChanges;
+use pyo3::prelude::*;
+use tokio::sync::{OwnedRwLockReadGuard, RwLock};
+
+use crate::buffer::{Buffer, NewBytes, Writable};
+use crate::calls::{Answer, Done, How, run};
+use crate::client::parse;
+use crate::errors::Failure;
+use crate::process::OfProcess;
+use crate::rows::facts;
+
+/// A read past the known end asks for so much at most: whoever else writes the file may have made it longer.
+const PAST_END_BYTES: usize = 64 << 10;
+
+/// An open file. Any number of its calls may run at once; `close` waits for those under way.
+#[pyclass(frozen, module = "braidfs._native")]
+pub(crate) struct File {
+    open: OfProcess<Arc<Open>>,
+}
+
+/// The file, until it is closed.
+struct Open {
+    file: Arc<RwLock<Option<braid_client::File>>>,
+    /// Absent for one without a name.
+    name: Option<Name>,
+    client: Client,
+}
+
+impl File {
+    pub(crate) fn new(client: Client, file: braid_client::File, name: Option<Name>) -> File {
+        let file = Arc::new(RwLock::new(Some(file)));
+        File { open: OfProcess::new(Arc::new(Open { file, name, client })) }
+    }
+
+    fn open(&self) -> Result<Arc<Open>, Failure> {
+        self.open.here().map(Arc::clone).ok_or_else(Failure::forked)
+    }
+
+    /// Runs `operation` with the file, which stays open as long.
+    fn with_file<T, F>(
+        &self,
+        py: Python<'_>,
+        how: How<'_>,
+        operation: impl FnOnce(Held) -> F + Send + 'static,
+    ) -> PyResult<Py<PyAny>>
+    where
+        T: Answer,
+        F: Future<Output = braid_client::Result<T>> + Send + 'static,
+    {
+        let open = self.open()?;
+        run(py, how, async move {
+            let held = Arc::clone(&open.file).read_owned().await;
+            let file = OwnedRwLockReadGuard::try_map(held, Option::as_ref).map_err(|_| Failure::closed())?;
+            operation(file).await.map_err(|error| open.failure(&error))
+        })
+    }
+}
+
+/// The file in use: closing it waits for that.
+type Held = OwnedRwLockReadGuard<Option<braid_client::File>, braid_client::File>;
+
+impl Open {
+    fn failure(&self, error: &braid_client::Error) -> Failure {
+        match &self.name {
+            Some(name) => Failure::about(name, error),
+            None => Failure::from(error),
+        }
+    }
+
+    /// Takes the file; whoever uses it now is waited for.
+    async fn take(&self) -> Result<braid_client::File, Failure> {
+        self.file.write().await.take().ok_or_else(Failure::closed)
+    }
+
+    fn size(&self) -> Result<u64, Failure> {
+        // It is locked for writing only while it is closed.
+        let file = self.file.try_read().map_err(|_| Failure::closed())?;
+        file.as_ref().map(braid_client::File::size).ok_or_else(Failure::closed)
+    }
+}
+
+/// Bytes as they were read.
+struct Filled(NewBytes, usize);
+
+impl<'py> IntoPyObject<'py> for Filled {
+    type Target = pyo3::types::PyBytes;
+    type Output = Bound<'py, pyo3::types::PyBytes>;
+    type Error = PyErr;
+
+    fn into_pyobject(self, py: Python<'py>) -> PyResult<Self::Output> {
+        Ok(self.0.cut(py, self.1).into_bound(py))
+    }
+}
+
+#[pymethods]
+impl File {
+    /// The size as this handle sees it, with its own writes.
+    fn size(&self) -> PyResult<u64> {
+        Ok(self.open()?.size()?)
+    }
+
+    /// Up to so many bytes from an offset; fewer only at the end.
+    fn pread(&self, py: Python<'_>, size: usize, offset: u64, how: How<'_>) -> PyResult<Py<PyAny>> {
+        let known = self.open()?.size()?.saturating_sub(offset);
+        let length = size.min(usize::try_from(known).unwrap_or(usize::MAX).max(PAST_END_BYTES));
+        let mut bytes = NewBytes::allocate(py, length)?;
+        self.with_file(py, how, async move |file| {
+            let read = file.read_at(bytes.bytes_mut(), offset).await;
+            read.map(|length| Filled(bytes, length))
+        })
+    }
+
+    /// Fills a buffer from an offset. The number of bytes; less than its length only at the end.
+    fn pread_into(
+        &self,
+        py: Python<'_>,
+        buffer: &Bound<'_, PyAny>,
+        offset: u64,
+        how: How<'_>,
+    ) -> PyResult<Py<PyAny>> {
+        let mut buffer = Writable::of(buffer)?;
+        self.with_file(py, how, async move |file| file.read_at(buffer.bytes_mut(), offset).await)
+    }
+
+    /// Writes all of a buffer at an offset; its length.
+    fn pwrite(
+        &self,
+        py: Python<'_>,
+        buffer: &Bound<'_, PyAny>,
+        offset: u64,
+        how: How<'_>,
+    ) -> PyResult<Py<PyAny>> {
+        let buffer = Buffer::of(buffer)?;
+        self.with_file(py, how, async move |file| {
+            file.write_at(buffer.bytes(), offset).await.map(|()| buffer.length())
+        })
+    }
+
+    /// Writes all of a buffer at the end; where it begins there.
+    fn append(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>, how: How<'_>) -> PyResult<Py<PyAny>> {
+        let buffer = Buffer::of(buffer)?;
+        self.with_file(py, how, async move |file| file.append(buffer.bytes()).await)
+    }
+
+    /// Lets others see the size.
+    fn flush(&self, py: Python<'_>, how: How<'_>) -> PyResult<Py<PyAny>> {
+        self.with_file(py, how, async move |file| file.flush().await.map(|()| Done))
+    }
+
+    fn truncate(&self, py: Python<'_>, size: u64, how: How<'_>) -> PyResult<Py<PyAny>> {
+        self.with_file(py, how, async move |file| file.set_len(size).await.map(|()| Done))
+    }
+
+    fn stat(&self, py: Python<'_>, how: How<'_>) -> PyResult<Py<PyAny>> {
+        self.with_file(py, how, async move |file| file.stat().await.map(facts))
+    }
+
+    /// Ends it: the size is committed. A file without a name vanishes.
+    fn close(&self, py: Python<'_>, how: How<'_>) -> PyResult<Py<PyAny>> {
+        let open = self.open()?;
+        run(py, how, async move {
+            let file = open.take().await?;
+            file.close().await.map(|()| Done).map_err(|error| open.failure(&error))
+        })
+    }
+
+    /// Gives a file without a name its name, and closes it. `parents` makes missing directories; the file is
+    /// kept until it has a name, which costs a request more.
+    fn link(
+        &self,
+        py: Python<'_>,
+        name: &[u8],
+        replace: bool,
+        parents: bool,
+        how: How<'_>,
+    ) -> PyResult<Py<PyAny>> {
+        let (open, name) = (self.open()?, parse(name)?);
+        run(py, how, async move {
+            let about = |error| Failure::about(&name, &error);
+            let file = open.take().await?;
+            let replace = if replace { Replace::Yes } else { Replace::No };
+            if !parents {
+                file.link_and_close(&name, replace, AttributeChanges::NONE).await.map_err(about)?;
+                return Ok(Done);
+            }
+            match (file.link(&name, replace).await.map_err(about), name.parent()) {
+                (Err(failure), Some(parent)) if failure.is_not_found() => {
+                    open.client.mkdir(&parent, Parents::Make).await.map_err(about)?;
+                    file.link(&name, replace).await.map_err(about)?;
+                }
+                (linked, _) => linked?,
+            }
+            file.close().await.map(|()| Done).map_err(about)
+        })
+    }
+
+    /// Bytes of the file in one of its stripes: writes of whole ones cost least.
+    fn stripe_bytes(&self) -> PyResult<u64> {
+        let open = self.open()?;
+        let held = open.file.try_read().map_err(|_| Failure::closed())?;
+        let layout = held.as_ref().ok_or_else(Failure::closed)?.layout();
+        Ok(layout.segments().first().map_or(1, |segment| segment.shape.stripe_bytes()))
+    }
+}

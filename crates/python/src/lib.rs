@@ -1,0 +1,42 @@
+//! The client for Python: the module `braidfs._native`, below the package `braidfs` (in `../python`).
+//!
+//! What it guarantees
+//! - Data moves between the drives and Python's own buffers without a copy in between; other Python threads
+//!   run meanwhile.
+//! - A call that waits looks for signals: Ctrl-C ends it.
+//! - After a fork nothing of the parent's is touched: neither its threads nor its connections. A client
+//!   connects anew.
+//!
+//! Every operation is one future of the client's. It is either waited for, or, with an event loop given,
+//! becomes an awaitable (`calls`). What Python users see, with its defaults and its documentation, is written
+//! in Python; here names are bytes, and rows are tuples.
+
+mod buffer;
+mod calls;
+mod client;
+mod errors;
+mod file;
+mod later;
+mod many;
+mod process;
+mod rows;
+
+use pyo3::prelude::*;
+
+/// Below the package `braidfs`; not for use by others.
+#[pymodule]
+mod _native {
+    #[pymodule_export]
+    use crate::client::Client;
+    #[pymodule_export]
+    use crate::file::File;
+    #[pymodule_export]
+    use crate::later::Pending;
+
+    use pyo3::prelude::*;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
+}

@@ -1,0 +1,76 @@
+//! What a process has once: the runtime. And what must not be used, nor even dropped, in another process.
+//!
+//! A fork copies memory, not threads: in the child the parent's runtime stands still, and its connections and
+//! its epoll are still the parent's. Closing one of them in the child would take it out of the epoll that the
+//! parent waits on. So whatever came over a fork is left alone and never dropped ([`OfProcess`]), and the
+//! child makes its own.
+//!
+//! The lock in here is taken only by threads that are attached to Python, and they stay attached while they
+//! hold it. `os.fork` needs to be attached too: so no lock is ever held by a thread that the child lacks.
+
+use std::mem;
+use std::sync::Mutex;
+
+use pyo3::prelude::*;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::errors::Failure;
+
+/// Most threads that carry requests on. The caller's own thread does the work on its bytes.
+const WORKERS_MAX: usize = 8;
+
+static RUNTIME: Mutex<Option<OfProcess<&'static Runtime>>> = Mutex::new(None);
+
+/// A value of the process that made it.
+#[derive(Debug)]
+pub(crate) struct OfProcess<T> {
+    process: u32,
+    value: Option<T>,
+}
+
+impl<T> OfProcess<T> {
+    /// A value of this process.
+    pub(crate) fn new(value: T) -> OfProcess<T> {
+        OfProcess { process: std::process::id(), value: Some(value) }
+    }
+
+    /// The value; `None` in another process.
+    pub(crate) fn here(&self) -> Option<&T> {
+        self.value.as_ref().filter(|_| self.is_here())
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn here_mut(&mut self) -> Option<&mut T> {
+        if self.is_here() { self.value.as_mut() } else { None }
+    }
+
+    fn is_here(&self) -> bool {
+        self.process == std::process::id()
+    }
+}
+
+impl<T> Drop for OfProcess<T> {
+    fn drop(&mut self) {
+        if !self.is_here() {
+            mem::forget(self.value.take());
+        }
+    }
+}
+
+/// This process's runtime. It lives as long as the process.
+pub(crate) fn runtime(_attached: Python<'_>) -> Result<&'static Runtime, Failure> {
+    let mut made = RUNTIME.lock().expect("no holder panics");
+    if let Some(runtime) = made.as_ref().and_then(OfProcess::here) {
+        return Ok(runtime);
+    }
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(cores.min(WORKERS_MAX))
+        .thread_name("braidfs")
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::system("start threads", &error))?;
+    let runtime: &'static Runtime = Box::leak(Box::new(runtime));
+    *made = Some(OfProcess::new(runtime));
+    Ok(runtime)
+}

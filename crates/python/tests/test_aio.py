@@ -1,0 +1,87 @@
+"""The client for asyncio."""
+
+import asyncio
+
+import pytest
+
+import braidfs
+from conftest import noise
+
+
+def test_many_calls_at_once(cluster, place):
+    content = noise(4 << 20)
+
+    async def main():
+        client = braidfs.AsyncClient(cluster)
+        async with client.open(f"{place}/a", "w") as file:
+            assert await file.write(content) == len(content)
+            assert file.tell() == len(content)
+        async with client.open(f"{place}/a") as file:
+            offsets = range(0, len(content), 65536)
+            parts = await asyncio.gather(*(file.pread(65536, offset) for offset in offsets))
+            assert b"".join(parts) == content
+            buffer = bytearray(1000)
+            assert await file.pread_into(buffer, 5) == 1000 and buffer == content[5:1005]
+            file.seek(-10, 2)
+            assert await file.read() == content[-10:]
+        await client.write_bytes(f"{place}/b", b"b")
+        assert await client.listdir(place) == ["a", "b"]
+        assert [entry.size async for entry in client.scandir(place)] == [len(content), 1]
+        await client.rename(f"{place}/b", f"{place}/c")
+        assert await client.exists(f"{place}/c") and not await client.exists(f"{place}/b")
+        await client.remove(f"{place}/c")
+        file = await client.open(f"{place}/log", "a+")
+        await asyncio.gather(*(file.write(bytes([65 + index])) for index in range(20)))
+        assert sorted(await file.pread(100, 0)) == [65 + index for index in range(20)]
+        await file.truncate(3)
+        await file.close()
+        assert (await client.stat(f"{place}/log")).size == 3
+
+    asyncio.run(main())
+
+
+def test_errors_are_raised_where_they_are_awaited(cluster, place):
+    async def main():
+        client = braidfs.AsyncClient(cluster)
+        results = await asyncio.gather(
+            client.stat(f"{place}/none"), client.listdir(place), return_exceptions=True
+        )
+        assert isinstance(results[0], FileNotFoundError) and results[1] == []
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_call_ends(cluster, place):
+    async def main():
+        client = braidfs.AsyncClient(cluster)
+        await client.write_bytes(f"{place}/a", noise(32 << 20))
+        async with client.open(f"{place}/a") as file:
+            buffer = bytearray(32 << 20)
+            call = asyncio.ensure_future(file.pread_into(buffer, 0))
+            await asyncio.sleep(0)
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            # Once it has let go of the buffer, that can be resized again.
+            for _ in range(1000):
+                try:
+                    buffer.clear()
+                    break
+                except BufferError:
+                    await asyncio.sleep(0.01)
+            assert not buffer
+            assert len(await file.pread(1000, 0)) == 1000
+
+    asyncio.run(main())
+
+
+def test_a_loop_that_is_closed_is_not_told(cluster, place):
+    client = braidfs.AsyncClient(cluster)
+    asyncio.run(client.write_bytes(f"{place}/a", noise(8 << 20)))
+
+    async def begin():
+        loop = asyncio.get_running_loop()
+        return client._native.read_many([(f"{place}/a".encode(), 0, None)], loop)
+
+    asyncio.run(begin())
+    assert len(asyncio.run(client.read_bytes(f"{place}/a"))) == 8 << 20

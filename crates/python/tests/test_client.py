@@ -1,0 +1,244 @@
+"""The client: names, the cluster, threads, signals, forks."""
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+import braidfs
+from conftest import braid, noise
+
+
+def test_names(client, place):
+    client.makedirs(f"{place}/a/b/c")
+    client.makedirs(f"{place}/a/b/c", exist_ok=True)
+    with pytest.raises(FileExistsError):
+        client.makedirs(f"{place}/a/b/c")
+    assert client.write_bytes(f"{place}/a/f", b"12345") == 5
+    assert client.listdir(f"{place}/a") == ["b", "f"]
+    found = {entry.name: (entry.is_dir, entry.size, entry.path) for entry in client.scandir(f"{place}/a")}
+    assert found == {"b": (True, 0, f"{place}/a/b"), "f": (False, 5, f"{place}/a/f")}
+    client.write_bytes(f"{place}/a/g", b"other")
+    client.rename(f"{place}/a/f", f"{place}/a/g")
+    assert client.read_bytes(f"{place}/a/g") == b"12345"
+    assert client.exists(f"{place}/a/g") and not client.exists(f"{place}/a/f")
+    assert client.isdir(f"{place}/a") and client.isfile(f"{place}/a/g")
+    client.remove(f"{place}/a/g")
+    client.rmdir(f"{place}/a/b/c")
+    assert client.listdir(f"{place}/a/b") == []
+
+
+def test_stat(client, place):
+    before = time.time()
+    client.write_bytes(f"{place}/f", b"12345")
+    stat = client.stat(f"{place}/f")
+    assert (stat.name, stat.size, stat.is_file, stat.is_dir) == (f"{place}/f", 5, True, False)
+    assert before - 60 < stat.modified < time.time() + 60
+    client.rename(f"{place}/f", f"{place}/g")
+    assert client.stat(f"{place}/g").number == stat.number
+    assert (stat.uid, stat.links, stat.kind) == (os.getuid(), 1, "file")
+    client.symlink("g", f"{place}/link")
+    link = client.stat(f"{place}/link", follow_symlinks=False)
+    assert link.is_symlink and client.readlink(f"{place}/link") == link.target == "g"
+    assert client.stat(f"{place}/link").number == stat.number
+    assert client.read_bytes(f"{place}/link") == b"12345"
+    with pytest.raises(OSError):
+        client.readlink(f"{place}/g")
+
+
+def test_names_need_not_be_utf8(client, place):
+    name = os.fsencode(place) + b"/\xff\xfe"
+    client.write_bytes(name, b"x")
+    assert client.listdir(place) == ["\udcff\udcfe"]
+    assert client.read_bytes(f"{place}/" + os.fsdecode(b"\xff\xfe")) == b"x"
+
+
+def test_the_cluster(client):
+    (main,) = client.volumes()
+    assert main["name"] == "main" and main["quota_bytes"] is None and main["shape"].startswith("raid5")
+    status = client.status()
+    assert [drive["state"] for drive in status["drives"]] == ["up"] * 6
+
+
+def test_a_cluster_that_is_not_there(tmp_path, monkeypatch):
+    with pytest.raises(FileNotFoundError, match="braid up") as raised:
+        braidfs.Client(tmp_path)
+    assert raised.value.filename == str(tmp_path)
+    monkeypatch.setenv("BRAID_CLUSTER", str(tmp_path))
+    with pytest.raises(FileNotFoundError):
+        braidfs.Client()
+
+
+def test_a_manager_that_is_not_there(cluster, tmp_path):
+    with open(f"{cluster}/cluster.toml") as file:
+        token = next(line for line in file if line.startswith("token"))
+    # Port 1 of this machine: nobody listens there.
+    (tmp_path / "cluster.toml").write_text(f'manager = "127.0.0.1:1"\n{token}')
+    with pytest.raises(ConnectionRefusedError, match="braid manager serve"):
+        braidfs.Client(tmp_path)
+    braidfs.Client(tmp_path, connect=False)
+
+
+def test_a_client_can_be_pickled(client, place):
+    client.write_bytes(f"{place}/a", b"x")
+    assert pickle.loads(pickle.dumps(client)).read_bytes(f"{place}/a") == b"x"
+
+
+def test_many_threads_share_a_file(client, place):
+    content = noise(8 << 20)
+    client.write_bytes(f"{place}/a", content)
+    wrong = []
+    with client.open(f"{place}/a") as file:
+
+        def read(start):
+            for offset in range(start, len(content), 8 * 65536):
+                if file.pread(65536, offset) != content[offset : offset + 65536]:
+                    wrong.append(offset)
+
+        threads = [threading.Thread(target=read, args=(index * 65536,)) for index in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert not wrong
+
+
+def test_other_threads_run_while_one_reads(client, place):
+    """Without that, this thread's count would stand still during a read."""
+    client.write_bytes(f"{place}/a", noise(64 << 20))
+    counts = [0]
+    done = threading.Event()
+
+    def count():
+        while not done.is_set():
+            counts[0] += 1
+
+    counter = threading.Thread(target=count)
+    counter.start()
+    with client.open(f"{place}/a") as file:
+        buffer = bytearray(64 << 20)
+        before = counts[0]
+        file.pread_into(buffer, 0)
+        during = counts[0] - before
+    done.set()
+    counter.join()
+    # A switch of threads at each end would let it count for a few milliseconds at most.
+    assert during > 1000
+
+
+def test_ctrl_c_ends_a_call(cluster, client, place):
+    """A drive is stopped, so that a read waits; the manager's patience is longer than this test's."""
+    client.write_bytes(f"{place}/a", noise(4 << 20))
+    pids = {drive["name"]: pid for drive, pid in _drive_pids(cluster)}
+    stopped = []
+    code = (
+        "import braidfs, sys, time\n"
+        f"client = braidfs.Client({cluster!r})\n"
+        f"file = client.open({place + '/a'!r})\n"
+        "print('ready', flush=True)\n"
+        "sys.stdin.readline()\n"
+        "try:\n"
+        "    file.pread(4 << 20, 0)\n"
+        "except KeyboardInterrupt:\n"
+        "    print('interrupted', flush=True)\n"
+    )
+    reader = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert reader.stdout.readline() == "ready\n"
+        for pid in pids.values():
+            os.kill(pid, signal.SIGSTOP)
+            stopped.append(pid)
+        reader.stdin.write("go\n")
+        reader.stdin.flush()
+        _until(lambda: _waits(reader.pid))
+        begun = time.monotonic()
+        os.kill(reader.pid, signal.SIGINT)
+        assert reader.stdout.readline() == "interrupted\n"
+        assert time.monotonic() - begun < 3, "it was to end soon"
+    finally:
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+        reader.kill()
+        reader.communicate(timeout=60)
+    _until(lambda: all(drive["state"] == "up" for drive in client.status()["drives"]))
+
+
+def test_a_fork_gets_a_client_of_its_own(client, place):
+    client.write_bytes(f"{place}/a", b"abcdef")
+    reader = client.open(f"{place}/a")
+    writer = client.open(f"{place}/b", "w")
+    writer.write(b"parent")
+    reader.read(2)
+    ours, theirs = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        said = b"failed"
+        try:
+            assert reader.read(2) == b"cd"
+            client.write_bytes(f"{place}/c", b"child")
+            try:
+                writer.write(b"child")
+            except OSError as error:
+                assert "fork" in str(error)
+                said = b"well"
+            del reader, writer
+        finally:
+            os.write(theirs, said)
+            os._exit(0)
+    os.close(theirs)
+    with os.fdopen(ours, "rb") as pipe:
+        assert pipe.read() == b"well"
+    os.waitpid(pid, 0)
+    assert client.read_bytes(f"{place}/c") == b"child"
+    # Nothing of the parent's was disturbed.
+    assert reader.read() == b"cdef"
+    writer.write(b"!")
+    writer.close()
+    assert client.read_bytes(f"{place}/b") == b"parent!"
+
+
+def test_a_drive_dies(cluster, client, place):
+    """Reads and writes go on; started again, it is brought up to date."""
+    content = noise(10 << 20)
+    client.write_bytes(f"{place}/a", content)
+    drive, pid = _drive_pids(cluster)[0]
+    os.kill(pid, signal.SIGKILL)
+    _until(lambda: not os.path.exists(f"/proc/{pid}"))
+    assert client.read_bytes(f"{place}/a") == content
+    client.write_bytes(f"{place}/b", content[::-1])
+    assert client.read_bytes(f"{place}/b") == content[::-1]
+    braid("up", "--detach", "--dir", cluster)
+    _until(lambda: all(drive["state"] == "up" for drive in client.status()["drives"]))
+
+
+def _drive_pids(cluster):
+    status = json.loads(braid("--cluster", cluster, "status", "--json"))
+    return [(drive, drive["pid"]) for drive in status["drives"]]
+
+
+def _until(condition):
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)
+
+
+def _waits(pid):
+    """Whether a process has been asleep for a moment."""
+
+    def used():
+        with open(f"/proc/{pid}/stat") as file:
+            fields = file.read().rsplit(")", 1)[1].split()
+        return int(fields[11]) + int(fields[12])
+
+    before = used()
+    time.sleep(0.3)
+    return used() == before
