@@ -3,7 +3,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 export RUST_BACKTRACE ?= 1
 
-.PHONY: demo test quick python setup setup-python setup-full store-full store-model index-memory many-files build format lint docs units fuzz-smoke kill-loop rounds three-hosts send-ways perf clean
+.PHONY: posix posix-suites demo test quick python setup setup-python setup-full store-full store-model index-memory many-files build format lint docs units fuzz-smoke kill-loop rounds three-hosts send-ways perf clean
 
 ## A whole cluster on this machine: files in and out, a drive killed, read degraded, rebuilt, compared.
 demo: build
@@ -39,8 +39,23 @@ lint:
 docs:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 
-units:
-	BRAID_STORE_MODEL_SECONDS=$${BRAID_STORE_MODEL_SECONDS:-60} $(CARGO) test --workspace --locked
+units: posix-suites
+	target_dir=$$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); \
+	BRAID_POSIX_SUITES="$$target_dir/posix" BRAID_STORE_MODEL_SECONDS=$${BRAID_STORE_MODEL_SECONDS:-60} \
+	$(CARGO) test --workspace --locked
+
+# The suites that a mount must pass (docs/posix.md). Each is built once.
+posix-suites: setup
+	target_dir=$$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); \
+	for suite in pjdfstest@0.2.2 fsx@0.3.2; do \
+	  test -x "$$target_dir/posix/bin/$${suite%@*}" || \
+	  CARGO_TARGET_DIR="$$target_dir/posix/build" $(CARGO) install --quiet --locked --root "$$target_dir/posix" "$$suite" || exit 1; \
+	done
+
+## A mount against the world's own suites, as root.
+posix: posix-suites
+	target_dir=$$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); \
+	BRAID_POSIX_SUITES="$$target_dir/posix" $(CARGO) test -p braid-cli --locked --test e2e -- --nocapture posix::
 
 # The Python package: a wheel with the products that the other tests have built, and its own tests, with real
 # processes. What they use of Python is pinned, in an environment below the target folder.

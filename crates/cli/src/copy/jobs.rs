@@ -248,7 +248,7 @@ async fn identity(client: &Client, source: &Location) -> Result<Option<Identity>
         }
         Location::Remote { name, .. } => {
             let row = client.stat_itself(name).await?;
-            Ok((row.attributes.links > 1).then(|| Identity::Remote(row.file.0)))
+            Ok((row.attributes.links > 1).then_some(Identity::Remote(row.file.0)))
         }
     }
 }

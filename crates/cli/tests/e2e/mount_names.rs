@@ -1,0 +1,130 @@
+//! Names and attributes as two mounts see them: what one changes the other sees at once.
+
+use std::fs::{self, File, Permissions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::mount::Mounted;
+use crate::support::{Cluster, said, until};
+
+/// Two mounts of one volume.
+fn two(cluster: &Cluster) -> Option<(Mounted, Mounted)> {
+    let a = Mounted::with(cluster, "braid://main", "a", &[])?;
+    Some((a, Mounted::with(cluster, "braid://main", "b", &[])?))
+}
+
+fn names(at: &Path) -> Vec<String> {
+    let entries = fs::read_dir(at).expect("listed");
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.expect("an entry").file_name().into_string().expect("text")).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn what_one_mount_changes_the_other_sees_at_once() {
+    let cluster = Cluster::up(5);
+    let Some((a, b)) = two(&cluster) else { return };
+    let (one, other) = (|name: &str| a.at.join(name), |name: &str| b.at.join(name));
+    assert!(!other("f").exists() && names(&b.at).is_empty());
+    fs::write(one("f"), "first").expect("written");
+    assert_eq!(fs::read_to_string(other("f")).expect("there by now"), "first");
+    assert_eq!(names(&b.at), ["f"]);
+    fs::write(one("f"), "second, longer").expect("written");
+    assert_eq!(fs::metadata(other("f")).expect("there").len(), 14);
+    assert_eq!(fs::read_to_string(other("f")).expect("read"), "second, longer");
+    fs::set_permissions(one("f"), Permissions::from_mode(0o4750)).expect("set");
+    std::os::unix::fs::chown(one("f"), Some(12), Some(34)).expect("given away");
+    let seen = fs::metadata(other("f")).expect("there");
+    assert_eq!((seen.uid(), seen.gid()), (12, 34));
+    let time = SystemTime::UNIX_EPOCH + Duration::from_nanos(1_234_567_890_123_456_789);
+    File::options().write(true).open(one("f")).expect("open").set_modified(time).expect("set");
+    assert_eq!(fs::metadata(other("f")).expect("there").modified().expect("a time"), time);
+    fs::hard_link(one("f"), one("g")).expect("linked");
+    let (f, g) = (fs::metadata(other("f")).expect("there"), fs::metadata(other("g")).expect("there"));
+    assert_eq!((f.ino(), f.nlink(), g.nlink()), (g.ino(), 2, 2));
+    fs::remove_file(other("f")).expect("removed");
+    assert_eq!(fs::metadata(one("g")).expect("there").nlink(), 1);
+    symlink("g", one("link")).expect("made");
+    assert_eq!(fs::read_link(other("link")).expect("a link"), Path::new("g"));
+    fs::create_dir(one("d")).expect("made");
+    fs::rename(one("g"), one("d/h")).expect("moved");
+    assert_eq!((names(&other("d")), names(&b.at)), (vec!["h".into()], vec!["d".into(), "link".into()]));
+    assert!(Command::new("mkfifo").arg(one("pipe")).status().expect("run").success());
+    assert!(fs::metadata(other("pipe")).expect("there").file_type().is_fifo());
+    // The library sees it too, and what it changes is seen.
+    let listed = cluster.line("ls -l braid://main").ok().text().to_owned();
+    assert!(listed.contains("link -> g") && listed.contains("prw-"), "{listed}");
+    cluster.line("chmod 711 braid://main/d").ok();
+    assert_eq!(fs::metadata(other("d")).expect("there").permissions().mode() & 0o7777, 0o711);
+}
+
+#[test]
+fn an_open_file_that_is_removed_elsewhere_lives_until_it_is_closed() {
+    let cluster = Cluster::up(5);
+    let Some((a, b)) = two(&cluster) else { return };
+    fs::write(a.at.join("f"), "kept").expect("written");
+    let mut open = File::open(b.at.join("f")).expect("open");
+    fs::remove_file(a.at.join("f")).expect("removed");
+    // Longer than the lease of a mount that has died.
+    std::thread::sleep(Duration::from_secs(7));
+    let mut text = String::new();
+    open.read_to_string(&mut text).expect("it is there");
+    assert_eq!((text.as_str(), open.metadata().expect("there").nlink()), ("kept", 0));
+    let own = File::open(b.at.join("f")).expect_err("it has no name");
+    assert_eq!(own.kind(), std::io::ErrorKind::NotFound);
+    drop(open);
+    until("the drives have nothing of it", || objects(&cluster) == 0);
+}
+
+/// How many components the drives hold.
+fn objects(cluster: &Cluster) -> u64 {
+    let status = cluster.line("status --json").ok().text().to_owned();
+    let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
+    let drives = status["drives"].as_array().expect("drives");
+    drives.iter().map(|drive| drive["components"].as_u64().expect("a number")).sum()
+}
+
+#[test]
+fn what_an_open_writer_has_is_written_out_when_others_open_the_file() {
+    let cluster = Cluster::up(5);
+    let Some((a, b)) = two(&cluster) else { return };
+    let mut writer = File::create(a.at.join("f")).expect("made");
+    writer.write_all(b"not synced").expect("taken");
+    assert_eq!(fs::read_to_string(b.at.join("f")).expect("read"), "not synced");
+    let began = Instant::now();
+    assert_eq!(fs::read_to_string(a.at.join("f")).expect("read"), "not synced");
+    assert!(began.elapsed() < Duration::from_secs(5), "nobody waits for a lease to lapse");
+}
+
+#[test]
+fn a_tree_is_archived_and_comes_back_as_it_was() {
+    let cluster = Cluster::up(5);
+    let (tree, back) = (cluster.file("tree"), cluster.file("back"));
+    fs::create_dir_all(tree.join("d")).expect("made");
+    fs::write(tree.join("d/f"), "bytes").expect("written");
+    fs::hard_link(tree.join("d/f"), tree.join("g")).expect("linked");
+    symlink("d/f", tree.join("link")).expect("made");
+    symlink("/nowhere", tree.join("dangling")).expect("made");
+    assert!(Command::new("mkfifo").arg(tree.join("pipe")).status().expect("run").success());
+    fs::set_permissions(tree.join("d/f"), Permissions::from_mode(0o640)).expect("set");
+    let time = SystemTime::UNIX_EPOCH + Duration::from_nanos(987_654_321_012_345_678);
+    File::open(tree.join("d")).expect("open").set_modified(time).expect("set");
+    cluster.line(&format!("cp -a {} braid://main/", tree.display())).ok();
+    cluster.line(&format!("cp -a braid://main/tree {}", back.display())).ok();
+    for name in ["", "d", "d/f", "g", "link", "dangling", "pipe"] {
+        let [was, is] = [&tree, &back].map(|at| fs::symlink_metadata(at.join(name)).expect("there"));
+        let facts =
+            |of: &fs::Metadata| (of.mode(), of.uid(), of.gid(), of.nlink(), of.mtime(), of.mtime_nsec());
+        assert_eq!(facts(&was), facts(&is), "{name}");
+    }
+    let [f, g] = ["d/f", "g"].map(|name| fs::metadata(back.join(name)).expect("there").ino());
+    assert_eq!(f, g, "one file with two names");
+    assert_eq!(fs::read_link(back.join("dangling")).expect("a link"), Path::new("/nowhere"));
+    let mut diff = Command::new("diff");
+    let same = said(diff.args(["-r", "--no-dereference"]).args([&tree, &back]).output().expect("run"));
+    assert!(same.err.is_empty() && !same.text().contains("differ"), "{} {}", same.text(), same.err);
+}
