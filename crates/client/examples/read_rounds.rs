@@ -59,7 +59,7 @@ async fn files(client: &Client, directory: &str) -> Result<Vec<Read>> {
     let directory: Name = directory.parse()?;
     let entries = client.list(&directory).all().await?;
     let whole = |entry: &braid_wire::control::Entry| -> Result<Read> {
-        Ok(Read::Whole(directory.join(&entry.name)?, usize::try_from(entry.size)?))
+        Ok(Read::Whole(directory.join(&entry.name)?, usize::try_from(entry.size())?))
     };
     entries.iter().map(whole).collect()
 }

@@ -133,41 +133,38 @@ def test_other_threads_run_while_one_reads(client, place):
 
 
 def test_ctrl_c_ends_a_call(cluster, client, place):
-    """A drive is stopped, so that a read waits; the manager's patience is longer than this test's."""
-    client.write_bytes(f"{place}/a", noise(4 << 20))
-    pids = {drive["name"]: pid for drive, pid in _drive_pids(cluster)}
-    stopped = []
+    """The manager is stopped, so that a call waits: for a minute, if nothing ended it."""
+    manager = _status(cluster)["manager"]["pid"]
     code = (
-        "import braidfs, sys, time\n"
+        "import braidfs, sys\n"
         f"client = braidfs.Client({cluster!r})\n"
-        f"file = client.open({place + '/a'!r})\n"
         "print('ready', flush=True)\n"
         "sys.stdin.readline()\n"
+        "print('calls', flush=True)\n"
         "try:\n"
-        "    file.pread(4 << 20, 0)\n"
+        f"    client.stat({place!r})\n"
         "except KeyboardInterrupt:\n"
         "    print('interrupted', flush=True)\n"
     )
-    reader = subprocess.Popen(
+    caller = subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     try:
-        assert reader.stdout.readline() == "ready\n"
-        for pid in pids.values():
-            os.kill(pid, signal.SIGSTOP)
-            stopped.append(pid)
-        reader.stdin.write("go\n")
-        reader.stdin.flush()
-        _until(lambda: _waits(reader.pid))
+        assert caller.stdout.readline() == "ready\n"
+        os.kill(manager, signal.SIGSTOP)
+        caller.stdin.write("go\n")
+        caller.stdin.flush()
+        assert caller.stdout.readline() == "calls\n"
+        _until(lambda: _waits(caller.pid))
         begun = time.monotonic()
-        os.kill(reader.pid, signal.SIGINT)
-        assert reader.stdout.readline() == "interrupted\n"
-        assert time.monotonic() - begun < 3, "it was to end soon"
+        os.kill(caller.pid, signal.SIGINT)
+        assert caller.stdout.readline() == "interrupted\n"
+        # Far less than the call would have gone on, also on a busy machine.
+        assert time.monotonic() - begun < 20
     finally:
-        for pid in stopped:
-            os.kill(pid, signal.SIGCONT)
-        reader.kill()
-        reader.communicate(timeout=60)
+        os.kill(manager, signal.SIGCONT)
+        caller.kill()
+        caller.communicate(timeout=60)
     _until(lambda: all(drive["state"] == "up" for drive in client.status()["drives"]))
 
 
@@ -209,7 +206,7 @@ def test_a_drive_dies(cluster, client, place):
     """Reads and writes go on; started again, it is brought up to date."""
     content = noise(10 << 20)
     client.write_bytes(f"{place}/a", content)
-    drive, pid = _drive_pids(cluster)[0]
+    pid = _status(cluster)["drives"][0]["pid"]
     os.kill(pid, signal.SIGKILL)
     _until(lambda: not os.path.exists(f"/proc/{pid}"))
     assert client.read_bytes(f"{place}/a") == content
@@ -219,9 +216,8 @@ def test_a_drive_dies(cluster, client, place):
     _until(lambda: all(drive["state"] == "up" for drive in client.status()["drives"]))
 
 
-def _drive_pids(cluster):
-    status = json.loads(braid("--cluster", cluster, "status", "--json"))
-    return [(drive, drive["pid"]) for drive in status["drives"]]
+def _status(cluster):
+    return json.loads(braid("--cluster", cluster, "status", "--json"))
 
 
 def _until(condition):
