@@ -11,6 +11,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use crate::attributes::number;
+use crate::buffers::Buffers;
 use crate::fresh::{Ends, Remembered};
 use crate::idle::Idle;
 use crate::kept::Kept;
@@ -27,6 +28,8 @@ pub(crate) struct Context {
     pub(crate) root: FileId,
     pub(crate) runtime: Handle,
     pub(crate) budget: Budget,
+    /// For reads.
+    pub(crate) buffers: Buffers,
     /// The volume has a quota: what a file grows by is committed before its writer gives up its lease.
     pub(crate) has_quota: AtomicBool,
     /// How often something was dropped that could not be written.

@@ -8,6 +8,11 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+/// Memory that is kept for runs to come, of a file that is being written.
+const SPARE_MAX: usize = 4;
+/// Less is not worth keeping.
+const SPARE_BYTES_MIN: usize = 4 << 20;
+
 /// Bytes that lie together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Run {
@@ -22,12 +27,14 @@ pub(crate) struct Extents {
     chunk: u64,
     runs: BTreeMap<u64, Run>,
     bytes: u64,
+    /// Memory of runs that were written, for those to come.
+    spare: Vec<Vec<u8>>,
 }
 
 impl Extents {
     /// None yet. `chunk`: its length in bytes.
     pub(crate) fn new(chunk: u64) -> Extents {
-        Extents { chunk: chunk.max(1), runs: BTreeMap::new(), bytes: 0 }
+        Extents { chunk: chunk.max(1), runs: BTreeMap::new(), bytes: 0, spare: Vec::new() }
     }
 
     /// Another chunk's length, from now on; only while there are no runs.
@@ -40,6 +47,15 @@ impl Extents {
     /// Bytes in all runs.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// A run was written: its memory is used for another, while there is one.
+    pub(crate) fn written(&mut self, run: Run) {
+        if self.runs.is_empty() {
+            self.spare.clear();
+        } else if self.spare.len() < SPARE_MAX && run.bytes.capacity() >= SPARE_BYTES_MIN {
+            self.spare.push(run.bytes);
+        }
     }
 
     /// One past the last byte.
@@ -141,19 +157,28 @@ impl Extents {
         let to = from + length(data);
         let before = self.runs.range_mut(first..=from).next_back();
         let mut base = from;
-        let mut run = Run { bytes: Vec::new(), order };
-        if let Some((&begin, old)) = before.filter(|(begin, old)| end(**begin, old) >= from) {
-            let skip = index(from - begin);
-            old.order = old.order.min(order);
-            if end(begin, old) >= to {
-                old.bytes[skip..skip + data.len()].copy_from_slice(data);
-                return;
+        let mut run = match before.filter(|(begin, old)| end(**begin, old) >= from) {
+            Some((&begin, old)) => {
+                let skip = index(from - begin);
+                old.order = old.order.min(order);
+                if end(begin, old) >= to {
+                    old.bytes[skip..skip + data.len()].copy_from_slice(data);
+                    return;
+                }
+                base = begin;
+                let mut run = self.runs.remove(&begin).expect("it was just seen");
+                self.bytes -= length(&run.bytes);
+                run.bytes.truncate(skip);
+                run
             }
-            base = begin;
-            run = self.runs.remove(&begin).expect("it was just seen");
-            self.bytes -= length(&run.bytes);
-            run.bytes.truncate(skip);
-        }
+            None => {
+                let is_long = data.len() >= SPARE_BYTES_MIN / 4;
+                let spare = if is_long { self.spare.pop() } else { None };
+                let mut bytes = spare.unwrap_or_default();
+                bytes.clear();
+                Run { bytes, order }
+            }
+        };
         run.bytes.extend_from_slice(data);
         while let Some((&next, _)) = self.runs.range(from..=to).next() {
             if next == to && to.is_multiple_of(self.chunk) {

@@ -19,6 +19,7 @@ use fuser::Errno;
 use tokio::sync::{Mutex as AsyncMutex, Notify, RwLock, RwLockReadGuard};
 
 use crate::attributes::nanoseconds;
+use crate::buffers::Filled;
 use crate::context::Context;
 use crate::dirty::{Extents, Run, length, overlay};
 use crate::errors::errno;
@@ -235,7 +236,7 @@ impl Inode {
     }
 
     /// Reads. What waits to be written is put over what the drives have.
-    pub(crate) async fn read(self: &Arc<Inode>, offset: u64, size: u32) -> Outcome<Vec<u8>> {
+    pub(crate) async fn read(self: &Arc<Inode>, offset: u64, size: u32) -> Outcome<Filled> {
         let end = offset.saturating_add(u64::from(size));
         let meets_tail = |state: &State| !state.tail.is_empty() && end > state.tail_at;
         if meets_tail(&self.state()) {
@@ -245,19 +246,24 @@ impl Inode {
         let file = slot.file.as_ref().expect("it is open");
         // Looked at first: what lands meanwhile is then both here and there.
         let (over, dirty_end) = self.state().over(offset..end);
-        let mut bytes = vec![0; usize::try_from(size).unwrap_or(usize::MAX)];
-        let mut filled = fill(file, &mut bytes, offset).await.map_err(|error| errno(&error))?;
+        let size = usize::try_from(size).unwrap_or(usize::MAX);
+        let mut buffer = self.context.buffers.take(size);
+        let bytes = &mut buffer[..size];
+        let mut filled = fill(file, bytes, offset).await.map_err(|error| errno(&error))?;
         let expects_more = end > file.size().next_multiple_of(PAGE_BYTES);
-        if filled < bytes.len() && !slot.writes && expects_more {
+        if filled < size && !slot.writes && expects_more {
             // The kernel knows of more bytes than there were when it was opened.
             file.stat().await.map_err(|error| errno(&error))?;
             let at = offset + length(&bytes[..filled]);
             filled += fill(file, &mut bytes[filled..], at).await.map_err(|error| errno(&error))?;
         }
-        let known = usize::try_from(dirty_end.min(end).saturating_sub(offset)).unwrap_or(usize::MAX);
-        bytes.truncate(filled.max(known));
-        over.iter().for_each(|(from, run)| overlay(&mut bytes, offset, *from, run));
-        Ok(bytes)
+        let known = usize::try_from(dirty_end.min(end).saturating_sub(offset)).unwrap_or(size);
+        if known > filled {
+            bytes[filled..known].fill(0);
+            filled = known;
+        }
+        over.iter().for_each(|(from, run)| overlay(&mut bytes[..filled], offset, *from, run));
+        Ok(Filled { buffer, bytes: filled })
     }
 }
 

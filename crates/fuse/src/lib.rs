@@ -9,6 +9,7 @@
 //! (`fresh`).
 
 mod attributes;
+mod buffers;
 mod caretaker;
 mod closing;
 mod context;

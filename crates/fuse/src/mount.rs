@@ -72,6 +72,7 @@ impl Mount {
             root: row.file,
             runtime: Handle::current(),
             budget: Default::default(),
+            buffers: Default::default(),
             has_quota: Default::default(),
             lossy: Default::default(),
             remembered: Default::default(),

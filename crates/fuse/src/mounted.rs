@@ -19,6 +19,7 @@ use fuser::{
 use rustix::fs::{FallocateFlags, FileType, OFlags};
 
 use crate::attributes::nanoseconds;
+use crate::buffers::BUFFER_BYTES;
 use crate::errors::errno;
 use crate::fresh::KNOWN_FOR;
 use crate::names::known;
@@ -27,6 +28,7 @@ use crate::write_back::{Outcome, Through};
 
 /// Longest read and write that the kernel asks for at once.
 const REQUEST_BYTES_MAX: u32 = 1 << 20;
+const _: () = assert!(REQUEST_BYTES_MAX as usize == BUFFER_BYTES);
 /// Reads ahead and writes of mappings that the kernel has under way.
 const BACKGROUND_MAX: u16 = 64;
 /// The unit in which space is told.
@@ -327,7 +329,10 @@ impl Filesystem for Mounted {
                 Err(error) => Err(error),
             };
             match read {
-                Ok(bytes) => reply.data(&bytes),
+                Ok(filled) => {
+                    reply.data(filled.as_slice());
+                    shared.context.buffers.give(filled.buffer);
+                }
                 Err(error) => reply.error(error),
             }
         });

@@ -383,6 +383,7 @@ impl Aloft {
             tracing::warn!(file = %self.inode.file, from = flight.from, %error, "could not be written");
             errno(&error)
         });
+        drop(flight);
         self.land(written);
     }
 
@@ -395,6 +396,8 @@ impl Aloft {
             if let Err(why) = written {
                 state.extents.put_under(flight.from, &flight.run.bytes, flight.run.order);
                 state.stop(why);
+            } else if let Some(flight) = Arc::into_inner(flight) {
+                state.extents.written(flight.run);
             }
             inode.recount(&mut state);
         }
