@@ -1,9 +1,9 @@
 //! Keeping what the manager told: it says when others change it.
 //!
 //! While a client watches, what it looks up and lists is watched by the manager. A task asks for news all the
-//! time, which also renews the client's lease on what it keeps. Whoever keeps something drops it when news of it
-//! come, and keeps nothing while the lease is not live. News that are not heeded hold up those who made the
-//! changes, for a while.
+//! time, which also renews the client's lease on what it keeps. Whoever keeps something drops it when news of
+//! it come, and keeps nothing while the lease is not live. News that are not heeded hold up those who made
+//! the changes, for a while.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -48,8 +48,8 @@ struct State {
 }
 
 impl Client {
-    /// Watches from now on what is looked up and listed. News come in order; what they concern is to be dropped,
-    /// and then [`Watching::heed`] called with their number.
+    /// Watches from now on what is looked up and listed. News come in order; what they concern is to be
+    /// dropped, and then [`Watching::heed`] called with their number.
     pub fn watch(&self) -> (Watching, mpsc::UnboundedReceiver<News>) {
         let state = Arc::new(Mutex::new(State::default()));
         let (tell, news) = mpsc::unbounded_channel();

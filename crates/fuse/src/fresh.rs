@@ -159,8 +159,9 @@ impl Inode {
         }
     }
 
-    /// Others have changed it: what the kernel has is of no content that is known. Returns whether it is written
-    /// here and by nobody else. Waits for nothing: whoever opens it may wait for this news to be heeded.
+    /// Others have changed it: what the kernel has is of no content that is known. Returns whether it is
+    /// written here and by nobody else. Waits for nothing: whoever opens it may wait for this news to be
+    /// heeded.
     pub(crate) fn forget_seen(&self) -> bool {
         *self.seen() = None;
         let Ok(slot) = self.slot.try_read() else { return false };

@@ -1,5 +1,5 @@
-//! Open files of the client that no program has open any more: who opens one again soon need ask nobody, as long
-//! as what is kept of it says that it is unchanged.
+//! Open files of the client that no program has open any more: who opens one again soon need ask nobody, as
+//! long as what is kept of it says that it is unchanged.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, PoisonError};

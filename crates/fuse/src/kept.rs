@@ -1,5 +1,5 @@
-//! What the manager told of names and attributes. It is kept until the manager says that others have changed it,
-//! or until it changes here; and nothing is answered from it while that would not be heard.
+//! What the manager told of names and attributes. It is kept until the manager says that others have changed
+//! it, or until it changes here; and nothing is answered from it while that would not be heard.
 //!
 //! An answer that was asked for before such a change, and comes after it, is not kept.
 

@@ -249,8 +249,8 @@ impl Shared {
         removed.map_err(|error| errno(&error))
     }
 
-    /// A name is about to be lost, perhaps the last one. Whether what has it is open here: it then lives on until
-    /// it is closed. One that is open for writing gets its lease now, and keeps that.
+    /// A name is about to be lost, perhaps the last one. Whether what has it is open here: it then lives on
+    /// until it is closed. One that is open for writing gets its lease now, and keeps that.
     async fn keep_open(&self, (directory, name): (INodeNo, &[u8])) -> Outcome<bool> {
         let row = match self.row_of(directory, name).await {
             Ok(row) => row,

@@ -1,5 +1,5 @@
-//! Extended attributes. Those of the system itself (access control lists) have rules that Braid does not keep,
-//! and so are not there.
+//! Extended attributes. Those of the system itself (access control lists) have rules that Braid does not
+//! keep, and so are not there.
 
 use braid_wire::control::XattrHow;
 use fuser::{Errno, INodeNo};

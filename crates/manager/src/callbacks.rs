@@ -1,7 +1,8 @@
-//! Callbacks: clients that watch are told what others change, and a change is answered when they have heeded it.
+//! Callbacks: clients that watch are told what others change, and a change is answered when they have heeded
+//! it.
 //!
-//! Every transaction says which records it changed (`Core::write_then`); a directory's record changes with its
-//! names. A request that changes something waits here for the news of it to be heeded. A manager that was
+//! Every transaction says which records it changed (`Core::write_then`); a directory's record changes with
+//! its names. A request that changes something waits here for the news of it to be heeded. A manager that was
 //! restarted knows none of those who watched: until their leases are over, changes are not answered.
 
 use std::future::Future;
@@ -130,8 +131,8 @@ pub fn was_watched(tx: &Tx) -> Result<bool, Refusal> {
     Ok(tx.number(WATCHED)? != 0)
 }
 
-/// Removes files without a name that nobody has open any more, for ever. After a start those who have any open
-/// say so first.
+/// Removes files without a name that nobody has open any more, for ever. After a start those who have any
+/// open say so first.
 pub async fn run(core: Arc<Core>) {
     sleep(2 * Duration::from_millis(u64::from(LEASE_MS))).await;
     loop {

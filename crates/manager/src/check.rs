@@ -137,8 +137,8 @@ impl State {
         is_first || more.is_some_and(|names| names.contains(&(directory, name.to_vec())))
     }
 
-    /// Names beyond the first are entries, and are counted, as directories in a directory are; so are bytes of
-    /// extended attributes.
+    /// Names beyond the first are entries, and are counted, as directories in a directory are; so are bytes
+    /// of extended attributes.
     fn links(&self, found: &mut Vec<Violation>) {
         let mut below: BTreeMap<FileId, usize> = BTreeMap::new();
         for ((directory, _), entry) in &self.entries {

@@ -1,9 +1,9 @@
 //! The tree of names: look up, list, make, rename, unlink. Each is one transaction's work.
 //!
-//! Every entry names one record that exists, and every named record knows its directory and name, or its first
-//! ones. A volume's root has neither. A path leads from the volume's root, or from a directory that is named by
-//! its number, and on over symbolic links, if it has names after them: their targets are relative, and lead
-//! nowhere out of the volume.
+//! Every entry names one record that exists, and every named record knows its directory and name, or its
+//! first ones. A volume's root has neither. A path leads from the volume's root, or from a directory that is
+//! named by its number, and on over symbolic links, if it has names after them: their targets are relative,
+//! and lead nowhere out of the volume.
 
 use braid_layout::FileId;
 use braid_wire::control::{Entry, EntryKind, NewAttributes, Place, RenameHow, UnlinkOnly};

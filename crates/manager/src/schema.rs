@@ -229,7 +229,8 @@ pub mod key {
         key
     }
 
-    /// `m` and a word: `changes`, `cluster`, `format`, `next`, `older`, `removing`, `restored`, `restored_term`,
+    /// `m` and a word: `changes`, `cluster`, `format`, `next`, `older`, `removing`, `restored`,
+    /// `restored_term`,
     /// `term`, `time`, `unnamed`, `watched`.
     pub fn meta(word: &str) -> Vec<u8> {
         join(table::META, &[word.as_bytes()])

@@ -1,8 +1,8 @@
 //! Who keeps what it was told, and is to be told of changes. In memory only, and pure: time is handed in.
 //!
-//! A client has a lease on all that it watches, which its requests for news renew. News are numbered, and stay
-//! until the client says that it has heeded them. A client that was not heard for a lease watches nothing any
-//! more; when it is heard again it is told that everything may have changed.
+//! A client has a lease on all that it watches, which its requests for news renew. News are numbered, and
+//! stay until the client says that it has heeded them. A client that was not heard for a lease watches
+//! nothing any more; when it is heard again it is told that everything may have changed.
 //!
 //! A file that loses its last name while a client has it open is kept until that client has closed it.
 
@@ -183,7 +183,8 @@ impl Watchers {
         told
     }
 
-    /// A file is opened, by a client (0: one that does not watch): others who write it write out what they have.
+    /// A file is opened, by a client (0: one that does not watch): others who write it write out what they
+    /// have.
     pub fn recall(&mut self, file: FileId, by: u64) -> Vec<Told> {
         let writers = self.written.get(&file).into_iter().flat_map(|of| of.values()).copied();
         let others: BTreeSet<u64> = writers.filter(|client| *client != by).collect();

@@ -2,8 +2,8 @@
 //! (`--update`).
 //!
 //! With `-p` that is the modification time and the permission bits. Owner and set-user-ID mean something only
-//! where the same users exist: `-a` preserves them too, and the time of the last access. "The same" means what
-//! it does in rsync's quick check: equal size and time, to the millisecond. The bytes are not compared.
+//! where the same users exist: `-a` preserves them too, and the time of the last access. "The same" means
+//! what it does in rsync's quick check: equal size and time, to the millisecond. The bytes are not compared.
 //!
 //! With `--update` a copy gets its source's time even without `-p`, as it was before the first byte was read.
 //! A source that changes during the copy then differs in time. The time of the copy, by another clock, could
@@ -115,8 +115,8 @@ pub(crate) fn of_remote(of: &FileAttributes) -> AttributeChanges {
     }
 }
 
-/// Sets a local file's attributes. Absent ones are left alone. Who may not give files away keeps them, as with
-/// cp, and they then have no set-user-ID and set-group-ID.
+/// Sets a local file's attributes. Absent ones are left alone. Who may not give files away keeps them, as
+/// with cp, and they then have no set-user-ID and set-group-ID.
 pub(crate) fn give(file: &LocalFile, kept: AttributeChanges) -> std::io::Result<()> {
     let mut mode = kept.mode;
     if kept.uid.is_some() || kept.gid.is_some() {

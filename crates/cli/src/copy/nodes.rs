@@ -1,8 +1,8 @@
 //! What `cp -a` makes besides files and directories: links and special files as they are, further names of
 //! files, and the attributes of directories.
 //!
-//! What is in the way of a link or special file is removed first: unlike a file it has no other way to replace
-//! it. A directory in its way stays, and is an error.
+//! What is in the way of a link or special file is removed first: unlike a file it has no other way to
+//! replace it. A directory in its way stays, and is an error.
 
 use std::fs::{self, Metadata};
 use std::io::ErrorKind;

@@ -1,5 +1,6 @@
 //! The world's own suites on a mount: pjdfstest (names, attributes, permissions) and fsx (bytes of one file).
-//! Both are programs that the Makefile installs; where they or the rights to run them are missing, that is said.
+//! Both are programs that the Makefile installs; where they or the rights to run them are missing, that is
+//! said.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -122,7 +122,8 @@ impl Times {
         self.changed(now_ms);
     }
 
-    /// Something of it changed now. Each change has a time of its own: so two states are told from each other.
+    /// Something of it changed now. Each change has a time of its own: so two states are told from each
+    /// other.
     pub fn changed(&mut self, now_ms: u64) {
         self.changed_ns = ns(now_ms).max(self.changed_ns.saturating_add(1));
     }

@@ -114,8 +114,8 @@ pub fn encode(file: FileId, inode: &InodeRecord, seats: &[u32]) -> Vec<u8> {
     out
 }
 
-/// A file's record and the seats of its drives, segment by segment, of a row of this version. Its `drives` are
-/// left empty.
+/// A file's record and the seats of its drives, segment by segment, of a row of this version. Its `drives`
+/// are left empty.
 pub fn decode(
     file: FileId,
     version: u8,

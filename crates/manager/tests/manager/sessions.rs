@@ -113,6 +113,10 @@ async fn bad_input_is_refused_with_its_reason() {
         how: RenameHow::Replace,
         keep: false,
     };
+    let commit = |lease, order| {
+        let (file, holder, size, cut, modified_ns) = (file.stat.file, 7, 1, Cut::No, None);
+        Commit { file, lease, holder, size, order, cut, modified_ns }
+    };
     let mut exclusive = open("d/f", Access::Write, true);
     exclusive.exclusive = true;
     let cases: Vec<(ControlRequest, Reason)> = vec![
@@ -143,32 +147,8 @@ async fn bad_input_is_refused_with_its_reason() {
         (open("d/no", Access::Read, false).into(), Reason::NotFound),
         (open("d/no", Access::Write, false).into(), Reason::NotFound),
         (exclusive.into(), Reason::Exists),
-        (
-            Commit {
-                file: file.stat.file,
-                lease: braid_layout::Lease(9),
-                holder: 7,
-                size: 1,
-                order: 1,
-                cut: Cut::No,
-                modified_ns: None,
-            }
-            .into(),
-            Reason::LeaseLost,
-        ),
-        (
-            Commit {
-                file: file.stat.file,
-                lease: file.lease,
-                holder: 7,
-                size: 1,
-                order: 0,
-                cut: Cut::No,
-                modified_ns: None,
-            }
-            .into(),
-            Reason::Malformed,
-        ),
+        (commit(braid_layout::Lease(9), 1).into(), Reason::LeaseLost),
+        (commit(file.lease, 0).into(), Reason::Malformed),
         (StaleFiles { drive: "drive-9".into(), after: Default::default(), limit: 1 }.into(), Reason::NoDrive),
         (ReplaceDrive { old: "drive-1".into(), new: "drive-2".into() }.into(), Reason::DriveInUse),
     ];

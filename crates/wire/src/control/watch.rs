@@ -1,9 +1,10 @@
-//! Callbacks: a client may keep what it was told of names and attributes, and answer from it, until the manager
-//! tells it that something changed (Howard et al., "Scale and Performance in a Distributed File System", 1988).
+//! Callbacks: a client may keep what it was told of names and attributes, and answer from it, until the
+//! manager tells it that something changed (Howard et al., "Scale and Performance in a Distributed File
+//! System", 1988).
 //!
-//! A client that watches asks for news all the time, which renews its lease on what it keeps. What it looks up
-//! with [`Lookup::watch`](super::Lookup), or lists, it then watches. A change by another client is answered only
-//! when all who watch what it changed have heeded the news of it, or their leases are over.
+//! A client that watches asks for news all the time, which renews its lease on what it keeps. What it looks
+//! up with [`Lookup::watch`](super::Lookup), or lists, it then watches. A change by another client is
+//! answered only when all who watch what it changed have heeded the news of it, or their leases are over.
 
 use braid_layout::FileId;
 
