@@ -28,7 +28,6 @@ const ENDS_MAX: usize = 1024;
 /// A content of a file, as far as the manager can tell it from others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Version {
-    g: u32,
     size: u64,
     changed_ns: i64,
 }
@@ -49,7 +48,7 @@ pub(crate) struct Ends {
 
 impl Version {
     pub(crate) fn of(row: &StatRow) -> Version {
-        Version { g: row.g.0, size: row.size(), changed_ns: row.attributes.changed_ns }
+        Version { size: row.size(), changed_ns: row.attributes.changed_ns }
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use braid_client::Watching;
 use braid_layout::FileId;
-use braid_wire::control::{EntryKind, StatRow};
+use braid_wire::control::{Entry, EntryKind, StatRow};
 
 /// Most records that are kept: then all are dropped.
 const ROWS_MAX: usize = 1 << 17;
@@ -116,13 +116,23 @@ impl Kept {
         }
     }
 
+    /// An entry of a listing. Where a symbolic link leads is not said there.
+    pub(crate) fn put_entry(&self, asked: Asked, directory: FileId, entry: &Entry) {
+        if entry.kind() != EntryKind::Symlink {
+            let (volume, g, target, segments) = Default::default();
+            let (file, attributes) = (entry.file, entry.attributes);
+            let row = StatRow { volume, file, parent: directory, attributes, target, g, segments };
+            self.put_name(asked, (directory, &entry.name), Some(&row));
+        }
+    }
+
     /// The answer to an open, which nobody watches: what is kept that is older is dropped.
     pub(crate) fn refine(&self, asked: Asked, row: &StatRow) {
         let mut state = self.lock();
         let is_other = state
             .rows
             .get(&row.file)
-            .is_some_and(|kept| kept.attributes.changed_ns != row.attributes.changed_ns || kept.g != row.g);
+            .is_some_and(|kept| kept.attributes.changed_ns != row.attributes.changed_ns);
         if is_other && state.changes == asked.0 {
             state.rows.remove(&row.file);
         }

@@ -2,54 +2,53 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 
-use braid_client::{Client, Lister, Name};
+use braid_client::Lister;
 use braid_layout::FileId;
 use fuser::{FileType, INodeNo, ReplyDirectory};
 use tokio::sync::Mutex;
 
 use crate::attributes::{file_type, number};
+use crate::context::Context;
+use crate::kept::Asked;
 
 /// Positions of `.` and `..`, which are in every directory.
 const DOTS: u64 = 2;
 
 /// A listing from its begin, in the order of the names.
 pub(crate) struct Listing {
-    name: Name,
+    context: Arc<Context>,
+    directory: FileId,
     /// The directory, and the one above it.
     own: INodeNo,
     above: INodeNo,
-    root: FileId,
     state: Mutex<State>,
 }
 
 struct State {
     lister: Lister,
+    /// When the first entries were asked for.
+    asked: Asked,
     known: Vec<(INodeNo, FileType, Vec<u8>)>,
     is_whole: bool,
 }
 
 impl Listing {
     pub(crate) fn new(
-        client: &Client,
-        name: Name,
+        context: &Arc<Context>,
+        directory: FileId,
         (own, above): (INodeNo, INodeNo),
-        root: FileId,
     ) -> Listing {
-        let state = State { lister: client.list(&name), known: Vec::new(), is_whole: false };
-        Listing { name, own, above, root, state: Mutex::new(state) }
+        let state = Mutex::new(State::new(context, directory));
+        Listing { context: Arc::clone(context), directory, own, above, state }
     }
 
     /// Fills a reply from a position on. From position 0 the directory is listed anew.
-    pub(crate) async fn fill(
-        &self,
-        client: &Client,
-        offset: u64,
-        reply: &mut ReplyDirectory,
-    ) -> braid_client::Result<()> {
+    pub(crate) async fn fill(&self, offset: u64, reply: &mut ReplyDirectory) -> braid_client::Result<()> {
         let mut state = self.state.lock().await;
         if offset == 0 {
-            *state = State { lister: client.list(&self.name), known: Vec::new(), is_whole: false };
+            *state = State::new(&self.context, self.directory);
         }
         let mut at = offset;
         loop {
@@ -58,7 +57,7 @@ impl Listing {
                 1 => reply.add(self.above, DOTS, FileType::Directory, ".."),
                 _ => {
                     let index = usize::try_from(at - DOTS).unwrap_or(usize::MAX);
-                    if !state.reach(index, self.root).await? {
+                    if !state.reach(index, &self.context, self.directory).await? {
                         return Ok(());
                     }
                     let (ino, kind, name) = &state.known[index];
@@ -74,12 +73,26 @@ impl Listing {
 }
 
 impl State {
-    /// Lists up to the entry of this index. False if there are fewer.
-    async fn reach(&mut self, index: usize, root: FileId) -> braid_client::Result<bool> {
+    fn new(context: &Context, directory: FileId) -> State {
+        let asked = context.kept.ask();
+        let lister = context.client.list(&context.name(directory));
+        State { lister, asked, known: Vec::new(), is_whole: false }
+    }
+
+    /// Lists up to the entry of this index. False if there are fewer. What is listed is kept: programs ask
+    /// for the attributes next, as a rule.
+    async fn reach(
+        &mut self,
+        index: usize,
+        context: &Context,
+        directory: FileId,
+    ) -> braid_client::Result<bool> {
         while self.known.len() <= index && !self.is_whole {
             match self.lister.next().await? {
                 Some(entry) => {
-                    self.known.push((number(entry.file, root), file_type(entry.kind()), entry.name))
+                    context.kept.put_entry(self.asked, directory, &entry);
+                    let (ino, kind) = (number(entry.file, context.root), file_type(entry.kind()));
+                    self.known.push((ino, kind, entry.name));
                 }
                 None => self.is_whole = true,
             }

@@ -437,7 +437,7 @@ impl Filesystem for Mounted {
     fn readdir(&self, _: &Request, _: INodeNo, handle: FileHandle, offset: u64, mut reply: ReplyDirectory) {
         self.spawn(|shared| async move {
             let Some(listing) = shared.directories.get(handle) else { return reply.error(Errno::EBADF) };
-            match listing.fill(&shared.context.client, offset, &mut reply).await {
+            match listing.fill(offset, &mut reply).await {
                 Ok(()) => reply.ok(),
                 Err(error) => reply.error(errno(&error)),
             }

@@ -59,7 +59,6 @@ impl Shared {
 
     /// Opens a directory. The flags say whether the kernel may list it from what it has cached.
     pub(crate) async fn open_directory(&self, number: INodeNo) -> Outcome<(Listing, FopenFlags)> {
-        let name = self.name(number);
         let row = self.row(self.file(number)).await?;
         if row.kind() != EntryKind::Directory {
             return Err(Errno::ENOTDIR);
@@ -72,7 +71,7 @@ impl Shared {
             flags |= FopenFlags::FOPEN_KEEP_CACHE;
         }
         self.context.listed.put(row.file, Some(version));
-        let listing = Listing::new(&self.context.client, name, (number, above), self.context.root);
+        let listing = Listing::new(&self.context, row.file, (number, above));
         Ok((listing, flags))
     }
 
