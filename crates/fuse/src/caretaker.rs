@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use fuser::Errno;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -56,9 +55,9 @@ fn look(inode: &Arc<Inode>, is_full: bool) {
     if is_over {
         let inode = Arc::clone(inode);
         inode.context.runtime.clone().spawn(async move {
-            let why = inode.state().stopped.unwrap_or(Errno::EIO);
-            inode.give_up(why);
-            inode.cut_back().await;
+            let Some(why) = inode.state().stopped else { return };
+            let order = inode.give_up(why);
+            inode.cut_back(order).await;
         });
     } else if is_due {
         inode.state().tried = Some(Instant::now());
@@ -109,7 +108,11 @@ pub(crate) async fn closed(shared: &Shared, within: Duration) -> bool {
 pub(crate) async fn close_all(shared: &Shared, within: Duration) {
     let mut closes = JoinSet::new();
     for inode in shared.inodes.all_written() {
-        closes.spawn_on(async move { inode.finish().await }, &shared.context.runtime);
+        let close = async move {
+            let _ending = inode.ending.lock().await;
+            inode.finish().await;
+        };
+        closes.spawn_on(close, &shared.context.runtime);
     }
     let all = async { while closes.join_next().await.is_some() {} };
     let _ = timeout(within, all).await;

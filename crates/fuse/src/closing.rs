@@ -102,8 +102,8 @@ impl Inode {
             Err(why) => Err(why),
         };
         if let Err(why) = done {
-            self.give_up(why);
-            self.cut_back().await;
+            let order = self.give_up(why);
+            self.cut_back(order).await;
             done = self.close_writer().await;
         }
         let mut slot = self.slot.write().await;
@@ -115,9 +115,13 @@ impl Inode {
         }
     }
 
-    /// Cuts off what the manager did not take, for quota.
-    pub(crate) async fn cut_back(self: &Arc<Inode>) {
+    /// Cuts off what the manager did not take, for quota, if nothing was written since `order`.
+    pub(crate) async fn cut_back(self: &Arc<Inode>, order: u64) {
+        // Nothing gets to the drives while it is held.
         let slot = self.slot.write().await;
+        if self.state().order != order {
+            return;
+        }
         let Some(file) = slot.file.as_ref().filter(|_| slot.writes) else { return };
         if slot.broken.load(Ordering::Acquire) {
             return; // what was not acknowledged is rolled back

@@ -4,7 +4,7 @@
 //! one for writing serves reads too, so that readers of the same mount see the writer's bytes and size. While
 //! it is open for writing, the file has a lease at the manager.
 //!
-//! Lock order: `placing`, then `slot`, then `state`. Whoever writes or reads holds `slot` to read; whoever
+//! Lock order: `ending`, then `placing`, then `slot`, then `state`. Whoever writes or reads holds `slot` to read; whoever
 //! opens, closes or truncates holds it to write.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,6 +41,9 @@ pub(crate) struct Inode {
     pub(crate) context: Arc<Context>,
     pub(crate) slot: RwLock<Slot>,
     state: Mutex<State>,
+    /// Held while the last handle that writes is closed: another that is opened meanwhile waits, as what the
+    /// former could not write is dropped.
+    pub(crate) ending: AsyncMutex<()>,
     /// Allows one to have the tail placed at a time.
     pub(crate) placing: AsyncMutex<()>,
     /// Something was written, or could not be.
@@ -85,8 +88,10 @@ pub(crate) struct State {
     counted: u64,
     /// Since when there is something to be written or committed.
     pub(crate) since: Option<Instant>,
-    /// A write failed: no other begins until somebody asks for it.
+    /// A write failed, and not all has been written since: no other is taken before that.
     pub(crate) stopped: Option<Errno>,
+    /// No run is sent until somebody asks for it.
+    pub(crate) halted: bool,
     /// Since when nothing could be written.
     pub(crate) failing: Option<Instant>,
     /// When it was last tried without being asked.
@@ -114,6 +119,7 @@ impl Inode {
             context,
             slot: RwLock::default(),
             state: Mutex::new(State::new()),
+            ending: AsyncMutex::new(()),
             placing: AsyncMutex::new(()),
             landed: Notify::new(),
             nameless: AtomicBool::new(false),
@@ -298,6 +304,7 @@ impl State {
             counted: 0,
             since: None,
             stopped: None,
+            halted: false,
             failing: None,
             tried: None,
             lost: (0, None),

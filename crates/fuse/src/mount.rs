@@ -96,7 +96,8 @@ impl Mount {
         ];
         config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
         (config.n_threads, config.clone_fd) = (Some(THREADS), true);
-        let at = std::path::absolute(at)?;
+        // Before it is mounted: from then on this process asks for nothing there (`readahead`).
+        let at = std::fs::canonicalize(at)?;
         let (to, mounted) = (at.clone(), Mounted { shared: Arc::clone(&shared) });
         let mounting = tokio::task::spawn_blocking(move || fuser::spawn_mount(mounted, to, &config));
         let session = mounting.await.map_err(io::Error::other)??;

@@ -184,7 +184,7 @@ impl Shared {
         self.context.kept.forget_name(at.0, at.1);
         let file = opened.map_err(|error| errno(&error))?;
         let row = file.known();
-        let open = self.inodes.open(&self.context, row.file, true);
+        let open = self.handle(row.file, true).await;
         let mut begun = open.inode.adopt(file).await;
         if begun.is_ok() && flags.contains(OFlags::TRUNC) && row.size() > 0 {
             begun = open.inode.set_len(0).await;
@@ -204,7 +204,7 @@ impl Shared {
     /// Opens a file. The flags say whether the kernel may keep what it has cached of it.
     pub(crate) async fn open(&self, number: INodeNo, flags: OFlags) -> Outcome<(FileHandle, FopenFlags)> {
         let writes = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
-        let open = self.inodes.open(&self.context, self.file(number), writes);
+        let open = self.handle(self.file(number), writes).await;
         let begun = if writes && flags.contains(OFlags::TRUNC) {
             open.inode.set_len(0).await.map(|()| false)
         } else if flags.contains(OFlags::WRONLY) {
@@ -224,11 +224,25 @@ impl Shared {
         }
     }
 
+    /// A handle more.
+    pub(crate) async fn handle(&self, file: FileId, writes: bool) -> OpenFile {
+        let open = self.inodes.open(&self.context, file, writes);
+        if writes {
+            drop(open.inode.ending.lock().await);
+            // What was lost before is not this one's loss.
+            open.told.store(open.inode.state().lost.0, Ordering::Release);
+        }
+        open
+    }
+
     /// A handle is closed for good.
     pub(crate) async fn end(&self, open: impl AsRef<OpenFile>) {
         let open = open.as_ref();
-        if open.writes && self.inodes.writer_left(&open.inode) {
-            open.inode.finish().await;
+        if open.writes {
+            let _ending = open.inode.ending.lock().await;
+            if self.inodes.writer_left(&open.inode) {
+                open.inode.finish().await;
+            }
         }
         self.inodes.left(&open.inode);
     }

@@ -129,7 +129,7 @@ impl Shared {
         if let Some(open) = handle.and_then(|handle| self.files.get(handle)).filter(|open| open.writes) {
             return open.inode.set_len(size).await;
         }
-        let open = self.inodes.open(&self.context, self.file(number), true);
+        let open = self.handle(self.file(number), true).await;
         let mut set = open.inode.set_len(size).await;
         if set.is_ok() {
             set = open.inode.flush(self.inodes.writers(&open.inode) <= 1).await;

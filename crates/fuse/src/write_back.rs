@@ -230,7 +230,7 @@ impl Inode {
     async fn drain_extents(self: &Arc<Inode>) -> Outcome<()> {
         let upto = {
             let mut state = self.state();
-            state.stopped = None;
+            state.halted = false;
             state.drain = state.order;
             state.order
         };
@@ -245,8 +245,8 @@ impl Inode {
                 if !flies && !state.extents.has_up_to(upto) {
                     return Ok(());
                 }
-                if let (Some(why), true) = (state.stopped, state.flights.is_empty()) {
-                    return Err(why);
+                if state.halted && state.flights.is_empty() {
+                    return Err(state.stopped.unwrap_or(Errno::EIO));
                 }
             }
             landed.await;
@@ -263,8 +263,9 @@ impl Inode {
         let mut tries = 0;
         loop {
             let order = {
-                let state = self.state();
+                let mut state = self.state();
                 if !state.uncommitted {
+                    (state.stopped, state.failing) = (None, None);
                     return Ok(());
                 }
                 state.order
@@ -317,14 +318,15 @@ impl Inode {
         }
     }
 
-    /// Drops what cannot be written. Every handle is told once.
-    pub(crate) fn give_up(&self, why: Errno) {
+    /// Drops what cannot be written. Every handle is told once. Returns the number of the last write dropped.
+    pub(crate) fn give_up(&self, why: Errno) -> u64 {
         let mut state = self.state();
+        let order = state.order;
         let bytes = state.extents.bytes() + length(&state.tail);
         tracing::error!(file = %self.file, bytes, errno = %i32::from(why), "bytes are lost: they cannot be written");
         state.extents.cut(0..u64::MAX);
         state.tail.clear();
-        (state.stopped, state.failing, state.uncommitted) = (None, None, false);
+        (state.stopped, state.halted, state.failing, state.uncommitted) = (None, false, None, false);
         (state.since, state.modified) = (None, None);
         state.lost = (state.lost.0 + 1, Some(why));
         self.context.lossy.fetch_add(1, Ordering::Relaxed);
@@ -332,6 +334,7 @@ impl Inode {
         drop(state);
         self.landed.notify_waiters();
         self.context.invalidate(self.file);
+        order
     }
 }
 
@@ -340,7 +343,7 @@ impl State {
     fn next_flight(&mut self) -> Option<Arc<Flight>> {
         let flying: u64 = self.flights.iter().map(|flight| length(&flight.run.bytes)).sum();
         let is_full = self.flights.len() >= FLIGHTS_MAX || flying >= FLIGHT_BYTES_MAX;
-        if self.stopped.is_some() || self.holds > 0 || is_full {
+        if self.halted || self.holds > 0 || is_full {
             return None;
         }
         let (flights, drain, chunk) = (&self.flights, self.drain, self.extents.chunk());
@@ -357,7 +360,7 @@ impl State {
     }
 
     fn stop(&mut self, why: Errno) {
-        self.stopped = Some(why);
+        (self.stopped, self.halted) = (Some(why), true);
         self.failing.get_or_insert_with(std::time::Instant::now);
     }
 

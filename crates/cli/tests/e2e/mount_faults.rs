@@ -22,6 +22,7 @@ fn copy(bytes: &[u8], to: &Path, midway: impl FnOnce()) -> std::io::Result<()> {
     file.sync_all()
 }
 
+#[track_caller]
 fn number(done: std::io::Result<()>) -> Option<i32> {
     done.expect_err("it does not fit").raw_os_error()
 }
