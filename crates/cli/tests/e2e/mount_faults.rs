@@ -86,7 +86,9 @@ fn a_quota_is_told_and_ends_when_there_is_room() {
     cluster.line("volume create small --quota 4M").ok();
     let Some(mounted) = Mounted::new(&cluster, "braid://small") else { return };
     let at = |name: &str| mounted.at.join(name);
-    fs::write(at("fits"), noise(3 * MIB, 1)).expect("written");
+    let mut file = File::create(at("fits")).expect("made");
+    file.write_all(&noise(3 * MIB, 1)).and_then(|()| file.sync_all()).expect("synced");
+    drop(file);
     let mut file = File::create(at("large")).expect("made");
     file.write_all(&noise(2 * MIB, 2)).expect("taken");
     assert_eq!(number(file.sync_all()), Some(Errno::DQUOT.raw_os_error()));
