@@ -1,5 +1,6 @@
-//! How far the kernel reads ahead. By itself it is 128 KiB, one unit or less: too little to have several drives
-//! read at once. Only root may change it, once it is mounted; for others a program's own larger reads count.
+//! How far the kernel reads ahead. By itself it is 128 KiB, one unit or less: too little to have several
+//! drives read at once. Only root may change it, once it is mounted; for others a program's own larger reads
+//! count.
 //!
 //! The mount's own process must never ask for what is mounted: killed while it waits for its own answer, it
 //! would be kept by that question, and the question by it. So the device is found in the list of mounts.
@@ -30,7 +31,7 @@ fn device(mounts: &[u8], at: &[u8]) -> Option<String> {
         let device = words.nth(2)?.to_vec();
         (unescaped(words.nth(1)?) == at).then(|| String::from_utf8(device).ok())?
     };
-    mounts.split(|byte| *byte == b'\n').filter_map(of_line).last()
+    mounts.split(|byte| *byte == b'\n').rev().find_map(of_line)
 }
 
 /// A word of the list: blanks and the like are written as a backslash and three octal digits.
