@@ -3,7 +3,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 export RUST_BACKTRACE ?= 1
 
-.PHONY: posix posix-suites demo test quick python setup setup-python setup-full store-full store-model index-memory many-files build format lint docs units fuzz-smoke kill-loop rounds three-hosts send-ways perf clean
+.PHONY: posix posix-suites mount-trees demo test quick python setup setup-python setup-full store-full store-model index-memory many-files build format lint docs units fuzz-smoke kill-loop rounds three-hosts send-ways perf clean
 
 ## A whole cluster on this machine: files in and out, a drive killed, read degraded, rebuilt, compared.
 demo: build
@@ -90,6 +90,14 @@ rounds: setup
 ## By hand, as root: the README's three hosts in three network namespaces.
 three-hosts: build
 	tests/three-hosts.sh
+
+## By hand, as root: what programs take on a tree of many small files, in a local directory and on a mount;
+## FILES=20000.
+mount-trees: build
+	@{ command -v bc && command -v git; } >/dev/null || \
+	{ apt-get update && apt-get install -y --no-install-recommends bc git; }
+	target_dir=$$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); \
+	tests/mount-trees.sh "$$target_dir/release/braid" $(or $(FILES),20000)
 
 ## By hand: what reads cost drives by sendfile and by copies; takes 5 GB of memory for a minute.
 send-ways: build
