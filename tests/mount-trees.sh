@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What programs take on a tree of many small files: in a local directory, and on a mount of a cluster whose
-# drives are beside it. FILES files of 0 to 8 KiB in directories of a hundred. Each line: seconds locally, on the
-# mount, and their ratio. Wants root, FUSE and git; everything is below PLACE (default /dev/shm).
+# drives are beside it. FILES files of 0 to 8 KiB in directories of a hundred. Each line: seconds locally, on
+# the mount, and their ratio. Wants root, FUSE and git; everything is below PLACE (default /dev/shm).
 set -euo pipefail
 braid=${1:?the braid binary} files=${2:-20000} place=$(mktemp -d -p "${PLACE:-/dev/shm}")
 export BRAID_CLUSTER=$place/cluster
