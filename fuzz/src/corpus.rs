@@ -16,7 +16,7 @@ use braid_store::format::snapshots::SnapshotsEntry;
 use braid_store::format::unit::{ContentEntry, KeepingEntry, Role, StepEntry, UnitEntry};
 use braid_store::format::{body, record, segment::SegmentHeader, superblock::Superblock};
 use braid_wire::capability::{Authority, Capability, Key, LeaseKind, Protection, Rights};
-use braid_wire::control::{ControlReply, ControlRequest, EntryKind, StatRow};
+use braid_wire::control::{ControlReply, ControlRequest, EntryKind, FileAttributes, StatRow};
 use braid_wire::data::{Address, DriveReply, DriveRequest, HELLO, Hello, PeerRole, Read, StripeWrite, Want};
 use braid_wire::frame::FrameHeader;
 use braid_wire::token::{Standing, Token};
@@ -265,14 +265,26 @@ fn plain_requests() -> [DriveRequest; 2] {
 /// An open file's reply of a megabyte that claims as many grants as it has bytes, in this many lists: each
 /// would take two hundred bytes of memory.
 fn hungry_open(lists: u32) -> Vec<u8> {
+    let attributes = FileAttributes {
+        kind: EntryKind::File,
+        mode: 0o644,
+        uid: 0,
+        gid: 0,
+        links: 1,
+        size: 0,
+        device: 0,
+        has_xattrs: false,
+        accessed_ns: 0,
+        modified_ns: 0,
+        changed_ns: 0,
+        created_ns: 0,
+    };
     let stat = StatRow {
         volume: VolumeId(1),
-        kind: EntryKind::File,
         file: FileId(1),
-        size: 0,
-        created_ms: 0,
-        modified_ms: 0,
-        mode: None,
+        parent: FileId(2),
+        attributes,
+        target: Vec::new(),
         g: Generation(1),
         segments: Vec::new(),
     };
