@@ -21,6 +21,8 @@ use crate::error::Result;
 const WAIT: Duration = Duration::from_millis(1000);
 /// Bound of an answer beyond that.
 const ANSWER_MAX: Duration = Duration::from_millis(1500);
+/// News that wait to be heard. While there are more none are asked for, and the lease lapses.
+const NEWS_MAX: usize = 64;
 /// How long the next request waits for news to be heeded, so that it can say so.
 const HEED_MAX: Duration = Duration::from_millis(100);
 /// Pause after a request that failed.
@@ -50,9 +52,9 @@ struct State {
 impl Client {
     /// Watches from now on what is looked up and listed. News come in order; what they concern is to be
     /// dropped, and then [`Watching::heed`] called with their number.
-    pub fn watch(&self) -> (Watching, mpsc::UnboundedReceiver<News>) {
+    pub fn watch(&self) -> (Watching, mpsc::Receiver<News>) {
         let state = Arc::new(Mutex::new(State::default()));
-        let (tell, news) = mpsc::unbounded_channel();
+        let (tell, news) = mpsc::channel(NEWS_MAX);
         self.shared.watches.store(true, Ordering::Release);
         let say = Arc::new(Notify::new());
         let task = tokio::spawn(run(self.clone(), Arc::clone(&state), Arc::clone(&say), tell));
@@ -112,7 +114,7 @@ impl Drop for Watching {
     }
 }
 
-async fn run(client: Client, state: Arc<Mutex<State>>, say: Arc<Notify>, tell: mpsc::UnboundedSender<News>) {
+async fn run(client: Client, state: Arc<Mutex<State>>, say: Arc<Notify>, tell: mpsc::Sender<News>) {
     loop {
         let asked_at = Instant::now();
         let request = lock(&state).request(client.shared.number);
@@ -127,7 +129,7 @@ async fn run(client: Client, state: Arc<Mutex<State>>, say: Arc<Notify>, tell: m
                 match client.news(request).await {
                     Ok(news) if !lock(&state).hear(&news, asked_at, said) => continue,
                     Ok(news) => {
-                        if tell.send(news).is_err() {
+                        if tell.send(news).await.is_err() {
                             return;
                         }
                         continue;
@@ -140,7 +142,7 @@ async fn run(client: Client, state: Arc<Mutex<State>>, say: Arc<Notify>, tell: m
             Ok(news) => {
                 let is_new = lock(&state).hear(&news, asked_at, said);
                 if is_new {
-                    if tell.send(news).is_err() {
+                    if tell.send(news).await.is_err() {
                         return; // nobody listens any more
                     }
                     // The next request is to say that they are heeded.

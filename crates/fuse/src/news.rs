@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use braid_client::News;
 use braid_layout::FileId;
-use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::mpsc::Receiver;
 use tokio::time::timeout;
 
 use crate::attributes::number;
@@ -17,7 +17,7 @@ use crate::shared::Shared;
 const KERNEL_WAIT: Duration = Duration::from_millis(50);
 
 /// Heeds news until the mount is gone.
-pub(crate) async fn run(shared: Weak<Shared>, mut news: UnboundedReceiver<News>) {
+pub(crate) async fn run(shared: Weak<Shared>, mut news: Receiver<News>) {
     while let Some(news) = news.recv().await {
         let Some(shared) = shared.upgrade() else { return };
         heed(&shared, news).await;

@@ -25,6 +25,8 @@ use crate::watchers::{LEASE_MS, Told};
 
 /// Longest wait for news.
 const WAIT_MAX: Duration = Duration::from_secs(2);
+/// How long who opens a file waits for others to write out what they have of it.
+const RECALL_MAX: Duration = Duration::from_secs(10);
 /// How often leases are looked at that may be over, while news are waited for.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// The word of the state that says that somebody has watched.
@@ -85,7 +87,8 @@ pub async fn recall(core: &Arc<Core>, file: FileId) {
     let told = core.watchers().recall(file, asker());
     if !told.is_empty() {
         core.told.notify_waiters();
-        heeded(core, &told).await;
+        // Whoever cannot write it out, as drives are away, does not keep others from what is there.
+        let _ = timeout(RECALL_MAX, heeded(core, &told)).await;
     }
 }
 
