@@ -40,6 +40,7 @@ mod landing;
 mod lane;
 mod later;
 mod lease;
+mod locks;
 mod mend;
 mod name;
 mod names;

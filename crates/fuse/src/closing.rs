@@ -76,10 +76,16 @@ impl Inode {
             slot.writes = false;
             self.tell_time(&file);
             let was_broken = slot.broken.load(Ordering::Acquire);
-            let Err(error) = file.close().await else {
+            let later = self.state().take_later();
+            let (closed, set) = tokio::join!(file.close(), self.set_now(later));
+            let Err(error) = closed else {
                 self.state().committed(order, true);
-                break;
+                self.context.changed(self.file);
+                return set.map_err(|error| errno(&error));
             };
+            if set.is_err() {
+                self.state().put_back(later);
+            }
             let may_again = slot.failed(&error) || was_broken;
             tries += 1;
             if !may_again || tries >= TRIES {

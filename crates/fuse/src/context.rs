@@ -96,15 +96,16 @@ impl Context {
     }
 
     /// Has the kernel forget what it has cached of a file. It may have to wait for requests that are under
-    /// way, so nobody waits for it.
-    pub(crate) fn invalidate(&self, file: FileId) {
-        let Some(notifier) = self.notifier.get().cloned() else { return };
+    /// way, so none of them waits for what this returns, which is done when the kernel has.
+    pub(crate) fn invalidate(&self, file: FileId) -> impl Future<Output = ()> + use<> {
+        let notifier = self.notifier.get().cloned();
         let ino: INodeNo = number(file, self.root);
-        self.runtime.spawn_blocking(move || {
-            if let Err(error) = notifier.inval_inode(ino, 0, 0) {
+        let dropping = self.runtime.spawn_blocking(move || {
+            if let Some(Err(error)) = notifier.map(|notifier| notifier.inval_inode(ino, 0, 0)) {
                 tracing::debug!(file = ino.0, %error, "the kernel keeps its pages");
             }
         });
+        async move { drop(dropping.await) }
     }
 }
 

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use braid_client::{File, Result};
 use braid_layout::FileId;
 use braid_wire::control::StatRow;
 
@@ -107,6 +108,7 @@ impl Ends {
 impl Inode {
     /// A handle that reads is opened. Returns whether the kernel may keep the pages that it has.
     pub(crate) async fn look(self: &Arc<Inode>) -> Outcome<bool> {
+        self.catch_up().await;
         let row = {
             let slot = self.slot.read().await;
             match &slot.file {
@@ -116,7 +118,7 @@ impl Inode {
                 }
                 Some(file) => match self.context.kept.row(self.file) {
                     Some(row) if Version::of(&row) == Version::of(&file.known()) => Some(row),
-                    _ => Some(file.stat().await.map_err(|error| errno(&error))?),
+                    _ => Some(self.ask(file).await.map_err(|error| errno(&error))?),
                 },
                 None => None,
             }
@@ -137,6 +139,59 @@ impl Inode {
         Ok(self.is_seen(&row))
     }
 
+    /// Asks the manager for the facts of an open file, and watches it.
+    async fn ask(&self, file: &File) -> Result<StatRow> {
+        let asked = self.context.kept.ask();
+        let row = self.context.client.stat_itself(&self.context.name(self.file)).await?;
+        self.context.kept.put(asked, &row);
+        if Version::of(&row) != Version::of(&file.known()) {
+            file.stat().await?;
+        }
+        Ok(row)
+    }
+
+    /// Others have changed it since it was opened. If that cannot be asked for, it is as it was.
+    pub(crate) async fn catch_up(&self) {
+        if !self.is_behind.load(Ordering::Acquire) {
+            return;
+        }
+        let slot = self.slot.read().await;
+        let Some(file) = &slot.file else { return self.is_behind.store(false, Ordering::Release) };
+        if !self.is_behind.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        let asked = match self.ask(file).await {
+            // Its own size is another.
+            Ok(row) if slot.writes => file.stat().await.map(|_| row),
+            asked => asked,
+        };
+        match asked {
+            // The kernel has dropped what it had, and what it reads from now on is of this content or later.
+            Ok(row) if !slot.writes => *self.seen() = Some(Version::of(&row)),
+            Ok(_) => {}
+            Err(error) => {
+                self.is_behind.store(true, Ordering::Release);
+                tracing::debug!(file = %self.file, %error, "it is read as it was");
+            }
+        }
+    }
+
+    /// A lock was granted: nothing older than its grant is kept of the file.
+    pub(crate) async fn refresh(self: &Arc<Inode>) -> Outcome<()> {
+        self.context.expire(self.file);
+        {
+            // Whether others write it too, and where it ends by now.
+            let slot = self.slot.read().await;
+            if let Some(file) = slot.file.as_ref().filter(|_| slot.writes) {
+                file.stat().await.map_err(|error| errno(&error))?;
+            }
+        }
+        if !self.look().await? {
+            self.context.invalidate(self.file).await;
+        }
+        Ok(())
+    }
+
     /// The manager says this of the file. Returns whether the kernel's pages are from just this content; if
     /// they are not, they will be, as they are dropped.
     fn is_seen(&self, row: &StatRow) -> bool {
@@ -154,17 +209,15 @@ impl Inode {
             }
         }
         if !self.is_seen(row) {
-            self.context.invalidate(self.file);
+            drop(self.context.invalidate(self.file));
         }
     }
 
-    /// Others have changed it: what the kernel has is of no content that is known. Returns whether it is
-    /// written here and by nobody else. Waits for nothing: whoever opens it may wait for this news to be
-    /// heeded.
-    pub(crate) fn forget_seen(&self) -> bool {
+    /// Others have changed it: what the kernel has is of no content that is known. Waits for nothing: whoever
+    /// opens it may wait for this news to be heeded.
+    pub(crate) fn forget_seen(&self) {
+        self.is_behind.store(true, Ordering::Release);
         *self.seen() = None;
-        let Ok(slot) = self.slot.try_read() else { return false };
-        slot.file.as_ref().is_some_and(|file| slot.writes && !file.is_shared())
     }
 
     pub(crate) fn seen(&self) -> MutexGuard<'_, Option<Version>> {

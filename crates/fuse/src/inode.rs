@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
 
-use braid_client::{Error, File, OpenOptions, Result};
+use braid_client::{AttributeChanges, Error, File, OpenOptions, Result};
 use braid_layout::FileId;
 use braid_wire::Reason;
 use braid_wire::control::StatRow;
@@ -46,10 +46,14 @@ pub(crate) struct Inode {
     pub(crate) ending: AsyncMutex<()>,
     /// Allows one to have the tail placed at a time.
     pub(crate) placing: AsyncMutex<()>,
+    /// Allows one to ask for locks at a time.
+    pub(crate) locking: Arc<AsyncMutex<()>>,
     /// Something was written, or could not be.
     pub(crate) landed: Notify,
     /// Its last name was removed here: it lives as long as its lease.
     pub(crate) nameless: AtomicBool,
+    /// Others have changed it, and what is open of it is of before.
+    pub(crate) is_behind: AtomicBool,
     /// What the kernel's pages of it are from.
     pub(crate) seen: Mutex<Option<Version>>,
 }
@@ -100,6 +104,10 @@ pub(crate) struct State {
     pub(crate) lost: (u64, Option<Errno>),
     /// The time of the last write, or what was set after it, until the manager knows of it.
     pub(crate) modified: Option<i64>,
+    /// It was made here, and the manager was told of nothing since.
+    pub(crate) is_new: bool,
+    /// What else is to be told with the next commit.
+    pub(crate) later: AttributeChanges,
     /// Written since the last commit.
     pub(crate) uncommitted: bool,
     /// The slot's file is open for writing.
@@ -121,8 +129,10 @@ impl Inode {
             state: Mutex::new(State::new()),
             ending: AsyncMutex::new(()),
             placing: AsyncMutex::new(()),
+            locking: Arc::default(),
             landed: Notify::new(),
             nameless: AtomicBool::new(false),
+            is_behind: AtomicBool::new(false),
             seen: Mutex::new(None),
         }
     }
@@ -230,7 +240,10 @@ impl Inode {
 
     /// Changes what the manager says to what is known here: the size and time of what it was not told yet.
     pub(crate) async fn tell(&self, row: &mut StatRow) {
-        let slot = self.slot.read().await;
+        self.tell_of(&*self.slot.read().await, row);
+    }
+
+    pub(crate) fn tell_of(&self, slot: &Slot, row: &mut StatRow) {
         if let Some(file) = slot.file.as_ref().filter(|_| slot.writes) {
             row.attributes.size = row.size().max(file.size());
         }
@@ -239,6 +252,7 @@ impl Inode {
         if let Some(modified_ns) = state.modified {
             row.attributes.modified_ns = modified_ns;
         }
+        state.overlay(row);
     }
 
     /// Reads. What waits to be written is put over what the drives have.
@@ -248,6 +262,7 @@ impl Inode {
         if meets_tail(&self.state()) {
             self.place_tail().await?;
         }
+        self.catch_up().await;
         let slot = self.reading().await.map_err(|error| errno(&error))?;
         let file = slot.file.as_ref().expect("it is open");
         // Looked at first: what lands meanwhile is then both here and there.
@@ -291,7 +306,7 @@ impl Slot {
 }
 
 impl State {
-    fn new() -> State {
+    pub(crate) fn new() -> State {
         State {
             extents: Extents::new(CHUNK_BYTES),
             flights: Vec::new(),
@@ -309,6 +324,8 @@ impl State {
             tried: None,
             lost: (0, None),
             modified: None,
+            is_new: false,
+            later: AttributeChanges::NONE,
             uncommitted: false,
             writes: false,
         }
@@ -337,7 +354,15 @@ impl State {
                 over.push((from, flight.run.bytes[at(from)..at(to)].to_vec()));
             }
         }
-        over.extend(self.extents.copies(range));
+        over.extend(self.extents.copies(range.clone()));
+        // What was appended since a reader had all of it placed is here too, where it will be as far as is
+        // known.
+        let from = self.tail_at.max(range.start);
+        let to = (self.tail_at + length(&self.tail)).min(range.end);
+        if from < to {
+            let at = |offset: u64| usize::try_from(offset - self.tail_at).expect("it is within a slice");
+            over.push((from, self.tail[at(from)..at(to)].to_vec()));
+        }
         (over, self.end())
     }
 

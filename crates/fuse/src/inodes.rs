@@ -1,7 +1,7 @@
 //! The files that are open in this mount, by number.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use braid_layout::FileId;
@@ -16,6 +16,8 @@ pub(crate) struct OpenFile {
     pub(crate) writes: bool,
     /// The losses that it was told of.
     pub(crate) told: AtomicU64,
+    /// Locks that were taken by it are lost, and it serves no more.
+    pub(crate) lost_locks: AtomicBool,
 }
 
 /// Records of open files. A file has one as long as it has a handle.
@@ -46,7 +48,7 @@ impl Inodes {
         entry.handles += 1;
         entry.writers += usize::from(writes);
         let told = AtomicU64::new(entry.inode.state().lost.0);
-        OpenFile { inode: Arc::clone(&entry.inode), writes, told }
+        OpenFile { inode: Arc::clone(&entry.inode), writes, told, lost_locks: AtomicBool::new(false) }
     }
 
     /// How many handles write it.

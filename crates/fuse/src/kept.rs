@@ -29,9 +29,25 @@ struct State {
     rows: HashMap<FileId, StatRow>,
     /// Those of them that have several names.
     linked: BTreeSet<FileId>,
-    /// By directory. `None`: there is nothing of this name.
-    names: HashMap<FileId, HashMap<Vec<u8>, Option<FileId>>>,
+    names: HashMap<FileId, Names>,
     count: usize,
+}
+
+/// The names of a directory.
+#[derive(Default)]
+struct Names {
+    known: HashMap<Vec<u8>, Name>,
+    /// It was made here, and nobody else has changed it: there are no names but these.
+    are_all: bool,
+}
+
+/// What a name is known to stand for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Name {
+    File(FileId),
+    Nothing,
+    /// It has changed here, and nobody has asked since.
+    Changed,
 }
 
 /// When something was asked for.
@@ -83,10 +99,12 @@ impl Kept {
             return Known::Unknown;
         }
         let state = self.lock();
-        match state.names.get(&directory).and_then(|names| names.get(name)) {
-            None => Known::Unknown,
-            Some(None) => Known::Nothing,
-            Some(Some(file)) => state.rows.get(file).cloned().map_or(Known::Unknown, Known::Row),
+        let Some(names) = state.names.get(&directory) else { return Known::Unknown };
+        match names.known.get(name) {
+            None if names.are_all => Known::Nothing,
+            None | Some(Name::Changed) => Known::Unknown,
+            Some(Name::Nothing) => Known::Nothing,
+            Some(Name::File(file)) => state.rows.get(file).cloned().map_or(Known::Unknown, Known::Row),
         }
     }
 
@@ -107,12 +125,17 @@ impl Kept {
         if let Some(row) = row {
             state.put(row);
         }
-        if state.count >= NAMES_MAX {
-            state.clear();
-        }
-        let names = state.names.entry(at.0).or_default();
-        if names.insert(at.1.to_vec(), row.map(|row| row.file)).is_none() {
-            state.count += 1;
+        let name = row.map_or(Name::Nothing, |row| Name::File(row.file));
+        state.put_name(at, name);
+    }
+
+    /// A directory was made here, and is empty.
+    pub(crate) fn put_empty(&self, asked: Asked, directory: FileId) {
+        let mut state = self.lock();
+        if state.changes == asked.0 {
+            let names = Names { known: HashMap::new(), are_all: true };
+            let before = state.names.insert(directory, names);
+            state.count -= before.map_or(0, |names| names.known.len());
         }
     }
 
@@ -150,13 +173,18 @@ impl Kept {
         let mut state = self.lock();
         state.changes += 1;
         state.rows.remove(&directory);
-        let was = state.names.get_mut(&directory).and_then(|names| names.remove(name));
+        let are_all = state.names.get(&directory).is_some_and(|names| names.are_all);
+        let was = state.names.get_mut(&directory).and_then(|names| names.known.remove(name));
         state.count -= usize::from(was.is_some());
+        if are_all {
+            state.put_name((directory, name), Name::Changed);
+        }
         match was {
-            Some(Some(file)) => drop(state.rows.remove(&file)),
-            Some(None) => {}
+            Some(Name::File(file)) => drop(state.rows.remove(&file)),
+            Some(Name::Nothing) => {}
+            None if are_all => {}
             // It may have been any that has another name too.
-            None => {
+            None | Some(Name::Changed) => {
                 let linked = std::mem::take(&mut state.linked);
                 linked.iter().for_each(|file| drop(state.rows.remove(file)));
             }
@@ -169,8 +197,8 @@ impl Kept {
         state.changes += 1;
         state.rows.remove(&file);
         let names = state.names.remove(&file).unwrap_or_default();
-        state.count -= names.len();
-        names.into_keys().collect()
+        state.count -= names.known.len();
+        names.known.into_keys().collect()
     }
 
     /// All may have changed. Gives all directories with their names that were known, and all other numbers.
@@ -179,8 +207,8 @@ impl Kept {
         let rows = std::mem::take(&mut state.rows);
         let names = std::mem::take(&mut state.names);
         state.clear();
-        let of = |(directory, names): (FileId, HashMap<Vec<u8>, _>)| {
-            names.into_keys().map(move |name| (directory, name)).collect::<Vec<_>>()
+        let of = |(directory, names): (FileId, Names)| {
+            names.known.into_keys().map(move |name| (directory, name)).collect::<Vec<_>>()
         };
         (names.into_iter().flat_map(of).collect(), rows.into_keys().collect())
     }
@@ -196,6 +224,19 @@ impl State {
         }
         // Where its bytes are is asked for when it is opened.
         self.rows.insert(row.file, StatRow { segments: Vec::new(), ..row.clone() });
+    }
+
+    fn put_name(&mut self, (directory, name): (FileId, &[u8]), stands_for: Name) {
+        if self.count >= NAMES_MAX {
+            self.clear();
+            if stands_for == Name::Changed {
+                return; // nothing is known any more
+            }
+        }
+        let names = self.names.entry(directory).or_default();
+        if names.known.insert(name.to_vec(), stands_for).is_none() {
+            self.count += 1;
+        }
     }
 
     fn clear(&mut self) {

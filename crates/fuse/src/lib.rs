@@ -8,6 +8,7 @@
 //! the kernel takes no notice of what other mounts do to a file's size. Pages are cached by the kernel
 //! (`fresh`).
 
+mod answers;
 mod attributes;
 mod buffers;
 mod caretaker;
@@ -19,8 +20,11 @@ mod fresh;
 mod idle;
 mod inode;
 mod inodes;
+mod interrupts;
 mod kept;
+mod later;
 mod listing;
+mod locks;
 mod mount;
 mod mounted;
 mod names;

@@ -2,29 +2,30 @@
 //! need wait for nothing is taken at once.
 
 use std::ffi::OsStr;
-use std::future::Future;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use braid_client::{AttributeChanges, NewAttributes, Node};
+use braid_client::{AttributeChanges, Node};
 use braid_wire::control::{MODE_MAX, RenameHow, UnlinkOnly};
 use fuser::{
-    BsdFileFlags, Errno, FileAttr, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
-    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
-    ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig,
+    LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty,
+    ReplyEntry, ReplyLock, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
-use rustix::fs::{FallocateFlags, FileType, OFlags};
+use rustix::fs::{FallocateFlags, FileType};
 
-use crate::attributes::nanoseconds;
+use crate::answers::{give, give_lock, lock_kind, lock_span, nanoseconds_of, new_attributes, open_flags};
 use crate::buffers::BUFFER_BYTES;
 use crate::errors::errno;
 use crate::fresh::KNOWN_FOR;
+use crate::interrupts::Waiter;
+use crate::locks::Wanted;
 use crate::names::known;
 use crate::shared::{Shared, manner};
-use crate::write_back::{Outcome, Through};
+use crate::write_back::Through;
 
 /// Longest read and write that the kernel asks for at once.
 const REQUEST_BYTES_MAX: u32 = 1 << 20;
@@ -39,46 +40,6 @@ const NAME_BYTES_MAX: u32 = 255;
 /// A volume as the kernel sees it.
 pub(crate) struct Mounted {
     pub(crate) shared: Arc<Shared>,
-}
-
-impl Mounted {
-    /// Carries a request out in a task of its own.
-    fn spawn<F>(&self, carry_out: impl FnOnce(Arc<Shared>) -> F)
-    where
-        F: Future<Output = ()> + Send + 'static,
-    {
-        self.shared.context.runtime.spawn(carry_out(Arc::clone(&self.shared)));
-    }
-
-    /// The same, of a request that is answered by yes or no.
-    fn spawn_done<F>(&self, reply: ReplyEmpty, carry_out: impl FnOnce(Arc<Shared>) -> F)
-    where
-        F: Future<Output = Outcome<()>> + Send + 'static,
-    {
-        let carried_out = carry_out(Arc::clone(&self.shared));
-        self.shared.context.runtime.spawn(async move {
-            match carried_out.await {
-                Ok(()) => reply.ok(),
-                Err(error) => reply.error(error),
-            }
-        });
-    }
-}
-
-impl Mounted {
-    /// The same, of a request that is answered by what was made.
-    fn spawn_entry<F>(&self, reply: ReplyEntry, carry_out: impl FnOnce(Arc<Shared>) -> F)
-    where
-        F: Future<Output = Outcome<FileAttr>> + Send + 'static,
-    {
-        let carried_out = carry_out(Arc::clone(&self.shared));
-        self.shared.context.runtime.spawn(async move {
-            match carried_out.await {
-                Ok(attributes) => reply.entry(&KNOWN_FOR, &attributes, Generation(0)),
-                Err(error) => reply.error(error),
-            }
-        });
-    }
 }
 
 impl Filesystem for Mounted {
@@ -98,6 +59,8 @@ impl Filesystem for Mounted {
             InitFlags::FUSE_PARALLEL_DIROPS,
             InitFlags::FUSE_ASYNC_DIO,
             InitFlags::FUSE_DONT_MASK,
+            InitFlags::FUSE_POSIX_LOCKS,
+            InitFlags::FUSE_FLOCK_LOCKS,
         ] {
             let _ = config.add_capabilities(wanted);
         }
@@ -325,7 +288,10 @@ impl Filesystem for Mounted {
     ) {
         self.spawn(|shared| async move {
             let read = match known(&shared, handle) {
-                Ok(open) => open.inode.read(offset, size).await,
+                Ok(open) => match open.keeps_locks() {
+                    Ok(()) => open.inode.read(offset, size).await,
+                    Err(error) => Err(error),
+                },
                 Err(error) => Err(error),
             };
             match read {
@@ -350,7 +316,8 @@ impl Filesystem for Mounted {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let open = match known(&self.shared, handle) {
+        let open = known(&self.shared, handle).and_then(|open| open.keeps_locks().map(|()| open));
+        let open = match open {
             Ok(open) => open,
             Err(error) => return reply.error(error),
         };
@@ -369,8 +336,53 @@ impl Filesystem for Mounted {
         });
     }
 
-    fn flush(&self, _: &Request, _: INodeNo, handle: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        self.spawn_done(reply, |shared| async move { shared.flush(handle).await });
+    fn flush(&self, _: &Request, _: INodeNo, handle: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
+        self.spawn_done(reply, |shared| async move { shared.flush(handle, owner.0).await });
+    }
+
+    fn getlk(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        LockOwner(owner): LockOwner,
+        from: u64,
+        to: u64,
+        kind: i32,
+        pid: u32,
+        reply: ReplyLock,
+    ) {
+        let span = lock_span(from, to);
+        self.spawn(|shared| async move {
+            let asked = async {
+                let wanted = Wanted { owner, pid, span, kind: lock_kind(kind)? };
+                shared.lock_in_the_way(&*known(&shared, handle)?, wanted).await
+            };
+            match asked.await {
+                Ok(found) => give_lock(span, found, reply),
+                Err(error) => reply.error(error),
+            }
+        });
+    }
+
+    fn setlk(
+        &self,
+        asker: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        LockOwner(owner): LockOwner,
+        from: u64,
+        to: u64,
+        kind: i32,
+        pid: u32,
+        wait: bool,
+        reply: ReplyEmpty,
+    ) {
+        let waiter = wait.then(|| Waiter::new(asker.pid()));
+        self.spawn_done(reply, |shared| async move {
+            let wanted = Wanted { owner, pid, span: lock_span(from, to), kind: lock_kind(kind)? };
+            shared.lock(&known(&shared, handle)?, wanted, waiter).await
+        });
     }
 
     fn fsync(&self, _: &Request, _: INodeNo, handle: FileHandle, data_only: bool, reply: ReplyEmpty) {
@@ -383,12 +395,15 @@ impl Filesystem for Mounted {
         _: INodeNo,
         handle: FileHandle,
         _: OpenFlags,
-        _: Option<LockOwner>,
+        owner: Option<LockOwner>,
         _: bool,
         reply: ReplyEmpty,
     ) {
         self.spawn_done(reply, |shared| async move {
             if let Some(open) = shared.files.take(handle) {
+                if let Some(LockOwner(owner)) = owner {
+                    shared.unlock_all(&open.inode, owner).await;
+                }
                 shared.end(open).await;
             }
             Ok(())
@@ -453,30 +468,4 @@ impl Filesystem for Mounted {
         // The manager's answer to a change of names comes when it is durable.
         reply.ok();
     }
-}
-
-/// Whose something new is.
-fn new_attributes(asker: &Request, mode: u32) -> NewAttributes {
-    NewAttributes { mode: mode & MODE_MAX, uid: asker.uid(), gid: asker.gid() }
-}
-
-fn nanoseconds_of(time: TimeOrNow) -> i64 {
-    nanoseconds(match time {
-        TimeOrNow::SpecificTime(time) => time,
-        TimeOrNow::Now => SystemTime::now(),
-    })
-}
-
-/// Answers with bytes, or with how many there are if nobody has room for any.
-fn give(bytes: Outcome<Vec<u8>>, room: u32, reply: ReplyXattr) {
-    match bytes.map(|bytes| (u32::try_from(bytes.len()).unwrap_or(u32::MAX), bytes)) {
-        Ok((length, _)) if room == 0 => reply.size(length),
-        Ok((length, _)) if length > room => reply.error(Errno::ERANGE),
-        Ok((_, bytes)) => reply.data(&bytes),
-        Err(error) => reply.error(error),
-    }
-}
-
-fn open_flags(flags: i32) -> OFlags {
-    OFlags::from_bits_retain(flags.cast_unsigned())
 }

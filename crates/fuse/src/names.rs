@@ -55,13 +55,14 @@ impl Shared {
     /// What has a name, as it is kept or else as the manager says.
     pub(crate) async fn row_of(&self, directory: INodeNo, name: &[u8]) -> Outcome<StatRow> {
         let (kept, at) = (&self.context.kept, (self.file(directory), name));
+        let path = self.under(directory, name)?;
         match kept.look_up(at.0, at.1) {
             Known::Row(row) => return Ok(row),
             Known::Nothing => return Err(Errno::ENOENT),
             Known::Unknown => {}
         }
         let asked = kept.ask();
-        match self.stat(&self.under(directory, name)?).await {
+        match self.stat(&path).await {
             Ok(row) => {
                 kept.put_name(asked, at, Some(&row));
                 Ok(row)
@@ -87,12 +88,24 @@ impl Shared {
         loop {
             let then = self.context.ends.now();
             let mut row = ask().await?;
-            if let Some(inode) = self.inodes.get(row.file) {
-                inode.heed(&row).await;
+            let inode = self.inodes.get(row.file);
+            if let Some(inode) = &inode {
+                inode.catch_up().await;
+                if self.inodes.writers(inode) == 0 {
+                    inode.heed(&row).await;
+                }
                 inode.tell(&mut row).await;
             }
             tries += 1;
-            if tries >= ANEW_MAX || !self.context.ends.any_since(then, row.file) {
+            let mut may_be_older = self.context.ends.any_since(then, row.file);
+            if let Some(inode) = inode.filter(|_| may_be_older && tries >= ANEW_MAX) {
+                // It is closed and opened all the time, but not while this is held.
+                let slot = inode.slot.read().await;
+                row = ask().await?;
+                inode.tell_of(&slot, &mut row);
+                may_be_older = false;
+            }
+            if tries >= ANEW_MAX || !may_be_older {
                 self.context.told.put(row.file, Some(Version::of(&row)));
                 return Ok(self.attributes_of(&row));
             }
@@ -115,7 +128,14 @@ impl Shared {
         new: NewAttributes,
     ) -> Outcome<FileAttr> {
         let at = (parent, name);
+        let asked = self.context.kept.ask();
         let made = self.context.client.mkdir_with(&self.under(parent, name)?, Parents::MustExist, new).await;
+        if let Ok(row) = &made
+            // The answer to a repeat may come when others have put something there.
+            && row.attributes.changed_ns == row.attributes.created_ns
+        {
+            self.context.kept.put_empty(asked, row.file);
+        }
         self.made(at, made)
     }
 
@@ -186,6 +206,9 @@ impl Shared {
         let row = file.known();
         let open = self.handle(row.file, true).await;
         let mut begun = open.inode.adopt(file).await;
+        if row.attributes.changed_ns == row.attributes.created_ns {
+            open.inode.state().is_new = true;
+        }
         if begun.is_ok() && flags.contains(OFlags::TRUNC) && row.size() > 0 {
             begun = open.inode.set_len(0).await;
         }
@@ -210,9 +233,12 @@ impl Shared {
         } else if flags.contains(OFlags::WRONLY) {
             // Where it ends is asked for when it is needed.
             self.context.expire(open.inode.file);
-            Ok(false)
+            // While others write here the kernel must not drop pages: what it reads anew may miss a write that
+            // is on its way, and it does not put that into pages that came later.
+            Ok(self.inodes.writers(&open.inode) > 1)
         } else {
-            open.inode.look().await
+            let keeps = open.inode.look().await;
+            keeps.map(|keeps| keeps || self.is_written_beside(&open))
         };
         match begun {
             Ok(true) => Ok((self.files.put(open), FopenFlags::FOPEN_KEEP_CACHE)),
@@ -222,6 +248,15 @@ impl Shared {
                 Err(stale(error))
             }
         }
+    }
+
+    /// Whether other handles of this mount, and nobody elsewhere, write the file.
+    fn is_written_beside(&self, open: &OpenFile) -> bool {
+        let is_shared =
+            open.inode.slot.try_read().is_ok_and(|slot| {
+                slot.writes && slot.file.as_ref().is_some_and(braid_client::File::is_shared)
+            });
+        !is_shared && self.inodes.writers(&open.inode) > usize::from(open.writes)
     }
 
     /// A handle more.

@@ -42,6 +42,10 @@ async fn heed(shared: &Arc<Shared>, news: News) {
         true => shared.inodes.all().iter().map(|inode| inode.file).collect(),
         false => news.changed.iter().copied().filter(open).collect(),
     };
+    if news.everything {
+        let shared = Arc::clone(shared);
+        context.runtime.spawn(async move { shared.claim_locks().await });
+    }
     context.said_open(&open);
     if let Some(watching) = context.kept.watching() {
         watching.heed(news.number, open);
@@ -66,14 +70,11 @@ async fn heed(shared: &Arc<Shared>, news: News) {
 async fn drop_in_kernel(shared: &Arc<Shared>, entries: Vec<(FileId, Vec<u8>)>, files: Vec<FileId>) {
     let context = Arc::clone(&shared.context);
     let Some(notifier) = context.notifier.get().cloned() else { return };
-    let mut pages = Vec::new();
-    for file in files {
-        let is_written = match shared.inodes.get(file) {
-            Some(inode) => inode.forget_seen(),
-            None => false,
-        };
+    for &file in &files {
+        if let Some(inode) = shared.inodes.get(file) {
+            inode.forget_seen();
+        }
         context.remembered.forget(file);
-        pages.push((file, is_written));
     }
     let dropping = context.runtime.clone().spawn_blocking(move || {
         use std::os::unix::ffi::OsStrExt;
@@ -81,10 +82,9 @@ async fn drop_in_kernel(shared: &Arc<Shared>, entries: Vec<(FileId, Vec<u8>)>, f
             let name = std::ffi::OsStr::from_bytes(&name);
             let _ = notifier.inval_entry(number(directory, context.root), name);
         }
-        for (file, is_written) in pages {
-            // What is written here is newer than what was told: only attributes are dropped.
-            let from = if is_written { -1 } else { 0 };
-            let _ = notifier.inval_inode(number(file, context.root), from, 0);
+        for file in files {
+            // Also of what is written here: others may write it too, which is found out at the next write.
+            let _ = notifier.inval_inode(number(file, context.root), 0, 0);
         }
     });
     if timeout(KERNEL_WAIT, dropping).await.is_err() {

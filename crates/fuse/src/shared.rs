@@ -15,6 +15,7 @@ use crate::errors::errno;
 use crate::fresh::Version;
 use crate::inodes::{Inodes, OpenFile};
 use crate::listing::Listing;
+use crate::locks::Locks;
 use crate::names::{known, stale};
 use crate::space::Space;
 use crate::table::Table;
@@ -27,6 +28,7 @@ pub(crate) struct Shared {
     pub(crate) files: Table<OpenFile>,
     pub(crate) directories: Table<Listing>,
     pub(crate) space: Space,
+    pub(crate) locks: Locks,
 }
 
 /// Where a write goes, and what is to happen before it is answered.
@@ -49,7 +51,8 @@ pub(crate) fn manner(offset: u64, flags: OFlags, is_from_pages: bool) -> (Place,
 impl Shared {
     pub(crate) fn new(context: Arc<Context>) -> Shared {
         let (inodes, files, directories, space) = Default::default();
-        Shared { context, inodes, files, directories, space }
+        let locks = Locks::new(context.client.number());
+        Shared { context, inodes, files, directories, space, locks }
     }
 
     /// How often something was dropped that could not be written.
@@ -76,13 +79,16 @@ impl Shared {
     }
 
     /// Closing a descriptor: all that was written through any is with the drives then.
-    pub(crate) async fn flush(&self, handle: FileHandle) -> Outcome<()> {
+    /// And the program's `fcntl` locks of the file are released.
+    pub(crate) async fn flush(self: &Arc<Shared>, handle: FileHandle, owner: u64) -> Outcome<()> {
         let open = known(self, handle)?;
+        let mut flushed = Ok(());
         if open.writes {
             let is_last = self.inodes.writers(&open.inode) <= 1;
-            open.inode.flush(is_last).await?;
+            flushed = open.inode.flush(is_last).await;
         }
-        open.not_lost()
+        self.unlock_all(&open.inode, owner).await;
+        flushed.and_then(|()| open.not_lost())
     }
 
     pub(crate) async fn sync(&self, handle: FileHandle, time: bool) -> Outcome<()> {
@@ -115,6 +121,11 @@ impl Shared {
             if state.uncommitted {
                 state.modified = Some(modified_ns);
             }
+        }
+        if let Some(inode) = &inode
+            && let Some(row) = inode.set_later(changes).await
+        {
+            return Ok(self.attributes_of(&row));
         }
         let set = self.context.client.set_attributes(&self.name(number), changes).await;
         self.context.kept.forget(file);
@@ -162,8 +173,14 @@ impl Shared {
 }
 
 impl OpenFile {
+    /// Whether its program may rely on its locks.
+    pub(crate) fn keeps_locks(&self) -> Outcome<()> {
+        if self.lost_locks.load(Ordering::Acquire) { Err(Errno::EIO) } else { Ok(()) }
+    }
+
     /// Whether all was kept that was written, as far as this handle was not told yet.
     fn not_lost(&self) -> Outcome<()> {
+        self.keeps_locks()?;
         let (times, why) = self.inode.state().lost;
         match why {
             Some(why) if self.told.swap(times, Ordering::AcqRel) < times => Err(why),

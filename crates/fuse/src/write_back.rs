@@ -151,10 +151,12 @@ impl Inode {
             self.place_tail().await?;
             self.start_all();
         }
-        let end = self.size().await;
+        // While it is held nobody closes the writer, whose size says where the end is.
+        let slot = self.writing().await.map_err(|error| errno(&error))?;
+        let end = slot.file.as_ref().map_or(0, File::size);
         let mut state = self.state();
         if state.tail.is_empty() {
-            state.tail_at = end;
+            state.tail_at = end.max(state.end());
         }
         state.wrote();
         state.tail.extend_from_slice(data);
@@ -192,7 +194,7 @@ impl Inode {
         drop(state);
         if is_elsewhere {
             // The kernel took it for the end that it knew.
-            self.context.invalidate(self.file);
+            drop(self.context.invalidate(self.file));
         }
         Ok(())
     }
@@ -273,7 +275,13 @@ impl Inode {
             let slot = self.writing().await.map_err(|error| self.stop(errno(&error)))?;
             let file = slot.file.as_ref().expect("it is open");
             self.tell_time(file);
-            let told = if time { file.flush_time().await } else { file.flush().await };
+            let later = self.state().take_later();
+            let flush = async { if time { file.flush_time().await } else { file.flush().await } };
+            let (told, set) = tokio::join!(flush, self.set_now(later));
+            if let Err(error) = set {
+                self.state().put_back(later);
+                return Err(errno(&error));
+            }
             match told {
                 Ok(()) => {
                     self.state().committed(order, time);
@@ -328,12 +336,13 @@ impl Inode {
         state.tail.clear();
         (state.stopped, state.halted, state.failing, state.uncommitted) = (None, false, None, false);
         (state.since, state.modified) = (None, None);
+        state.take_later();
         state.lost = (state.lost.0 + 1, Some(why));
         self.context.lossy.fetch_add(1, Ordering::Relaxed);
         self.recount(&mut state);
         drop(state);
         self.landed.notify_waiters();
-        self.context.invalidate(self.file);
+        drop(self.context.invalidate(self.file));
         order
     }
 }

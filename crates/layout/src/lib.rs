@@ -1,8 +1,9 @@
 //! Where a byte of a file lies, and how lost bytes come back.
 //!
 //! This crate is the lowest floor, and pure: bytes to units, stripes and columns ([`geometry`]), parity and
-//! erasure codes ([`code`]), the choice of drives for a new file ([`placement`]), and the names that all
-//! crates share ([`id`], [`version`], [`mask`]). It knows no drive, no socket, no clock and no file.
+//! erasure codes ([`code`]), the choice of drives for a new file ([`placement`]), ranges with a value each
+//! ([`ranges`]), and the names that all crates share ([`id`], [`version`], [`mask`]). It knows no drive, no
+//! socket, no clock and no file.
 //!
 //! Terms: a *unit* is the bytes of one file that lie together on one drive in one stripe; a *stripe* is `k`
 //! data and `m` parity units with the same unit index; a *column* is one of the `k + m` places of a segment,
@@ -13,6 +14,7 @@ pub mod geometry;
 pub mod id;
 pub mod mask;
 pub mod placement;
+pub mod ranges;
 pub mod scheme;
 pub mod version;
 
@@ -21,5 +23,6 @@ pub use geometry::{Component, Layout, Piece, Role, Segment, Stripe};
 pub use id::{ClusterId, DriveId, FileId, ObjectId, PartitionId, VolumeId};
 pub use mask::{Column, ColumnMask};
 pub use placement::{Candidate, PlacementError, PlacementVersion};
+pub use ranges::{Ranges, Span};
 pub use scheme::{Scheme, SchemeError, Shape};
 pub use version::{Generation, Lease, Version};

@@ -58,6 +58,7 @@ pub async fn watch(core: &Arc<Core>, asked: Watch) -> Result<News, Refusal> {
         })
         .await?;
     }
+    core.locking.watched(core.running_ms());
     if !core.watchers().hear(&asked, core.running_ms()) {
         return Err(Refusal::new(Reason::Busy, "too many clients watch: try again later"));
     }

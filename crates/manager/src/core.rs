@@ -32,6 +32,7 @@ use crate::healing::Healing;
 use crate::kv::Tx;
 use crate::leadership::Leadership;
 use crate::leases::Leases;
+use crate::locking::Locking;
 use crate::operations::{Once, Operation, Operations, Outcome, once};
 use crate::relayout::Reasons;
 use crate::schema::{ClusterRecord, key};
@@ -100,6 +101,7 @@ pub struct Core {
     pub(crate) balance: Mutex<Balance>,
     pub(crate) relayouts: Mutex<Reasons>,
     pub(crate) watchers: Mutex<Watchers>,
+    pub(crate) locking: Locking,
     /// Clients that watch have news.
     pub(crate) told: Notify,
     /// Some of them have heeded some.

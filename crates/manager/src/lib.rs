@@ -45,6 +45,8 @@ pub mod leadership;
 pub mod leases;
 pub mod listing;
 pub mod live_out;
+mod locking;
+pub mod locks;
 pub mod members;
 pub mod memory;
 pub mod mislaid;

@@ -54,11 +54,14 @@ pub async fn create_unnamed(
     }
 }
 
-/// Opens a file by path, to read it.
+/// Opens a file by path, to read it. The asker watches it from then on.
 pub async fn open_to_read(core: &Arc<Core>, request: Open) -> Result<Opened, Refusal> {
     let file = core.read(move |_, tx| Ok(files::find(tx, &request)?.0)).await?;
     callbacks::recall(core, file).await;
-    reader(core, file).await
+    let (since, client) = (core.watchers().now(), callbacks::asker());
+    let opened = reader(core, file).await?;
+    core.watchers().watch(client, file, since);
+    Ok(opened)
 }
 
 /// What is at a path.
@@ -89,8 +92,19 @@ pub async fn stat(core: &Arc<Core>, request: Lookup) -> Result<StatRow, Refusal>
 }
 
 /// Opens a file by path for writing, and creates it if asked to. A repeat is about the file that was found or
-/// created before, whatever has the name now.
+/// created before, whatever has the name now. The asker watches it from then on.
 pub async fn open_to_write(core: &Arc<Core>, operation: Operation, request: Open) -> Result<Opened, Refusal> {
+    let (since, client) = (core.watchers().now(), callbacks::asker());
+    let opened = open_some_to_write(core, operation, request).await?;
+    core.watchers().watch(client, opened.stat.file, since);
+    Ok(opened)
+}
+
+async fn open_some_to_write(
+    core: &Arc<Core>,
+    operation: Operation,
+    request: Open,
+) -> Result<Opened, Refusal> {
     let part = Part::from(&request);
     let open = move |core: &Core, tx: &mut Tx| {
         if let Some(before) = recall(core, tx, operation)? {

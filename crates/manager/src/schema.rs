@@ -81,6 +81,13 @@ record! {
     }
 }
 record! {
+    /// A session of advisory locks whose client may claim them after a restart.
+    pub struct LockSessionRecord {
+        /// Manager time of its first lock since a start.
+        begun_ms: u64,
+    }
+}
+record! {
     /// A file that is to be laid out anew.
     pub struct RelayoutRecord {
         /// In this shape.
@@ -340,6 +347,10 @@ pub mod key {
     /// `R` drive, file, object.
     pub fn remove(drive: DriveId, file: FileId, object: ObjectId) -> Vec<u8> {
         join(table::REMOVE, &[&drive.0.to_be_bytes(), &file.0.to_be_bytes(), &object.0.to_be_bytes()])
+    }
+    /// `k` session.
+    pub fn lock_session(session: u64) -> Vec<u8> {
+        join(table::LOCK_SESSION, &[&session.to_be_bytes()])
     }
     /// `t` term.
     pub fn term(term: u64) -> Vec<u8> {

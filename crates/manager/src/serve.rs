@@ -28,7 +28,8 @@ use crate::operations::{self, Once, Operation, Outcome};
 use crate::session_slots::Visitor;
 use crate::{
     attributes, backup, bulk, callbacks, compare, directories, drain, endings, filling, heal, healing,
-    inodes, members, nodes, opens, relayout, replacement, scrub, shapes, sisters, status, view, volumes,
+    inodes, locking, members, nodes, opens, relayout, replacement, scrub, shapes, sisters, status, view,
+    volumes,
 };
 
 /// Serves until the task is dropped; the sessions end with it.
@@ -202,6 +203,7 @@ async fn answer_client(core: &Arc<Core>, request: ControlRequest) -> Result<Cont
         R::DrainDrive(asked) => Ok(drain::drain(core, asked).await?.into()),
         R::RemoveDrive(asked) => done(drain::remove(core, asked).await),
         R::Watch(asked) => Ok(callbacks::watch(core, asked).await?.into()),
+        R::Lock(asked) => Ok(locking::lock(core, asked).await?.into()),
         R::HealStatus(asked) => Ok(healing::status(core, asked).await?.into()),
         R::Relayout(asked) => Ok(relayout::ask(core, asked).await?.into()),
         R::Relayouts(asked) => Ok(relayout::list(core, asked).await?.into()),
@@ -349,24 +351,26 @@ async fn in_one(
     done(once.map(drop))
 }
 
-/// An operation that is one transaction about one thing, answered with what that is afterwards.
+/// An operation that is one transaction about one thing, answered with what that is afterwards, and which the
+/// asker watches from then on.
 async fn made(
     core: &Arc<Core>,
     operation: Operation,
     work: impl FnOnce(&Core, &mut Tx) -> Result<FileId, Refusal> + Send + 'static,
 ) -> Result<ControlReply, Refusal> {
+    let (since, client) = (core.watchers().now(), callbacks::asker());
     let once = core.once(operation, move |core, tx| {
         let file = work(core, tx)?;
         Ok((Outcome { file, ..Outcome::DONE }, (file, inodes::get(tx, file)?)))
     });
-    match once.await? {
-        Once::Now((file, inode)) => Ok(view::stat(&core.drives(), file, &inode, core.now_ms()).into()),
+    let row = match once.await? {
+        Once::Now((file, inode)) => view::stat(&core.drives(), file, &inode, core.now_ms()),
         Once::Before(Outcome { file, .. }) => {
-            Ok(opens::stat(core, Lookup { at: Place::number(file), follow: false, watch: false })
-                .await?
-                .into())
+            opens::stat(core, Lookup { at: Place::number(file), follow: false, watch: false }).await?
         }
-    }
+    };
+    core.watchers().watch(client, row.file, since);
+    Ok(row.into())
 }
 
 fn done(result: Result<(), Refusal>) -> Result<ControlReply, Refusal> {

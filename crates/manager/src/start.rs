@@ -32,6 +32,7 @@ use crate::grants::CAPABILITY_MS;
 use crate::kv::{Kv, KvError, Tx};
 use crate::leadership::Leadership;
 use crate::leases::Leases;
+use crate::locking::{self, Locking};
 use crate::members::has_untold;
 use crate::retake::take_over;
 
@@ -219,7 +220,7 @@ pub async fn start(
     let first = db.clone();
     let speak_ms = u64::from(config.lease_ms) + margin_ms(u64::from(config.lease_ms));
     let opened = host::spawn_blocking(move || open_state(&first, speak_ms)).await;
-    let Opened { cluster, term, mark, changes, clock, drives, older, restored, was_watched } =
+    let Opened { cluster, term, mark, changes, clock, drives, older, restored, was_watched, sessions } =
         opened.map_err(|error| failed(&error))??;
     // Leases of earlier managers lapse one lease after this start. The very first manager has no predecessor.
     let promised_ms = if term == 1 { 0 } else { clock.now_ms() };
@@ -254,6 +255,7 @@ pub async fn start(
         balance: Mutex::default(),
         relayouts: Mutex::default(),
         watchers: Mutex::default(),
+        locking: Locking::new(sessions),
         told: Notify::new(),
         heeded: Notify::new(),
         is_watched: AtomicBool::new(was_watched),
@@ -316,6 +318,8 @@ struct Opened {
     restored: bool,
     /// Somebody has watched.
     was_watched: bool,
+    /// Sessions of locks that may be claimed.
+    sessions: Vec<u64>,
 }
 
 fn open_state(db: &Db, speak_ms: u64) -> Result<Opened, Refusal> {
@@ -345,7 +349,8 @@ fn open_state(db: &Db, speak_ms: u64) -> Result<Opened, Refusal> {
         let drives = tx.records::<DriveRecord>(&key::all(table::DRIVE), usize::MAX)?;
         let drives = drives.iter().filter(|(_, drive)| drive.replaced_by == DriveId(0)).count();
         let was_watched = callbacks::was_watched(tx)?;
-        Ok(Opened { cluster, term, mark, changes, clock, drives, older, restored, was_watched })
+        let sessions = locking::sessions(tx, older || restored)?;
+        Ok(Opened { cluster, term, mark, changes, clock, drives, older, restored, was_watched, sessions })
     })
 }
 

@@ -38,7 +38,7 @@ pub struct Watchers {
     /// The highest number of any news.
     number: u64,
     /// When a number was told last, of the changes after `recent_from`.
-    recent: VecDeque<(u64, FileId)>,
+    recent: VecDeque<Recent>,
     recent_from: u64,
 }
 
@@ -58,6 +58,15 @@ struct Watcher {
     number: u64,
     heeded: u64,
     written: u64,
+}
+
+/// A change that was told.
+#[derive(Debug, Clone, Copy)]
+struct Recent {
+    at: u64,
+    file: FileId,
+    /// Who made it, and so knows of it.
+    by: u64,
 }
 
 /// News that somebody waits for to be heeded.
@@ -81,6 +90,12 @@ impl Watchers {
     /// Whether nobody watches.
     pub fn is_empty(&self) -> bool {
         self.clients.is_empty()
+    }
+
+    /// Whether a client was heard within its lease.
+    pub fn is_heard(&mut self, client: u64, now_ms: u64) -> bool {
+        self.lapse(now_ms);
+        self.clients.contains_key(&client)
     }
 
     /// A client asks for news. False if it cannot watch: too many do.
@@ -155,8 +170,8 @@ impl Watchers {
                 .recent
                 .iter()
                 .rev()
-                .take_while(|(at, _)| *at > since)
-                .any(|(_, changed)| *changed == file);
+                .take_while(|recent| recent.at > since)
+                .any(|recent| recent.file == file && recent.by != client);
         if has_changed {
             self.tell_one(client, file);
         }
@@ -170,13 +185,13 @@ impl Watchers {
         self.now += 1;
         let mut told = Vec::new();
         for &file in files {
-            self.recent.push_back((self.now, file));
+            self.recent.push_back(Recent { at: self.now, file, by });
             let watchers = self.of.get(&file).into_iter().flatten().copied();
             let others: Vec<u64> = watchers.filter(|client| *client != by).collect();
             told.extend(others.into_iter().filter_map(|client| self.tell_one(client, file)));
         }
         while self.recent.len() > RECENT_MAX {
-            if let Some((at, _)) = self.recent.pop_front() {
+            if let Some(Recent { at, .. }) = self.recent.pop_front() {
                 self.recent_from = at;
             }
         }
@@ -390,6 +405,9 @@ mod tests {
         let since = watchers.now();
         watchers.watch(2, FileId(5), since);
         assert_eq!(watchers.news(2, 0, 0), None, "what it read is newer");
+        watchers.tell(&[FileId(6)], 1);
+        watchers.watch(1, FileId(6), since);
+        assert!(watchers.news(1, 0, 0).expect("told before").changed == [FileId(5)], "it made it itself");
     }
 
     #[test]

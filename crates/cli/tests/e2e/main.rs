@@ -17,6 +17,8 @@ mod media;
 mod messages;
 mod mount;
 mod mount_faults;
+mod mount_fresh;
+mod mount_locks;
 mod mount_names;
 mod mount_write;
 mod older;

@@ -65,6 +65,12 @@ impl Drop for Mounted {
     }
 }
 
+/// Two mounts of one volume.
+pub(crate) fn two(cluster: &Cluster) -> Option<(Mounted, Mounted)> {
+    let a = Mounted::with(cluster, "braid://main", "a", &[])?;
+    Some((a, Mounted::with(cluster, "braid://main", "b", &[])?))
+}
+
 pub(crate) fn is_mounted(at: &Path) -> bool {
     let mounts = fs::read_to_string("/proc/mounts").expect("read");
     mounts.lines().any(|line| line.split(' ').nth(1) == at.to_str())

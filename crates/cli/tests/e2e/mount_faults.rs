@@ -58,12 +58,8 @@ fn programs_do_not_notice_that_a_drive_dies_or_the_manager_restarts() {
     let Some(mounted) = Mounted::new(&cluster, "braid://main") else { return };
     let bytes = noise(120 * MIB, 7);
     copy(&bytes, &mounted.at.join("drive"), || cluster.kill_drive("drive-3")).expect("written");
-    let manager = fs::read_to_string(cluster.dir().join("pids/manager")).expect("a record");
-    let pid = manager.lines().find_map(|line| line.strip_prefix("pid = ")).expect("a line");
-    let pid = pid.trim().parse().expect("a number");
     let restart = || {
-        signal(pid, "KILL");
-        until("it is dead", || !runs(pid));
+        cluster.kill_manager();
         std::thread::scope(|scope| {
             // A name is asked for while there is no manager.
             let made = scope.spawn(|| fs::create_dir(mounted.at.join("meanwhile")));

@@ -7,14 +7,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::mount::Mounted;
+use crate::mount::two;
 use crate::support::{Cluster, said, until};
-
-/// Two mounts of one volume.
-fn two(cluster: &Cluster) -> Option<(Mounted, Mounted)> {
-    let a = Mounted::with(cluster, "braid://main", "a", &[])?;
-    Some((a, Mounted::with(cluster, "braid://main", "b", &[])?))
-}
 
 fn names(at: &Path) -> Vec<String> {
     let entries = fs::read_dir(at).expect("listed");

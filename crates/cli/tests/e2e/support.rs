@@ -243,6 +243,21 @@ impl Cluster {
         until("the drive is dead", || !runs(pid));
     }
 
+    /// Kills the manager, and starts it again.
+    pub(crate) fn restart_manager(&self) {
+        self.kill_manager();
+        self.start(&[]);
+    }
+
+    /// Kills the manager with SIGKILL, and waits until it is gone.
+    pub(crate) fn kill_manager(&self) {
+        let manager = fs::read_to_string(self.dir().join("pids/manager")).expect("a record");
+        let pid = manager.lines().find_map(|line| line.strip_prefix("pid = ")).expect("a line");
+        let pid = pid.trim().parse().expect("a number");
+        signal(pid, "KILL");
+        until("it is dead", || !runs(pid));
+    }
+
     /// The drives of a file's columns.
     pub(crate) fn columns(&self, name: &str) -> Vec<String> {
         let facts = self.braid(["stat", "--json", name]).ok().json();

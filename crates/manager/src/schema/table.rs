@@ -46,6 +46,8 @@ pub const MOVE: u8 = b'M';
 pub const RELAYOUT: u8 = b'L';
 /// Drives that are drained: no column is placed there, and those that are move to others.
 pub const DRAIN: u8 = b'e';
+/// Session of advisory locks to [`LockSessionRecord`](super::LockSessionRecord): it may claim its locks.
+pub const LOCK_SESSION: u8 = b'k';
 /// Term to its mark.
 pub const TERM: u8 = b't';
 /// Blocks of numbers that were drawn.

@@ -106,6 +106,7 @@ impl ControlRequest {
                 | R::Commit(_)
                 | R::Release(_)
                 | R::Reserve(_)
+                | R::Lock(_)
         )
     }
 

@@ -22,6 +22,7 @@ mod batch;
 mod drive;
 mod file;
 mod heal;
+mod lock;
 mod names;
 mod relayout;
 mod shape;
@@ -49,6 +50,7 @@ pub use heal::{
     BalanceState, HealOrders, HealProgress, HealReport, HealRow, HealStatus, HealStatusReply, StaleFiles,
     StaleFilesReply,
 };
+pub use lock::{HeldLock, Lock, LockHow, LockKind, LockState, Locked};
 pub use names::{
     DirectoryReply, Entry, EntryKind, LABEL_BYTES_MAX, Link, Lookup, MODE_MAX, MakeDirectory, NAME_BYTES_MAX,
     PATH_BYTES_MAX, Place, ReadDirectory, Rename, RenameHow, Unlink, UnlinkOnly, VolumeCreate, VolumeList,
@@ -205,6 +207,8 @@ message_set! {
         Relayouts(Relayouts) = 0x0261,
         /// Wait for news of what is watched: News.
         Watch(Watch) = 0x0268,
+        /// Lock bytes of a file: Locked.
+        Lock(Lock) = 0x0269,
         /// Many requests in one: Batch.
         Batch(Batch) = 0x0270,
     }
@@ -261,6 +265,7 @@ impl ControlRequest {
             | ControlRequest::Relayout(_)
             | ControlRequest::Relayouts(_)
             | ControlRequest::Watch(_)
+            | ControlRequest::Lock(_)
             | ControlRequest::Batch(_) => false,
         }
     }
@@ -315,6 +320,8 @@ message_set! {
         Relayouts(RelayoutsReply) = 0x8261,
         /// News of what is watched.
         News(News) = 0x8268,
+        /// What became of a lock.
+        Locked(Locked) = 0x8269,
         /// The replies to a batch.
         Batch(BatchReply) = 0x8270,
         /// A refusal.

@@ -5,8 +5,8 @@
 use braid_wire::capability::{Authority, Capability, LeaseKind, Protection};
 use braid_wire::codec::Record;
 use braid_wire::control::{
-    self, Access, Admission, ControlHead, Cut, DriveState, Ending, EntryKind, RenameHow, RequestHead, Turn,
-    UnlinkOnly, XattrHow,
+    self, Access, Admission, ControlHead, Cut, DriveState, Ending, EntryKind, LockHow, LockKind, LockState,
+    RenameHow, RequestHead, Turn, UnlinkOnly, XattrHow,
 };
 use braid_wire::data::{
     self, Expect, Hello, Listing, PeerRole, ReplyHead, ScrubAct, ScrubPhase, SnapshotAct, Want,
@@ -85,6 +85,7 @@ pub(crate) fn nested() -> Vec<(&'static str, Fields)> {
         control::Held,
         control::ByteRange,
         control::Sized,
+        control::HeldLock,
         control::Ended,
         control::BatchItem,
         control::BatchAnswer,
@@ -133,6 +134,9 @@ pub(crate) fn choice(name: &str) -> Option<Vec<(u8, &'static str)>> {
         RenameHow,
         UnlinkOnly,
         XattrHow,
+        LockKind,
+        LockHow,
+        LockState,
         DriveState,
         Admission,
         Access,

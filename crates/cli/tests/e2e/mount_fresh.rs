@@ -1,0 +1,59 @@
+//! What a mount keeps of a file, and whether it is still so: sizes and bytes that others change.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use crate::mount::two;
+use crate::support::Cluster;
+
+fn open(at: &Path) -> File {
+    File::options().read(true).write(true).create(true).truncate(false).open(at).expect("opened")
+}
+
+#[test]
+fn what_one_mount_made_and_another_wrote_has_its_new_size_at_once() {
+    let cluster = Cluster::up(5);
+    let Some((a, b)) = two(&cluster) else { return };
+    for (name, make) in [("made", true), ("linked", false)] {
+        let (one, other) = (a.at.join(name), b.at.join(name));
+        if make {
+            drop(File::create_new(&one).expect("made"));
+        } else {
+            fs::hard_link(a.at.join("made"), &one).expect("linked");
+        }
+        open(&other).write_all_at(&[1; 2000], 0).expect("written");
+        assert_eq!(fs::metadata(&one).expect("there").len(), 2000, "{name}");
+        open(&other).set_len(0).expect("cut");
+        assert_eq!(fs::metadata(&one).expect("there").len(), 0, "{name}");
+    }
+}
+
+#[test]
+fn a_reader_that_stays_open_sees_the_file_grow_and_shrink() {
+    let cluster = Cluster::up(5);
+    let Some((a, b)) = two(&cluster) else { return };
+    let (one, other) = (a.at.join("f"), b.at.join("f"));
+    fs::write(&one, [1; 10]).expect("written");
+    let reader = File::open(&other).expect("opened");
+    let seen = || {
+        let mut bytes = [0; 10_000];
+        let length = reader.read_at(&mut bytes, 0).expect("read");
+        assert_eq!(reader.metadata().expect("there").len(), length as u64);
+        bytes[..length].to_vec()
+    };
+    assert_eq!(seen(), [1; 10]);
+    let writer = open(&one);
+    for (byte, length) in [(2, 20_usize), (3, 40), (4, 40), (5, 5000), (6, 9000)] {
+        writer.write_all_at(&vec![byte; length], 0).and_then(|()| writer.sync_all()).expect("synced");
+        assert_eq!(seen(), vec![byte; length]);
+    }
+    writer.set_len(20).and_then(|()| writer.sync_all()).expect("cut");
+    assert_eq!(seen(), [6; 20]);
+    drop(writer);
+    let mut appender = File::options().append(true).open(&one).expect("opened");
+    appender.write_all(&[6; 30]).expect("written");
+    drop(appender);
+    assert_eq!(seen(), [6; 50]);
+}

@@ -1,0 +1,26 @@
+//! Advisory locks, as the manager keeps them.
+
+use braid_wire::control::{ControlReply, ControlRequest, Lock, Locked};
+
+use crate::client::{Client, unexpected};
+use crate::error::Result;
+
+impl Client {
+    /// The random number by which the manager knows this client.
+    pub fn number(&self) -> u64 {
+        self.shared.number
+    }
+
+    /// Sets, removes, tests or claims an advisory lock, once. Who asks must watch ([`Client::watch`]): its
+    /// locks are its own as long as it does.
+    ///
+    /// # Errors
+    /// The manager did not answer: then it is not known what became of it. Or there are too many locks.
+    pub async fn lock(&self, asked: Lock) -> Result<Locked> {
+        let subject = "a lock";
+        match self.shared.control.call(subject, &ControlRequest::from(asked)).await? {
+            ControlReply::Locked(locked) => Ok(locked),
+            other => Err(unexpected(subject, &other)),
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! How requests of the kernel are carried out and answered, and what of them is read in another way than it
+//! comes.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use braid_client::NewAttributes;
+use braid_layout::Span;
+use braid_wire::control::{LockKind, MODE_MAX};
+use fuser::{Errno, FileAttr, Generation, ReplyEmpty, ReplyEntry, ReplyLock, ReplyXattr, Request, TimeOrNow};
+use rustix::fs::OFlags;
+
+use crate::attributes::nanoseconds;
+use crate::fresh::KNOWN_FOR;
+use crate::mounted::Mounted;
+use crate::shared::Shared;
+use crate::write_back::Outcome;
+
+/// The last byte of a lock that goes to the end, for the kernel.
+const LAST: u64 = i64::MAX as u64;
+
+impl Mounted {
+    /// Carries a request out in a task of its own.
+    pub(crate) fn spawn<F>(&self, carry_out: impl FnOnce(Arc<Shared>) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.shared.context.runtime.spawn(carry_out(Arc::clone(&self.shared)));
+    }
+
+    /// The same, of a request that is answered by yes or no.
+    pub(crate) fn spawn_done<F>(&self, reply: ReplyEmpty, carry_out: impl FnOnce(Arc<Shared>) -> F)
+    where
+        F: Future<Output = Outcome<()>> + Send + 'static,
+    {
+        let carried_out = carry_out(Arc::clone(&self.shared));
+        self.shared.context.runtime.spawn(async move {
+            match carried_out.await {
+                Ok(()) => reply.ok(),
+                Err(error) => reply.error(error),
+            }
+        });
+    }
+
+    /// The same, of a request that is answered by what was made.
+    pub(crate) fn spawn_entry<F>(&self, reply: ReplyEntry, carry_out: impl FnOnce(Arc<Shared>) -> F)
+    where
+        F: Future<Output = Outcome<FileAttr>> + Send + 'static,
+    {
+        let carried_out = carry_out(Arc::clone(&self.shared));
+        self.shared.context.runtime.spawn(async move {
+            match carried_out.await {
+                Ok(attributes) => reply.entry(&KNOWN_FOR, &attributes, Generation(0)),
+                Err(error) => reply.error(error),
+            }
+        });
+    }
+}
+
+/// Whose something new is.
+pub(crate) fn new_attributes(asker: &Request, mode: u32) -> NewAttributes {
+    NewAttributes { mode: mode & MODE_MAX, uid: asker.uid(), gid: asker.gid() }
+}
+
+pub(crate) fn nanoseconds_of(time: TimeOrNow) -> i64 {
+    nanoseconds(match time {
+        TimeOrNow::SpecificTime(time) => time,
+        TimeOrNow::Now => SystemTime::now(),
+    })
+}
+
+/// Answers with bytes, or with how many there are if nobody has room for any.
+pub(crate) fn give(bytes: Outcome<Vec<u8>>, room: u32, reply: ReplyXattr) {
+    match bytes.map(|bytes| (u32::try_from(bytes.len()).unwrap_or(u32::MAX), bytes)) {
+        Ok((length, _)) if room == 0 => reply.size(length),
+        Ok((length, _)) if length > room => reply.error(Errno::ERANGE),
+        Ok((_, bytes)) => reply.data(&bytes),
+        Err(error) => reply.error(error),
+    }
+}
+
+pub(crate) fn open_flags(flags: i32) -> OFlags {
+    OFlags::from_bits_retain(flags.cast_unsigned())
+}
+
+/// The kind of a lock, as the kernel has it.
+pub(crate) fn lock_kind(number: i32) -> Outcome<Option<LockKind>> {
+    match number {
+        libc::F_RDLCK => Ok(Some(LockKind::Shared)),
+        libc::F_WRLCK => Ok(Some(LockKind::Exclusive)),
+        libc::F_UNLCK => Ok(None),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// The bytes of a lock, as the kernel has them.
+pub(crate) fn lock_span(from: u64, to: u64) -> Span {
+    Span { from, to: if to >= LAST { u64::MAX } else { to } }
+}
+
+/// Answers with the lock that is in the way of one, if any.
+pub(crate) fn give_lock(asked: Span, found: Option<(Span, LockKind, u32)>, reply: ReplyLock) {
+    let (span, number, pid) = match found {
+        None => (asked, libc::F_UNLCK, 0),
+        Some((span, LockKind::Shared, pid)) => (span, libc::F_RDLCK, pid),
+        Some((span, LockKind::Exclusive, pid)) => (span, libc::F_WRLCK, pid),
+    };
+    reply.locked(span.from, span.to.min(LAST), number, pid);
+}

@@ -1,0 +1,71 @@
+//! Whether a program that waits is to be let go, as it has a signal.
+//!
+//! The kernel tells so in a message that `fuser` does not hand on, and lets the program wait until it is
+//! answered. So signals are looked at.
+
+use std::fs;
+
+/// A thread that waits.
+pub(crate) struct Waiter {
+    thread: u32,
+    /// Its process had a signal the last time, which any of its threads may take.
+    had: bool,
+}
+
+impl Waiter {
+    /// A thread by its number; 0: one that cannot be seen from here.
+    pub(crate) fn new(thread: u32) -> Waiter {
+        Waiter { thread, had: false }
+    }
+
+    /// Whether it can be seen.
+    pub(crate) fn is_known(&self) -> bool {
+        self.thread != 0
+    }
+
+    /// Whether it has a signal that it does not hold off, or is gone. One for its process counts when it is
+    /// still there the next time: else another thread has taken it.
+    pub(crate) fn has_signal(&mut self) -> bool {
+        if !self.is_known() {
+            return false;
+        }
+        let Ok(status) = fs::read_to_string(format!("/proc/{}/status", self.thread)) else { return true };
+        let (own, shared) = pending(&status);
+        let has = own || (shared && self.had);
+        self.had = shared;
+        has
+    }
+}
+
+/// Whether the thread, and whether its process, has a signal that is not held off.
+fn pending(status: &str) -> (bool, bool) {
+    let mask = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+    };
+    let open = !mask("SigBlk:");
+    (mask("SigPnd:") & open != 0, mask("ShdPnd:") & open != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_that_are_held_off_do_not_count() {
+        let status = |own: u64, shared: u64, held_off: u64| {
+            format!("Name:\ta\nSigPnd:\t{own:016x}\nShdPnd:\t{shared:016x}\nSigBlk:\t{held_off:016x}\n")
+        };
+        assert_eq!(pending(&status(0, 0, 0)), (false, false));
+        assert_eq!(pending(&status(1 << 8, 0, 0)), (true, false));
+        assert_eq!(pending(&status(1 << 8, 1 << 14, 1 << 8)), (false, true));
+        assert_eq!(pending(&status(0, 1 << 14, 1 << 14)), (false, false));
+    }
+
+    #[test]
+    fn who_is_gone_waits_no_more() {
+        assert!(Waiter::new(u32::MAX).has_signal());
+        assert!(!Waiter::new(std::process::id()).has_signal());
+        assert!(!Waiter::new(0).has_signal());
+    }
+}

@@ -1,0 +1,325 @@
+//! Advisory locks of programs, `fcntl` and `flock`: the manager has them, so that they hold between mounts.
+//!
+//! Before a lock is released, what was written is with the drives and the manager has its size; and when one
+//! is granted, nothing older is kept of the file. So programs that lock see each other's bytes.
+//!
+//! The mount remembers its locks, to claim them when the manager has forgotten them or did not hear from it.
+//! If it cannot, all are lost: the handles by which they were taken give errors from then on, as their
+//! programs rely on what is no longer so.
+//!
+//! `fuser` does not say which locks are `flock`'s. They are locks of the whole file, as over NFS.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use braid_layout::{FileId, Ranges, Span};
+use braid_wire::control::{Lock, LockHow, LockKind, LockState, Locked};
+use fuser::Errno;
+use tokio::sync::{Notify, OwnedMutexGuard, RwLock};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::errors::errno;
+use crate::inode::Inode;
+use crate::inodes::OpenFile;
+use crate::interrupts::Waiter;
+use crate::shared::Shared;
+use crate::write_back::Outcome;
+
+/// How often it is asked anew for a lock that others hold, at first and in the end.
+const AGAIN: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
+/// Bound of a request, of claims, and of a wait of somebody whose signals cannot be seen.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Pause after a request that failed.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// The locks of a mount.
+pub(crate) struct Locks {
+    state: Mutex<State>,
+    /// One was released here.
+    released: Notify,
+    /// Held, to write, while locks are claimed.
+    claiming: RwLock<()>,
+}
+
+struct State {
+    session: u64,
+    order: u64,
+    held: BTreeMap<(FileId, u64), Held>,
+}
+
+/// What a program holds of a file.
+#[derive(Default)]
+struct Held {
+    pid: u32,
+    ranges: Ranges<LockKind>,
+    by: Vec<Weak<OpenFile>>,
+}
+
+/// A lock that a program asks for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted {
+    pub(crate) owner: u64,
+    pub(crate) pid: u32,
+    pub(crate) span: Span,
+    pub(crate) kind: Option<LockKind>,
+}
+
+impl Locks {
+    /// `session`: a random number, the first session's.
+    pub(crate) fn new(session: u64) -> Locks {
+        let state = State { session, order: 0, held: BTreeMap::new() };
+        Locks { state: Mutex::new(state), released: Notify::new(), claiming: RwLock::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn holds_any(&self, file: FileId, owner: u64, span: Span) -> bool {
+        self.lock().held.get(&(file, owner)).is_some_and(|held| held.ranges.meeting(span).next().is_some())
+    }
+
+    /// All that is held is lost.
+    fn lose(&self) {
+        let mut state = self.lock();
+        state.session = state.session.wrapping_add(1).max(1);
+        let held = std::mem::take(&mut state.held);
+        for ((file, _), held) in held {
+            tracing::error!(%file, pid = held.pid, "its locks are lost: others may have been given them");
+            let handles = held.by.iter().filter_map(Weak::upgrade);
+            handles.for_each(|open| open.lost_locks.store(true, Ordering::Release));
+        }
+    }
+}
+
+impl State {
+    fn request(&mut self, file: FileId, how: LockHow, wanted: Wanted) -> Lock {
+        self.order += 1;
+        let Wanted { owner, pid, span, kind } = wanted;
+        Lock {
+            session: self.session,
+            order: self.order,
+            file,
+            owner,
+            pid,
+            how,
+            kind,
+            from: span.from,
+            to: span.to,
+        }
+    }
+
+    fn set(&mut self, file: FileId, wanted: Wanted, by: Option<&Arc<OpenFile>>) {
+        let held = self.held.entry((file, wanted.owner)).or_default();
+        held.pid = wanted.pid;
+        held.ranges.set(wanted.span, wanted.kind);
+        held.by.retain(|one| one.strong_count() > 0);
+        if let Some(by) = by
+            && !held.by.iter().any(|one| std::ptr::eq(one.as_ptr(), Arc::as_ptr(by)))
+        {
+            held.by.push(Arc::downgrade(by));
+        }
+        if held.ranges.is_empty() {
+            self.held.remove(&(file, wanted.owner));
+        }
+    }
+
+    /// What is held within a span, and what of it is not.
+    fn pieces(&self, file: FileId, wanted: Wanted) -> Vec<Wanted> {
+        let mut pieces = Ranges::default();
+        pieces.set(wanted.span, Some(None));
+        let held = self.held.get(&(file, wanted.owner));
+        for (at, kind) in held.into_iter().flat_map(|held| held.ranges.meeting(wanted.span)) {
+            let within = Span { from: at.from.max(wanted.span.from), to: at.to.min(wanted.span.to) };
+            pieces.set(within, Some(Some(kind)));
+        }
+        pieces.iter().map(|(span, kind)| Wanted { span, kind, ..wanted }).collect()
+    }
+}
+
+impl Shared {
+    /// The lock that is in the way of one, if any: where, how, and the process if it is of this mount.
+    pub(crate) async fn lock_in_the_way(
+        &self,
+        open: &OpenFile,
+        wanted: Wanted,
+    ) -> Outcome<Option<(Span, LockKind, u32)>> {
+        let _no_claims = self.locks.claiming.read().await;
+        let request = self.locks.lock().request(open.inode.file, LockHow::Test, wanted);
+        let session = request.session;
+        let locked = self.ask_lock(request).await?;
+        Ok(locked.held.map(|held| {
+            let pid = if held.session == session { held.pid } else { 0 };
+            (Span { from: held.from, to: held.to }, held.kind, pid)
+        }))
+    }
+
+    /// Locks, or releases. `wait`: until nobody else holds it, or the waiter has a signal.
+    pub(crate) async fn lock(
+        self: &Arc<Shared>,
+        open: &Arc<OpenFile>,
+        wanted: Wanted,
+        wait: Option<Waiter>,
+    ) -> Outcome<()> {
+        if wanted.kind.is_none() {
+            return self.unlock(&open.inode, wanted).await;
+        }
+        open.keeps_locks()?;
+        let until = Instant::now() + PATIENCE;
+        let (mut waiter, mut again) = (wait, AGAIN.0);
+        loop {
+            let released = self.locks.released.notified();
+            let mut released = std::pin::pin!(released);
+            released.as_mut().enable();
+            match self.try_lock(open, wanted).await? {
+                LockState::Granted => break,
+                LockState::Held => match &mut waiter {
+                    None => return Err(Errno::EAGAIN),
+                    Some(waiter) if waiter.is_known() => {}
+                    Some(_) if Instant::now() < until => {}
+                    Some(_) => return Err(Errno::ENOLCK),
+                },
+                LockState::Later if Instant::now() < until => {}
+                LockState::Later => return Err(Errno::ENOLCK),
+                LockState::Lost | LockState::Overtaken => continue,
+            }
+            if waiter.as_mut().is_some_and(Waiter::has_signal) {
+                return Err(Errno::EINTR);
+            }
+            let _ = timeout(again, released).await;
+            again = (again * 2).min(AGAIN.1);
+        }
+        open.inode.refresh().await
+    }
+
+    /// Asks for a lock once.
+    async fn try_lock(self: &Arc<Shared>, open: &Arc<OpenFile>, wanted: Wanted) -> Outcome<LockState> {
+        let inode = &open.inode;
+        let turn = turn(inode).await?;
+        let no_claims = self.locks.claiming.read().await;
+        let request = self.locks.lock().request(inode.file, LockHow::Set, wanted);
+        match self.ask_lock(request).await {
+            Ok(locked) => {
+                match locked.state {
+                    LockState::Granted => self.locks.lock().set(inode.file, wanted, Some(open)),
+                    LockState::Lost => self.locks.lose(),
+                    _ => {}
+                }
+                Ok(locked.state)
+            }
+            Err(error) => {
+                // It may have been set.
+                drop(no_claims);
+                self.settle(inode, wanted, turn);
+                Err(error)
+            }
+        }
+    }
+
+    async fn unlock(self: &Arc<Shared>, inode: &Arc<Inode>, wanted: Wanted) -> Outcome<()> {
+        if !self.locks.holds_any(inode.file, wanted.owner, wanted.span) {
+            return Ok(());
+        }
+        if let Err(error) = inode.sync(true).await {
+            // It is told at the next fsync or close.
+            tracing::warn!(file = %inode.file, errno = i32::from(error), "released before it was written");
+        }
+        let turn = turn(inode).await?;
+        let no_claims = self.locks.claiming.read().await;
+        let request = {
+            let mut state = self.locks.lock();
+            state.set(inode.file, wanted, None);
+            state.request(inode.file, LockHow::Set, wanted)
+        };
+        let asked = self.ask_lock(request).await;
+        drop(no_claims);
+        match asked {
+            Ok(Locked { state: LockState::Overtaken, .. }) | Err(_) => self.settle(inode, wanted, turn),
+            Ok(Locked { state: LockState::Lost, .. }) => self.locks.lose(),
+            Ok(_) => {}
+        }
+        self.locks.released.notify_waiters();
+        Ok(())
+    }
+
+    /// Releases all that a program holds of a file.
+    pub(crate) async fn unlock_all(self: &Arc<Shared>, inode: &Arc<Inode>, owner: u64) {
+        let wanted = Wanted { owner, pid: 0, span: Span::ALL, kind: None };
+        if let Err(error) = self.unlock(inode, wanted).await {
+            tracing::warn!(file = %inode.file, errno = i32::from(error), "its locks are released later");
+            let (shared, inode) = (Arc::clone(self), Arc::clone(inode));
+            self.context.runtime.spawn(async move {
+                let turn = Arc::clone(&inode.locking).lock_owned().await;
+                shared.locks.lock().set(inode.file, wanted, None);
+                shared.settle(&inode, wanted, turn);
+            });
+        }
+    }
+
+    /// What the manager has is made what is held here: it is not known what became of a request. Others of
+    /// this file wait for it.
+    fn settle(self: &Arc<Shared>, inode: &Arc<Inode>, wanted: Wanted, turn: OwnedMutexGuard<()>) {
+        let (shared, inode) = (Arc::downgrade(self), Arc::clone(inode));
+        self.context.runtime.spawn(async move {
+            let _turn = turn;
+            while let Some(shared) = shared.upgrade() {
+                let no_claims = shared.locks.claiming.read().await;
+                let mut is_done = true;
+                let pieces = shared.locks.lock().pieces(inode.file, wanted);
+                for piece in pieces {
+                    let request = shared.locks.lock().request(inode.file, LockHow::Set, piece);
+                    match shared.ask_lock(request).await.map(|locked| locked.state) {
+                        Ok(LockState::Granted) => {}
+                        Ok(LockState::Held | LockState::Lost) => shared.locks.lose(),
+                        Ok(LockState::Later | LockState::Overtaken) | Err(_) => is_done = false,
+                    }
+                }
+                drop(no_claims);
+                if is_done {
+                    shared.locks.released.notify_waiters();
+                    return;
+                }
+                sleep(PAUSE).await;
+            }
+        });
+    }
+
+    /// The manager may have forgotten what is held, or given it to others.
+    pub(crate) async fn claim_locks(&self) {
+        let _claims = self.locks.claiming.write().await;
+        let until = Instant::now() + PATIENCE;
+        let held: Vec<(FileId, Wanted)> = {
+            let state = self.locks.lock();
+            let all = state.held.iter().flat_map(|((file, owner), held)| {
+                let wanted = |(span, kind)| Wanted { owner: *owner, pid: held.pid, span, kind: Some(kind) };
+                held.ranges.iter().map(move |range| (*file, wanted(range)))
+            });
+            all.collect()
+        };
+        for (file, wanted) in held {
+            loop {
+                let request = self.locks.lock().request(file, LockHow::Claim, wanted);
+                match self.ask_lock(request).await.map(|locked| locked.state) {
+                    Ok(LockState::Granted) => break,
+                    Ok(LockState::Held | LockState::Lost) => return self.locks.lose(),
+                    _ if Instant::now() >= until => return self.locks.lose(),
+                    Ok(LockState::Later | LockState::Overtaken) | Err(_) => sleep(PAUSE).await,
+                }
+            }
+        }
+    }
+
+    async fn ask_lock(&self, request: Lock) -> Outcome<Locked> {
+        self.context.client.lock(request).await.map_err(|error| {
+            tracing::warn!(%error, "a lock could not be asked for");
+            errno(&error)
+        })
+    }
+}
+
+/// Waits for other requests for locks of the file.
+async fn turn(inode: &Inode) -> Outcome<OwnedMutexGuard<()>> {
+    timeout(PATIENCE, Arc::clone(&inode.locking).lock_owned()).await.map_err(|_| Errno::ENOLCK)
+}

@@ -1,0 +1,160 @@
+//! Requests for advisory locks.
+//!
+//! Locks are in memory ([`Locks`]); which sessions may claim theirs after a restart is in the state. A
+//! session is stored before its first lock is granted, and removed before a lock of it is given to another:
+//! so none claims, after whatever restarts, what another was given (RFC 8881, section 8.4.3).
+
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use braid_wire::control::{Lock, LockHow, LockState, Locked};
+use braid_wire::{Reason, Refusal};
+
+use crate::callbacks::asker;
+use crate::core::Core;
+use crate::kv::Tx;
+use crate::locks::{Locks, Outcome};
+use crate::schema::{LockSessionRecord, key, table};
+use crate::watchers::LEASE_MS;
+
+/// How long after a start others may claim what they hold: until then nothing new is granted.
+const CLAIM_MS: u64 = 2 * LEASE_MS as u64;
+/// When who was not heard asks again.
+const AGAIN_MS: u64 = 100;
+
+/// What the manager has in memory of locks.
+#[derive(Debug)]
+pub(crate) struct Locking {
+    locks: Mutex<Locks>,
+    /// Held while sessions begin or end, in memory and in the state.
+    alone: tokio::sync::Mutex<()>,
+    /// When somebody watched first since the start.
+    first_watched_ms: OnceLock<u64>,
+}
+
+impl Locking {
+    /// At a start. `sessions`: those that may claim their locks.
+    pub(crate) fn new(sessions: Vec<u64>) -> Locking {
+        let mut locks = Locks::default();
+        locks.begin(sessions);
+        let (alone, first_watched_ms) = Default::default();
+        Locking { locks: Mutex::new(locks), alone, first_watched_ms }
+    }
+
+    /// Somebody watches.
+    pub(crate) fn watched(&self, now_ms: u64) {
+        self.first_watched_ms.get_or_init(|| now_ms);
+    }
+
+    /// For how long somebody may have watched by now, in milliseconds.
+    fn watched_for(&self, now_ms: u64) -> u64 {
+        self.first_watched_ms.get().map_or(0, |first| now_ms.saturating_sub(*first))
+    }
+
+    fn locks(&self) -> MutexGuard<'_, Locks> {
+        self.locks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Carries out a request.
+pub(crate) async fn lock(core: &Arc<Core>, asked: Lock) -> Result<Locked, Refusal> {
+    let client = asker();
+    let Some(span) = asked.span().filter(|_| client != 0 && asked.session != 0) else {
+        return Err(Refusal::new(Reason::Malformed, "a lock has a holder, and bytes"));
+    };
+    if !core.watchers().is_heard(client, core.running_ms()) {
+        let detail = "who locks asks for news all the time, and did not for a while";
+        return Err(Refusal::new(Reason::Busy, detail).again_in(AGAIN_MS));
+    }
+    if let Some(state) = prepare(core, &asked, client).await? {
+        return Ok(Locked { state, held: None });
+    }
+    loop {
+        let outcome = {
+            let now_ms = core.running_ms();
+            let mut locks = core.locking.locks();
+            locks.ask(&asked, span, |client| core.watchers().is_heard(client, now_ms))
+        };
+        let (state, held) = match outcome {
+            Outcome::Granted => (LockState::Granted, None),
+            Outcome::Held(held) => (LockState::Held, Some(held)),
+            Outcome::Overtaken => (LockState::Overtaken, None),
+            Outcome::Lost => {
+                forget(core, vec![asked.session]).await?;
+                (LockState::Lost, None)
+            }
+            Outcome::Broke(session) => {
+                forget(core, vec![session]).await?;
+                core.locking.locks().drop_session(session);
+                continue;
+            }
+            Outcome::Full => {
+                return Err(Refusal::new(Reason::Busy, "there are too many locks: release some"));
+            }
+        };
+        return Ok(Locked { state, held });
+    }
+}
+
+/// What comes before the first lock of a session, and before the first that is granted after a start. Gives
+/// the answer if it is clear.
+async fn prepare(core: &Arc<Core>, asked: &Lock, client: u64) -> Result<Option<LockState>, Refusal> {
+    let is_new = asked.how == LockHow::Set && asked.kind.is_some();
+    let begins =
+        asked.how != LockHow::Test && asked.kind.is_some() && !core.locking.locks().knows(asked.session);
+    if asked.kind.is_none() && !core.locking.locks().knows(asked.session) {
+        return Ok(Some(LockState::Granted)); // it holds nothing
+    }
+    let ends_claims = is_new && core.locking.locks().has_before();
+    if !begins && !ends_claims {
+        return Ok(None);
+    }
+    // One at a time, so that what is in memory and what is stored are changed together.
+    let _alone = core.locking.alone.lock().await;
+    if is_new && core.locking.locks().has_before() {
+        if core.locking.watched_for(core.running_ms()) < CLAIM_MS {
+            return Ok(Some(LockState::Later));
+        }
+        let unheard = core.locking.locks().unheard();
+        forget(core, unheard).await?;
+        core.locking.locks().end_of_claims();
+    }
+    if core.locking.locks().is_broken(asked.session) {
+        return Ok(Some(LockState::Lost));
+    }
+    if begins && !core.locking.locks().knows(asked.session) {
+        let (session, former) = (asked.session, core.locking.locks().former(client, asked.session));
+        core.write(move |core, tx| {
+            former.iter().for_each(|one| tx.delete(key::lock_session(*one)));
+            tx.set(key::lock_session(session), &LockSessionRecord { begun_ms: core.now_ms() });
+            Ok(())
+        })
+        .await?;
+        core.locking.locks().enter(session, client);
+    }
+    Ok(None)
+}
+
+/// These sessions can claim nothing any more.
+async fn forget(core: &Arc<Core>, sessions: Vec<u64>) -> Result<(), Refusal> {
+    if sessions.is_empty() {
+        return Ok(());
+    }
+    core.write(move |_, tx| {
+        sessions.iter().for_each(|session| tx.delete(key::lock_session(*session)));
+        Ok(())
+    })
+    .await
+}
+
+/// Sessions that may claim their locks. None may in a state that was put back: others may have been given
+/// them since.
+pub(crate) fn sessions(tx: &mut Tx, is_put_back: bool) -> Result<Vec<u64>, Refusal> {
+    let (from, to) = key::all(table::LOCK_SESSION);
+    let rows = tx.scan(&from, &to, usize::MAX)?;
+    let numbers: Vec<u64> = rows.iter().map(|(row, _)| key::number(row, 1)).collect();
+    if is_put_back {
+        numbers.iter().for_each(|session| tx.delete(key::lock_session(*session)));
+        return Ok(Vec::new());
+    }
+    Ok(numbers)
+}

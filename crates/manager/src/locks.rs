@@ -1,0 +1,303 @@
+//! Advisory locks, in memory only, and pure.
+//!
+//! A lock session is a client's. Its locks bind others while the client is heard; one that is not heard keeps
+//! its locks until somebody else wants one of them: then the whole session is over, and its client is told
+//! when it claims them (as Linux's NFS server does with clients that are away).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use braid_layout::{FileId, Ranges, Span};
+use braid_wire::control::{HeldLock, Lock, LockHow, LockKind};
+
+/// Most locks of all clients.
+const LOCKS_MAX: usize = 1 << 18;
+/// Files of a session whose last request's number is remembered one by one.
+const ORDERS_MAX: usize = 1 << 12;
+
+/// All locks.
+#[derive(Debug, Default)]
+pub struct Locks {
+    files: BTreeMap<FileId, BTreeMap<Owner, Holder>>,
+    sessions: BTreeMap<u64, Session>,
+    /// Sessions that have lost their locks to others.
+    broken: BTreeSet<u64>,
+    /// Sessions from before this manager's start that have claimed nothing yet.
+    before: BTreeSet<u64>,
+    count: usize,
+}
+
+/// A session and one of its client's programs.
+type Owner = (u64, u64);
+
+#[derive(Debug, Default)]
+struct Holder {
+    pid: u32,
+    ranges: Ranges<LockKind>,
+}
+
+#[derive(Debug)]
+struct Session {
+    client: u64,
+    /// The number of the last request, by file.
+    orders: BTreeMap<FileId, u64>,
+    /// That of all files that are not there.
+    floor: u64,
+}
+
+/// What is to be done for a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is done.
+    Granted,
+    /// Somebody who is heard has a lock there.
+    Held(HeldLock),
+    /// A session that is not heard has one. It is over; when that is stored its locks are to be dropped
+    /// ([`Locks::drop_session`]), and this asked again.
+    Broke(u64),
+    /// The asker's session is over.
+    Lost,
+    /// A later request came first.
+    Overtaken,
+    /// There are too many locks.
+    Full,
+}
+
+impl Locks {
+    /// Sessions that the state knows may claim.
+    pub fn begin(&mut self, sessions: impl IntoIterator<Item = u64>) {
+        self.before = sessions.into_iter().collect();
+    }
+
+    /// Whether sessions from before the start may claim yet.
+    pub fn has_before(&self) -> bool {
+        !self.before.is_empty()
+    }
+
+    /// Sessions from before the start that were not heard of since.
+    pub fn unheard(&self) -> Vec<u64> {
+        self.before.iter().filter(|session| !self.sessions.contains_key(session)).copied().collect()
+    }
+
+    /// Nobody claims any more.
+    pub fn end_of_claims(&mut self) {
+        self.broken.extend(self.unheard());
+        self.before.clear();
+    }
+
+    /// Whether the session is over.
+    pub fn is_broken(&self, session: u64) -> bool {
+        self.broken.contains(&session)
+    }
+
+    /// Whether it has begun in this manager's time.
+    pub fn knows(&self, session: u64) -> bool {
+        self.sessions.contains_key(&session)
+    }
+
+    /// Sessions that end when a client begins this one.
+    pub fn former(&self, client: u64, session: u64) -> Vec<u64> {
+        let of = self.sessions.iter().filter(|(number, one)| one.client == client && **number != session);
+        of.map(|(number, _)| *number).collect()
+    }
+
+    /// A session begins, or is heard of again after a start.
+    pub fn enter(&mut self, session: u64, client: u64) {
+        for former in self.former(client, session) {
+            self.drop_session(former);
+        }
+        self.sessions.entry(session).or_insert(Session { client, orders: BTreeMap::new(), floor: 0 });
+    }
+
+    /// Carries out a request of a session that has begun. `is_heard`: whether a client is.
+    pub fn ask(&mut self, asked: &Lock, span: Span, is_heard: impl Fn(u64) -> bool) -> Outcome {
+        if self.is_broken(asked.session) {
+            return Outcome::Lost;
+        }
+        if asked.how == LockHow::Claim {
+            let has = |kind| self.holder(asked).is_some_and(|holder| holder.ranges.are(span, kind));
+            if asked.kind.is_some_and(has) {
+                return Outcome::Granted;
+            }
+            if !self.before.contains(&asked.session) {
+                self.broken.insert(asked.session);
+                self.drop_session(asked.session);
+                return Outcome::Lost;
+            }
+        }
+        if asked.how != LockHow::Test && !self.is_next(asked) {
+            return Outcome::Overtaken;
+        }
+        if let Some(kind) = asked.kind
+            && let Some(held) = self.in_the_way(asked, kind, span)
+        {
+            let client = self.sessions.get(&held.session).map_or(0, |session| session.client);
+            if is_heard(client) && !self.is_broken(held.session) {
+                return Outcome::Held(held);
+            }
+            // From now on it can claim nothing.
+            self.broken.insert(held.session);
+            return Outcome::Broke(held.session);
+        }
+        if asked.how == LockHow::Test {
+            return Outcome::Granted;
+        }
+        if asked.kind.is_some() && self.count >= LOCKS_MAX {
+            return Outcome::Full;
+        }
+        self.set(asked, span);
+        Outcome::Granted
+    }
+
+    fn holder(&self, asked: &Lock) -> Option<&Holder> {
+        self.files.get(&asked.file)?.get(&(asked.session, asked.owner))
+    }
+
+    /// Whether no later request for this file came before. A repeat is let through.
+    fn is_next(&mut self, asked: &Lock) -> bool {
+        let Some(session) = self.sessions.get_mut(&asked.session) else { return false };
+        let last = session.orders.get(&asked.file).copied().unwrap_or(session.floor);
+        if asked.order < last {
+            return false;
+        }
+        if session.orders.len() >= ORDERS_MAX {
+            session.floor = session.orders.values().copied().fold(session.floor, u64::max);
+            session.orders.clear();
+        }
+        session.orders.insert(asked.file, asked.order);
+        true
+    }
+
+    fn in_the_way(&self, asked: &Lock, kind: LockKind, span: Span) -> Option<HeldLock> {
+        let holders = self.files.get(&asked.file)?;
+        let others = holders.iter().filter(|(owner, _)| **owner != (asked.session, asked.owner));
+        others
+            .flat_map(|((session, _), holder)| {
+                let meeting = holder.ranges.meeting(span);
+                meeting.map(|(at, its)| (*session, holder.pid, its, at))
+            })
+            .find(|(_, _, its, _)| kind == LockKind::Exclusive || *its == LockKind::Exclusive)
+            .map(|(session, pid, kind, at)| HeldLock { session, pid, kind, from: at.from, to: at.to })
+    }
+
+    fn set(&mut self, asked: &Lock, span: Span) {
+        let holders = self.files.entry(asked.file).or_default();
+        let holder = holders.entry((asked.session, asked.owner)).or_default();
+        let before = holder.ranges.len();
+        holder.pid = asked.pid;
+        holder.ranges.set(span, asked.kind);
+        self.count = self.count + holder.ranges.len() - before;
+        holders.retain(|_, holder| !holder.ranges.is_empty());
+        if holders.is_empty() {
+            self.files.remove(&asked.file);
+        }
+    }
+
+    /// A session's locks bind nobody any more.
+    pub fn drop_session(&mut self, session: u64) {
+        self.sessions.remove(&session);
+        for holders in self.files.values_mut() {
+            holders.retain(|(of, _), holder| {
+                let is_kept = *of != session;
+                self.count -= if is_kept { 0 } else { holder.ranges.len() };
+                is_kept
+            });
+        }
+        self.files.retain(|_, holders| !holders.is_empty());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: FileId = FileId(5);
+
+    fn lock(session: u64, order: u64, kind: Option<LockKind>, (from, to): (u64, u64)) -> Lock {
+        let how = LockHow::Set;
+        Lock { session, order, file: FILE, owner: 1, pid: 7, how, kind, from, to }
+    }
+
+    fn ask(locks: &mut Locks, asked: &Lock, heard: &[u64]) -> Outcome {
+        locks.ask(asked, asked.span().expect("it has bytes"), |client| heard.contains(&client))
+    }
+
+    /// Sessions 10 and 20 of clients 1 and 2.
+    fn two() -> Locks {
+        let mut locks = Locks::default();
+        locks.enter(10, 1);
+        locks.enter(20, 2);
+        locks
+    }
+
+    const EXCLUSIVE: Option<LockKind> = Some(LockKind::Exclusive);
+    const SHARED: Option<LockKind> = Some(LockKind::Shared);
+
+    #[test]
+    fn exclusive_locks_keep_others_out_and_shared_ones_do_not() {
+        let mut locks = two();
+        assert_eq!(ask(&mut locks, &lock(10, 1, SHARED, (0, 9)), &[1, 2]), Outcome::Granted);
+        assert_eq!(ask(&mut locks, &lock(20, 1, SHARED, (5, 14)), &[1, 2]), Outcome::Granted);
+        let held = HeldLock { session: 20, pid: 7, kind: LockKind::Shared, from: 5, to: 14 };
+        assert_eq!(ask(&mut locks, &lock(10, 2, EXCLUSIVE, (0, 9)), &[1, 2]), Outcome::Held(held));
+        assert_eq!(ask(&mut locks, &lock(10, 3, EXCLUSIVE, (0, 4)), &[1, 2]), Outcome::Granted);
+        let held = HeldLock { session: 10, pid: 7, kind: LockKind::Exclusive, from: 0, to: 4 };
+        let test = Lock { how: LockHow::Test, ..lock(20, 0, SHARED, (4, 5)) };
+        assert_eq!(ask(&mut locks, &test, &[1, 2]), Outcome::Held(held));
+        assert_eq!(ask(&mut locks, &lock(10, 4, None, (0, u64::MAX)), &[1, 2]), Outcome::Granted);
+        assert_eq!(ask(&mut locks, &lock(20, 2, EXCLUSIVE, (0, u64::MAX)), &[1, 2]), Outcome::Granted);
+        assert_eq!(locks.count, 1);
+    }
+
+    #[test]
+    fn who_is_not_heard_keeps_its_locks_until_others_want_one() {
+        let mut locks = two();
+        ask(&mut locks, &lock(10, 1, EXCLUSIVE, (0, 9)), &[1]);
+        ask(&mut locks, &lock(10, 2, EXCLUSIVE, (50, 59)), &[1]);
+        let claim = |order| Lock { how: LockHow::Claim, ..lock(10, order, EXCLUSIVE, (0, 9)) };
+        assert_eq!(ask(&mut locks, &lock(20, 1, EXCLUSIVE, (20, 29)), &[2]), Outcome::Granted);
+        assert_eq!(ask(&mut locks, &claim(3), &[1, 2]), Outcome::Granted, "nobody wanted it");
+        assert_eq!(ask(&mut locks, &lock(20, 2, SHARED, (0, 0)), &[2]), Outcome::Broke(10));
+        assert_eq!(ask(&mut locks, &claim(4), &[1, 2]), Outcome::Lost, "from then on");
+        assert_eq!(ask(&mut locks, &lock(20, 3, SHARED, (0, 0)), &[1, 2]), Outcome::Broke(10));
+        locks.drop_session(10);
+        assert_eq!(ask(&mut locks, &lock(20, 4, SHARED, (0, 0)), &[2]), Outcome::Granted);
+        assert_eq!(ask(&mut locks, &lock(10, 5, EXCLUSIVE, (90, 99)), &[1, 2]), Outcome::Lost);
+        locks.enter(11, 1);
+        assert_eq!(ask(&mut locks, &lock(11, 1, EXCLUSIVE, (50, 59)), &[1, 2]), Outcome::Granted);
+    }
+
+    #[test]
+    fn a_request_that_comes_late_counts_for_nothing() {
+        let mut locks = two();
+        ask(&mut locks, &lock(10, 2, EXCLUSIVE, (0, 9)), &[1, 2]);
+        ask(&mut locks, &lock(10, 3, None, (0, 9)), &[1, 2]);
+        assert_eq!(ask(&mut locks, &lock(10, 2, EXCLUSIVE, (0, 9)), &[1, 2]), Outcome::Overtaken);
+        assert_eq!(ask(&mut locks, &lock(20, 1, EXCLUSIVE, (0, 9)), &[1, 2]), Outcome::Granted);
+        assert_eq!(ask(&mut locks, &lock(20, 1, EXCLUSIVE, (0, 9)), &[1, 2]), Outcome::Granted, "a repeat");
+        let mut locks = two();
+        for file in 0..=ORDERS_MAX as u64 {
+            let other = Lock { file: FileId(100 + file), ..lock(10, 10 + file, None, (0, 9)) };
+            ask(&mut locks, &other, &[1, 2]);
+        }
+        let late = Lock { file: FileId(100), ..lock(10, 9, EXCLUSIVE, (0, 9)) };
+        assert_eq!(ask(&mut locks, &late, &[1, 2]), Outcome::Overtaken, "also when files were forgotten");
+    }
+
+    #[test]
+    fn after_a_start_those_may_claim_who_are_on_record() {
+        let mut locks = Locks::default();
+        locks.begin([10]);
+        locks.enter(10, 1);
+        locks.enter(20, 2);
+        let claim = |session| Lock { how: LockHow::Claim, ..lock(session, 1, EXCLUSIVE, (0, 9)) };
+        assert_eq!(ask(&mut locks, &claim(10), &[1, 2]), Outcome::Granted);
+        assert_eq!(ask(&mut locks, &claim(20), &[1, 2]), Outcome::Lost);
+        assert_eq!(locks.unheard(), []);
+        let mut locks = Locks::default();
+        locks.begin([10]);
+        assert_eq!(locks.unheard(), [10]);
+        locks.end_of_claims();
+        locks.enter(10, 1);
+        assert_eq!(ask(&mut locks, &claim(10), &[1, 2]), Outcome::Lost, "too late");
+    }
+}
