@@ -63,7 +63,7 @@ mod write;
 
 pub use attributes::Node;
 pub use braid_plan::Way;
-pub use braid_wire::control::{AttributeChanges, NewAttributes, News};
+pub use braid_wire::control::{AttributeChanges, NewAttributes, News, Seen};
 pub use check::{FINDINGS_MAX, Fault, Finding, Report, Unchecked, WrongUnit};
 pub use client::{Client, SentRequests};
 pub use config::{Config, PartWrites, WAIT_TOLD_AFTER};
