@@ -51,6 +51,7 @@ mod relayout;
 mod renewals;
 mod retire;
 mod retry;
+mod room;
 mod scratch;
 mod shared;
 mod small_requests;
@@ -76,4 +77,5 @@ pub use name::{
 };
 pub use names::{Lister, Parents};
 pub use open::OpenOptions;
+pub use room::Room;
 pub use watch::Watching;
