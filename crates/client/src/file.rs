@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex};
 
 use braid_layout::{FileId, Lease, Stripe};
 use braid_wire::Reason;
-use braid_wire::control::{Commit, Cut, FileAttributes, StatRow};
+use braid_wire::control::{Commit, Cut, FileAttributes, Seen, StatRow};
 use braid_wire::data::Listing;
 use tokio::sync::Semaphore;
 
@@ -428,4 +428,7 @@ pub enum Replace {
     Yes,
     /// It stays, and the request fails.
     No,
+    /// It is replaced, atomically, if it is this file and has not changed: else the request fails, as it does
+    /// if there is none.
+    Only(Seen),
 }

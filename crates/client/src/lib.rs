@@ -52,6 +52,7 @@ mod relayout;
 mod renewals;
 mod retire;
 mod retry;
+mod room;
 mod scratch;
 mod shared;
 mod small_requests;
@@ -64,7 +65,7 @@ mod write;
 
 pub use attributes::Node;
 pub use braid_plan::Way;
-pub use braid_wire::control::{AttributeChanges, NewAttributes, News};
+pub use braid_wire::control::{AttributeChanges, NewAttributes, News, Seen};
 pub use check::{FINDINGS_MAX, Fault, Finding, Report, Unchecked, WrongUnit};
 pub use client::{Client, SentRequests};
 pub use config::{Config, PartWrites, WAIT_TOLD_AFTER};
@@ -77,4 +78,5 @@ pub use name::{
 };
 pub use names::{Lister, Parents};
 pub use open::OpenOptions;
+pub use room::Room;
 pub use watch::Watching;

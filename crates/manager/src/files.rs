@@ -18,7 +18,7 @@ use braid_layout::version::Lease;
 use braid_layout::{Column, ColumnMask, DriveId, FileId, Generation, ObjectId, Shape};
 use braid_wire::control::{
     ByteRange, Commit, CreateUnnamed, Cut, Ended, Ending, EntryKind, Link, NewAttributes, Open, Reserve,
-    ShapeSpec,
+    Seen, ShapeSpec,
 };
 use braid_wire::{Reason, Refusal};
 
@@ -135,9 +135,16 @@ pub fn link(tx: &mut Tx, link: &Link, keeps: Keeps<'_>, now_ms: u64) -> Result<(
         Some(old) if old.kind == EntryKind::Directory => return Err(is_directory(path)),
         Some(_) if !link.replace => return Err(exists(path)),
         Some(old) => {
+            if let Some(seen) = link.over {
+                refuse_if_changed(tx, old.file, seen, path)?;
+            }
             entries::take(tx, named, &old, now_ms)?;
             let volume = &mut slot.directory.volume;
             entries::drop_name(tx, volume, old.file, named, (keeps, now_ms))?;
+        }
+        None if link.over.is_some() => {
+            let detail = format!("{:?} is not there any more, and was to be replaced", show(path));
+            return Err(Refusal::new(Reason::NotFound, detail));
         }
         None => {}
     }
@@ -148,6 +155,15 @@ pub fn link(tx: &mut Tx, link: &Link, keeps: Keeps<'_>, now_ms: u64) -> Result<(
     attributes::change(&mut inode, &link.changes)?;
     inodes::save(tx, link.file, &inode)?;
     entries::put(tx, named, &EntryRecord { kind: EntryKind::File, file: link.file }, now_ms)
+}
+
+/// Refuses to replace what is not as somebody has seen it.
+fn refuse_if_changed(tx: &Tx, file: FileId, seen: Seen, path: &[u8]) -> Result<(), Refusal> {
+    if file == seen.file && inodes::get(tx, file)?.times.changed_ns == seen.changed_ns {
+        return Ok(());
+    }
+    let detail = format!("{:?} has changed since it was seen", show(path));
+    Err(Refusal::new(Reason::Exists, detail))
 }
 
 /// Sets the size. A late request does nothing. Where several write, one of them knows its own writes only: it

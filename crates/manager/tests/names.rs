@@ -296,6 +296,7 @@ impl Real {
                     at: at(path),
                     size: *size,
                     replace: *replace,
+                    over: None,
                     order: 1,
                     changes: AttributeChanges::NONE,
                     ends: None,

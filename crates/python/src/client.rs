@@ -1,15 +1,17 @@
 //! A client of a cluster, and what it does with names.
 
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use braid_client::cluster::{self, CLUSTER_FILE, ClusterFile};
 use braid_client::{Config, Name, OpenOptions, Parents};
-use braid_wire::control::UnlinkOnly;
+use braid_wire::control::{RenameHow, UnlinkOnly, XattrHow};
 use pyo3::prelude::*;
 use tokio::sync::OnceCell;
 
+use crate::attributes::{self, Changes, Value, followed};
 use crate::buffer::{Buffer, Writable};
 use crate::calls::{Done, How, run, wait};
 use crate::errors::Failure;
@@ -217,10 +219,99 @@ impl Client {
         })
     }
 
-    fn rename(&self, py: Python<'_>, from: &[u8], to: &[u8], how: How<'_>) -> PyResult<Py<PyAny>> {
+    /// Renames; `replace` lets it take the place of what has the new name.
+    fn rename(
+        &self,
+        py: Python<'_>,
+        from: &[u8],
+        to: &[u8],
+        replace: bool,
+        how: How<'_>,
+    ) -> PyResult<Py<PyAny>> {
+        let to = parse(to)?;
+        let what = if replace { RenameHow::Replace } else { RenameHow::NoReplace };
+        self.with_name(py, how, from, async move |client, from| {
+            client.rename_how(&from, &to, what).await.map(|()| Done)
+        })
+    }
+
+    /// Sets attributes: of what a symbolic link leads to, or of the link itself.
+    fn set_attributes(
+        &self,
+        py: Python<'_>,
+        name: &[u8],
+        changes: Changes,
+        follow: bool,
+        how: How<'_>,
+    ) -> PyResult<Py<PyAny>> {
+        let changes = attributes::changes(changes);
+        self.with_name(py, how, name, async move |client, name| {
+            let name = followed(&client, name, follow).await?;
+            client.set_attributes(&name, changes).await.map(|_| Done)
+        })
+    }
+
+    /// Gives a file another name.
+    fn link(&self, py: Python<'_>, from: &[u8], to: &[u8], how: How<'_>) -> PyResult<Py<PyAny>> {
         let to = parse(to)?;
         self.with_name(py, how, from, async move |client, from| {
-            client.rename(&from, &to).await.map(|()| Done)
+            client.hard_link(&from, &to).await.map(|_| Done)
+        })
+    }
+
+    /// All extended attributes: (name, value).
+    fn xattrs(&self, py: Python<'_>, name: &[u8], follow: bool, how: How<'_>) -> PyResult<Py<PyAny>> {
+        self.with_name(py, how, name, async move |client, name| {
+            let xattrs = client.xattrs(&followed(&client, name, follow).await?).await?;
+            let pairs = xattrs.into_iter().map(|one| (OsString::from_vec(one.name), Value(one.value)));
+            Ok(pairs.collect::<Vec<_>>())
+        })
+    }
+
+    /// Sets an extended attribute; `expect` is "any", "create" or "replace".
+    #[expect(clippy::too_many_arguments, reason = "they are Python's")]
+    fn set_xattr(
+        &self,
+        py: Python<'_>,
+        name: &[u8],
+        attribute: Vec<u8>,
+        value: Vec<u8>,
+        expect: &str,
+        follow: bool,
+        how: How<'_>,
+    ) -> PyResult<Py<PyAny>> {
+        let expected = match expect {
+            "create" => XattrHow::Create,
+            "replace" => XattrHow::Replace,
+            _ => XattrHow::Any,
+        };
+        self.with_name(py, how, name, async move |client, name| {
+            let name = followed(&client, name, follow).await?;
+            client.set_xattr(&name, &attribute, &value, expected).await.map(|()| Done)
+        })
+    }
+
+    fn remove_xattr(
+        &self,
+        py: Python<'_>,
+        name: &[u8],
+        attribute: Vec<u8>,
+        follow: bool,
+        how: How<'_>,
+    ) -> PyResult<Py<PyAny>> {
+        self.with_name(py, how, name, async move |client, name| {
+            let name = followed(&client, name, follow).await?;
+            client.remove_xattr(&name, &attribute).await.map(|()| Done)
+        })
+    }
+
+    /// Bytes of data that fit into a name's volume in all, and that still fit.
+    fn room(&self, py: Python<'_>, name: &[u8], how: How<'_>) -> PyResult<Py<PyAny>> {
+        let (session, name) = (self.session(), parse(name)?);
+        run(py, how, async move {
+            let room = session.client().await?.room(name.volume()).await?;
+            let absent = || Failure::new(libc::ENOENT, "there is no such volume").of(&name);
+            room.map(|room| (room.bytes, room.free_bytes)).ok_or_else(absent)
         })
     }
 

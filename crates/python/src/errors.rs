@@ -121,6 +121,7 @@ fn errno(error: &Error) -> i32 {
         Reason::Quota => Some(libc::EDQUOT),
         Reason::TooManyLinks => Some(libc::EMLINK),
         Reason::Loop => Some(libc::ELOOP),
+        Reason::NoXattr => Some(libc::ENODATA),
         _ => None,
     });
     of_reason.unwrap_or_else(|| match error.kind() {

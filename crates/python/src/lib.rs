@@ -11,6 +11,7 @@
 //! becomes an awaitable (`calls`). What Python users see, with its defaults and its documentation, is written
 //! in Python; here names are bytes, and rows are tuples.
 
+mod attributes;
 mod buffer;
 mod calls;
 mod client;

@@ -40,6 +40,36 @@ def test_many_calls_at_once(cluster, place):
     asyncio.run(main())
 
 
+def test_what_is_known_besides_the_bytes(cluster, place):
+    async def main():
+        client = braidfs.AsyncClient(cluster)
+        name = f"{place}/f"
+        await client.write_bytes(name, b"x")
+        await client.symlink("f", f"{place}/link")
+        assert await client.readlink(f"{place}/link") == "f"
+        assert (await client.stat(f"{place}/link", follow_symlinks=False)).is_symlink
+        await client.chmod(f"{place}/link", 0o600)
+        await client.chown(name, 12, 34)
+        await client.utime(name, ns=(5, 6_000_000_000))
+        stat = await client.stat(name)
+        assert (stat.mode, stat.uid, stat.gid, stat.modified) == (0o600, 12, 34, 6.0)
+        await client.link(name, f"{place}/g")
+        with pytest.raises(FileExistsError):
+            await client.rename(name, f"{place}/g", replace=False)
+        await client.rename(f"{place}/g", f"{place}/h", replace=False)
+        await client.setxattr(name, "user.a", b"1")
+        assert await client.listxattr(f"{place}/h") == ["user.a"]
+        assert await client.getxattr(f"{place}/h", "user.a") == b"1"
+        await client.removexattr(name, "user.a")
+        with pytest.raises(OSError):
+            await client.getxattr(name, "user.a")
+        await client.replace(name, f"{place}/i")
+        usage = await client.disk_usage(name)
+        assert 0 < usage.free <= usage.total
+
+    asyncio.run(main())
+
+
 def test_errors_are_raised_where_they_are_awaited(cluster, place):
     async def main():
         client = braidfs.AsyncClient(cluster)

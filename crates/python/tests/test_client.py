@@ -1,5 +1,6 @@
 """The client: names, the cluster, threads, signals, forks."""
 
+import errno
 import json
 import os
 import pickle
@@ -50,6 +51,100 @@ def test_stat(client, place):
     assert client.read_bytes(f"{place}/link") == b"12345"
     with pytest.raises(OSError):
         client.readlink(f"{place}/g")
+
+
+def test_permissions_owners_and_times(client, place):
+    name, link = f"{place}/f", f"{place}/link"
+    client.write_bytes(name, b"x")
+    client.symlink("f", link)
+    before = client.stat(name)
+    client.chmod(link, 0o2750)
+    assert client.stat(name).mode == 0o2750
+    assert client.stat(link, follow_symlinks=False).mode == 0o777
+    client.chown(name, 1234, -1)
+    client.chown(name, -1, 4321)
+    assert (client.stat(name).uid, client.stat(name).gid) == (1234, 4321)
+    client.chown(link, 1, 2, follow_symlinks=False)
+    assert client.stat(name).uid == 1234 and client.stat(link, follow_symlinks=False).uid == 1
+    client.utime(name, ns=(1, 2_000_000_000))
+    after = client.stat(name)
+    assert (after.accessed, after.modified) == (1e-9, 2.0) and after.changed > before.changed
+    client.utime(name, (3.5, -4.25))
+    assert (client.stat(name).accessed, client.stat(name).modified) == (3.5, -4.25)
+    client.utime(name)
+    assert abs(client.stat(name).modified - time.time()) < 60
+    with pytest.raises(ValueError):
+        client.utime(name, (1, 2), ns=(1, 2))
+    with pytest.raises(OSError):
+        client.chmod(name, 0o1000000)
+    with pytest.raises(FileNotFoundError) as raised:
+        client.chmod(f"{place}/none", 0o600)
+    assert raised.value.filename == f"{place}/none"
+
+
+def test_other_names_of_a_file(client, place):
+    client.write_bytes(f"{place}/a", b"a")
+    client.link(f"{place}/a", f"{place}/b")
+    a, b = client.stat(f"{place}/a"), client.stat(f"{place}/b")
+    assert (a.number, a.links) == (b.number, 2)
+    with pytest.raises(FileExistsError):
+        client.link(f"{place}/a", f"{place}/b")
+    client.write_bytes(f"{place}/c", b"c")
+    with pytest.raises(FileExistsError):
+        client.rename(f"{place}/a", f"{place}/c", replace=False)
+    assert client.read_bytes(f"{place}/c") == b"c"
+    client.rename(f"{place}/a", f"{place}/d", replace=False)
+    client.replace(f"{place}/d", f"{place}/c")
+    assert client.listdir(place) == ["b", "c"]
+    client.remove(f"{place}/b")
+    assert client.stat(f"{place}/c").links == 1 and client.read_bytes(f"{place}/c") == b"a"
+
+
+def test_extended_attributes(client, place):
+    name, link = f"{place}/f", f"{place}/link"
+    client.write_bytes(name, b"x")
+    client.symlink("f", link)
+    assert client.listxattr(name) == []
+    client.setxattr(link, "user.b", bytearray(b"\0\xff"))
+    client.setxattr(name, b"user.a\xff", b"", create=True)
+    assert client.listxattr(name) == ["user.a\udcff", "user.b"] == client.listxattr(link)
+    assert client.listxattr(link, follow_symlinks=False) == []
+    assert client.getxattr(name, "user.b") == b"\0\xff" and client.getxattr(name, b"user.a\xff") == b""
+    with pytest.raises(FileExistsError):
+        client.setxattr(name, "user.b", b"", create=True)
+    client.setxattr(name, "user.b", b"new", replace=True)
+    client.removexattr(link, "user.b")
+    assert client.listxattr(name) == ["user.a\udcff"]
+    missing = [
+        lambda: client.getxattr(name, "user.b"),
+        lambda: client.removexattr(name, "user.b"),
+        lambda: client.setxattr(name, "user.b", b"", replace=True),
+    ]
+    for call in missing:
+        with pytest.raises(OSError) as raised:
+            call()
+        assert (raised.value.errno, raised.value.filename) == (errno.ENODATA, name)
+    with pytest.raises(ValueError):
+        client.setxattr(name, "user.b", b"", create=True, replace=True)
+    with pytest.raises(OSError) as raised:
+        client.setxattr(name, "user.b", bytes(65537))
+    assert raised.value.errno == errno.ENOSPC
+
+
+def test_how_much_room_there_is(cluster, client):
+    usage = client.disk_usage("braid://main/anything")
+    assert 0 < usage.free <= usage.total and usage.used == usage.total - usage.free
+    drives = client.status()["drives"]
+    assert usage.free < sum(drive["free_bytes"] for drive in drives), "redundancy takes a part"
+    braid("volume", "create", "bounded", "--quota", "1M", "--cluster", cluster)
+    try:
+        client.write_bytes("braid://bounded/f", bytes(300_000))
+        assert client.disk_usage("braid://bounded") == (1 << 20, 300_000, (1 << 20) - 300_000)
+        client.remove("braid://bounded/f")
+    finally:
+        braid("volume", "rm", "bounded", "--cluster", cluster)
+    with pytest.raises(FileNotFoundError):
+        client.disk_usage("braid://absent")
 
 
 def test_names_need_not_be_utf8(client, place):

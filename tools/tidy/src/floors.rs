@@ -9,7 +9,7 @@ pub const FLOORS: &[&[&str]] = &[
     &["store", "transport"],
     &["drive", "manager", "client"],
     &["heal"],
-    &["bench", "torture", "fuse", "nfs", "s3", "python"],
+    &["bench", "torture", "fuse", "nfs", "s3", "python", "object-store"],
     &["cli"],
 ];
 

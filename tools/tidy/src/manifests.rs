@@ -34,8 +34,9 @@ pub fn reasons(workspace: &str, architecture: &str) -> Vec<String> {
 pub fn unused(workspace: &str, manifests: &[Source]) -> Vec<String> {
     listed(workspace)
         .filter(|name| {
-            let line = format!("{name}.workspace = true");
-            !manifests.iter().any(|manifest| manifest.text.lines().any(|found| found == line))
+            let forms = [format!("{name}.workspace = true"), format!("{name} = {{ workspace = true,")];
+            let names = |line: &str| line == forms[0] || line.starts_with(&forms[1]);
+            !manifests.iter().any(|manifest| manifest.text.lines().any(names))
         })
         .map(|name| format!("Cargo.toml: no crate uses `{name}`"))
         .collect()
@@ -73,5 +74,13 @@ mod tests {
         let workspace = "[workspace.dependencies]\nbytes = \"1\"\ntokio = \"1\"\n[profile.dev]\nx = 1\n";
         let text = "[dependencies]\ntokio.workspace = true\n".to_owned();
         assert_eq!(unused(workspace, &[Source { path: "crates/x/Cargo.toml".into(), text }]).len(), 1);
+    }
+
+    #[test]
+    fn a_dependency_with_features_is_used() {
+        let workspace = "[workspace.dependencies]\ntokio = \"1\"\ntoki = \"1\"\n";
+        let text = "[dependencies]\ntokio = { workspace = true, optional = true }\n".to_owned();
+        let broken = unused(workspace, &[Source { path: "crates/x/Cargo.toml".into(), text }]);
+        assert_eq!(broken, ["Cargo.toml: no crate uses `toki`"]);
     }
 }

@@ -73,7 +73,11 @@ impl File {
             holder: self.handle.holder,
             at: name.place(),
             size,
-            replace: replace == Replace::Yes,
+            replace: replace != Replace::No,
+            over: match replace {
+                Replace::Only(seen) => Some(seen),
+                Replace::Yes | Replace::No => None,
+            },
             order: writer.next_order(),
             changes: AttributeChanges { modified_ns: changes.modified_ns.or(writer.modified()), ..changes },
             ends: None,

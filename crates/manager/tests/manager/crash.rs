@@ -115,6 +115,7 @@ async fn workload(client: &mut Client, drives: &[FakeDrive]) {
                 at: Place::of(main(), path),
                 size: 50,
                 replace: true,
+                over: None,
                 order: 1,
                 changes: AttributeChanges::NONE,
                 ends: None,

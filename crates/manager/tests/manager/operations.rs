@@ -168,6 +168,7 @@ async fn a_repeated_release_and_link_are_done_though_the_lease_is_over() {
         at: Place::of("main", "f"),
         size: 3,
         replace: false,
+        over: None,
         order: 1,
         changes: AttributeChanges::NONE,
         ends: None,

@@ -226,6 +226,7 @@ async fn what_got_its_name_after_the_backup_is_kept_and_what_was_removed_before_
             at: Place::of("main", "up"),
             size: 50,
             replace: false,
+            over: None,
             order: 1,
             changes: AttributeChanges::NONE,
             ends: None,

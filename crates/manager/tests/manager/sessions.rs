@@ -46,6 +46,7 @@ async fn a_file_is_made_named_found_and_listed() {
         at: Place::of("main", "a/b/c"),
         size: 77,
         replace: false,
+        over: None,
         order: 1,
         changes: AttributeChanges { mode: Some(0o640), modified_ns: Some(123), ..AttributeChanges::NONE },
         ends: None,
@@ -196,6 +197,7 @@ async fn a_quota_bounds_the_files_sizes() {
         at: Place::of("small", path),
         size,
         replace,
+        over: None,
         order: 1,
         changes: AttributeChanges::NONE,
         ends: None,
@@ -206,6 +208,46 @@ async fn a_quota_bounds_the_files_sizes() {
     let Ok(ControlReply::Volumes(list)) = client.ask(VolumeList {}).await else { panic!() };
     let small = list.volumes.iter().find(|volume| volume.name == "small").unwrap();
     assert_eq!((small.files, small.file_bytes), (1, 900));
+}
+
+#[tokio::test]
+async fn what_a_name_has_is_replaced_only_if_it_is_as_it_was_seen() {
+    let cluster = Cluster::new(3, no_shape()).await;
+    let mut client = cluster.manager.client().await;
+    let mut unnamed = Vec::new();
+    for _ in 0..3 {
+        let (volume, new) = ("main".into(), NEW_FILE);
+        let request = CreateUnnamed { volume, shape: no_shape(), holder: 7, avoid: Vec::new(), new };
+        unnamed.push(client.opened(request).await);
+    }
+    let link = |index: usize, path: &str, over| Link {
+        file: unnamed[index].stat.file,
+        lease: unnamed[index].lease,
+        holder: 7,
+        at: Place::of("main", path),
+        size: 0,
+        replace: true,
+        over,
+        order: 1,
+        changes: AttributeChanges::NONE,
+        ends: None,
+    };
+    let seen = |row: StatRow| Seen { file: row.file, changed_ns: row.attributes.changed_ns };
+    client.done(link(0, "a", None)).await;
+    let first = seen(client.stat("a").await.unwrap());
+    assert_eq!(client.refused(link(1, "b", Some(first))).await.reason, Reason::NotFound);
+    client.done(link(1, "a", Some(first))).await;
+    let second = seen(client.stat("a").await.unwrap());
+    assert_eq!(second.file, unnamed[1].stat.file);
+    assert_eq!(client.refused(link(2, "a", Some(first))).await.reason, Reason::Exists, "it is another file");
+    // The same file, of which something has changed.
+    let changes = AttributeChanges { mode: Some(0o600), ..AttributeChanges::NONE };
+    let Ok(ControlReply::Stat(row)) = client.ask(SetAttributes { at: Place::of("main", "a"), changes }).await
+    else {
+        panic!()
+    };
+    assert_eq!(client.refused(link(2, "a", Some(second))).await.reason, Reason::Exists);
+    client.done(link(2, "a", Some(seen(row)))).await;
 }
 
 #[tokio::test]
@@ -229,6 +271,7 @@ async fn a_late_repetition_undoes_nothing_also_after_a_restart() {
         at: Place::of("main", path),
         size,
         replace: false,
+        over: None,
         order,
         changes: AttributeChanges::NONE,
         ends: None,

@@ -15,9 +15,9 @@ Programs that know fsspec (pandas, pyarrow, zarr, dask) take ``braid://VOLUME/PA
 :mod:`braidfs.filesystem`. For PyTorch there is :mod:`braidfs.torch`, for asyncio :mod:`braidfs.aio`.
 """
 
-from braidfs._client import Client, DirEntry, Stat
+from braidfs._client import Client, DirEntry, Stat, Usage
 from braidfs._file import File
 from braidfs._native import __version__
 from braidfs.aio import AsyncClient, AsyncFile
 
-__all__ = ["AsyncClient", "AsyncFile", "Client", "DirEntry", "File", "Stat", "__version__"]
+__all__ = ["AsyncClient", "AsyncFile", "Client", "DirEntry", "File", "Stat", "Usage", "__version__"]

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import atexit
-import errno
 import io
 import os
 import weakref
-from typing import Any, Dict, Iterator, List, Literal, Union, overload
+from typing import Any, Dict, Iterator, List, Literal, Optional, Tuple, Union, overload
 
 from braidfs import _native, _names
 from braidfs._file import File
-from braidfs._names import DirEntry, Name, Stat
+from braidfs._names import DirEntry, Name, Stat, Usage
 
 #: A file in one of io's buffered classes.
 Buffered = Union[io.BufferedRandom, io.BufferedReader, io.BufferedWriter]
@@ -91,10 +90,7 @@ class Client:
 
     def readlink(self, name: Name) -> str:
         """Where a symbolic link leads."""
-        stat = self.stat(name, follow_symlinks=False)
-        if not stat.is_symlink:
-            raise OSError(errno.EINVAL, "it is no symbolic link", stat.name)
-        return stat.target
+        return _names.target(self.stat(name, follow_symlinks=False))
 
     def exists(self, name: Name) -> bool:
         """Whether something has this name."""
@@ -155,11 +151,87 @@ class Client:
         """Removes an empty directory."""
         self._native.unlink(_names.encode(name), True, None)
 
-    def rename(self, source: Name, target: Name) -> None:
-        """Renames a file or directory within its volume, at once. A file takes another file's place."""
-        self._native.rename(_names.encode(source), _names.encode(target), None)
+    def rename(self, source: Name, target: Name, *, replace: bool = True) -> None:
+        """Renames a file or directory within its volume, at once. A file takes another file's place; without
+        ``replace`` that is a :class:`FileExistsError`."""
+        self._native.rename(_names.encode(source), _names.encode(target), replace, None)
 
-    replace = rename
+    def replace(self, source: Name, target: Name) -> None:
+        """Like :meth:`rename`: a file takes another file's place."""
+        self.rename(source, target)
+
+    def chmod(self, name: Name, mode: int, *, follow_symlinks: bool = True) -> None:
+        """Sets permission bits. They are stored, and only mounts enforce them.
+
+        >>> client.chmod("braid://main/hello", 0o640)
+        """
+        changes = (mode, None, None, None, None)
+        self._native.set_attributes(_names.encode(name), changes, follow_symlinks, None)
+
+    def chown(self, name: Name, uid: int, gid: int, *, follow_symlinks: bool = True) -> None:
+        """Sets owner and group, by number; -1 leaves one as it is."""
+        changes = _names.owner(uid, gid)
+        self._native.set_attributes(_names.encode(name), changes, follow_symlinks, None)
+
+    def utime(
+        self,
+        name: Name,
+        times: Optional[Tuple[float, float]] = None,
+        *,
+        ns: Optional[Tuple[int, int]] = None,
+        follow_symlinks: bool = True,
+    ) -> None:
+        """Sets when it was read and when its bytes changed: in seconds, in nanoseconds, or to now.
+
+        >>> client.utime("braid://main/hello", ns=(0, 1))
+        """
+        changes = _names.times(times, ns)
+        self._native.set_attributes(_names.encode(name), changes, follow_symlinks, None)
+
+    def link(self, source: Name, target: Name) -> None:
+        """Gives a file, or anything else but a directory, another name in its volume."""
+        self._native.link(_names.encode(source), _names.encode(target), None)
+
+    def listxattr(self, name: Name, *, follow_symlinks: bool = True) -> List[str]:
+        """The names of the extended attributes, in order."""
+        return [row[0] for row in self._native.xattrs(_names.encode(name), follow_symlinks, None)]
+
+    def getxattr(self, name: Name, attribute: Name, *, follow_symlinks: bool = True) -> bytes:
+        """An extended attribute's value; an :class:`OSError` with ``ENODATA`` if there is none."""
+        pairs = self._native.xattrs(_names.encode(name), follow_symlinks, None)
+        return _names.attribute(name, attribute, pairs)
+
+    def setxattr(
+        self,
+        name: Name,
+        attribute: Name,
+        value: Any,
+        *,
+        create: bool = False,
+        replace: bool = False,
+        follow_symlinks: bool = True,
+    ) -> None:
+        """Sets an extended attribute. With ``create`` there must be none, with ``replace`` one.
+
+        A name begins with ``user.`` where mounts are to show it.
+
+        >>> client.setxattr("braid://main/hello", "user.origin", b"here")
+        >>> client.getxattr("braid://main/hello", "user.origin")
+        b'here'
+        """
+        expect = _names.expectation(create, replace)
+        encoded, called = _names.encode(name), _names.encode(attribute)
+        self._native.set_xattr(encoded, called, bytes(value), expect, follow_symlinks, None)
+
+    def removexattr(self, name: Name, attribute: Name, *, follow_symlinks: bool = True) -> None:
+        """Removes an extended attribute."""
+        encoded, called = _names.encode(name), _names.encode(attribute)
+        self._native.remove_xattr(encoded, called, follow_symlinks, None)
+
+    def disk_usage(self, name: Name) -> Usage:
+        """How much room the volume of a name has, for files of the volume's own shape."""
+        total, free = self._native.room(_names.encode(name), None)
+        return Usage(total, total - free, free)
 
     def volumes(self) -> List[Dict[str, Any]]:
         """The volumes: name, shape, files, bytes, quota."""

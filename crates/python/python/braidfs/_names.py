@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
-from typing import Any, NamedTuple, Tuple, Union
+import time
+from typing import Any, List, NamedTuple, Optional, Tuple, Union
 
 Name = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 
@@ -72,6 +74,50 @@ class DirEntry(_DirEntryFields, _Kinds):  # type: ignore[misc]
     __slots__ = ()
 
 
+class Usage(NamedTuple):
+    """How much room a volume has, as :func:`shutil.disk_usage` says it of a file system."""
+
+    #: Bytes of data that fit in all, redundancy not counted; a volume's quota is a bound.
+    total: int
+    used: int
+    free: int
+
+
+#: What is given to the native module to be set; what is None stays.
+Changes = Tuple[Optional[int], Optional[int], Optional[int], Optional[int], Optional[int]]
+
+
+def owner(uid: int, gid: int) -> Changes:
+    """An owner and a group to be set; -1 leaves one as it is."""
+    return (None, None if uid == -1 else uid, None if gid == -1 else gid, None, None)
+
+
+def times(given: Optional[Tuple[float, float]], ns: Optional[Tuple[int, int]]) -> Changes:
+    """Times to be set, as :func:`os.utime` takes them; without any it is now."""
+    if given is not None and ns is not None:
+        raise ValueError("give times in seconds or in nanoseconds, not both")
+    if given is not None:
+        ns = (round(given[0] * 1e9), round(given[1] * 1e9))
+    if ns is None:
+        ns = (time.time_ns(),) * 2
+    return (None, None, None, *ns)
+
+
+def expectation(create: bool, replace: bool) -> str:
+    """What must be there of an attribute that is set."""
+    if create and replace:
+        raise ValueError("an attribute is created or replaced, not both")
+    return "create" if create else "replace" if replace else "any"
+
+
+def attribute(name: Name, attribute: Name, pairs: List[Tuple[str, bytes]]) -> bytes:
+    """An extended attribute's value."""
+    for known, value in pairs:
+        if known == os.fsdecode(attribute):
+            return value
+    raise OSError(errno.ENODATA, f"it has no extended attribute {os.fsdecode(attribute)!r}", os.fsdecode(name))
+
+
 def encode(name: Name) -> bytes:
     """A name's bytes. They need not be UTF-8: ``os.fsencode`` has a form for every byte."""
     return os.fsencode(name)
@@ -81,6 +127,13 @@ def stat(name: Name, row: Tuple[Any, ...]) -> Stat:
     kind, size, modified, created, accessed, changed, *rest = row
     times = (modified / 1e9, created / 1e9, accessed / 1e9, changed / 1e9)
     return Stat(os.fsdecode(name), kind, size, *times, *rest)
+
+
+def target(link: Stat) -> str:
+    """Where a symbolic link leads."""
+    if not link.is_symlink:
+        raise OSError(errno.EINVAL, "it is no symbolic link", link.name)
+    return link.target
 
 
 def entry(directory: str, row: Tuple[Any, ...]) -> DirEntry:

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import Any, AsyncIterator, Awaitable, Callable, Dict, Generator, List, Optional, Union
+from typing import Any, AsyncIterator, Awaitable, Callable, Dict, Generator, List, Optional, Tuple, Union
 
 from braidfs import _native, _names
-from braidfs._names import DirEntry, Name, Stat
+from braidfs._names import DirEntry, Name, Stat, Usage
 
 
 def _loop() -> asyncio.AbstractEventLoop:
@@ -171,9 +171,18 @@ class AsyncClient:
         _names.first_error(written)
         return memoryview(data).nbytes
 
-    async def stat(self, name: Name) -> Stat:
-        """Facts about a file or directory."""
-        return _names.stat(name, await self._native.stat(_names.encode(name), _loop()))
+    async def stat(self, name: Name, *, follow_symlinks: bool = True) -> Stat:
+        """Facts about a file or directory; without ``follow_symlinks``, of a symbolic link itself."""
+        ask = self._native.stat if follow_symlinks else self._native.stat_itself
+        return _names.stat(name, await ask(_names.encode(name), _loop()))
+
+    async def symlink(self, target: Name, name: Name) -> None:
+        """Makes a symbolic link to a path, from the link's directory. It is followed within the volume."""
+        await self._native.symlink(_names.encode(target), _names.encode(name), _loop())
+
+    async def readlink(self, name: Name) -> str:
+        """Where a symbolic link leads."""
+        return _names.target(await self.stat(name, follow_symlinks=False))
 
     async def exists(self, name: Name) -> bool:
         """Whether something has this name."""
@@ -209,11 +218,78 @@ class AsyncClient:
         """Removes an empty directory."""
         await self._native.unlink(_names.encode(name), True, _loop())
 
-    async def rename(self, source: Name, target: Name) -> None:
-        """Renames a file or directory within its volume, at once. A file takes another file's place."""
-        await self._native.rename(_names.encode(source), _names.encode(target), _loop())
+    async def rename(self, source: Name, target: Name, *, replace: bool = True) -> None:
+        """Renames a file or directory within its volume, at once. A file takes another file's place; without
+        ``replace`` that is a :class:`FileExistsError`."""
+        await self._native.rename(_names.encode(source), _names.encode(target), replace, _loop())
 
-    replace = rename
+    async def replace(self, source: Name, target: Name) -> None:
+        """Like :meth:`rename`: a file takes another file's place."""
+        await self.rename(source, target)
+
+    async def chmod(self, name: Name, mode: int, *, follow_symlinks: bool = True) -> None:
+        """Sets permission bits. They are stored, and only mounts enforce them."""
+        changes = (mode, None, None, None, None)
+        await self._native.set_attributes(_names.encode(name), changes, follow_symlinks, _loop())
+
+    async def chown(self, name: Name, uid: int, gid: int, *, follow_symlinks: bool = True) -> None:
+        """Sets owner and group, by number; -1 leaves one as it is."""
+        changes = _names.owner(uid, gid)
+        await self._native.set_attributes(_names.encode(name), changes, follow_symlinks, _loop())
+
+    async def utime(
+        self,
+        name: Name,
+        times: Optional[Tuple[float, float]] = None,
+        *,
+        ns: Optional[Tuple[int, int]] = None,
+        follow_symlinks: bool = True,
+    ) -> None:
+        """Sets when it was read and when its bytes changed: in seconds, in nanoseconds, or to now."""
+        changes = _names.times(times, ns)
+        await self._native.set_attributes(_names.encode(name), changes, follow_symlinks, _loop())
+
+    async def link(self, source: Name, target: Name) -> None:
+        """Gives a file, or anything else but a directory, another name in its volume."""
+        await self._native.link(_names.encode(source), _names.encode(target), _loop())
+
+    async def listxattr(self, name: Name, *, follow_symlinks: bool = True) -> List[str]:
+        """The names of the extended attributes, in order."""
+        rows = await self._native.xattrs(_names.encode(name), follow_symlinks, _loop())
+        return [row[0] for row in rows]
+
+    async def getxattr(self, name: Name, attribute: Name, *, follow_symlinks: bool = True) -> bytes:
+        """An extended attribute's value; an :class:`OSError` with ``ENODATA`` if there is none."""
+        pairs = await self._native.xattrs(_names.encode(name), follow_symlinks, _loop())
+        return _names.attribute(name, attribute, pairs)
+
+    async def setxattr(
+        self,
+        name: Name,
+        attribute: Name,
+        value: Any,
+        *,
+        create: bool = False,
+        replace: bool = False,
+        follow_symlinks: bool = True,
+    ) -> None:
+        """Sets an extended attribute. With ``create`` there must be none, with ``replace`` one.
+
+        A name begins with ``user.`` where mounts are to show it.
+        """
+        expect = _names.expectation(create, replace)
+        encoded, called = _names.encode(name), _names.encode(attribute)
+        await self._native.set_xattr(encoded, called, bytes(value), expect, follow_symlinks, _loop())
+
+    async def removexattr(self, name: Name, attribute: Name, *, follow_symlinks: bool = True) -> None:
+        """Removes an extended attribute."""
+        encoded, called = _names.encode(name), _names.encode(attribute)
+        await self._native.remove_xattr(encoded, called, follow_symlinks, _loop())
+
+    async def disk_usage(self, name: Name) -> Usage:
+        """How much room the volume of a name has, for files of the volume's own shape."""
+        total, free = await self._native.room(_names.encode(name), _loop())
+        return Usage(total, total - free, free)
 
     async def volumes(self) -> List[Dict[str, Any]]:
         """The volumes."""

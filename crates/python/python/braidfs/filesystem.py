@@ -171,4 +171,4 @@ class BraidFileSystem(WaitingFileSystem, AsyncFileSystem):
 
     async def _mv_file(self, path1: str, path2: str) -> None:
         names = name_of(self._strip_protocol(path1)), name_of(self._strip_protocol(path2))
-        await self._ask("rename", *names)
+        await self._ask("rename", *names, True)

@@ -53,8 +53,8 @@ pub use heal::{
 pub use lock::{HeldLock, Lock, LockHow, LockKind, LockState, Locked};
 pub use names::{
     DirectoryReply, Entry, EntryKind, LABEL_BYTES_MAX, Link, Lookup, MODE_MAX, MakeDirectory, NAME_BYTES_MAX,
-    PATH_BYTES_MAX, Place, ReadDirectory, Rename, RenameHow, Unlink, UnlinkOnly, VolumeCreate, VolumeList,
-    VolumeListReply, VolumeRemove, VolumeRow,
+    PATH_BYTES_MAX, Place, ReadDirectory, Rename, RenameHow, Seen, Unlink, UnlinkOnly, VolumeCreate,
+    VolumeList, VolumeListReply, VolumeRemove, VolumeRow,
 };
 pub use relayout::{Relayout, RelayoutReply, RelayoutRow, Relayouts, RelayoutsReply};
 pub use shape::ShapeSpec;

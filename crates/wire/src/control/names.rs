@@ -244,6 +244,18 @@ record! {
 }
 
 record! {
+    /// What somebody has seen under a name. While it holds, nothing of the file has changed.
+    pub struct Seen {
+        /// The file.
+        file: FileId,
+        /// When anything of it changed last, in nanoseconds since 1970. It rises with every change.
+        changed_ns: i64,
+    }
+}
+
+impl Copy for Seen {}
+
+record! {
     /// Gives an open unnamed file a name, atomically, with its size.
     pub struct Link {
         /// The file.
@@ -258,6 +270,9 @@ record! {
         size: u64,
         /// Replace a file of that name; else such a file is [`Reason::Exists`](crate::Reason::Exists).
         replace: bool,
+        /// What the name has must be this: else [`Reason::Exists`](crate::Reason::Exists), or
+        /// [`Reason::NotFound`](crate::Reason::NotFound) where there is nothing.
+        over: Option<Seen>,
         /// Rises with every `Link` or `Commit` under the lease, from 1; a repeated request keeps its number.
         /// If a request with this number or a higher one was carried out already, the answer is Done and
         /// nothing changes.

@@ -84,6 +84,7 @@ pub(crate) fn nested() -> Vec<(&'static str, Fields)> {
         control::HealRow,
         control::Held,
         control::ByteRange,
+        control::Seen,
         control::Sized,
         control::HeldLock,
         control::Ended,

@@ -1,0 +1,161 @@
+//! Finding the cluster, and making a store of it.
+
+use std::path::PathBuf;
+
+use braid_client::cluster::{self, CLUSTER_FILE, ClusterFile, ClusterFileError, NoManager};
+use braid_client::{Client, Name, NameError};
+use braid_wire::token::BadToken;
+
+use crate::store::BraidStore;
+
+/// Makes a [`BraidStore`]. The volume must be given, by itself or as part of a URL.
+#[derive(Debug, Default, Clone)]
+pub struct BraidStoreBuilder {
+    client: Option<Client>,
+    cluster: Option<PathBuf>,
+    url: Option<String>,
+    volume: Option<String>,
+    prefix: Option<String>,
+    keeps_directories: bool,
+}
+
+/// Why no store was made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// Neither a volume nor a URL was given.
+    #[error("name a volume: with_volume(\"main\"), or with_url(\"braid://main/directory\")")]
+    NoVolume,
+    /// The volume, the URL or the prefix is no name.
+    #[error("{name:?} is no name: {source}")]
+    Name {
+        /// What was given.
+        name: String,
+        /// The rule it breaks.
+        source: NameError,
+    },
+    /// The cluster's file cannot be read.
+    #[error(transparent)]
+    File(#[from] ClusterFileError),
+    /// There is no cluster at this place.
+    #[error("no cluster is at {}: it has no {CLUSTER_FILE}; start one with braid up, or name one by BRAID_CLUSTER",
+        place.display())]
+    NoCluster {
+        /// Where it was looked for.
+        place: PathBuf,
+    },
+    /// The file's token is none.
+    #[error("read the cluster's token: {0}")]
+    Token(#[from] BadToken),
+    /// The manager does not answer.
+    #[error("connect to the manager at {address}: {source}")]
+    NoManager {
+        /// Its address.
+        address: String,
+        /// Why.
+        source: NoManager,
+    },
+    /// The client's error.
+    #[error(transparent)]
+    Client(#[from] braid_client::Error),
+}
+
+impl BraidStoreBuilder {
+    /// The cluster that BRAID_CLUSTER names, else the user's own.
+    pub fn new() -> BraidStoreBuilder {
+        BraidStoreBuilder::default()
+    }
+
+    /// A cluster's directory, or its `cluster.toml`.
+    pub fn with_cluster(mut self, place: impl Into<PathBuf>) -> BraidStoreBuilder {
+        self.cluster = Some(place.into());
+        self
+    }
+
+    /// A client that is there; no cluster is looked for.
+    pub fn with_client(mut self, client: Client) -> BraidStoreBuilder {
+        self.client = Some(client);
+        self
+    }
+
+    /// The volume.
+    pub fn with_volume(mut self, volume: impl Into<String>) -> BraidStoreBuilder {
+        self.volume = Some(volume.into());
+        self
+    }
+
+    /// A directory in the volume, from which objects' paths lead.
+    pub fn with_prefix(mut self, prefix: impl Into<String>) -> BraidStoreBuilder {
+        self.prefix = Some(prefix.into());
+        self
+    }
+
+    /// Volume and directory as `braid://VOLUME/PATH`, without percent-encoding. What is given by itself
+    /// counts more.
+    pub fn with_url(mut self, url: impl Into<String>) -> BraidStoreBuilder {
+        self.url = Some(url.into());
+        self
+    }
+
+    /// See [`BraidStore::with_automatic_cleanup`].
+    pub fn with_automatic_cleanup(mut self, cleans_up: bool) -> BraidStoreBuilder {
+        self.keeps_directories = !cleans_up;
+        self
+    }
+
+    /// Connects, if no client was given, and makes the store. Fails in seconds if no manager answers.
+    pub async fn build(self) -> Result<BraidStore, BuildError> {
+        let root = self.root()?;
+        let client = match self.client {
+            Some(client) => client,
+            None => connect(self.cluster).await?,
+        };
+        Ok(BraidStore { client, root, cleans_up: !self.keeps_directories })
+    }
+
+    fn root(&self) -> Result<Name, BuildError> {
+        let bad = |name: &str| {
+            let name = name.to_owned();
+            move |source| BuildError::Name { name, source }
+        };
+        let url = self.url.as_deref().map(|url| url.parse::<Name>().map_err(bad(url))).transpose()?;
+        let volume = self.volume.as_deref().or(url.as_ref().map(Name::volume)).ok_or(BuildError::NoVolume)?;
+        let path = match (&self.prefix, &url) {
+            (Some(prefix), _) => prefix.as_bytes(),
+            (None, Some(url)) => url.path(),
+            (None, None) => b"",
+        };
+        Name::new(volume, path).map_err(bad(&format!("{volume}/{}", String::from_utf8_lossy(path))))
+    }
+}
+
+async fn connect(asked: Option<PathBuf>) -> Result<Client, BuildError> {
+    let asked = asked.or_else(cluster::from_environment);
+    let place = cluster::choose(asked.as_deref())?;
+    let Some(cluster) = ClusterFile::read(&place)? else { return Err(BuildError::NoCluster { place }) };
+    let config = cluster.config()?;
+    let looked = cluster.look_for_manager().await;
+    looked.map_err(|source| BuildError::NoManager { address: cluster.manager.clone(), source })?;
+    Ok(Client::connect(config).await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(builder: BraidStoreBuilder, expected: Option<&str>) {
+        assert_eq!(builder.root().ok().map(|root| root.to_string()).as_deref(), expected, "{builder:?}");
+    }
+
+    #[test]
+    fn volume_and_prefix_come_from_the_url_unless_given() {
+        let url = BraidStoreBuilder::new().with_url("braid://main/a/b/");
+        check(url.clone(), Some("braid://main/a/b"));
+        check(url.clone().with_volume("other"), Some("braid://other/a/b"));
+        check(url.with_prefix("c"), Some("braid://main/c"));
+        check(BraidStoreBuilder::new().with_volume("main"), Some("braid://main/"));
+        check(BraidStoreBuilder::new().with_prefix("c"), None);
+        check(BraidStoreBuilder::new().with_url("s3://main/a"), None);
+        check(BraidStoreBuilder::new().with_volume("main").with_prefix("a//b"), None);
+    }
+}

@@ -1,0 +1,90 @@
+//! Copies: read here, and written to a new file. Two names of one file would cost nothing, but a program that
+//! writes one of them through a mount would change both.
+
+use std::sync::Arc;
+
+use braid_client::{File, Name, Replace};
+use futures_util::stream::{self, TryStreamExt};
+
+use crate::error::Error;
+use crate::object::Object;
+use crate::read::{CHUNK_BYTES, REPLACED_MAX, is_gone, read};
+use crate::store::BraidStore;
+use crate::write::{SMALL_BYTES_MAX, end};
+
+/// Chunks that are read and written at a time.
+const TOGETHER: usize = 4;
+
+impl BraidStore {
+    /// Copies an object. The copy appears whole.
+    pub(crate) async fn copy(&self, from: &Name, to: &Name, replace: Replace) -> Result<(), Error> {
+        // What is there already is found before the bytes have been copied in vain; what comes meanwhile is
+        // found as the copy is named.
+        if replace == Replace::No && self.stat(to).await.is_ok() {
+            self.stat(from).await?;
+            return Err(Error::Exists { name: to.to_string() });
+        }
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let source = self.open(from).await?;
+            match self.copy_opened(source, to, replace).await {
+                Err(error) if is_gone(&error) && tries < REPLACED_MAX => {}
+                copied => return copied,
+            }
+        }
+    }
+
+    async fn copy_opened(
+        &self,
+        (source, object): (Arc<File>, Object),
+        to: &Name,
+        replace: Replace,
+    ) -> Result<(), Error> {
+        let attributes = self.attributes(&object).await?;
+        if usize::try_from(object.size()).is_ok_and(|size| size <= SMALL_BYTES_MAX) {
+            let bytes = read(&source, 0..object.size()).await?;
+            return self.put(to, &[bytes], replace, &attributes).await.map(drop);
+        }
+        let target = Arc::new(self.client.create_unnamed(self.root.volume(), None).await?);
+        let copied = async {
+            self.describe(target.number(), &attributes).await?;
+            copy_bytes(&source, &target, object.size()).await?;
+            self.give_name(&target, to, replace).await
+        };
+        let copied = copied.await;
+        if let Some(target) = Arc::into_inner(target) {
+            end(target).await;
+        }
+        copied
+    }
+}
+
+/// Copies all that may be other than zeros, and the size.
+async fn copy_bytes(from: &Arc<File>, to: &Arc<File>, size: u64) -> Result<(), Error> {
+    let stripe = to.layout().segments().first().map_or(1, |segment| segment.shape.stripe_bytes());
+    let most = (CHUNK_BYTES / stripe).max(1) * stripe;
+    // Where the next chunk begins, and where the bytes that are known of end.
+    let parts = stream::try_unfold((Arc::clone(from), 0, 0), move |(from, mut at, mut end)| async move {
+        if at >= end {
+            match from.data_after(at).await? {
+                Some(range) if range.start < size => (at, end) = (range.start, range.end.min(size)),
+                _ => return Ok(None),
+            }
+        }
+        let next = end.min((at / most + 1) * most);
+        Ok::<_, Error>(Some((at..next, (from, next, end))))
+    });
+    let copying = parts.map_ok(|range| {
+        let (from, to) = (Arc::clone(from), Arc::clone(to));
+        async move {
+            let bytes = read(&from, range.clone()).await?;
+            Ok(to.write_at(&bytes, range.start).await?)
+        }
+    });
+    copying.try_buffer_unordered(TOGETHER).try_for_each(|()| async { Ok(()) }).await?;
+    if to.size() < size {
+        to.set_len(size).await?;
+    }
+    Ok(())
+}

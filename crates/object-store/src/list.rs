@@ -1,0 +1,231 @@
+//! Listing. Objects come in the order of their paths' bytes, as from other object stores.
+//!
+//! A directory's entries come from the manager in the order of their names. In the order of paths a directory
+//! `d` stands as `d/`, which is after the name `d!`: so one that was met is held back until all names before
+//! it have come.
+
+use std::collections::BTreeSet;
+
+use braid_client::Lister;
+use braid_wire::control::{Entry, EntryKind};
+use futures_util::stream::{self, Stream, TryStreamExt};
+
+use crate::error::{Error, says_absent};
+use crate::object::Object;
+use crate::read::object;
+use crate::store::BraidStore;
+
+/// An object that was found.
+#[derive(Debug, Clone)]
+pub(crate) struct Found {
+    /// Its path.
+    pub(crate) location: String,
+    pub(crate) object: Object,
+}
+
+/// One directory's objects and directories.
+#[derive(Debug, Default)]
+pub(crate) struct Level {
+    pub(crate) objects: Vec<Found>,
+    pub(crate) directories: Vec<String>,
+}
+
+impl BraidStore {
+    /// All objects below a path that come after another one. What is made or removed meanwhile is listed or
+    /// not.
+    pub(crate) fn walk(
+        &self,
+        prefix: &str,
+        after: Option<String>,
+    ) -> impl Stream<Item = Result<Found, Error>> + Send + 'static {
+        let (store, prefix) = (self.clone(), prefix.to_owned());
+        let begin = async move {
+            let first = Directory::open(&store, prefix)?;
+            Ok::<_, Error>(Walk { store, after, directories: vec![first] })
+        };
+        let walk = async |mut walk: Walk| Ok(walk.next().await?.map(|found| (found, walk)));
+        stream::once(begin).map_ok(move |begun| stream::try_unfold(begun, walk)).try_flatten()
+    }
+
+    /// The objects and directories in one directory.
+    pub(crate) async fn level(&self, prefix: &str) -> Result<Level, Error> {
+        let mut directory = Directory::open(self, prefix.to_owned())?;
+        let (mut level, mut links) = (Level::default(), Vec::new());
+        loop {
+            let entry = match directory.lister.next().await {
+                Ok(Some(entry)) => entry,
+                Ok(None) => break,
+                Err(error) if says_absent(&error) => return Ok(Level::default()),
+                Err(error) => return Err(error.into()),
+            };
+            let Some(location) = directory.location(&entry.name) else { continue };
+            match entry.kind() {
+                EntryKind::File => level.objects.push(Found { location, object: of_entry(&entry) }),
+                EntryKind::Directory => level.directories.push(location),
+                EntryKind::Symlink => links.push(location),
+                _ => {}
+            }
+        }
+        let names = links.iter().map(|location| self.name(location)).collect::<Result<Vec<_>, _>>()?;
+        let rows = self.client.stat_all(&names).await;
+        let linked = links.into_iter().zip(rows).filter_map(|(location, row)| match row {
+            Ok(row) => object(row).map(|object| Ok(Found { location, object })),
+            Err(error) if says_absent(&error) => None,
+            Err(error) => Some(Err(Error::from(error))),
+        });
+        let linked = linked.collect::<Result<Vec<_>, _>>()?;
+        level.objects.extend(linked);
+        level.objects.sort_by(|a, b| a.location.cmp(&b.location));
+        Ok(level)
+    }
+}
+
+struct Walk {
+    store: BraidStore,
+    after: Option<String>,
+    /// From the first one down to where it is.
+    directories: Vec<Directory>,
+}
+
+struct Directory {
+    /// Its path; empty for the root.
+    location: String,
+    lister: Lister,
+    /// The next entry, if it was looked at.
+    next: Option<Entry>,
+    /// Nothing follows it.
+    ended: bool,
+    /// Directories whose turn has not come, each with a slash.
+    held: BTreeSet<Vec<u8>>,
+}
+
+enum Step {
+    Into(Vec<u8>),
+    Entry(Entry),
+    Up,
+}
+
+impl Walk {
+    async fn next(&mut self) -> Result<Option<Found>, Error> {
+        loop {
+            let Some(directory) = self.directories.last_mut() else { return Ok(None) };
+            let step = match directory.step().await {
+                Ok(step) => step,
+                // It is no directory, or was removed meanwhile.
+                Err(error) if says_absent(&error) => Step::Up,
+                Err(error) => return Err(error.into()),
+            };
+            match step {
+                Step::Up => drop(self.directories.pop()),
+                Step::Into(name) => {
+                    if let Some(location) = directory.location(&name)
+                        && self.after.as_deref().is_none_or(|after| may_follow(&location, after))
+                    {
+                        self.directories.push(Directory::open(&self.store, location)?);
+                    }
+                }
+                Step::Entry(entry) => {
+                    let Some(location) = directory.location(&entry.name) else { continue };
+                    if self.after.as_deref().is_some_and(|after| *location <= *after) {
+                        continue;
+                    }
+                    if let Some(object) = self.object(&location, &entry).await? {
+                        return Ok(Some(Found { location, object }));
+                    }
+                }
+            }
+        }
+    }
+
+    /// What an entry is as an object: a file, or the file that a symbolic link leads to.
+    async fn object(&self, location: &str, entry: &Entry) -> Result<Option<Object>, Error> {
+        match entry.kind() {
+            EntryKind::File => Ok(Some(of_entry(entry))),
+            EntryKind::Symlink => match self.store.client.stat(&self.store.name(location)?).await {
+                Ok(row) => Ok(object(row)),
+                Err(error) if says_absent(&error) => Ok(None),
+                Err(error) => Err(error.into()),
+            },
+            _ => Ok(None),
+        }
+    }
+}
+
+impl Directory {
+    fn open(store: &BraidStore, location: String) -> Result<Directory, Error> {
+        let lister = store.client.list(&store.name(&location)?);
+        Ok(Directory { location, lister, next: None, ended: false, held: BTreeSet::new() })
+    }
+
+    /// The path of an entry; `None` if object_store has none for its name: it is not UTF-8, or has control
+    /// characters.
+    fn location(&self, name: &[u8]) -> Option<String> {
+        let name =
+            std::str::from_utf8(name).ok().filter(|name| !name.contains(|c: char| c.is_ascii_control()));
+        let Some(name) = name else {
+            tracing::debug!(directory = self.location, ?name, "a name that no path of object_store can have");
+            return None;
+        };
+        Some(if self.location.is_empty() { name.to_owned() } else { format!("{}/{name}", self.location) })
+    }
+
+    async fn step(&mut self) -> Result<Step, braid_client::Error> {
+        loop {
+            if self.next.is_none() && !self.ended {
+                self.next = self.lister.next().await?;
+                self.ended = self.next.is_none();
+            }
+            let is_turn = |held: &Vec<u8>| self.next.as_ref().is_none_or(|next| *held < next.name);
+            if self.held.first().is_some_and(is_turn) {
+                let mut name = self.held.pop_first().expect("there is a first");
+                name.pop();
+                return Ok(Step::Into(name));
+            }
+            match self.next.take() {
+                None => return Ok(Step::Up),
+                Some(entry) if entry.kind() == EntryKind::Directory => {
+                    self.held.insert([&entry.name[..], b"/"].concat());
+                }
+                Some(entry) => return Ok(Step::Entry(entry)),
+            }
+        }
+    }
+}
+
+fn of_entry(entry: &Entry) -> Object {
+    Object { number: entry.file, attributes: entry.attributes }
+}
+
+/// Whether a path below this directory may come after another path.
+fn may_follow(directory: &str, after: &str) -> bool {
+    match after.strip_prefix(directory) {
+        // Either it is the directory's own name, or it is below it, or beside it.
+        Some(rest) => rest.as_bytes().first().is_none_or(|&byte| byte <= b'/'),
+        None => directory > after,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::may_follow;
+
+    #[test]
+    fn directories_that_lie_before_a_path_are_not_entered() {
+        for (directory, after, expected) in [
+            ("a", "", true),
+            ("a", "a", true),
+            ("a", "a/b", true),
+            ("a", "a b", true),
+            ("a", "a0", false),
+            ("a", "b", false),
+            ("b", "a/z", true),
+            ("a/b", "a/b.x", true),
+            ("a/b", "a/bb", false),
+        ] {
+            assert_eq!(may_follow(directory, after), expected, "{directory} after {after}");
+            // The last path that can be below it decides.
+            let last = format!("{directory}/\u{10ffff}");
+            assert_eq!(*last > *after, expected, "{directory} after {after}");
+        }
+    }
+}
