@@ -17,7 +17,7 @@ SAMPLE_SECONDS = 10
 PATIENCE_SECONDS = 120
 # Of what is wrong so much is told, of each process.
 TOLD_MAX = 3
-# The mount's memory counts as growing if its mean in the last third of the time is above its mean in the
+# A process's memory counts as growing if its mean in the last third of the time is above its mean in the
 # second third by more than this. The first third is left out: names, attributes and buffers are kept up to
 # bounds, and until these are reached memory grows as it should. A part, as what allocators keep follows what
 # is used; and some MiB, as bytes that wait to be written come and go, up to 64 MiB of them.
@@ -283,14 +283,15 @@ def main():
         print("too short to say whether memory is flat")
         return int(is_wrong)
     third = len(samples) // 3
-    sizes = [sizes["mount"][0] for _, sizes, _ in samples]
-    before, after = mean(sizes[third : 2 * third]), mean(sizes[2 * third :])
-    bound = before * (1 + GROWTH_PART) + GROWTH_MIB
-    print(f"the mount: {before:.1f} MiB on average in the second third, {after:.1f} in the last; at most {bound:.1f}")
-    if after > bound:
-        print("its memory grows")
-        return 1
-    return int(is_wrong)
+    grows = False
+    for name in pids:
+        sizes = [sizes[name][0] for _, sizes, _ in samples]
+        before, after = mean(sizes[third : 2 * third]), mean(sizes[2 * third :])
+        bound = before * (1 + GROWTH_PART) + GROWTH_MIB
+        verdict = "it GROWS" if after > bound else "flat"
+        print(f"{name}: {before:.1f} MiB on average in the second third, {after:.1f} in the last; at most {bound:.1f}: {verdict}")
+        grows |= after > bound
+    return int(is_wrong or grows)
 
 
 if __name__ == "__main__":
