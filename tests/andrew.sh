@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# The Andrew benchmark's five phases (MakeDir, Copy, ScanDir, ReadAll, Make) over a generated source tree of 420
-# files: on a local ext4, on a mount of a cluster whose drives are beside it, and on an NFS server of the same
-# ext4. ROUNDS rounds (default 5), the places in turn; medians of the seconds, and the ratios of the mount to
-# the other two. All is below PLACE (default /dev/shm, and so in memory). Wants root, FUSE, a C compiler, make,
-# libnfs, and for NFS nfs-ganesha with its VFS back end, and rpcbind.
+# The Andrew benchmark's five phases (MakeDir, Copy, ScanDir, ReadAll, Make) over a generated source tree of
+# 420 files: on a local ext4, on a mount of a cluster whose drives are beside it, and on an NFS server of the
+# same ext4. ROUNDS rounds (default 5), the places in turn; medians of the seconds, and the ratios of the
+# mount to the other two. All is below PLACE (default /dev/shm, and so in memory). Wants root, FUSE, a C
+# compiler, make, libnfs, and for NFS nfs-ganesha with its VFS back end, and rpcbind.
 #
-# How far NFS is comparable: no kernel here need know NFS, so its client is libnfs in the program itself
-# (andrew.c), NFSv3 over TCP. It takes neither system calls nor a page cache: an NFS that is mounted pays for the
-# way through a kernel as Braid's mount does, but answers ScanDir and ReadAll, after Copy, partly from what the
-# kernel kept, as Braid's mount does too. Closing a file commits its bytes to the server's ext4; Braid stores
+# How far NFS is comparable: the kernel need not know NFS, so its client is libnfs in the program itself
+# (andrew.c), NFSv3 over TCP. It has neither system calls nor a page cache: an NFS that is mounted pays for the
+# way through a kernel as Braid's mount does, but answers ScanDir and ReadAll, after Copy, partly from what
+# the kernel kept, as Braid's mount can. Closing a file commits its bytes to the server's ext4; Braid stores
 # them on five drives. Make runs compilers, and so on mounts only. The NFS server has no redundancy.
 #
 # usage: tests/andrew.sh BRAID

@@ -1,8 +1,8 @@
 """What single operations on files take, in microseconds: the median and the 99th percentile.
 
-`prepare` makes a tree; the mount is then mounted anew, and `measure` uses the tree, and prints a line of name,
-median and percentile, apart by tabs, for each operation. The time is that of Python's call with all that
-Python does for it, one or two microseconds; nothing is subtracted.
+`prepare` makes a tree; the mount is then mounted anew, and `measure` uses the tree, and prints a line of
+name, median and percentile, apart by tabs, for each operation. The time is that of Python's call with all
+that Python does for it, one or two microseconds; nothing is subtracted.
 
 usage: mount-latency.py prepare|measure DIRECTORY
 """

@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import random
 import shutil
+import signal
 import sys
 import time
 
@@ -133,7 +134,8 @@ def appends(at, rng):
                 words = line.split(b" ")
                 if len(words) != 5 or words[:2] != words[3:] or seen.get(words[0], 0) >= int(words[1]):
                     zeros = len(line) - len(line.lstrip(b"\0"))
-                    raise Wrong(f"{old} has a line that begins with {zeros} zeros and {line.lstrip(bytes(1))[:40]}")
+                    begin = line.lstrip(b"\0")[:40]
+                    raise Wrong(f"{old} has a line that begins with {zeros} zeros and {begin}")
                 seen[words[0]] = int(words[1])
         except FileNotFoundError:
             pass
@@ -237,16 +239,19 @@ def mean(numbers):
 
 
 def table(samples):
-    print(f"{'s':>6} {'mount':>8} {'of own':>8} {'open':>6} {'manager':>8} {'drives':>8} {'operations':>11}   MiB resident")
+    names = ["mount", "of own", "open", "manager", "drives"]
+    print(f"{'s':>6} {' '.join(f'{name:>8}' for name in names)} {'operations':>11}   MiB resident")
     for at, sizes, done in samples:
         drives = sum(size[0] for name, size in sizes.items() if name.startswith("drive"))
         mount, manager = sizes["mount"], sizes["manager"]
-        print(f"{at:6.0f} {mount[0]:8.1f} {mount[1]:8.1f} {mount[2]:6} {manager[0]:8.1f} {drives:8.1f} {done:11,}")
+        print(f"{at:6.0f} {mount[0]:8.1f} {mount[1]:8.1f} {mount[2]:8} {manager[0]:8.1f} {drives:8.1f} {done:11,}")
 
 
 def main():
     root, seconds, seed = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
     pids = dict(pair.split("=") for pair in sys.argv[4:])
+    # So that the loads end too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(130))
     began = time.monotonic()
     until = began + seconds
     counts = [multiprocessing.Value("q", 0) for _ in LOADS]
@@ -289,7 +294,8 @@ def main():
         before, after = mean(sizes[third : 2 * third]), mean(sizes[2 * third :])
         bound = before * (1 + GROWTH_PART) + GROWTH_MIB
         verdict = "it GROWS" if after > bound else "flat"
-        print(f"{name}: {before:.1f} MiB on average in the second third, {after:.1f} in the last; at most {bound:.1f}: {verdict}")
+        means = f"{before:.1f} MiB on average in the second third, {after:.1f} in the last; at most {bound:.1f}"
+        print(f"{name}: {means}: {verdict}")
         grows |= after > bound
     return int(is_wrong or grows)
 

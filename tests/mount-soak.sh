@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # A mixed load on a mount for MINUTES, by several processes: files made, written, synced, renamed, read back,
 # removed; a large file; a log that several append to; mappings; trees copied, searched and removed. What is
-# read is compared with what was written. The memory of the mount, the manager and the drives is sampled every
-# ten seconds; mount-soak.py prints the samples and says when memory counts as growing.
+# read is compared with what was written. The memory of the mount, the manager and the drives is sampled
+# every ten seconds; mount-soak.py prints the samples and says when memory counts as growing.
 # Wants root, FUSE, and some 4 GB below PLACE (default /dev/shm).
 #
 # usage: tests/mount-soak.sh BRAID [MINUTES [SEED]]     exit 0 only if no byte was wrong and memory stayed flat

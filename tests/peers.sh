@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# For the scripts beside it: what people would mount instead, on this machine, with redundancy like Braid's. Each
-# `..._begin DIR` makes it below `place`, and mounts it at DIR; `peers_ended` ends all of them. A script calls
-# it when it ends, and sets `place` before.
+# For the scripts beside it: what people would mount instead, on this machine, with redundancy like Braid's.
+# Each `..._begin DIR` makes it below `place`, and mounts it at DIR; `peers_ended` ends all of them. A script
+# calls it when it ends, and sets `place` before.
 #   glusterfs  five bricks, disperse 4+1, its own FUSE client
 #   seaweedfs  two volume servers, two copies of all (it writes with no parity), `weed mount`
 # Both with their defaults otherwise: neither syncs what it stores to a disk when a file is closed.

@@ -1,8 +1,8 @@
 """Two mounts of a volume take turns with one file, and every byte is checked against a model.
 
 A turn: one mount opens the file, does some dozens of random operations (reads, writes, appends, truncations,
-holes, zeroed ranges, syncs), and closes it; the next turn is mostly the other mount's. What is checked is what
-docs/mount.md and docs/posix.md promise: who opens the file after a close sees all of it, and so does `stat`;
+holes, zeroed ranges, syncs), and closes it; the next turn is mostly the other mount's. What is checked is
+what docs/mount.md and docs/posix.md promise: who opens the file after a close sees all of it, and so does `stat`;
 who opens it while the other mount has it open for writing sees all that was written by then; a reader that
 stays open sees the other's bytes once they are synced or closed. There are no mappings.
 
@@ -59,8 +59,8 @@ class Turns:
         at = next((n for n, (a, b) in enumerate(zip(found, wanted)) if a != b), min(len(found), len(wanted)))
         wrong = sum(a != b for a, b in zip(found, wanted))
         raise Wrong(
-            f"{what}: at byte {offset + at} there is {bytes(found[at:at + 8]).hex()}, not {bytes(wanted[at:at + 8]).hex()}; "
-            f"{wrong} of {len(found)} bytes from {offset} on differ"
+            f"{what}: at byte {offset + at} there is {bytes(found[at:at + 8]).hex()}, not "
+            f"{bytes(wanted[at:at + 8]).hex()}; {wrong} of {len(found)} bytes from {offset} on differ"
         )
 
     def size(self, what, found):
