@@ -127,8 +127,8 @@ setup-mount: setup
 	@{ command -v bc && command -v git && command -v mkfs.ext4; } >/dev/null || \
 	{ apt-get update && apt-get install -y --no-install-recommends bc git e2fsprogs; }
 
-## By hand, as root: installs what `make mount-trees` compares with: GlusterFS, and SeaweedFS if a recent Go is
-## there (some minutes, and some GB of its caches).
+## By hand, as root: installs what `make mount-trees` compares with: GlusterFS, and SeaweedFS if a recent Go
+## is there (some minutes, and 5 GB of its caches).
 mount-peers:
 	@command -v glusterd >/dev/null || \
 	{ apt-get update && apt-get install -y --no-install-recommends glusterfs-server glusterfs-client; }

@@ -64,13 +64,14 @@ run() {
         echo "$what: $operations operations in $(($(date +%s) - from)) s, no byte wrong"
     fi
 }
-# By pieces, each with a seed of its own and a file that is new: fsx 0.3.2 leaves the mappings that it read by in
-# place, which makes it ever slower, until at some 65,000 of them the kernel gives it no more.
+# By pieces, each with a seed of its own and a file that is new: fsx 0.3.2 leaves the mappings that it read by
+# in place, which makes it ever slower, until at some 65,000 of them the kernel gives it no more.
+# shellcheck disable=SC2317 # another shell runs it
 pieces() {
-    local at=$1 done piece=20000 now=$seed
-    for ((done = 0; done < operations; done += piece, now++)); do
-        [ $((operations - done)) -ge $piece ] || piece=$((operations - done))
-        "$fsx" -q -N $piece -S $now -f "$place/fsx.toml" -P "$place/artifacts" "$at-$now" ||
+    local at=$1 made piece=20000 now=$seed
+    for ((made = 0; made < operations; made += piece, now++)); do
+        [ $((operations - made)) -ge "$piece" ] || piece=$((operations - made))
+        "$fsx" -q -N "$piece" -S "$now" -f "$place/fsx.toml" -P "$place/artifacts" "$at-$now" ||
             { echo "piece of $piece operations, seed $now"; return 1; }
         rm "$at-$now"
     done

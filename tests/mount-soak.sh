@@ -3,9 +3,10 @@
 # removed; a large file; a log that several append to; mappings; trees copied, searched and removed. What is
 # read is compared with what was written. The memory of the mount, the manager and the drives is sampled
 # every ten seconds; mount-soak.py prints the samples and says when memory counts as growing.
-# Wants root, FUSE, and some 4 GB below PLACE (default /dev/shm).
+# Wants root, FUSE, and up to 14 GB below PLACE (default /dev/shm): what is dead is cleaned when there is time.
 #
-# usage: tests/mount-soak.sh BRAID [MINUTES [SEED]]     exit 0 only if no byte was wrong and memory stayed flat
+# usage: tests/mount-soak.sh BRAID [MINUTES [SEED]]
+# exit 0 only if no byte was wrong and memory stayed flat
 set -euo pipefail
 braid=${1:?the braid binary} minutes=${2:-15} seed=${3:-$((RANDOM * 32768 + RANDOM))}
 here=$(realpath "$(dirname "$0")")
