@@ -2,7 +2,7 @@
 # Large files and single small operations through a mount. Cluster, mount and programs are on this machine.
 #   files    MIB MiB written with fsync, and read, natively (`braid cp`, `braid cat`) and through the mount
 #            (dd), in turn, ROUNDS rounds (default 5). Before each read of the mount it is mounted anew, so
-#            that neither the kernel nor the mount has any of the bytes. Medians, and the ratio of the medians.
+#            that neither the kernel nor the mount has any of the bytes. Medians, and their ratio.
 #   latency  medians of single operations by mount-latency.py, beside those on a local tmpfs
 # Wants root, FUSE, and five times MIB below PLACE (default /dev/shm).
 #

@@ -3,7 +3,7 @@
 # removed; a large file; a log that several append to; mappings; trees copied, searched and removed. What is
 # read is compared with what was written. The memory of the mount, the manager and the drives is sampled
 # every ten seconds; mount-soak.py prints the samples and says when memory counts as growing.
-# Wants root, FUSE, and up to 14 GB below PLACE (default /dev/shm): what is dead is cleaned when there is time.
+# Wants root, FUSE, and up to 14 GB below PLACE (default /dev/shm): the dead is cleaned when there is time.
 #
 # usage: tests/mount-soak.sh BRAID [MINUTES [SEED]]
 # exit 0 only if no byte was wrong and memory stayed flat
