@@ -8,8 +8,8 @@
 # How far NFS is comparable: the kernel need not know NFS, so its client is libnfs in the program itself
 # (andrew.c), NFSv3 over TCP. It has neither system calls nor a page cache: an NFS that is mounted pays for
 # the way through a kernel as Braid's mount does, but answers ScanDir and ReadAll, after Copy, partly from
-# what the kernel kept, as Braid's mount can. Closing a file commits its bytes to the server's ext4; Braid stores
-# them on five drives. Make runs compilers, and so on mounts only. The NFS server has no redundancy.
+# what the kernel kept, as Braid's mount can. Closing a file commits its bytes to the server's ext4; Braid
+# stores them on five drives. Make runs compilers, and so on mounts only. The NFS server has no redundancy.
 #
 # usage: tests/andrew.sh BRAID
 #   NFS   set to nothing: leave NFS out
