@@ -3,7 +3,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 export RUST_BACKTRACE ?= 1
 
-.PHONY: posix posix-suites mount-trees demo test quick python setup setup-python setup-full store-full store-model index-memory many-files build format lint docs units fuzz-smoke kill-loop rounds three-hosts send-ways perf clean
+.PHONY: posix posix-suites mount-trees mount-files mount-soak mount-fsx mount-peers setup-mount andrew demo test quick python setup setup-python setup-full store-full store-model index-memory many-files build format lint docs units fuzz-smoke kill-loop rounds three-hosts send-ways perf clean
 
 ## A whole cluster on this machine: files in and out, a drive killed, read degraded, rebuilt, compared.
 demo: build
@@ -91,13 +91,55 @@ rounds: setup
 three-hosts: build
 	tests/three-hosts.sh
 
-## By hand, as root: what programs take on a tree of many small files, in a local directory and on a mount;
-## FILES=20000.
-mount-trees: build
-	@{ command -v bc && command -v git; } >/dev/null || \
-	{ apt-get update && apt-get install -y --no-install-recommends bc git; }
+## By hand, as root: what programs take on a tree of many small files, and cargo on a crate, on a local ext4,
+## on a mount, and on those of others that are installed (`make mount-peers`); FILES=20000, PEERS= for none.
+mount-trees: build setup-mount
 	target_dir=$$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); \
-	tests/mount-trees.sh "$$target_dir/release/braid" $(or $(FILES),20000)
+	PATH="$$target_dir/peers:$$PATH" tests/mount-trees.sh "$$target_dir/release/braid" $(or $(FILES),20000)
+
+## By hand, as root: large files and single small operations through a mount; MIB=1024.
+mount-files: build setup-mount
+	target_dir=$$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); \
+	tests/mount-files.sh "$$target_dir/release/braid" $(or $(MIB),1024)
+
+## By hand, as root: a mixed load on a mount, and whether memory stays flat; MINUTES=15.
+mount-soak: build
+	target_dir=$$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); \
+	tests/mount-soak.sh "$$target_dir/release/braid" $(or $(MINUTES),15) $(SEED)
+
+## By hand, as root: a million random operations, each checked, on one mount, on two in turn, and while drives
+## die; OPERATIONS=1000000 RUNS="one two killed" SEED=...
+mount-fsx: build posix-suites
+	target_dir=$$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); \
+	tests/mount-fsx.sh "$$target_dir/release/braid" "$$target_dir/posix/bin/fsx" $(or $(OPERATIONS),1000000) \
+	$(or $(SEED),"$$RANDOM") $(if $(RUNS),"$(RUNS)")
+
+## By hand, as root: the Andrew benchmark on a mount, locally, and through NFS; ROUNDS=5, NFS= for none.
+andrew: build setup-mount
+	@{ command -v make && command -v nfs-ls && command -v ganesha.nfsd && command -v rpcbind && \
+	test -e /usr/include/nfsc/libnfs.h && ls /usr/lib/*/ganesha/libfsalvfs.so; } >/dev/null 2>&1 || \
+	{ apt-get update && apt-get install -y --no-install-recommends make libnfs-dev libnfs-utils nfs-ganesha nfs-ganesha-vfs rpcbind; }
+	target_dir=$$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); \
+	ROUNDS=$(or $(ROUNDS),5) tests/andrew.sh "$$target_dir/release/braid"
+
+# What the measurements of a mount need besides.
+setup-mount: setup
+	@{ command -v bc && command -v git && command -v mkfs.ext4; } >/dev/null || \
+	{ apt-get update && apt-get install -y --no-install-recommends bc git e2fsprogs; }
+
+## By hand, as root: installs what `make mount-trees` compares with: GlusterFS, and SeaweedFS if a recent Go
+## is there (some minutes, and 5 GB of its caches).
+mount-peers:
+	@command -v glusterd >/dev/null || \
+	{ apt-get update && apt-get install -y --no-install-recommends glusterfs-server glusterfs-client; }
+	@command -v go >/dev/null || echo "without SeaweedFS: there is no Go"
+	target_dir=$$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); \
+	command -v go >/dev/null && ! test -x "$$target_dir/peers/weed" || exit 0; \
+	mkdir -p "$$target_dir/peers/build" && cd "$$target_dir/peers/build" && rm -f go.mod go.sum && \
+	go mod init peers && go get -tool $(WEED) >said 2>&1 && go build -p 1 -ldflags='-s -w' -o ../weed $(firstword $(subst @, ,$(WEED)))
+
+# Version 4.53.
+WEED := github.com/seaweedfs/seaweedfs/weed@v0.0.0-20261109003541-7506e5f91cd6
 
 ## By hand: what reads cost drives by sendfile and by copies; takes 5 GB of memory for a minute.
 send-ways: build
