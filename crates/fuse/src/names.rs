@@ -233,8 +233,8 @@ impl Shared {
         } else if flags.contains(OFlags::WRONLY) {
             // Where it ends is asked for when it is needed.
             self.context.expire(open.inode.file);
-            // While others write here the kernel must not drop pages: what it reads anew may miss a write that
-            // is on its way, and it does not put that into pages that came later.
+            // While others write here the kernel must not drop pages: what it reads anew may miss a write
+            // that is on its way, and it does not put that into pages that came later.
             Ok(self.inodes.writers(&open.inode) > 1)
         } else {
             let keeps = open.inode.look().await;

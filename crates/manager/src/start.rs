@@ -224,11 +224,7 @@ pub async fn start(
         opened.map_err(|error| failed(&error))??;
     // Leases of earlier managers lapse one lease after this start. The very first manager has no predecessor.
     let promised_ms = if term == 1 { 0 } else { clock.now_ms() };
-    let leadership = match (restored, older) {
-        (true, _) => Leadership::Comparing("waiting for the drives".to_owned()),
-        (false, true) => Leadership::Older("found out before this start".to_owned()),
-        (false, false) => Leadership::begin(drives, clock.now_ms()),
-    };
+    let leadership = first_leadership((restored, older), drives, clock.now_ms());
     let core = Arc::new(Core {
         drive_calls: DriveCalls::new(cluster.cluster),
         session_slots,
@@ -291,6 +287,15 @@ pub async fn start(
     })
     .await?;
     Ok(core)
+}
+
+/// What a manager of a state that was restored, or found to be older, begins as.
+fn first_leadership((restored, older): (bool, bool), drives: usize, now_ms: u64) -> Leadership {
+    match (restored, older) {
+        (true, _) => Leadership::Comparing("waiting for the drives".to_owned()),
+        (false, true) => Leadership::Older("found out before this start".to_owned()),
+        (false, false) => Leadership::begin(drives, now_ms),
+    }
 }
 
 /// What a serving manager reports to its caller.
