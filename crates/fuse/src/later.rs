@@ -2,12 +2,12 @@
 //! times of each file that they make, one after the other, before they close it.
 //!
 //! They are told to the manager with the first size, in the same message. Others see them no later than the
-//! bytes.
+//! bytes. What takes a permission away is told at once: from then on others must not open the file.
 
 use std::time::{Instant, SystemTime};
 
 use braid_client::{AttributeChanges, Result};
-use braid_wire::control::StatRow;
+use braid_wire::control::{FileAttributes, StatRow};
 
 use crate::attributes::nanoseconds;
 use crate::inode::{Inode, State};
@@ -16,17 +16,18 @@ impl Inode {
     /// Takes changes that are to be told with the file's size, if it is new and written here only. Gives its
     /// facts then.
     pub(crate) async fn set_later(&self, changes: AttributeChanges) -> Option<StatRow> {
-        let mut row = {
-            let slot = self.slot.read().await;
-            let file = slot.file.as_ref().filter(|file| slot.writes && !file.is_shared())?;
+        let slot = self.slot.read().await;
+        let file = slot.file.as_ref().filter(|file| slot.writes && !file.is_shared())?;
+        let mut row = file.known();
+        {
             let mut state = self.state();
-            if !state.is_new {
+            state.overlay(&mut row);
+            if !state.is_new || takes_away(&row.attributes, &changes) {
                 return None;
             }
             state.set_later(changes);
-            file.known()
-        };
-        self.tell(&mut row).await;
+        }
+        self.tell_of(&slot, &mut row);
         Some(row)
     }
 
@@ -41,6 +42,26 @@ impl Inode {
     }
 }
 
+/// Whether somebody could do something with the file before the changes, and cannot after them.
+fn takes_away(of: &FileAttributes, changes: &AttributeChanges) -> bool {
+    let &AttributeChanges { mode, uid, gid, .. } = changes;
+    // The superuser loses nothing.
+    mode.is_some_and(|mode| of.mode & !mode & 0o777 != 0)
+        || uid.is_some_and(|uid| uid != of.uid && of.uid != 0)
+        || gid.is_some_and(|gid| gid != of.gid && of.gid != 0 && of.mode & 0o070 != 0)
+}
+
+/// Changes, and later ones, as one.
+pub(crate) fn merged(before: AttributeChanges, changes: AttributeChanges) -> AttributeChanges {
+    AttributeChanges {
+        mode: changes.mode.or(before.mode),
+        uid: changes.uid.or(before.uid),
+        gid: changes.gid.or(before.gid),
+        accessed_ns: changes.accessed_ns.or(before.accessed_ns),
+        modified_ns: changes.modified_ns.or(before.modified_ns),
+    }
+}
+
 impl State {
     fn set_later(&mut self, changes: AttributeChanges) {
         self.order += 1;
@@ -48,14 +69,7 @@ impl State {
         self.since.get_or_insert_with(Instant::now);
         // The time of change goes with the size.
         self.modified = changes.modified_ns.or(self.modified);
-        let before = self.later;
-        self.later = AttributeChanges {
-            mode: changes.mode.or(before.mode),
-            uid: changes.uid.or(before.uid),
-            gid: changes.gid.or(before.gid),
-            accessed_ns: changes.accessed_ns.or(before.accessed_ns),
-            modified_ns: None,
-        };
+        self.later = AttributeChanges { modified_ns: None, ..merged(self.later, changes) };
     }
 
     /// Takes what is to be told now. From then on the file is none that is new.
@@ -85,7 +99,37 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use braid_wire::control::EntryKind;
+
     use super::*;
+
+    #[test]
+    fn what_takes_a_permission_away_does_not_wait() {
+        let kind = EntryKind::File;
+        let (size, links, device, has_xattrs) = (0, 1, 0, false);
+        let (accessed_ns, modified_ns, changed_ns, created_ns) = Default::default();
+        let of = |mode, uid, gid| FileAttributes {
+            kind,
+            mode,
+            uid,
+            gid,
+            links,
+            size,
+            device,
+            has_xattrs,
+            accessed_ns,
+            modified_ns,
+            changed_ns,
+            created_ns,
+        };
+        let mode = |mode| AttributeChanges { mode: Some(mode), ..AttributeChanges::NONE };
+        let owner = |uid, gid| AttributeChanges { uid, gid, ..AttributeChanges::NONE };
+        assert!(!takes_away(&of(0o600, 0, 0), &mode(0o4755)) && takes_away(&of(0o644, 0, 0), &mode(0o600)));
+        assert!(!takes_away(&of(0o600, 0, 0), &owner(Some(5), Some(5))));
+        assert!(takes_away(&of(0o600, 5, 5), &owner(Some(6), None)));
+        assert!(takes_away(&of(0o640, 5, 5), &owner(None, Some(6))));
+        assert!(!takes_away(&of(0o600, 5, 5), &owner(Some(5), Some(6))));
+    }
 
     #[test]
     fn the_last_change_of_each_attribute_is_told() {

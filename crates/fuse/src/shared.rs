@@ -14,6 +14,7 @@ use crate::context::Context;
 use crate::errors::errno;
 use crate::fresh::Version;
 use crate::inodes::{Inodes, OpenFile};
+use crate::later::merged;
 use crate::listing::Listing;
 use crate::locks::Locks;
 use crate::names::{known, stale};
@@ -127,8 +128,16 @@ impl Shared {
         {
             return Ok(self.attributes_of(&row));
         }
-        let set = self.context.client.set_attributes(&self.name(number), changes).await;
+        // What was to be told later is older.
+        let later = inode.as_ref().map_or(AttributeChanges::NONE, |inode| inode.state().take_later());
+        let all = merged(later, changes);
+        let set = self.context.client.set_attributes(&self.name(number), all).await;
         self.context.kept.forget(file);
+        if let (Some(inode), Err(_)) = (&inode, &set)
+            && later != AttributeChanges::NONE
+        {
+            inode.state().put_back(later);
+        }
         let mut row = set.map_err(|error| stale(errno(&error)))?;
         if let Some(inode) = inode {
             inode.tell(&mut row).await;
