@@ -179,7 +179,7 @@ impl State {
         }
         let is_new = news.number > self.seen;
         self.seen = self.seen.max(news.number);
-        if is_new && news.everything {
+        if news.everything && news.number > self.heeded {
             // Not before it is heeded: what is kept is of before.
             self.live_until = None;
         }

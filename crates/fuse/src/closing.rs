@@ -76,16 +76,22 @@ impl Inode {
             slot.writes = false;
             self.tell_time(&file);
             let was_broken = slot.broken.load(Ordering::Acquire);
+            let telling = self.telling.lock().await;
             let later = self.state().take_later();
             let (closed, set) = tokio::join!(file.close(), self.set_now(later));
             let Err(error) = closed else {
-                self.state().committed(order, true);
+                let mut state = self.state();
+                state.committed(order, true);
+                state.told_later();
+                drop(state);
                 self.context.changed(self.file);
                 return set.map_err(|error| errno(&error));
             };
-            if set.is_err() {
-                self.state().put_back(later);
+            match set {
+                Ok(()) => self.state().told_later(),
+                Err(_) => self.state().put_back(later),
             }
+            drop(telling);
             let may_again = slot.failed(&error) || was_broken;
             tries += 1;
             if !may_again || tries >= TRIES {

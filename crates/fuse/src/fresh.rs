@@ -168,6 +168,7 @@ impl Inode {
         match asked {
             // The kernel has dropped what it had, and what it reads from now on is of this content or later.
             Ok(row) if !slot.writes => *self.seen() = Some(Version::of(&row)),
+            Ok(_) if file.is_shared() => drop(self.context.invalidate(self.file)),
             Ok(_) => {}
             Err(error) => {
                 self.is_behind.store(true, Ordering::Release);
@@ -213,11 +214,14 @@ impl Inode {
         }
     }
 
-    /// Others have changed it: what the kernel has is of no content that is known. Waits for nothing: whoever
-    /// opens it may wait for this news to be heeded.
-    pub(crate) fn forget_seen(&self) {
+    /// Others have changed it: what the kernel has is of no content that is known. Returns whether it is
+    /// written here, and by nobody else as far as is known. Waits for nothing: whoever opens it may wait for
+    /// this news to be heeded.
+    pub(crate) fn forget_seen(&self) -> bool {
         self.is_behind.store(true, Ordering::Release);
         *self.seen() = None;
+        let Ok(slot) = self.slot.try_read() else { return false };
+        slot.file.as_ref().is_some_and(|file| slot.writes && !file.is_shared())
     }
 
     pub(crate) fn seen(&self) -> MutexGuard<'_, Option<Version>> {

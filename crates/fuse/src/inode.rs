@@ -4,7 +4,7 @@
 //! one for writing serves reads too, so that readers of the same mount see the writer's bytes and size. While
 //! it is open for writing, the file has a lease at the manager.
 //!
-//! Lock order: `ending`, then `placing`, then `slot`, then `state`. Whoever writes or reads holds `slot` to
+//! Lock order: `ending`, then `placing`, then `slot`, then `telling`, then `state`. Whoever writes or reads holds `slot` to
 //! read; whoever opens, closes or truncates holds it to write.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -48,6 +48,8 @@ pub(crate) struct Inode {
     pub(crate) placing: AsyncMutex<()>,
     /// Allows one to ask for locks at a time.
     pub(crate) locking: Arc<AsyncMutex<()>>,
+    /// Held while attributes are told, one set after the other.
+    pub(crate) telling: AsyncMutex<()>,
     /// Something was written, or could not be.
     pub(crate) landed: Notify,
     /// Its last name was removed here: it lives as long as its lease.
@@ -108,6 +110,8 @@ pub(crate) struct State {
     pub(crate) is_new: bool,
     /// What else is to be told with the next commit.
     pub(crate) later: AttributeChanges,
+    /// What of it is being told.
+    pub(crate) told_now: AttributeChanges,
     /// Written since the last commit.
     pub(crate) uncommitted: bool,
     /// The slot's file is open for writing.
@@ -130,6 +134,7 @@ impl Inode {
             ending: AsyncMutex::new(()),
             placing: AsyncMutex::new(()),
             locking: Arc::default(),
+            telling: AsyncMutex::new(()),
             landed: Notify::new(),
             nameless: AtomicBool::new(false),
             is_behind: AtomicBool::new(false),
@@ -326,6 +331,7 @@ impl State {
             modified: None,
             is_new: false,
             later: AttributeChanges::NONE,
+            told_now: AttributeChanges::NONE,
             uncommitted: false,
             writes: false,
         }

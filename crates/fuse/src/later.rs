@@ -75,18 +75,25 @@ impl State {
     /// Takes what is to be told now. From then on the file is none that is new.
     pub(crate) fn take_later(&mut self) -> AttributeChanges {
         self.is_new = false;
-        std::mem::take(&mut self.later)
+        self.told_now = std::mem::take(&mut self.later);
+        self.told_now
     }
 
     /// It could not be told: it goes with the next size, unless it was changed since.
     pub(crate) fn put_back(&mut self, changes: AttributeChanges) {
+        self.told_now = AttributeChanges::NONE;
         let since = std::mem::replace(&mut self.later, changes);
         self.set_later(since);
     }
 
+    /// What was taken is told.
+    pub(crate) fn told_later(&mut self) {
+        self.told_now = AttributeChanges::NONE;
+    }
+
     /// Changes what the manager says to what it was not told yet.
     pub(crate) fn overlay(&self, row: &mut StatRow) {
-        let (later, attributes) = (self.later, &mut row.attributes);
+        let (later, attributes) = (merged(self.told_now, self.later), &mut row.attributes);
         attributes.mode = later.mode.unwrap_or(attributes.mode);
         attributes.uid = later.uid.unwrap_or(attributes.uid);
         attributes.gid = later.gid.unwrap_or(attributes.gid);

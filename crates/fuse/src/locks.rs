@@ -81,9 +81,12 @@ impl Locks {
         self.lock().held.get(&(file, owner)).is_some_and(|held| held.ranges.meeting(span).next().is_some())
     }
 
-    /// All that is held is lost.
-    fn lose(&self) {
+    /// All that is held in a session is lost. Others begin in a new one.
+    fn lose(&self, session: u64) {
         let mut state = self.lock();
+        if state.session != session {
+            return; // it was lost before
+        }
         state.session = state.session.wrapping_add(1).max(1);
         let held = std::mem::take(&mut state.held);
         for ((file, _), held) in held {
@@ -167,6 +170,10 @@ impl Shared {
             return self.unlock(&open.inode, wanted).await;
         }
         open.keeps_locks()?;
+        if self.locks.holds_any(open.inode.file, wanted.owner, wanted.span) {
+            // It may be shared from now on, with others who are to see what was written.
+            open.inode.sync(true).await?;
+        }
         let until = Instant::now() + PATIENCE;
         let (mut waiter, mut again) = (wait, AGAIN.0);
         loop {
@@ -191,7 +198,11 @@ impl Shared {
             let _ = timeout(again, released).await;
             again = (again * 2).min(AGAIN.1);
         }
-        open.inode.refresh().await
+        let refreshed = open.inode.refresh().await;
+        if refreshed.is_err() {
+            self.unlock(&open.inode, Wanted { kind: None, ..wanted }).await?;
+        }
+        refreshed
     }
 
     /// Asks for a lock once.
@@ -200,15 +211,21 @@ impl Shared {
         let turn = turn(inode).await?;
         let no_claims = self.locks.claiming.read().await;
         let request = self.locks.lock().request(inode.file, LockHow::Set, wanted);
-        match self.ask_lock(request).await {
-            Ok(locked) => {
-                match locked.state {
-                    LockState::Granted => self.locks.lock().set(inode.file, wanted, Some(open)),
-                    LockState::Lost => self.locks.lose(),
-                    _ => {}
+        let session = request.session;
+        match self.ask_lock(request).await.map(|locked| locked.state) {
+            Ok(LockState::Granted) => {
+                let mut state = self.locks.lock();
+                if state.session != session {
+                    return Ok(LockState::Lost); // meanwhile
                 }
-                Ok(locked.state)
+                state.set(inode.file, wanted, Some(open));
+                Ok(LockState::Granted)
             }
+            Ok(LockState::Lost) => {
+                self.locks.lose(session);
+                Ok(LockState::Lost)
+            }
+            Ok(state) => Ok(state),
             Err(error) => {
                 // It may have been set.
                 drop(no_claims);
@@ -233,15 +250,33 @@ impl Shared {
             state.set(inode.file, wanted, None);
             state.request(inode.file, LockHow::Set, wanted)
         };
+        let session = request.session;
         let asked = self.ask_lock(request).await;
         drop(no_claims);
         match asked {
             Ok(Locked { state: LockState::Overtaken, .. }) | Err(_) => self.settle(inode, wanted, turn),
-            Ok(Locked { state: LockState::Lost, .. }) => self.locks.lose(),
+            Ok(Locked { state: LockState::Lost, .. }) => self.locks.lose(session),
             Ok(_) => {}
         }
         self.locks.released.notify_waiters();
         Ok(())
+    }
+
+    /// Releases what was locked by a handle that is closed for good, and by no other that is open.
+    pub(crate) async fn unlock_by(self: &Arc<Shared>, open: &Arc<OpenFile>) {
+        let file = open.inode.file;
+        let owners: Vec<u64> = {
+            let state = self.locks.lock();
+            let of_file = state.held.range((file, 0)..=(file, u64::MAX));
+            let is_last = |held: &Held| {
+                let others = held.by.iter().filter(|one| !std::ptr::eq(one.as_ptr(), Arc::as_ptr(open)));
+                others.filter(|one| one.strong_count() > 0).count() == 0
+            };
+            of_file.filter(|(_, held)| is_last(held)).map(|((_, owner), _)| *owner).collect()
+        };
+        for owner in owners {
+            self.unlock_all(&open.inode, owner).await;
+        }
     }
 
     /// Releases all that a program holds of a file.
@@ -270,9 +305,10 @@ impl Shared {
                 let pieces = shared.locks.lock().pieces(inode.file, wanted);
                 for piece in pieces {
                     let request = shared.locks.lock().request(inode.file, LockHow::Set, piece);
+                    let session = request.session;
                     match shared.ask_lock(request).await.map(|locked| locked.state) {
                         Ok(LockState::Granted) => {}
-                        Ok(LockState::Held | LockState::Lost) => shared.locks.lose(),
+                        Ok(LockState::Held | LockState::Lost) => shared.locks.lose(session),
                         Ok(LockState::Later | LockState::Overtaken) | Err(_) => is_done = false,
                     }
                 }
@@ -301,10 +337,11 @@ impl Shared {
         for (file, wanted) in held {
             loop {
                 let request = self.locks.lock().request(file, LockHow::Claim, wanted);
+                let session = request.session;
                 match self.ask_lock(request).await.map(|locked| locked.state) {
                     Ok(LockState::Granted) => break,
-                    Ok(LockState::Held | LockState::Lost) => return self.locks.lose(),
-                    _ if Instant::now() >= until => return self.locks.lose(),
+                    Ok(LockState::Held | LockState::Lost) => return self.locks.lose(session),
+                    _ if Instant::now() >= until => return self.locks.lose(session),
                     Ok(LockState::Later | LockState::Overtaken) | Err(_) => sleep(PAUSE).await,
                 }
             }

@@ -100,7 +100,7 @@ impl Mount {
         let at = std::fs::canonicalize(at)?;
         let (to, mounted) = (at.clone(), Mounted { shared: Arc::clone(&shared) });
         let mounting = tokio::task::spawn_blocking(move || fuser::spawn_mount(mounted, to, &config));
-        let session = mounting.await.map_err(io::Error::other)??;
+        let session = mounting.await.map_err(io::Error::other)?.map_err(explained)?;
         // Nobody else sets it.
         let _ = shared.context.notifier.set(session.notifier());
         tokio::spawn(caretaker::run(Arc::downgrade(&shared)));
@@ -157,6 +157,17 @@ impl Mount {
             some => Unmounted::Lossy(some),
         }
     }
+}
+
+/// What else it takes, for those who are not root.
+fn explained(error: io::Error) -> io::Error {
+    let is_refused = error.kind() == io::ErrorKind::PermissionDenied;
+    if !is_refused || rustix::process::geteuid().is_root() {
+        return error;
+    }
+    let detail =
+        "only root may mount without the program fusermount3 and a /dev/fuse that all may open (mode 666)";
+    io::Error::new(error.kind(), detail)
 }
 
 fn unmount(at: &Path) -> io::Result<Unmounted> {

@@ -404,6 +404,7 @@ impl Filesystem for Mounted {
                 if let Some(LockOwner(owner)) = owner {
                     shared.unlock_all(&open.inode, owner).await;
                 }
+                shared.unlock_by(&open).await;
                 shared.end(open).await;
             }
             Ok(())

@@ -32,6 +32,7 @@ async fn heed(shared: &Arc<Shared>, news: News) {
         let (names, files) = context.kept.heed_all();
         entries.extend(names);
         changed.extend(files);
+        changed.extend(shared.inodes.all().iter().map(|inode| inode.file));
     }
     for &file in &news.changed {
         entries.extend(context.kept.heed(file).into_iter().map(|name| (file, name)));
@@ -70,11 +71,16 @@ async fn heed(shared: &Arc<Shared>, news: News) {
 async fn drop_in_kernel(shared: &Arc<Shared>, entries: Vec<(FileId, Vec<u8>)>, files: Vec<FileId>) {
     let context = Arc::clone(&shared.context);
     let Some(notifier) = context.notifier.get().cloned() else { return };
-    for &file in &files {
-        if let Some(inode) = shared.inodes.get(file) {
-            inode.forget_seen();
+    let mut pages = Vec::new();
+    for file in files {
+        let inode = shared.inodes.get(file);
+        let is_written = inode.as_ref().is_some_and(|inode| inode.forget_seen());
+        if let Some(inode) = inode.filter(|_| is_written) {
+            // Others may write it too by now, which is found out so.
+            context.runtime.spawn(async move { inode.catch_up().await });
         }
         context.remembered.forget(file);
+        pages.push((file, is_written));
     }
     let dropping = context.runtime.clone().spawn_blocking(move || {
         use std::os::unix::ffi::OsStrExt;
@@ -82,9 +88,10 @@ async fn drop_in_kernel(shared: &Arc<Shared>, entries: Vec<(FileId, Vec<u8>)>, f
             let name = std::ffi::OsStr::from_bytes(&name);
             let _ = notifier.inval_entry(number(directory, context.root), name);
         }
-        for file in files {
-            // Also of what is written here: others may write it too, which is found out at the next write.
-            let _ = notifier.inval_inode(number(file, context.root), 0, 0);
+        for (file, is_written) in pages {
+            // What is written here may be on its way: a page that is read anew would miss it.
+            let from = if is_written { -1 } else { 0 };
+            let _ = notifier.inval_inode(number(file, context.root), from, 0);
         }
     });
     if timeout(KERNEL_WAIT, dropping).await.is_err() {

@@ -129,15 +129,21 @@ impl Shared {
             return Ok(self.attributes_of(&row));
         }
         // What was to be told later is older.
+        let telling = match &inode {
+            Some(inode) => Some(inode.telling.lock().await),
+            None => None,
+        };
         let later = inode.as_ref().map_or(AttributeChanges::NONE, |inode| inode.state().take_later());
         let all = merged(later, changes);
         let set = self.context.client.set_attributes(&self.name(number), all).await;
         self.context.kept.forget(file);
-        if let (Some(inode), Err(_)) = (&inode, &set)
-            && later != AttributeChanges::NONE
-        {
-            inode.state().put_back(later);
+        if let Some(inode) = &inode {
+            match &set {
+                Err(_) if later != AttributeChanges::NONE => inode.state().put_back(later),
+                _ => inode.state().told_later(),
+            }
         }
+        drop(telling);
         let mut row = set.map_err(|error| stale(errno(&error)))?;
         if let Some(inode) = inode {
             inode.tell(&mut row).await;

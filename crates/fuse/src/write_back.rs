@@ -275,6 +275,7 @@ impl Inode {
             let slot = self.writing().await.map_err(|error| self.stop(errno(&error)))?;
             let file = slot.file.as_ref().expect("it is open");
             self.tell_time(file);
+            let telling = self.telling.lock().await;
             let later = self.state().take_later();
             let flush = async { if time { file.flush_time().await } else { file.flush().await } };
             let (told, set) = tokio::join!(flush, self.set_now(later));
@@ -282,6 +283,8 @@ impl Inode {
                 self.state().put_back(later);
                 return Err(errno(&error));
             }
+            self.state().told_later();
+            drop(telling);
             match told {
                 Ok(()) => {
                     self.state().committed(order, time);
@@ -327,7 +330,7 @@ impl Inode {
     }
 
     /// Drops what cannot be written. Every handle is told once. Returns the number of the last write dropped.
-    pub(crate) fn give_up(&self, why: Errno) -> u64 {
+    pub(crate) fn give_up(self: &Arc<Inode>, why: Errno) -> u64 {
         let mut state = self.state();
         let order = state.order;
         let bytes = state.extents.bytes() + length(&state.tail);
@@ -336,13 +339,21 @@ impl Inode {
         state.tail.clear();
         (state.stopped, state.halted, state.failing, state.uncommitted) = (None, false, None, false);
         (state.since, state.modified) = (None, None);
-        state.take_later();
+        // Attributes are not lost with the bytes.
+        let later = std::mem::take(&mut state.later);
         state.lost = (state.lost.0 + 1, Some(why));
         self.context.lossy.fetch_add(1, Ordering::Relaxed);
         self.recount(&mut state);
         drop(state);
         self.landed.notify_waiters();
         drop(self.context.invalidate(self.file));
+        let inode = Arc::clone(self);
+        self.context.runtime.spawn(async move {
+            let _telling = inode.telling.lock().await;
+            if let Err(error) = inode.set_now(later).await {
+                tracing::warn!(file = %inode.file, %error, "its attributes are as before");
+            }
+        });
         order
     }
 }

@@ -102,7 +102,10 @@ async fn prepare(core: &Arc<Core>, asked: &Lock, client: u64) -> Result<Option<L
     let begins =
         asked.how != LockHow::Test && asked.kind.is_some() && !core.locking.locks().knows(asked.session);
     if asked.kind.is_none() && !core.locking.locks().knows(asked.session) {
-        return Ok(Some(LockState::Granted)); // it holds nothing
+        // A lock of it that is on its way may begin the session now.
+        let _alone = core.locking.alone.lock().await;
+        let holds_nothing = !core.locking.locks().knows(asked.session);
+        return Ok(holds_nothing.then_some(LockState::Granted));
     }
     let ends_claims = is_new && core.locking.locks().has_before();
     if !begins && !ends_claims {

@@ -103,6 +103,8 @@ impl Locks {
     /// A session begins, or is heard of again after a start.
     pub fn enter(&mut self, session: u64, client: u64) {
         for former in self.former(client, session) {
+            // What comes late of it must not end this one.
+            self.broken.insert(former);
             self.drop_session(former);
         }
         self.sessions.entry(session).or_insert(Session { client, orders: BTreeMap::new(), floor: 0 });

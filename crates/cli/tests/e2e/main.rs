@@ -20,6 +20,7 @@ mod mount_faults;
 mod mount_fresh;
 mod mount_locks;
 mod mount_names;
+mod mount_user;
 mod mount_write;
 mod older;
 mod posix;
