@@ -4,8 +4,8 @@
 //! one for writing serves reads too, so that readers of the same mount see the writer's bytes and size. While
 //! it is open for writing, the file has a lease at the manager.
 //!
-//! Lock order: `ending`, then `placing`, then `slot`, then `telling`, then `state`. Whoever writes or reads holds `slot` to
-//! read; whoever opens, closes or truncates holds it to write.
+//! Lock order: `ending`, then `placing`, then `slot`, then `telling`, then `state`. Whoever writes or reads
+//! holds `slot` to read; whoever opens, closes or truncates holds it to write.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
