@@ -108,7 +108,7 @@ mount-soak: build
 	tests/mount-soak.sh "$$target_dir/release/braid" $(or $(MINUTES),15) $(SEED)
 
 ## By hand, as root: a million random operations, each checked, on one mount, on two in turn, and while drives
-## die; OPERATIONS=1000000 RUNS="one two killed" SEED=...
+## die; OPERATIONS=1000000 RUNS="one turns killed" SEED=...
 mount-fsx: build posix-suites
 	target_dir=$$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); \
 	tests/mount-fsx.sh "$$target_dir/release/braid" "$$target_dir/posix/bin/fsx" $(or $(OPERATIONS),1000000) \
