@@ -136,6 +136,9 @@ impl Locks {
             if is_heard(client) && !self.is_broken(held.session) {
                 return Outcome::Held(held);
             }
+            if asked.how == LockHow::Test {
+                return Outcome::Granted; // whoever only asks takes nothing from who is away
+            }
             // From now on it can claim nothing.
             self.broken.insert(held.session);
             return Outcome::Broke(held.session);
@@ -258,6 +261,9 @@ mod tests {
         let claim = |order| Lock { how: LockHow::Claim, ..lock(10, order, EXCLUSIVE, (0, 9)) };
         assert_eq!(ask(&mut locks, &lock(20, 1, EXCLUSIVE, (20, 29)), &[2]), Outcome::Granted);
         assert_eq!(ask(&mut locks, &claim(3), &[1, 2]), Outcome::Granted, "nobody wanted it");
+        let test = Lock { how: LockHow::Test, ..lock(20, 0, SHARED, (0, 0)) };
+        assert_eq!(ask(&mut locks, &test, &[2]), Outcome::Granted);
+        assert_eq!(ask(&mut locks, &claim(3), &[1, 2]), Outcome::Granted, "to ask takes nothing");
         assert_eq!(ask(&mut locks, &lock(20, 2, SHARED, (0, 0)), &[2]), Outcome::Broke(10));
         assert_eq!(ask(&mut locks, &claim(4), &[1, 2]), Outcome::Lost, "from then on");
         assert_eq!(ask(&mut locks, &lock(20, 3, SHARED, (0, 0)), &[1, 2]), Outcome::Broke(10));

@@ -86,6 +86,31 @@ fn ranges_are_locked_for_the_programs_of_both_mounts() {
 }
 
 #[test]
+fn a_downgrade_shows_what_was_written_and_the_last_close_releases() {
+    let cluster = Cluster::up(5);
+    let Some((a, b)) = two(&cluster) else { return };
+    fs::write(a.at.join("f"), "before").expect("written");
+    let (one, other) = (open(&a.at.join("f")), open(&b.at.join("f")));
+    let seen = || {
+        let mut bytes = [0; 6];
+        other.read_exact_at(&mut bytes, 0).map(|()| bytes).expect("read")
+    };
+    assert_eq!(&seen(), b"before");
+    one.lock()
+        .and_then(|()| one.write_all_at(b"after!", 0))
+        .and_then(|()| one.lock_shared())
+        .expect("locked");
+    other.try_lock_shared().expect("shared");
+    assert_eq!(&seen(), b"after!");
+    other.unlock().and_then(|()| one.unlock()).expect("released");
+    // A lock of the open file, whoever closes it (`F_OFD_SETLK`).
+    fcntl(&one, libc::F_OFD_SETLK, libc::F_WRLCK, (0, 0)).expect("locked");
+    assert_eq!(set(&other, libc::F_RDLCK, (0, 0)), Err(Errno::AGAIN));
+    drop(one);
+    until("it is released", || set(&other, libc::F_RDLCK, (0, 0)).is_ok());
+}
+
+#[test]
 fn counters_under_a_lock_lose_no_step() {
     const STEPS: u64 = 60;
     let cluster = Cluster::up(5);
