@@ -280,7 +280,7 @@ impl Core {
             }
             let durable = {
                 let core = Arc::clone(core);
-                move |result: Result<(R, u64, Vec<FileId>), Refusal>| {
+                move |result: Result<(R, u64, Vec<(FileId, bool)>), Refusal>| {
                     let result = result.map(|(result, changes, files)| {
                         core.changes.fetch_max(changes, Ordering::AcqRel);
                         then(&core, &result);
@@ -428,7 +428,7 @@ fn counted<R>(
     core: &Core,
     tx: &mut Tx,
     work: impl FnOnce(&Core, &mut Tx) -> Result<R, Refusal>,
-) -> Result<(R, u64, Vec<FileId>), Refusal> {
+) -> Result<(R, u64, Vec<(FileId, bool)>), Refusal> {
     let result = work(core, tx)?;
     let mut changes = tx.number("changes")?;
     if tx.is_changed() {

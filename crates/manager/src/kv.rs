@@ -107,11 +107,11 @@ impl Tx {
         !self.changes.is_empty()
     }
 
-    /// Files and directories whose records were changed here.
-    pub fn changed_files(&self) -> Vec<FileId> {
+    /// Files and directories whose records were changed here, and whether they have none any more.
+    pub fn changed_files(&self) -> Vec<(FileId, bool)> {
         let (from, to) = key::all(table::INODE);
         let rows = self.changes.range::<[u8], _>((Bound::Included(&from[..]), Bound::Excluded(&to[..])));
-        rows.map(|(row, _)| FileId(key::number(row, 1))).collect()
+        rows.map(|(row, value)| (FileId(key::number(row, 1)), value.is_none())).collect()
     }
 
     /// The value of a key, as changed here.

@@ -177,18 +177,23 @@ impl Watchers {
         }
     }
 
-    /// These have changed, by a client (0: none). Gives the news that are to be heeded.
-    pub fn tell(&mut self, files: &[FileId], by: u64) -> Vec<Told> {
+    /// These have changed, by a client (0: none), or are gone (true), so that nobody need watch them any more.
+    /// Gives the news that are to be heeded.
+    pub fn tell(&mut self, files: &[(FileId, bool)], by: u64) -> Vec<Told> {
         if self.clients.is_empty() || files.is_empty() {
             return Vec::new();
         }
         self.now += 1;
         let mut told = Vec::new();
-        for &file in files {
+        for &(file, is_gone) in files {
             self.recent.push_back(Recent { at: self.now, file, by });
             let watchers = self.of.get(&file).into_iter().flatten().copied();
             let others: Vec<u64> = watchers.filter(|client| *client != by).collect();
             told.extend(others.into_iter().filter_map(|client| self.tell_one(client, file)));
+            if let Some(watcher) = self.clients.get_mut(&by).filter(|_| is_gone) {
+                watcher.watched.remove(&file);
+                leave(&mut self.of, file, by);
+            }
         }
         while self.recent.len() > RECENT_MAX {
             if let Some(Recent { at, .. }) = self.recent.pop_front() {
@@ -382,7 +387,7 @@ mod tests {
         let mut watchers = two();
         let since = watchers.now();
         [1, 2].iter().for_each(|&client| watchers.watch(client, FileId(5), since));
-        let told = watchers.tell(&[FileId(5), FileId(6)], 1);
+        let told = watchers.tell(&[(FileId(5), false), (FileId(6), false)], 1);
         assert_eq!(told.len(), 1, "its own changes are no news to a client");
         assert!(!watchers.are_heeded(&told, 10));
         let news = watchers.news(2, 0, 0).expect("it was told");
@@ -391,23 +396,34 @@ mod tests {
         assert!(!watchers.are_heeded(&told, 10), "it asks again, and has not heeded them");
         watchers.hear(&asked(2, news.number), 10);
         assert!(watchers.are_heeded(&told, 10) && watchers.news(2, 0, 0).is_none());
-        assert_eq!(watchers.tell(&[FileId(5)], 1), [], "it watches it no more until it looks again");
-        assert_eq!(watchers.tell(&[FileId(5)], 2).len(), 1, "the other one does");
+        assert_eq!(watchers.tell(&[(FileId(5), false)], 1), [], "it watches it no more until it looks again");
+        assert_eq!(watchers.tell(&[(FileId(5), false)], 2).len(), 1, "the other one does");
     }
 
     #[test]
     fn a_change_between_the_look_and_the_watch_is_told() {
         let mut watchers = two();
         let since = watchers.now();
-        watchers.tell(&[FileId(5)], 2);
+        watchers.tell(&[(FileId(5), false)], 2);
         watchers.watch(1, FileId(5), since);
         assert_eq!(watchers.news(1, 0, 0).expect("told").changed, [FileId(5)]);
         let since = watchers.now();
         watchers.watch(2, FileId(5), since);
         assert_eq!(watchers.news(2, 0, 0), None, "what it read is newer");
-        watchers.tell(&[FileId(6)], 1);
+        watchers.tell(&[(FileId(6), false)], 1);
         watchers.watch(1, FileId(6), since);
         assert!(watchers.news(1, 0, 0).expect("told before").changed == [FileId(5)], "it made it itself");
+    }
+
+    #[test]
+    fn what_is_gone_is_watched_by_nobody() {
+        let mut watchers = two();
+        let since = watchers.now();
+        [1, 2].iter().for_each(|&client| watchers.watch(client, FileId(5), since));
+        assert_eq!(watchers.tell(&[(FileId(5), true)], 1).len(), 1);
+        assert!(
+            watchers.of.is_empty() && watchers.clients.values().all(|watcher| watcher.watched.is_empty())
+        );
     }
 
     #[test]
@@ -417,7 +433,7 @@ mod tests {
         watchers.watch(2, FileId(5), since);
         watchers.keep(FileId(9), 2);
         watchers.writes(FileId(7), 70, 2);
-        let told = watchers.tell(&[FileId(5)], 1);
+        let told = watchers.tell(&[(FileId(5), false)], 1);
         let later = u64::from(LEASE_MS) + 1;
         assert!(watchers.is_kept(FileId(9), later - 1) && !watchers.are_heeded(&told, later - 1));
         assert!(watchers.are_heeded(&told, later));
@@ -432,7 +448,7 @@ mod tests {
         let mut watchers = two();
         let since = watchers.now();
         watchers.watch(2, FileId(5), since);
-        let told = watchers.tell(&[FileId(5)], 1);
+        let told = watchers.tell(&[(FileId(5), false)], 1);
         let mut now_ms = 0;
         while !watchers.are_heeded(&told, now_ms) {
             now_ms += 1000;
