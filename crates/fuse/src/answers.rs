@@ -2,7 +2,9 @@
 //! comes.
 
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::SystemTime;
 
 use braid_client::NewAttributes;
@@ -21,12 +23,25 @@ use crate::write_back::Outcome;
 const LAST: u64 = i64::MAX as u64;
 
 impl Mounted {
-    /// Carries a request out in a task of its own.
+    /// Carries a request out: as far as it need not wait in the thread that read it, which saves an answer
+    /// from what is kept two changes of threads, and the rest in a task of its own.
     pub(crate) fn spawn<F>(&self, carry_out: impl FnOnce(Arc<Shared>) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        self.shared.context.runtime.spawn(carry_out(Arc::clone(&self.shared)));
+        self.begin(carry_out(Arc::clone(&self.shared)));
+    }
+
+    fn begin(&self, carried_out: impl Future<Output = ()> + Send + 'static) {
+        let runtime = &self.shared.context.runtime;
+        let _here = runtime.enter();
+        let mut carried_out = Box::pin(carried_out);
+        let begun = || carried_out.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        // A task that panics answers EIO as it is dropped; so does this, and the thread goes on.
+        if let Ok(Poll::Pending) = catch_unwind(AssertUnwindSafe(begun)) {
+            // It is polled again, and so leaves its own waker where it waits.
+            runtime.spawn(carried_out);
+        }
     }
 
     /// The same, of a request that is answered by yes or no.
@@ -35,7 +50,7 @@ impl Mounted {
         F: Future<Output = Outcome<()>> + Send + 'static,
     {
         let carried_out = carry_out(Arc::clone(&self.shared));
-        self.shared.context.runtime.spawn(async move {
+        self.begin(async move {
             match carried_out.await {
                 Ok(()) => reply.ok(),
                 Err(error) => reply.error(error),
@@ -49,7 +64,7 @@ impl Mounted {
         F: Future<Output = Outcome<FileAttr>> + Send + 'static,
     {
         let carried_out = carry_out(Arc::clone(&self.shared));
-        self.shared.context.runtime.spawn(async move {
+        self.begin(async move {
             match carried_out.await {
                 Ok(attributes) => reply.entry(&KNOWN_FOR, &attributes, Generation(0)),
                 Err(error) => reply.error(error),

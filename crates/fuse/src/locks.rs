@@ -81,6 +81,11 @@ impl Locks {
         self.lock().held.get(&(file, owner)).is_some_and(|held| held.ranges.meeting(span).next().is_some())
     }
 
+    /// Whether anybody here has locks of a file.
+    pub(crate) fn are_any(&self, file: FileId) -> bool {
+        self.lock().held.range((file, 0)..=(file, u64::MAX)).next().is_some()
+    }
+
     /// All that is held in a session is lost. Others begin in a new one.
     fn lose(&self, session: u64) {
         let mut state = self.lock();

@@ -241,8 +241,14 @@ impl Shared {
             keeps.map(|keeps| keeps || self.is_written_beside(&open))
         };
         match begun {
-            Ok(true) => Ok((self.files.put(open), FopenFlags::FOPEN_KEEP_CACHE)),
-            Ok(false) => Ok((self.files.put(open), FopenFlags::empty())),
+            Ok(keeps) => {
+                let mut how = FopenFlags::empty();
+                how.set(FopenFlags::FOPEN_KEEP_CACHE, keeps);
+                // A close has nothing to write and nothing to release, but for locks that come later: these
+                // are released with the handle (docs/posix.md).
+                how.set(FopenFlags::FOPEN_NOFLUSH, !writes && !self.locks.are_any(open.inode.file));
+                Ok((self.files.put(open), how))
+            }
             Err(error) => {
                 self.end(open).await;
                 Err(stale(error))

@@ -111,6 +111,18 @@ fn a_downgrade_shows_what_was_written_and_the_last_close_releases() {
 }
 
 #[test]
+fn the_close_of_a_descriptor_that_only_reads_releases_its_locks() {
+    let cluster = Cluster::up(5);
+    let Some((a, b)) = two(&cluster) else { return };
+    fs::write(a.at.join("f"), "bytes").expect("written");
+    let (reader, other) = (fs::File::open(a.at.join("f")).expect("open"), open(&b.at.join("f")));
+    set(&reader, libc::F_RDLCK, (0, 0)).expect("locked");
+    assert_eq!(set(&other, libc::F_WRLCK, (0, 0)), Err(Errno::AGAIN));
+    drop(reader);
+    until("it is released", || set(&other, libc::F_WRLCK, (0, 0)).is_ok());
+}
+
+#[test]
 fn counters_under_a_lock_lose_no_step() {
     const STEPS: u64 = 60;
     let cluster = Cluster::up(5);
