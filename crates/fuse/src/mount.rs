@@ -131,9 +131,13 @@ impl Mount {
     /// It may not be unmounted.
     pub async fn end(self) -> io::Result<Unmounted> {
         caretaker::settle(&self.shared, SETTLE_WAIT).await;
-        let at = self.at.clone();
-        let unmounting = tokio::task::spawn_blocking(move || unmount(&at));
-        let mut ended = unmounting.await.map_err(io::Error::other)??;
+        let mut ended = Unmounted::Cleanly;
+        // If somebody did it meanwhile, what is there now is another's.
+        if !self.session.guard.is_finished() {
+            let at = self.at.clone();
+            let unmounting = tokio::task::spawn_blocking(move || unmount(&at));
+            ended = unmounting.await.map_err(io::Error::other)??;
+        }
         if timeout(LEAVE_WAIT, self.unmounted()).await.is_err() {
             ended = Unmounted::InUse;
         }
@@ -142,17 +146,21 @@ impl Mount {
 
     /// Closes what is open.
     async fn leave(self, ended: Unmounted) -> Unmounted {
-        if ended == Unmounted::Cleanly && caretaker::closed(&self.shared, SETTLE_WAIT).await {
-            self.shared.context.client.finish().await;
-            return match self.shared.lost_files() {
+        let Mount { session, shared, .. } = self;
+        // It is off its directory. Dropped, the session would unmount what is there, which may be another's by
+        // now: fuser 0.18 takes the end of its own connection for a sign that it is still mounted.
+        std::mem::forget(session);
+        if ended == Unmounted::Cleanly && caretaker::closed(&shared, SETTLE_WAIT).await {
+            shared.context.client.finish().await;
+            return match shared.lost_files() {
                 0 => ended,
                 some => Unmounted::Lossy(some),
             };
         }
-        let unwritten = caretaker::settle(&self.shared, SETTLE_WAIT).await;
-        caretaker::close_all(&self.shared, LEAVE_WAIT).await;
-        self.shared.context.client.finish().await;
-        match self.shared.lost_files() + unwritten {
+        let unwritten = caretaker::settle(&shared, SETTLE_WAIT).await;
+        caretaker::close_all(&shared, LEAVE_WAIT).await;
+        shared.context.client.finish().await;
+        match shared.lost_files() + unwritten {
             0 => ended,
             some => Unmounted::Lossy(some),
         }

@@ -142,6 +142,19 @@ fn it_ends_with_umount_and_a_signal_ends_it_though_it_is_in_use() {
 }
 
 #[test]
+fn one_that_ends_leaves_its_directory_to_the_next() {
+    let cluster = Cluster::up(5);
+    let Some(mut first) = Mounted::new(&cluster, "braid://main") else { return };
+    fs::write(first.at.join("f"), "bytes").expect("written");
+    assert!(Command::new("umount").arg(&first.at).status().expect("run").success());
+    let second = Mounted::new(&cluster, "braid://main").expect("mounted");
+    let ended = said(finish(first.child.take().expect("it ran")));
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    assert_eq!(fs::read(second.at.join("f")).expect("read"), b"bytes");
+    assert_eq!(second.end().code, 0);
+}
+
+#[test]
 fn what_cannot_be_mounted_is_refused_in_one_line() {
     let cluster = Cluster::up(5);
     let at = cluster.file("at");
