@@ -17,12 +17,13 @@ use braid_wire::control::StatRow;
 
 use crate::errors::errno;
 use crate::inode::Inode;
+use crate::kept::ROWS_MAX;
 use crate::write_back::Outcome;
 
 /// How long the kernel may rely on what it was told.
 pub(crate) const KNOWN_FOR: Duration = Duration::from_secs(1);
-/// Files that are remembered.
-const REMEMBERED_MAX: usize = 16_384;
+/// Files that are remembered: as many as records are kept.
+const REMEMBERED_MAX: usize = ROWS_MAX;
 /// Ends of writing that are remembered.
 const ENDS_MAX: usize = 1024;
 
@@ -120,7 +121,8 @@ impl Inode {
                     Some(row) if Version::of(&row) == Version::of(&file.known()) => Some(row),
                     _ => Some(self.ask(file).await.map_err(|error| errno(&error))?),
                 },
-                None => None,
+                // If the kernel has just what the manager says that there is, nothing need be opened to read it.
+                None => self.context.kept.row(self.file).filter(|row| *self.seen() == Some(Version::of(row))),
             }
         };
         let row = match row {

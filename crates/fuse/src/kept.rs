@@ -11,7 +11,7 @@ use braid_layout::FileId;
 use braid_wire::control::{Entry, EntryKind, StatRow};
 
 /// Most records that are kept: then all are dropped.
-const ROWS_MAX: usize = 1 << 17;
+pub(crate) const ROWS_MAX: usize = 1 << 17;
 /// Most names.
 const NAMES_MAX: usize = 1 << 18;
 
