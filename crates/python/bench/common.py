@@ -33,6 +33,26 @@ def cluster(drives=6):
         shutil.rmtree(place)
 
 
+class Mounted:
+    """The volume as a file system, at `at`; `anew` unmounts it first, so that nothing of it is kept."""
+
+    def __init__(self, cluster_directory):
+        self._cluster = cluster_directory
+        self.at = os.path.join(os.path.dirname(cluster_directory), "mount")
+        os.mkdir(self.at)
+        self._mount()
+
+    def _mount(self):
+        braid("mount", "--detach", "--cluster", self._cluster, "braid://main", self.at)
+
+    def close(self):
+        subprocess.run(["umount", self.at], check=True, timeout=60)
+
+    def anew(self):
+        self.close()
+        self._mount()
+
+
 class Native:
     """The example `read_rounds` of the client crate, which does the same without Python."""
 

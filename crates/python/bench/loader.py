@@ -1,4 +1,5 @@
-"""Many files of 100 KiB, shuffled, by PyTorch's DataLoader with 4 workers, and by the native library.
+"""Many files of 100 KiB, shuffled, by PyTorch's DataLoader with 4 workers, by the native library, and by
+open() in a mount (root, /dev/fuse), mounted anew before each pass, and a second time with what is kept.
 
     python loader.py target/release/examples/read_rounds [FILES] [ROUNDS]
 """
@@ -18,10 +19,12 @@ FILE_BYTES, BATCH, WORKERS = 100 << 10, 64, 4
 
 
 class PlainFiles(Dataset):
-    """The same files in memory, without Braid: what DataLoader itself costs."""
+    """Files by open()."""
 
     def __init__(self, directory, files):
         self._paths = [os.path.join(directory, f"{index:07}") for index in range(files)]
+
+    def fill(self):
         for path in self._paths:
             with open(path, "wb") as file:
                 file.write(bytes(FILE_BYTES))
@@ -54,18 +57,34 @@ def main(program, files=4000, rounds=5):
         options = dict(batch_size=BATCH, num_workers=WORKERS, collate_fn=torch.stack, persistent_workers=True)
         by_number = DataLoader(FileDataset(directory_name, client=client), shuffle=True, **options)
         stream = DataLoader(FileStream(directory_name, client=client), **options)
-        plain = DataLoader(PlainFiles(plain_directory, files), shuffle=True, **options)
+        # The same in memory, without Braid: what DataLoader itself costs.
+        plain_files = PlainFiles(plain_directory, files)
+        plain_files.fill()
+        plain = DataLoader(plain_files, shuffle=True, **options)
+        mount = common.Mounted(directory)
+        in_mount = DataLoader(PlainFiles(os.path.join(mount.at, "files"), files), shuffle=True, **options)
+
+        def first_in_mount():
+            mount.anew()
+            return common.seconds(lambda: whole_pass(in_mount, files))
+
         native = common.Native(program, directory, "files", directory_name, WORKERS * 16)
         common.pairs(
             rounds,
             ("native", lambda: native.round("again"), files * FILE_BYTES),
             [
                 ("DataLoader, plain files", lambda: common.seconds(lambda: whole_pass(plain, files))),
+                ("DataLoader, open() in a mount, first", first_in_mount),
+                (
+                    "DataLoader, open() in a mount, second",
+                    lambda: common.seconds(lambda: whole_pass(in_mount, files)),
+                ),
                 ("DataLoader, FileDataset", lambda: common.seconds(lambda: whole_pass(by_number, files))),
                 ("DataLoader, FileStream", lambda: common.seconds(lambda: whole_pass(stream, files))),
             ],
         )
         native.close()
+        mount.close()
 
 
 if __name__ == "__main__":

@@ -115,7 +115,7 @@ fn the_close_of_a_descriptor_that_only_reads_releases_its_locks() {
     let cluster = Cluster::up(5);
     let Some((a, b)) = two(&cluster) else { return };
     fs::write(a.at.join("f"), "bytes").expect("written");
-    let (reader, other) = (fs::File::open(a.at.join("f")).expect("open"), open(&b.at.join("f")));
+    let (reader, other) = (File::open(a.at.join("f")).expect("open"), open(&b.at.join("f")));
     set(&reader, libc::F_RDLCK, (0, 0)).expect("locked");
     assert_eq!(set(&other, libc::F_WRLCK, (0, 0)), Err(Errno::AGAIN));
     drop(reader);
