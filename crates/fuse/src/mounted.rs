@@ -1,5 +1,5 @@
-//! The kernel's requests. Each is carried out by a task of its own, and none waits for another; a write that
-//! need wait for nothing is taken at once.
+//! The kernel's requests. None waits for another: what must wait is carried out by a task of its own. A write
+//! that need wait for nothing is taken at once.
 
 use std::ffi::OsStr;
 use std::io;
