@@ -56,7 +56,10 @@ fn text(answer: &Answer) -> String {
         ("scheme", format!("{}, width {}, unit {}", answer.scheme, answer.width, answer.unit)),
         (
             "needed",
-            format!("{} drives for the capacity, {} for the streams", answer.drives_for_capacity, answer.drives_for_streams),
+            format!(
+                "{} drives for the capacity, {} for the streams",
+                answer.drives_for_capacity, answer.drives_for_streams
+            ),
         ),
         ("full", format!("{:.0} %", 100.0 * answer.full)),
         ("rebuild of a drive", rebuild),

@@ -94,8 +94,11 @@ mod tests {
 
     #[test]
     fn axes_and_curves_have_their_names() {
-        let curve =
-            Curve { name: "32 disks".to_owned(), points: vec![(1.0, 60.0), (20.0, 90.0)], ..Curve::default() };
+        let curve = Curve {
+            name: "32 disks".to_owned(),
+            points: vec![(1.0, 60.0), (20.0, 90.0)],
+            ..Curve::default()
+        };
         let chart = Chart {
             title: "T".to_owned(),
             x: "requests per second".to_owned(),

@@ -102,7 +102,7 @@ impl Canvas {
         for letter in text.chars() {
             let known = get_raster(letter, FontWeight::Regular, height);
             if let Some(raster) = known.or_else(|| get_raster('?', FontWeight::Regular, height)) {
-                for (row, line) in raster.raster().iter().enumerate() {
+                for (row, line) in raster.rows().enumerate() {
                     for (column, share) in line.iter().enumerate() {
                         let (x, y) = (pixel(left + real(column)), pixel(top + real(row)));
                         self.blend(x, y, colour, f64::from(*share) / 255.0);

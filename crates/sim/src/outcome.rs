@@ -242,7 +242,8 @@ fn group(kind: PartKind, parts: &[PartOutcome]) -> Option<Group> {
 /// The busiest part of the kind that is busiest on average.
 pub(crate) fn bottleneck(parts: &[PartOutcome]) -> Option<Bottleneck> {
     let groups = PartKind::ALL.iter().filter_map(|&kind| group(kind, parts));
-    let busiest = groups.filter(|group| group.busiest > 0.0).max_by(|a, b| a.busiest.total_cmp(&b.busiest))?;
+    let busiest =
+        groups.filter(|group| group.busiest > 0.0).max_by(|a, b| a.busiest.total_cmp(&b.busiest))?;
     let part = parts.iter().find(|part| part.kind == busiest.kind && part.utilisation == busiest.busiest)?;
     Some(Bottleneck { kind: part.kind, name: part.name.clone(), utilisation: part.utilisation })
 }

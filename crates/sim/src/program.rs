@@ -101,7 +101,9 @@ fn act(op: &Op, column: u8, segment: &Segment) -> Act {
             let sent = if *source == Source::Hole { 0 } else { bytes };
             Act::Write { column, offset, bytes, sent }
         }
-        Op::UnitWrite { .. } => Act::UnitWrite { column, offset, bytes, parity: parity(segment, op.stripe()) },
+        Op::UnitWrite { .. } => {
+            Act::UnitWrite { column, offset, bytes, parity: parity(segment, op.stripe()) }
+        }
     }
 }
 

@@ -10,9 +10,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use braid_layout::placement::{self, Candidate, PlacementVersion};
-use braid_layout::{
-    Component, DriveId, Generation, Layout, Lease, ObjectId, Segment, Shape, Version,
-};
+use braid_layout::{Component, DriveId, Generation, Layout, Lease, ObjectId, Segment, Shape, Version};
 use braid_plan::{Body, Health, PlanError, PlanSet, Stamped, Target, Want, Write};
 
 use crate::program::Program;
@@ -77,7 +75,7 @@ impl Programs {
             })
             .collect();
         let files = (0..spec.files.count).map(|file| place(spec, shape, file, &candidates)).collect();
-        Programs { files, shape, size: spec.files.size.0, compiled: HashMap::new() }
+        Programs { files, shape, size: spec.file_bytes(), compiled: HashMap::new() }
     }
 
     /// The program of a request for bytes of a file.

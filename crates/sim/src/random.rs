@@ -33,7 +33,9 @@ impl Stream {
             Source::Disk(disk) => (3 << 32) | u64::from(disk),
         };
         // An odd multiplier keeps the seeds of different sources apart; the generator's own seeding mixes.
-        Stream(Xoshiro256PlusPlus::seed_from_u64(seed.wrapping_add(number.wrapping_mul(0x9e37_79b9_7f4a_7c15))))
+        Stream(Xoshiro256PlusPlus::seed_from_u64(
+            seed.wrapping_add(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
+        ))
     }
 
     /// Uniform, at least 0 and below 1.

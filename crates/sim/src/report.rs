@@ -31,16 +31,16 @@ pub fn ending(ending: &Ending) -> &'static str {
 pub fn csv(ran: &[Ran]) -> String {
     let mut text = String::new();
     let keys = ran.first().map_or(&[][..], |first| first.values.as_slice());
-    keys.iter().for_each(|(key, _)| drop(write!(text, "{key},")));
+    keys.iter().for_each(|(key, _)| text.push_str(&format!("{key},")));
     text.push_str(
         "load,ending,requests,per_second,bytes_per_second,mean_ms,half_width_ms,p50_ms,p90_ms,p99_ms,p999_ms,max_ms,\
          late",
     );
-    PartKind::ALL.iter().for_each(|kind| drop(write!(text, ",{}_busy", snake(*kind))));
+    PartKind::ALL.iter().for_each(|kind| text.push_str(&format!(",{}_busy", snake(*kind))));
     text.push_str(",bottleneck,events\n");
     for one in ran {
         for load in &one.outcome.loads {
-            one.values.iter().for_each(|(_, value)| drop(write!(text, "{},", field(value))));
+            one.values.iter().for_each(|(_, value)| text.push_str(&format!("{},", field(value))));
             let times = &load.milliseconds;
             let half = times.half.map_or(String::new(), |half| format!("{half:.6}"));
             let late = load.late.map_or(String::new(), |late| late.to_string());
@@ -75,12 +75,18 @@ pub fn charts(title: &str, ran: &[Ran]) -> Vec<(&'static str, Chart)> {
     let swept = ran.first().and_then(|first| first.values.last()).map(|(key, _)| key.clone());
     match swept {
         Some(key) if ran.iter().all(|one| last(one).is_some()) => vec![
-            ("times", by_key(title, &key, ran, "mean time of a request (milliseconds)", |outcome, load| {
-                (!outcome.is_saturated()).then(|| outcome.loads[load].milliseconds.mean)
-            })),
-            ("rates", by_key(title, &key, ran, "data-rate (megabytes/second)", |outcome, load| {
-                Some(outcome.loads[load].bytes_per_second / 1e6)
-            })),
+            (
+                "times",
+                by_key(title, &key, ran, "mean time of a request (milliseconds)", |outcome, load| {
+                    (!outcome.is_saturated()).then(|| outcome.loads[load].milliseconds.mean)
+                }),
+            ),
+            (
+                "rates",
+                by_key(title, &key, ran, "data-rate (megabytes/second)", |outcome, load| {
+                    Some(outcome.loads[load].bytes_per_second / 1e6)
+                }),
+            ),
         ],
         Some(_) => Vec::new(),
         None => ran.first().map(|one| ("times", shares(title, &one.outcome))).into_iter().collect(),
@@ -127,13 +133,7 @@ fn by_key(
             }
         }
     }
-    Chart {
-        title: title.to_owned(),
-        x: key.to_owned(),
-        y: y.to_owned(),
-        curves,
-        ..Chart::default()
-    }
+    Chart { title: title.to_owned(), x: key.to_owned(), y: y.to_owned(), curves, ..Chart::default() }
 }
 
 fn shares(title: &str, outcome: &Outcome) -> Chart {

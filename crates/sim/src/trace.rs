@@ -94,9 +94,10 @@ fn entry(line: &str, spec: &Spec) -> Result<Entry, String> {
     };
     let below = |name: &str, text: &str, bound: u32| -> Result<u32, String> {
         let value = number(name, text)?;
-        u32::try_from(value).ok().filter(|&value| value < bound).ok_or_else(|| {
-            format!("there is no {name} {value}: the spec has {bound}, with numbers from 0")
-        })
+        u32::try_from(value)
+            .ok()
+            .filter(|&value| value < bound)
+            .ok_or_else(|| format!("there is no {name} {value}: the spec has {bound}, with numbers from 0"))
     };
     let write = match operation {
         "read" => false,
@@ -106,11 +107,11 @@ fn entry(line: &str, spec: &Spec) -> Result<Entry, String> {
     let (client, file) =
         (below("client", client, spec.cluster.clients)?, below("file", file, spec.files.count)?);
     let (offset, bytes) = (number("offset", offset)?, number("bytes", bytes)?);
-    let end = offset.checked_add(bytes).filter(|&end| end <= spec.files.size.0 && bytes > 0);
+    let end = offset.checked_add(bytes).filter(|&end| end <= spec.file_bytes() && bytes > 0);
     if end.is_none() {
         return Err(format!(
             "bytes {offset}+{bytes} are none, or not in a file of {} bytes",
-            spec.files.size.0
+            spec.file_bytes()
         ));
     }
     Ok(Entry { at, client, write, file, offset, bytes })

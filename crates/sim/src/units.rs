@@ -105,7 +105,11 @@ impl FromStr for Rate {
             format!("\"{text}\" is not a rate: write it like 2.5MB/s, 100MiB/s, 10Gbit/s or 25GbE")
         })?;
         let rate = number * bytes;
-        if rate > 0.0 { Ok(Rate(rate)) } else { Err(format!("a rate of {text} carries nothing: it is above 0")) }
+        if rate > 0.0 {
+            Ok(Rate(rate))
+        } else {
+            Err(format!("a rate of {text} carries nothing: it is above 0"))
+        }
     }
 }
 
@@ -151,7 +155,7 @@ as_text!(Span);
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let units = [(40, "T"), (30, "G"), (20, "M"), (10, "K")];
-        match units.iter().find(|(shift, _)| self.0 >= 1 << shift && self.0 % (1 << shift) == 0) {
+        match units.iter().find(|(shift, _)| self.0 >= 1 << shift && self.0.is_multiple_of(1 << shift)) {
             Some((shift, name)) => write!(f, "{}{name}", self.0 >> shift),
             None => write!(f, "{}", self.0),
         }

@@ -101,7 +101,8 @@ fn what_is_too_much_is_said_and_ends() {
     // The disk can do 100 requests a second.
     let disk = format!("seek = {{ exponential = \"10ms\" }}\n{FAST}");
     for rate in ["105.0", "200.0", "100000.0"] {
-        let outcome = run(&spec(&disk, 1, &format!("rate = {rate}\nsize = \"4K\""), "requests_max = 100_000"), &[]);
+        let outcome =
+            run(&spec(&disk, 1, &format!("rate = {rate}\nsize = \"4K\""), "requests_max = 100_000"), &[]);
         let Ending::Saturated(saturated) = &outcome.ending else { panic!("{rate}: {:?}", outcome.ending) };
         assert!((saturated.per_second - 100.0).abs() < 12.0, "{rate}: {saturated:?}");
         assert!(outcome.events < 1_000_000, "{rate}: {} events", outcome.events);

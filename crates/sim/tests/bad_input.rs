@@ -59,7 +59,6 @@ fn every_error_names_its_key_and_its_line() {
         ("seed = 1", "seed = 1\n[run]\nprecision = 2.0", "line 3: run.precision: 2 is not between 0 and 1"),
         ("seed = 1", "seed =", "line 1: seed"),
         ("[cluster]", "[clutter]", "line 3: clutter: unknown field `clutter`"),
-        ("[[load]]\nrate = 100.0\n", "load = []\n", "load: there is no load"),
         ("rate = 100.0", "rate = 1.0\nsize = \"0\"", "line 20: load.0.size: a request of 0 bytes"),
         ("rate = 100.0", "rate = 1.0\nsize = \"2G\"", "line 20: load.0.size: requests of 2147483648 bytes"),
     ];
@@ -67,6 +66,9 @@ fn every_error_names_its_key_and_its_line() {
         let message = refused(from, to);
         assert!(message.starts_with(expected), "{message}\n  is not\n{expected}");
     }
+    let none = format!("load = []\n{}", GOOD.split("[[load]]").next().expect("the beginning"));
+    let message = Spec::parse(&none).expect_err("nothing to do").to_string();
+    assert_eq!(message, "line 1: load: there is no load: add a [[load]]");
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use braid_sim::model::{Distribution, Preset, names};
 use braid_sim::model::{DiskModel, LinkModel, ProcessorModel};
+use braid_sim::model::{Distribution, Preset, names};
 use braid_sim::outcome::Ending;
 use braid_sim::spec::{Reserved, Size};
 use braid_sim::units::{Bytes, Rate, Span};

@@ -11,14 +11,15 @@ fn outcome(files: &str, more: &str, load: &str) -> Outcome {
          client = \"free\"\ndrive = \"free\"\n[parts.link]\nmedium = \"switch\"\nrate = \"1GB/s\"\n\
          [parts.disk]\nseek = {{ constant = \"1ms\" }}\nread_rate = \"1000PB/s\"\nwrite_rate = \"1000PB/s\"\n\
          [parts.protocol]\nrequest = \"0\"\nreply = \"0\"\nacknowledgement = \"0\"\n\
-         [parts.store]\nplacement = \"scattered\"\n[[load]]\noutstanding = 1\n{load}\n[run]\nrequests_min = 100\n"
+         [parts.store]\nplacement = \"scattered\"\n[[load]]\noutstanding = 1\n{load}\n[run]\nrequests_min = 2000\n"
     );
     run(&Spec::parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}")), &[])
 }
 
 /// Commands that all disks served for each request.
 fn commands(outcome: &Outcome) -> f64 {
-    let served: u64 = outcome.parts.iter().filter(|part| part.kind == PartKind::Disk).map(|part| part.served).sum();
+    let served: u64 =
+        outcome.parts.iter().filter(|part| part.kind == PartKind::Disk).map(|part| part.served).sum();
     let requests = outcome.loads[0].requests;
     f64::from(u32::try_from(served).expect("few")) / f64::from(u32::try_from(requests).expect("few"))
 }

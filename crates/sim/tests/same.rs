@@ -2,11 +2,11 @@
 
 use std::sync::atomic::AtomicBool;
 
+use braid_sim::Spec;
 use braid_sim::report::{Ran, csv};
 use braid_sim::spec::points;
 use braid_sim::sweep::{Watch, run};
 use braid_sim::swift::{self, Runner};
-use braid_sim::Spec;
 
 const SWEEP: &str = include_str!("../../../docs/sim/sweep.toml");
 

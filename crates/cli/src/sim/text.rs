@@ -16,8 +16,9 @@ pub(super) fn ran(title: &str, ran: &[Ran]) -> String {
 }
 
 fn one(outcome: &Outcome) -> String {
-    let header =
-        ["LOAD", "REQUESTS", "PER s", "RATE", "MEAN ms", "+-", "50 %", "90 %", "99 %", "99.9 %", "MAX", "LATE"];
+    let header = [
+        "LOAD", "REQUESTS", "PER s", "RATE", "MEAN ms", "+-", "50 %", "90 %", "99 %", "99.9 %", "MAX", "LATE",
+    ];
     let mut text = table(&header, &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11], outcome.loads.iter().map(load));
     let header = ["PART", "COUNT", "BUSY", "BUSIEST", "QUEUE", "LONGEST", "REFUSED"];
     text.push('\n');
@@ -43,7 +44,9 @@ fn why(outcome: &Outcome) -> String {
             "saturated at {:.2} requests/s of {}: the backlog grew, the times mean nothing",
             saturated.per_second, saturated.load
         ),
-        Ending::Bound => "at the bound on requests or events: the means are known no better than +-".to_owned(),
+        Ending::Bound => {
+            "at the bound on requests or events: the means are known no better than +-".to_owned()
+        }
         Ending::Done => "done: all requests of the trace".to_owned(),
     }
 }

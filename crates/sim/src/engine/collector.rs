@@ -19,6 +19,9 @@ use crate::stats::warm_up;
 const BACKLOG_MIN: u64 = 100;
 /// Of so many arrivals one in the system is a backlog that grows.
 const BACKLOG_SHARE: u64 = 10;
+/// Requests that are done before it is said at which rate a load is saturated. No more come meanwhile: what waits
+/// is enough for that.
+const SATURATED_REQUESTS: u32 = 500;
 /// The time between two looks grows by this.
 const LOOK_GROWTH: f64 = 1.25;
 
@@ -77,6 +80,8 @@ pub(super) struct Collector {
     since: u64,
     cut_requests: u64,
     pub(super) wants_reset: bool,
+    /// The load whose backlog grows: no requests come any more.
+    pub(super) saturated: Option<u32>,
     pub(super) ended: Option<Ended>,
 }
 
@@ -98,11 +103,12 @@ impl Collector {
             since: 0,
             cut_requests: 0,
             wants_reset: false,
+            saturated: None,
             ended: None,
         }
     }
 
-    pub(super) fn began(&mut self, _now: u64, load: u32) {
+    pub(super) fn began(&mut self, load: u32) {
         let series = &mut self.series[index(u64::from(load))];
         series.began += 1;
         let backlog = series.began - series.done;
@@ -111,7 +117,7 @@ impl Collector {
             && backlog * BACKLOG_SHARE >= series.began
             && series.began >= BACKLOG_MIN * BACKLOG_SHARE
         {
-            self.ended = Some(Ended::Saturated(load));
+            self.saturated = Some(load);
         }
     }
 
@@ -122,15 +128,28 @@ impl Collector {
         series.times.push(real(sample.took) / 1e6);
         series.ends.push(now);
         series.bytes += sample.bytes;
-        if sample.write { series.writes += 1 } else { series.reads += 1 }
+        if sample.write {
+            series.writes += 1
+        } else {
+            series.reads += 1
+        }
         if self.deadlines[at].is_some_and(|deadline| sample.took > deadline) {
             series.late += 1;
         }
         if self.is_trace || self.ended.is_some() {
             return;
         }
+        if let Some(load) = self.saturated {
+            let series = &self.series[index(u64::from(load))];
+            let enough = narrow(series.times.len()) >= SATURATED_REQUESTS;
+            if enough || series.began - series.done < BACKLOG_MIN / 2 {
+                self.ended = Some(Ended::Saturated(load));
+            }
+            return;
+        }
         let most = narrow(series.times.len());
-        if most >= self.look_at && self.series.iter().all(|series| narrow(series.times.len()) >= self.look_at) {
+        if most >= self.look_at && self.series.iter().all(|series| narrow(series.times.len()) >= self.look_at)
+        {
             if self.warm { self.look() } else { self.look_for_warm_up(now) }
         }
         if self.ended.is_none() && most >= self.requests_max {

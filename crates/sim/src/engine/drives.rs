@@ -21,13 +21,13 @@ impl Engine<'_> {
             if let Act::Read { column, .. } = program.node(node).act
                 && self.host_of(self.drive_of(request, column)) == host
             {
-                self.to_disk(Work { kind: WorkKind::Ask, request, node, place: 0 });
+                self.ask_disk(Work { kind: WorkKind::Ask, request, node, place: 0 });
             }
         }
     }
 
     /// Hands what an instruction asks of a drive to its disk.
-    pub(super) fn to_disk(&mut self, work: Work) {
+    pub(super) fn ask_disk(&mut self, work: Work) {
         let active = &self.requests[index(u64::from(work.request))];
         let (column, offset, bytes) = match &active.program.node(work.node).act {
             Act::Read { column, offset, bytes } | Act::Write { column, offset, bytes, .. } => {
@@ -126,7 +126,7 @@ impl Engine<'_> {
                 self.send(host, Some(client), acknowledgement, false, answer);
             }
             (Act::UnitWrite { .. }, WorkKind::Put) => {
-                self.to_disk(Work { kind: WorkKind::Old, ..work });
+                self.ask_disk(Work { kind: WorkKind::Old, ..work });
             }
             (Act::UnitWrite { column, bytes, parity, .. }, WorkKind::Old) => {
                 self.requests[index(u64::from(request))].waits[index(u64::from(node))] = narrow(parity.len());

@@ -12,7 +12,6 @@ use crate::spec::Reserved;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Message {
     pub(super) work: Work,
-    from: u32,
     /// `None`: to all drives that the request begins with.
     to: Option<u32>,
     /// Bytes that the receiver has not yet processed.
@@ -25,7 +24,7 @@ impl Engine<'_> {
     /// Sends a message of so many bytes.
     pub(super) fn send(&mut self, from: u32, to: Option<u32>, bytes: u64, data: bool, work: Work) {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-        let message = self.add_message(Message { work, from, to, left: bytes, data });
+        let message = self.add_message(Message { work, to, left: bytes, data });
         let whole = u32::try_from(self.network.model.burst.0).unwrap_or(u32::MAX);
         let (mut left, mut first) = (bytes, true);
         loop {
@@ -77,10 +76,10 @@ impl Engine<'_> {
         }
         let rail = self.network.take_rail(host);
         let port = self.network.port(host, rail, End::Send);
-        self.into_port(port, burst);
+        self.at_port(port, burst);
     }
 
-    fn into_port(&mut self, port: u32, burst: Burst) {
+    fn at_port(&mut self, port: u32, burst: Burst) {
         let service = self.network.model.time(u64::from(burst.bytes));
         let request = self.message(burst).work.request;
         let class = self.class_of(request, Reserved::All);
@@ -125,7 +124,7 @@ impl Engine<'_> {
         let message = *self.message(burst);
         if message.to.is_some() {
             return match end {
-                End::Receive => self.to_port(burst, rail),
+                End::Receive => self.at_receiver(burst, rail),
                 End::Send => self.arrived(burst),
             };
         }
@@ -133,7 +132,7 @@ impl Engine<'_> {
             let copy = self.add_message(Message { to: Some(host), ..message });
             let burst = Burst { message: copy, ..burst };
             match end {
-                End::Receive => self.to_port(burst, rail),
+                End::Receive => self.at_receiver(burst, rail),
                 End::Send => self.arrived(burst),
             }
         }
@@ -141,7 +140,7 @@ impl Engine<'_> {
     }
 
     /// To the switch's port of the receiver, if there is room.
-    pub(super) fn to_port(&mut self, burst: Burst, rail: u32) {
+    pub(super) fn at_receiver(&mut self, burst: Burst, rail: u32) {
         let host = self.message(burst).to.expect("it was copied for each host");
         let port = self.network.port(host, rail, End::Receive);
         if !self.network.has_room(port, burst.bytes) {
@@ -149,7 +148,7 @@ impl Engine<'_> {
             return self.events.push(again, Event::Resend { burst, rail });
         }
         self.network.note_bytes(port, burst.bytes, End::Receive);
-        self.into_port(port, burst);
+        self.at_port(port, burst);
     }
 
     /// A burst is at its host.
@@ -173,7 +172,7 @@ impl Engine<'_> {
         match work.kind {
             WorkKind::Reply | WorkKind::Acknowledge => self.node_done(work.request, work.node),
             WorkKind::AskAll => self.ask_all(host, work.request),
-            WorkKind::Ask | WorkKind::Put | WorkKind::Delta => self.to_disk(work),
+            WorkKind::Ask | WorkKind::Put | WorkKind::Delta => self.ask_disk(work),
             WorkKind::DeltaDone => self.delta_done(work),
             WorkKind::Old => unreachable!("what is replaced is read where it is"),
         }

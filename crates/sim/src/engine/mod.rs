@@ -200,7 +200,7 @@ impl<'a> Engine<'a> {
             Event::Processor { host, job } => self.processed(host, job),
             Event::Port { port, burst } => self.through_port(port, burst),
             Event::Across { burst, rail, end } => self.across(burst, rail, end),
-            Event::Resend { burst, rail } => self.to_port(burst, rail),
+            Event::Resend { burst, rail } => self.at_receiver(burst, rail),
             Event::Positioned { disk, slot } => self.positioned(disk, slot),
             Event::DiskDone { disk, slot } => self.disk_done(disk, slot),
             Event::Cached { work } => self.on_disk_done(work),
@@ -250,7 +250,13 @@ impl<'a> Engine<'a> {
         let mut parts = Vec::new();
         for (number, disk) in (0_u32..).zip(&mut self.disks) {
             let utilisation = disk.utilisation(now);
-            parts.push(PartOutcome::new(PartKind::Disk, number.to_string(), utilisation, &mut disk.usage, now));
+            parts.push(PartOutcome::new(
+                PartKind::Disk,
+                number.to_string(),
+                utilisation,
+                &mut disk.usage,
+                now,
+            ));
         }
         for (number, processor) in (0_u32..).zip(&mut self.processors) {
             let (kind, number) = match number.checked_sub(clients) {

@@ -66,6 +66,9 @@ impl Engine<'_> {
             let drawn = generator.of_entry(&entry);
             return self.start(load, entry.client, drawn);
         }
+        if self.collector.saturated.is_some() {
+            return;
+        }
         let generator = &mut self.loads[index(u64::from(load))];
         let after = generator.interval();
         let client = generator.any_client();
@@ -117,7 +120,7 @@ impl Engine<'_> {
                 narrow(self.requests.len() - 1)
             }
         };
-        self.collector.began(self.now, load);
+        self.collector.began(load);
         self.begin_roots(slot);
     }
 

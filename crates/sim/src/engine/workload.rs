@@ -40,7 +40,7 @@ impl Generator {
             load: load.clone(),
             clients,
             files: u64::from(spec.files.count),
-            file_bytes: spec.files.size.0,
+            file_bytes: spec.file_bytes(),
             stripe_bytes: spec.shape().expect("the spec was checked").stripe_bytes(),
             arrivals: Stream::new(spec.seed, Source::Arrivals(number)),
             requests: Stream::new(spec.seed, Source::Requests(number)),
@@ -189,11 +189,8 @@ mod tests {
 
     #[test]
     fn records_of_one_file_take_turns() {
-        let mut generator = generator(Load {
-            pattern: Pattern::NTo1,
-            read: 0.0,
-            ..Load::open("a", 1.0, Bytes(1000))
-        });
+        let mut generator =
+            generator(Load { pattern: Pattern::NTo1, read: 0.0, ..Load::open("a", 1.0, Bytes(1000)) });
         let starts = [0, 1, 1, 0].map(|client| generator.next(client).range.start);
         assert_eq!(starts, [0, 1000, 3000, 2000]);
         assert_eq!(generator.next(0).kind, Kind::SharedUpdate);

@@ -81,11 +81,9 @@ impl Preset for DiskModel {
             retry: ms(1.0),
         };
         Some(match name {
-            "free" => DiskModel {
-                seek: Distribution::ZERO,
-                rotation: Distribution::ZERO,
-                ..disk(0.0, 0.0, 1e18)
-            },
+            "free" => {
+                DiskModel { seek: Distribution::ZERO, rotation: Distribution::ZERO, ..disk(0.0, 0.0, 1e18) }
+            }
             "fujitsu-m2372k" => disk(16.0, 8.3, 2.5 * PAPER_MB),
             "swift-slow" => disk(16.0, 8.3, 1.5 * PAPER_MB),
             "hdd-18tb" => disk(8.5, 4.17, 260e6),

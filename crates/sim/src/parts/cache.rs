@@ -23,7 +23,8 @@ impl Cache {
 
     /// Whether all of these bytes are there. If so, they are used.
     pub(crate) fn has(&mut self, object: u32, offset: u64, bytes: u64) -> bool {
-        let there = self.pages_max > 0 && pages(offset, bytes).all(|page| self.used.contains_key(&(object, page)));
+        let there =
+            self.pages_max > 0 && pages(offset, bytes).all(|page| self.used.contains_key(&(object, page)));
         if there {
             self.touch(object, offset, bytes);
         }

@@ -66,7 +66,12 @@ enum Head {
     /// At the end of the log.
     Log,
     /// Behind these bytes of an object, for this request.
-    Behind { object: u32, offset: u64, request: u64, write: bool },
+    Behind {
+        object: u32,
+        offset: u64,
+        request: u64,
+        write: bool,
+    },
 }
 
 /// The disk of one drive.
@@ -201,7 +206,8 @@ impl<W: Copy> Disk<W> {
             return Some(Start { slot, after: 0 });
         }
         let positions = self.model.lanes > 1 || self.must_position(&first);
-        let mut after = if positions { self.model.draw_positioning(first.write, &mut self.stream) } else { 0 };
+        let mut after =
+            if positions { self.model.draw_positioning(first.write, &mut self.stream) } else { 0 };
         if self.model.lanes == 1 {
             after += self.transfer_ns(slot);
         }
@@ -236,7 +242,7 @@ impl<W: Copy> Disk<W> {
                 && let Some(command) = queue.remove(at)
             {
                 bytes += u64::from(command.bytes);
-                self.slots[slot].push(command);
+                self.slots[slot].commands.push(command);
             } else {
                 at += 1;
             }
@@ -302,15 +308,16 @@ mod tests {
         Command { work: (), request, object: 0, offset, bytes: 100, write, class: Class::Rest }
     }
 
-    /// Hands in all commands, and returns how long each service took and how many commands it was for.
-    fn services(disk: &mut Disk<()>, commands: &[Command<()>]) -> Vec<(u64, usize)> {
+    /// Hands in all commands at a time, and returns how long each service took and how many commands it was for.
+    fn services(disk: &mut Disk<()>, from: u64, commands: &[Command<()>]) -> Vec<(u64, usize)> {
+        let mut now = from;
         let mut start = None;
         for command in commands {
-            if let Taken::Starts(first) = disk.begin(0, *command) {
+            if let Taken::Starts(first) = disk.begin(now, *command) {
                 start = Some(first);
             }
         }
-        let (mut now, mut found, mut done) = (0, Vec::new(), Vec::new());
+        let (mut found, mut done) = (Vec::new(), Vec::new());
         while let Some(Start { slot, after }) = start {
             now += after;
             start = disk.end(now, slot, &mut done)[1];
@@ -324,7 +331,7 @@ mod tests {
         let commands = [command(1, 0, false), command(1, 100, false), command(2, 200, false)];
         let run = |placement| {
             let store = StoreModel { placement, ..StoreModel::default() };
-            services(&mut disk(store), &commands).into_iter().map(|(time, _)| time).collect::<Vec<u64>>()
+            services(&mut disk(store), 0, &commands).into_iter().map(|(time, _)| time).collect::<Vec<u64>>()
         };
         assert_eq!(run(Placement::Scattered), [1100, 1100, 1100]);
         assert_eq!(run(Placement::Clustered), [1100, 100, 1100]);
@@ -334,8 +341,9 @@ mod tests {
     #[test]
     fn a_commit_takes_all_writes_that_wait() {
         let store = StoreModel { log: true, sync: Span(50), ..StoreModel::default() };
-        let commands = [command(1, 0, true), command(2, 9000, true), command(3, 500, false), command(4, 50, true)];
-        assert_eq!(services(&mut disk(store), &commands), [(1150, 1), (250, 2), (1100, 1)]);
+        let commands =
+            [command(1, 0, true), command(2, 9000, true), command(3, 500, false), command(4, 50, true)];
+        assert_eq!(services(&mut disk(store), 0, &commands), [(1150, 1), (250, 2), (1100, 1)]);
     }
 
     #[test]
@@ -344,7 +352,7 @@ mod tests {
         let run = |whole_requests| {
             let placement = Placement::Clustered;
             let store = StoreModel { whole_requests, placement, ..StoreModel::default() };
-            services(&mut disk(store), &commands).into_iter().map(|(time, _)| time).collect::<Vec<u64>>()
+            services(&mut disk(store), 0, &commands).into_iter().map(|(time, _)| time).collect::<Vec<u64>>()
         };
         assert_eq!(run(true), [1100, 100, 1100]);
         assert_eq!(run(false), [1100, 1100, 1100]);
@@ -355,10 +363,10 @@ mod tests {
         let ahead = Bytes(8192 - 100);
         let mut disk = disk(StoreModel { cache: Bytes(1 << 20), read_ahead: ahead, ..StoreModel::default() });
         let at = |page: u64| Command { bytes: 4096, ..command(1, page * 4096, false) };
-        assert_eq!(services(&mut disk, &[at(0)]), [(1000 + 4096, 1)]);
+        assert_eq!(services(&mut disk, 0, &[at(0)]), [(1000 + 4096, 1)]);
         // The second goes on where the first ended, so the disk reads on; without positioning.
-        assert_eq!(services(&mut disk, &[at(1)]), [(4096 + ahead.0, 1)]);
-        assert_eq!(disk.begin(0, at(2)), Taken::Cached);
+        assert_eq!(services(&mut disk, 9000, &[at(1)]), [(4096 + ahead.0, 1)]);
+        assert_eq!(disk.begin(90_000, at(2)), Taken::Cached);
     }
 
     #[test]

@@ -62,7 +62,7 @@ impl<J> Network<J> {
         match self.model.medium {
             Medium::Shared => (0, port, End::Send),
             Medium::Switch => {
-                let end = if port % 2 == 0 { End::Send } else { End::Receive };
+                let end = if port.is_multiple_of(2) { End::Send } else { End::Receive };
                 (port / 2 / self.rails, port / 2 % self.rails, end)
             }
         }

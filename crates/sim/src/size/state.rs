@@ -110,12 +110,8 @@ impl StripeCost {
             cost.write_arithmetic += real(crate::program::arithmetic_bytes(&write));
             stripes += 1.0;
         }
-        for sum in [
-            &mut cost.reads,
-            &mut cost.writes,
-            &mut cost.read_arithmetic,
-            &mut cost.write_arithmetic,
-        ] {
+        for sum in [&mut cost.reads, &mut cost.writes, &mut cost.read_arithmetic, &mut cost.write_arithmetic]
+        {
             *sum /= stripes;
         }
         Some(cost)

@@ -43,6 +43,12 @@ impl Spec {
         })
     }
 
+    /// Bytes of each file: whole stripes.
+    pub(crate) fn file_bytes(&self) -> u64 {
+        let stripe = self.shape().map_or(1, |shape| shape.stripe_bytes());
+        self.files.size.0.div_ceil(stripe).max(1) * stripe
+    }
+
     /// Checks all of it.
     pub fn check(&self) -> Result<(), SpecError> {
         self.check_run()?;
@@ -58,8 +64,9 @@ impl Spec {
             if most > REQUEST_BYTES_MAX {
                 return Err(error(&format!("{key}.size"), format!("requests of {most} bytes: at most 1G")));
             }
-            if most > self.files.size.0 && load.trace.is_none() {
-                let what = format!("requests of {most} bytes do not fit files of {} bytes", self.files.size.0);
+            if most > self.file_bytes() && load.trace.is_none() {
+                let what =
+                    format!("requests of {most} bytes do not fit files of {} bytes", self.file_bytes());
                 return Err(error(&format!("{key}.size"), what));
             }
             if load.fresh && load.pattern == Pattern::Random {
@@ -107,7 +114,8 @@ impl Spec {
             return Err(error(key, what));
         }
         if let Some(drive) = cluster.down.iter().find(|&&drive| drive >= cluster.drives) {
-            let what = format!("there is no drive {drive}: they have the numbers 0 to {}", cluster.drives - 1);
+            let what =
+                format!("there is no drive {drive}: they have the numbers 0 to {}", cluster.drives - 1);
             return Err(error("cluster.down", what));
         }
         let mut down = cluster.down.clone();
@@ -120,12 +128,6 @@ impl Spec {
                 shape.m()
             );
             return Err(error("cluster.down", what));
-        }
-        let size = self.files.size.0;
-        if size < shape.stripe_bytes() || size % shape.stripe_bytes() != 0 {
-            let what =
-                format!("{size} bytes are not whole stripes of {} bytes: give a multiple", shape.stripe_bytes());
-            return Err(error("files.size", what));
         }
         Ok(())
     }
@@ -140,9 +142,16 @@ impl CostModel {
             return Err(error("parts.disk.queue", "with no place to wait nothing is served; give 1 or more"));
         }
         if disk.queue.is_some() && disk.retry.0 == 0 {
-            return Err(error("parts.disk.retry", "a refused command needs a time after which it is retried"));
+            return Err(error(
+                "parts.disk.retry",
+                "a refused command needs a time after which it is retried",
+            ));
         }
-        let times = [("seek", Some(&disk.seek)), ("rotation", Some(&disk.rotation)), ("write_seek", disk.write_seek.as_ref())];
+        let times = [
+            ("seek", Some(&disk.seek)),
+            ("rotation", Some(&disk.rotation)),
+            ("write_seek", disk.write_seek.as_ref()),
+        ];
         for (name, time) in times {
             if let Some(Distribution::Uniform([low, high])) = time
                 && low > high
@@ -177,7 +186,8 @@ impl LinkModel {
             }
         }
         if self.queue.is_some_and(|queue| queue < self.burst) {
-            let what = format!("a burst of {} never fits: give at least as much, or a smaller burst", self.burst);
+            let what =
+                format!("a burst of {} never fits: give at least as much, or a smaller burst", self.burst);
             return Err(error("parts.link.queue", what));
         }
         if self.queue.is_some() && self.resend.0 == 0 {
@@ -191,7 +201,10 @@ impl ProcessorModel {
     fn check(&self, key: &str) -> Result<(), SpecError> {
         let within_key = |part: &str| format!("{key}.{part}");
         if !(self.mips > 0.0 && self.mips.is_finite()) {
-            return Err(error(&within_key("mips"), format!("{} MIPS do nothing: give more than 0", self.mips)));
+            return Err(error(
+                &within_key("mips"),
+                format!("{} MIPS do nothing: give more than 0", self.mips),
+            ));
         }
         within(&within_key("cores"), self.cores, 1, 4096)?;
         let costs =

@@ -72,6 +72,7 @@ pub enum Pattern {
     Sequential,
     /// All clients one file, record after record in turn. Several writers share its lease, so they write
     /// units through the data drives.
+    #[serde(rename = "n-to-1")]
     NTo1,
 }
 

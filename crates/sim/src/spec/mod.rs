@@ -15,7 +15,7 @@ use crate::model::CostModel;
 use crate::units::Bytes;
 
 pub use error::SpecError;
-pub use load::{Arrivals, Interval, Load, Pattern, Reserved, Size};
+pub use load::{Arrivals, Interval, Load, Pattern, Reserved, Size, Weighted};
 pub use sweep::{Point, Sweep, points};
 
 /// A simulation.
@@ -98,7 +98,7 @@ pub struct Files {
     /// How many.
     #[serde(default = "one_small")]
     pub count: u32,
-    /// Bytes of each.
+    /// Bytes of each; rounded up to whole stripes.
     #[serde(default = "size")]
     pub size: Bytes,
     /// raid0, raid1, raid4, raid5 or rs(k,m).

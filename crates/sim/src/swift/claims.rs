@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 
+use super::Runner;
 use super::result::Figure;
 use super::search::{greatest, link_busy, sustainable};
 use super::setup::Setup;
-use super::Runner;
 use crate::model::Distribution;
 use crate::number::real;
 use crate::outcome::{Outcome, PartKind};
@@ -198,7 +198,9 @@ fn from_figures(claims: &mut Vec<Claim>, figures: &[Figure]) {
         None,
         last,
         "requests/s",
-        &format!("the greatest rate of the curve for 4 disks and units of 32 KB that settles; alone a request takes {ms:.0} ms"),
+        &format!(
+            "the greatest rate of the curve for 4 disks and units of 32 KB that settles; alone a request takes {ms:.0} ms"
+        ),
     );
 }
 
@@ -219,9 +221,8 @@ pub(super) fn lone_disk(unit_kib: u64) -> f64 {
 /// The rate at which a request takes three times as long as alone.
 fn knee(setup: &Setup) -> f64 {
     let alone = crate::run(&setup.at(0.02 * setup.disks_limit()).spec(), &[]).loads[0].milliseconds.mean;
-    let holds = |outcome: &Outcome, _| {
-        !outcome.is_saturated() && outcome.loads[0].milliseconds.mean <= 3.0 * alone
-    };
+    let holds =
+        |outcome: &Outcome, _| !outcome.is_saturated() && outcome.loads[0].milliseconds.mean <= 3.0 * alone;
     greatest(setup.disks_limit(), |rate| setup.at(rate).spec(), holds).map_or(0.0, |(rate, _)| rate)
 }
 

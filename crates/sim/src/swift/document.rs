@@ -27,8 +27,10 @@ pub fn documents(study: &Study, command: &str) -> Vec<Document> {
     }
     documents.push(Document { name: "swift-1991.csv".to_owned(), content: csv(study).into_bytes() });
     if !study.claims.is_empty() {
-        documents
-            .push(Document { name: "swift-1991.md".to_owned(), content: markdown(study, command).into_bytes() });
+        documents.push(Document {
+            name: "swift-1991.md".to_owned(),
+            content: markdown(study, command).into_bytes(),
+        });
     }
     documents
 }
@@ -124,7 +126,8 @@ fn markdown(study: &Study, command: &str) -> String {
 
 fn claim_row(text: &mut String, claim: &Claim) {
     let paper = claim.paper.map_or(String::new(), |paper| format!("{paper} {}", claim.unit));
-    let off = claim.paper.map_or(String::new(), |paper| format!("{:+.0} %", 100.0 * (claim.found / paper - 1.0)));
+    let off =
+        claim.paper.map_or(String::new(), |paper| format!("{:+.0} %", 100.0 * (claim.found / paper - 1.0)));
     let _ = writeln!(
         text,
         "| {} | \"{}\" | {paper} | **{}** {} | {off} | {} |",
@@ -182,7 +185,7 @@ fn figure_section(text: &mut String, figure: &Figure) {
     let by_disks = figure.x == "number of disks";
     if by_disks {
         let _ = write!(text, "\n| {} |", figure.x);
-        figure.lines.iter().for_each(|line| drop(write!(text, " {} |", line.name)));
+        figure.lines.iter().for_each(|line| text.push_str(&format!(" {} |", line.name)));
         let _ = write!(text, "\n|---:|{}\n", "---:|".repeat(figure.lines.len()));
         let first = figure.lines.first().map_or(&[][..], |line| line.points.as_slice());
         for (row, point) in first.iter().enumerate() {
@@ -204,7 +207,8 @@ fn figure_section(text: &mut String, figure: &Figure) {
     for line in &figure.lines {
         let settled: Vec<_> = line.points.iter().filter(|point| point.y.is_some()).collect();
         let (Some(first), Some(last)) = (settled.first(), settled.last()) else { continue };
-        let half = settled.iter().min_by(|a, b| (a.x - last.x / 2.0).abs().total_cmp(&(b.x - last.x / 2.0).abs()));
+        let half =
+            settled.iter().min_by(|a, b| (a.x - last.x / 2.0).abs().total_cmp(&(b.x - last.x / 2.0).abs()));
         let show = |point: &super::Point| {
             let half = point.half.map_or(String::new(), |half| format!(" ± {}", digits(half)));
             format!("{}{half} at {}/s", digits(point.y.unwrap_or(0.0)), point.x)
@@ -218,7 +222,7 @@ fn figure_section(text: &mut String, figure: &Figure) {
 
 fn table_section(text: &mut String, table: &Table) {
     let _ = write!(text, "\n### {}\n\n{}\n\n| |", table.title, table.about);
-    table.columns.iter().for_each(|column| drop(write!(text, " {column} |")));
+    table.columns.iter().for_each(|column| text.push_str(&format!(" {column} |")));
     let _ = write!(text, "\n|---|{}\n", "---:|".repeat(table.columns.len()));
     for row in &table.rows {
         let _ = write!(text, "| {} |", row.name);

@@ -1,9 +1,9 @@
 //! Figures 3 to 6.
 
+use super::Runner;
 use super::result::{Figure, Line, Point};
 use super::search::{link_busy, sustainable};
 use super::setup::{Setup, named};
-use super::Runner;
 use crate::number::real;
 use crate::outcome::{Ending, Outcome, PartKind};
 
@@ -19,8 +19,15 @@ pub(super) fn figure(number: u8, runner: &Runner<'_>) -> Option<Figure> {
     let name = format!("swift-1991-figure-{number}");
     match number {
         3 => {
-            let setups = [4, 16, 32].iter().flat_map(|&unit| DISKS.map(|disks| Setup::new(disks, unit, 1024)));
-            times(name, "client request = 1 megabyte, transfer rate = 2.5 megabytes/second", 600.0, setups.collect(), runner)
+            let setups =
+                [4, 16, 32].iter().flat_map(|&unit| DISKS.map(|disks| Setup::new(disks, unit, 1024)));
+            times(
+                name,
+                "client request = 1 megabyte, transfer rate = 2.5 megabytes/second",
+                600.0,
+                setups.collect(),
+                runner,
+            )
         }
         4 => {
             let slow = |disks| Setup { disk: named("swift-slow"), ..Setup::new(disks, 4, 128) };
@@ -73,7 +80,8 @@ fn point(setup: &Setup, outcome: &Outcome) -> Point {
 
 /// The data-rate at the maximum sustainable load, by the number of disks.
 fn rates(name: String, unit_kib: u64, request_kib: u64, runner: &Runner<'_>) -> Option<Figure> {
-    let disks = [("fujitsu-m2372k", "2.5 megabytes/second (Fujitsu M2372K)"), ("swift-slow", "1.5 megabytes/second")];
+    let disks =
+        [("fujitsu-m2372k", "2.5 megabytes/second (Fujitsu M2372K)"), ("swift-slow", "1.5 megabytes/second")];
     let setups: Vec<Setup> = disks
         .iter()
         .flat_map(|(disk, _)| {
@@ -90,10 +98,11 @@ fn rates(name: String, unit_kib: u64, request_kib: u64, runner: &Runner<'_>) -> 
             saturated_at: None,
         })
     })?;
-    let lines = disks.iter().zip(found.chunks(MORE_DISKS.len())).enumerate().map(|(colour, ((_, shown), points))| {
-        let points = points.iter().flatten().copied().collect();
-        Line { name: (*shown).to_owned(), colour, dashed: false, points }
-    });
+    let lines =
+        disks.iter().zip(found.chunks(MORE_DISKS.len())).enumerate().map(|(colour, ((_, shown), points))| {
+            let points = points.iter().flatten().copied().collect();
+            Line { name: (*shown).to_owned(), colour, dashed: false, points }
+        });
     let request =
         if request_kib == 1024 { "1 megabyte".to_owned() } else { format!("{request_kib} kilobytes") };
     Some(Figure {

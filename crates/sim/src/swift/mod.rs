@@ -61,7 +61,12 @@ pub struct Runner<'a> {
 
 impl Runner<'_> {
     /// Runs `work` on all points. `None`: it was stopped.
-    fn map<P: Sync, R: Send>(&self, name: &str, points: &[P], work: impl Fn(&P) -> R + Sync) -> Option<Vec<R>> {
+    fn map<P: Sync, R: Send>(
+        &self,
+        name: &str,
+        points: &[P],
+        work: impl Fn(&P) -> R + Sync,
+    ) -> Option<Vec<R>> {
         (self.tell)(name, 0, points.len());
         let tell = |ended: usize| (self.tell)(name, ended, points.len());
         sweep::run(points, self.threads, &Watch { stop: self.stop, tell: &tell }, work)

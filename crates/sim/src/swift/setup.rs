@@ -18,9 +18,7 @@
 //! - A5: 10 us to acquire the token: half a walk around a ring of this size.
 //! - A6: a request begins at any multiple of its own size in a large object.
 
-use crate::model::{
-    CostModel, DiskModel, Placement, Preset, ProtocolModel, Requests, StoreModel,
-};
+use crate::model::{CostModel, DiskModel, Placement, Preset, ProtocolModel, Requests, StoreModel};
 use crate::spec::{Cluster, Files, Load, Run, Spec};
 use crate::units::Bytes;
 
@@ -72,9 +70,6 @@ impl Setup {
 
     /// The spec.
     pub fn spec(&self) -> Spec {
-        let stripe = u64::from(self.drives) * self.unit.0;
-        // The least multiple of a stripe that is at least 1 GiB.
-        let size = Bytes((1_u64 << 30).div_ceil(stripe) * stripe);
         let load = Load { read: READS, ..Load::open("requests", self.rate, self.request) };
         Spec {
             title: format!(
@@ -92,7 +87,7 @@ impl Setup {
             },
             files: Files {
                 count: 1,
-                size,
+                size: Bytes(1 << 30),
                 scheme: "raid0".to_owned(),
                 width: u8::try_from(self.drives).ok(),
                 unit: self.unit,
@@ -111,11 +106,7 @@ pub(super) fn parts(disk: DiskModel) -> CostModel {
         link: named("swift-ring"),
         client: named("swift-1991"),
         drive: named("swift-1991"),
-        store: StoreModel {
-            placement: Placement::Scattered,
-            whole_requests: true,
-            ..StoreModel::default()
-        },
+        store: StoreModel { placement: Placement::Scattered, whole_requests: true, ..StoreModel::default() },
         protocol: ProtocolModel {
             requests: Requests::Multicast,
             request: Bytes(64),

@@ -1,10 +1,10 @@
 //! The same curves with today's parts: 24 flash disks on six hosts, and every host with two links of
 //! 100 Gbit/s.
 
+use super::Runner;
 use super::result::{Figure, Line, Point, Row, Table};
 use super::search::{greatest, is_sustained, link_busy, most};
 use super::setup::named;
-use super::Runner;
 use crate::model::{CostModel, ProtocolModel, StoreModel};
 use crate::number::real;
 use crate::outcome::{Ending, PartKind};
@@ -29,14 +29,20 @@ struct Case {
 impl Case {
     fn spec(&self) -> Spec {
         let unit = Bytes(self.unit_kib << 10);
-        let mut spec = Spec {
+        Spec {
             title: format!("{} flash disks", self.drives),
             seed: 2026,
             run: Run { precision: 0.02, requests_min: 2000, requests_max: 30_000, ..Run::default() },
-            cluster: Cluster { clients: 8, drives: self.drives, drives_per_host: 4, rails: 2, down: Vec::new() },
+            cluster: Cluster {
+                clients: 8,
+                drives: self.drives,
+                drives_per_host: 4,
+                rails: 2,
+                down: Vec::new(),
+            },
             files: Files {
                 count: 64,
-                size: REQUEST,
+                size: Bytes(1 << 30),
                 scheme: self.scheme.to_owned(),
                 width: self.width,
                 unit,
@@ -51,10 +57,7 @@ impl Case {
             },
             load: vec![Load { read: self.read, ..Load::open("requests", self.rate, REQUEST) }],
             sweep: Vec::new(),
-        };
-        let stripe = spec.shape().expect("it fits").stripe_bytes();
-        spec.files.size = Bytes((1_u64 << 30).div_ceil(stripe) * stripe);
-        spec
+        }
     }
 
     fn at(&self, rate: f64) -> Case {

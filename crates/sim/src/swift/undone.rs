@@ -1,10 +1,10 @@
 //! What the paper's authors left undone (sections 5.1 and 6.1): parity, lost disks, preallocation and
 //! read-ahead, caching, and reservations that hold on all parts at once.
 
+use super::Runner;
 use super::result::{Row, Table};
 use super::search::{link_busy, most};
 use super::setup::{Setup, named};
-use super::Runner;
 use crate::model::{LinkModel, Placement};
 use crate::outcome::{Outcome, PartKind};
 use crate::spec::{Interval, Load, Pattern, Reserved, Spec};
@@ -56,8 +56,7 @@ fn times_and_most(case: &Case) -> Row {
 }
 
 fn columns() -> Vec<String> {
-    let names =
-        ["reads (ms)", "writes (ms)", "disks busy (%)", "clients' processors (%)", "the most (MB/s)"];
+    let names = ["reads (ms)", "writes (ms)", "disks busy (%)", "clients' processors (%)", "the most (MB/s)"];
     names.map(str::to_owned).to_vec()
 }
 
@@ -67,9 +66,6 @@ fn parity(runner: &Runner<'_>) -> Option<Table> {
     let base = |disks: u32, scheme: &str, arithmetic: bool, lost: bool| {
         let mut spec = Setup::new(disks, 32, 1024).at(10.0).spec();
         spec.files.scheme = scheme.to_owned();
-        // Stripes hold 32 units of data, as requests do.
-        spec.files.size = request;
-        spec.files.size.0 *= 1024;
         if arithmetic {
             // One instruction for each byte that goes into parity.
             spec.parts.client.parity = Some(Rate(100e6));
@@ -86,7 +82,10 @@ fn parity(runner: &Runner<'_>) -> Option<Table> {
         Case { name: "raid5 32+1, one instruction a byte", spec: base(33, "raid5", true, false) },
         Case { name: "raid5 32+1, the same, a disk lost", spec: base(33, "raid5", true, true) },
         Case { name: "rs(30,2), the same, no disk lost", spec: rs(base(32, "raid0", true, false), &[]) },
-        Case { name: "rs(30,2), the same, two disks lost", spec: rs(base(32, "raid0", true, false), &[0, 1]) },
+        Case {
+            name: "rs(30,2), the same, two disks lost",
+            spec: rs(base(32, "raid0", true, false), &[0, 1]),
+        },
     ];
     let rows = runner.map("parity and lost disks", &cases, times_and_most)?;
     Some(Table {
@@ -105,7 +104,6 @@ fn parity(runner: &Runner<'_>) -> Option<Table> {
 fn rs(mut spec: Spec, lost: &[u32]) -> Spec {
     spec.files.scheme = "rs(30,2)".to_owned();
     spec.files.width = None;
-    spec.files.size = Bytes(30 * (32 << 10) * 1024);
     spec.cluster.down = lost.to_vec();
     spec
 }
@@ -115,7 +113,6 @@ fn small_writes(runner: &Runner<'_>) -> Option<Table> {
     let base = |scheme: &str, disks: u32, shared: bool| {
         let mut spec = Setup::new(disks, 32, 32).at(20.0).spec();
         spec.files.scheme = scheme.to_owned();
-        spec.files.size = Bytes(1 << 30);
         spec.parts.client.parity = Some(Rate(100e6));
         apart(&mut spec, 20.0, Bytes(32 << 10));
         if shared {
@@ -246,7 +243,8 @@ fn reservations(runner: &Runner<'_>) -> Option<Table> {
     let rows = runner.map("reservations", &cases, |(name, spec)| {
         let outcome = crate::run(spec, &[]);
         let [streams, rest] = [&outcome.loads[0], &outcome.loads[1]];
-        let late = crate::number::real(streams.late.unwrap_or(0)) / crate::number::real(streams.requests.max(1));
+        let late =
+            crate::number::real(streams.late.unwrap_or(0)) / crate::number::real(streams.requests.max(1));
         let known = !outcome.is_saturated();
         Row {
             name: name.clone(),
