@@ -36,10 +36,22 @@ pub struct Curve {
     pub name: String,
     /// Its points, from left to right.
     pub points: Vec<(f64, f64)>,
-    /// Its colour, by number; curves of one colour differ by their dashes.
+    /// Its colour, by number; curves of one colour differ by their style.
     pub colour: usize,
-    /// Whether it is dashed.
-    pub dashed: bool,
+    /// How it is drawn.
+    pub style: Style,
+}
+
+/// How a curve is drawn. Its points are dots in any case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Style {
+    /// A line.
+    #[default]
+    Line,
+    /// A dashed line.
+    Dashes,
+    /// No line.
+    Dots,
 }
 
 impl Chart {
@@ -78,7 +90,14 @@ impl Chart {
             let at: Vec<(f64, f64)> = inside.map(|&(px, py)| (x.at(px), y.at(py))).collect();
             let sample = [(LEGEND, row - 4.0), (LEGEND + 28.0, row - 4.0)];
             for line in [at.as_slice(), &sample] {
-                if curve.dashed { drawing.dashes(line, colour) } else { drawing.curve(line, colour) }
+                match curve.style {
+                    Style::Line => drawing.curve(line, colour),
+                    Style::Dashes => drawing.dashes(line, colour),
+                    Style::Dots => {}
+                }
+            }
+            if curve.style == Style::Dots {
+                drawing.dot((LEGEND + 14.0, row - 4.0), 3.0, colour);
             }
             at.iter().for_each(|&point| drawing.dot(point, 3.0, colour));
             drawing.text((LEGEND + 36.0, row), Anchor::Start, 11, &curve.name);

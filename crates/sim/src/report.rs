@@ -140,7 +140,7 @@ fn shares(title: &str, outcome: &Outcome) -> Chart {
     let curve = |(colour, load): (usize, &crate::outcome::LoadOutcome)| {
         let times = load.milliseconds;
         let points = vec![(50.0, times.p50), (90.0, times.p90), (99.0, times.p99), (99.9, times.p999)];
-        Curve { name: load.name.clone(), points, colour, dashed: false }
+        Curve { name: load.name.clone(), points, colour, ..Curve::default() }
     };
     Chart {
         title: title.to_owned(),

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use braid_draw::{Chart, Curve};
 
-use super::result::{Figure, Line, Table};
+use super::result::{Figure, Line, Style, Table};
 use super::{Assumption, Claim, Study};
 
 /// A file to be written.
@@ -65,7 +65,11 @@ fn chart(figure: &Figure) -> Chart {
         name: line.name.clone(),
         points: line.points.iter().filter_map(|point| Some((point.x, point.y?))).collect(),
         colour: line.colour,
-        dashed: line.dashed,
+        style: match line.style {
+            Style::Line => braid_draw::Style::Line,
+            Style::Dashes => braid_draw::Style::Dashes,
+            Style::Dots => braid_draw::Style::Dots,
+        },
     };
     Chart {
         title: heading(figure),
@@ -183,6 +187,12 @@ fn figure_section(text: &mut String, figure: &Figure) {
         figure.parameters
     );
     let by_disks = figure.x == "number of disks";
+    if by_disks && figure.name.starts_with("swift") {
+        text.push_str(
+            "\nA request has 32 blocks. On 12, 20, 24 or 28 disks some have a block more of it than others, and it \
+             waits for them: hence the bends.\n",
+        );
+    }
     if by_disks {
         let _ = write!(text, "\n| {} |", figure.x);
         figure.lines.iter().for_each(|line| text.push_str(&format!(" {} |", line.name)));

@@ -1,7 +1,7 @@
 //! Figures 3 to 6.
 
 use super::Runner;
-use super::result::{Figure, Line, Point};
+use super::result::{Figure, Line, Point, Style};
 use super::search::{link_busy, sustainable};
 use super::setup::{Setup, named};
 use crate::number::real;
@@ -49,7 +49,11 @@ fn times(name: String, about: &str, y_max: f64, setups: Vec<Setup>, runner: &Run
     let lines = setups.iter().zip(found.chunks(SHARES.len())).map(|(setup, points)| Line {
         name: format!("{} disks, unit {} KB", setup.drives, setup.unit.0 >> 10),
         colour: DISKS.iter().position(|&disks| disks == setup.drives).unwrap_or(0),
-        dashed: setup.unit.0 < 32 << 10 && setups.len() > DISKS.len(),
+        style: match setup.unit.0 >> 10 {
+            4 if setups.len() > DISKS.len() => Style::Dots,
+            16 => Style::Dashes,
+            _ => Style::Line,
+        },
         points: points.to_vec(),
     });
     Some(Figure {
@@ -101,7 +105,7 @@ fn rates(name: String, unit_kib: u64, request_kib: u64, runner: &Runner<'_>) -> 
     let lines =
         disks.iter().zip(found.chunks(MORE_DISKS.len())).enumerate().map(|(colour, ((_, shown), points))| {
             let points = points.iter().flatten().copied().collect();
-            Line { name: (*shown).to_owned(), colour, dashed: false, points }
+            Line { name: (*shown).to_owned(), colour, style: Style::Line, points }
         });
     let request =
         if request_kib == 1024 { "1 megabyte".to_owned() } else { format!("{request_kib} kilobytes") };

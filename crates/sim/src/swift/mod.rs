@@ -29,7 +29,7 @@ use crate::sweep::{self, Watch};
 
 pub use claims::{Assumption, Claim};
 pub use document::{Document, csv, documents};
-pub use result::{Figure, Line, Point, Row, Table};
+pub use result::{Figure, Line, Point, Row, Style, Table};
 pub use setup::Setup;
 
 /// What was found.

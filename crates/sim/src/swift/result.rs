@@ -28,10 +28,22 @@ pub struct Line {
     pub name: String,
     /// Its colour, by number.
     pub colour: usize,
-    /// Whether it is dashed.
-    pub dashed: bool,
+    /// How it is drawn.
+    pub style: Style,
     /// Its points, from left to right.
     pub points: Vec<Point>,
+}
+
+/// How a curve is drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Style {
+    /// A line.
+    Line,
+    /// A dashed line.
+    Dashes,
+    /// Its points alone.
+    Dots,
 }
 
 /// A point of a curve.

@@ -2,7 +2,7 @@
 //! 100 Gbit/s.
 
 use super::Runner;
-use super::result::{Figure, Line, Point, Row, Table};
+use super::result::{Figure, Line, Point, Row, Style, Table};
 use super::search::{greatest, is_sustained, link_busy, most};
 use super::setup::named;
 use crate::model::{CostModel, ProtocolModel, StoreModel};
@@ -104,7 +104,7 @@ fn times(runner: &Runner<'_>) -> Option<Figure> {
     let lines = cases.iter().zip(found.chunks(SHARES.len())).map(|(case, points)| Line {
         name: format!("{} disks, unit {} KiB", case.drives, case.unit_kib),
         colour: [32, 128, 512].iter().position(|&unit| unit == case.unit_kib).unwrap_or(0),
-        dashed: case.drives == 4,
+        style: if case.drives == 4 { Style::Dashes } else { Style::Line },
         points: points.to_vec(),
     });
     Some(Figure {
@@ -114,7 +114,7 @@ fn times(runner: &Runner<'_>) -> Option<Figure> {
             .to_owned(),
         x: "requests per second".to_owned(),
         y: "time to complete a request (milliseconds)".to_owned(),
-        y_max: Some(3.0),
+        y_max: Some(1.0),
         lines: lines.collect(),
     })
 }
@@ -143,9 +143,14 @@ fn rates(runner: &Runner<'_>) -> Option<Figure> {
     for (colour, (unit, points)) in [32, 128, 512].iter().zip(found.chunks(DRIVES.len())).enumerate() {
         let sustained = points.iter().filter_map(|(sustained, _)| *sustained).collect();
         let name = format!("unit {unit} KiB, sustainable");
-        lines.push(Line { name, colour, dashed: true, points: sustained });
+        lines.push(Line { name, colour, style: Style::Dashes, points: sustained });
         let most = points.iter().map(|(_, most)| *most).collect();
-        lines.push(Line { name: format!("unit {unit} KiB, the most"), colour, dashed: false, points: most });
+        lines.push(Line {
+            name: format!("unit {unit} KiB, the most"),
+            colour,
+            style: Style::Line,
+            points: most,
+        });
     }
     Some(Figure {
         name: "today-2026-rates".to_owned(),

@@ -93,8 +93,9 @@ fn parity(runner: &Runner<'_>) -> Option<Table> {
         about: "Requests of 1 MB in units of 32 KB, 10 a second, reads to writes 4:1; plan sets as Braid's client \
                 makes them. A full stripe's parity costs its arithmetic and one more unit on one more disk. With a \
                 disk lost, a read of its unit reads all others' units instead, which the request reads anyway, and \
-                one instruction for each of their bytes. The stripes of rs(30,2) are shorter than requests, so \
-                writes that do not fill their stripes read first."
+                one instruction for each of their bytes. The stripes of rs(30,2) are shorter than requests: some \
+                disks have two units of a request, writes that do not fill their stripes read first, and with disks \
+                lost a stripe is read whole of which a request has little."
             .to_owned(),
         columns: columns(),
         rows,
