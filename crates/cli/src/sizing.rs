@@ -73,18 +73,23 @@ fn text(answer: &Answer) -> String {
     for (name, value) in lines {
         text.push_str(&format!("{:20}{value}\n", format!("{name}:")));
     }
-    let busy: [(&str, fn(&State) -> f64); 5] = [
-        ("disks", |state| state.disk),
-        ("links of the drives' hosts", |state| state.drive_link),
-        ("links of the clients' hosts", |state| state.client_link),
-        ("processors of the drives' hosts", |state| state.drive_processor),
-        ("processors of the clients' hosts", |state| state.client_processor),
-    ];
-    let rows = busy.iter().map(|(name, of)| {
-        let share = |state: &State| format!("{:.1} %", 100.0 * of(state));
-        vec![(*name).to_owned(), share(&answer.healthy), share(&answer.degraded)]
+    let (all, lost) = (shares(&answer.healthy), shares(&answer.degraded));
+    let rows = all.iter().zip(lost).map(|((name, all), (_, lost))| {
+        let percent = |share: f64| format!("{:.1} %", 100.0 * share);
+        vec![(*name).to_owned(), percent(*all), percent(lost)]
     });
     text.push('\n');
     text.push_str(&table(&["BUSY", "ALL THERE", "WITH LOSSES"], &[1, 2], rows));
     text
+}
+
+/// Each kind of part with how busy it is.
+fn shares(state: &State) -> [(&'static str, f64); 5] {
+    [
+        ("disks", state.disk),
+        ("links of the drives' hosts", state.drive_link),
+        ("links of the clients' hosts", state.client_link),
+        ("processors of the drives' hosts", state.drive_processor),
+        ("processors of the clients' hosts", state.client_processor),
+    ]
 }

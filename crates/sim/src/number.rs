@@ -3,10 +3,11 @@
 /// Nanoseconds of a second.
 pub(crate) const SECOND: f64 = 1e9;
 
-/// A real number of nanoseconds, rounded; 0 if it is negative or no number, and at most 2^63.
+/// A real number of nanoseconds or bytes, rounded; 0 if it is negative or no number, and at most 10^18: sums
+/// of several fit.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped before")]
 pub(crate) fn whole(value: f64) -> u64 {
-    if value.is_nan() { 0 } else { value.round().clamp(0.0, 9.2e18) as u64 }
+    if value.is_nan() { 0 } else { value.round().clamp(0.0, 1e18) as u64 }
 }
 
 /// As a real number; above 2^53 the nearest one.
@@ -42,7 +43,7 @@ mod tests {
     #[test]
     fn real_numbers_are_rounded_and_clamped() {
         assert_eq!([whole(1.5), whole(-3.0), whole(f64::NAN)], [2, 0, 0]);
-        assert_eq!(whole(f64::INFINITY), 9_200_000_000_000_000_000);
+        assert_eq!(whole(f64::INFINITY), 1_000_000_000_000_000_000);
         assert_eq!(seconds(1_500_000_000), 1.5);
     }
 }

@@ -118,6 +118,13 @@ fn a_bound_on_events_holds() {
 }
 
 #[test]
+fn a_request_in_an_age_ends_too() {
+    let disk = format!("seek = {{ constant = \"10ms\" }}\n{FAST}");
+    let outcome = run(&spec(&disk, 1, "rate = 0.00000001\nsize = \"4K\"", ""), &[]);
+    assert_eq!(outcome.ending, Ending::Bound, "a century is over before there are enough");
+}
+
+#[test]
 fn clients_that_think_are_as_many_as_there_are() {
     // One client, one request, exponential service and thinking: a cycle takes s + z, and the disk is busy s of
     // it.

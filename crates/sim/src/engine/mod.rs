@@ -44,6 +44,9 @@ pub fn run(spec: &Spec, trace: &[Entry]) -> Outcome {
     engine.finish()
 }
 
+/// The most nanoseconds that are simulated: a century.
+const TIME_MAX: u64 = 3_155_760_000_000_000_000;
+
 /// What happens at a time.
 #[derive(Debug, Clone, Copy)]
 enum Event {
@@ -181,6 +184,10 @@ impl<'a> Engine<'a> {
                 self.collector.ended = Some(Ended::Nothing);
                 break;
             };
+            if at > TIME_MAX {
+                self.collector.ended = Some(Ended::Bound);
+                break;
+            }
             self.now = at;
             self.handled += 1;
             self.handle(event);

@@ -9,7 +9,7 @@ pub(crate) struct Usage {
     last: u64,
     busy: u32,
     waiting: u32,
-    busy_ns: u64,
+    busy_ns: f64,
     waiting_ns: f64,
     waiting_max: u32,
     /// Jobs begun.
@@ -29,7 +29,7 @@ impl Usage {
 
     fn advance(&mut self, now: u64) {
         let passed = now - self.last;
-        self.busy_ns += passed * u64::from(self.busy);
+        self.busy_ns += real(passed) * f64::from(self.busy);
         self.waiting_ns += real(passed) * f64::from(self.waiting);
         self.last = now;
     }
@@ -44,7 +44,7 @@ impl Usage {
     pub(crate) fn utilisation(&mut self, now: u64, lanes: u32) -> f64 {
         self.advance(now);
         let whole = real(now - self.since) * f64::from(lanes);
-        if whole > 0.0 { real(self.busy_ns) / whole } else { 0.0 }
+        if whole > 0.0 { self.busy_ns / whole } else { 0.0 }
     }
 
     /// How many waited, on average and at most.

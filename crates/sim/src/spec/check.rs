@@ -11,6 +11,8 @@ const PARTS_MAX: u32 = 4096;
 const RAILS_MAX: u32 = 16;
 /// The most files.
 const FILES_MAX: u32 = 65_536;
+/// The most requests of a closed load in flight, of all clients together.
+const IN_FLIGHT_MAX: u64 = 1_000_000;
 /// The greatest request.
 const REQUEST_BYTES_MAX: u64 = 1 << 30;
 
@@ -68,6 +70,11 @@ impl Spec {
                 let what =
                     format!("requests of {most} bytes do not fit files of {} bytes", self.file_bytes());
                 return Err(error(&format!("{key}.size"), what));
+            }
+            let in_flight = u64::from(load.outstanding.unwrap_or(0)) * u64::from(self.cluster.clients);
+            if in_flight > IN_FLIGHT_MAX {
+                let what = format!("{in_flight} requests in flight of all clients: at most {IN_FLIGHT_MAX}");
+                return Err(error(&format!("{key}.outstanding"), what));
             }
             if load.fresh && load.pattern == Pattern::Random {
                 let what = "only sequential and n-to-1 writes can be at the end of a file";
