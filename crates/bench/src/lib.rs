@@ -34,7 +34,6 @@ mod stats;
 pub mod store;
 pub mod stripes;
 mod subject;
-mod svg;
 
 pub use conditions::Conditions;
 pub use error::Error;
