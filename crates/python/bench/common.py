@@ -45,12 +45,18 @@ class Mounted:
     def _mount(self):
         braid("mount", "--detach", "--cluster", self._cluster, "braid://main", self.at)
 
-    def close(self):
+    def _unmount(self):
         subprocess.run(["umount", self.at], check=True, timeout=60)
 
     def anew(self):
-        self.close()
+        self._unmount()
         self._mount()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._unmount()
 
 
 class Native:

@@ -46,7 +46,11 @@ def main(program, files=4000, rounds=5):
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore", message="This DataLoader will create")
     directory_name = "braid://main/files"
-    with common.cluster() as directory, tempfile.TemporaryDirectory(dir="/dev/shm") as plain_directory:
+    with (
+        common.cluster() as directory,
+        common.Mounted(directory) as mount,
+        tempfile.TemporaryDirectory(dir="/dev/shm") as plain_directory,
+    ):
         client = common.client(directory)
         client.makedirs(directory_name, exist_ok=True)
         content = memoryview(bytes(FILE_BYTES))
@@ -61,7 +65,6 @@ def main(program, files=4000, rounds=5):
         plain_files = PlainFiles(plain_directory, files)
         plain_files.fill()
         plain = DataLoader(plain_files, shuffle=True, **options)
-        mount = common.Mounted(directory)
         in_mount = DataLoader(PlainFiles(os.path.join(mount.at, "files"), files), shuffle=True, **options)
 
         def first_in_mount():
@@ -84,7 +87,6 @@ def main(program, files=4000, rounds=5):
             ],
         )
         native.close()
-        mount.close()
 
 
 if __name__ == "__main__":
