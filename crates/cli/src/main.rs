@@ -162,6 +162,8 @@ async fn command(command: Command, cluster: Option<&Path>, report: Report) -> Re
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { directory } => manual::pages(&directory),
         Command::DemoPeer { file } => demo::peer::peer(&file),
+        Command::Bench(Bench::Calibrate(asked)) => bench::predict::calibrate::run(asked, report).await,
+        Command::Bench(Bench::Predict(asked)) => bench::predict::run(asked, report).await,
         Command::Bench(Bench::Small(small)) => bench::small::run(small, report).await,
         Command::BenchFarEnd => bench::small::far_end().await,
         Command::BenchClient => bench::client::serve().await,

@@ -16,9 +16,11 @@
 //! | `programs`, `program` | plan sets, compiled once for each class of requests, in the form that is timed |
 //! | `engine`, `parts`, `queue`, `random` | the simulation |
 //! | `stats`, [`outcome`] | intervals, warm-up, percentiles; the results |
+//! | [`calibrate`] | costs from measured runs |
 //! | [`size`] | the fewest drives for so many streams, by arithmetic on the same costs |
 //! | [`swift`] | the paper of 1991 |
 
+pub mod calibrate;
 mod engine;
 pub mod model;
 mod number;

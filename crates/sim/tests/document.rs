@@ -36,6 +36,7 @@ fn full() -> Spec {
     spec.parts.disk.write_seek = Some(Distribution::ZERO);
     spec.parts.disk.queue = Some(1);
     spec.parts.link.queue = Some(Bytes(1 << 20));
+    spec.parts.link.client_rate = Some(Rate(1.0));
     for processor in [&mut spec.parts.client, &mut spec.parts.drive] {
         processor.parity = Some(Rate(1.0));
         processor.checksum = Some(Rate(1.0));

@@ -17,7 +17,7 @@ use clap_complete::Shell;
 
 use crate::{exit, size};
 
-pub(crate) use bench::{Bench, BenchCluster, BenchStore};
+pub(crate) use bench::{Bench, BenchCalibrate, BenchCluster, BenchStore};
 pub(crate) use files::{Cat, Chmod, Chown, Cp, Ln, Ls, Mkdir, Mv, Rm, Stat, Touch};
 pub(crate) use servers::{Drive, DriveOptions, DriveServe, Manager, ManagerServe, Supervised};
 pub(crate) use sim::{Sim, SimOutput, SimRun, SimSwift, Size};

@@ -5,6 +5,7 @@ pub(crate) mod client;
 mod cluster;
 mod helper;
 mod hosts;
+pub(crate) mod predict;
 mod run;
 pub(crate) mod small;
 pub(crate) mod stripes;

@@ -13,6 +13,9 @@ pub struct LinkModel {
     pub medium: Medium,
     /// What it carries, frames' overhead included; of a switch each port, each way.
     pub rate: Rate,
+    /// Of a switch, what a port of a client's host carries, where that is another rate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_rate: Option<Rate>,
     /// From the last bit sent to the first bit there: token or switch, wire, interrupts.
     #[serde(default)]
     pub latency: Span,
@@ -67,9 +70,10 @@ impl LinkModel {
         crate::number::real(self.payload.0) / crate::number::real(self.payload.0 + self.overhead.0)
     }
 
-    /// The time on the wire, in nanoseconds.
-    pub(crate) fn time(&self, bytes: u64) -> u64 {
-        whole(self.rate.time(self.on_the_wire(bytes)))
+    /// The time on the wire of a client's port or of another, in nanoseconds.
+    pub(crate) fn time(&self, bytes: u64, of_client: bool) -> u64 {
+        let rate = self.client_rate.filter(|_| of_client).unwrap_or(self.rate);
+        whole(rate.time(self.on_the_wire(bytes)))
     }
 }
 
@@ -82,6 +86,7 @@ mod tests {
         let link = LinkModel {
             medium: Medium::Switch,
             rate: Rate(1e9),
+            client_rate: Some(Rate(2e9)),
             latency: Span(0),
             payload: Bytes(1000),
             overhead: Bytes(50),
@@ -90,6 +95,6 @@ mod tests {
             resend: resend(),
         };
         assert_eq!([0, 1, 1000, 1001].map(|bytes| link.on_the_wire(bytes)), [50, 51, 1050, 1101]);
-        assert_eq!(link.time(1000), 1050);
+        assert_eq!((link.time(1000, false), link.time(1000, true)), (1050, 525));
     }
 }

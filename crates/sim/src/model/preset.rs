@@ -116,6 +116,7 @@ impl Preset for LinkModel {
         let switch = |gigabits: f64, payload: u64, latency: u64| LinkModel {
             medium: Medium::Switch,
             rate: Rate(gigabits * 1e9 / 8.0),
+            client_rate: None,
             latency: Span(latency),
             payload: Bytes(payload),
             overhead: Bytes(90),

@@ -3,7 +3,7 @@
 use braid_layout::{Shape, scheme::PARITY_MAX};
 
 use super::{Pattern, Spec, SpecError};
-use crate::model::{CostModel, Distribution, LinkModel, Placement, ProcessorModel};
+use crate::model::{CostModel, Distribution, LinkModel, Medium, Placement, ProcessorModel};
 
 /// The most drives, and the most clients.
 const PARTS_MAX: u32 = 4096;
@@ -191,6 +191,10 @@ impl LinkModel {
             if bytes.0 == 0 {
                 return Err(error(key, "0 bytes carry nothing"));
             }
+        }
+        if self.client_rate.is_some() && self.medium == Medium::Shared {
+            let what = "all hosts share one medium, and so its rate: set medium to switch";
+            return Err(error("parts.link.client_rate", what));
         }
         if self.queue.is_some_and(|queue| queue < self.burst) {
             let what =
