@@ -63,6 +63,9 @@ pub struct Answer {
     pub width: u8,
     /// The unit.
     pub unit: Bytes,
+    /// Whether files survive the loss of a host with all of its drives: no host holds more of a file's columns
+    /// than may be lost.
+    pub survives_a_host: bool,
     /// Drives that the capacity alone needs.
     pub drives_for_capacity: u32,
     /// Drives that the streams alone need.
@@ -112,6 +115,9 @@ mod tests {
         assert!(answer.degraded.busiest().1 <= BUSY_MAX, "{answer:?}");
         assert!(answer.full <= FULL_MAX && answer.rebuild.is_some());
         assert!(answer.breaks_at_streams > 40.0);
+        assert!(!answer.survives_a_host, "two hosts hold nine columns");
+        let spread = size(&Ask { drives_per_host: 1, ..ask() }).expect("it is possible");
+        assert!(spread.survives_a_host && spread.hosts == spread.drives);
     }
 
     #[test]

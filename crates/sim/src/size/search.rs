@@ -140,6 +140,7 @@ fn answer(ask: &Ask, shape: Shape) -> Result<Answer, SizeError> {
         scheme: shape.to_string(),
         width: shape.width(),
         unit: Bytes(u64::from(shape.unit_bytes())),
+        survives_a_host: u32::from(shape.width()).div_ceil(hosts) <= lost,
         drives_for_capacity: for_capacity,
         drives_for_streams: for_streams,
         full,
