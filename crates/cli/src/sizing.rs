@@ -61,6 +61,14 @@ fn text(answer: &Answer) -> String {
                 answer.drives_for_capacity, answer.drives_for_streams
             ),
         ),
+        (
+            "a host's loss",
+            if answer.survives_a_host {
+                "is survived".to_owned()
+            } else {
+                "is not survived: it holds more columns of a file than may be lost".to_owned()
+            },
+        ),
         ("full", format!("{:.0} %", 100.0 * answer.full)),
         ("rebuild of a drive", rebuild),
         ("limits", format!("{}, with the losses", answer.bottleneck)),

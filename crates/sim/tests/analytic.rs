@@ -54,8 +54,8 @@ fn a_queue_with_constant_service() {
 
 #[test]
 fn a_queue_for_a_disk() {
-    // M/G/1: T = E[S] + rate E[S^2] / (2 (1 - rho)), with a uniform seek, a uniform rotation and a transfer of
-    // 12.8 ms: Swift's disk.
+    // M/G/1: T = E[S] + rate E[S^2] / (2 (1 - rho)), with a uniform seek, a uniform rotation and a transfer
+    // of 12.8 ms: Swift's disk.
     let disk = "seek = { uniform = [\"0ms\", \"32ms\"] }\nrotation = { uniform = [\"0ms\", \"16.6ms\"] }\n\
                 read_rate = \"320KB/s\"\nwrite_rate = \"320KB/s\"";
     let mean = 16.0 + 8.3 + 12.8;
@@ -126,8 +126,8 @@ fn a_request_in_an_age_ends_too() {
 
 #[test]
 fn clients_that_think_are_as_many_as_there_are() {
-    // One client, one request, exponential service and thinking: a cycle takes s + z, and the disk is busy s of
-    // it.
+    // One client, one request, exponential service and thinking: a cycle takes s + z, and the disk is busy s
+    // of it.
     let disk = format!("seek = {{ exponential = \"10ms\" }}\n{FAST}");
     let outcome = run(&spec(&disk, 1, "outstanding = 1\nthink = \"30ms\"\nsize = \"4K\"", LONG), &[]);
     let load = &outcome.loads[0];

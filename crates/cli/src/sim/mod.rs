@@ -1,4 +1,5 @@
-//! `braid sim`: reads specs and traces, runs them on threads, shows progress, and prints or writes the results.
+//! `braid sim`: reads specs and traces, runs them on threads, shows progress, and prints or writes the
+//! results.
 
 mod text;
 

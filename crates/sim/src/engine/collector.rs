@@ -5,8 +5,8 @@
 //! looked at, ever more seldom, until all are tight.
 //!
 //! An open load is saturated when its backlog grows with what arrived: a tenth of all its requests, and at
-//! least a hundred, are in the system. A load within ten percent above what can be carried is found out later:
-//! it is at the bound of requests, its interval is not tight, and the later of them took much longer.
+//! least a hundred, are in the system. A load within ten percent above what can be carried is found out
+//! later: it is at the bound of requests, its interval is not tight, and the later of them took much longer.
 
 use crate::number::{SECOND, count, index, narrow, real, seconds};
 use crate::outcome::{Ending, LoadOutcome, Outcome, PartOutcome, Saturated, Times};
@@ -19,8 +19,8 @@ use crate::stats::warm_up;
 const BACKLOG_MIN: u64 = 100;
 /// Of so many arrivals one in the system is a backlog that grows.
 const BACKLOG_SHARE: u64 = 10;
-/// Requests that are done before it is said at which rate a load is saturated. No more come meanwhile: what waits
-/// is enough for that.
+/// Requests that are done before it is said at which rate a load is saturated. No more come meanwhile: what
+/// waits is enough for that.
 const SATURATED_REQUESTS: u32 = 500;
 /// The time between two looks grows by this.
 const LOOK_GROWTH: f64 = 1.25;
@@ -192,7 +192,8 @@ impl Collector {
         self.look_at = u32::try_from(grown).unwrap_or(u32::MAX);
     }
 
-    /// At the bound of requests: saturated if those of the last third took half as long again as those before.
+    /// At the bound of requests: saturated if those of the last third took half as long again as those
+    /// before.
     fn at_the_bound(&self) -> Ended {
         let mean = |times: &[f64]| times.iter().sum::<f64>() / count(times.len().max(1));
         let grows = |series: &Series| {

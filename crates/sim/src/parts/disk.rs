@@ -138,8 +138,8 @@ impl<W: Copy> Disk<W> {
         Some(Start { slot, after })
     }
 
-    /// Commands in a slot are done. They are put into `done`. What starts now: the next transfer, and the next
-    /// commands.
+    /// Commands in a slot are done. They are put into `done`. What starts now: the next transfer, and the
+    /// next commands.
     pub(crate) fn end(&mut self, now: u64, slot: u32, done: &mut Vec<Command<W>>) -> [Option<Start>; 2] {
         let transfer = if self.model.lanes == 1 { None } else { self.bus.end(now) };
         done.clear();
@@ -308,7 +308,8 @@ mod tests {
         Command { work: (), request, object: 0, offset, bytes: 100, write, class: Class::Rest }
     }
 
-    /// Hands in all commands at a time, and returns how long each service took and how many commands it was for.
+    /// Hands in all commands at a time, and returns how long each service took and how many commands it was
+    /// for.
     fn services(disk: &mut Disk<()>, from: u64, commands: &[Command<()>]) -> Vec<(u64, usize)> {
         let mut now = from;
         let mut start = None;

@@ -1,8 +1,8 @@
 //! Sizing: the fewest drives that carry so many streams and so many bytes, and survive so many losses.
 //!
-//! Arithmetic alone, on the same cost models and plan sets as the simulator: what a stripe costs is counted in
-//! the instructions of its plan sets, with all columns there and with as many lost as are to be survived. A
-//! cluster is large enough if its busiest part stays below [`BUSY_MAX`] with the losses.
+//! Arithmetic alone, on the same cost models and plan sets as the simulator: what a stripe costs is counted
+//! in the instructions of its plan sets, with all columns there and with as many lost as are to be survived.
+//! A cluster is large enough if its busiest part stays below [`BUSY_MAX`] with the losses.
 //!
 //! What is assumed: streams go through their files stripe by stripe, and there are so many of them that every
 //! unit needs positioning; files are declustered over all drives; drives are at most 85 % full.
@@ -63,6 +63,9 @@ pub struct Answer {
     pub width: u8,
     /// The unit.
     pub unit: Bytes,
+    /// Whether files survive the loss of a host with all of its drives: no host holds more of a file's
+    /// columns than may be lost.
+    pub survives_a_host: bool,
     /// Drives that the capacity alone needs.
     pub drives_for_capacity: u32,
     /// Drives that the streams alone need.
@@ -77,8 +80,8 @@ pub struct Answer {
     pub bottleneck: Part,
     /// Streams that it could carry, when that part is busy all the time.
     pub breaks_at_streams: f64,
-    /// How long it takes to make a lost drive's columns anew beside the streams, if nothing holds it up; absent:
-    /// nothing is left for it, or nothing is redundant.
+    /// How long it takes to make a lost drive's columns anew beside the streams, if nothing holds it up;
+    /// absent: nothing is left for it, or nothing is redundant.
     pub rebuild: Option<Span>,
 }
 
@@ -112,6 +115,9 @@ mod tests {
         assert!(answer.degraded.busiest().1 <= BUSY_MAX, "{answer:?}");
         assert!(answer.full <= FULL_MAX && answer.rebuild.is_some());
         assert!(answer.breaks_at_streams > 40.0);
+        assert!(!answer.survives_a_host, "two hosts hold nine columns");
+        let spread = size(&Ask { drives_per_host: 1, ..ask() }).expect("it is possible");
+        assert!(spread.survives_a_host && spread.hosts == spread.drives);
     }
 
     #[test]

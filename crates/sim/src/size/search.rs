@@ -11,7 +11,8 @@ use crate::units::{Bytes, Span};
 const DATA_COLUMNS: [u8; 9] = [1, 2, 3, 4, 6, 8, 10, 12, 16];
 /// Units that are tried, as powers of two.
 const UNIT_POWERS: std::ops::RangeInclusive<u32> = 16..=23;
-/// A stripe holds at most so many seconds of a stream: it is what a client has in memory, and waits for first.
+/// A stripe holds at most so many seconds of a stream: it is what a client has in memory, and waits for
+/// first.
 const STRIPE_SECONDS: f64 = 2.0;
 /// The most drives of an answer.
 const DRIVES_MAX: u32 = 100_000;
@@ -140,6 +141,7 @@ fn answer(ask: &Ask, shape: Shape) -> Result<Answer, SizeError> {
         scheme: shape.to_string(),
         width: shape.width(),
         unit: Bytes(u64::from(shape.unit_bytes())),
+        survives_a_host: u32::from(shape.width()).div_ceil(hosts) <= lost,
         drives_for_capacity: for_capacity,
         drives_for_streams: for_streams,
         full,
