@@ -52,8 +52,8 @@ impl Conditions {
         self.seconds = self.began.elapsed().as_secs_f64();
     }
 
-    /// The head of a document in Markdown: its title, the command line, the date, the plot's file (if there is
-    /// one) with what it shows, and the machine.
+    /// The head of a document in Markdown: its title, the command line, the date, the plot's file, if there
+    /// is one, with what it shows, and the machine.
     pub(crate) fn head(&self, title: &str, command: &str, when: &str, plot: Option<(&str, &str)>) -> String {
         let (machine, place) = (&self.machine, &self.place);
         let plot = plot.map_or(String::new(), |(shows, plot)| format!("![{shows}]({plot})\n\n"));
