@@ -52,14 +52,15 @@ impl Conditions {
         self.seconds = self.began.elapsed().as_secs_f64();
     }
 
-    /// The head of a document in Markdown: its title, the command line, the date, the plot's file with what
-    /// it shows, and the machine.
-    pub(crate) fn head(&self, title: &str, command: &str, when: &str, (shows, plot): (&str, &str)) -> String {
+    /// The head of a document in Markdown: its title, the command line, the date, the plot's file, if there
+    /// is one, with what it shows, and the machine.
+    pub(crate) fn head(&self, title: &str, command: &str, when: &str, plot: Option<(&str, &str)>) -> String {
         let (machine, place) = (&self.machine, &self.place);
+        let plot = plot.map_or(String::new(), |(shows, plot)| format!("![{shows}]({plot})\n\n"));
         let mut text = format!(
             "# {title}\n\n\
              `{command}`, braid {}, {when}, {:.0} s. What each row does: docs/bench.md.\n\n\
-             ![{shows}]({plot})\n\n\
+             {plot}\
              | machine | |\n|---|---|\n| processor | {} ({} of them) |\n| memory | {} GiB |\n\
              | kernel | {} {} |\n| load, before and after | {}; {} |\n| drives in | {} ({}) |\n",
             self.version,

@@ -15,6 +15,7 @@
 mod amplification;
 mod conditions;
 mod content;
+pub mod disk;
 mod error;
 mod load_threads;
 mod machine;
@@ -23,6 +24,7 @@ mod measure;
 mod memory;
 mod open;
 pub mod plot;
+pub mod predict;
 mod rates;
 mod raw;
 mod report;
@@ -34,11 +36,10 @@ mod stats;
 pub mod store;
 pub mod stripes;
 mod subject;
-mod svg;
 
 pub use conditions::Conditions;
 pub use error::Error;
-pub use machine::{Machine, MeasuredDir};
+pub use machine::{Machine, MeasuredDir, available_bytes};
 pub use measure::{Effort, Progress, Watch};
 pub use memory::touch as touch_memory;
 pub use report::{Amplification, Cache, Experiment, Load, Report, Row, Side, Spread, Timing};

@@ -53,7 +53,7 @@ pub(crate) fn load() -> String {
 
 /// Bytes of memory that can be taken without harm to other processes: what the system has available, within
 /// the container's limit.
-pub(crate) fn available_bytes() -> u64 {
+pub fn available_bytes() -> u64 {
     let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let limit = fs::read_to_string("/sys/fs/cgroup/memory.max").unwrap_or_default();
     let limit = limit.trim().parse().unwrap_or(u64::MAX);

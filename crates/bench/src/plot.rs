@@ -2,8 +2,9 @@
 //! store's sending; then how long opening takes, and the cost of cleaning by how full the store is. The scale
 //! is logarithmic, so that twice as fast and half as fast are equally far from the centre.
 
+use braid_draw::{Anchor, Axis, Drawing, FAINT, INK, goal_colour};
+
 use crate::report::{Amplification, Cache, Experiment, Load, Report, Row, Timing, show_size};
-use crate::svg::{Anchor, Axis, Drawing, FAINT, INK, goal_colour};
 
 // Distinct for colour-blind readers (Okabe and Ito).
 const SERIES: [&str; 3] = ["#0072b2", "#e69f00", "#cc79a7"];

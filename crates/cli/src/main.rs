@@ -41,7 +41,9 @@ mod report;
 mod scrub;
 mod serve;
 mod shell;
+mod sim;
 mod size;
+mod sizing;
 mod stat;
 mod status;
 mod store_cmd;
@@ -155,9 +157,13 @@ async fn command(command: Command, cluster: Option<&Path>, report: Report) -> Re
         Command::Store(store) => store_cmd::run(store, report).await,
         Command::Bench(Bench::Store(store)) => bench::store(store, report).await,
         Command::Bench(Bench::Stripes(stripes)) => bench::stripes::run(stripes, report).await,
+        Command::Sim(sim) => sim::run(sim, report).await,
+        Command::Size(size) => sizing::run(&size, report),
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { directory } => manual::pages(&directory),
         Command::DemoPeer { file } => demo::peer::peer(&file),
+        Command::Bench(Bench::Calibrate(asked)) => bench::predict::calibrate::run(asked, report).await,
+        Command::Bench(Bench::Predict(asked)) => bench::predict::run(asked, report).await,
         Command::Bench(Bench::Small(small)) => bench::small::run(small, report).await,
         Command::BenchFarEnd => bench::small::far_end().await,
         Command::BenchClient => bench::client::serve().await,

@@ -121,7 +121,7 @@ impl Inode {
                     Some(row) if Version::of(&row) == Version::of(&file.known()) => Some(row),
                     _ => Some(self.ask(file).await.map_err(|error| errno(&error))?),
                 },
-                // If the kernel has just what the manager says that there is, nothing need be opened to read it.
+                // If the kernel has just what the manager says that there is, nothing need be opened.
                 None => self.context.kept.row(self.file).filter(|row| *self.seen() == Some(Version::of(row))),
             }
         };

@@ -147,8 +147,8 @@ impl Mount {
     /// Closes what is open.
     async fn leave(self, ended: Unmounted) -> Unmounted {
         let Mount { session, shared, .. } = self;
-        // It is off its directory. Dropped, the session would unmount what is there, which may be another's by
-        // now: fuser 0.18 takes the end of its own connection for a sign that it is still mounted.
+        // It is off its directory. Dropped, the session would unmount what is there, which may be another's
+        // by now: fuser 0.18 takes the end of its own connection for a sign that it is still mounted.
         std::mem::forget(session);
         if ended == Unmounted::Cleanly && caretaker::closed(&shared, SETTLE_WAIT).await {
             shared.context.client.finish().await;

@@ -177,8 +177,8 @@ impl Watchers {
         }
     }
 
-    /// These have changed, by a client (0: none), or are gone (true), so that nobody need watch them any more.
-    /// Gives the news that are to be heeded.
+    /// These have changed, by a client (0: none), or are gone (true), so that nobody need watch them any
+    /// more. Gives the news that are to be heeded.
     pub fn tell(&mut self, files: &[(FileId, bool)], by: u64) -> Vec<Told> {
         if self.clients.is_empty() || files.is_empty() {
             return Vec::new();

@@ -4,9 +4,9 @@ use crate::tree::Source;
 
 /// The crates of each floor, lowest first.
 pub const FLOORS: &[&[&str]] = &[
-    &["layout"],
+    &["layout", "draw"],
     &["plan", "wire"],
-    &["store", "transport"],
+    &["store", "transport", "sim"],
     &["drive", "manager", "client"],
     &["heal"],
     &["bench", "torture", "fuse", "nfs", "s3", "python", "object-store"],

@@ -7,7 +7,7 @@ use super::report::{Report, Row};
 /// The report in Markdown. `command` is the command line, `when` the date, `plot` the plot's file.
 pub fn document(report: &Report, command: &str, when: &str, plot: &str) -> String {
     let shows = "operations a second, and processor time";
-    let mut text = report.ran.head("Small work on a cluster", command, when, (shows, plot));
+    let mut text = report.ran.head("Small work on a cluster", command, when, Some((shows, plot)));
     let _ = writeln!(
         text,
         "\nraid5 4+1 over six drives; a large file of {} MiB; a directory of {} names; a tree of {} files. Before \

@@ -1,9 +1,10 @@
 //! A report as a picture: for each row its rate on a logarithmic axis, with the goal and the plain exchanges,
 //! and beside it who the processor time went to.
 
+use braid_draw::{Anchor, Axis, Drawing, INK, goal_colour};
+
 use super::document::show_number;
 use super::report::{CpuTime, Report, Row};
-use crate::svg::{Anchor, Axis, Drawing, INK, goal_colour};
 
 /// Client, drives, manager: in programs, and, paler, in the kernel for them (after Okabe and Ito).
 const PARTS: [(&str, [&str; 2]); 3] = [

@@ -6,7 +6,7 @@ use super::report::{Goal, Report, Row, Unit};
 
 /// The report in Markdown. `command` is the command line, `when` the date, `plot` the plot's file.
 pub fn document(report: &Report, command: &str, when: &str, plot: &str) -> String {
-    let mut text = report.ran.head("Stripes over drives", command, when, ("the ratios", plot));
+    let mut text = report.ran.head("Stripes over drives", command, when, Some(("the ratios", plot)));
     text.push_str(
         "\n| | | first | second | first/second | min .. max | 90 % of the mean | pairs | first | second | goal |\n\
          |---|---|---|---|---:|---:|---:|---:|---:|---:|---:|\n",

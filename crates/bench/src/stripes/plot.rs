@@ -1,8 +1,9 @@
 //! A report as a picture: a line for each row on one logarithmic axis of ratios.
 
+use braid_draw::{Anchor, Axis, Drawing, INK, goal_colour};
+
 use super::document::{goal, show_figure};
 use super::report::Report;
-use crate::svg::{Anchor, Axis, Drawing, INK, goal_colour};
 
 const WIDTH: f64 = 1120.0;
 const LABELS_END: f64 = 500.0;

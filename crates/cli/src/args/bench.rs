@@ -52,6 +52,36 @@ pub(crate) enum Bench {
         braid bench small --out docs/results"
     )]
     Small(BenchCluster),
+    /// What the parts of a cluster cost on this machine, as `braid sim` takes it
+    #[command(
+        after_help = "Five drives (raid5 4+1) and a client run as processes of their own for half a minute. Processor time for bytes and messages is counted; a disk's rates are those of plain files; what a message's way and a commit take is what is left of a small operation's time when it is simulated without them.\n\nThe output is the [parts] of a spec (docs/sim.md).\n\nExamples:\n  \
+        braid bench calibrate\n  braid bench calibrate --dir /disk1 --out parts.toml"
+    )]
+    Calibrate(BenchCalibrate),
+    /// What the simulator predicts of a cluster on limited links, beside what is measured of it
+    #[command(
+        after_help = "It calibrates first, then runs each row's work on drives in network namespaces of their own, whose links are limited, and simulates the same. It needs root and iproute2; without, the rows are left out.\n\nRows:\n  \
+        E1  raid0 over 3 drives, the client's link limited\n  \
+        E4  raid5 over 5 drives, the client's link limited: large, small, and with a drive away\n  \
+        E5  raid5 over 3, 4 and 5 drives, whose links are limited\n\n\
+        It needs 4 GiB free in the directory and a few minutes. It ends its processes and removes its files and namespaces, also on Ctrl-C.\n\nExamples:\n  \
+        braid bench predict\n  braid bench predict --only E5\n  braid bench predict --out docs/results"
+    )]
+    Predict(BenchCluster),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchCalibrate {
+    /// The directory to keep the drives in [default: /dev/shm, if it has room; else the system's temporary
+    /// directory]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// Measure only a few MiB, to see that it runs; the figures mean nothing
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Write the parts to this file too
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
 }
 
 // Arguments of the benches that start a cluster. (Not a doc comment: that would become the command's help.)

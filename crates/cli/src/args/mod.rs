@@ -4,6 +4,7 @@
 mod bench;
 mod files;
 mod servers;
+mod sim;
 mod store;
 
 use std::ffi::OsString;
@@ -16,9 +17,10 @@ use clap_complete::Shell;
 
 use crate::{exit, size};
 
-pub(crate) use bench::{Bench, BenchCluster, BenchStore};
+pub(crate) use bench::{Bench, BenchCalibrate, BenchCluster, BenchStore};
 pub(crate) use files::{Cat, Chmod, Chown, Cp, Ln, Ls, Mkdir, Mv, Rm, Stat, Touch};
 pub(crate) use servers::{Drive, DriveOptions, DriveServe, Manager, ManagerServe, Supervised};
+pub(crate) use sim::{Sim, SimOutput, SimRun, SimSwift, Size};
 pub(crate) use store::Store;
 
 /// Striped, redundant storage over ordinary machines.
@@ -191,6 +193,16 @@ pub(crate) enum Command {
     /// Measure Braid's parts against what this machine does without Braid
     #[command(subcommand, after_help = "Example:\n  braid bench store --help")]
     Bench(Bench),
+    /// Simulate a cluster: the same plan sets on modelled disks, links and processors
+    #[command(subcommand, after_help = "Example:\n  braid sim run --help")]
+    Sim(Sim),
+    /// Say how many drives carry so many streams and bytes, how to use them, and what breaks first
+    #[command(
+        after_help = "Arithmetic on the simulator's cost models, with as many drives lost as are to be survived: no part may then be more than 80 % busy, and no drive more than 85 % full. Streams are taken to be so many that every unit needs positioning.\n\nExamples:\n  \
+        braid size --streams 40 --rate 25MB/s --capacity 200TB --survive 1 --drive hdd-18tb --link 25GbE\n  \
+        braid size --streams 4000 --rate 25MB/s --capacity 1PB --survive 2 --drive nvme-2026 --link 100GbE --json"
+    )]
+    Size(Size),
     /// Print a shell's completion script
     #[command(
         after_help = "Examples:\n  braid completions bash > ~/.local/share/bash-completion/completions/braid\n  \

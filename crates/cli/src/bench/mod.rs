@@ -5,9 +5,12 @@ pub(crate) mod client;
 mod cluster;
 mod helper;
 mod hosts;
+pub(crate) mod predict;
 mod run;
 pub(crate) mod small;
 pub(crate) mod stripes;
+
+pub(crate) use run::prepare_out;
 
 use std::fs;
 use std::io::{IsTerminal, stderr};
@@ -35,7 +38,7 @@ use crate::{size, time};
 
 /// Runs `braid bench store`.
 pub(crate) async fn store(asked: BenchStore, report: Report) -> Result<(), Failure> {
-    run::prepare_out(asked.out.as_deref())?;
+    prepare_out(asked.out.as_deref())?;
     let parents = if asked.dir.is_empty() { usual() } else { asked.dir.clone() };
     let effort = if asked.quick { Effort::Quick } else { Effort::Full };
     let needed = braid_bench::store::needed_bytes(effort);
@@ -135,7 +138,7 @@ impl<T> Drop for OnThread<T> {
 }
 
 /// A progress bar, hidden unless on a terminal.
-fn bar() -> ProgressBar {
+pub(crate) fn bar() -> ProgressBar {
     if !stderr().is_terminal() {
         return ProgressBar::hidden();
     }
@@ -161,8 +164,9 @@ fn json<T: Serialize>(found: &T) -> Result<String, Failure> {
 }
 
 /// Writes the documents, each whole or not at all.
-fn write(out: &Path, documents: &[(&str, String)]) -> Result<(), Failure> {
+pub(crate) fn write<N: AsRef<str>, C: AsRef<[u8]>>(out: &Path, documents: &[(N, C)]) -> Result<(), Failure> {
     for (name, content) in documents {
+        let name = name.as_ref();
         let (path, part) = (out.join(name), out.join(format!(".{name}.part")));
         fs::write(&part, content)
             .and_then(|()| fs::rename(&part, &path))

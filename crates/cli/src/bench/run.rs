@@ -96,7 +96,7 @@ impl Run {
 }
 
 /// Makes the directory for the results: checked before minutes of work, not after.
-pub(super) fn prepare_out(out: Option<&Path>) -> Result<(), Failure> {
+pub(crate) fn prepare_out(out: Option<&Path>) -> Result<(), Failure> {
     out.map_or(Ok(()), |out| fs::create_dir_all(out).doing(|| format!("make {}", out.display())))
 }
 

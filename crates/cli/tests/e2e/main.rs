@@ -30,6 +30,7 @@ mod rounds;
 mod scrub;
 mod sending;
 mod signals;
+mod simulate;
 mod sources;
 mod store;
 mod support;

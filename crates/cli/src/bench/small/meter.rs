@@ -20,7 +20,7 @@ const QUIET_TICKS: u64 = 2;
 const QUIET_BOUND: Duration = Duration::from_secs(10);
 
 /// The servers whose time is counted.
-pub(super) struct Meter {
+pub(in crate::bench) struct Meter {
     manager: (u32, u16),
     drives: Vec<(u32, u16)>,
     /// Microseconds of a clock tick.
@@ -29,14 +29,14 @@ pub(super) struct Meter {
 
 /// The ticks of all processes at one moment.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Reading {
+pub(in crate::bench) struct Reading {
     client: CpuTicks,
     drives: CpuTicks,
     manager: CpuTicks,
 }
 
 impl Meter {
-    pub(super) fn of(cluster: &Cluster) -> Result<Meter, Failure> {
+    pub(in crate::bench) fn of(cluster: &Cluster) -> Result<Meter, Failure> {
         let (mut manager, mut drives) = (None, Vec::new());
         for server in &cluster.running.servers {
             let process = (server.record.pid, port(&server.record.address)?);
@@ -51,7 +51,7 @@ impl Meter {
     }
 
     /// The times until now; those of the client are given, or it has none.
-    pub(super) fn read(&self, client: Option<u32>) -> Result<Reading, Failure> {
+    pub(in crate::bench) fn read(&self, client: Option<u32>) -> Result<Reading, Failure> {
         let mut drives = CpuTicks::default();
         for (pid, _) in &self.drives {
             add(&mut drives, ticks("a drive", *pid)?);
@@ -61,7 +61,7 @@ impl Meter {
     }
 
     /// From one reading to another, in microseconds.
-    pub(super) fn between(&self, before: Reading, after: Reading) -> Processes {
+    pub(in crate::bench) fn between(&self, before: Reading, after: Reading) -> Processes {
         let part = |before: CpuTicks, after: CpuTicks| CpuTime {
             user: self.us(after.user.saturating_sub(before.user)),
             kernel: self.us(after.kernel.saturating_sub(before.kernel)),
@@ -74,7 +74,7 @@ impl Meter {
     }
 
     /// The time of processes that are not the cluster's, in microseconds.
-    pub(super) fn sum(&self, pids: &[u32]) -> Result<f64, Failure> {
+    pub(in crate::bench) fn sum(&self, pids: &[u32]) -> Result<f64, Failure> {
         let mut sum = CpuTicks::default();
         for pid in pids {
             add(&mut sum, ticks("a process of the bench", *pid)?);
@@ -88,7 +88,7 @@ impl Meter {
 
     /// Waits until the servers have nothing left to do: what is done after an answer belongs to the operation
     /// too, and not to the next sample.
-    pub(super) async fn at_rest(&self) -> Result<(), Failure> {
+    pub(in crate::bench) async fn at_rest(&self) -> Result<(), Failure> {
         let end = Instant::now() + QUIET_BOUND;
         let servers = || {
             self.read(None)
@@ -107,7 +107,7 @@ impl Meter {
     }
 
     /// How many sockets a client has: to the manager, and to each drive.
-    pub(super) fn sockets(&self, client: u32) -> Result<(u32, Vec<u32>), Failure> {
+    pub(in crate::bench) fn sockets(&self, client: u32) -> Result<(u32, Vec<u32>), Failure> {
         let of_ports = sockets(client)?;
         let count = |(_, port): &(u32, u16)| of_ports.get(port).copied().unwrap_or(0);
         Ok((count(&self.manager), self.drives.iter().map(count).collect()))

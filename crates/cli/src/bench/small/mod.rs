@@ -1,7 +1,7 @@
 //! `braid bench small`: small files, names and pieces on a cluster of a manager and six drives. A client, and
 //! the far ends of the plain exchanges that stand beside each row, are processes of their own too.
 
-mod meter;
+pub(super) mod meter;
 mod plain;
 mod single;
 mod trees;

@@ -1,0 +1,171 @@
+//! `braid sim`: reads specs and traces, runs them on threads, shows progress, and prints or writes the
+//! results.
+
+mod text;
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use braid_sim::report::{self, Ran};
+use braid_sim::spec::{Point, points};
+use braid_sim::sweep::{self, Watch};
+use braid_sim::swift::{self, Runner, Study};
+use braid_sim::trace::{self, Entry};
+use braid_sim::{Spec, run as simulate};
+
+use crate::args::{Sim, SimOutput, SimRun, SimSwift};
+use crate::bench::{bar, write};
+use crate::exit::{Doing, Exit, Failure};
+use crate::interrupt::Interrupts;
+use crate::report::{Report, complain, print};
+
+/// The most bytes of a spec or a trace.
+const INPUT_BYTES_MAX: u64 = 1 << 30;
+
+/// Runs the command.
+pub(crate) async fn run(sim: Sim, report: Report) -> Result<(), Failure> {
+    match sim {
+        Sim::Run(asked) => spec(asked, report).await,
+        Sim::Swift1991(asked) => swift_1991(asked, report).await,
+    }
+}
+
+/// `braid sim run`.
+async fn spec(asked: SimRun, report: Report) -> Result<(), Failure> {
+    crate::bench::prepare_out(asked.output.out.as_deref())?;
+    let path = &asked.spec;
+    let text = read(path)?;
+    let wrong = |why: String| Failure::new(Exit::Usage, format!("read {}", path.display()), why);
+    let spec = Spec::parse(&text).map_err(|error| wrong(error.to_string()))?;
+    let points = points(&text, &spec).map_err(|error| wrong(error.to_string()))?;
+    let mut work = Vec::new();
+    for point in points {
+        let trace = trace_of(path, &point.spec)?;
+        work.push((point, trace));
+    }
+    let threads = threads(&asked.output);
+    let began = Instant::now();
+    let ran = in_background(move |stop| all(&work, threads, stop)).await?;
+    say_speed(&ran, began.elapsed().as_secs_f64());
+    let title = if spec.title.is_empty() { path.display().to_string() } else { spec.title.clone() };
+    if let Some(out) = &asked.output.out {
+        let mut documents = vec![("sim.csv".to_owned(), report::csv(&ran).into_bytes())];
+        for (name, chart) in report::charts(&title, &ran) {
+            let (svg, png) = chart.pictures();
+            documents.push((format!("sim-{name}.svg"), svg.into_bytes()));
+            documents.push((format!("sim-{name}.png"), png));
+        }
+        write(out, &documents)?;
+    }
+    if asked.output.csv && !report.json {
+        return print(&report::csv(&ran));
+    }
+    report.facts(&ran, |ran| text::ran(&title, ran))
+}
+
+/// Runs all points. `None`: it was stopped.
+fn all(work: &[(Point, Vec<Entry>)], threads: usize, stop: &AtomicBool) -> Option<Vec<Ran>> {
+    let bar = bar();
+    bar.set_length(u64::try_from(work.len()).unwrap_or(u64::MAX));
+    bar.set_message("simulating");
+    let tell = |ended: usize| bar.set_position(u64::try_from(ended).unwrap_or(u64::MAX));
+    let found = sweep::run(work, threads, &Watch { stop, tell: &tell }, |(point, trace)| Ran {
+        values: point.values.clone(),
+        outcome: simulate(&point.spec, trace),
+    });
+    bar.finish_and_clear();
+    found
+}
+
+/// `braid sim swift-1991`.
+async fn swift_1991(asked: SimSwift, report: Report) -> Result<(), Failure> {
+    crate::bench::prepare_out(asked.output.out.as_deref())?;
+    let threads = threads(&asked.output);
+    let study = in_background(move |stop| study(asked.figure, threads, stop)).await?;
+    if let Some(out) = &asked.output.out {
+        let documents: Vec<(String, Vec<u8>)> = swift::documents(&study, &command(asked.figure))
+            .into_iter()
+            .map(|document| (document.name, document.content))
+            .collect();
+        write(out, &documents)?;
+    }
+    if asked.output.csv && !report.json {
+        return print(&swift::csv(&study));
+    }
+    report.facts(&study, text::study)
+}
+
+/// How the documents are made again.
+fn command(figure: Option<u8>) -> String {
+    let figure = figure.map_or(String::new(), |number| format!(" --figure {number}"));
+    format!("braid sim swift-1991{figure} --out docs/results")
+}
+
+fn study(figure: Option<u8>, threads: usize, stop: &AtomicBool) -> Option<Study> {
+    let bar = bar();
+    let tell = |name: &str, ended: usize, of: usize| {
+        bar.set_message(name.to_owned());
+        bar.set_length(u64::try_from(of).unwrap_or(u64::MAX));
+        bar.set_position(u64::try_from(ended).unwrap_or(u64::MAX));
+    };
+    let runner = Runner { threads, stop, tell: &tell };
+    let found = match figure {
+        Some(number) => swift::figure(number, &runner),
+        None => swift::study(&runner),
+    };
+    bar.finish_and_clear();
+    found
+}
+
+/// Does long work on a thread. If the command ends before it, it is told to stop.
+async fn in_background<T: Send + 'static>(
+    work: impl FnOnce(&AtomicBool) -> Option<T> + Send + 'static,
+) -> Result<T, Failure> {
+    struct StopOnDrop(Arc<AtomicBool>);
+    impl Drop for StopOnDrop {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    let _stop = StopOnDrop(Arc::clone(&stop));
+    let found = tokio::task::spawn_blocking(move || work(&stop)).await;
+    found.map_err(std::io::Error::other).doing(|| "simulate".into())?.ok_or_else(Interrupts::failure)
+}
+
+/// How many runs at a time.
+fn threads(output: &SimOutput) -> usize {
+    let all = std::thread::available_parallelism().map_or(1, usize::from);
+    output.threads.map_or(all, usize::from)
+}
+
+/// Says on standard error how fast it was: the results say nothing that differs from run to run.
+fn say_speed(ran: &[Ran], seconds: f64) {
+    let events: u64 = ran.iter().map(|one| one.outcome.events).sum();
+    #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
+    let rate = events as f64 / seconds.max(1e-9) / 1e6;
+    complain(&format!("{events} events in {seconds:.2} s, {rate:.2} million a second"));
+}
+
+/// Reads a text that is not too large.
+fn read(path: &Path) -> Result<String, Failure> {
+    let what = || format!("read {}", path.display());
+    let length = fs::metadata(path).doing(what)?.len();
+    if length > INPUT_BYTES_MAX {
+        return Err(Failure::new(Exit::Usage, what(), format!("{length} bytes are more than 1 GiB")));
+    }
+    let bytes = fs::read(path).doing(what)?;
+    String::from_utf8(bytes).map_err(|_| Failure::new(Exit::Usage, what(), "it is not text in UTF-8"))
+}
+
+/// The trace of a spec's load, if it has one. Its name is relative to the spec's directory.
+fn trace_of(spec_path: &Path, spec: &Spec) -> Result<Vec<Entry>, Failure> {
+    let Some(name) = spec.load.iter().find_map(|load| load.trace.as_ref()) else { return Ok(Vec::new()) };
+    let path = spec_path.parent().unwrap_or(Path::new(".")).join(name);
+    let text = read(&path)?;
+    trace::parse(&text, spec)
+        .map_err(|error| Failure::new(Exit::Usage, format!("read {}", path.display()), error.to_string()))
+}

@@ -1,0 +1,186 @@
+//! Results of simulations as tables.
+
+use braid_sim::outcome::{Ending, Group, LoadOutcome, Outcome};
+use braid_sim::report::{Ran, ending, field};
+use braid_sim::swift::{Assumption, Figure, Study, Table};
+
+use crate::rate;
+use crate::report::table;
+
+/// The points of a spec: one in full, several as one table.
+pub(super) fn ran(title: &str, ran: &[Ran]) -> String {
+    match ran {
+        [only] if only.values.is_empty() => format!("{title}\n\n{}", one(&only.outcome)),
+        several => format!("{title}\n\n{}", sweep(several)),
+    }
+}
+
+fn one(outcome: &Outcome) -> String {
+    let header = [
+        "LOAD", "REQUESTS", "PER s", "RATE", "MEAN ms", "+-", "50 %", "90 %", "99 %", "99.9 %", "MAX", "LATE",
+    ];
+    let mut text = table(&header, &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11], outcome.loads.iter().map(load));
+    let header = ["PART", "COUNT", "BUSY", "BUSIEST", "QUEUE", "LONGEST", "REFUSED"];
+    text.push('\n');
+    text.push_str(&table(&header, &[1, 2, 3, 4, 5, 6], outcome.groups().iter().map(group)));
+    text.push('\n');
+    if let Some(part) = &outcome.bottleneck {
+        let (kind, name, busy) = (part.kind.name(), &part.name, 100.0 * part.utilisation);
+        text.push_str(&format!("bottleneck: {kind} {name}, {busy:.1} % busy\n"));
+    }
+    text.push_str(&format!("{}\n", why(outcome)));
+    text.push_str(&format!(
+        "{:.3} simulated seconds, after {:.3} of warm-up ({} requests)\n",
+        outcome.seconds, outcome.warm_up_seconds, outcome.warm_up_requests
+    ));
+    text
+}
+
+/// How a run ended, in a sentence.
+fn why(outcome: &Outcome) -> String {
+    match &outcome.ending {
+        Ending::Settled => "settled: the means are as well known as was asked for".to_owned(),
+        Ending::Saturated(saturated) => format!(
+            "saturated at {:.2} requests/s of {}: the backlog grew, the times mean nothing",
+            saturated.per_second, saturated.load
+        ),
+        Ending::Bound => {
+            "at the bound on requests or events: the means are known no better than +-".to_owned()
+        }
+        Ending::Done => "done: all requests of the trace".to_owned(),
+    }
+}
+
+fn load(load: &LoadOutcome) -> Vec<String> {
+    let times = &load.milliseconds;
+    let mut cells = vec![
+        load.name.clone(),
+        load.requests.to_string(),
+        format!("{:.2}", load.per_second),
+        rate::show(load.bytes_per_second),
+        ms(times.mean),
+        times.half.map_or("?".to_owned(), ms),
+    ];
+    cells.extend([times.p50, times.p90, times.p99, times.p999, times.max].map(ms));
+    cells.push(load.late.map_or(String::new(), |late| late.to_string()));
+    cells
+}
+
+fn group(group: &Group) -> Vec<String> {
+    vec![
+        group.kind.name().to_owned(),
+        group.count.to_string(),
+        format!("{:.1} %", 100.0 * group.utilisation),
+        format!("{:.1} %", 100.0 * group.busiest),
+        format!("{:.2}", group.queue_mean),
+        group.queue_max.to_string(),
+        group.refused.to_string(),
+    ]
+}
+
+/// A row for each load of each point.
+fn sweep(ran: &[Ran]) -> String {
+    let keys: Vec<String> = ran.first().map_or(Vec::new(), |first| {
+        first.values.iter().map(|(key, _)| key.rsplit('.').next().unwrap_or(key).to_uppercase()).collect()
+    });
+    let mut header: Vec<&str> = keys.iter().map(String::as_str).collect();
+    header.extend(["LOAD", "PER s", "RATE", "MEAN ms", "+-", "99 %", "BOTTLENECK", "BUSY", ""]);
+    let right: Vec<usize> =
+        (0..keys.len()).chain([1, 2, 3, 4, 5, 7].map(|column| column + keys.len())).collect();
+    let rows = ran.iter().flat_map(|one| {
+        one.outcome.loads.iter().map(|load| {
+            let times = &load.milliseconds;
+            let mut cells: Vec<String> = one.values.iter().map(|(_, value)| field(value)).collect();
+            cells.extend([load.name.clone(), format!("{:.2}", load.per_second)]);
+            cells.push(rate::show(load.bytes_per_second));
+            cells.extend([ms(times.mean), times.half.map_or("?".to_owned(), ms), ms(times.p99)]);
+            let bottleneck = one.outcome.bottleneck.as_ref();
+            cells.push(bottleneck.map_or(String::new(), |part| part.kind.name().to_owned()));
+            cells.push(bottleneck.map_or(String::new(), |part| format!("{:.1} %", 100.0 * part.utilisation)));
+            cells.push(match &one.outcome.ending {
+                Ending::Saturated(saturated) => format!("saturated at {:.2}/s", saturated.per_second),
+                other => ending(other).to_owned(),
+            });
+            cells
+        })
+    });
+    table(&header, &right, rows)
+}
+
+/// Milliseconds with three digits or more.
+fn ms(value: f64) -> String {
+    if value >= 100.0 { format!("{value:.1}") } else { format!("{value:.3}") }
+}
+
+/// The study of the paper.
+pub(super) fn study(study: &Study) -> String {
+    let mut text = String::new();
+    for found in study.figures.iter().chain(&study.today) {
+        text.push_str(&figure(found));
+    }
+    if !study.claims.is_empty() {
+        text.push_str("what the text fixes\n");
+        let rows = study.claims.iter().map(|claim| {
+            let paper = claim.paper.map_or(String::new(), |paper| paper.to_string());
+            vec![claim.place.to_owned(), paper, format!("{:.2}", claim.found), claim.unit.to_owned()]
+        });
+        text.push_str(&table(&["WHERE", "PAPER", "FOUND", ""], &[1, 2], rows));
+    }
+    text.push_str(&assumptions(&study.assumptions));
+    for found in study.undone.iter().chain(&study.today_limits) {
+        text.push_str(&numbers(found));
+    }
+    text
+}
+
+fn figure(figure: &Figure) -> String {
+    let rows = figure.lines.iter().flat_map(|line| {
+        line.points.iter().map(|point| {
+            vec![
+                line.name.clone(),
+                point.x.to_string(),
+                point.y.map_or("saturated".to_owned(), |y| format!("{y:.2}")),
+                point.half.map_or(String::new(), |half| format!("{half:.2}")),
+                format!("{:.0} %", 100.0 * point.disks_busy),
+                format!("{:.0} %", 100.0 * point.link_busy),
+            ]
+        })
+    });
+    let header = ["CURVE", figure.x.as_str(), figure.y.as_str(), "+-", "DISKS", "LINK"];
+    format!(
+        "{}: {}\n{}\n{}\n",
+        figure.name,
+        figure.title,
+        figure.parameters,
+        table(&header, &[1, 2, 3, 4, 5], rows)
+    )
+}
+
+fn assumptions(readings: &[Assumption]) -> String {
+    if readings.is_empty() {
+        return String::new();
+    }
+    let rows = readings.iter().map(|reading| {
+        vec![
+            format!("{:.1} ms", reading.transfer_ms),
+            format!("{:.0} %", 100.0 * reading.busy_at_22),
+            format!("{:.1}/s", reading.sustainable),
+            format!("{:.1} MB/s", reading.sustainable_mb),
+            format!("{:.0} %", 100.0 * reading.busy_there),
+            reading.what.to_owned(),
+        ]
+    });
+    let header = ["A BLOCK", "BUSY AT 22/s", "SUSTAINABLE", "", "BUSY THERE", "READING OF THE MODEL"];
+    format!("\nreadings of the model, 32 disks, 32 KB, 1 MB\n{}", table(&header, &[0, 1, 2, 3, 4], rows))
+}
+
+fn numbers(found: &Table) -> String {
+    let mut header = vec![""];
+    header.extend(found.columns.iter().map(String::as_str));
+    let right: Vec<usize> = (1..header.len()).collect();
+    let rows = found.rows.iter().map(|row| {
+        let value = |value: &Option<f64>| value.map_or("saturated".to_owned(), |value| format!("{value:.2}"));
+        std::iter::once(row.name.clone()).chain(row.values.iter().map(value)).collect()
+    });
+    format!("\n{}\n{}", found.title, table(&header, &right, rows))
+}

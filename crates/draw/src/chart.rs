@@ -1,0 +1,134 @@
+//! A chart: curves over two linear axes, with their names and a legend.
+
+use crate::axis::Linear;
+use crate::drawing::{Anchor, Drawing, FAINT, INK};
+
+// Distinct for colour-blind readers (Okabe and Ito).
+const COLOURS: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#555555"];
+
+const WIDTH: f64 = 860.0;
+const HEIGHT: f64 = 520.0;
+const PLOT_X: (f64, f64) = (70.0, 620.0);
+const PLOT_Y: (f64, f64) = (460.0, 70.0);
+const LEGEND: f64 = 640.0;
+
+/// A chart.
+#[derive(Debug, Clone, Default)]
+pub struct Chart {
+    /// Above it.
+    pub title: String,
+    /// Below the title.
+    pub subtitle: String,
+    /// What is drawn to the right, with its unit.
+    pub x: String,
+    /// What is drawn upwards, with its unit.
+    pub y: String,
+    /// The greatest value that is shown upwards; absent: all are.
+    pub y_max: Option<f64>,
+    /// The curves.
+    pub curves: Vec<Curve>,
+}
+
+/// A curve.
+#[derive(Debug, Clone, Default)]
+pub struct Curve {
+    /// Its name in the legend.
+    pub name: String,
+    /// Its points, from left to right.
+    pub points: Vec<(f64, f64)>,
+    /// Its colour, by number; curves of one colour differ by their style.
+    pub colour: usize,
+    /// How it is drawn.
+    pub style: Style,
+}
+
+/// How a curve is drawn. Its points are dots in any case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Style {
+    /// A line.
+    #[default]
+    Line,
+    /// A dashed line.
+    Dashes,
+    /// No line.
+    Dots,
+}
+
+impl Chart {
+    /// The chart as SVG and as PNG.
+    pub fn pictures(&self) -> (String, Vec<u8>) {
+        let drawing = self.drawing();
+        let png = drawing.png(WIDTH, HEIGHT);
+        (drawing.finish(WIDTH, HEIGHT), png)
+    }
+
+    fn drawing(&self) -> Drawing {
+        let points = || self.curves.iter().flat_map(|curve| &curve.points);
+        let most = |values: &mut dyn Iterator<Item = f64>| values.fold(0.0, f64::max);
+        let x = Linear::to(most(&mut points().map(|point| point.0)), 8, PLOT_X);
+        let y_max = self.y_max.unwrap_or_else(|| most(&mut points().map(|point| point.1)));
+        let y = Linear::to(y_max, 8, PLOT_Y);
+        let mut drawing = Drawing::default();
+        drawing.text((20.0, 26.0), Anchor::Start, 16, &self.title);
+        drawing.text((20.0, 44.0), Anchor::Start, 11, &self.subtitle);
+        for (at, name) in x.marks() {
+            drawing.line((at, PLOT_Y.0), (at, PLOT_Y.1), FAINT, 1.0);
+            drawing.text((at, PLOT_Y.0 + 18.0), Anchor::Middle, 11, &name);
+        }
+        for (at, name) in y.marks() {
+            drawing.line((PLOT_X.0, at), (PLOT_X.1, at), FAINT, 1.0);
+            drawing.text((PLOT_X.0 - 8.0, at + 4.0), Anchor::End, 11, &name);
+        }
+        drawing.line((PLOT_X.0, PLOT_Y.0), (PLOT_X.1, PLOT_Y.0), INK, 1.0);
+        drawing.line((PLOT_X.0, PLOT_Y.0), (PLOT_X.0, PLOT_Y.1), INK, 1.0);
+        drawing.text((20.0, 62.0), Anchor::Start, 12, &self.y);
+        drawing.text(((PLOT_X.0 + PLOT_X.1) / 2.0, HEIGHT - 16.0), Anchor::Middle, 12, &self.x);
+        let mut row = PLOT_Y.1 + 10.0;
+        for curve in &self.curves {
+            let colour = COLOURS[curve.colour % COLOURS.len()];
+            let inside = curve.points.iter().take_while(|point| point.1 <= y_max * 1.001);
+            let at: Vec<(f64, f64)> = inside.map(|&(px, py)| (x.at(px), y.at(py))).collect();
+            let sample = [(LEGEND, row - 4.0), (LEGEND + 28.0, row - 4.0)];
+            for line in [at.as_slice(), &sample] {
+                match curve.style {
+                    Style::Line => drawing.curve(line, colour),
+                    Style::Dashes => drawing.dashes(line, colour),
+                    Style::Dots => {}
+                }
+            }
+            if curve.style == Style::Dots {
+                drawing.dot((LEGEND + 14.0, row - 4.0), 3.0, colour);
+            }
+            at.iter().for_each(|&point| drawing.dot(point, 3.0, colour));
+            drawing.text((LEGEND + 36.0, row), Anchor::Start, 11, &curve.name);
+            row += 18.0;
+        }
+        drawing
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn axes_and_curves_have_their_names() {
+        let curve = Curve {
+            name: "32 disks".to_owned(),
+            points: vec![(1.0, 60.0), (20.0, 90.0)],
+            ..Curve::default()
+        };
+        let chart = Chart {
+            title: "T".to_owned(),
+            x: "requests per second".to_owned(),
+            y: "milliseconds".to_owned(),
+            curves: vec![curve],
+            ..Chart::default()
+        };
+        let (svg, png) = chart.pictures();
+        for name in ["32 disks", "requests per second", "milliseconds", ">20<", ">100<"] {
+            assert!(svg.contains(name), "{name}");
+        }
+        assert_eq!(png[1..4], *b"PNG");
+    }
+}

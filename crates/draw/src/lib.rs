@@ -1,0 +1,13 @@
+//! Drawings: what plots are made of, shown as SVG text or as a PNG picture.
+//!
+//! The lowest floor, and pure: values come in, texts and bytes go out. It knows no experiment and no file.
+
+mod axis;
+mod chart;
+mod drawing;
+mod png;
+mod svg;
+
+pub use axis::{Axis, Linear};
+pub use chart::{Chart, Curve, Style};
+pub use drawing::{Anchor, Drawing, FAINT, INK, goal_colour};

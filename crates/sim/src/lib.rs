@@ -1,0 +1,46 @@
+//! Plan sets timed on modelled parts.
+//!
+//! A discrete-event simulator: requests of loads are compiled to plan sets by `braid-plan`, as the client
+//! does it, and their instructions visit modelled processors, links and disks. It says how long requests
+//! take, how busy each part is and which one limits; with the papers' parts it reproduces Swift's figures
+//! ([`swift`]), and with others it tells what a cluster will do before it is bought.
+//!
+//! It is pure: texts are handed in and results handed out; time is simulated; all randomness follows from the
+//! spec's seed, so the same spec gives the same results to the last byte, on any number of threads
+//! ([`sweep`]). It decides nothing about who sends what where: that is the plan sets'.
+//!
+//! | module | about |
+//! |---|---|
+//! | [`model`] | what parts cost: the one description, which calibration and sizing share |
+//! | [`spec`], [`trace`] | what is simulated, as TOML, and requests as CSV |
+//! | `programs`, `program` | plan sets, compiled once for each class of requests, in the form that is timed |
+//! | `engine`, `parts`, `queue`, `random` | the simulation |
+//! | `stats`, [`outcome`] | intervals, warm-up, percentiles; the results |
+//! | [`calibrate`] | costs from measured runs |
+//! | [`size`] | the fewest drives for so many streams, by arithmetic on the same costs |
+//! | [`swift`] | the paper of 1991 |
+
+pub mod calibrate;
+mod engine;
+pub mod model;
+mod number;
+pub mod outcome;
+mod parts;
+mod program;
+mod programs;
+mod queue;
+mod random;
+pub mod report;
+pub mod size;
+pub mod spec;
+mod stats;
+pub mod sweep;
+pub mod swift;
+#[cfg(test)]
+mod test_spec;
+pub mod trace;
+pub mod units;
+
+pub use engine::run;
+pub use outcome::Outcome;
+pub use spec::{Spec, SpecError};

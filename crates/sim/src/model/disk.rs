@@ -1,0 +1,81 @@
+//! A disk: positioning, then transfer.
+
+use serde::{Deserialize, Serialize};
+
+use super::Distribution;
+use crate::number::whole;
+use crate::random::Stream;
+use crate::units::{Rate, Span};
+
+/// One disk's times. A transfer costs seek, rotation and the bytes at the direction's rate (Swift, section
+/// 5.1). What needs positioning at all is the store's affair ([`super::StoreModel`]).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DiskModel {
+    /// Moving the head; on a disk without one the time from command to first byte.
+    pub seek: Distribution,
+    /// Waiting for the sector.
+    #[serde(default = "zero")]
+    pub rotation: Distribution,
+    /// The same for writes, both in one. Absent: as for reads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write_seek: Option<Distribution>,
+    /// From the medium.
+    pub read_rate: Rate,
+    /// To the medium.
+    pub write_rate: Rate,
+    /// Commands that position at the same time. Transfers of all share the rate. 1: a disk with one head.
+    #[serde(default = "one")]
+    pub lanes: u32,
+    /// Commands that wait at most; one more is refused, and asked again after `retry`. Absent: no bound.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<u32>,
+    /// After which time a refused command is tried again.
+    #[serde(default = "retry")]
+    pub retry: Span,
+}
+
+fn zero() -> Distribution {
+    Distribution::ZERO
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn retry() -> Span {
+    Span(1_000_000)
+}
+
+impl DiskModel {
+    /// The mean time to position, in nanoseconds.
+    pub fn positioning(&self, write: bool) -> f64 {
+        match (&self.write_seek, write) {
+            (Some(seek), true) => seek.mean(),
+            _ => self.seek.mean() + self.rotation.mean(),
+        }
+    }
+
+    /// The time to transfer, in nanoseconds.
+    pub fn transfer(&self, write: bool, bytes: u64) -> f64 {
+        if write { self.write_rate.time(bytes) } else { self.read_rate.time(bytes) }
+    }
+
+    /// The mean time of one transfer that positions first, in milliseconds.
+    pub fn access_ms(&self, write: bool, bytes: u64) -> f64 {
+        (self.positioning(write) + self.transfer(write, bytes)) / 1e6
+    }
+
+    /// Draws a time to position.
+    pub(crate) fn draw_positioning(&self, write: bool, stream: &mut Stream) -> u64 {
+        match (&self.write_seek, write) {
+            (Some(seek), true) => seek.draw(stream),
+            _ => self.seek.draw(stream) + self.rotation.draw(stream),
+        }
+    }
+
+    /// The time to transfer, rounded.
+    pub(crate) fn transfer_ns(&self, write: bool, bytes: u64) -> u64 {
+        whole(self.transfer(write, bytes))
+    }
+}

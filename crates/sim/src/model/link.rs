@@ -1,0 +1,100 @@
+//! A link: frames on a medium that all share, or through a switch.
+
+use serde::{Deserialize, Serialize};
+
+use crate::number::whole;
+use crate::units::{Bytes, Rate, Span};
+
+/// One network.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkModel {
+    /// Who shares it.
+    pub medium: Medium,
+    /// What it carries, frames' overhead included; of a switch each port, each way.
+    pub rate: Rate,
+    /// Of a switch, what a port of a client's host carries, where that is another rate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_rate: Option<Rate>,
+    /// From the last bit sent to the first bit there: token or switch, wire, interrupts.
+    #[serde(default)]
+    pub latency: Span,
+    /// The most bytes of messages in a frame.
+    #[serde(default = "payload")]
+    pub payload: Bytes,
+    /// Bytes on the wire beside those of each frame.
+    #[serde(default)]
+    pub overhead: Bytes,
+    /// A longer message goes in bursts of so many bytes, which others may come between.
+    #[serde(default = "burst")]
+    pub burst: Bytes,
+    /// Bytes that may wait at a switch's port; a burst that does not fit is lost, and sent again after
+    /// `resend`. Absent: no bound.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<Bytes>,
+    /// After which time a lost burst is sent again.
+    #[serde(default = "resend")]
+    pub resend: Span,
+}
+
+/// Who shares a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Medium {
+    /// All hosts share one: a token ring, a bus. A multicast is sent once.
+    Shared,
+    /// Each host has a port with both directions of its own.
+    Switch,
+}
+
+fn payload() -> Bytes {
+    Bytes(1448)
+}
+
+fn burst() -> Bytes {
+    Bytes(64 << 10)
+}
+
+fn resend() -> Span {
+    Span(10_000_000)
+}
+
+impl LinkModel {
+    /// Bytes on the wire for so many bytes of a message.
+    pub fn on_the_wire(&self, bytes: u64) -> u64 {
+        bytes + bytes.div_ceil(self.payload.0).max(1) * self.overhead.0
+    }
+
+    /// The share of the rate that carries bytes of long messages.
+    pub fn efficiency(&self) -> f64 {
+        crate::number::real(self.payload.0) / crate::number::real(self.payload.0 + self.overhead.0)
+    }
+
+    /// The time on the wire of a client's port or of another, in nanoseconds.
+    pub(crate) fn time(&self, bytes: u64, of_client: bool) -> u64 {
+        let rate = self.client_rate.filter(|_| of_client).unwrap_or(self.rate);
+        whole(rate.time(self.on_the_wire(bytes)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_frame_costs_its_overhead() {
+        let link = LinkModel {
+            medium: Medium::Switch,
+            rate: Rate(1e9),
+            client_rate: Some(Rate(2e9)),
+            latency: Span(0),
+            payload: Bytes(1000),
+            overhead: Bytes(50),
+            burst: burst(),
+            queue: None,
+            resend: resend(),
+        };
+        assert_eq!([0, 1, 1000, 1001].map(|bytes| link.on_the_wire(bytes)), [50, 51, 1050, 1101]);
+        assert_eq!((link.time(1000, false), link.time(1000, true)), (1050, 525));
+    }
+}

@@ -1,0 +1,249 @@
+//! The results of a run.
+
+use serde::Serialize;
+
+use crate::parts::usage::Usage;
+
+/// What a run found.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Outcome {
+    /// Why it ended.
+    pub ending: Ending,
+    /// The part that was busiest, if any was busy at all.
+    pub bottleneck: Option<Bottleneck>,
+    /// Each load.
+    pub loads: Vec<LoadOutcome>,
+    /// Each part.
+    pub parts: Vec<PartOutcome>,
+    /// Simulated seconds that were counted.
+    pub seconds: f64,
+    /// Simulated seconds before that.
+    pub warm_up_seconds: f64,
+    /// Requests before that.
+    pub warm_up_requests: u64,
+    /// Events of the whole run.
+    pub events: u64,
+}
+
+/// Why a run ended.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ending {
+    /// The intervals are as tight as was asked for.
+    Settled,
+    /// More is asked for than can be served: the backlog grew, and times mean nothing.
+    Saturated(Saturated),
+    /// The bound on requests or events came first. The intervals say how much is known.
+    Bound,
+    /// All requests of the trace are done.
+    Done,
+}
+
+/// What was served of a load that was too much.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Saturated {
+    /// The load's name.
+    pub load: String,
+    /// Requests a second that were done.
+    pub per_second: f64,
+}
+
+/// One load's results.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct LoadOutcome {
+    /// Its name.
+    pub name: String,
+    /// Requests a second that came; of an open load.
+    pub offered_per_second: Option<f64>,
+    /// Requests done.
+    pub requests: u64,
+    /// Of them reads.
+    pub reads: u64,
+    /// Of them writes.
+    pub writes: u64,
+    /// Of them after the deadline, if there is one.
+    pub late: Option<u64>,
+    /// Requests done a second.
+    pub per_second: f64,
+    /// Their bytes a second.
+    pub bytes_per_second: f64,
+    /// How long they took, in milliseconds.
+    pub milliseconds: Times,
+    /// Requests in the system at the end.
+    pub unfinished: u64,
+}
+
+/// How long requests took, in milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Times {
+    /// The mean.
+    pub mean: f64,
+    /// Half the width of its interval; `None`: too few requests.
+    pub half: Option<f64>,
+    /// Percent of confidence of the interval.
+    pub confidence: u8,
+    /// Half of the requests took less.
+    pub p50: f64,
+    /// Nine of ten.
+    pub p90: f64,
+    /// 99 of a hundred.
+    pub p99: f64,
+    /// 999 of a thousand.
+    pub p999: f64,
+    /// The longest.
+    pub max: f64,
+}
+
+/// A kind of part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PartKind {
+    /// A drive's disk.
+    Disk,
+    /// A client's processor.
+    ClientProcessor,
+    /// The processor of drives.
+    DriveProcessor,
+    /// A link that all share.
+    Medium,
+    /// A client's port, to the switch.
+    ClientSend,
+    /// From it.
+    ClientReceive,
+    /// A port of a host of drives, to the switch.
+    DriveSend,
+    /// From it.
+    DriveReceive,
+}
+
+impl PartKind {
+    /// All kinds, in the order of the table.
+    pub const ALL: [PartKind; 8] = [
+        PartKind::Disk,
+        PartKind::ClientProcessor,
+        PartKind::DriveProcessor,
+        PartKind::Medium,
+        PartKind::ClientSend,
+        PartKind::ClientReceive,
+        PartKind::DriveSend,
+        PartKind::DriveReceive,
+    ];
+
+    /// The name to print.
+    pub fn name(self) -> &'static str {
+        match self {
+            PartKind::Disk => "disk",
+            PartKind::ClientProcessor => "client's processor",
+            PartKind::DriveProcessor => "drive's processor",
+            PartKind::Medium => "shared link",
+            PartKind::ClientSend => "client's link, out",
+            PartKind::ClientReceive => "client's link, in",
+            PartKind::DriveSend => "drive's link, out",
+            PartKind::DriveReceive => "drive's link, in",
+        }
+    }
+}
+
+/// What one part was used for, after the warm-up.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PartOutcome {
+    /// What it is.
+    pub kind: PartKind,
+    /// Which one: its number, and of a link the rail.
+    pub name: String,
+    /// The share of the time in which it was busy, 0 to 1.
+    pub utilisation: f64,
+    /// Jobs that waited, on average.
+    pub queue_mean: f64,
+    /// Jobs that waited, at most.
+    pub queue_max: u32,
+    /// Jobs begun.
+    pub served: u64,
+    /// Jobs that found no place to wait: refused commands, lost bursts.
+    pub refused: u64,
+}
+
+/// All parts of one kind together.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Group {
+    /// What they are.
+    pub kind: PartKind,
+    /// How many.
+    pub count: usize,
+    /// The mean of their utilisation.
+    pub utilisation: f64,
+    /// The busiest one's.
+    pub busiest: f64,
+    /// The mean of their mean queues.
+    pub queue_mean: f64,
+    /// The longest queue.
+    pub queue_max: u32,
+    /// Jobs refused.
+    pub refused: u64,
+}
+
+/// The part that limits.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Bottleneck {
+    /// What it is.
+    pub kind: PartKind,
+    /// The busiest one of the kind whose mean utilisation is greatest.
+    pub name: String,
+    /// Its utilisation.
+    pub utilisation: f64,
+}
+
+impl PartOutcome {
+    pub(crate) fn new(
+        kind: PartKind,
+        name: String,
+        utilisation: f64,
+        usage: &mut Usage,
+        now: u64,
+    ) -> PartOutcome {
+        let (queue_mean, queue_max) = usage.queue(now);
+        let Usage { served, refused, .. } = *usage;
+        PartOutcome { kind, name, utilisation, queue_mean, queue_max, served, refused }
+    }
+}
+
+impl Outcome {
+    /// The parts by kind; kinds that are not there are left out.
+    pub fn groups(&self) -> Vec<Group> {
+        PartKind::ALL.iter().filter_map(|&kind| group(kind, &self.parts)).collect()
+    }
+
+    /// The mean utilisation of a kind of part; 0 if there is none.
+    pub fn utilisation(&self, kind: PartKind) -> f64 {
+        group(kind, &self.parts).map_or(0.0, |group| group.utilisation)
+    }
+
+    /// Whether more was asked for than could be served.
+    pub fn is_saturated(&self) -> bool {
+        matches!(self.ending, Ending::Saturated(_))
+    }
+}
+
+fn group(kind: PartKind, parts: &[PartOutcome]) -> Option<Group> {
+    let of: Vec<&PartOutcome> = parts.iter().filter(|part| part.kind == kind).collect();
+    let count = crate::number::count(of.len());
+    let mean = |value: fn(&PartOutcome) -> f64| of.iter().map(|part| value(part)).sum::<f64>() / count;
+    Some(Group {
+        kind,
+        count: of.len(),
+        utilisation: mean(|part| part.utilisation),
+        busiest: of.iter().map(|part| part.utilisation).max_by(f64::total_cmp)?,
+        queue_mean: mean(|part| part.queue_mean),
+        queue_max: of.iter().map(|part| part.queue_max).max()?,
+        refused: of.iter().map(|part| part.refused).sum(),
+    })
+}
+
+/// The busiest part of the kind that is busiest on average.
+pub(crate) fn bottleneck(parts: &[PartOutcome]) -> Option<Bottleneck> {
+    let groups = PartKind::ALL.iter().filter_map(|&kind| group(kind, parts));
+    let busiest =
+        groups.filter(|group| group.busiest > 0.0).max_by(|a, b| a.busiest.total_cmp(&b.busiest))?;
+    let part = parts.iter().find(|part| part.kind == busiest.kind && part.utilisation == busiest.busiest)?;
+    Some(Bottleneck { kind: part.kind, name: part.name.clone(), utilisation: part.utilisation })
+}

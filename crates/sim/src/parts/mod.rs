@@ -1,0 +1,8 @@
+//! The parts of a cluster as small state machines: what is handed in starts now or waits, what ends makes
+//! room for the next. They know the time only as it is told.
+
+pub(crate) mod cache;
+pub(crate) mod disk;
+pub(crate) mod network;
+pub(crate) mod server;
+pub(crate) mod usage;

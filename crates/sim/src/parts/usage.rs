@@ -1,0 +1,71 @@
+//! What a part was used for: integrals over time of how busy it was and how many waited.
+
+use crate::number::real;
+
+/// The integrals since the last reset.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Usage {
+    since: u64,
+    last: u64,
+    busy: u32,
+    waiting: u32,
+    busy_ns: f64,
+    waiting_ns: f64,
+    waiting_max: u32,
+    /// Jobs begun.
+    pub(crate) served: u64,
+    /// Jobs that found no place to wait.
+    pub(crate) refused: u64,
+}
+
+impl Usage {
+    /// From now on so many places are busy and so many jobs wait.
+    pub(crate) fn note(&mut self, now: u64, busy: u32, waiting: u32) {
+        self.advance(now);
+        self.busy = busy;
+        self.waiting = waiting;
+        self.waiting_max = self.waiting_max.max(waiting);
+    }
+
+    fn advance(&mut self, now: u64) {
+        let passed = now - self.last;
+        self.busy_ns += real(passed) * f64::from(self.busy);
+        self.waiting_ns += real(passed) * f64::from(self.waiting);
+        self.last = now;
+    }
+
+    /// Forgets what was before.
+    pub(crate) fn reset(&mut self, now: u64) {
+        let (busy, waiting) = (self.busy, self.waiting);
+        *self = Usage { since: now, last: now, busy, waiting, waiting_max: waiting, ..Usage::default() };
+    }
+
+    /// The share of `lanes` places that was busy, from 0 to 1.
+    pub(crate) fn utilisation(&mut self, now: u64, lanes: u32) -> f64 {
+        self.advance(now);
+        let whole = real(now - self.since) * f64::from(lanes);
+        if whole > 0.0 { self.busy_ns / whole } else { 0.0 }
+    }
+
+    /// How many waited, on average and at most.
+    pub(crate) fn queue(&mut self, now: u64) -> (f64, u32) {
+        self.advance(now);
+        let whole = real(now - self.since);
+        (if whole > 0.0 { self.waiting_ns / whole } else { 0.0 }, self.waiting_max)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_of_the_time_since_the_reset() {
+        let mut usage = Usage::default();
+        usage.note(0, 2, 3);
+        usage.reset(10);
+        usage.note(20, 1, 0);
+        assert_eq!(usage.utilisation(30, 2), 0.75);
+        assert_eq!(usage.queue(30), (1.5, 3));
+    }
+}

@@ -1,0 +1,129 @@
+//! A plan set in the form in which it is timed: its instructions and steps by number, with what waits for
+//! each.
+//!
+//! Nothing is decided here. Who sends what where is the plan set's; this only turns columns into drives'
+//! places, ranges of units into offsets in objects, and `after` around into "what follows".
+
+use std::ops::Range;
+
+use braid_layout::{Role, Segment, Stripe};
+use braid_plan::{Op, PlanSet, Source, Step};
+
+use crate::number::{index, narrow};
+
+/// A plan set to be timed. Offsets in objects count from the first byte of the stripe it was compiled for.
+#[derive(Debug)]
+pub(crate) struct Program {
+    /// By instruction id.
+    pub(crate) nodes: Vec<Node>,
+    /// The ids that each node's range is of.
+    followers: Vec<u32>,
+    /// What waits for nothing.
+    pub(crate) roots: Vec<u32>,
+}
+
+/// An instruction or a step.
+#[derive(Debug, Clone)]
+pub(crate) struct Node {
+    pub(crate) act: Act,
+    /// How many others it waits for.
+    pub(crate) waits: u32,
+    followers: Range<usize>,
+}
+
+/// What a node does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Act {
+    /// Bytes of an object to the client.
+    Read { column: u8, offset: u64, bytes: u32 },
+    /// Bytes from the client into an object. A hole has none.
+    Write { column: u8, offset: u64, bytes: u32, sent: u32 },
+    /// A write through the data drive, which sends the change to these columns.
+    UnitWrite { column: u8, offset: u64, bytes: u32, parity: Vec<u8> },
+    /// Arithmetic on so many bytes of operands, each as often as it is used.
+    Compute { bytes: u64 },
+}
+
+impl Program {
+    /// The program of plan sets that run at the same time, on one segment.
+    pub(crate) fn new(sets: &[PlanSet], segment: &Segment) -> Program {
+        let mut program = Program { nodes: Vec::new(), followers: Vec::new(), roots: Vec::new() };
+        sets.iter().for_each(|set| program.add(set, segment));
+        program
+    }
+
+    fn add(&mut self, set: &PlanSet, segment: &Segment) {
+        let base = self.nodes.len();
+        let mut acts: Vec<Option<(Act, Vec<usize>)>> = vec![None; set.len()];
+        for (plan, instruction) in set.instructions() {
+            let after = instruction.after.iter().map(|id| id.index()).collect();
+            acts[instruction.id.index()] = Some((act(&instruction.op, plan.column.0, segment), after));
+        }
+        for step in &set.arithmetic {
+            let act = Act::Compute { bytes: operand_bytes(&step.step, u64::from(step.to - step.from)) };
+            acts[step.id.index()] = Some((act, step.after.iter().map(|id| id.index()).collect()));
+        }
+        let acts: Vec<(Act, Vec<usize>)> =
+            acts.into_iter().map(|act| act.expect("ids are without gaps")).collect();
+        let mut following: Vec<Vec<u32>> = vec![Vec::new(); acts.len()];
+        for (id, (_, after)) in acts.iter().enumerate() {
+            after.iter().for_each(|&other| following[other].push(narrow(base + id)));
+        }
+        for (id, ((act, after), following)) in acts.into_iter().zip(following).enumerate() {
+            let start = self.followers.len();
+            self.followers.extend(following);
+            let waits = narrow(after.len());
+            if waits == 0 {
+                self.roots.push(narrow(base + id));
+            }
+            self.nodes.push(Node { act, waits, followers: start..self.followers.len() });
+        }
+    }
+
+    /// What waits for a node.
+    pub(crate) fn followers(&self, node: u32) -> &[u32] {
+        &self.followers[self.nodes[index(u64::from(node))].followers.clone()]
+    }
+
+    /// A node.
+    pub(crate) fn node(&self, node: u32) -> &Node {
+        &self.nodes[index(u64::from(node))]
+    }
+}
+
+fn act(op: &Op, column: u8, segment: &Segment) -> Act {
+    let range = op.range();
+    let offset = segment.object_offset(op.stripe()) + u64::from(range.start);
+    let bytes = range.end - range.start;
+    match op {
+        Op::Read { .. } => Act::Read { column, offset, bytes },
+        Op::StripeWrite { bytes: source, .. } => {
+            let sent = if *source == Source::Hole { 0 } else { bytes };
+            Act::Write { column, offset, bytes, sent }
+        }
+        Op::UnitWrite { .. } => {
+            Act::UnitWrite { column, offset, bytes, parity: parity(segment, op.stripe()) }
+        }
+    }
+}
+
+/// The columns of a stripe's parity.
+fn parity(segment: &Segment, stripe: Stripe) -> Vec<u8> {
+    (0..segment.shape.m()).map(|index| segment.column(stripe, Role::Parity(index)).0).collect()
+}
+
+/// The bytes that all steps of a plan set go through.
+pub(crate) fn arithmetic_bytes(set: &PlanSet) -> u64 {
+    set.arithmetic.iter().map(|step| operand_bytes(&step.step, u64::from(step.to - step.from))).sum()
+}
+
+/// The bytes that a step goes through: each operand once for each unit that is made of it.
+fn operand_bytes(step: &Step, length: u64) -> u64 {
+    let times = |a: usize, b: usize| u64::from(narrow(a)) * u64::from(narrow(b)) * length;
+    match step {
+        Step::Copy { .. } | Step::Compare { .. } => length,
+        Step::Encode { data, parity } => times(data.len(), parity.len()),
+        Step::Reconstruct { have, lost } => times(have.len(), lost.len()),
+        Step::Delta { parity, .. } => times(2, parity.len()),
+    }
+}

@@ -1,0 +1,153 @@
+//! Sizing: the fewest drives that carry so many streams and so many bytes, and survive so many losses.
+//!
+//! Arithmetic alone, on the same cost models and plan sets as the simulator: what a stripe costs is counted
+//! in the instructions of its plan sets, with all columns there and with as many lost as are to be survived.
+//! A cluster is large enough if its busiest part stays below [`BUSY_MAX`] with the losses.
+//!
+//! What is assumed: streams go through their files stripe by stripe, and there are so many of them that every
+//! unit needs positioning; files are declustered over all drives; drives are at most 85 % full.
+
+mod search;
+mod state;
+
+use serde::Serialize;
+
+use crate::model::{DiskModel, LinkModel, ProcessorModel};
+use crate::units::{Bytes, Rate, Span};
+
+pub use search::{SizeError, size};
+pub use state::{Part, State};
+
+/// How busy a part may be: beyond, waiting grows without need.
+pub const BUSY_MAX: f64 = 0.8;
+/// How full a drive may be.
+pub const FULL_MAX: f64 = 0.85;
+
+/// What is asked for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ask {
+    /// Streams at the same time.
+    pub streams: u32,
+    /// Of each.
+    pub rate: Rate,
+    /// The share of streams that read, 0 to 1; the others write.
+    pub read: f64,
+    /// Bytes of files.
+    pub capacity: Bytes,
+    /// Drives that may be lost at the same time; 0 to 4.
+    pub survive: u8,
+    /// Each drive's disk.
+    pub disk: DiskModel,
+    /// Its bytes.
+    pub disk_capacity: Bytes,
+    /// Each host's link.
+    pub link: LinkModel,
+    /// Each host's processor.
+    pub processor: ProcessorModel,
+    /// Drives of a host, at most.
+    pub drives_per_host: u32,
+    /// Hosts that the streams are on.
+    pub clients: u32,
+}
+
+/// What to buy.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Answer {
+    /// Drives.
+    pub drives: u32,
+    /// Hosts of drives.
+    pub hosts: u32,
+    /// The scheme, as `braid volume create` takes it.
+    pub scheme: String,
+    /// Columns.
+    pub width: u8,
+    /// The unit.
+    pub unit: Bytes,
+    /// Whether files survive the loss of a host with all of its drives: no host holds more of a file's
+    /// columns than may be lost.
+    pub survives_a_host: bool,
+    /// Drives that the capacity alone needs.
+    pub drives_for_capacity: u32,
+    /// Drives that the streams alone need.
+    pub drives_for_streams: u32,
+    /// How full the drives are, 0 to 1.
+    pub full: f64,
+    /// How busy all parts are with all drives there.
+    pub healthy: State,
+    /// And with as many lost as are to be survived.
+    pub degraded: State,
+    /// The part that limits, with the losses.
+    pub bottleneck: Part,
+    /// Streams that it could carry, when that part is busy all the time.
+    pub breaks_at_streams: f64,
+    /// How long it takes to make a lost drive's columns anew beside the streams, if nothing holds it up;
+    /// absent: nothing is left for it, or nothing is redundant.
+    pub rebuild: Option<Span>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Preset;
+
+    fn ask() -> Ask {
+        Ask {
+            streams: 40,
+            rate: Rate(25e6),
+            read: 1.0,
+            capacity: Bytes(200_000_000_000_000),
+            survive: 1,
+            disk: DiskModel::preset("hdd-18tb").expect("it is listed"),
+            disk_capacity: Bytes(18_000_000_000_000),
+            link: LinkModel::preset("25GbE").expect("it is listed"),
+            processor: ProcessorModel::preset("server-2026").expect("it is listed"),
+            drives_per_host: 12,
+            clients: 40,
+        }
+    }
+
+    #[test]
+    fn the_example_of_the_help() {
+        let answer = size(&ask()).expect("it is possible");
+        // 200 TB in 85 % of 18 TB, without parity, are 13.1 drives: there can be no fewer than 14.
+        assert!(answer.drives >= 14 && answer.drives <= 20, "{answer:?}");
+        assert_eq!(answer.drives, answer.drives_for_capacity.max(answer.drives_for_streams));
+        assert!(answer.degraded.busiest().1 <= BUSY_MAX, "{answer:?}");
+        assert!(answer.full <= FULL_MAX && answer.rebuild.is_some());
+        assert!(answer.breaks_at_streams > 40.0);
+        assert!(!answer.survives_a_host, "two hosts hold nine columns");
+        let spread = size(&Ask { drives_per_host: 1, ..ask() }).expect("it is possible");
+        assert!(spread.survives_a_host && spread.hosts == spread.drives);
+    }
+
+    #[test]
+    fn more_streams_need_more_drives_and_break_something_else() {
+        let few = size(&ask()).expect("it is possible");
+        let many = size(&Ask { streams: 400, clients: 400, ..ask() }).expect("it is possible");
+        assert!(many.drives_for_streams > 3 * few.drives_for_streams, "{many:?}");
+        assert!(many.drives >= many.drives_for_capacity.max(many.drives_for_streams));
+        let narrow = Ask {
+            link: LinkModel::preset("1GbE").expect("it is listed"),
+            streams: 400,
+            clients: 400,
+            ..ask()
+        };
+        let narrow = size(&narrow).expect("hosts can be added");
+        assert!(matches!(narrow.bottleneck, Part::DriveLink | Part::ClientLink), "{narrow:?}");
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_the_reason() {
+        let fast = Ask { rate: Rate(10e9), ..ask() };
+        let error = size(&fast).expect_err("no link of a client carries it").to_string();
+        assert!(error.contains("client"), "{error}");
+        assert!(size(&Ask { survive: 5, ..ask() }).is_err());
+        assert!(size(&Ask { streams: 0, ..ask() }).is_err());
+    }
+
+    #[test]
+    fn every_loss_that_is_survived_costs() {
+        let drives = |survive| size(&Ask { survive, ..ask() }).expect("it is possible").drives;
+        assert!(drives(0) <= drives(1) && drives(1) <= drives(2) && drives(2) <= drives(3));
+    }
+}

@@ -1,0 +1,175 @@
+//! The search for the fewest drives: over schemes, widths and units, by arithmetic.
+
+use braid_layout::{Scheme, Shape};
+
+use super::state::{StripeCost, disk_share, state};
+use super::{Answer, Ask, BUSY_MAX, FULL_MAX, Part};
+use crate::number::{SECOND, real, whole};
+use crate::units::{Bytes, Span};
+
+/// Numbers of data columns that are tried.
+const DATA_COLUMNS: [u8; 9] = [1, 2, 3, 4, 6, 8, 10, 12, 16];
+/// Units that are tried, as powers of two.
+const UNIT_POWERS: std::ops::RangeInclusive<u32> = 16..=23;
+/// A stripe holds at most so many seconds of a stream: it is what a client has in memory, and waits for
+/// first.
+const STRIPE_SECONDS: f64 = 2.0;
+/// The most drives of an answer.
+const DRIVES_MAX: u32 = 100_000;
+
+/// Why there is no answer.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum SizeError {
+    /// Something asked for makes no sense.
+    #[error("{what}")]
+    Ask {
+        /// What, and what would.
+        what: String,
+    },
+    /// More drives would not help.
+    #[error(
+        "the {part} would be {percent:.0} % busy however many drives there are, and {limit:.0} % is the limit: \
+         use a faster one, or more clients"
+    )]
+    Client {
+        /// The part.
+        part: Part,
+        /// How busy.
+        percent: f64,
+        /// The limit.
+        limit: f64,
+    },
+    /// No scheme and unit does it.
+    #[error("no scheme does it with {DRIVES_MAX} drives or fewer")]
+    None,
+}
+
+/// The fewest drives for what is asked, and how to use them.
+pub fn size(ask: &Ask) -> Result<Answer, SizeError> {
+    check(ask)?;
+    let mut best: Option<(Order, Answer)> = None;
+    let mut blocked = None;
+    for shape in shapes(ask) {
+        match answer(ask, shape) {
+            Ok(answer) => {
+                let order = order(&answer);
+                if best.as_ref().is_none_or(|(known, _)| order < *known) {
+                    best = Some((order, answer));
+                }
+            }
+            Err(error) => blocked = Some(error),
+        }
+    }
+    best.map(|(_, answer)| answer).ok_or(blocked.unwrap_or(SizeError::None))
+}
+
+fn check(ask: &Ask) -> Result<(), SizeError> {
+    let wrong = |what: &str| Err(SizeError::Ask { what: what.to_owned() });
+    if ask.streams == 0 || ask.clients == 0 || ask.drives_per_host == 0 {
+        return wrong("streams, clients and drives of a host are at least 1");
+    }
+    if ask.survive > 4 {
+        return wrong("Braid's schemes survive the loss of at most 4 drives at the same time");
+    }
+    if !(0.0..=1.0).contains(&ask.read) {
+        return wrong("the share of streams that read is from 0 to 1");
+    }
+    if ask.disk_capacity.0 == 0 {
+        return wrong("a drive holds at least a byte");
+    }
+    Ok(())
+}
+
+/// What is better: fewer drives, a shorter rebuild (in minutes), fewer columns, smaller units.
+type Order = (u32, u64, u8, u64);
+
+fn order(answer: &Answer) -> Order {
+    let minutes = answer.rebuild.map_or(u64::MAX, |span| span.0 / 60_000_000_000);
+    (answer.drives, minutes, answer.width, answer.unit.0)
+}
+
+/// All shapes that survive enough and whose stripes are short enough.
+fn shapes(ask: &Ask) -> impl Iterator<Item = Shape> + '_ {
+    let scheme = match ask.survive {
+        0 => Scheme::Raid0,
+        1 => Scheme::Raid5,
+        _ => Scheme::Rs,
+    };
+    let most = ask.rate.0 * STRIPE_SECONDS;
+    DATA_COLUMNS
+        .into_iter()
+        .flat_map(|k| UNIT_POWERS.map(move |power| (k, 1_u32 << power)))
+        .filter_map(move |(k, unit)| Shape::new(scheme, k, ask.survive, unit).ok())
+        .filter(move |shape| shape.unit_bytes() == 1 << 16 || real(shape.stripe_bytes()) <= most)
+}
+
+/// The fewest drives with this shape.
+fn answer(ask: &Ask, shape: Shape) -> Result<Answer, SizeError> {
+    let healthy = StripeCost::of(shape, 0).ok_or(SizeError::None)?;
+    let degraded = StripeCost::of(shape, shape.m()).ok_or(SizeError::None)?;
+    let lost = u32::from(shape.m());
+    let stored = real(ask.capacity.0) * f64::from(shape.width()) / f64::from(shape.k());
+    let for_capacity = ceil(stored / (real(ask.disk_capacity.0) * FULL_MAX));
+    let degraded_state = |drives: u32| {
+        let left = drives.saturating_sub(lost).max(1);
+        state(ask, shape, &degraded, left, left.div_ceil(ask.drives_per_host))
+    };
+    let by_clients = degraded_state(DRIVES_MAX);
+    if by_clients.client_link.max(by_clients.client_processor) > BUSY_MAX {
+        let (part, busy) = by_clients.busiest();
+        return Err(SizeError::Client { part, percent: 100.0 * busy, limit: 100.0 * BUSY_MAX });
+    }
+    let (mut low, mut high) = (u32::from(shape.width()), DRIVES_MAX);
+    let enough = |drives: u32| degraded_state(drives).busiest().1 <= BUSY_MAX;
+    if !enough(high) {
+        return Err(SizeError::None);
+    }
+    while low < high {
+        let middle = u32::midpoint(low, high);
+        if enough(middle) { high = middle } else { low = middle + 1 }
+    }
+    // Whole hosts make steps: the drives that are added for the capacity may come with a slower host.
+    let for_streams = low;
+    let drives = (for_streams.max(for_capacity)..=DRIVES_MAX).find(|&d| enough(d)).ok_or(SizeError::None)?;
+    let hosts = drives.div_ceil(ask.drives_per_host);
+    let state_degraded = degraded_state(drives);
+    let (bottleneck, busy) = state_degraded.busiest();
+    let full = stored / (real(ask.disk_capacity.0) * f64::from(drives));
+    Ok(Answer {
+        drives,
+        hosts,
+        scheme: shape.to_string(),
+        width: shape.width(),
+        unit: Bytes(u64::from(shape.unit_bytes())),
+        survives_a_host: u32::from(shape.width()).div_ceil(hosts) <= lost,
+        drives_for_capacity: for_capacity,
+        drives_for_streams: for_streams,
+        full,
+        healthy: state(ask, shape, &healthy, drives, hosts),
+        degraded: state_degraded,
+        bottleneck,
+        breaks_at_streams: f64::from(ask.streams) / busy,
+        rebuild: rebuild(ask, shape, drives, full, state_degraded.disk, state_degraded.drive_link),
+    })
+}
+
+/// How long the columns of one lost drive take to be made anew, on all others at once, with what the streams
+/// leave of disks and links.
+fn rebuild(ask: &Ask, shape: Shape, drives: u32, full: f64, disk: f64, link: f64) -> Option<Span> {
+    let left = f64::from(drives.checked_sub(1).filter(|&left| left > 0 && shape.m() > 0)?);
+    let unit = u64::from(shape.unit_bytes());
+    let units = real(ask.disk_capacity.0) * full / real(unit);
+    let reads = f64::from(shape.k()) * disk_share(&ask.disk, false, unit);
+    let disk_seconds = units * (reads + disk_share(&ask.disk, true, unit)) / left / (1.0 - disk);
+    // Each host receives k units for each that it makes, and sends as many.
+    let hosts = f64::from(drives.div_ceil(ask.drives_per_host));
+    let wire = real(ask.link.on_the_wire(unit)) / ask.link.rate.0;
+    let link_seconds = units * f64::from(shape.k()) * wire / hosts / (1.0 - link);
+    let seconds = disk_seconds.max(link_seconds);
+    (seconds.is_finite() && seconds > 0.0 && disk < 1.0 && link < 1.0).then(|| Span(whole(seconds * SECOND)))
+}
+
+/// Rounded up.
+fn ceil(value: f64) -> u32 {
+    u32::try_from(whole(value.ceil())).unwrap_or(u32::MAX)
+}

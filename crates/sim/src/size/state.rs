@@ -1,0 +1,155 @@
+//! How busy the parts of a cluster are, with all drives there or with some lost.
+
+use std::fmt;
+
+use braid_layout::{Component, DriveId, Generation, ObjectId, Segment, Shape, Version};
+use braid_plan::{Body, Health, Target, Want, Write};
+use serde::Serialize;
+
+use super::Ask;
+use crate::model::DiskModel;
+use crate::number::{SECOND, real};
+
+/// A kind of part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Part {
+    /// The disks.
+    Disk,
+    /// The links of the drives' hosts.
+    DriveLink,
+    /// The links of the clients' hosts.
+    ClientLink,
+    /// The processors of the drives' hosts.
+    DriveProcessor,
+    /// The processors of the clients' hosts.
+    ClientProcessor,
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Part::Disk => "disks",
+            Part::DriveLink => "links of the drives' hosts",
+            Part::ClientLink => "links of the clients' hosts",
+            Part::DriveProcessor => "processors of the drives' hosts",
+            Part::ClientProcessor => "processors of the clients' hosts",
+        })
+    }
+}
+
+/// How busy each kind of part is, 0 to 1; above 1: it is too much.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct State {
+    /// The disks.
+    pub disk: f64,
+    /// The links of the drives' hosts, in the busier direction.
+    pub drive_link: f64,
+    /// The links of the clients' hosts, in the busier direction.
+    pub client_link: f64,
+    /// The processors of the drives' hosts.
+    pub drive_processor: f64,
+    /// The processors of the clients' hosts.
+    pub client_processor: f64,
+}
+
+impl State {
+    /// The part that is busiest, and how busy it is.
+    pub fn busiest(&self) -> (Part, f64) {
+        let parts = [
+            (Part::Disk, self.disk),
+            (Part::DriveLink, self.drive_link),
+            (Part::ClientLink, self.client_link),
+            (Part::DriveProcessor, self.drive_processor),
+            (Part::ClientProcessor, self.client_processor),
+        ];
+        parts.into_iter().max_by(|a, b| a.1.total_cmp(&b.1)).expect("there are parts")
+    }
+}
+
+/// What the plan sets of whole stripes cost, on average over as many stripes as there are columns.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct StripeCost {
+    /// Units read for a stripe that is read.
+    pub(super) reads: f64,
+    /// Units written for a stripe that is written.
+    pub(super) writes: f64,
+    /// Bytes of operands of arithmetic, for each.
+    pub(super) read_arithmetic: f64,
+    pub(super) write_arithmetic: f64,
+}
+
+impl StripeCost {
+    /// Of a shape with these columns lost.
+    pub(super) fn of(shape: Shape, lost: u8) -> Option<StripeCost> {
+        let components = (0..shape.width())
+            .map(|column| Component { drive: DriveId(u128::from(column)), object: ObjectId(1) })
+            .collect();
+        let segment = Segment { start: 0, end: u64::MAX, shape, components };
+        let mut health = Health::whole(&shape, Generation(1));
+        health.set = health.set.minus(braid_layout::ColumnMask::all(lost));
+        let target = Target { segment: &segment, index: 0, health };
+        let (mut cost, mut stripes) =
+            (StripeCost { reads: 0.0, writes: 0.0, read_arithmetic: 0.0, write_arithmetic: 0.0 }, 0.0);
+        for stripe in 0..u64::from(shape.width()) {
+            let range = stripe * shape.stripe_bytes()..(stripe + 1) * shape.stripe_bytes();
+            let read = braid_plan::read(&target, range.clone(), 0, Want::Newest).ok()?;
+            let stamp = Version { g: Generation(1), lease: braid_layout::Lease(1), n: 1 };
+            let write = Write {
+                range: range.clone(),
+                body: Body::Buffer { offset: 0 },
+                size: range.end,
+                reach: u64::MAX,
+                stamp,
+            };
+            let write = braid_plan::write(&target, write).ok()?;
+            let unit = f64::from(shape.unit_bytes());
+            cost.reads += real(read.totals().read_bytes()) / unit;
+            cost.writes += real(write.totals().written_bytes()) / unit;
+            cost.read_arithmetic += real(crate::program::arithmetic_bytes(&read));
+            cost.write_arithmetic += real(crate::program::arithmetic_bytes(&write));
+            stripes += 1.0;
+        }
+        for sum in [&mut cost.reads, &mut cost.writes, &mut cost.read_arithmetic, &mut cost.write_arithmetic]
+        {
+            *sum /= stripes;
+        }
+        Some(cost)
+    }
+}
+
+/// How busy the parts of this many drives are.
+pub(super) fn state(ask: &Ask, shape: Shape, cost: &StripeCost, drives: u32, hosts: u32) -> State {
+    let all = f64::from(ask.streams) * ask.rate.0;
+    let stripes = all / real(shape.stripe_bytes());
+    let (reads, writes) = (stripes * ask.read * cost.reads, stripes * (1.0 - ask.read) * cost.writes);
+    let unit = u64::from(shape.unit_bytes());
+    let disk = reads * disk_share(&ask.disk, false, unit) + writes * disk_share(&ask.disk, true, unit);
+    let wire = real(ask.link.on_the_wire(unit)) / ask.link.rate.0;
+    let (drives, hosts, clients) = (f64::from(drives), f64::from(hosts), f64::from(ask.clients));
+    let busier = reads.max(writes) * wire;
+    let processor = &ask.processor;
+    let message = processor.time(unit, true) / SECOND;
+    let checksum = processor.checksum_time(unit) / SECOND;
+    let parity = |bytes: f64| processor.parity.map_or(0.0, |rate| bytes / rate.0);
+    let arithmetic = stripes
+        * (ask.read * parity(cost.read_arithmetic) + (1.0 - ask.read) * parity(cost.write_arithmetic));
+    let cores = f64::from(processor.cores);
+    State {
+        disk: disk / drives,
+        drive_link: busier / hosts,
+        client_link: busier / clients,
+        drive_processor: ((reads + writes) * message + writes * checksum) / hosts / cores,
+        client_processor: ((reads + writes) * (message + checksum) + arithmetic) / clients / cores,
+    }
+}
+
+/// The share of a second that one unit takes of a disk: of its transfers, or of its places to position.
+pub(super) fn disk_share(disk: &DiskModel, write: bool, unit: u64) -> f64 {
+    let (position, transfer) = (disk.positioning(write) / SECOND, disk.transfer(write, unit) / SECOND);
+    if disk.lanes == 1 {
+        position + transfer
+    } else {
+        transfer.max((position + transfer) / f64::from(disk.lanes))
+    }
+}

@@ -1,0 +1,217 @@
+//! A load: who asks for what, and how often.
+
+use serde::{Deserialize, Serialize};
+
+use super::SpecError;
+use crate::units::{Bytes, Span};
+
+/// Requests of one kind. Exactly one of `rate`, `outstanding` and `trace` says when they come.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Load {
+    /// A name for results.
+    #[serde(default = "name")]
+    pub name: String,
+    /// Open: requests a second, of all clients together, whether earlier ones are done or not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<f64>,
+    /// Open: how the times between requests vary.
+    #[serde(default)]
+    pub interval: Interval,
+    /// Closed: requests that each client has in flight.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outstanding: Option<u32>,
+    /// Closed: the mean time from an answer to the next request, exponential.
+    #[serde(default)]
+    pub think: Span,
+    /// A trace: the name of a CSV file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<String>,
+    /// The share of reads, 0 to 1.
+    #[serde(default = "all")]
+    pub read: f64,
+    /// Bytes of each request, or several sizes with weights.
+    #[serde(default = "one_mib")]
+    pub size: Size,
+    /// Which bytes.
+    #[serde(default)]
+    pub pattern: Pattern,
+    /// Random offsets are multiples of this; absent: of the request's size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub align: Option<Bytes>,
+    /// Writes are to files that end where the write begins; nothing need be read for parity.
+    #[serde(default)]
+    pub fresh: bool,
+    /// Which parts serve it before loads that have nothing reserved.
+    #[serde(default)]
+    pub reserved: Reserved,
+    /// A request that takes longer is late.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Span>,
+}
+
+/// How the times between requests of an open load vary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Interval {
+    /// Exponential.
+    #[default]
+    Exponential,
+    /// All the same: a stream.
+    Constant,
+}
+
+/// Which bytes of which file a request is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pattern {
+    /// Any file, any offset.
+    #[default]
+    Random,
+    /// Each client its own file, from its beginning to its end, again and again.
+    Sequential,
+    /// All clients one file, record after record in turn. Several writers share its lease, so they write
+    /// units through the data drives.
+    #[serde(rename = "n-to-1")]
+    NTo1,
+}
+
+/// What is reserved for a load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Reserved {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// The disks.
+    Disks,
+    /// Disks, processors and links.
+    All,
+}
+
+/// Bytes of requests.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged, expecting = "a size such as \"1M\", or a list such as [{ size = \"4K\", weight = 3 }]")]
+pub enum Size {
+    /// Of each.
+    One(Bytes),
+    /// Several.
+    Some(Vec<Weighted>),
+}
+
+/// One of several sizes.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Weighted {
+    /// Bytes.
+    pub size: Bytes,
+    /// How often, compared with the others.
+    pub weight: f64,
+}
+
+/// When a load's requests come.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Arrivals {
+    /// So many a second.
+    Open(f64),
+    /// So many in flight for each client.
+    Closed(u32),
+    /// As the trace says.
+    Trace,
+}
+
+fn name() -> String {
+    "load".to_owned()
+}
+
+fn all() -> f64 {
+    1.0
+}
+
+fn one_mib() -> Size {
+    Size::One(Bytes(1 << 20))
+}
+
+impl Load {
+    /// A load of reads that come at this rate.
+    pub fn open(name: &str, rate: f64, size: Bytes) -> Load {
+        Load { rate: Some(rate), ..Load::base(name, size) }
+    }
+
+    /// A load of reads, so many in flight for each client.
+    pub fn closed(name: &str, outstanding: u32, size: Bytes) -> Load {
+        Load { outstanding: Some(outstanding), ..Load::base(name, size) }
+    }
+
+    fn base(name: &str, size: Bytes) -> Load {
+        Load {
+            name: name.to_owned(),
+            rate: None,
+            interval: Interval::Exponential,
+            outstanding: None,
+            think: Span(0),
+            trace: None,
+            read: 1.0,
+            size: Size::One(size),
+            pattern: Pattern::Random,
+            align: None,
+            fresh: false,
+            reserved: Reserved::Nothing,
+            deadline: None,
+        }
+    }
+
+    /// When its requests come. Of a checked load.
+    pub(crate) fn arrivals(&self) -> Arrivals {
+        match (self.rate, self.outstanding) {
+            (Some(rate), _) => Arrivals::Open(rate),
+            (None, Some(outstanding)) => Arrivals::Closed(outstanding),
+            (None, None) => Arrivals::Trace,
+        }
+    }
+
+    /// The greatest size of a request.
+    pub(super) fn size_max(&self) -> u64 {
+        match &self.size {
+            Size::One(size) => size.0,
+            Size::Some(sizes) => sizes.iter().map(|one| one.size.0).max().unwrap_or(0),
+        }
+    }
+
+    /// Checks what can be said of it alone; `key` is its own.
+    pub(super) fn check(&self, key: &str) -> Result<(), SpecError> {
+        let wrong = |part: &str, what: String| Err(SpecError::new(format!("{key}.{part}"), what));
+        let ways = [self.rate.is_some(), self.outstanding.is_some(), self.trace.is_some()];
+        if ways.iter().filter(|&&way| way).count() != 1 {
+            let what = "give exactly one of rate (open), outstanding (closed) and trace";
+            return Err(SpecError::new(key, what));
+        }
+        if let Some(rate) = self.rate.filter(|rate| !rate.is_finite() || *rate <= 0.0) {
+            return wrong("rate", format!("a rate of {rate} requests a second cannot be; give one above 0"));
+        }
+        if self.outstanding == Some(0) {
+            return wrong("outstanding", "with 0 requests in flight nothing happens; give 1 or more".into());
+        }
+        if !(0.0..=1.0).contains(&self.read) {
+            return wrong("read", format!("the share of reads is from 0 to 1, not {}", self.read));
+        }
+        if self.align == Some(Bytes(0)) {
+            return wrong("align", "offsets cannot be multiples of 0; leave it out or give a size".into());
+        }
+        match &self.size {
+            Size::One(Bytes(0)) => wrong("size", "a request of 0 bytes asks for nothing".into()),
+            Size::Some(sizes) if sizes.is_empty() => wrong("size", "the list of sizes is empty".into()),
+            Size::Some(sizes) => {
+                let bad = |one: &&Weighted| one.size.0 == 0 || !one.weight.is_finite() || one.weight <= 0.0;
+                match sizes.iter().find(bad) {
+                    Some(one) => wrong(
+                        "size",
+                        format!("size {} with weight {}: both are above 0", one.size, one.weight),
+                    ),
+                    None => Ok(()),
+                }
+            }
+            Size::One(_) => Ok(()),
+        }
+    }
+}
