@@ -280,7 +280,7 @@ impl Core {
             }
             let durable = {
                 let core = Arc::clone(core);
-                move |result: Result<(R, u64, Vec<(FileId, bool)>), Refusal>| {
+                move |result: Result<Counted<R>, Refusal>| {
                     let result = result.map(|(result, changes, files)| {
                         core.changes.fetch_max(changes, Ordering::AcqRel);
                         then(&core, &result);
@@ -423,12 +423,15 @@ pub fn busy(file: FileId) -> Refusal {
     Refusal::new(Reason::Busy, format!("another procedure on file {file} takes long: try again"))
 }
 
+/// A transaction's result, the changes so far, and the files that it changed ([`Tx::changed_files`]).
+type Counted<R> = (R, u64, Vec<(FileId, bool)>);
+
 /// A transaction counts as a change of the state if it changes anything.
 fn counted<R>(
     core: &Core,
     tx: &mut Tx,
     work: impl FnOnce(&Core, &mut Tx) -> Result<R, Refusal>,
-) -> Result<(R, u64, Vec<(FileId, bool)>), Refusal> {
+) -> Result<Counted<R>, Refusal> {
     let result = work(core, tx)?;
     let mut changes = tx.number("changes")?;
     if tx.is_changed() {
