@@ -153,13 +153,8 @@ impl Collector {
             if self.warm { self.look() } else { self.look_for_warm_up(now) }
         }
         if self.ended.is_none() && most >= self.requests_max {
-            if self.warm {
-                self.ended = Some(self.at_the_bound());
-            } else {
-                // It never settled: what there is tells whether it is saturated.
-                self.warm = true;
-                self.ended = Some(self.at_the_bound());
-            }
+            // If it never settled, what there is tells whether it is saturated.
+            self.ended = Some(self.at_the_bound());
         }
     }
 

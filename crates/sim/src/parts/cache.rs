@@ -47,11 +47,11 @@ impl Cache {
                 self.used.remove(&page);
             }
         }
-        // A page that is used again and again leaves its earlier uses behind.
-        while let Some((page, use_)) = self.order.front()
-            && self.used.get(page) != Some(use_)
-        {
-            self.order.pop_front();
+        // Pages that are used again and again leave their earlier uses behind, also behind one that is used
+        // no more. Half of the order is thrown away each time, so a use costs the same however often that is.
+        if self.order.len() > 2 * self.used.len() {
+            let used = &self.used;
+            self.order.retain(|(page, use_)| used.get(page) == Some(use_));
         }
     }
 }
@@ -75,6 +75,18 @@ mod tests {
         cache.touch(1, 0, 1);
         assert!(!cache.has(0, PAGE, PAGE));
         assert!(cache.has(0, 0, PAGE) && cache.has(1, 0, PAGE) && !cache.has(0, 0, 2 * PAGE));
+    }
+
+    #[test]
+    fn what_is_remembered_of_uses_is_bounded() {
+        let mut cache = Cache::new(4 * PAGE);
+        cache.touch(0, 0, PAGE);
+        for _ in 0..1000 {
+            cache.touch(0, PAGE, 2 * PAGE);
+        }
+        assert!(cache.order.len() <= 2 * 3, "{}", cache.order.len());
+        cache.touch(0, 3 * PAGE, 2 * PAGE);
+        assert!(!cache.has(0, 0, PAGE) && cache.has(0, PAGE, 4 * PAGE), "the one used longest ago went");
     }
 
     #[test]
