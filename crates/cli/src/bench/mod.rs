@@ -22,7 +22,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use braid_bench::store::Settings;
 use braid_bench::{
-    Amplification, Effort, Error, Experiment, Machine, Report as Found, Row, Timing, Watch, markdown, plot,
+    Amplification, Conditions, Effort, Error, Experiment, Machine, Report as Found, Row, Timing, Watch,
+    markdown, plot,
 };
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
@@ -186,6 +187,13 @@ fn ran_on(machine: &Machine, seconds: f64) -> String {
         machine.load_before,
         machine.load_after,
     )
+}
+
+/// The head of a cluster's bench: the machine, and where the drives are.
+fn head(ran: &Conditions) -> String {
+    let place = &ran.place;
+    let machine = ran_on(&ran.machine, ran.seconds);
+    format!("{machine}\n\ndrives in {} ({})", place.directory.display(), place.file_system)
 }
 
 /// The text form: a table for each place.

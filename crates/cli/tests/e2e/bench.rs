@@ -95,6 +95,42 @@ fn an_interrupted_bench_removes_its_files() {
 }
 
 #[test]
+fn what_parts_cost_is_found_and_can_be_simulated() {
+    let place = Cluster::nowhere();
+    let (dir, parts, spec) = (place.file("here"), place.file("parts.toml"), place.file("spec.toml"));
+    fs::create_dir(&dir).expect("made");
+    let mut command = braid();
+    command.args(["bench", "calibrate", "--quick", "--dir"]).arg(&dir).arg("--out").arg(&parts);
+    let said = run(command).ok();
+    let parts = fs::read_to_string(parts).expect("written");
+    assert_eq!(said.text(), parts);
+    let asked = "[cluster]\nclients = 1\ndrives = 5\n[files]\nscheme = \"raid5\"\nwidth = 5\nunit = \"512K\"\n\
+                 [[load]]\noutstanding = 1\nsize = \"4K\"\n";
+    fs::write(&spec, format!("{asked}{parts}")).expect("written");
+    let mut command = braid();
+    command.args(["sim", "run", "--json"]).arg(&spec);
+    let found = run(command).ok().json();
+    assert!(found[0]["outcome"]["loads"][0]["per_second"].as_f64().is_some_and(|rate| rate > 0.0), "{found}");
+    assert_eq!(fs::read_dir(&dir).expect("read").count(), 0, "something is left");
+}
+
+#[test]
+fn what_a_quick_prediction_leaves_out_is_named() {
+    let place = Cluster::nowhere();
+    let predict = |only: &str| {
+        let mut command = braid();
+        command.args(["bench", "predict", "--quick", "--json", "--only", only, "--dir"]).arg(place.file(""));
+        run(command)
+    };
+    let document = predict("E1 ").ok().json();
+    let left_out = document["left_out"].as_array().expect("a list");
+    assert_eq!((document["rows"].as_array().map(Vec::len), left_out.len()), (Some(0), 2), "{document}");
+    assert!(document["parts"].as_str().is_some_and(|parts| parts.contains("[parts.client]")), "{document}");
+    predict("no such row").failed(2, "none of them has \"no such row\" in its name");
+    assert_eq!(fs::read_dir(place.file("")).expect("read").count(), 0, "something is left");
+}
+
+#[test]
 fn where_it_cannot_measure_is_said_at_once() {
     let place = Cluster::nowhere();
     let file = place.make("file", 10, 1);

@@ -60,18 +60,26 @@ fn what_one_mount_changes_the_other_sees_at_once() {
 fn an_open_file_that_is_removed_elsewhere_lives_until_it_is_closed() {
     let cluster = Cluster::up(5);
     let Some((a, b)) = two(&cluster) else { return };
-    fs::write(a.at.join("f"), "kept").expect("written");
-    let mut open = File::open(b.at.join("f")).expect("open");
-    fs::remove_file(a.at.join("f")).expect("removed");
+    for name in ["f", "read before"] {
+        fs::write(a.at.join(name), "kept").expect("written");
+    }
+    // The kernel has what this one holds, so to open it asks the cluster nothing.
+    assert_eq!(fs::read(b.at.join("read before")).expect("read"), b"kept");
+    let mut both = ["f", "read before"].map(|name| File::open(b.at.join(name)).expect("open"));
+    for name in ["f", "read before"] {
+        fs::remove_file(a.at.join(name)).expect("removed");
+    }
     // Longer than the lease of a mount that has died.
     let began = Instant::now();
     until("leases from then are over", || began.elapsed() > Duration::from_secs(7));
-    let mut text = String::new();
-    open.read_to_string(&mut text).expect("it is there");
-    assert_eq!((text.as_str(), open.metadata().expect("there").nlink()), ("kept", 0));
+    for open in &mut both {
+        let mut text = String::new();
+        open.read_to_string(&mut text).expect("it is there");
+        assert_eq!((text.as_str(), open.metadata().expect("there").nlink()), ("kept", 0));
+    }
     let own = File::open(b.at.join("f")).expect_err("it has no name");
     assert_eq!(own.kind(), std::io::ErrorKind::NotFound);
-    drop(open);
+    drop(both);
     until("the drives have nothing of it", || objects(&cluster) == 0);
 }
 

@@ -42,11 +42,8 @@ pub(crate) async fn run(asked: BenchCluster, report: Report) -> Result<(), Failu
     let ended = predict.all().await;
     predict.run.end();
     ended?;
-    let Predict { run, mut found } = predict;
+    let mut found = predict.found;
     found.ran.end();
-    if found.rows.is_empty() && found.left_out.is_empty() {
-        return Err(run.nothing_wanted("predict"));
-    }
     if let Some(out) = &asked.out {
         let (command, when) = super::said();
         let documents =
@@ -73,6 +70,9 @@ impl Predict {
             })
             .filter(|group| !group.acts.is_empty())
             .collect();
+        if wanted.is_empty() {
+            return Err(self.run.nothing_wanted("predict"));
+        }
         let why = if self.run.quick { Some("a quick run limits no links".into()) } else { Hosts::lacking() };
         let model = calibrate::costs(&self.run).await?;
         self.found.parts = calibrate::toml(&model)?;
@@ -204,12 +204,7 @@ fn large(file: &Name, group: &Group, reads: bool) -> stripes::Job {
 
 /// The text form.
 fn text(found: &Found) -> String {
-    let mut text = format!(
-        "{}\n\ndrives in {} ({})\n",
-        super::ran_on(&found.ran.machine, found.ran.seconds),
-        found.ran.place.directory.display(),
-        found.ran.place.file_system,
-    );
+    let mut text = format!("{}\n", super::head(&found.ran));
     let header = ["", "", "PREDICTED", "MEASURED", "MIN", "MAX", "RATIO", "", "LIMITED BY"];
     text.push_str(&table(&header, &[2, 3, 4, 5, 6], found.rows.iter().map(cells)));
     for LeftOut { name, why } in &found.left_out {

@@ -128,10 +128,8 @@ async fn syncs(run: &Run, of: Synced) -> Result<SyncRate, Failure> {
 /// The text form.
 fn text(found: &Found) -> String {
     let mut text = format!(
-        "{}\n\ndrives in {} ({}), raid5 4+1 over {DRIVES}; {} of memory touched before\n",
-        super::ran_on(&found.ran.machine, found.ran.seconds),
-        found.ran.place.directory.display(),
-        found.ran.place.file_system,
+        "{}, raid5 4+1 over {DRIVES}; {} of memory touched before\n",
+        super::head(&found.ran),
         size::show(found.touched_bytes),
     );
     let header = [

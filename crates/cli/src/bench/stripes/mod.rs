@@ -142,12 +142,7 @@ impl Run {
 
 /// The text form.
 fn text(found: &Found) -> String {
-    let mut text = format!(
-        "{}\n\ndrives in {} ({})\n",
-        super::ran_on(&found.ran.machine, found.ran.seconds),
-        found.ran.place.directory.display(),
-        found.ran.place.file_system,
-    );
+    let mut text = format!("{}\n", super::head(&found.ran));
     let header = ["", "", "RATIO", "MIN", "MAX", "90 %", "PAIRS", "GOAL", "FIRST", "", "SECOND", ""];
     text.push_str(&table(&header, &[2, 3, 4, 5, 6, 8, 10], found.rows.iter().map(cells)));
     for LeftOut { name, why } in &found.left_out {
