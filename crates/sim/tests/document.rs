@@ -37,6 +37,7 @@ fn full() -> Spec {
     spec.parts.disk.queue = Some(1);
     spec.parts.link.queue = Some(Bytes(1 << 20));
     spec.parts.link.client_rate = Some(Rate(1.0));
+    spec.parts.link.bucket = Some(Bytes(1));
     for processor in [&mut spec.parts.client, &mut spec.parts.drive] {
         processor.parity = Some(Rate(1.0));
         processor.checksum = Some(Rate(1.0));

@@ -89,3 +89,23 @@ fn rails_share_the_bytes() {
     let busy = |outcome: &Outcome| outcome.utilisation(PartKind::ClientReceive) / outcome.loads[0].per_second;
     assert!(near(busy(&one), 2.0 * busy(&two)), "{} {}", busy(&one), busy(&two));
 }
+
+#[test]
+fn a_bucket_serves_a_lone_message_at_once_and_many_at_the_rate() {
+    let outcome = |load: &str| {
+        let text = format!(
+            "[cluster]\nclients = 1\ndrives = 2\n[files]\nunit = \"64K\"\nscheme = \"raid0\"\nwidth = 2\n[parts]\n\
+             client = \"free\"\ndrive = \"free\"\ndisk = \"free\"\n[parts.link]\nmedium = \"switch\"\n\
+             rate = \"1GB/s\"\nclient_rate = \"1MB/s\"\nbucket = \"64K\"\n[parts.protocol]\nreply = \"0\"\n\
+             [[load]]\nsize = \"4K\"\n{load}\n"
+        );
+        run(&Spec::parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}")), &[])
+    };
+    // 4096 bytes in 40.96 ms: a tenth of what the port carries, and none waits more than the drive's link.
+    let alone = outcome("rate = 24.4140625\ninterval = \"constant\"");
+    assert!(alone.loads[0].milliseconds.mean < 0.02, "{:?}", alone.loads[0].milliseconds);
+    assert!(near(alone.utilisation(PartKind::ClientReceive), 0.1));
+    let many = outcome("outstanding = 8");
+    assert!(near(many.loads[0].bytes_per_second, 1e6), "{}", many.loads[0].bytes_per_second);
+    assert!(many.utilisation(PartKind::ClientReceive) > 0.99);
+}

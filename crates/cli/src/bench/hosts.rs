@@ -9,7 +9,7 @@ use crate::exit::{Doing, Exit, Failure};
 /// Of each frame, the part that TCP carries: 1448 of 1514 bytes.
 pub(super) const PAYLOAD_SHARE: f64 = 1448.0 / 1514.0;
 /// What a limited link may send at once, and how long it lets a frame wait.
-const BURST: &str = "64kb";
+pub(super) const BURST_BYTES: u64 = 64 << 10;
 const LATENCY: &str = "50ms";
 
 /// The namespaces.
@@ -124,11 +124,11 @@ fn port(index: usize) -> String {
 }
 
 fn tbf(namespace: Option<&str>, device: &str, bits: u64) -> Result<(), Failure> {
-    let rate = format!("{bits}bit");
+    let (rate, burst) = (format!("{bits}bit"), format!("{BURST_BYTES}b"));
     tc(
         namespace,
         &[
-            "qdisc", "replace", "dev", device, "root", "tbf", "rate", &rate, "burst", BURST, "latency",
+            "qdisc", "replace", "dev", device, "root", "tbf", "rate", &rate, "burst", &burst, "latency",
             LATENCY,
         ],
     )

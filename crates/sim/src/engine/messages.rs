@@ -81,7 +81,7 @@ impl Engine<'_> {
 
     fn at_port(&mut self, port: u32, burst: Burst) {
         let of_client = self.network.of_port(port).0 < self.spec.cluster.clients;
-        let service = self.network.model.time(u64::from(burst.bytes), of_client);
+        let service = self.network.service(self.now, port, burst.bytes, of_client);
         let request = self.message(burst).work.request;
         let class = self.class_of(request, Reserved::All);
         let server = &mut self.network.ports[index(u64::from(port))];

@@ -16,6 +16,10 @@ pub struct LinkModel {
     /// Of a switch, what a port of a client's host carries, where that is another rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_rate: Option<Rate>,
+    /// Of a switch, bytes that a port which was idle lets through at once: the token bucket of a rate limit
+    /// (RFC 2697, section 3, has one as the committed burst size). Absent: a wire, which has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bucket: Option<Bytes>,
     /// From the last bit sent to the first bit there: token or switch, wire, interrupts.
     #[serde(default)]
     pub latency: Span,
@@ -70,10 +74,15 @@ impl LinkModel {
         crate::number::real(self.payload.0) / crate::number::real(self.payload.0 + self.overhead.0)
     }
 
-    /// The time on the wire of a client's port or of another, in nanoseconds.
+    /// The time that bytes of a message take at a client's port or at another, in nanoseconds.
     pub(crate) fn time(&self, bytes: u64, of_client: bool) -> u64 {
+        self.time_on_wire(self.on_the_wire(bytes), of_client)
+    }
+
+    /// The same of bytes with their frames' overhead.
+    pub(crate) fn time_on_wire(&self, bytes: u64, of_client: bool) -> u64 {
         let rate = self.client_rate.filter(|_| of_client).unwrap_or(self.rate);
-        whole(rate.time(self.on_the_wire(bytes)))
+        whole(rate.time(bytes))
     }
 }
 
@@ -87,6 +96,7 @@ mod tests {
             medium: Medium::Switch,
             rate: Rate(1e9),
             client_rate: Some(Rate(2e9)),
+            bucket: None,
             latency: Span(0),
             payload: Bytes(1000),
             overhead: Bytes(50),

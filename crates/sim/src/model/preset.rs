@@ -117,6 +117,7 @@ impl Preset for LinkModel {
             medium: Medium::Switch,
             rate: Rate(gigabits * 1e9 / 8.0),
             client_rate: None,
+            bucket: None,
             latency: Span(latency),
             payload: Bytes(payload),
             overhead: Bytes(90),

@@ -10,6 +10,8 @@ pub(crate) struct Network<J> {
     pub(crate) model: LinkModel,
     rails: u32,
     pub(crate) ports: Vec<Server<J>>,
+    /// Up to when each port's rate is spent, later by what its bucket holds.
+    spent: Vec<u64>,
     /// Bytes that wait at each port.
     waiting_bytes: Vec<u64>,
     /// The rail on which each host sends next.
@@ -35,6 +37,7 @@ impl<J> Network<J> {
             model,
             rails,
             ports: (0..count).map(|_| Server::new(1)).collect(),
+            spent: vec![0; index(u64::from(count))],
             waiting_bytes: vec![0; index(u64::from(count))],
             next_rail: vec![0; index(u64::from(hosts))],
         }
@@ -68,6 +71,23 @@ impl<J> Network<J> {
         }
     }
 
+    /// How long a burst keeps a port, in nanoseconds. One that finds a bucket pays what is missing in it, and
+    /// one that waits pays all: nothing is left for it.
+    pub(crate) fn service(&mut self, now: u64, port: u32, bytes: u32, of_client: bool) -> u64 {
+        let whole = self.model.time(u64::from(bytes), of_client);
+        let Some(bucket) = self.model.bucket else { return whole };
+        let depth = self.model.time_on_wire(bucket.0, of_client);
+        let port = index(u64::from(port));
+        let spent = self.spent[port].max(now) + whole;
+        self.spent[port] = spent;
+        if !self.ports[port].is_free() {
+            return whole;
+        }
+        let missing = spent.saturating_sub(now + depth);
+        self.ports[port].usage.add_busy(whole - missing);
+        missing
+    }
+
     /// Whether a burst finds room at a switch's port. One that is refused is counted.
     pub(crate) fn has_room(&mut self, port: u32, bytes: u32) -> bool {
         let at = index(u64::from(port));
@@ -85,5 +105,42 @@ impl<J> Network<J> {
             End::Receive => *waiting += u64::from(bytes),
             End::Send => *waiting -= u64::from(bytes),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Preset;
+    use crate::parts::server::Class;
+
+    #[test]
+    fn a_bucket_lets_through_what_it_holds() {
+        let free = LinkModel::preset("free").expect("it is listed");
+        let (rate, bucket) = (crate::units::Rate(1e9), Some(crate::units::Bytes(1000)));
+        let mut network: Network<()> = Network::new(LinkModel { rate, bucket, ..free }, 1, 1);
+        // A byte is a nanosecond. 600 of 1000 are there, then 400, and the rest comes at the rate.
+        assert_eq!(network.service(5000, 0, 600, false), 0);
+        assert_eq!(network.service(5000, 0, 600, false), 200);
+        assert_eq!(network.ports[0].begin(5000, (), 200, Class::Rest), Some(((), 200)));
+        // What waits finds nothing.
+        assert_eq!(network.service(5100, 0, 300, false), 300);
+        assert_eq!(network.ports[0].begin(5100, (), 300, Class::Rest), None);
+        assert_eq!(network.ports[0].end(5200), Some(((), 300)));
+        assert_eq!(network.ports[0].end(5500), None);
+        // After 400 ns it has 400 bytes, and never more than it holds.
+        assert_eq!(network.service(5900, 0, 500, false), 100);
+        network.spent[0] = 6000;
+        assert_eq!(network.service(1_000_000, 0, 1001, false), 1);
+        // What did not wait counts too: 600 + 400 + 400 + 1000, beside the 200 + 300 that were handed in.
+        assert_eq!(network.ports[0].usage.utilisation(5800, 1), 0.5);
+    }
+
+    #[test]
+    fn without_a_bucket_each_takes_its_time() {
+        let link = LinkModel { client_rate: None, ..LinkModel::preset("1GbE").expect("it is listed") };
+        let time = link.time(4096, false);
+        let mut network: Network<()> = Network::new(link, 1, 1);
+        assert_eq!([0, 1 << 40].map(|now| network.service(now, 0, 4096, false)), [time, time]);
     }
 }

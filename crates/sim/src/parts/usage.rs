@@ -34,6 +34,11 @@ impl Usage {
         self.last = now;
     }
 
+    /// Something was served in no time that counts as this much of it.
+    pub(crate) fn add_busy(&mut self, ns: u64) {
+        self.busy_ns += real(ns);
+    }
+
     /// Forgets what was before.
     pub(crate) fn reset(&mut self, now: u64) {
         let (busy, waiting) = (self.busy, self.waiting);
@@ -44,7 +49,7 @@ impl Usage {
     pub(crate) fn utilisation(&mut self, now: u64, lanes: u32) -> f64 {
         self.advance(now);
         let whole = real(now - self.since) * f64::from(lanes);
-        if whole > 0.0 { self.busy_ns / whole } else { 0.0 }
+        if whole > 0.0 { (self.busy_ns / whole).min(1.0) } else { 0.0 }
     }
 
     /// How many waited, on average and at most.

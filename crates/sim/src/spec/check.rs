@@ -196,6 +196,10 @@ impl LinkModel {
             let what = "all hosts share one medium, and so its rate: set medium to switch";
             return Err(error("parts.link.client_rate", what));
         }
+        if self.bucket.is_some() && self.medium == Medium::Shared {
+            let what = "a shared medium has no ports, and so no bucket: set medium to switch";
+            return Err(error("parts.link.bucket", what));
+        }
         if self.queue.is_some_and(|queue| queue < self.burst) {
             let what =
                 format!("a burst of {} never fits: give at least as much, or a smaller burst", self.burst);

@@ -8,7 +8,7 @@ use braid_sim::units::{Bytes, Rate};
 
 use super::{PIECES_BYTES, STRIPES, STRIPES_AT_ONCE};
 use crate::bench::cluster::UNIT_BYTES;
-use crate::bench::hosts::Links;
+use crate::bench::hosts::{BURST_BYTES, Links};
 
 /// Bytes of a small operation.
 pub(super) const SMALL_BYTES: u64 = braid_sim::calibrate::SMALL_BYTES;
@@ -130,6 +130,7 @@ impl Group {
             medium: Medium::Switch,
             rate,
             client_rate: Some(client_rate),
+            bucket: Some(Bytes(BURST_BYTES)),
             payload: Bytes(FRAME.0),
             overhead: Bytes(FRAME.1),
             ..model.link.clone()
