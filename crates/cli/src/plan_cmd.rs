@@ -1,10 +1,13 @@
 //! `braid plan`: the plan sets of a request, as the client would run them.
 
 use std::collections::BTreeMap;
+use std::fmt::Write;
 use std::path::Path;
 
 use braid_client::{Asked, Client, Explained, Way};
 use braid_layout::{Column, DriveId};
+use braid_sim::model::{CostModel, DiskModel, LinkModel, Preset, ProcessorModel, ProtocolModel, StoreModel};
+use braid_sim::timing::{Timed, Times, time};
 use braid_wire::control::{DriveRow, EntryKind, StatRow};
 use serde::Serialize;
 
@@ -13,6 +16,7 @@ use crate::connect;
 use crate::exit::{Exit, Failure};
 use crate::names::{remote, show_remote};
 use crate::report::Report;
+use crate::sim::{in_background, parts_of};
 
 /// A plan set in `--json`.
 #[derive(Debug, Serialize)]
@@ -30,6 +34,9 @@ struct Facts {
     columns: Vec<ColumnFacts>,
     /// Of a write: the ways to do each stripe, the one that is taken first.
     ways: Vec<StripeFacts>,
+    /// With --time, when each instruction begins and is done, by id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    times: Option<Timed>,
     /// The printed form.
     text: String,
 }
@@ -67,6 +74,7 @@ struct ColumnFacts {
 /// Runs the command.
 pub(crate) async fn run(plan: args::Plan, cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
     let name = remote(&plan.name)?;
+    let parts = plan.time.then(|| Parts::of(plan.parts.as_deref())).transpose()?;
     let client = connect::cluster(cluster).await?;
     let asked = match plan.direction {
         args::Direction::Read => Asked::Read,
@@ -81,13 +89,49 @@ pub(crate) async fn run(plan: args::Plan, cluster: Option<&Path>, report: Report
     let names = drive_names(&row);
     let down = on_file(&client, &names, plan.down).await?;
     let explained = client.plan(&name, asked, plan.range, &down).await?;
-    let sets: Vec<Facts> = explained.iter().map(|set| facts(set, &names, &row)).collect();
+    let mut sets: Vec<Facts> = explained.iter().map(|set| facts(set, &names, &row)).collect();
+    if let Some(Parts { costs, named }) = parts {
+        let timed = in_background(move |stop| {
+            explained.iter().map(|of| time(&of.set, &of.segment, &costs, stop)).collect::<Option<Vec<_>>>()
+        });
+        for (facts, times) in sets.iter_mut().zip(timed.await?) {
+            facts.text = with_times(&facts.text, &times, &named);
+            facts.times = Some(times);
+        }
+    }
     report.facts(&sets, |sets| {
         if sets.is_empty() {
             return "nothing to do: the range is past the end of the file\n".into();
         }
         sets.iter().map(|set| set.text.as_str()).collect::<Vec<_>>().join("\n")
     })
+}
+
+/// What the parts cost.
+struct Parts {
+    costs: CostModel,
+    /// Which they are, for users.
+    named: String,
+}
+
+impl Parts {
+    fn of(path: Option<&Path>) -> Result<Parts, Failure> {
+        if let Some(path) = path {
+            return Ok(Parts { costs: parts_of(path)?, named: path.display().to_string() });
+        }
+        let (disk, link, processor) = ("hdd-18tb", "25GbE", "server-2026");
+        let unknown = || Failure::new(Exit::Failed, "plan", "a part that is listed is not known");
+        let processor_model = ProcessorModel::preset(processor).ok_or_else(unknown)?;
+        let costs = CostModel {
+            disk: DiskModel::preset(disk).ok_or_else(unknown)?,
+            link: LinkModel::preset(link).ok_or_else(unknown)?,
+            client: processor_model.clone(),
+            drive: processor_model,
+            store: StoreModel { log: true, ..StoreModel::default() },
+            protocol: ProtocolModel::default(),
+        };
+        Ok(Parts { costs, named: format!("{disk}, {link} and {processor}; others with --parts") })
+    }
 }
 
 /// Drops drives that exist but hold no column of the file: whether they are away changes nothing.
@@ -139,6 +183,7 @@ fn facts(explained: &Explained, names: &BTreeMap<DriveId, String>, row: &StatRow
         columns: columns.collect(),
         away: away.map(|column| column.drive_name.clone()).collect(),
         ways: explained.ways.iter().map(|(stripe, ways)| stripe_facts(stripe.0, ways)).collect(),
+        times: None,
         text: with_names(explained, names),
     }
 }
@@ -165,4 +210,26 @@ fn with_names(explained: &Explained, names: &BTreeMap<DriveId, String>) -> Strin
         }
     }
     text
+}
+
+/// The widest line that times are lined up behind.
+const TIMES_AT: usize = 80;
+
+/// The printed form, with each instruction's and step's times behind it.
+fn with_times(text: &str, times: &Timed, parts: &str) -> String {
+    let (instructions, totals) = text.split_at(text.find("\ntotals\n").map_or(text.len(), |at| at + 1));
+    // An instruction's line begins with its id.
+    let id = |line: &str| line.strip_prefix("  ")?.split(' ').next()?.parse::<usize>().ok();
+    let width = instructions.lines().filter(|line| id(line).is_some()).map(str::len).max().unwrap_or(0);
+    let width = width.min(TIMES_AT);
+    let mut timed = String::new();
+    for line in instructions.lines() {
+        match id(line).and_then(|id| times.instructions.get(id)) {
+            Some(Times { begins_ms, done_ms, .. }) => {
+                let _ = writeln!(timed, "{line:width$}  | {begins_ms:9.3} to {done_ms:9.3} ms");
+            }
+            None => timed = timed + line + "\n",
+        }
+    }
+    format!("{timed}{totals}predicted: {:.3} ms, alone ({parts})\n", times.done_ms)
 }

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use braid_layout::{Column, ColumnMask, Stripe, Version};
+use braid_layout::{Column, ColumnMask, Segment, Stripe, Version};
 use braid_plan::{Body, Health, PlanError, PlanSet, Stamped, Target, Want, Way, Write, stripes_max};
 use braid_wire::control::{ColumnRow, DriveState, EntryKind, SegmentRow};
 
@@ -28,6 +28,8 @@ pub enum Asked {
 pub struct Explained {
     /// The plan set.
     pub set: PlanSet,
+    /// The segment that it is for.
+    pub segment: Segment,
     /// Of a write, the ways to do each stripe and what they cost. The first is the one in the plan set.
     pub ways: Vec<(Stripe, Vec<Way>)>,
     /// Text for users.
@@ -102,7 +104,8 @@ impl Client {
             })?;
             n += segment.stripe_at(part.end - 1).0 - first + 1;
             at = part.end;
-            all.push(Explained { text: format!("{set}{}", listed(&ways)), set, ways });
+            let text = format!("{set}{}", listed(&ways));
+            all.push(Explained { set, segment: segment.clone(), ways, text });
         }
         Ok(all)
     }

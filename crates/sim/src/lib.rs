@@ -17,6 +17,7 @@
 //! | `engine`, `parts`, `queue`, `random` | the simulation |
 //! | `stats`, [`outcome`] | intervals, warm-up, percentiles; the results |
 //! | [`calibrate`] | costs from measured runs |
+//! | [`timing`] | one plan set alone, instruction by instruction |
 //! | [`size`] | the fewest drives for so many streams, by arithmetic on the same costs |
 //! | [`swift`] | the paper of 1991 |
 
@@ -38,6 +39,7 @@ pub mod sweep;
 pub mod swift;
 #[cfg(test)]
 mod test_spec;
+pub mod timing;
 pub mod trace;
 pub mod units;
 

@@ -138,8 +138,12 @@ pub(crate) enum Command {
     )]
     Volume(Volume),
     /// Print the plan set of a read or write: which drive does what, and in which order
-    #[command(after_help = "Examples:\n  braid plan read braid://main/a.bin 0..1M\n  \
-        braid plan write braid://main/a.bin 4K+128K --down drive-2")]
+    #[command(
+        after_help = "With --time each instruction has beside it when it begins and when it is done, as the simulator predicts it for this plan set alone: on idle parts, with nothing cached, each drive on a host of its own. What this cluster's parts cost is measured by `braid bench calibrate` on a machine like its own.\n\nExamples:\n  \
+        braid plan read braid://main/a.bin 0..1M\n  \
+        braid plan write braid://main/a.bin 4K+128K --down drive-2\n  \
+        braid bench calibrate --out parts.toml && braid plan read braid://main/a.bin 0..1M --time --parts parts.toml"
+    )]
     Plan(Plan),
     /// Read every unit and its parity, and report what does not match
     #[command(after_help = "Examples:\n  braid check braid://main/a.bin\n  braid check --all braid://main")]
@@ -335,6 +339,12 @@ pub(crate) struct Plan {
     /// Plan as if this drive were away; may be repeated
     #[arg(long, value_name = "DRIVE")]
     pub(crate) down: Vec<String>,
+    /// Print beside each instruction the predicted time at which it begins and is done
+    #[arg(long)]
+    pub(crate) time: bool,
+    /// What parts cost, as `braid bench calibrate --out` writes it [default: hdd-18tb, 25GbE, server-2026]
+    #[arg(long, value_name = "FILE.toml", requires = "time")]
+    pub(crate) parts: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

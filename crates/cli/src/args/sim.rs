@@ -11,7 +11,8 @@ pub(crate) enum Sim {
     #[command(
         after_help = "A spec is a TOML file: a cluster, what its parts cost, and loads (docs/sim.md lists the keys). Plan sets are compiled as the client does it and timed on modelled processors, links and disks. The warm-up is found and cut; a run ends when the means are known well enough, or says at which rate it is saturated. A sweep runs once for each combination of its values, on all processors. The same spec gives the same output to the last byte. How many events a second were simulated is said on standard error.\n\nExamples:\n  \
         braid sim run docs/sim/cluster.toml\n  braid sim run docs/sim/cluster.toml --json | jq .[0].outcome.bottleneck\n  \
-        braid sim run docs/sim/sweep.toml --csv > sweep.csv\n  braid sim run docs/sim/sweep.toml --out plots"
+        braid sim run docs/sim/sweep.toml --csv > sweep.csv\n  braid sim run docs/sim/sweep.toml --out plots\n  \
+        braid bench calibrate --out parts.toml && braid sim run cluster.toml --parts parts.toml"
     )]
     Run(SimRun),
     /// Reproduce the simulation study of the Swift paper (1991): its figures 3 to 6
@@ -28,6 +29,9 @@ pub(crate) struct SimRun {
     /// The spec
     #[arg(value_name = "FILE.toml")]
     pub(crate) spec: PathBuf,
+    /// A file with the spec's [parts], as `braid bench calibrate --out` writes it
+    #[arg(long, value_name = "FILE.toml")]
+    pub(crate) parts: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) output: SimOutput,
 }

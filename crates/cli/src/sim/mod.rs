@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use braid_sim::model::CostModel;
 use braid_sim::report::{self, Ran};
 use braid_sim::spec::{Point, points};
 use braid_sim::sweep::{self, Watch};
@@ -39,7 +40,13 @@ async fn spec(asked: SimRun, report: Report) -> Result<(), Failure> {
     let path = &asked.spec;
     let text = read(path)?;
     let wrong = |why: String| Failure::new(Exit::Usage, format!("read {}", path.display()), why);
-    let spec = Spec::parse(&text).map_err(|error| wrong(error.to_string()))?;
+    let (spec, text) = match &asked.parts {
+        None => (Spec::parse(&text).map_err(|error| wrong(error.to_string()))?, text),
+        Some(parts) => {
+            let parts = parts_of(parts)?;
+            Spec::parse_with(&text, &parts).map_err(|error| wrong(error.to_string()))?
+        }
+    };
     let points = points(&text, &spec).map_err(|error| wrong(error.to_string()))?;
     let mut work = Vec::new();
     for point in points {
@@ -121,7 +128,7 @@ fn study(figure: Option<u8>, threads: usize, stop: &AtomicBool) -> Option<Study>
 }
 
 /// Does long work on a thread. If the command ends before it, it is told to stop.
-async fn in_background<T: Send + 'static>(
+pub(crate) async fn in_background<T: Send + 'static>(
     work: impl FnOnce(&AtomicBool) -> Option<T> + Send + 'static,
 ) -> Result<T, Failure> {
     struct StopOnDrop(Arc<AtomicBool>);
@@ -148,6 +155,12 @@ fn say_speed(ran: &[Ran], seconds: f64) {
     #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
     let rate = events as f64 / seconds.max(1e-9) / 1e6;
     complain(&format!("{events} events in {seconds:.2} s, {rate:.2} million a second"));
+}
+
+/// The parts in a file that has nothing else.
+pub(crate) fn parts_of(path: &Path) -> Result<CostModel, Failure> {
+    CostModel::parse(&read(path)?)
+        .map_err(|error| Failure::new(Exit::Usage, format!("read {}", path.display()), error.to_string()))
 }
 
 /// Reads a text that is not too large.

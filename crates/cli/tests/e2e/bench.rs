@@ -97,21 +97,26 @@ fn an_interrupted_bench_removes_its_files() {
 #[test]
 fn what_parts_cost_is_found_and_can_be_simulated() {
     let place = Cluster::nowhere();
-    let (dir, parts, spec) = (place.file("here"), place.file("parts.toml"), place.file("spec.toml"));
+    let (dir, parts_file, spec) = (place.file("here"), place.file("parts.toml"), place.file("spec.toml"));
     fs::create_dir(&dir).expect("made");
     let mut command = braid();
-    command.args(["bench", "calibrate", "--quick", "--dir"]).arg(&dir).arg("--out").arg(&parts);
+    command.args(["bench", "calibrate", "--quick", "--dir"]).arg(&dir).arg("--out").arg(&parts_file);
     let said = run(command).ok();
-    let parts = fs::read_to_string(parts).expect("written");
+    let parts = fs::read_to_string(&parts_file).expect("written");
     assert_eq!(said.text(), parts);
-    let asked = "[cluster]\nclients = 1\ndrives = 5\n[files]\nscheme = \"raid5\"\nwidth = 5\nunit = \"512K\"\n\
+    let spec_text = "[cluster]\nclients = 1\ndrives = 5\n[files]\nscheme = \"raid5\"\nwidth = 5\nunit = \"512K\"\n\
                  [[load]]\noutstanding = 1\nsize = \"4K\"\n";
-    fs::write(&spec, format!("{asked}{parts}")).expect("written");
-    let mut command = braid();
-    command.args(["sim", "run", "--json"]).arg(&spec);
-    let found = run(command).ok().json();
+    fs::write(&spec, spec_text).expect("written");
+    let simulate = || {
+        let mut command = braid();
+        command.args(["sim", "run", "--json", "--parts"]).arg(&parts_file).arg(&spec);
+        run(command)
+    };
+    let found = simulate().ok().json();
     assert!(found[0]["outcome"]["loads"][0]["per_second"].as_f64().is_some_and(|rate| rate > 0.0), "{found}");
     assert_eq!(fs::read_dir(&dir).expect("read").count(), 0, "something is left");
+    fs::write(&spec, format!("{spec_text}{parts}")).expect("written");
+    simulate().failed(2, "parts: they are handed in beside the spec");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use crate::support::{Said, braid, run};
+use crate::support::{Cluster, Said, braid, run};
 
 /// A file of the repository's docs.
 fn docs(name: &str) -> PathBuf {
@@ -88,4 +88,37 @@ fn a_cluster_is_sized() {
     assert_eq!(negative.code, 2, "{}", negative.err);
     let odd = ["size", "--streams", "4", "--rate", "1MB/s", "--capacity", "1TB", "--drive", "floppy"];
     sim(&odd).failed(2, "use free, fujitsu-m2372k");
+}
+
+#[test]
+fn a_plan_s_instructions_have_their_predicted_times() {
+    let cluster = Cluster::up(5);
+    cluster.put(&cluster.make("f", 4 << 20, 1), "braid://main/f");
+    let down = cluster.columns("braid://main/f").swap_remove(1);
+    let asked = format!("read braid://main/f 0..2M --down {down}");
+    let plain = cluster.line(&format!("plan {asked}")).ok();
+    let timed = cluster.line(&format!("plan {asked} --time")).ok();
+    // Nothing but the times is added, one for each instruction and step.
+    let without: Vec<&str> = timed
+        .text()
+        .lines()
+        .map(|line| line.split_once("  | ").map_or(line, |(line, _)| line.trim_end()))
+        .filter(|line| !line.starts_with("predicted: "))
+        .collect();
+    assert_eq!(without, plain.text().lines().collect::<Vec<_>>());
+    assert!(timed.text().contains("alone (hdd-18tb, 25GbE and server-2026"), "{}", timed.text());
+    // With parts of one's own: disks that take 2 s, and nothing else takes time.
+    let parts = cluster.file("parts.toml");
+    let disk = "seek = { constant = \"2s\" }\nread_rate = \"1000PB/s\"\nwrite_rate = \"1000PB/s\"";
+    let free = "link = \"free\"\nclient = \"free\"\ndrive = \"free\"";
+    fs::write(&parts, format!("[parts]\n{free}\n[parts.disk]\n{disk}\n")).expect("written");
+    let parts = parts.to_str().expect("UTF-8");
+    let json = cluster.line(&format!("plan {asked} --time --json --parts {parts}")).ok().json();
+    let found = json[0]["times"]["instructions"].as_array().expect("times");
+    assert_eq!(timed.text().matches(" ms\n").count(), found.len());
+    let reads = found.iter().filter(|times| times["begins_ms"] == 0.0 && times["done_ms"] == 2000.0).count();
+    assert_eq!((reads, json[0]["times"]["done_ms"].as_f64()), (4, Some(2000.0)), "{json}");
+    fs::write(parts, "[parts]\nlink = \"string\"\n").expect("written");
+    let refused = cluster.line(&format!("plan {asked} --time --parts {parts}"));
+    refused.failed(2, "parts.toml: line 2: link: no link has the name \"string\"");
 }

@@ -20,13 +20,16 @@ mod messages;
 mod requests;
 mod workload;
 
+use std::rc::Rc;
+
 use crate::model::Medium;
 use crate::number::index;
 use crate::outcome::{Outcome, PartKind, PartOutcome};
 use crate::parts::disk::{Command, Disk};
 use crate::parts::network::{End, Network};
 use crate::parts::server::Server;
-use crate::programs::Programs;
+use crate::program::Program;
+use crate::programs::{Kind, Placed, Programs};
 use crate::queue::EventQueue;
 use crate::random::{Source, Stream};
 use crate::spec::Spec;
@@ -34,7 +37,7 @@ use crate::trace::Entry;
 use collector::{Collector, Ended};
 use messages::Message;
 use requests::Active;
-use workload::Generator;
+use workload::{Drawn, Generator};
 
 /// Runs a spec that was checked; with the entries of its load's trace, if it has one.
 pub fn run(spec: &Spec, trace: &[Entry]) -> Outcome {
@@ -42,6 +45,30 @@ pub fn run(spec: &Spec, trace: &[Entry]) -> Outcome {
     engine.begin();
     engine.go();
     engine.finish()
+}
+
+/// When a node of a program begins and is done, in nanoseconds.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct NodeTimes {
+    pub(crate) begins: u64,
+    pub(crate) done: u64,
+}
+
+/// Runs one program as a request of a spec's first client and load, with nothing beside it: when each of its
+/// nodes begins and is done.
+pub(crate) fn run_alone(spec: &Spec, program: &Rc<Program>) -> Vec<NodeTimes> {
+    let mut engine = Engine::new(spec, &[]);
+    engine.times = Some(vec![NodeTimes::default(); program.nodes.len()]);
+    let nothing = Drawn { file: 0, kind: Kind::Read, write: false, range: 0..0 };
+    engine.start_placed(0, 0, &nothing, Placed { program: Rc::clone(program), shift: 0 });
+    // The one request's place is free when it is done.
+    while engine.requests_free.is_empty()
+        && let Some((at, event)) = engine.events.pop()
+    {
+        engine.now = at;
+        engine.handle(event);
+    }
+    engine.times.take().unwrap_or_default()
 }
 
 /// The most nanoseconds that are simulated: a century.
@@ -140,6 +167,8 @@ struct Engine<'a> {
     collector: Collector,
     /// Commands just done; kept for its memory.
     done: Vec<Command<Work>>,
+    /// Of a program that runs alone, its nodes' times.
+    times: Option<Vec<NodeTimes>>,
 }
 
 impl<'a> Engine<'a> {
@@ -175,6 +204,7 @@ impl<'a> Engine<'a> {
             trace,
             collector: Collector::new(spec, trace.len()),
             done: Vec::new(),
+            times: None,
         }
     }
 

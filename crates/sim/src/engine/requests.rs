@@ -3,10 +3,12 @@
 use std::rc::Rc;
 
 use super::collector::Sample;
-use super::{Engine, Event, Job, Work, WorkKind};
+use super::workload::Drawn;
+use super::{Engine, Event, Job, NodeTimes, Work, WorkKind};
 use crate::model::Requests;
 use crate::number::{index, narrow, whole};
 use crate::program::{Act, Program};
+use crate::programs::Placed;
 use crate::spec::Arrivals;
 
 /// A request that is being served.
@@ -83,12 +85,16 @@ impl Engine<'_> {
         self.start(load, client, drawn);
     }
 
-    fn start(&mut self, load: u32, client: u32, drawn: super::workload::Drawn) {
-        let bytes = drawn.range.end - drawn.range.start;
+    fn start(&mut self, load: u32, client: u32, drawn: Drawn) {
         let placed = self
             .programs
-            .get(drawn.file, drawn.kind, drawn.range)
+            .get(drawn.file, drawn.kind, drawn.range.clone())
             .expect("the spec's check leaves no more drives out than the layout can do without");
+        self.start_placed(load, client, &drawn, placed);
+    }
+
+    /// Starts a request whose program is known.
+    pub(super) fn start_placed(&mut self, load: u32, client: u32, drawn: &Drawn, placed: Placed) {
         let mut waits = Vec::new();
         let slot = self.requests_free.pop();
         if let Some(slot) = slot {
@@ -102,7 +108,7 @@ impl Engine<'_> {
             client,
             file: drawn.file,
             write: drawn.write,
-            bytes,
+            bytes: drawn.range.end - drawn.range.start,
             began: self.now,
             number: self.requests_begun,
             left: narrow(placed.program.nodes.len()),
@@ -132,6 +138,7 @@ impl Engine<'_> {
         for &node in &program.roots {
             if multicast && matches!(program.node(node).act, Act::Read { .. }) {
                 ask = true;
+                self.note_times(node, |times, now| times.begins = now);
             } else {
                 self.begin_node(request, node);
             }
@@ -144,6 +151,7 @@ impl Engine<'_> {
     }
 
     fn begin_node(&mut self, request: u32, node: u32) {
+        self.note_times(node, |times, now| times.begins = now);
         let active = &self.requests[index(u64::from(request))];
         let client = active.client;
         let act = &active.program.node(node).act;
@@ -163,6 +171,7 @@ impl Engine<'_> {
 
     /// A node is done: begins what waited for it alone.
     pub(super) fn node_done(&mut self, request: u32, node: u32) {
+        self.note_times(node, |times, now| times.done = now);
         let program = Rc::clone(&self.requests[index(u64::from(request))].program);
         for &follower in program.followers(node) {
             let waits = &mut self.requests[index(u64::from(request))].waits[index(u64::from(follower))];
@@ -175,6 +184,13 @@ impl Engine<'_> {
         active.left -= 1;
         if active.left == 0 {
             self.request_done(request);
+        }
+    }
+
+    /// Where times of nodes are kept, notes one.
+    fn note_times(&mut self, node: u32, set: impl Fn(&mut NodeTimes, u64)) {
+        if let Some(times) = &mut self.times {
+            set(&mut times[index(u64::from(node))], self.now);
         }
     }
 

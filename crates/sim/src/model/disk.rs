@@ -56,6 +56,12 @@ impl DiskModel {
         }
     }
 
+    /// Whether times to position differ.
+    pub(crate) fn is_random(&self) -> bool {
+        let differ = |time: &Distribution| time.variance() > 0.0;
+        differ(&self.seek) || differ(&self.rotation) || self.write_seek.as_ref().is_some_and(differ)
+    }
+
     /// The time to transfer, in nanoseconds.
     pub fn transfer(&self, write: bool, bytes: u64) -> f64 {
         if write { self.write_rate.time(bytes) } else { self.read_rate.time(bytes) }

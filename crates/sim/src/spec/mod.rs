@@ -7,6 +7,7 @@
 mod check;
 mod error;
 mod load;
+mod parts;
 mod sweep;
 
 use serde::{Deserialize, Serialize};
@@ -123,6 +124,13 @@ fn size() -> Bytes {
 }
 
 impl Spec {
+    /// Reads a spec whose `[parts]` are in a text of their own. What is handed out too is the spec's text
+    /// with them, which [`points`] needs.
+    pub fn parse_with(text: &str, parts: &CostModel) -> Result<(Spec, String), SpecError> {
+        let whole = parts::added(text, parts)?;
+        Ok((Spec::parse(&whole)?, whole))
+    }
+
     /// Reads a spec and checks it. Sweeps are read too; [`points`] applies them.
     pub fn parse(text: &str) -> Result<Spec, SpecError> {
         let spec: Spec = toml::from_str(text).map_err(|error| SpecError::of_toml(text, &error))?;

@@ -12,7 +12,6 @@ use braid_sim::calibrate::{Disk, Measured, SMALL_BYTES, Sides};
 use braid_sim::model::CostModel;
 use braid_sim::spec::Files;
 use braid_sim::units::Bytes;
-use serde::Serialize;
 
 use crate::args::{BenchCalibrate, BenchCluster};
 use crate::bench::OnThread;
@@ -39,12 +38,6 @@ const SMALL_QUICK: Limit = Limit { seconds: Some(0.2), operations: 48 };
 /// Small updates whose bytes on the link are counted.
 const COUNTED: u64 = 64;
 
-/// The parts, as a spec has them.
-#[derive(Serialize)]
-struct Parts<'a> {
-    parts: &'a CostModel,
-}
-
 /// Runs the command.
 pub(crate) async fn run(asked: BenchCalibrate, report: Report) -> Result<(), Failure> {
     let BenchCalibrate { dir, quick, out } = asked;
@@ -52,16 +45,11 @@ pub(crate) async fn run(asked: BenchCalibrate, report: Report) -> Result<(), Fai
     let model = costs(&run).await;
     run.end();
     let model = model?;
-    let text = toml(&model)?;
+    let text = model.to_toml();
     if let Some(out) = out {
         save(&out, &text)?;
     }
     report.facts(&model, |_| text)
-}
-
-/// The parts as TOML.
-pub(super) fn toml(model: &CostModel) -> Result<String, Failure> {
-    toml::to_string(&Parts { parts: model }).map_err(std::io::Error::other).doing(|| "make TOML".into())
 }
 
 fn save(out: &PathBuf, text: &str) -> Result<(), Failure> {

@@ -75,7 +75,7 @@ impl Predict {
         }
         let why = if self.run.quick { Some("a quick run limits no links".into()) } else { Hosts::lacking() };
         let model = calibrate::costs(&self.run).await?;
-        self.found.parts = calibrate::toml(&model)?;
+        self.found.parts = model.to_toml();
         for group in wanted {
             match &why {
                 None => self.group(&group, &model).await?,
