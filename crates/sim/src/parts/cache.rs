@@ -1,34 +1,45 @@
 //! A drive's cache: the pages read or written last.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 
 /// Bytes of a page.
 const PAGE: u64 = 4096;
 
-/// Pages of objects; the one that was used longest ago goes first.
+/// Pages of objects; the one that was used longest ago goes first. Pages that were used together are kept as
+/// one extent: what a use costs depends on how many extents it meets, not on how many pages it has.
 #[derive(Debug)]
 pub(crate) struct Cache {
     pages_max: u64,
-    /// When each page was used last.
-    used: HashMap<(u32, u64), u64>,
-    /// Uses in their order; those that are not a page's last one count for nothing.
-    order: VecDeque<((u32, u64), u64)>,
+    pages: u64,
+    /// Of each object, extents that do not overlap: from the first page to the end, and which use was the last.
+    extents: HashMap<u32, BTreeMap<u64, (u64, u64)>>,
+    /// The object of each extent, by its last use and its first page.
+    by_use: BTreeMap<(u64, u64), u32>,
     uses: u64,
 }
 
 impl Cache {
     pub(crate) fn new(bytes: u64) -> Cache {
-        Cache { pages_max: bytes / PAGE, used: HashMap::new(), order: VecDeque::new(), uses: 0 }
+        Cache { pages_max: bytes / PAGE, pages: 0, extents: HashMap::new(), by_use: BTreeMap::new(), uses: 0 }
     }
 
     /// Whether all of these bytes are there. If so, they are used.
     pub(crate) fn has(&mut self, object: u32, offset: u64, bytes: u64) -> bool {
-        let there =
-            self.pages_max > 0 && pages(offset, bytes).all(|page| self.used.contains_key(&(object, page)));
-        if there {
-            self.touch(object, offset, bytes);
+        let Range { start, end } = pages(offset, bytes);
+        let Some(extents) = self.extents.get(&object) else { return false };
+        let mut there = end;
+        for (&first, &(past, _)) in extents.range(..end).rev() {
+            if past < there {
+                break;
+            }
+            there = first;
+            if there <= start {
+                self.touch(object, offset, bytes);
+                return true;
+            }
         }
-        there
+        start >= end
     }
 
     /// These bytes were read or written.
@@ -36,28 +47,51 @@ impl Cache {
         if self.pages_max == 0 {
             return;
         }
-        for page in pages(offset, bytes) {
-            self.uses += 1;
-            self.used.insert((object, page), self.uses);
-            self.order.push_back(((object, page), self.uses));
+        let pages = pages(offset, bytes);
+        self.cut(object, &pages);
+        self.uses += 1;
+        self.add(object, pages, self.uses);
+        while self.pages > self.pages_max {
+            let Some((&(use_, first), &object)) = self.by_use.first_key_value() else { break };
+            let past = self.remove(object, first, use_);
+            let kept = past.min(first + (self.pages + past - first - self.pages_max))..past;
+            self.add(object, kept, use_);
         }
-        while u64::try_from(self.used.len()).is_ok_and(|count| count > self.pages_max) {
-            let Some((page, use_)) = self.order.pop_front() else { break };
-            if self.used.get(&page) == Some(&use_) {
-                self.used.remove(&page);
-            }
+    }
+
+    /// Takes pages out, where they are there.
+    fn cut(&mut self, object: u32, pages: &Range<u64>) {
+        while let Some(extents) = self.extents.get(&object)
+            && let Some((&first, &(past, use_))) = extents.range(..pages.end).next_back()
+            && past > pages.start
+        {
+            self.remove(object, first, use_);
+            self.add(object, first..pages.start, use_);
+            self.add(object, pages.end..past, use_);
         }
-        // Pages that are used again and again leave their earlier uses behind, also behind one that is used
-        // no more. Half of the order is thrown away each time, so a use costs the same however often that is.
-        if self.order.len() > 2 * self.used.len() {
-            let used = &self.used;
-            self.order.retain(|(page, use_)| used.get(page) == Some(use_));
+    }
+
+    /// Adds an extent, if it has a page.
+    fn add(&mut self, object: u32, pages: Range<u64>, use_: u64) {
+        if !pages.is_empty() {
+            self.pages += pages.end - pages.start;
+            self.extents.entry(object).or_default().insert(pages.start, (pages.end, use_));
+            self.by_use.insert((use_, pages.start), object);
         }
+    }
+
+    /// Removes an extent. Its end.
+    fn remove(&mut self, object: u32, first: u64, use_: u64) -> u64 {
+        self.by_use.remove(&(use_, first));
+        let removed = self.extents.get_mut(&object).and_then(|extents| extents.remove(&first));
+        let past = removed.map_or(first, |(past, _)| past);
+        self.pages -= past - first;
+        past
     }
 }
 
 /// The pages that these bytes are in.
-fn pages(offset: u64, bytes: u64) -> std::ops::Range<u64> {
+fn pages(offset: u64, bytes: u64) -> Range<u64> {
     offset / PAGE..(offset + bytes).div_ceil(PAGE)
 }
 
@@ -77,16 +111,51 @@ mod tests {
         assert!(cache.has(0, 0, PAGE) && cache.has(1, 0, PAGE) && !cache.has(0, 0, 2 * PAGE));
     }
 
-    #[test]
-    fn what_is_remembered_of_uses_is_bounded() {
-        let mut cache = Cache::new(4 * PAGE);
-        cache.touch(0, 0, PAGE);
-        for _ in 0..1000 {
-            cache.touch(0, PAGE, 2 * PAGE);
+    /// The same, page by page.
+    #[derive(Default)]
+    struct Plain {
+        /// From the one used longest ago.
+        used: Vec<(u32, u64)>,
+    }
+
+    impl Plain {
+        fn touch(&mut self, object: u32, range: Range<u64>, pages_max: usize) {
+            self.used.retain(|(other, page)| *other != object || !range.contains(page));
+            self.used.extend(range.map(|page| (object, page)));
+            self.used.drain(..self.used.len().saturating_sub(pages_max));
         }
-        assert!(cache.order.len() <= 2 * 3, "{}", cache.order.len());
-        cache.touch(0, 3 * PAGE, 2 * PAGE);
-        assert!(!cache.has(0, 0, PAGE) && cache.has(0, PAGE, 4 * PAGE), "the one used longest ago went");
+
+        fn has(&self, object: u32, mut range: Range<u64>) -> bool {
+            range.all(|page| self.used.contains(&(object, page)))
+        }
+    }
+
+    #[test]
+    fn extents_hold_the_pages_that_a_list_of_pages_holds() {
+        let mut stream = crate::random::Stream::new(3, crate::random::Source::Disk(0));
+        for pages_max in [1, 7, 40] {
+            let (mut cache, mut plain) = (Cache::new(PAGE * pages_max), Plain::default());
+            let most = usize::try_from(pages_max).expect("few");
+            for turn in 0..20_000 {
+                let object = u32::from(stream.below(3) == 0);
+                let first = stream.below(30);
+                let range = first..first + stream.below(9);
+                let bytes = (range.end - range.start) * PAGE;
+                if turn % 2 == 0 {
+                    cache.touch(object, first * PAGE, bytes);
+                    plain.touch(object, range, most);
+                } else {
+                    let has = cache.has(object, first * PAGE, bytes);
+                    assert_eq!(has, plain.has(object, range.clone()), "{object} {range:?} at {turn}");
+                    if has {
+                        plain.touch(object, range, most);
+                    }
+                }
+                assert_eq!(cache.pages, plain.used.len() as u64);
+                assert!(cache.by_use.len() as u64 <= cache.pages);
+                assert_eq!(cache.by_use.len(), cache.extents.values().map(BTreeMap::len).sum::<usize>());
+            }
+        }
     }
 
     #[test]

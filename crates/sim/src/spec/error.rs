@@ -23,7 +23,8 @@ impl SpecError {
 
     /// What the TOML reader says, with its line. Its message names the key.
     pub(super) fn of_toml(text: &str, error: &toml::de::Error) -> SpecError {
-        let span = error.span();
+        // What is missing at the top has the line of no key.
+        let span = error.span().filter(|span| *span != (0..0));
         let key = span.clone().map(|span| key_at(text, &span)).unwrap_or_default();
         let what = error.message().trim_end().replace('\n', "; ");
         SpecError { line: span.map(|span| line_of(text, span.start)), key, what }
