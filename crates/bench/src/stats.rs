@@ -9,7 +9,7 @@ const STUDENT_90: [f64; 30] = [
 ];
 
 /// The middle value, or the mean of the two in the middle; zero if there are none.
-pub(crate) fn median(values: &[f64]) -> f64 {
+pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     match (sorted.len(), sorted.len() / 2) {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
 use braid_bench::disk::disk_rates;
+use braid_bench::median;
 use braid_bench::small::{self, CpuTime, Limit};
 use braid_bench::stripes;
 use braid_client::Name;
@@ -13,6 +14,7 @@ use braid_sim::model::CostModel;
 use braid_sim::spec::Files;
 use braid_sim::units::Bytes;
 
+use super::PIECES_BYTES;
 use crate::args::{BenchCalibrate, BenchCluster};
 use crate::bench::OnThread;
 use crate::bench::client::{ClientProcess, alone};
@@ -32,8 +34,9 @@ const NEEDED_BYTES: (u64, u64) = (4 << 30, 512 << 20);
 /// Bytes of the file that large requests are for, and how often it is written and read.
 const LARGE: (u64, u32) = (256 << 20, 5);
 const LARGE_QUICK: (u64, u32) = (16 << 20, 1);
-/// Seconds of small operations, and how many at most.
-const SMALL: Limit = Limit { seconds: Some(3.0), operations: 1 << 16 };
+/// Seconds of small operations, and how many at most; and how often, of which the medians count.
+const SMALL: Limit = Limit { seconds: Some(1.0), operations: 1 << 16 };
+const SMALL_ROUNDS: u64 = 5;
 const SMALL_QUICK: Limit = Limit { seconds: Some(0.2), operations: 48 };
 /// Small updates whose bytes on the link are counted.
 const COUNTED: u64 = 64;
@@ -172,7 +175,7 @@ impl Runs<'_> {
     /// Small reads or overwrites, one after another: seconds and processor time for one.
     async fn small(&mut self, read: bool) -> Result<(f64, Sides), Failure> {
         self.run.tell(format!("calibrate: small {}", if read { "reads" } else { "overwrites" }));
-        let (bytes, limit) = (self.run.size(LARGE, LARGE_QUICK).0, self.run.size(SMALL, SMALL_QUICK));
+        let (bytes, limit) = (PIECES_BYTES, self.run.size(SMALL, SMALL_QUICK));
         let file = format!("braid://{VOLUME}/pieces");
         if read {
             let work = small::Work::Fill { file: file.clone(), bytes };
@@ -185,12 +188,19 @@ impl Runs<'_> {
         };
         let job = |seed| small::Job { work: work.clone(), in_flight: 1, limit, seed };
         alone(&mut self.client, &job(0)).await?;
-        let before = self.reading().await?;
-        let done = alone(&mut self.client, &job(1)).await?;
-        let after = self.reading().await?;
-        let operations = real(done.operations);
+        let (mut seconds, mut client, mut drives) = (Vec::new(), Vec::new(), Vec::new());
+        for seed in 1..=SMALL_ROUNDS {
+            let before = self.reading().await?;
+            let done = alone(&mut self.client, &job(seed)).await?;
+            let after = self.reading().await?;
+            let operations = real(done.operations);
+            let sides = self.sides(before, after, operations);
+            seconds.push(done.seconds / operations.max(1.0));
+            client.push(sides.client);
+            drives.push(sides.drives);
+        }
         self.run.step();
-        Ok((done.seconds / operations.max(1.0), self.sides(before, after, operations)))
+        Ok((median(&seconds), Sides { client: median(&client), drives: median(&drives) }))
     }
 
     async fn end(self) -> Result<(), Failure> {
