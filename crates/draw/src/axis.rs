@@ -82,10 +82,16 @@ impl Linear {
 
     /// The marks with their labels.
     pub fn marks(&self) -> impl Iterator<Item = (f64, String)> + '_ {
-        (0..=self.steps).map(|number| {
+        // A step has at most two digits that count.
+        let decimals = (0..=18).find(|&more| self.step * 10_f64.powi(more) >= 9.99).unwrap_or(18);
+        (0..=self.steps).map(move |number| {
             let value = f64::from(number) * self.step;
-            let name = format!("{value:.3}");
-            let name = name.trim_end_matches('0').trim_end_matches('.').to_owned();
+            let name = format!("{value:.0$}", usize::try_from(decimals).unwrap_or(0));
+            let name = if name.contains('.') {
+                name.trim_end_matches('0').trim_end_matches('.').to_owned()
+            } else {
+                name
+            };
             (self.at(value), name)
         })
     }
@@ -117,5 +123,9 @@ mod tests {
         assert_eq!(names, ["0", "5", "10", "15", "20", "25", "30"]);
         assert_eq!((axis.at(15.0), axis.at(99.0)), (150.0, 300.0));
         assert_eq!(Linear::to(0.0, 5, (0.0, 1.0)).marks().count(), 6);
+        let names = |most| Linear::to(most, 8, (0.0, 1.0)).marks().map(|(_, name)| name).collect::<Vec<_>>();
+        assert_eq!(names(0.0175)[..4], ["0", "0.0025", "0.005", "0.0075"]);
+        assert_eq!(names(1.5e-6)[1], "0.0000002");
+        assert_eq!(names(160_000.0)[1], "20000");
     }
 }

@@ -11,6 +11,12 @@ const HEIGHT: f64 = 520.0;
 const PLOT_X: (f64, f64) = (70.0, 620.0);
 const PLOT_Y: (f64, f64) = (460.0, 70.0);
 const LEGEND: f64 = 640.0;
+/// Of a legend's curve.
+const ROW: f64 = 18.0;
+/// Letters that fit: those of a picture are as wide as its font, 9 to 17 of 1720 pixels.
+const TITLE_LETTERS: usize = 90;
+const SUBTITLE_LETTERS: usize = 130;
+const LEGEND_LETTERS: usize = 36;
 
 /// A chart.
 #[derive(Debug, Clone, Default)]
@@ -58,8 +64,10 @@ impl Chart {
     /// The chart as SVG and as PNG.
     pub fn pictures(&self) -> (String, Vec<u8>) {
         let drawing = self.drawing();
-        let png = drawing.png(WIDTH, HEIGHT);
-        (drawing.finish(WIDTH, HEIGHT), png)
+        let rows = self.curves.iter().map(|_| ROW).sum::<f64>();
+        let height = HEIGHT.max(PLOT_Y.1 + rows + 20.0);
+        let png = drawing.png(WIDTH, height);
+        (drawing.finish(WIDTH, height), png)
     }
 
     fn drawing(&self) -> Drawing {
@@ -69,8 +77,8 @@ impl Chart {
         let y_max = self.y_max.unwrap_or_else(|| most(&mut points().map(|point| point.1)));
         let y = Linear::to(y_max, 8, PLOT_Y);
         let mut drawing = Drawing::default();
-        drawing.text((20.0, 26.0), Anchor::Start, 16, &self.title);
-        drawing.text((20.0, 44.0), Anchor::Start, 11, &self.subtitle);
+        drawing.text((20.0, 26.0), Anchor::Start, 16, &fitting(&self.title, TITLE_LETTERS));
+        drawing.text((20.0, 44.0), Anchor::Start, 11, &fitting(&self.subtitle, SUBTITLE_LETTERS));
         for (at, name) in x.marks() {
             drawing.line((at, PLOT_Y.0), (at, PLOT_Y.1), FAINT, 1.0);
             drawing.text((at, PLOT_Y.0 + 18.0), Anchor::Middle, 11, &name);
@@ -81,7 +89,7 @@ impl Chart {
         }
         drawing.line((PLOT_X.0, PLOT_Y.0), (PLOT_X.1, PLOT_Y.0), INK, 1.0);
         drawing.line((PLOT_X.0, PLOT_Y.0), (PLOT_X.0, PLOT_Y.1), INK, 1.0);
-        drawing.text((20.0, 62.0), Anchor::Start, 12, &self.y);
+        drawing.text((20.0, 62.0), Anchor::Start, 12, &fitting(&self.y, SUBTITLE_LETTERS));
         drawing.text(((PLOT_X.0 + PLOT_X.1) / 2.0, HEIGHT - 16.0), Anchor::Middle, 12, &self.x);
         let mut row = PLOT_Y.1 + 10.0;
         for curve in &self.curves {
@@ -100,16 +108,47 @@ impl Chart {
                 drawing.dot((LEGEND + 14.0, row - 4.0), 3.0, colour);
             }
             at.iter().for_each(|&point| drawing.dot(point, 3.0, colour));
-            drawing.text((LEGEND + 36.0, row), Anchor::Start, 11, &curve.name);
-            row += 18.0;
+            drawing.text((LEGEND + 36.0, row), Anchor::Start, 11, &fitting(&curve.name, LEGEND_LETTERS));
+            row += ROW;
         }
         drawing
     }
 }
 
+/// A text, shortened in its middle if it has more letters than fit: often its end tells it from others.
+fn fitting(text: &str, most: usize) -> String {
+    let letters: Vec<char> = text.chars().collect();
+    if letters.len() <= most {
+        return text.to_owned();
+    }
+    let (start, end) = (most / 2 - 2, letters.len() - (most - most / 2 - 1));
+    letters[..start].iter().chain(&['.'; 3]).chain(&letters[end..]).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_too_long_loses_its_middle() {
+        assert_eq!(fitting("0123456789", 10), "0123456789");
+        assert_eq!(fitting("0123456789X", 10), "012...789X");
+        let curve = |number: u32| Curve { name: format!("curve {number}"), ..Curve::default() };
+        let chart = Chart { curves: (0..60).map(curve).collect(), ..Chart::default() };
+        let svg = chart.pictures().0;
+        let height: f64 = svg
+            .split_once("height=\"")
+            .and_then(|(_, rest)| rest.split('"').next()?.parse().ok())
+            .expect("a height");
+        let last =
+            svg.split("<text x=").filter(|text| text.contains("curve 59")).last().expect("the last curve");
+        let y: f64 = last
+            .split("y=\"")
+            .nth(1)
+            .and_then(|rest| rest.split('"').next()?.parse().ok())
+            .expect("its place");
+        assert!(y < height, "{y} of {height}");
+    }
 
     #[test]
     fn axes_and_curves_have_their_names() {

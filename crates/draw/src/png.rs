@@ -100,6 +100,13 @@ impl Canvas {
         let mut left = x - share * step * real(count);
         let colour = parse(INK);
         for letter in text.chars() {
+            let letter = match letter {
+                '\u{2010}'..='\u{2015}' => '-',
+                '\u{3bc}' => '\u{b5}',
+                '\u{2018}' | '\u{2019}' => '\'',
+                '\u{201c}' | '\u{201d}' => '"',
+                letter => letter,
+            };
             let known = get_raster(letter, FontWeight::Regular, height);
             if let Some(raster) = known.or_else(|| get_raster('?', FontWeight::Regular, height)) {
                 for (row, line) in raster.rows().enumerate() {

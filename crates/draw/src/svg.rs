@@ -53,6 +53,8 @@ fn draw(body: &mut String, shape: &Shape) {
 }
 
 fn escape(text: &str) -> String {
+    // Control characters are not allowed in XML 1.0 (section 2.2), not even escaped.
+    let text: String = text.chars().filter(|letter| !letter.is_control()).collect();
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
@@ -63,7 +65,7 @@ mod tests {
     #[test]
     fn text_is_escaped() {
         let mut drawing = Drawing::default();
-        drawing.text((1.0, 2.0), Anchor::Start, 12, "a<b & c");
+        drawing.text((1.0, 2.0), Anchor::Start, 12, "a<b\u{1} & c");
         assert!(drawing.finish(10.0, 10.0).contains("a&lt;b &amp; c"));
     }
 }
