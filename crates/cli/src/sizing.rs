@@ -48,11 +48,25 @@ fn part<T: Preset>(name: &str) -> Result<T, Failure> {
 }
 
 fn text(answer: &Answer) -> String {
-    let rebuild = answer.rebuild.map_or("nothing is left for it".to_owned(), |span| {
-        format!("{:.1} hours beside the streams, if nothing holds it up", span.seconds() / 3600.0)
-    });
+    let rebuild = match answer.rebuild {
+        Some(span) => {
+            format!("{:.1} hours beside the streams, if nothing holds it up", span.seconds() / 3600.0)
+        }
+        None if answer.scheme.starts_with("raid0") => "not possible: nothing is redundant".to_owned(),
+        None if answer.full == 0.0 => "nothing is stored".to_owned(),
+        None => "nothing is left for it".to_owned(),
+    };
+    let when = if answer.with_losses { "with the losses" } else { "with all drives there" };
     let lines = [
-        ("drives", format!("{} on {} hosts", answer.drives, answer.hosts)),
+        (
+            "drives",
+            format!(
+                "{} on {} {}",
+                answer.drives,
+                answer.hosts,
+                if answer.hosts == 1 { "host" } else { "hosts" }
+            ),
+        ),
         ("scheme", format!("{}, width {}, unit {}", answer.scheme, answer.width, answer.unit)),
         (
             "needed",
@@ -71,10 +85,10 @@ fn text(answer: &Answer) -> String {
         ),
         ("full", format!("{:.0} %", 100.0 * answer.full)),
         ("rebuild of a drive", rebuild),
-        ("limits", format!("{}, with the losses", answer.bottleneck)),
+        ("limits", format!("{}, {when}", answer.bottleneck)),
         (
             "breaks first",
-            format!("{}, at {:.0} streams, with the losses", answer.bottleneck, answer.breaks_at_streams),
+            format!("{}, at {:.0} streams, {when}", answer.bottleneck, answer.breaks_at_streams.floor()),
         ),
     ];
     let mut text = String::new();

@@ -2,7 +2,8 @@
 //!
 //! Arithmetic alone, on the same cost models and plan sets as the simulator: what a stripe costs is counted
 //! in the instructions of its plan sets, with all columns there and with as many lost as are to be survived.
-//! A cluster is large enough if its busiest part stays below [`BUSY_MAX`] with the losses.
+//! A cluster is large enough if its busiest part stays below [`BUSY_MAX`], with the losses and without. The
+//! drives of a host that is not full are busy as all others; its link is less.
 //!
 //! What is assumed: streams go through their files stripe by stripe, and there are so many of them that every
 //! unit needs positioning; files are declustered over all drives; drives are at most 85 % full.
@@ -76,12 +77,14 @@ pub struct Answer {
     pub healthy: State,
     /// And with as many lost as are to be survived.
     pub degraded: State,
-    /// The part that limits, with the losses.
+    /// The part that limits.
     pub bottleneck: Part,
+    /// Whether it is busier with the losses than without: with columns lost, less is written.
+    pub with_losses: bool,
     /// Streams that it could carry, when that part is busy all the time.
     pub breaks_at_streams: f64,
     /// How long it takes to make a lost drive's columns anew beside the streams, if nothing holds it up;
-    /// absent: nothing is left for it, or nothing is redundant.
+    /// absent: nothing is left for it, or nothing is redundant, or nothing is stored.
     pub rebuild: Option<Span>,
 }
 
@@ -113,6 +116,7 @@ mod tests {
         assert!(answer.drives >= 14 && answer.drives <= 20, "{answer:?}");
         assert_eq!(answer.drives, answer.drives_for_capacity.max(answer.drives_for_streams));
         assert!(answer.degraded.busiest().1 <= BUSY_MAX, "{answer:?}");
+        assert!(answer.healthy.busiest().1 <= BUSY_MAX, "{answer:?}");
         assert!(answer.full <= FULL_MAX && answer.rebuild.is_some());
         assert!(answer.breaks_at_streams > 40.0);
         assert!(!answer.survives_a_host, "two hosts hold nine columns");
@@ -134,6 +138,43 @@ mod tests {
         };
         let narrow = size(&narrow).expect("hosts can be added");
         assert!(matches!(narrow.bottleneck, Part::DriveLink | Part::ClientLink), "{narrow:?}");
+    }
+
+    #[test]
+    fn what_only_writes_is_carried_with_all_drives_there() {
+        for survive in 1..=4 {
+            let terabyte = Bytes(1_000_000_000_000);
+            let ask = Ask { streams: 400, clients: 400, read: 0.0, capacity: terabyte, survive, ..ask() };
+            let answer = size(&ask).expect("it is possible");
+            assert!(answer.healthy.busiest().1 <= BUSY_MAX && answer.degraded.busiest().1 <= BUSY_MAX);
+            assert_eq!(answer.with_losses, answer.degraded.busiest().1 > answer.healthy.busiest().1);
+            assert!(answer.breaks_at_streams >= 500.0, "{answer:?}");
+        }
+    }
+
+    #[test]
+    fn no_drive_is_more_than_the_capacity_needs() {
+        // 76 TB in 85 % of 18 TB with one of six columns parity: 5.96 drives. 107 TB with one of eight: 7.99.
+        for (terabytes, drives) in [(76, 6), (107, 8)] {
+            let capacity = Bytes(terabytes * 1_000_000_000_000);
+            let ask = Ask { streams: 1, clients: 1, rate: Rate(1e7), capacity, ..ask() };
+            assert_eq!(size(&ask).expect("it is possible").drives, drives);
+        }
+    }
+
+    #[test]
+    fn the_fullest_host_and_client_count() {
+        // Four drives on two hosts, and one of them lost: a host has two of the three.
+        let gigabit = LinkModel::preset("1GbE").expect("it is listed");
+        let (flash, rate) = (DiskModel::preset("nvme-2026").expect("it is listed"), Rate(1e7));
+        let few = Ask { disk: flash, link: gigabit, rate, streams: 18, drives_per_host: 2, ..ask() };
+        let few = Ask { capacity: Bytes(1_000_000_000_000), ..few };
+        let answer = size(&few).expect("it is possible");
+        let hosts = answer.hosts;
+        assert!(answer.drives > 4 && hosts > 2, "{answer:?}");
+        // A stream is on one host, however many there are.
+        let one = Ask { streams: 1, clients: 100, rate: Rate(10e9), ..few };
+        assert!(size(&one).is_err(), "a client's link has a gigabit");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::number::{SECOND, real, whole};
 use crate::units::{Bytes, Span};
 
 /// Numbers of data columns that are tried.
-const DATA_COLUMNS: [u8; 9] = [1, 2, 3, 4, 6, 8, 10, 12, 16];
+const DATA_COLUMNS: std::ops::RangeInclusive<u8> = 1..=60;
 /// Units that are tried, as powers of two.
 const UNIT_POWERS: std::ops::RangeInclusive<u32> = 16..=23;
 /// A stripe holds at most so many seconds of a stream: it is what a client has in memory, and waits for
@@ -97,7 +97,6 @@ fn shapes(ask: &Ask) -> impl Iterator<Item = Shape> + '_ {
     };
     let most = ask.rate.0 * STRIPE_SECONDS;
     DATA_COLUMNS
-        .into_iter()
         .flat_map(|k| UNIT_POWERS.map(move |power| (k, 1_u32 << power)))
         .filter_map(move |(k, unit)| Shape::new(scheme, k, ask.survive, unit).ok())
         .filter(move |shape| shape.unit_bytes() == 1 << 16 || real(shape.stripe_bytes()) <= most)
@@ -110,17 +109,19 @@ fn answer(ask: &Ask, shape: Shape) -> Result<Answer, SizeError> {
     let lost = u32::from(shape.m());
     let stored = real(ask.capacity.0) * f64::from(shape.width()) / f64::from(shape.k());
     let for_capacity = ceil(stored / (real(ask.disk_capacity.0) * FULL_MAX));
-    let degraded_state = |drives: u32| {
-        let left = drives.saturating_sub(lost).max(1);
-        state(ask, shape, &degraded, left, left.div_ceil(ask.drives_per_host))
+    let healthy_state = |drives: u32| state(ask, shape, &healthy, drives, 0);
+    let degraded_state = |drives: u32| state(ask, shape, &degraded, drives, lost);
+    // With columns lost less is written, so either may be the worse.
+    let worst = |drives: u32| {
+        let (all, less) = (healthy_state(drives).busiest(), degraded_state(drives).busiest());
+        if all.1 >= less.1 { (all.0, all.1, false) } else { (less.0, less.1, true) }
     };
-    let by_clients = degraded_state(DRIVES_MAX);
-    if by_clients.client_link.max(by_clients.client_processor) > BUSY_MAX {
-        let (part, busy) = by_clients.busiest();
+    let (part, busy, _) = worst(DRIVES_MAX);
+    if busy > BUSY_MAX && matches!(part, Part::ClientLink | Part::ClientProcessor) {
         return Err(SizeError::Client { part, percent: 100.0 * busy, limit: 100.0 * BUSY_MAX });
     }
     let (mut low, mut high) = (u32::from(shape.width()), DRIVES_MAX);
-    let enough = |drives: u32| degraded_state(drives).busiest().1 <= BUSY_MAX;
+    let enough = |drives: u32| worst(drives).1 <= BUSY_MAX;
     if !enough(high) {
         return Err(SizeError::None);
     }
@@ -133,7 +134,7 @@ fn answer(ask: &Ask, shape: Shape) -> Result<Answer, SizeError> {
     let drives = (for_streams.max(for_capacity)..=DRIVES_MAX).find(|&d| enough(d)).ok_or(SizeError::None)?;
     let hosts = drives.div_ceil(ask.drives_per_host);
     let state_degraded = degraded_state(drives);
-    let (bottleneck, busy) = state_degraded.busiest();
+    let (bottleneck, busy, with_losses) = worst(drives);
     let full = stored / (real(ask.disk_capacity.0) * f64::from(drives));
     Ok(Answer {
         drives,
@@ -145,9 +146,10 @@ fn answer(ask: &Ask, shape: Shape) -> Result<Answer, SizeError> {
         drives_for_capacity: for_capacity,
         drives_for_streams: for_streams,
         full,
-        healthy: state(ask, shape, &healthy, drives, hosts),
+        healthy: healthy_state(drives),
         degraded: state_degraded,
         bottleneck,
+        with_losses,
         breaks_at_streams: f64::from(ask.streams) / busy,
         rebuild: rebuild(ask, shape, drives, full, state_degraded.disk, state_degraded.drive_link),
     })

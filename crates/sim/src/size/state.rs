@@ -118,15 +118,19 @@ impl StripeCost {
     }
 }
 
-/// How busy the parts of this many drives are.
-pub(super) fn state(ask: &Ask, shape: Shape, cost: &StripeCost, drives: u32, hosts: u32) -> State {
+/// How busy the busiest parts of this many drives are, if so many of them are lost, and none of them on the
+/// fullest host.
+pub(super) fn state(ask: &Ask, shape: Shape, cost: &StripeCost, drives: u32, lost: u32) -> State {
     let all = f64::from(ask.streams) * ask.rate.0;
     let stripes = all / real(shape.stripe_bytes());
     let (reads, writes) = (stripes * ask.read * cost.reads, stripes * (1.0 - ask.read) * cost.writes);
     let unit = u64::from(shape.unit_bytes());
     let disk = reads * disk_share(&ask.disk, false, unit) + writes * disk_share(&ask.disk, true, unit);
     let wire = real(ask.link.on_the_wire(unit)) / ask.link.rate.0;
-    let (drives, hosts, clients) = (f64::from(drives), f64::from(hosts), f64::from(ask.clients));
+    let left = f64::from(drives.saturating_sub(lost).max(1));
+    // What the fullest host has of all, and of what the client with the most streams does.
+    let hosts = left / f64::from(fullest(drives, ask.drives_per_host));
+    let clients = f64::from(ask.streams) / f64::from(ask.streams.div_ceil(ask.clients));
     let busier = reads.max(writes) * wire;
     let processor = &ask.processor;
     let message = processor.time(unit, true) / SECOND;
@@ -136,12 +140,17 @@ pub(super) fn state(ask: &Ask, shape: Shape, cost: &StripeCost, drives: u32, hos
         * (ask.read * parity(cost.read_arithmetic) + (1.0 - ask.read) * parity(cost.write_arithmetic));
     let cores = f64::from(processor.cores);
     State {
-        disk: disk / drives,
+        disk: disk / left,
         drive_link: busier / hosts,
         client_link: busier / clients,
         drive_processor: ((reads + writes) * message + writes * checksum) / hosts / cores,
         client_processor: ((reads + writes) * (message + checksum) + arithmetic) / clients / cores,
     }
+}
+
+/// The drives of the host that has most of them, if they are spread evenly over as few as possible.
+fn fullest(drives: u32, drives_per_host: u32) -> u32 {
+    drives.max(1).div_ceil(drives.max(1).div_ceil(drives_per_host))
 }
 
 /// The share of a second that one unit takes of a disk: of its transfers, or of its places to position.
