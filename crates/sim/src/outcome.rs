@@ -239,7 +239,7 @@ fn group(kind: PartKind, parts: &[PartOutcome]) -> Option<Group> {
     })
 }
 
-/// The busiest part of the kind that is busiest on average.
+/// The busiest part.
 pub(crate) fn bottleneck(parts: &[PartOutcome]) -> Option<Bottleneck> {
     let groups = PartKind::ALL.iter().filter_map(|&kind| group(kind, parts));
     let busiest =

@@ -40,7 +40,7 @@ pub fn csv(ran: &[Ran]) -> String {
     text.push_str(",bottleneck,events\n");
     for one in ran {
         for load in &one.outcome.loads {
-            one.values.iter().for_each(|(_, value)| text.push_str(&format!("{},", field(value))));
+            one.values.iter().for_each(|(_, value)| text.push_str(&format!("{},", cell(value))));
             let times = &load.milliseconds;
             let half = times.half.map_or(String::new(), |half| format!("{half:.6}"));
             let late = load.late.map_or(String::new(), |late| late.to_string());
@@ -133,6 +133,9 @@ fn by_key(
             }
         }
     }
+    for curve in &mut curves {
+        curve.points.sort_by(|a, b| a.0.total_cmp(&b.0));
+    }
     Chart { title: title.to_owned(), x: key.to_owned(), y: y.to_owned(), curves, ..Chart::default() }
 }
 
@@ -148,6 +151,14 @@ fn shares(title: &str, outcome: &Outcome) -> Chart {
         y: "time of a request (milliseconds)".to_owned(),
         curves: outcome.loads.iter().enumerate().map(curve).collect(),
         ..Chart::default()
+    }
+}
+
+/// A value as a field of CSV (RFC 4180): what is no number is quoted.
+fn cell(value: &Value) -> String {
+    match value {
+        Value::Integer(_) | Value::Float(_) | Value::Boolean(_) => value.to_string(),
+        other => format!("\"{}\"", field(other).replace('"', "\"\"")),
     }
 }
 

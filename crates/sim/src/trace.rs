@@ -12,6 +12,7 @@
 
 use crate::number::{SECOND, whole};
 use crate::spec::Spec;
+use crate::spec::check::REQUEST_BYTES_MAX;
 
 /// The header of a trace.
 pub const HEADER: &str = "seconds,client,operation,file,offset,bytes";
@@ -49,6 +50,8 @@ pub struct TraceError {
 pub fn parse(text: &str, spec: &Spec) -> Result<Vec<Entry>, TraceError> {
     let mut entries: Vec<Entry> = Vec::new();
     let mut header = false;
+    // Spreadsheets put a byte order mark first.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     for (number, line) in text.lines().enumerate() {
         let line = line.trim();
         if line.is_empty() || line.starts_with('#') {
@@ -113,6 +116,9 @@ fn entry(line: &str, spec: &Spec) -> Result<Entry, String> {
             "bytes {offset}+{bytes} are none, or not in a file of {} bytes",
             spec.file_bytes()
         ));
+    }
+    if bytes > REQUEST_BYTES_MAX {
+        return Err(format!("a request of {bytes} bytes: at most 1 GiB"));
     }
     Ok(Entry { at, client, write, file, offset, bytes })
 }

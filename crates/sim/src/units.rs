@@ -2,7 +2,7 @@
 //!
 //! | kind | units |
 //! |---|---|
-//! | size | none or `B`: bytes; `K`, `M`, `G`, `T` (also `KiB` ...): powers of 1024; `KB`, `MB`, `GB`, `TB`: of 1000 |
+//! | size | none or `B`: bytes; `K`, `M`, `G`, `T`, `P` (also `KiB` ...): powers of 1024; `KB` ... `PB`: of 1000 |
 //! | rate | a size and `/s`; or bits: `Mbit/s`, `Gbit/s`, powers of 1000; or `25GbE` |
 //! | time | `ns`, `us`, `ms`, `s` |
 
@@ -12,6 +12,9 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::number::{SECOND, real, whole};
+
+/// The most bytes that are anything's size.
+const BYTES_MAX: f64 = 1e18;
 
 /// A number of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
@@ -74,6 +77,7 @@ fn size_unit(unit: &str) -> Option<f64> {
         "MB" => powers(1000.0, 2),
         "GB" => powers(1000.0, 3),
         "TB" => powers(1000.0, 4),
+        "P" | "PiB" => powers(1024.0, 5),
         "PB" => powers(1000.0, 5),
         _ => None,
     }
@@ -85,8 +89,11 @@ impl FromStr for Bytes {
     fn from_str(text: &str) -> Result<Bytes, String> {
         let (number, unit) = split(text, "size", "32K or 1MB")?;
         let unit = size_unit(unit).ok_or_else(|| {
-            format!("\"{text}\" is not a size: units are K, M, G, T (1024) and KB, MB, GB, TB (1000)")
+            format!("\"{text}\" is not a size: units are K, M, G, T, P (1024) and KB, MB, GB, TB, PB (1000)")
         })?;
+        if number * unit > BYTES_MAX {
+            return Err(format!("{text} are too much: at most 1000 PB"));
+        }
         Ok(Bytes(whole(number * unit)))
     }
 }

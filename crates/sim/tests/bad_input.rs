@@ -60,6 +60,18 @@ fn every_error_names_its_key_and_its_line() {
         ("[files]", "[fils]", "line 7: fils: unknown field `fils`"),
         ("[[load]]\nrate = 100.0", "", "missing field `load`"),
         ("drives = 4", "", "line 3: cluster: missing field `drives`"),
+        ("seed = 1", "seed = 9223372036854775808", "line 1: seed: 9223372036854775808 is not possible"),
+        ("rate = 100.0", "rate = 3.0\n[[load]]\nrate = 3.0", "line 20: load.1.name: two loads have the name"),
+        (
+            "rate = 100.0",
+            "rate = 3.0\nthink = \"1s\"",
+            "line 20: load.0.think: only clients of a closed load",
+        ),
+        (
+            "drive = \"server-2026\"",
+            "drive = \"server-2026\"\n[parts.protocol]\nrequests = \"multicast\"\nrequest = \"65K\"",
+            "line 19: parts.protocol.request: a multicast goes in one burst",
+        ),
         ("seed = 1", "seed =", "line 1: seed"),
         ("[cluster]", "[clutter]", "line 3: clutter: unknown field `clutter`"),
         ("rate = 100.0", "rate = 1.0\nsize = \"0\"", "line 20: load.0.size: a request of 0 bytes"),

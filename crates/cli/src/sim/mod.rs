@@ -4,6 +4,7 @@
 mod text;
 
 use std::fs;
+use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -170,7 +171,14 @@ fn read(path: &Path) -> Result<String, Failure> {
     if length > INPUT_BYTES_MAX {
         return Err(Failure::new(Exit::Usage, what(), format!("{length} bytes are more than 1 GiB")));
     }
-    let bytes = fs::read(path).doing(what)?;
+    // A device or a pipe has no length to be looked at.
+    let mut bytes = Vec::new();
+    fs::File::open(path)
+        .and_then(|file| file.take(INPUT_BYTES_MAX + 1).read_to_end(&mut bytes))
+        .doing(what)?;
+    if u64::try_from(bytes.len()).is_ok_and(|length| length > INPUT_BYTES_MAX) {
+        return Err(Failure::new(Exit::Usage, what(), "it has more than 1 GiB"));
+    }
     String::from_utf8(bytes).map_err(|_| Failure::new(Exit::Usage, what(), "it is not text in UTF-8"))
 }
 

@@ -107,9 +107,13 @@ fn sweep(ran: &[Ran]) -> String {
     table(&header, &right, rows)
 }
 
-/// Milliseconds with three digits or more.
+/// Milliseconds with three digits or more, to the nanosecond.
 fn ms(value: f64) -> String {
-    if value >= 100.0 { format!("{value:.1}") } else { format!("{value:.3}") }
+    match value {
+        100.0.. => format!("{value:.1}"),
+        0.1.. => format!("{value:.3}"),
+        _ => format!("{value:.6}"),
+    }
 }
 
 /// The study of the paper.

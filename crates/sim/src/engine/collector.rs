@@ -4,9 +4,10 @@
 //! new: what is thrown away is at least the warm-up. From then on the intervals of the loads' mean times are
 //! looked at, ever more seldom, until all are tight.
 //!
-//! An open load is saturated when its backlog grows with what arrived: a tenth of all its requests, and at
-//! least a hundred, are in the system. A load within ten percent above what can be carried is found out
-//! later: it is at the bound of requests, its interval is not tight, and the later of them took much longer.
+//! An open load is saturated when its backlog, the requests in the system, grows with what arrives, for so
+//! long that it is not the filling of a system which has many in flight: see [`Backlog`]. A load within ten
+//! percent above what can be carried is found out later: at the bound of requests its backlog is a hundredth
+//! of what arrived, and the later requests took much longer.
 
 use crate::number::{SECOND, count, index, narrow, real, seconds};
 use crate::outcome::{Ending, LoadOutcome, Outcome, PartOutcome, Saturated, Times};
@@ -17,8 +18,15 @@ use crate::stats::warm_up;
 
 /// A backlog of less is not called growing.
 const BACKLOG_MIN: u64 = 100;
-/// Of so many arrivals one in the system is a backlog that grows.
+/// Of so many arrivals one more in the system is a backlog that grows.
 const BACKLOG_SHARE: u64 = 10;
+/// The same at the bound of requests, where all arrivals count.
+const BACKLOG_SHARE_AT_BOUND: u64 = 100;
+/// Arrivals of the first window in which a backlog is watched.
+const BACKLOG_WINDOW: u64 = 1000;
+/// A backlog of so many requests, or of requests with so many instructions, is too much in any case.
+const BACKLOG_MAX: u64 = 50_000;
+const BACKLOG_INSTRUCTIONS_MAX: u64 = 4_000_000;
 /// Requests that are done before it is said at which rate a load is saturated. No more come meanwhile: what
 /// waits is enough for that.
 const SATURATED_REQUESTS: u32 = 500;
@@ -64,10 +72,52 @@ struct Series {
     done: u64,
 }
 
+/// A load's requests in the system, watched in windows that double.
+///
+/// A window ends when as many have arrived as before it, and all that were in the system at its beginning
+/// could have left, as many are done. If the backlog has grown by a tenth of what arrived in it, in two
+/// windows one after the other, it grows for ever. The first window does not count, and a steady load with
+/// many in flight (by Little's law, rate times time) grows in one more at most: while the system fills.
+#[derive(Debug)]
+struct Backlog {
+    /// The arrivals and the backlog at the window's beginning.
+    from: (u64, u64),
+    /// When the window may end.
+    arrivals: u64,
+    has_grown: bool,
+}
+
+impl Backlog {
+    fn new() -> Backlog {
+        Backlog { from: (0, 0), arrivals: BACKLOG_WINDOW, has_grown: false }
+    }
+
+    /// After an arrival: whether it grows for ever.
+    fn grows(&mut self, began: u64, done: u64, instructions: u64) -> bool {
+        let backlog = began - done;
+        if backlog < BACKLOG_MIN && began < self.arrivals {
+            return false;
+        }
+        if backlog >= BACKLOG_MAX || (backlog >= BACKLOG_MIN && instructions >= BACKLOG_INSTRUCTIONS_MAX) {
+            return true;
+        }
+        if began < self.arrivals || done < self.from.0 {
+            return false;
+        }
+        let growth = backlog.saturating_sub(self.from.1);
+        let filled = self.from.0 > 0;
+        let grown = filled && backlog >= BACKLOG_MIN && growth * BACKLOG_SHARE >= began - self.from.0;
+        let grows = grown && self.has_grown;
+        *self = Backlog { from: (began, backlog), arrivals: began * 2, has_grown: grown };
+        grows
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Collector {
     series: Vec<Series>,
-    open: Vec<bool>,
+    /// Of each open load.
+    backlogs: Vec<Option<Backlog>>,
     deadlines: Vec<Option<u64>>,
     is_trace: bool,
     warm: bool,
@@ -91,7 +141,11 @@ impl Collector {
         let is_trace = trace > 0;
         Collector {
             series: spec.load.iter().map(|_| Series::default()).collect(),
-            open: spec.load.iter().map(|load| matches!(load.arrivals(), Arrivals::Open(_))).collect(),
+            backlogs: spec
+                .load
+                .iter()
+                .map(|load| matches!(load.arrivals(), Arrivals::Open(_)).then(Backlog::new))
+                .collect(),
             deadlines: spec.load.iter().map(|load| load.deadline.map(|span| span.0)).collect(),
             is_trace,
             warm: is_trace,
@@ -108,14 +162,13 @@ impl Collector {
         }
     }
 
-    pub(super) fn began(&mut self, load: u32) {
-        let series = &mut self.series[index(u64::from(load))];
+    /// A request has begun; all in the system have so many instructions.
+    pub(super) fn began(&mut self, load: u32, instructions: u64) {
+        let at = index(u64::from(load));
+        let series = &mut self.series[at];
         series.began += 1;
-        let backlog = series.began - series.done;
-        if self.open[index(u64::from(load))]
-            && backlog >= BACKLOG_MIN
-            && backlog * BACKLOG_SHARE >= series.began
-            && series.began >= BACKLOG_MIN * BACKLOG_SHARE
+        if let Some(backlog) = &mut self.backlogs[at]
+            && backlog.grows(series.began, series.done, instructions)
         {
             self.saturated = Some(load);
         }
@@ -142,7 +195,9 @@ impl Collector {
         if let Some(load) = self.saturated {
             let series = &self.series[index(u64::from(load))];
             let enough = narrow(series.times.len()) >= SATURATED_REQUESTS;
-            if enough || series.began - series.done < BACKLOG_MIN / 2 {
+            // Another load may leave it no turn at all.
+            let others = self.series.iter().any(|series| narrow(series.times.len()) >= self.requests_max);
+            if enough || others || series.began - series.done < BACKLOG_MIN / 2 {
                 self.ended = Some(Ended::Saturated(load));
             }
             return;
@@ -187,16 +242,20 @@ impl Collector {
         self.look_at = u32::try_from(grown).unwrap_or(u32::MAX);
     }
 
-    /// At the bound of requests: saturated if those of the last third took half as long again as those
-    /// before.
+    /// At the bound of requests: saturated if many of all that arrived are in the system, and those of the
+    /// last third took half as long again as those before; or if most of all are in the system.
     fn at_the_bound(&self) -> Ended {
         let mean = |times: &[f64]| times.iter().sum::<f64>() / count(times.len().max(1));
         let grows = |series: &Series| {
             let third = series.times.len() / 3;
-            mean(&series.times[2 * third..]) > 1.5 * mean(&series.times[third..2 * third])
+            let backlog = series.began - series.done;
+            let slower = mean(&series.times[2 * third..]) > 1.5 * mean(&series.times[third..2 * third]);
+            // One that gets no turn at all has no times.
+            backlog >= BACKLOG_MIN.max(series.began / BACKLOG_SHARE_AT_BOUND)
+                && (slower || backlog >= series.began / 2)
         };
-        let all = (0..).zip(&self.series).zip(&self.open);
-        match all.filter(|(_, open)| **open).map(|(one, _)| one).find(|(_, series)| grows(series)) {
+        let open = (0..).zip(&self.series).zip(&self.backlogs).filter(|(_, backlog)| backlog.is_some());
+        match open.map(|(one, _)| one).find(|(_, series)| grows(series)) {
             Some((load, _)) => Ended::Saturated(load),
             None => Ended::Bound,
         }
@@ -204,7 +263,11 @@ impl Collector {
 
     /// The results.
     pub(super) fn outcome(self, spec: &Spec, parts: Vec<PartOutcome>, now: u64, events: u64) -> Outcome {
-        let ended = self.ended.unwrap_or(Ended::Bound);
+        let ended = match (self.ended, self.saturated) {
+            // Before enough of it was done.
+            (Some(Ended::Bound) | None, Some(load)) => Ended::Saturated(load),
+            (ended, _) => ended.unwrap_or(Ended::Bound),
+        };
         let measured = now - self.since;
         let loads: Vec<LoadOutcome> = self
             .series
@@ -266,5 +329,40 @@ fn later_rate(ends: &[u64]) -> f64 {
     match (ends.get(half), ends.last()) {
         (Some(first), Some(last)) if last > first => rate(count(ends.len() - 1 - half), last - first),
         _ => 0.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// After how many arrivals a load is called saturated, if of each so many are done later, and of those
+    /// that come no more than a share is done.
+    fn saturated_after(lag: u64, share: f64) -> Option<u64> {
+        let mut backlog = Backlog::new();
+        (1..1_000_000_u64).find(|&began| {
+            let done = crate::number::whole(real(began.saturating_sub(lag)) * share);
+            backlog.grows(began, done, began - done)
+        })
+    }
+
+    #[test]
+    fn what_fills_the_system_is_not_saturation() {
+        for lag in [0, 50, 130, 999, 1000, 1001, 7000, 40_000] {
+            assert_eq!(saturated_after(lag, 1.0), None, "{lag}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_carried_is_found_out() {
+        for share in [0.0, 0.1, 0.5, 0.8, 0.89] {
+            for lag in [0, 100, 3000] {
+                assert!(saturated_after(lag, share).is_some_and(|after| after <= 60_000), "{lag} {share}");
+            }
+        }
+        assert_eq!(saturated_after(0, 0.5), Some(4000));
+        assert!(saturated_after(0, 0.95).is_none_or(|after| after >= 500_000), "later, at the bound");
+        let mut backlog = Backlog::new();
+        assert!(!backlog.grows(99, 0, BACKLOG_INSTRUCTIONS_MAX) && backlog.grows(100, 0, 4_000_000));
     }
 }

@@ -26,6 +26,15 @@ impl Engine<'_> {
         }
     }
 
+    /// A write's bytes are at their drive. One that sends what it changes first reads what was there, before
+    /// it is in the cache.
+    pub(super) fn put(&mut self, work: Work) {
+        let active = &self.requests[index(u64::from(work.request))];
+        let fresh = self.spec.load[index(u64::from(active.load))].fresh;
+        let reads = has_parity(&active.program.node(work.node).act) && !fresh;
+        self.ask_disk(if reads { Work { kind: WorkKind::Old, ..work } } else { work });
+    }
+
     /// Hands what an instruction asks of a drive to its disk.
     pub(super) fn ask_disk(&mut self, work: Work) {
         let active = &self.requests[index(u64::from(work.request))];
@@ -125,10 +134,8 @@ impl Engine<'_> {
                 let answer = Work { kind: WorkKind::Acknowledge, ..work };
                 self.send(host, Some(client), acknowledgement, false, answer);
             }
-            (Act::UnitWrite { .. }, WorkKind::Put) => {
-                self.ask_disk(Work { kind: WorkKind::Old, ..work });
-            }
-            (Act::UnitWrite { column, bytes, parity, .. }, WorkKind::Old) => {
+            (Act::UnitWrite { .. }, WorkKind::Old) => self.ask_disk(Work { kind: WorkKind::Put, ..work }),
+            (Act::UnitWrite { column, bytes, parity, .. }, WorkKind::Put) => {
                 self.requests[index(u64::from(request))].waits[index(u64::from(node))] = narrow(parity.len());
                 let from = self.host_of(self.drive_of(request, *column));
                 for (place, &parity) in (0..).zip(parity) {

@@ -173,7 +173,8 @@ impl Engine<'_> {
         match work.kind {
             WorkKind::Reply | WorkKind::Acknowledge => self.node_done(work.request, work.node),
             WorkKind::AskAll => self.ask_all(host, work.request),
-            WorkKind::Ask | WorkKind::Put | WorkKind::Delta => self.ask_disk(work),
+            WorkKind::Put => self.put(work),
+            WorkKind::Ask | WorkKind::Delta => self.ask_disk(work),
             WorkKind::DeltaDone => self.delta_done(work),
             WorkKind::Old => unreachable!("what is replaced is read where it is"),
         }

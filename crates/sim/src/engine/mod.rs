@@ -158,6 +158,8 @@ struct Engine<'a> {
     requests: Vec<Active>,
     requests_free: Vec<u32>,
     requests_begun: u64,
+    /// Instructions and steps of all requests in the system.
+    instructions: u64,
     messages: Vec<Message>,
     messages_free: Vec<u32>,
     refused: Vec<(u32, Command<Work>)>,
@@ -196,6 +198,7 @@ impl<'a> Engine<'a> {
             requests: Vec::new(),
             requests_free: Vec::new(),
             requests_begun: 0,
+            instructions: 0,
             messages: Vec::new(),
             messages_free: Vec::new(),
             refused: Vec::new(),
@@ -211,7 +214,8 @@ impl<'a> Engine<'a> {
     fn go(&mut self) {
         while self.collector.ended.is_none() {
             let Some((at, event)) = self.events.pop() else {
-                self.collector.ended = Some(Ended::Nothing);
+                let is_trace = !self.trace.is_empty();
+                self.collector.ended = Some(if is_trace { Ended::Nothing } else { Ended::Bound });
                 break;
             };
             if at > TIME_MAX {

@@ -103,6 +103,7 @@ impl Engine<'_> {
         }
         waits.extend(placed.program.nodes.iter().map(|node| node.waits));
         self.requests_begun += 1;
+        let nodes = u64::from(narrow(placed.program.nodes.len()));
         let active = Active {
             load,
             client,
@@ -126,7 +127,8 @@ impl Engine<'_> {
                 narrow(self.requests.len() - 1)
             }
         };
-        self.collector.began(load);
+        self.instructions += nodes;
+        self.collector.began(load, self.instructions);
         self.begin_roots(slot);
     }
 
@@ -197,6 +199,8 @@ impl Engine<'_> {
     fn request_done(&mut self, request: u32) {
         let Active { load, client, write, bytes, began, .. } = self.requests[index(u64::from(request))];
         self.requests_free.push(request);
+        let nodes = self.requests[index(u64::from(request))].program.nodes.len();
+        self.instructions -= u64::from(narrow(nodes));
         let sample = Sample { load, write, bytes, took: self.now - began };
         self.collector.done(self.now, sample);
         if let Arrivals::Closed(_) = self.spec.load[index(u64::from(load))].arrivals() {

@@ -12,7 +12,7 @@ const PAGE: u64 = 4096;
 pub(crate) struct Cache {
     pages_max: u64,
     pages: u64,
-    /// Of each object, extents that do not overlap: from the first page to the end, and which use was the last.
+    /// Of each object, extents that do not overlap: from the first page to the end, and its last use.
     extents: HashMap<u32, BTreeMap<u64, (u64, u64)>>,
     /// The object of each extent, by its last use and its first page.
     by_use: BTreeMap<(u64, u64), u32>,

@@ -134,7 +134,8 @@ impl<W: Copy> Disk<W> {
             return Some(Start { slot, after: 0 });
         }
         let service = self.transfer_ns(slot);
-        let (slot, after) = self.bus.begin(now, slot, service, Class::Rest)?;
+        let class = self.slots[index(u64::from(slot))].commands[0].class;
+        let (slot, after) = self.bus.begin(now, slot, service, class)?;
         Some(Start { slot, after })
     }
 
@@ -237,8 +238,9 @@ impl<W: Copy> Disk<W> {
         let queue = &mut self.waiting[first.class.index()];
         let mut bytes = u64::from(first.bytes);
         let mut at = 0;
-        while at < queue.len() && bytes < self.store.commit.0 {
+        while at < queue.len() {
             if queue[at].write
+                && bytes + u64::from(queue[at].bytes) <= self.store.commit.0
                 && let Some(command) = queue.remove(at)
             {
                 bytes += u64::from(command.bytes);

@@ -3,7 +3,7 @@
 use braid_layout::{Shape, scheme::PARITY_MAX};
 
 use super::{Pattern, Spec, SpecError};
-use crate::model::{CostModel, Distribution, LinkModel, Medium, Placement, ProcessorModel};
+use crate::model::{CostModel, Distribution, LinkModel, Medium, Placement, ProcessorModel, Requests};
 
 /// The most drives, and the most clients.
 const PARTS_MAX: u32 = 4096;
@@ -14,7 +14,9 @@ const FILES_MAX: u32 = 65_536;
 /// The most requests of a closed load in flight, of all clients together.
 const IN_FLIGHT_MAX: u64 = 1_000_000;
 /// The greatest request.
-const REQUEST_BYTES_MAX: u64 = 1 << 30;
+pub(crate) const REQUEST_BYTES_MAX: u64 = 1 << 30;
+/// What messages and frames have beside their data, at most.
+const MESSAGE_BYTES_MAX: u64 = 1 << 20;
 
 fn error(key: &str, what: impl Into<String>) -> SpecError {
     SpecError::new(key, what)
@@ -62,6 +64,10 @@ impl Spec {
         for (index, load) in self.load.iter().enumerate() {
             let key = format!("load.{index}");
             load.check(&key)?;
+            if self.load[..index].iter().any(|other| other.name == load.name) {
+                let what = format!("two loads have the name \"{}\": give each one of its own", load.name);
+                return Err(error(&format!("{key}.name"), what));
+            }
             let most = load.size_max();
             if most > REQUEST_BYTES_MAX {
                 return Err(error(&format!("{key}.size"), format!("requests of {most} bytes: at most 1G")));
@@ -97,6 +103,12 @@ impl Spec {
         }
         within("run.requests_min", run.requests_min, 100, 10_000_000)?;
         within("run.requests_max", run.requests_max, run.requests_min, 10_000_000)?;
+        // TOML has signed numbers.
+        for (key, number) in [("seed", self.seed), ("run.events_max", run.events_max)] {
+            if i64::try_from(number).is_err() {
+                return Err(error(key, format!("{number} is not possible: give at most {}", i64::MAX)));
+            }
+        }
         if run.events_max == 0 {
             return Err(error("run.events_max", "without an event nothing happens; give 1 or more"));
         }
@@ -168,6 +180,22 @@ impl CostModel {
             }
         }
         self.link.check()?;
+        let protocol = &self.protocol;
+        let messages = [
+            ("request", protocol.request),
+            ("reply", protocol.reply),
+            ("acknowledgement", protocol.acknowledgement),
+        ];
+        for (key, bytes) in messages {
+            if bytes.0 > MESSAGE_BYTES_MAX {
+                let what = format!("{bytes} of a message beside its data: at most 1M");
+                return Err(error(&format!("parts.protocol.{key}"), what));
+            }
+        }
+        if protocol.requests == Requests::Multicast && protocol.request > self.link.burst {
+            let what = format!("a multicast goes in one burst, and parts.link.burst is {}", self.link.burst);
+            return Err(error("parts.protocol.request", what));
+        }
         self.client.check("parts.client")?;
         self.drive.check("parts.drive")?;
         if self.store.commit.0 == 0 {
@@ -191,6 +219,10 @@ impl LinkModel {
             if bytes.0 == 0 {
                 return Err(error(key, "0 bytes carry nothing"));
             }
+        }
+        if self.overhead.0 > MESSAGE_BYTES_MAX {
+            let what = format!("{} on the wire beside each frame: at most 1M", self.overhead);
+            return Err(error("parts.link.overhead", what));
         }
         if self.client_rate.is_some() && self.medium == Medium::Shared {
             let what = "all hosts share one medium, and so its rate: set medium to switch";

@@ -192,6 +192,15 @@ impl Load {
         if self.outstanding == Some(0) {
             return wrong("outstanding", "with 0 requests in flight nothing happens; give 1 or more".into());
         }
+        if self.think != Span(0) && self.outstanding.is_none() {
+            return wrong(
+                "think",
+                "only clients of a closed load (outstanding) think between requests".into(),
+            );
+        }
+        if self.pattern == Pattern::NTo1 && matches!(self.size, Size::Some(_)) {
+            return wrong("size", "the records of n-to-1 have one size".into());
+        }
         if !(0.0..=1.0).contains(&self.read) {
             return wrong("read", format!("the share of reads is from 0 to 1, not {}", self.read));
         }

@@ -4,7 +4,7 @@
 //! A spec is read once ([`Spec::parse`]) and is then known to make sense: what does not is refused with its
 //! key, its line and what would be right.
 
-mod check;
+pub(crate) mod check;
 mod error;
 mod load;
 mod parts;

@@ -23,17 +23,16 @@ pub(crate) struct Interval {
 
 /// The interval of the samples' mean. Fewer samples than batches have none.
 pub(crate) fn interval(samples: &[f64], confidence: u8) -> Interval {
-    let length = samples.len() / BATCHES;
-    if length == 0 {
-        let mean = samples.iter().sum::<f64>() / count(samples.len().max(1));
+    let mean_of =
+        |samples: &[f64]| samples.iter().fold(0.0, |sum, one| sum + one) / count(samples.len().max(1));
+    let mean = mean_of(samples);
+    if samples.len() < BATCHES {
         return Interval { mean, half: f64::INFINITY, sound: false };
     }
-    // What does not fill a batch is left out at the beginning.
-    let used = &samples[samples.len() - length * BATCHES..];
-    let means: Vec<f64> =
-        used.chunks_exact(length).map(|batch| batch.iter().sum::<f64>() / count(length)).collect();
+    // What would be left over makes some batches one longer.
+    let cut = |batch: usize| samples.len() * batch / BATCHES;
+    let means: Vec<f64> = (0..BATCHES).map(|batch| mean_of(&samples[cut(batch)..cut(batch + 1)])).collect();
     let batches = count(BATCHES);
-    let mean = means.iter().sum::<f64>() / batches;
     let squares: f64 = means.iter().map(|value| (value - mean).powi(2)).sum();
     let neighbours: f64 = means.windows(2).map(|pair| (pair[0] - mean) * (pair[1] - mean)).sum();
     let correlation = if squares > 0.0 { neighbours / squares } else { 0.0 };
@@ -66,6 +65,10 @@ mod tests {
         let drifting: Vec<f64> = (0..1000).map(f64::from).collect();
         assert!(!interval(&drifting, 95).sound);
         assert_eq!(interval(&[1.0; 10], 95).half, f64::INFINITY);
+        // All samples count, those that fill no batch too.
+        let all: Vec<f64> = [700.0; 24].into_iter().chain([7.0; 25]).collect();
+        assert!((interval(&all, 95).mean - (24.0 * 700.0 + 25.0 * 7.0) / 49.0).abs() < 1e-9);
+        assert!(interval(&[], 95).mean.is_sign_positive());
         assert_eq!(interval(&[3.0; 100], 95), Interval { mean: 3.0, half: 0.0, sound: true });
     }
 }

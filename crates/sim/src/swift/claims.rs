@@ -199,7 +199,7 @@ fn from_figures(claims: &mut Vec<Claim>, figures: &[Figure]) {
         last,
         "requests/s",
         &format!(
-            "the greatest rate of the curve for 4 disks and units of 32 KB that settles; alone a request takes {ms:.0} ms"
+            "the greatest rate of the curve for 4 disks and units of 32 KB that is not saturated; alone a request takes {ms:.0} ms"
         ),
     );
 }

@@ -25,7 +25,12 @@ pub fn documents(study: &Study, command: &str) -> Vec<Document> {
         documents.push(Document { name: format!("{}.svg", figure.name), content: svg.into_bytes() });
         documents.push(Document { name: format!("{}.png", figure.name), content: png });
     }
-    documents.push(Document { name: "swift-1991.csv".to_owned(), content: csv(study).into_bytes() });
+    // A figure alone does not replace the whole.
+    let csv_name = match &study.figures[..] {
+        [only] if study.claims.is_empty() => format!("{}.csv", only.name),
+        _ => "swift-1991.csv".to_owned(),
+    };
+    documents.push(Document { name: csv_name, content: csv(study).into_bytes() });
     if !study.claims.is_empty() {
         documents.push(Document {
             name: "swift-1991.md".to_owned(),
@@ -212,13 +217,13 @@ fn figure_section(text: &mut String, figure: &Figure) {
     }
     text.push_str(
         "\nMilliseconds of a request, at a share of what the disks can do; the last column is what was done where \
-         more was asked for.\n\n| | alone | half of the greatest settled rate | the greatest settled rate | saturated at |\n|---|---:|---:|---:|---:|\n",
+         more was asked for.\n\n| | alone | half of the greatest rate that is carried | the greatest rate that is carried | saturated at |\n|---|---:|---:|---:|---:|\n",
     );
     for line in &figure.lines {
-        let settled: Vec<_> = line.points.iter().filter(|point| point.y.is_some()).collect();
-        let (Some(first), Some(last)) = (settled.first(), settled.last()) else { continue };
+        let carried: Vec<_> = line.points.iter().filter(|point| point.y.is_some()).collect();
+        let (Some(first), Some(last)) = (carried.first(), carried.last()) else { continue };
         let half =
-            settled.iter().min_by(|a, b| (a.x - last.x / 2.0).abs().total_cmp(&(b.x - last.x / 2.0).abs()));
+            carried.iter().min_by(|a, b| (a.x - last.x / 2.0).abs().total_cmp(&(b.x - last.x / 2.0).abs()));
         let show = |point: &super::Point| {
             let half = point.half.map_or(String::new(), |half| format!(" ± {}", digits(half)));
             format!("{}{half} at {}/s", digits(point.y.unwrap_or(0.0)), point.x)

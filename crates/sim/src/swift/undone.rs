@@ -37,8 +37,9 @@ fn apart(spec: &mut Spec, rate: f64, request: Bytes) {
 /// Times of reads and of writes at the spec's rate, and the most there can be.
 fn times_and_most(case: &Case) -> Row {
     let at_rate = crate::run(&case.spec, &[]);
-    // The same mix in one load, always some waiting.
-    let mixed = Load { read: 0.8, ..case.spec.load[0].clone() };
+    // The same mix in one load, always some waiting. One load has one pattern: that of the writes.
+    let pattern = case.spec.load[1].pattern;
+    let mixed = Load { read: 0.8, pattern, ..case.spec.load[0].clone() };
     let full = most(&Spec { load: vec![mixed], ..case.spec.clone() });
     let ms = |outcome: &Outcome, load: usize| {
         (!outcome.is_saturated()).then(|| outcome.loads[load].milliseconds.mean)
@@ -272,7 +273,7 @@ fn reservations(runner: &Runner<'_>) -> Option<Table> {
         about: "Streams of 5 MB/s in all read 1 MB each 200 ms, and are late after 300 ms; beside them 32 requests \
                 of the same size are always in flight. What is reserved is served first on that part; nothing is \
                 broken off. The paper's section 6.1.2: \"resources such as the central processor, peripheral \
-                processors, and communication network capacity must be allocated and scheduled together\". Where \
+                processors (audio, video), and communication network capacity must be allocated and scheduled together\". Where \
                 the disks are the limit, their reservation is enough; where the link is, it takes all of them."
             .to_owned(),
         columns: columns.map(str::to_owned).to_vec(),
