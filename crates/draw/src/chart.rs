@@ -16,7 +16,11 @@ const ROW: f64 = 18.0;
 /// Letters that fit: those of a picture are as wide as its font, 9 to 17 of 1720 pixels.
 const TITLE_LETTERS: usize = 90;
 const SUBTITLE_LETTERS: usize = 130;
-const LEGEND_LETTERS: usize = 36;
+/// Of a legend, and those for which the picture becomes no wider.
+const LEGEND_LETTERS: usize = 120;
+const LEGEND_FREE: usize = 36;
+/// The width of one more.
+const LETTER: f64 = 7.0;
 
 /// A chart.
 #[derive(Debug, Clone, Default)]
@@ -66,8 +70,10 @@ impl Chart {
         let drawing = self.drawing();
         let rows = self.curves.iter().map(|_| ROW).sum::<f64>();
         let height = HEIGHT.max(PLOT_Y.1 + rows + 20.0);
-        let png = drawing.png(WIDTH, height);
-        (drawing.finish(WIDTH, height), png)
+        let longest = self.curves.iter().map(|curve| curve.name.chars().count()).max().unwrap_or(0);
+        let more = (LEGEND_FREE..longest.min(LEGEND_LETTERS)).map(|_| LETTER).sum::<f64>();
+        let png = drawing.png(WIDTH + more, height);
+        (drawing.finish(WIDTH + more, height), png)
     }
 
     fn drawing(&self) -> Drawing {
@@ -130,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_too_long_loses_its_middle() {
+    fn what_is_too_long_loses_its_middle_and_a_legend_finds_room() {
         assert_eq!(fitting("0123456789", 10), "0123456789");
         assert_eq!(fitting("0123456789X", 10), "012...789X");
         let curve = |number: u32| Curve { name: format!("curve {number}"), ..Curve::default() };
@@ -148,6 +154,9 @@ mod tests {
             .and_then(|rest| rest.split('"').next()?.parse().ok())
             .expect("its place");
         assert!(y < height, "{y} of {height}");
+        let long = Curve { name: "x".repeat(100), ..Curve::default() };
+        let svg = Chart { curves: vec![long], ..Chart::default() }.pictures().0;
+        assert!(svg.contains(&"x".repeat(100)) && svg.contains("width=\"1308\""), "{svg}");
     }
 
     #[test]
