@@ -202,7 +202,7 @@ pub(crate) enum Command {
     Sim(Sim),
     /// Say how many drives carry so many streams and bytes, how to use them, and what breaks first
     #[command(
-        after_help = "Arithmetic on the simulator's cost models, with as many drives lost as are to be survived: no part may then be more than 80 % busy, and no drive more than 85 % full. Streams are taken to be so many that every unit needs positioning.\n\nExamples:\n  \
+        after_help = "Arithmetic on the simulator's cost models, with all drives there and with as many lost as are to be survived: no part may be more than 80 % busy, and no drive more than 85 % full. Streams are taken to be so many that every unit needs positioning.\n\nExamples:\n  \
         braid size --streams 40 --rate 25MB/s --capacity 200TB --survive 1 --drive hdd-18tb --link 25GbE\n  \
         braid size --streams 4000 --rate 25MB/s --capacity 1PB --survive 2 --drive nvme-2026 --link 100GbE --json"
     )]
