@@ -12,6 +12,7 @@ use braid_wire::control::{DriveRow, EntryKind, StatRow};
 use serde::Serialize;
 
 use crate::args;
+use crate::bench::bar;
 use crate::connect;
 use crate::exit::{Exit, Failure};
 use crate::names::{remote, show_remote};
@@ -92,7 +93,13 @@ pub(crate) async fn run(plan: args::Plan, cluster: Option<&Path>, report: Report
     let mut sets: Vec<Facts> = explained.iter().map(|set| facts(set, &names, &row)).collect();
     if let Some(Parts { costs, named }) = parts {
         let timed = in_background(move |stop| {
-            explained.iter().map(|of| time(&of.set, &of.segment, &costs, stop)).collect::<Option<Vec<_>>>()
+            let bar = bar();
+            bar.set_length(u64::try_from(explained.len()).unwrap_or(u64::MAX));
+            bar.set_message("plan sets");
+            let one = |of: &Explained| time(&of.set, &of.segment, &costs, stop).inspect(|_| bar.inc(1));
+            let found = explained.iter().map(one).collect::<Option<Vec<_>>>();
+            bar.finish_and_clear();
+            found
         });
         for (facts, times) in sets.iter_mut().zip(timed.await?) {
             facts.text = with_times(&facts.text, &times, &named);
