@@ -1,14 +1,16 @@
 //! The events to come, in the order of their time; those of one time in the order in which they were added.
-//!
-//! A binary heap of one vector. The order is total, so a run is the same on every machine.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
 
 /// Events by time in nanoseconds.
 #[derive(Debug)]
 pub(crate) struct EventQueue<E> {
-    heap: Vec<Entry<E>>,
+    heap: BinaryHeap<Entry<E>>,
     added: u64,
 }
 
+/// An event. The order is total, so a run is the same on every machine.
 #[derive(Debug, Clone, Copy)]
 struct Entry<E> {
     at: u64,
@@ -16,58 +18,41 @@ struct Entry<E> {
     event: E,
 }
 
-impl<E> Entry<E> {
-    fn before(&self, other: &Entry<E>) -> bool {
-        (self.at, self.number) < (other.at, other.number)
+impl<E> Ord for Entry<E> {
+    /// The heap hands out the greatest: the earliest event.
+    fn cmp(&self, other: &Entry<E>) -> Ordering {
+        (other.at, other.number).cmp(&(self.at, self.number))
     }
 }
 
+impl<E> PartialOrd for Entry<E> {
+    fn partial_cmp(&self, other: &Entry<E>) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<E> PartialEq for Entry<E> {
+    fn eq(&self, other: &Entry<E>) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl<E> Eq for Entry<E> {}
+
 impl<E: Copy> EventQueue<E> {
     pub(crate) fn new() -> EventQueue<E> {
-        EventQueue { heap: Vec::new(), added: 0 }
+        EventQueue { heap: BinaryHeap::new(), added: 0 }
     }
 
     /// Adds an event.
     pub(crate) fn push(&mut self, at: u64, event: E) {
-        let entry = Entry { at, number: self.added, event };
+        self.heap.push(Entry { at, number: self.added, event });
         self.added += 1;
-        let mut hole = self.heap.len();
-        self.heap.push(entry);
-        while hole > 0 {
-            let parent = (hole - 1) / 2;
-            if !entry.before(&self.heap[parent]) {
-                break;
-            }
-            self.heap[hole] = self.heap[parent];
-            hole = parent;
-        }
-        self.heap[hole] = entry;
     }
 
     /// Takes the next event and its time.
     pub(crate) fn pop(&mut self) -> Option<(u64, E)> {
-        let first = *self.heap.first()?;
-        let last = self.heap.pop()?;
-        let length = self.heap.len();
-        if length > 0 {
-            let mut hole = 0;
-            loop {
-                let mut child = 2 * hole + 1;
-                if child >= length {
-                    break;
-                }
-                if child + 1 < length && self.heap[child + 1].before(&self.heap[child]) {
-                    child += 1;
-                }
-                if !self.heap[child].before(&last) {
-                    break;
-                }
-                self.heap[hole] = self.heap[child];
-                hole = child;
-            }
-            self.heap[hole] = last;
-        }
-        Some((first.at, first.event))
+        self.heap.pop().map(|first| (first.at, first.event))
     }
 }
 

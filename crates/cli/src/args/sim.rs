@@ -29,7 +29,7 @@ pub(crate) struct SimRun {
     /// The spec
     #[arg(value_name = "FILE.toml")]
     pub(crate) spec: PathBuf,
-    /// A file with the spec's [parts], as `braid bench calibrate --out` writes it
+    /// A file with the spec's parts, as `braid bench calibrate --out` writes it
     #[arg(long, value_name = "FILE.toml")]
     pub(crate) parts: Option<PathBuf>,
     #[command(flatten)]
