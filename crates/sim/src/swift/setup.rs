@@ -16,7 +16,9 @@
 //! - A4: eight clients. Their number is not given. It matters little: one client's processor would be 25 %
 //!   busy at 22 requests a second.
 //! - A5: 10 us to acquire the token: half a walk around a ring of this size.
-//! - A6: a request begins at any multiple of its own size in a large object.
+//! - A6: each block of a write is acknowledged by itself, and a message costs its receiver as much as its
+//!   sender. One acknowledgement from each agent would fit the text too.
+//! - A7: a request begins at any multiple of its own size in a large object.
 
 use crate::model::{CostModel, DiskModel, Placement, Preset, ProtocolModel, Requests, StoreModel};
 use crate::spec::{Cluster, Files, Load, Run, Spec};
