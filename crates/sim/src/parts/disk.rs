@@ -239,8 +239,11 @@ impl<W: Copy> Disk<W> {
         let mut bytes = u64::from(first.bytes);
         let mut at = 0;
         while at < queue.len() {
+            if queue[at].write && bytes + u64::from(queue[at].bytes) > self.store.commit.0 {
+                // It is full. What is behind is not looked at, however much that is.
+                break;
+            }
             if queue[at].write
-                && bytes + u64::from(queue[at].bytes) <= self.store.commit.0
                 && let Some(command) = queue.remove(at)
             {
                 bytes += u64::from(command.bytes);
