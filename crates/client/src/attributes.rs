@@ -50,7 +50,7 @@ impl Client {
     /// Makes a directory with these attributes; those above it, if they are made too, have them as well.
     pub async fn mkdir_with(&self, name: &Name, parents: Parents, new: NewAttributes) -> Result<StatRow> {
         let parents = parents == Parents::Make;
-        self.ask_stat(name, MakeDirectory { at: name.place(), new, parents }).await
+        self.ask_stat(name, MakeDirectory { at: self.place(name).await?, new, parents }).await
     }
 
     /// Makes what has no bytes.
@@ -63,7 +63,7 @@ impl Client {
             Node::BlockDevice(device) => (EntryKind::BlockDevice, device, &[][..]),
         };
         let target = target.to_vec();
-        self.ask_stat(name, MakeNode { at: name.place(), kind, new, device, target }).await
+        self.ask_stat(name, MakeNode { at: self.place(name).await?, kind, new, device, target }).await
     }
 
     /// Makes a symbolic link of this process's user.
@@ -74,43 +74,41 @@ impl Client {
     /// Gives a file, or anything else but a directory, another name in its volume.
     pub async fn hard_link(&self, from: &Name, to: &Name) -> Result<StatRow> {
         refuse_other_volume(from, to)?;
-        self.ask_stat(to, HardLink { from: from.place(), to: to.place() }).await
+        self.ask_stat(to, HardLink { from: self.place(from).await?, to: self.place(to).await? }).await
     }
 
     /// Renames within a volume, atomically.
     pub async fn rename_how(&self, from: &Name, to: &Name, how: RenameHow) -> Result<()> {
         refuse_other_volume(from, to)?;
-        self.ask_done(&from.to_string(), Rename { from: from.place(), to: to.place(), how, keep: false })
-            .await
+        self.ask_rename(from, to, how, false).await
     }
 
     /// Renames; what had the new name is open here, and lives until it is closed ([`Client::watch`]).
     pub async fn rename_over_open(&self, from: &Name, to: &Name) -> Result<()> {
         refuse_other_volume(from, to)?;
-        let how = RenameHow::Replace;
-        self.ask_done(&from.to_string(), Rename { from: from.place(), to: to.place(), how, keep: true }).await
+        self.ask_rename(from, to, RenameHow::Replace, true).await
     }
 
     /// Removes a name; what had it is open here, and lives until it is closed ([`Client::watch`]).
     pub async fn unlink_open(&self, name: &Name) -> Result<()> {
         let only = UnlinkOnly::NotDirectory;
-        self.ask_done(&name.to_string(), Unlink { at: name.place(), only, keep: true }).await
+        self.ask_done(&name.to_string(), Unlink { at: self.place(name).await?, only, keep: true }).await
     }
 
     /// Removes a name or an empty directory, if it is of the right kind.
     pub async fn unlink_only(&self, name: &Name, only: UnlinkOnly) -> Result<()> {
-        self.ask_done(&name.to_string(), Unlink { at: name.place(), only, keep: false }).await
+        self.ask_done(&name.to_string(), Unlink { at: self.place(name).await?, only, keep: false }).await
     }
 
     /// Changes permissions, owner or times; a symbolic link's are its own.
     pub async fn set_attributes(&self, name: &Name, changes: AttributeChanges) -> Result<StatRow> {
-        self.ask_stat(name, SetAttributes { at: name.place(), changes }).await
+        self.ask_stat(name, SetAttributes { at: self.place(name).await?, changes }).await
     }
 
     /// All extended attributes, by name.
     pub async fn xattrs(&self, name: &Name) -> Result<Vec<Xattr>> {
         let subject = name.to_string();
-        match self.ask_manager(&subject, Xattrs { at: name.place() }).await? {
+        match self.ask_manager(&subject, Xattrs { at: self.place(name).await? }).await? {
             ControlReply::Xattrs(reply) => Ok(reply.xattrs),
             other => Err(unexpected(&subject, &other)),
         }
@@ -118,13 +116,19 @@ impl Client {
 
     /// Sets an extended attribute.
     pub async fn set_xattr(&self, of: &Name, name: &[u8], value: &[u8], how: XattrHow) -> Result<()> {
-        let request = SetXattr { at: of.place(), name: name.to_vec(), value: value.to_vec(), how };
+        let request = SetXattr { at: self.place(of).await?, name: name.to_vec(), value: value.to_vec(), how };
         self.ask_done(&of.to_string(), request).await
     }
 
     /// Removes an extended attribute.
     pub async fn remove_xattr(&self, of: &Name, name: &[u8]) -> Result<()> {
         self.set_xattr(of, name, b"", XattrHow::Remove).await
+    }
+
+    async fn ask_rename(&self, from: &Name, to: &Name, how: RenameHow, keep: bool) -> Result<()> {
+        let subject = from.to_string();
+        let (from, to) = (self.place(from).await?, self.place(to).await?);
+        self.ask_done(&subject, Rename { from, to, how, keep }).await
     }
 
     async fn ask_stat(&self, name: &Name, request: impl Into<ControlRequest>) -> Result<StatRow> {

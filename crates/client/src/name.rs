@@ -9,14 +9,15 @@ use std::fmt;
 use std::str::FromStr;
 
 use braid_layout::FileId;
-use braid_wire::control::Place;
+use braid_wire::control::{PATH_BYTES_MAX as ASKED_BYTES_MAX, Place};
 
 /// The prefix of every remote name.
 pub const PREFIX: &str = "braid://";
 /// Longest path component, in bytes.
 pub const COMPONENT_BYTES_MAX: usize = 255;
-/// Longest path, in bytes.
-pub const PATH_BYTES_MAX: usize = 4096;
+/// Longest path, in bytes. What a program made that goes down step by step, as through a mount, can be longer
+/// than a request may say: such a path is asked for by its parts.
+pub const PATH_BYTES_MAX: usize = 64 << 10;
 /// Longest volume name, in bytes.
 pub const VOLUME_BYTES_MAX: usize = 64;
 
@@ -52,7 +53,7 @@ pub enum NameError {
     /// A component over 255 bytes.
     #[error("a path component of {0} bytes is over the bound of {COMPONENT_BYTES_MAX}")]
     ComponentLength(usize),
-    /// A path over 4096 bytes.
+    /// A path that is too long.
     #[error("a path of {0} bytes is over the bound of {PATH_BYTES_MAX}")]
     PathLength(usize),
 }
@@ -135,9 +136,21 @@ impl Name {
         Ok(Name { from: self.from, ..Name::new(&self.volume, &path)? })
     }
 
-    /// The same for the manager.
-    pub(crate) fn place(&self) -> Place {
-        Place { volume: self.volume.clone(), from: self.from, path: self.path.clone() }
+    /// The same for the manager, if a request can say it; the name is cut in two otherwise. Of the second
+    /// part the place leads from what has the first as its name.
+    pub(crate) fn place(&self) -> Result<Place, (Name, Vec<u8>)> {
+        if self.path.len() <= ASKED_BYTES_MAX {
+            return Ok(Place { volume: self.volume.clone(), from: self.from, path: self.path.clone() });
+        }
+        let cut = self.path[..=ASKED_BYTES_MAX].iter().rposition(|&byte| byte == b'/');
+        let cut = cut.expect("no component is so long");
+        let above = Name { path: self.path[..cut].to_vec(), ..self.clone() };
+        Err((above, self.path[cut + 1..].to_vec()))
+    }
+
+    /// What is at `path`, from this number on.
+    pub(crate) fn beneath(&self, from: FileId, path: Vec<u8>) -> Name {
+        Name { from, path, ..self.clone() }
     }
 }
 
@@ -216,14 +229,26 @@ mod tests {
         check(b"braid://main/a\0b", Err(NameError::Nul));
         check(&[b"braid://main/".as_slice(), &[b'x'; 256]].concat(), Err(NameError::ComponentLength(256)));
         check(
-            &[b"braid://main/".as_slice(), &b"xy/".repeat(1500)].concat(),
-            Err(NameError::PathLength(4499)),
+            &[b"braid://main/".as_slice(), &b"xy/".repeat(22_000)].concat(),
+            Err(NameError::PathLength(65_999)),
         );
     }
 
     #[test]
     fn a_double_slash_at_the_front_is_refused_everywhere() {
         assert_eq!(Name::new("main", b"//a"), Err(NameError::EmptyComponent));
+    }
+
+    #[test]
+    fn a_path_that_no_request_holds_is_cut_between_two_names() {
+        let name = |path: &[u8]| Name::new("main", path).expect("good");
+        let fits = [&b"xy/".repeat(1365)[..], b"x"].concat();
+        assert_eq!(fits.len(), ASKED_BYTES_MAX);
+        assert_eq!(name(&fits).place().map(|place| place.path), Ok(fits.clone()));
+        let longer = [&fits[..], b"y/z"].concat();
+        let cut = |path: &[u8]| name(path).place().expect_err("too long");
+        assert_eq!(cut(&longer), (name(&fits[..fits.len() - 2]), b"xy/z".to_vec()));
+        assert_eq!(cut(&[&fits[..], b"/z"].concat()), (name(&fits), b"z".to_vec()));
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::time::Duration;
 use braid_layout::Shape;
 use braid_wire::control::{
     Backup, BackupReply, ControlReply, DirectoryReply, DrainDrive, DrainDriveReply, Entry, FreeUnnamed,
-    Lookup, ReadDirectory, RemoveDrive, RenameHow, ReplaceDrive, ScrubDrive, ScrubDriveReply, ShapeSpec,
-    StatRow, Status, StatusReply, UnlinkOnly, VolumeCreate, VolumeList, VolumeRemove, VolumeRow,
+    Lookup, Place, ReadDirectory, RemoveDrive, RenameHow, ReplaceDrive, ScrubDrive, ScrubDriveReply,
+    ShapeSpec, StatRow, Status, StatusReply, UnlinkOnly, VolumeCreate, VolumeList, VolumeRemove, VolumeRow,
 };
 use braid_wire::data::ScrubAct;
 use braid_wire::{Reason, Refusal};
@@ -77,9 +77,30 @@ impl Client {
         self.look_up(name, false).await
     }
 
+    /// Where a name leads, for a request to the manager. Of a path that is too long for one it is looked up,
+    /// part by part, where it leads.
+    pub(crate) async fn place(&self, name: &Name) -> Result<Place> {
+        let (mut above, mut path) = match name.place() {
+            Ok(place) => return Ok(place),
+            Err(cut) => cut,
+        };
+        loop {
+            let at = above.place().expect("it was cut to what a request holds");
+            let subject = name.to_string();
+            let request = Lookup { at, follow: true, watch: false };
+            let ControlReply::Stat(row) = self.ask_manager(&subject, request).await? else {
+                return Err(Error::Answer { subject, why: "a lookup was asked for".to_owned() });
+            };
+            match name.beneath(row.file, path).place() {
+                Ok(place) => return Ok(place),
+                Err(cut) => (above, path) = cut,
+            }
+        }
+    }
+
     async fn look_up(&self, name: &Name, follow: bool) -> Result<StatRow> {
         let subject = name.to_string();
-        let request = Lookup { at: name.place(), follow, watch: self.watches() };
+        let request = Lookup { at: self.place(name).await?, follow, watch: self.watches() };
         match self.ask_manager(&subject, request).await? {
             ControlReply::Stat(row) => Ok(row),
             other => Err(unexpected(&subject, &other)),
@@ -223,7 +244,7 @@ impl Lister {
     async fn page_after(&self) -> Result<DirectoryReply> {
         let subject = self.directory.to_string();
         let request = ReadDirectory {
-            at: self.directory.place(),
+            at: self.client.place(&self.directory).await?,
             after: self.after.clone(),
             limit: PAGE,
             watch: self.client.watches(),

@@ -157,7 +157,7 @@ impl Client {
         let access = options.access(&subject)?;
         let holder = random()?;
         let request = Open {
-            at: name.place(),
+            at: self.place(name).await?,
             access,
             create: options.create || options.create_new,
             exclusive: options.create_new,

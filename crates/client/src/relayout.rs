@@ -13,7 +13,7 @@ impl Client {
     /// are drives.
     pub async fn relayout(&self, name: &Name, shape: Option<Shape>) -> Result<RelayoutReply> {
         let subject = name.to_string();
-        let asked = Relayout { at: name.place(), shape: shape.map(Into::into) };
+        let asked = Relayout { at: self.place(name).await?, shape: shape.map(Into::into) };
         match self.ask_manager(&subject, asked).await? {
             ControlReply::Relayout(reply) => Ok(reply),
             other => Err(unexpected(&subject, &other)),

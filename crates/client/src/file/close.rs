@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use braid_layout::Lease;
-use braid_wire::control::{AttributeChanges, Cut, Ending, Link, Sized};
+use braid_wire::control::{AttributeChanges, Cut, Ending, Link, Place, Sized};
 
 use super::{File, Replace, Size, Writer};
 use crate::error::{Error, Result};
@@ -31,8 +31,9 @@ impl File {
     pub async fn link_with(&self, name: &Name, replace: Replace, changes: AttributeChanges) -> Result<()> {
         let writer = self.writing()?;
         writer.side.check(self.subject())?;
+        let at = self.handle.client.place(name).await?;
         let _turn = writer.commits.acquire().await.expect("it is never closed");
-        let request = self.naming(writer, name, replace, changes);
+        let request = self.naming(writer, at, replace, changes);
         let committed = (request.lease, request.size);
         writer.set_committed(None);
         writer.written.store(false, Ordering::Release);
@@ -53,10 +54,11 @@ impl File {
         let writer = self.writer.take().ok_or_else(|| self.no_access("writing"))?;
         // An error from here on drops the writer, which gives the lease up as unclean.
         writer.side.check(self.subject())?;
+        let at = self.handle.client.place(name).await?;
         let side = Arc::clone(&writer.side);
         let ending = self.ending(&writer).await;
         let ends = Some(lease::ended(&self.handle, ending, &side));
-        let request = Link { ends, ..self.naming(&writer, name, replace, changes) };
+        let request = Link { ends, ..self.naming(&writer, at, replace, changes) };
         let answer = self.handle.client.ask_done(&name.to_string(), request).await;
         answer.map_err(|error| self.handle.lease_error(error))?;
         writer.keeper.end();
@@ -64,14 +66,14 @@ impl File {
         Ok(())
     }
 
-    fn naming(&self, writer: &Writer, name: &Name, replace: Replace, changes: AttributeChanges) -> Link {
+    fn naming(&self, writer: &Writer, at: Place, replace: Replace, changes: AttributeChanges) -> Link {
         // The lease under which it has this size: the manager refuses both if another has followed on it.
         let Size { lease, bytes: size, .. } = self.handle.size();
         Link {
             file: self.handle.view().file,
             lease,
             holder: self.handle.holder,
-            at: name.place(),
+            at,
             size,
             replace: replace != Replace::No,
             over: match replace {
