@@ -103,17 +103,24 @@ async fn each(
     recursive: bool,
     changes: impl Fn(&StatRow) -> AttributeChanges,
 ) -> Result<(), Failure> {
-    let mut waiting = vec![root];
+    let mut waiting = vec![root.clone()];
     while let Some(name) = waiting.pop() {
-        let row = client.stat_itself(&name).await?;
+        let row = match client.stat_itself(&name).await {
+            // It was removed since it was found.
+            Err(error) if error.reason() == Some(Reason::NotFound) && name != root => continue,
+            row => row?,
+        };
         if recursive && row.kind() == EntryKind::Directory {
-            for entry in namespace::entries(client, &name).await? {
+            for entry in namespace::entries_if_there(client, &name).await? {
                 waiting.push(name.join(&entry.name).doing(|| format!("read {}", show_remote(&name)))?);
             }
         }
         let changes = changes(&row);
         if changes != AttributeChanges::NONE {
-            client.set_attributes(&name, changes).await?;
+            match client.set_attributes(&name, changes).await {
+                Err(error) if error.reason() == Some(Reason::NotFound) && name != root => {}
+                set => drop(set?),
+            }
         }
     }
     Ok(())

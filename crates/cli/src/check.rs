@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use braid_client::{Client, Fault, Finding, Name};
-use braid_layout::Role;
+use braid_layout::{FileId, Role};
 use braid_wire::control::EntryKind;
 use serde::Serialize;
 
@@ -58,18 +58,20 @@ pub(crate) async fn run(check: args::Check, cluster: Option<&Path>, report: Repo
     let (mut files, mut wrong, mut incomplete) = (0_u64, 0_u64, 0_u64);
     let recursion = if check.all { Recursion::Yes } else { Recursion::No };
     for name in names {
-        for file in files_of(&client, name, recursion).await? {
-            files += 1;
+        for (file, number) in files_of(&client, name, recursion).await? {
             let found = match check_one(&client, &file, &progress).await {
                 Ok(found) => found,
+                Err(failure) if !check.all || failure.exit == Exit::NoCluster => return Err(failure),
+                Err(_) if is_gone(&client, &file, number).await? => continue,
                 // A file that cannot be read must not keep the others from being checked.
-                Err(failure) if check.all && failure.exit == Exit::DrivesAway => {
+                Err(failure) => {
                     complain(&failure.to_string());
+                    files += 1;
                     incomplete += 1;
                     continue;
                 }
-                Err(failure) => return Err(failure),
             };
+            files += 1;
             wrong += u64::from(!found.ok);
             incomplete += u64::from(!found.unchecked.is_empty());
             match report.line(&found, show) {
@@ -118,15 +120,20 @@ fn cut_short(wrong: u64, files: u64) -> Failure {
     }
 }
 
-/// The file itself or, with recursion, every file below a directory.
+/// Whether the file with this number was removed or replaced, and no longer has the name.
+pub(crate) async fn is_gone(client: &Client, name: &Name, number: FileId) -> Result<bool, Failure> {
+    Ok(namespace::stat_if_there(client, name).await?.is_none_or(|row| row.file != number))
+}
+
+/// The file itself or, with recursion, every file below a directory; each with its number.
 pub(crate) async fn files_of(
     client: &Client,
     name: Name,
     recursion: Recursion,
-) -> Result<Vec<Name>, Failure> {
+) -> Result<Vec<(Name, FileId)>, Failure> {
     let row = client.stat(&name).await?;
     if row.kind() == EntryKind::File {
-        return Ok(vec![name]);
+        return Ok(vec![(name, row.file)]);
     }
     if row.kind() != EntryKind::Directory {
         return Err(Failure::new(
@@ -145,11 +152,11 @@ pub(crate) async fn files_of(
     }
     let (mut files, mut stack) = (Vec::new(), vec![name]);
     while let Some(directory) = stack.pop() {
-        for entry in namespace::entries(client, &directory).await? {
+        for entry in namespace::entries_if_there(client, &directory).await? {
             let below = directory.join(&entry.name).doing(|| format!("check {}", show_remote(&directory)))?;
             match entry.kind() {
                 EntryKind::Directory => stack.push(below),
-                EntryKind::File => files.push(below),
+                EntryKind::File => files.push((below, entry.file)),
                 // It has no bytes on drives.
                 _ => {}
             }

@@ -164,13 +164,17 @@ async fn tree(
     headings: Headings,
     report: Report,
 ) -> Result<(), Failure> {
-    let mut stack = vec![root];
+    let mut stack = vec![root.clone()];
     while let Some(name) = stack.pop() {
+        let entries = match name == root {
+            true => namespace::entries(client, &name).await?,
+            false => namespace::entries_if_there(client, &name).await?,
+        };
         if headings == Headings::Shown {
             report.say(format!("{}:", show_remote(&name)))?;
         }
         let mut below = Vec::new();
-        for entry in namespace::entries(client, &name).await? {
+        for entry in entries {
             let full = name.join(&entry.name).doing(|| format!("list {}", show_remote(&name)))?;
             // Programs get the whole name, users the last part of it under its heading.
             print(client, &entry, &full, &show_name(&entry.name), ls, report).await?;

@@ -7,6 +7,7 @@ mod args;
 mod attributes;
 mod base64;
 mod bench;
+mod beneath;
 mod bring_up;
 mod causes;
 mod check;

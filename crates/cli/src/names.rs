@@ -3,12 +3,12 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
 
 use braid_client::Name;
 use serde::Serialize;
 
 use crate::base64;
+use crate::beneath::LocalPath;
 use crate::exit::Failure;
 use crate::report::show_name;
 
@@ -18,7 +18,7 @@ pub(crate) enum Location {
     /// Standard input or output.
     Pipe,
     /// A path on this machine.
-    Local(PathBuf),
+    Local(LocalPath),
     /// A name in a volume. `directory`: it was written with a trailing slash, or is a volume's root.
     Remote { name: Name, directory: bool },
 }
@@ -34,7 +34,7 @@ impl Location {
                 let name = remote(text)?;
                 Ok(Location::Remote { directory: name.is_root() || bytes.ends_with(b"/"), name })
             }
-            _ => Ok(Location::Local(PathBuf::from(text))),
+            _ => Ok(Location::Local(LocalPath::typed(text))),
         }
     }
 
@@ -55,6 +55,7 @@ impl Location {
             Location::Pipe => false,
             // Checked on the bytes, since `Path::components` drops a trailing dot.
             Location::Local(path) => {
+                let Some(path) = path.as_typed() else { return false };
                 let mut parts = path.as_os_str().as_bytes().rsplit(|&byte| byte == b'/');
                 matches!(parts.find(|part| !part.is_empty()), None | Some(b"." | b".."))
             }
@@ -66,7 +67,7 @@ impl Location {
     pub(crate) fn show(&self) -> String {
         match self {
             Location::Pipe => "-".into(),
-            Location::Local(path) => show_name(path.as_os_str().as_bytes()),
+            Location::Local(path) => show_name(path.whole().as_os_str().as_bytes()),
             Location::Remote { name, .. } => show_remote(name),
         }
     }
@@ -77,7 +78,7 @@ impl Location {
     fn bytes(&self) -> Vec<u8> {
         match self {
             Location::Pipe => b"-".to_vec(),
-            Location::Local(path) => path.as_os_str().as_bytes().to_vec(),
+            Location::Local(path) => path.whole().into_os_string().into_vec(),
             Location::Remote { name, .. } => typed(name),
         }
     }
@@ -165,7 +166,7 @@ mod tests {
     #[test]
     fn places() {
         assert_eq!(parse(b"-"), Ok(Location::Pipe));
-        assert_eq!(parse(b"a/b\xff"), Ok(Location::Local(PathBuf::from(OsStr::from_bytes(b"a/b\xff")))));
+        assert_eq!(parse(b"a/b\xff"), Ok(Location::Local(LocalPath::typed(OsStr::from_bytes(b"a/b\xff")))));
         let Ok(Location::Remote { name, directory }) = parse(b"braid://main/d\xff/") else {
             panic!("not remote")
         };

@@ -24,8 +24,8 @@ async fn itself_if_there(client: &Client, name: &Name) -> Result<Option<StatRow>
     if_there(client.stat_itself(name).await)
 }
 
-/// What was found; `None` if nothing is there.
-pub(crate) fn if_there(found: braid_client::Result<StatRow>) -> Result<Option<StatRow>, Failure> {
+/// What was found or done; `None` if nothing is there.
+pub(crate) fn if_there<T>(found: braid_client::Result<T>) -> Result<Option<T>, Failure> {
     match found {
         Ok(row) => Ok(Some(row)),
         Err(error) if error.reason() == Some(Reason::NotFound) => Ok(None),
@@ -36,6 +36,14 @@ pub(crate) fn if_there(found: braid_client::Result<StatRow>) -> Result<Option<St
 /// All entries of a directory, in byte order of their names.
 pub(crate) async fn entries(client: &Client, name: &Name) -> Result<Vec<Entry>, Failure> {
     Ok(client.list(name).all().await?)
+}
+
+/// The same; none if the directory was removed since it was found.
+pub(crate) async fn entries_if_there(client: &Client, name: &Name) -> Result<Vec<Entry>, Failure> {
+    match client.list(name).all().await {
+        Err(error) if error.reason() == Some(Reason::NotFound) => Ok(Vec::new()),
+        listed => Ok(listed?),
+    }
 }
 
 /// A name that was removed; a line of `--json`.
@@ -193,7 +201,7 @@ async fn remove_tree(
     while let Some(directory) = waiting.pop() {
         progress.name(show_remote(&directory));
         let mut below = client.list(&directory);
-        while let Some(entry) = below.next().await? {
+        while let Some(entry) = if_there(below.next().await)?.flatten() {
             let name = directory.join(&entry.name).doing(|| format!("remove {}", show_remote(&directory)))?;
             match entry.kind() {
                 EntryKind::Directory => waiting.push(name),
@@ -214,8 +222,7 @@ async fn remove_tree(
         let names: Vec<Name> = alike.iter().filter(|name| !name.is_root()).cloned().collect();
         for some in names.chunks(TOGETHER) {
             for result in client.unlink_all(some).await {
-                result?;
-                removed.directories += 1;
+                removed.directories += u64::from(if_there(result)?.is_some());
             }
         }
     }
@@ -234,6 +241,8 @@ async fn remove_files(
     for (result, bytes) in client.unlink_all(&names).await.into_iter().zip(sizes) {
         match result {
             Ok(()) => removed.file(bytes, progress),
+            // Somebody else has removed it meanwhile.
+            Err(error) if error.reason() == Some(Reason::NotFound) => {}
             Err(error) if first.is_none() => *first = Some(error.into()),
             Err(error) => complain(&Failure::from(error).to_string()),
         }

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use braid_client::{Client, Name};
 use braid_layout::{FileId, Shape};
+use braid_wire::Reason;
 use braid_wire::control::RelayoutRow;
 use serde::Serialize;
 use tokio::time::{Instant, sleep};
 
 use crate::args;
-use crate::check::files_of;
+use crate::check::{files_of, is_gone};
 use crate::connect;
 use crate::exit::{Doing, Exit, Failure};
 use crate::names::{remote, show_remote};
@@ -100,8 +101,15 @@ async fn ask(
     let mut begun = Begun { shape: spec, files: 0, bytes: 0, unchanged: 0 };
     let mut listed = BTreeSet::new();
     for name in names {
-        for file in files_of(client, name, Recursion::Yes).await? {
-            let reply = client.relayout(&file, shape).await.doing(|| show_remote(&file))?;
+        for (file, number) in files_of(client, name, Recursion::Yes).await? {
+            let reply = match client.relayout(&file, shape).await {
+                Err(error)
+                    if error.reason() == Some(Reason::NotFound) && is_gone(client, &file, number).await? =>
+                {
+                    continue;
+                }
+                reply => reply.doing(|| show_remote(&file))?,
+            };
             if reply.begun {
                 listed.insert(reply.file);
                 begun.files += 1;

@@ -15,6 +15,7 @@ use std::path::Path;
 use braid_client::{Client, Name, Parents};
 use braid_wire::control::EntryKind;
 
+use crate::beneath::LocalPath;
 use crate::exit::{Doing, Exit, Failure};
 use crate::names::Location;
 use crate::namespace;
@@ -64,6 +65,9 @@ pub(crate) struct Jobs {
     linked: BTreeMap<Identity, Location>,
 }
 
+/// Why something is skipped that was listed and is not there any more.
+const VANISHED: &str = "it was removed meanwhile";
+
 /// What identifies a source that has several names.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Identity {
@@ -96,7 +100,7 @@ pub(crate) async fn list(
     let at_target = look(client, &target, Depth::Trees).await?;
     let slash = match &target {
         Location::Remote { directory, .. } => *directory,
-        Location::Local(path) => path.as_os_str().as_bytes().ends_with(b"/"),
+        Location::Local(path) => path.whole().as_os_str().as_bytes().ends_with(b"/"),
         Location::Pipe => false,
     };
     let into = at_target == What::Directory;
@@ -140,7 +144,7 @@ pub(crate) async fn make_directory(client: &Client, location: &Location) -> Resu
     match location {
         Location::Remote { name, .. } if name.is_root() => Ok(()),
         Location::Remote { name, .. } => Ok(client.mkdir(name, Parents::Make).await?),
-        Location::Local(path) => fs::create_dir_all(path).doing(|| format!("make {}", path.display())),
+        Location::Local(path) => path.make_directory().doing(|| format!("make {}", location.show())),
         Location::Pipe => Err(Failure::usage("-", "a directory cannot go through a pipe")),
     }
 }
@@ -158,8 +162,7 @@ async fn add(
     while let Some((source, target, known)) = waiting.pop() {
         let skips = below_source && depth != Depth::Archive;
         if skips && let Some(why) = not_copied(&source) {
-            complain(&format!("skipped {}: {why}", source.show()));
-            jobs.skipped += 1;
+            jobs.skip(&source, &why);
             continue;
         }
         let what = match known {
@@ -167,16 +170,16 @@ async fn add(
             None => look(client, &source, depth).await?,
         };
         match what {
+            What::Nothing if below_source => jobs.skip(&source, VANISHED),
             What::Nothing => return Err(nothing_there(&source)),
-            What::Special(kind) if below_source => {
-                complain(&format!("skipped {}: it is a {kind}", source.show()));
-                jobs.skipped += 1;
-            }
+            What::Special(kind) if below_source => jobs.skip(&source, &format!("it is a {kind}")),
             What::Special(kind) => return Err(special(&source, kind)),
-            What::File(_) | What::Node if depth == Depth::Archive => {
-                let job = jobs.archived(client, source, target, what).await?;
-                jobs.list.push(job);
-            }
+            What::File(_) | What::Node if depth == Depth::Archive => match identity(client, &source).await {
+                Err(failure) if below_source && failure.exit == Exit::NotFound => {
+                    jobs.skip(&source, VANISHED);
+                }
+                identity => jobs.archive(source, target, what, identity?),
+            },
             What::Node => return Err(nothing_there(&source)),
             What::File(size) => jobs.list.push(Job { source, target, size, kind: Kind::File }),
             What::Directory if depth == Depth::Files => {
@@ -194,8 +197,15 @@ async fn add(
                 ));
             }
             What::Directory => {
+                let entries = match entries(client, &source, depth).await {
+                    Err(failure) if below_source && failure.exit == Exit::NotFound => {
+                        jobs.skip(&source, VANISHED);
+                        continue;
+                    }
+                    entries => entries?,
+                };
                 let mut below = Vec::new();
-                for (entry, what) in entries(client, &source, depth).await? {
+                for (entry, what) in entries {
                     let target = child(&target, &entry)?;
                     below.push((entry, target, what));
                 }
@@ -210,31 +220,29 @@ async fn add(
 }
 
 impl Jobs {
-    /// The job for a file or node that is copied as what it is. Of several names of one, the first one's job
-    /// makes it, and the others give it names.
-    async fn archived(
-        &mut self,
-        client: &Client,
-        source: Location,
-        target: Location,
-        what: What,
-    ) -> Result<Job, Failure> {
-        let (kind, size) = match what {
-            What::File(size) => (Kind::File, size),
-            _ => (Kind::Node, Some(0)),
+    /// Leaves something below a source out.
+    fn skip(&mut self, source: &Location, why: &str) {
+        complain(&format!("skipped {}: {why}", source.show()));
+        self.skipped += 1;
+    }
+
+    /// Adds a file or node that is copied as what it is. Of several names of one, the first one's job makes
+    /// it, and the others give it names.
+    fn archive(&mut self, source: Location, target: Location, what: What, identity: Option<Identity>) {
+        let mut job = match what {
+            What::File(size) => Job { source, target, size, kind: Kind::File },
+            _ => Job { source, target, size: Some(0), kind: Kind::Node },
         };
-        let Some(identity) = identity(client, &source).await? else {
-            return Ok(Job { source, target, size, kind });
-        };
-        match self.linked.get(&identity) {
-            Some(first) if can_link(first, &target) => {
-                Ok(Job { source, size: Some(0), kind: Kind::Link(first.clone()), target })
-            }
-            _ => {
-                self.linked.insert(identity, target.clone());
-                Ok(Job { source, target, size, kind })
+        if let Some(identity) = identity {
+            match self.linked.get(&identity) {
+                Some(first) if can_link(first, &job.target) => {
+                    job.size = Some(0);
+                    job.kind = Kind::Link(first.clone());
+                }
+                _ => drop(self.linked.insert(identity, job.target.clone())),
             }
         }
+        self.list.push(job);
     }
 }
 
@@ -243,7 +251,7 @@ async fn identity(client: &Client, source: &Location) -> Result<Option<Identity>
     match source {
         Location::Pipe => Ok(None),
         Location::Local(path) => {
-            let metadata = fs::symlink_metadata(path).doing(|| format!("look at {}", path.display()))?;
+            let metadata = path.itself().doing(|| format!("look at {}", source.show()))?;
             Ok((metadata.nlink() > 1).then(|| Identity::Local(metadata.dev(), metadata.ino())))
         }
         Location::Remote { name, .. } => {
@@ -281,13 +289,8 @@ async fn entries(
             Ok(found)
         }
         Location::Local(path) => {
-            let what = || format!("read {}", path.display());
-            let mut found = Vec::new();
-            for entry in fs::read_dir(path).doing(what)? {
-                found.push((Location::Local(entry.doing(what)?.path()), None));
-            }
-            found.sort_by_key(|(location, _)| location.file_name());
-            Ok(found)
+            let names = path.names().doing(|| format!("read {}", location.show()))?;
+            Ok(names.iter().map(|name| (Location::Local(path.join(name)), None)).collect())
         }
         Location::Pipe => Ok(Vec::new()),
     }
@@ -296,7 +299,7 @@ async fn entries(
 /// Why something below a source is skipped; `None` if it is copied.
 fn not_copied(location: &Location) -> Option<String> {
     let Location::Local(path) = location else { return None };
-    let kind = match fs::metadata(path) {
+    let kind = match path.metadata() {
         Ok(metadata) if metadata.is_dir() && path.is_symlink() => "directory",
         Ok(metadata) => special_kind(&metadata)?,
         Err(_) if path.is_symlink() => return Some("it is a symbolic link that leads to nothing".into()),
@@ -351,7 +354,7 @@ fn child(target: &Location, source: &Location) -> Result<Location, Failure> {
         Location::Remote { name: directory, .. } => {
             Ok(Location::Remote { name: directory.join(name.as_bytes()).doing(what)?, directory: false })
         }
-        Location::Local(directory) => Ok(Location::Local(directory.join(name))),
+        Location::Local(directory) => Ok(Location::Local(directory.join(&name))),
         Location::Pipe => Ok(Location::Pipe),
     }
 }
@@ -359,7 +362,7 @@ fn child(target: &Location, source: &Location) -> Result<Location, Failure> {
 async fn look(client: &Client, location: &Location, depth: Depth) -> Result<What, Failure> {
     match location {
         Location::Pipe => Ok(What::File(None)),
-        Location::Local(path) => look_local(path, depth),
+        Location::Local(path) => look_local(path, depth).doing(|| format!("look at {}", location.show())),
         Location::Remote { name, .. } => {
             let found = match depth {
                 Depth::Archive => client.stat_itself(name).await,
@@ -386,10 +389,10 @@ fn remote_what(kind: EntryKind, size: u64, depth: Depth) -> What {
     What::Special(special)
 }
 
-fn look_local(path: &Path, depth: Depth) -> Result<What, Failure> {
+fn look_local(path: &LocalPath, depth: Depth) -> std::io::Result<What> {
     let found = match depth {
-        Depth::Archive => fs::symlink_metadata(path),
-        _ => fs::metadata(path),
+        Depth::Archive => path.itself(),
+        _ => path.metadata(),
     };
     match found {
         Ok(metadata) if metadata.is_dir() => Ok(What::Directory),
@@ -400,7 +403,7 @@ fn look_local(path: &Path, depth: Depth) -> Result<What, Failure> {
             None => What::File(Some(metadata.len())),
         }),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(What::Nothing),
-        Err(error) => Err(error).doing(|| format!("look at {}", path.display())),
+        Err(error) => Err(error),
     }
 }
 
@@ -437,7 +440,8 @@ async fn check_parents(client: &Client, jobs: &[Job]) -> Result<(), Failure> {
                 None => missing(show(&parent)),
             }
         }
-        Location::Local(path) => match path.parent() {
+        // Below what was typed it is there, or made by an earlier job.
+        Location::Local(path) => match path.as_typed().and_then(Path::parent) {
             Some(parent) if !parent.as_os_str().is_empty() && !parent.is_dir() => {
                 let (parent, there) = (parent.display().to_string(), parent.exists());
                 if there {

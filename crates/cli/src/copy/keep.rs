@@ -9,16 +9,16 @@
 //! A source that changes during the copy then differs in time. The time of the copy, by another clock, could
 //! not show that.
 
-use std::fs::{self, File as LocalFile, FileTimes, Metadata, Permissions};
+use std::fs::{File as LocalFile, FileTimes, Metadata, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use braid_client::{AttributeChanges, Client};
 use braid_wire::control::{EntryKind, FileAttributes};
-use rustix::fs::{AtFlags, CWD, Gid, Timespec, Timestamps, Uid};
+use rustix::fs::{AtFlags, Gid, Timespec, Timestamps, Uid};
 use rustix::io::Errno;
 
+use crate::beneath::LocalPath;
 use crate::exit::{Doing, Failure};
 use crate::names::Location;
 use crate::namespace;
@@ -64,7 +64,7 @@ impl Facts {
         match location {
             Location::Pipe => Ok(None),
             Location::Local(path) => {
-                let metadata = match fs::metadata(path) {
+                let metadata = match path.metadata() {
                     Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
                     other => other.doing(|| format!("look at {}", location.show()))?,
                 };
@@ -139,19 +139,20 @@ pub(crate) fn give(file: &LocalFile, kept: AttributeChanges) -> std::io::Result<
 }
 
 /// The same for what is not opened: a directory, a link itself, a device.
-pub(crate) fn give_at(path: &Path, kept: AttributeChanges) -> std::io::Result<()> {
+pub(crate) fn give_at(path: &LocalPath, kept: AttributeChanges) -> std::io::Result<()> {
+    let held = path.held()?;
     let (uid, gid) = (kept.uid.map(Uid::from_raw), kept.gid.map(Gid::from_raw));
     let mut mode = kept.mode;
-    match rustix::fs::chownat(CWD, path, uid, gid, AtFlags::SYMLINK_NOFOLLOW) {
+    match rustix::fs::chownat(held.directory(), &held.name, uid, gid, AtFlags::SYMLINK_NOFOLLOW) {
         Err(Errno::PERM) => mode = mode.map(|mode| mode & MODE),
         given => given?,
     }
-    if let Some(mode) = mode.filter(|_| !path.is_symlink()) {
-        fs::set_permissions(path, Permissions::from_mode(mode))?;
+    if let Some(mode) = mode {
+        path.set_mode(mode)?;
     }
     let (last_access, last_modification) = (timespec(kept.accessed_ns), timespec(kept.modified_ns));
     let times = Timestamps { last_access, last_modification };
-    Ok(rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW)?)
+    Ok(rustix::fs::utimensat(held.directory(), &held.name, &times, AtFlags::SYMLINK_NOFOLLOW)?)
 }
 
 fn timespec(ns: Option<i64>) -> Timespec {
@@ -217,8 +218,8 @@ mod tests {
         give(&file, AttributeChanges::NONE).expect("nothing to give");
         assert_eq!(of_local(&file.metadata().expect("there")), kept);
         let other = AttributeChanges { mode: Some(0o700), accessed_ns: None, ..kept };
-        give_at(&path, other).expect("given by name");
-        let found = of_local(&fs::metadata(&path).expect("there"));
+        give_at(&LocalPath::typed(&path), other).expect("given by name");
+        let found = of_local(&path.metadata().expect("there"));
         assert_eq!(found, AttributeChanges { mode: Some(0o700), ..kept });
     }
 }

@@ -179,7 +179,9 @@ impl Summary {
 /// Whether a target lies below a directory.
 fn is_below(target: &Location, directory: &Location) -> bool {
     match (target, directory) {
-        (Location::Local(target), Location::Local(directory)) => target.starts_with(directory),
+        (Location::Local(target), Location::Local(directory)) => {
+            target.whole().starts_with(directory.whole())
+        }
         (Location::Remote { name, .. }, Location::Remote { name: directory, .. }) => {
             let rest = name.path().strip_prefix(directory.path());
             name.volume() == directory.volume() && rest.is_some_and(|rest| rest.first() == Some(&b'/'))

@@ -16,8 +16,6 @@ mod small;
 mod target;
 mod zeros;
 
-use std::fs::File as LocalFile;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -165,19 +163,19 @@ async fn copy_one(
         Location::Local(path) if is_special(path) => {
             // On its own thread: opening a named pipe blocks until somebody reads it.
             let path = path.clone();
-            let opening = tokio::task::spawn_blocking(move || LocalFile::options().write(true).open(path));
+            let opening = tokio::task::spawn_blocking(move || path.open(OFlags::WRONLY));
             let what = || format!("write {}", job.target.show());
             let file = opening.await.map_err(std::io::Error::other).doing(what)?.doing(what)?;
             pipeline::run(source, Sink::Pipe { file, name: job.target.show() }, read_stripe, progress).await?
         }
         Location::Local(path) => {
-            let (sibling, file) = Sibling::create(path)?;
             let what = || format!("write {}", job.target.show());
+            let (sibling, file) = Sibling::create(path).doing(what)?;
             let written = file.try_clone().doing(what)?;
             let sink = Sink::Local { file, name: job.target.show() };
             let bytes = pipeline::run(source, sink, read_stripe, progress).await?;
             keep::give(&written, kept).doing(what)?;
-            sibling.commit()?;
+            sibling.commit().doing(what)?;
             bytes
         }
         Location::Remote { name, .. } => elsewhere::run(client, job, (source, kept), name, progress).await?,
@@ -187,6 +185,9 @@ async fn copy_one(
 
 /// Whether the target exists and is the same by the quick check.
 async fn is_same(client: &Client, job: &Job) -> Result<bool, Failure> {
+    if matches!(&job.target, Location::Local(path) if path.as_typed().is_none() && path.is_symlink()) {
+        return Ok(false);
+    }
     let Some(target) = Facts::of(client, &job.target).await? else { return Ok(false) };
     Ok(Facts::of(client, &job.source).await? == Some(target))
 }
@@ -211,8 +212,7 @@ async fn open_source(client: &Client, location: &Location) -> Result<Opened, Fai
         Location::Local(path) => {
             // In case a named pipe has taken the file's place: opened with O_NONBLOCK it does not wait for a
             // writer.
-            let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
-            let file = LocalFile::options().read(true).custom_flags(flags).open(path).doing(what)?;
+            let file = path.open(OFlags::RDONLY | OFlags::NONBLOCK).doing(what)?;
             let metadata = file.metadata().doing(what)?;
             if let Some(kind) = jobs::special_kind(&metadata) {
                 return Err(jobs::special(location, kind));

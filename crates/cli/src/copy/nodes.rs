@@ -4,19 +4,19 @@
 //! What is in the way of a link or special file is removed first: unlike a file it has no other way to
 //! replace it. A directory in its way stays, and is an error.
 
-use std::fs::{self, Metadata};
-use std::io::ErrorKind;
+use std::ffi::OsStr;
+use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::Path;
 
 use braid_client::{AttributeChanges, Client, Name, NewAttributes, Node};
 use braid_wire::Reason;
 use braid_wire::control::{EntryKind, StatRow, UnlinkOnly};
-use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::fs::{AtFlags, FileType, Mode, linkat, mknodat, symlinkat};
 
 use super::jobs::{Job, Kind};
 use super::keep;
+use crate::beneath::LocalPath;
 use crate::exit::{Doing, Exit, Failure};
 use crate::names::Location;
 
@@ -38,7 +38,13 @@ pub(super) async fn make(client: &Client, job: &Job) -> Result<(), Failure> {
         (_, Location::Remote { name, .. }) => {
             make_remote(client, name, look(client, &job.source).await?).await
         }
-        (_, Location::Local(path)) => make_local(path, look(client, &job.source).await?),
+        (_, Location::Local(path)) => {
+            let (shown, found) = (job.target.show(), look(client, &job.source).await?);
+            if matches!(found.kind, EntryKind::File | EntryKind::Directory) {
+                return Err(changed(shown));
+            }
+            make_local(path, &found).doing(|| format!("make {shown}"))
+        }
         (_, Location::Pipe) => Err(Failure::usage("-", "a link or special file cannot go through a pipe")),
     }
 }
@@ -47,9 +53,9 @@ async fn look(client: &Client, source: &Location) -> Result<Found, Failure> {
     let what = || format!("read {}", source.show());
     match source {
         Location::Local(path) => {
-            let metadata = fs::symlink_metadata(path).doing(what)?;
+            let metadata = path.itself().doing(what)?;
             let target = match metadata.is_symlink() {
-                true => fs::read_link(path).doing(what)?.as_os_str().as_bytes().to_vec(),
+                true => path.read_link().doing(what)?,
                 false => Vec::new(),
             };
             let kind = kind_of(&metadata);
@@ -97,24 +103,22 @@ async fn make_remote(client: &Client, name: &Name, found: Found) -> Result<(), F
     Ok(())
 }
 
-fn make_local(path: &Path, found: Found) -> Result<(), Failure> {
-    let what = || format!("make {}", path.display());
+fn make_local(path: &LocalPath, found: &Found) -> std::io::Result<()> {
+    path.clear()?;
+    let held = path.held()?;
     let kind = match found.kind {
-        EntryKind::Symlink => {
-            clear_local(path)?;
-            std::os::unix::fs::symlink(std::ffi::OsStr::from_bytes(&found.target), path).doing(what)?;
-            return keep::give_at(path, found.attributes).doing(what);
-        }
         EntryKind::Fifo => FileType::Fifo,
         EntryKind::Socket => FileType::Socket,
         EntryKind::CharDevice => FileType::CharacterDevice,
         EntryKind::BlockDevice => FileType::BlockDevice,
-        EntryKind::File | EntryKind::Directory => return Err(changed(path.display().to_string())),
+        EntryKind::Symlink | EntryKind::File | EntryKind::Directory => {
+            symlinkat(OsStr::from_bytes(&found.target), held.directory(), &held.name)?;
+            return keep::give_at(path, found.attributes);
+        }
     };
-    clear_local(path)?;
     let mode = Mode::from_raw_mode(found.attributes.mode.unwrap_or_default());
-    mknodat(CWD, path, kind, mode, u64::from(found.device)).map_err(std::io::Error::from).doing(what)?;
-    keep::give_at(path, found.attributes).doing(what)
+    mknodat(held.directory(), &held.name, kind, mode, u64::from(found.device))?;
+    keep::give_at(path, found.attributes)
 }
 
 async fn link(client: &Client, first: &Location, target: &Location) -> Result<(), Failure> {
@@ -125,8 +129,7 @@ async fn link(client: &Client, first: &Location, target: &Location) -> Result<()
             Ok(())
         }
         (Location::Local(first), Location::Local(path)) => {
-            clear_local(path)?;
-            fs::hard_link(first, path).doing(|| format!("link {}", path.display()))
+            link_local(first, path).doing(|| format!("link {}", target.show()))
         }
         _ => Err(Failure::usage(target.show(), "a name of what is elsewhere")),
     }
@@ -136,7 +139,7 @@ async fn give(client: &Client, target: &Location, attributes: AttributeChanges) 
     match target {
         Location::Remote { name, .. } => Ok(client.set_attributes(name, attributes).await.map(drop)?),
         Location::Local(path) => {
-            keep::give_at(path, attributes).doing(|| format!("set attributes of {}", path.display()))
+            keep::give_at(path, attributes).doing(|| format!("set attributes of {}", target.show()))
         }
         Location::Pipe => Ok(()),
     }
@@ -150,13 +153,10 @@ async fn clear_remote(client: &Client, name: &Name) -> Result<(), Failure> {
     }
 }
 
-fn clear_local(path: &Path) -> Result<(), Failure> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => {
-            Err(error).doing(|| format!("replace {}", path.display()))
-        }
-        _ => Ok(()),
-    }
+fn link_local(first: &LocalPath, path: &LocalPath) -> std::io::Result<()> {
+    path.clear()?;
+    let (first, held) = (first.held()?, path.held()?);
+    Ok(linkat(first.directory(), &first.name, held.directory(), &held.name, AtFlags::empty())?)
 }
 
 /// The error for a source that has become something else.

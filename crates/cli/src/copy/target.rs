@@ -5,46 +5,49 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::fs::{self, File as LocalFile, OpenOptions};
+use std::fs::{self, File as LocalFile};
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use braid_client::{AttributeChanges, Client, File as RemoteFile, Name, Replace};
 use braid_layout::DriveId;
+use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, unlinkat};
 
+use crate::beneath::{Held, LocalPath};
 use crate::exit::{Doing, Failure};
 use crate::names::show_remote;
 
 /// A local file that does not have its final name yet.
 pub(crate) struct Sibling {
-    path: PathBuf,
-    target: PathBuf,
+    /// Where it is, and the target's name there.
+    target: Held,
+    name: OsString,
     /// Cleared by the rename; while set, drop removes the file.
     armed: bool,
 }
 
 impl Sibling {
     /// Creates it in the directory of `target`, and opens it.
-    pub(crate) fn create(target: &Path) -> Result<(Sibling, LocalFile), Failure> {
+    pub(crate) fn create(target: &LocalPath) -> std::io::Result<(Sibling, LocalFile)> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
-        // If the target is a symbolic link, the file it points to is replaced, as with cp.
-        let target = fs::canonicalize(target).unwrap_or_else(|_| target.to_owned());
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = OsString::from(format!(".braid-{}-{number}.part", std::process::id()));
-        let path = target.with_file_name(name);
-        let file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .open(&path)
-            .doing(|| format!("write {}", target.display()))?;
-        Ok((Sibling { path, target, armed: true }, file))
+        let target = match target.as_typed() {
+            // If it is a symbolic link, the file it points to is replaced, as with cp.
+            Some(typed) => in_its_directory(&fs::canonicalize(typed).unwrap_or_else(|_| typed.to_owned())),
+            None => target.clone(),
+        };
+        let target = target.held()?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let file = openat(target.directory(), &name, flags, Mode::from_raw_mode(0o666))?;
+        Ok((Sibling { target, name, armed: true }, file.into()))
     }
 
-    /// Renames it to its final name.
-    pub(crate) fn commit(mut self) -> Result<(), Failure> {
-        fs::rename(&self.path, &self.target).doing(|| format!("write {}", self.target.display()))?;
+    /// Renames it to its final name. What has that name is replaced, and if it is a link not followed.
+    pub(crate) fn commit(mut self) -> std::io::Result<()> {
+        renameat(self.target.directory(), &self.name, self.target.directory(), &self.target.name)?;
         self.armed = false;
         Ok(())
     }
@@ -53,14 +56,25 @@ impl Sibling {
 impl Drop for Sibling {
     fn drop(&mut self) {
         if self.armed {
-            let _ = fs::remove_file(&self.path);
+            let _ = unlinkat(self.target.directory(), &self.name, AtFlags::empty());
         }
     }
 }
 
-/// Whether a local path is something that cannot be replaced by a rename, such as a device or a named pipe.
-pub(crate) fn is_special(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir())
+/// A path as a name in its directory.
+fn in_its_directory(path: &Path) -> LocalPath {
+    let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
+    match path.file_name() {
+        Some(name) => LocalPath::typed(directory.unwrap_or(Path::new("."))).join(name),
+        None => LocalPath::typed(path),
+    }
+}
+
+/// Whether a target was typed that cannot be replaced by a rename, such as a device or a named pipe. One
+/// below is replaced: whoever could put it there does not say what is written to.
+pub(crate) fn is_special(path: &LocalPath) -> bool {
+    let found = path.as_typed().map(fs::metadata);
+    matches!(found, Some(Ok(metadata)) if !metadata.is_file() && !metadata.is_dir())
 }
 
 /// Standard input or output as an unbuffered file.

@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod bench;
+mod beneath;
 mod cluster;
 mod demo;
 mod drain;
