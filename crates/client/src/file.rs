@@ -31,7 +31,7 @@ use crate::extents;
 use crate::handle::{Handle, Size};
 use crate::lease::LeaseRenewer;
 use crate::retry::Tries;
-use crate::write::WriteSide;
+use crate::write::{Source, WriteSide};
 
 mod append;
 mod close;
@@ -196,6 +196,16 @@ impl File {
     /// Writes all of `data` at `offset`. When it returns, the bytes are durable on every drive of the file's
     /// set.
     pub async fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
+        self.write_from(data, offset, Source::Still).await
+    }
+
+    /// Like [`File::write_at`], for memory that others may change meanwhile, such as a foreign program's. The
+    /// file has what was there at some time during the call, and data and parity match. Costs a copy.
+    pub async fn write_at_copied(&self, data: &[u8], offset: u64) -> Result<()> {
+        self.write_from(data, offset, Source::Changing).await
+    }
+
+    async fn write_from(&self, data: &[u8], offset: u64, source: Source) -> Result<()> {
         let writer = self.writing()?;
         let end = self.end_of(offset, data.len())?;
         self.within(offset, end)?;
@@ -203,7 +213,7 @@ impl File {
             return Ok(());
         }
         writer.written.store(true, Ordering::Release);
-        self.handle.write_range(&writer.side, offset, data).await
+        self.handle.write_range(&writer.side, offset, data, source).await
     }
 
     /// Reads at the position, and advances it.

@@ -7,6 +7,8 @@
 //! to the remaining columns. If a drive would not store the write, the handle may write no more: its lease is
 //! given up, and the manager rolls the stripe back.
 
+mod source;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -29,6 +31,8 @@ use crate::stamps::{Begun, Content, NotNow, Stamps};
 use crate::stripes::Stripes;
 use crate::unit_writes::Operation;
 use crate::view::FileView;
+
+pub(crate) use source::Source;
 
 /// A column that failed in this many rounds counts as lost, whatever its answers.
 const UNMENDED_MAX: u32 = 6;
@@ -86,21 +90,6 @@ impl WriteSide {
 }
 
 impl Handle {
-    /// Writes `data` at `offset`.
-    pub(crate) async fn write_range(&self, side: &WriteSide, offset: u64, data: &[u8]) -> Result<()> {
-        let length = u64::try_from(data.len()).expect("a buffer is below 2^64 bytes");
-        let chunks = self.chunks(self.view(), offset..offset + length);
-        let mut rest = data;
-        let writes = chunks.map(move |chunk| {
-            let bytes =
-                usize::try_from(chunk.range.end - chunk.range.start).expect("it is part of the buffer");
-            let (head, tail) = rest.split_at(bytes);
-            rest = tail;
-            self.write_chunk(side, chunk, Body::Buffer { offset: 0 }, head)
-        });
-        concurrent::windowed(self.client.shared.config.sets_per_request, writes).await
-    }
-
     /// Makes a range of the file read as zeros, stored as holes.
     pub(crate) async fn punch_range(&self, side: &WriteSide, range: Range<u64>) -> Result<()> {
         let punches =

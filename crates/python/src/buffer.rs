@@ -1,4 +1,4 @@
-//! Memory of Python's objects, read and written without a copy.
+//! Memory of Python's objects, read and written in place.
 //!
 //! The package is built once for all Pythons from 3.9 on (the stable ABI). The buffer protocol belongs to
 //! that ABI since 3.11 only, so PyO3 hides it from such a build. Its two functions and its struct are older:
@@ -10,10 +10,14 @@
 
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
+use std::sync::Arc;
 
+use braid_client::File;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyMemoryView};
+
+use crate::gate::Gate;
 
 /// Contiguous bytes, to be read.
 const SIMPLE: c_int = 0;
@@ -45,10 +49,14 @@ unsafe extern "C" {
 /// `array`, numpy's arrays. While it lives the object can neither be resized nor freed.
 ///
 /// As with `os.preadv`, other Python threads can use the same memory meanwhile. They then find old or new
-/// bytes; nothing here goes by what it reads in it.
+/// bytes; what is written of it is copied first, so that nothing goes by what is read in it twice.
 pub(crate) struct Buffer {
     /// On the heap: exporters may keep its address until it is released.
     view: Box<View>,
+    /// Nobody can change it: it is that of a `bytes` object. A buffer that is merely read-only does not say
+    /// so, as it may be a view of one that is not.
+    constant: bool,
+    gate: Arc<Gate>,
 }
 
 // SAFETY: the view's memory stays valid and in place until it is released, whichever thread uses it; it is
@@ -83,7 +91,19 @@ impl Buffer {
         });
         // SAFETY: the object is alive and this thread attached; the view has CPython's layout.
         let refused = unsafe { PyObject_GetBuffer(object.as_ptr(), &raw mut *view, flags) } != 0;
-        if refused { Err(PyErr::fetch(object.py())) } else { Ok(Buffer { view }) }
+        if refused {
+            return Err(PyErr::fetch(object.py()));
+        }
+        Ok(Buffer { view, constant: is_constant(object), gate: Gate::of(object.py()) })
+    }
+
+    /// Writes all of it. Other Python threads may change it meanwhile, unless it is constant.
+    pub(crate) async fn write_to(&self, file: &File, offset: u64) -> braid_client::Result<()> {
+        if self.constant {
+            file.write_at(self.bytes(), offset).await
+        } else {
+            file.write_at_copied(self.bytes(), offset).await
+        }
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
@@ -103,7 +123,7 @@ impl Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         // `None`: Python is ending, and with it the object.
-        let _ = Python::try_attach(|_| {
+        let _ = self.gate.attach(|_| {
             // SAFETY: it was filled by `PyObject_GetBuffer`, and this thread is attached.
             unsafe { PyBuffer_Release(&raw mut *self.view) }
         });
@@ -123,6 +143,12 @@ impl Writable {
             length => unsafe { std::slice::from_raw_parts_mut(self.0.view.start.cast(), length) },
         }
     }
+}
+
+/// Whether it is `bytes`, or a view of that.
+fn is_constant(object: &Bound<'_, PyAny>) -> bool {
+    let viewed = object.cast::<PyMemoryView>().ok().and_then(|view| view.getattr("obj").ok());
+    viewed.as_ref().unwrap_or(object).is_instance_of::<PyBytes>()
 }
 
 /// From this size on new memory is asked for in huge pages. Python gives such an object's memory back to the

@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use tokio::time::timeout;
 
 use crate::errors::Failure;
+use crate::gate;
 use crate::later::{self, Pending};
 use crate::process::runtime;
 
@@ -87,8 +88,8 @@ where
     let runtime = runtime(py)?;
     let mut operation = Box::pin(operation);
     loop {
-        let slice =
-            py.detach(|| runtime.block_on(async { timeout(SIGNALS_EVERY, operation.as_mut()).await }));
+        let slice = async { timeout(SIGNALS_EVERY, operation.as_mut()).await };
+        let slice = py.detach(|| gate::waiting(|| runtime.block_on(slice)));
         if let Ok(done) = slice {
             return Ok(done?);
         }

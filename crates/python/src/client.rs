@@ -16,6 +16,7 @@ use crate::buffer::{Buffer, Writable};
 use crate::calls::{Done, How, run, wait};
 use crate::errors::Failure;
 use crate::file::File;
+use crate::gate::Gate;
 use crate::many::{self, Item, Part};
 use crate::process::OfProcess;
 use crate::rows::{Cluster, EntryFacts, Volume, entry, facts};
@@ -361,7 +362,8 @@ impl Client {
         let session = self.session();
         let parts = ranges.into_iter().map(|(name, from, to)| Ok(Part { name: parse(&name)?, from, to }));
         let parts = parts.collect::<Result<Vec<_>, Failure>>()?;
-        run(py, how, async move { many::read(session.client().await?, parts).await })
+        let gate = Gate::of(py);
+        run(py, how, async move { many::read(session.client().await?, parts, &gate).await })
     }
 
     /// Reads files into buffers: (name, first byte, buffer). A list: the number of bytes, or the exception,

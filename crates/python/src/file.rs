@@ -137,14 +137,17 @@ impl File {
     ) -> PyResult<Py<PyAny>> {
         let buffer = Buffer::of(buffer)?;
         self.with_file(py, how, async move |file| {
-            file.write_at(buffer.bytes(), offset).await.map(|()| buffer.length())
+            buffer.write_to(&file, offset).await.map(|()| buffer.length())
         })
     }
 
     /// Writes all of a buffer at the end; where it begins there.
     fn append(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>, how: How<'_>) -> PyResult<Py<PyAny>> {
         let buffer = Buffer::of(buffer)?;
-        self.with_file(py, how, async move |file| file.append(buffer.bytes()).await)
+        self.with_file(py, how, async move |file| {
+            let offset = file.reserve(buffer.length()).await?;
+            buffer.write_to(&file, offset).await.map(|()| offset)
+        })
     }
 
     /// Lets others see the size.

@@ -7,13 +7,14 @@
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
 use crate::calls::{Answer, wait};
 use crate::errors::Failure;
+use crate::gate::Gate;
 use crate::process::{OfProcess, runtime};
 
 /// Something to be done attached to Python.
@@ -32,6 +33,9 @@ where
     T: Answer,
     F: Future<Output = Result<T, Failure>> + Send + 'static,
 {
+    if Gate::of(py).is_closed() {
+        return Err(PyRuntimeError::new_err("Python is ending: nothing can be awaited any more"));
+    }
     let handovers = handovers(py)?;
     let awaited = event_loop.call_method0("create_future")?;
     let (event_loop, settled) = (event_loop.clone().unbind(), awaited.clone().unbind());
@@ -86,24 +90,25 @@ impl AbortIfCancelled {
 }
 
 /// The way to this process's thread that hands over.
-fn handovers(_attached: Python<'_>) -> Result<Sender<Handover>, Failure> {
+fn handovers(py: Python<'_>) -> Result<Sender<Handover>, Failure> {
     let mut made = HANDOVERS.lock().expect("no holder panics");
     if let Some(sender) = made.as_ref().and_then(OfProcess::here) {
         return Ok(sender.clone());
     }
     let (sender, receiver) = channel();
+    let gate = Gate::of(py);
     std::thread::Builder::new()
         .name("braidfs-python".to_owned())
-        .spawn(move || hand_over(&receiver))
+        .spawn(move || hand_over(&receiver, &gate))
         .map_err(|error| Failure::system("start a thread", &error))?;
     *made = Some(OfProcess::new(sender.clone()));
     Ok(sender)
 }
 
-fn hand_over(receiver: &Receiver<Handover>) {
+fn hand_over(receiver: &Receiver<Handover>, gate: &Gate) {
     while let Ok(first) = receiver.recv() {
         // `None`: Python is ending, and nobody waits any more.
-        let attached = Python::try_attach(|py| {
+        let attached = gate.attach(|py| {
             first(py);
             receiver.try_iter().for_each(|next| next(py));
         });

@@ -1,9 +1,10 @@
 //! The client for Python: the module `braidfs._native`, below the package `braidfs` (in `../python`).
 //!
 //! What it guarantees
-//! - Data moves between the drives and Python's own buffers without a copy in between; other Python threads
-//!   run meanwhile.
+//! - Data moves between the drives and Python's own buffers without a copy in between, except out of memory
+//!   that may change meanwhile; other Python threads run.
 //! - A call that waits looks for signals: Ctrl-C ends it.
+//! - Nothing touches Python once it has begun to end (`gate`).
 //! - After a fork nothing of the parent's is touched: neither its threads nor its connections. A client
 //!   connects anew.
 //!
@@ -17,6 +18,7 @@ mod calls;
 mod client;
 mod errors;
 mod file;
+mod gate;
 mod later;
 mod many;
 mod process;
@@ -38,6 +40,15 @@ mod _native {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        let atexit = module.py().import("atexit")?;
+        atexit.call_method1("register", (wrap_pyfunction!(end, module)?,))?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
+
+    /// Python is about to end: see `gate`.
+    #[pyfunction]
+    fn end(py: Python<'_>) {
+        let gate = crate::gate::Gate::of(py);
+        py.detach(|| gate.close());
     }
 }

@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use crate::buffer::{Buffer, NewBytes, Writable};
 use crate::calls::Done;
 use crate::errors::Failure;
+use crate::gate::Gate;
 
 /// Requests carried out at a time. The client bounds what they have in flight; this many small ones keep its
 /// shared sessions busy.
@@ -55,7 +56,11 @@ impl<'py, T: IntoPyObject<'py>> IntoPyObject<'py> for Item<T> {
 type Opened = Result<Arc<File>, Failure>;
 
 /// Reads ranges.
-pub(crate) async fn read(client: &Client, parts: Vec<Part>) -> Result<Vec<Item<Py<PyBytes>>>, Failure> {
+pub(crate) async fn read(
+    client: &Client,
+    parts: Vec<Part>,
+    gate: &Gate,
+) -> Result<Vec<Item<Py<PyBytes>>>, Failure> {
     let files = open_all(client, parts.iter().map(|part| &part.name)).await;
     let wanted = parts.into_iter().map(|part| {
         let file = files[&part.name].clone()?;
@@ -65,7 +70,7 @@ pub(crate) async fn read(client: &Client, parts: Vec<Part>) -> Result<Vec<Item<P
     });
     let wanted: Vec<Result<_, Failure>> = wanted.collect();
     // Attached once for all of them.
-    let allocated = Python::try_attach(|py| {
+    let allocated = gate.attach(|py| {
         let allocate = |length| NewBytes::allocate(py, length).map_err(|_| no_memory(length));
         let each = wanted.into_iter().map(|wanted| {
             let (file, name, from, length) = wanted?;
@@ -80,7 +85,7 @@ pub(crate) async fn read(client: &Client, parts: Vec<Part>) -> Result<Vec<Item<P
         read.map(|length| (bytes, length)).map_err(|error| Failure::about(&name, &error))
     });
     let read = all(reads).await;
-    let made = Python::try_attach(|py| {
+    let made = gate.attach(|py| {
         let objects = read.into_iter().map(|one| Item(one.map(|(bytes, length)| bytes.cut(py, length))));
         objects.collect()
     });
@@ -113,13 +118,13 @@ pub(crate) async fn write(
         let client = client.clone();
         async move {
             let about = |error| Failure::about(&name, &error);
-            let written = write_one(&client, &name, content.bytes(), how).await;
+            let written = write_one(&client, &name, &content, how).await;
             match (written, name.parent()) {
                 // Its directory is missing most likely. Nothing was known of that before it was written; such
                 // a file is written twice, and the next ones in the directory once.
                 (Err(error), Some(parent)) if how.parents && Failure::from(&error).is_not_found() => {
                     client.mkdir(&parent, Parents::Make).await.map_err(about)?;
-                    write_one(&client, &name, content.bytes(), how).await.map_err(about)
+                    write_one(&client, &name, &content, how).await.map_err(about)
                 }
                 (written, _) => written.map_err(about),
             }
@@ -133,11 +138,11 @@ pub(crate) async fn write(
 async fn write_one(
     client: &Client,
     name: &Name,
-    content: &[u8],
+    content: &Buffer,
     how: HowToWrite,
 ) -> braid_client::Result<()> {
     let file = client.create_unnamed(name.volume(), None).await?;
-    file.write_at(content, 0).await?;
+    content.write_to(&file, 0).await?;
     let replace = if how.replace { Replace::Yes } else { Replace::No };
     file.link_and_close(name, replace, AttributeChanges::NONE).await
 }

@@ -1,6 +1,8 @@
 """The client for asyncio."""
 
 import asyncio
+import subprocess
+import sys
 
 import pytest
 
@@ -26,6 +28,12 @@ def test_many_calls_at_once(cluster, place):
             assert await file.read() == content[-10:]
         await client.write_bytes(f"{place}/b", b"b")
         assert await client.listdir(place) == ["a", "b"]
+        await client.makedirs(f"{place}/d/e")
+        await client.makedirs(f"{place}/d/e", exist_ok=True)
+        with pytest.raises(FileExistsError):
+            await client.makedirs(f"{place}/d/e")
+        await client.rmdir(f"{place}/d/e")
+        await client.rmdir(f"{place}/d")
         assert [entry.size async for entry in client.scandir(place)] == [len(content), 1]
         await client.rename(f"{place}/b", f"{place}/c")
         assert await client.exists(f"{place}/c") and not await client.exists(f"{place}/b")
@@ -38,6 +46,43 @@ def test_many_calls_at_once(cluster, place):
         assert (await client.stat(f"{place}/log")).size == 3
 
     asyncio.run(main())
+
+
+#: Ends with many results on their way to an event loop that takes none.
+ENDS = """
+import asyncio, sys, braidfs
+client = braidfs.AsyncClient(sys.argv[1])
+asyncio.run(client.volumes())
+loop = asyncio.new_event_loop()
+buffers = [client._native.read_many([(b"braid://main/none", 0, None)], loop) for _ in range(300)]
+futures = [client._native.volumes(loop) for _ in range(300)]
+"""
+
+
+def test_a_program_may_end_while_results_come(cluster):
+    for _ in range(3):
+        ended = subprocess.run([sys.executable, "-c", ENDS, cluster], capture_output=True, timeout=60)
+        assert (ended.returncode, ended.stderr) == (0, b"")
+
+
+def test_nothing_is_awaited_once_python_ends(cluster):
+    late = """
+import asyncio, atexit, sys
+
+def at_the_end():
+    try:
+        asyncio.run(client.volumes())
+    except RuntimeError as error:
+        print(error)
+    print(waiting.exists("braid://main/none"))
+
+atexit.register(at_the_end)
+import braidfs
+client, waiting = braidfs.AsyncClient(sys.argv[1]), braidfs.Client(sys.argv[1])
+"""
+    ended = subprocess.run([sys.executable, "-c", late, cluster], capture_output=True, text=True, timeout=60)
+    said = "Python is ending: nothing can be awaited any more\nFalse\n"
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, said, "")
 
 
 def test_what_is_known_besides_the_bytes(cluster, place):

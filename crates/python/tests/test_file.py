@@ -4,10 +4,12 @@ import array
 import errno
 import io
 import pickle
+import signal
+import threading
 
 import pytest
 
-from conftest import noise
+from conftest import braid, noise
 
 
 def test_a_file_is_written_and_read(client, place):
@@ -168,3 +170,48 @@ def test_offsets_that_make_no_sense(client, place):
         with pytest.raises(OSError) as raised:
             file.pwrite(b"x", 2**63)
         assert raised.value.errno == errno.EFBIG
+
+
+@pytest.mark.parametrize("mode, buffering", [("w", 0), ("w", 1 << 20), ("w+", 1 << 20)])
+def test_a_block_that_ctrl_c_leaves_says_so(client, place, mode, buffering):
+    block = noise(8 << 20)
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            with client.open(f"{place}/a", mode, buffering=buffering) as file:
+                signal.setitimer(signal.ITIMER_REAL, 0.1)
+                while True:
+                    file.write(block)
+                    file.seek(0)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert file.closed
+    with pytest.raises(ZeroDivisionError):
+        with client.open(f"{place}/b", mode, buffering=buffering) as file:
+            file.write(b"kept")
+            1 / 0
+    assert client.read_bytes(f"{place}/b") == b"kept"
+
+
+def test_a_buffer_that_changes_meanwhile_leaves_no_wrong_parity(cluster, client, place):
+    buffer, contents = bytearray(4 << 20), [noise(4 << 20, seed) for seed in (1, 2)]
+    done = threading.Event()
+
+    def change():
+        while not done.is_set():
+            for content in contents:
+                buffer[:] = content
+
+    changing = threading.Thread(target=change)
+    changing.start()
+    try:
+        with client.open(f"{place}/a", "w") as file:
+            for index in range(8):
+                file.pwrite(buffer, index * len(buffer))
+                file.pwrite(memoryview(buffer).toreadonly(), index * len(buffer))
+        client.write_bytes(f"{place}/b", buffer)
+    finally:
+        done.set()
+        changing.join()
+    # Fails if it finds parity that does not match.
+    braid("--cluster", cluster, "check", f"{place}/a", f"{place}/b")

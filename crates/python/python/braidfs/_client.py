@@ -9,7 +9,7 @@ import weakref
 from typing import Any, Dict, Iterator, List, Literal, Optional, Tuple, Union, overload
 
 from braidfs import _native, _names
-from braidfs._file import File
+from braidfs._file import BufferedRandom, BufferedReader, BufferedWriter, File
 from braidfs._names import DirEntry, Name, Stat, Usage
 
 #: A file in one of io's buffered classes.
@@ -67,8 +67,8 @@ class Client:
         if buffering <= 0:
             return file
         if plus:
-            return io.BufferedRandom(file, buffering)
-        return io.BufferedReader(file, buffering) if letter == "r" else io.BufferedWriter(file, buffering)
+            return BufferedRandom(file, buffering)
+        return BufferedReader(file, buffering) if letter == "r" else BufferedWriter(file, buffering)
 
     def read_bytes(self, name: Name) -> bytes:
         """A whole file."""
@@ -135,13 +135,12 @@ class Client:
     def makedirs(self, name: Name, exist_ok: bool = False) -> None:
         """Makes a directory, and those above it that are missing."""
         encoded = _names.encode(name)
-        if exist_ok:
+        if not exist_ok:
+            if parent := _names.directory_above(encoded):
+                self._native.mkdir(parent, True, None)
+            self._native.mkdir(encoded, False, None)
+        else:
             self._native.mkdir(encoded, True, None)
-            return
-        parent = encoded.rstrip(b"/").rpartition(b"/")[0]
-        if parent.count(b"/") > 2:
-            self._native.mkdir(parent, True, None)
-        self._native.mkdir(encoded, False, None)
 
     def remove(self, name: Name) -> None:
         """Removes a file, or anything else but a directory."""

@@ -12,7 +12,24 @@ if TYPE_CHECKING:
     from braidfs._client import Client
 
 
-class File(io.RawIOBase):
+def leave(file: Any, kind: Any) -> None:
+    """Ends a with-block. Of one that is left by an exception, that is what the program is told, and not that
+    closing has failed as well, as it does after a write that was interrupted."""
+    try:
+        file.close()
+    except OSError:
+        if kind is None:
+            raise
+
+
+class _Left:
+    """Its with-block ends by `leave`."""
+
+    def __exit__(self, kind: Any = None, *_: Any) -> None:
+        leave(self, kind)
+
+
+class File(_Left, io.RawIOBase):
     """An open file, without a buffer: each call is a request to the drives. Made by :meth:`Client.open`.
 
     It is what ``open(path, mode, buffering=0)`` gives, and more: ``pread``, ``pread_into`` and ``pwrite``
@@ -195,6 +212,18 @@ class File(io.RawIOBase):
         if self._writes or self.closed:
             raise TypeError(f"{self!r} cannot be pickled: only open files that do not write can")
         return (_reopen, (self._client, self.name, self._position))
+
+
+class BufferedReader(_Left, io.BufferedReader):
+    """A file that is read through a buffer."""
+
+
+class BufferedWriter(_Left, io.BufferedWriter):
+    """A file that is written through a buffer."""
+
+
+class BufferedRandom(_Left, io.BufferedRandom):
+    """A file that is read and written through a buffer."""
 
 
 def _reopen(client: Client, name: str, position: int) -> File:

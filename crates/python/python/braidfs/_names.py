@@ -123,6 +123,12 @@ def encode(name: Name) -> bytes:
     return os.fsencode(name)
 
 
+def directory_above(encoded: bytes) -> Optional[bytes]:
+    """The directory that a name is in, if that is not the volume's root."""
+    parent = encoded.rstrip(b"/").rpartition(b"/")[0]
+    return parent if parent.count(b"/") > 2 else None
+
+
 def stat(name: Name, row: Tuple[Any, ...]) -> Stat:
     kind, size, modified, created, accessed, changed, *rest = row
     times = (modified / 1e9, created / 1e9, accessed / 1e9, changed / 1e9)

@@ -116,8 +116,13 @@ class AsyncFile:
     async def __aenter__(self) -> AsyncFile:
         return self
 
-    async def __aexit__(self, *_: Any) -> None:
-        await self.close()
+    async def __aexit__(self, kind: Any = None, *_: Any) -> None:
+        try:
+            await self.close()
+        except OSError:
+            # Of a block that is left by an exception, that is what the program is told.
+            if kind is None:
+                raise
 
 
 class _Opening:
@@ -134,9 +139,9 @@ class _Opening:
         self._file = await self._opening()
         return self._file
 
-    async def __aexit__(self, *_: Any) -> None:
+    async def __aexit__(self, *left: Any) -> None:
         if self._file is not None:
-            await self._file.close()
+            await self._file.__aexit__(*left)
 
 
 class AsyncClient:
@@ -206,9 +211,15 @@ class AsyncClient:
         """Makes a directory."""
         await self._native.mkdir(_names.encode(name), False, _loop())
 
-    async def makedirs(self, name: Name) -> None:
-        """Makes a directory, and those above it, as far as they are missing."""
-        await self._native.mkdir(_names.encode(name), True, _loop())
+    async def makedirs(self, name: Name, exist_ok: bool = False) -> None:
+        """Makes a directory, and those above it that are missing."""
+        encoded = _names.encode(name)
+        if not exist_ok:
+            if parent := _names.directory_above(encoded):
+                await self._native.mkdir(parent, True, _loop())
+            await self._native.mkdir(encoded, False, _loop())
+        else:
+            await self._native.mkdir(encoded, True, _loop())
 
     async def remove(self, name: Name) -> None:
         """Removes a file."""
