@@ -198,6 +198,94 @@ def test_local_files_go_in_and_out(fs, root, tmp_path):
     assert (tmp_path / "out" / "sub" / "b").read_bytes() == b"b"
 
 
+def test_a_name_that_exists_is_no_pattern(fs, root, tmp_path):
+    from fsspec.implementations.local import LocalFileSystem
+
+    local = LocalFileSystem(auto_mkdir=True)
+    names = ("test?file", "testXfile", "d[0]/in", "d0/in", "f[1].txt", "f1.txt", "s*")
+    found = []
+    for one, top in ((local, str(tmp_path / "local")), (fs, root)):
+        for name in names:
+            one.makedirs(one._parent(f"{top}/{name}"), exist_ok=True)
+            one.pipe_file(f"{top}/{name}", name.encode())
+        one.rm(f"{top}/test?file")
+        one.rm(f"{top}/d[0]", recursive=True)
+        one.mv(f"{top}/f[1].txt", f"{top}/moved")
+        found.append({path[len(top) :]: one.cat_file(path) for path in one.find(top)})
+    assert found[0] == found[1]
+    assert found[1]["/moved"] == b"f[1].txt" and "/testXfile" in found[1]
+    fs.pipe({f"{root}/e[0]/a": b"a", f"{root}/e[0]/b/c": b"c", f"{root}/e0/a": b"no"})
+    fs.cp(f"{root}/s*", f"{root}/star")
+    assert fs.cat(f"{root}/star") == b"s*" and fs.cat(f"{root}/s*") == b"s*"
+    fs.cp(f"{root}/e[0]", f"{root}/copy", recursive=True)
+    fs.cp(f"{root}/e[0]", f"{root}/copy", recursive=True)
+    assert fs.find(f"{root}/copy") == [f"{root}/copy/{name}" for name in ("a", "b/c", "e[0]/a", "e[0]/b/c")]
+    fs.get(f"{root}/e[0]", str(tmp_path / "got"), recursive=True)
+    assert (tmp_path / "got" / "b" / "c").read_bytes() == b"c"
+    (tmp_path / "x[1]").write_bytes(b"literal")
+    (tmp_path / "x1").write_bytes(b"another")
+    fs.put(str(tmp_path / "x[1]"), f"{root}/put")
+    assert fs.cat(f"{root}/put") == b"literal"
+    # What does not exist is one, as before.
+    assert fs.expand_path(f"{root}/e[01]") == [f"{root}/e0"]
+    fs.rm(f"{root}/e[01]", recursive=True)
+    assert fs.exists(f"{root}/e[0]/a") and not fs.exists(f"{root}/e0")
+
+
+def test_nothing_takes_a_file_s_place_unless_it_is_whole(fs, root, tmp_path, monkeypatch):
+    from fsspec.callbacks import Callback
+
+    from braidfs.filesystem import BraidFile
+
+    class Stopping(Callback):
+        def relative_update(self, inc=1):
+            raise KeyboardInterrupt
+
+    old, name = b"the old content", f"{root}/a"
+    (tmp_path / "source").write_bytes(noise(20 << 20))
+    fs.pipe({name: old, f"{root}/source": noise(20 << 20)})
+    with pytest.raises(KeyboardInterrupt):
+        fs.put_file(str(tmp_path / "source"), name, callback=Stopping())
+    assert fs.cat(name) == old
+    for mode, part in (("wb", b"part"), ("w", "part"), ("wt", "part")):
+        with pytest.raises(ZeroDivisionError):
+            with fs.open(name, mode) as file:
+                file.write(part)
+                1 / 0
+        assert file.closed and fs.cat(name) == old, mode
+    with pytest.raises(ZeroDivisionError):
+        with fs.open(f"{root}/new", "xb") as file:
+            file.write(b"part")
+            1 / 0
+    assert not fs.exists(f"{root}/new")
+    with fs.open(name, "w", encoding="utf-16-le") as file:
+        file.write("whole")
+    assert fs.cat(name) == "whole".encode("utf-16-le")
+
+    reads = iter([True])
+
+    def read(file, length=-1):
+        return noise(1000) if next(reads, False) else os.fsencode(1 / 0)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(BraidFile, "read", read)
+        with pytest.raises(ZeroDivisionError):
+            fs.cp(f"{root}/source", name)
+    assert fs.cat(name) == "whole".encode("utf-16-le")
+
+
+def test_paths_that_no_request_holds(fs, root):
+    deep = root
+    for _ in range(45):
+        deep = f"{deep}/{'d' * 200}"
+        fs.mkdir(deep, create_parents=False)
+    fs.pipe(f"{deep}/f", b"deep")
+    assert fs.find(root) == [f"{deep}/f"]
+    assert fs.cat(f"{deep}/f") == b"deep" and fs.info(deep)["type"] == "directory"
+    fs.rm(f"{root}/{'d' * 200}", recursive=True)
+    assert fs.ls(root) == []
+
+
 def test_a_fork_goes_on(fs, root):
     fs.pipe(f"{root}/a", b"abc")
     ours, theirs = os.pipe()
@@ -227,6 +315,12 @@ def test_an_asynchronous_file_system(cluster, root):
         await fs._cp_file(f"{root}/d/1", f"{root}/e/1")
         await fs._mv_file(f"{root}/e/1", f"{root}/d/6")
         assert await fs._cat_file(f"{root}/d/6") == b"\1" * 10
+        await fs._pipe({f"{root}/p[0]/f": b"f", f"{root}/p0": b"0"})
+        await fs._copy(f"{root}/p[0]", f"{root}/q", recursive=True)
+        await fs._rm(f"{root}/p[0]", recursive=True)
+        assert await fs._cat_file(f"{root}/p0") == b"0" and await fs._cat_file(f"{root}/q/f") == b"f"
+        await fs._rm([f"{root}/p0", f"{root}/q/f"])
+        await fs._rmdir(f"{root}/q")
         await fs._rm(f"{root}/d", recursive=True)
         assert not await fs._exists(f"{root}/d")
 

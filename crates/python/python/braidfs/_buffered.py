@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import io
 from typing import Any, Optional
 
 from fsspec.spec import AbstractBufferedFile
 
 from braidfs import _names
+from braidfs._file import leave
 
 #: What is read or written at a time: a plan set of the client's.
 BLOCK_BYTES = 8 << 20
@@ -19,8 +21,8 @@ class BraidFile(AbstractBufferedFile):
     Reading, ``read`` and ``readinto`` of a block or more go past the cache, which would only copy them.
 
     Written, it has no name until it is committed: when it is closed, or with the transaction. Discarded, it
-    vanishes. What is appended to a file (``ab``) goes to its end block by block; in a transaction, when that
-    is committed.
+    vanishes; so it does if an exception leaves its with-block. What is appended to a file (``ab``) goes to
+    its end block by block; in a transaction, when that is committed.
     """
 
     DEFAULT_BLOCK_SIZE = BLOCK_BYTES
@@ -161,6 +163,14 @@ class BraidFile(AbstractBufferedFile):
                 # It has no name, so the manager removes it when its lease is over.
                 pass
 
+    def __exit__(self, kind: Any = None, *_: Any) -> None:
+        if kind is None or self.closed or self.mode not in ("wb", "xb"):
+            self.close()
+            return
+        # It is not whole, and does not take another's place.
+        self.forced = self.closed = True
+        self.discard()
+
     def close(self) -> None:
         try:
             super().close()
@@ -168,6 +178,16 @@ class BraidFile(AbstractBufferedFile):
             if self.mode == "rb" and self._file is not None:
                 self._file.close()
                 self._file = None
+
+
+class TextFile(io.TextIOWrapper):
+    """Text in a file. Left by an exception it does what the file below does."""
+
+    def __exit__(self, kind: Any = None, *rest: Any) -> None:
+        if kind is not None and isinstance(self.buffer, BraidFile):
+            self.buffer.__exit__(kind, *rest)
+        else:
+            leave(self, kind)
 
 
 class _Appending:

@@ -11,11 +11,12 @@ import os
 from datetime import datetime, timezone
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
+from fsspec.implementations.local import LocalFileSystem
 from fsspec.spec import AbstractFileSystem
 from fsspec.utils import stringify_path
 
-from braidfs import _names
-from braidfs._buffered import BLOCK_BYTES, BraidFile
+from braidfs import _literal, _names
+from braidfs._buffered import BLOCK_BYTES, BraidFile, TextFile
 
 #: A range of a file: name, first byte, one past the last or None for the end.
 Range = Tuple[bytes, int, Optional[int]]
@@ -28,6 +29,11 @@ _TYPES = {"file": "file", "directory": "directory", "symlink": "link"}
 def name_of(path: str) -> bytes:
     """The name of a path without protocol."""
     return os.fsencode(f"braid://{path}")
+
+
+def is_local_literal(path: Any) -> bool:
+    """Whether it could be a pattern, and is a local name that exists."""
+    return _literal.has_magic(path) and os.path.lexists(LocalFileSystem._strip_protocol(path))
 
 
 class WaitingFileSystem(AbstractFileSystem):
@@ -174,7 +180,6 @@ class WaitingFileSystem(AbstractFileSystem):
         """Removes a file."""
         self.client.remove(name_of(self._strip_protocol(path)))
 
-
     def rm(self, path: Any, recursive: bool = False, maxdepth: Optional[int] = None) -> None:
         """Removes files; with ``recursive`` directories and all that is in them."""
         paths = self.expand_path(path, recursive=recursive, maxdepth=maxdepth)
@@ -185,12 +190,76 @@ class WaitingFileSystem(AbstractFileSystem):
         for level in self._by_depth(paths):
             _names.first_error(self.client._native.unlink_many(level, None))
 
+    # Names that could be patterns.
+
+    def _is_literal(self, path: Any) -> bool:
+        """Whether it could be a pattern, and is a name that exists."""
+        if not _literal.has_magic(path) or "/" not in self._strip_protocol(path):
+            return False
+        try:
+            self.client._native.stat_itself(name_of(self._strip_protocol(path)), None)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    def expand_path(
+        self, path: Any, recursive: bool = False, maxdepth: Optional[int] = None, **kwargs: Any
+    ) -> List[str]:
+        """The paths that match; a name that exists is no pattern."""
+        given = list(path) if isinstance(path, (list, tuple, set)) else [path]
+        literal = [self._strip_protocol(one) for one in given if self._is_literal(one)]
+        if not literal:
+            return super().expand_path(path, recursive=recursive, maxdepth=maxdepth, **kwargs)
+        out = set(literal)
+        if recursive:
+            for one in literal:
+                out.update(self.find(one, maxdepth=maxdepth, withdirs=True))
+        others = [one for one in given if self._strip_protocol(one) not in literal]
+        if others:
+            out.update(super().expand_path(others, recursive=recursive, maxdepth=maxdepth, **kwargs))
+        return sorted(out)
+
+    def _found(self, fs: Any, source: str, recursive: bool, maxdepth: Optional[int]) -> List[str]:
+        """What a copy of this name takes; directories only with all that is in them."""
+        found = {source}
+        if recursive:
+            found.update(fs.find(source, maxdepth=maxdepth, withdirs=True))
+        files_only = not recursive or maxdepth is not None
+        return [one for one in found if not (files_only and fs.isdir(one))]
+
+    def copy(
+        self, path1: Any, path2: Any, recursive: bool = False, maxdepth: Optional[int] = None, **kwargs: Any
+    ) -> None:
+        """Copies files; with ``recursive`` directories and all that is in them."""
+        if isinstance(path2, str) and self._is_literal(path1):
+            source = self._strip_protocol(path1)
+            found = self._found(self, source, recursive, maxdepth)
+            path1, path2 = _literal.pairs(path1, source, found, path2, self.isdir(path2))
+        super().copy(path1, path2, recursive=recursive, maxdepth=maxdepth, **kwargs)
+
+    def get(self, rpath: Any, lpath: Any, recursive: bool = False, **kwargs: Any) -> None:
+        """Copies files to local ones; with ``recursive`` directories and all that is in them."""
+        if isinstance(lpath, str) and self._is_literal(rpath):
+            source = self._strip_protocol(rpath)
+            found = self._found(self, source, recursive, kwargs.get("maxdepth"))
+            rpath, lpath = _literal.pairs(rpath, source, found, lpath, os.path.isdir(lpath))
+        super().get(rpath, lpath, recursive=recursive, **kwargs)
+
+    def put(self, lpath: Any, rpath: Any, recursive: bool = False, **kwargs: Any) -> None:
+        """Copies local files; with ``recursive`` directories and all that is in them."""
+        if isinstance(rpath, str) and is_local_literal(lpath):
+            source = LocalFileSystem._strip_protocol(lpath)
+            found = self._found(LocalFileSystem(), source, recursive, kwargs.get("maxdepth"))
+            lpath, rpath = _literal.pairs(lpath, source, found, rpath, self.isdir(rpath))
+        super().put(lpath, rpath, recursive=recursive, **kwargs)
+
     def mv(
         self, path1: Any, path2: Any, recursive: bool = False, maxdepth: Optional[int] = None, **kwargs: Any
     ) -> None:
         """Renames, within a volume. Patterns, lists and other volumes are copied and removed."""
-        plain = isinstance(path1, str) and isinstance(path2, str) and not set("*?[") & set(path1)
-        if not plain or maxdepth is not None:
+        plain = isinstance(path1, str) and isinstance(path2, str)
+        is_pattern = _literal.has_magic(path1) and not self._is_literal(path1)
+        if not plain or is_pattern or maxdepth is not None:
             super().mv(path1, path2, recursive=recursive, maxdepth=maxdepth, **kwargs)
             return
         source, target = self._strip_protocol(path1), self._strip_protocol(path2)
@@ -207,6 +276,28 @@ class WaitingFileSystem(AbstractFileSystem):
         self.client.rename(name_of(source), name_of(target))
 
     # Content.
+
+    def open(
+        self,
+        path: Any,
+        mode: str = "rb",
+        block_size: Any = None,
+        cache_options: Any = None,
+        compression: Any = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Opens a file. One that is written has its name when it is closed, whole."""
+        text = {key: kwargs.pop(key) for key in ("encoding", "errors", "newline") if key in kwargs}
+        binary = mode if "b" in mode else mode.replace("t", "") + "b"
+        file = super().open(
+            path,
+            binary,
+            block_size=block_size,
+            cache_options=cache_options,
+            compression=compression,
+            **kwargs,
+        )
+        return file if "b" in mode else TextFile(file, **text)
 
     def _open(self, path: str, mode: str = "rb", block_size: Any = None, **kwargs: Any) -> Any:
         path = self._strip_protocol(path)

@@ -19,11 +19,12 @@ import os
 from typing import Any, Dict, List, Optional
 
 from fsspec.asyn import AsyncFileSystem
+from fsspec.implementations.local import LocalFileSystem
 
-from braidfs import _names
+from braidfs import _literal, _names
 from braidfs._buffered import BLOCK_BYTES, BraidFile
 from braidfs._client import Client
-from braidfs._waiting import WaitingFileSystem, name_of
+from braidfs._waiting import WaitingFileSystem, is_local_literal, name_of
 
 __all__ = ["BraidFile", "BraidFileSystem"]
 
@@ -168,6 +169,64 @@ class BraidFileSystem(WaitingFileSystem, AsyncFileSystem):
             return
         for level in self._by_depth(paths):
             _names.first_error(await self._ask("unlink_many", level))
+
+    # Names that could be patterns.
+
+    async def _is_literal_name(self, path: Any) -> bool:
+        if not _literal.has_magic(path) or "/" not in self._strip_protocol(path):
+            return False
+        try:
+            await self._ask("stat_itself", name_of(self._strip_protocol(path)))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    async def _expand_path(
+        self, path: Any, recursive: bool = False, maxdepth: Optional[int] = None, **kwargs: Any
+    ) -> List[str]:
+        given = list(path) if isinstance(path, (list, tuple, set)) else [path]
+        literal = [self._strip_protocol(one) for one in given if await self._is_literal_name(one)]
+        if not literal:
+            return await super()._expand_path(path, recursive=recursive, maxdepth=maxdepth, **kwargs)
+        out = set(literal)
+        if recursive:
+            for one in literal:
+                out.update(await self._find(one, maxdepth=maxdepth, withdirs=True))
+        others = [one for one in given if self._strip_protocol(one) not in literal]
+        if others:
+            more = super()._expand_path(others, recursive=recursive, maxdepth=maxdepth, **kwargs)
+            out.update(await more)
+        return sorted(out)
+
+    async def _found_below(self, source: str, recursive: bool, maxdepth: Optional[int]) -> List[str]:
+        found = {source}
+        if recursive:
+            found.update(await self._find(source, maxdepth=maxdepth, withdirs=True))
+        files_only = not recursive or maxdepth is not None
+        return [one for one in found if not (files_only and await self._isdir(one))]
+
+    async def _copy(
+        self, path1: Any, path2: Any, recursive: bool = False, maxdepth: Optional[int] = None, **kwargs: Any
+    ) -> None:
+        if isinstance(path2, str) and await self._is_literal_name(path1):
+            source = self._strip_protocol(path1)
+            found = await self._found_below(source, recursive, maxdepth)
+            path1, path2 = _literal.pairs(path1, source, found, path2, await self._isdir(path2))
+        await super()._copy(path1, path2, recursive=recursive, maxdepth=maxdepth, **kwargs)
+
+    async def _get(self, rpath: Any, lpath: Any, recursive: bool = False, **kwargs: Any) -> None:
+        if isinstance(lpath, str) and await self._is_literal_name(rpath):
+            source = self._strip_protocol(rpath)
+            found = await self._found_below(source, recursive, kwargs.get("maxdepth"))
+            rpath, lpath = _literal.pairs(rpath, source, found, lpath, os.path.isdir(lpath))
+        await super()._get(rpath, lpath, recursive=recursive, **kwargs)
+
+    async def _put(self, lpath: Any, rpath: Any, recursive: bool = False, **kwargs: Any) -> None:
+        if isinstance(rpath, str) and is_local_literal(lpath):
+            source = LocalFileSystem._strip_protocol(lpath)
+            found = self._found(LocalFileSystem(), source, recursive, kwargs.get("maxdepth"))
+            lpath, rpath = _literal.pairs(lpath, source, found, rpath, await self._isdir(rpath))
+        await super()._put(lpath, rpath, recursive=recursive, **kwargs)
 
     async def _mv_file(self, path1: str, path2: str) -> None:
         names = name_of(self._strip_protocol(path1)), name_of(self._strip_protocol(path2))
