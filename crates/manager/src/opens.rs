@@ -325,6 +325,7 @@ pub async fn opened_to_write(
         return Err(lease_lost(file, inode.lease));
     }
     core.watchers().writes(file, holder, callbacks::asker());
+    core.leases().is_of(file, holder, callbacks::asker());
     opened_by(core, file, inode, Opener::Writer(holder)).await
 }
 
