@@ -37,6 +37,7 @@ mod append;
 mod close;
 mod part;
 mod punch;
+mod withdraw;
 
 /// Largest file, in bytes: the largest POSIX offset.
 pub const FILE_BYTES_MAX: u64 = i64::MAX.unsigned_abs();
@@ -114,6 +115,11 @@ impl File {
     /// Whether others may write the same stripes too, as of the manager's last answer.
     pub fn is_shared(&self) -> bool {
         self.handle.view().shared
+    }
+
+    /// Whether its lease is lost, as far as is known: it writes no more, and others may have written since.
+    pub fn is_lost(&self) -> bool {
+        self.writer.as_ref().is_some_and(|writer| writer.side.lost.get().is_some())
     }
 
     /// The drive that refused a write of this handle for lack of space, if one did. The file's content can be
@@ -308,7 +314,8 @@ impl File {
         let cuts = size < old.max(writer.side.stamps.live_end(self.handle.view().lease));
         let cutting = cuts.then(|| writer.side.stamps.cutting());
         let how = if cuts { Cut::Begins } else { Cut::No };
-        if let Err(error) = self.commit(writer, how).await {
+        // Under another lease than this the file may be longer by now: that is looked at anew.
+        if let Err(error) = self.commit_once(writer, how).await {
             self.handle.set_size(old);
             match cutting {
                 // A refusal for quota, or of the lease, proves that the commit was not carried out. After any
@@ -320,7 +327,7 @@ impl File {
             return Err(error);
         }
         let Some(cutting) = cutting else { return Ok(()) };
-        match self.end_cut(size).await {
+        match self.end_cut_by(writer, size).await {
             Ok(()) => {
                 cutting.over();
                 Ok(())
@@ -339,7 +346,10 @@ impl File {
 
     /// Turns everything that any drive holds past `size` into a hole, and tells the manager that it is done.
     pub(crate) async fn end_cut(&self, size: u64) -> Result<()> {
-        let writer = self.writing()?;
+        self.end_cut_by(self.writing()?, size).await
+    }
+
+    async fn end_cut_by(&self, writer: &Writer, size: u64) -> Result<()> {
         let mark = writer.side.stamps.mark();
         let view = self.handle.view();
         for (segment, layout) in view.layout.segments().iter().enumerate() {
@@ -367,30 +377,35 @@ impl File {
 
     /// Commits the size, and the state of a truncation, unless the manager has them already.
     async fn commit(&self, writer: &Writer, cut: Cut) -> Result<()> {
-        let _turn = writer.commits.acquire().await.expect("it is never closed");
         let mut tries = Tries::new(self.handle.client.config().patience);
         loop {
-            let (view, Size { lease, bytes: size, .. }) = (self.handle.view(), self.handle.size());
-            if cut == Cut::No && writer.committed() == Some((lease, size)) {
-                return Ok(());
-            }
-            // Unknown until the answer: a request whose answer is lost may have been carried out.
-            writer.set_committed(None);
-            writer.written.store(false, Ordering::Release);
-            let (file, holder, order) = (view.file, self.handle.holder, writer.next_order());
-            let modified_ns = writer.modified();
-            let request = Commit { file, lease, holder, size, order, cut, modified_ns };
-            match self.handle.client.ask_done(self.subject(), request).await {
-                Ok(()) => {
-                    writer.set_committed(Some((lease, size)));
-                    return Ok(());
-                }
+            let view = self.handle.view();
+            match self.commit_once(writer, cut).await {
                 Err(error) if is_stale(&error) && cut == Cut::No && tries.again().await => {
                     self.handle.refresh(&view).await?;
                 }
-                Err(error) => return Err(self.handle.lease_error(error)),
+                done => return done,
             }
         }
+    }
+
+    /// The same under the lease that is known, or not at all.
+    async fn commit_once(&self, writer: &Writer, cut: Cut) -> Result<()> {
+        let _turn = writer.commits.acquire().await.expect("it is never closed");
+        let (view, Size { lease, bytes: size, .. }) = (self.handle.view(), self.handle.size());
+        if cut == Cut::No && writer.committed() == Some((lease, size)) {
+            return Ok(());
+        }
+        // Unknown until the answer: a request whose answer is lost may have been carried out.
+        writer.set_committed(None);
+        writer.written.store(false, Ordering::Release);
+        let (file, holder, order) = (view.file, self.handle.holder, writer.next_order());
+        let modified_ns = writer.modified();
+        let request = Commit { file, lease, holder, size, order, cut, modified_ns };
+        let answer = self.handle.client.ask_done(self.subject(), request).await;
+        answer.map_err(|error| self.handle.lease_error(error))?;
+        writer.set_committed(Some((lease, size)));
+        Ok(())
     }
 
     fn writing(&self) -> Result<&Writer> {

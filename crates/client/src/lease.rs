@@ -57,9 +57,9 @@ async fn keep(handle: &Arc<Handle>, side: &WriteSide, ended: oneshot::Receiver<(
         why = keep_capabilities(handle) => why,
         never = keep_retired(handle, side) => match never {},
     };
-    tracing::warn!(file = %handle.subject, why, "the write lease is lost");
-    // Only the first loss is recorded.
-    let _ = side.lost.set(why);
+    if side.is_over(why.clone()) {
+        tracing::warn!(file = %handle.subject, why, "the write lease is lost");
+    }
 }
 
 /// Gets new capabilities when the old ones would expire within a lease's term, until the lease is lost.

@@ -62,6 +62,7 @@ mod unit_writes;
 mod view;
 mod watch;
 mod write;
+mod write_side;
 
 pub use attributes::Node;
 pub use braid_plan::Way;

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use braid_layout::{Column, ColumnMask, DriveId, Role, Stripe, Version};
+use braid_layout::{Column, ColumnMask, Role, Stripe, Version};
 use braid_plan::{Body, Target, Write};
 use braid_wire::Reason;
 
@@ -27,10 +27,10 @@ use crate::faults::{Learnt, Remedy, write_remedy};
 use crate::handle::Handle;
 use crate::read::{Chunk, Patience, stripes_of};
 use crate::retry::Tries;
-use crate::stamps::{Begun, Content, NotNow, Stamps};
-use crate::stripes::Stripes;
+use crate::stamps::{Begun, Content, NotNow};
 use crate::unit_writes::Operation;
 use crate::view::FileView;
+pub(crate) use crate::write_side::WriteSide;
 
 pub(crate) use source::Source;
 
@@ -40,17 +40,6 @@ const UNMENDED_MAX: u32 = 6;
 /// How often the damaged units of a write are rewritten: a drive that reports more of them each time does not
 /// keep what it is sent.
 const MENDED_MAX: u32 = 3;
-
-/// The state of a handle that writes.
-#[derive(Debug)]
-pub(crate) struct WriteSide {
-    pub(crate) stamps: Stamps,
-    pub(crate) stripes: Stripes,
-    /// How the lease was lost, if it was.
-    pub(crate) lost: std::sync::OnceLock<String>,
-    /// The drive that refused a write because it is full, if any.
-    pub(crate) full: std::sync::OnceLock<DriveId>,
-}
 
 /// How a write ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,24 +58,6 @@ struct Verdict {
     refresh: bool,
     /// Some column may answer later.
     wait: ColumnMask,
-}
-
-impl WriteSide {
-    pub(crate) fn new(stamps: Stamps) -> WriteSide {
-        let (stripes, lost, full) = Default::default();
-        WriteSide { stamps, stripes, lost, full }
-    }
-
-    /// Fails if the handle may not write.
-    pub(crate) fn check(&self, subject: &str) -> Result<()> {
-        if let Some(why) = self.lost.get() {
-            return Err(Error::LeaseLost { file: subject.to_owned(), why: why.clone() });
-        }
-        match self.stamps.broken() {
-            Some(why) => Err(Error::Unfinished { file: subject.to_owned(), why }),
-            None => Ok(()),
-        }
-    }
 }
 
 impl Handle {

@@ -13,9 +13,11 @@ use crate::shared::Shared;
 use crate::write_back::{AGE_MAX, KEPT_FOR};
 
 /// How often it looks.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How often it is asked whether the volume has a quota.
-const QUOTA_EVERY: u32 = 10;
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Pause after a try that failed.
+const TRY_EVERY: Duration = Duration::from_secs(5);
+/// How often it is asked whether the volume has a quota, in looks.
+const QUOTA_EVERY: u32 = 40;
 
 /// Runs until the mount is gone.
 pub(crate) async fn run(shared: Weak<Shared>) {
@@ -48,8 +50,8 @@ fn look(inode: &Arc<Inode>, is_full: bool) {
         let is_over = state.failing.is_some_and(|since| since.elapsed() >= KEPT_FOR);
         // One try at a time, and not again at once after one that failed.
         let flies = !state.flights.is_empty();
-        let is_tried = flies || state.tried.is_some_and(|at| at.elapsed() < AGE_MAX);
-        let is_due = if state.stopped.is_some() { !is_tried } else { is_old && !is_tried };
+        let rests = state.tended || state.failed_at.is_some_and(|at| at.elapsed() < TRY_EVERY);
+        let is_due = !rests && if state.stopped.is_some() { !flies } else { is_old };
         (is_due, is_over && !flies && state.stopped.is_some())
     };
     if is_over {
@@ -60,10 +62,13 @@ fn look(inode: &Arc<Inode>, is_full: bool) {
             inode.cut_back(order).await;
         });
     } else if is_due {
-        inode.state().tried = Some(Instant::now());
+        inode.state().tended = true;
         let inode = Arc::clone(inode);
         inode.context.runtime.clone().spawn(async move {
-            if let Err(why) = inode.sync(true).await {
+            let synced = inode.sync().await;
+            let mut state = inode.state();
+            (state.tended, state.failed_at) = (false, synced.err().map(|_| Instant::now()));
+            if let Err(why) = synced {
                 tracing::warn!(file = %inode.file, errno = i32::from(why), "what was written has to wait");
             }
         });
@@ -80,7 +85,7 @@ fn look(inode: &Arc<Inode>, is_full: bool) {
 pub(crate) async fn settle(shared: &Shared, within: Duration) -> usize {
     let mut syncs = JoinSet::new();
     for inode in shared.inodes.all() {
-        syncs.spawn_on(async move { inode.sync(true).await.is_ok() }, &shared.context.runtime);
+        syncs.spawn_on(async move { inode.sync().await.is_ok() }, &shared.context.runtime);
     }
     let mut unwritten = syncs.len();
     let all = async {

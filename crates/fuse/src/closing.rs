@@ -46,7 +46,7 @@ impl Inode {
         let lives_by_lease = self.nameless.load(Ordering::Acquire);
         let was_closed = self.slot.read().await.was_closed;
         if !is_last || lives_by_lease || was_closed {
-            return self.sync(true).await;
+            return self.sync().await;
         }
         self.close_writer().await?;
         self.slot.write().await.was_closed = true;
@@ -58,16 +58,22 @@ impl Inode {
         if self.context.has_quota.load(Ordering::Relaxed) {
             // A writer whose size is refused must not end its lease: the size would be settled from the
             // drives.
-            self.sync(true).await?;
+            self.sync().await?;
         }
         let mut slot = self.slot.write().await;
-        let order = {
+        let mark = {
             let mut state = self.state();
-            if !state.is_clean() {
-                return Ok(()); // another handle writes
+            if state.is_clean() {
+                state.writes = false;
+                Some(state.mark())
+            } else {
+                None
             }
-            state.writes = false;
-            state.order
+        };
+        let Some(mark) = mark else {
+            // Another program writes by a copy of the descriptor.
+            drop(slot);
+            return self.sync().await;
         };
         let mut tries = 0;
         while slot.writes
@@ -81,7 +87,7 @@ impl Inode {
             let (closed, set) = tokio::join!(file.close(), self.set_now(later));
             let Err(error) = closed else {
                 let mut state = self.state();
-                state.committed(order, true);
+                state.committed(mark);
                 state.told_later();
                 drop(state);
                 self.context.changed(self.file);

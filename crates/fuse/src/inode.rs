@@ -100,8 +100,10 @@ pub(crate) struct State {
     pub(crate) halted: bool,
     /// Since when nothing could be written.
     pub(crate) failing: Option<Instant>,
-    /// When it was last tried without being asked.
-    pub(crate) tried: Option<Instant>,
+    /// It is being synced though nobody has asked.
+    pub(crate) tended: bool,
+    /// When that failed, if it did the last time.
+    pub(crate) failed_at: Option<Instant>,
     /// How often bytes were dropped, and why the last time.
     pub(crate) lost: (u64, Option<Errno>),
     /// The time of the last write, or what was set after it, until the manager knows of it.
@@ -326,7 +328,8 @@ impl State {
             stopped: None,
             halted: false,
             failing: None,
-            tried: None,
+            tended: false,
+            failed_at: None,
             lost: (0, None),
             modified: None,
             is_new: false,

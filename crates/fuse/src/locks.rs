@@ -177,7 +177,7 @@ impl Shared {
         open.keeps_locks()?;
         if self.locks.holds_any(open.inode.file, wanted.owner, wanted.span) {
             // It may be shared from now on, with others who are to see what was written.
-            open.inode.sync(true).await?;
+            open.inode.sync().await?;
         }
         let until = Instant::now() + PATIENCE;
         let (mut waiter, mut again) = (wait, AGAIN.0);
@@ -244,7 +244,7 @@ impl Shared {
         if !self.locks.holds_any(inode.file, wanted.owner, wanted.span) {
             return Ok(());
         }
-        if let Err(error) = inode.sync(true).await {
+        if let Err(error) = inode.sync().await {
             // It is told at the next fsync or close.
             tracing::warn!(file = %inode.file, errno = i32::from(error), "released before it was written");
         }

@@ -385,8 +385,8 @@ impl Filesystem for Mounted {
         });
     }
 
-    fn fsync(&self, _: &Request, _: INodeNo, handle: FileHandle, data_only: bool, reply: ReplyEmpty) {
-        self.spawn_done(reply, |shared| async move { shared.sync(handle, !data_only).await });
+    fn fsync(&self, _: &Request, _: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
+        self.spawn_done(reply, |shared| async move { shared.sync(handle).await });
     }
 
     fn release(

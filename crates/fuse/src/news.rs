@@ -56,7 +56,7 @@ async fn heed(shared: &Arc<Shared>, news: News) {
     shared.context.runtime.clone().spawn(async move {
         for file in recalled {
             if let Some(inode) = shared.inodes.get(file)
-                && let Err(error) = inode.sync(true).await
+                && let Err(error) = inode.sync().await
             {
                 tracing::info!(%file, errno = i32::from(error), "others do not see what waits to be written");
             }

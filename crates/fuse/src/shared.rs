@@ -92,11 +92,11 @@ impl Shared {
         flushed.and_then(|()| open.not_lost())
     }
 
-    pub(crate) async fn sync(&self, handle: FileHandle, time: bool) -> Outcome<()> {
+    /// By any descriptor all that was written by any is with the drives then. It is told to the manager also
+    /// where only bytes are asked for: else others who open the file would take what they know for current.
+    pub(crate) async fn sync(&self, handle: FileHandle) -> Outcome<()> {
         let open = known(self, handle)?;
-        if open.writes {
-            open.inode.sync(time).await?;
-        }
+        open.inode.sync().await?;
         open.not_lost()
     }
 

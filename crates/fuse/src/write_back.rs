@@ -1,7 +1,8 @@
 //! Writing: bytes are taken from the kernel into memory, and written to the drives later.
 //!
 //! They are written when a run is whole (a chunk, see `dirty`), when they are [`AGE_MAX`] old, when the mount
-//! holds too many (`context`), and when somebody asks: fsync, close, truncation. Several runs are in flight
+//! holds too many (`context`), and when somebody asks: fsync, close, truncation. The kernel does not hand on
+//! `sync` and `syncfs`, so that age is all that these wait for. Several runs are in flight
 //! at a time; no two that have a byte in common, so that the later write of a byte lands later.
 //!
 //! What fails stays. A writer whose lease was lost is opened again at once, and the bytes are written anew.
@@ -12,7 +13,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use braid_client::{FILE_BYTES_MAX, File, Result};
 use fuser::Errno;
@@ -21,8 +22,8 @@ use crate::dirty::length;
 use crate::errors::errno;
 use crate::inode::{Flight, Inode, State, TRIES};
 
-/// How long bytes wait to be written, at most, if nobody asks.
-pub(crate) const AGE_MAX: Duration = Duration::from_secs(5);
+/// How long bytes wait until they are written and synced, if nobody asks.
+pub(crate) const AGE_MAX: Duration = Duration::from_secs(1);
 /// How long bytes are kept that cannot be written. The client has tried for its own patience each time.
 pub(crate) const KEPT_FOR: Duration = Duration::from_secs(60);
 /// Runs of a file in flight.
@@ -52,6 +53,14 @@ pub(crate) enum Through {
     Drives,
     /// And the manager has the size.
     Manager,
+}
+
+/// All writes up to a moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Mark {
+    /// The last write's number.
+    order: u64,
+    at: Instant,
 }
 
 /// A flight under way. Dropped without an answer (its task has ended), it has failed.
@@ -110,7 +119,7 @@ impl Inode {
         self.context.budget.room(length(data)).await;
         if self.state().stopped.is_some() {
             // Nothing more is taken of a file while what it has cannot be written.
-            self.sync(true).await?;
+            self.sync().await?;
         }
         drop(self.writing().await.map_err(|error| errno(&error))?);
         match place {
@@ -120,7 +129,7 @@ impl Inode {
         match through {
             Through::No => Ok(()),
             Through::Drives => self.drain().await,
-            Through::Manager => self.sync(false).await,
+            Through::Manager => self.sync().await,
         }
     }
 
@@ -255,30 +264,31 @@ impl Inode {
         }
     }
 
-    /// Writes all that waits, and tells the manager the size; and that it was changed, if `time`.
-    pub(crate) async fn sync(self: &Arc<Inode>, time: bool) -> Outcome<()> {
+    /// Writes all that waits, and tells the manager the size and that it was changed: others who open it then
+    /// see what was written, also where the size is as before.
+    pub(crate) async fn sync(self: &Arc<Inode>) -> Outcome<()> {
+        // What is written from here on is the next sync's.
+        let mark = self.state().mark();
         self.drain().await?;
-        self.commit(time).await
+        self.commit(mark).await
     }
 
-    async fn commit(&self, time: bool) -> Outcome<()> {
+    async fn commit(&self, mark: Mark) -> Outcome<()> {
         let mut tries = 0;
         loop {
-            let order = {
+            {
                 let mut state = self.state();
                 if !state.uncommitted {
                     (state.stopped, state.failing) = (None, None);
                     return Ok(());
                 }
-                state.order
-            };
+            }
             let slot = self.writing().await.map_err(|error| self.stop(errno(&error)))?;
             let file = slot.file.as_ref().expect("it is open");
             self.tell_time(file);
             let telling = self.telling.lock().await;
             let later = self.state().take_later();
-            let flush = async { if time { file.flush_time().await } else { file.flush().await } };
-            let (told, set) = tokio::join!(flush, self.set_now(later));
+            let (told, set) = tokio::join!(file.flush_time(), self.set_now(later));
             if let Err(error) = set {
                 self.state().put_back(later);
                 return Err(errno(&error));
@@ -287,7 +297,7 @@ impl Inode {
             drop(telling);
             match told {
                 Ok(()) => {
-                    self.state().committed(order, time);
+                    self.state().committed(mark);
                     self.context.changed(self.file);
                     return Ok(());
                 }
@@ -381,14 +391,21 @@ impl State {
 
     fn stop(&mut self, why: Errno) {
         (self.stopped, self.halted) = (Some(why), true);
-        self.failing.get_or_insert_with(std::time::Instant::now);
+        self.failing.get_or_insert_with(Instant::now);
     }
 
-    /// All up to a write is with the drives, and the manager has the size.
-    pub(crate) fn committed(&mut self, order: u64, time: bool) {
+    /// All writes so far.
+    pub(crate) fn mark(&self) -> Mark {
+        Mark { order: self.order, at: Instant::now() }
+    }
+
+    /// All up to a mark is with the drives, and the manager has the size.
+    pub(crate) fn committed(&mut self, mark: Mark) {
         (self.stopped, self.failing) = (None, None);
-        if order == self.order && time {
+        if mark.order == self.order {
             (self.uncommitted, self.modified, self.since) = (false, None, None);
+        } else if self.uncommitted {
+            self.since = Some(mark.at);
         }
     }
 
@@ -432,5 +449,32 @@ impl Aloft {
 impl Drop for Aloft {
     fn drop(&mut self) {
         self.land(Err(Errno::EIO));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_during_a_sync_stays_to_be_synced() {
+        let mut state = State::new();
+        let first = state.wrote();
+        state.extents.put(0, &[1; 10], first);
+        // A sync begins, and its drain takes the first write; then there is another.
+        let mark = state.mark();
+        state.extents.cut(0..10);
+        let second = state.wrote();
+        state.extents.put(10, &[2; 10], second);
+        state.committed(mark);
+        assert!(state.uncommitted && state.modified.is_some(), "the manager has not its size");
+        assert_eq!(state.since, Some(mark.at), "it is written by itself in time");
+        // The next one is for that too.
+        let mark = state.mark();
+        state.committed(mark);
+        assert!(!state.uncommitted && state.since.is_none());
+        // One that ends late changes nothing.
+        state.committed(Mark { order: first, ..mark });
+        assert!(!state.uncommitted && state.since.is_none());
     }
 }

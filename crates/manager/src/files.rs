@@ -190,7 +190,7 @@ pub fn commit(tx: &mut Tx, commit: &Commit, now_ms: u64) -> Result<(), Refusal> 
     set_size(&mut inode, size, order, commit.modified_ns, now_ms);
     match cut {
         Cut::No => {}
-        Cut::Begins => (inode.cut, inode.cut_at) = (true, lease),
+        Cut::Begins => (inode.cut, inode.cut_at, inode.reserved) = (true, lease, 0),
         Cut::Ends => inode.cut = false,
     }
     inodes::save(tx, file, &inode)?;
@@ -206,6 +206,7 @@ pub fn settle_size(tx: &mut Tx, inode: &mut InodeRecord, end: u64, now_ms: u64) 
     let mut volume = volumes::by_number(tx, inode.volume)?;
     inodes::recount(tx, &mut volume, (1, inode.size), (1, end));
     inode.size = end;
+    inode.forget_reached();
     inode.times.modified(now_ms);
     Ok(())
 }
@@ -253,10 +254,11 @@ impl From<&Open> for Part {
 }
 
 /// Gives `bytes` bytes at the file's end, from `from` on at least, to one of its writers. Returns the first.
-pub fn reserve(tx: &mut Tx, request: &Reserve, now_ms: u64) -> Result<u64, Refusal> {
+/// The size stays: others would read zeros there until the bytes are written.
+pub fn reserve(tx: &mut Tx, request: &Reserve) -> Result<u64, Refusal> {
     let &Reserve { file, lease, bytes, from, .. } = request;
     let mut inode = current(tx, file, lease)?;
-    let offset = inode.size.max(from);
+    let offset = inode.size.max(inode.reserved).max(from);
     let end = offset.checked_add(bytes).filter(|end| *end <= FILE_BYTES_MAX).ok_or_else(|| {
         Refusal::new(
             Reason::Range,
@@ -264,11 +266,10 @@ pub fn reserve(tx: &mut Tx, request: &Reserve, now_ms: u64) -> Result<u64, Refus
         )
     })?;
     if inode.is_named() {
-        let mut volume = volumes::by_number(tx, inode.volume)?;
-        inodes::charge(tx, &mut volume, (1, inode.size), (1, end))?;
+        let volume = volumes::by_number(tx, inode.volume)?;
+        inodes::refuse_above_quota(&volume, inode.size, end)?;
     }
-    inode.size = end;
-    inode.times.modified(now_ms);
+    inode.reserved = end;
     inodes::save(tx, file, &inode)?;
     Ok(offset)
 }
@@ -279,7 +280,7 @@ pub fn grant(tx: &mut Tx, file: FileId, part: Part) -> Result<InodeRecord, Refus
     let mut inode = inodes::get(tx, file)?;
     let next = inode.lease.0.checked_add(1).map(Lease);
     inode.lease = next.ok_or_else(|| worn_out(file))?;
-    (inode.held, inode.client, inode.order) = (true, part.holder, 0);
+    (inode.held, inode.client, inode.order, inode.reserved) = (true, part.holder, 0, 0);
     inode.alone = part.alone;
     part.take(&mut inode)?;
     inodes::save(tx, file, &inode)?;
@@ -291,7 +292,7 @@ pub fn grant(tx: &mut Tx, file: FileId, part: Part) -> Result<InodeRecord, Refus
 pub fn release(tx: &mut Tx, file: FileId, lease: Lease, ended: &Ended) -> Result<(), Refusal> {
     let mut inode = leased(tx, file, lease)?;
     inode.touched = inode.has_one_writer().then_some(ended.columns);
-    inode.held = false;
+    (inode.held, inode.reserved) = (false, 0);
     if ended.ending != Ending::Retired && inode.since == Lease(0) {
         // Its drives may still take what is on its way to them: the next lease begins with a fence.
         inode.since = inode.lease;
@@ -352,6 +353,7 @@ fn is_late(inode: &InodeRecord, order: u64) -> Result<bool, Refusal> {
 
 fn set_size(inode: &mut InodeRecord, size: u64, order: u64, modified_ns: Option<i64>, now_ms: u64) {
     (inode.size, inode.order) = (size, order);
+    inode.forget_reached();
     inode.times.modified(now_ms);
     inode.times.modified_ns = modified_ns.unwrap_or(inode.times.modified_ns);
 }

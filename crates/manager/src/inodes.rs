@@ -96,15 +96,21 @@ pub fn charge(
     before: (u64, u64),
     after: (u64, u64),
 ) -> Result<(), Refusal> {
-    let bytes = volume.file_bytes.saturating_sub(before.1).saturating_add(after.1);
-    if volume.quota_bytes > 0 && bytes > volume.quota_bytes && after.1 > before.1 {
+    refuse_above_quota(volume, before.1, after.1)?;
+    recount(tx, volume, before, after);
+    Ok(())
+}
+
+/// Refuses a file's growth beyond the quota, in bytes before and after.
+pub fn refuse_above_quota(volume: &VolumeRecord, before: u64, after: u64) -> Result<(), Refusal> {
+    let bytes = volume.file_bytes.saturating_sub(before).saturating_add(after);
+    if volume.quota_bytes > 0 && bytes > volume.quota_bytes && after > before {
         let detail = format!(
             "volume {} has a quota of {} bytes, and this would make it {bytes}: remove files, or use another volume",
             volume.name, volume.quota_bytes
         );
         return Err(Refusal::new(Reason::Quota, detail));
     }
-    recount(tx, volume, before, after);
     Ok(())
 }
 

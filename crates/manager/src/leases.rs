@@ -58,6 +58,8 @@ struct Held {
 struct Place {
     until_ms: u64,
     ending: bool,
+    /// The client whose open file it is; 0: it does not watch, or was not heard of since a start.
+    client: u64,
 }
 
 /// The state of a lease.
@@ -90,7 +92,7 @@ impl Leases {
 
     /// The file's lease is granted to one holder.
     pub fn grant(&mut self, file: FileId, lease: Lease, holder: u64, now_ms: u64) {
-        let place = Place { until_ms: now_ms + self.lease_ms, ending: false };
+        let place = Place { until_ms: now_ms + self.lease_ms, ending: false, client: 0 };
         let held = Held {
             lease,
             since: lease,
@@ -136,7 +138,7 @@ impl Leases {
     pub fn join(&mut self, file: FileId, holder: u64, now_ms: u64) {
         let until_ms = now_ms + self.lease_ms;
         if let Some(held) = self.held.get_mut(&file) {
-            held.holders.insert(holder, Place { until_ms, ending: false });
+            held.holders.insert(holder, Place { until_ms, ending: false, client: 0 });
             held.turns.has_it(holder);
         }
     }
@@ -154,7 +156,7 @@ impl Leases {
                 true
             }
             None if may_be_known_again => {
-                held.holders.insert(holder, Place { until_ms, ending: false });
+                held.holders.insert(holder, Place { until_ms, ending: false, client: 0 });
                 true
             }
             None => false,
@@ -175,6 +177,21 @@ impl Leases {
     /// Who holds the file's lease.
     pub fn holders(&self, file: FileId) -> BTreeSet<u64> {
         self.held.get(&file).into_iter().flat_map(|held| held.holders.keys().copied()).collect()
+    }
+
+    /// Whose open file a holder is.
+    pub fn is_of(&mut self, file: FileId, holder: u64, client: u64) {
+        if let Some(place) = self.held.get_mut(&file).and_then(|held| held.holders.get_mut(&holder)) {
+            place.client = client;
+        }
+    }
+
+    /// A client's places in the file's lease are over, whether or not they have lapsed. Returns whether it
+    /// had any.
+    pub fn give_up_all_of(&mut self, file: FileId, client: u64) -> bool {
+        let places = self.held.get_mut(&file).into_iter().flat_map(|held| held.holders.values_mut());
+        let of_client = places.filter(|place| client != 0 && place.client == client);
+        of_client.map(|place| place.ending = true).count() > 0
     }
 
     /// Whether others than this one hold the file's lease.

@@ -2,7 +2,8 @@
 //!
 //! Locks are in memory ([`Locks`]); which sessions may claim theirs after a restart is in the state. A
 //! session is stored before its first lock is granted, and removed before a lock of it is given to another:
-//! so none claims, after whatever restarts, what another was given (RFC 8881, section 8.4.3).
+//! so none claims, after whatever restarts, what another was given (RFC 8881, section 8.4.3). Before that its
+//! client's leases on the files it had locked end too.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -14,6 +15,7 @@ use crate::core::Core;
 use crate::kv::Tx;
 use crate::locks::{Locks, Outcome};
 use crate::schema::{LockSessionRecord, key, table};
+use crate::sweep::end_lease_alone;
 use crate::watchers::LEASE_MS;
 
 /// How long after a start others may claim what they hold: until then nothing new is granted.
@@ -83,6 +85,7 @@ pub(crate) async fn lock(core: &Arc<Core>, asked: Lock) -> Result<Locked, Refusa
                 (LockState::Lost, None)
             }
             Outcome::Broke(session) => {
+                fence(core, session).await?;
                 forget(core, vec![session]).await?;
                 core.locking.locks().drop_session(session);
                 continue;
@@ -135,6 +138,19 @@ async fn prepare(core: &Arc<Core>, asked: &Lock, client: u64) -> Result<Option<L
         core.locking.locks().enter(session, client);
     }
     Ok(None)
+}
+
+/// Ends the leases under which a client may have written what its locks guarded: nothing of that gets to a
+/// drive after what the next holder writes.
+async fn fence(core: &Arc<Core>, session: u64) -> Result<(), Refusal> {
+    let (client, files) = core.locking.locks().held_by(session);
+    for file in files {
+        let _turn = core.lock_file(file).await?;
+        if core.leases().give_up_all_of(file, client) {
+            end_lease_alone(core, file).await?;
+        }
+    }
+    Ok(())
 }
 
 /// These sessions can claim nothing any more.

@@ -188,13 +188,24 @@ impl Locks {
         let holders = self.files.entry(asked.file).or_default();
         let holder = holders.entry((asked.session, asked.owner)).or_default();
         let before = holder.ranges.len();
-        holder.pid = asked.pid;
+        if asked.kind.is_some() {
+            // Who releases a part says nothing of who holds the rest.
+            holder.pid = asked.pid;
+        }
         holder.ranges.set(span, asked.kind);
         self.count = self.count + holder.ranges.len() - before;
         holders.retain(|_, holder| !holder.ranges.is_empty());
         if holders.is_empty() {
             self.files.remove(&asked.file);
         }
+    }
+
+    /// A session's client, and the files of which it holds locks.
+    pub fn held_by(&self, session: u64) -> (u64, Vec<FileId>) {
+        let client = self.sessions.get(&session).map_or(0, |session| session.client);
+        let holds = |holders: &BTreeMap<Owner, Holder>| holders.keys().any(|(of, _)| *of == session);
+        let files = self.files.iter().filter(|(_, holders)| holds(holders)).map(|(file, _)| *file);
+        (client, files.collect())
     }
 
     /// A session's locks bind nobody any more.
@@ -251,6 +262,21 @@ mod tests {
         assert_eq!(ask(&mut locks, &lock(10, 4, None, (0, u64::MAX)), &[1, 2]), Outcome::Granted);
         assert_eq!(ask(&mut locks, &lock(20, 2, EXCLUSIVE, (0, u64::MAX)), &[1, 2]), Outcome::Granted);
         assert_eq!(locks.count, 1);
+    }
+
+    #[test]
+    fn what_is_left_of_a_lock_names_its_process() {
+        let mut locks = two();
+        ask(&mut locks, &lock(10, 1, EXCLUSIVE, (0, 99)), &[1, 2]);
+        let part = Lock { pid: 0, ..lock(10, 2, None, (40, 59)) };
+        assert_eq!(ask(&mut locks, &part, &[1, 2]), Outcome::Granted);
+        for (asked, from, to) in [(0, 0, 39), (70, 60, 99)] {
+            let held = HeldLock { session: 10, pid: 7, kind: LockKind::Exclusive, from, to };
+            let test = Lock { how: LockHow::Test, ..lock(20, 0, EXCLUSIVE, (asked, asked)) };
+            assert_eq!(ask(&mut locks, &test, &[1, 2]), Outcome::Held(held));
+        }
+        assert_eq!(locks.held_by(10), (1, vec![FILE]));
+        assert_eq!(locks.held_by(20), (2, Vec::new()));
     }
 
     #[test]

@@ -208,12 +208,12 @@ pub async fn commit(core: &Arc<Core>, request: Commit) -> Result<(), Refusal> {
     .await
 }
 
-/// Reserves bytes at the file's end. Returns the first.
+/// Reserves bytes at the file's end, for one who writes there. Returns the first.
 pub async fn reserve(core: &Arc<Core>, operation: Operation, request: Reserve) -> Result<u64, Refusal> {
     let reserved = core
         .once(operation, move |core, tx| {
             sharing::must_hold(core, tx, request.file, request.lease, request.holder)?;
-            let number = files::reserve(tx, &request, core.now_ms())?;
+            let number = files::reserve(tx, &request)?;
             Ok((Outcome { number, ..Outcome::DONE }, number))
         })
         .await?;
@@ -325,6 +325,7 @@ pub async fn opened_to_write(
         return Err(lease_lost(file, inode.lease));
     }
     core.watchers().writes(file, holder, callbacks::asker());
+    core.leases().is_of(file, holder, callbacks::asker());
     opened_by(core, file, inode, Opener::Writer(holder)).await
 }
 

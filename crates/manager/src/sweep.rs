@@ -204,7 +204,8 @@ async fn end_lease(core: &Arc<Core>, file: FileId) -> bool {
     }
 }
 
-async fn end_lease_alone(core: &Arc<Core>, file: FileId) -> Result<(), Refusal> {
+/// The same by who holds the file's lock.
+pub(crate) async fn end_lease_alone(core: &Arc<Core>, file: FileId) -> Result<(), Refusal> {
     let step = core.leases().step(file, core.now_ms());
     if step != Step::End {
         // Somebody holds a lease again: its end does what was left undone. If the file stayed listed, it

@@ -105,6 +105,7 @@ pub fn directory_record(volume: VolumeId, parent: FileId, name: Vec<u8>, now_ms:
         parent,
         name,
         size: 0,
+        reserved: 0,
         created_ms: now_ms,
         times: Times::at(now_ms),
         mode: usual_mode(EntryKind::Directory),

@@ -155,6 +155,7 @@ fn small_file() -> InodeRecord {
         parent: FileId(2),
         name: b"f".to_vec(),
         size: 100,
+        reserved: 0,
         created_ms: 700,
         times: Times::at(701),
         mode: 0o644,
@@ -195,6 +196,7 @@ fn rare_file() -> InodeRecord {
         ..small.segments[0].clone()
     };
     InodeRecord {
+        reserved: 500,
         mode: 0o640,
         uid: 1000,
         gid: 100,
@@ -274,7 +276,7 @@ fn a_file_is_as_it_was() {
         ),
         (
             rare_file(),
-            "feff06 0100000000000000 0200000000000000 01 66 64 bc05 02 07 03 f2887a a003 e807 64 02 ac02
+            "feff0e 0100000000000000 0200000000000000 01 66 64 f403 bc05 02 07 03 f2887a a003 e807 64 02 ac02
              03 04 0500000000000000 09
              02 01 0500000000000000 04 8040 00 03 05
              01 0f 01 8020 828001 05 02 01 8020 02 03 01 02 ac02 05 04 02 03 01",

@@ -38,6 +38,11 @@ fn what_was_synced_outlives_the_mount() {
     let appended = fs::OpenOptions::new().append(true).create(true).open(mounted.at.join("log"));
     let mut appended = appended.expect("opened");
     appended.write_all(b"first\n").and_then(|()| appended.sync_data()).expect("synced");
+    // Whatever descriptor it is asked by.
+    fs::write(mounted.at.join("read"), b"before").expect("written");
+    let reader = File::open(mounted.at.join("read")).expect("opened");
+    let writer = File::options().write(true).open(mounted.at.join("read")).expect("opened");
+    writer.write_all_at(b"behind it", 6).and_then(|()| reader.sync_all()).expect("synced");
     // And this may be there or not.
     file.write_all_at(&[1; 100], 9_000_000).expect("written");
     appended.write_all(b"second\n").expect("written");
@@ -45,10 +50,11 @@ fn what_was_synced_outlives_the_mount() {
     signal(pid, "KILL");
     until("it is dead", || !runs(pid));
     let _ = mounted.child.take().expect("it ran").wait();
-    drop((file, appended));
+    drop((file, appended, reader, writer));
     let stored = cluster.cat("braid://main/f");
     assert!(stored.len() >= bytes.len() && stored[..bytes.len()] == bytes, "{} bytes", stored.len());
     assert!(cluster.cat("braid://main/log").starts_with(b"first\n"));
+    assert_eq!(cluster.cat("braid://main/read"), b"beforebehind it");
     let _ = std::process::Command::new("umount").arg("-l").arg(&mounted.at).status();
 }
 

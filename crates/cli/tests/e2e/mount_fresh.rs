@@ -28,6 +28,15 @@ fn what_one_mount_made_and_another_wrote_has_its_new_size_at_once() {
         open(&other).set_len(0).expect("cut");
         assert_eq!(fs::metadata(&one).expect("there").len(), 0, "{name}");
     }
+    // As long as before, and written by one that stays open.
+    let (one, other) = (a.at.join("made"), b.at.join("made"));
+    fs::write(&other, [1; 2000]).expect("written");
+    let writer = open(&one);
+    for byte in [2, 3] {
+        assert_eq!(fs::read(&other).expect("read"), [byte - 1; 2000]);
+        writer.write_all_at(&[byte; 2000], 0).and_then(|()| writer.sync_data()).expect("synced");
+        assert_eq!(fs::read(&other).expect("read"), [byte; 2000]);
+    }
 }
 
 #[test]

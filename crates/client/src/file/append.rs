@@ -10,15 +10,16 @@ use crate::retry::Tries;
 impl File {
     /// Writes all of `data` at the end of the file, and returns where. No other append's bytes come in
     /// between, whoever makes it. The manager is asked for the place, once per call. If it fails, what
-    /// was not written of it reads as zeros.
+    /// was not written of it reads as zeros, once others have written behind it.
     pub async fn append(&self, data: &[u8]) -> Result<u64> {
         let offset = self.reserve(data.len()).await?;
         self.write_at(data, offset).await?;
         Ok(offset)
     }
 
-    /// Reserves bytes at the end for a `write_at`, and returns where: what [`File::append`] begins with. The
-    /// file has this size then, and what is not written of it reads as zeros.
+    /// Reserves bytes at the end for a `write_at`, and returns where: what [`File::append`] begins with.
+    /// Nobody else is given them while the file is open for writing. The size grows when they are written and
+    /// committed, as with any write; what is not written of them reads as zeros if bytes behind it are.
     pub async fn reserve(&self, length: usize) -> Result<u64> {
         let writer = self.writing()?;
         self.has_all("it cannot be appended to")?;
@@ -33,7 +34,6 @@ impl File {
             match self.handle.client.ask_manager(self.subject(), request).await {
                 Ok(ControlReply::Reserved(reserved)) => {
                     self.end_of(reserved.offset, length)?;
-                    writer.set_committed(Some((lease, reserved.offset + bytes)));
                     return Ok(reserved.offset);
                 }
                 Ok(other) => return Err(unexpected(self.subject(), &other)),

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use braid_layout::Lease;
+use braid_wire::Reason;
 use braid_wire::control::{AttributeChanges, Cut, Ending, Link, Place, Sized};
 
 use super::{File, Replace, Size, Writer};
@@ -59,6 +60,7 @@ impl File {
         let ending = self.ending(&writer).await;
         let ends = Some(lease::ended(&self.handle, ending, &side));
         let request = Link { ends, ..self.naming(&writer, at, replace, changes) };
+        side.ends();
         let answer = self.handle.client.ask_done(&name.to_string(), request).await;
         answer.map_err(|error| self.handle.lease_error(error))?;
         writer.keeper.end();
@@ -86,7 +88,9 @@ impl File {
         }
     }
 
-    /// Commits the size and ends the lease, in one request. All that was written is settled then.
+    /// Commits the size and ends the lease, in one request. All that was written is settled then. Where the
+    /// size is refused for quota, what lies past the one that the manager has is taken back
+    /// ([`File::withdraw`]).
     pub async fn close(mut self) -> Result<()> {
         let Some(writer) = self.writer.take() else { return Ok(()) };
         if writer.written.load(Ordering::Acquire) {
@@ -102,6 +106,7 @@ impl File {
         if flushed.is_ok()
             && let Some(commit) = self.uncommitted(&writer)
         {
+            side.ends();
             let released = lease::release(&self.handle, ending, &side, Some(commit)).await;
             if !matches!(released, Err(Error::Refused { .. })) {
                 writer.keeper.end();
@@ -112,7 +117,10 @@ impl File {
             flushed = self.commit(&writer, Cut::No).await;
         }
         if flushed.is_err() {
-            ending = Ending::Unclean;
+            // What was refused for quota is gone then: its size would be settled from the drives.
+            let refused = flushed.as_ref().is_err_and(|error| error.reason() == Some(Reason::Quota));
+            let is_back = refused && self.withdraw_by(&writer).await.is_ok_and(|is_back| is_back);
+            ending = if is_back { self.ending(&writer).await } else { Ending::Unclean };
         }
         writer.keeper.end();
         let released = match side.lost.get() {

@@ -13,6 +13,7 @@ mod renewals;
 mod requests;
 mod settled;
 mod shared;
+mod sizes;
 mod sparse;
 mod units;
 mod wrong;

@@ -17,22 +17,22 @@ const UNIT: usize = 4096;
 /// The length of a record: small, and not aligned to anything.
 const RECORD: usize = 1237;
 
-async fn cluster(drives: usize) -> (Cluster, Client) {
+pub(crate) async fn cluster(drives: usize) -> (Cluster, Client) {
     let cluster = Cluster::start(drives).await;
     let client = cluster.client().await;
     client.volume_create("main", None, 0).await.expect("a volume");
     (cluster, client)
 }
 
-fn raid5() -> braid_layout::Shape {
+pub(crate) fn raid5() -> braid_layout::Shape {
     shape(Scheme::Raid5, 4, 1, u32::try_from(UNIT).expect("small"))
 }
 
-fn both() -> OpenOptions {
+pub(crate) fn both() -> OpenOptions {
     OpenOptions::new().read(true).write(true)
 }
 
-async fn is(client: &Client, path: &Name, model: &[u8], context: &str) {
+pub(crate) async fn is(client: &Client, path: &Name, model: &[u8], context: &str) {
     assert_same(&read_all(client, path).await.expect("read"), model, context);
     wait_for(|| async { client.check(path, |_| {}).await.is_ok_and(|report| report.is_clean()) }).await;
 }
@@ -69,7 +69,7 @@ async fn write_and_count(
 }
 
 /// Each writer is a client of its own, as on a machine of its own.
-async fn writers(cluster: &Cluster, path: &Name, count: usize) -> Vec<File> {
+pub(crate) async fn writers(cluster: &Cluster, path: &Name, count: usize) -> Vec<File> {
     let mut files = Vec::new();
     for _ in 0..count {
         files.push(cluster.client().await.open(path, &both()).await.expect("open"));

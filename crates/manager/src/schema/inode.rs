@@ -25,6 +25,9 @@ pub struct InodeRecord {
     pub name: Vec<u8>,
     /// Bytes, as the last writer said.
     pub size: u64,
+    /// One past the last byte that was given to somebody who appends, while that is past the size; else 0.
+    /// Its size the file has when what was written there is committed.
+    pub reserved: u64,
     /// Manager time of its creation.
     pub created_ms: u64,
     /// Its times.
@@ -191,6 +194,13 @@ impl InodeRecord {
     /// leaves files in this state.
     pub fn is_left(&self) -> bool {
         self.held && self.client == 0
+    }
+
+    /// The size has grown: what was given below it needs no record.
+    pub fn forget_reached(&mut self) {
+        if self.reserved <= self.size {
+            self.reserved = 0;
+        }
     }
 
     /// The segment of this number.

@@ -36,7 +36,8 @@ mod bit {
     pub(super) const NODE: u32 = 1 << 14;
     pub(super) const XATTRS: u32 = 1 << 15;
     pub(super) const KEPT: u32 = 1 << 16;
-    pub(super) const ALL: u32 = (1 << 17) - 1;
+    pub(super) const RESERVED: u32 = 1 << 17;
+    pub(super) const ALL: u32 = (1 << 18) - 1;
 }
 
 /// Bits of a segment: what follows.
@@ -76,6 +77,7 @@ pub fn encode(file: FileId, inode: &InodeRecord, seats: &[u32]) -> Vec<u8> {
         (bit::NODE, is_node(inode.kind)),
         (bit::XATTRS, inode.xattr_bytes != 0),
         (bit::KEPT, inode.kept),
+        (bit::RESERVED, inode.reserved != 0),
     ];
     let all = bits.iter().filter(|(_, set)| *set).fold(0, |all, (bit, _)| all | bit);
     compact::put(&mut out, u64::from(all));
@@ -84,6 +86,9 @@ pub fn encode(file: FileId, inode: &InodeRecord, seats: &[u32]) -> Vec<u8> {
     compact::put(&mut out, count(inode.name.len()));
     out.extend_from_slice(&inode.name);
     compact::put(&mut out, inode.size);
+    if inode.reserved != 0 {
+        compact::put(&mut out, inode.reserved);
+    }
     compact::put(&mut out, inode.created_ms);
     put_attributes(&mut out, inode);
     compact::put(&mut out, u64::from(inode.g.0));
@@ -133,9 +138,10 @@ pub fn decode(
     let (volume, parent) = (VolumeId::take(input)?, FileId::take(input)?);
     let name = take_bytes(input)?;
     let size = take(input, "size")?;
+    let reserved = if has(bit::RESERVED) { not_zero(take(input, "reserved")?, "reserved")? } else { 0 };
     let created_ms = take(input, "created_ms")?;
     let mut inode = volumes::directory_record(volume, parent, name, created_ms);
-    inode.size = size;
+    (inode.size, inode.reserved) = (size, reserved);
     take_attributes(input, bits, &mut inode)?;
     // In version 2 it was there if somebody had set it.
     if has(bit::MODE) && version >= SCHEMA_VERSION && inode.mode == usual_mode(inode.kind) {

@@ -222,8 +222,18 @@ async fn what_is_reserved_is_given_once_also_when_the_answer_is_lost() {
             client.0 = cluster.manager.client().await.0;
         }
     }
-    assert_eq!(client.stat("f").await.unwrap().size(), 110);
+    // A place is not the size: nothing is written there yet. And a size that is committed takes none back.
+    assert_eq!(client.stat("f").await.unwrap().size(), 100);
+    client.done(commit(&file, ONE, 100, 2)).await;
+    assert_eq!(offset(client.ask(reserve(5, 0)).await.unwrap()), 110);
     assert_eq!(offset(client.ask(reserve(5, 200)).await.unwrap()), 200);
-    assert_eq!(client.stat("f").await.unwrap().size(), 205);
+    client.done(commit(&file, ONE, 203, 3)).await;
+    assert_eq!(client.stat("f").await.unwrap().size(), 203);
+    assert_eq!(offset(client.ask(reserve(1, 0)).await.unwrap()), 205);
     assert_eq!(client.refused(reserve(u64::MAX, 0)).await.reason, Reason::Range);
+    // With the last writer they are free again.
+    client.done(ends_at(203, release(&file, true))).await;
+    let file = client.create("f").await;
+    let reserve = Reserve { file: file.stat.file, lease: file.lease, holder: ONE, bytes: 1, from: 0 };
+    assert_eq!(offset(client.ask(reserve).await.unwrap()), 203);
 }
