@@ -5,11 +5,13 @@
 //! it come, and keeps nothing while the lease is not live. News that are not heeded hold up those who made
 //! the changes, for a while.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use braid_layout::FileId;
+use braid_transport::host::boot_ms;
 use braid_wire::control::{ControlReply, News, Watch};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
@@ -25,10 +27,15 @@ const ANSWER_MAX: Duration = Duration::from_millis(1500);
 const NEWS_MAX: usize = 64;
 /// How long the next request waits for news to be heeded, so that it can say so.
 const HEED_MAX: Duration = Duration::from_millis(100);
+/// Files that are closed within so long are told together.
+const GATHER: Duration = Duration::from_millis(100);
 /// Pause after a request that failed.
 const PAUSE: Duration = Duration::from_millis(200);
-/// The lease is taken for over so much earlier: clocks of two machines do not run equally fast.
-const MARGIN: Duration = Duration::from_millis(100);
+/// The lease is taken for over so much earlier, in milliseconds: clocks of two machines do not run equally
+/// fast.
+const MARGIN_MS: u32 = 100;
+/// Most files that a request names as open, and as closed.
+const FILES_MAX: usize = 1 << 15;
 
 /// Watches until it is dropped.
 #[derive(Debug)]
@@ -36,17 +43,35 @@ pub struct Watching {
     state: Arc<Mutex<State>>,
     /// There is something to say before the next news.
     say: Arc<Notify>,
+    /// There is something to say, with what comes soon after it.
+    gather: Arc<Notify>,
+    /// The manager has heard something.
+    heard: Arc<Notify>,
     task: JoinHandle<()>,
 }
 
 #[derive(Debug, Default)]
 struct State {
+    /// The number of the last request.
+    order: u64,
     seen: u64,
     heeded: u64,
+    /// How far the manager knows that news are heeded.
+    told: u64,
     written: u64,
+    /// What is to be said of files, each with the number of the last request before it was known.
+    open: BTreeMap<FileId, u64>,
+    closed: BTreeMap<FileId, u64>,
+    /// When the lease is over, in milliseconds since boot, on a clock that also runs in suspend.
+    live_until_ms: u64,
+}
+
+/// What a request says.
+struct Said {
+    order: u64,
+    heeded: u64,
     open: Vec<FileId>,
     closed: Vec<FileId>,
-    live_until: Option<Instant>,
 }
 
 impl Client {
@@ -56,9 +81,10 @@ impl Client {
         let state = Arc::new(Mutex::new(State::default()));
         let (tell, news) = mpsc::channel(NEWS_MAX);
         self.shared.watches.store(true, Ordering::Release);
-        let say = Arc::new(Notify::new());
-        let task = tokio::spawn(run(self.clone(), Arc::clone(&state), Arc::clone(&say), tell));
-        (Watching { state, say, task }, news)
+        let [say, gather, heard] = [(); 3].map(|()| Arc::new(Notify::new()));
+        let ways = [&say, &gather, &heard].map(Arc::clone);
+        let task = tokio::spawn(run(self.clone(), Arc::clone(&state), ways, tell));
+        (Watching { state, say, gather, heard, task }, news)
     }
 
     async fn news(&self, request: Watch) -> Result<News> {
@@ -73,15 +99,24 @@ impl Client {
 impl Watching {
     /// Whether what was told, and not changed as far as the news say, may be kept.
     pub fn is_live(&self) -> bool {
-        self.lock().live_until.is_some_and(|until| Instant::now() < until)
+        !self.live_for().is_zero()
+    }
+
+    /// For how long it may be kept at least.
+    pub fn live_for(&self) -> Duration {
+        Duration::from_millis(self.lock().live_until_ms.saturating_sub(boot_ms()))
     }
 
     /// News up to this number are heeded. Of what they concern, these files are open here: they live on until
-    /// they are closed, even if they have lost their names. Of news of everything: all that live so.
+    /// they are closed, even if they have lost their names. Of news of everything: all that are open.
     pub fn heed(&self, number: u64, open: impl IntoIterator<Item = FileId>) {
         let mut state = self.lock();
         state.heeded = state.heeded.max(number);
-        state.open.extend(open);
+        let order = state.order;
+        for file in open {
+            state.closed.remove(&file);
+            state.open.insert(file, order);
+        }
         drop(state);
         self.say.notify_one();
     }
@@ -94,13 +129,29 @@ impl Watching {
         self.say.notify_one();
     }
 
-    /// A file that was said to be open is open no more.
+    /// A file is open no more.
     pub fn closed(&self, file: FileId) {
         let mut state = self.lock();
-        state.open.retain(|open| *open != file);
-        state.closed.push(file);
+        let order = state.order;
+        state.open.remove(&file);
+        state.closed.insert(file, order);
         drop(state);
-        self.say.notify_one();
+        self.gather.notify_one();
+    }
+
+    /// Waits until the manager has heard that a file was closed, if it was: what is asked of the file then
+    /// counts as later.
+    pub async fn until_said(&self, file: FileId) {
+        loop {
+            let heard = self.heard.notified();
+            let mut heard = std::pin::pin!(heard);
+            heard.as_mut().enable();
+            if !self.lock().closed.contains_key(&file) {
+                return;
+            }
+            self.say.notify_one();
+            heard.await;
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -114,39 +165,42 @@ impl Drop for Watching {
     }
 }
 
-async fn run(client: Client, state: Arc<Mutex<State>>, say: Arc<Notify>, tell: mpsc::Sender<News>) {
+async fn run(
+    client: Client,
+    state: Arc<Mutex<State>>,
+    [say, gather, heard]: [Arc<Notify>; 3],
+    tell: mpsc::Sender<News>,
+) {
+    let to_say = async || {
+        tokio::select! {
+            () = say.notified() => {}
+            () = async { gather.notified().await; tokio::time::sleep(GATHER).await } => {}
+        }
+    };
     loop {
-        let asked_at = Instant::now();
-        let request = lock(&state).request(client.shared.number);
-        let said = (request.open.len(), request.closed.len());
+        let (asked_at_ms, (request, said)) = (boot_ms(), lock(&state).request(client.shared.number));
         // What there is to say goes at once, on a session of its own: this one waits for news.
-        let answer = tokio::select! {
-            answer = client.news(request) => answer,
-            () = say.notified() => {
-                let request = Watch { wait_ms: 0, ..lock(&state).request(client.shared.number) };
-                let said = (request.open.len(), request.closed.len());
-                let asked_at = Instant::now();
-                match client.news(request).await {
-                    Ok(news) if !lock(&state).hear(&news, asked_at, said) => continue,
-                    Ok(news) => {
-                        if tell.send(news).await.is_err() {
-                            return;
-                        }
-                        continue;
-                    }
-                    Err(error) => Err(error),
-                }
+        let (asked_at_ms, said, answer) = tokio::select! {
+            answer = client.news(request) => (asked_at_ms, said, answer),
+            () = to_say() => {
+                let asked_at_ms = boot_ms();
+                let (request, said) = lock(&state).request(client.shared.number);
+                (asked_at_ms, said, client.news(Watch { wait_ms: 0, ..request }).await)
             }
         };
         match answer {
             Ok(news) => {
-                let is_new = lock(&state).hear(&news, asked_at, said);
+                let is_new = lock(&state).hear(&news, asked_at_ms, &said);
+                heard.notify_waiters();
                 if is_new {
                     if tell.send(news).await.is_err() {
                         return; // nobody listens any more
                     }
                     // The next request is to say that they are heeded.
                     let _ = tokio::time::timeout(HEED_MAX, say.notified()).await;
+                }
+                if lock(&state).has_more() {
+                    say.notify_one();
                 }
             }
             Err(error) => {
@@ -162,27 +216,85 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 }
 
 impl State {
-    fn request(&self, client: u64) -> Watch {
-        let &State { seen, heeded, written, .. } = self;
-        let (open, closed) = (self.open.clone(), self.closed.clone());
+    fn request(&mut self, client: u64) -> (Watch, Said) {
+        self.order += 1;
+        let some = |of: &BTreeMap<FileId, u64>| of.keys().copied().take(FILES_MAX).collect::<Vec<_>>();
+        let (open, closed) = (some(&self.open), some(&self.closed));
+        let &mut State { order, seen, written, .. } = self;
+        // Who heeds news says with it all that it has open of what they concern.
+        let heeded = if open.len() < self.open.len() { self.told } else { self.heeded };
         let wait_ms = u32::try_from(WAIT.as_millis()).unwrap_or(u32::MAX);
-        Watch { client, seen, heeded, written, open, closed, wait_ms }
+        let said = Said { order, heeded, open: open.clone(), closed: closed.clone() };
+        (Watch { client, order, seen, heeded, written, open, closed, wait_ms }, said)
     }
 
-    /// An answer to a request with so many files. Returns whether it has news that were not heard before.
-    fn hear(&mut self, news: &News, asked_at: Instant, (opens, closes): (usize, usize)) -> bool {
-        self.open.drain(..opens.min(self.open.len()));
-        self.closed.drain(..closes.min(self.closed.len()));
-        let lease = Duration::from_millis(u64::from(news.lease_ms));
-        if let Some(lease) = lease.checked_sub(MARGIN) {
-            self.live_until = Some(asked_at + lease);
-        }
+    /// Whether there is more to say than fitted a request.
+    fn has_more(&self) -> bool {
+        !self.open.is_empty() || !self.closed.is_empty() || self.told < self.heeded
+    }
+
+    /// The answer to a request. Returns whether it has news that were not heard before.
+    fn hear(&mut self, news: &News, asked_at_ms: u64, said: &Said) -> bool {
+        let forget = |of: &mut BTreeMap<FileId, u64>, files: &[FileId]| {
+            let is_said = |file: &&FileId| of.get(file).is_some_and(|order| *order < said.order);
+            let files: Vec<FileId> = files.iter().filter(is_said).copied().collect();
+            for file in files {
+                of.remove(&file);
+            }
+        };
+        forget(&mut self.open, &said.open);
+        forget(&mut self.closed, &said.closed);
+        self.told = self.told.max(said.heeded);
         let is_new = news.number > self.seen;
         self.seen = self.seen.max(news.number);
+        if news.lease_ms > MARGIN_MS {
+            self.live_until_ms = asked_at_ms + u64::from(news.lease_ms - MARGIN_MS);
+        }
         if news.everything && news.number > self.heeded {
             // Not before it is heeded: what is kept is of before.
-            self.live_until = None;
+            self.live_until_ms = 0;
         }
         is_new
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn news(number: u64) -> News {
+        News { number, lease_ms: 3000, everything: false, changed: Vec::new(), recalled: Vec::new() }
+    }
+
+    #[test]
+    fn what_is_said_anew_while_a_request_is_under_way_is_said_again() {
+        let (mut state, [a, b]) = (State::default(), [1, 2].map(FileId));
+        state.open.extend([(a, 0), (b, 0)]);
+        let (request, said) = state.request(7);
+        assert_eq!((request.order, request.open.as_slice()), (1, &[a, b][..]));
+        // News of one of them are heeded again, and the other is closed.
+        state.open.insert(a, state.order);
+        state.open.remove(&b);
+        state.closed.insert(b, state.order);
+        state.hear(&news(0), 0, &said);
+        assert_eq!((state.open.contains_key(&a), state.open.contains_key(&b)), (true, false));
+        let (request, said) = state.request(7);
+        assert_eq!((request.closed.as_slice(), request.open.as_slice()), (&[b][..], &[a][..]));
+        state.hear(&news(0), 0, &said);
+        assert!(!state.has_more());
+    }
+
+    #[test]
+    fn news_count_as_heeded_when_all_is_said_that_is_open() {
+        let mut state = State { heeded: 5, ..State::default() };
+        state.open.extend((0..=FILES_MAX as u64).map(|file| (FileId(file), 0)));
+        let (request, said) = state.request(7);
+        assert_eq!((request.heeded, request.open.len()), (0, FILES_MAX));
+        state.hear(&news(0), 0, &said);
+        assert!(state.has_more());
+        let (request, said) = state.request(7);
+        assert_eq!((request.heeded, request.open.len()), (5, 1));
+        state.hear(&news(0), 0, &said);
+        assert!(!state.has_more());
     }
 }

@@ -1,22 +1,25 @@
 //! How requests of the kernel are carried out and answered, and what of them is read in another way than it
 //! comes.
 
-use std::future::Future;
+use std::future::{Future, ready};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use braid_client::NewAttributes;
 use braid_layout::Span;
 use braid_wire::control::{LockKind, MODE_MAX};
-use fuser::{Errno, FileAttr, Generation, ReplyEmpty, ReplyEntry, ReplyLock, ReplyXattr, Request, TimeOrNow};
+use fuser::{
+    Errno, FileAttr, Generation, ReplyAttr, ReplyEmpty, ReplyEntry, ReplyLock, ReplyXattr, Request, TimeOrNow,
+};
 use rustix::fs::OFlags;
 
 use crate::attributes::nanoseconds;
-use crate::fresh::KNOWN_FOR;
 use crate::mounted::Mounted;
+use crate::names::Entry;
 use crate::shared::Shared;
+use crate::waits::{self, PATIENCE};
 use crate::write_back::Outcome;
 
 /// The last byte of a lock that goes to the end, for the kernel.
@@ -44,32 +47,85 @@ impl Mounted {
         }
     }
 
-    /// The same, of a request that is answered by yes or no.
-    pub(crate) fn spawn_done<F>(&self, reply: ReplyEmpty, carry_out: impl FnOnce(Arc<Shared>) -> F)
+    /// The same, of a request that only looks, and answers by itself. It is given up if nobody waits for it
+    /// any more (`waits`).
+    pub(crate) fn spawn_look<F>(&self, asker: &Request, carry_out: impl FnOnce(Arc<Shared>) -> F)
     where
-        F: Future<Output = Outcome<()>> + Send + 'static,
+        F: Future<Output = ()> + Send + 'static,
     {
-        let carried_out = carry_out(Arc::clone(&self.shared));
-        self.begin(async move {
-            match carried_out.await {
-                Ok(()) => reply.ok(),
-                Err(error) => reply.error(error),
-            }
-        });
+        self.begin(waits::look(asker.pid(), carry_out(Arc::clone(&self.shared))));
     }
 
-    /// The same, of a request that is answered by what was made.
-    pub(crate) fn spawn_entry<F>(&self, reply: ReplyEntry, carry_out: impl FnOnce(Arc<Shared>) -> F)
-    where
+    /// The same, of a request that is answered within a time at most. What was done after the answer is given
+    /// to `late`.
+    pub(crate) fn spawn_for<T, F, L>(
+        &self,
+        (asker, within): (&Request, Duration),
+        carry_out: impl FnOnce(Arc<Shared>) -> F,
+        answer: impl FnOnce(Outcome<T>) + Send + 'static,
+        late: impl FnOnce(Arc<Shared>, T) -> L + Send + 'static,
+    ) where
+        T: Send + 'static,
+        F: Future<Output = Outcome<T>> + Send + 'static,
+        L: Future<Output = ()> + Send + 'static,
+    {
+        let (thread, shared) = (asker.pid(), Arc::clone(&self.shared));
+        let work = carry_out(Arc::clone(&self.shared));
+        self.begin(waits::carry_out(thread, within, work, answer, move |done| late(shared, done)));
+    }
+
+    /// The same, of a request that is answered by yes or no.
+    pub(crate) fn spawn_done<F>(
+        &self,
+        (asker, within): (&Request, Duration),
+        reply: ReplyEmpty,
+        carry_out: impl FnOnce(Arc<Shared>) -> F,
+    ) where
+        F: Future<Output = Outcome<()>> + Send + 'static,
+    {
+        let answer = |done| match done {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(error),
+        };
+        self.spawn_for((asker, within), carry_out, answer, |_, ()| ready(()));
+    }
+
+    /// The same, of a request that is answered by attributes.
+    pub(crate) fn spawn_attributes<F>(
+        &self,
+        (asker, within): (&Request, Duration),
+        reply: ReplyAttr,
+        carry_out: impl FnOnce(Arc<Shared>) -> F,
+    ) where
         F: Future<Output = Outcome<FileAttr>> + Send + 'static,
     {
-        let carried_out = carry_out(Arc::clone(&self.shared));
-        self.begin(async move {
-            match carried_out.await {
-                Ok(attributes) => reply.entry(&KNOWN_FOR, &attributes, Generation(0)),
-                Err(error) => reply.error(error),
+        let context = Arc::clone(&self.shared.context);
+        let answer = move |done| match done {
+            Ok(attributes) => reply.attr(&context.trust(), &attributes),
+            Err(error) => reply.error(error),
+        };
+        self.spawn_for((asker, within), carry_out, answer, |_, _| ready(()));
+    }
+
+    /// The same, of a request that is answered by what was made or found.
+    pub(crate) fn spawn_entry<F>(
+        &self,
+        asker: &Request,
+        reply: ReplyEntry,
+        carry_out: impl FnOnce(Arc<Shared>) -> F,
+    ) where
+        F: Future<Output = Outcome<Entry>> + Send + 'static,
+    {
+        let context = Arc::clone(&self.shared.context);
+        let answer = move |done| match done {
+            Ok(Entry { attributes, is_kept }) => {
+                let trust = context.trust();
+                let in_name = if is_kept { trust } else { Duration::ZERO };
+                reply.entry_with_ttls(&trust, &in_name, &attributes, Generation(0));
             }
-        });
+            Err(error) => reply.error(error),
+        };
+        self.spawn_for((asker, PATIENCE), carry_out, answer, |_, _| ready(()));
     }
 }
 

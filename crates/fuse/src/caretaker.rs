@@ -30,6 +30,9 @@ pub(crate) async fn run(shared: Weak<Shared>) {
         for inode in shared.inodes.all() {
             look(&inode, is_full);
         }
+        for file in shared.context.said.old(Instant::now()) {
+            shared.inodes.unless_open(file, || shared.context.closed(file));
+        }
         rounds = rounds.wrapping_add(1);
         if rounds % QUOTA_EVERY == 1 {
             let runtime = shared.context.runtime.clone();

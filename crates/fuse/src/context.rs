@@ -1,20 +1,24 @@
 //! What all files of a mount share: the client, the bound on what waits to be written, the way to the kernel.
 
-use std::collections::BTreeSet;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
-use braid_client::{Client, Name};
+use braid_client::{Client, Name, Watching};
 use braid_layout::FileId;
+use braid_wire::control::{EntryKind, StatRow};
 use fuser::{INodeNo, Notifier};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use crate::attributes::number;
 use crate::buffers::Buffers;
-use crate::fresh::{Ends, Remembered};
+use crate::expiry::Expiry;
+use crate::former::Former;
+use crate::fresh::{Ends, KNOWN_FOR, Remembered};
 use crate::idle::Idle;
 use crate::kept::Kept;
+use crate::said::Said;
 
 /// Bytes that may wait to be written, of all files of a mount. Enough that a writer goes on while some of it
 /// is on its way to the drives; what a crash of this process may lose of what was not synced.
@@ -42,12 +46,13 @@ pub(crate) struct Context {
     pub(crate) listed: Remembered,
     pub(crate) ends: Ends,
     pub(crate) kept: Kept,
-    /// Files that the manager was told are open here.
-    pub(crate) said: Mutex<BTreeSet<FileId>>,
+    pub(crate) former: Former,
+    pub(crate) said: Said,
     /// Open files of the client that no program has open any more.
     pub(crate) idle: Idle,
     /// Present once it is mounted.
     pub(crate) notifier: OnceLock<Notifier>,
+    pub(crate) expiry: OnceLock<Expiry>,
 }
 
 /// The bytes that wait to be written.
@@ -67,17 +72,30 @@ impl Context {
         self.kept.forget(file);
     }
 
-    /// The manager is told that these are open.
-    pub(crate) fn said_open(&self, files: &[FileId]) {
-        self.said.lock().unwrap_or_else(PoisonError::into_inner).extend(files);
+    /// The manager takes these to be open here.
+    pub(crate) fn said_open(&self, files: impl IntoIterator<Item = FileId>) {
+        self.said.put(files, Instant::now());
     }
 
-    /// No program has a file open any more.
+    /// The manager told this of a file: one without a name is open from then on.
+    pub(crate) fn found(&self, row: &StatRow) {
+        if row.attributes.links == 0 && row.kind() == EntryKind::File {
+            self.said_open([row.file]);
+        }
+    }
+
+    /// A file that was said to be open is so no more.
     pub(crate) fn closed(&self, file: FileId) {
-        let was_said = self.said.lock().unwrap_or_else(PoisonError::into_inner).remove(&file);
-        if let Some(watching) = self.kept.watching().filter(|_| was_said) {
+        if self.said.take(file)
+            && let Some(watching) = self.kept.watching()
+        {
             watching.closed(file);
         }
+    }
+
+    /// How long the kernel may rely on what it is told.
+    pub(crate) fn trust(&self) -> Duration {
+        self.kept.watching().map_or(Duration::ZERO, Watching::live_for).min(KNOWN_FOR)
     }
 
     /// The name of a file by its number.
@@ -92,6 +110,15 @@ impl Context {
             self.notifier.get().map(|notifier| notifier.inval_inode(number(file, self.root), -1, 0));
         if let Some(Err(error)) = expired {
             tracing::debug!(%file, %error, "the kernel keeps its attributes");
+        }
+    }
+
+    /// Has the kernel ask for what has a name before it next needs it. That may have to wait for requests
+    /// that are under way in the directory.
+    pub(crate) fn expire_name(&self, directory: FileId, name: &[u8]) {
+        let expired = self.expiry.get().map(|expiry| expiry.expire(number(directory, self.root), name));
+        if let Some(Err(error)) = expired {
+            tracing::debug!(%directory, %error, "the kernel keeps a name");
         }
     }
 

@@ -146,6 +146,7 @@ impl Inode {
         let asked = self.context.kept.ask();
         let row = self.context.client.stat_itself(&self.context.name(self.file)).await?;
         self.context.kept.put(asked, &row);
+        self.context.found(&row);
         if Version::of(&row) != Version::of(&file.known()) {
             file.stat().await?;
         }
@@ -169,7 +170,9 @@ impl Inode {
         };
         match asked {
             // The kernel has dropped what it had, and what it reads from now on is of this content or later.
-            Ok(row) if !slot.writes => *self.seen() = Some(Version::of(&row)),
+            Ok(row) if !slot.writes => {
+                self.is_seen(&row);
+            }
             Ok(_) if file.is_shared() => drop(self.context.invalidate(self.file)),
             Ok(_) => {}
             Err(error) => {
@@ -198,8 +201,10 @@ impl Inode {
     /// The manager says this of the file. Returns whether the kernel's pages are from just this content; if
     /// they are not, they will be, as they are dropped.
     fn is_seen(&self, row: &StatRow) -> bool {
-        let version = Some(Version::of(row));
-        std::mem::replace(&mut *self.seen(), version) == version
+        // While the kernel drops pages it has some of before, and what is opened has it drop them itself.
+        let is_dropping = self.dropping.load(Ordering::Acquire) > 0;
+        let version = Some(Version::of(row)).filter(|_| !is_dropping);
+        std::mem::replace(&mut *self.seen(), version) == version && !is_dropping
     }
 
     /// The manager says this of a file that is open here. Pages of other content are dropped.

@@ -7,7 +7,7 @@
 //! Lock order: `ending`, then `placing`, then `slot`, then `telling`, then `state`. Whoever writes or reads
 //! holds `slot` to read; whoever opens, closes or truncates holds it to write.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
 
@@ -58,6 +58,8 @@ pub(crate) struct Inode {
     pub(crate) is_behind: AtomicBool,
     /// What the kernel's pages of it are from.
     pub(crate) seen: Mutex<Option<Version>>,
+    /// How often the kernel is being told to drop its pages, and may have some of before.
+    pub(crate) dropping: AtomicUsize,
 }
 
 /// The client's open file, if there is one.
@@ -141,6 +143,7 @@ impl Inode {
             nameless: AtomicBool::new(false),
             is_behind: AtomicBool::new(false),
             seen: Mutex::new(None),
+            dropping: AtomicUsize::new(0),
         }
     }
 
@@ -185,6 +188,7 @@ impl Inode {
         let file =
             self.context.client.open(&self.context.name(self.file), &OpenOptions::new().read(true)).await?;
         self.context.kept.refine(asked, &file.known());
+        self.context.found(&file.known());
         Ok(file)
     }
 
@@ -207,6 +211,7 @@ impl Inode {
         self.close_broken(slot).await;
         let options = OpenOptions::new().read(true).write(true);
         let file = self.context.client.open(&self.context.name(self.file), &options).await?;
+        self.context.found(&file.known());
         self.install(slot, file);
         Ok(())
     }

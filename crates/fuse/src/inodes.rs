@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use braid_layout::FileId;
 
@@ -72,12 +73,22 @@ impl Inodes {
             if entry.handles == 0 {
                 let record = open.remove(&inode.file.0);
                 inode.context.remembered.put(inode.file, *inode.seen());
+                if inode.context.said.left(inode.file, Instant::now()) {
+                    inode.context.closed(inode.file);
+                }
                 drop(open);
-                inode.context.closed(inode.file);
                 if let Some(file) = record.and_then(|entry| entry.inode.take_reader()) {
                     inode.context.idle.put(inode.file, file);
                 }
             }
+        }
+    }
+
+    /// Does this of a file that has no handle. None is opened meanwhile.
+    pub(crate) fn unless_open(&self, file: FileId, then: impl FnOnce()) {
+        let open = self.lock();
+        if !open.contains_key(&file.0) {
+            then();
         }
     }
 

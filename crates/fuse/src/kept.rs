@@ -94,6 +94,11 @@ impl Kept {
         self.lock().rows.get(&file).cloned()
     }
 
+    /// What was told last, though it may have changed.
+    pub(crate) fn known_row(&self, file: FileId) -> Option<StatRow> {
+        self.lock().rows.get(&file).cloned()
+    }
+
     pub(crate) fn look_up(&self, directory: FileId, name: &[u8]) -> Known {
         if !self.is_live() {
             return Known::Unknown;
@@ -116,17 +121,44 @@ impl Kept {
         }
     }
 
-    /// An answer about a name.
-    pub(crate) fn put_name(&self, asked: Asked, at: (FileId, &[u8]), row: Option<&StatRow>) {
+    /// An answer about a name. Returns whether it is kept: if it is not, its changes are not heard of.
+    pub(crate) fn put_name(&self, asked: Asked, at: (FileId, &[u8]), row: Option<&StatRow>) -> bool {
         let mut state = self.lock();
         if state.changes != asked.0 {
-            return;
+            return false;
         }
         if let Some(row) = row {
             state.put(row);
         }
         let name = row.map_or(Name::Nothing, |row| Name::File(row.file));
         state.put_name(at, name);
+        true
+    }
+
+    /// A name in a directory was given here to what this says, by a request. Returns whether it is kept.
+    pub(crate) fn give_name(&self, asked: Asked, at: (FileId, &[u8]), row: &StatRow) -> bool {
+        let mut state = self.lock();
+        let is_last = state.changes == asked.0;
+        state.forget_name(at.0, at.1);
+        if is_last {
+            state.put(row);
+            state.put_name(at, Name::File(row.file));
+        }
+        is_last
+    }
+
+    /// A name was moved here, by a request. Returns whether the new one is kept.
+    pub(crate) fn move_name(&self, asked: Asked, from: (FileId, &[u8]), to: (FileId, &[u8])) -> bool {
+        let mut state = self.lock();
+        let is_last = state.changes == asked.0;
+        let moved = state.names.get(&from.0).and_then(|names| names.known.get(from.1)).copied();
+        state.forget_name(from.0, from.1);
+        state.forget_name(to.0, to.1);
+        match moved.filter(|_| is_last) {
+            Some(moved @ Name::File(_)) => state.put_name(to, moved),
+            _ => return false,
+        }
+        true
     }
 
     /// A directory was made here, and is empty.
@@ -170,25 +202,7 @@ impl Kept {
 
     /// A name in a directory has changed here.
     pub(crate) fn forget_name(&self, directory: FileId, name: &[u8]) {
-        let mut state = self.lock();
-        state.changes += 1;
-        state.rows.remove(&directory);
-        let are_all = state.names.get(&directory).is_some_and(|names| names.are_all);
-        let was = state.names.get_mut(&directory).and_then(|names| names.known.remove(name));
-        state.count -= usize::from(was.is_some());
-        if are_all {
-            state.put_name((directory, name), Name::Changed);
-        }
-        match was {
-            Some(Name::File(file)) => drop(state.rows.remove(&file)),
-            Some(Name::Nothing) => {}
-            None if are_all => {}
-            // It may have been any that has another name too.
-            None | Some(Name::Changed) => {
-                let linked = std::mem::take(&mut state.linked);
-                linked.iter().for_each(|file| drop(state.rows.remove(file)));
-            }
-        }
+        self.lock().forget_name(directory, name);
     }
 
     /// Others have changed it. Gives the names in it that were known, if it is a directory.
@@ -201,8 +215,8 @@ impl Kept {
         names.known.into_keys().collect()
     }
 
-    /// All may have changed. Gives all directories with their names that were known, and all other numbers.
-    pub(crate) fn heed_all(&self) -> (Vec<(FileId, Vec<u8>)>, Vec<FileId>) {
+    /// All may have changed. Gives all directories with their names that were known, and all records.
+    pub(crate) fn heed_all(&self) -> (Vec<(FileId, Vec<u8>)>, Vec<StatRow>) {
         let mut state = self.lock();
         let rows = std::mem::take(&mut state.rows);
         let names = std::mem::take(&mut state.names);
@@ -210,7 +224,7 @@ impl Kept {
         let of = |(directory, names): (FileId, Names)| {
             names.known.into_keys().map(move |name| (directory, name)).collect::<Vec<_>>()
         };
-        (names.into_iter().flat_map(of).collect(), rows.into_keys().collect())
+        (names.into_iter().flat_map(of).collect(), rows.into_values().collect())
     }
 }
 
@@ -224,6 +238,27 @@ impl State {
         }
         // Where its bytes are is asked for when it is opened.
         self.rows.insert(row.file, StatRow { segments: Vec::new(), ..row.clone() });
+    }
+
+    fn forget_name(&mut self, directory: FileId, name: &[u8]) {
+        self.changes += 1;
+        self.rows.remove(&directory);
+        let are_all = self.names.get(&directory).is_some_and(|names| names.are_all);
+        let was = self.names.get_mut(&directory).and_then(|names| names.known.remove(name));
+        self.count -= usize::from(was.is_some());
+        if are_all {
+            self.put_name((directory, name), Name::Changed);
+        }
+        match was {
+            Some(Name::File(file)) => drop(self.rows.remove(&file)),
+            Some(Name::Nothing) => {}
+            None if are_all => {}
+            // It may have been any that has another name too.
+            None | Some(Name::Changed) => {
+                let linked = std::mem::take(&mut self.linked);
+                linked.iter().for_each(|file| drop(self.rows.remove(file)));
+            }
+        }
     }
 
     fn put_name(&mut self, (directory, name): (FileId, &[u8]), stands_for: Name) {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use braid_client::Lister;
 use braid_layout::FileId;
+use braid_wire::Reason;
 use fuser::{FileType, INodeNo, ReplyDirectory};
 use tokio::sync::Mutex;
 
@@ -88,7 +89,12 @@ impl State {
         directory: FileId,
     ) -> braid_client::Result<bool> {
         while self.known.len() <= index && !self.is_whole {
-            match self.lister.next().await? {
+            let next = match self.lister.next().await {
+                // It was removed, and so was empty.
+                Err(error) if error.reason() == Some(Reason::NotFound) => None,
+                next => next?,
+            };
+            match next {
                 Some(entry) => {
                     context.kept.put_entry(self.asked, directory, &entry);
                     let (ino, kind) = (number(entry.file, context.root), file_type(entry.kind()));

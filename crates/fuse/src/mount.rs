@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use braid_client::{Client, Name};
-use fuser::{BackgroundSession, Config, MountOption, SessionACL};
+use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use tokio::runtime::Handle;
@@ -16,6 +16,7 @@ use tokio::time::timeout;
 
 use crate::caretaker;
 use crate::context::Context;
+use crate::expiry::Expiry;
 use crate::mounted::Mounted;
 use crate::news;
 use crate::readahead;
@@ -80,9 +81,11 @@ impl Mount {
             listed: Default::default(),
             ends: Default::default(),
             kept: Default::default(),
+            former: Default::default(),
             said: Default::default(),
             idle: Default::default(),
             notifier: OnceLock::new(),
+            expiry: OnceLock::new(),
         };
         let shared = Arc::new(Shared::new(Arc::new(context)));
         let mut config = Config::default();
@@ -99,10 +102,15 @@ impl Mount {
         // Before it is mounted: from then on this process asks for nothing there (`readahead`).
         let at = std::fs::canonicalize(at)?;
         let (to, mounted) = (at.clone(), Mounted { shared: Arc::clone(&shared) });
-        let mounting = tokio::task::spawn_blocking(move || fuser::spawn_mount(mounted, to, &config));
-        let session = mounting.await.map_err(io::Error::other)?.map_err(explained)?;
-        // Nobody else sets it.
+        let mounting = tokio::task::spawn_blocking(move || {
+            let session = Session::new(mounted, to, &config)?;
+            let expiry = Expiry::new(&session)?;
+            Ok((session.spawn()?, expiry))
+        });
+        let (session, expiry) = mounting.await.map_err(io::Error::other)?.map_err(explained)?;
+        // Nobody else sets them.
         let _ = shared.context.notifier.set(session.notifier());
+        let _ = shared.context.expiry.set(expiry);
         tokio::spawn(caretaker::run(Arc::downgrade(&shared)));
         let (watching, told) = shared.context.client.watch();
         shared.context.kept.begin(watching);

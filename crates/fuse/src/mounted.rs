@@ -2,11 +2,12 @@
 //! that need wait for nothing is taken at once.
 
 use std::ffi::OsStr;
+use std::future::ready;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use braid_client::{AttributeChanges, Node};
 use braid_wire::control::{MODE_MAX, RenameHow, UnlinkOnly};
@@ -18,14 +19,14 @@ use fuser::{
 use rustix::fs::{FallocateFlags, FileType};
 
 use crate::answers::{give, give_lock, lock_kind, lock_span, nanoseconds_of, new_attributes, open_flags};
-use crate::buffers::BUFFER_BYTES;
+use crate::buffers::{BUFFER_BYTES, Filled};
 use crate::errors::errno;
-use crate::fresh::KNOWN_FOR;
 use crate::interrupts::Waiter;
 use crate::locks::Wanted;
 use crate::names::known;
 use crate::shared::{Shared, manner};
-use crate::write_back::Through;
+use crate::waits::PATIENCE;
+use crate::write_back::{Outcome, Through};
 
 /// Longest read and write that the kernel asks for at once.
 const REQUEST_BYTES_MAX: u32 = 1 << 20;
@@ -67,29 +68,29 @@ impl Filesystem for Mounted {
         Ok(())
     }
 
-    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+    fn lookup(&self, asker: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let name = name.as_bytes().to_vec();
-        self.spawn_entry(reply, |shared| async move { shared.attributes(parent, &name).await });
+        self.spawn_entry(asker, reply, |shared| async move { shared.attributes(parent, &name).await });
     }
 
     fn forget(&self, _: &Request, number: INodeNo, _: u64) {
         let (context, file) = (&self.shared.context, self.shared.file(number));
         context.remembered.forget(file);
         context.told.forget(file);
+        context.former.forget(file);
+        if context.said.forget(file) {
+            self.shared.inodes.unless_open(file, || context.closed(file));
+        }
     }
 
-    fn getattr(&self, _: &Request, number: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        self.spawn(|shared| async move {
-            match shared.attributes_by_number(number).await {
-                Ok(attributes) => reply.attr(&KNOWN_FOR, &attributes),
-                Err(error) => reply.error(error),
-            }
-        });
+    fn getattr(&self, asker: &Request, number: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        let look = |shared: Arc<Shared>| async move { shared.attributes_by_number(number).await };
+        self.spawn_attributes((asker, PATIENCE), reply, look);
     }
 
     fn setattr(
         &self,
-        _: &Request,
+        asker: &Request,
         number: INodeNo,
         mode: Option<u32>,
         uid: Option<u32>,
@@ -115,16 +116,12 @@ impl Filesystem for Mounted {
                 .filter(|at| size.is_none() || !matches!(at, TimeOrNow::Now))
                 .map(nanoseconds_of),
         };
-        self.spawn(|shared| async move {
-            match shared.set(number, handle, size, changes).await {
-                Ok(attributes) => reply.attr(&KNOWN_FOR, &attributes),
-                Err(error) => reply.error(error),
-            }
-        });
+        let set = |shared: Arc<Shared>| async move { shared.set(number, handle, size, changes).await };
+        self.spawn_attributes((asker, Duration::MAX), reply, set);
     }
 
-    fn readlink(&self, _: &Request, number: INodeNo, reply: ReplyData) {
-        self.spawn(|shared| async move {
+    fn readlink(&self, asker: &Request, number: INodeNo, reply: ReplyData) {
+        self.spawn_look(asker, |shared| async move {
             match shared.target(number).await {
                 Ok(target) => reply.data(&target),
                 Err(error) => reply.error(error),
@@ -151,7 +148,11 @@ impl Filesystem for Mounted {
             FileType::BlockDevice => Some(Node::BlockDevice(device)),
             _ => return reply.error(Errno::EINVAL),
         };
-        self.spawn_entry(reply, |shared| async move { shared.make_node(parent, &name, node, new).await });
+        self.spawn_entry(
+            asker,
+            reply,
+            |shared| async move { shared.make_node(parent, &name, node, new).await },
+        );
     }
 
     fn mkdir(
@@ -164,25 +165,29 @@ impl Filesystem for Mounted {
         reply: ReplyEntry,
     ) {
         let (name, new) = (name.as_bytes().to_vec(), new_attributes(asker, mode & !umask));
-        self.spawn_entry(reply, |shared| async move { shared.make_directory(parent, &name, new).await });
+        self.spawn_entry(
+            asker,
+            reply,
+            |shared| async move { shared.make_directory(parent, &name, new).await },
+        );
     }
 
     fn symlink(&self, asker: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
         let (name, target) = (name.as_bytes().to_vec(), target.as_os_str().as_bytes().to_vec());
         let new = new_attributes(asker, 0o777);
-        self.spawn_entry(reply, |shared| async move {
+        self.spawn_entry(asker, reply, |shared| async move {
             shared.make_node(parent, &name, Some(Node::Symlink(&target)), new).await
         });
     }
 
-    fn link(&self, _: &Request, of: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+    fn link(&self, asker: &Request, of: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let name = name.as_bytes().to_vec();
-        self.spawn_entry(reply, |shared| async move { shared.link(of, parent, &name).await });
+        self.spawn_entry(asker, reply, |shared| async move { shared.link(of, parent, &name).await });
     }
 
     fn setxattr(
         &self,
-        _: &Request,
+        asker: &Request,
         number: INodeNo,
         name: &OsStr,
         value: &[u8],
@@ -191,41 +196,44 @@ impl Filesystem for Mounted {
         reply: ReplyEmpty,
     ) {
         let (name, value) = (name.as_bytes().to_vec(), value.to_vec());
-        self.spawn_done(reply, |shared| async move { shared.set_xattr(number, &name, &value, flags).await });
+        self.spawn_done((asker, PATIENCE), reply, |shared| async move {
+            shared.set_xattr(number, &name, &value, flags).await
+        });
     }
 
-    fn getxattr(&self, _: &Request, number: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+    fn getxattr(&self, asker: &Request, number: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         let name = name.as_bytes().to_vec();
-        self.spawn(|shared| async move { give(shared.xattr(number, &name).await, size, reply) });
+        self.spawn_look(asker, |shared| async move { give(shared.xattr(number, &name).await, size, reply) });
     }
 
-    fn listxattr(&self, _: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
-        self.spawn(|shared| async move { give(shared.xattr_names(number).await, size, reply) });
+    fn listxattr(&self, asker: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
+        self.spawn_look(asker, |shared| async move { give(shared.xattr_names(number).await, size, reply) });
     }
 
-    fn removexattr(&self, _: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn removexattr(&self, asker: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let name = name.as_bytes().to_vec();
-        self.spawn_done(reply, |shared| async move { shared.remove_xattr(number, &name).await });
+        self.spawn_done((asker, PATIENCE), reply, |shared| async move {
+            shared.remove_xattr(number, &name).await
+        });
     }
 
-    fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn unlink(&self, asker: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let name = name.as_bytes().to_vec();
-        self.spawn_done(reply, |shared| async move {
+        self.spawn_done((asker, PATIENCE), reply, |shared| async move {
             shared.remove(parent, &name, UnlinkOnly::NotDirectory).await
         });
     }
 
-    fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn rmdir(&self, asker: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let name = name.as_bytes().to_vec();
-        self.spawn_done(
-            reply,
-            |shared| async move { shared.remove(parent, &name, UnlinkOnly::Directory).await },
-        );
+        self.spawn_done((asker, PATIENCE), reply, |shared| async move {
+            shared.remove(parent, &name, UnlinkOnly::Directory).await
+        });
     }
 
     fn rename(
         &self,
-        _: &Request,
+        asker: &Request,
         parent: INodeNo,
         name: &OsStr,
         new_parent: INodeNo,
@@ -240,7 +248,7 @@ impl Filesystem for Mounted {
             _ => return reply.error(Errno::EINVAL),
         };
         let (name, new_name) = (name.as_bytes().to_vec(), new_name.as_bytes().to_vec());
-        self.spawn_done(reply, |shared| async move {
+        self.spawn_done((asker, PATIENCE), reply, |shared| async move {
             shared.rename((parent, &name), (new_parent, &new_name), how).await
         });
     }
@@ -256,28 +264,35 @@ impl Filesystem for Mounted {
         reply: ReplyCreate,
     ) {
         let (name, new) = (name.as_bytes().to_vec(), new_attributes(asker, mode & !umask));
-        self.spawn(|shared| async move {
-            match shared.create(parent, &name, open_flags(flags), new).await {
-                Ok((attributes, handle)) => {
-                    reply.created(&KNOWN_FOR, &attributes, Generation(0), handle, FopenFlags::empty());
-                }
-                Err(error) => reply.error(error),
+        let answer = |done| match done {
+            Ok((attributes, trust, handle)) => {
+                reply.created(&trust, &attributes, Generation(0), handle, FopenFlags::empty());
             }
-        });
+            Err(error) => reply.error(error),
+        };
+        let create =
+            |shared: Arc<Shared>| async move { shared.create((parent, &name), open_flags(flags), new).await };
+        let late = |shared: Arc<Shared>, (.., handle): (_, _, FileHandle)| async move {
+            shared.release(handle, None).await
+        };
+        self.spawn_for((asker, PATIENCE), create, answer, late);
     }
 
-    fn open(&self, _: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        self.spawn(|shared| async move {
-            match shared.open(number, open_flags(flags.0)).await {
-                Ok((handle, how)) => reply.opened(handle, how),
-                Err(error) => reply.error(error),
-            }
-        });
+    fn open(&self, asker: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let answer = |done| match done {
+            Ok((handle, how)) => reply.opened(handle, how),
+            Err(error) => reply.error(error),
+        };
+        let open = |shared: Arc<Shared>| async move { shared.open(number, open_flags(flags.0)).await };
+        let late = |shared: Arc<Shared>, (handle, _): (FileHandle, _)| async move {
+            shared.release(handle, None).await
+        };
+        self.spawn_for((asker, PATIENCE), open, answer, late);
     }
 
     fn read(
         &self,
-        _: &Request,
+        asker: &Request,
         _: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -286,22 +301,20 @@ impl Filesystem for Mounted {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        self.spawn(|shared| async move {
-            let read = match known(&shared, handle) {
-                Ok(open) => match open.keeps_locks() {
-                    Ok(()) => open.inode.read(offset, size).await,
-                    Err(error) => Err(error),
-                },
-                Err(error) => Err(error),
-            };
-            match read {
-                Ok(filled) => {
-                    reply.data(filled.as_slice());
-                    shared.context.buffers.give(filled.buffer);
-                }
-                Err(error) => reply.error(error),
+        let context = Arc::clone(&self.shared.context);
+        let answer = move |read: Outcome<Filled>| match read {
+            Ok(filled) => {
+                reply.data(filled.as_slice());
+                context.buffers.give(filled.buffer);
             }
-        });
+            Err(error) => reply.error(error),
+        };
+        let read = |shared: Arc<Shared>| async move {
+            let open = known(&shared, handle)?;
+            open.keeps_locks()?;
+            open.inode.read(offset, size).await
+        };
+        self.spawn_for((asker, PATIENCE), read, answer, |_, _| ready(()));
     }
 
     fn write(
@@ -336,13 +349,15 @@ impl Filesystem for Mounted {
         });
     }
 
-    fn flush(&self, _: &Request, _: INodeNo, handle: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
-        self.spawn_done(reply, |shared| async move { shared.flush(handle, owner.0).await });
+    fn flush(&self, asker: &Request, _: INodeNo, handle: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
+        self.spawn_done((asker, Duration::MAX), reply, |shared| async move {
+            shared.flush(handle, owner.0).await
+        });
     }
 
     fn getlk(
         &self,
-        _: &Request,
+        asker: &Request,
         _: INodeNo,
         handle: FileHandle,
         LockOwner(owner): LockOwner,
@@ -353,7 +368,7 @@ impl Filesystem for Mounted {
         reply: ReplyLock,
     ) {
         let span = lock_span(from, to);
-        self.spawn(|shared| async move {
+        self.spawn_look(asker, |shared| async move {
             let asked = async {
                 let wanted = Wanted { owner, pid, span, kind: lock_kind(kind)? };
                 shared.lock_in_the_way(&*known(&shared, handle)?, wanted).await
@@ -379,19 +394,19 @@ impl Filesystem for Mounted {
         reply: ReplyEmpty,
     ) {
         let waiter = wait.then(|| Waiter::new(asker.pid()));
-        self.spawn_done(reply, |shared| async move {
+        self.spawn_done((asker, Duration::MAX), reply, |shared| async move {
             let wanted = Wanted { owner, pid, span: lock_span(from, to), kind: lock_kind(kind)? };
             shared.lock(&known(&shared, handle)?, wanted, waiter).await
         });
     }
 
-    fn fsync(&self, _: &Request, _: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
-        self.spawn_done(reply, |shared| async move { shared.sync(handle).await });
+    fn fsync(&self, asker: &Request, _: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
+        self.spawn_done((asker, Duration::MAX), reply, |shared| async move { shared.sync(handle).await });
     }
 
     fn release(
         &self,
-        _: &Request,
+        asker: &Request,
         _: INodeNo,
         handle: FileHandle,
         _: OpenFlags,
@@ -399,21 +414,15 @@ impl Filesystem for Mounted {
         _: bool,
         reply: ReplyEmpty,
     ) {
-        self.spawn_done(reply, |shared| async move {
-            if let Some(open) = shared.files.take(handle) {
-                if let Some(LockOwner(owner)) = owner {
-                    shared.unlock_all(&open.inode, owner).await;
-                }
-                shared.unlock_by(&open).await;
-                shared.end(open).await;
-            }
+        self.spawn_done((asker, Duration::MAX), reply, |shared| async move {
+            shared.release(handle, owner).await;
             Ok(())
         });
     }
 
     fn fallocate(
         &self,
-        _: &Request,
+        asker: &Request,
         _: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -422,11 +431,13 @@ impl Filesystem for Mounted {
         reply: ReplyEmpty,
     ) {
         let mode = FallocateFlags::from_bits_retain(mode.cast_unsigned());
-        self.spawn_done(reply, |shared| async move { shared.allocate(handle, (offset, length), mode).await });
+        self.spawn_done((asker, Duration::MAX), reply, |shared| async move {
+            shared.allocate(handle, (offset, length), mode).await
+        });
     }
 
-    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
-        self.spawn(|shared| async move {
+    fn statfs(&self, asker: &Request, _: INodeNo, reply: ReplyStatfs) {
+        self.spawn_look(asker, |shared| async move {
             match shared.space.room(&shared.context).await {
                 Ok(room) => {
                     let units = |bytes: u64| bytes / u64::from(SPACE_UNIT);
@@ -441,17 +452,25 @@ impl Filesystem for Mounted {
         });
     }
 
-    fn opendir(&self, _: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        self.spawn(|shared| async move {
-            match shared.open_directory(number).await {
-                Ok((listing, how)) => reply.opened(shared.directories.put(listing), how),
-                Err(error) => reply.error(error),
-            }
-        });
+    fn opendir(&self, asker: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        let shared = Arc::clone(&self.shared);
+        let answer = move |done| match done {
+            Ok((listing, how)) => reply.opened(shared.directories.put(listing), how),
+            Err(error) => reply.error(error),
+        };
+        let open = |shared: Arc<Shared>| async move { shared.open_directory(number).await };
+        self.spawn_for((asker, PATIENCE), open, answer, |_, _| ready(()));
     }
 
-    fn readdir(&self, _: &Request, _: INodeNo, handle: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        self.spawn(|shared| async move {
+    fn readdir(
+        &self,
+        asker: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        self.spawn_look(asker, |shared| async move {
             let Some(listing) = shared.directories.get(handle) else { return reply.error(Errno::EBADF) };
             match listing.fill(offset, &mut reply).await {
                 Ok(()) => reply.ok(),

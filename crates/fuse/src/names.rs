@@ -2,18 +2,19 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use braid_client::{Name, NewAttributes, Node, OpenOptions, Parents};
 use braid_layout::FileId;
-use braid_wire::control::{EntryKind, RenameHow, StatRow, UnlinkOnly};
-use fuser::{Errno, FileAttr, FileHandle, FopenFlags, INodeNo};
+use braid_wire::control::{EntryKind, FileAttributes, RenameHow, StatRow, UnlinkOnly};
+use fuser::{Errno, FileAttr, FileHandle, FopenFlags, INodeNo, LockOwner};
 use rustix::fs::OFlags;
 
 use crate::attributes;
 use crate::errors::errno;
 use crate::fresh::Version;
 use crate::inodes::OpenFile;
-use crate::kept::Known;
+use crate::kept::{Asked, Known};
 use crate::shared::Shared;
 use crate::write_back::Outcome;
 
@@ -47,25 +48,31 @@ impl Shared {
             return Ok(row);
         }
         let asked = kept.ask();
-        let row = self.stat(&self.context.name(file)).await.map_err(stale)?;
-        kept.put(asked, &row);
-        Ok(row)
+        match self.stat(&self.context.name(file)).await {
+            Ok(row) => {
+                kept.put(asked, &row);
+                self.context.found(&row);
+                Ok(row)
+            }
+            Err(Errno::ENOENT) => self.context.former.row(file).ok_or(Errno::ESTALE),
+            Err(error) => Err(error),
+        }
     }
 
-    /// What has a name, as it is kept or else as the manager says.
-    pub(crate) async fn row_of(&self, directory: INodeNo, name: &[u8]) -> Outcome<StatRow> {
+    /// What has a name, as it is kept or else as the manager says; and whether it is kept.
+    pub(crate) async fn row_of(&self, directory: INodeNo, name: &[u8]) -> Outcome<(StatRow, bool)> {
         let (kept, at) = (&self.context.kept, (self.file(directory), name));
         let path = self.under(directory, name)?;
         match kept.look_up(at.0, at.1) {
-            Known::Row(row) => return Ok(row),
+            Known::Row(row) => return Ok((row, true)),
             Known::Nothing => return Err(Errno::ENOENT),
             Known::Unknown => {}
         }
         let asked = kept.ask();
         match self.stat(&path).await {
             Ok(row) => {
-                kept.put_name(asked, at, Some(&row));
-                Ok(row)
+                let is_kept = kept.put_name(asked, at, Some(&row));
+                Ok((row, is_kept))
             }
             Err(Errno::ENOENT) => {
                 kept.put_name(asked, at, None);
@@ -76,18 +83,18 @@ impl Shared {
     }
 
     /// What the kernel is told of a name: what is known of it, and what this mount knows better.
-    pub(crate) async fn attributes(&self, directory: INodeNo, name: &[u8]) -> Outcome<FileAttr> {
+    pub(crate) async fn attributes(&self, directory: INodeNo, name: &[u8]) -> Outcome<Entry> {
         self.told(|| self.row_of(directory, name)).await
     }
 
-    async fn told<F>(&self, ask: impl Fn() -> F) -> Outcome<FileAttr>
+    async fn told<F>(&self, ask: impl Fn() -> F) -> Outcome<Entry>
     where
-        F: Future<Output = Outcome<StatRow>>,
+        F: Future<Output = Outcome<(StatRow, bool)>>,
     {
         let mut tries = 0;
         loop {
             let then = self.context.ends.now();
-            let mut row = ask().await?;
+            let (mut row, mut is_kept) = ask().await?;
             let inode = self.inodes.get(row.file);
             if let Some(inode) = &inode {
                 inode.catch_up().await;
@@ -101,20 +108,26 @@ impl Shared {
             if let Some(inode) = inode.filter(|_| may_be_older && tries >= ANEW_MAX) {
                 // It is closed and opened all the time, but not while this is held.
                 let slot = inode.slot.read().await;
-                row = ask().await?;
+                (row, is_kept) = ask().await?;
                 inode.tell_of(&slot, &mut row);
                 may_be_older = false;
             }
             if tries >= ANEW_MAX || !may_be_older {
-                self.context.told.put(row.file, Some(Version::of(&row)));
-                return Ok(self.attributes_of(&row));
+                return Ok(self.entry(&row, is_kept));
             }
         }
     }
 
     /// The same of what has a number.
     pub(crate) async fn attributes_by_number(&self, number: INodeNo) -> Outcome<FileAttr> {
-        self.told(|| self.row(self.file(number))).await
+        let row = async || self.row(self.file(number)).await.map(|row| (row, true));
+        Ok(self.told(row).await?.attributes)
+    }
+
+    /// The kernel is told this of a name.
+    fn entry(&self, row: &StatRow, is_kept: bool) -> Entry {
+        self.context.told.put(row.file, Some(Version::of(row)));
+        Entry { attributes: self.attributes_of(row), is_kept }
     }
 
     pub(crate) fn attributes_of(&self, row: &StatRow) -> FileAttr {
@@ -126,7 +139,7 @@ impl Shared {
         parent: INodeNo,
         name: &[u8],
         new: NewAttributes,
-    ) -> Outcome<FileAttr> {
+    ) -> Outcome<Entry> {
         let at = (parent, name);
         let asked = self.context.kept.ask();
         let made = self.context.client.mkdir_with(&self.under(parent, name)?, Parents::MustExist, new).await;
@@ -136,7 +149,7 @@ impl Shared {
         {
             self.context.kept.put_empty(asked, row.file);
         }
-        self.made(at, made)
+        self.made(asked, at, made)
     }
 
     /// Makes a link or special file, or an empty file.
@@ -146,39 +159,49 @@ impl Shared {
         name: &[u8],
         node: Option<Node<'_>>,
         new: NewAttributes,
-    ) -> Outcome<FileAttr> {
-        let at = (parent, name);
+    ) -> Outcome<Entry> {
+        let (at, asked) = ((parent, name), self.context.kept.ask());
         let name = self.under(parent, name)?;
         if let Some(node) = node {
             let made = self.context.client.make_node(&name, node, new).await;
-            return self.made(at, made);
+            return self.made(asked, at, made);
         }
         let options = OpenOptions::new().write(true).create_new(true).new_attributes(new);
         let file = self.context.client.open(&name, &options).await.map_err(|error| errno(&error))?;
         let row = file.known();
-        self.context.kept.forget_name(self.file(at.0), at.1);
+        let is_kept = self.context.kept.give_name(asked, (self.file(at.0), at.1), &row);
         file.close().await.map_err(|error| errno(&error))?;
-        Ok(self.attributes_of(&row))
+        Ok(self.entry(&row, is_kept))
     }
 
-    pub(crate) async fn link(&self, of: INodeNo, parent: INodeNo, name: &[u8]) -> Outcome<FileAttr> {
+    pub(crate) async fn link(&self, of: INodeNo, parent: INodeNo, name: &[u8]) -> Outcome<Entry> {
+        let asked = self.context.kept.ask();
         let linked = self.context.client.hard_link(&self.name(of), &self.under(parent, name)?).await;
-        self.context.kept.forget(self.file(of));
-        self.context.kept.forget_name(self.file(parent), name);
-        let mut row = linked.map_err(|error| errno(&error))?;
-        if let Some(inode) = self.inodes.get(row.file) {
-            inode.tell(&mut row).await;
-        }
-        Ok(self.attributes_of(&row))
+        let entry = self.made(asked, (parent, name), linked);
+        // What waits to be written of it is not in that.
+        let Some(inode) = self.inodes.get(self.file(of)) else { return entry };
+        let mut row = self.row(inode.file).await?;
+        inode.tell(&mut row).await;
+        Ok(Entry { attributes: self.attributes_of(&row), ..entry? })
     }
 
     fn made(
         &self,
+        asked: Asked,
         (parent, name): (INodeNo, &[u8]),
         made: braid_client::Result<StatRow>,
-    ) -> Outcome<FileAttr> {
-        self.context.kept.forget_name(self.file(parent), name);
-        made.map(|row| self.attributes_of(&row)).map_err(|error| errno(&error))
+    ) -> Outcome<Entry> {
+        let at = (self.file(parent), name);
+        match made {
+            Ok(row) => {
+                let is_kept = self.context.kept.give_name(asked, at, &row);
+                Ok(self.entry(&row, is_kept))
+            }
+            Err(error) => {
+                self.context.kept.forget_name(at.0, at.1);
+                Err(errno(&error))
+            }
+        }
     }
 
     /// Where a symbolic link leads.
@@ -187,41 +210,68 @@ impl Shared {
         if row.kind() == EntryKind::Symlink { Ok(row.target) } else { Err(Errno::EINVAL) }
     }
 
-    /// Creates a file, or opens the one that another has just created.
+    /// Creates a file. One that another has made meanwhile is opened if the asker may; else the kernel looks
+    /// at it, and whether it may be opened, as at one that was there before.
     pub(crate) async fn create(
         &self,
-        parent: INodeNo,
-        name: &[u8],
+        at: (INodeNo, &[u8]),
         flags: OFlags,
         new: NewAttributes,
-    ) -> Outcome<(FileAttr, FileHandle)> {
-        let at = (self.file(parent), name);
-        let name = self.under(parent, name)?;
-        let is_new = flags.contains(OFlags::EXCL);
-        let options = OpenOptions::new().read(true).write(true).create(!is_new).create_new(is_new);
-        let options = options.new_attributes(new);
-        let opened = self.context.client.open(&name, &options).await;
-        self.context.kept.forget_name(at.0, at.1);
-        let file = opened.map_err(|error| errno(&error))?;
-        let row = file.known();
+    ) -> Outcome<(FileAttr, Duration, FileHandle)> {
+        let path = self.under(at.0, at.1)?;
+        let options = OpenOptions::new().read(true).write(true).create_new(true).new_attributes(new);
+        let asked = self.context.kept.ask();
+        let file = match self.context.client.open(&path, &options).await {
+            Ok(file) => file,
+            Err(error) => {
+                self.context.kept.forget_name(self.file(at.0), at.1);
+                return match errno(&error) {
+                    Errno::EEXIST if !flags.contains(OFlags::EXCL) => {
+                        self.open_made(at, flags, new.uid).await
+                    }
+                    error => Err(error),
+                };
+            }
+        };
+        let mut row = file.known();
+        let is_kept = self.context.kept.give_name(asked, (self.file(at.0), at.1), &row);
         let open = self.handle(row.file, true).await;
-        let mut begun = open.inode.adopt(file).await;
-        if row.attributes.changed_ns == row.attributes.created_ns {
-            open.inode.state().is_new = true;
-        }
-        if begun.is_ok() && flags.contains(OFlags::TRUNC) && row.size() > 0 {
-            begun = open.inode.set_len(0).await;
-        }
-        if let Err(error) = begun {
+        if let Err(error) = open.inode.adopt(file).await {
             self.end(open).await;
             return Err(error);
         }
-        let mut row = row;
-        if flags.contains(OFlags::TRUNC) {
-            row.attributes.size = 0;
-        }
+        open.inode.state().is_new = true;
         open.inode.tell(&mut row).await;
-        Ok((self.attributes_of(&row), self.files.put(open)))
+        let Entry { attributes, .. } = self.entry(&row, is_kept);
+        let trust = if is_kept { self.context.trust() } else { Duration::ZERO };
+        Ok((attributes, trust, self.files.put(open)))
+    }
+
+    /// Opens what another has made while it was to be created.
+    async fn open_made(
+        &self,
+        at: (INodeNo, &[u8]),
+        flags: OFlags,
+        asker: u32,
+    ) -> Outcome<(FileAttr, Duration, FileHandle)> {
+        let (row, _) = self.row_of(at.0, at.1).await.map_err(stale)?;
+        if row.kind() != EntryKind::File || !may_open(&row.attributes, asker, flags) {
+            return Err(Errno::ESTALE);
+        }
+        let (handle, _) = self.open(attributes::number(row.file, self.context.root), flags).await?;
+        let row = match self.row(row.file).await {
+            Ok(mut row) => {
+                known(self, handle)?.inode.tell(&mut row).await;
+                row
+            }
+            Err(error) => {
+                if let Some(open) = self.files.take(handle) {
+                    self.end(open).await;
+                }
+                return Err(error);
+            }
+        };
+        Ok((self.entry(&row, true).attributes, Duration::ZERO, handle))
     }
 
     /// Opens a file. The flags say whether the kernel may keep what it has cached of it.
@@ -235,7 +285,9 @@ impl Shared {
             self.context.expire(open.inode.file);
             // While others write here the kernel must not drop pages: what it reads anew may miss a write
             // that is on its way, and it does not put that into pages that came later.
-            Ok(self.inodes.writers(&open.inode) > 1)
+            let is_written = self.inodes.writers(&open.inode) > 1;
+            // Who watches it has it open for the manager; that it is there is not known before.
+            self.row(open.inode.file).await.map(|_| is_written)
         } else {
             let keeps = open.inode.look().await;
             keeps.map(|keeps| keeps || self.is_written_beside(&open))
@@ -268,6 +320,10 @@ impl Shared {
     /// A handle more.
     pub(crate) async fn handle(&self, file: FileId, writes: bool) -> OpenFile {
         let open = self.inodes.open(&self.context, file, writes);
+        if let Some(watching) = self.context.kept.watching() {
+            // That it was closed must not be heard after what is asked of it now.
+            watching.until_said(file).await;
+        }
         if writes {
             drop(open.inode.ending.lock().await);
             // What was lost before is not this one's loss.
@@ -288,61 +344,101 @@ impl Shared {
         self.inodes.left(&open.inode);
     }
 
+    /// A handle is given back.
+    pub(crate) async fn release(self: &Arc<Shared>, handle: FileHandle, owner: Option<LockOwner>) {
+        if let Some(open) = self.files.take(handle) {
+            if let Some(LockOwner(owner)) = owner {
+                self.unlock_all(&open.inode, owner).await;
+            }
+            self.unlock_by(&open).await;
+            self.end(open).await;
+        }
+    }
+
     /// Removes a name of this kind.
     pub(crate) async fn remove(&self, parent: INodeNo, name: &[u8], only: UnlinkOnly) -> Outcome<()> {
         let (client, at) = (&self.context.client, (self.file(parent), name));
         let name = self.under(parent, name)?;
-        // Nothing is open here that it could be about, as a rule.
-        let is_open = only == UnlinkOnly::NotDirectory
-            && !self.inodes.is_empty()
-            && self.keep_open((parent, at.1)).await?;
-        let removed = match is_open {
-            true => client.unlink_open(&name).await,
-            false => client.unlink_only(&name, only).await,
+        let lost = self.about_to_lose((parent, at.1)).await?;
+        let removed = match lost {
+            Some(_) if only == UnlinkOnly::NotDirectory => client.unlink_open(&name).await,
+            _ => client.unlink_only(&name, only).await,
         };
         self.context.kept.forget_name(at.0, at.1);
+        lost.iter().for_each(|file| self.context.kept.forget(*file));
         removed.map_err(|error| errno(&error))
     }
 
-    /// A name is about to be lost, perhaps the last one. Whether what has it is open here: it then lives on
-    /// until it is closed. One that is open for writing gets its lease now, and keeps that.
-    async fn keep_open(&self, (directory, name): (INodeNo, &[u8])) -> Outcome<bool> {
-        let row = match self.row_of(directory, name).await {
-            Ok(row) => row,
-            Err(Errno::ENOENT) => return Ok(false),
+    /// A name is about to be lost, perhaps the last one: who has found it and not opened it yet, or has it
+    /// open, goes on. So a file lives on until the kernel has forgotten it, which is said then. One that is
+    /// open for writing gets its lease now, and keeps that. Gives the file, if it is one.
+    async fn about_to_lose(&self, (directory, name): (INodeNo, &[u8])) -> Outcome<Option<FileId>> {
+        let (row, _) = match self.row_of(directory, name).await {
+            Ok(found) => found,
+            Err(Errno::ENOENT) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let Some(inode) = self.inodes.get(row.file) else { return Ok(false) };
-        inode.nameless.store(true, Ordering::Release);
-        // It says so with the request.
-        self.context.said_open(&[row.file]);
-        if self.inodes.writers(&inode) > 0 {
-            drop(inode.writing().await.map_err(|error| errno(&error))?);
+        if row.kind() != EntryKind::File {
+            self.context.former.put(&row);
+            return Ok(None);
         }
-        Ok(true)
+        // It says so with the request.
+        self.context.said_open([row.file]);
+        if let Some(inode) = self.inodes.get(row.file) {
+            inode.nameless.store(true, Ordering::Release);
+            if self.inodes.writers(&inode) > 0 {
+                drop(inode.writing().await.map_err(|error| errno(&error))?);
+            }
+        }
+        Ok(Some(row.file))
     }
 
     pub(crate) async fn rename(
         &self,
-        (parent, name): (INodeNo, &[u8]),
-        (new_parent, new_name): (INodeNo, &[u8]),
+        from: (INodeNo, &[u8]),
+        to: (INodeNo, &[u8]),
         how: RenameHow,
     ) -> Outcome<()> {
-        let (from, to) = (self.under(parent, name)?, self.under(new_parent, new_name)?);
+        let (source, target) = (self.under(from.0, from.1)?, self.under(to.0, to.1)?);
         let client = &self.context.client;
-        let is_open = how == RenameHow::Replace
-            && !self.inodes.is_empty()
-            && self.keep_open((new_parent, new_name)).await?;
-        let renamed = match is_open {
-            true => client.rename_over_open(&from, &to).await,
-            false => client.rename_how(&from, &to, how).await,
+        let lost = if how == RenameHow::Replace { self.about_to_lose(to).await? } else { None };
+        let asked = self.context.kept.ask();
+        let renamed = match lost {
+            Some(_) => client.rename_over_open(&source, &target).await,
+            None => client.rename_how(&source, &target, how).await,
         };
         // What is moved says another parent from now on.
-        for (directory, name) in [(parent, name), (new_parent, new_name)] {
-            self.context.kept.forget_name(self.file(directory), name);
+        let at = |(directory, name)| (self.file(directory), name);
+        let is_kept = self.context.kept.move_name(asked, at(from), at(to));
+        lost.iter().for_each(|file| self.context.kept.forget(*file));
+        renamed.map_err(|error| errno(&error))?;
+        if !is_kept || how == RenameHow::Exchange {
+            // The kernel knows the new names, and would not hear of their changes.
+            let (context, names) =
+                (Arc::clone(&self.context), [from, to].map(|(at, name)| (self.file(at), name.to_vec())));
+            context.runtime.clone().spawn_blocking(move || {
+                names.iter().for_each(|(directory, name)| context.expire_name(*directory, name));
+            });
         }
-        renamed.map_err(|error| errno(&error))
+        Ok(())
     }
+}
+
+/// What the kernel is told of a name.
+pub(crate) struct Entry {
+    pub(crate) attributes: FileAttr,
+    /// The name is kept: its changes are heard of.
+    pub(crate) is_kept: bool,
+}
+
+/// Whether somebody may surely open a file so, who has just made it, as far as it is concerned.
+fn may_open(of: &FileAttributes, uid: u32, flags: OFlags) -> bool {
+    let wanted = match flags & OFlags::RWMODE {
+        OFlags::RDWR => 0o600,
+        OFlags::WRONLY => 0o200,
+        _ => 0o400,
+    };
+    uid == 0 || (uid == of.uid && of.mode & wanted == wanted)
 }
 
 impl AsRef<OpenFile> for OpenFile {
@@ -360,4 +456,31 @@ pub(crate) fn stale(error: Errno) -> Errno {
 /// A file by its handle.
 pub(crate) fn known(shared: &Shared, handle: FileHandle) -> Outcome<Arc<OpenFile>> {
     shared.files.get(handle).ok_or(Errno::EBADF)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_another_has_made_is_opened_for_its_owner_only() {
+        let of = |mode| FileAttributes {
+            kind: EntryKind::File,
+            mode,
+            uid: 5,
+            gid: 5,
+            links: 1,
+            size: 0,
+            device: 0,
+            has_xattrs: false,
+            accessed_ns: 1,
+            modified_ns: 1,
+            changed_ns: 1,
+            created_ns: 1,
+        };
+        assert!(may_open(&of(0o600), 5, OFlags::RDWR) && may_open(&of(0), 0, OFlags::RDWR));
+        assert!(!may_open(&of(0o666), 6, OFlags::RDWR), "the kernel looks at what others may");
+        assert!(!may_open(&of(0o400), 5, OFlags::WRONLY) && may_open(&of(0o400), 5, OFlags::empty()));
+        assert!(!may_open(&of(0o200), 5, OFlags::RDWR) && may_open(&of(0o200), 5, OFlags::WRONLY));
+    }
 }

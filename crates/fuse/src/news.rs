@@ -1,11 +1,14 @@
 //! News of what others change: what is kept of it is dropped here, and in the kernel, before they are heeded.
 //! Others wait for that. What others open is written out, if it is written here.
 
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use braid_client::News;
+use braid_client::{News, Watching};
 use braid_layout::FileId;
+use braid_wire::control::StatRow;
 use tokio::sync::mpsc::Receiver;
 use tokio::time::timeout;
 
@@ -16,38 +19,80 @@ use crate::shared::Shared;
 /// directory, and one of those may wait for others to heed news of theirs.
 const KERNEL_WAIT: Duration = Duration::from_millis(50);
 
-/// Heeds news until the mount is gone.
+/// How often it is looked whether the lease is over: timers stand still while the machine sleeps.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// Heeds news until the mount is gone. When the lease is over nothing that was told counts any more.
 pub(crate) async fn run(shared: Weak<Shared>, mut news: Receiver<News>) {
-    while let Some(news) = news.recv().await {
-        let Some(shared) = shared.upgrade() else { return };
-        heed(&shared, news).await;
+    let mut was_live = false;
+    loop {
+        let live_for = match shared.upgrade() {
+            Some(shared) => shared.context.kept.watching().map_or(Duration::ZERO, Watching::live_for),
+            None => return,
+        };
+        let is_over = was_live && live_for.is_zero();
+        was_live = !live_for.is_zero();
+        if is_over && let Some(shared) = shared.upgrade() {
+            tracing::debug!("the lease on what is kept is over");
+            drop_all(&shared, &[]).await;
+        }
+        let wait = if was_live { live_for.min(LOOK_EVERY) } else { LOOK_EVERY };
+        match timeout(wait, news.recv()).await {
+            Ok(Some(news)) => {
+                let Some(shared) = shared.upgrade() else { return };
+                heed(&shared, news).await;
+            }
+            Ok(None) => return,
+            Err(_) => {}
+        }
     }
+}
+
+/// Drops all that is kept, and these, here and in the kernel.
+async fn drop_all(shared: &Arc<Shared>, changed: &[FileId]) {
+    let context = &shared.context;
+    let (names, rows) = context.kept.heed_all();
+    keep_former(shared, &rows);
+    let open = shared.inodes.all();
+    let files = rows.iter().map(|row| row.file).chain(open.iter().map(|inode| inode.file));
+    drop_in_kernel(shared, names, files.chain(changed.iter().copied()).collect()).await;
+}
+
+/// They may have been removed: who has them open goes on with what was known of them.
+fn keep_former(shared: &Arc<Shared>, rows: &[StatRow]) {
+    let context = &shared.context;
+    let known = rows.iter().filter(|row| context.told.get(row.file).is_some());
+    known.for_each(|row| context.former.put(row));
 }
 
 async fn heed(shared: &Arc<Shared>, news: News) {
     let context = &shared.context;
-    let mut entries = Vec::new();
-    let mut changed = news.changed.clone();
+    let is_known = |file: &FileId| context.told.get(*file).is_some();
+    let known: BTreeSet<FileId> = news.changed.iter().copied().filter(is_known).collect();
     if news.everything {
-        let (names, files) = context.kept.heed_all();
-        entries.extend(names);
-        changed.extend(files);
-        changed.extend(shared.inodes.all().iter().map(|inode| inode.file));
+        drop_all(shared, &news.changed).await;
+    } else {
+        let rows: Vec<StatRow> =
+            news.changed.iter().filter_map(|file| context.kept.known_row(*file)).collect();
+        keep_former(shared, &rows);
+        let mut entries = Vec::new();
+        for &file in &news.changed {
+            entries.extend(context.kept.heed(file).into_iter().map(|name| (file, name)));
+        }
+        drop_in_kernel(shared, entries, news.changed.clone()).await;
     }
-    for &file in &news.changed {
-        entries.extend(context.kept.heed(file).into_iter().map(|name| (file, name)));
+    // What the kernel knows somebody may be about to open.
+    let is_open = |file: &FileId| shared.inodes.get(*file).is_some() || known.contains(file);
+    let mut open: Vec<FileId> = news.changed.iter().copied().filter(is_open).collect();
+    if news.everything {
+        open.extend(shared.inodes.all().iter().map(|inode| inode.file));
+        open.extend(context.said.all());
     }
-    drop_in_kernel(shared, entries, changed).await;
-    let open = |file: &FileId| shared.inodes.get(*file).is_some();
-    let open: Vec<FileId> = match news.everything {
-        true => shared.inodes.all().iter().map(|inode| inode.file).collect(),
-        false => news.changed.iter().copied().filter(open).collect(),
-    };
     if news.everything {
         let shared = Arc::clone(shared);
         context.runtime.spawn(async move { shared.claim_locks().await });
     }
-    context.said_open(&open);
+    context.said_open(open.iter().copied());
     if let Some(watching) = context.kept.watching() {
         watching.heed(news.number, open);
     }
@@ -74,24 +119,26 @@ async fn drop_in_kernel(shared: &Arc<Shared>, entries: Vec<(FileId, Vec<u8>)>, f
     let mut pages = Vec::new();
     for file in files {
         let inode = shared.inodes.get(file);
-        let is_written = inode.as_ref().is_some_and(|inode| inode.forget_seen());
-        if let Some(inode) = inode.filter(|_| is_written) {
+        let is_written = inode.as_ref().is_some_and(|inode| {
+            inode.dropping.fetch_add(1, Ordering::AcqRel);
+            inode.forget_seen()
+        });
+        if let Some(inode) = inode.clone().filter(|_| is_written) {
             // Others may write it too by now, which is found out so.
             context.runtime.spawn(async move { inode.catch_up().await });
         }
         context.remembered.forget(file);
-        pages.push((file, is_written));
+        pages.push((file, is_written, inode));
     }
     let dropping = context.runtime.clone().spawn_blocking(move || {
-        use std::os::unix::ffi::OsStrExt;
-        for (directory, name) in entries {
-            let name = std::ffi::OsStr::from_bytes(&name);
-            let _ = notifier.inval_entry(number(directory, context.root), name);
-        }
-        for (file, is_written) in pages {
+        entries.iter().for_each(|(directory, name)| context.expire_name(*directory, name));
+        for (file, is_written, inode) in pages {
             // What is written here may be on its way: a page that is read anew would miss it.
             let from = if is_written { -1 } else { 0 };
             let _ = notifier.inval_inode(number(file, context.root), from, 0);
+            if let Some(inode) = inode {
+                inode.dropping.fetch_sub(1, Ordering::AcqRel);
+            }
         }
     });
     if timeout(KERNEL_WAIT, dropping).await.is_err() {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::SystemTime;
 
 use braid_client::AttributeChanges;
 use braid_layout::FileId;
@@ -9,7 +10,7 @@ use braid_wire::control::EntryKind;
 use fuser::{Errno, FileAttr, FileHandle, FopenFlags, INodeNo};
 use rustix::fs::{FallocateFlags, OFlags};
 
-use crate::attributes;
+use crate::attributes::{self, nanoseconds};
 use crate::context::Context;
 use crate::errors::errno;
 use crate::fresh::Version;
@@ -17,7 +18,7 @@ use crate::inodes::{Inodes, OpenFile};
 use crate::later::merged;
 use crate::listing::Listing;
 use crate::locks::Locks;
-use crate::names::{known, stale};
+use crate::names::known;
 use crate::space::Space;
 use crate::table::Table;
 use crate::write_back::{Outcome, Place, Through};
@@ -144,7 +145,14 @@ impl Shared {
             }
         }
         drop(telling);
-        let mut row = set.map_err(|error| stale(errno(&error)))?;
+        let mut row = match set.map_err(|error| errno(&error)) {
+            Ok(row) => row,
+            Err(Errno::ENOENT) => {
+                let former = self.context.former.set(file, &all, nanoseconds(SystemTime::now()));
+                former.ok_or(Errno::ESTALE)?
+            }
+            Err(error) => return Err(error),
+        };
         if let Some(inode) = inode {
             inode.tell(&mut row).await;
         }

@@ -29,6 +29,8 @@ const WAIT_MAX: Duration = Duration::from_secs(2);
 const RECALL_MAX: Duration = Duration::from_secs(10);
 /// How often leases are looked at that may be over, while news are waited for.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// Most files that are removed in one transaction.
+const TOGETHER_MAX: usize = 64;
 /// The word of the state that says that somebody has watched.
 const WATCHED: &str = "watched";
 
@@ -64,10 +66,8 @@ pub async fn watch(core: &Arc<Core>, asked: Watch) -> Result<News, Refusal> {
     }
     core.heeded.notify_waiters();
     if !asked.closed.is_empty() {
-        let closed = asked.closed.clone();
-        let core = Arc::clone(core);
-        // What is not removed now is by the background.
-        tokio::spawn(async move { drop(bury_all(&core, closed).await) });
+        let (core, closed) = (Arc::clone(core), asked.closed.clone());
+        tokio::spawn(async move { bury_free(&core, Some(closed)).await });
     }
     let until = Instant::now() + Duration::from_millis(u64::from(asked.wait_ms)).min(WAIT_MAX);
     loop {
@@ -85,7 +85,9 @@ pub async fn watch(core: &Arc<Core>, asked: Watch) -> Result<News, Refusal> {
 
 /// Others who write a file write out what they have of it: the asker opens it.
 pub async fn recall(core: &Arc<Core>, file: FileId) {
-    let told = core.watchers().recall(file, asker());
+    // After a start it is not known again who writes before all have renewed their leases.
+    let is_known = !core.was_watched || core.uptime_ms() > u64::from(core.client_lease_ms);
+    let told = core.watchers().recall(file, asker(), is_known);
     if !told.is_empty() {
         core.told.notify_waiters();
         // Whoever cannot write it out, as drives are away, does not keep others from what is there.
@@ -119,15 +121,7 @@ pub async fn after_a_start(core: &Core) {
 /// Whether a file that loses its last name is to be kept: others may have it open, who say so when they heed
 /// the news, or the asker has.
 pub fn keeps(core: &Core, file: FileId, (by, keep): (u64, bool)) -> bool {
-    let mut watchers = core.watchers();
-    if keep {
-        watchers.keep(file, by);
-    }
-    let keeps = keep || watchers.others_watch(file, by);
-    if keeps {
-        watchers.lost_name(file);
-    }
-    keeps
+    core.watchers().lose_name(file, (by, keep), core.running_ms())
 }
 
 /// Whether somebody has watched in this state.
@@ -141,38 +135,48 @@ pub async fn run(core: Arc<Core>) {
     sleep(2 * Duration::from_millis(u64::from(LEASE_MS))).await;
     loop {
         until_leading(&core).await;
-        let free = core.watchers().let_go_of(core.running_ms());
-        for file in bury_all(&core, free).await {
-            core.watchers().lost_name(file);
-        }
+        bury_free(&core, None).await;
         sleep(Duration::from_millis(u64::from(LEASE_MS))).await;
     }
 }
 
-/// Removes files without a name that nobody has open any more. Gives those that are not removed yet.
-async fn bury_all(core: &Arc<Core>, list: Vec<FileId>) -> Vec<FileId> {
-    let mut left = Vec::new();
-    for file in list {
-        if let Err(refusal) = bury(core, file).await {
-            tracing::debug!(%file, %refusal, "a file without a name is not removed yet");
-            left.push(file);
+/// Removes those of these files, or of all, that have no name, and that nobody has open any more. What cannot
+/// be removed now is tried again later.
+async fn bury_free(core: &Arc<Core>, of: Option<Vec<FileId>>) {
+    let free = core.watchers().free(of.as_deref(), core.running_ms());
+    for some in free.chunks(TOGETHER_MAX) {
+        let mut left = bury(core, some).await;
+        if left.len() > 1 {
+            // One of them may hold up the others.
+            for file in std::mem::take(&mut left) {
+                left.extend(bury(core, &[file]).await);
+            }
         }
+        left.iter().for_each(|&file| core.watchers().keepers.lost_name(file));
     }
-    left
 }
 
-async fn bury(core: &Arc<Core>, file: FileId) -> Result<(), Refusal> {
-    core.write(move |core, tx| {
-        let Some(inode) = inodes::find(tx, file)? else { return Ok(()) };
-        if !inode.kept || inode.is_named() {
-            return Ok(());
+/// Removes files in one transaction. Gives those that are not removed.
+async fn bury(core: &Arc<Core>, files: &[FileId]) -> Vec<FileId> {
+    let some = files.to_vec();
+    let buried = core.write(move |core, tx| {
+        let mut left = Vec::new();
+        for file in some {
+            let Some(inode) = inodes::find(tx, file)?.filter(|inode| inode.kept && !inode.is_named()) else {
+                continue;
+            };
+            if files::is_only_kept(&inode) && !core.watchers().is_open(file, core.running_ms()) {
+                inodes::bury(tx, file, &inode)?;
+            } else {
+                left.push(file);
+            }
         }
-        if !files::is_only_kept(&inode) || core.watchers().is_kept(file, core.running_ms()) {
-            return Err(Refusal::new(Reason::Busy, "it is open"));
-        }
-        inodes::bury(tx, file, &inode)
-    })
-    .await?;
+        Ok(left)
+    });
+    let left = buried.await.unwrap_or_else(|refusal| {
+        tracing::debug!(%refusal, "files without names are not removed yet");
+        files.to_vec()
+    });
     core.wake.notify_waiters();
-    Ok(())
+    left
 }

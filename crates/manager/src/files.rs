@@ -298,7 +298,7 @@ pub fn release(tx: &mut Tx, file: FileId, lease: Lease, ended: &Ended) -> Result
         inode.since = inode.lease;
     }
     inode.parts.clear();
-    if inode.is_named() || inode.kept {
+    if inode.lives() {
         inodes::save(tx, file, &inode)?;
         return Ok(());
     }

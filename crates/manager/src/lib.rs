@@ -39,6 +39,7 @@ mod half_fenced;
 pub mod heal;
 pub mod healing;
 pub mod inodes;
+pub mod keepers;
 pub mod kv;
 mod layouts;
 pub mod leadership;

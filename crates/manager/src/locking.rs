@@ -14,6 +14,7 @@ use crate::callbacks::asker;
 use crate::core::Core;
 use crate::kv::Tx;
 use crate::locks::{Locks, Outcome};
+use crate::pauses::Pauses;
 use crate::schema::{LockSessionRecord, key, table};
 use crate::sweep::end_lease_alone;
 use crate::watchers::LEASE_MS;
@@ -31,15 +32,16 @@ pub(crate) struct Locking {
     alone: tokio::sync::Mutex<()>,
     /// When somebody watched first since the start.
     first_watched_ms: OnceLock<u64>,
+    pauses: Arc<Pauses>,
 }
 
 impl Locking {
     /// At a start. `sessions`: those that may claim their locks.
-    pub(crate) fn new(sessions: Vec<u64>) -> Locking {
+    pub(crate) fn new(sessions: Vec<u64>, pauses: Arc<Pauses>) -> Locking {
         let mut locks = Locks::default();
         locks.begin(sessions);
         let (alone, first_watched_ms) = Default::default();
-        Locking { locks: Mutex::new(locks), alone, first_watched_ms }
+        Locking { locks: Mutex::new(locks), alone, first_watched_ms, pauses }
     }
 
     /// Somebody watches.
@@ -47,9 +49,10 @@ impl Locking {
         self.first_watched_ms.get_or_init(|| now_ms);
     }
 
-    /// For how long somebody may have watched by now, in milliseconds.
+    /// For how long somebody may have watched by now, in milliseconds. A pause of the manager begins it anew.
     fn watched_for(&self, now_ms: u64) -> u64 {
-        self.first_watched_ms.get().map_or(0, |first| now_ms.saturating_sub(*first))
+        let listening_ms = self.pauses.last().ended_ms;
+        self.first_watched_ms.get().map_or(0, |first| now_ms.saturating_sub(listening_ms.max(*first)))
     }
 
     fn locks(&self) -> MutexGuard<'_, Locks> {

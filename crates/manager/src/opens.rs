@@ -6,8 +6,8 @@ use std::sync::Arc;
 use braid_layout::version::Lease;
 use braid_layout::{Column, DriveId, FileId};
 use braid_wire::control::{
-    Access, Commit, CreateUnnamed, DriveState, Lookup, Open, Opened, Refresh, Renew, Renewed, ReportLost,
-    Reserve, StatRow, Turn,
+    Access, Commit, CreateUnnamed, DriveState, Held, Lookup, Open, Opened, Refresh, Renew, Renewed,
+    ReportLost, Reserve, StatRow, Turn,
 };
 use braid_wire::{Reason, Refusal};
 
@@ -60,13 +60,15 @@ pub async fn open_to_read(core: &Arc<Core>, request: Open) -> Result<Opened, Ref
     callbacks::recall(core, file).await;
     let (since, client) = (core.watchers().now(), callbacks::asker());
     let opened = reader(core, file).await?;
-    core.watchers().watch(client, file, since);
+    core.watchers().watch(client, opened.stat.file, since);
+    finds(core, client, &opened.stat);
     Ok(opened)
 }
 
 /// What is at a path.
 pub async fn stat(core: &Arc<Core>, request: Lookup) -> Result<StatRow, Refusal> {
     let (since, client) = (core.watchers().now(), callbacks::asker());
+    let watches = request.watch;
     let (file, mut inode) = core
         .read(move |core, tx| {
             if request.watch && !request.at.path.is_empty() {
@@ -88,7 +90,11 @@ pub async fn stat(core: &Arc<Core>, request: Lookup) -> Result<StatRow, Refusal>
         inode = settled(core, file).await?;
     }
     inode.segments.retain(|segment| segment.filling.is_none());
-    Ok(view::stat(&core.drives(), file, &inode, core.now_ms()))
+    let row = view::stat(&core.drives(), file, &inode, core.now_ms());
+    if watches {
+        finds(core, client, &row);
+    }
+    Ok(row)
 }
 
 /// Opens a file by path for writing, and creates it if asked to. A repeat is about the file that was found or
@@ -97,7 +103,18 @@ pub async fn open_to_write(core: &Arc<Core>, operation: Operation, request: Open
     let (since, client) = (core.watchers().now(), callbacks::asker());
     let opened = open_some_to_write(core, operation, request).await?;
     core.watchers().watch(client, opened.stat.file, since);
+    finds(core, client, &opened.stat);
     Ok(opened)
+}
+
+/// A client that watches was told of a file: if that has no name any more, it has it open.
+fn finds(core: &Core, client: u64, row: &StatRow) {
+    let keepers = &mut core.watchers().keepers;
+    if row.attributes.links == 0
+        && let Some(heard_ms) = keepers.heard_ms(client)
+    {
+        keepers.open(client, row.file, heard_ms);
+    }
 }
 
 async fn open_some_to_write(
@@ -192,11 +209,14 @@ pub async fn refresh(core: &Arc<Core>, request: Refresh) -> Result<Opened, Refus
     opened_to_write(core, file, inode, holder).await
 }
 
-/// Renews leases.
+/// Renews leases. After a start it is so known again who writes.
 pub fn renew(core: &Core, request: &Renew) -> Renewed {
-    let (now_ms, mut leases) = (core.running_ms(), core.leases());
-    let lost = request.leases.iter().filter(|of| !leases.renew(of.file, of.lease, of.holder, now_ms));
-    Renewed { lost: lost.map(|of| of.holder).collect() }
+    let now_ms = core.running_ms();
+    let renewed = |of: &&Held| core.leases().renew(of.file, of.lease, of.holder, now_ms);
+    let (held, lost): (Vec<&Held>, Vec<&Held>) = request.leases.iter().partition(renewed);
+    let (client, mut watchers) = (callbacks::asker(), core.watchers());
+    held.into_iter().for_each(|of| watchers.writes(of.file, of.holder, client));
+    Renewed { lost: lost.into_iter().map(|of| of.holder).collect() }
 }
 
 /// Sets the size.
@@ -284,7 +304,7 @@ pub async fn make_free(core: &Arc<Core>, file: FileId) -> Result<InodeRecord, Re
     let cause = Cause { lease, lost, ..Cause::nothing() };
     let after = procedure::run(core, file, cause).await?;
     core.leases().end(file);
-    after.filter(InodeRecord::is_named).ok_or_else(gone)
+    after.filter(InodeRecord::lives).ok_or_else(gone)
 }
 
 /// Grants the next lease. The caller holds the file's lock and has called [`make_free`].

@@ -396,7 +396,7 @@ async fn finish(
         if lease == RecordedLease::Ended {
             (inode.held, inode.client, inode.shared, inode.since) = (false, 0, false, Lease(0));
             inode.parts.clear();
-            if !inode.is_named() && !inode.kept {
+            if !inode.lives() {
                 inodes::bury(tx, file, &inode)?;
                 return Ok(None);
             }

@@ -76,7 +76,7 @@ async fn retake(core: &Arc<Core>) -> Result<(), Refusal> {
 /// Takes a file that needs attention over from its record, at a start too: its lease lasts a full term.
 pub fn take_over(core: &Core, file: FileId, inode: &InodeRecord) {
     if inode.kept {
-        core.watchers().lost_name(file);
+        core.watchers().keepers.lost_name(file);
     }
     if inode.is_left() {
         core.leases().leave(file, inode.lease);

@@ -65,7 +65,7 @@ pub async fn join(
 ) -> Result<Opened, Refusal> {
     let holder = part.holder;
     let inode = core.read(move |_, tx| inodes::get(tx, file)).await?;
-    if !inode.is_named() {
+    if !inode.lives() {
         return Err(Refusal::new(Reason::NotFound, format!("file {file} was removed")));
     }
     let asked = part.asked(&inode)?;

@@ -44,6 +44,7 @@ use crate::sweep::{extend_time, sweep};
 use crate::time::{AHEAD_MS, ManagerClock};
 use crate::together::Together;
 use crate::upgrade::upgrade;
+use crate::watchers::Watchers;
 use crate::{backup, private};
 
 /// All of a manager's state, in its directory.
@@ -250,8 +251,8 @@ pub async fn start(
         comparisons: Mutex::default(),
         balance: Mutex::default(),
         relayouts: Mutex::default(),
-        watchers: Mutex::default(),
-        locking: Locking::new(sessions),
+        watchers: Mutex::new(Watchers::new(clock.pauses(), was_watched.then(|| clock.running_ms()))),
+        locking: Locking::new(sessions, clock.pauses()),
         told: Notify::new(),
         heeded: Notify::new(),
         is_watched: AtomicBool::new(was_watched),

@@ -220,7 +220,7 @@ pub(crate) async fn end_lease_alone(core: &Arc<Core>, file: FileId) -> Result<()
     }
     let found = core.read(move |_, tx| Ok(inodes::find(tx, file)?)).await?;
     if let Some(inode) = found.filter(|inode| inode.held || inode.unfenced) {
-        if inode.is_named() || inode.kept {
+        if inode.lives() {
             let lease = if inode.held { RecordedLease::Ended } else { RecordedLease::None };
             let lost = hold_lapsed(core, &inode);
             procedure::run(core, file, Cause { lease, lost, ..Cause::nothing() }).await?;
@@ -228,7 +228,7 @@ pub(crate) async fn end_lease_alone(core: &Arc<Core>, file: FileId) -> Result<()
             core.write(move |_, tx| {
                 // It may have got its name since.
                 match inodes::find(tx, file)? {
-                    Some(inode) if !inode.is_named() && !inode.kept => inodes::bury(tx, file, &inode),
+                    Some(inode) if !inode.lives() => inodes::bury(tx, file, &inode),
                     _ => Ok(()),
                 }
             })

@@ -2,14 +2,19 @@
 //!
 //! A client has a lease on all that it watches, which its requests for news renew. News are numbered, and
 //! stay until the client says that it has heeded them. A client that was not heard for a lease watches
-//! nothing any more; when it is heard again it is told that everything may have changed.
+//! nothing any more; when it is heard again it is told that everything may have changed. Silence while the
+//! manager did not run itself counts for nothing.
 //!
-//! A file that loses its last name while a client has it open is kept until that client has closed it.
+//! What a client has open is apart from what it watches ([`Keepers`]): it outlives its lease.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use braid_layout::FileId;
 use braid_wire::control::{News, Watch};
+
+use crate::keepers::Keepers;
+use crate::pauses::Pauses;
 
 /// How long a client may keep what it was told without asking for news.
 pub const LEASE_MS: u32 = 3000;
@@ -23,14 +28,13 @@ const CLIENTS_MAX: usize = 1 << 12;
 const RECENT_MAX: usize = 1 << 14;
 
 /// All clients that watch.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Watchers {
+    pauses: Arc<Pauses>,
+    /// What they have open.
+    pub keepers: Keepers,
     clients: BTreeMap<u64, Watcher>,
     of: BTreeMap<FileId, BTreeSet<u64>>,
-    /// Open files that live without a name, by those who have them open.
-    kept: BTreeMap<FileId, BTreeSet<u64>>,
-    /// Files that have lost their names and may have been open then, to be looked at.
-    nameless: BTreeSet<FileId>,
     /// Open files that are written, by holder: whose it is.
     written: BTreeMap<FileId, BTreeMap<u64, u64>>,
     /// Changes told so far.
@@ -87,6 +91,13 @@ enum What {
 }
 
 impl Watchers {
+    /// Nobody watches yet. `began_ms`: at a start before which others did.
+    pub fn new(pauses: Arc<Pauses>, began_ms: Option<u64>) -> Watchers {
+        let keepers = Keepers::begin(began_ms);
+        let (clients, of, written, now, number, recent, recent_from) = Default::default();
+        Watchers { pauses, keepers, clients, of, written, now, number, recent, recent_from }
+    }
+
     /// Whether nobody watches.
     pub fn is_empty(&self) -> bool {
         self.clients.is_empty()
@@ -119,16 +130,26 @@ impl Watchers {
                 Watcher { number, heeded: before, written: before, everything, ..Watcher::default() };
             self.number = number;
             self.clients.insert(asked.client, watcher);
+            self.keepers.doubt(asked.client, []);
         }
+        let listening_ms = self.pauses.last().ended_ms;
         let Some(watcher) = self.clients.get_mut(&asked.client) else { return false };
-        watcher.heed(asked, now_ms);
-        if !watcher.is_slow(now_ms) {
+        if self.keepers.hear(asked.client, asked.order, now_ms) {
+            let was_lost = watcher.everything.is_some();
+            let heeded = watcher.heed(asked, now_ms);
+            if was_lost && watcher.everything.is_none() {
+                self.keepers.settle(asked.client);
+            }
+            // Of what it has heeded it says now what it has open.
+            heeded.into_iter().for_each(|file| self.keepers.close(asked.client, file));
+            asked.open.iter().for_each(|&file| self.keepers.open(asked.client, file, now_ms));
+            if watcher.everything.is_none() {
+                asked.closed.iter().for_each(|&file| self.keepers.close(asked.client, file));
+            }
+        }
+        if !watcher.is_slow(now_ms, listening_ms) {
             watcher.until_ms = now_ms + u64::from(LEASE_MS);
         }
-        for &file in &asked.open {
-            self.kept.entry(file).or_default().insert(asked.client);
-        }
-        asked.closed.iter().for_each(|&file| self.let_go(file, asked.client));
         true
     }
 
@@ -137,14 +158,15 @@ impl Watchers {
         let watcher = self.clients.get(&client).filter(|watcher| watcher.number > seen)?;
         let has_news =
             watcher.everything.is_some() || !watcher.news.is_empty() || !watcher.recalls.is_empty();
-        has_news.then(|| watcher.answer(now_ms))
+        has_news.then(|| watcher.answer(now_ms, self.pauses.last().ended_ms))
     }
 
     /// The answer to a client that waited in vain.
     pub fn no_news(&self, client: u64, now_ms: u64) -> News {
         let (changed, recalled) = Default::default();
         let unknown = News { number: 0, lease_ms: 0, everything: true, changed, recalled };
-        self.clients.get(&client).map_or(unknown, |watcher| watcher.answer(now_ms))
+        let listening_ms = self.pauses.last().ended_ms;
+        self.clients.get(&client).map_or(unknown, |watcher| watcher.answer(now_ms, listening_ms))
     }
 
     /// How many changes were told: what is read after this is as new as that.
@@ -154,17 +176,9 @@ impl Watchers {
 
     /// A client watches this from now on, as it read it after [`Watchers::now`] was `since`.
     pub fn watch(&mut self, client: u64, file: FileId, since: u64) {
-        let Some(watcher) = self.clients.get_mut(&client) else { return };
-        if watcher.watched.len() >= WATCHED_MAX {
-            watcher.number += 1;
-            watcher.everything = Some(watcher.number);
-            for file in std::mem::take(&mut watcher.watched) {
-                leave(&mut self.of, file, client);
-            }
+        if !self.enter(client, file) {
             return;
         }
-        watcher.watched.insert(file);
-        self.of.entry(file).or_default().insert(client);
         let has_changed = since < self.recent_from
             || self
                 .recent
@@ -177,8 +191,30 @@ impl Watchers {
         }
     }
 
-    /// These have changed, by a client (0: none), or are gone (true), so that nobody need watch them any
-    /// more. Gives the news that are to be heeded.
+    /// Enters that a client watches this. False if it watches nothing.
+    fn enter(&mut self, client: u64, file: FileId) -> bool {
+        let Some(watcher) = self.clients.get_mut(&client) else {
+            if let Some(heard_ms) = self.keepers.heard_ms(client) {
+                // It will find out that it watches nothing, and may open the file before that.
+                self.keepers.open(client, file, heard_ms);
+            }
+            return false;
+        };
+        if watcher.watched.len() >= WATCHED_MAX {
+            watcher.number += 1;
+            watcher.everything = Some(watcher.number);
+            let watched = std::mem::take(&mut watcher.watched);
+            watched.iter().for_each(|&file| leave(&mut self.of, file, client));
+            self.keepers.doubt(client, watched.into_iter().chain([file]));
+            return false;
+        }
+        watcher.watched.insert(file);
+        self.of.entry(file).or_default().insert(client);
+        true
+    }
+
+    /// These have changed, by a client (0: none), which knows how they are now and watches them, or are gone
+    /// (true), so that nobody need watch them any more. Gives the news that are to be heeded.
     pub fn tell(&mut self, files: &[(FileId, bool)], by: u64) -> Vec<Told> {
         if self.clients.is_empty() || files.is_empty() {
             return Vec::new();
@@ -190,7 +226,9 @@ impl Watchers {
             let watchers = self.of.get(&file).into_iter().flatten().copied();
             let others: Vec<u64> = watchers.filter(|client| *client != by).collect();
             told.extend(others.into_iter().filter_map(|client| self.tell_one(client, file)));
-            if let Some(watcher) = self.clients.get_mut(&by).filter(|_| is_gone) {
+            if !is_gone {
+                self.enter(by, file);
+            } else if let Some(watcher) = self.clients.get_mut(&by) {
                 watcher.watched.remove(&file);
                 leave(&mut self.of, file, by);
             }
@@ -204,10 +242,13 @@ impl Watchers {
     }
 
     /// A file is opened, by a client (0: one that does not watch): others who write it write out what they
-    /// have.
-    pub fn recall(&mut self, file: FileId, by: u64) -> Vec<Told> {
+    /// have. If it is not known who writes: all others.
+    pub fn recall(&mut self, file: FileId, by: u64, is_known: bool) -> Vec<Told> {
         let writers = self.written.get(&file).into_iter().flat_map(|of| of.values()).copied();
-        let others: BTreeSet<u64> = writers.filter(|client| *client != by).collect();
+        let mut others: BTreeSet<u64> = writers.filter(|client| *client != by).collect();
+        if !is_known {
+            others.extend(self.clients.keys().filter(|client| **client != by));
+        }
         let recall = |client: u64| {
             let watcher = self.clients.get_mut(&client)?;
             watcher.number += 1;
@@ -243,37 +284,37 @@ impl Watchers {
         told.iter().all(is_done)
     }
 
-    /// A client has this open, which lost its last name.
-    pub fn keep(&mut self, file: FileId, client: u64) {
-        if self.clients.contains_key(&client) {
-            self.kept.entry(file).or_default().insert(client);
+    /// A file is about to lose its last name, by a client, which says whether it has it open. Whether anybody
+    /// may: then it is to be kept.
+    pub fn lose_name(&mut self, file: FileId, (by, is_open): (u64, bool), now_ms: u64) -> bool {
+        self.lapse(now_ms);
+        if is_open && by != 0 {
+            self.keepers.open(by, file, now_ms);
         }
+        let watching = self.of.get(&file).into_iter().flatten().copied();
+        let may_have = self.clients.iter().filter(|(_, watcher)| watcher.news.contains_key(&file));
+        let others: BTreeSet<u64> = watching.chain(may_have.map(|(client, _)| *client)).collect();
+        // They say so, or not, when they heed the news of it.
+        let others = others.into_iter().filter(|client| *client != by);
+        others.for_each(|client| self.keepers.open(client, file, now_ms));
+        let is_kept = self.keepers.is_open(file);
+        if is_kept {
+            self.keepers.lost_name(file);
+        }
+        is_kept
     }
 
-    /// Whether somebody has it open.
-    pub fn is_kept(&mut self, file: FileId, now_ms: u64) -> bool {
+    /// Whether somebody may have it open.
+    pub fn is_open(&mut self, file: FileId, now_ms: u64) -> bool {
         self.lapse(now_ms);
-        self.kept.contains_key(&file)
+        self.keepers.is_open(file)
     }
 
-    /// A file has lost its name, or was found without one, and is kept.
-    pub fn lost_name(&mut self, file: FileId) {
-        self.nameless.insert(file);
-    }
-
-    /// Files without names that nobody has open any more. They are not given again.
-    pub fn let_go_of(&mut self, now_ms: u64) -> Vec<FileId> {
+    /// Those of these files, or of all, that have no name, and that nobody has open. They are not given
+    /// again.
+    pub fn free(&mut self, of: Option<&[FileId]>, now_ms: u64) -> Vec<FileId> {
         self.lapse(now_ms);
-        let nameless = std::mem::take(&mut self.nameless);
-        let (kept, free): (BTreeSet<_>, BTreeSet<_>) =
-            nameless.into_iter().partition(|file| self.kept.contains_key(file));
-        self.nameless = kept;
-        free.into_iter().collect()
-    }
-
-    /// Whether anybody but this client watches it.
-    pub fn others_watch(&self, file: FileId, but: u64) -> bool {
-        self.of.get(&file).is_some_and(|clients| clients.iter().any(|client| *client != but))
+        self.keepers.free(of)
     }
 
     fn tell_one(&mut self, client: u64, file: FileId) -> Option<Told> {
@@ -286,24 +327,17 @@ impl Watchers {
         Some(Told { client, number: watcher.number, what: What::Heeded })
     }
 
-    fn let_go(&mut self, file: FileId, client: u64) {
-        if let Some(clients) = self.kept.get_mut(&file) {
-            clients.remove(&client);
-            if clients.is_empty() {
-                self.kept.remove(&file);
-            }
-        }
-    }
-
-    /// Forgets clients whose leases are over.
+    /// Forgets clients whose leases are over. While the manager did not listen none is.
     fn lapse(&mut self, now_ms: u64) {
-        let over = self.clients.iter().filter(|(_, watcher)| watcher.until_ms < now_ms);
+        let listening_ms = self.pauses.last().ended_ms;
+        self.keepers.lapse(now_ms, listening_ms);
+        let until_ms = |watcher: &Watcher| watcher.until_ms.max(listening_ms + u64::from(LEASE_MS));
+        let over = self.clients.iter().filter(|(_, watcher)| until_ms(watcher) < now_ms);
         let over: Vec<u64> = over.map(|(client, _)| *client).collect();
         for client in over {
-            let watched = self.clients.remove(&client).map(|watcher| watcher.watched).unwrap_or_default();
-            watched.into_iter().for_each(|file| leave(&mut self.of, file, client));
-            self.kept.values_mut().for_each(|clients| clients.retain(|of| *of != client));
-            self.kept.retain(|_, clients| !clients.is_empty());
+            let Some(Watcher { watched, news, .. }) = self.clients.remove(&client) else { continue };
+            watched.iter().for_each(|&file| leave(&mut self.of, file, client));
+            self.keepers.doubt(client, watched.into_iter().chain(news.into_keys()));
             self.written.values_mut().for_each(|holders| holders.retain(|_, of| *of != client));
             self.written.retain(|_, holders| !holders.is_empty());
         }
@@ -318,12 +352,14 @@ impl Watcher {
         }
     }
 
-    /// The client says how far it is.
-    fn heed(&mut self, asked: &Watch, now_ms: u64) {
+    /// The client says how far it is. Gives the files of the news that it has heeded.
+    fn heed(&mut self, asked: &Watch, now_ms: u64) -> Vec<FileId> {
         let &Watch { heeded, written, .. } = asked;
+        let mut files = Vec::new();
         // A higher number is of a manager before a restart.
         if heeded <= self.number && heeded > self.heeded {
             self.heeded = heeded;
+            files.extend(self.news.iter().filter(|(_, number)| **number <= heeded).map(|(file, _)| *file));
             self.news.retain(|_, number| *number > heeded);
             self.everything = self.everything.filter(|number| *number > heeded);
             self.slow_since_ms = None;
@@ -335,16 +371,17 @@ impl Watcher {
         }
         let waits = self.everything.is_some() || !self.news.is_empty() || !self.recalls.is_empty();
         self.slow_since_ms = if waits { self.slow_since_ms.or(Some(now_ms)) } else { None };
+        files
     }
 
-    fn is_slow(&self, now_ms: u64) -> bool {
-        self.slow_since_ms.is_some_and(|since| now_ms.saturating_sub(since) > HEED_MS)
+    fn is_slow(&self, now_ms: u64, listening_ms: u64) -> bool {
+        self.slow_since_ms.is_some_and(|since| now_ms.saturating_sub(since.max(listening_ms)) > HEED_MS)
     }
 
-    fn answer(&self, now_ms: u64) -> News {
+    fn answer(&self, now_ms: u64, listening_ms: u64) -> News {
         News {
             number: self.number,
-            lease_ms: if self.is_slow(now_ms) { 0 } else { LEASE_MS },
+            lease_ms: if self.is_slow(now_ms, listening_ms) { 0 } else { LEASE_MS },
             everything: self.everything.is_some(),
             changed: self.news.keys().copied().collect(),
             recalled: self.recalls.keys().copied().collect(),
@@ -362,125 +399,4 @@ fn leave(of: &mut BTreeMap<FileId, BTreeSet<u64>>, file: FileId, client: u64) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn asked(client: u64, heeded: u64) -> Watch {
-        Watch { client, seen: 0, heeded, written: heeded, open: Vec::new(), closed: Vec::new(), wait_ms: 0 }
-    }
-
-    /// Two clients that have heeded their first news.
-    fn two() -> Watchers {
-        let mut watchers = Watchers::default();
-        for client in [1, 2] {
-            assert!(watchers.hear(&asked(client, 0), 0));
-            let news = watchers.news(client, 0, 0).expect("everything is news to it");
-            assert!(news.everything);
-            assert!(watchers.hear(&asked(client, news.number), 0));
-            assert_eq!(watchers.news(client, 0, 0), None);
-        }
-        watchers
-    }
-
-    #[test]
-    fn a_change_is_heeded_by_all_others_who_watch() {
-        let mut watchers = two();
-        let since = watchers.now();
-        [1, 2].iter().for_each(|&client| watchers.watch(client, FileId(5), since));
-        let told = watchers.tell(&[(FileId(5), false), (FileId(6), false)], 1);
-        assert_eq!(told.len(), 1, "its own changes are no news to a client");
-        assert!(!watchers.are_heeded(&told, 10));
-        let news = watchers.news(2, 0, 0).expect("it was told");
-        assert_eq!((news.everything, news.changed.as_slice()), (false, &[FileId(5)][..]));
-        watchers.hear(&asked(2, news.number - 1), 10);
-        assert!(!watchers.are_heeded(&told, 10), "it asks again, and has not heeded them");
-        watchers.hear(&asked(2, news.number), 10);
-        assert!(watchers.are_heeded(&told, 10) && watchers.news(2, 0, 0).is_none());
-        assert_eq!(watchers.tell(&[(FileId(5), false)], 1), [], "it watches it no more until it looks again");
-        assert_eq!(watchers.tell(&[(FileId(5), false)], 2).len(), 1, "the other one does");
-    }
-
-    #[test]
-    fn a_change_between_the_look_and_the_watch_is_told() {
-        let mut watchers = two();
-        let since = watchers.now();
-        watchers.tell(&[(FileId(5), false)], 2);
-        watchers.watch(1, FileId(5), since);
-        assert_eq!(watchers.news(1, 0, 0).expect("told").changed, [FileId(5)]);
-        let since = watchers.now();
-        watchers.watch(2, FileId(5), since);
-        assert_eq!(watchers.news(2, 0, 0), None, "what it read is newer");
-        watchers.tell(&[(FileId(6), false)], 1);
-        watchers.watch(1, FileId(6), since);
-        assert!(watchers.news(1, 0, 0).expect("told before").changed == [FileId(5)], "it made it itself");
-    }
-
-    #[test]
-    fn what_is_gone_is_watched_by_nobody() {
-        let mut watchers = two();
-        let since = watchers.now();
-        [1, 2].iter().for_each(|&client| watchers.watch(client, FileId(5), since));
-        assert_eq!(watchers.tell(&[(FileId(5), true)], 1).len(), 1);
-        assert!(
-            watchers.of.is_empty() && watchers.clients.values().all(|watcher| watcher.watched.is_empty())
-        );
-    }
-
-    #[test]
-    fn who_is_not_heard_is_not_waited_for_and_begins_anew() {
-        let mut watchers = two();
-        let since = watchers.now();
-        watchers.watch(2, FileId(5), since);
-        watchers.keep(FileId(9), 2);
-        watchers.writes(FileId(7), 70, 2);
-        let told = watchers.tell(&[(FileId(5), false)], 1);
-        let later = u64::from(LEASE_MS) + 1;
-        assert!(watchers.is_kept(FileId(9), later - 1) && !watchers.are_heeded(&told, later - 1));
-        assert!(watchers.are_heeded(&told, later));
-        assert!(!watchers.is_kept(FileId(9), later));
-        assert_eq!(watchers.recall(FileId(7), 1), []);
-        assert!(watchers.hear(&asked(2, 1), later));
-        assert!(watchers.news(2, 0, 0).expect("news").everything);
-    }
-
-    #[test]
-    fn who_heeds_nothing_loses_its_lease() {
-        let mut watchers = two();
-        let since = watchers.now();
-        watchers.watch(2, FileId(5), since);
-        let told = watchers.tell(&[(FileId(5), false)], 1);
-        let mut now_ms = 0;
-        while !watchers.are_heeded(&told, now_ms) {
-            now_ms += 1000;
-            watchers.hear(&asked(2, 1), now_ms);
-            assert!(now_ms < 60_000, "it asks, and heeds nothing");
-        }
-        assert!(now_ms > HEED_MS);
-    }
-
-    #[test]
-    fn who_writes_hears_that_others_open_it() {
-        let mut watchers = two();
-        watchers.writes(FileId(7), 70, 1);
-        assert_eq!(watchers.recall(FileId(7), 1), [], "its own opens are no news");
-        let told = watchers.recall(FileId(7), 0);
-        assert_eq!(told.len(), 1);
-        assert_eq!(watchers.news(1, 0, 0).expect("told").recalled, [FileId(7)]);
-        let number = watchers.news(1, 0, 0).expect("told").number;
-        watchers.hear(&asked(1, number), 0);
-        assert_eq!(watchers.recall(FileId(7), 2).len(), 1, "as long as it writes");
-        watchers.wrote(FileId(7), 70);
-        assert_eq!(watchers.recall(FileId(7), 2), []);
-    }
-
-    #[test]
-    fn a_kept_file_is_let_go_when_the_last_has_closed_it() {
-        let mut watchers = two();
-        watchers.keep(FileId(9), 1);
-        watchers.hear(&Watch { open: vec![FileId(9)], ..asked(2, 1) }, 0);
-        watchers.hear(&Watch { closed: vec![FileId(9)], ..asked(1, 1) }, 0);
-        assert!(watchers.is_kept(FileId(9), 0));
-        watchers.hear(&Watch { closed: vec![FileId(9)], ..asked(2, 1) }, 0);
-        assert!(!watchers.is_kept(FileId(9), 0));
-    }
-}
+mod tests;

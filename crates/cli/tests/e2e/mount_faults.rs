@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::process::{Child, Command};
 
 use rustix::io::Errno;
 
@@ -55,7 +56,7 @@ fn what_was_synced_outlives_the_mount() {
     assert!(stored.len() >= bytes.len() && stored[..bytes.len()] == bytes, "{} bytes", stored.len());
     assert!(cluster.cat("braid://main/log").starts_with(b"first\n"));
     assert_eq!(cluster.cat("braid://main/read"), b"beforebehind it");
-    let _ = std::process::Command::new("umount").arg("-l").arg(&mounted.at).status();
+    let _ = Command::new("umount").arg("-l").arg(&mounted.at).status();
 }
 
 #[test]
@@ -110,4 +111,25 @@ fn a_quota_is_told_and_ends_when_there_is_room() {
     let mut read = Vec::new();
     File::open(at("large")).and_then(|mut file| file.read_to_end(&mut read)).expect("read");
     assert!(read == noise(2 * MIB, 2));
+}
+
+#[test]
+fn who_is_killed_waits_no_more() {
+    let cluster = Cluster::up(3);
+    let Some(mounted) = Mounted::new(&cluster, "braid://main") else { return };
+    cluster.kill_manager();
+    let start = |program: &str| Command::new(program).arg(mounted.at.join(program)).spawn().expect("started");
+    let mut programs = ["stat", "touch", "ls"].map(|program| (program, start(program)));
+    let waits = |(program, child): &(&str, Child)| {
+        let state = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap_or_default();
+        state.contains(&format!("({program}) S"))
+    };
+    until("they wait", || programs.iter().all(waits));
+    let (left, killed) = programs.split_last_mut().expect("some");
+    killed.iter_mut().for_each(|(_, child)| child.kill().expect("killed"));
+    let is_gone = |(_, child): &mut (&str, Child)| child.try_wait().expect("asked").is_some();
+    until("they are gone", || killed.iter_mut().all(is_gone));
+    assert!(!is_gone(left), "who is not killed waits");
+    cluster.start(&[]);
+    left.1.wait().expect("answered");
 }

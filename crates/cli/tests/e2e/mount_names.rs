@@ -1,10 +1,12 @@
 //! Names and attributes as two mounts see them: what one changes the other sees at once.
 
 use std::fs::{self, File, Permissions};
-use std::io::{Read, Write};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::mount::two;
@@ -66,9 +68,19 @@ fn an_open_file_that_is_removed_elsewhere_lives_until_it_is_closed() {
     // The kernel has what this one holds, so to open it asks the cluster nothing.
     assert_eq!(fs::read(b.at.join("read before")).expect("read"), b"kept");
     let mut both = ["f", "read before"].map(|name| File::open(b.at.join(name)).expect("open"));
+    // One that changes first, which the other mount then watches no more.
+    let changed = File::options().read(true).write(true).open(b.at.join("f")).expect("open");
+    fs::set_permissions(a.at.join("f"), Permissions::from_mode(0o640)).expect("set");
     for name in ["f", "read before"] {
         fs::remove_file(a.at.join(name)).expect("removed");
     }
+    // Names that a mount has made itself are no other.
+    fs::write(b.at.join("own"), "first").expect("made");
+    fs::remove_file(a.at.join("own")).expect("removed");
+    let options = File::options().write(true).create(true).truncate(true).clone();
+    options.open(b.at.join("own")).expect("made").write_all(b"second").expect("taken");
+    assert_eq!(fs::read(a.at.join("own")).expect("there"), b"second");
+    fs::remove_file(a.at.join("own")).expect("removed");
     // Longer than the lease of a mount that has died.
     let began = Instant::now();
     until("leases from then are over", || began.elapsed() > Duration::from_secs(7));
@@ -77,10 +89,61 @@ fn an_open_file_that_is_removed_elsewhere_lives_until_it_is_closed() {
         open.read_to_string(&mut text).expect("it is there");
         assert_eq!((text.as_str(), open.metadata().expect("there").nlink()), ("kept", 0));
     }
+    changed.write_all_at(b"K", 0).expect("the first write goes where the others go");
+    changed.sync_all().expect("synced");
+    let mut text = [0; 4];
+    changed.read_exact_at(&mut text, 0).expect("read");
+    assert_eq!(&text, b"Kept");
+    drop(changed);
     let own = File::open(b.at.join("f")).expect_err("it has no name");
     assert_eq!(own.kind(), std::io::ErrorKind::NotFound);
     drop(both);
     until("the drives have nothing of it", || objects(&cluster) == 0);
+}
+
+#[test]
+fn what_is_removed_while_it_is_open_goes_on() {
+    let cluster = Cluster::up(3);
+    let Some((a, b)) = two(&cluster) else { return };
+    for name in ["removed", "replaced", "elsewhere", "empty", "moved"] {
+        fs::create_dir(a.at.join(name)).expect("made");
+    }
+    let open = ["removed", "replaced", "elsewhere"].map(|name| File::open(a.at.join(name)).expect("open"));
+    fs::remove_dir(a.at.join("removed")).expect("removed");
+    fs::rename(a.at.join("empty"), a.at.join("replaced")).expect("replaced");
+    fs::remove_dir(b.at.join("elsewhere")).expect("removed");
+    for open in &open {
+        open.set_permissions(Permissions::from_mode(0o711)).expect("set");
+        let is = open.metadata().expect("it is open");
+        assert_eq!((is.nlink(), is.permissions().mode() & 0o777), (0, 0o711));
+    }
+    // A working directory.
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "echo there; read line; exec env pwd -P"]).current_dir(a.at.join("moved"));
+    let mut shell = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("run");
+    let mut said = BufReader::new(shell.stdout.take().expect("piped"));
+    let mut line = String::new();
+    said.read_line(&mut line).expect("it is there");
+    fs::rename(b.at.join("moved"), b.at.join("new")).expect("renamed");
+    drop(shell.stdin.take());
+    said.read_line(&mut line).expect("read");
+    assert!(shell.wait().expect("ended").success() && line.ends_with("/moved\n"), "{line}");
+    // Whoever opens a name that is replaced all the time finds one file or the other.
+    let put = |number: usize| {
+        fs::write(a.at.join("new f"), [7; 5000]).expect("written");
+        fs::rename(a.at.join("new f"), a.at.join("f")).unwrap_or_else(|error| panic!("{number}: {error}"));
+    };
+    put(0);
+    let is_done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_done.load(Ordering::Acquire) {
+                assert_eq!(fs::read(a.at.join("f")).expect("there is one").len(), 5000);
+            }
+        });
+        (1..100).for_each(put);
+        is_done.store(true, Ordering::Release);
+    });
 }
 
 /// How many components the drives hold.

@@ -185,6 +185,11 @@ impl InodeRecord {
         self.kind == EntryKind::Directory || self.parent != FileId(0)
     }
 
+    /// Whether it outlives its lease: it has a name, or may be open somewhere.
+    pub fn lives(&self) -> bool {
+        self.is_named() || self.kept
+    }
+
     /// Whether the manager must not forget it: it has a lease, an open procedure, or no name.
     pub fn needs_attention(&self) -> bool {
         self.held || self.unfenced || !self.is_named()

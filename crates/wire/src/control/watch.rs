@@ -13,6 +13,8 @@ record! {
     pub struct Watch {
         /// The asker's number, as in [`RequestHead`](super::RequestHead).
         client: u64,
+        /// The request's number: rising. What an earlier one says counts for nothing after a later one.
+        order: u64,
         /// News up to this number have arrived: later ones are answered at once.
         seen: u64,
         /// News up to this number are heeded: nothing is answered any more from what they concern.
@@ -20,7 +22,7 @@ record! {
         /// What news up to this number recall is written out.
         written: u64,
         /// Of the files in heeded news, those that it has open: they are kept until they are closed there,
-        /// though they may have no name any more. All that it keeps so, after news of everything.
+        /// though they may have no name any more. After news of everything: all that it has open.
         open: Vec<FileId>,
         /// Files that it has open no more.
         closed: Vec<FileId>,
