@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use braid_client::{Client, Name};
 use braid_layout::FileId;
-use fuser::{INodeNo, Notifier};
+use fuser::INodeNo;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
@@ -15,6 +15,7 @@ use crate::buffers::Buffers;
 use crate::fresh::{Ends, Remembered};
 use crate::idle::Idle;
 use crate::kept::Kept;
+use crate::kernel::{Kernel, tell};
 
 /// Bytes that may wait to be written, of all files of a mount. Enough that a writer goes on while some of it
 /// is on its way to the drives; what a crash of this process may lose of what was not synced.
@@ -47,7 +48,7 @@ pub(crate) struct Context {
     /// Open files of the client that no program has open any more.
     pub(crate) idle: Idle,
     /// Present once it is mounted.
-    pub(crate) notifier: OnceLock<Notifier>,
+    pub(crate) notifier: OnceLock<Arc<dyn Kernel>>,
 }
 
 /// The bytes that wait to be written.
@@ -100,7 +101,7 @@ impl Context {
     pub(crate) fn invalidate(&self, file: FileId) -> impl Future<Output = ()> + use<> {
         let notifier = self.notifier.get().cloned();
         let ino: INodeNo = number(file, self.root);
-        let dropping = self.runtime.spawn_blocking(move || {
+        let dropping = tell(&self.runtime, move || {
             if let Some(Err(error)) = notifier.map(|notifier| notifier.inval_inode(ino, 0, 0)) {
                 tracing::debug!(file = ino.0, %error, "the kernel keeps its pages");
             }

@@ -15,6 +15,8 @@ mod caretaker;
 mod closing;
 mod context;
 mod dirty;
+#[cfg(feature = "driven")]
+pub mod driven;
 mod errors;
 mod fresh;
 mod idle;
@@ -22,6 +24,7 @@ mod inode;
 mod inodes;
 mod interrupts;
 mod kept;
+mod kernel;
 mod later;
 mod listing;
 mod locks;

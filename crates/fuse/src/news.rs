@@ -10,6 +10,7 @@ use tokio::sync::mpsc::Receiver;
 use tokio::time::timeout;
 
 use crate::attributes::number;
+use crate::kernel::tell;
 use crate::shared::Shared;
 
 /// How long the kernel may take to drop something. It waits for requests that are under way in the same
@@ -82,7 +83,7 @@ async fn drop_in_kernel(shared: &Arc<Shared>, entries: Vec<(FileId, Vec<u8>)>, f
         context.remembered.forget(file);
         pages.push((file, is_written));
     }
-    let dropping = context.runtime.clone().spawn_blocking(move || {
+    let dropping = tell(&context.runtime.clone(), move || {
         use std::os::unix::ffi::OsStrExt;
         for (directory, name) in entries {
             let name = std::ffi::OsStr::from_bytes(&name);
