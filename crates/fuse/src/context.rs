@@ -1,23 +1,23 @@
 //! What all files of a mount share: the client, the bound on what waits to be written, the way to the kernel.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use braid_client::{Client, Name, Watching};
 use braid_layout::FileId;
 use braid_wire::control::{EntryKind, StatRow};
-use fuser::{INodeNo, Notifier};
+use fuser::INodeNo;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use crate::attributes::number;
 use crate::buffers::Buffers;
-use crate::expiry::Expiry;
 use crate::former::Former;
 use crate::fresh::{Ends, KNOWN_FOR, Remembered};
 use crate::idle::Idle;
 use crate::kept::Kept;
+use crate::kernel::{Kernel, tell};
 use crate::said::Said;
 
 /// Bytes that may wait to be written, of all files of a mount. Enough that a writer goes on while some of it
@@ -51,8 +51,7 @@ pub(crate) struct Context {
     /// Open files of the client that no program has open any more.
     pub(crate) idle: Idle,
     /// Present once it is mounted.
-    pub(crate) notifier: OnceLock<Notifier>,
-    pub(crate) expiry: OnceLock<Expiry>,
+    pub(crate) kernel: OnceLock<Arc<dyn Kernel>>,
 }
 
 /// The bytes that wait to be written.
@@ -106,8 +105,7 @@ impl Context {
     /// Has the kernel ask for the attributes of a file before it next needs them.
     pub(crate) fn expire(&self, file: FileId) {
         // An offset below 0: no pages, so that it waits for nobody.
-        let expired =
-            self.notifier.get().map(|notifier| notifier.inval_inode(number(file, self.root), -1, 0));
+        let expired = self.kernel.get().map(|kernel| kernel.inval_inode(number(file, self.root), -1, 0));
         if let Some(Err(error)) = expired {
             tracing::debug!(%file, %error, "the kernel keeps its attributes");
         }
@@ -116,7 +114,7 @@ impl Context {
     /// Has the kernel ask for what has a name before it next needs it. That may have to wait for requests
     /// that are under way in the directory.
     pub(crate) fn expire_name(&self, directory: FileId, name: &[u8]) {
-        let expired = self.expiry.get().map(|expiry| expiry.expire(number(directory, self.root), name));
+        let expired = self.kernel.get().map(|kernel| kernel.expire_entry(number(directory, self.root), name));
         if let Some(Err(error)) = expired {
             tracing::debug!(%directory, %error, "the kernel keeps a name");
         }
@@ -125,10 +123,10 @@ impl Context {
     /// Has the kernel forget what it has cached of a file. It may have to wait for requests that are under
     /// way, so none of them waits for what this returns, which is done when the kernel has.
     pub(crate) fn invalidate(&self, file: FileId) -> impl Future<Output = ()> + use<> {
-        let notifier = self.notifier.get().cloned();
+        let kernel = self.kernel.get().cloned();
         let ino: INodeNo = number(file, self.root);
-        let dropping = self.runtime.spawn_blocking(move || {
-            if let Some(Err(error)) = notifier.map(|notifier| notifier.inval_inode(ino, 0, 0)) {
+        let dropping = tell(&self.runtime, move || {
+            if let Some(Err(error)) = kernel.map(|kernel| kernel.inval_inode(ino, 0, 0)) {
                 tracing::debug!(file = ino.0, %error, "the kernel keeps its pages");
             }
         });

@@ -15,6 +15,8 @@ mod caretaker;
 mod closing;
 mod context;
 mod dirty;
+#[cfg(feature = "driven")]
+pub mod driven;
 mod errors;
 mod expiry;
 mod former;
@@ -24,6 +26,7 @@ mod inode;
 mod inodes;
 mod interrupts;
 mod kept;
+mod kernel;
 mod later;
 mod listing;
 mod locks;

@@ -17,6 +17,7 @@ use tokio::time::timeout;
 use crate::caretaker;
 use crate::context::Context;
 use crate::expiry::Expiry;
+use crate::kernel::System;
 use crate::mounted::Mounted;
 use crate::news;
 use crate::readahead;
@@ -60,11 +61,8 @@ pub enum Unmounted {
 }
 
 impl Mount {
-    /// Mounts a volume at a directory.
-    ///
-    /// # Errors
-    /// There is no such volume, the directory is none or may not be mounted on, or there is no FUSE here.
-    pub async fn new(client: Client, volume: &str, at: &Path, options: MountOptions) -> io::Result<Mount> {
+    /// What all requests to a mounted volume share.
+    pub(crate) async fn shared(client: Client, volume: &str) -> io::Result<Arc<Shared>> {
         let root = Name::root(volume).map_err(io::Error::other)?;
         let row = client.stat(&root).await.map_err(io::Error::other)?;
         let context = Context {
@@ -84,10 +82,17 @@ impl Mount {
             former: Default::default(),
             said: Default::default(),
             idle: Default::default(),
-            notifier: OnceLock::new(),
-            expiry: OnceLock::new(),
+            kernel: OnceLock::new(),
         };
-        let shared = Arc::new(Shared::new(Arc::new(context)));
+        Ok(Arc::new(Shared::new(Arc::new(context))))
+    }
+
+    /// Mounts a volume at a directory.
+    ///
+    /// # Errors
+    /// There is no such volume, the directory is none or may not be mounted on, or there is no FUSE here.
+    pub async fn new(client: Client, volume: &str, at: &Path, options: MountOptions) -> io::Result<Mount> {
+        let shared = Mount::shared(client, volume).await?;
         let mut config = Config::default();
         config.mount_options = vec![
             if options.read_only { MountOption::RO } else { MountOption::RW },
@@ -108,9 +113,8 @@ impl Mount {
             Ok((session.spawn()?, expiry))
         });
         let (session, expiry) = mounting.await.map_err(io::Error::other)?.map_err(explained)?;
-        // Nobody else sets them.
-        let _ = shared.context.notifier.set(session.notifier());
-        let _ = shared.context.expiry.set(expiry);
+        // Nobody else sets it.
+        let _ = shared.context.kernel.set(Arc::new(System { notifier: session.notifier(), expiry }));
         tokio::spawn(caretaker::run(Arc::downgrade(&shared)));
         let (watching, told) = shared.context.client.watch();
         shared.context.kept.begin(watching);

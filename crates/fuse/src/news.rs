@@ -13,6 +13,7 @@ use tokio::sync::mpsc::Receiver;
 use tokio::time::timeout;
 
 use crate::attributes::number;
+use crate::kernel::tell;
 use crate::shared::Shared;
 
 /// How long the kernel may take to drop something. It waits for requests that are under way in the same
@@ -115,7 +116,7 @@ async fn heed(shared: &Arc<Shared>, news: News) {
 /// Has the kernel drop names, attributes and pages.
 async fn drop_in_kernel(shared: &Arc<Shared>, entries: Vec<(FileId, Vec<u8>)>, files: Vec<FileId>) {
     let context = Arc::clone(&shared.context);
-    let Some(notifier) = context.notifier.get().cloned() else { return };
+    let Some(kernel) = context.kernel.get().cloned() else { return };
     let mut pages = Vec::new();
     for file in files {
         let inode = shared.inodes.get(file);
@@ -130,12 +131,12 @@ async fn drop_in_kernel(shared: &Arc<Shared>, entries: Vec<(FileId, Vec<u8>)>, f
         context.remembered.forget(file);
         pages.push((file, is_written, inode));
     }
-    let dropping = context.runtime.clone().spawn_blocking(move || {
+    let dropping = tell(&context.runtime.clone(), move || {
         entries.iter().for_each(|(directory, name)| context.expire_name(*directory, name));
         for (file, is_written, inode) in pages {
             // What is written here may be on its way: a page that is read anew would miss it.
             let from = if is_written { -1 } else { 0 };
-            let _ = notifier.inval_inode(number(file, context.root), from, 0);
+            let _ = kernel.inval_inode(number(file, context.root), from, 0);
             if let Some(inode) = inode {
                 inode.dropping.fetch_sub(1, Ordering::AcqRel);
             }

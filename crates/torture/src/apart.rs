@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::mounts::Mix;
 use crate::run::Outcome;
 
 /// A run that takes longer, in real time, is given up: one takes about half a second.
@@ -15,9 +16,11 @@ const REAL_BOUND: Duration = Duration::from_secs(120);
 pub const REPORT: &str = "--report";
 
 /// Runs a seed in a process of `program`, which is `braid-torture`.
-pub fn run_apart(program: &Path, seed: u64) -> io::Result<Outcome> {
+pub fn run_apart(program: &Path, seed: u64, mounts: Option<Mix>) -> io::Result<Outcome> {
+    let mounts = mounts.map(|mounts| format!("--mounts={mounts}"));
     let mut child = Command::new(program)
         .args(["--seed", &seed.to_string(), REPORT])
+        .args(mounts)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()?;

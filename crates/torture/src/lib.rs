@@ -13,6 +13,7 @@
 //! goes wrong, and `ills` what else does in half of the runs; `manager_disk` is full or fails in some; `told`
 //! bounds what disks lose; `run` is one run from begin to end. In half of the runs a drive is added
 //! meanwhile, and an `operator` drains drives.
+//! With [`Settings::mounts`] programs on mounts take the clients' place: see `mounts`.
 //! [`mutants`] are the mechanisms that can be switched off, to see that it bites.
 
 mod apart;
@@ -24,6 +25,7 @@ mod host;
 mod ills;
 mod manager_disk;
 mod model;
+mod mounts;
 pub mod mutants;
 mod nemesis;
 mod net;
@@ -36,4 +38,5 @@ mod workload;
 mod world;
 
 pub use apart::{REPORT, report, run_apart};
+pub use mounts::Mix;
 pub use run::{Outcome, Settings, note_panics, run};

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use braid_torture::{Outcome, Settings, note_panics, report, run, run_apart};
+use braid_torture::{Mix, Outcome, Settings, note_panics, report, run, run_apart};
 use clap::Parser;
 
 /// Runs the real roles in one process with faults, by seed, and checks what they keep.
@@ -35,6 +35,9 @@ struct Args {
     /// Print the outcome for another program.
     #[arg(long, hide = true)]
     report: bool,
+    /// Have programs on mounts take the clients' place: sound, all, or with +WORD and /WORD another mix.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "sound")]
+    mounts: Option<Mix>,
     /// Print what the roles log: a filter as for RUST_LOG.
     #[arg(long)]
     log: Option<String>,
@@ -61,7 +64,7 @@ fn main() -> ExitCode {
 /// Runs one seed in this process.
 fn one(seed: u64, args: &Args) -> ExitCode {
     note_panics();
-    let outcome = run(seed, Settings { printed: args.trace });
+    let outcome = run(seed, Settings { printed: args.trace, mounts: args.mounts });
     if args.report {
         print!("{}", report(&outcome));
         return ExitCode::SUCCESS;
@@ -69,7 +72,7 @@ fn one(seed: u64, args: &Args) -> ExitCode {
     let mut sum = Sum::default();
     sum.add(&outcome);
     if let Some(why) = &outcome.failure {
-        tell(&outcome, why, args.trace);
+        tell(&outcome, why, args.trace, args.mounts);
     }
     println!("seed {seed}: hash {:016x}", outcome.hash);
     sum.print()
@@ -95,7 +98,7 @@ fn many(args: &Args) -> ExitCode {
             if over || seed >= seeds.end {
                 return;
             }
-            let outcome = match run_apart(&program, seed) {
+            let outcome = match run_apart(&program, seed, args.mounts) {
                 Ok(outcome) => outcome,
                 Err(error) => {
                     eprintln!("seed {seed} could not be run: {error}");
@@ -106,7 +109,7 @@ fn many(args: &Args) -> ExitCode {
             let mut sum = sum.lock().expect("no holder panics");
             sum.add(&outcome);
             if let Some(why) = &outcome.failure {
-                tell(&outcome, why, args.all);
+                tell(&outcome, why, args.all, args.mounts);
                 if !args.all {
                     next.store(seeds.end, Ordering::Relaxed);
                 }
@@ -169,10 +172,11 @@ impl Sum {
 }
 
 /// Tells of a seed that failed.
-fn tell(outcome: &Outcome, why: &str, brief: bool) {
+fn tell(outcome: &Outcome, why: &str, brief: bool, mounts: Option<Mix>) {
     if !brief {
         outcome.last.iter().for_each(|line| println!("{line}"));
     }
     println!("seed {} FAILED: {why}", outcome.seed);
-    println!("again: cargo run -p braid-torture -- --seed {}", outcome.seed);
+    let mounts = mounts.map_or(String::new(), |mounts| format!(" --mounts={mounts}"));
+    println!("again: cargo run -p braid-torture -- --seed {}{mounts}", outcome.seed);
 }

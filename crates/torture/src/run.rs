@@ -15,6 +15,7 @@ use crate::fate;
 use crate::ills::Ills;
 use crate::manager_disk::ManagerDisk;
 use crate::model::Model;
+use crate::mounts::{self, Mix};
 use crate::nemesis::{Kind, Nemesis};
 use crate::operator::{Operator, Relayer};
 use crate::random::Random;
@@ -39,9 +40,9 @@ const CLIENTS: usize = 3;
 /// Files that one client writes.
 const FILES: usize = 6;
 /// Virtual time in which things go wrong.
-const TROUBLE_MS: u64 = 30_000;
+pub(crate) const TROUBLE_MS: u64 = 30_000;
 /// In this time the cluster must be made, the clients must stop, and all must heal: each.
-const BOUND_MS: u64 = 400_000;
+pub(crate) const BOUND_MS: u64 = 400_000;
 
 /// What came of a seed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -67,6 +68,8 @@ pub struct Outcome {
 pub struct Settings {
     /// Print events as they happen.
     pub printed: bool,
+    /// Mounts with programs take the clients' place.
+    pub mounts: Option<Mix>,
 }
 
 thread_local! {
@@ -99,6 +102,29 @@ pub fn note_panics() {
 
 fn one(seed: u64, settings: Settings) -> Outcome {
     let trace = Trace::printing(settings.printed);
+    let (failure, passed_ms, operations) = match settings.mounts {
+        None => with_clients(seed, &trace),
+        Some(mix) => mounts::torture(seed, mix, trace.clone()),
+    };
+    let panic = PANIC.with_borrow_mut(Option::take);
+    Outcome {
+        seed,
+        hash: trace.hash(),
+        passed_ms,
+        operations,
+        faults: trace.counts().into_iter().map(|(kind, count)| (kind.to_owned(), count)).collect(),
+        failure: panic.or(failure),
+        last: trace.last(),
+    }
+}
+
+/// The first panic in the run so far.
+pub(crate) fn first_panic() -> Option<String> {
+    PANIC.with_borrow(Clone::clone)
+}
+
+/// Gives what went wrong, if anything did; the time that passed; and the operations that were done.
+fn with_clients(seed: u64, trace: &Trace) -> (Option<String>, u64, u64) {
     // Drawn apart: seeds without an operator and without ills are what they were.
     let mut operator = Random::new(seed ^ 0x0042_7261_6964);
     let operator = operator.percent(OPERATED).then_some(operator);
@@ -114,19 +140,7 @@ fn one(seed: u64, settings: Settings) -> Outcome {
     let mut disk = Random::new(seed ^ 0x6d64_6973_6b73);
     run.manager_disk = disk.percent(MANAGER_DISK_ILL).then(|| ManagerDisk::new(disk));
     let failure = run.go(operator).err().or_else(|| run.model.failure());
-    let passed_ms = run.world.now_ms();
-    let operations = run.operations.load(Ordering::Relaxed);
-    drop(run);
-    let panic = PANIC.with_borrow_mut(Option::take);
-    Outcome {
-        seed,
-        hash: trace.hash(),
-        passed_ms,
-        operations,
-        faults: trace.counts().into_iter().map(|(kind, count)| (kind.to_owned(), count)).collect(),
-        failure: panic.or(failure),
-        last: trace.last(),
-    }
+    (failure, run.world.now_ms(), run.operations.load(Ordering::Relaxed))
 }
 
 struct Run {
@@ -232,7 +246,7 @@ impl Run {
         let before = self.world.now_ms();
         self.world.step();
         self.cluster.tend(&mut self.world);
-        if let Some(panic) = PANIC.with_borrow(Clone::clone) {
+        if let Some(panic) = first_panic() {
             return Err(panic);
         }
         if let Some(failure) = self.model.failure() {

@@ -38,6 +38,8 @@ pub(crate) struct World {
     started: u32,
     begin: Instant,
     kernel: Arc<Kernel>,
+    /// The standard library's clock of a host stands still while it is suspended, as it does in truth.
+    stands_still: bool,
 }
 
 /// A host and the process on it.
@@ -59,7 +61,12 @@ impl World {
         let net = Net::new(random.fork(), trace.clone());
         let kernel = Kernel::new(random.percent(30));
         let (hosts, begin) = (Vec::new(), Instant::now());
-        World { net, trace, random, hosts, now_ms: 0, started: 0, begin, kernel }
+        World { net, trace, random, hosts, now_ms: 0, started: 0, begin, kernel, stands_still: false }
+    }
+
+    /// From now on the standard library's clock of a host stands still while it is suspended.
+    pub(crate) fn stand_still_in_suspend(&mut self) {
+        self.stands_still = true;
     }
 
     /// Milliseconds since the world's begin.
@@ -176,6 +183,9 @@ impl World {
             let awake_ms = self.now_ms - process.slept_ms;
             let (from, to) = (self.at(awake_ms), self.at(awake_ms + step_ms));
             host::set_slept(process.slept_ms);
+            if self.stands_still {
+                fate::set_now_ms(BEGIN_MS + awake_ms);
+            }
             let run = async {
                 let behind = from.saturating_duration_since(Instant::now());
                 if !behind.is_zero() {

@@ -2,20 +2,28 @@
 
 use std::path::Path;
 
-use braid_torture::{Outcome, run_apart};
+use braid_torture::{Mix, Outcome, run_apart};
 
 /// Seeds of one test.
 const EACH: u64 = 25;
 
 fn tortured(seed: u64) -> Outcome {
-    run_apart(Path::new(env!("CARGO_BIN_EXE_braid-torture")), seed).expect("the program runs")
+    with(seed, None)
+}
+
+fn with(seed: u64, mounts: Option<Mix>) -> Outcome {
+    run_apart(Path::new(env!("CARGO_BIN_EXE_braid-torture")), seed, mounts).expect("the program runs")
 }
 
 fn survives(seed: u64) {
-    let outcome = tortured(seed);
+    is_well(tortured(seed), "");
+}
+
+fn is_well(outcome: Outcome, how: &str) {
+    let seed = outcome.seed;
     if let Some(why) = outcome.failure {
         let last = outcome.last.join("\n");
-        panic!("{last}\nseed {seed}: {why}\nagain: cargo run -p braid-torture -- --seed {seed}");
+        panic!("{last}\nseed {seed}: {why}\nagain: cargo run -p braid-torture -- --seed {seed}{how}");
     }
     assert!(outcome.operations > 0, "nothing was done");
 }
@@ -51,6 +59,16 @@ fn seeds_of_the_third_block() {
 #[test]
 fn seeds_of_the_fourth_block() {
     survive(3);
+}
+
+/// Programs on mounts, for what is known to hold of mounts.
+#[test]
+fn mounts_survive() {
+    let mix = Mix::sound();
+    for seed in 0..15 {
+        is_well(with(seed, Some(mix)), &format!(" --mounts={mix}"));
+    }
+    assert_eq!(with(1, Some(mix)), with(1, Some(mix)));
 }
 
 /// Each showed that a column became ready, or a write was acknowledged, while a column that had joined during

@@ -9,8 +9,8 @@ pub const FLOORS: &[&[&str]] = &[
     &["store", "transport", "sim"],
     &["drive", "manager", "client"],
     &["heal"],
-    &["bench", "torture", "fuse", "nfs", "s3", "python", "object-store"],
-    &["cli"],
+    &["bench", "fuse", "nfs", "s3", "python", "object-store"],
+    &["cli", "torture"],
 ];
 
 /// Edges that do not point to a lower floor, from the crates' manifests. `[dev-dependencies]` do not count: a

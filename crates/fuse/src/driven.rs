@@ -1,0 +1,247 @@
+//! A mount without the system's kernel: a test plays the kernel's part. It asks what the kernel would ask,
+//! one function for each request, and is told to drop what it has cached. All else is as in a real mount:
+//! what is decided, kept, written later, watched and locked.
+//!
+//! Requests are carried out by the task that asks. Each function does what the request of this name does in
+//! `mounted`.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use braid_client::{AttributeChanges, Client, NewAttributes};
+use braid_wire::control::{LockKind, RenameHow, UnlinkOnly};
+use fuser::{FileAttr, FileHandle, FopenFlags, INodeNo};
+
+use crate::answers::{lock_span, open_flags};
+use crate::caretaker;
+use crate::fresh::KNOWN_FOR;
+use crate::kernel::Kernel;
+use crate::locks::Wanted;
+use crate::mount::Mount;
+use crate::names::known;
+use crate::news;
+use crate::shared::{Shared, manner};
+use crate::write_back::{Outcome, Through};
+
+/// How long a kernel may rely on what it was told.
+pub const TRUST: Duration = KNOWN_FOR;
+
+/// The number of the volume's root.
+pub const ROOT: u64 = INodeNo::ROOT.0;
+
+/// What the mount has a kernel drop.
+pub trait Cache: Send + Sync {
+    /// What a name in a directory stands for.
+    fn drop_name(&self, directory: u64, name: &[u8]);
+    /// The attributes of a file, and its pages from an offset on, if one is given.
+    fn drop_file(&self, number: u64, pages_from: Option<u64>);
+}
+
+/// What a kernel is told of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Facts {
+    /// Its number.
+    pub number: u64,
+    /// Its size.
+    pub size: u64,
+    /// How many names it has.
+    pub links: u32,
+}
+
+/// What a kernel is told of a file that it has opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Opened {
+    /// The handle by which it asks from now on.
+    pub handle: u64,
+    /// It may keep the pages that it has.
+    pub keeps_pages: bool,
+    /// A close need not be told.
+    pub closes_silently: bool,
+}
+
+/// A mounted volume.
+#[derive(Clone)]
+pub struct Driven {
+    shared: Arc<Shared>,
+}
+
+/// The system's number for an error.
+pub type Answer<T> = Result<T, i32>;
+
+struct Told(Arc<dyn Cache>);
+
+impl Kernel for Told {
+    fn expire_entry(&self, directory: INodeNo, name: &[u8]) -> io::Result<()> {
+        self.0.drop_name(directory.0, name);
+        Ok(())
+    }
+
+    fn inval_inode(&self, number: INodeNo, from: i64, _: i64) -> io::Result<()> {
+        self.0.drop_file(number.0, u64::try_from(from).ok());
+        Ok(())
+    }
+}
+
+fn answer<T>(outcome: Outcome<T>) -> Answer<T> {
+    outcome.map_err(i32::from)
+}
+
+fn facts(attributes: &FileAttr) -> Facts {
+    Facts { number: attributes.ino.0, size: attributes.size, links: attributes.nlink }
+}
+
+impl Driven {
+    /// Mounts a volume: its loops run in the runtime of the caller, until the last clone is dropped.
+    ///
+    /// # Errors
+    /// There is no such volume.
+    pub async fn new(client: Client, volume: &str, cache: Arc<dyn Cache>) -> io::Result<Driven> {
+        let shared = Mount::shared(client, volume).await?;
+        // Nobody else sets it.
+        let _ = shared.context.kernel.set(Arc::new(Told(cache)));
+        tokio::spawn(caretaker::run(Arc::downgrade(&shared)));
+        let (watching, told) = shared.context.client.watch();
+        shared.context.kept.begin(watching);
+        tokio::spawn(news::run(Arc::downgrade(&shared), told));
+        Ok(Driven { shared })
+    }
+
+    /// # Errors
+    /// As the system's.
+    pub async fn lookup(&self, directory: u64, name: &str) -> Answer<Facts> {
+        let found = self.shared.attributes(INodeNo(directory), name.as_bytes()).await;
+        answer(found.map(|attributes| facts(&attributes)))
+    }
+
+    /// The kernel has forgotten a file.
+    pub fn forget(&self, number: u64) {
+        let (context, file) = (&self.shared.context, self.shared.file(INodeNo(number)));
+        context.remembered.forget(file);
+        context.told.forget(file);
+    }
+
+    /// # Errors
+    /// As the system's.
+    pub async fn getattr(&self, number: u64) -> Answer<Facts> {
+        let found = self.shared.attributes_by_number(INodeNo(number)).await;
+        answer(found.map(|attributes| facts(&attributes)))
+    }
+
+    /// Sets the size.
+    ///
+    /// # Errors
+    /// As the system's.
+    pub async fn truncate(&self, number: u64, handle: Option<u64>, size: u64) -> Answer<Facts> {
+        let (handle, changes) = (handle.map(FileHandle), AttributeChanges::NONE);
+        let set = self.shared.set(INodeNo(number), handle, Some(size), changes).await;
+        answer(set.map(|attributes| facts(&attributes)))
+    }
+
+    /// # Errors
+    /// As the system's.
+    pub async fn create(&self, directory: u64, name: &str, flags: i32) -> Answer<(Facts, Opened)> {
+        let new = NewAttributes { mode: 0o644, uid: 0, gid: 0 };
+        let made = self.shared.create(INodeNo(directory), name.as_bytes(), open_flags(flags), new).await;
+        answer(made.map(|(attributes, handle)| {
+            let opened = Opened { handle: handle.0, keeps_pages: false, closes_silently: false };
+            (facts(&attributes), opened)
+        }))
+    }
+
+    /// # Errors
+    /// As the system's.
+    pub async fn open(&self, number: u64, flags: i32) -> Answer<Opened> {
+        let opened = self.shared.open(INodeNo(number), open_flags(flags)).await;
+        answer(opened.map(|(handle, how)| Opened {
+            handle: handle.0,
+            keeps_pages: how.contains(FopenFlags::FOPEN_KEEP_CACHE),
+            closes_silently: how.contains(FopenFlags::FOPEN_NOFLUSH),
+        }))
+    }
+
+    /// # Errors
+    /// As the system's.
+    pub async fn read(&self, handle: u64, offset: u64, size: u32) -> Answer<Vec<u8>> {
+        let read = async {
+            let open = known(&self.shared, FileHandle(handle))?;
+            open.keeps_locks()?;
+            open.inode.read(offset, size).await
+        };
+        answer(read.await.map(|filled| {
+            let bytes = filled.as_slice().to_vec();
+            self.shared.context.buffers.give(filled.buffer);
+            bytes
+        }))
+    }
+
+    /// # Errors
+    /// As the system's.
+    pub async fn write(&self, handle: u64, offset: u64, data: &[u8], flags: i32) -> Answer<()> {
+        let write = async {
+            let open = known(&self.shared, FileHandle(handle))?;
+            open.keeps_locks()?;
+            let (place, through) = manner(offset, open_flags(flags), false);
+            if through == Through::No && open.inode.write_at_once(place, data) {
+                return Ok(());
+            }
+            open.inode.write(place, data, through).await
+        };
+        answer(write.await)
+    }
+
+    /// A descriptor is closed.
+    ///
+    /// # Errors
+    /// As the system's.
+    pub async fn flush(&self, handle: u64, owner: u64) -> Answer<()> {
+        answer(self.shared.flush(FileHandle(handle), owner).await)
+    }
+
+    /// # Errors
+    /// As the system's.
+    pub async fn fsync(&self, handle: u64) -> Answer<()> {
+        answer(self.shared.sync(FileHandle(handle)).await)
+    }
+
+    /// A handle is given back.
+    pub async fn release(&self, handle: u64) {
+        if let Some(open) = self.shared.files.take(FileHandle(handle)) {
+            self.shared.unlock_by(&open).await;
+            self.shared.end(open).await;
+        }
+    }
+
+    /// Takes a lock of bytes, exclusive or shared, or gives it back; waits for nobody.
+    ///
+    /// # Errors
+    /// As the system's.
+    pub async fn lock(
+        &self,
+        handle: u64,
+        owner: u64,
+        (from, to): (u64, u64),
+        kind: Option<LockKind>,
+    ) -> Answer<()> {
+        let lock = async {
+            let wanted = Wanted { owner, pid: 1, span: lock_span(from, to), kind };
+            self.shared.lock(&known(&self.shared, FileHandle(handle))?, wanted, None).await
+        };
+        answer(lock.await)
+    }
+
+    /// # Errors
+    /// As the system's.
+    pub async fn unlink(&self, directory: u64, name: &str) -> Answer<()> {
+        let only = UnlinkOnly::NotDirectory;
+        answer(self.shared.remove(INodeNo(directory), name.as_bytes(), only).await)
+    }
+
+    /// # Errors
+    /// As the system's.
+    pub async fn rename(&self, directory: u64, name: &str, new_name: &str) -> Answer<()> {
+        let (from, to) = (name.as_bytes(), new_name.as_bytes());
+        let directory = INodeNo(directory);
+        answer(self.shared.rename((directory, from), (directory, to), RenameHow::Replace).await)
+    }
+}

@@ -1,0 +1,400 @@
+//! What programs on mounts may find: names, bytes, sizes and locks, each by the promises of docs/posix.md.
+//!
+//! - Bytes: each byte has one program at a time that writes it, so its writes have an order. A reader may
+//!   find any that has begun, but none that is older than one that it must see: what its own mount has taken,
+//!   and what was synced or closed before it opened the file.
+//! - What was synced lasts, whatever dies. What was not may be gone when its mount has died, or when a sync
+//!   said so.
+//! - Names: each has one program that changes it. Everybody finds what it stood for at some moment while he
+//!   looked.
+//! - Locks: what is written under a lock that is lost is never found by those who got it later.
+
+mod locks;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use self::locks::{Holder, Loser};
+use crate::host::now_ms;
+use crate::random::mix;
+
+/// The longest file.
+pub(crate) const FILE_MAX: u64 = 96 << 10;
+
+/// Shared by all parts of a run.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Judge(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    tick: u64,
+    files: Vec<File>,
+    names: BTreeMap<String, Vec<Value>>,
+    /// Who holds the lock of a record.
+    holders: BTreeMap<u64, Holder>,
+    /// Who held one until another got it, and was not told yet.
+    losers: BTreeMap<(u64, u64), Loser>,
+    /// Sizes are judged.
+    sizes: bool,
+    /// How much later than at once others must see what has changed.
+    slack_ms: u64,
+    failure: Option<String>,
+}
+
+/// A moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct At {
+    tick: u64,
+    ms: u64,
+}
+
+/// A mount, from its begin to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Life {
+    pub(crate) mount: usize,
+    pub(crate) life: u64,
+}
+
+/// Who reads.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reader {
+    /// Through this mount; `None`: through none.
+    pub(crate) life: Option<Life>,
+    /// When it opened the file, or got a lock of it.
+    pub(crate) opened: At,
+}
+
+/// A file by its number in the model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FileNo(pub(crate) usize);
+
+#[derive(Debug, Default)]
+struct File {
+    /// The mounts' number of it, once it is known.
+    number: Option<u64>,
+    ops: Vec<Op>,
+}
+
+/// A write, or a cut: then the range goes to the end.
+#[derive(Debug)]
+struct Op {
+    id: u64,
+    range: Range<u64>,
+    is_cut: bool,
+    by: Life,
+    /// The mount has taken it.
+    taken: Option<u64>,
+    /// It was synced or closed.
+    synced: Option<At>,
+    /// It may be there or not: its mount has died, or a sync failed.
+    in_doubt: bool,
+}
+
+/// What a name stands for from a moment on.
+#[derive(Debug)]
+struct Value {
+    id: u64,
+    file: Option<FileNo>,
+    ended: Option<At>,
+}
+
+/// What somebody found under a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Found {
+    Nothing,
+    Number(u64),
+}
+
+/// What a name stands for, as far as the model knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Known {
+    File(FileNo),
+    Nothing,
+    Unsure,
+}
+
+fn byte_of(write: u64, at: u64) -> u8 {
+    mix(write.wrapping_mul(0x1_0000_0001).wrapping_add(at)).to_le_bytes()[3]
+}
+
+fn index(at: u64) -> usize {
+    usize::try_from(at).expect("files are small")
+}
+
+fn length(bytes: &[u8]) -> u64 {
+    u64::try_from(bytes.len()).expect("files are small")
+}
+
+impl Judge {
+    /// See `Mix`.
+    pub(crate) fn new(slack_ms: u64, sizes: bool) -> Judge {
+        Judge(Arc::new(Mutex::new(State { slack_ms, sizes, ..State::default() })))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.lock().failure.clone()
+    }
+
+    pub(crate) fn fail(&self, what: String) {
+        self.lock().failure.get_or_insert(what);
+    }
+
+    pub(crate) fn now(&self) -> At {
+        self.lock().now()
+    }
+
+    /// A file that is about to be made.
+    pub(crate) fn new_file(&self) -> FileNo {
+        let mut state = self.lock();
+        state.files.push(File::default());
+        FileNo(state.files.len() - 1)
+    }
+
+    /// A write begins. Gives its bytes.
+    pub(crate) fn begin_write(&self, file: FileNo, range: Range<u64>, by: Life) -> (u64, Vec<u8>) {
+        let id = self.begin(file, range.clone(), false, by);
+        (id, range.map(|at| byte_of(id, at)).collect())
+    }
+
+    /// A truncation begins.
+    pub(crate) fn begin_cut(&self, file: FileNo, to: u64, by: Life) -> u64 {
+        self.begin(file, to..FILE_MAX, true, by)
+    }
+
+    fn begin(&self, file: FileNo, range: Range<u64>, is_cut: bool, by: Life) -> u64 {
+        let mut state = self.lock();
+        let id = state.now().tick;
+        let op = Op { id, range, is_cut, by, taken: None, synced: None, in_doubt: false };
+        state.files[file.0].ops.push(op);
+        id
+    }
+
+    /// A write or a truncation was answered.
+    pub(crate) fn end(&self, file: FileNo, id: u64, is_done: bool) {
+        let mut state = self.lock();
+        let now = state.now();
+        let ops = &mut state.files[file.0].ops;
+        if let Some(op) = ops.iter_mut().find(|op| op.id == id) {
+            op.taken = is_done.then_some(now.tick);
+            op.in_doubt = !is_done;
+        }
+    }
+
+    /// A sync or close of a file through a mount, begun then, was answered.
+    pub(crate) fn synced(&self, file: FileNo, began: At, by: Life, is_done: bool) {
+        let mut state = self.lock();
+        let now = state.now();
+        for op in state.files[file.0].ops.iter_mut().filter(|op| op.by == by && op.synced.is_none()) {
+            if !is_done {
+                op.in_doubt = true;
+            } else if op.taken.is_some_and(|taken| taken <= began.tick) && !op.in_doubt {
+                op.synced = Some(now);
+            }
+        }
+    }
+
+    /// A mount has died.
+    pub(crate) fn died(&self, life: Life) {
+        let mut state = self.lock();
+        for op in state.files.iter_mut().flat_map(|file| &mut file.ops).filter(|op| op.by == life) {
+            op.in_doubt |= op.synced.is_none();
+        }
+        state.holders.retain(|_, holder| holder.life != life);
+    }
+
+    /// What was read from a place on, of so many bytes that were asked for.
+    pub(crate) fn read(
+        &self,
+        file: FileNo,
+        range: Range<u64>,
+        found: &[u8],
+        (reader, began, who): (Reader, At, &str),
+    ) {
+        let mut state = self.lock();
+        let slack_ms = state.slack_ms;
+        let of = &state.files[file.0];
+        let must = |op: &Op| op.must_be_seen(reader, began, slack_ms);
+        let wrong = of.judge_bytes(&range, found, must).or_else(|| {
+            let (least, _) = of.sizes(must);
+            let end = range.start + length(found);
+            (end < least.min(range.end)).then(|| format!("it ended at {end}, and it has {least} bytes"))
+        });
+        if let Some(why) = wrong {
+            let what = format!("{who} read f{} {range:?}: {why}", file.0);
+            state.failure.get_or_insert(what);
+        }
+    }
+
+    /// A size was told.
+    pub(crate) fn size(&self, file: FileNo, size: u64, (reader, began, who): (Reader, At, &str)) {
+        let mut state = self.lock();
+        let slack_ms = state.slack_ms;
+        let (least, most) = state.files[file.0].sizes(|op| op.must_be_seen(reader, began, slack_ms));
+        if size < least || (size > most && state.sizes) {
+            let what = format!("{who} is told that f{} has {size} bytes: it has {least} to {most}", file.0);
+            state.failure.get_or_insert(what);
+        }
+    }
+
+    /// Names change, together.
+    pub(crate) fn begin_names(&self, changes: &[(&str, Option<FileNo>)]) -> u64 {
+        let mut state = self.lock();
+        let id = state.now().tick;
+        for (name, file) in changes {
+            let value = Value { id, file: *file, ended: None };
+            state.names.entry((*name).to_owned()).or_default().push(value);
+        }
+        id
+    }
+
+    /// They have changed (`Some(true)`), or not; `None`: who knows.
+    pub(crate) fn end_names(&self, id: u64, is_done: Option<bool>) {
+        let mut state = self.lock();
+        let now = state.now();
+        for values in state.names.values_mut() {
+            match is_done {
+                Some(true) => values.iter_mut().filter(|value| value.id == id).for_each(|value| {
+                    value.ended = Some(now);
+                }),
+                Some(false) => values.retain(|value| value.id != id),
+                None => {}
+            }
+        }
+    }
+
+    /// Its number is known.
+    pub(crate) fn is_number(&self, file: FileNo, number: u64) {
+        self.lock().files[file.0].number = Some(number);
+    }
+
+    /// What a name stands for.
+    pub(crate) fn known(&self, name: &str) -> Known {
+        let state = self.lock();
+        match state.names.get(name).and_then(|values| values.last()) {
+            None => Known::Nothing,
+            Some(Value { ended: None, .. }) => Known::Unsure,
+            Some(Value { file: Some(file), .. }) => Known::File(*file),
+            Some(Value { file: None, .. }) => Known::Nothing,
+        }
+    }
+
+    /// Somebody looked at a name from a moment on and found this. Gives the file.
+    pub(crate) fn looked(&self, name: &str, began: At, found: Found, who: &str) -> Option<FileNo> {
+        let mut state = self.lock();
+        let values = state.names.get(name).map_or(&[][..], Vec::as_slice);
+        let mut could = Vec::new();
+        let mut is_bound = false;
+        for value in values.iter().rev() {
+            could.push(value.file);
+            is_bound =
+                value.ended.is_some_and(|at| at.tick <= began.tick && at.ms + state.slack_ms <= began.ms);
+            if is_bound {
+                break;
+            }
+        }
+        if !is_bound {
+            could.push(None);
+        }
+        let is_it = |file: &FileNo, number| state.files[file.0].number.is_none_or(|known| known == number);
+        let fits = |file: &Option<FileNo>| match (file, found) {
+            (None, Found::Nothing) => true,
+            (Some(file), Found::Number(number)) => is_it(file, number),
+            _ => false,
+        };
+        let fitting = could.iter().find(|file| fits(file)).copied();
+        match fitting {
+            Some(file) => {
+                if let (Some(file), Found::Number(number)) = (file, found) {
+                    state.files[file.0].number = Some(number);
+                }
+                file
+            }
+            None => {
+                let could: Vec<String> = could
+                    .iter()
+                    .map(|file| file.map_or("nothing".to_owned(), |file| format!("f{}", file.0)))
+                    .collect();
+                let what = format!("{who} finds {found:?} as {name}, which is {}", could.join(" or "));
+                state.failure.get_or_insert(what);
+                None
+            }
+        }
+    }
+
+    /// After a doubt its owner has found out what a name stands for.
+    pub(crate) fn is_sure(&self, name: &str, file: Option<FileNo>) {
+        let id = self.begin_names(&[(name, file)]);
+        self.end_names(id, Some(true));
+    }
+}
+
+impl State {
+    fn now(&mut self) -> At {
+        self.tick += 1;
+        At { tick: self.tick, ms: now_ms() }
+    }
+}
+
+impl Op {
+    fn must_be_seen(&self, reader: Reader, began: At, slack_ms: u64) -> bool {
+        let is_own = reader.life == Some(self.by) && self.taken.is_some_and(|at| at <= began.tick);
+        let was_told = |at: At| at.tick <= reader.opened.tick && at.ms + slack_ms <= reader.opened.ms;
+        !self.in_doubt && (is_own || self.synced.is_some_and(was_told))
+    }
+
+    fn fits(&self, at: u64, byte: Option<u8>) -> bool {
+        if self.is_cut { byte.unwrap_or(0) == 0 } else { byte == Some(byte_of(self.id, at)) }
+    }
+}
+
+impl File {
+    /// What is wrong with bytes that were found, if anything is.
+    fn judge_bytes(&self, range: &Range<u64>, found: &[u8], must: impl Fn(&Op) -> bool) -> Option<String> {
+        let byte = |at: u64| found.get(index(at - range.start)).copied();
+        let mut open = vec![true; index(range.end - range.start)];
+        let mut left = open.len();
+        for op in self.ops.iter().rev() {
+            if left == 0 {
+                return None;
+            }
+            let is_last = must(op);
+            for at in range.start.max(op.range.start)..range.end.min(op.range.end) {
+                let open = &mut open[index(at - range.start)];
+                if *open && op.fits(at, byte(at)) {
+                    *open = false;
+                    left -= 1;
+                } else if *open && is_last {
+                    return Some(self.explain(at, byte(at), op));
+                }
+            }
+        }
+        let strange = |at: &u64| open[index(at - range.start)] && byte(*at).unwrap_or(0) != 0;
+        let at = range.clone().find(strange)?;
+        Some(format!("byte {at} is {:?}, which nobody wrote", byte(at)))
+    }
+
+    fn explain(&self, at: u64, byte: Option<u8>, must: &Op) -> String {
+        let of = self.ops.iter().filter(|op| op.range.contains(&at) && op.fits(at, byte)).map(|op| op.id);
+        let of: Vec<u64> = of.collect();
+        let Op { id, range, .. } = must;
+        format!("byte {at} is {byte:?} (of {of:?}), and must be of {id}, to {range:?}, or later")
+    }
+
+    /// The least and the most that it may be long.
+    fn sizes(&self, must: impl Fn(&Op) -> bool) -> (u64, u64) {
+        self.ops.iter().fold((0, 0), |(least, most), op| match (op.is_cut, must(op)) {
+            (true, true) => (op.range.start, op.range.start),
+            (true, false) => (least.min(op.range.start), most.max(op.range.start)),
+            (false, true) => (least.max(op.range.end), most.max(op.range.end)),
+            (false, false) => (least, most.max(op.range.end)),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

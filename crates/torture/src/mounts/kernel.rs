@@ -1,0 +1,433 @@
+//! A kernel that asks a mount as Linux does: it trusts names and attributes for a while, keeps pages until
+//! they are dropped, reads and writes whole pages through them, and passes them by with O_DIRECT.
+//!
+//! What Linux does that is told of here is that of fs/fuse in its releases 6.x, without write-back: see
+//! `fuse_change_attributes`, `fuse_perform_write`, `fuse_cache_read_iter`, `fuse_reverse_inval_inode`. Where
+//! Linux waits for requests under way before it drops a page or a name, what they bring is not kept here.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use braid_fuse::driven::{Answer, Cache, Driven, Facts, Opened, ROOT, TRUST};
+use braid_wire::control::LockKind;
+use tokio::time::Instant;
+
+/// Bytes of a page.
+pub(crate) const PAGE: u64 = 4096;
+/// Pages that are read at once, at most.
+const READ_AHEAD: u64 = 8;
+
+/// What a kernel has cached.
+#[derive(Debug, Default)]
+pub(crate) struct Caches(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    names: BTreeMap<String, (u64, Instant)>,
+    /// How often a name was dropped.
+    dropped: u64,
+    files: BTreeMap<u64, Node>,
+    /// The last number of a change of attributes.
+    version: u64,
+}
+
+#[derive(Debug, Default)]
+struct Node {
+    size: u64,
+    trusted_until: Option<Instant>,
+    /// When its attributes changed last.
+    version: u64,
+    pages: BTreeMap<u64, Vec<u8>>,
+    /// How often pages were dropped.
+    drops: u64,
+}
+
+/// A kernel with one mount.
+#[derive(Clone)]
+pub(crate) struct Kernel {
+    caches: Arc<Caches>,
+    mount: Driven,
+}
+
+/// An open file.
+#[derive(Debug, Clone)]
+pub(crate) struct Descriptor {
+    pub(crate) number: u64,
+    pub(crate) flags: i32,
+    handle: u64,
+    closes_silently: bool,
+}
+
+impl Caches {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Cache for Caches {
+    fn drop_name(&self, _: u64, name: &[u8]) {
+        let mut state = self.lock();
+        state.dropped += 1;
+        state.names.remove(&*String::from_utf8_lossy(name));
+    }
+
+    fn drop_file(&self, number: u64, pages_from: Option<u64>) {
+        let mut state = self.lock();
+        state.changed(number);
+        let Some(node) = state.files.get_mut(&number) else { return };
+        node.trusted_until = None;
+        if let Some(from) = pages_from {
+            node.drop_pages(from..u64::MAX);
+        }
+    }
+}
+
+impl State {
+    fn node(&mut self, number: u64) -> &mut Node {
+        self.files.entry(number).or_default()
+    }
+
+    /// A file's attributes change now.
+    fn changed(&mut self, number: u64) {
+        self.version += 1;
+        let version = self.version;
+        if let Some(node) = self.files.get_mut(&number) {
+            node.version = version;
+        }
+    }
+
+    /// Attributes that were asked for at a version came.
+    fn learn(&mut self, facts: &Facts, asked: u64) {
+        let node = self.node(facts.number);
+        if node.version > asked {
+            node.trusted_until = None;
+            return;
+        }
+        node.trusted_until = Some(Instant::now() + TRUST);
+        if node.size != facts.size {
+            node.drop_pages(0..u64::MAX);
+            node.size = facts.size;
+        }
+        self.changed(facts.number);
+    }
+
+    /// So much was written.
+    fn wrote(&mut self, number: u64, end: u64) {
+        self.changed(number);
+        let node = self.node(number);
+        node.size = node.size.max(end);
+    }
+}
+
+impl Node {
+    fn drop_pages(&mut self, range: Range<u64>) {
+        self.drops += 1;
+        self.pages.retain(|page, _| (page + 1) * PAGE <= range.start || page * PAGE >= range.end);
+    }
+
+    fn is_trusted(&self) -> bool {
+        self.trusted_until.is_some_and(|until| Instant::now() < until)
+    }
+}
+
+fn index(at: u64) -> usize {
+    usize::try_from(at).expect("files are small")
+}
+
+fn length(bytes: &[u8]) -> u64 {
+    u64::try_from(bytes.len()).expect("files are small")
+}
+
+impl Kernel {
+    pub(crate) fn new(caches: Arc<Caches>, mount: Driven) -> Kernel {
+        Kernel { caches, mount }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.caches.lock()
+    }
+
+    /// The number that a name stands for; asked for if it is not trusted, or `anew`.
+    async fn walk(&self, name: &str, anew: bool) -> Answer<u64> {
+        let (dropped, asked) = {
+            let state = self.lock();
+            if let Some((number, until)) = state.names.get(name)
+                && !anew
+                && Instant::now() < *until
+            {
+                return Ok(*number);
+            }
+            (state.dropped, state.version)
+        };
+        let found = self.mount.lookup(ROOT, name).await;
+        let mut state = self.lock();
+        state.names.remove(name);
+        let facts = found?;
+        state.learn(&facts, asked);
+        if state.dropped == dropped {
+            state.names.insert(name.to_owned(), (facts.number, Instant::now() + TRUST));
+        }
+        Ok(facts.number)
+    }
+
+    /// The number and size of what has a name.
+    pub(crate) async fn stat(&self, name: &str) -> Answer<(u64, u64)> {
+        match self.stat_once(name, false).await {
+            Err(libc::ESTALE) => self.stat_once(name, true).await,
+            done => done,
+        }
+    }
+
+    async fn stat_once(&self, name: &str, anew: bool) -> Answer<(u64, u64)> {
+        let number = self.walk(name, anew).await?;
+        Ok((number, self.size(number).await?))
+    }
+
+    async fn size(&self, number: u64) -> Answer<u64> {
+        let asked = {
+            let mut state = self.lock();
+            let node = state.node(number);
+            if node.is_trusted() {
+                return Ok(node.size);
+            }
+            state.version
+        };
+        let facts = self.mount.getattr(number).await?;
+        self.lock().learn(&facts, asked);
+        Ok(facts.size)
+    }
+
+    pub(crate) async fn fstat(&self, open: &Descriptor) -> Answer<u64> {
+        self.size(open.number).await
+    }
+
+    pub(crate) async fn open(&self, name: &str, flags: i32) -> Answer<Descriptor> {
+        // What is trusted may be out of date.
+        match self.open_once(name, flags, false).await {
+            Err(libc::ESTALE) => self.open_once(name, flags, true).await,
+            done => done,
+        }
+    }
+
+    async fn open_once(&self, name: &str, flags: i32, anew: bool) -> Answer<Descriptor> {
+        let is_new = libc::O_CREAT | libc::O_EXCL;
+        match self.walk(name, anew).await {
+            Ok(_) if flags & is_new == is_new => Err(libc::EEXIST),
+            Ok(number) => {
+                let opened = self.mount.open(number, flags & !is_new).await?;
+                let mut state = self.lock();
+                if flags & libc::O_TRUNC != 0 {
+                    state.changed(number);
+                    let node = state.node(number);
+                    (node.size, node.trusted_until) = (0, None);
+                    node.drop_pages(0..u64::MAX);
+                }
+                if !opened.keeps_pages {
+                    state.node(number).drop_pages(0..u64::MAX);
+                }
+                Ok(descriptor(number, flags, opened))
+            }
+            Err(libc::ENOENT) if flags & libc::O_CREAT != 0 => {
+                let (dropped, asked) = {
+                    let state = self.lock();
+                    (state.dropped, state.version)
+                };
+                let (facts, opened) = self.mount.create(ROOT, name, flags).await?;
+                let mut state = self.lock();
+                state.learn(&facts, asked);
+                if state.dropped == dropped {
+                    state.names.insert(name.to_owned(), (facts.number, Instant::now() + TRUST));
+                }
+                Ok(descriptor(facts.number, flags, opened))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(crate) async fn read(&self, open: &Descriptor, range: Range<u64>) -> Answer<Vec<u8>> {
+        if open.flags & libc::O_DIRECT != 0 {
+            let size = u32::try_from(range.end - range.start).unwrap_or(u32::MAX);
+            return self.mount.read(open.handle, range.start, size).await;
+        }
+        if range.end > self.lock().node(open.number).size {
+            self.size(open.number).await?;
+        }
+        let end = range.end.min(self.lock().node(open.number).size);
+        let mut bytes = Vec::new();
+        let mut at = range.start;
+        while at < end {
+            let page = self.page(open, at / PAGE).await?;
+            let to = end.min((at / PAGE + 1) * PAGE).min(self.lock().node(open.number).size);
+            if to <= at {
+                break;
+            }
+            bytes.extend_from_slice(&page[index(at % PAGE)..index(at % PAGE + to - at)]);
+            at = to;
+        }
+        Ok(bytes)
+    }
+
+    /// A page that is cached, or is read with those that follow it.
+    async fn page(&self, open: &Descriptor, page: u64) -> Answer<Vec<u8>> {
+        let (drops, asked, count) = {
+            let mut state = self.lock();
+            let version = state.version;
+            let node = state.node(open.number);
+            if let Some(cached) = node.pages.get(&page) {
+                return Ok(cached.clone());
+            }
+            let is_missing = |page: &u64| !node.pages.contains_key(page) && page * PAGE < node.size;
+            let count = (page..page + READ_AHEAD).take_while(is_missing).count();
+            (node.drops, version, u64::try_from(count).unwrap_or(1).max(1))
+        };
+        let size = u32::try_from(count * PAGE).unwrap_or(u32::MAX);
+        let mut bytes = self.mount.read(open.handle, page * PAGE, size).await?;
+        let read_to = page * PAGE + length(&bytes);
+        let is_short = length(&bytes) < count * PAGE;
+        bytes.resize(index(count * PAGE), 0);
+        let mut state = self.lock();
+        if is_short && state.node(open.number).version <= asked && read_to < state.node(open.number).size {
+            state.changed(open.number);
+            state.node(open.number).size = read_to;
+        }
+        let node = state.node(open.number);
+        let pages = bytes.chunks(index(PAGE)).map(<[u8]>::to_vec);
+        if node.drops == drops {
+            for (at, bytes) in (page..).zip(pages) {
+                node.pages.entry(at).or_insert(bytes);
+            }
+        }
+        Ok(bytes[..index(PAGE)].to_vec())
+    }
+
+    pub(crate) async fn write(&self, open: &Descriptor, at: u64, data: &[u8]) -> Answer<()> {
+        let (number, range) = (open.number, at..at + length(data));
+        if open.flags & libc::O_DIRECT != 0 {
+            self.write_past(open, at, data).await?;
+            self.lock().node(number).drop_pages(range);
+            return Ok(());
+        }
+        let pages = range.start / PAGE..range.end.div_ceil(PAGE);
+        let drops = {
+            let mut state = self.lock();
+            let node = state.node(number);
+            for page in pages.clone() {
+                if let Some(cached) = node.pages.get_mut(&page) {
+                    overlay(cached, page, at, data);
+                }
+            }
+            node.drops
+        };
+        let written = self.mount.write(open.handle, at, data, open.flags).await;
+        let mut state = self.lock();
+        if written.is_err() || state.node(number).drops != drops {
+            // It waited for the pages to be written.
+            state.node(number).drop_pages(range.clone());
+        } else {
+            for page in pages.filter(|page| page * PAGE >= range.start && (page + 1) * PAGE <= range.end) {
+                let mut whole = vec![0; index(PAGE)];
+                overlay(&mut whole, page, at, data);
+                state.node(number).pages.insert(page, whole);
+            }
+        }
+        if written.is_ok() {
+            state.wrote(number, range.end);
+        }
+        written
+    }
+
+    /// Writes with O_DIRECT, and completes as for a program that does not wait: pages that came meanwhile
+    /// stay.
+    pub(crate) async fn write_past(&self, open: &Descriptor, at: u64, data: &[u8]) -> Answer<()> {
+        let range = at..at + length(data);
+        self.lock().node(open.number).drop_pages(range.clone());
+        self.mount.write(open.handle, at, data, open.flags).await?;
+        self.lock().wrote(open.number, range.end);
+        Ok(())
+    }
+
+    pub(crate) async fn truncate(&self, open: &Descriptor, size: u64) -> Answer<()> {
+        let facts = self.mount.truncate(open.number, Some(open.handle), size).await?;
+        let mut state = self.lock();
+        state.changed(open.number);
+        let node = state.node(open.number);
+        (node.size, node.trusted_until) = (facts.size, Some(Instant::now() + TRUST));
+        node.drop_pages(0..u64::MAX);
+        Ok(())
+    }
+
+    pub(crate) async fn fsync(&self, open: &Descriptor) -> Answer<()> {
+        self.mount.fsync(open.handle).await
+    }
+
+    /// Closes a descriptor, of a program by its number. The handle is given back behind it.
+    pub(crate) async fn close(&self, open: Descriptor, owner: u64) -> Answer<()> {
+        let flushed = match open.closes_silently {
+            true => Ok(()),
+            false => self.mount.flush(open.handle, owner).await,
+        };
+        let mount = self.mount.clone();
+        tokio::spawn(async move { mount.release(open.handle).await });
+        flushed
+    }
+
+    pub(crate) async fn lock_bytes(
+        &self,
+        open: &Descriptor,
+        owner: u64,
+        bytes: (u64, u64),
+        kind: Option<LockKind>,
+    ) -> Answer<()> {
+        self.mount.lock(open.handle, owner, bytes, kind).await
+    }
+
+    pub(crate) async fn unlink(&self, name: &str) -> Answer<()> {
+        let number = self.walk(name, false).await?;
+        self.mount.unlink(ROOT, name).await?;
+        let mut state = self.lock();
+        state.names.remove(name);
+        state.node(number).trusted_until = None;
+        Ok(())
+    }
+
+    pub(crate) async fn rename(&self, name: &str, new_name: &str) -> Answer<()> {
+        self.walk(name, false).await?;
+        match self.walk(new_name, false).await {
+            Ok(_) | Err(libc::ENOENT) => {}
+            Err(error) => return Err(error),
+        }
+        self.mount.rename(ROOT, name, new_name).await?;
+        let mut state = self.lock();
+        let moved = state.names.remove(name);
+        state.names.remove(new_name);
+        if let Some(moved) = moved {
+            state.names.insert(new_name.to_owned(), moved);
+        }
+        Ok(())
+    }
+
+    /// Memory is scarce: what is cached goes, of a name and its file.
+    pub(crate) fn evict(&self, name: &str) {
+        let mut state = self.lock();
+        if let Some((number, _)) = state.names.remove(name)
+            && let Some(node) = state.files.get_mut(&number)
+        {
+            node.drop_pages(0..u64::MAX);
+        }
+    }
+}
+
+fn descriptor(number: u64, flags: i32, opened: Opened) -> Descriptor {
+    let flags = flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC);
+    Descriptor { number, flags, handle: opened.handle, closes_silently: opened.closes_silently }
+}
+
+/// Puts written bytes where they belong in a page.
+fn overlay(bytes: &mut [u8], page: u64, at: u64, data: &[u8]) {
+    let (from, to) = (at.max(page * PAGE), (at + length(data)).min((page + 1) * PAGE));
+    if from < to {
+        let place = index(from - page * PAGE)..index(to - page * PAGE);
+        bytes[place].copy_from_slice(&data[index(from - at)..index(to - at)]);
+    }
+}
