@@ -198,6 +198,7 @@ mod tests {
             live_bytes: 0,
             free_bytes: 0,
             spare_bytes: 0,
+            file_system: Default::default(),
             silent_ms: 12_345,
             components,
             stale,

@@ -124,7 +124,7 @@ pub(crate) fn show_shape(facts: &ShapeFacts) -> String {
 }
 
 /// The state of a drive that another has taken the place of.
-pub(crate) const REPLACED: &str = "replaced";
+const REPLACED: &str = "replaced";
 
 /// A drive's state as one word.
 pub(crate) fn show_state(state: DriveState) -> &'static str {

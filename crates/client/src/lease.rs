@@ -30,9 +30,7 @@ impl LeaseRenewer {
     /// Starts the task.
     pub(crate) fn start(handle: Arc<Handle>, side: Arc<WriteSide>) -> LeaseRenewer {
         let (end, ended) = oneshot::channel();
-        tokio::spawn(async move {
-            keep(&handle, &side, ended).await;
-        });
+        tokio::spawn(task(handle, side, ended));
         LeaseRenewer { end: Some(end) }
     }
 
@@ -45,11 +43,17 @@ impl LeaseRenewer {
     }
 }
 
+/// There is one of it for each file that is open for writing, and it waits most of the time. So what it does
+/// now and then is on the heap while it does it: else room for all of that would be taken all the time.
+async fn task(handle: Arc<Handle>, side: Arc<WriteSide>, ended: oneshot::Receiver<()>) {
+    keep(&handle, &side, ended).await;
+}
+
 async fn keep(handle: &Arc<Handle>, side: &WriteSide, ended: oneshot::Receiver<()>) {
     let why = tokio::select! {
         end = ended => {
             if end.is_err() {
-                give_up(handle, side).await;
+                Box::pin(give_up(handle, side)).await;
             }
             return;
         }
@@ -72,7 +76,7 @@ async fn keep_capabilities(handle: &Handle) -> String {
         if soon < view.expires_ms {
             continue;
         }
-        match handle.refresh(&view).await {
+        match Box::pin(handle.refresh(&view)).await {
             Ok(_) => {}
             Err(Error::LeaseLost { why, .. }) => return why,
             Err(error) => {
@@ -92,7 +96,7 @@ async fn keep_retired(handle: &Handle, side: &WriteSide) -> Infallible {
         let settled = side.stamps.all_settled().filter(|_| alone);
         if settled.is_some() && settled == seen && settled != retired {
             // Else it is told again: a column that is brought up to date meanwhile waits for it.
-            if retire_idle(handle, settled).await {
+            if Box::pin(retire_idle(handle, settled)).await {
                 retired = settled;
             }
         }
@@ -146,4 +150,18 @@ pub(crate) async fn release(
     let request = Release { file, lease, holder, ended: ended(handle, ending, side), commit };
     let answer = handle.client.ask_done(&handle.subject, request).await;
     answer.map_err(|error| handle.lease_error(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_open_file_costs_while_nothing_happens_is_little() {
+        fn bytes<F>(_: impl Fn(Arc<Handle>, Arc<WriteSide>, oneshot::Receiver<()>) -> F) -> usize {
+            size_of::<F>()
+        }
+        let bytes = bytes(task);
+        assert!(bytes <= 1024, "{bytes} bytes");
+    }
 }

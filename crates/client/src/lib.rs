@@ -33,6 +33,7 @@ mod explain;
 mod extents;
 mod faults;
 mod file;
+mod file_systems;
 mod handle;
 mod heal;
 mod held;
@@ -73,6 +74,7 @@ pub use config::{Config, PartWrites, WAIT_TOLD_AFTER};
 pub use error::{Error, Kind, Result};
 pub use explain::{Asked, Explained};
 pub use file::{FILE_BYTES_MAX, File, Replace};
+pub use file_systems::{OnOneFileSystem, file_systems, reserve_bytes};
 pub use heal::{DamagedAt, HealTally};
 pub use name::{
     COMPONENT_BYTES_MAX, Name, NameError, PATH_BYTES_MAX, PREFIX, VOLUME_BYTES_MAX, check_volume,

@@ -109,8 +109,13 @@ impl Client {
 
     /// A directory's entries.
     pub fn list(&self, directory: &Name) -> Lister {
+        self.list_after(directory, Vec::new())
+    }
+
+    /// Those whose names come after this one.
+    pub fn list_after(&self, directory: &Name, after: Vec<u8>) -> Lister {
         let page = Vec::new().into_iter();
-        Lister { client: self.clone(), directory: directory.clone(), page, after: Vec::new(), more: true }
+        Lister { client: self.clone(), directory: directory.clone(), page, after, more: true }
     }
 
     /// Makes a directory.

@@ -90,7 +90,7 @@ impl Renewals {
             let asked = Instant::now();
             let mut pause = period;
             for leases in self.all().chunks(LEASES_MAX) {
-                if let Err(error) = self.renew(client, leases, period).await {
+                if let Err(error) = Box::pin(self.renew(client, leases, period)).await {
                     tracing::warn!(%error, "{} leases could not be renewed", leases.len());
                     pause = period.min(Instant::now() - asked + TRY_AGAIN);
                 }

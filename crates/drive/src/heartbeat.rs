@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 
 use braid_store::Stat;
 use braid_transport::{ControlSession, Credentials, Limits, Mismatch, TransportError, host};
-use braid_wire::control::{Admission, ControlReply, ControlRequest, Heartbeat, HeartbeatReply, ProcessMark};
+use braid_wire::control::{
+    Admission, ControlReply, ControlRequest, FileSystem, Heartbeat, HeartbeatReply, ProcessMark,
+};
 use braid_wire::data::ScrubState;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -209,6 +211,7 @@ impl Pulse {
             live_bytes: stat.live,
             free_bytes: stat.free,
             spare_bytes: stat.spare,
+            file_system: FileSystem { device: stat.disk_device, free_bytes: stat.disk_free },
             restarted: self.restarted,
             epoch: core.readmission.epoch(),
             scrub: ScrubState { objects, ..core.scrub().state(stat) },

@@ -1,5 +1,7 @@
-//! An open directory: what was listed so far, so that the kernel may go on, or back, by position.
+//! An open directory: what was listed last, so that the kernel may go on, or back, by position. Who goes
+//! further back has the directory listed again from there.
 
+use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
@@ -16,6 +18,8 @@ use crate::kept::Asked;
 
 /// Positions of `.` and `..`, which are in every directory.
 const DOTS: u64 = 2;
+/// Entries that are kept of an open directory: more than the kernel asks for at once.
+const WINDOW: usize = 4096;
 
 /// A listing from its begin, in the order of the names.
 pub(crate) struct Listing {
@@ -31,8 +35,25 @@ struct State {
     lister: Lister,
     /// When the first entries were asked for.
     asked: Asked,
-    known: Vec<(INodeNo, FileType, Vec<u8>)>,
+    window: Window,
     is_whole: bool,
+}
+
+/// The newest entries, and what it takes to list older ones again.
+#[derive(Debug, Default)]
+struct Window {
+    /// The index of the first that is kept.
+    begin: usize,
+    kept: VecDeque<Listed>,
+    /// The name of the last entry before each multiple of [`WINDOW`], but the first.
+    marks: Vec<Vec<u8>>,
+}
+
+#[derive(Debug)]
+struct Listed {
+    ino: INodeNo,
+    kind: FileType,
+    name: Vec<u8>,
 }
 
 impl Listing {
@@ -58,10 +79,8 @@ impl Listing {
                 1 => reply.add(self.above, DOTS, FileType::Directory, ".."),
                 _ => {
                     let index = usize::try_from(at - DOTS).unwrap_or(usize::MAX);
-                    if !state.reach(index, &self.context, self.directory).await? {
-                        return Ok(());
-                    }
-                    let (ino, kind, name) = &state.known[index];
+                    let listed = state.reach(index, &self.context, self.directory).await?;
+                    let Some(Listed { ino, kind, name }) = listed else { return Ok(()) };
                     reply.add(*ino, at + 1, *kind, OsStr::from_bytes(name))
                 }
             };
@@ -77,18 +96,23 @@ impl State {
     fn new(context: &Context, directory: FileId) -> State {
         let asked = context.kept.ask();
         let lister = context.client.list(&context.name(directory));
-        State { lister, asked, known: Vec::new(), is_whole: false }
+        State { lister, asked, window: Window::default(), is_whole: false }
     }
 
-    /// Lists up to the entry of this index. False if there are fewer. What is listed is kept: programs ask
+    /// Lists up to the entry of this index; `None` if there are fewer. What is listed is kept: programs ask
     /// for the attributes next, as a rule.
     async fn reach(
         &mut self,
         index: usize,
         context: &Context,
         directory: FileId,
-    ) -> braid_client::Result<bool> {
-        while self.known.len() <= index && !self.is_whole {
+    ) -> braid_client::Result<Option<&Listed>> {
+        if let Some(after) = self.window.go_back(index) {
+            self.asked = context.kept.ask();
+            self.lister = context.client.list_after(&context.name(directory), after);
+            self.is_whole = false;
+        }
+        while self.window.end() <= index && !self.is_whole {
             let next = match self.lister.next().await {
                 // It was removed, and so was empty.
                 Err(error) if error.reason() == Some(Reason::NotFound) => None,
@@ -98,11 +122,75 @@ impl State {
                 Some(entry) => {
                     context.kept.put_entry(self.asked, directory, &entry);
                     let (ino, kind) = (number(entry.file, context.root), file_type(entry.kind()));
-                    self.known.push((ino, kind, entry.name));
+                    self.window.push(Listed { ino, kind, name: entry.name });
                 }
                 None => self.is_whole = true,
             }
         }
-        Ok(index < self.known.len())
+        Ok(self.window.get(index))
+    }
+}
+
+impl Window {
+    fn end(&self) -> usize {
+        self.begin + self.kept.len()
+    }
+
+    fn get(&self, index: usize) -> Option<&Listed> {
+        self.kept.get(index.checked_sub(self.begin)?)
+    }
+
+    fn push(&mut self, listed: Listed) {
+        let count = self.end() + 1;
+        if count.is_multiple_of(WINDOW) && count / WINDOW > self.marks.len() {
+            self.marks.push(listed.name.clone());
+        }
+        self.kept.push_back(listed);
+        if self.kept.len() > WINDOW {
+            self.kept.pop_front();
+            self.begin += 1;
+        }
+    }
+
+    /// For an entry that is no longer kept: the name after which to list again.
+    fn go_back(&mut self, index: usize) -> Option<Vec<u8>> {
+        if index >= self.begin {
+            return None;
+        }
+        let windows = (index / WINDOW).min(self.marks.len());
+        self.kept.clear();
+        self.begin = windows * WINDOW;
+        Some(windows.checked_sub(1).map_or_else(Vec::new, |mark| self.marks[mark].clone()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(index: usize) -> Vec<u8> {
+        format!("{index:08}").into_bytes()
+    }
+
+    #[test]
+    fn however_long_a_directory_is_a_window_of_it_is_kept_and_any_part_is_found_again() {
+        let count = 5 * WINDOW + 7;
+        let (mut window, mut next, mut listed) = (Window::default(), 0, 0);
+        let forwards = 0..count;
+        let jumps =
+            [count - WINDOW, 3, WINDOW - 1, WINDOW, 2 * WINDOW + 5, 2 * WINDOW + 4, 0, count - 1, count];
+        for index in forwards.chain(jumps) {
+            if let Some(after) = window.go_back(index) {
+                next = (0..count).find(|other| name(*other) > after).expect("one comes after it");
+            }
+            while window.end() <= index && next < count {
+                window.push(Listed { ino: INodeNo(1), kind: FileType::RegularFile, name: name(next) });
+                next += 1;
+                listed += 1;
+            }
+            let found = window.get(index).map(|listed| listed.name.clone());
+            assert_eq!(found, (index < count).then(|| name(index)));
+            assert!(window.kept.len() <= WINDOW && window.marks.len() == count.min(listed) / WINDOW);
+        }
     }
 }

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use braid_layout::DriveId;
-use braid_wire::control::{DriveState, Heartbeat, Latency, ProcessMark};
+use braid_wire::control::{DriveState, FileSystem, Heartbeat, Latency, ProcessMark};
 use braid_wire::data::ScrubState;
 
 use self::heard::heard;
@@ -62,6 +62,8 @@ pub struct Drive {
     pub free_bytes: u64,
     /// The part of `free_bytes` that is files kept for new segments.
     pub spare_bytes: u64,
+    /// The file system of its directory.
+    pub file_system: FileSystem,
     /// Its scrub, as last reported.
     pub scrub: ScrubState,
     /// How it sent the bytes of reads, for people.
@@ -139,6 +141,7 @@ impl DriveTable {
             live_bytes: 0,
             free_bytes: 0,
             spare_bytes: 0,
+            file_system: FileSystem::default(),
             scrub: ScrubState::default(),
             io: String::new(),
             stalled_ms: 0,
@@ -206,6 +209,7 @@ impl DriveTable {
         (drive.stalled_ms, drive.reads, drive.commits) = (beat.stalled_ms, beat.reads, beat.commits);
         (drive.pid, drive.used_bytes, drive.live_bytes) = (beat.pid, beat.used_bytes, beat.live_bytes);
         (drive.free_bytes, drive.spare_bytes) = (beat.free_bytes, beat.spare_bytes);
+        drive.file_system = beat.file_system;
         (drive.scrub, drive.io) = (beat.scrub.clone(), beat.io.clone());
         if drive.silent_ms(now_ms) >= lease_ms {
             drive.returning = None;

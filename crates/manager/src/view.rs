@@ -124,6 +124,7 @@ pub fn drive_row(counts: &DriveCount, drives: &DriveTable, drive: &Drive, now_ms
         live_bytes: drive.live_bytes,
         free_bytes: drive.free_bytes,
         spare_bytes: drive.spare_bytes,
+        file_system: drive.file_system,
         silent_ms: drive.silent_ms(now_ms),
         components: counts.components,
         scrub: drive.scrub.clone(),

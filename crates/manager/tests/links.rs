@@ -325,6 +325,13 @@ fn attributes_change_and_say_when() {
     let odd = AttributeChanges { mode: Some(0o10_0644), ..AttributeChanges::NONE };
     let refused = db.write(|tx| attributes::set(tx, &at("p"), &odd, 6)).unwrap_err();
     assert_eq!((refused.reason, look()), (Reason::Malformed, after));
+    // Any time that can be said can be stored, and is read again.
+    for ns in [i64::MIN, i64::MIN + 1, -1_500_000_000, i64::MAX] {
+        let (accessed_ns, modified_ns) = (Some(ns), Some(ns));
+        let times = AttributeChanges { accessed_ns, modified_ns, ..AttributeChanges::NONE };
+        db.write(|tx| attributes::set(tx, &at("p"), &times, 7)).unwrap();
+        assert_eq!((look().accessed_ns, look().modified_ns), (ns, ns));
+    }
 }
 
 #[test]

@@ -73,6 +73,10 @@ pub struct Stat {
     /// Bytes that writes may take before anything must be cleaned. It excludes the reserve, and what objects
     /// have reserved.
     pub free: u64,
+    /// What its file system has free, and that one's device: see [`Space`](crate::disk::Space).
+    pub disk_free: u64,
+    /// 0: it is not known.
+    pub disk_device: u64,
 }
 
 /// An open store. Clones share it; it is closed by [`Store::close`] or when the last clone is dropped.
@@ -197,6 +201,8 @@ impl Store {
             freed: self.handle.shared.cleaning.freed(),
             spare,
             free,
+            disk_free: space.map_or(0, |space| space.free),
+            disk_device: space.map_or(0, |space| space.device),
         })
     }
 

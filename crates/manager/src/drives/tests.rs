@@ -46,6 +46,7 @@ pub(crate) fn beat(address: &str) -> Heartbeat {
         live_bytes: 0,
         free_bytes: 0,
         spare_bytes: 0,
+        file_system: Default::default(),
         restarted: false,
         epoch: 0,
         io: String::new(),

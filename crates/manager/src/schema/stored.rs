@@ -230,8 +230,9 @@ fn take_attributes(input: &mut &[u8], bits: u32, inode: &mut InodeRecord) -> Res
     let bad = |value| DecodeError::Value { field: "modified_ms", value };
     let rest = if has(bit::TIMES) { take(input, "rest")? } else { 0 };
     let rest_ns = i64::try_from(rest).ok().filter(|rest| *rest < NS).ok_or_else(|| bad(rest))?;
-    let whole_ns = modified_ms.cast_signed().checked_mul(NS).ok_or_else(|| bad(modified_ms))?;
-    let modified_ns = whole_ns.checked_add(rest_ns).ok_or_else(|| bad(modified_ms))?;
+    // The first millisecond that has a time begins before it.
+    let modified_ns = i128::from(modified_ms.cast_signed()) * i128::from(NS) + i128::from(rest_ns);
+    let modified_ns = i64::try_from(modified_ns).map_err(|_| bad(modified_ms))?;
     inode.times = all_at(modified_ns);
     if has(bit::TIMES) {
         inode.times.accessed_ns = take_near(input, modified_ns.cast_unsigned(), "accessed_ns")?.cast_signed();

@@ -25,6 +25,7 @@ fn beat(start: u64, instance: u64) -> Heartbeat {
         live_bytes: 0,
         free_bytes: 1 << 39,
         spare_bytes: 0,
+        file_system: Default::default(),
         restarted: true,
         epoch: 0,
         io: String::new(),

@@ -457,6 +457,7 @@ async fn beat(drive: &FakeDrive, address: &str, restarted: &mut bool) -> Result<
             live_bytes: 1,
             free_bytes: if full { 0 } else { 1 << 39 },
             spare_bytes: 0,
+            file_system: Default::default(),
             restarted: *restarted,
             epoch: 0,
             io: String::new(),

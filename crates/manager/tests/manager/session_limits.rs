@@ -85,6 +85,7 @@ async fn what_a_drive_tells_of_itself_has_bounds() {
         process: ProcessMark::default(),
         free_bytes: 0,
         spare_bytes: 0,
+        file_system: Default::default(),
         start: 1,
         instance: 0,
         log: 0,

@@ -121,7 +121,8 @@ impl Disk for Directory {
     fn space(&self) -> Option<Space> {
         let stat = rustix::fs::fstatvfs(&self.lock).ok()?;
         let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
-        (stat.f_blocks > 0).then(|| Space { free: bytes(stat.f_bavail), size: bytes(stat.f_blocks) })
+        let device = rustix::fs::fstat(&self.lock).map_or(0, |stat| stat.st_dev);
+        (stat.f_blocks > 0).then(|| Space { free: bytes(stat.f_bavail), size: bytes(stat.f_blocks), device })
     }
 
     fn named(&self, name: &str) -> io::Result<Named> {

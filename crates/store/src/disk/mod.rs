@@ -83,6 +83,8 @@ pub struct Space {
     pub free: u64,
     /// In total.
     pub size: u64,
+    /// The device of the file system, which others on this machine may share; 0: nobody does.
+    pub device: u64,
 }
 
 /// Identifies a file whatever its name: no two files that exist at once have the same identity.

@@ -46,6 +46,8 @@ record! {
         free_bytes: u64,
         /// Bytes of files of freed segments that it keeps for new ones.
         spare_bytes: u64,
+        /// The file system of its directory.
+        file_system: FileSystem,
         /// Milliseconds since its last heartbeat.
         silent_ms: u64,
         /// Components placed on it.
@@ -66,6 +68,17 @@ record! {
         slow: String,
         /// Its columns are to move to other drives, and it gets no new ones.
         draining: bool,
+    }
+}
+
+record! {
+    /// What a drive shares with others that are on one file system of a machine.
+    #[derive(Copy, Default)]
+    pub struct FileSystem {
+        /// Its device there; 0: it is not known.
+        device: u64,
+        /// Bytes that it has free.
+        free_bytes: u64,
     }
 }
 
@@ -207,6 +220,8 @@ record! {
         free_bytes: u64,
         /// Bytes of files of freed segments that it keeps for new ones.
         spare_bytes: u64,
+        /// The file system of its directory.
+        file_system: FileSystem,
         /// The process has had no lease yet.
         restarted: bool,
         /// The highest epoch the drive has been told and has stored; 0: none yet. See

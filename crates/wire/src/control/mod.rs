@@ -36,10 +36,10 @@ pub use attributes::{
 };
 pub use batch::{BATCH_ITEMS_MAX, Batch, BatchAnswer, BatchItem, BatchReply};
 pub use drive::{
-    Admission, Backup, BackupReply, DrainDrive, DrainDriveReply, DriveRow, DriveState, FreeUnnamed,
-    Heartbeat, HeartbeatReply, JoinDrive, JoinDriveReply, Latency, ProcessMark, RemoveDrive, ReplaceDrive,
-    ReplaceDriveReply, SISTERS_MAX, ScrubDrive, ScrubDriveReply, SisterRow, Sisters, SistersReply, StateMark,
-    Status, StatusReply,
+    Admission, Backup, BackupReply, DrainDrive, DrainDriveReply, DriveRow, DriveState, FileSystem,
+    FreeUnnamed, Heartbeat, HeartbeatReply, JoinDrive, JoinDriveReply, Latency, ProcessMark, RemoveDrive,
+    ReplaceDrive, ReplaceDriveReply, SISTERS_MAX, ScrubDrive, ScrubDriveReply, SisterRow, Sisters,
+    SistersReply, StateMark, Status, StatusReply,
 };
 pub use file::{
     Access, BeginHeal, ByteRange, ColumnRow, Commit, CreateUnnamed, Cut, EndHeal, Ended, Ending, Grant, Held,

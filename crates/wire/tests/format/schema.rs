@@ -77,6 +77,7 @@ pub(crate) fn nested() -> Vec<(&'static str, Fields)> {
         control::DriveRow,
         control::StateMark,
         control::ProcessMark,
+        control::FileSystem,
         control::Latency,
         control::SisterRow,
         control::BalanceState,

@@ -323,7 +323,7 @@ impl Disk for Memory {
 
     fn space(&self) -> Option<Space> {
         let state = self.lock();
-        Some(Space { free: state.free(), size: state.budget? })
+        Some(Space { free: state.free(), size: state.budget?, device: 0 })
     }
 
     fn named(&self, name: &str) -> io::Result<Named> {

@@ -121,7 +121,7 @@ fn space_ends_where_it_was_set() {
     let disk = Memory::new(1);
     disk.set_budget(Some(20 * 512));
     let a = durable(&disk, "a");
-    assert_eq!(disk.space(), Some(Space { free: 4 * 512, size: 20 * 512 }));
+    assert_eq!(disk.space(), Some(Space { free: 4 * 512, size: 20 * 512, device: 0 }));
     assert_eq!(a.write_at(&[IoSlice::new(&[1; 5 * SECTOR])], 16 * 512).expect("a part"), 4 * SECTOR);
     let full = a.write_at(&[IoSlice::new(&[1])], 20 * 512).expect_err("full");
     assert_eq!(full.kind(), io::ErrorKind::StorageFull);
