@@ -114,7 +114,7 @@ impl Context {
     /// Has the kernel ask for what has a name before it next needs it. That may have to wait for requests
     /// that are under way in the directory.
     pub(crate) fn expire_name(&self, directory: FileId, name: &[u8]) {
-        let expired = self.kernel.get().map(|kernel| kernel.expire_entry(number(directory, self.root), name));
+        let expired = self.kernel.get().map(|kernel| kernel.expire_name(number(directory, self.root), name));
         if let Some(Err(error)) = expired {
             tracing::debug!(%directory, %error, "the kernel keeps a name");
         }

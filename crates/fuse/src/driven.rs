@@ -15,17 +15,13 @@ use fuser::{FileAttr, FileHandle, FopenFlags, INodeNo};
 
 use crate::answers::{lock_span, open_flags};
 use crate::caretaker;
-use crate::fresh::KNOWN_FOR;
 use crate::kernel::Kernel;
 use crate::locks::Wanted;
 use crate::mount::Mount;
-use crate::names::known;
+use crate::names::{Entry, known};
 use crate::news;
 use crate::shared::{Shared, manner};
 use crate::write_back::{Outcome, Through};
-
-/// How long a kernel may rely on what it was told.
-pub const TRUST: Duration = KNOWN_FOR;
 
 /// The number of the volume's root.
 pub const ROOT: u64 = INodeNo::ROOT.0;
@@ -45,8 +41,10 @@ pub struct Facts {
     pub number: u64,
     /// Its size.
     pub size: u64,
-    /// How many names it has.
-    pub links: u32,
+    /// How long it may rely on its size, and on the name under which it was found.
+    pub trust: Duration,
+    /// See `trust`.
+    pub name_trust: Duration,
 }
 
 /// What a kernel is told of a file that it has opened.
@@ -72,7 +70,7 @@ pub type Answer<T> = Result<T, i32>;
 struct Told(Arc<dyn Cache>);
 
 impl Kernel for Told {
-    fn expire_entry(&self, directory: INodeNo, name: &[u8]) -> io::Result<()> {
+    fn expire_name(&self, directory: INodeNo, name: &[u8]) -> io::Result<()> {
         self.0.drop_name(directory.0, name);
         Ok(())
     }
@@ -85,10 +83,6 @@ impl Kernel for Told {
 
 fn answer<T>(outcome: Outcome<T>) -> Answer<T> {
     outcome.map_err(i32::from)
-}
-
-fn facts(attributes: &FileAttr) -> Facts {
-    Facts { number: attributes.ino.0, size: attributes.size, links: attributes.nlink }
 }
 
 impl Driven {
@@ -111,7 +105,15 @@ impl Driven {
     /// As the system's.
     pub async fn lookup(&self, directory: u64, name: &str) -> Answer<Facts> {
         let found = self.shared.attributes(INodeNo(directory), name.as_bytes()).await;
-        answer(found.map(|attributes| facts(&attributes)))
+        answer(found.map(|Entry { attributes, is_kept }| {
+            let trust = self.shared.context.trust();
+            self.facts(&attributes, if is_kept { trust } else { Duration::ZERO })
+        }))
+    }
+
+    fn facts(&self, attributes: &FileAttr, name_trust: Duration) -> Facts {
+        let trust = self.shared.context.trust();
+        Facts { number: attributes.ino.0, size: attributes.size, trust, name_trust }
     }
 
     /// The kernel has forgotten a file.
@@ -119,13 +121,17 @@ impl Driven {
         let (context, file) = (&self.shared.context, self.shared.file(INodeNo(number)));
         context.remembered.forget(file);
         context.told.forget(file);
+        context.former.forget(file);
+        if context.said.forget(file) {
+            self.shared.inodes.unless_open(file, || context.closed(file));
+        }
     }
 
     /// # Errors
     /// As the system's.
     pub async fn getattr(&self, number: u64) -> Answer<Facts> {
         let found = self.shared.attributes_by_number(INodeNo(number)).await;
-        answer(found.map(|attributes| facts(&attributes)))
+        answer(found.map(|attributes| self.facts(&attributes, Duration::ZERO)))
     }
 
     /// Sets the size.
@@ -135,17 +141,17 @@ impl Driven {
     pub async fn truncate(&self, number: u64, handle: Option<u64>, size: u64) -> Answer<Facts> {
         let (handle, changes) = (handle.map(FileHandle), AttributeChanges::NONE);
         let set = self.shared.set(INodeNo(number), handle, Some(size), changes).await;
-        answer(set.map(|attributes| facts(&attributes)))
+        answer(set.map(|attributes| self.facts(&attributes, Duration::ZERO)))
     }
 
     /// # Errors
     /// As the system's.
     pub async fn create(&self, directory: u64, name: &str, flags: i32) -> Answer<(Facts, Opened)> {
         let new = NewAttributes { mode: 0o644, uid: 0, gid: 0 };
-        let made = self.shared.create(INodeNo(directory), name.as_bytes(), open_flags(flags), new).await;
-        answer(made.map(|(attributes, handle)| {
+        let made = self.shared.create((INodeNo(directory), name.as_bytes()), open_flags(flags), new).await;
+        answer(made.map(|(attributes, trust, handle)| {
             let opened = Opened { handle: handle.0, keeps_pages: false, closes_silently: false };
-            (facts(&attributes), opened)
+            (self.facts(&attributes, trust), opened)
         }))
     }
 
@@ -206,10 +212,7 @@ impl Driven {
 
     /// A handle is given back.
     pub async fn release(&self, handle: u64) {
-        if let Some(open) = self.shared.files.take(FileHandle(handle)) {
-            self.shared.unlock_by(&open).await;
-            self.shared.end(open).await;
-        }
+        self.shared.release(FileHandle(handle), None).await;
     }
 
     /// Takes a lock of bytes, exclusive or shared, or gives it back; waits for nobody.

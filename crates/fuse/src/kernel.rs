@@ -12,7 +12,7 @@ use crate::expiry::Expiry;
 /// A kernel that caches.
 pub(crate) trait Kernel: Send + Sync {
     /// What a name stands for is asked for before it is next used.
-    fn expire_entry(&self, directory: INodeNo, name: &[u8]) -> io::Result<()>;
+    fn expire_name(&self, directory: INodeNo, name: &[u8]) -> io::Result<()>;
     /// Attributes are dropped, and pages from an offset on; if it is below 0, no pages.
     fn inval_inode(&self, number: INodeNo, from: i64, length: i64) -> io::Result<()>;
 }
@@ -24,7 +24,7 @@ pub(crate) struct System {
 }
 
 impl Kernel for System {
-    fn expire_entry(&self, directory: INodeNo, name: &[u8]) -> io::Result<()> {
+    fn expire_name(&self, directory: INodeNo, name: &[u8]) -> io::Result<()> {
         self.expiry.expire(directory, name)
     }
 

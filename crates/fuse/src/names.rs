@@ -15,6 +15,7 @@ use crate::errors::errno;
 use crate::fresh::Version;
 use crate::inodes::OpenFile;
 use crate::kept::{Asked, Known};
+use crate::kernel::tell;
 use crate::shared::Shared;
 use crate::write_back::Outcome;
 
@@ -416,7 +417,7 @@ impl Shared {
             // The kernel knows the new names, and would not hear of their changes.
             let (context, names) =
                 (Arc::clone(&self.context), [from, to].map(|(at, name)| (self.file(at), name.to_vec())));
-            context.runtime.clone().spawn_blocking(move || {
+            tell(&context.runtime.clone(), move || {
                 names.iter().for_each(|(directory, name)| context.expire_name(*directory, name));
             });
         }

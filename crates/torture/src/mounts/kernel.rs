@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use braid_fuse::driven::{Answer, Cache, Driven, Facts, Opened, ROOT, TRUST};
+use braid_fuse::driven::{Answer, Cache, Driven, Facts, Opened, ROOT};
 use braid_wire::control::LockKind;
 use tokio::time::Instant;
 
@@ -41,6 +41,8 @@ struct Node {
     pages: BTreeMap<u64, Vec<u8>>,
     /// How often pages were dropped.
     drops: u64,
+    /// Descriptors.
+    opens: u64,
 }
 
 /// A kernel with one mount.
@@ -104,7 +106,7 @@ impl State {
             node.trusted_until = None;
             return;
         }
-        node.trusted_until = Some(Instant::now() + TRUST);
+        node.trusted_until = Some(Instant::now() + facts.trust);
         if node.size != facts.size {
             node.drop_pages(0..u64::MAX);
             node.size = facts.size;
@@ -166,7 +168,7 @@ impl Kernel {
         let facts = found?;
         state.learn(&facts, asked);
         if state.dropped == dropped {
-            state.names.insert(name.to_owned(), (facts.number, Instant::now() + TRUST));
+            state.names.insert(name.to_owned(), (facts.number, Instant::now() + facts.name_trust));
         }
         Ok(facts.number)
     }
@@ -226,6 +228,7 @@ impl Kernel {
                 if !opened.keeps_pages {
                     state.node(number).drop_pages(0..u64::MAX);
                 }
+                state.node(number).opens += 1;
                 Ok(descriptor(number, flags, opened))
             }
             Err(libc::ENOENT) if flags & libc::O_CREAT != 0 => {
@@ -237,8 +240,9 @@ impl Kernel {
                 let mut state = self.lock();
                 state.learn(&facts, asked);
                 if state.dropped == dropped {
-                    state.names.insert(name.to_owned(), (facts.number, Instant::now() + TRUST));
+                    state.names.insert(name.to_owned(), (facts.number, Instant::now() + facts.name_trust));
                 }
+                state.node(facts.number).opens += 1;
                 Ok(descriptor(facts.number, flags, opened))
             }
             Err(error) => Err(error),
@@ -352,7 +356,7 @@ impl Kernel {
         let mut state = self.lock();
         state.changed(open.number);
         let node = state.node(open.number);
-        (node.size, node.trusted_until) = (facts.size, Some(Instant::now() + TRUST));
+        (node.size, node.trusted_until) = (facts.size, Some(Instant::now() + facts.trust));
         node.drop_pages(0..u64::MAX);
         Ok(())
     }
@@ -367,6 +371,7 @@ impl Kernel {
             true => Ok(()),
             false => self.mount.flush(open.handle, owner).await,
         };
+        self.lock().node(open.number).opens -= 1;
         let mount = self.mount.clone();
         tokio::spawn(async move { mount.release(open.handle).await });
         flushed
@@ -410,10 +415,14 @@ impl Kernel {
     /// Memory is scarce: what is cached goes, of a name and its file.
     pub(crate) fn evict(&self, name: &str) {
         let mut state = self.lock();
-        if let Some((number, _)) = state.names.remove(name)
-            && let Some(node) = state.files.get_mut(&number)
-        {
-            node.drop_pages(0..u64::MAX);
+        let Some((number, _)) = state.names.remove(name) else { return };
+        let node = state.node(number);
+        node.drop_pages(0..u64::MAX);
+        if node.opens == 0 {
+            state.files.remove(&number);
+            state.names.retain(|_, (other, _)| *other != number);
+            drop(state);
+            self.mount.forget(number);
         }
     }
 }
