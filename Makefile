@@ -41,7 +41,7 @@ docs:
 
 units: posix-suites
 	target_dir=$$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); \
-	BRAID_POSIX_SUITES="$$target_dir/posix" BRAID_STORE_MODEL_SECONDS=$${BRAID_STORE_MODEL_SECONDS:-60} \
+	BRAID_POSIX_SUITES="$$target_dir/posix" BRAID_STORE_MODEL_SECONDS=$${BRAID_STORE_MODEL_SECONDS:-20} \
 	$(CARGO) test --workspace --locked
 
 # The suites that a mount must pass (docs/posix.md). Each is built once.
