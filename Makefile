@@ -3,7 +3,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 export RUST_BACKTRACE ?= 1
 
-.PHONY: posix posix-suites mount-trees mount-files mount-soak mount-fsx mount-peers setup-mount andrew demo test quick python setup setup-python setup-full store-full store-model index-memory many-files build format lint docs units fuzz-smoke kill-loop rounds three-hosts send-ways perf clean
+.PHONY: posix posix-suites mount-trees mount-files mount-soak mount-fsx mount-peers setup-mount andrew demo test quick python wheel cases setup setup-python setup-full store-full store-model index-memory many-files build format lint docs units fuzz-smoke kill-loop rounds three-hosts send-ways perf clean
 
 ## A whole cluster on this machine: files in and out, a drive killed, read degraded, rebuilt, compared.
 demo: build
@@ -41,7 +41,7 @@ docs:
 
 units: posix-suites
 	target_dir=$$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); \
-	BRAID_POSIX_SUITES="$$target_dir/posix" BRAID_STORE_MODEL_SECONDS=$${BRAID_STORE_MODEL_SECONDS:-60} \
+	BRAID_POSIX_SUITES="$$target_dir/posix" BRAID_STORE_MODEL_SECONDS=$${BRAID_STORE_MODEL_SECONDS:-20} \
 	$(CARGO) test --workspace --locked
 
 # The suites that a mount must pass (docs/posix.md). Each is built once.
@@ -57,17 +57,21 @@ posix: posix-suites
 	target_dir=$$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); \
 	BRAID_POSIX_SUITES="$$target_dir/posix" $(CARGO) test -p braid-cli --locked --test e2e -- --nocapture posix::
 
-# The Python package: a wheel with the products that the other tests have built, and its own tests, with real
-# processes. What they use of Python is pinned, in an environment below the target folder.
-python: setup-python
+# The Python package's own tests, with real processes.
+python: wheel
+	target_dir=$$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); \
+	PATH="$$target_dir/python/bin:$$PATH" python -m pytest --quiet -rs crates/python/tests
+
+# The Python package: a wheel with the products that the other tests have built. What its tests use of Python
+# is pinned, in an environment below the target folder.
+wheel: setup-python
 	set -e; \
 	target_dir=$$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); \
 	environment="$$target_dir/python"; \
 	test -x "$$environment/bin/pip" || python3 -m venv "$$environment"; \
 	export PATH="$$environment/bin:$$PATH" PIP_DISABLE_PIP_VERSION_CHECK=1; \
 	pip install --quiet -r crates/python/tests/requirements.txt; \
-	BRAID_WHEEL_PROFILE=dev pip install --quiet --no-build-isolation --no-deps --force-reinstall .; \
-	python -m pytest --quiet -rs crates/python/tests
+	BRAID_WHEEL_PROFILE=dev pip install --quiet --no-build-isolation --no-deps --force-reinstall .
 
 # Debian has Python's venv apart.
 setup-python: setup
@@ -76,6 +80,12 @@ setup-python: setup
 
 fuzz-smoke:
 	$(CARGO) run --locked --manifest-path fuzz/Cargo.toml --bin smoke
+
+## By hand, as root: small inputs that failed once, one after another (tests/cases);
+## BRAID_CASES="deep-tree full" runs these.
+cases: wheel
+	target_dir=$$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); \
+	PY="$$target_dir/python/bin/python" BRAID_CASES="$(BRAID_CASES)" tests/cases/run.sh "$$target_dir/debug/braid"
 
 ## By hand: rounds of copy-and-compare while processes are killed; ROUNDS=200.
 kill-loop: build

@@ -32,9 +32,13 @@ def target_directory():
 
 def add_program():
     """Builds `braid`, and puts it where maturin takes it from."""
-    # What is built together shares features, so only the same selection finds the tests' products.
-    selection = ["--workspace"] if profile() == "dev" else ["--package", "braid-cli"]
-    build = ["cargo", "build", "--locked", *selection, "--bin", "braid", "--profile", profile()]
+    # What is built together shares features, also those that only tests ask for. So a build of tests finds
+    # the other tests' products, and their program is beside those.
+    if profile() == "dev":
+        build = ["cargo", "test", "--locked", "--workspace", "--test", "e2e", "--no-run"]
+    else:
+        package = ["--package", "braid-cli", "--bin", "braid"]
+        build = ["cargo", "build", "--locked", *package, "--profile", profile()]
     subprocess.run(build, cwd=ROOT, check=True)
     folder = "debug" if profile() == "dev" else profile()
     SCRIPTS.mkdir(parents=True, exist_ok=True)

@@ -3,6 +3,7 @@
 mod bad_input;
 mod bench;
 mod beneath;
+mod cases;
 mod cluster;
 mod demo;
 mod drain;
