@@ -9,6 +9,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::inode::Inode;
+use crate::memory::{self, Memory};
 use crate::shared::Shared;
 use crate::write_back::{AGE_MAX, KEPT_FOR};
 
@@ -19,7 +20,7 @@ const QUOTA_EVERY: u32 = 10;
 
 /// Runs until the mount is gone.
 pub(crate) async fn run(shared: Weak<Shared>) {
-    let mut rounds = 0_u32;
+    let (mut rounds, mut memory) = (0_u32, Memory::default());
     loop {
         let Some(context) = shared.upgrade().map(|shared| Arc::clone(&shared.context)) else { return };
         let is_full = timeout(LOOK_EVERY, context.budget.wanted()).await.is_ok();
@@ -27,6 +28,9 @@ pub(crate) async fn run(shared: Weak<Shared>) {
         let Some(shared) = shared.upgrade() else { return };
         for inode in shared.inodes.all() {
             look(&inode, is_full);
+        }
+        if memory.is_due(shared.inodes.closed()) {
+            shared.context.runtime.spawn_blocking(memory::give_back);
         }
         rounds = rounds.wrapping_add(1);
         if rounds % QUOTA_EVERY == 1 {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use braid_client::{Client, Name};
 use braid_layout::FileId;
@@ -42,6 +42,8 @@ pub(crate) struct Context {
     pub(crate) listed: Remembered,
     pub(crate) ends: Ends,
     pub(crate) kept: Kept,
+    /// Files of which the kernel was told what the manager does not know yet.
+    pub(crate) early: Mutex<BTreeSet<FileId>>,
     /// Files that the manager was told are open here.
     pub(crate) said: Mutex<BTreeSet<FileId>>,
     /// Open files of the client that no program has open any more.
@@ -61,10 +63,22 @@ pub(crate) struct Budget {
 }
 
 impl Context {
-    /// Something of a file has changed here.
+    /// Something of a file has changed here, and the manager knows it.
     pub(crate) fn changed(&self, file: FileId) {
         self.ends.mark(file);
         self.kept.forget(file);
+        if self.early().remove(&file) {
+            self.expire(file);
+        }
+    }
+
+    /// The kernel is told of a file what the manager does not know yet, and asks again when it does.
+    pub(crate) fn told_early(&self, file: FileId) {
+        self.early().insert(file);
+    }
+
+    fn early(&self) -> MutexGuard<'_, BTreeSet<FileId>> {
+        self.early.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The manager is told that these are open.
@@ -74,6 +88,7 @@ impl Context {
 
     /// No program has a file open any more.
     pub(crate) fn closed(&self, file: FileId) {
+        self.early().remove(&file);
         let was_said = self.said.lock().unwrap_or_else(PoisonError::into_inner).remove(&file);
         if let Some(watching) = self.kept.watching().filter(|_| was_said) {
             watching.closed(file);

@@ -11,11 +11,11 @@ use std::time::SystemTime;
 use braid_client::{AttributeChanges, Node};
 use braid_wire::control::{MODE_MAX, RenameHow, UnlinkOnly};
 use fuser::{
-    BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig,
-    LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty,
-    ReplyEntry, ReplyLock, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    BsdFileFlags, Errno, FileHandle, Filesystem, Generation, INodeNo, InitFlags, KernelConfig, LockOwner,
+    OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry,
+    ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
-use rustix::fs::{FallocateFlags, FileType};
+use rustix::fs::{FallocateFlags, FileType, OFlags};
 
 use crate::answers::{give, give_lock, lock_kind, lock_span, nanoseconds_of, new_attributes, open_flags};
 use crate::buffers::BUFFER_BYTES;
@@ -25,6 +25,7 @@ use crate::interrupts::Waiter;
 use crate::locks::Wanted;
 use crate::names::known;
 use crate::shared::{Shared, manner};
+use crate::space;
 use crate::write_back::Through;
 
 /// Longest read and write that the kernel asks for at once.
@@ -32,14 +33,12 @@ const REQUEST_BYTES_MAX: u32 = 1 << 20;
 const _: () = assert!(REQUEST_BYTES_MAX as usize == BUFFER_BYTES);
 /// Reads ahead and writes of mappings that the kernel has under way.
 const BACKGROUND_MAX: u16 = 64;
-/// The unit in which space is told.
-const SPACE_UNIT: u32 = 4096;
-/// Longest name.
-const NAME_BYTES_MAX: u32 = 255;
 
 /// A volume as the kernel sees it.
 pub(crate) struct Mounted {
     pub(crate) shared: Arc<Shared>,
+    /// Each write is as one with O_SYNC.
+    pub(crate) sync: bool,
 }
 
 impl Filesystem for Mounted {
@@ -61,6 +60,8 @@ impl Filesystem for Mounted {
             InitFlags::FUSE_DONT_MASK,
             InitFlags::FUSE_POSIX_LOCKS,
             InitFlags::FUSE_FLOCK_LOCKS,
+            // Numbers last: what the kernel has forgotten is found again by its number.
+            InitFlags::FUSE_EXPORT_SUPPORT,
         ] {
             let _ = config.add_capabilities(wanted);
         }
@@ -69,13 +70,14 @@ impl Filesystem for Mounted {
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let name = name.as_bytes().to_vec();
-        self.spawn_entry(reply, |shared| async move { shared.attributes(parent, &name).await });
+        self.spawn_entry(reply, |shared| async move { shared.look_up(parent, &name).await });
     }
 
     fn forget(&self, _: &Request, number: INodeNo, _: u64) {
         let (context, file) = (&self.shared.context, self.shared.file(number));
         context.remembered.forget(file);
         context.told.forget(file);
+        self.shared.unmapped.forget(number);
     }
 
     fn getattr(&self, _: &Request, number: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
@@ -259,16 +261,19 @@ impl Filesystem for Mounted {
         self.spawn(|shared| async move {
             match shared.create(parent, &name, open_flags(flags), new).await {
                 Ok((attributes, handle)) => {
-                    reply.created(&KNOWN_FOR, &attributes, Generation(0), handle, FopenFlags::empty());
+                    shared.unmapped.note(&name, attributes.ino);
+                    let how = shared.unmapped.flags(attributes.ino);
+                    reply.created(&KNOWN_FOR, &attributes, Generation(0), handle, how);
                 }
                 Err(error) => reply.error(error),
             }
         });
     }
 
-    fn open(&self, _: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+    fn open(&self, asker: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let (flags, is_root) = (open_flags(flags.0), asker.uid() == 0);
         self.spawn(|shared| async move {
-            match shared.open(number, open_flags(flags.0)).await {
+            match shared.open_as(is_root, number, flags).await {
                 Ok((handle, how)) => reply.opened(handle, how),
                 Err(error) => reply.error(error),
             }
@@ -321,8 +326,8 @@ impl Filesystem for Mounted {
             Ok(open) => open,
             Err(error) => return reply.error(error),
         };
-        let (place, through) =
-            manner(offset, open_flags(flags.0), how.contains(WriteFlags::FUSE_WRITE_CACHE));
+        let asked = open_flags(flags.0) | if self.sync { OFlags::SYNC } else { OFlags::empty() };
+        let (place, through) = manner(offset, asked, how.contains(WriteFlags::FUSE_WRITE_CACHE));
         let written = u32::try_from(data.len()).unwrap_or(u32::MAX);
         if through == Through::No && open.inode.write_at_once(place, data) {
             return reply.written(written);
@@ -425,17 +430,27 @@ impl Filesystem for Mounted {
         self.spawn_done(reply, |shared| async move { shared.allocate(handle, (offset, length), mode).await });
     }
 
+    fn lseek(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        self.spawn(|shared| async move {
+            match shared.find(handle, offset, whence).await {
+                Ok(at) => reply.offset(at),
+                Err(error) => reply.error(error),
+            }
+        });
+    }
+
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
         self.spawn(|shared| async move {
             match shared.space.room(&shared.context).await {
-                Ok(room) => {
-                    let units = |bytes: u64| bytes / u64::from(SPACE_UNIT);
-                    let free = units(room.free_bytes);
-                    // Names take no room of their own: as many files may be made as there are units.
-                    let files = room.files.saturating_add(free);
-                    let (all, name) = (units(room.bytes), NAME_BYTES_MAX);
-                    reply.statfs(all, free, free, files, free, SPACE_UNIT, name, SPACE_UNIT);
-                }
+                Ok(room) => space::tell(&room, reply),
                 Err(error) => reply.error(errno(&error)),
             }
         });

@@ -75,6 +75,24 @@ impl Shared {
         }
     }
 
+    /// What the kernel is told of a name, or of a directory that it knows by its number only, or of that
+    /// above.
+    pub(crate) async fn look_up(&self, directory: INodeNo, name: &[u8]) -> Outcome<FileAttr> {
+        match name {
+            b"." => self.attributes_by_number(directory).await,
+            b".." => {
+                let above = self.row(self.file(directory)).await?.parent;
+                let above = if above == FileId(0) { self.context.root } else { above };
+                self.told(|| self.row(above)).await
+            }
+            _ => {
+                let found = self.attributes(directory, name).await?;
+                self.unmapped.note(name, found.ino);
+                Ok(found)
+            }
+        }
+    }
+
     /// What the kernel is told of a name: what is known of it, and what this mount knows better.
     pub(crate) async fn attributes(&self, directory: INodeNo, name: &[u8]) -> Outcome<FileAttr> {
         self.told(|| self.row_of(directory, name)).await
