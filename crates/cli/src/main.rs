@@ -55,6 +55,7 @@ mod volume;
 mod waiting;
 
 use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -188,7 +189,7 @@ fn start_log(command: &Command) -> Result<(), Failure> {
     let log_as = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_target(false);
     match log {
         Some(path) => {
-            let file = OpenOptions::new().create(true).append(true).open(path);
+            let file = OpenOptions::new().create(true).append(true).mode(0o600).open(path);
             log_as.with_writer(Mutex::new(file.doing(|| format!("open {}", path.display()))?)).init();
         }
         None => log_as.with_writer(std::io::stderr).init(),

@@ -25,6 +25,7 @@ const IGNORED: &[&str] = &[
     "users",
     "nouser",
     "owner",
+    "group",
     "async",
     "exec",
     "nosuid",
@@ -32,7 +33,24 @@ const IGNORED: &[&str] = &[
     "noatime",
     "relatime",
     "nodiratime",
+    // Times of access change only when they are set.
+    "atime",
+    "diratime",
+    "strictatime",
+    "nostrictatime",
+    "norelatime",
+    "lazytime",
+    "nolazytime",
+    // Changes of names are durable when they are answered.
+    "dirsync",
+    "nomand",
+    "silent",
+    "loud",
+    // What the list of mounts has of one, for a remount.
+    "default_permissions",
 ];
+/// The same, with values.
+const IGNORED_WITH_VALUE: &[&str] = &["user", "user_id", "group_id", "comment"];
 
 /// Why nothing is mounted.
 #[derive(Debug, PartialEq, Eq)]
@@ -91,7 +109,7 @@ fn translate(mut typed: impl Iterator<Item = OsString>) -> Result<Vec<OsString>,
             }
         }
     }
-    let mut more = Vec::new();
+    let (mut more, mut detach) = (Vec::new(), "--detach");
     for option in options.iter().filter(|option| !option.is_empty()) {
         let (key, value) = match option.iter().position(|byte| *byte == b'=') {
             Some(at) => (&option[..at], Some(option[at + 1..].to_vec())),
@@ -100,11 +118,15 @@ fn translate(mut typed: impl Iterator<Item = OsString>) -> Result<Vec<OsString>,
         match (std::str::from_utf8(key).unwrap_or_default(), value) {
             ("ro", None) => more.push("--read-only".into()),
             ("allow_other", None) => more.push("--allow-other".into()),
+            ("noexec", None) => more.push("--no-exec".into()),
+            ("sync", None) => more.push("--sync".into()),
+            ("remount", None) => detach = "--remount",
             (key @ ("cluster" | "log"), Some(value)) => {
                 more.extend([format!("--{key}").into(), OsString::from_vec(value)]);
             }
             (key, None) if IGNORED.contains(&key) => {}
-            (key, _) if key.starts_with("x-") || key == "comment" || is_sloppy => {}
+            (key, Some(_)) if IGNORED_WITH_VALUE.contains(&key) => {}
+            (key, _) if key.starts_with("x-") || key.starts_with("X-") || is_sloppy => {}
             _ => {
                 let shown = String::from_utf8_lossy(option);
                 return Err(Stop::Wrong(format!("there is no option {shown:?}")));
@@ -117,7 +139,8 @@ fn translate(mut typed: impl Iterator<Item = OsString>) -> Result<Vec<OsString>,
     if is_trial {
         return Err(Stop::Trial);
     }
-    let mut arguments: Vec<OsString> = ["braid", "mount", "--detach"].map(OsString::from).into();
+    // With `--json` nothing is said: mount(8) prints nothing, and its callers may read what it prints.
+    let mut arguments: Vec<OsString> = ["braid", "--json", "mount", detach].map(OsString::from).into();
     arguments.extend(more);
     arguments.extend(["--".into(), volume.clone(), directory.clone()]);
     Ok(arguments)
@@ -143,19 +166,30 @@ mod tests {
 
     #[test]
     fn what_mount_gives_becomes_arguments_of_the_command() {
-        check("braid://main /mnt", Ok("braid mount --detach -- braid://main /mnt"));
+        check("braid://main /mnt", Ok("braid --json mount --detach -- braid://main /mnt"));
         check(
             "braid://main /mnt -o rw,noauto,x-systemd.automount",
-            Ok("braid mount --detach -- braid://main /mnt"),
+            Ok("braid --json mount --detach -- braid://main /mnt"),
         );
         check(
             "braid://main /mnt -n -o ro,allow_other,cluster=/srv/braid -v -olog=/var/log/b",
             Ok(
-                "braid mount --detach --read-only --allow-other --cluster /srv/braid --log /var/log/b -- braid://main /mnt",
+                "braid --json mount --detach --read-only --allow-other --cluster /srv/braid --log /var/log/b -- braid://main /mnt",
             ),
         );
-        check("-sn braid://main /mnt -o strange,sync", Ok("braid mount --detach -- braid://main /mnt"));
-        check("braid://main /mnt -t braid", Ok("braid mount --detach -- braid://main /mnt"));
+        check(
+            "-sn braid://main /mnt -o strange,sync",
+            Ok("braid --json mount --detach --sync -- braid://main /mnt"),
+        );
+        check(
+            "braid://main /mnt -o rw,noexec,nosuid,nodev,strictatime,lazytime,dirsync,user=me,X-mount.mkdir",
+            Ok("braid --json mount --detach --no-exec -- braid://main /mnt"),
+        );
+        check(
+            "braid://main /mnt -o ro,nosuid,nodev,relatime,user_id=0,group_id=0,default_permissions,remount",
+            Ok("braid --json mount --remount --read-only -- braid://main /mnt"),
+        );
+        check("braid://main /mnt -t braid", Ok("braid --json mount --detach -- braid://main /mnt"));
         check("braid://main /mnt -o strange", Err("\"strange\""));
         check("braid://main /mnt -o cluster", Err("\"cluster\""));
         check("braid://main /mnt -o ro=1", Err("\"ro=1\""));

@@ -15,7 +15,7 @@ use fuser::{
 };
 use rustix::fs::OFlags;
 
-use crate::attributes::nanoseconds;
+use crate::attributes::{asked_nanoseconds, nanoseconds};
 use crate::mounted::Mounted;
 use crate::names::Entry;
 use crate::shared::Shared;
@@ -135,10 +135,10 @@ pub(crate) fn new_attributes(asker: &Request, mode: u32) -> NewAttributes {
 }
 
 pub(crate) fn nanoseconds_of(time: TimeOrNow) -> i64 {
-    nanoseconds(match time {
-        TimeOrNow::SpecificTime(time) => time,
-        TimeOrNow::Now => SystemTime::now(),
-    })
+    match time {
+        TimeOrNow::SpecificTime(time) => asked_nanoseconds(time),
+        TimeOrNow::Now => nanoseconds(SystemTime::now()),
+    }
 }
 
 /// Answers with bytes, or with how many there are if nobody has room for any.

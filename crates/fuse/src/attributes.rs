@@ -10,6 +10,11 @@ use fuser::{FileAttr, FileType, INodeNo};
 const BLOCK_BYTES: u32 = 1 << 20;
 /// The unit of a file's `blocks`, whatever the file system's own is.
 const COUNTED_BLOCK_BYTES: u64 = 512;
+const NS_PER_SECOND: i128 = 1_000_000_000;
+
+/// From this size on holes are worth a search.
+const HOLES_BYTES: u64 = 64 << 20;
+
 /// The kind of an entry.
 pub(crate) fn file_type(kind: EntryKind) -> FileType {
     match kind {
@@ -33,7 +38,7 @@ pub(crate) fn of(file: FileId, of: &FileAttributes, root: FileId) -> FileAttr {
     FileAttr {
         ino: number(file, root),
         size: of.size,
-        blocks: of.size.div_ceil(COUNTED_BLOCK_BYTES),
+        blocks: blocks(of.size),
         atime: time(of.accessed_ns),
         mtime: time(of.modified_ns),
         ctime: time(of.changed_ns),
@@ -49,6 +54,12 @@ pub(crate) fn of(file: FileId, of: &FileAttributes, root: FileId) -> FileAttr {
     }
 }
 
+/// The blocks of a file. What it has stored only its drives know, so holes are counted. But programs that
+/// copy look for holes only in a file that has fewer blocks than its size says, and then find them.
+fn blocks(size: u64) -> u64 {
+    if size < HOLES_BYTES { size.div_ceil(COUNTED_BLOCK_BYTES) } else { size / COUNTED_BLOCK_BYTES - 1 }
+}
+
 /// A time from nanoseconds since 1970.
 fn time(ns: i64) -> SystemTime {
     let distance = Duration::from_nanos(ns.unsigned_abs());
@@ -57,9 +68,70 @@ fn time(ns: i64) -> SystemTime {
 
 /// Nanoseconds since 1970 of a time.
 pub(crate) fn nanoseconds(time: SystemTime) -> i64 {
-    let whole = |distance: Duration| i64::try_from(distance.as_nanos()).unwrap_or(i64::MAX);
     match time.duration_since(UNIX_EPOCH) {
-        Ok(since) => whole(since),
-        Err(before) => -whole(before.duration()),
+        Ok(since) => stored(since.as_secs().into(), since.subsec_nanos().into()),
+        Err(before) => {
+            let before = before.duration();
+            stored(-i128::from(before.as_secs()), -i128::from(before.subsec_nanos()))
+        }
+    }
+}
+
+/// Nanoseconds since 1970 of a time that a program has set. The kernel counts a part of a second forwards
+/// from the whole one, also before 1970; fuser 0.18 takes it off there, which is undone here.
+pub(crate) fn asked_nanoseconds(time: SystemTime) -> i64 {
+    match time.duration_since(UNIX_EPOCH) {
+        Ok(_) => nanoseconds(time),
+        Err(before) => {
+            let before = before.duration();
+            stored(-i128::from(before.as_secs()), before.subsec_nanos().into())
+        }
+    }
+}
+
+/// What can be stored is from 1677-09-21 to 2262-04-11; what is beyond becomes the nearest of that, as in
+/// other file systems.
+fn stored(seconds: i128, nanoseconds: i128) -> i64 {
+    let ns = seconds * NS_PER_SECOND + nanoseconds;
+    i64::try_from(ns).unwrap_or(if ns < 0 { i64::MIN } else { i64::MAX })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What fuser 0.18 makes of the kernel's seconds and nanoseconds (`time::system_time_from_time`).
+    fn by_fuser(seconds: i64, nanoseconds: u32) -> SystemTime {
+        let distance = Duration::new(seconds.unsigned_abs(), nanoseconds);
+        if seconds >= 0 { UNIX_EPOCH + distance } else { UNIX_EPOCH - distance }
+    }
+
+    #[test]
+    fn large_files_have_fewer_blocks_than_their_size_says() {
+        assert_eq!([0, 1, 513].map(blocks), [0, 1, 2]);
+        assert!(blocks(1 << 30) * COUNTED_BLOCK_BYTES < 1 << 30 && blocks(HOLES_BYTES - 1) == 2 << 16);
+    }
+
+    #[test]
+    fn a_time_that_is_set_is_the_one_that_is_read_also_before_1970() {
+        #[track_caller]
+        fn check(seconds: i64, nanoseconds: u32, ns: i64) {
+            assert_eq!(asked_nanoseconds(by_fuser(seconds, nanoseconds)), ns);
+            let told = super::nanoseconds(time(ns));
+            assert_eq!(told, ns, "and as the kernel is told");
+        }
+        check(0, 0, 0);
+        check(1, 500_000_000, 1_500_000_000);
+        check(-1, 0, -1_000_000_000);
+        check(-1, 999_999_999, -1);
+        check(-2, 500_000_000, -1_500_000_000);
+        check(-86_401, 999_999_999, -86_400_000_000_001);
+        check(-14_245_442, 750_000_000, -14_245_441_250_000_000);
+        check(9_223_372_036, 854_775_807, i64::MAX);
+        check(9_223_372_036, 854_775_808, i64::MAX);
+        check(i64::MAX, 999_999_999, i64::MAX);
+        check(-9_223_372_037, 145_224_192, i64::MIN);
+        check(-9_223_372_037, 145_224_191, i64::MIN);
+        check(-67_768_040_609_712_422, 0, i64::MIN);
     }
 }

@@ -9,6 +9,8 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::inode::Inode;
+use crate::kernel::tell;
+use crate::memory::{self, Memory};
 use crate::shared::Shared;
 use crate::write_back::{AGE_MAX, KEPT_FOR};
 
@@ -21,7 +23,7 @@ const QUOTA_EVERY: u32 = 40;
 
 /// Runs until the mount is gone.
 pub(crate) async fn run(shared: Weak<Shared>) {
-    let mut rounds = 0_u32;
+    let (mut rounds, mut memory) = (0_u32, Memory::default());
     loop {
         let Some(context) = shared.upgrade().map(|shared| Arc::clone(&shared.context)) else { return };
         let is_full = timeout(LOOK_EVERY, context.budget.wanted()).await.is_ok();
@@ -32,6 +34,9 @@ pub(crate) async fn run(shared: Weak<Shared>) {
         }
         for file in shared.context.said.old(Instant::now()) {
             shared.inodes.unless_open(file, || shared.context.closed(file));
+        }
+        if memory.is_due(shared.inodes.closed()) {
+            drop(tell(&shared.context.runtime, memory::give_back));
         }
         rounds = rounds.wrapping_add(1);
         if rounds % QUOTA_EVERY == 1 {

@@ -1,7 +1,8 @@
 //! What all files of a mount share: the client, the bound on what waits to be written, the way to the kernel.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use braid_client::{Client, Name, Watching};
@@ -48,6 +49,8 @@ pub(crate) struct Context {
     pub(crate) kept: Kept,
     pub(crate) former: Former,
     pub(crate) said: Said,
+    /// Files of which the kernel was told what the manager does not know yet.
+    pub(crate) early: Mutex<BTreeSet<FileId>>,
     /// Open files of the client that no program has open any more.
     pub(crate) idle: Idle,
     /// Present once it is mounted.
@@ -65,10 +68,22 @@ pub(crate) struct Budget {
 }
 
 impl Context {
-    /// Something of a file has changed here.
+    /// Something of a file has changed here, and the manager knows it.
     pub(crate) fn changed(&self, file: FileId) {
         self.ends.mark(file);
         self.kept.forget(file);
+        if self.early().remove(&file) {
+            self.expire(file);
+        }
+    }
+
+    /// The kernel is told of a file what the manager does not know yet, and asks again when it does.
+    pub(crate) fn told_early(&self, file: FileId) {
+        self.early().insert(file);
+    }
+
+    fn early(&self) -> MutexGuard<'_, BTreeSet<FileId>> {
+        self.early.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The manager takes these to be open here.
@@ -85,6 +100,7 @@ impl Context {
 
     /// A file that was said to be open is so no more.
     pub(crate) fn closed(&self, file: FileId) {
+        self.early().remove(&file);
         if self.said.take(file)
             && let Some(watching) = self.kept.watching()
         {

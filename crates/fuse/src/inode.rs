@@ -110,6 +110,8 @@ pub(crate) struct State {
     pub(crate) lost: (u64, Option<Errno>),
     /// The time of the last write, or what was set after it, until the manager knows of it.
     pub(crate) modified: Option<i64>,
+    /// When something was written last.
+    pub(crate) written_ns: i64,
     /// It was made here, and the manager was told of nothing since.
     pub(crate) is_new: bool,
     /// What else is to be told with the next commit.
@@ -264,6 +266,11 @@ impl Inode {
         if let Some(modified_ns) = state.modified {
             row.attributes.modified_ns = modified_ns;
         }
+        if state.uncommitted {
+            row.attributes.changed_ns = row.attributes.changed_ns.max(state.written_ns);
+            // The manager will have a time of its own for it.
+            self.context.told_early(self.file);
+        }
         state.overlay(row);
     }
 
@@ -337,6 +344,7 @@ impl State {
             failed_at: None,
             lost: (0, None),
             modified: None,
+            written_ns: i64::MIN,
             is_new: false,
             later: AttributeChanges::NONE,
             told_now: AttributeChanges::NONE,
@@ -384,7 +392,8 @@ impl State {
     pub(crate) fn wrote(&mut self) -> u64 {
         self.order += 1;
         self.uncommitted = true;
-        self.modified = Some(nanoseconds(SystemTime::now()));
+        self.written_ns = nanoseconds(SystemTime::now());
+        self.modified = Some(self.written_ns);
         self.since.get_or_insert_with(Instant::now);
         self.order
     }

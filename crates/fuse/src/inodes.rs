@@ -1,7 +1,7 @@
 //! The files that are open in this mount, by number.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -25,6 +25,8 @@ pub(crate) struct OpenFile {
 #[derive(Default)]
 pub(crate) struct Inodes {
     open: Mutex<BTreeMap<u64, Entry>>,
+    /// Records that have ended.
+    closed: AtomicUsize,
 }
 
 struct Entry {
@@ -72,6 +74,7 @@ impl Inodes {
             entry.handles -= 1;
             if entry.handles == 0 {
                 let record = open.remove(&inode.file.0);
+                self.closed.fetch_add(1, Ordering::Relaxed);
                 inode.context.remembered.put(inode.file, *inode.seen());
                 if inode.context.said.left(inode.file, Instant::now()) {
                     inode.context.closed(inode.file);
@@ -106,6 +109,11 @@ impl Inodes {
     pub(crate) fn all_written(&self) -> Vec<Arc<Inode>> {
         let open = self.lock();
         open.values().filter(|entry| entry.writers > 0).map(|entry| Arc::clone(&entry.inode)).collect()
+    }
+
+    /// How many files were closed by all that had them open, ever.
+    pub(crate) fn closed(&self) -> usize {
+        self.closed.load(Ordering::Relaxed)
     }
 
     /// Whether no file is open.

@@ -32,6 +32,9 @@ const LEAVE_WAIT: Duration = Duration::from_secs(3);
 /// How long it may take to write what waits when it ends: more than a manager's restart.
 const SETTLE_WAIT: Duration = Duration::from_secs(30);
 
+/// What fusermount3 says is missing where users may not let others use their mounts.
+const FOR_OTHERS: &str = "user_allow_other";
+
 /// How a volume is mounted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MountOptions {
@@ -39,6 +42,10 @@ pub struct MountOptions {
     pub allow_other: bool,
     /// It is only read.
     pub read_only: bool,
+    /// No program in it is run.
+    pub no_exec: bool,
+    /// Each write is answered as if `fsync` followed.
+    pub sync: bool,
 }
 
 /// A mounted volume. Dropped, it is unmounted.
@@ -80,6 +87,7 @@ impl Mount {
             ends: Default::default(),
             kept: Default::default(),
             former: Default::default(),
+            early: Default::default(),
             said: Default::default(),
             idle: Default::default(),
             kernel: OnceLock::new(),
@@ -102,11 +110,14 @@ impl Mount {
             MountOption::FSName(format!("braid://{volume}")),
             MountOption::Subtype("braid".to_owned()),
         ];
+        if options.no_exec {
+            config.mount_options.push(MountOption::NoExec);
+        }
         config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
         (config.n_threads, config.clone_fd) = (Some(THREADS), true);
         // Before it is mounted: from then on this process asks for nothing there (`readahead`).
         let at = std::fs::canonicalize(at)?;
-        let (to, mounted) = (at.clone(), Mounted { shared: Arc::clone(&shared) });
+        let (to, mounted) = (at.clone(), Mounted { shared: Arc::clone(&shared), sync: options.sync });
         let mounting = tokio::task::spawn_blocking(move || {
             let session = Session::new(mounted, to, &config)?;
             let expiry = Expiry::new(&session)?;
@@ -185,9 +196,17 @@ fn explained(error: io::Error) -> io::Error {
     if !is_refused || rustix::process::geteuid().is_root() {
         return error;
     }
-    let detail =
-        "only root may mount without the program fusermount3 and a /dev/fuse that all may open (mode 666)";
-    io::Error::new(error.kind(), detail)
+    io::Error::new(error.kind(), what_it_takes(&error.to_string()))
+}
+
+/// What one who is not root lacks, by what was said when it was refused.
+fn what_it_takes(said: &str) -> &'static str {
+    // fusermount3 names the option.
+    if said.contains(FOR_OTHERS) {
+        "only root may let other users use it, unless /etc/fuse.conf has a line user_allow_other"
+    } else {
+        "only root may mount without the program fusermount3 and a /dev/fuse that all may open (mode 666)"
+    }
 }
 
 fn unmount(at: &Path) -> io::Result<Unmounted> {
@@ -211,5 +230,18 @@ fn unmount(at: &Path) -> io::Result<Unmounted> {
             }
         }
         Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_may_not_mount_is_told_what_is_missing() {
+        let said =
+            "fusermount3: option allow_other only allowed if 'user_allow_other' is set in /etc/fuse.conf\n";
+        assert!(what_it_takes(said).contains("/etc/fuse.conf"));
+        assert!(what_it_takes("Permission denied (os error 13)").contains("/dev/fuse"));
     }
 }

@@ -12,11 +12,12 @@ use std::time::{Duration, SystemTime};
 use braid_client::{AttributeChanges, Node};
 use braid_wire::control::{MODE_MAX, RenameHow, UnlinkOnly};
 use fuser::{
-    BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig,
+    BsdFileFlags, Errno, FileAttr, FileHandle, Filesystem, Generation, INodeNo, InitFlags, KernelConfig,
     LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty,
-    ReplyEntry, ReplyLock, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    ReplyEntry, ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
+    WriteFlags,
 };
-use rustix::fs::{FallocateFlags, FileType};
+use rustix::fs::{FallocateFlags, FileType, OFlags};
 
 use crate::answers::{give, give_lock, lock_kind, lock_span, nanoseconds_of, new_attributes, open_flags};
 use crate::buffers::{BUFFER_BYTES, Filled};
@@ -25,6 +26,7 @@ use crate::interrupts::Waiter;
 use crate::locks::Wanted;
 use crate::names::known;
 use crate::shared::{Shared, manner};
+use crate::space;
 use crate::waits::PATIENCE;
 use crate::write_back::{Outcome, Through};
 
@@ -33,14 +35,12 @@ const REQUEST_BYTES_MAX: u32 = 1 << 20;
 const _: () = assert!(REQUEST_BYTES_MAX as usize == BUFFER_BYTES);
 /// Reads ahead and writes of mappings that the kernel has under way.
 const BACKGROUND_MAX: u16 = 64;
-/// The unit in which space is told.
-const SPACE_UNIT: u32 = 4096;
-/// Longest name.
-const NAME_BYTES_MAX: u32 = 255;
 
 /// A volume as the kernel sees it.
 pub(crate) struct Mounted {
     pub(crate) shared: Arc<Shared>,
+    /// Each write is as one with O_SYNC.
+    pub(crate) sync: bool,
 }
 
 impl Filesystem for Mounted {
@@ -62,6 +62,8 @@ impl Filesystem for Mounted {
             InitFlags::FUSE_DONT_MASK,
             InitFlags::FUSE_POSIX_LOCKS,
             InitFlags::FUSE_FLOCK_LOCKS,
+            // Numbers last: what the kernel has forgotten is found again by its number.
+            InitFlags::FUSE_EXPORT_SUPPORT,
         ] {
             let _ = config.add_capabilities(wanted);
         }
@@ -70,7 +72,7 @@ impl Filesystem for Mounted {
 
     fn lookup(&self, asker: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let name = name.as_bytes().to_vec();
-        self.spawn_entry(asker, reply, |shared| async move { shared.attributes(parent, &name).await });
+        self.spawn_entry(asker, reply, |shared| async move { shared.look_up(parent, &name).await });
     }
 
     fn forget(&self, _: &Request, number: INodeNo, _: u64) {
@@ -78,6 +80,7 @@ impl Filesystem for Mounted {
         context.remembered.forget(file);
         context.told.forget(file);
         context.former.forget(file);
+        self.shared.unmapped.forget(number);
         if context.said.forget(file) {
             self.shared.inodes.unless_open(file, || context.closed(file));
         }
@@ -264,14 +267,19 @@ impl Filesystem for Mounted {
         reply: ReplyCreate,
     ) {
         let (name, new) = (name.as_bytes().to_vec(), new_attributes(asker, mode & !umask));
-        let answer = |done| match done {
+        let shared = Arc::clone(&self.shared);
+        let answer = move |done: Outcome<(FileAttr, Duration, FileHandle)>| match done {
             Ok((attributes, trust, handle)) => {
-                reply.created(&trust, &attributes, Generation(0), handle, FopenFlags::empty());
+                let how = shared.unmapped.flags(attributes.ino);
+                reply.created(&trust, &attributes, Generation(0), handle, how);
             }
             Err(error) => reply.error(error),
         };
-        let create =
-            |shared: Arc<Shared>| async move { shared.create((parent, &name), open_flags(flags), new).await };
+        let create = |shared: Arc<Shared>| async move {
+            let made = shared.create((parent, &name), open_flags(flags), new).await?;
+            shared.unmapped.note(&name, made.0.ino);
+            Ok(made)
+        };
         let late = |shared: Arc<Shared>, (.., handle): (_, _, FileHandle)| async move {
             shared.release(handle, None).await
         };
@@ -283,7 +291,8 @@ impl Filesystem for Mounted {
             Ok((handle, how)) => reply.opened(handle, how),
             Err(error) => reply.error(error),
         };
-        let open = |shared: Arc<Shared>| async move { shared.open(number, open_flags(flags.0)).await };
+        let (flags, is_root) = (open_flags(flags.0), asker.uid() == 0);
+        let open = |shared: Arc<Shared>| async move { shared.open_as(is_root, number, flags).await };
         let late = |shared: Arc<Shared>, (handle, _): (FileHandle, _)| async move {
             shared.release(handle, None).await
         };
@@ -334,8 +343,8 @@ impl Filesystem for Mounted {
             Ok(open) => open,
             Err(error) => return reply.error(error),
         };
-        let (place, through) =
-            manner(offset, open_flags(flags.0), how.contains(WriteFlags::FUSE_WRITE_CACHE));
+        let asked = open_flags(flags.0) | if self.sync { OFlags::SYNC } else { OFlags::empty() };
+        let (place, through) = manner(offset, asked, how.contains(WriteFlags::FUSE_WRITE_CACHE));
         let written = u32::try_from(data.len()).unwrap_or(u32::MAX);
         if through == Through::No && open.inode.write_at_once(place, data) {
             return reply.written(written);
@@ -436,17 +445,27 @@ impl Filesystem for Mounted {
         });
     }
 
+    fn lseek(
+        &self,
+        asker: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        self.spawn_look(asker, |shared| async move {
+            match shared.find(handle, offset, whence).await {
+                Ok(at) => reply.offset(at),
+                Err(error) => reply.error(error),
+            }
+        });
+    }
+
     fn statfs(&self, asker: &Request, _: INodeNo, reply: ReplyStatfs) {
         self.spawn_look(asker, |shared| async move {
             match shared.space.room(&shared.context).await {
-                Ok(room) => {
-                    let units = |bytes: u64| bytes / u64::from(SPACE_UNIT);
-                    let free = units(room.free_bytes);
-                    // Names take no room of their own: as many files may be made as there are units.
-                    let files = room.files.saturating_add(free);
-                    let (all, name) = (units(room.bytes), NAME_BYTES_MAX);
-                    reply.statfs(all, free, free, files, free, SPACE_UNIT, name, SPACE_UNIT);
-                }
+                Ok(room) => space::tell(&room, reply),
                 Err(error) => reply.error(errno(&error)),
             }
         });

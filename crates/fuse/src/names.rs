@@ -83,6 +83,26 @@ impl Shared {
         }
     }
 
+    /// What the kernel is told of a name, or of a directory that it knows by its number only, or of that
+    /// above.
+    pub(crate) async fn look_up(&self, directory: INodeNo, name: &[u8]) -> Outcome<Entry> {
+        let file = self.file(directory);
+        let file = match name {
+            b"." => file,
+            b".." => match self.row(file).await?.parent {
+                FileId(0) => self.context.root,
+                above => above,
+            },
+            _ => {
+                let found = self.attributes(directory, name).await?;
+                self.unmapped.note(name, found.attributes.ino);
+                return Ok(found);
+            }
+        };
+        // Where it lies may change unheard.
+        self.told(async || self.row(file).await.map(|row| (row, false))).await
+    }
+
     /// What the kernel is told of a name: what is known of it, and what this mount knows better.
     pub(crate) async fn attributes(&self, directory: INodeNo, name: &[u8]) -> Outcome<Entry> {
         self.told(|| self.row_of(directory, name)).await

@@ -8,7 +8,7 @@ use braid_client::AttributeChanges;
 use braid_layout::FileId;
 use braid_wire::control::EntryKind;
 use fuser::{Errno, FileAttr, FileHandle, FopenFlags, INodeNo};
-use rustix::fs::{FallocateFlags, OFlags};
+use rustix::fs::{FallocateFlags, Mode, OFlags};
 
 use crate::attributes::{self, nanoseconds};
 use crate::context::Context;
@@ -21,6 +21,7 @@ use crate::locks::Locks;
 use crate::names::known;
 use crate::space::Space;
 use crate::table::Table;
+use crate::unmapped::Unmapped;
 use crate::write_back::{Outcome, Place, Through};
 
 /// Shared by all requests.
@@ -31,6 +32,7 @@ pub(crate) struct Shared {
     pub(crate) directories: Table<Listing>,
     pub(crate) space: Space,
     pub(crate) locks: Locks,
+    pub(crate) unmapped: Unmapped,
 }
 
 /// Where a write goes, and what is to happen before it is answered.
@@ -52,9 +54,9 @@ pub(crate) fn manner(offset: u64, flags: OFlags, is_from_pages: bool) -> (Place,
 
 impl Shared {
     pub(crate) fn new(context: Arc<Context>) -> Shared {
-        let (inodes, files, directories, space) = Default::default();
+        let (inodes, files, directories, space, unmapped) = Default::default();
         let locks = Locks::new(context.client.number());
-        Shared { context, inodes, files, directories, space, locks }
+        Shared { context, inodes, files, directories, space, locks, unmapped }
     }
 
     /// How often something was dropped that could not be written.
@@ -159,6 +161,32 @@ impl Shared {
         Ok(self.attributes_of(&row))
     }
 
+    /// Opens a file for somebody. If not for root, one that it cuts loses its set-user-id and set-group-id
+    /// bits; when a file is written or cut later the kernel itself asks for that.
+    pub(crate) async fn open_as(
+        &self,
+        is_root: bool,
+        number: INodeNo,
+        flags: OFlags,
+    ) -> Outcome<(FileHandle, FopenFlags)> {
+        if flags.contains(OFlags::TRUNC) && !is_root {
+            self.drop_set_id(number).await?;
+        }
+        let (handle, how) = self.open(number, flags).await?;
+        Ok((handle, how | self.unmapped.flags(number)))
+    }
+
+    async fn drop_set_id(&self, number: INodeNo) -> Outcome<()> {
+        let mode = u32::from(self.attributes_by_number(number).await?.perm);
+        let kept = without_set_id(mode);
+        if kept != mode {
+            let changes = AttributeChanges { mode: Some(kept), ..AttributeChanges::NONE };
+            self.set(number, None, None, changes).await?;
+            self.context.expire(self.file(number));
+        }
+        Ok(())
+    }
+
     async fn set_size(&self, number: INodeNo, handle: Option<FileHandle>, size: u64) -> Outcome<()> {
         if let Some(open) = handle.and_then(|handle| self.files.get(handle)).filter(|open| open.writes) {
             return open.inode.set_len(size).await;
@@ -195,6 +223,14 @@ impl Shared {
     }
 }
 
+/// Permissions without what gives a program its owner's or group's rights. The set-group-ID bit of a file
+/// that its group may not run means something else, and stays.
+fn without_set_id(mode: u32) -> u32 {
+    let mode = Mode::from_bits_retain(mode);
+    let group = if mode.contains(Mode::XGRP) { Mode::SGID } else { Mode::empty() };
+    mode.difference(Mode::SUID | group).bits()
+}
+
 impl OpenFile {
     /// Whether its program may rely on its locks.
     pub(crate) fn keeps_locks(&self) -> Outcome<()> {
@@ -215,6 +251,15 @@ impl OpenFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn set_id_bits_go_and_a_lock_of_old_stays() {
+        for (mode, kept) in
+            [(0o6777, 0o777), (0o4711, 0o711), (0o2744, 0o2744), (0o2755, 0o755), (0o1644, 0o1644)]
+        {
+            assert_eq!(without_set_id(mode), kept, "{mode:o}");
+        }
+    }
 
     #[test]
     fn flags_say_where_a_write_goes_and_what_it_waits_for() {

@@ -4,11 +4,17 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use braid_client::{Result, Room};
+use fuser::ReplyStatfs;
 
 use crate::context::Context;
 
 /// How long an answer is given again.
 const KNOWN_FOR: Duration = Duration::from_secs(1);
+
+/// The unit in which space is told.
+const UNIT: u32 = 4096;
+/// Longest name.
+const NAME_BYTES_MAX: u32 = 255;
 
 /// The last answer.
 #[derive(Debug, Default)]
@@ -28,4 +34,13 @@ impl Space {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), room));
         Ok(room)
     }
+}
+
+/// Answers the kernel.
+pub(crate) fn tell(room: &Room, reply: ReplyStatfs) {
+    let units = |bytes: u64| bytes / u64::from(UNIT);
+    let free = units(room.free_bytes);
+    // Names take no room of their own: as many files may be made as there are units.
+    let files = room.files.saturating_add(free);
+    reply.statfs(units(room.bytes), free, free, files, free, UNIT, NAME_BYTES_MAX, UNIT);
 }

@@ -264,6 +264,15 @@ pub(crate) struct Mount {
     /// Let other users use it too; users other than root need `user_allow_other` in /etc/fuse.conf for that
     #[arg(long)]
     pub(crate) allow_other: bool,
+    /// Let no program run that is in it
+    #[arg(long)]
+    pub(crate) no_exec: bool,
+    /// Answer each write as if `fsync` followed
+    #[arg(long)]
+    pub(crate) sync: bool,
+    /// Change `--read-only` and `--no-exec` of what is mounted there
+    #[arg(long, hide = true, conflicts_with = "detach")]
+    pub(crate) remount: bool,
     /// Return when it is mounted, and go on in the background
     #[arg(long)]
     pub(crate) detach: bool,

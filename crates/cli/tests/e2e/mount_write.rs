@@ -2,9 +2,10 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, UNIX_EPOCH};
 
 use crate::mount::{Mounted, is_mounted};
 use crate::support::{Cluster, noise, run, runs, until};
@@ -61,6 +62,19 @@ fn what_is_written_is_read_here_and_by_the_library() {
     direct.write_all_at(b"and more", 4).expect("written");
     assert_eq!(cluster.cat("braid://main/d/3"), b"anewand more");
     drop(direct);
+    // A part of a second before 1970 too.
+    let (file, time) = (both(&at("d/3")), UNIX_EPOCH - Duration::from_millis(1250));
+    file.set_modified(time).expect("set");
+    let told = || file.metadata().expect("there");
+    assert_eq!(told().modified().expect("a time"), time);
+    // What is told of a write before it is synced does not outlive that.
+    let changed = |of: fs::Metadata| (of.ctime(), of.ctime_nsec());
+    let before = changed(told());
+    file.write_all_at(b"A", 0).expect("written");
+    assert!(told().modified().expect("a time") > time);
+    file.sync_all().expect("synced");
+    assert!(changed(told()) > before, "{:?} after {before:?}", changed(told()));
+    drop(file);
     let ended = mounted.end();
     assert_eq!((ended.code, ended.err.as_str()), (0, ""), "it was in use: {}", ended.err);
 }
@@ -68,7 +82,9 @@ fn what_is_written_is_read_here_and_by_the_library() {
 #[test]
 fn names_are_made_removed_and_moved_also_of_open_files() {
     let cluster = Cluster::up(5);
-    let Some(mounted) = Mounted::new(&cluster, "braid://main") else { return };
+    let is_root = rustix::process::geteuid().is_root();
+    let others: &[&str] = if is_root { &["--allow-other"] } else { &[] };
+    let Some(mounted) = Mounted::with(&cluster, "braid://main", "mounted", others) else { return };
     let at = |name: &str| mounted.at.join(name);
     let kind = |done: std::io::Result<()>| done.expect_err("refused").kind();
     fs::create_dir_all(at("a/b")).expect("made");
@@ -103,6 +119,16 @@ fn names_are_made_removed_and_moved_also_of_open_files() {
     open.seek(SeekFrom::Start(0)).and_then(|_| open.read_to_string(&mut read)).expect("read");
     assert_eq!((read.as_str(), at("u").exists()), ("12", false));
     drop(open);
+    // Who is not root and cuts a file takes the bits from it that give its owner's rights.
+    if is_root && Command::new("setpriv").arg("--version").output().is_ok() {
+        fs::set_permissions(at("g"), fs::Permissions::from_mode(0o6777)).expect("set");
+        let mut other = Command::new("setpriv");
+        other.args(["--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c", ": >g"]);
+        other.current_dir(&mounted.at);
+        run(other).ok();
+        let cut = fs::metadata(at("g")).expect("there");
+        assert_eq!((cut.permissions().mode() & 0o7777, cut.len()), (0o777, 0));
+    }
     fs::remove_dir(at("a/b")).and_then(|()| fs::remove_dir(at("a"))).expect("removed");
     let names: Vec<_> =
         fs::read_dir(&mounted.at).expect("listed").map(|e| e.expect("one").file_name()).collect();
@@ -143,6 +169,25 @@ fn a_mapping_is_written_and_holes_read_as_zeros() {
     assert!(fs::read(&path).expect("read") == expected);
     drop(file);
     assert!(cluster.cat("braid://main/f") == expected);
+    // Programs that look for holes find them: also those that only read, and before anything was synced.
+    let (far, near) = (1 << 30, 64 << 20);
+    let sparse =
+        OpenOptions::new().read(true).write(true).create(true).truncate(true).open(mounted.at.join("s"));
+    let sparse = sparse.expect("made");
+    sparse.write_all_at(b"begin", 0).expect("written");
+    sparse.write_all_at(b"end", far).expect("written");
+    sparse.set_len(2 * far).expect("longer");
+    for file in [&sparse, &File::open(mounted.at.join("s")).expect("opened")] {
+        let seek = |to| rustix::fs::seek(file, to);
+        use rustix::fs::SeekFrom::{Data, Hole};
+        assert_eq!((seek(Data(0)), seek(Data(3))), (Ok(0), Ok(3)));
+        let hole = seek(Hole(0)).expect("one");
+        assert!(hole > 0 && hole < near && seek(Hole(hole)) == Ok(hole), "{hole}");
+        let data = seek(Data(hole)).expect("some");
+        assert!(data <= far && data > far - near && seek(Hole(data)).expect("one") > far, "{data}");
+        assert_eq!(seek(Data(far + near)), Err(rustix::io::Errno::NXIO));
+        assert_eq!(seek(Hole(2 * far)), Err(rustix::io::Errno::NXIO));
+    }
 }
 
 #[test]
@@ -213,6 +258,30 @@ fn who_opens_a_file_sees_what_was_closed_in_the_other_mount() {
         threads.into_iter().map(|thread| thread.join().expect("done")).sum::<usize>()
     });
     assert_eq!(made, 1);
+    by_handle(&one.at, &other.at);
+}
+
+/// A handle of one mount opens the file in another, whose kernel side has not heard of it.
+fn by_handle(one: &Path, other: &Path) {
+    const SCRIPT: &str = "import ctypes,os,sys\n\
+        c=ctypes.CDLL(None,use_errno=True)\n\
+        h=ctypes.create_string_buffer((128).to_bytes(4,sys.byteorder)+bytes(132),136)\n\
+        n=ctypes.c_int()\n\
+        d=os.path.join(sys.argv[1],'d'); os.makedirs(d)\n\
+        p=os.path.join(d,'h'); open(p,'w').write('by number')\n\
+        r=c.name_to_handle_at(-100,p.encode(),h,ctypes.byref(n),0)\n\
+        assert r==0,os.strerror(ctypes.get_errno())\n\
+        m=os.open(sys.argv[2],os.O_RDONLY|os.O_DIRECTORY)\n\
+        f=c.open_by_handle_at(m,h,os.O_RDONLY)\n\
+        assert f>=0,os.strerror(ctypes.get_errno())\n\
+        assert os.read(f,99)==b'by number'";
+    let can = rustix::process::geteuid().is_root() && Command::new("python3").arg("-V").output().is_ok();
+    if !can {
+        return println!("not opened by a handle: it takes root and python3");
+    }
+    let mut python = Command::new("python3");
+    python.args(["-c", SCRIPT]).args([one, other]);
+    run(python).ok();
 }
 
 #[test]
