@@ -9,6 +9,7 @@ use braid_layout::FileId;
 use braid_wire::control::{EntryKind, FileAttributes, RenameHow, StatRow, UnlinkOnly};
 use fuser::{Errno, FileAttr, FileHandle, FopenFlags, INodeNo, LockOwner};
 use rustix::fs::OFlags;
+use tokio::time::timeout;
 
 use crate::attributes;
 use crate::errors::errno;
@@ -17,6 +18,7 @@ use crate::inodes::OpenFile;
 use crate::kept::{Asked, Known};
 use crate::kernel::tell;
 use crate::shared::Shared;
+use crate::waits::PATIENCE;
 use crate::write_back::Outcome;
 
 /// How often an answer is asked for anew that may be older than what happened here meanwhile.
@@ -198,12 +200,12 @@ impl Shared {
     pub(crate) async fn link(&self, of: INodeNo, parent: INodeNo, name: &[u8]) -> Outcome<Entry> {
         let asked = self.context.kept.ask();
         let linked = self.context.client.hard_link(&self.name(of), &self.under(parent, name)?).await;
-        let entry = self.made(asked, (parent, name), linked);
+        let entry = self.made(asked, (parent, name), linked)?;
         // What waits to be written of it is not in that.
-        let Some(inode) = self.inodes.get(self.file(of)) else { return entry };
+        let Some(inode) = self.inodes.get(self.file(of)) else { return Ok(entry) };
         let mut row = self.row(inode.file).await?;
         inode.tell(&mut row).await;
-        Ok(Entry { attributes: self.attributes_of(&row), ..entry? })
+        Ok(Entry { attributes: self.attributes_of(&row), ..entry })
     }
 
     fn made(
@@ -261,7 +263,8 @@ impl Shared {
             self.end(open).await;
             return Err(error);
         }
-        open.inode.state().is_new = true;
+        // The answer to a repeat may come when others have written it.
+        open.inode.state().is_new = row.attributes.changed_ns == row.attributes.created_ns;
         open.inode.tell(&mut row).await;
         let Entry { attributes, .. } = self.entry(&row, is_kept);
         let trust = if is_kept { self.context.trust() } else { Duration::ZERO };
@@ -342,8 +345,9 @@ impl Shared {
     pub(crate) async fn handle(&self, file: FileId, writes: bool) -> OpenFile {
         let open = self.inodes.open(&self.context, file, writes);
         if let Some(watching) = self.context.kept.watching() {
-            // That it was closed must not be heard after what is asked of it now.
-            watching.until_said(file).await;
+            // That it was closed must not be heard after what is asked of it now. Nothing else can be asked
+            // either as long as that cannot be said.
+            let _ = timeout(PATIENCE, watching.until_said(file)).await;
         }
         if writes {
             drop(open.inode.ending.lock().await);
