@@ -12,6 +12,8 @@ pub struct Mutant {
     pub name: String,
     /// The invariants that it breaks, and the rule that it switches off.
     pub breaks: String,
+    /// The mix of programs on mounts that is to find it; none: clients are.
+    pub mounts: Option<String>,
     places: Vec<Place>,
 }
 
@@ -55,9 +57,13 @@ fn parse(text: &str) -> Result<Vec<Mutant>, String> {
         let (key, rest) = line.split_once(' ').unwrap_or((line, ""));
         if key == "mutant" {
             let (name, breaks) = rest.split_once(" : ").ok_or_else(|| format!("no reason: {line}"))?;
-            all.push(Mutant { name: name.to_owned(), breaks: breaks.to_owned(), places: Vec::new() });
+            let (name, breaks) = (name.to_owned(), breaks.to_owned());
+            all.push(Mutant { name, breaks, ..Mutant::default() });
         } else if key == "file" {
             file = rest.to_owned();
+        } else if key == "mounts" {
+            let mutant = all.last_mut().ok_or_else(|| format!("before the first mutant: {line}"))?;
+            mutant.mounts = Some(rest.to_owned());
         } else {
             let mutant = all.last_mut().ok_or_else(|| format!("before the first mutant: {line}"))?;
             let begins = key == "-" && before != '-';
@@ -68,7 +74,7 @@ fn parse(text: &str) -> Result<Vec<Mutant>, String> {
             match key {
                 "-" => place.old += &format!("{rest}\n"),
                 "+" => place.new += &format!("{rest}\n"),
-                _ => return Err(format!("neither mutant, file, - nor +: {line}")),
+                _ => return Err(format!("neither mutant, file, mounts, - nor +: {line}")),
             }
         }
         before = key.chars().next().unwrap_or(' ');
@@ -79,6 +85,7 @@ fn parse(text: &str) -> Result<Vec<Mutant>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mounts::Mix;
 
     #[test]
     fn each_mutant_still_applies() {
@@ -88,6 +95,8 @@ mod tests {
         for mutant in all {
             let changed = mutant.applied(&root).unwrap();
             assert!(!changed.is_empty(), "{}", mutant.name);
+            let mix = mutant.mounts.as_deref().map(str::parse::<Mix>);
+            assert!(!matches!(mix, Some(Err(_))), "{}: {mix:?}", mutant.name);
         }
     }
 }

@@ -54,7 +54,7 @@ fn go(args: &Args) -> io::Result<usize> {
             before.push((path, fs::read(copy.join(path))?));
             fs::write(copy.join(path), text)?;
         }
-        let found = try_one(&copy, &dir.join("target"), &args.seeds);
+        let found = try_one(&copy, &dir.join("target"), mutant, &args.seeds);
         for (path, text) in before {
             fs::write(copy.join(path), text)?;
         }
@@ -75,7 +75,7 @@ fn tell(mutant: &Mutant, found: &io::Result<Option<String>>, began: Instant) {
 }
 
 /// Builds the copy and runs seeds until one fails. Gives what it said.
-fn try_one(copy: &Path, target: &Path, seeds: &str) -> io::Result<Option<String>> {
+fn try_one(copy: &Path, target: &Path, mutant: &Mutant, seeds: &str) -> io::Result<Option<String>> {
     let mut cargo = Command::new("cargo");
     cargo.current_dir(copy).env("CARGO_TARGET_DIR", target);
     let built = cargo.args(["build", "--quiet", "-p", "braid-torture", "--bin", "braid-torture"]).output()?;
@@ -84,7 +84,8 @@ fn try_one(copy: &Path, target: &Path, seeds: &str) -> io::Result<Option<String>
         return Err(io::Error::other(format!("the mutant does not build:\n{why}")));
     }
     let mut torture = Command::new(target.join("debug/braid-torture"));
-    let ran = torture.args(["--seeds", seeds]).output()?;
+    let mounts = mutant.mounts.as_ref().map(|mix| format!("--mounts={mix}"));
+    let ran = torture.args(["--seeds", seeds]).args(mounts).output()?;
     let said = String::from_utf8_lossy(&ran.stdout).into_owned();
     Ok(said.lines().find(|line| line.contains(" FAILED: ")).map(str::to_owned))
 }
