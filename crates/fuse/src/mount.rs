@@ -16,6 +16,7 @@ use tokio::time::timeout;
 
 use crate::caretaker;
 use crate::context::Context;
+use crate::locks::Locks;
 use crate::mounted::Mounted;
 use crate::news;
 use crate::readahead;
@@ -66,6 +67,8 @@ impl Mount {
     pub async fn new(client: Client, volume: &str, at: &Path, options: MountOptions) -> io::Result<Mount> {
         let root = Name::root(volume).map_err(io::Error::other)?;
         let row = client.stat(&root).await.map_err(io::Error::other)?;
+        let room = client.room(volume).await.ok().flatten();
+        let locks = Arc::new(Locks::new(client.number()));
         let context = Context {
             client,
             volume: volume.to_owned(),
@@ -73,13 +76,15 @@ impl Mount {
             runtime: Handle::current(),
             budget: Default::default(),
             buffers: Default::default(),
-            has_quota: Default::default(),
+            // Where it is not known it is taken for one: then closes ask first.
+            has_quota: room.is_none_or(|room| room.has_quota).into(),
             lossy: Default::default(),
             remembered: Default::default(),
             told: Default::default(),
             listed: Default::default(),
             ends: Default::default(),
             kept: Default::default(),
+            locks,
             said: Default::default(),
             idle: Default::default(),
             notifier: OnceLock::new(),

@@ -15,7 +15,7 @@ use fuser::{
     LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty,
     ReplyEntry, ReplyLock, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
-use rustix::fs::{FallocateFlags, FileType};
+use rustix::fs::{FallocateFlags, FileType, OFlags};
 
 use crate::answers::{give, give_lock, lock_kind, lock_span, nanoseconds_of, new_attributes, open_flags};
 use crate::buffers::BUFFER_BYTES;
@@ -327,10 +327,16 @@ impl Filesystem for Mounted {
         if through == Through::No && open.inode.write_at_once(place, data) {
             return reply.written(written);
         }
+        let is_direct = open_flags(flags.0).contains(OFlags::DIRECT);
         let data = data.to_vec();
         self.spawn(|_| async move {
             match open.inode.write(place, &data, through).await {
-                Ok(()) => reply.written(written),
+                Ok(()) => {
+                    if is_direct {
+                        open.inode.context.wrote_past_pages(open.inode.file, offset, data.len()).await;
+                    }
+                    reply.written(written);
+                }
                 Err(error) => reply.error(error),
             }
         });
