@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use rustix::time::{ClockId, clock_gettime};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -21,14 +22,22 @@ const TRY_EVERY: Duration = Duration::from_secs(5);
 /// How often it is asked whether the volume has a quota, in looks.
 const QUOTA_EVERY: u32 = 40;
 
+/// If so much time passed between two looks, leases may be over that seem to be held.
+const AWAY_MIN: Duration = Duration::from_secs(3);
+
 /// Runs until the mount is gone.
 pub(crate) async fn run(shared: Weak<Shared>) {
-    let (mut rounds, mut memory) = (0_u32, Memory::default());
+    let (mut rounds, mut memory, mut looked_at) = (0_u32, Memory::default(), since_boot());
     loop {
         let Some(context) = shared.upgrade().map(|shared| Arc::clone(&shared.context)) else { return };
         let is_full = timeout(LOOK_EVERY, context.budget.wanted()).await.is_ok();
         drop(context);
         let Some(shared) = shared.upgrade() else { return };
+        let now = since_boot();
+        let was_away = now.saturating_sub(std::mem::replace(&mut looked_at, now)) >= AWAY_MIN;
+        for inode in shared.inodes.all_written().into_iter().filter(|_| was_away) {
+            shared.context.runtime.spawn(async move { inode.ask_for_lease().await });
+        }
         for inode in shared.inodes.all() {
             look(&inode, is_full);
         }
@@ -50,8 +59,19 @@ pub(crate) async fn run(shared: Weak<Shared>) {
     }
 }
 
+/// Time since the machine was started, also while it slept: the usual clock stands still then.
+fn since_boot() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or_default()
+}
+
 /// Looks after a file. `is_full`: the mount can take no more until something is written.
 fn look(inode: &Arc<Inode>, is_full: bool) {
+    if inode.slot.try_read().is_ok_and(|slot| slot.is_lost()) {
+        // What programs, and the kernel, have of it is of before.
+        let inode = Arc::clone(inode);
+        inode.context.runtime.clone().spawn(async move { inode.reading().await.map(drop) });
+        return;
+    }
     let (is_due, is_over) = {
         let state = inode.state();
         let is_old = state.since.is_some_and(|since| since.elapsed() >= AGE_MAX);

@@ -102,7 +102,7 @@ impl Inode {
             tries += 1;
             if !may_again || tries >= TRIES {
                 self.context.changed(self.file);
-                return Err(self.stop(errno(&error)));
+                return Err(self.stopped_by(&error));
             }
             // With a new lease the manager knows the size, and this one can be ended cleanly.
             self.open_to_write(&mut slot).await.map_err(|error| self.stop(errno(&error)))?;
@@ -133,7 +133,8 @@ impl Inode {
         }
     }
 
-    /// Cuts off what the manager did not take, for quota, if nothing was written since `order`.
+    /// Cuts off what the manager did not take, for quota, if nothing was written since `order`, and as long
+    /// as nobody else writes the file: what lies there may then be others'.
     pub(crate) async fn cut_back(self: &Arc<Inode>, order: u64) {
         // Nothing gets to the drives while it is held.
         let slot = self.slot.write().await;
@@ -144,12 +145,15 @@ impl Inode {
         if slot.broken.load(Ordering::Acquire) {
             return; // what was not acknowledged is rolled back
         }
-        let Ok(row) = self.context.client.stat_itself(&self.context.name(self.file)).await else { return };
-        if row.size() < file.size()
-            && let Err(error) = file.set_len(row.size()).await
-        {
-            slot.failed(&error);
-            tracing::warn!(file = %self.file, %error, "it stays longer than its quota");
+        match file.withdraw().await {
+            Ok(true) => {}
+            Ok(false) => {
+                tracing::info!(file = %self.file, "what does not fit stays: others write the file too")
+            }
+            Err(error) => {
+                slot.failed(&error);
+                tracing::warn!(file = %self.file, %error, "what does not fit is not cut off");
+            }
         }
     }
 

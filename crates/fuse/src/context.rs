@@ -11,6 +11,8 @@ use braid_wire::control::{EntryKind, StatRow};
 use fuser::INodeNo;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
+use tokio::time::timeout;
 
 use crate::attributes::number;
 use crate::buffers::Buffers;
@@ -19,11 +21,15 @@ use crate::fresh::{Ends, KNOWN_FOR, Remembered};
 use crate::idle::Idle;
 use crate::kept::Kept;
 use crate::kernel::{Kernel, tell};
+use crate::locks::Locks;
 use crate::said::Said;
 
 /// Bytes that may wait to be written, of all files of a mount. Enough that a writer goes on while some of it
 /// is on its way to the drives; what a crash of this process may lose of what was not synced.
 pub(crate) const DIRTY_BYTES_MAX: u64 = 64 << 20;
+
+/// How long the kernel may take to drop pages that a program has written past.
+const PAGES_WAIT: Duration = Duration::from_secs(5);
 
 /// Shared by all files of a mount.
 pub(crate) struct Context {
@@ -48,6 +54,7 @@ pub(crate) struct Context {
     pub(crate) ends: Ends,
     pub(crate) kept: Kept,
     pub(crate) former: Former,
+    pub(crate) locks: Arc<Locks>,
     pub(crate) said: Said,
     /// Files of which the kernel was told what the manager does not know yet.
     pub(crate) early: Mutex<BTreeSet<FileId>>,
@@ -57,12 +64,13 @@ pub(crate) struct Context {
     pub(crate) kernel: OnceLock<Arc<dyn Kernel>>,
 }
 
-/// The bytes that wait to be written.
+/// The bytes that wait to be written, of all files. A file may have no more of them than are left for all
+/// others: so one that cannot be written leaves them room.
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
     used: AtomicU64,
-    /// Some were written.
-    freed: Notify,
+    /// Some were written, or a file takes no more.
+    stirred: Notify,
     /// Somebody waits for room.
     wanted: Notify,
 }
@@ -139,14 +147,28 @@ impl Context {
     /// Has the kernel forget what it has cached of a file. It may have to wait for requests that are under
     /// way, so none of them waits for what this returns, which is done when the kernel has.
     pub(crate) fn invalidate(&self, file: FileId) -> impl Future<Output = ()> + use<> {
+        self.invalidate_range(file, (0, 0))
+    }
+
+    /// The same of a range: its first byte and its length; 0: to the end.
+    fn invalidate_range(&self, file: FileId, (from, length): (i64, i64)) -> impl Future<Output = ()> + use<> {
         let kernel = self.kernel.get().cloned();
         let ino: INodeNo = number(file, self.root);
         let dropping = tell(&self.runtime, move || {
-            if let Some(Err(error)) = kernel.map(|kernel| kernel.inval_inode(ino, 0, 0)) {
+            if let Some(Err(error)) = kernel.map(|kernel| kernel.inval_inode(ino, from, length)) {
                 tracing::debug!(file = ino.0, %error, "the kernel keeps its pages");
             }
         });
         async move { drop(dropping.await) }
+    }
+
+    /// A program has written past the kernel's pages (`O_DIRECT`), and is not answered yet. The kernel drops
+    /// them itself only where the program waits in the call, and not for one that is told later.
+    pub(crate) async fn wrote_past_pages(&self, file: FileId, offset: u64, length: usize) {
+        let (Ok(from), Ok(length)) = (i64::try_from(offset), i64::try_from(length)) else { return };
+        if length > 0 && timeout(PAGES_WAIT, self.invalidate_range(file, (from, length))).await.is_err() {
+            tracing::debug!(%file, "the kernel drops its pages as soon as it can");
+        }
     }
 }
 
@@ -157,32 +179,57 @@ impl Budget {
             self.used.fetch_add(now - *counted, Ordering::AcqRel);
         } else {
             self.used.fetch_sub(*counted - now, Ordering::AcqRel);
-            self.freed.notify_waiters();
+            self.stir();
         }
         *counted = now;
     }
 
-    /// Whether there is room for so many bytes.
-    pub(crate) fn has_room(&self, bytes: u64) -> bool {
-        self.used.load(Ordering::Acquire) + bytes <= DIRTY_BYTES_MAX
+    /// Whether there is room for so many bytes of a file that has `held` already. Its first find room as long
+    /// as there is any.
+    pub(crate) fn has_room(&self, held: u64, bytes: u64) -> bool {
+        let used = self.used.load(Ordering::Acquire) + bytes;
+        used <= DIRTY_BYTES_MAX && (held == 0 || held + bytes <= DIRTY_BYTES_MAX - used)
     }
 
-    /// Waits until there is room. What waits is written meanwhile, or dropped when its time is over.
-    pub(crate) async fn room(&self, bytes: u64) {
-        loop {
-            let freed = self.freed.notified();
-            let mut freed = std::pin::pin!(freed);
-            freed.as_mut().enable();
-            if self.has_room(bytes) {
-                return;
-            }
-            self.wanted.notify_one();
-            freed.await;
-        }
+    /// Somebody waits for room.
+    pub(crate) fn want(&self) {
+        self.wanted.notify_one();
+    }
+
+    /// Who waits for room looks again.
+    pub(crate) fn stir(&self) {
+        self.stirred.notify_waiters();
+    }
+
+    /// Done when somebody who waits for room is to look again.
+    pub(crate) fn stirred(&self) -> Notified<'_> {
+        self.stirred.notified()
     }
 
     /// Waits until somebody waits for room.
     pub(crate) async fn wanted(&self) {
         self.wanted.notified().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_cannot_be_written_leaves_room_for_others() {
+        const PIECE: u64 = 1 << 20;
+        let budget = Budget::default();
+        for file in 0..5 {
+            let mut counted = 0;
+            while budget.has_room(counted, PIECE) {
+                let now = counted + PIECE;
+                budget.recount(&mut counted, now);
+            }
+            let share = DIRTY_BYTES_MAX >> (file + 1);
+            assert!(counted >= share && counted <= share + PIECE, "file {file} has {counted} bytes");
+        }
+        assert!(budget.has_room(0, PIECE) && !budget.has_room(PIECE, PIECE));
+        assert!(!budget.has_room(0, DIRTY_BYTES_MAX));
     }
 }

@@ -110,6 +110,9 @@ impl Inode {
     /// A handle that reads is opened. Returns whether the kernel may keep the pages that it has.
     pub(crate) async fn look(self: &Arc<Inode>) -> Outcome<bool> {
         self.catch_up().await;
+        if self.slot.read().await.is_lost() {
+            drop(self.reading().await.map_err(|error| errno(&error))?);
+        }
         let row = {
             let slot = self.slot.read().await;
             match &slot.file {
@@ -175,10 +178,27 @@ impl Inode {
             }
             Ok(_) if file.is_shared() => drop(self.context.invalidate(self.file)),
             Ok(_) => {}
+            // Whoever reads next opens it anew.
+            Err(error) if slot.loses(&error) => {}
             Err(error) => {
                 self.is_behind.store(true, Ordering::Release);
                 tracing::debug!(file = %self.file, %error, "it is read as it was");
             }
+        }
+    }
+
+    /// This process stood still, or the machine slept: whether the lease of what is open for writing has
+    /// outlived that. If nobody can be asked, its renewals find out.
+    pub(crate) async fn ask_for_lease(&self) {
+        let is_lost = {
+            let slot = self.slot.read().await;
+            match slot.file.as_ref().filter(|_| slot.writes) {
+                Some(file) => file.stat().await.is_err_and(|error| slot.loses(&error)),
+                None => false,
+            }
+        };
+        if is_lost && let Err(error) = self.reading().await {
+            tracing::debug!(file = %self.file, %error, "it is not opened anew yet");
         }
     }
 
@@ -188,8 +208,11 @@ impl Inode {
         {
             // Whether others write it too, and where it ends by now.
             let slot = self.slot.read().await;
-            if let Some(file) = slot.file.as_ref().filter(|_| slot.writes) {
-                file.stat().await.map_err(|error| errno(&error))?;
+            if let Some(file) = slot.file.as_ref().filter(|_| slot.writes)
+                && let Err(error) = file.stat().await
+                && !slot.loses(&error)
+            {
+                return Err(errno(&error));
             }
         }
         if !self.look().await? {

@@ -24,6 +24,7 @@ use crate::context::Context;
 use crate::dirty::{Extents, Run, length, overlay};
 use crate::errors::errno;
 use crate::fresh::Version;
+use crate::reach::reach;
 use crate::write_back::Outcome;
 
 /// How often what a lost lease interrupted is begun again with a new one.
@@ -70,6 +71,10 @@ pub(crate) struct Slot {
     pub(crate) writes: bool,
     /// A write of it failed: it writes no more.
     pub(crate) broken: AtomicBool,
+    /// An answer said that its lease is lost.
+    lost: AtomicBool,
+    /// When it could not be opened for writing, the last time, and why.
+    refused: Option<(Instant, Errno)>,
     /// The writer was closed at a flush, and a handle stayed open: a descriptor was copied, and each copy's
     /// end is a flush. Next time it stays open.
     pub(crate) was_closed: bool,
@@ -106,6 +111,9 @@ pub(crate) struct State {
     pub(crate) tended: bool,
     /// When that failed, if it did the last time.
     pub(crate) failed_at: Option<Instant>,
+    /// What is from writes of up to this number is not to be written any more, as the locks under which it
+    /// may have been are lost.
+    pub(crate) forfeited: u64,
     /// How often bytes were dropped, and why the last time.
     pub(crate) lost: (u64, Option<Errno>),
     /// The time of the last write, or what was set after it, until the manager knows of it.
@@ -165,14 +173,19 @@ impl Inode {
         self.context.budget.recount(&mut state.counted, now);
     }
 
-    /// The file, open at least for reading.
+    /// The file, open at least for reading. One that was open for writing, under a lease that is lost, is
+    /// opened anew: others may have written since.
     pub(crate) async fn reading(&self) -> Result<RwLockReadGuard<'_, Slot>> {
         let slot = self.slot.read().await;
-        if slot.file.is_some() {
+        if slot.file.is_some() && !slot.is_lost() {
             return Ok(slot);
         }
         drop(slot);
         let mut slot = self.slot.write().await;
+        if slot.is_lost() {
+            self.close_broken(&mut slot).await;
+            drop(self.context.invalidate(self.file));
+        }
         if slot.file.is_none() {
             slot.file = Some(self.open_to_read().await?);
         }
@@ -208,13 +221,44 @@ impl Inode {
         Ok(slot.downgrade())
     }
 
+    /// The same for what waits to be written, of which there may be much: those who wait for a try that fails
+    /// try no more, as each may take as long as the client is patient.
+    pub(crate) async fn writing_out(&self) -> Outcome<RwLockReadGuard<'_, Slot>> {
+        let asked = Instant::now();
+        let slot = self.slot.read().await;
+        if slot.can_write() {
+            return Ok(slot);
+        }
+        drop(slot);
+        let mut slot = self.slot.write().await;
+        if !slot.can_write() {
+            if let Some((_, why)) = slot.refused.filter(|(at, _)| *at > asked) {
+                return Err(why);
+            }
+            if let Err(error) = self.open_to_write(&mut slot).await {
+                tracing::warn!(file = %self.file, %error, "it cannot be opened to be written");
+                slot.refused = Some((Instant::now(), errno(&error)));
+                return Err(errno(&error));
+            }
+        }
+        Ok(slot.downgrade())
+    }
+
     /// Opens it for writing, in place of what is open.
     pub(crate) async fn open_to_write(&self, slot: &mut Slot) -> Result<()> {
+        if slot.is_lost() {
+            drop(self.context.invalidate(self.file));
+        }
         self.close_broken(slot).await;
         let options = OpenOptions::new().read(true).write(true);
         let file = self.context.client.open(&self.context.name(self.file), &options).await?;
         self.context.found(&file.known());
         self.install(slot, file);
+        // What waits was written under a lease that is over. If locks are lost, that may be why: then others
+        // have been given them, and it is dropped. Asked under the new lease, which would end with the locks.
+        if !self.state().is_clean() && self.context.locks.are_any(self.file) {
+            self.context.claim_locks().await;
+        }
         Ok(())
     }
 
@@ -223,6 +267,7 @@ impl Inode {
     async fn close_broken(&self, slot: &mut Slot) {
         self.state().writes = false;
         let wrote = std::mem::take(&mut slot.writes);
+        slot.lost = AtomicBool::new(false);
         if let Some(old) = slot.file.take()
             && wrote
             && let Err(error) = old.close().await
@@ -237,7 +282,8 @@ impl Inode {
         let stripe = layout.segments().first().map_or(1, |segment| segment.shape.stripe_bytes());
         let chunk = (CHUNK_BYTES / stripe).max(1) * stripe;
         let chunk = if chunk > CHUNK_BYTES_MAX { CHUNK_BYTES } else { chunk };
-        (slot.file, slot.writes, slot.broken) = (Some(file), true, AtomicBool::new(false));
+        (slot.file, slot.writes) = (Some(file), true);
+        (slot.broken, slot.lost) = Default::default();
         // From here on the kernel's pages are of no content that the manager knows.
         *self.seen() = None;
         let mut state = self.state();
@@ -248,8 +294,7 @@ impl Inode {
     /// The size as this mount knows it: of what it has open, and of what waits to be written.
     pub(crate) async fn size(&self) -> u64 {
         let slot = self.slot.read().await;
-        let known = slot.file.as_ref().map_or(0, File::size);
-        known.max(self.state().end())
+        reach(&self.state, || slot.file.as_ref().map_or(0, File::size))
     }
 
     /// Changes what the manager says to what is known here: the size and time of what it was not told yet.
@@ -258,11 +303,9 @@ impl Inode {
     }
 
     pub(crate) fn tell_of(&self, slot: &Slot, row: &mut StatRow) {
-        if let Some(file) = slot.file.as_ref().filter(|_| slot.writes) {
-            row.attributes.size = row.size().max(file.size());
-        }
+        let own = slot.file.as_ref().filter(|_| slot.writes && !slot.is_lost());
+        row.attributes.size = row.size().max(reach(&self.state, || own.map_or(0, File::size)));
         let state = self.state();
-        row.attributes.size = row.size().max(state.end());
         if let Some(modified_ns) = state.modified {
             row.attributes.modified_ns = modified_ns;
         }
@@ -282,20 +325,31 @@ impl Inode {
             self.place_tail().await?;
         }
         self.catch_up().await;
-        let slot = self.reading().await.map_err(|error| errno(&error))?;
+        let mut tries = 0;
+        loop {
+            let slot = self.reading().await.map_err(|error| errno(&error))?;
+            match self.read_by(&slot, offset, size).await {
+                Err(error) if slot.loses(&error) && tries + 1 < TRIES => tries += 1,
+                read => return read.map_err(|error| errno(&error)),
+            }
+        }
+    }
+
+    async fn read_by(&self, slot: &Slot, offset: u64, size: u32) -> Result<Filled> {
+        let end = offset.saturating_add(u64::from(size));
         let file = slot.file.as_ref().expect("it is open");
         // Looked at first: what lands meanwhile is then both here and there.
         let (over, dirty_end) = self.state().over(offset..end);
         let size = usize::try_from(size).unwrap_or(usize::MAX);
         let mut buffer = self.context.buffers.take(size);
         let bytes = &mut buffer[..size];
-        let mut filled = fill(file, bytes, offset).await.map_err(|error| errno(&error))?;
+        let mut filled = fill(file, bytes, offset).await?;
         let expects_more = end > file.size().next_multiple_of(PAGE_BYTES);
         if filled < size && !slot.writes && expects_more {
             // The kernel knows of more bytes than there were when it was opened.
-            file.stat().await.map_err(|error| errno(&error))?;
+            file.stat().await?;
             let at = offset + length(&bytes[..filled]);
-            filled += fill(file, &mut bytes[filled..], at).await.map_err(|error| errno(&error))?;
+            filled += fill(file, &mut bytes[filled..], at).await?;
         }
         let known = usize::try_from(dirty_end.min(end).saturating_sub(offset)).unwrap_or(size);
         if known > filled {
@@ -309,11 +363,27 @@ impl Inode {
 
 impl Slot {
     fn can_write(&self) -> bool {
-        self.writes && self.file.is_some() && !self.broken.load(Ordering::Acquire)
+        self.writes && self.file.is_some() && !self.broken.load(Ordering::Acquire) && !self.is_lost()
+    }
+
+    /// Whether it was open for writing, and its lease is lost.
+    pub(crate) fn is_lost(&self) -> bool {
+        let is_told = || self.file.as_ref().is_some_and(File::is_lost);
+        self.writes && (self.lost.load(Ordering::Acquire) || is_told())
+    }
+
+    /// Whether an error says that its lease is lost: then it is noted.
+    pub(crate) fn loses(&self, error: &Error) -> bool {
+        let says_so = matches!(error, Error::LeaseLost { .. }) || error.reason() == Some(Reason::LeaseLost);
+        if self.writes && says_so {
+            self.lost.store(true, Ordering::Release);
+        }
+        self.writes && says_so
     }
 
     /// Whether to begin again after an error, with a new lease. The file writes no more after one.
     pub(crate) fn failed(&self, error: &Error) -> bool {
+        self.loses(error);
         let may_again = matches!(error, Error::LeaseLost { .. } | Error::Unfinished { .. })
             || matches!(error.reason(), Some(Reason::LeaseLost | Reason::StaleGeneration | Reason::Leased));
         // A refused commit, for quota, leaves it as it was.
@@ -342,6 +412,7 @@ impl State {
             failing: None,
             tended: false,
             failed_at: None,
+            forfeited: 0,
             lost: (0, None),
             modified: None,
             written_ns: i64::MIN,
@@ -351,6 +422,11 @@ impl State {
             uncommitted: false,
             writes: false,
         }
+    }
+
+    /// Bytes that wait to be written, as the budget has them.
+    pub(crate) fn counted(&self) -> u64 {
+        self.counted
     }
 
     /// Bytes that wait to be written.

@@ -5,7 +5,9 @@
 //!
 //! The mount remembers its locks, to claim them when the manager has forgotten them or did not hear from it.
 //! If it cannot, all are lost: the handles by which they were taken give errors from then on, as their
-//! programs rely on what is no longer so.
+//! programs rely on what is no longer so. What was written by then and is not with the drives is dropped: the
+//! manager ended the file's lease here before it gave the lock to another, and it must not come after what
+//! that one writes.
 //!
 //! `fuser` does not say which locks are `flock`'s. They are locks of the whole file, as over NFS.
 
@@ -20,6 +22,7 @@ use fuser::Errno;
 use tokio::sync::{Notify, OwnedMutexGuard, RwLock};
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::context::Context;
 use crate::errors::errno;
 use crate::inode::Inode;
 use crate::inodes::OpenFile;
@@ -88,16 +91,20 @@ impl Locks {
 
     /// All that is held in a session is lost. Others begin in a new one.
     fn lose(&self, session: u64) {
-        let mut state = self.lock();
-        if state.session != session {
-            return; // it was lost before
-        }
-        state.session = state.session.wrapping_add(1).max(1);
-        let held = std::mem::take(&mut state.held);
+        let held = {
+            let mut state = self.lock();
+            if state.session != session {
+                return; // it was lost before
+            }
+            state.session = state.session.wrapping_add(1).max(1);
+            std::mem::take(&mut state.held)
+        };
         for ((file, _), held) in held {
             tracing::error!(%file, pid = held.pid, "its locks are lost: others may have been given them");
-            let handles = held.by.iter().filter_map(Weak::upgrade);
-            handles.for_each(|open| open.lost_locks.store(true, Ordering::Release));
+            for open in held.by.iter().filter_map(Weak::upgrade) {
+                open.lost_locks.store(true, Ordering::Release);
+                open.inode.forfeit();
+            }
         }
     }
 }
@@ -121,7 +128,9 @@ impl State {
 
     fn set(&mut self, file: FileId, wanted: Wanted, by: Option<&Arc<OpenFile>>) {
         let held = self.held.entry((file, wanted.owner)).or_default();
-        held.pid = wanted.pid;
+        if wanted.kind.is_some() {
+            held.pid = wanted.pid;
+        }
         held.ranges.set(wanted.span, wanted.kind);
         held.by.retain(|one| one.strong_count() > 0);
         if let Some(by) = by
@@ -327,6 +336,12 @@ impl Shared {
         });
     }
 
+    async fn ask_lock(&self, request: Lock) -> Outcome<Locked> {
+        self.context.ask_lock(request).await
+    }
+}
+
+impl Context {
     /// The manager may have forgotten what is held, or given it to others.
     pub(crate) async fn claim_locks(&self) {
         let _claims = self.locks.claiming.write().await;
@@ -354,7 +369,7 @@ impl Shared {
     }
 
     async fn ask_lock(&self, request: Lock) -> Outcome<Locked> {
-        self.context.client.lock(request).await.map_err(|error| {
+        self.client.lock(request).await.map_err(|error| {
             tracing::warn!(%error, "a lock could not be asked for");
             errno(&error)
         })

@@ -18,6 +18,7 @@ use crate::caretaker;
 use crate::context::Context;
 use crate::expiry::Expiry;
 use crate::kernel::System;
+use crate::locks::Locks;
 use crate::mounted::Mounted;
 use crate::news;
 use crate::readahead;
@@ -72,6 +73,8 @@ impl Mount {
     pub(crate) async fn shared(client: Client, volume: &str) -> io::Result<Arc<Shared>> {
         let root = Name::root(volume).map_err(io::Error::other)?;
         let row = client.stat(&root).await.map_err(io::Error::other)?;
+        let room = client.room(volume).await.ok().flatten();
+        let locks = Arc::new(Locks::new(client.number()));
         let context = Context {
             client,
             volume: volume.to_owned(),
@@ -79,7 +82,8 @@ impl Mount {
             runtime: Handle::current(),
             budget: Default::default(),
             buffers: Default::default(),
-            has_quota: Default::default(),
+            // Where it is not known it is taken for one: then closes ask first.
+            has_quota: room.is_none_or(|room| room.has_quota).into(),
             lossy: Default::default(),
             remembered: Default::default(),
             told: Default::default(),
@@ -88,6 +92,7 @@ impl Mount {
             kept: Default::default(),
             former: Default::default(),
             early: Default::default(),
+            locks,
             said: Default::default(),
             idle: Default::default(),
             kernel: OnceLock::new(),

@@ -349,10 +349,16 @@ impl Filesystem for Mounted {
         if through == Through::No && open.inode.write_at_once(place, data) {
             return reply.written(written);
         }
+        let is_direct = open_flags(flags.0).contains(OFlags::DIRECT);
         let data = data.to_vec();
         self.spawn(|_| async move {
             match open.inode.write(place, &data, through).await {
-                Ok(()) => reply.written(written),
+                Ok(()) => {
+                    if is_direct {
+                        open.inode.context.wrote_past_pages(open.inode.file, offset, data.len()).await;
+                    }
+                    reply.written(written);
+                }
                 Err(error) => reply.error(error),
             }
         });

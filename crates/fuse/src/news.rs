@@ -91,7 +91,7 @@ async fn heed(shared: &Arc<Shared>, news: News) {
     }
     if news.everything {
         let shared = Arc::clone(shared);
-        context.runtime.spawn(async move { shared.claim_locks().await });
+        context.runtime.spawn(async move { shared.context.claim_locks().await });
     }
     context.said_open(open.iter().copied());
     if let Some(watching) = context.kept.watching() {

@@ -31,7 +31,7 @@ pub(crate) struct Shared {
     pub(crate) files: Table<OpenFile>,
     pub(crate) directories: Table<Listing>,
     pub(crate) space: Space,
-    pub(crate) locks: Locks,
+    pub(crate) locks: Arc<Locks>,
     pub(crate) unmapped: Unmapped,
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn manner(offset: u64, flags: OFlags, is_from_pages: bool) -> (Place,
 impl Shared {
     pub(crate) fn new(context: Arc<Context>) -> Shared {
         let (inodes, files, directories, space, unmapped) = Default::default();
-        let locks = Locks::new(context.client.number());
+        let locks = Arc::clone(&context.locks);
         Shared { context, inodes, files, directories, space, locks, unmapped }
     }
 

@@ -15,26 +15,21 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use braid_client::{FILE_BYTES_MAX, File, Result};
+use braid_client::{Error, FILE_BYTES_MAX, File};
+use braid_wire::Reason;
 use fuser::Errno;
 
 use crate::dirty::length;
 use crate::errors::errno;
-use crate::inode::{Flight, Inode, State, TRIES};
+use crate::inode::{Inode, State, TRIES};
 
 /// How long bytes wait until they are written and synced, if nobody asks.
 pub(crate) const AGE_MAX: Duration = Duration::from_secs(1);
 /// How long bytes are kept that cannot be written. The client has tried for its own patience each time.
 pub(crate) const KEPT_FOR: Duration = Duration::from_secs(60);
-/// Runs of a file in flight.
-const FLIGHTS_MAX: usize = 16;
-/// Bytes of a file in flight, beyond which no other run begins.
-const FLIGHT_BYTES_MAX: u64 = 32 << 20;
-/// A run that ends a chunk is written at once if it has as many bytes.
-const WHOLE_BYTES_MIN: u64 = 1 << 20;
 
 /// What a program is told.
-pub(crate) type Outcome<T> = std::result::Result<T, Errno>;
+pub(crate) type Outcome<T> = Result<T, Errno>;
 
 /// Where a write goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,21 +58,12 @@ pub(crate) struct Mark {
     at: Instant,
 }
 
-/// A flight under way. Dropped without an answer (its task has ended), it has failed.
-struct Aloft {
-    inode: Arc<Inode>,
-    flight: Option<Arc<Flight>>,
-}
-
 impl Inode {
     /// Takes a write, if it need wait for nothing.
     pub(crate) fn write_at_once(self: &Arc<Inode>, place: Place, data: &[u8]) -> bool {
         let bytes = length(data);
-        if !self.context.budget.has_room(bytes) {
-            return false;
-        }
         let mut state = self.state();
-        if !state.writes || state.stopped.is_some() {
+        if !state.writes || state.stopped.is_some() || !self.context.budget.has_room(state.counted(), bytes) {
             return false;
         }
         let is_whole = match place {
@@ -116,7 +102,7 @@ impl Inode {
         {
             return Err(Errno::EFBIG);
         }
-        self.context.budget.room(length(data)).await;
+        self.room(length(data)).await;
         if self.state().stopped.is_some() {
             // Nothing more is taken of a file while what it has cannot be written.
             self.sync().await?;
@@ -130,6 +116,25 @@ impl Inode {
             Through::No => Ok(()),
             Through::Drives => self.drain().await,
             Through::Manager => self.sync().await,
+        }
+    }
+
+    /// Waits until there is room for more bytes of the file, or it takes none as something failed. What waits
+    /// is written meanwhile, or dropped when its time is over.
+    async fn room(&self, bytes: u64) {
+        let budget = &self.context.budget;
+        loop {
+            let stirred = budget.stirred();
+            let mut stirred = std::pin::pin!(stirred);
+            stirred.as_mut().enable();
+            {
+                let state = self.state();
+                if state.stopped.is_some() || budget.has_room(state.counted(), bytes) {
+                    return;
+                }
+            }
+            budget.want();
+            stirred.await;
         }
     }
 
@@ -162,9 +167,10 @@ impl Inode {
         }
         // While it is held nobody closes the writer, whose size says where the end is.
         let slot = self.writing().await.map_err(|error| errno(&error))?;
-        let end = slot.file.as_ref().map_or(0, File::size);
         let mut state = self.state();
         if state.tail.is_empty() {
+            // Nothing that waits gets to the file while the state is held.
+            let end = slot.file.as_ref().map_or(0, File::size);
             state.tail_at = end.max(state.end());
         }
         state.wrote();
@@ -184,15 +190,18 @@ impl Inode {
         self.drain_extents().await?;
         let mut tries = 0;
         let offset = loop {
-            let slot = self.writing().await.map_err(|error| self.stop(errno(&error)))?;
+            let slot = self.writing_out().await.map_err(|why| self.stop(why))?;
             let file = slot.file.as_ref().expect("it is open");
             match file.reserve(bytes).await {
                 Ok(offset) => break offset,
                 Err(error) if slot.failed(&error) && tries + 1 < TRIES => tries += 1,
-                Err(error) => return Err(self.stop(errno(&error))),
+                Err(error) => return Err(self.stopped_by(&error)),
             }
         };
         let mut state = self.state();
+        if state.tail.len() < bytes {
+            return Ok(()); // it was dropped meanwhile
+        }
         let rest = state.tail.split_off(bytes);
         let placed = std::mem::replace(&mut state.tail, rest);
         let is_elsewhere = offset != state.tail_at;
@@ -215,21 +224,6 @@ impl Inode {
             state.drain = state.order;
         }
         self.start();
-    }
-
-    /// Begins what may begin.
-    pub(crate) fn start(self: &Arc<Inode>) {
-        let mut begun = Vec::new();
-        {
-            let mut state = self.state();
-            while let Some(flight) = state.next_flight() {
-                begun.push(flight);
-            }
-        }
-        for flight in begun {
-            let aloft = Aloft { inode: Arc::clone(self), flight: Some(flight) };
-            self.context.runtime.spawn(aloft.fly());
-        }
     }
 
     /// Writes all that waits. When it returns, the drives have it.
@@ -283,7 +277,7 @@ impl Inode {
                     return Ok(());
                 }
             }
-            let slot = self.writing().await.map_err(|error| self.stop(errno(&error)))?;
+            let slot = self.writing_out().await.map_err(|why| self.stop(why))?;
             let file = slot.file.as_ref().expect("it is open");
             self.tell_time(file);
             let telling = self.telling.lock().await;
@@ -302,7 +296,7 @@ impl Inode {
                     return Ok(());
                 }
                 Err(error) if slot.failed(&error) && tries + 1 < TRIES => tries += 1,
-                Err(error) => return Err(self.stop(errno(&error))),
+                Err(error) => return Err(self.stopped_by(&error)),
             }
         }
     }
@@ -322,21 +316,30 @@ impl Inode {
 
     pub(crate) fn stop(&self, why: Errno) -> Errno {
         self.state().stop(why);
+        // Who waits for room of this file does so in vain.
+        self.context.budget.stir();
         why
     }
 
-    /// Writes a run, with a new lease if the one is lost.
-    async fn write_out(&self, flight: &Flight) -> Result<()> {
-        let mut tries = 0;
-        loop {
-            let slot = self.writing().await?;
-            let file = slot.file.as_ref().expect("it is open");
-            match file.write_at(&flight.run.bytes, flight.from).await {
-                Ok(()) => return Ok(()),
-                Err(error) if slot.failed(&error) && tries + 1 < TRIES => tries += 1,
-                Err(error) => return Err(error),
+    /// The same, for an answer to what was asked of the manager.
+    pub(crate) fn stopped_by(&self, error: &Error) -> Errno {
+        if error.reason() == Some(Reason::Quota) {
+            self.context.has_quota.store(true, Ordering::Relaxed);
+        }
+        self.stop(errno(error))
+    }
+
+    /// The locks under which it may have been written are lost, and others have been given them: what waits
+    /// must not come after what these write.
+    pub(crate) fn forfeit(self: &Arc<Inode>) {
+        {
+            let mut state = self.state();
+            state.forfeited = state.order;
+            if state.is_clean() {
+                return;
             }
         }
+        self.give_up(Errno::EIO);
     }
 
     /// Drops what cannot be written. Every handle is told once. Returns the number of the last write dropped.
@@ -369,27 +372,7 @@ impl Inode {
 }
 
 impl State {
-    /// Takes the next run that may be written.
-    fn next_flight(&mut self) -> Option<Arc<Flight>> {
-        let flying: u64 = self.flights.iter().map(|flight| length(&flight.run.bytes)).sum();
-        let is_full = self.flights.len() >= FLIGHTS_MAX || flying >= FLIGHT_BYTES_MAX;
-        if self.halted || self.holds > 0 || is_full {
-            return None;
-        }
-        let (flights, drain, chunk) = (&self.flights, self.drain, self.extents.chunk());
-        let (from, run) = self.extents.take(self.cursor, |from, run| {
-            let end = from + length(&run.bytes);
-            let is_whole = end.is_multiple_of(chunk) && length(&run.bytes) >= WHOLE_BYTES_MIN;
-            let is_due = run.order <= drain || is_whole;
-            is_due && !flights.iter().any(|flight| flight.from < end && from < flight.end())
-        })?;
-        let flight = Arc::new(Flight { from, run });
-        self.cursor = flight.end();
-        self.flights.push(Arc::clone(&flight));
-        Some(flight)
-    }
-
-    fn stop(&mut self, why: Errno) {
+    pub(crate) fn stop(&mut self, why: Errno) {
         (self.stopped, self.halted) = (Some(why), true);
         self.failing.get_or_insert_with(Instant::now);
     }
@@ -412,43 +395,6 @@ impl State {
     /// Whether nothing waits to be written.
     pub(crate) fn is_clean(&self) -> bool {
         self.extents.bytes() == 0 && self.tail.is_empty() && self.flights.is_empty()
-    }
-}
-
-impl Aloft {
-    async fn fly(mut self) {
-        let flight = Arc::clone(self.flight.as_ref().expect("it has not landed"));
-        let written = self.inode.write_out(&flight).await;
-        let written = written.map_err(|error| {
-            tracing::warn!(file = %self.inode.file, from = flight.from, %error, "could not be written");
-            errno(&error)
-        });
-        drop(flight);
-        self.land(written);
-    }
-
-    fn land(&mut self, written: Outcome<()>) {
-        let Some(flight) = self.flight.take() else { return };
-        let inode = &self.inode;
-        {
-            let mut state = inode.state();
-            state.flights.retain(|one| !Arc::ptr_eq(one, &flight));
-            if let Err(why) = written {
-                state.extents.put_under(flight.from, &flight.run.bytes, flight.run.order);
-                state.stop(why);
-            } else if let Some(flight) = Arc::into_inner(flight) {
-                state.extents.written(flight.run);
-            }
-            inode.recount(&mut state);
-        }
-        inode.landed.notify_waiters();
-        inode.start();
-    }
-}
-
-impl Drop for Aloft {
-    fn drop(&mut self) {
-        self.land(Err(Errno::EIO));
     }
 }
 

@@ -18,6 +18,7 @@ mod manual;
 mod media;
 mod messages;
 mod mount;
+mod mount_direct;
 mod mount_faults;
 mod mount_fresh;
 mod mount_locks;

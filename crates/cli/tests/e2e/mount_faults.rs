@@ -89,6 +89,11 @@ fn a_quota_is_told_and_ends_when_there_is_room() {
     cluster.line("volume create small --quota 4M").ok();
     let Some(mounted) = Mounted::new(&cluster, "braid://small") else { return };
     let at = |name: &str| mounted.at.join(name);
+    // What a close refuses is not there later, also right after the mount.
+    let over = cluster.file("over");
+    fs::write(&over, noise(6 * MIB, 5)).expect("written");
+    let said = Command::new("cp").arg(&over).arg(at("over")).output().expect("cp runs");
+    assert!(!said.status.success(), "it does not fit");
     let mut file = File::create(at("fits")).expect("made");
     file.write_all(&noise(3 * MIB, 1)).and_then(|()| file.sync_all()).expect("synced");
     drop(file);
@@ -111,6 +116,7 @@ fn a_quota_is_told_and_ends_when_there_is_room() {
     let mut read = Vec::new();
     File::open(at("large")).and_then(|mut file| file.read_to_end(&mut read)).expect("read");
     assert!(read == noise(2 * MIB, 2));
+    assert!(cluster.cat("braid://small/over").is_empty(), "it was refused");
 }
 
 #[test]

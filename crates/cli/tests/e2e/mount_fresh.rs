@@ -65,4 +65,22 @@ fn a_reader_that_stays_open_sees_the_file_grow_and_shrink() {
     appender.write_all(&[6; 30]).expect("written");
     drop(appender);
     assert_eq!(seen(), [6; 50]);
+    // What is appended is not seen before its bytes are there, in no mount.
+    std::thread::scope(|scope| {
+        let appending = scope.spawn(|| {
+            let mut appender = File::options().append(true).open(&one).expect("opened");
+            for n in 0..400 {
+                appender.write_all(&[6; 20]).expect("written");
+                if n % 10 == 9 {
+                    appender.sync_data().expect("synced");
+                }
+            }
+        });
+        let mut bytes = vec![0; 10_000];
+        while !appending.is_finished() {
+            let length = reader.read_at(&mut bytes, 0).expect("read");
+            assert!(bytes[..length].iter().all(|byte| *byte == 6), "zeros among {length} bytes");
+        }
+    });
+    assert_eq!(seen(), vec![6; 50 + 400 * 20]);
 }

@@ -179,6 +179,7 @@ fn locks_outlive_the_manager_and_end_for_a_mount_that_was_away() {
     let Some((a, b)) = two(&cluster) else { return };
     fs::write(a.at.join("f"), "content").expect("written");
     let (one, other) = (open(&a.at.join("f")), open(&b.at.join("f")));
+    let idle = open(&a.at.join("f"));
     one.lock().expect("locked");
     cluster.restart_manager();
     // Nothing else is granted before locks from before the start can be claimed.
@@ -195,7 +196,10 @@ fn locks_outlive_the_manager_and_end_for_a_mount_that_was_away() {
         kill_process(mount, Signal::STOP).expect("stopped");
         let from = Instant::now();
         match until_granted {
-            true => fcntl(&other, libc::F_SETLKW, libc::F_WRLCK, (0, 0)).map(drop).expect("it is away"),
+            true => {
+                fcntl(&other, libc::F_SETLKW, libc::F_WRLCK, (0, 0)).expect("it is away");
+                other.write_all_at(b"next!!!", 0).and_then(|()| other.sync_all()).expect("synced");
+            }
             false => until("its lease is over", || from.elapsed() > Duration::from_secs(4)),
         }
         kill_process(mount, Signal::CONT).expect("continued");
@@ -206,14 +210,21 @@ fn locks_outlive_the_manager_and_end_for_a_mount_that_was_away() {
     let mut bytes = [0; 7];
     one.read_exact_at(&mut bytes, 0).expect("read");
     assert_eq!(set(&other, libc::F_WRLCK, (0, 0)), Err(Errno::AGAIN));
+    // What was written under the lock and is not with the drives must not come after the next holder's.
+    one.write_all_at(b"stale!!", 0).expect("taken");
     pause(true);
     until("it hears that its locks are lost", || one.sync_all().is_err());
     assert_eq!(one.write_all_at(b"x", 0).expect_err("lost").raw_os_error(), Some(Errno::IO.raw_os_error()));
     drop(one);
     let one = open(&a.at.join("f"));
     assert!(one.try_lock().is_err());
+    assert_eq!(cluster.cat("braid://main/f"), b"next!!!");
+    // One without locks is told that something was lost, and goes on, with what others have written.
+    until("it reads what is there", || idle.read_exact_at(&mut bytes, 0).is_ok() && &bytes == b"next!!!");
+    let _ = idle.sync_all();
+    idle.write_all_at(b"IDLE", 3).and_then(|()| idle.sync_all()).expect("synced");
     drop(other);
     one.lock().expect("free");
     one.read_exact_at(&mut bytes, 0).expect("a new handle serves");
-    assert_eq!(&bytes, b"CONTENT");
+    assert_eq!(&bytes, b"nexIDLE");
 }

@@ -1,0 +1,50 @@
+//! How long a file is, of which a part waits to be written.
+
+use std::sync::{Mutex, PoisonError};
+
+use crate::inode::State;
+
+/// How far a file reaches: to the end of what waits, or of what is known of the file itself. They are looked
+/// at in this order: what leaves the one has come to the other before.
+pub(crate) fn reach(state: &Mutex<State>, known: impl FnOnce() -> u64) -> u64 {
+    let waits = state.lock().unwrap_or_else(PoisonError::into_inner).end();
+    waits.max(known())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use crate::dirty::Run;
+    use crate::inode::Flight;
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_never_shorter_while_what_waits_gets_to_the_drives() {
+        const STEP: u64 = 100;
+        const STEPS: u64 = 20_000;
+        let state = Mutex::new(State::new());
+        let (stored, taken) = (AtomicU64::new(0), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for step in 1..=STEPS {
+                    let run = Run { bytes: vec![1; 100], order: step };
+                    let flight = Arc::new(Flight { from: (step - 1) * STEP, run });
+                    state.lock().expect("held").flights.push(flight);
+                    taken.store(step * STEP, Ordering::SeqCst);
+                    // It lands: first the file has it, then it waits no more.
+                    stored.store(step * STEP, Ordering::SeqCst);
+                    state.lock().expect("held").flights.clear();
+                }
+            });
+            let mut told = 0;
+            while told < STEPS * STEP {
+                told = taken.load(Ordering::SeqCst);
+                let now = reach(&state, || stored.load(Ordering::SeqCst));
+                assert!(now >= told, "{now} of {told} bytes");
+            }
+        });
+    }
+}
