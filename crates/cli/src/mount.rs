@@ -151,7 +151,9 @@ fn is_mounted(mounts: &[u8], name: &Name, at: &Path) -> bool {
     let mut words = last.split(|byte| *byte == b' ');
     let source = words.next().unwrap_or_default();
     let volume = format!("{}{}", braid_client::PREFIX, name.volume());
-    source == escaped(volume.as_bytes()) && words.nth(1) == Some(b"fuse.braid")
+    // fusermount3 gives the kind a name of its own, and the kernel asked directly does not.
+    let is_kind = matches!(words.nth(1), Some(b"fuse" | b"fuse.braid"));
+    is_kind && source == escaped(volume.as_bytes())
 }
 
 /// Tells who waits that it is mounted, and lets go of its output.
@@ -172,9 +174,9 @@ mod tests {
     fn what_is_mounted_at_a_place_is_the_last_of_the_list() {
         let mounts = b"proc /proc proc rw 0 0\n\
             braid://main /mnt/a\\040b fuse.braid rw,nosuid,nodev 0 0\n\
-            braid://main /mnt fuse.braid rw 0 0\n\
+            braid://main /mnt fuse rw 0 0\n\
             braid://other /mnt fuse.braid rw 0 0\n\
-            braid://main /srv fuse.other rw 0 0\n";
+            braid://main /srv ext4 rw 0 0\n";
         let is_at = |volume: &str, at: &str| {
             is_mounted(mounts, &Name::root(volume).expect("a volume's name"), Path::new(at))
         };

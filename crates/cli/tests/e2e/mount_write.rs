@@ -311,8 +311,18 @@ fn in_the_background_it_is_mounted_when_the_command_returns() {
     let options = format!("rw,noauto,cluster={},log={}", cluster.dir().display(), log.display());
     let mut command = Command::new(&helper);
     command.args(["braid://main"]).arg(&at).args(["-n", "-o", &options]).env_remove("BRAID_CLUSTER");
-    run(command).ok();
+    assert_eq!(run(command).ok().text(), "", "mount(8) prints nothing, so its helper does not");
     assert_eq!(fs::read(at.join("f")).expect("read"), b"by any program");
+    assert_eq!(fs::metadata(&log).expect("there").permissions().mode() & 0o077, 0, "others do not read it");
+    // What the kernel sees to can be changed while it is mounted, by root.
+    for (how, can_write) in [("remount,ro,noexec,relatime", false), ("remount,rw", true)] {
+        let mut command = Command::new(&helper);
+        command.arg("braid://main").arg(&at).args(["-o", how]);
+        if rustix::process::geteuid().is_root() {
+            run(command).ok();
+            assert_eq!(fs::write(at.join("g"), how).is_ok(), can_write, "{how}");
+        }
+    }
     unmount();
     let mut command = Command::new(&helper);
     command.args(["braid://main"]).arg(&at).args(["-o", "strange"]);
