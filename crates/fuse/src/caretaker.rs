@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use rustix::time::{ClockId, clock_gettime};
+use braid_transport::host;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -22,19 +22,19 @@ const TRY_EVERY: Duration = Duration::from_secs(5);
 /// How often it is asked whether the volume has a quota, in looks.
 const QUOTA_EVERY: u32 = 40;
 
-/// If so much time passed between two looks, leases may be over that seem to be held.
-const AWAY_MIN: Duration = Duration::from_secs(3);
+/// If so much time passed between two looks, also asleep, leases may be over that seem to be held.
+const AWAY_MIN_MS: u64 = 3_000;
 
 /// Runs until the mount is gone.
 pub(crate) async fn run(shared: Weak<Shared>) {
-    let (mut rounds, mut memory, mut looked_at) = (0_u32, Memory::default(), since_boot());
+    let (mut rounds, mut memory, mut looked_at) = (0_u32, Memory::default(), host::boot_ms());
     loop {
         let Some(context) = shared.upgrade().map(|shared| Arc::clone(&shared.context)) else { return };
         let is_full = timeout(LOOK_EVERY, context.budget.wanted()).await.is_ok();
         drop(context);
         let Some(shared) = shared.upgrade() else { return };
-        let now = since_boot();
-        let was_away = now.saturating_sub(std::mem::replace(&mut looked_at, now)) >= AWAY_MIN;
+        let now = host::boot_ms();
+        let was_away = now.saturating_sub(std::mem::replace(&mut looked_at, now)) >= AWAY_MIN_MS;
         for inode in shared.inodes.all_written().into_iter().filter(|_| was_away) {
             shared.context.runtime.spawn(async move { inode.ask_for_lease().await });
         }
@@ -57,11 +57,6 @@ pub(crate) async fn run(shared: Weak<Shared>) {
             });
         }
     }
-}
-
-/// Time since the machine was started, also while it slept: the usual clock stands still then.
-fn since_boot() -> Duration {
-    Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or_default()
 }
 
 /// Looks after a file. `is_full`: the mount can take no more until something is written.
