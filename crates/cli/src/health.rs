@@ -176,14 +176,14 @@ fn drives(risks: &[Risk]) -> usize {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use braid_layout::DriveId;
     use braid_wire::control::Latency;
     use braid_wire::data::ScrubState;
 
     use super::*;
 
-    fn row(name: &str, state: DriveState, components: u64, stale: u64) -> DriveRow {
+    pub(crate) fn row(name: &str, state: DriveState, components: u64, stale: u64) -> DriveRow {
         DriveRow {
             drive: DriveId(1),
             name: name.into(),

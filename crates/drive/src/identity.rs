@@ -313,6 +313,11 @@ mod tests {
     use super::*;
 
     fn identity() -> Identity {
+/// Whether the directory has the identity of a drive, readable or not.
+pub fn holds_drive(dir: &Path) -> bool {
+    fs::symlink_metadata(dir.join(IDENTITY_FILE)).is_ok()
+}
+
         Identity {
             cluster: ClusterId(0xc1),
             drive: DriveId(0xd1),
