@@ -29,7 +29,7 @@ pub(crate) enum Exit {
     /// Too few drives: more columns are away than the parity can replace, or too few to place a file; or `up`
     /// could not start one.
     DrivesAway = 8,
-    /// A drive, the quota or the local disk is full.
+    /// A drive, the quota, the manager's disk or the local one is full.
     NoSpace = 9,
     /// Data differs from what it must be.
     Mismatch = 10,
@@ -63,7 +63,7 @@ pub(crate) const TABLE: &[(Exit, &str)] = &[
         "drives are away: more than the parity can replace, too few to place a file, check or rebuild needs them, or up could not \
          start them",
     ),
-    (Exit::NoSpace, "a drive, the quota or the local disk is full"),
+    (Exit::NoSpace, "a drive, the quota, the manager's disk or the local one is full"),
     (
         Exit::Mismatch,
         "bytes differ: check, scrub, store check or demo found data that is not what it must be",

@@ -292,9 +292,12 @@ fn reason_kind(reason: Reason) -> Kind {
             Kind::Permission
         }
         Reason::Leased | Reason::LeaseLost | Reason::DriveInUse | Reason::Unsettled => Kind::Busy,
-        Reason::Full | Reason::Quota | Reason::TooManySnapshots | Reason::TooManyLinks | Reason::TooLarge => {
-            Kind::NoSpace
-        }
+        Reason::Full
+        | Reason::ManagerFull
+        | Reason::Quota
+        | Reason::TooManySnapshots
+        | Reason::TooManyLinks
+        | Reason::TooLarge => Kind::NoSpace,
         Reason::Medium | Reason::Damaged | Reason::ReadOnly => Kind::Corrupt,
         Reason::BadName | Reason::BadScheme | Reason::Range => Kind::Usage,
         Reason::TooFewDrives

@@ -293,7 +293,7 @@ fn check_head(head: &RequestHead, request: &ControlRequest, now_ms: u64) -> Resu
 /// Whether the client takes the refusal as its answer. After the other reasons it asks again under the same
 /// number; after a failure of the state it is not known whether the change is durable.
 fn is_final(reason: Reason) -> bool {
-    !matches!(reason, Reason::Busy | Reason::NotLeading | Reason::Closing | Reason::Medium)
+    !matches!(reason, Reason::Busy | Reason::NotLeading | Reason::Closing) && !reason.leaves_unknown()
 }
 
 #[cfg(test)]
