@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use braid_layout::{ClusterId, DriveId, FileId};
 use braid_transport::host::{self, boot_ms};
-use braid_transport::{Limits, Listener, TransportError, process, raise_descriptors};
+use braid_transport::{Limits, Listener, Seldom, TransportError, process, raise_descriptors};
 use braid_wire::Refusal;
 use braid_wire::capability::Key;
 use braid_wire::token::{Standing, Token};
@@ -255,6 +255,7 @@ pub async fn start(
         started_boot_ms: boot_ms(),
         wake: Notify::new(),
         bad_tokens: AtomicU64::new(0),
+        sessions_log: Seldom::default(),
         backups: Semaphore::new(1),
         reads: Together::new(),
         decisions: Together::new(),
