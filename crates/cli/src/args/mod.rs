@@ -359,8 +359,8 @@ pub(crate) struct Check {
 
 #[derive(Debug, Args)]
 pub(crate) struct Scrub {
-    /// The drives, by name or identity
-    #[arg(value_name = "DRIVE", required_unless_present_any = ["all", "status"])]
+    /// The drives, by name or identity; with --wait or --status alone all of them
+    #[arg(value_name = "DRIVE", required_unless_present_any = ["all", "status", "wait"])]
     pub(crate) drives: Vec<String>,
     /// All drives
     #[arg(long, conflicts_with = "drives")]
