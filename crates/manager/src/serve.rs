@@ -91,6 +91,11 @@ async fn conversation(core: &Arc<Core>, stream: Stream) -> Result<(), TransportE
     let secret_of = |asker: &Authenticate| secret_of(core, asker);
     let mut peer = ControlPeer::accept(stream, &hello, || core.head(), secret_of, place_for).await?;
     while let Some(Asked { number, head, request }) = peer.next(|| core.head()).await? {
+        if matches!(request, Ok(ControlRequest::Watch(_))) {
+            // Each mount waits for news all the time: that must not take the places of those who ask for
+            // more.
+            peer.rest();
+        }
         let answer = match request {
             Ok(request) => answer(core, &peer, &head, request).await,
             Err(refusal) => Err(refusal),

@@ -17,6 +17,8 @@ pub const LEASE_MS: u32 = 3000;
 const HEED_MS: u64 = 10_000;
 /// Most numbers that a client watches: beyond that it is told of everything, and begins anew.
 const WATCHED_MAX: usize = 1 << 18;
+/// About the most that all clients watch: each may watch its part of it.
+const WATCHED_ALL: usize = 1 << 22;
 /// Most clients that watch.
 const CLIENTS_MAX: usize = 1 << 12;
 /// Changes remembered for those who were just reading.
@@ -154,8 +156,9 @@ impl Watchers {
 
     /// A client watches this from now on, as it read it after [`Watchers::now`] was `since`.
     pub fn watch(&mut self, client: u64, file: FileId, since: u64) {
+        let most = WATCHED_MAX.min(WATCHED_ALL / self.clients.len().max(1));
         let Some(watcher) = self.clients.get_mut(&client) else { return };
-        if watcher.watched.len() >= WATCHED_MAX {
+        if watcher.watched.len() >= most {
             watcher.number += 1;
             watcher.everything = Some(watcher.number);
             for file in std::mem::take(&mut watcher.watched) {
@@ -413,6 +416,17 @@ mod tests {
         watchers.tell(&[(FileId(6), false)], 1);
         watchers.watch(1, FileId(6), since);
         assert!(watchers.news(1, 0, 0).expect("told before").changed == [FileId(5)], "it made it itself");
+    }
+
+    #[test]
+    fn each_of_many_clients_watches_its_part_and_then_begins_anew() {
+        let mut watchers = two();
+        (3..=CLIENTS_MAX as u64).for_each(|client| assert!(watchers.hear(&asked(client, 0), 0)));
+        let (since, part) = (watchers.now(), (WATCHED_ALL / CLIENTS_MAX) as u64);
+        (0..part).for_each(|file| watchers.watch(1, FileId(file), since));
+        assert_eq!((watchers.of.len() as u64, watchers.news(1, 0, 0)), (part, None));
+        watchers.watch(1, FileId(part), since);
+        assert!(watchers.of.is_empty() && watchers.news(1, 0, 0).expect("news").everything);
     }
 
     #[test]

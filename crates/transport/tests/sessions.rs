@@ -250,6 +250,29 @@ async fn each_side_proves_the_secret() {
     assert_eq!((session.head().term, session.head().now_ms), (3, 99));
 }
 
+/// As a mount that waits for news does all the time.
+#[tokio::test]
+async fn a_session_that_rests_gives_its_place_to_another() {
+    let listener = Listener::bind_with("127.0.0.1:0", limits(), Capacity::default()).await.unwrap();
+    let address = listener.local_address().to_string();
+    let asking = tokio::spawn(async move {
+        let mut session = ControlSession::connect(&address, &token(), &limits()).await.unwrap();
+        session.call(&ControlRequest::VolumeList(VolumeList {})).await
+    });
+    let stream = listener.accept().await.unwrap();
+    let (places, holder) =
+        (ConnectionSlots::new(Bounds::new(1, 1), GivesWay::Idle), stream.holder().unwrap());
+    let head = || ControlHead { term: 3, now_ms: 99 };
+    let place = |_: &_| Ok(places.take(holder, Origin::Here).unwrap());
+    let hello = hello(PeerRole::Manager);
+    let mut peer = ControlPeer::accept(stream, &hello, head, |_| Ok(token().secret), place).await.unwrap();
+    peer.next(head).await.unwrap().unwrap();
+    assert!(places.take(holder, Origin::Here).is_none(), "it is being answered");
+    peer.rest();
+    assert!(places.take(holder, Origin::Here).is_some());
+    asking.abort();
+}
+
 #[tokio::test]
 async fn a_wrong_token_is_refused() {
     let address = manager().await;
