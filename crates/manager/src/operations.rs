@@ -13,10 +13,10 @@
 //! - Results for a client that left without settling them are deleted after [`KEPT_MS`]. An operation older
 //!   than half of that is refused, so none is carried out again because its result was forgotten.
 //!
-//! Whoever has the token can take any number of client numbers. So of [`ASKERS_MAX`] clients something is
-//! kept in memory; beyond that the one that was idle for the longest is forgotten. From then on an
-//! operation of a client that is not known is refused if it was begun before the forgotten one was last
-//! heard: it may be a copy of what that one had settled. Its asker begins it anew.
+//! Whoever has the token can take any number of client numbers. So of 4,096 clients something is kept in
+//! memory; beyond that the one that was idle for the longest is forgotten. From then on an operation of a
+//! client that is not known is refused if it was begun before the forgotten one was last heard: it may be a
+//! copy of what that one had settled. Its asker begins it anew.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
