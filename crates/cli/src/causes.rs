@@ -4,7 +4,7 @@ use braid_client::{Error, Kind, NameError};
 use braid_drive::DriveError;
 use braid_layout::SchemeError;
 use braid_manager::ManagerError;
-use braid_transport::TransportError;
+use braid_transport::{Mismatch, TransportError};
 use braid_wire::Reason;
 
 use crate::exit::{Cause, Exit, Failure};
@@ -126,7 +126,8 @@ fn exit_of(error: &Error) -> Exit {
 /// A hint on what to type, where a command can help.
 fn hint(error: &Error) -> &'static str {
     if let Error::Manager { source, .. } = error
-        && matches!(**source, TransportError::WrongPeer { .. })
+        && let TransportError::WrongPeer { mismatch, .. } = &**source
+        && !matches!(mismatch, Mismatch::Version { .. })
     {
         return "the token in cluster.toml is another cluster's, or the address is";
     }

@@ -7,7 +7,6 @@ use serde::Serialize;
 use tokio::task::JoinSet;
 
 use crate::args;
-use crate::bring_up::drive_names;
 use crate::cluster_dir::ClusterDir;
 use crate::exit::{Doing, Exit, Failure};
 use crate::local::{MANAGER, Server};
@@ -43,7 +42,7 @@ pub(crate) async fn run(down: args::Down, cluster: Option<&Path>, report: Report
         _ => failure,
     })?;
     let mut servers = Vec::new();
-    for name in drive_names(Some(&file), None).iter().map(String::as_str).chain([MANAGER]) {
+    for name in file.drives.iter().map(String::as_str).chain([MANAGER]) {
         servers.extend(Server::find(&dir, name)?);
     }
     let stopped = servers.iter().map(|server| server.name.clone()).collect();

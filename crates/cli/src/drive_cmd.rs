@@ -169,7 +169,7 @@ async fn add(
         return Err(Failure::new(Exit::NoCluster, what(), "its manager does not run")
             .remedy(format!("start it with {}", dir.up_command())));
     }
-    let name = name.unwrap_or_else(|| next_name(&file.drives));
+    let name = name.unwrap_or_else(|| next_name(&file.drives, |name| dir.drive(name).exists()));
     // The rule for volume names also makes a safe directory name and command-line argument.
     check_volume(&name).map_err(|_| {
         Failure::usage(
@@ -194,11 +194,13 @@ async fn add(
     report.facts(&facts, |facts| format!("{} serves at {}\n", facts.drive, facts.address))
 }
 
-/// `drive-N` with N one above the highest in use.
-fn next_name(names: &[String]) -> String {
+/// `drive-N` with N above the highest in use, whose directory is free: that of a drive which was taken out of
+/// the cluster is left.
+fn next_name(names: &[String], is_taken: impl Fn(&str) -> bool) -> String {
     let last =
         names.iter().filter_map(|name| name.strip_prefix("drive-")?.parse::<u64>().ok()).max().unwrap_or(0);
-    format!("drive-{}", last + 1)
+    let mut free = (last + 1..).map(|n| format!("drive-{n}")).filter(|name| !is_taken(name));
+    free.next().expect("one of so many is free")
 }
 
 #[cfg(test)]
@@ -207,7 +209,10 @@ mod tests {
 
     #[test]
     fn the_next_name_is_past_all() {
-        assert_eq!(next_name(&[]), "drive-1");
-        assert_eq!(next_name(&["drive-2".into(), "drive-9".into(), "x".into()]), "drive-10");
+        let none = |_: &str| false;
+        assert_eq!(next_name(&[], none), "drive-1");
+        let names = ["drive-2".into(), "drive-9".into(), "x".into()];
+        assert_eq!(next_name(&names, none), "drive-10");
+        assert_eq!(next_name(&names, |name| name == "drive-10"), "drive-11", "its directory is left");
     }
 }

@@ -26,9 +26,10 @@ pub(crate) enum Exit {
     NotAllowed = 6,
     /// In use by another client or another process.
     Busy = 7,
-    /// Too few drives: more columns are away than the parity can replace, or too few to place a file.
+    /// Too few drives: more columns are away than the parity can replace, or too few to place a file; or `up`
+    /// could not start one.
     DrivesAway = 8,
-    /// A drive, the quota or the local disk is full.
+    /// A drive, the quota, the manager's disk or the local one is full.
     NoSpace = 9,
     /// Data differs from what it must be.
     Mismatch = 10,
@@ -59,9 +60,10 @@ pub(crate) const TABLE: &[(Exit, &str)] = &[
     (Exit::Busy, "in use: open for writing elsewhere, or the directory belongs to a running process"),
     (
         Exit::DrivesAway,
-        "drives are away: more than the parity can replace, too few to place a file, or check or rebuild needs them",
+        "drives are away: more than the parity can replace, too few to place a file, check or rebuild needs them, or up could not \
+         start them",
     ),
-    (Exit::NoSpace, "a drive, the quota or the local disk is full"),
+    (Exit::NoSpace, "a drive, the quota, the manager's disk or the local one is full"),
     (
         Exit::Mismatch,
         "bytes differ: check, scrub, store check or demo found data that is not what it must be",
@@ -123,6 +125,11 @@ impl Failure {
     pub(crate) fn remedy(mut self, remedy: impl Into<String>) -> Failure {
         self.remedy = remedy.into();
         self
+    }
+
+    /// The reason and the remedy, where what was attempted is known.
+    pub(crate) fn reason(&self) -> String {
+        if self.remedy.is_empty() { self.why.clone() } else { format!("{}; {}", self.why, self.remedy) }
     }
 
     /// The reader of standard output closed it: not an error, nothing to print.

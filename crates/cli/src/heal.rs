@@ -7,7 +7,7 @@ use std::time::Duration;
 use braid_client::{Client, Error};
 use braid_layout::FileId;
 use braid_wire::Reason;
-use braid_wire::control::{HealRow, HealStatusReply};
+use braid_wire::control::{DriveState, HealRow, HealStatusReply, StatusReply};
 use serde::Serialize;
 use tokio::time::{Instant, sleep};
 
@@ -28,6 +28,10 @@ pub(crate) const REPORTED: Duration = Duration::from_millis(800);
 const STANDSTILL_MAX: Duration = Duration::from_secs(60);
 /// How long a drive may say nothing before its last report counts no more.
 const SILENT_MAX: Duration = Duration::from_secs(10);
+/// How long after the manager's start a drive may be on its way.
+const COMING_MAX_MS: u64 = 20_000;
+/// A drive that was heard so lately and does not serve is about to.
+const HEARD_MS: u64 = 3_000;
 /// Files counted at a time.
 const PAGE: u32 = 4096;
 
@@ -84,7 +88,7 @@ pub(crate) async fn run(heal: args::Heal, cluster: Option<&Path>, report: Report
         let progress = Progress::begin(None, Bar::beside(report));
         let first = Done::of(&status);
         let mut last = first;
-        while status.drives.iter().any(|row| row.stale > 0) {
+        while is_going_on(&status, &client.status().await?) {
             let done = Done::of(&status);
             let left: u64 = status.drives.iter().map(|row| row.left_bytes).sum();
             progress.name(format!("{} left", size::show(left)));
@@ -99,6 +103,7 @@ pub(crate) async fn run(heal: args::Heal, cluster: Option<&Path>, report: Report
         }
         tracing::debug!(took = ?began.elapsed(), "nothing is left");
     }
+    let lost = if heal.watch { client.status().await?.drives.iter().map(|row| row.lost).sum() } else { 0 };
     let drives = status.drives.iter().map(drive_facts).collect();
     let facts = Facts { rate_limit: status.rate, balance: rebalance::facts(&status), drives };
     report.facts(&facts, |facts| {
@@ -108,7 +113,28 @@ pub(crate) async fn run(heal: args::Heal, cluster: Option<&Path>, report: Report
         };
         let balance = rebalance::line(&facts.balance);
         format!("each drive heals with {limit}\n{balance}{}", show(&facts.drives))
-    })
+    })?;
+    if lost == 0 {
+        return Ok(());
+    }
+    let why = format!(
+        "{} nothing brings up to date: too few columns of their files are left",
+        count(lost, "component")
+    );
+    Err(Failure::new(Exit::DrivesAway, "heal", why).remedy("`braid status` says what to do"))
+}
+
+/// Whether something is brought up to date, or it is not known yet that nothing is to be: a drive that has
+/// just come says what it has lost a moment later.
+fn is_going_on(heal: &HealStatusReply, cluster: &StatusReply) -> bool {
+    let lost = |drive| cluster.drives.iter().find(|row| row.drive == drive).map_or(0, |row| row.lost);
+    heal.drives.iter().any(|row| row.stale > lost(row.drive))
+        || cluster.drives.iter().any(|row| match row.state {
+            DriveState::Up => row.scrub.lost > 0 || row.scrub.objects > 0,
+            DriveState::Away if row.silent_ms == u64::MAX => cluster.uptime_ms < COMING_MAX_MS,
+            DriveState::Away => row.silent_ms < HEARD_MS,
+            DriveState::Replaced => false,
+        })
 }
 
 /// The drives that have something left to do.

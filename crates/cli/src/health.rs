@@ -16,7 +16,7 @@ pub(crate) const REMEDY_FILES: &str = "files of a running drive were deleted, re
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Risk {
     drive: String,
-    /// `away`, `hangs`, `behind`, `replaced` or `damaged`.
+    /// `away`, `hangs`, `behind`, `lost`, `replaced`, `full` or `damaged`.
     kind: &'static str,
     /// Components on the drive that cannot be counted on. For a damaged drive: damaged units, lost objects
     /// and ranges, and files that are missing or not its own.
@@ -29,7 +29,19 @@ pub(crate) struct Risk {
 
 /// All risks, from what the manager knows of the drives. `notice` is what it says about its own state.
 pub(crate) fn risks(drives: &[DriveRow], notice: &str) -> Vec<Risk> {
-    drives.iter().flat_map(|row| [of_columns(row, notice), of_damage(row)]).flatten().collect()
+    drives
+        .iter()
+        .flat_map(|row| [of_columns(row, notice), of_lost(row), of_room(row), of_damage(row)])
+        .flatten()
+        .collect()
+}
+
+/// For how long a drive was silent.
+pub(crate) fn silence(row: &DriveRow) -> String {
+    match row.silent_ms {
+        u64::MAX => "not heard of since the manager's start".to_owned(),
+        ms => format!("silent for {} s", ms / 1000),
+    }
 }
 
 /// Columns that cannot be read now.
@@ -58,10 +70,7 @@ fn of_columns(row: &DriveRow, notice: &str) -> Option<Risk> {
             risk(
                 "away",
                 row.components,
-                format!(
-                    "{name} is away, silent for {} s: the files of its {components} go without{behind}",
-                    row.silent_ms / 1000
-                ),
+                format!("{name} is away, {}: the files of its {components} go without{behind}", silence(row)),
                 of_away(row, notice),
             )
         }
@@ -71,14 +80,48 @@ fn of_columns(row: &DriveRow, notice: &str) -> Option<Risk> {
             format!("{name} was replaced: {} not rebuilt elsewhere yet", are(row.components)),
             "they are made anew: `braid heal --watch`".to_owned(),
         ),
-        _ if row.state != DriveState::Replaced && row.stale > 0 => risk(
-            "behind",
-            row.stale,
-            format!("{name} is behind: {} stale, and their files go without", are(row.stale)),
-            "it catches up: `braid heal --watch`".to_owned(),
-        ),
+        _ if row.state != DriveState::Replaced && row.stale > row.lost => {
+            let stale = row.stale - row.lost;
+            risk(
+                "behind",
+                stale,
+                format!("{name} is behind: {} stale, and their files go without", are(stale)),
+                "it catches up: `braid heal --watch`".to_owned(),
+            )
+        }
         _ => None,
     }
+}
+
+/// Columns that nothing brings up to date.
+fn of_lost(row: &DriveRow) -> Option<Risk> {
+    if row.lost == 0 || row.state == DriveState::Replaced {
+        return None;
+    }
+    let what = format!(
+        "{} has {} that nothing brings up to date: too few columns of their files are left",
+        row.name,
+        count(row.lost, "component")
+    );
+    let remedy = "`braid check --all braid://VOLUME` names the files, and after a restore comparison.txt in the manager's directory; \
+                  remove them, or copy them there anew"
+        .to_owned();
+    Some(Risk { drive: row.name.clone(), kind: "lost", count: row.lost, what, remedy })
+}
+
+/// A drive without room.
+fn of_room(row: &DriveRow) -> Option<Risk> {
+    if row.room || row.state != DriveState::Up {
+        return None;
+    }
+    let what = format!(
+        "{} is full: it takes no new files, and what is written to those of its {} may be refused",
+        row.name,
+        count(row.components, "component")
+    );
+    let remedy =
+        "remove files, make room on its disk, or add drives (`braid rebalance`); see `braid df`".to_owned();
+    Some(Risk { drive: row.name.clone(), kind: "full", count: row.components, what, remedy })
 }
 
 /// What to do about a drive that is away.
@@ -138,7 +181,7 @@ fn are(components: u64) -> String {
 /// For users: the manager's notice about its own state, then a line per risk. Without either: all is well.
 pub(crate) fn show(risks: &[Risk], notice: &str) -> String {
     if risks.is_empty() && notice.is_empty() {
-        return "all is well: no drive is away, behind or damaged\n".to_owned();
+        return "all is well: no drive is away, behind, full or damaged\n".to_owned();
     }
     let mut text = if notice.is_empty() { String::new() } else { format!("! {notice}\n") };
     text.extend(risks.iter().map(|risk| match risk.remedy.as_str() {
@@ -176,14 +219,14 @@ fn drives(risks: &[Risk]) -> usize {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use braid_layout::DriveId;
     use braid_wire::control::Latency;
     use braid_wire::data::ScrubState;
 
     use super::*;
 
-    fn row(name: &str, state: DriveState, components: u64, stale: u64) -> DriveRow {
+    pub(crate) fn row(name: &str, state: DriveState, components: u64, stale: u64) -> DriveRow {
         DriveRow {
             drive: DriveId(1),
             name: name.into(),
@@ -199,9 +242,11 @@ mod tests {
             free_bytes: 0,
             spare_bytes: 0,
             file_system: Default::default(),
+            room: true,
             silent_ms: 12_345,
             components,
             stale,
+            lost: 0,
             scrub: ScrubState::default(),
             io: String::new(),
             stalled_ms: 0,
@@ -221,6 +266,9 @@ mod tests {
             row("b c", DriveState::Up, 9, 1),
             row("d", DriveState::Replaced, 5, 5),
             row("gone", DriveState::Replaced, 0, 0),
+            DriveRow { lost: 1, ..row("l", DriveState::Up, 9, 3) },
+            DriveRow { lost: 2, silent_ms: u64::MAX, ..row("m", DriveState::Away, 9, 2) },
+            DriveRow { room: false, ..row("n", DriveState::Up, 9, 0) },
             scrubbed("e", ScrubState { damaged: 2, lost: 1, ..ScrubState::default() }),
             scrubbed("f", ScrubState { wrong_files: 3, ..ScrubState::default() }),
         ];
@@ -232,6 +280,11 @@ mod tests {
                 ("a", "away", 3),
                 ("b c", "behind", 1),
                 ("d", "replaced", 5),
+                ("l", "behind", 2),
+                ("l", "lost", 1),
+                ("m", "away", 9),
+                ("m", "lost", 2),
+                ("n", "full", 9),
                 ("e", "damaged", 3),
                 ("f", "damaged", 3)
             ]
@@ -241,15 +294,19 @@ mod tests {
             "a is away, silent for 12 s: the files of its 3 components go without, 1 of them stale as well; start it on h (/d)",
             "b c is behind: 1 component is stale, and their files go without; it catches up: `braid heal --watch`",
             "d was replaced: 5 components are not rebuilt elsewhere yet; they are made anew: `braid heal --watch`",
+            "l is behind: 2 components are stale",
+            "l has 1 component that nothing brings up to date: too few columns",
+            "m is away, not heard of since the manager's start: the files of its 9 components",
+            "n is full: it takes no new files, and what is written to those of its 9 components may be refused; remove files",
             "e has 2 damaged units and 1 lost range; `braid scrub --status e`",
             "f has 3 missing files; `braid scrub --status f` lists them; files of a running drive were deleted",
         ] {
             assert!(text.contains(words), "{words:?} is not in {text}");
         }
-        assert_eq!(text.lines().count(), 6, "{text}");
+        assert_eq!(text.lines().count(), 11, "{text}");
         assert!(risks(&rows[..1], "").is_empty() && show(&[], "").starts_with("all is well"));
-        let (why, _) = verdict(&found, "", 7).expect("not well");
-        assert_eq!(why, "5 of 7 drives at risk");
+        let (why, _) = verdict(&found, "", 10).expect("not well");
+        assert_eq!(why, "8 of 10 drives at risk");
         assert_eq!(verdict(&[], "", 7), None);
     }
 

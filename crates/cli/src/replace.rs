@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::connect;
 use crate::exit::{Exit, Failure};
+use crate::health::silence;
 use crate::report::Report;
 use crate::waiting::telling;
 
@@ -84,8 +85,8 @@ pub(crate) async fn must_serve(row: &DriveRow) -> Result<(), Failure> {
     };
     match row.state {
         DriveState::Away => {
-            let silent = row.silent_ms / 1000;
-            refuse(format!("it is away, silent for {silent} s: nothing can be brought up to date on it"))
+            let silent = silence(row);
+            refuse(format!("it is away, {silent}: nothing can be brought up to date on it"))
         }
         // A drive that has just died, or hangs, counts as up until its lease has lapsed.
         DriveState::Up => match timeout(ANSWER_BOUND, greeted(&row.address)).await {

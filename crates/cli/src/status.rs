@@ -67,11 +67,13 @@ pub(crate) struct DriveFacts {
     pub(crate) free_bytes: u64,
     /// The part of the free bytes held by files of freed segments, kept for new segments.
     pub(crate) spare_bytes: u64,
-    /// Time since its last heartbeat.
-    silent_ms: u64,
+    /// Time since its last heartbeat; null: there was none since the manager's start.
+    silent_ms: Option<u64>,
     components: u64,
     /// Components that are out of their files' sets or are being brought up to date.
     stale_components: u64,
+    /// Those of them that cannot be brought up to date: too few columns of their files are left.
+    lost_components: u64,
     scrub: StateFacts,
     /// How it sent what was read; empty before the first read.
     io: String,
@@ -187,9 +189,10 @@ pub(crate) fn drive_facts(rows: &[DriveRow]) -> Vec<DriveFacts> {
         dead_bytes: row.used_bytes.saturating_sub(row.live_bytes),
         free_bytes: row.free_bytes,
         spare_bytes: row.spare_bytes,
-        silent_ms: row.silent_ms,
+        silent_ms: (row.silent_ms != u64::MAX).then_some(row.silent_ms),
         components: row.components,
         stale_components: row.stale,
+        lost_components: row.lost,
         scrub: state_facts(&row.scrub),
         io: row.io.clone(),
         stalled_ms: row.stalled_ms,

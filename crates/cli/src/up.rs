@@ -1,8 +1,8 @@
 //! `braid up`: starts a whole cluster on this machine and, in the foreground, supervises it.
 //!
 //! Servers that run already are left alone and the others are started, so the command can be repeated at any
-//! time. With `--detach` it returns once everything serves. If one part cannot be started, the parts that
-//! were are stopped again.
+//! time. With `--detach` it returns once everything serves. A drive that cannot be started, or that keeps
+//! ending, is left out and named: the others serve. Without a manager nothing is started.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -14,7 +14,7 @@ use serde::Serialize;
 use tokio::time::{Instant, sleep};
 
 use crate::args;
-use crate::bring_up::{Running, bring_up, drive_names};
+use crate::bring_up::{Lack, Running, bring_up, remedy_of};
 use crate::cluster_dir::{ClusterDir, DirLock};
 use crate::down::stop_all;
 use crate::exit::{Doing, Exit, Failure};
@@ -36,6 +36,8 @@ struct UpReport {
     manager: String,
     drives: Vec<String>,
     started: Vec<String>,
+    /// The drives that do not serve, and why.
+    lacks: Vec<Lack>,
 }
 
 /// Runs the command. In the foreground it returns on Ctrl-C, or if a server cannot be kept running.
@@ -53,17 +55,20 @@ pub(crate) async fn run(up: args::Up, cluster: Option<&Path>, report: Report) ->
         _ = interrupts.next() => return Err(Interrupts::failure()),
     };
     // Output that cannot be written must not stop a running cluster: the result is returned later.
-    let said = say(&running, report);
+    let (said, whole) = (say(&running, report), running.whole());
     if up.detach {
         running.servers.into_iter().for_each(Server::release);
-        return said;
+        return said.and(whole);
+    }
+    if let Err(failure) = whole {
+        complain(&failure.to_string());
     }
     supervise(running, lock, interrupts, report).await
 }
 
 /// In the foreground all servers must be children of this process.
 fn refuse_running(dir: &ClusterDir) -> Result<(), Failure> {
-    let names = drive_names(dir.read()?.as_ref(), Some(0));
+    let names = dir.read()?.map(|cluster| cluster.drives).unwrap_or_default();
     for name in [MANAGER.to_owned()].iter().chain(&names) {
         if let Some(server) = Server::find(dir, name)? {
             let why = format!("its {name} runs already, detached, as process {}", server.record.pid);
@@ -89,6 +94,7 @@ fn say(running: &Running, report: Report) -> Result<(), Failure> {
             .filter(|server| server.was_started())
             .map(|server| server.name.clone())
             .collect(),
+        lacks: running.lacks.clone(),
     };
     let root = quoted(running.dir.root().as_os_str());
     report.line(&facts, |facts| {
@@ -101,14 +107,14 @@ fn say(running: &Running, report: Report) -> Result<(), Failure> {
             "cluster in {}: manager at {}, {} drives; {started}\nuse it with: export BRAID_CLUSTER={}",
             facts.directory,
             facts.manager,
-            facts.drives.len(),
+            facts.drives.len() - facts.lacks.len(),
             root
         )
     })
 }
 
-/// Restarts servers that die, until Ctrl-C (which stops them all), a server that cannot be kept running, or
-/// the loss of the directory.
+/// Restarts servers that die, until Ctrl-C (which stops them all), a manager that cannot be kept running, or
+/// the loss of the directory. A drive that cannot be kept running is given up.
 async fn supervise(
     mut running: Running,
     lock: DirLock,
@@ -137,18 +143,28 @@ async fn supervise(
         if since.elapsed() > RESTART_FORGET {
             *restarts = 0;
         }
-        if *restarts == RESTARTS_MAX {
+        let again = if *restarts == RESTARTS_MAX {
             let why = format!("it ended {RESTARTS_MAX} times in a row, {how}");
-            return Err(Failure::new(Exit::Failed, format!("keep {name} running"), why)
-                .remedy(format!("see {}", running.dir.log(&name).display())));
-        }
-        complain(&format!("{name} ended, {how}; starting it again"));
-        sleep(RESTART_PAUSE * 2_u32.pow(*restarts)).await;
-        (*restarts, *since) = (*restarts + 1, Instant::now());
-        running.servers[index] = tokio::select! {
-            server = restart(&running, &name) => server?,
-            signal = interrupts.next() => break signal,
+            Err(Failure::new(Exit::Failed, format!("keep {name} running"), why)
+                .remedy(format!("see {}", running.dir.log(&name).display())))
+        } else {
+            complain(&format!("{name} ended, {how}; starting it again"));
+            sleep(RESTART_PAUSE * 2_u32.pow(*restarts)).await;
+            (*restarts, *since) = (*restarts + 1, Instant::now());
+            tokio::select! {
+                server = restart(&running, &name) => server,
+                signal = interrupts.next() => break signal,
+            }
         };
+        match again {
+            Ok(server) => running.servers[index] = server,
+            Err(failure) if name == MANAGER => return Err(failure),
+            Err(failure) => {
+                complain(&format!("{failure}; the others serve; {}", remedy_of(&[&name])));
+                running.servers.remove(index);
+                history.remove(index);
+            }
+        }
     };
     let _ = report.say(format!("stopping: {signal}"));
     stop_all(running.servers).await.map(|_| ())

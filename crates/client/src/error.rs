@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use braid_transport::TransportError;
+use braid_transport::{Mismatch, TransportError};
 use braid_wire::{Reason, Refusal};
 
 use crate::name::NameError;
@@ -266,6 +266,7 @@ impl Error {
 fn transport_kind(error: &TransportError) -> Kind {
     match error {
         TransportError::Refusal(refusal) => reason_kind(refusal.reason),
+        TransportError::WrongPeer { mismatch: Mismatch::Version { .. }, .. } => Kind::Unavailable,
         TransportError::Forged { .. } | TransportError::WrongPeer { .. } => Kind::Permission,
         error if error.is_misbehaviour() => Kind::Internal,
         _ => Kind::Unavailable,
@@ -292,9 +293,12 @@ fn reason_kind(reason: Reason) -> Kind {
             Kind::Permission
         }
         Reason::Leased | Reason::LeaseLost | Reason::DriveInUse | Reason::Unsettled => Kind::Busy,
-        Reason::Full | Reason::Quota | Reason::TooManySnapshots | Reason::TooManyLinks | Reason::TooLarge => {
-            Kind::NoSpace
-        }
+        Reason::Full
+        | Reason::ManagerFull
+        | Reason::Quota
+        | Reason::TooManySnapshots
+        | Reason::TooManyLinks
+        | Reason::TooLarge => Kind::NoSpace,
         Reason::Medium | Reason::Damaged | Reason::ReadOnly => Kind::Corrupt,
         Reason::BadName | Reason::BadScheme | Reason::Range => Kind::Usage,
         Reason::TooFewDrives
@@ -326,6 +330,9 @@ fn manager_words(address: &str, source: &TransportError) -> String {
             "the manager at {address} cannot be understood: {source}. Look at the network between here and there: it \
              changes bytes on their way"
         ),
+        TransportError::WrongPeer { mismatch: Mismatch::Version { .. }, .. } => {
+            format!("the manager at {address} cannot be talked to: {source}")
+        }
         source => {
             format!(
                 "no answer from the manager at {address}: {source}. Is it running, and is the address right?"

@@ -45,7 +45,7 @@ use crate::room::Visitor;
 /// requests are still answered.
 pub(crate) async fn serve(core: Arc<Core>, stream: Stream, closing: watch::Receiver<bool>) {
     let (peer, is_local) = (stream.address().to_owned(), stream.is_local());
-    let Ok(visitor) = Visitor::of(&stream) else { return };
+    let (Ok(visitor), Ok(holder)) = (Visitor::of(&stream), stream.holder()) else { return };
     let (mut sender, receiver) = stream.into_halves();
     let hello = Hello {
         role: PeerRole::Drive,
@@ -85,7 +85,12 @@ pub(crate) async fn serve(core: Arc<Core>, stream: Stream, closing: watch::Recei
     drop(reader);
     let answered = answering.join_next().await;
     match ended {
-        Err(error) if error.is_misbehaviour() => info!(%peer, %error, "connection closed"),
+        // Anybody who reaches the port can cause this line.
+        Err(error) if error.is_misbehaviour() => {
+            if let Some(left_out) = core.closed_log.due(holder) {
+                info!(%peer, %error, left_out, "connection closed");
+            }
+        }
         Err(error) => debug!(%peer, %error, "connection ended"),
         Ok(()) => {}
     }

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use braid_layout::{ClusterId, DriveId, PartitionId};
 use braid_store::Store;
+use braid_transport::Seldom;
 use braid_wire::authorise::Scene;
 use braid_wire::capability::Binding;
 use braid_wire::{Key, Refusal};
@@ -42,6 +43,8 @@ pub(crate) struct Core {
     pub(crate) start: AtomicU64,
     /// Notified when a scrub is requested.
     pub(crate) scrub_wake: Notify,
+    /// Log lines about connections that peers caused to be closed.
+    pub(crate) closed_log: Seldom,
     keys: Keys,
     lease: Mutex<Lease>,
     revoked: Mutex<Revoked>,
@@ -104,6 +107,7 @@ impl Core {
             damage: Arc::new(Damage::new(settings.clock.clone())),
             start: AtomicU64::new(0),
             scrub_wake: Notify::new(),
+            closed_log: Seldom::default(),
             keys: Keys::new(master.drive_key(drive)),
             lease: Mutex::new(lease),
             revoked: Mutex::default(),

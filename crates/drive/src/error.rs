@@ -70,8 +70,25 @@ pub enum DriveError {
         /// The system's error.
         source: io::Error,
     },
+    /// `drive.toml` is of another release.
+    #[error(
+        "{path} was written by {by}, not by this one ({}): {what}; nothing was changed: serve the drive with that release",
+        env!("CARGO_PKG_VERSION")
+    )]
+    Release {
+        /// The file.
+        path: PathBuf,
+        /// The release that wrote it, as far as it says so.
+        by: String,
+        /// What this release does not know, or misses.
+        what: String,
+    },
     /// `drive.toml` cannot be parsed.
-    #[error("{path} is damaged: {what}; restore it, or empty the directory and join as a new drive")]
+    #[error(
+        "{path} is damaged: {what}; put it back from a copy: without it nothing in its directory can be read, though that \
+         may be whole, so keep it. If the drive is lost for good, serve a new one in another directory and have it take the \
+         place of this one: braid drive replace OLD NEW"
+    )]
     Identity {
         /// The file.
         path: PathBuf,
@@ -80,13 +97,14 @@ pub enum DriveError {
     },
     /// The drive has joined, but its store is gone. It must not come back empty under its identity.
     #[error(
-        "{0} has lost its store; empty the directory and join as a new drive, then rebuild the old one's columns"
+        "{0} has lost its store; put it back if it was moved. If it is lost for good, serve a new drive in another directory and \
+         have it take the place of this one: braid drive replace OLD NEW"
     )]
     StoreGone(PathBuf),
     /// The manager says that another process is this drive.
     #[error(
-        "{dir} is not the directory of this drive any more: {why}; one of them is a copy: keep the other running, and remove \
-         or empty this one"
+        "{dir} is not the directory of this drive any more: {why}; one of them is a copy: keep the other running, and serve \
+         this one no more"
     )]
     Superseded {
         /// The directory.

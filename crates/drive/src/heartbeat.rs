@@ -327,7 +327,7 @@ impl Pulse {
             }
             Beat::Replaced => {
                 if self.failures == 0 {
-                    error!(drive = %name, "the drive was replaced and serves no more; stop it and empty its directory");
+                    error!(drive = %name, "the drive was replaced and serves no more; stop it, and keep its directory until `braid heal` says that nothing is left");
                 }
                 // Logged once. Heartbeats go on, so that the manager shows the drive as present.
                 self.failures = 1;

@@ -33,6 +33,8 @@ const STORE_DIR: &str = "store";
 const STORE_OLD_DIR: &str = "store.old";
 /// The version of `drive.toml`.
 const FORMAT: u32 = 1;
+/// This release, as `drive.toml` names it.
+const RELEASE: &str = env!("CARGO_PKG_VERSION");
 
 /// The drive's identity, and what it must remember outside its store.
 #[derive(Debug, Clone)]
@@ -64,6 +66,9 @@ pub(crate) struct Identity {
 #[serde(deny_unknown_fields)]
 struct Text {
     format: u32,
+    /// The release that wrote it, for people. Earlier ones did not say.
+    #[serde(default)]
+    release: Option<String>,
     cluster: String,
     drive: String,
     name: String,
@@ -171,7 +176,7 @@ impl Directory {
     pub(crate) fn identity(&self) -> Result<Option<Identity>, DriveError> {
         let Some(text) = self.read(IDENTITY_FILE)? else { return Ok(None) };
         let path = self.path.join(IDENTITY_FILE);
-        Identity::parse(&text).map(Some).map_err(|what| DriveError::Identity { path, what })
+        Identity::parse(&text).map(Some).map_err(|bad| bad.at(path))
     }
 
     /// Stores the identity; it is durable when this returns.
@@ -216,11 +221,55 @@ impl Directory {
     }
 }
 
+/// Why a `drive.toml` is no identity.
+#[derive(Debug)]
+enum Bad {
+    /// No release writes such a file.
+    Damaged(String),
+    /// Another release does: `by` that one.
+    Release { by: String, what: String },
+}
+
+impl Bad {
+    fn at(self, path: PathBuf) -> DriveError {
+        match self {
+            Bad::Damaged(what) => DriveError::Identity { path, what },
+            Bad::Release { by, what } => DriveError::Release { path, by, what },
+        }
+    }
+}
+
+impl From<String> for Bad {
+    fn from(what: String) -> Bad {
+        Bad::Damaged(what)
+    }
+}
+
+/// A file that is TOML, says its format and names a cluster and a drive was written by some release: what
+/// this one does not know in it, or misses, is the other's.
+fn bad(text: &str, what: &str) -> Bad {
+    let Ok(table) = text.parse::<toml::Table>() else { return Bad::Damaged(what.to_owned()) };
+    let is_there = |name: &str| table.get(name).is_some_and(toml::Value::is_str);
+    if !table.get("format").is_some_and(toml::Value::is_integer) || !is_there("cluster") || !is_there("drive")
+    {
+        return Bad::Damaged(what.to_owned());
+    }
+    let by = match table.get("release").and_then(toml::Value::as_str) {
+        Some(RELEASE) => format!("another build of release {RELEASE}"),
+        Some(release) => format!("release {release}"),
+        None => "a build before the first release".to_owned(),
+    };
+    Bad::Release { by, what: what.to_owned() }
+}
+
 impl Identity {
-    fn parse(text: &str) -> Result<Identity, String> {
-        let text: Text = toml::from_str(text).map_err(|error| error.message().to_owned())?;
+    fn parse(whole: &str) -> Result<Identity, Bad> {
+        let text: Text = toml::from_str(whole).map_err(|error| bad(whole, error.message()))?;
         if text.format != FORMAT {
-            return Err(format!("format {}; this build knows {FORMAT}", text.format));
+            return Err(bad(
+                whole,
+                &format!("it is of format {}, and this release knows {FORMAT}", text.format),
+            ));
         }
         let id = |hex: &str| u128::from_str_radix(hex, 16).map_err(|_| format!("{hex} is not 32 hex digits"));
         Ok(Identity {
@@ -245,6 +294,7 @@ impl Identity {
     fn text(&self) -> String {
         let text = Text {
             format: FORMAT,
+            release: Some(RELEASE.to_owned()),
             cluster: self.cluster.to_string(),
             drive: self.drive.to_string(),
             name: self.name.clone(),
@@ -261,6 +311,11 @@ impl Identity {
         let body = toml::to_string(&text).expect("numbers and texts have a TOML form");
         format!("# This drive's identity and master key: keep it secret, and keep it with the store.\n{body}")
     }
+}
+
+/// Whether the directory has the identity of a drive, readable or not.
+pub fn holds_drive(dir: &Path) -> bool {
+    fs::symlink_metadata(dir.join(IDENTITY_FILE)).is_ok()
 }
 
 /// A directory without an identity must be empty, or hold only what an interrupted first start left.
@@ -381,13 +436,45 @@ mod tests {
     }
 
     #[test]
+    fn another_release_is_named_and_nothing_is_advised_that_destroys() {
+        let dir = tempfile::tempdir().unwrap();
+        let held = Directory::take(dir.path()).unwrap();
+        let good = identity().text();
+        let own = format!("release = \"{RELEASE}\"\n");
+        assert!(good.contains(&own), "{good}");
+        let (other, older) = (good.replace(&own, "release = \"9.8.7\"\n"), good.replace(&own, ""));
+        let without = |text: &str| text.replace("seen_changes = 9\n", "");
+        for (text, by, what) in [
+            (format!("{other}new_field = 1\n"), "release 9.8.7", "unknown field `new_field`"),
+            (without(&other), "release 9.8.7", "missing field `seen_changes`"),
+            (other.replace("format = 1", "format = 2"), "release 9.8.7", "format 2"),
+            (without(&older), "a build before the first release", "missing field `seen_changes`"),
+        ] {
+            fs::write(dir.path().join(IDENTITY_FILE), &text).unwrap();
+            let error = held.identity().unwrap_err();
+            assert!(matches!(error, DriveError::Release { .. }), "{error}");
+            let said = error.to_string();
+            assert!(said.contains(by) && said.contains(what) && said.contains(RELEASE), "{said}");
+            assert!(!said.contains("empty") && !said.contains("remove"), "{said}");
+        }
+        // What a release that did not say its name wrote, and this one understands, is good.
+        for good in [older, other] {
+            fs::write(dir.path().join(IDENTITY_FILE), good).unwrap();
+            assert_eq!(held.identity().unwrap().unwrap().drive, identity().drive);
+        }
+    }
+
+    #[test]
     fn damage_is_told() {
         let dir = tempfile::tempdir().unwrap();
         let held = Directory::take(dir.path()).unwrap();
         let good = identity().text();
         for bad in ["", "format = 2", "\0\0\0", &good.replace("ab", "xy"), &good.replace("00c1", "00zz")] {
             fs::write(dir.path().join(IDENTITY_FILE), bad).unwrap();
-            assert!(matches!(held.identity(), Err(DriveError::Identity { .. })), "{bad}");
+            let error = held.identity().unwrap_err();
+            assert!(matches!(error, DriveError::Identity { .. }), "{bad}: {error}");
+            let said = error.to_string();
+            assert!(said.contains("so keep it") && !said.contains("empty"), "{said}");
         }
     }
 }

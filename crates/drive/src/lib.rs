@@ -59,5 +59,6 @@ pub use clock::Clock;
 pub use config::{CAPACITY_BYTES_MIN, Config, SCRUB_RATE, Settings};
 pub use damage::{Damage, DamagedPart};
 pub use error::DriveError;
+pub use identity::holds_drive;
 pub use sending::Sending;
 pub use serve::{Ready, run, run_all};

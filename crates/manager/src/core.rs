@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use braid_layout::placement::Candidate;
 use braid_layout::{ColumnMask, DriveId, FileId, Shape};
+use braid_transport::Seldom;
 use braid_transport::host::{self, boot_ms};
 use braid_wire::control::{ControlHead, DriveState, StateMark};
 use braid_wire::{Reason, Refusal};
@@ -89,6 +90,8 @@ pub struct Core {
     pub wake: Notify,
     /// Wrong token proofs since the start.
     pub bad_tokens: AtomicU64,
+    /// Log lines about sessions that peers caused to end.
+    pub sessions_log: Seldom,
     /// One permit: a backup at a time.
     pub(crate) backups: Semaphore,
     pub(crate) reads: Together<Read>,

@@ -61,6 +61,8 @@ pub struct EmbeddedKv {
     /// Opens the same file as at the start, whatever is at its path now.
     open: Box<dyn Fn() -> Result<Database, String> + Send + Sync>,
     path: PathBuf,
+    /// The last commit found the disk full.
+    is_full: AtomicBool,
     /// Dropped after the database, for [`EmbeddedKv::closed`].
     closing: Option<oneshot::Sender<()>>,
 }
@@ -108,7 +110,8 @@ impl EmbeddedKv {
         open: impl Fn() -> Result<Database, String> + Send + Sync + 'static,
     ) -> Result<EmbeddedKv, KvError> {
         let state = RwLock::new(State::Open(Opened::new(database)));
-        let kv = EmbeddedKv { state, open: Box::new(open), path: path.to_owned(), closing: None };
+        let (path, is_full) = (path.to_owned(), AtomicBool::new(false));
+        let kv = EmbeddedKv { state, open: Box::new(open), path, is_full, closing: None };
         kv.make_trees()?;
         Ok(kv)
     }
@@ -176,8 +179,15 @@ impl EmbeddedKv {
         }
     }
 
+    /// Also what follows from a full disk counts as that: until it has room, the database serves nothing
+    /// more.
     fn error(&self, what: impl ToString) -> KvError {
-        KvError::Storage { path: self.path.clone(), what: what.to_string() }
+        let (path, what) = (self.path.clone(), what.to_string());
+        if self.is_full.load(Ordering::Acquire) {
+            KvError::Full { path, what }
+        } else {
+            KvError::Storage { path, what }
+        }
     }
 }
 
@@ -250,7 +260,9 @@ impl Kv for EmbeddedKv {
         let Some(opened) = state.sound() else {
             return Err(self.error("the disk failed: nothing was changed; try again"));
         };
-        opened.commit(batch).map_err(|error| {
+        let committed = opened.commit(batch);
+        self.is_full.store(committed.as_ref().is_err_and(is_full), Ordering::Release);
+        committed.map_err(|error| {
             opened.failed.store(true, Ordering::Release);
             let room = if is_full(&error) { ": make room there" } else { "" };
             self.error(format!(

@@ -54,6 +54,14 @@ pub enum KvError {
         /// What the store said.
         what: String,
     },
+    /// Its disk, or its owner's part of it, is full.
+    #[error("the manager's state in {path}: {what}")]
+    Full {
+        /// The file.
+        path: PathBuf,
+        /// What the store said, and what to do.
+        what: String,
+    },
     /// The state is of another version of the format.
     #[error(
         "the manager's state is of version {found}, and the oldest that this build reads is {wanted}: run it with \
@@ -77,7 +85,8 @@ pub enum KvError {
 
 impl From<KvError> for Refusal {
     fn from(error: KvError) -> Refusal {
-        Refusal::new(Reason::Medium, error.to_string())
+        let reason = if matches!(error, KvError::Full { .. }) { Reason::ManagerFull } else { Reason::Medium };
+        Refusal::new(reason, error.to_string())
     }
 }
 

@@ -6,6 +6,7 @@
 //! client's leases on the files it had locked end too.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use braid_wire::control::{Lock, LockHow, LockState, Locked};
 use braid_wire::{Reason, Refusal};
@@ -16,11 +17,13 @@ use crate::kv::Tx;
 use crate::locks::{Locks, Outcome};
 use crate::pauses::Pauses;
 use crate::schema::{LockSessionRecord, key, table};
-use crate::sweep::end_lease_alone;
+use crate::sweep::{end_lease_alone, until_leading};
 use crate::watchers::LEASE_MS;
 
 /// How long after a start others may claim what they hold: until then nothing new is granted.
 const CLAIM_MS: u64 = 2 * LEASE_MS as u64;
+/// Between two looks for sessions whose clients are gone.
+const IDLE_EVERY: Duration = Duration::from_secs(30);
 /// When who was not heard asks again.
 const AGAIN_MS: u64 = 100;
 
@@ -166,6 +169,22 @@ async fn forget(core: &Arc<Core>, sessions: Vec<u64>) -> Result<(), Refusal> {
         Ok(())
     })
     .await
+}
+
+/// Ends sessions whose clients are gone, for ever. Those that hold locks end when others want one of them.
+pub(crate) async fn run(core: Arc<Core>) {
+    loop {
+        tokio::time::sleep(IDLE_EVERY).await;
+        until_leading(&core).await;
+        let _alone = core.locking.alone.lock().await;
+        let now_ms = core.running_ms();
+        let idle = core.locking.locks().end_idle(|client| core.watchers().is_heard(client, now_ms));
+        if let Err(refusal) = forget(&core, idle.clone()).await {
+            // They are over all the same; what is stored of them goes with the next restart's claims.
+            tracing::info!(%refusal, "ended sessions of locks are on record for longer");
+        }
+        idle.into_iter().for_each(|session| core.locking.locks().drop_session(session));
+    }
 }
 
 /// Sessions that may claim their locks. None may in a state that was put back: others may have been given

@@ -4,13 +4,17 @@
 //! its locks until somebody else wants one of them: then the whole session is over, and its client is told
 //! when it claims them (as Linux's NFS server does with clients that are away).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use braid_layout::{FileId, Ranges, Span};
 use braid_wire::control::{HeldLock, Lock, LockHow, LockKind};
 
 /// Most locks of all clients.
 const LOCKS_MAX: usize = 1 << 18;
+/// Most locks of one session, so that no client takes them all.
+const LOCKS_EACH: usize = LOCKS_MAX / 8;
+/// Most sessions of which it is remembered that they are over.
+const BROKEN_MAX: usize = 1 << 16;
 /// Files of a session whose last request's number is remembered one by one.
 const ORDERS_MAX: usize = 1 << 12;
 
@@ -19,8 +23,10 @@ const ORDERS_MAX: usize = 1 << 12;
 pub struct Locks {
     files: BTreeMap<FileId, BTreeMap<Owner, Holder>>,
     sessions: BTreeMap<u64, Session>,
-    /// Sessions that have lost their locks to others.
+    /// Sessions that are over, as they have lost their locks to others, or held none and were not heard.
     broken: BTreeSet<u64>,
+    /// These in the order in which they ended.
+    broken_since: VecDeque<u64>,
     /// Sessions from before this manager's start that have claimed nothing yet.
     before: BTreeSet<u64>,
     count: usize,
@@ -42,6 +48,8 @@ struct Session {
     orders: BTreeMap<FileId, u64>,
     /// That of all files that are not there.
     floor: u64,
+    /// How many locks it holds.
+    locks: usize,
 }
 
 /// What is to be done for a request.
@@ -80,8 +88,30 @@ impl Locks {
 
     /// Nobody claims any more.
     pub fn end_of_claims(&mut self) {
-        self.broken.extend(self.unheard());
+        self.unheard().into_iter().for_each(|session| self.end(session));
         self.before.clear();
+    }
+
+    /// Sessions that hold no lock, and whose clients are not heard: they are over. When that is stored they
+    /// are to be dropped ([`Locks::drop_session`]).
+    pub fn end_idle(&mut self, is_heard: impl Fn(u64) -> bool) -> Vec<u64> {
+        let is_idle = |session: &Session| session.locks == 0 && !is_heard(session.client);
+        let idle = self.sessions.iter().filter(|(_, session)| is_idle(session));
+        let idle: Vec<u64> = idle.map(|(number, _)| *number).collect();
+        idle.iter().for_each(|session| self.end(*session));
+        idle
+    }
+
+    /// The session can ask for nothing any more.
+    fn end(&mut self, session: u64) {
+        if self.broken.insert(session) {
+            self.broken_since.push_back(session);
+        }
+        if self.broken_since.len() > BROKEN_MAX
+            && let Some(oldest) = self.broken_since.pop_front()
+        {
+            self.broken.remove(&oldest);
+        }
     }
 
     /// Whether the session is over.
@@ -104,10 +134,11 @@ impl Locks {
     pub fn enter(&mut self, session: u64, client: u64) {
         for former in self.former(client, session) {
             // What comes late of it must not end this one.
-            self.broken.insert(former);
+            self.end(former);
             self.drop_session(former);
         }
-        self.sessions.entry(session).or_insert(Session { client, orders: BTreeMap::new(), floor: 0 });
+        let begun = Session { client, orders: BTreeMap::new(), floor: 0, locks: 0 };
+        self.sessions.entry(session).or_insert(begun);
     }
 
     /// Carries out a request of a session that has begun. `is_heard`: whether a client is.
@@ -121,7 +152,7 @@ impl Locks {
                 return Outcome::Granted;
             }
             if !self.before.contains(&asked.session) {
-                self.broken.insert(asked.session);
+                self.end(asked.session);
                 self.drop_session(asked.session);
                 return Outcome::Lost;
             }
@@ -140,13 +171,14 @@ impl Locks {
                 return Outcome::Granted; // whoever only asks takes nothing from who is away
             }
             // From now on it can claim nothing.
-            self.broken.insert(held.session);
+            self.end(held.session);
             return Outcome::Broke(held.session);
         }
         if asked.how == LockHow::Test {
             return Outcome::Granted;
         }
-        if asked.kind.is_some() && self.count >= LOCKS_MAX {
+        let own = self.sessions.get(&asked.session).map_or(0, |session| session.locks);
+        if asked.kind.is_some() && (self.count >= LOCKS_MAX || own >= LOCKS_EACH) {
             return Outcome::Full;
         }
         self.set(asked, span);
@@ -193,8 +225,14 @@ impl Locks {
             holder.pid = asked.pid;
         }
         holder.ranges.set(span, asked.kind);
-        self.count = self.count + holder.ranges.len() - before;
-        holders.retain(|_, holder| !holder.ranges.is_empty());
+        let after = holder.ranges.len();
+        self.count = self.count + after - before;
+        if let Some(session) = self.sessions.get_mut(&asked.session) {
+            session.locks = session.locks + after - before;
+        }
+        if after == 0 {
+            holders.remove(&(asked.session, asked.owner));
+        }
         if holders.is_empty() {
             self.files.remove(&asked.file);
         }
@@ -298,6 +336,42 @@ mod tests {
         assert_eq!(ask(&mut locks, &lock(10, 5, EXCLUSIVE, (90, 99)), &[1, 2]), Outcome::Lost);
         locks.enter(11, 1);
         assert_eq!(ask(&mut locks, &lock(11, 1, EXCLUSIVE, (50, 59)), &[1, 2]), Outcome::Granted);
+    }
+
+    #[test]
+    fn one_session_takes_a_part_of_all_locks() {
+        let mut locks = two();
+        let taken = |locks: &mut Locks, session| {
+            let order = locks.count as u64;
+            let one = |n: u64| Lock { file: FileId(n), ..lock(session, order + n, SHARED, (0, 9)) };
+            (1..).take_while(|n| ask(locks, &one(*n), &[1, 2]) == Outcome::Granted).count()
+        };
+        assert_eq!(taken(&mut locks, 10), LOCKS_EACH);
+        assert_eq!(taken(&mut locks, 20), LOCKS_EACH, "another has its own");
+        let one = Lock { file: FileId(1), ..lock(10, u64::MAX, None, (0, 9)) };
+        assert_eq!(ask(&mut locks, &one, &[1, 2]), Outcome::Granted, "to release is no lock");
+        let again = Lock { file: FileId(1), ..lock(10, u64::MAX, SHARED, (0, 9)) };
+        assert_eq!(ask(&mut locks, &again, &[1, 2]), Outcome::Granted);
+        locks.drop_session(10);
+        assert_eq!(locks.count, LOCKS_EACH);
+    }
+
+    #[test]
+    fn a_session_without_locks_ends_with_its_client_and_comes_late_for_all() {
+        let mut locks = two();
+        ask(&mut locks, &lock(10, 1, EXCLUSIVE, (0, 9)), &[1, 2]);
+        ask(&mut locks, &lock(20, 1, EXCLUSIVE, (50, 59)), &[1, 2]);
+        ask(&mut locks, &lock(20, 2, None, (50, 59)), &[1, 2]);
+        assert_eq!(locks.end_idle(|_| true), []);
+        assert_eq!(locks.end_idle(|_| false), [20], "the other holds a lock");
+        assert!(locks.knows(20), "until that is stored");
+        locks.drop_session(20);
+        assert!(locks.is_broken(20) && !locks.knows(20));
+        assert_eq!(ask(&mut locks, &lock(20, 1, EXCLUSIVE, (50, 59)), &[1, 2]), Outcome::Lost);
+        // What is remembered of those that are over has a bound.
+        (100..100 + BROKEN_MAX as u64).for_each(|session| locks.end(session));
+        assert_eq!((locks.broken.len(), locks.broken_since.len()), (BROKEN_MAX, BROKEN_MAX));
+        assert!(!locks.is_broken(20) && locks.is_broken(100));
     }
 
     #[test]

@@ -93,7 +93,7 @@ impl Kv for MemoryKv {
             return Err(failed("told to fail"));
         }
         if state.disk == Disk::Full {
-            return Err(failed("no room"));
+            return Err(KvError::Full { path: PathBuf::from("memory"), what: "no room".to_owned() });
         }
         state.left = state.left.map(|left| left - 1);
         state.commits += 1;

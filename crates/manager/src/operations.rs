@@ -12,6 +12,11 @@
 //!   only.
 //! - Results for a client that left without settling them are deleted after [`KEPT_MS`]. An operation older
 //!   than half of that is refused, so none is carried out again because its result was forgotten.
+//!
+//! Whoever has the token can take any number of client numbers. So of 4,096 clients something is kept in
+//! memory; beyond that the one that was idle for the longest is forgotten. From then on an operation of a
+//! client that is not known is refused if it was begun before the forgotten one was last heard: it may be a
+//! copy of what that one had settled. Its asker begins it anew.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -34,7 +39,7 @@ pub const AGE_MAX_MS: u64 = KEPT_MS / 2;
 /// flight.
 const WINDOW_MAX: u64 = 1 << 20;
 /// Most clients of which something is kept in memory. Most of them need nothing.
-const ASKERS_MAX: usize = 1 << 20;
+const ASKERS_MAX: usize = 1 << 12;
 /// Most refusals kept per client: those of its unsettled operations.
 const REFUSALS_MAX: usize = 1024;
 /// Most rows of settled operations that one transaction deletes beside its own work.
@@ -79,6 +84,8 @@ pub enum Once<R> {
 #[derive(Debug, Default)]
 pub struct Operations {
     askers: BTreeMap<u64, Asker>,
+    /// When clients that were forgotten, as there were too many, were heard last.
+    forgotten_ms: u64,
 }
 
 #[derive(Debug, Default)]
@@ -120,7 +127,7 @@ pub fn begin(core: &Arc<Core>, head: &RequestHead, request: &ControlRequest) -> 
     let mut body = request.kind().to_le_bytes().to_vec();
     request.put_body(&mut body);
     let &RequestHead { client, operation: number, settled_below, .. } = head;
-    core.operations().begin(client, number, settled_below, now_ms)?;
+    core.operations().begin((client, number), settled_below, (head.begun_ms, now_ms))?;
     let operation = Operation { client, number, settled_below, request: crc32c(&body) };
     Ok(Turn { core: Arc::clone(core), operation })
 }
@@ -144,10 +151,18 @@ impl Drop for Turn {
 }
 
 impl Operations {
-    fn begin(&mut self, client: u64, number: u64, settled_below: u64, now_ms: u64) -> Result<(), Refusal> {
-        if self.askers.len() >= ASKERS_MAX && !self.askers.contains_key(&client) {
-            let detail = format!("more than {ASKERS_MAX} clients were here within the hour: try again later");
-            return Err(Refusal::new(Reason::Busy, detail));
+    fn begin(
+        &mut self,
+        (client, number): (u64, u64),
+        settled_below: u64,
+        (begun_ms, now_ms): (u64, u64),
+    ) -> Result<(), Refusal> {
+        if !self.askers.contains_key(&client) {
+            if begun_ms <= self.forgotten_ms {
+                let detail = "there are so many clients that it is not known any more whether it was done: look, then ask again";
+                return Err(Refusal::new(Reason::Outdated, detail));
+            }
+            self.make_room()?;
         }
         let asker = self.askers.entry(client).or_default();
         asker.heard_ms = now_ms;
@@ -159,6 +174,22 @@ impl Operations {
             return Ok(());
         }
         Err(Refusal::new(Reason::Busy, format!("operation {number} is being carried out: ask again")))
+    }
+
+    /// Forgets the client that was idle for the longest, if there are too many.
+    fn make_room(&mut self) -> Result<(), Refusal> {
+        if self.askers.len() < ASKERS_MAX {
+            return Ok(());
+        }
+        let idle = self.askers.iter().filter(|(_, asker)| asker.running.is_empty());
+        let Some((&oldest, _)) = idle.min_by_key(|(_, asker)| asker.heard_ms) else {
+            let detail =
+                format!("more than {ASKERS_MAX} clients change something right now: try again later");
+            return Err(Refusal::new(Reason::Busy, detail));
+        };
+        let heard_ms = self.askers.remove(&oldest).map_or(0, |asker| asker.heard_ms);
+        self.forgotten_ms = self.forgotten_ms.max(heard_ms);
+        Ok(())
     }
 
     fn end(&mut self, operation: &Operation) {
@@ -293,7 +324,7 @@ fn check_head(head: &RequestHead, request: &ControlRequest, now_ms: u64) -> Resu
 /// Whether the client takes the refusal as its answer. After the other reasons it asks again under the same
 /// number; after a failure of the state it is not known whether the change is durable.
 fn is_final(reason: Reason) -> bool {
-    !matches!(reason, Reason::Busy | Reason::NotLeading | Reason::Closing | Reason::Medium)
+    !matches!(reason, Reason::Busy | Reason::NotLeading | Reason::Closing) && !reason.leaves_unknown()
 }
 
 #[cfg(test)]
@@ -309,13 +340,13 @@ mod tests {
     #[test]
     fn one_copy_runs_at_a_time_and_none_once_it_is_settled() {
         let mut known = Operations::default();
-        known.begin(7, 5, 1, 0).unwrap();
-        assert_eq!(known.begin(7, 5, 1, 0).unwrap_err().reason, Reason::Busy);
+        known.begin((7, 5), 1, (1, 0)).unwrap();
+        assert_eq!(known.begin((7, 5), 1, (1, 0)).unwrap_err().reason, Reason::Busy);
         known.check(&operation(5, 1)).unwrap();
         known.end(&operation(5, 1));
         // A delayed copy of 5 begins after its client went on.
-        known.begin(7, 6, 6, 0).unwrap();
-        known.begin(7, 5, 1, 0).unwrap();
+        known.begin((7, 6), 6, (1, 0)).unwrap();
+        known.begin((7, 5), 1, (1, 0)).unwrap();
         assert_eq!(known.check(&operation(5, 1)).unwrap_err().reason, Reason::Outdated);
         known.check(&operation(6, 6)).unwrap();
         known.check(&Operation { client: 8, ..operation(5, 1) }).unwrap();
@@ -324,27 +355,55 @@ mod tests {
     #[test]
     fn a_refusal_that_was_told_stands_for_every_copy() {
         let mut known = Operations::default();
-        known.begin(7, 5, 5, 0).unwrap();
+        known.begin((7, 5), 5, (1, 0)).unwrap();
         known.refused(&operation(5, 5), Refusal::new(Reason::NotFound, "no"));
         known.end(&operation(5, 5));
-        known.begin(7, 5, 5, 0).unwrap();
+        known.begin((7, 5), 5, (1, 0)).unwrap();
         assert_eq!(known.check(&operation(5, 5)).unwrap_err().reason, Reason::NotFound);
-        known.begin(7, 6, 6, 0).unwrap();
+        known.begin((7, 6), 6, (1, 0)).unwrap();
         assert!(known.askers[&7].refused.is_empty(), "it is settled");
     }
 
     #[test]
     fn nothing_is_kept_of_an_asker_of_whom_there_is_nothing_to_say() {
         let mut known = Operations::default();
-        known.begin(7, 1, 1, 0).unwrap();
+        known.begin((7, 1), 1, (1, 0)).unwrap();
         known.end(&operation(1, 1));
         assert!(known.askers.is_empty());
-        known.begin(7, 2, 2, 10).unwrap();
+        known.begin((7, 2), 2, (1, 10)).unwrap();
         known.end(&operation(2, 2));
         known.forget(KEPT_MS);
         assert_eq!(known.askers.len(), 1);
         known.forget(KEPT_MS + 10);
         assert!(known.askers.is_empty());
+    }
+
+    #[test]
+    fn of_too_many_clients_the_oldest_is_forgotten_and_no_copy_of_it_is_carried_out() {
+        let mut known = Operations::default();
+        let most = ASKERS_MAX as u64;
+        for client in 1..=most {
+            // Something is to be kept of each: its marks.
+            known.begin((client, 2), 2, (client, client)).unwrap();
+        }
+        let busy = known.begin((most + 1, 2), 2, (most + 1, most + 1)).unwrap_err();
+        assert_eq!(busy.reason, Reason::Busy, "all of them have something under way");
+        for client in 2..=most {
+            known.end(&Operation { client, ..operation(2, 2) });
+        }
+        known.begin((most + 1, 2), 2, (most + 1, most + 1)).unwrap();
+        assert_eq!(known.askers.len(), ASKERS_MAX);
+        assert!(!known.askers.contains_key(&2), "the first of those that were idle");
+        // A copy of what it had settled, delayed in a session that it gave up.
+        assert_eq!(known.begin((2, 1), 1, (1, most + 2)).unwrap_err().reason, Reason::Outdated);
+        // What it begins now is carried out, and so is what others do, however many came.
+        known.begin((2, 3), 3, (most + 2, most + 2)).unwrap();
+        for client in 10 * most..11 * most {
+            known.begin((client, 2), 2, (client, client)).unwrap();
+            known.end(&Operation { client, ..operation(2, 2) });
+        }
+        assert_eq!(known.askers.len(), ASKERS_MAX);
+        known.begin((1, 3), 2, (3, 20 * most)).unwrap();
     }
 
     #[test]

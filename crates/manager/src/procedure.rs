@@ -283,7 +283,7 @@ async fn raise(
     // A transaction that failed in the state may be durable all the same: then its drives are to be told.
     let may_be_out = match &raised {
         Ok(raised) => raised.is_some(),
-        Err(refusal) => refusal.reason == Reason::Medium,
+        Err(refusal) => refusal.reason.leaves_unknown(),
     };
     let mut table = core.drives();
     for drive in held {

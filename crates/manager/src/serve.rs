@@ -56,17 +56,22 @@ pub async fn serve(core: Arc<Core>, listener: Listener) {
 }
 
 async fn session(core: Arc<Core>, stream: Stream) {
-    let address = stream.address().to_owned();
+    let (address, holder) = (stream.address().to_owned(), stream.holder());
+    // Anybody who reaches the port can cause these lines.
+    let due = || holder.ok().and_then(|holder| core.sessions_log.due(holder));
     match conversation(&core, stream).await {
         Ok(()) => {}
-        Err(TransportError::Refusal(refusal)) if refusal.reason == Reason::Busy => {
-            tracing::info!(%address, %refusal, "refused a session");
-        }
         Err(TransportError::Refusal(refusal)) => {
-            core.bad_tokens.fetch_add(1, Ordering::Relaxed);
-            tracing::info!(%address, %refusal, "refused a session");
+            core.bad_tokens.fetch_add(u64::from(refusal.reason != Reason::Busy), Ordering::Relaxed);
+            if let Some(left_out) = due() {
+                tracing::info!(%address, %refusal, left_out, "refused a session");
+            }
         }
-        Err(error) if error.is_misbehaviour() => tracing::info!(%address, %error, "ended a session"),
+        Err(error) if error.is_misbehaviour() => {
+            if let Some(left_out) = due() {
+                tracing::info!(%address, %error, left_out, "ended a session");
+            }
+        }
         Err(error) => tracing::debug!(%address, %error, "a session ended"),
     }
 }
@@ -86,6 +91,11 @@ async fn conversation(core: &Arc<Core>, stream: Stream) -> Result<(), TransportE
     let secret_of = |asker: &Authenticate| secret_of(core, asker);
     let mut peer = ControlPeer::accept(stream, &hello, || core.head(), secret_of, place_for).await?;
     while let Some(Asked { number, head, request }) = peer.next(|| core.head()).await? {
+        if matches!(request, Ok(ControlRequest::Watch(_))) {
+            // Each mount waits for news all the time: that must not take the places of those who ask for
+            // more.
+            peer.rest();
+        }
         let answer = match request {
             Ok(request) => answer(core, &peer, &head, request).await,
             Err(refusal) => Err(refusal),

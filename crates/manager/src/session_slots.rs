@@ -7,7 +7,8 @@
 //! request.
 
 use braid_transport::{
-    Bounds, Capacity, ConnectionSlot, ConnectionSlots, GivesWay, Holder, Origin, Stream, TransportError,
+    Bounds, Capacity, ConnectionSlot, ConnectionSlots, GivesWay, Holder, Origin, Seldom, Stream,
+    TransportError,
 };
 use braid_wire::control::Authenticate;
 use braid_wire::token::Standing;
@@ -37,6 +38,8 @@ pub struct SessionSlots {
     clients: ConnectionSlots,
     joining: ConnectionSlots,
     drives: ConnectionSlots,
+    /// Log lines about those that got none.
+    refused: Seldom,
 }
 
 impl SessionSlots {
@@ -62,6 +65,7 @@ impl SessionSlots {
             clients: ConnectionSlots::new(bounds, GivesWay::Idle),
             joining: ConnectionSlots::new(Bounds::new(JOINING_MAX, JOINING_MAX / 2), GivesWay::Idle),
             drives: ConnectionSlots::new(Bounds::new(drives, DRIVES_EACH), GivesWay::Idle),
+            refused: Seldom::default(),
         }
     }
 
@@ -85,7 +89,10 @@ impl SessionSlots {
             Standing::Drive => (&self.drives, Holder::Drive(asker.drive), "sessions of drives"),
         };
         places.take(holder, who.origin).ok_or_else(|| {
-            tracing::warn!(what, taken = places.taken(), "no place is free and none idle: refused a session");
+            if let Some(left_out) = self.refused.due(who.holder) {
+                let taken = places.taken();
+                tracing::warn!(what, taken, left_out, "no place is free and none idle: refused a session");
+            }
             Refusal::new(Reason::Busy, full(what, places.all()))
         })
     }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use braid_layout::{ClusterId, DriveId, FileId};
 use braid_transport::host::{self, boot_ms};
-use braid_transport::{Limits, Listener, TransportError, process, raise_descriptors};
+use braid_transport::{Limits, Listener, Seldom, TransportError, process, raise_descriptors};
 use braid_wire::Refusal;
 use braid_wire::capability::Key;
 use braid_wire::token::{Standing, Token};
@@ -202,6 +202,7 @@ pub async fn run(
     tasks.spawn(sweep(Arc::clone(&core)));
     shutdown.await;
     tasks.shutdown().await;
+    store_time(&core).await;
     drop(core);
     // A transaction in progress ends on its own thread.
     if timeout(CLOSE_WAIT, closed).await.is_err() {
@@ -209,6 +210,20 @@ pub async fn run(
     }
     tracing::info!("the manager has stopped");
     Ok(())
+}
+
+/// Has the next start begin where this one's time ends, and not at the bound, which is ahead of it.
+async fn store_time(core: &Arc<Core>) {
+    let bound_ms = core.clock.stop();
+    let storing = core.write(move |_, tx| {
+        tx.set(key::meta("time"), &bound_ms);
+        Ok(())
+    });
+    match timeout(CLOSE_WAIT, storing).await {
+        Ok(Ok(())) => {}
+        Ok(Err(refusal)) => tracing::info!(%refusal, "time leaps ahead at the next start"),
+        Err(_) => tracing::info!("time leaps ahead at the next start: the state takes long to store it"),
+    }
 }
 
 /// Begins a new term in the state, and loads the tables from it.
@@ -241,6 +256,7 @@ pub async fn start(
         started_boot_ms: boot_ms(),
         wake: Notify::new(),
         bad_tokens: AtomicU64::new(0),
+        sessions_log: Seldom::default(),
         backups: Semaphore::new(1),
         reads: Together::new(),
         decisions: Together::new(),

@@ -27,14 +27,18 @@ pub async fn status(core: &Arc<Core>) -> Result<StatusReply, Refusal> {
         let known: Vec<DriveId> = core.drives().iter().map(|drive| drive.record.drive).collect();
         let count = |drive| {
             let mut count = inodes::counts(tx, drive)?;
-            count.stale = count.stale.saturating_sub(of_no_file(tx, drive, count.stale)?);
-            Ok((drive, count))
+            let looked = look_at_stale(tx, drive, count.stale)?;
+            count.stale = count.stale.saturating_sub(looked.of_no_file);
+            Ok((drive, (count, looked.lost)))
         };
-        let counts: BTreeMap<DriveId, DriveCount> =
+        let counts: BTreeMap<DriveId, (DriveCount, u64)> =
             known.into_iter().map(count).collect::<Result<_, Refusal>>()?;
         let (removing, notice) = (tx.number("removing")?, notice(core));
         let (now_ms, table) = (core.now_ms(), core.drives());
-        let row = |drive: &Drive| Some(drive_row(counts.get(&drive.record.drive)?, &table, drive, now_ms));
+        let row = |drive: &Drive| {
+            let (count, lost) = counts.get(&drive.record.drive)?;
+            Some(DriveRow { lost: *lost, ..drive_row(count, &table, drive, now_ms) })
+        };
         let mut drives: Vec<DriveRow> = table.iter().filter_map(row).collect();
         drives.sort_by_key(|row: &DriveRow| natural(&row.name));
         Ok(StatusReply {
@@ -61,18 +65,31 @@ fn notice(core: &Core) -> String {
     }
 }
 
-/// Of a drive's stale columns, those that put nothing at risk, as no file reads them yet: successors of other
-/// columns, and those of layouts that are being filled. A bounded number of them is there at a time.
-fn of_no_file(tx: &Tx, drive: DriveId, stale: u64) -> Result<u64, Refusal> {
+/// What a look at a drive's stale columns finds.
+#[derive(Default)]
+struct Stale {
+    /// They put nothing at risk, as no file reads them yet: successors of other columns, and those of layouts
+    /// that are being filled. A bounded number of them is there at a time.
+    of_no_file: u64,
+    /// Too few other columns are ready to make them anew from, and not because drives are away: the files
+    /// have lost bytes, or were removed after the backup that was restored.
+    lost: u64,
+}
+
+fn look_at_stale(tx: &Tx, drive: DriveId, stale: u64) -> Result<Stale, Refusal> {
     let (from, to) = key::of_drive(table::STALE, drive);
-    let mut found = 0;
+    let mut found = Stale::default();
     for (row, _) in if stale == 0 { Vec::new() } else { tx.scan(&from, &to, LOOKED_AT_MAX)? } {
         let place = key::place_of(&row);
         let Some(inode) = inodes::find(tx, place.file)? else { continue };
-        let is_of_file = inode
+        let segment = inode
             .segment(place.segment)
-            .is_some_and(|segment| segment.filling.is_none() && segment.drive(place.column) == drive);
-        found += u64::from(!is_of_file);
+            .filter(|segment| segment.filling.is_none() && segment.drive(place.column) == drive);
+        match segment {
+            None => found.of_no_file += 1,
+            Some(segment) if segment.ready().count() < u32::from(segment.shape.k) => found.lost += 1,
+            Some(_) => {}
+        }
     }
     Ok(found)
 }

@@ -27,6 +27,7 @@ use crate::free::{forget_replaced, free_components, free_left, is_absent};
 use crate::inodes;
 use crate::kv::Tx;
 use crate::leases::Step;
+use crate::locking;
 use crate::members::set_record;
 use crate::mislaid;
 use crate::moves;
@@ -78,6 +79,7 @@ pub async fn sweep(core: Arc<Core>) {
     loops.spawn(relayout::run(Arc::clone(&core)));
     loops.spawn(retake::run(Arc::clone(&core)));
     loops.spawn(callbacks::run(Arc::clone(&core)));
+    loops.spawn(locking::run(Arc::clone(&core)));
     loops.spawn(tend_drives(core));
     while let Some(ended) = loops.join_next().await {
         if let Err(error) = ended {

@@ -18,7 +18,8 @@ use braid_transport::host::{boot_ms, wall_ms};
 
 use crate::pauses::Pauses;
 
-/// How far the durable bound is set ahead, in milliseconds: a crash makes time leap ahead by at most this.
+/// How far the durable bound is set ahead, in milliseconds: a crash makes time leap ahead by at most this. A
+/// clean stop stores what was handed out ([`ManagerClock::stop`]), so that restarts do not add up.
 pub const AHEAD_MS: u64 = 30_000;
 
 /// No clock is raised past this, whatever a peer says.
@@ -67,6 +68,13 @@ impl ManagerClock {
         self.bound_ms.fetch_max(bound_ms, Ordering::AcqRel);
     }
 
+    /// Time stands still from now on. Returns the bound to store: no time past it was handed out.
+    pub fn stop(&self) -> u64 {
+        let bound_ms = self.now_ms();
+        self.bound_ms.store(bound_ms, Ordering::Release);
+        bound_ms
+    }
+
     /// Now, for grants that are never stored: not limited by the bound. Never behind
     /// [`ManagerClock::now_ms`].
     pub fn running_ms(&self) -> u64 {
@@ -112,5 +120,9 @@ mod tests {
         assert!(clock.now_ms() >= far + 600_000);
         // A successor that knows only the bound is never behind.
         assert!(ManagerClock::begin(bound, 1000).now_ms() >= bound);
+        let stopped = clock.stop();
+        assert!((far + 600_000..far + 600_000 + AHEAD_MS).contains(&stopped), "{stopped}");
+        clock.raise(far + 700_000);
+        assert_eq!(clock.now_ms(), stopped, "whatever still runs is told no later time");
     }
 }

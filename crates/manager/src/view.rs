@@ -11,6 +11,7 @@ use crate::kv::Tx;
 use crate::parts;
 use crate::schema::{DriveCount, InodeRecord, PartitionRecord, SegmentRecord, key, table};
 use crate::slow;
+use crate::space::has_room;
 
 /// Stat of a file or directory.
 pub fn stat(drives: &DriveTable, file: FileId, inode: &InodeRecord, now_ms: u64) -> StatRow {
@@ -106,7 +107,7 @@ pub fn opened(
     }
 }
 
-/// A drive as a row of status.
+/// A drive as a row of status, but for what is `lost`.
 pub fn drive_row(counts: &DriveCount, drives: &DriveTable, drive: &Drive, now_ms: u64) -> DriveRow {
     let record = &drive.record;
     let state = drives.state(record.drive, now_ms);
@@ -125,6 +126,7 @@ pub fn drive_row(counts: &DriveCount, drives: &DriveTable, drive: &Drive, now_ms
         free_bytes: drive.free_bytes,
         spare_bytes: drive.spare_bytes,
         file_system: drive.file_system,
+        room: has_room(drive),
         silent_ms: drive.silent_ms(now_ms),
         components: counts.components,
         scrub: drive.scrub.clone(),
@@ -134,6 +136,7 @@ pub fn drive_row(counts: &DriveCount, drives: &DriveTable, drive: &Drive, now_ms
         commits: drive.commits,
         slow: slow::of(drives, drive, now_ms),
         draining: drive.draining,
+        lost: 0,
         stale: if state == DriveState::Replaced { counts.components } else { counts.stale },
     }
 }

@@ -22,6 +22,8 @@ pub const LEASE_MS: u32 = 3000;
 const HEED_MS: u64 = 10_000;
 /// Most numbers that a client watches: beyond that it is told of everything, and begins anew.
 const WATCHED_MAX: usize = 1 << 18;
+/// About the most that all clients watch: each may watch its part of it.
+const WATCHED_ALL: usize = 1 << 22;
 /// Most clients that watch.
 const CLIENTS_MAX: usize = 1 << 12;
 /// Changes remembered for those who were just reading.
@@ -193,6 +195,7 @@ impl Watchers {
 
     /// Enters that a client watches this. False if it watches nothing.
     fn enter(&mut self, client: u64, file: FileId) -> bool {
+        let most = WATCHED_MAX.min(WATCHED_ALL / self.clients.len().max(1));
         let Some(watcher) = self.clients.get_mut(&client) else {
             if let Some(heard_ms) = self.keepers.heard_ms(client) {
                 // It will find out that it watches nothing, and may open the file before that.
@@ -200,7 +203,7 @@ impl Watchers {
             }
             return false;
         };
-        if watcher.watched.len() >= WATCHED_MAX {
+        if watcher.watched.len() >= most {
             watcher.number += 1;
             watcher.everything = Some(watcher.number);
             let watched = std::mem::take(&mut watcher.watched);

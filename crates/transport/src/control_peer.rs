@@ -118,6 +118,11 @@ impl ControlPeer {
         Ok(Some(Asked { number: header.request, head, request }))
     }
 
+    /// The answer is one that the peer waits for all the time, so that its place may be given to another.
+    pub fn rest(&mut self) {
+        self.receiver.rest();
+    }
+
     /// Answers request number `request`.
     pub async fn reply(&mut self, request: u64, head: &ControlHead, reply: &ControlReply) -> Result<()> {
         send(&mut self.sender, request, head, reply).await

@@ -1,5 +1,6 @@
 //! Transport errors. Each variant is a case that a caller treats differently.
 
+use std::fmt;
 use std::io;
 
 use braid_layout::{ClusterId, DriveId};
@@ -193,13 +194,25 @@ pub enum Mismatch {
         found: ClusterId,
     },
     /// No wire version in common.
-    #[error("it speaks wire versions {min} to {max}, this build {}", braid_wire::frame::WIRE_VERSION)]
+    #[error(
+        "it speaks wire version{}, this build {}: run the same release of braid at both ends",
+        Versions(*min, *max), braid_wire::frame::WIRE_VERSION
+    )]
     Version {
         /// Lowest version spoken there.
         min: u16,
         /// Highest version spoken there.
         max: u16,
     },
+}
+
+/// The versions from the first to the second, for messages.
+struct Versions(u16, u16);
+
+impl fmt::Display for Versions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 == self.1 { write!(f, " {}", self.0) } else { write!(f, "s {} to {}", self.0, self.1) }
+    }
 }
 
 impl TransportError {

@@ -4,7 +4,7 @@ use braid_layout::{ClusterId, DriveId};
 use braid_wire::capability::Challenge;
 use braid_wire::data::{HELLO, HELLO_REFUSED, Hello, PeerRole};
 use braid_wire::frame::WIRE_VERSION;
-use braid_wire::{FrameHeader, Reason, Refusal, Wire};
+use braid_wire::{FrameError, FrameHeader, Reason, Refusal, Wire};
 
 use crate::error::{Mismatch, Result, TransportError};
 use crate::limits::Limits;
@@ -18,7 +18,8 @@ pub fn challenge() -> Challenge {
     bytes
 }
 
-/// Receives the peer's Hello and checks that it is the expected peer.
+/// Receives the peer's Hello and checks that it is the expected peer. Versions are compared first, as they
+/// stand in the header of its very first frame: nothing of another version is sent or understood.
 pub(crate) async fn take(
     receiver: &mut Receiver,
     role: PeerRole,
@@ -27,7 +28,14 @@ pub(crate) async fn take(
     limits: &Limits,
 ) -> Result<Hello> {
     let address = receiver.address().to_owned();
-    let Some((header, body)) = receiver.frame_within(limits.connect, "for its Hello").await? else {
+    let frame = receiver.frame_within(limits.connect, "for its Hello").await.map_err(|error| match error {
+        TransportError::Frame { address, source: FrameError::Version(version) } => {
+            let mismatch = Mismatch::Version { min: version, max: version };
+            TransportError::WrongPeer { address, mismatch }
+        }
+        error => error,
+    });
+    let Some((header, body)) = frame? else {
         return Err(TransportError::Closed { address });
     };
     let decode = |source| TransportError::Decode { address: address.clone(), source };

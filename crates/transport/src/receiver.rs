@@ -98,6 +98,13 @@ impl Receiver {
         self.held.as_ref().map(|held| held.place.work())
     }
 
+    /// The connection counts as idle until its next frame: its peer only waits.
+    pub(crate) fn rest(&mut self) {
+        if let Some(held) = &mut self.held {
+            held.work = None;
+        }
+    }
+
     /// The peer's address, for messages.
     pub fn address(&self) -> &str {
         &self.address

@@ -16,6 +16,7 @@ use crate::hello;
 use crate::limits::Limits;
 use crate::net::{Listening, Socket};
 use crate::receiver::{Held, Receiver};
+use crate::seldom::Seldom;
 use crate::sender::Sender;
 use crate::slots::{Bounds, ConnectionSlot, ConnectionSlots, GivesWay, Holder, Origin};
 
@@ -55,6 +56,8 @@ pub struct Listener {
     strangers: ConnectionSlots,
     bodies: Bodies,
     full: String,
+    /// Lines about peers that were told to come back later.
+    refused: Seldom,
 }
 
 /// A connection. Its two halves can be used at the same time.
@@ -104,8 +107,8 @@ impl Listener {
         let local = inner.local_addr().map_err(failed)?;
         let connections = Arc::new(Semaphore::new(capacity.connections.clamp(1, Semaphore::MAX_PERMITS)));
         let strangers = ConnectionSlots::new(capacity.strangers, GivesWay::Anyone);
-        let (bodies, full) = (Bodies::new(), capacity.full);
-        Ok(Listener { inner, address: local, limits, connections, strangers, bodies, full })
+        let (bodies, full, refused) = (Bodies::new(), capacity.full, Seldom::default());
+        Ok(Listener { inner, address: local, limits, connections, strangers, bodies, full, refused })
     }
 
     /// The address that it listens on.
@@ -127,7 +130,9 @@ impl Listener {
                 Err(source) => return Err(TransportError::io(&self.address.to_string(), source)),
             };
             let Ok(slot) = Arc::clone(&self.connections).try_acquire_owned() else {
-                warn!(%peer, "too many connections: told the peer to come back later");
+                if let Some(left_out) = self.refused.due(Holder::at(peer.ip())) {
+                    warn!(%peer, left_out, "too many connections: told the peer to come back later");
+                }
                 hello::refuse_busy(&inner, &self.full);
                 continue;
             };

@@ -12,10 +12,15 @@ use braid_transport::{
 use braid_wire::capability::Key;
 use braid_wire::control::{ControlHead, ControlReply, ControlRequest, RequestHead, VolumeList};
 use braid_wire::data::{DriveReply, HELLO, Hello, PeerRole};
+use braid_wire::frame::WIRE_VERSION;
 use braid_wire::seal::ReplySeal;
 use braid_wire::token::{Standing, Token};
 use braid_wire::{FrameHeader, Reason, Refusal, Wire};
 use common::*;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+/// A version that this build does not speak.
+const OTHER_VERSION: u16 = WIRE_VERSION + 1;
 
 #[tokio::test]
 async fn a_mute_peer_is_given_up() {
@@ -37,8 +42,8 @@ async fn the_wrong_peer_is_told() {
             Mismatch::Drive { expected: DRIVE, found: DriveId(9) },
         ),
         (
-            Hello { version_min: 2, version_max: 3, ..hello(PeerRole::Drive) },
-            Mismatch::Version { min: 2, max: 3 },
+            Hello { version_min: OTHER_VERSION, version_max: OTHER_VERSION + 1, ..hello(PeerRole::Drive) },
+            Mismatch::Version { min: OTHER_VERSION, max: OTHER_VERSION + 1 },
         ),
     ];
     for (hello, expected) in cases {
@@ -48,6 +53,29 @@ async fn the_wrong_peer_is_told() {
             other => panic!("{expected}: {other:?}"),
         }
     }
+}
+
+/// Its messages may be of another form from the first on, so nothing but the header is looked at.
+#[tokio::test]
+async fn a_peer_of_another_version_is_told_by_its_first_header() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let body = b"a hello of that version";
+        let mut frame = FrameHeader::new(HELLO, 0, body, 0).emit();
+        frame[4..6].copy_from_slice(&OTHER_VERSION.to_le_bytes());
+        let crc = braid_wire::checksum::crc32c(&frame[..28]);
+        frame[28..].copy_from_slice(&crc.to_le_bytes());
+        stream.write_all(&[&frame[..], body].concat()).await.unwrap();
+        let asked = stream.read(&mut [0; 1]).await;
+        assert!(matches!(asked, Ok(0) | Err(_)), "something was sent to it");
+    });
+    let error = connect(&address).await.unwrap_err();
+    let TransportError::WrongPeer { mismatch, .. } = &error else { panic!("{error}") };
+    assert_eq!(*mismatch, Mismatch::Version { min: OTHER_VERSION, max: OTHER_VERSION });
+    let both = format!("it speaks wire version {OTHER_VERSION}, this build {WIRE_VERSION}: ");
+    assert!(error.to_string().contains(&both), "{error}");
 }
 
 #[tokio::test]
@@ -220,6 +248,29 @@ async fn each_side_proves_the_secret() {
     let reply = session.call(&ControlRequest::VolumeList(VolumeList {})).await.unwrap();
     assert_eq!(reply, ControlReply::Done(braid_wire::control::Done {}));
     assert_eq!((session.head().term, session.head().now_ms), (3, 99));
+}
+
+/// As a mount that waits for news does all the time.
+#[tokio::test]
+async fn a_session_that_rests_gives_its_place_to_another() {
+    let listener = Listener::bind_with("127.0.0.1:0", limits(), Capacity::default()).await.unwrap();
+    let address = listener.local_address().to_string();
+    let asking = tokio::spawn(async move {
+        let mut session = ControlSession::connect(&address, &token(), &limits()).await.unwrap();
+        session.call(&ControlRequest::VolumeList(VolumeList {})).await
+    });
+    let stream = listener.accept().await.unwrap();
+    let (places, holder) =
+        (ConnectionSlots::new(Bounds::new(1, 1), GivesWay::Idle), stream.holder().unwrap());
+    let head = || ControlHead { term: 3, now_ms: 99 };
+    let place = |_: &_| Ok(places.take(holder, Origin::Here).unwrap());
+    let hello = hello(PeerRole::Manager);
+    let mut peer = ControlPeer::accept(stream, &hello, head, |_| Ok(token().secret), place).await.unwrap();
+    peer.next(head).await.unwrap().unwrap();
+    assert!(places.take(holder, Origin::Here).is_none(), "it is being answered");
+    peer.rest();
+    assert!(places.take(holder, Origin::Here).is_some());
+    asking.abort();
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@
 //! | offset | size | field | meaning |
 //! |---|---|---|---|
 //! | 0 | 4 | magic | `42 52 49 44` ("BRID") |
-//! | 4 | 2 | version | of the whole wire format; 1 |
+//! | 4 | 2 | version | of the whole wire format; 2 |
 //! | 6 | 2 | kind | the message's number; replies have bit 15 set |
 //! | 8 | 8 | request | chosen by the asker, echoed by the reply |
 //! | 16 | 4 | body_bytes | at most 1 MiB |
@@ -19,7 +19,7 @@ use crate::checksum::crc32c;
 /// "BRID" in the order of the bytes.
 pub const MAGIC: [u8; 4] = *b"BRID";
 /// The wire format's version.
-pub const WIRE_VERSION: u16 = 1;
+pub const WIRE_VERSION: u16 = 2;
 /// Bytes in a frame's header.
 pub const HEADER_BYTES: usize = 32;
 /// Longest body, in bytes.

@@ -114,6 +114,8 @@ choice! {
         NotFile = 62,
         /// The path leads over too many symbolic links, or by one out of the volume.
         Loop = 63,
+        /// The disk of the manager's state is full. Whether the change is stored is known when it has room.
+        ManagerFull = 64,
     }
 }
 
@@ -131,6 +133,12 @@ record! {
 }
 
 impl Reason {
+    /// Whether the manager does not know after this whether a change was stored, as its disk failed or was
+    /// full.
+    pub fn leaves_unknown(self) -> bool {
+        matches!(self, Reason::Medium | Reason::ManagerFull)
+    }
+
     /// Whether a drive may give this reason without proof, before it has found the capability good. An asker
     /// must accept no other reason without proof: a forged "no such object", for example, would make it read
     /// zeros.

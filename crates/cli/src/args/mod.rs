@@ -66,7 +66,8 @@ pub(crate) enum Command {
     /// Start a cluster on this machine: a manager and some drives, each a process of its own
     #[command(
         after_help = "Without --detach it stays in the foreground, restarts processes that die, and stops all of them on Ctrl-C.\n\
-        Run again on the same directory, it keeps the cluster's data and starts the processes that are not running.\n\nExamples:\n  \
+        Run again on the same directory, it keeps the cluster's data and starts the processes that are not running.\n\
+        A drive that cannot be started is named and left out, with exit code 8: the others serve.\n\nExamples:\n  \
         braid up\n  braid up --detach --dir /srv/braid --drives 8"
     )]
     Up(Up),
@@ -367,8 +368,8 @@ pub(crate) struct Check {
 
 #[derive(Debug, Args)]
 pub(crate) struct Scrub {
-    /// The drives, by name or identity
-    #[arg(value_name = "DRIVE", required_unless_present_any = ["all", "status"])]
+    /// The drives, by name or identity; with --wait or --status alone all of them
+    #[arg(value_name = "DRIVE", required_unless_present_any = ["all", "status", "wait"])]
     pub(crate) drives: Vec<String>,
     /// All drives
     #[arg(long, conflicts_with = "drives")]

@@ -62,7 +62,7 @@ impl Cluster {
             Server::start_manager_with(&dir, &listen, Mode::Attached, &["--lost-after", "1"]).await?;
         let path = dir.manager().join("client.token");
         let token = std::fs::read_to_string(&path).doing(|| format!("read {}", path.display()))?;
-        let names = drive_names(None, Some(drives));
+        let names = drive_names(None, Some(drives), |_| false);
         let file = ClusterFile {
             manager: manager.record.address.clone(),
             token: token.trim().to_owned(),
@@ -71,7 +71,8 @@ impl Cluster {
         dir.write(&file)?;
         let client = connect(&dir, &file).await?;
         let servers = vec![manager];
-        let running = Running { dir, cluster: file, servers, options: DriveOptions::default() };
+        let (options, lacks) = (DriveOptions::default(), Vec::new());
+        let running = Running { dir, cluster: file, servers, options, lacks };
         let mut cluster = Cluster { client, running, next: 0 };
         for (index, drive) in names.iter().enumerate() {
             let directory = cluster.running.dir.drive(drive);

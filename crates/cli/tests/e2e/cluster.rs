@@ -191,6 +191,47 @@ fn up_again_starts_what_is_missing_and_drives_can_be_added() {
 }
 
 #[test]
+fn a_lost_drive_keeps_no_other_from_being_started_and_can_be_replaced() {
+    let cluster = Cluster::up(6);
+    let file = cluster.make("f", 3_000_001, 1);
+    cluster.put(&file, "braid://main/f");
+    let up = || {
+        let mut command = braid();
+        command.args(["up", "--detach", "--dir"]).arg(cluster.dir());
+        run(command)
+    };
+    let lost = cluster.dir().join("drive-3");
+    cluster.down().ok();
+    fs::remove_dir_all(lost.join("store")).expect("removed");
+    let lacking = up();
+    lacking.failed(8, "drive-3: ");
+    assert!(lacking.err.contains("`braid drive replace drive-3 NEW`"), "{}", lacking.err);
+    assert!(cluster.cat("braid://main/f") == noise(3_000_001, 1));
+    // Its directory is not made again: there it would be another drive of the same name.
+    let before = cluster.drive_pid("drive-1");
+    fs::remove_dir_all(&lost).expect("removed");
+    up().failed(8, "holds no drive");
+    assert!(!lost.exists());
+    assert_eq!(cluster.drive_pid("drive-1"), before, "it ran");
+    assert_eq!(cluster.line("drive add --json").ok().json()["drive"], "drive-7");
+    cluster.line("drive replace drive-3 drive-7").ok();
+    let whole = up().ok();
+    assert!(whole.err.contains("drive-3 was replaced"), "{}", whole.err);
+    assert_eq!(up().ok().err, "", "from then on it is not listed");
+    cluster.line("heal --watch").ok();
+    cluster.down().ok();
+    // Also while the manager waits for the lost one, to compare its restored state with it.
+    crate::older::restore(&cluster, None);
+    fs::remove_dir_all(cluster.dir().join("drive-2")).expect("removed");
+    up().failed(8, "`braid drive replace drive-2 NEW`");
+    let status = cluster.line("status");
+    status.failed_with_output(13);
+    assert!(status.text().contains("is being compared"), "{}", status.text());
+    let up = status.text().lines().filter(|line| line.starts_with("drive-") && line.contains(" up "));
+    assert_eq!(up.count(), 5, "{}", status.text());
+}
+
+#[test]
 fn a_cluster_goes_on_when_nobody_reads_what_up_says() {
     let cluster = Cluster::nowhere();
     let mut command = braid();

@@ -1,6 +1,6 @@
 //! A drive leaves the cluster: drained, removed, and all files are there.
 
-use crate::support::{Cluster, noise, until};
+use crate::support::{Cluster, noise, runs, until};
 
 #[test]
 fn a_drained_drive_is_removed_and_the_cluster_starts_without_it() {
@@ -37,6 +37,12 @@ fn a_drained_drive_is_removed_and_the_cluster_starts_without_it() {
         assert!(cluster.cat(&format!("braid://main/{n}")) == noise(3 << 20, 1), "{n}");
     }
     cluster.line("check --all braid://main").ok();
+    // The name of the drive that left is not given again: its directory is still there.
+    let added = cluster.line("drive add --json").ok().json();
+    let name = added["drive"].as_str().expect("a name");
+    assert!(name != leaver && runs(cluster.drive_pid(name)), "{added}");
+    cluster.start(&["--drives", "8"]);
+    assert!(runs(cluster.drive_pid("drive-9")));
 }
 
 #[test]

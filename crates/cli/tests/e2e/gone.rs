@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Stdio};
 
-use crate::support::{Cluster, braid, finish, run, runs, said, until};
+use crate::support::{Cluster, braid, finish, run, runs, said, signal, until};
 
 /// All server processes of a cluster.
 fn pids(cluster: &Cluster) -> Vec<u32> {
@@ -40,7 +40,17 @@ fn up_in_the_foreground_ends_with_its_directory() {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started");
     let said_so = BufReader::new(child.stdout.take().expect("piped")).lines();
     said_so.map(|line| line.expect("text")).find(|line| line.starts_with("running")).expect("it serves");
-    let pids = pids(&cluster);
+    let mut pids = pids(&cluster);
+    // A drive that cannot be started again takes no other along.
+    let lost = cluster.drive_pid("drive-2");
+    remove(&cluster.dir().join("drive-2/store"));
+    signal(lost, "KILL");
+    let log = cluster.dir().join("logs/drive-2.log");
+    until("it cannot be started", || {
+        fs::read_to_string(&log).is_ok_and(|text| text.contains("has lost its store"))
+    });
+    pids.retain(|&pid| pid != lost);
+    assert!(pids.iter().all(|&pid| runs(pid)), "another has ended");
     // Another directory takes its place: writes by name would go there.
     let kept = cluster.file("kept");
     fs::rename(cluster.dir(), &kept).expect("renamed");
@@ -48,6 +58,7 @@ fn up_in_the_foreground_ends_with_its_directory() {
     let ended = said(finish(child));
     ended.failed_with_output(14);
     assert!(ended.err.contains("was removed or replaced while it was in use"), "{}", ended.err);
+    assert!(ended.err.contains("`braid drive replace drive-2 NEW`"), "{}", ended.err);
     until("all have stopped", || pids.iter().all(|&pid| !runs(pid)));
     assert_eq!(
         fs::read_dir(cluster.dir()).expect("read").count(),

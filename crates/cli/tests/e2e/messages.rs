@@ -2,8 +2,12 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
 use std::process::Stdio;
+
+use braid_wire::FrameHeader;
+use braid_wire::frame::WIRE_VERSION;
 
 use crate::support::{Cluster, braid, finish, noise, run, said, signal};
 
@@ -41,6 +45,36 @@ fn nobody_is_asked_the_same_twice() {
     let mut command = braid();
     command.args(["down", "--dir"]).arg(&alone);
     run(command).failed(5, "`braid up` did not start it");
+}
+
+#[test]
+fn a_manager_of_another_release_is_named_at_once() {
+    let cluster = Cluster::nowhere();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
+    let file = format!(
+        "manager = \"{}\"\ntoken = \"braid-client-{:032x}-{:064x}\"\ndrives = []\n",
+        listener.local_addr().expect("an address"),
+        7,
+        9
+    );
+    let other = WIRE_VERSION - 1;
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.expect("accepted");
+            let mut frame = FrameHeader::new(1, 0, b"", 0).emit();
+            frame[4..6].copy_from_slice(&other.to_le_bytes());
+            let crc = braid_wire::checksum::crc32c(&frame[..28]);
+            frame[28..].copy_from_slice(&crc.to_le_bytes());
+            let _ = stream.write_all(&frame);
+            let _ = stream.read(&mut [0; 1]);
+        }
+    });
+    let path = cluster.file("other.toml");
+    fs::write(&path, file).expect("written");
+    let mut command = braid();
+    command.args(["status", "--cluster"]).arg(&path);
+    let both = format!("it speaks wire version {other}, this build {WIRE_VERSION}: run the same release");
+    run(command).failed(5, &both);
 }
 
 #[test]

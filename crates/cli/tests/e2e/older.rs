@@ -107,10 +107,19 @@ fn a_manager_put_back_to_an_older_state_serves_nothing_until_it_was_compared() {
         report.contains("braid://main/a\n") && report.contains("1 files on the drives have no name"),
         "{report}"
     );
+    // Nothing brings it up to date, and nobody is told to wait for that.
+    let status = cluster.line("status");
+    status.failed_with_output(13);
+    let text = status.text();
+    assert!(text.contains("that nothing brings up to date") && !text.contains("it catches up"), "{text}");
+    let healed = cluster.line("heal --watch");
+    healed.failed_with_output(8);
+    assert!(healed.err.contains("too few columns of their files are left"), "{}", healed.err);
     // Its numbers are not reused.
     cluster.put(&c, "braid://main/c");
     assert!(cluster.cat("braid://main/c") == noise(300_000, 3));
     cluster.line("rm braid://main/a").ok();
+    until("all is well", || cluster.line("status").text().contains("\nall is well"));
     cluster.line("check --all braid://main").ok();
     cluster.line("manager free-unnamed").ok();
 }

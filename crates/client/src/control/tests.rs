@@ -53,8 +53,8 @@ async fn client_of(
                 let head = || ControlHead { term: 1, now_ms: now_ms.load(Ordering::SeqCst) };
                 let hello = Hello {
                     role: PeerRole::Manager,
-                    version_min: 1,
-                    version_max: 1,
+                    version_min: braid_wire::frame::WIRE_VERSION,
+                    version_max: braid_wire::frame::WIRE_VERSION,
                     cluster: CLUSTER,
                     drive: DriveId(0),
                     features: 0,

@@ -137,8 +137,8 @@ async fn serve(stream: Stream, state: Arc<Mutex<State>>) {
     }
     let hello = Hello {
         role: PeerRole::Manager,
-        version_min: 1,
-        version_max: 1,
+        version_min: braid_wire::frame::WIRE_VERSION,
+        version_max: braid_wire::frame::WIRE_VERSION,
         cluster: state.lock().unwrap().cluster,
         drive: DriveId(0),
         features: 0,

@@ -134,7 +134,7 @@ fn a_disk_that_is_full_in_the_middle_of_groups_leaves_all_of_each_or_nothing() {
                         break;
                     }
                     Err(refusal) => {
-                        assert_eq!(refusal.reason, Reason::Medium, "{refusal}");
+                        assert_eq!(refusal.reason, Reason::ManagerFull, "{refusal}");
                         refused.push(keys(writer, n, again % 50));
                         std::thread::sleep(Duration::from_millis(20));
                     }

@@ -188,3 +188,14 @@ fn who_changes_something_watches_it() {
     watchers.tell(&[(FileId(5), false)], 1);
     assert_eq!(watchers.tell(&[(FileId(5), false)], 2).len(), 1, "it knew how it was");
 }
+
+#[test]
+fn each_of_many_clients_watches_its_part_and_then_begins_anew() {
+    let mut watchers = two();
+    (3..=CLIENTS_MAX as u64).for_each(|client| assert!(watchers.hear(&asked(client, 0), 0)));
+    let (since, part) = (watchers.now(), (WATCHED_ALL / CLIENTS_MAX) as u64);
+    (0..part).for_each(|file| watchers.watch(1, FileId(file), since));
+    assert_eq!((watchers.of.len() as u64, watchers.news(1, 0, 0)), (part, None));
+    watchers.watch(1, FileId(part), since);
+    assert!(watchers.of.is_empty() && watchers.news(1, 0, 0).expect("news").everything);
+}

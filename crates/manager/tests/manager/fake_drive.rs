@@ -379,8 +379,8 @@ async fn session(drive: FakeDrive, stream: Stream) -> Result<(), TransportError>
     receiver.admit(place);
     let hello = Hello {
         role: PeerRole::Drive,
-        version_min: 1,
-        version_max: 1,
+        version_min: braid_wire::frame::WIRE_VERSION,
+        version_max: braid_wire::frame::WIRE_VERSION,
         cluster: drive.cluster,
         drive: drive.id,
         features: 0,

@@ -159,7 +159,8 @@ async fn when_the_disk_fails_in_the_middle_all_is_whole_and_goes_on_when_there_i
         for (n, one) in (0..).zip(made) {
             let refusal = one.await.unwrap().unwrap_err();
             let told = if disk == Disk::Full { "no room" } else { "not known" };
-            assert!(refusal.reason == Reason::Medium && refusal.detail.contains(told), "{refusal}");
+            let reason = if disk == Disk::Full { Reason::ManagerFull } else { Reason::Medium };
+            assert!(refusal.reason == reason && refusal.detail.contains(told), "{refusal}");
             assert_eq!(refusal.detail.contains("nothing was changed"), n > 0, "{refusal}");
             // Of what the disk failed with it is not known; what was on top of it is not there.
             assert_eq!(is_whole(&core.db, n), n == 0 && disk == Disk::Unsure);

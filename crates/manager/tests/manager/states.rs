@@ -1,4 +1,5 @@
-//! A manager whose state is damaged or gone: it does not start, says what to do, and changes nothing.
+//! A manager whose state is damaged or gone: it does not start, says what to do, and changes nothing. And the
+//! time that a state goes on from.
 
 use std::fs;
 use std::path::Path;
@@ -74,4 +75,20 @@ async fn a_state_that_is_missing_or_empty_beside_tokens_founds_no_new_cluster() 
     fs::write(&state, whole).unwrap();
     Manager::start(dir.path()).await.stop().await;
     assert_eq!(tokens(dir.path()), tokens_before);
+}
+
+/// Otherwise files would get times in the future, further ahead with every restart.
+#[tokio::test]
+async fn time_is_not_ahead_of_the_wall_clock_after_clean_stops() {
+    let dir = tempfile::tempdir().unwrap();
+    for start in 0..4 {
+        let manager = Manager::start(dir.path()).await;
+        let client = manager.client().await;
+        // The wall clock is read later, so it is not behind, however busy the machine is.
+        let now_ms = client.0.head().now_ms;
+        let wall_ms = braid_transport::host::wall_ms();
+        assert!(now_ms <= wall_ms + 1000, "start {start}: {} ms ahead", now_ms - wall_ms);
+        drop(client);
+        manager.stop().await;
+    }
 }

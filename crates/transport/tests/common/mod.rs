@@ -31,8 +31,8 @@ pub(crate) fn hello(role: PeerRole) -> Hello {
     let drive = if role == PeerRole::Drive { DRIVE } else { DriveId(0) };
     Hello {
         role,
-        version_min: 1,
-        version_max: 1,
+        version_min: braid_wire::frame::WIRE_VERSION,
+        version_max: braid_wire::frame::WIRE_VERSION,
         cluster: CLUSTER,
         drive,
         features: 0,

@@ -48,12 +48,16 @@ record! {
         spare_bytes: u64,
         /// The file system of its directory.
         file_system: FileSystem,
-        /// Milliseconds since its last heartbeat.
+        /// Whether it has room for columns of new files.
+        room: bool,
+        /// Milliseconds since its last heartbeat; 2^64 - 1: there was none since the manager's start.
         silent_ms: u64,
         /// Components placed on it.
         components: u64,
         /// Components on it that are stale (out of their file's set) or joining.
         stale: u64,
+        /// Those of them whose files have too few columns left to make them anew from.
+        lost: u64,
         /// The state of its scrub at its last heartbeat.
         scrub: ScrubState,
         /// How it sent the bytes of reads, for people.

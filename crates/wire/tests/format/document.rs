@@ -15,7 +15,7 @@ use braid_wire::data::{
 use braid_wire::frame::{BODY_BYTES_MAX, FrameHeader, HEADER_BYTES, MAGIC, PAYLOAD_BYTES_MAX, WIRE_VERSION};
 use braid_wire::{Reason, Record, Wire, checksum::BLOCK_BYTES};
 
-use crate::golden::bytes_of;
+use crate::golden::{bytes_of, is_asked};
 use crate::schema::{Fields, choice, nested, size, width};
 
 /// The document's tables, each under the last heading before it; the header row first, rulers left out.
@@ -25,9 +25,12 @@ struct Document {
     tables: BTreeMap<String, Vec<Vec<Vec<String>>>>,
 }
 
+fn document_path() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/format-wire.md")
+}
+
 fn document() -> Document {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/format-wire.md");
-    let text = std::fs::read_to_string(path).expect("read docs/format-wire.md");
+    let text = std::fs::read_to_string(document_path()).expect("read docs/format-wire.md");
     let (mut headings, mut tables) = (Vec::new(), BTreeMap::<String, Vec<Vec<Vec<String>>>>::new());
     let (mut heading, mut in_table, mut in_code) = (String::new(), false, false);
     for line in text.lines() {
@@ -314,11 +317,23 @@ fn rights() -> [(&'static str, Rights); 9] {
 
 /// The examples in the document are the golden files, to the letter.
 #[test]
+#[expect(clippy::disallowed_methods, reason = "a test may write the examples")]
 fn examples() {
-    let document = document();
+    let mut document = document();
     for name in ["example-drive.txt", "example-control.txt", "keys.txt"] {
         let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
         let golden = std::fs::read_to_string(path).expect("read the golden file");
+        let first = golden.split_inclusive('\n').next().expect("a line");
+        if is_asked("anew")
+            && let Some((before, rest)) = document.text.split_once(&format!("```text\n{first}"))
+            && let Some((_, after)) = rest.split_once("```\n")
+        {
+            let text = format!("{before}```text\n{golden}```\n{after}");
+            if text != document.text {
+                std::fs::write(document_path(), &text).expect("write the document");
+                document.text = text;
+            }
+        }
         assert!(
             document.text.contains(&format!("```text\n{golden}```\n")),
             "{name} is not in the document as it is"

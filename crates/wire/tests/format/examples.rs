@@ -15,6 +15,7 @@ use braid_wire::control::{
 use braid_wire::data::{
     Address, DriveReply, DriveRequest, Extent, HELLO, Hello, PeerRole, Read, ReadReply, Want,
 };
+use braid_wire::frame::WIRE_VERSION;
 use braid_wire::seal::{Asker, split};
 use braid_wire::token::{Standing, Token};
 use braid_wire::{FrameHeader, Wire, checksum};
@@ -42,8 +43,8 @@ const DRIVE: DriveId = DriveId(0x0f0e_0d0c_0b0a_0908_0706_0504_0302_0100);
 fn drive_hello() -> Hello {
     Hello {
         role: PeerRole::Drive,
-        version_min: 1,
-        version_max: 1,
+        version_min: WIRE_VERSION,
+        version_max: WIRE_VERSION,
         cluster: ClusterId(0xc1c2_c3c4_c5c6_c7c8_c9ca_cbcc_cdce_cfd0),
         drive: DRIVE,
         features: 0,

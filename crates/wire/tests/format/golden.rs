@@ -1,7 +1,8 @@
 //! Golden bytes: one annotated dump per message kind in `tests/golden`, every field distinct and none zero,
-//! asserted exactly and decoded back. They pin wire version 1: if one of these tests fails, the format has
-//! changed, and existing clusters can no longer be read. `BRAID_GOLDEN=write` writes the files of messages
-//! that are new.
+//! asserted exactly and decoded back. They pin the wire's version: if one of these tests fails, the format
+//! has changed, and peers of other builds do not understand it ([`crate::versions`]). `BRAID_GOLDEN=write`
+//! writes the files of messages that are new; `BRAID_GOLDEN=anew`, twice, all that follows from the
+//! formats: these files, the document's examples and the version's hash.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -17,13 +18,18 @@ use crate::schema::{Distinct, Fields, Line, concatenate, emit_fields};
 #[expect(clippy::disallowed_methods, reason = "a test may write its golden files")]
 pub(crate) fn golden(name: &str, content: &str) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
-    let writing = std::env::var_os("BRAID_GOLDEN").is_some_and(|value| value == "write");
-    if writing && !path.exists() {
+    let differs = || std::fs::read_to_string(&path).map_or(true, |found| found != content);
+    if is_asked("anew") && differs() || is_asked("write") && !path.exists() {
         std::fs::write(&path, content).expect("write the golden file");
     }
     let expected =
         std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     assert_eq!(content, expected, "{name}: the format has changed");
+}
+
+/// Whether golden files are to be written so.
+pub(crate) fn is_asked(how: &str) -> bool {
+    std::env::var_os("BRAID_GOLDEN").is_some_and(|value| value == how)
 }
 
 /// The bytes of a golden file, independent of how it was made.

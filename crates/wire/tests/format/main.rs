@@ -6,3 +6,4 @@ mod examples;
 mod golden;
 mod properties;
 mod schema;
+mod versions;

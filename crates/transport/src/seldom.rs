@@ -1,0 +1,74 @@
+//! Log lines that anybody who reaches the port can cause: a bound on how many are written.
+//!
+//! A log is on the disk of what it is about. So about one source, an address, there is a line in [`EACH`] at
+//! most, and at most [`LINES_MAX`] about all sources together; each says how many were left out before it.
+//! Nothing is remembered of a source whose line is older than that.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::slots::Holder;
+
+/// Between two lines about one source.
+const EACH: Duration = Duration::from_secs(10);
+/// Most lines about all sources within that time.
+const LINES_MAX: usize = 20;
+
+/// Which lines are written.
+#[derive(Debug, Default)]
+pub struct Seldom(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// When the last line about a source was written.
+    written: BTreeMap<Holder, Instant>,
+    left_out: u64,
+}
+
+impl Seldom {
+    /// Whether a line about this source is to be written now. Gives how many, about any, were left out
+    /// before.
+    pub fn due(&self, source: Holder) -> Option<u64> {
+        self.due_at(source, Instant::now())
+    }
+
+    fn due_at(&self, source: Holder, now: Instant) -> Option<u64> {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.written.retain(|_, at| now.saturating_duration_since(*at) < EACH);
+        if state.written.contains_key(&source) || state.written.len() >= LINES_MAX {
+            state.left_out += 1;
+            return None;
+        }
+        state.written.insert(source, now);
+        Some(std::mem::take(&mut state.left_out))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(last: u8) -> Holder {
+        Holder::at([10, 0, 0, last].into())
+    }
+
+    #[test]
+    fn one_source_has_one_line_in_a_while_and_all_together_some() {
+        let (seldom, begin) = (Seldom::default(), Instant::now());
+        assert_eq!(seldom.due_at(at(1), begin), Some(0));
+        for ms in 0..5000 {
+            assert_eq!(seldom.due_at(at(1), begin + Duration::from_millis(ms)), None);
+        }
+        assert_eq!(seldom.due_at(at(2), begin + EACH / 2), Some(5000), "another has its own");
+        assert_eq!(seldom.due_at(at(1), begin + EACH), Some(0));
+        // Many sources, as of an IPv6 network or a botnet.
+        let later = begin + EACH * 3;
+        let written = (0..=u8::MAX).filter(|last| seldom.due_at(at(*last), later).is_some()).count();
+        assert_eq!(written, LINES_MAX);
+        assert_eq!(seldom.due_at(at(1), later + EACH), Some(u64::from(u8::MAX) + 1 - 20));
+        assert_eq!(seldom.0.lock().unwrap().written.len(), 1, "the others are forgotten");
+    }
+}
