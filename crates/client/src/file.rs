@@ -360,6 +360,7 @@ impl File {
         let _turn = writer.commits.acquire().await.expect("it is never closed");
         let mut tries = Tries::new(self.handle.client.config().patience);
         loop {
+            let backing = self.backing(writer);
             let (view, Size { lease, bytes: size, .. }) = (self.handle.view(), self.handle.size());
             if cut == Cut::No && writer.committed() == Some((lease, size)) {
                 return Ok(());
@@ -369,10 +370,12 @@ impl File {
             writer.written.store(false, Ordering::Release);
             let (file, holder, order) = (view.file, self.handle.holder, writer.next_order());
             let modified_ns = writer.modified();
-            let request = Commit { file, lease, holder, size, order, cut, modified_ns };
+            let receipts = backing.receipts.clone();
+            let request = Commit { file, lease, holder, size, order, cut, modified_ns, backing };
             match self.handle.client.ask_done(self.subject(), request).await {
                 Ok(()) => {
                     writer.set_committed(Some((lease, size)));
+                    self.handle.receipts.told(&receipts);
                     return Ok(());
                 }
                 Err(error) if is_stale(&error) && cut == Cut::No && tries.again().await => {

@@ -15,10 +15,10 @@
 //! record. It is stored in the same transaction as the size, so the two always agree.
 
 use braid_layout::version::Lease;
-use braid_layout::{Column, ColumnMask, DriveId, FileId, Generation, ObjectId, Shape};
+use braid_layout::{Column, ColumnMask, DriveId, FileId, Generation, ObjectId, Shape, Version};
 use braid_wire::control::{
-    ByteRange, Commit, CreateUnnamed, Cut, Ended, Ending, EntryKind, Link, NewAttributes, Open, Reserve,
-    Seen, ShapeSpec,
+    Backing, ByteRange, Commit, CreateUnnamed, Cut, Ended, Ending, EntryKind, Link, NewAttributes, Open,
+    Reserve, Seen, ShapeSpec,
 };
 use braid_wire::{Reason, Refusal};
 
@@ -118,8 +118,9 @@ pub fn link(tx: &mut Tx, link: &Link, keeps: Keeps<'_>, now_ms: u64) -> Result<(
     if inode.is_named() {
         if inode.parent == directory && inode.name == slot.name {
             let &Link { file, lease, holder, size, order, .. } = link;
-            let modified_ns = link.changes.modified_ns;
-            commit(tx, &Commit { file, lease, holder, size, order, cut: Cut::No, modified_ns }, now_ms)?;
+            let (modified_ns, backing) = (link.changes.modified_ns, link.backing.clone());
+            let cut = Cut::No;
+            commit(tx, &Commit { file, lease, holder, size, order, cut, modified_ns, backing }, now_ms)?;
             let mut inode = inodes::get(tx, file)?;
             attributes::change(&mut inode, &link.changes)?;
             inodes::save(tx, file, &inode)?;
@@ -151,6 +152,7 @@ pub fn link(tx: &mut Tx, link: &Link, keeps: Keeps<'_>, now_ms: u64) -> Result<(
     inodes::charge(tx, &mut slot.directory.volume, (0, 0), (1, link.size))?;
     (inode.parent, inode.name) = (directory, slot.name.to_vec());
     set_size(&mut inode, link.size, link.order, link.changes.modified_ns, now_ms);
+    heed_within(&mut inode, &link.backing);
     inode.inherit(&slot.directory.inode);
     attributes::change(&mut inode, &link.changes)?;
     inodes::save(tx, link.file, &inode)?;
@@ -192,6 +194,10 @@ pub fn commit(tx: &mut Tx, commit: &Commit, now_ms: u64) -> Result<(), Refusal> 
         Cut::No => {}
         Cut::Begins => (inode.cut, inode.cut_at) = (true, lease),
         Cut::Ends => inode.cut = false,
+    }
+    // Until the cut ends, drives may hold bytes past the size.
+    if !inode.cut {
+        heed_within(&mut inode, &commit.backing);
     }
     inodes::save(tx, file, &inode)?;
     Ok(())
@@ -280,6 +286,7 @@ pub fn grant(tx: &mut Tx, file: FileId, part: Part) -> Result<InodeRecord, Refus
     let next = inode.lease.0.checked_add(1).map(Lease);
     inode.lease = next.ok_or_else(|| worn_out(file))?;
     (inode.held, inode.client, inode.order) = (true, part.holder, 0);
+    inode.within = Version::ZERO;
     inode.alone = part.alone;
     part.take(&mut inode)?;
     inodes::save(tx, file, &inode)?;
@@ -291,7 +298,7 @@ pub fn grant(tx: &mut Tx, file: FileId, part: Part) -> Result<InodeRecord, Refus
 pub fn release(tx: &mut Tx, file: FileId, lease: Lease, ended: &Ended) -> Result<(), Refusal> {
     let mut inode = leased(tx, file, lease)?;
     inode.touched = inode.has_one_writer().then_some(ended.columns);
-    inode.held = false;
+    (inode.held, inode.within) = (false, Version::ZERO);
     if ended.ending != Ending::Retired && inode.since == Lease(0) {
         // Its drives may still take what is on its way to them: the next lease begins with a fence.
         inode.since = inode.lease;
@@ -348,6 +355,14 @@ fn is_late(inode: &InodeRecord, order: u64) -> Result<bool, Refusal> {
         return Err(Refusal::new(Reason::Malformed, "a Link or Commit without its number: they begin at 1"));
     }
     Ok(order <= inode.order)
+}
+
+/// Takes over which writes the size that was just set covers. Only a writer that has the file for itself can
+/// say it: of a shared lease the drives make the versions, and parts have leases of their own.
+fn heed_within(inode: &mut InodeRecord, backing: &Backing) {
+    if !inode.shared && !inode.is_parted() && backing.within.lease == inode.lease {
+        inode.within = backing.within;
+    }
 }
 
 fn set_size(inode: &mut InodeRecord, size: u64, order: u64, modified_ns: Option<i64>, now_ms: u64) {

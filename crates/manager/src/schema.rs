@@ -286,6 +286,10 @@ pub mod key {
     pub fn drive(drive: DriveId) -> Vec<u8> {
         join(table::DRIVE, &[&drive.0.to_be_bytes()])
     }
+    /// `a` drive.
+    pub fn receipt(drive: DriveId) -> Vec<u8> {
+        join(table::RECEIPT, &[&drive.0.to_be_bytes()])
+    }
     /// `e` drive.
     pub fn drain(drive: DriveId) -> Vec<u8> {
         join(table::DRAIN, &[&drive.0.to_be_bytes()])

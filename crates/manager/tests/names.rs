@@ -16,8 +16,8 @@ use braid_manager::schema::{DriveRecord, key};
 use braid_manager::{directories, files, inodes, volumes};
 use braid_wire::capability::Key;
 use braid_wire::control::{
-    Access, AttributeChanges, Commit, CreateUnnamed, Cut, Ended, Ending, EntryKind, Link, NewAttributes,
-    Open, Place, RenameHow, ShapeSpec, UnlinkOnly,
+    Access, AttributeChanges, Backing, Commit, CreateUnnamed, Cut, Ended, Ending, EntryKind, Link,
+    NewAttributes, Open, Place, RenameHow, ShapeSpec, UnlinkOnly,
 };
 use braid_wire::{Reason, Refusal};
 use proptest::prelude::*;
@@ -300,6 +300,7 @@ impl Real {
                     order: 1,
                     changes: AttributeChanges::NONE,
                     ends: None,
+                    backing: Backing::NONE,
                 };
                 files::link(tx, &link, &|_| false, 2)?;
                 files::release(tx, file, inode.lease, &ended(Ending::Retired))
@@ -315,6 +316,7 @@ impl Real {
                         order,
                         cut: Cut::No,
                         modified_ns: None,
+                        backing: Backing::NONE,
                     };
                     files::commit(tx, &commit, 2)
                 }

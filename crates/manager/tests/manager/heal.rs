@@ -2,7 +2,7 @@
 
 use braid_layout::{Column, ColumnMask, Generation};
 use braid_wire::Reason;
-use braid_wire::control::{Access, Commit, Cut, DrainDrive, DriveRow, Refresh, RemoveDrive, Turn};
+use braid_wire::control::{Access, Backing, Commit, Cut, DrainDrive, DriveRow, Refresh, RemoveDrive, Turn};
 
 use crate::failures::{mask, put_all, stale};
 use crate::fake::{Cluster, FakeDrive, eventually, lost, open, opened, raid5, release};
@@ -95,6 +95,7 @@ async fn a_drain_is_refused_with_the_numbers_if_the_others_have_no_room() {
             order: 1,
             cut: Cut::No,
             modified_ns: None,
+            backing: Backing::NONE,
         })
         .await;
     client.done(release(&file, true)).await;
