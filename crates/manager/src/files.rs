@@ -149,7 +149,7 @@ pub fn link(tx: &mut Tx, link: &Link, keeps: Keeps<'_>, now_ms: u64) -> Result<(
         }
         None => {}
     }
-    inodes::charge(tx, &mut slot.directory.volume, (0, 0), (1, link.size))?;
+    inodes::charge(tx, &mut slot.directory.volume, (0, inode.size), (1, link.size))?;
     (inode.parent, inode.name) = (directory, slot.name.to_vec());
     set_size(&mut inode, link.size, link.order, link.changes.modified_ns, now_ms);
     heed_within(&mut inode, &link.backing);
@@ -185,10 +185,8 @@ pub fn commit(tx: &mut Tx, commit: &Commit, now_ms: u64) -> Result<(), Refusal> 
     let grows = inode.since != Lease(0) && cut == Cut::No;
     let size = if grows { commit.size.max(inode.size) } else { commit.size };
     let order = if several { inode.order } else { order };
-    if inode.is_named() {
-        let mut volume = volumes::by_number(tx, inode.volume)?;
-        inodes::charge(tx, &mut volume, (1, inode.size), (1, size))?;
-    }
+    let mut volume = volumes::by_number(tx, inode.volume)?;
+    inodes::charge(tx, &mut volume, (0, inode.size), (0, size))?;
     set_size(&mut inode, size, order, commit.modified_ns, now_ms);
     match cut {
         Cut::No => {}
@@ -210,7 +208,7 @@ pub fn settle_size(tx: &mut Tx, inode: &mut InodeRecord, end: u64, now_ms: u64) 
         return Ok(());
     }
     let mut volume = volumes::by_number(tx, inode.volume)?;
-    inodes::recount(tx, &mut volume, (1, inode.size), (1, end));
+    inodes::recount(tx, &mut volume, (0, inode.size), (0, end));
     inode.size = end;
     inode.times.modified(now_ms);
     Ok(())
@@ -269,10 +267,8 @@ pub fn reserve(tx: &mut Tx, request: &Reserve, now_ms: u64) -> Result<u64, Refus
             format!("{bytes} bytes at the end of file {file}: a file has 2^63 - 1 at most"),
         )
     })?;
-    if inode.is_named() {
-        let mut volume = volumes::by_number(tx, inode.volume)?;
-        inodes::charge(tx, &mut volume, (1, inode.size), (1, end))?;
-    }
+    let mut volume = volumes::by_number(tx, inode.volume)?;
+    inodes::charge(tx, &mut volume, (0, inode.size), (0, end))?;
     inode.size = end;
     inode.times.modified(now_ms);
     inodes::save(tx, file, &inode)?;

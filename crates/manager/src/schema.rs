@@ -236,7 +236,7 @@ pub mod key {
         key
     }
 
-    /// `m` and a word: `changes`, `cluster`, `format`, `next`, `older`, `removing`, `restored`,
+    /// `m` and a word: `changes`, `cluster`, `format`, `nameless`, `next`, `older`, `removing`, `restored`,
     /// `restored_term`,
     /// `term`, `time`, `unnamed`, `watched`.
     pub fn meta(word: &str) -> Vec<u8> {

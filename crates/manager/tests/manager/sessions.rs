@@ -198,6 +198,11 @@ async fn a_quota_bounds_the_files_sizes() {
     };
     assert_eq!(client.refused(link("g", 601, false)).await.reason, Reason::Quota);
     assert_eq!(client.refused(link("f", 900, false)).await.reason, Reason::Exists);
+    // What has no name counts too: a new file, and one that is open when another takes its name.
+    let unnamed = Commit { file: second.stat.file, lease: second.lease, ..commit(1, 601) };
+    assert_eq!(client.refused(unnamed).await.reason, Reason::Quota);
+    assert_eq!(client.refused(link("f", 900, true)).await.reason, Reason::Quota);
+    client.done(release(&opened, true)).await;
     client.done(link("f", 900, true)).await;
     let Ok(ControlReply::Volumes(list)) = client.ask(VolumeList {}).await else { panic!() };
     let small = list.volumes.iter().find(|volume| volume.name == "small").unwrap();
