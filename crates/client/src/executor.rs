@@ -223,6 +223,9 @@ impl<'a> Executor<'a> {
         }
         let mut failed = Vec::new();
         for (mut label, outcome) in outcomes {
+            if let Ok(DriveReply::Written(reply)) = &outcome {
+                self.handle.receipts.heed(&reply.receipts);
+            }
             match (outcome, label.id) {
                 (Ok(DriveReply::Written(reply)), Some(id)) if stamps.get(&id) == Some(&reply.version) => {
                     self.written[id.index()] = true;

@@ -392,6 +392,7 @@ impl File {
     /// The same under the lease that is known, or not at all.
     async fn commit_once(&self, writer: &Writer, cut: Cut) -> Result<()> {
         let _turn = writer.commits.acquire().await.expect("it is never closed");
+        let backing = self.backing(writer);
         let (view, Size { lease, bytes: size, .. }) = (self.handle.view(), self.handle.size());
         if cut == Cut::No && writer.committed() == Some((lease, size)) {
             return Ok(());
@@ -401,10 +402,12 @@ impl File {
         writer.written.store(false, Ordering::Release);
         let (file, holder, order) = (view.file, self.handle.holder, writer.next_order());
         let modified_ns = writer.modified();
-        let request = Commit { file, lease, holder, size, order, cut, modified_ns };
+        let receipts = backing.receipts.clone();
+        let request = Commit { file, lease, holder, size, order, cut, modified_ns, backing };
         let answer = self.handle.client.ask_done(self.subject(), request).await;
         answer.map_err(|error| self.handle.lease_error(error))?;
         writer.set_committed(Some((lease, size)));
+        self.handle.receipts.told(&receipts);
         Ok(())
     }
 

@@ -12,6 +12,7 @@ use tokio::sync::Semaphore;
 
 use crate::client::{Client, unexpected};
 use crate::error::{Error, Result};
+use crate::receipts::Receipts;
 use crate::view::{ColumnView, FileView};
 
 /// What a file is open for.
@@ -52,6 +53,8 @@ pub(crate) struct Handle {
     /// Columns that anything was sent to which changes them.
     touched: Mutex<BTreeSet<(usize, Column)>>,
     size: Mutex<Size>,
+    /// What drives have said in answer to its writes.
+    pub(crate) receipts: Receipts,
 }
 
 /// The file's size as the handle sees it.
@@ -93,6 +96,7 @@ impl Handle {
             created: Mutex::new(BTreeSet::new()),
             touched: Mutex::new(BTreeSet::new()),
             size,
+            receipts: Receipts::default(),
         };
         handle.heed(&handle.view());
         Ok(handle)

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use braid_layout::{Column, Lease, Version};
-use braid_wire::control::{Ended, Ending, Release, Sized};
+use braid_wire::control::{Backing, Ended, Ending, Release, Sized};
 use tokio::sync::oneshot;
 
 use crate::error::Error;
@@ -136,18 +136,28 @@ pub(crate) fn ended(handle: &Handle, ending: Ending, side: &WriteSide) -> Ended 
     Ended { ending, end: side.stamps.written_end(), columns }
 }
 
-/// Ends the lease, after the commit of a size, if one is given with the lease under which it is so: if
-/// another lease has followed on that one, all of it is refused.
+/// A size that a release commits.
+pub(crate) struct LastSize {
+    /// The lease under which it is so: if another has followed on it, all of the release is refused.
+    pub(crate) lease: Lease,
+    pub(crate) sized: Sized,
+    /// All writes below this one lie within it.
+    pub(crate) within: Version,
+}
+
+/// Ends the lease, after the commit of a size, if one is given.
 pub(crate) async fn release(
     handle: &Handle,
     ending: Ending,
     side: &WriteSide,
-    commit: Option<(Lease, Sized)>,
+    last: Option<LastSize>,
 ) -> Result<(), Error> {
     let view = handle.view();
-    let (lease, commit) = commit.map_or((view.lease, None), |(lease, size)| (lease, Some(size)));
-    let (file, holder) = (view.file, handle.holder);
-    let request = Release { file, lease, holder, ended: ended(handle, ending, side), commit };
+    let lease = last.as_ref().map_or(view.lease, |last| last.lease);
+    let within = last.as_ref().map_or(Version::ZERO, |last| last.within);
+    let backing = Backing { within, receipts: handle.receipts.all() };
+    let (file, holder, commit) = (view.file, handle.holder, last.map(|last| last.sized));
+    let request = Release { file, lease, holder, ended: ended(handle, ending, side), commit, backing };
     let answer = handle.client.ask_done(&handle.subject, request).await;
     answer.map_err(|error| handle.lease_error(error))
 }

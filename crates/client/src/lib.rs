@@ -49,6 +49,7 @@ mod open;
 mod operations;
 mod quick;
 mod read;
+mod receipts;
 mod relayout;
 mod renewals;
 mod retire;

@@ -4,7 +4,7 @@
 //! Stamps are of one lease. When a handle gets another in its place, the former one's stamps were judged by
 //! the manager, and nothing is known any more of what lies beyond the size: others may have written there.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
 use braid_layout::{Generation, Lease, Version};
@@ -24,6 +24,10 @@ struct State {
     next: u64,
     /// Issued, and not known to be settled.
     unsettled: BTreeSet<Version>,
+    /// Of each write that has begun and not ended: what its first stamp is not below.
+    under_way: BTreeMap<u64, Version>,
+    /// The number of the next write that begins.
+    next_write: u64,
     /// Bytes at or past this are zeros on every column, as far as this handle's writes under the lease are
     /// concerned.
     written_end: u64,
@@ -72,6 +76,13 @@ pub(crate) struct Begun<'a> {
     sent: bool,
 }
 
+/// A write that has begun and not ended.
+#[derive(Debug)]
+pub(crate) struct UnderWay<'a> {
+    stamps: &'a Stamps,
+    write: u64,
+}
+
 /// Why a write cannot begin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum NotNow {
@@ -97,6 +108,8 @@ impl Stamps {
             g,
             next: 1,
             unsettled: BTreeSet::new(),
+            under_way: BTreeMap::new(),
+            next_write: 0,
             written_end: size,
             live_end: size,
             reach: (earlier == EarlierWrites::None).then_some(0),
@@ -104,6 +117,27 @@ impl Stamps {
             broken: None,
         };
         Stamps { state: Mutex::new(state) }
+    }
+
+    /// A write begins: until it has ended, none of its stamps is within the handle's size, which then has its
+    /// bytes, if it was acknowledged.
+    pub(crate) fn under_way(&self) -> UnderWay<'_> {
+        let mut state = self.lock();
+        let write = state.next_write;
+        let from = state.next_stamp();
+        state.next_write += 1;
+        state.under_way.insert(write, from);
+        UnderWay { stamps: self, write }
+    }
+
+    /// All writes of the handle's lease with stamps below this one are settled, and lie within the size that
+    /// the handle has from now on.
+    pub(crate) fn within(&self) -> Version {
+        let state = self.lock();
+        let unsettled = state.unsettled.iter().filter(|stamp| stamp.lease == state.lease).copied();
+        // One that began under an earlier lease may take its stamps from this one.
+        let under_way = state.under_way.values().map(|from| Version { lease: state.lease, ..*from });
+        unsettled.chain(under_way).fold(state.next_stamp(), Version::min)
     }
 
     /// Issues stamps for `count` stripes under this exclusive lease and generation, for a write that ends at
@@ -152,7 +186,7 @@ impl Stamps {
     /// Everything of this lease below this stamp is settled.
     pub(crate) fn settled_below(&self) -> Version {
         let state = self.lock();
-        let next = Version { g: state.g, lease: state.lease, n: state.next };
+        let next = state.next_stamp();
         // Those of former leases were judged.
         state.unsettled.iter().find(|stamp| stamp.lease == state.lease).copied().unwrap_or(next)
     }
@@ -222,6 +256,10 @@ impl Stamps {
 }
 
 impl State {
+    fn next_stamp(&self) -> Version {
+        Version { g: self.g, lease: self.lease, n: self.next }
+    }
+
     /// Before a write under this lease.
     fn take_up(&mut self, lease: Lease) -> Result<(), NotNow> {
         if let Some(why) = &self.broken {
@@ -234,6 +272,12 @@ impl State {
             (self.lease, self.written_end, self.live_end, self.reach) = (lease, 0, u64::MAX, None);
         }
         Ok(())
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.stamps.lock().under_way.remove(&self.write);
     }
 }
 
@@ -344,6 +388,26 @@ mod tests {
         begun.fail("drive c is full");
         drop(other);
         assert_eq!(begin().expect_err("broken"), NotNow::Broken("drive c is full".to_owned()));
+    }
+
+    #[test]
+    fn a_stamp_is_within_the_size_when_its_write_has_ended() {
+        let stamps = stamps(EarlierWrites::Unknown);
+        let begin = |g| stamps.begin((Lease(7), Generation(g)), 1, 9, Content::Bytes).expect("sound");
+        let (first, second) = (stamps.under_way(), stamps.under_way());
+        let own = begin(2);
+        // Settled, and the size has not grown yet. Stamps of a later generation are above it too.
+        begin(3).settle();
+        own.settle();
+        assert_eq!(n(stamps.within()), 1);
+        drop(second);
+        assert_eq!((n(stamps.within()), stamps.within().g), (1, Generation(2)));
+        drop(first);
+        assert_eq!((n(stamps.within()), stamps.within().g), (3, Generation(3)));
+        let mut failed = begin(3);
+        failed.sending();
+        failed.fail("it is full");
+        assert_eq!(n(stamps.within()), 3, "it may have left bytes");
     }
 
     #[test]

@@ -100,6 +100,8 @@ impl Handle {
         data: &[u8],
     ) -> Result<Written> {
         let lease = view.lease;
+        // To the end, where the size has grown.
+        let _under_way = side.stamps.under_way();
         let stripes = stripes_of(view, chunk.segment, &chunk.range);
         let _held = side.stripes.hold(chunk.segment, stripes.clone()).await;
         let _permit = self.client.set_permit_for(chunk.range.end - chunk.range.start).await;

@@ -16,6 +16,7 @@ use tracing::warn;
 
 use crate::core::{Core, Figures};
 use crate::outbox::{self, Outbox};
+use crate::receipts;
 use crate::reply::{Answer, Payload};
 
 /// Requests that wait too long are looked for this many times in the longest wait.
@@ -123,8 +124,9 @@ impl Answers {
         core: &Core,
         outbox: &mut Outbox,
         job: Box<Job>,
-        answer: Answer,
+        mut answer: Answer,
     ) -> Result<(), TransportError> {
+        receipts::add_own(core, &mut answer.reply);
         let payload = match &answer.payload {
             Payload::Empty => Some(&[][..]),
             Payload::Memory(buffer) => Some(buffer.payload()),

@@ -26,6 +26,7 @@ use tokio::time::{Instant, timeout};
 use crate::answerer::Ticket;
 use crate::core::Core;
 use crate::debts::{Creditors, Debts, Late, Owing, UnitRef};
+use crate::receipts::SisterReceipts;
 use crate::reply::Answer;
 use crate::sisters::Sisters;
 
@@ -49,6 +50,8 @@ struct Waiter {
     g: Generation,
     /// The data column.
     own: ColumnMask,
+    /// The drives of the stripe's parity columns.
+    parity: Vec<DriveId>,
     since: Instant,
 }
 
@@ -59,6 +62,7 @@ pub(crate) struct Forwarder {
     lanes: Mutex<Lanes>,
     /// Notified when something was acknowledged or dropped.
     progress: Notify,
+    receipts: SisterReceipts,
     /// Where the lanes run: the store's thread, which tells of owed versions, is no part of it.
     runtime: Handle,
 }
@@ -107,8 +111,8 @@ fn creditors(map: &ColumnMap, object: Standing, stripe: u64) -> Creditors {
 impl Forwarder {
     /// Called in the runtime in which its lanes are to run.
     pub(crate) fn new(sisters: Sisters) -> Forwarder {
-        let (debts, lanes, progress) = Default::default();
-        Forwarder { debts, sisters, lanes, progress, runtime: Handle::current() }
+        let (debts, lanes, progress, receipts) = Default::default();
+        Forwarder { debts, sisters, lanes, progress, receipts, runtime: Handle::current() }
     }
 
     fn debts(&self) -> MutexGuard<'_, Debts<Waiter>> {
@@ -161,8 +165,10 @@ pub(crate) fn handle_owed(
         return ticket.refuse(g, column_is_out());
     }
     let own = ColumnMask::EMPTY.with(map.column);
-    let waiter = Waiter { ticket, g, own, since: Instant::now() };
-    debts.handle_owed(unit, (version, watermark), creditors(map, standing, unit.2), Some(waiter));
+    let creditors = creditors(map, standing, unit.2);
+    let parity = creditors.all.iter().filter_map(|column| map.drives.get(column.index()).copied()).collect();
+    let waiter = Waiter { ticket, g, own, parity, since: Instant::now() };
+    debts.handle_owed(unit, (version, watermark), creditors, Some(waiter));
     drop(debts);
     wake(core, unit, map);
 }
@@ -315,7 +321,7 @@ fn settle(core: &Arc<Core>, unit: UnitRef) {
         let Some(settled) = debts.take_settled(unit) else { return };
         (settled, debts.handle_settled(unit, settled.0))
     };
-    tell(waiters);
+    tell(core, waiters);
     let ((up_to, g), (partition, object, number)) = (settled, unit);
     let mutation = Mutation::OwedSettled { partition, object, g, unit: number, up_to };
     let told = Arc::clone(core);
@@ -343,7 +349,7 @@ fn settle(core: &Arc<Core>, unit: UnitRef) {
 
 fn handle_noted(core: &Core, unit: UnitRef, up_to: Version) {
     let waiters = core.forwarder.debts().handle_noted(unit, up_to);
-    tell(waiters);
+    tell(core, waiters);
     core.forwarder.progress.notify_waiters();
 }
 
@@ -362,9 +368,10 @@ fn tell_owed(waiters: Vec<Late<Waiter>>) {
 }
 
 /// Tells writers that their versions are settled.
-fn tell(waiters: Vec<(Version, Waiter)>) {
-    for (version, Waiter { ticket, g, .. }) in waiters {
-        ticket.answer(Answer::new(g, Written::new(version, false)));
+fn tell(core: &Core, waiters: Vec<(Version, Waiter)>) {
+    for (version, Waiter { ticket, g, parity, .. }) in waiters {
+        let receipts = core.forwarder.receipts.of(&parity);
+        ticket.answer(Answer::new(g, Written { receipts, ..Written::new(version, false) }));
     }
 }
 

@@ -42,6 +42,7 @@ pub mod medium;
 mod outbox;
 mod queries;
 mod readmission;
+mod receipts;
 mod reply;
 mod requests;
 mod revoked;

@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use braid_layout::{Code, Column, ColumnMask, DriveId, Generation, Role, Scheme, Shape, Stripe, Version};
@@ -14,7 +15,7 @@ use braid_wire::data::{
 use braid_wire::{Capability, Reason};
 use support::manager::Manager;
 use support::requests::*;
-use support::{Drive, reason, within};
+use support::{Drive, bare, reason, within};
 
 /// The drives of a file, each with its column's object, and their manager.
 struct Stripes {
@@ -104,7 +105,7 @@ impl Stripes {
         let mut session = self.session(column).await;
         let payload: &[&[u8]] = if payload.is_empty() { &[] } else { &[payload] };
         let (reply, _) = session.call(&self.grant(column, G, self.all()), &request, payload).await?;
-        Ok(reply)
+        Ok(bare(reply))
     }
 
     async fn fence(&self, column: u8, g: Generation, set: ColumnMask) -> Result<DriveReply, TransportError> {
@@ -182,8 +183,14 @@ fn unit(to: u32, parts: &[(u32, &[u8])]) -> Vec<u8> {
 async fn a_unit_write_reaches_its_parity_before_it_is_answered() {
     let stripes = Stripes::raid5().await;
     let (one, two) = (bytes(1, 5000), bytes(9, 3000));
-    let written = stripes.call(0, unit_write(100, &one, 1), &one).await.unwrap();
-    assert_eq!(written, Written::new(stamp(1), false).into());
+    let mut session = stripes.session(0).await;
+    let grant = stripes.grant(0, G, stripes.all());
+    let (written, _) = session.call(&grant, &unit_write(100, &one, 1), &[&one]).await.unwrap();
+    let DriveReply::Written(told) = &written else { panic!("{written:?}") };
+    // It says how far the logs of both are durable.
+    let drives: BTreeSet<DriveId> = told.receipts.iter().map(|receipt| receipt.drive).collect();
+    assert!(drives.len() == 2 && told.receipts.iter().all(|receipt| receipt.log > 0), "{told:?}");
+    assert_eq!(bare(written), Written::new(stamp(1), false).into());
     stripes.call(1, unit_write(4000, &two, 2), &two).await.unwrap();
     // Over what is there, a part of it.
     stripes.call(0, unit_write(3000, &two, 3), &two).await.unwrap();
@@ -305,7 +312,7 @@ async fn a_fence_waits_for_what_is_owed_to_those_that_stay_and_for_nobody_else()
     let mut session = stripes.session(0).await;
     let grant = stripes.grant(0, Generation(4), set);
     let (again, _) = session.call(&grant, &unit_write(0, &payload, 1), &[&payload]).await.unwrap();
-    assert_eq!(again, Written::new(stamp(1), true).into());
+    assert_eq!(bare(again), Written::new(stamp(1), true).into());
     assert_eq!(stripes.bytes(0, Generation(4), set, 4096).await, payload);
 }
 

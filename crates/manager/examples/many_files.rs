@@ -28,7 +28,7 @@ use braid_manager::{files, inodes, opens, volumes};
 use braid_wire::Refusal;
 use braid_wire::capability::Key;
 use braid_wire::control::{
-    Access, Commit, Cut, Ended, Ending, Lookup, NewAttributes, Open, Place, ShapeSpec, UnlinkOnly,
+    Access, Backing, Commit, Cut, Ended, Ending, Lookup, NewAttributes, Open, Place, ShapeSpec, UnlinkOnly,
 };
 
 const NEW_FILE: NewAttributes = NewAttributes { mode: 0o644, uid: 1, gid: 2 };
@@ -188,7 +188,16 @@ fn create_one(core: &Core, tx: &mut Tx, path: Vec<u8>) -> Result<(), Refusal> {
     let lease = made.map(|inode| inode.lease).unwrap_or_default();
     files::commit(
         tx,
-        &Commit { file, lease, holder, size: 2 << 20, order: 1, cut: Cut::No, modified_ns: None },
+        &Commit {
+            file,
+            lease,
+            holder,
+            size: 2 << 20,
+            order: 1,
+            cut: Cut::No,
+            modified_ns: None,
+            backing: Backing::NONE,
+        },
         core.now_ms(),
     )?;
     let ended = Ended { ending: Ending::Settled, end: 2 << 20, columns: ColumnMask(u64::MAX) };

@@ -11,6 +11,11 @@
 //! Every heartbeat reports the drive's log position. If it is lower than before, the drive has lost what it
 //! acknowledged. Such a drive, and one whose number is lower, is *behind*: none of its columns counts until
 //! it is caught up.
+//!
+//! Between two heartbeats receipts say how far the log was (`receipts`). A process that begins to be the
+//! drive must have come as far as they say. They are writers' words: one that the process on record
+//! disproves, as it has not come so far two heartbeats later, counts for nothing. Else anybody who may write
+//! a file could have a drive put out.
 
 use std::collections::BTreeMap;
 
@@ -29,8 +34,19 @@ pub struct Admissions {
 struct Known {
     /// The log position. It is stored now and then: see [`Admissions::due`].
     log: u64,
+    /// How far it was by receipts that came before its last heartbeat, and since.
+    receipt: u64,
+    fresh: u64,
+    /// A receipt was disproved, and may be on record.
+    disproved: bool,
     /// A process that is not the one on record asked to be the drive.
     rival: Option<Rival>,
+}
+
+impl Known {
+    fn receipts(&self) -> u64 {
+        self.receipt.max(self.fresh)
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -77,12 +93,19 @@ impl Admissions {
             if record.start != 0 && last == Last::MayServe {
                 return Ruling::Wait;
             }
-            record.behind |= beat.instance < record.stored;
+            record.behind |= beat.instance < record.stored || beat.log < known.receipts();
             record.instance = record.instance.max(beat.instance) + 1;
             record.start = beat.start;
             known.rival = None;
-        } else if let Some(rival) = &mut known.rival {
-            rival.refused = true;
+        } else {
+            if let Some(rival) = &mut known.rival {
+                rival.refused = true;
+            }
+            // Those came before the heartbeat before this one was answered, and this one was sent after it.
+            if beat.log < known.receipt {
+                (known.receipt, known.disproved) = (0, true);
+            }
+            (known.receipt, known.fresh) = (known.receipts(), 0);
         }
         if beat.instance == record.instance {
             record.stored = record.instance;
@@ -94,16 +117,31 @@ impl Admissions {
         Ruling::Drive(Box::new(record))
     }
 
-    /// Log positions that are ahead of the record.
-    pub fn due<'a>(&self, records: impl Iterator<Item = &'a DriveRecord>) -> Vec<(DriveId, u64)> {
-        let of = |record: &DriveRecord| self.drives.get(&record.drive).map_or(0, |known| known.log);
-        records.filter(|record| of(record) > record.log).map(|record| (record.drive, of(record))).collect()
+    /// A writer has brought a receipt of the drive.
+    pub fn handle_receipt(&mut self, drive: DriveId, log: u64) {
+        let known = self.drives.entry(drive).or_default();
+        known.fresh = known.fresh.max(log);
+    }
+
+    /// What receipts of the drive say that were not disproved.
+    pub fn receipt(&self, drive: DriveId) -> u64 {
+        self.drives.get(&drive).map_or(0, Known::receipts)
+    }
+
+    /// Log positions that are ahead of the record, and those of drives of which a receipt was disproved.
+    pub fn due<'a>(&mut self, records: impl Iterator<Item = &'a DriveRecord>) -> Vec<(DriveId, u64)> {
+        let of = |record: &DriveRecord| {
+            let known = self.drives.get_mut(&record.drive)?;
+            let is_due = std::mem::take(&mut known.disproved) || known.log > record.log;
+            is_due.then_some((record.drive, known.log))
+        };
+        records.filter_map(of).collect()
     }
 
     /// The drive's columns are out: from now on its log counts from where the next heartbeat says it is.
     pub fn handle_caught(&mut self, drive: DriveId) {
         if let Some(known) = self.drives.get_mut(&drive) {
-            known.log = 0;
+            (known.log, known.receipt, known.fresh) = (0, 0, 0);
         }
     }
 }
@@ -199,6 +237,40 @@ mod tests {
         // Its log is as long, by writes of its own.
         let copy = said(9, 3, 500, true);
         assert_eq!(admitted(admissions.judge(&record(7, 4, 200), &copy, Last::Over)), (9, 5, true));
+    }
+
+    #[test]
+    fn a_drive_must_come_back_with_what_a_receipt_said() {
+        let said_100 = |receipt| {
+            let mut admissions = Admissions::default();
+            let was = admissions.judge(&record(7, 3, 0), &said(7, 3, 100, false), Last::MayServe);
+            assert_eq!(admitted(was), (7, 3, false));
+            admissions.handle_receipt(DriveId(1), receipt);
+            admissions
+        };
+        let next = |admissions: &mut Admissions, log| {
+            admitted(admissions.judge(&record(7, 3, 100), &said(8, 3, log, true), Last::Over))
+        };
+        assert_eq!(next(&mut said_100(104), 104), (8, 4, false));
+        assert_eq!(next(&mut said_100(104), 103), (8, 4, true), "it has lost a record that it acknowledged");
+        // A heartbeat that was on its way disproves nothing, the one after it does.
+        let own = said(7, 3, 101, false);
+        let mut admissions = said_100(104);
+        let late = admissions.judge(&record(7, 3, 100), &own, Last::MayServe);
+        assert_eq!((admitted(late), admissions.receipt(DriveId(1))), ((7, 3, false), 104));
+        let far = admissions.judge(&record(7, 3, 100), &own, Last::MayServe);
+        assert_eq!((admitted(far), admissions.receipt(DriveId(1))), ((7, 3, false), 0));
+        assert_eq!(admissions.due([record(7, 3, 101)].iter()), [(DriveId(1), 101)]);
+        assert!(admissions.due([record(7, 3, 101)].iter()).is_empty());
+        // What is on record holds after a start of the manager too.
+        let mut after = Admissions::default();
+        after.handle_receipt(DriveId(1), 104);
+        assert_eq!(next(&mut after, 103), (8, 4, true));
+        after.handle_caught(DriveId(1));
+        assert_eq!(
+            admitted(after.judge(&record(8, 4, 0), &said(9, 4, 103, true), Last::Over)),
+            (9, 5, false)
+        );
     }
 
     #[test]

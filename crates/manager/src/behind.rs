@@ -44,6 +44,7 @@ pub async fn put_out(core: &Arc<Core>, drive: DriveId) -> Result<(), Refusal> {
         let Some(mut record) = tx.record::<DriveRecord>(&key::drive(drive))? else { return Ok(None) };
         (record.behind, record.log) = (false, 0);
         tx.set(key::drive(drive), &record);
+        tx.delete(key::receipt(drive));
         Ok(Some(record))
     };
     let ended = move |core: &Core, record: &Option<DriveRecord>| {

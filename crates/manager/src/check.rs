@@ -220,11 +220,11 @@ impl State {
             if !self.inodes.contains_key(&volume.root) {
                 found.push(format!("volume {number} has no root"));
             }
-            let named = |inode: &&InodeRecord| {
-                inode.volume == number && inode.kind == EntryKind::File && inode.parent != FileId(0)
-            };
-            let sizes: Vec<u64> = self.inodes.values().filter(named).map(|inode| inode.size).collect();
-            let (files, bytes) = (u64::try_from(sizes.len()).unwrap_or(u64::MAX), sizes.iter().sum::<u64>());
+            let of_it = |inode: &&InodeRecord| inode.volume == number && inode.kind == EntryKind::File;
+            let all = || self.inodes.values().filter(of_it);
+            let bytes: u64 = all().map(|inode| inode.size).sum();
+            let named = all().filter(|inode| inode.parent != FileId(0)).count();
+            let files = u64::try_from(named).unwrap_or(u64::MAX);
             if (volume.files, volume.file_bytes) != (files, bytes) {
                 found.push(format!(
                     "volume {number} counts {} files of {} bytes, and has {files} of {bytes}",

@@ -258,12 +258,9 @@ fn settle(tx: &mut Tx, file: FileId, found: OnDrives, away: &BTreeSet<DriveId>) 
         }
         inode.segments.push(segment);
     }
-    // As after a writer that died: bytes beyond the size on record count. If the file is not whole, nothing
-    // more can be found out.
-    (inode.held, inode.client, inode.unfenced) = (whole, 0, whole);
-    // A cut that was under way when the backup was made has ended since, and bytes may have been written
-    // beyond it: to end it again would remove them.
-    inode.cut = false;
+    // As after a writer that died: bytes beyond the size on record count, if they were written since. If the
+    // file is not whole, nothing more can be found out.
+    inode.restored(whole);
     inodes::save(tx, file, &inode)?;
     Ok(if whole { Found::Whole } else { Found::NotWhole(path_of(tx, &inode)?) })
 }

@@ -70,7 +70,7 @@ pub async fn remove(core: &Arc<Core>, asked: RemoveDrive) -> Result<(), Refusal>
             let (from, to) = key::of_drive(of, drive);
             tx.scan(&from, &to, usize::MAX)?.into_iter().for_each(|(row, _)| tx.delete(row));
         }
-        for row in [key::drain(drive), key::drive_count(drive), key::drive(drive)] {
+        for row in [key::drain(drive), key::drive_count(drive), key::receipt(drive), key::drive(drive)] {
             tx.delete(row);
         }
         Ok(())

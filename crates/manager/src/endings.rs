@@ -13,9 +13,11 @@ use braid_wire::control::{Commit, Cut, Ended, Ending, Link, Release, Sized};
 use crate::callbacks;
 use crate::core::Core;
 use crate::files::{self, leased};
+use crate::inodes;
 use crate::kv::Tx;
 use crate::opens::renew_lease;
 use crate::operations::{Operation, Outcome};
+use crate::receipts;
 use crate::sharing;
 
 /// How a holder's part in a lease ended.
@@ -38,6 +40,7 @@ pub async fn link(core: &Arc<Core>, operation: Operation, request: Link) -> Resu
         sharing::must_hold(core, tx, file, lease, holder)?;
         let by = callbacks::asker();
         files::link(tx, &request, &|file| callbacks::keeps(core, file, (by, false)), core.now_ms())?;
+        receipts::keep(core, tx, file, &request.backing.receipts)?;
         let end = match &request.ends {
             Some(ended) => Some(end(core, tx, (file, lease, holder), ended)?),
             None => None,
@@ -58,14 +61,16 @@ pub async fn link(core: &Arc<Core>, operation: Operation, request: Link) -> Resu
 /// recovered from in the background or by the next open. It is clean only if everything written lies below
 /// the size, whatever the writer says: the next writer takes all beyond the size for zeros.
 pub async fn release(core: &Arc<Core>, operation: Operation, request: Release) -> Result<(), Refusal> {
-    let Release { file, lease, holder, ended, commit } = request;
+    let Release { file, lease, holder, ended, commit, backing } = request;
     let _turn = core.lock_file(file).await?;
     let release = move |core: &Core, tx: &mut Tx| {
         if let Some(Sized { size, order, modified_ns }) = commit {
             sharing::must_hold(core, tx, file, lease, holder)?;
-            let commit = Commit { file, lease, holder, size, order, cut: Cut::No, modified_ns };
+            let (cut, backing) = (Cut::No, backing.clone());
+            let commit = Commit { file, lease, holder, size, order, cut, modified_ns, backing };
             files::commit(tx, &commit, core.now_ms())?;
         }
+        receipts::keep(core, tx, file, &backing.receipts)?;
         Ok((Outcome::DONE, end(core, tx, (file, lease, holder), &ended)?))
     };
     let forget = move |core: &Core, end: &End| forget(core, (file, holder), *end);
@@ -81,8 +86,9 @@ fn end(
     ended: &Ended,
 ) -> Result<End, Refusal> {
     // Also for one that is not clean: a late one would end the lease of the next writer.
-    let size = leased(tx, file, lease)?.size;
-    let clean = ended.ending != Ending::Unclean && ended.end <= size;
+    let mut inode = leased(tx, file, lease)?;
+    let within = ended.end <= inode.size;
+    let clean = ended.ending != Ending::Unclean && within;
     if !core.leases().holds(file, lease, holder) {
         // After a restart it may not have renewed yet: then this makes it known.
         renew_lease(core, file, lease, holder)?;
@@ -93,6 +99,10 @@ fn end(
         if is_last {
             files::release(tx, file, lease, ended)?;
         }
+    } else if within && is_last && inode.lease == lease && inode.has_file_alone() {
+        // Whatever becomes of it, it changes nothing about the size.
+        inode.within = inode.whole_lease();
+        inodes::save(tx, file, &inode)?;
     }
     Ok(End { clean, is_last })
 }

@@ -10,6 +10,7 @@ use braid_wire::control::EntryKind;
 use crate::inodes;
 use crate::kv::Tx;
 use crate::schema::{EntryRecord, InodeRecord, VolumeRecord, key};
+use crate::volumes;
 
 /// A name in a directory.
 #[derive(Debug, Clone, Copy)]
@@ -83,13 +84,16 @@ pub fn drop_name(
     if inode.kind != EntryKind::File {
         return Ok(inodes::delete(tx, file)?);
     }
-    inodes::charge(tx, volume, (1, inode.size), (0, 0))?;
+    // Its bytes count as long as they are there.
+    inodes::recount(tx, volume, (1, 0), (0, 0));
     (inode.parent, inode.name) = (FileId(0), Vec::new());
     inode.kept = keeps(file);
     if inode.held || inode.kept {
         return Ok(inodes::save(tx, file, &inode)?);
     }
-    inodes::bury(tx, file, &inode)
+    inodes::bury(tx, file, &inode)?;
+    *volume = volumes::by_number(tx, volume.volume)?;
+    Ok(())
 }
 
 fn is_first(inode: &InodeRecord, at: Named<'_>) -> bool {

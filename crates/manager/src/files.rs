@@ -15,10 +15,10 @@
 //! record. It is stored in the same transaction as the size, so the two always agree.
 
 use braid_layout::version::Lease;
-use braid_layout::{Column, ColumnMask, DriveId, FileId, Generation, ObjectId, Shape};
+use braid_layout::{Column, ColumnMask, DriveId, FileId, Generation, ObjectId, Shape, Version};
 use braid_wire::control::{
-    ByteRange, Commit, CreateUnnamed, Cut, Ended, Ending, EntryKind, Link, NewAttributes, Open, Reserve,
-    Seen, ShapeSpec,
+    Backing, ByteRange, Commit, CreateUnnamed, Cut, Ended, Ending, EntryKind, Link, NewAttributes, Open,
+    Reserve, Seen, ShapeSpec,
 };
 use braid_wire::{Reason, Refusal};
 
@@ -118,8 +118,9 @@ pub fn link(tx: &mut Tx, link: &Link, keeps: Keeps<'_>, now_ms: u64) -> Result<(
     if inode.is_named() {
         if inode.parent == directory && inode.name == slot.name {
             let &Link { file, lease, holder, size, order, .. } = link;
-            let modified_ns = link.changes.modified_ns;
-            commit(tx, &Commit { file, lease, holder, size, order, cut: Cut::No, modified_ns }, now_ms)?;
+            let (modified_ns, backing) = (link.changes.modified_ns, link.backing.clone());
+            let cut = Cut::No;
+            commit(tx, &Commit { file, lease, holder, size, order, cut, modified_ns, backing }, now_ms)?;
             let mut inode = inodes::get(tx, file)?;
             attributes::change(&mut inode, &link.changes)?;
             inodes::save(tx, file, &inode)?;
@@ -148,9 +149,10 @@ pub fn link(tx: &mut Tx, link: &Link, keeps: Keeps<'_>, now_ms: u64) -> Result<(
         }
         None => {}
     }
-    inodes::charge(tx, &mut slot.directory.volume, (0, 0), (1, link.size))?;
+    inodes::charge(tx, &mut slot.directory.volume, (0, inode.size), (1, link.size))?;
     (inode.parent, inode.name) = (directory, slot.name.to_vec());
     set_size(&mut inode, link.size, link.order, link.changes.modified_ns, now_ms);
+    heed_within(&mut inode, &link.backing);
     inode.inherit(&slot.directory.inode);
     attributes::change(&mut inode, &link.changes)?;
     inodes::save(tx, link.file, &inode)?;
@@ -183,15 +185,17 @@ pub fn commit(tx: &mut Tx, commit: &Commit, now_ms: u64) -> Result<(), Refusal> 
     let grows = inode.since != Lease(0) && cut == Cut::No;
     let size = if grows { commit.size.max(inode.size) } else { commit.size };
     let order = if several { inode.order } else { order };
-    if inode.is_named() {
-        let mut volume = volumes::by_number(tx, inode.volume)?;
-        inodes::charge(tx, &mut volume, (1, inode.size), (1, size))?;
-    }
+    let mut volume = volumes::by_number(tx, inode.volume)?;
+    inodes::charge(tx, &mut volume, (0, inode.size), (0, size))?;
     set_size(&mut inode, size, order, commit.modified_ns, now_ms);
     match cut {
         Cut::No => {}
         Cut::Begins => (inode.cut, inode.cut_at, inode.reserved) = (true, lease, 0),
         Cut::Ends => inode.cut = false,
+    }
+    // Until the cut ends, drives may hold bytes past the size.
+    if !inode.cut {
+        heed_within(&mut inode, &commit.backing);
     }
     inodes::save(tx, file, &inode)?;
     Ok(())
@@ -204,7 +208,7 @@ pub fn settle_size(tx: &mut Tx, inode: &mut InodeRecord, end: u64, now_ms: u64) 
         return Ok(());
     }
     let mut volume = volumes::by_number(tx, inode.volume)?;
-    inodes::recount(tx, &mut volume, (1, inode.size), (1, end));
+    inodes::recount(tx, &mut volume, (0, inode.size), (0, end));
     inode.size = end;
     inode.forget_reached();
     inode.times.modified(now_ms);
@@ -265,10 +269,8 @@ pub fn reserve(tx: &mut Tx, request: &Reserve) -> Result<u64, Refusal> {
             format!("{bytes} bytes at the end of file {file}: a file has 2^63 - 1 at most"),
         )
     })?;
-    if inode.is_named() {
-        let volume = volumes::by_number(tx, inode.volume)?;
-        inodes::refuse_above_quota(&volume, inode.size, end)?;
-    }
+    let volume = volumes::by_number(tx, inode.volume)?;
+    inodes::refuse_above_quota(&volume, inode.size, end)?;
     inode.reserved = end;
     inodes::save(tx, file, &inode)?;
     Ok(offset)
@@ -281,6 +283,7 @@ pub fn grant(tx: &mut Tx, file: FileId, part: Part) -> Result<InodeRecord, Refus
     let next = inode.lease.0.checked_add(1).map(Lease);
     inode.lease = next.ok_or_else(|| worn_out(file))?;
     (inode.held, inode.client, inode.order, inode.reserved) = (true, part.holder, 0, 0);
+    inode.within = Version::ZERO;
     inode.alone = part.alone;
     part.take(&mut inode)?;
     inodes::save(tx, file, &inode)?;
@@ -292,7 +295,7 @@ pub fn grant(tx: &mut Tx, file: FileId, part: Part) -> Result<InodeRecord, Refus
 pub fn release(tx: &mut Tx, file: FileId, lease: Lease, ended: &Ended) -> Result<(), Refusal> {
     let mut inode = leased(tx, file, lease)?;
     inode.touched = inode.has_one_writer().then_some(ended.columns);
-    (inode.held, inode.reserved) = (false, 0);
+    (inode.held, inode.reserved, inode.within) = (false, 0, Version::ZERO);
     if ended.ending != Ending::Retired && inode.since == Lease(0) {
         // Its drives may still take what is on its way to them: the next lease begins with a fence.
         inode.since = inode.lease;
@@ -349,6 +352,14 @@ fn is_late(inode: &InodeRecord, order: u64) -> Result<bool, Refusal> {
         return Err(Refusal::new(Reason::Malformed, "a Link or Commit without its number: they begin at 1"));
     }
     Ok(order <= inode.order)
+}
+
+/// Takes over which writes the size that was just set covers. Only a writer that has the file for itself can
+/// say it: of a shared lease the drives make the versions, and parts have leases of their own.
+fn heed_within(inode: &mut InodeRecord, backing: &Backing) {
+    if !inode.shared && !inode.is_parted() && backing.within.lease == inode.lease {
+        inode.within = backing.within;
+    }
 }
 
 fn set_size(inode: &mut InodeRecord, size: u64, order: u64, modified_ns: Option<i64>, now_ms: u64) {

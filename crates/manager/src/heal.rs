@@ -80,6 +80,12 @@ pub async fn begin(core: &Arc<Core>, asker: DriveId, request: BeginHeal) -> Resu
         })
         .await?;
     }
+    if let Some(at) = moves.iter().find(|at| at.drive == target && is_in_the_way(&inode, at, &olds)) {
+        // The other column comes here when what there is of this one was freed.
+        successors::abandon(core, *at, &inode).await?;
+        let detail = format!("a column of file {file} that was to move here is given up first");
+        return Err(Refusal::new(Reason::Busy, detail));
+    }
     let columns = stale_columns(&inode, target, &olds);
     if columns.is_empty() {
         let own: Vec<ComponentPlace> = moves.into_iter().filter(|at| at.drive == target).collect();
@@ -236,6 +242,13 @@ fn stale_columns(inode: &InodeRecord, target: DriveId, olds: &[DriveId]) -> Vec<
     columns
 }
 
+/// Whether a successor is where another column of the segment is to be made anew, whose drive was replaced: a
+/// drive has one column of a segment.
+fn is_in_the_way(inode: &InodeRecord, at: &ComponentPlace, olds: &[DriveId]) -> bool {
+    let orphaned = inode.segment(at.segment).map(|segment| segment.columns(|drive| olds.contains(&drive)));
+    orphaned.is_some_and(|orphaned| !orphaned.is_empty() && !orphaned.contains(at.column))
+}
+
 /// Lets one column join, on the drive it is on, or on a new one if its drive was replaced.
 pub fn join(
     core: &Core,
@@ -251,6 +264,13 @@ pub fn join(
         return Ok(());
     };
     let old = segment.drive(column);
+    if let Some(at) =
+        successors::find(tx, file, index)?.filter(|at| at.drive == target && at.column == column)
+        && old != target
+    {
+        // It was on its way here when its drive died, which this one has replaced.
+        return successors::take_place(tx, at, inode, true);
+    }
     let new = if old == target { old } else { new_home(core, file, &name, &segment.drives, target)? };
     if new != old {
         if !inodes::holds_nothing(tx, new, file)? {

@@ -138,8 +138,11 @@ pub fn bury(tx: &mut Tx, file: FileId, inode: &InodeRecord) -> Result<(), Refusa
     Ok(remove_later(tx, file, &components, &record)?)
 }
 
-/// Deletes a file's record and the rows derived from it. What drives hold of it stays.
+/// Deletes the record of a file without a name and the rows derived from it. What drives hold of it stays.
 pub fn forget(tx: &mut Tx, file: FileId, inode: &InodeRecord) -> Result<(), KvError> {
+    if let Some(mut volume) = tx.record::<VolumeRecord>(&key::volume(inode.volume))? {
+        recount(tx, &mut volume, (0, inode.size), (0, 0));
+    }
     for place in moves(tx, file)? {
         vacate(tx, place)?;
         tx.delete(key::moving(file, place.segment));

@@ -64,6 +64,7 @@ pub mod pauses;
 mod present;
 mod private;
 pub mod procedure;
+pub mod receipts;
 pub mod recovery;
 pub mod relayout;
 pub mod replacement;

@@ -67,6 +67,7 @@ impl Needs {
     pub fn of(core: &Core, tx: &Tx, drive: DriveId) -> Result<Needs, Refusal> {
         let components = inodes::counts(tx, drive)?.components;
         let bytes = bytes_of(tx, &columns::on_drive(tx, drive, None, SIZED_MAX)?, components)?;
+        let bytes = bytes.min(held(core, drive));
         let room = room(core, drive).values().fold(0u64, |sum, room| sum.saturating_add(*room));
         Ok(Needs { drive, components, bytes, room_bytes: room })
     }
@@ -90,6 +91,7 @@ impl Needs {
     pub fn must_move(&self, core: &Core, tx: &Tx) -> Result<(), Refusal> {
         let mut room = room(core, self.drive);
         let (mut alone, mut bare, mut full) = (Stuck::default(), Stuck::default(), Stuck::default());
+        let mut sized = Vec::new();
         for place in columns::on_drive(tx, self.drive, None, LOOKED_AT_MAX)? {
             let Some(inode) = inodes::find(tx, place.file)?.filter(|inode| holds(inode, place)) else {
                 continue;
@@ -107,9 +109,18 @@ impl Needs {
             if successors::find(tx, place.file, place.segment)?.is_some_and(|at| at.column == place.column) {
                 continue; // it is on its way
             }
+            let bytes = component_bytes(tx, place.file, place.segment)?;
+            sized.push((bytes, place, inode));
+        }
+        // Large ones last: of sparse files there is less than their sizes say, and what they have can be no
+        // more than the drive holds beside the others.
+        sized.sort_by_key(|(bytes, ..)| *bytes);
+        let mut held = held(core, self.drive);
+        for (bytes, place, inode) in sized {
+            let bytes = bytes.min(held);
+            held -= bytes;
             // What is to be freed on a drive, and another column that is on its way there, make room in time.
             let takers = fitting(core, place, &inode)?;
-            let bytes = component_bytes(tx, place.file, place.segment)?;
             let best = takers.iter().map(|taker| taker.drive).max_by_key(|drive| room.get(drive).copied());
             match best.and_then(|best| room.get_mut(&best)) {
                 Some(left) if *left >= bytes => *left -= bytes,
@@ -176,13 +187,8 @@ impl Needs {
             );
             return Err(Refusal::new(Reason::TooFewDrives, detail));
         }
-        let (held, free) = {
-            let table = core.drives();
-            let of = |drive: DriveId, bytes: fn(&Drive) -> u64| table.drive(drive).map_or(0, bytes);
-            (of(self.drive, |old| old.live_bytes), of(new, |new| new.free_bytes))
-        };
-        // Of sparse files it holds less, as far as it was heard of.
-        let bytes = bytes.min(held);
+        let free = core.drives().drive(new).map_or(0, |new| new.free_bytes);
+        let bytes = bytes.min(held(core, self.drive));
         if bytes > free {
             let detail = format!(
                 "{old_name} has columns of about {bytes} bytes for {new_name}, which has room for {free}: name a drive \
@@ -192,6 +198,16 @@ impl Needs {
         }
         Ok(())
     }
+}
+
+/// The most bytes that the drive can hold: what its last heartbeat said. Sizes of files do not say it, as
+/// they count holes. One that was not heard since the manager started holds what fits on it.
+fn held(core: &Core, drive: DriveId) -> u64 {
+    let said = |known: &Drive| match known.used_bytes {
+        0 => known.record.capacity_bytes,
+        _ => known.live_bytes,
+    };
+    core.drives().drive(drive).map_or(0, said)
 }
 
 /// The bytes that other drives may take.

@@ -25,6 +25,7 @@ use crate::live_out;
 use crate::names::show;
 use crate::operations::{Once, Operation, Outcome, recall, remember};
 use crate::procedure::{self, Cause, Life, Lost, Probe, RecordedLease, drive_of, hold_lapsed};
+use crate::receipts;
 use crate::schema::InodeRecord;
 use crate::sharing;
 use crate::view::{self, Opener};
@@ -223,7 +224,8 @@ pub fn renew(core: &Core, request: &Renew) -> Renewed {
 pub async fn commit(core: &Arc<Core>, request: Commit) -> Result<(), Refusal> {
     core.write(move |core, tx| {
         sharing::must_hold(core, tx, request.file, request.lease, request.holder)?;
-        files::commit(tx, &request, core.now_ms())
+        files::commit(tx, &request, core.now_ms())?;
+        receipts::keep(core, tx, request.file, &request.backing.receipts)
     })
     .await
 }

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use braid_layout::{Column, ColumnMask, DriveId, FileId, Lease};
+use braid_layout::{Column, ColumnMask, DriveId, FileId, Lease, Version};
 use braid_transport::host;
 use braid_transport::process::Presence;
 use braid_wire::control::{DriveState, ProcessMark};
@@ -395,6 +395,7 @@ async fn finish(
         inode.unfenced = inode.g != g;
         if lease == RecordedLease::Ended {
             (inode.held, inode.client, inode.shared, inode.since) = (false, 0, false, Lease(0));
+            inode.within = Version::ZERO;
             inode.parts.clear();
             if !inode.lives() {
                 inodes::bury(tx, file, &inode)?;

@@ -236,7 +236,7 @@ pub mod key {
         key
     }
 
-    /// `m` and a word: `changes`, `cluster`, `format`, `next`, `older`, `removing`, `restored`,
+    /// `m` and a word: `changes`, `cluster`, `format`, `nameless`, `next`, `older`, `removing`, `restored`,
     /// `restored_term`,
     /// `term`, `time`, `unnamed`, `watched`.
     pub fn meta(word: &str) -> Vec<u8> {
@@ -285,6 +285,10 @@ pub mod key {
     /// `D` drive.
     pub fn drive(drive: DriveId) -> Vec<u8> {
         join(table::DRIVE, &[&drive.0.to_be_bytes()])
+    }
+    /// `a` drive.
+    pub fn receipt(drive: DriveId) -> Vec<u8> {
+        join(table::RECEIPT, &[&drive.0.to_be_bytes()])
     }
     /// `e` drive.
     pub fn drain(drive: DriveId) -> Vec<u8> {

@@ -3,15 +3,18 @@
 //!
 //! A writer commits the size now and then. What it wrote beyond that was acknowledged too and must not be
 //! lost. So when its lease has ended and its stripes are judged, every ready column is asked for its last
-//! units. A ready data column says exactly where its bytes end. For a column that is out or joining, the
-//! parity (or copies) is asked instead: a version of the column in a cover means that it may have bytes
-//! there, as far as the parity's own reach. That may be too much, by less than a stripe (the excess reads as
-//! zeros), but never too little. It is the same for a unit that was made anew while somebody wrote the file.
+//! units. What the size on record covers ([`InodeRecord::covers`]) says nothing more about it. Of other
+//! writes a ready data column says exactly where their bytes end.
+//!
+//! Where a data column is out or joining, or a unit of it is damaged, parity (or copies) tells by its cover
+//! which version the unit had. Only if that one is not covered either, it may have bytes beyond the size, as
+//! far as the parity's own reach. That may be too much, by less than a stripe (the excess reads as zeros),
+//! but never too little. It is the same for a unit that was made anew while somebody wrote the file.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use braid_layout::{Column, ColumnMask, FileId, Role, Segment, Stripe};
+use braid_layout::{Column, ColumnMask, FileId, Role, Segment, Stripe, Version};
 use braid_wire::data::{Listing, UnitState};
 use tokio::task::JoinSet;
 
@@ -26,38 +29,56 @@ const PAGE: u32 = 64;
 /// The largest size that a client can work with.
 pub const FILE_BYTES_MAX: u64 = i64::MAX.unsigned_abs();
 
+/// A data unit: its stripe, and its place there.
+type DataUnit = (Stripe, u8);
+
+/// What a walk looks at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Look {
+    /// Units in which the column has data.
+    Data,
+    /// Units in which it has parity, which stands in for data that nobody can be asked for.
+    Parity,
+}
+
+/// Columns that were asked and did not answer, and why.
+type Failures = BTreeMap<(u32, Column), String>;
+
 /// One past the last byte that the file's drives hold, or its committed size if that is more. An error says
 /// which columns did not answer, and why. The stripes must have been judged, and nobody may be writing.
-pub async fn data_end(
-    core: &Arc<Core>,
-    file: FileId,
-    inode: &InodeRecord,
-) -> Result<u64, BTreeMap<(u32, Column), String>> {
-    let (mut end, mut failures, mut walks) = (inode.size, BTreeMap::new(), JoinSet::new());
+pub async fn data_end(core: &Arc<Core>, file: FileId, inode: &InodeRecord) -> Result<u64, Failures> {
+    let (mut end, mut failures) = (inode.size, BTreeMap::new());
+    let inode = Arc::new(inode.clone());
     for record in inode.in_force() {
         let (ready, index) = (record.ready(), record.number);
-        let segment = Arc::new(match segment_of(record) {
-            Ok(segment) => segment,
+        let segment = match segment_of(record) {
+            Ok(segment) => Arc::new(segment),
             Err(why) => {
                 failures.extend(ready.iter().map(|column| ((index, column), why.clone())));
                 continue;
             }
-        });
-        for column in ready.iter() {
-            let Some(target) = Target::new(core, file, inode, index, column) else {
-                failures.insert((index, column), "it is not known".to_owned());
-                continue;
-            };
-            let walk = Walk { segment: Arc::clone(&segment), column, ready, end: inode.size };
-            let core = Arc::clone(core);
-            walks.spawn(async move { (index, column, walk.run(&core, &target).await) });
-        }
-    }
-    while let Some(done) = walks.join_next().await {
-        match done {
-            Ok((_, _, Ok(own))) => end = end.max(own),
-            Ok((index, column, Err(error))) => drop(failures.insert((index, column), error.to_string())),
-            Err(error) => tracing::error!(%error, "asking for a file's last units failed within the manager"),
+        };
+        let walk = Walk {
+            segment,
+            inode: Arc::clone(&inode),
+            ready,
+            end,
+            damaged: Arc::default(),
+            found: Found::default(),
+        };
+        let told = walk.all(core, file, index, Look::Data).await;
+        let told = match told {
+            Ok(told) if ready == record.all() && told.found.damaged.is_empty() => Ok(told.end),
+            Ok(told) => {
+                let (end, damaged) = (told.end, Arc::new(told.found.damaged));
+                let parity = Walk { end, damaged, found: Found::default(), ..walk };
+                parity.all(core, file, index, Look::Parity).await.map(Walk::with_unknown)
+            }
+            Err(lost) => Err(lost),
+        };
+        match told {
+            Ok(reached) => end = end.max(reached),
+            Err(lost) => failures.extend(lost),
         }
     }
     if failures.is_empty() { Ok(end.min(FILE_BYTES_MAX).max(inode.size)) } else { Err(failures) }
@@ -68,27 +89,74 @@ fn segment_of(record: &SegmentRecord) -> Result<Segment, String> {
     Ok(Segment { start: record.start, end: record.end, shape, components: Vec::new() })
 }
 
-/// A walk over one ready column, from its last unit down.
+/// A walk over the ready columns, each from its last unit down.
+#[derive(Clone)]
 struct Walk {
     segment: Arc<Segment>,
-    column: Column,
+    /// The file as it is on record.
+    inode: Arc<InodeRecord>,
     ready: ColumnMask,
     /// One past the last byte known so far.
     end: u64,
+    /// Damaged units of ready data columns.
+    damaged: Arc<BTreeSet<DataUnit>>,
+    found: Found,
+}
+
+/// What a walk has found beside the end.
+#[derive(Debug, Clone, Default)]
+struct Found {
+    /// Data units that are damaged, or whose parity is.
+    damaged: BTreeSet<DataUnit>,
+    /// Data units of which parity has told the version.
+    told: BTreeSet<DataUnit>,
 }
 
 impl Walk {
-    async fn run(mut self, core: &Core, target: &Target) -> Result<u64, CallError> {
+    /// Walks over all ready columns at once.
+    async fn all(&self, core: &Arc<Core>, file: FileId, index: u32, look: Look) -> Result<Walk, Failures> {
+        let (mut all, mut failures, mut walks) = (self.clone(), Failures::new(), JoinSet::new());
+        for column in self.ready.iter() {
+            let Some(target) = Target::new(core, file, &self.inode, index, column) else {
+                failures.insert((index, column), "it is not known".to_owned());
+                continue;
+            };
+            let (core, walk) = (Arc::clone(core), self.clone());
+            walks.spawn(async move { (column, walk.run(&core, &target, column, look).await) });
+        }
+        while let Some(done) = walks.join_next().await {
+            match done {
+                Ok((_, Ok(walk))) => {
+                    all.end = all.end.max(walk.end);
+                    all.found.damaged.extend(walk.found.damaged);
+                    all.found.told.extend(walk.found.told);
+                }
+                Ok((column, Err(error))) => drop(failures.insert((index, column), error.to_string())),
+                Err(error) => {
+                    tracing::error!(%error, "asking for a file's last units failed within the manager")
+                }
+            }
+        }
+        if failures.is_empty() { Ok(all) } else { Err(failures) }
+    }
+
+    async fn run(
+        mut self,
+        core: &Core,
+        target: &Target,
+        column: Column,
+        look: Look,
+    ) -> Result<Walk, CallError> {
         let mut from = Some(u64::MAX);
         while let Some(first) = from {
             let page = target.list(core, Listing::BytesDown, first, PAGE).await?;
-            if page.units.iter().any(|state| self.is_below(state.unit) || self.take(state)) {
+            if page.units.iter().any(|state| self.is_below(state.unit) || self.take(column, look, state)) {
                 break;
             }
             // A drive whose answers do not descend would be asked forever.
             from = page.next.filter(|next| *next < first && !self.is_below(*next));
         }
-        Ok(self.end)
+        Ok(self)
     }
 
     /// Whether this unit and all below it can add nothing.
@@ -97,30 +165,57 @@ impl Walk {
     }
 
     /// Takes one unit into account. Returns whether those below it can add nothing.
-    fn take(&mut self, state: &UnitState) -> bool {
+    fn take(&mut self, column: Column, look: Look, state: &UnitState) -> bool {
         let stripe = Stripe(state.unit);
-        match self.segment.role(stripe, self.column) {
-            // Nobody can tell how far a damaged unit reached, so it counts as full.
-            Role::Data(data) if state.damaged => self.reaches(stripe, data, u32::MAX),
-            Role::Data(data) => self.reaches(stripe, data, state.end),
-            Role::Parity(_) => {
-                for data in 0..self.segment.shape.k() {
-                    let column = self.segment.column(stripe, Role::Data(data));
-                    let in_base = state.cover.get(usize::from(data)).is_some_and(|of| !of.is_zero());
-                    let counted = in_base || state.tips.iter().any(|tip| tip.column == column);
-                    let stands_in = !self.ready.contains(column);
-                    if stands_in && state.damaged {
-                        self.reaches(stripe, data, u32::MAX);
-                    } else if stands_in && counted {
-                        self.reaches(stripe, data, state.end);
-                    }
-                }
-            }
+        match (self.segment.role(stripe, column), look) {
+            (Role::Data(data), Look::Data) => self.take_data((stripe, data), state),
+            (Role::Parity(_), Look::Parity) => self.take_parity(stripe, state),
+            _ => {}
         }
         self.is_below(state.unit.saturating_sub(1))
     }
 
-    fn reaches(&mut self, stripe: Stripe, data: u8, to: u32) {
+    fn take_data(&mut self, unit: DataUnit, state: &UnitState) {
+        if state.damaged {
+            self.found.damaged.insert(unit);
+        } else if !self.inode.covers(newest(state)) {
+            self.reaches(unit, state.end);
+        }
+    }
+
+    fn take_parity(&mut self, stripe: Stripe, state: &UnitState) {
+        for data in 0..self.segment.shape.k() {
+            let (unit, column) = ((stripe, data), self.segment.column(stripe, Role::Data(data)));
+            if self.ready.contains(column) && !self.damaged.contains(&unit) {
+                continue;
+            }
+            if state.damaged {
+                self.found.damaged.insert(unit);
+                continue;
+            }
+            self.found.told.insert(unit);
+            let in_base = state.cover.get(usize::from(data)).copied().unwrap_or_default();
+            let tips = state.tips.iter().filter(|tip| tip.column == column).map(|tip| tip.version);
+            let counted = tips.fold(in_base, Version::max);
+            if !counted.is_zero() && !self.inode.covers(counted) {
+                self.reaches(unit, state.end);
+            }
+        }
+    }
+
+    /// The end, if units of which nobody can tell anything any more count as full.
+    fn with_unknown(mut self) -> u64 {
+        let unknown: Vec<DataUnit> = self
+            .damaged
+            .union(&self.found.damaged)
+            .filter(|unit| !self.found.told.contains(unit))
+            .copied()
+            .collect();
+        unknown.into_iter().for_each(|unit| self.reaches(unit, u32::MAX));
+        self.end
+    }
+
+    fn reaches(&mut self, (stripe, data): DataUnit, to: u32) {
         let unit = self.segment.unit_range(stripe, data);
         if to > 0 {
             self.end = self.end.max(unit.start.saturating_add(u64::from(to)).min(unit.end));
@@ -128,79 +223,110 @@ impl Walk {
     }
 }
 
+/// The newest version that a data unit holds.
+fn newest(state: &UnitState) -> Version {
+    let pending = state.pending.iter().map(|pending| pending.stamp);
+    pending.chain(state.owed.iter().copied()).fold(state.settled, Version::max)
+}
+
 #[cfg(test)]
 mod tests {
     use braid_layout::version::Lease;
-    use braid_layout::{Generation, Scheme, Shape, Version};
+    use braid_layout::{Generation, Scheme, Shape, VolumeId};
     use braid_wire::data::Tip;
 
     use super::*;
+    use crate::volumes::directory_record;
 
     const UNIT: u64 = 4096;
+    /// Stamps of the lease below this one are within the size.
+    const WITHIN: u64 = 5;
 
-    /// raid4 2+1: columns 0 and 1 are data, column 2 is parity, in every stripe.
-    fn walk(column: u8, ready: &[u8], end: u64) -> Walk {
+    /// raid4 2+1: columns 0 and 1 are data, column 2 is parity, in every stripe. The file is written under
+    /// lease 7.
+    fn walk(ready: &[u8], end: u64) -> Walk {
         let shape = Shape::new(Scheme::Raid4, 2, 1, 4096).unwrap();
         let segment = Arc::new(Segment { start: 0, end: u64::MAX, shape, components: Vec::new() });
-        Walk { segment, column: Column(column), ready: ready.iter().copied().map(Column).collect(), end }
+        let root = directory_record(VolumeId(1), FileId(0), Vec::new(), 0);
+        let inode = InodeRecord { lease: Lease(7), held: true, within: at(7, WITHIN), ..root };
+        let ready = ready.iter().copied().map(Column).collect();
+        Walk { segment, inode: Arc::new(inode), ready, end, damaged: Arc::default(), found: Found::default() }
+    }
+
+    fn at(lease: u32, n: u64) -> Version {
+        if n == 0 { Version::ZERO } else { Version { g: Generation(1), lease: Lease(lease), n } }
     }
 
     fn unit(unit: u64, end: u32, cover: &[u64]) -> UnitState {
-        let version = |&n: &u64| match n {
-            0 => Version::ZERO,
-            n => Version { g: Generation(1), lease: Lease(1), n },
-        };
         UnitState {
-            unit,
-            settled: version(&9),
-            cover: cover.iter().map(version).collect(),
-            pending: None,
-            owed: Vec::new(),
-            tips: Vec::new(),
-            damaged: false,
+            settled: at(7, 9),
+            cover: cover.iter().map(|&n| at(7, n)).collect(),
             end,
+            ..UnitState::unwritten(unit)
         }
     }
 
-    fn after(mut walk: Walk, state: &UnitState) -> u64 {
-        walk.take(state);
+    fn after(mut walk: Walk, (column, look): (u8, Look), state: &UnitState) -> u64 {
+        walk.take(Column(column), look, state);
         walk.end
     }
 
     #[test]
     fn a_data_column_says_exactly_where_its_bytes_end() {
-        assert_eq!(after(walk(0, &[0, 1, 2], 0), &unit(3, 100, &[])), 6 * UNIT + 100);
-        assert_eq!(after(walk(1, &[0, 1, 2], 0), &unit(3, 100, &[])), 7 * UNIT + 100);
-        assert_eq!(after(walk(1, &[0, 1, 2], 0), &unit(3, 0, &[])), 0, "a hole is no data");
-        assert_eq!(
-            after(walk(1, &[0, 1, 2], 90_000), &unit(3, 100, &[])),
-            90_000,
-            "never less than was committed"
-        );
-        let damaged = UnitState { damaged: true, ..unit(3, 0, &[]) };
-        assert_eq!(after(walk(0, &[0, 1, 2], 0), &damaged), 7 * UNIT);
+        let of = |column, end, state: &UnitState| after(walk(&[0, 1, 2], end), (column, Look::Data), state);
+        assert_eq!(of(0, 0, &unit(3, 100, &[])), 6 * UNIT + 100);
+        assert_eq!(of(1, 0, &unit(3, 100, &[])), 7 * UNIT + 100);
+        assert_eq!(of(1, 0, &unit(3, 0, &[])), 0, "a hole is no data");
+        assert_eq!(of(1, 90_000, &unit(3, 100, &[])), 90_000, "never less than was committed");
+        assert_eq!(of(0, 0, &UnitState { damaged: true, ..unit(3, 100, &[]) }), 0, "parity is asked");
+    }
+
+    #[test]
+    fn what_the_size_covers_says_nothing_about_it() {
+        let of = |settled| {
+            after(walk(&[0, 1, 2], 10), (0, Look::Data), &UnitState { settled, ..unit(3, 100, &[]) })
+        };
+        assert_eq!(of(at(7, WITHIN)), 6 * UNIT + 100);
+        assert_eq!(of(at(7, WITHIN - 1)), 10);
+        assert_eq!(of(at(6, 100)), 10, "of a lease that has ended");
+        // Without a column: its version is told by parity.
+        let without = |cover: &[u64]| after(walk(&[0, 2], 10), (2, Look::Parity), &unit(0, 4096, cover));
+        assert_eq!(without(&[9, WITHIN - 1]), 10);
+        assert_eq!(without(&[9, WITHIN]), 2 * UNIT, "written after the size was committed");
     }
 
     #[test]
     fn parity_speaks_for_columns_that_are_not_ready() {
-        assert_eq!(after(walk(2, &[0, 1, 2], 0), &unit(3, 100, &[1, 2])), 0, "they speak for themselves");
-        assert_eq!(after(walk(2, &[0, 2], 0), &unit(3, 100, &[1, 2])), 7 * UNIT + 100);
-        assert_eq!(after(walk(2, &[1, 2], 0), &unit(3, 100, &[1, 2])), 6 * UNIT + 100);
-        assert_eq!(after(walk(2, &[0, 2], 0), &unit(3, 100, &[1, 0])), 0, "it was never written");
-        let damaged = UnitState { damaged: true, ..unit(3, 0, &[]) };
-        assert_eq!(after(walk(2, &[0, 2], 0), &damaged), 8 * UNIT, "never too little");
-        let version = Version { g: Generation(1), lease: Lease(1), n: 5 };
-        let tips = vec![Tip { column: Column(1), version }];
-        let delta = UnitState { tips, ..unit(3, 100, &[1, 0]) };
-        assert_eq!(after(walk(2, &[0, 2], 0), &delta), 7 * UNIT + 100, "a delta counts as the base does");
+        let of = |ready: &[u8], state: &UnitState| after(walk(ready, 0), (2, Look::Parity), state);
+        assert_eq!(of(&[0, 1, 2], &unit(3, 100, &[8, 9])), 0, "they speak for themselves");
+        assert_eq!(of(&[0, 2], &unit(3, 100, &[8, 9])), 7 * UNIT + 100);
+        assert_eq!(of(&[1, 2], &unit(3, 100, &[8, 9])), 6 * UNIT + 100);
+        assert_eq!(of(&[0, 2], &unit(3, 100, &[8, 0])), 0, "it was never written");
+        let tips = vec![Tip { column: Column(1), version: at(7, 8) }];
+        let delta = UnitState { tips, ..unit(3, 100, &[8, 0]) };
+        assert_eq!(of(&[0, 2], &delta), 7 * UNIT + 100, "a delta counts as the base does");
+    }
+
+    #[test]
+    fn parity_tells_of_damaged_units_too_and_what_nobody_tells_of_is_full() {
+        let mut data = walk(&[0, 1, 2], 10);
+        data.take(Column(1), Look::Data, &UnitState { damaged: true, ..unit(3, 0, &[]) });
+        let told = |state: &UnitState| {
+            let damaged = Arc::new(data.found.damaged.clone());
+            let mut parity = Walk { damaged, ..walk(&[0, 1, 2], 10) };
+            parity.take(Column(2), Look::Parity, state);
+            parity.with_unknown()
+        };
+        assert_eq!(told(&unit(3, 100, &[8, WITHIN - 1])), 10);
+        assert_eq!(told(&unit(3, 100, &[8, 8])), 7 * UNIT + 100);
+        assert_eq!(told(&UnitState { damaged: true, ..unit(3, 0, &[]) }), 8 * UNIT, "never too little");
     }
 
     #[test]
     fn a_walk_ends_where_nothing_can_be_added() {
-        let mut parity = walk(2, &[0, 1, 2], 0);
-        assert!(!parity.take(&unit(3, 100, &[1, 2])), "a data column below it may have bytes");
-        let mut data = walk(0, &[0, 1, 2], 0);
-        assert!(data.take(&unit(3, 100, &[])));
-        assert!(walk(0, &[0, 1, 2], 8 * UNIT).is_below(3) && !walk(0, &[0, 1, 2], 8 * UNIT - 1).is_below(3));
+        let mut parity = walk(&[0, 1, 2], 0);
+        assert!(!parity.take(Column(2), Look::Parity, &unit(3, 100, &[1, 2])), "others may have bytes below");
+        assert!(walk(&[0, 1, 2], 0).take(Column(0), Look::Data, &unit(3, 100, &[])));
+        assert!(walk(&[0], 8 * UNIT).is_below(3) && !walk(&[0], 8 * UNIT - 1).is_below(3));
     }
 }

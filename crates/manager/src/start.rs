@@ -34,6 +34,7 @@ use crate::leadership::Leadership;
 use crate::leases::Leases;
 use crate::locking::{self, Locking};
 use crate::members::has_untold;
+use crate::receipts;
 use crate::retake::take_over;
 
 use crate::callbacks;
@@ -289,6 +290,9 @@ pub async fn start(
             if untold {
                 table.set_untold(drive);
             }
+        }
+        for (drive, log) in receipts::all(tx)? {
+            core.admissions().handle_receipt(drive, log);
         }
         if restored {
             return Ok(()); // its leases are over: the comparison says what is left to do

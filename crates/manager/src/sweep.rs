@@ -35,6 +35,7 @@ use crate::operations;
 use crate::orphans;
 use crate::pauses::LISTEN_MS;
 use crate::procedure::{self, Cause, RecordedLease, hold_lapsed};
+use crate::receipts;
 use crate::relayout;
 use crate::retake;
 use crate::returns::readmit_drives;
@@ -278,9 +279,10 @@ async fn keep_logs(core: Arc<Core>) {
         if due.is_empty() {
             continue;
         }
-        let store = move |_: &Core, tx: &mut Tx| {
+        let store = move |core: &Core, tx: &mut Tx| {
             let mut records = Vec::new();
             for (drive, log) in due {
+                receipts::tidy(tx, drive, log, core.admissions().receipt(drive))?;
                 let Some(mut record) = tx.record::<DriveRecord>(&key::drive(drive))? else { continue };
                 if !record.behind {
                     record.log = log;

@@ -6,14 +6,16 @@ use braid_layout::FileId;
 use braid_wire::Refusal;
 use braid_wire::control::EntryKind;
 
+use crate::inodes;
 use crate::kv::Tx;
-use crate::schema::{SCHEMA_VERSION, key};
+use crate::schema::{SCHEMA_VERSION, VolumeRecord, key, table};
 
 /// Records looked at together.
 const PAGE: usize = 4096;
 
 /// Brings a state up to this build's version. From version 3 on, directories count those in them.
 pub fn upgrade(tx: &mut Tx) -> Result<(), Refusal> {
+    count_nameless(tx)?;
     let format = u64::from(SCHEMA_VERSION);
     if tx.number("format")? >= format {
         return Ok(());
@@ -40,16 +42,57 @@ pub fn upgrade(tx: &mut Tx) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// Counts the bytes of files without a name, once: builds before this one did not.
+fn count_nameless(tx: &mut Tx) -> Result<(), Refusal> {
+    if tx.number("nameless")? != 0 {
+        return Ok(());
+    }
+    let (from, to) = key::all(table::ATTENTION);
+    for (row, _) in tx.scan(&from, &to, usize::MAX)? {
+        let Some(inode) = tx.inode(FileId(key::number(&row, 1)))? else { continue };
+        if inode.is_named() || inode.kind != EntryKind::File {
+            continue;
+        }
+        if let Some(mut volume) = tx.record::<VolumeRecord>(&key::volume(inode.volume))? {
+            inodes::recount(tx, &mut volume, (0, 0), (0, inode.size));
+        }
+    }
+    tx.set(key::meta("nameless"), &1u64);
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
     use braid_layout::VolumeId;
+    use braid_wire::control::ShapeSpec;
 
     use super::*;
     use crate::db::Db;
     use crate::memory::MemoryKv;
+    use crate::schema::InodeRecord;
     use crate::volumes::directory_record;
+
+    #[test]
+    fn files_without_a_name_are_counted_once() {
+        let db = Db::new(Arc::new(MemoryKv::new()));
+        let shape = ShapeSpec { scheme: 0, k: 0, m: 0, unit_bytes: 0 };
+        let (volume, name) = (VolumeId(1), "v".to_owned());
+        let (quota_bytes, files, file_bytes, created_ms) = (0, 1, 100, 0);
+        let root = FileId(2);
+        let record = VolumeRecord { volume, name, shape, quota_bytes, files, file_bytes, created_ms, root };
+        let upgraded = db.write(|tx| {
+            tx.set(key::volume(volume), &record);
+            let blank = directory_record(volume, FileId(0), Vec::new(), 1);
+            let nameless = InodeRecord { kind: EntryKind::File, size: 50, kept: true, ..blank };
+            inodes::create(tx, FileId(3), &nameless)?;
+            upgrade(tx)?;
+            upgrade(tx)?;
+            Ok(tx.record::<VolumeRecord>(&key::volume(volume))?.map(|volume| volume.file_bytes))
+        });
+        assert_eq!(upgraded.expect("upgraded"), Some(150));
+    }
 
     #[test]
     fn directories_of_an_older_state_are_counted_once() {

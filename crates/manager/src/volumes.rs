@@ -126,6 +126,7 @@ pub fn directory_record(volume: VolumeId, parent: FileId, name: Vec<u8>, now_ms:
         cut_at: Default::default(),
         touched: None,
         cut: false,
+        within: Default::default(),
         order: 0,
         kept: false,
         unfenced: false,

@@ -77,6 +77,9 @@ impl Executor<'_> {
         let outcomes = ask_drives(self.handle, &self.view, self.set.segment, asked).await;
         let (mut failed, mut owed_to) = (Vec::new(), ColumnMask::EMPTY);
         for (label, outcome) in outcomes {
+            if let Ok(DriveReply::Written(reply)) = &outcome {
+                self.handle.receipts.heed(&reply.receipts);
+            }
             let failure = match (outcome, label.id) {
                 (Ok(DriveReply::Written(reply)), Some(_)) if stamp.is_none_or(|s| s == reply.version) => {
                     owed_to = reply.owed_to;

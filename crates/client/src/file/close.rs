@@ -10,11 +10,11 @@ use std::sync::atomic::Ordering;
 
 use braid_layout::Lease;
 use braid_wire::Reason;
-use braid_wire::control::{AttributeChanges, Cut, Ending, Link, Place, Sized};
+use braid_wire::control::{AttributeChanges, Backing, Cut, Ending, Link, Place, Sized};
 
 use super::{File, Replace, Size, Writer};
 use crate::error::{Error, Result};
-use crate::lease;
+use crate::lease::{self, LastSize};
 use crate::name::Name;
 use crate::retire::{self, Occasion};
 use crate::write::WriteSide;
@@ -36,11 +36,13 @@ impl File {
         let _turn = writer.commits.acquire().await.expect("it is never closed");
         let request = self.naming(writer, at, replace, changes);
         let committed = (request.lease, request.size);
+        let receipts = request.backing.receipts.clone();
         writer.set_committed(None);
         writer.written.store(false, Ordering::Release);
         let answer = self.handle.client.ask_done(&name.to_string(), request).await;
         answer.map_err(|error| self.handle.lease_error(error))?;
         writer.set_committed(Some(committed));
+        self.handle.receipts.told(&receipts);
         Ok(())
     }
 
@@ -69,6 +71,7 @@ impl File {
     }
 
     fn naming(&self, writer: &Writer, at: Place, replace: Replace, changes: AttributeChanges) -> Link {
+        let backing = self.backing(writer);
         // The lease under which it has this size: the manager refuses both if another has followed on it.
         let Size { lease, bytes: size, .. } = self.handle.size();
         Link {
@@ -85,7 +88,13 @@ impl File {
             order: writer.next_order(),
             changes: AttributeChanges { modified_ns: changes.modified_ns.or(writer.modified()), ..changes },
             ends: None,
+            backing,
         }
+    }
+
+    /// What is known of the writes so far. The size that it is said with is looked at later.
+    pub(super) fn backing(&self, writer: &Writer) -> Backing {
+        Backing { within: writer.side.stamps.within(), receipts: self.handle.receipts.all() }
     }
 
     /// Commits the size and ends the lease, in one request. All that was written is settled then. Where the
@@ -133,14 +142,15 @@ impl File {
     }
 
     /// The size that is to be committed, with its lease, if the manager has not got it.
-    fn uncommitted(&self, writer: &Writer) -> Option<(Lease, Sized)> {
+    fn uncommitted(&self, writer: &Writer) -> Option<LastSize> {
+        let within = writer.side.stamps.within();
         let Size { lease, bytes: size, .. } = self.handle.size();
         if writer.committed() == Some((lease, size)) {
             return None;
         }
         writer.set_committed(None);
         let modified_ns = writer.modified();
-        Some((lease, Sized { size, order: writer.next_order(), modified_ns }))
+        Some(LastSize { lease, sized: Sized { size, order: writer.next_order(), modified_ns }, within })
     }
 
     /// How the lease may end. The next writer assumes that everything past the size is zeros.

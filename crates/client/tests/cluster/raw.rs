@@ -8,8 +8,8 @@ use braid_layout::{Column, ColumnMask, FileId, Lease, Version};
 use braid_transport::{ControlSession, DriveSession, Limits, TransportError};
 use braid_wire::checksum::block_crcs;
 use braid_wire::control::{
-    Access, ControlReply, Ended, Ending, NewAttributes, Open, Opened, Place, Refresh, Release, RequestHead,
-    ShapeSpec, Turn,
+    Access, Backing, ControlReply, Ended, Ending, NewAttributes, Open, Opened, Place, Refresh, Release,
+    RequestHead, ShapeSpec, Turn,
 };
 use braid_wire::data::{Address, DriveRequest, Retire, StripeWrite};
 
@@ -68,7 +68,7 @@ pub(crate) async fn write(cluster: &Cluster, path: &str, before: Version, parts:
     }
     let (file, lease, end) = (opened.stat.file, opened.lease, opened.stat.size());
     let ended = Ended { ending: Ending::Retired, end, columns: ColumnMask(u64::MAX) };
-    let release = Release { file, lease, holder: CLIENT, ended, commit: None }.into();
+    let release = Release { file, lease, holder: CLIENT, ended, commit: None, backing: Backing::NONE }.into();
     let head = operation(&manager);
     manager.call_as(&head, &release).await.expect("released");
 }

@@ -7,7 +7,7 @@ use braid_client::{Client, Kind, OpenOptions};
 use braid_layout::{Lease, Scheme, Shape, Version};
 use braid_transport::{ControlSession, Limits, TransportError};
 use braid_wire::Reason;
-use braid_wire::control::{Commit, Cut};
+use braid_wire::control::{Backing, Commit, Cut};
 
 use crate::common::{Cluster, assert_same, name, open_when_free, pattern, put, read_all, shape, wait_for};
 use crate::raw;
@@ -185,8 +185,8 @@ async fn a_cut_that_was_begun_is_ended_by_who_opens_the_file_next() {
     let (token, limits) = (&cluster.ready.client_token, Limits::default());
     let mut session = ControlSession::connect(&cluster.ready.address, token, &limits).await.expect("connect");
     let (lease, holder) = (Lease(2), file.holder());
-    let cut =
-        Commit { file: number, lease, holder, size: 70_000, order: 1, cut: Cut::Begins, modified_ns: None };
+    let (size, order, cut, backing) = (70_000, 1, Cut::Begins, Backing::NONE);
+    let cut = Commit { file: number, lease, holder, size, order, cut, modified_ns: None, backing };
     session.call(&cut.into()).await.expect("the first half");
     drop(file);
     wait_for(|| async { client.stat(&path).await.expect("stat").size() == 70_000 }).await;

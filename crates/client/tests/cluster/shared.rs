@@ -7,7 +7,7 @@ use std::time::Duration;
 use braid_client::{Client, File, Kind, Name, OpenOptions};
 use braid_layout::{Lease, Scheme};
 use braid_transport::{ControlSession, Limits};
-use braid_wire::control::{Access, Commit, ControlReply, Cut, Refresh, Turn};
+use braid_wire::control::{Access, Backing, Commit, ControlReply, Cut, Refresh, Turn};
 
 use crate::common::{
     Cluster, Random, assert_same, name, open_when_free, pattern, put, read_all, shape, wait_for,
@@ -451,11 +451,9 @@ async fn a_writer_that_is_gone_in_the_middle_of_a_truncation_ends_the_others_lea
     let ControlReply::Opened(own) = session.call(&take.into()).await.expect("its turn") else {
         panic!("no turn")
     };
-    let (lease, order, cut) = (own.lease, 1, Cut::Begins);
-    session
-        .call(&Commit { file: number, lease, holder, size: CUT, order, cut, modified_ns: None }.into())
-        .await
-        .expect("begun");
+    let (lease, order, cut, backing) = (own.lease, 1, Cut::Begins, Backing::NONE);
+    let begins = Commit { file: number, lease, holder, size: CUT, order, cut, modified_ns: None, backing };
+    session.call(&begins.into()).await.expect("begun");
     drop(cutter);
     for (what, told) in [
         ("a write", file.write_at(b"late", 500).await),

@@ -182,6 +182,7 @@ async fn exchange(
             let (unit, column) = item.job;
             match answer.reply {
                 DriveReply::Written(written) => {
+                    core.forwarder.receipts.heed(&written.receipts);
                     core.forwarder.debts().handle_acknowledged(unit, column, written.version, item.g);
                 }
                 DriveReply::Refused(refusal) => refused.push((item.job, refusal)),

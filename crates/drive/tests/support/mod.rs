@@ -166,6 +166,14 @@ pub async fn within<F: Future>(what: F) -> F::Output {
     tokio::time::timeout(PATIENCE, what).await.expect("it comes in time")
 }
 
+/// A reply without the receipts that a write's answer carries.
+pub fn bare(mut reply: DriveReply) -> DriveReply {
+    if let DriveReply::Written(written) = &mut reply {
+        written.receipts.clear();
+    }
+    reply
+}
+
 /// The reason of a refusal.
 pub fn reason(result: Result<(DriveReply, Vec<u8>), TransportError>) -> Reason {
     match result {

@@ -1,7 +1,7 @@
 //! A file's record, and what it says at a glance. `stored` has its bytes.
 
 use braid_layout::version::Lease;
-use braid_layout::{Column, ColumnMask, FileId, Generation, VolumeId};
+use braid_layout::{Column, ColumnMask, FileId, Generation, Version, VolumeId};
 use braid_wire::control::{EntryKind, FileAttributes, NewAttributes};
 
 use super::{ComponentPlace, SegmentRecord};
@@ -71,6 +71,9 @@ pub struct InodeRecord {
     /// Cutting the file short was begun and not finished: bytes beyond the size may remain, and the size
     /// on record is right.
     pub cut: bool,
+    /// Of the lease that is held: all writes under this version's lease below it lie within the size on
+    /// record. Zero: nothing is known.
+    pub within: Version,
     /// The order of the last Link or Commit carried out under this lease; 0 if there was none.
     pub order: u64,
     /// Columns that may have an object, as the file's creator said when its lease ended. Counts as long as
@@ -226,6 +229,38 @@ impl InodeRecord {
     /// The segment that is being filled to take the place of the others.
     pub fn filling(&self) -> Option<&SegmentRecord> {
         self.segments.iter().find(|segment| segment.filling.is_some())
+    }
+
+    /// Whether all writes of this version lie within the size on record, so that what drives hold of them
+    /// says nothing more about it. So it is with those of all leases that have ended: a clean end says it,
+    /// and after another one the size was settled.
+    pub fn covers(&self, version: Version) -> bool {
+        let first = if self.since == Lease(0) { self.lease } else { self.since };
+        let is_over = version.lease < first || !self.held && version.lease <= self.lease;
+        is_over || version.lease == self.within.lease && version < self.within
+    }
+
+    /// For `within`: all writes of the lease.
+    pub fn whole_lease(&self) -> Version {
+        Version { g: Generation(u32::MAX), lease: self.lease, n: u64::MAX }
+    }
+
+    /// Whether nobody else had the file under the lease, nor under one that it has followed on.
+    pub fn has_file_alone(&self) -> bool {
+        self.since == Lease(0) && !self.shared && !self.is_parted()
+    }
+
+    /// A restored state does not know what became of the lease: from now on it counts as held.
+    pub fn restored(&mut self, held: bool) {
+        self.within = match (self.cut, self.held) {
+            (true, _) => Version::ZERO,
+            (false, true) => self.within,
+            (false, false) => self.whole_lease(),
+        };
+        (self.held, self.client, self.unfenced) = (held, 0, held);
+        // A cut that was under way when the backup was made has ended since, and bytes may have been written
+        // beyond it: to end it again would remove them.
+        self.cut = false;
     }
 
     /// Whether nobody but its creator was ever allowed to write to it.

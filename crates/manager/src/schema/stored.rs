@@ -37,7 +37,8 @@ mod bit {
     pub(super) const XATTRS: u32 = 1 << 15;
     pub(super) const KEPT: u32 = 1 << 16;
     pub(super) const RESERVED: u32 = 1 << 17;
-    pub(super) const ALL: u32 = (1 << 18) - 1;
+    pub(super) const WITHIN: u32 = 1 << 18;
+    pub(super) const ALL: u32 = (1 << 19) - 1;
 }
 
 /// Bits of a segment: what follows.
@@ -78,6 +79,7 @@ pub fn encode(file: FileId, inode: &InodeRecord, seats: &[u32]) -> Vec<u8> {
         (bit::XATTRS, inode.xattr_bytes != 0),
         (bit::KEPT, inode.kept),
         (bit::RESERVED, inode.reserved != 0),
+        (bit::WITHIN, !inode.within.is_zero()),
     ];
     let all = bits.iter().filter(|(_, set)| *set).fold(0, |all, (bit, _)| all | bit);
     compact::put(&mut out, u64::from(all));
@@ -107,6 +109,9 @@ pub fn encode(file: FileId, inode: &InodeRecord, seats: &[u32]) -> Vec<u8> {
     }
     if let Some(touched) = inode.touched {
         compact::put(&mut out, touched.0);
+    }
+    if !inode.within.is_zero() {
+        put_version(&mut out, inode.within);
     }
     compact::put(&mut out, count(inode.segments.len()));
     let mut rest = seats;
@@ -164,6 +169,10 @@ pub fn decode(
     let cut_at = if has(bit::CUT_AT) { not_zero(take(input, "cut_at")?, "cut_at")? } else { 0 };
     let cut_at = u32::try_from(cut_at).map_err(|_| DecodeError::Value { field: "cut_at", value: cut_at })?;
     let touched = has(bit::TOUCHED).then(|| take(input, "touched").map(ColumnMask)).transpose()?;
+    let within = if has(bit::WITHIN) { take_version(input)? } else { Version::ZERO };
+    if has(bit::WITHIN) && within.is_zero() {
+        return Err(DecodeError::Value { field: "within", value: 0 });
+    }
     let (mut segments, mut seats) = (Vec::new(), Vec::new());
     for _ in 0..take_count(input)? {
         let (segment, own) = take_segment(file, input)?;
@@ -184,6 +193,7 @@ pub fn decode(
         parts,
         cut_at: Lease(cut_at),
         cut: has(bit::CUT),
+        within,
         order,
         touched,
         kept: has(bit::KEPT),
@@ -323,10 +333,8 @@ fn put_segment(out: &mut Vec<u8>, file: FileId, segment: &SegmentRecord, seats: 
     if segment.joining != ColumnMask::EMPTY {
         compact::put(out, segment.joining.0);
     }
-    if let Some(Version { g, lease, n }) = segment.filling {
-        compact::put(out, u64::from(g.0));
-        compact::put(out, u64::from(lease.0));
-        compact::put(out, n);
+    if let Some(version) = segment.filling {
+        put_version(out, version);
     }
 }
 
@@ -373,10 +381,20 @@ fn take_segment(file: FileId, input: &mut &[u8]) -> Result<(SegmentRecord, Vec<u
         segment.joining = ColumnMask(not_zero(take(input, "joining")?, "joining")?);
     }
     if has(segment_bit::FILLING) {
-        let (g, lease) = (Generation(take_u32(input, "g")?), Lease(take_u32(input, "lease")?));
-        segment.filling = Some(Version { g, lease, n: take(input, "n")? });
+        segment.filling = Some(take_version(input)?);
     }
     Ok((segment, seats))
+}
+
+fn put_version(out: &mut Vec<u8>, Version { g, lease, n }: Version) {
+    compact::put(out, u64::from(g.0));
+    compact::put(out, u64::from(lease.0));
+    compact::put(out, n);
+}
+
+fn take_version(input: &mut &[u8]) -> Result<Version, DecodeError> {
+    let (g, lease) = (Generation(take_u32(input, "g")?), Lease(take_u32(input, "lease")?));
+    Ok(Version { g, lease, n: take(input, "n")? })
 }
 
 fn count(length: usize) -> u64 {

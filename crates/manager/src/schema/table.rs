@@ -18,6 +18,8 @@ pub const XATTR: u8 = b'x';
 pub const ATTENTION: u8 = b'h';
 /// Drive identity to [`DriveRecord`](super::DriveRecord).
 pub const DRIVE: u8 = b'D';
+/// Drive to the highest receipt that a writer has brought of it, a number.
+pub const RECEIPT: u8 = b'a';
 /// Drive to [`DriveCount`](super::DriveCount).
 pub const DRIVE_COUNT: u8 = b'n';
 /// Drive to its seat: the number that stands for it in rows of files and components.

@@ -88,6 +88,7 @@ async fn workload(client: &mut Client, drives: &[FakeDrive]) {
                     order: 1,
                     cut: Cut::No,
                     modified_ns: None,
+                    backing: Backing::NONE,
                 })
                 .await;
             let _ = client.ask(release(&file, true)).await;
@@ -119,6 +120,7 @@ async fn workload(client: &mut Client, drives: &[FakeDrive]) {
                 order: 1,
                 changes: AttributeChanges::NONE,
                 ends: None,
+                backing: Backing::NONE,
             })
             .await;
         drives[0].kill();

@@ -70,6 +70,7 @@ async fn an_open_file_outlives_its_name_until_its_lease_ends() {
             order: 1,
             cut: Cut::No,
             modified_ns: None,
+            backing: Backing::NONE,
         })
         .await;
     assert_eq!((cluster.objects(), client.status().await.removing), (3, 0));
@@ -150,6 +151,7 @@ async fn a_lease_that_lapses_is_recovered_from_without_anybody_asking() {
             order: 1,
             cut: Cut::No,
             modified_ns: None,
+            backing: Backing::NONE,
         })
         .await;
     assert_eq!(refusal.reason, Reason::LeaseLost);
@@ -190,6 +192,7 @@ async fn a_dead_drive_goes_out_returns_fenced_and_is_rebuilt() {
             order: 1,
             cut: Cut::No,
             modified_ns: None,
+            backing: Backing::NONE,
         })
         .await;
     client.done(release(&file, true)).await;

@@ -349,8 +349,22 @@ impl Cluster {
 
 pub(crate) fn release(opened: &Opened, clean: bool) -> Release {
     let ending = if clean { Ending::Retired } else { Ending::Unclean };
-    let ended = Ended { ending, end: 0, columns: ColumnMask(u64::MAX) };
-    Release { file: opened.stat.file, lease: opened.lease, holder: 7, ended, commit: None }
+    let end = if clean { 0 } else { u64::MAX };
+    let ended = Ended { ending, end, columns: ColumnMask(u64::MAX) };
+    Release {
+        file: opened.stat.file,
+        lease: opened.lease,
+        holder: 7,
+        ended,
+        commit: None,
+        backing: Backing::NONE,
+    }
+}
+
+/// Sets the size, and says nothing else.
+pub(crate) fn commit(opened: &Opened, size: u64, order: u64) -> Commit {
+    let (file, lease, cut, modified_ns) = (opened.stat.file, opened.lease, Cut::No, None);
+    Commit { file, lease, holder: 7, size, order, cut, modified_ns, backing: Backing::NONE }
 }
 
 /// A release that says so of its writes' end.

@@ -454,7 +454,7 @@ async fn beat(drive: &FakeDrive, address: &str, restarted: &mut bool) -> Result<
             process,
             capacity_bytes: 1 << 40,
             used_bytes: 1,
-            live_bytes: 1,
+            live_bytes: 1 << 20,
             free_bytes: if full { 0 } else { 1 << 39 },
             spare_bytes: 0,
             file_system: Default::default(),

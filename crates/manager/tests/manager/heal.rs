@@ -2,10 +2,12 @@
 
 use braid_layout::{Column, ColumnMask, Generation};
 use braid_wire::Reason;
-use braid_wire::control::{Access, Commit, Cut, DrainDrive, DriveRow, Refresh, RemoveDrive, Turn};
+use braid_wire::control::{
+    Access, Backing, Commit, Cut, DrainDrive, DriveRow, Opened, Refresh, RemoveDrive, ReplaceDrive, Turn,
+};
 
 use crate::failures::{mask, put_all, stale};
-use crate::fake::{Cluster, FakeDrive, eventually, lost, open, opened, raid5, release};
+use crate::fake::{Client, Cluster, FakeDrive, eventually, lost, open, opened, raid5, release};
 use crate::space::drives;
 
 #[tokio::test]
@@ -79,25 +81,58 @@ async fn a_column_that_joins_beside_a_writer_drops_what_it_has_pending() {
     assert!(told(cluster.of(&file, 1)).is_empty(), "it may be in flight");
 }
 
+/// A file of this size that nobody writes any more.
+async fn closed(cluster: &Cluster, client: &mut Client, size: u64) -> Opened {
+    let file = client.create("f").await;
+    (0..3).for_each(|column| cluster.of(&file, column).put(&file, Column(column), &[]));
+    let (number, lease, order, cut) = (file.stat.file, file.lease, 1, Cut::No);
+    let backing = Backing::NONE;
+    client
+        .done(Commit { file: number, lease, holder: 7, size, order, cut, modified_ns: None, backing })
+        .await;
+    client.done(release(&file, true)).await;
+    file
+}
+
+#[tokio::test]
+async fn a_drive_that_died_while_its_column_moved_is_replaced_by_where_it_moved_to() {
+    let cluster = Cluster::new(4, raid5(2)).await;
+    let mut client = cluster.manager.client().await;
+    let file = closed(&cluster, &mut client, 5000).await;
+    let (number, holder) = (file.stat.file, cluster.of(&file, 1));
+    let spare = cluster.drives.iter().find(|drive| !drives(&file).contains(&drive.id)).unwrap();
+    client.ask(DrainDrive { drive: holder.name.clone(), drain: true }).await.unwrap();
+    eventually("it has a successor", || async { spare.begin_heal(number).await.is_ok() }).await;
+    holder.kill();
+    client.patient(ReplaceDrive { old: holder.name.clone(), new: spare.name.clone() }).await.unwrap();
+    eventually("it joins", || async { spare.begin_heal(number).await.is_ok() }).await;
+    let heal = spare.begin_heal(number).await.unwrap();
+    let shown = &heal.stat.segments[0];
+    assert_eq!((shown.joining, shown.columns[1].drive), (mask(&[1]), spare.id));
+    spare.end_heal(&heal).await.unwrap();
+    let segment = client.stat("f").await.unwrap().segments.remove(0);
+    assert_eq!((segment.set, segment.joining), (mask(&[0, 1, 2]), ColumnMask::EMPTY));
+    assert_eq!(segment.columns[1].drive, spare.id);
+}
+
+#[tokio::test]
+async fn a_drive_is_drained_of_a_sparse_file_that_is_larger_than_all_of_them() {
+    let cluster = Cluster::new(4, raid5(2)).await;
+    let mut client = cluster.manager.client().await;
+    let file = closed(&cluster, &mut client, 1 << 50).await;
+    let holder = cluster.of(&file, 1);
+    client.ask(DrainDrive { drive: holder.name.clone(), drain: true }).await.unwrap();
+    let spare = cluster.drives.iter().find(|drive| !drives(&file).contains(&drive.id)).unwrap();
+    let number = file.stat.file;
+    eventually("it has a successor", || async { spare.begin_heal(number).await.is_ok() }).await;
+}
+
 #[tokio::test]
 async fn a_drain_is_refused_with_the_numbers_if_the_others_have_no_room() {
     let cluster = Cluster::new(4, raid5(2)).await;
     let mut client = cluster.manager.client().await;
-    let file = client.create("f").await;
-    (0..3).for_each(|column| cluster.of(&file, column).put(&file, Column(column), &[]));
-    let (number, lease) = (file.stat.file, file.lease);
-    client
-        .done(Commit {
-            file: number,
-            lease,
-            holder: 7,
-            size: 5000,
-            order: 1,
-            cut: Cut::No,
-            modified_ns: None,
-        })
-        .await;
-    client.done(release(&file, true)).await;
+    let file = closed(&cluster, &mut client, 5000).await;
+    let number = file.stat.file;
     let holder = cluster.of(&file, 1);
     for other in cluster.drives.iter().filter(|drive| drive.id != holder.id) {
         other.state().full = true;

@@ -39,6 +39,7 @@ async fn file_of(client: &mut Client, path: &str, size: u64) {
             order: 1,
             cut: Cut::No,
             modified_ns: None,
+            backing: Backing::NONE,
         })
         .await;
     client.done(release(&file, true)).await;
@@ -172,6 +173,7 @@ async fn a_repeated_release_and_link_are_done_though_the_lease_is_over() {
         order: 1,
         changes: AttributeChanges::NONE,
         ends: None,
+        backing: Backing::NONE,
     };
     let heads = client.operations(2);
     is_done(&mut client, &heads[0], link.clone()).await;

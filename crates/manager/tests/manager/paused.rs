@@ -100,6 +100,7 @@ async fn a_manager_that_was_paused_judges_nobody_by_it() {
             order: 1,
             cut: Cut::No,
             modified_ns: None,
+            backing: Backing::NONE,
         })
         .await;
     drop(client);

@@ -64,7 +64,8 @@ fn write(cluster: &[FakeDrive], file: &Opened, bytes: u32) {
         drive.put(file, column, &[]);
         if column == Column(0) {
             let place = (PartitionId(file.stat.volume.0), row.object);
-            let unit = UnitState { settled: version(1, 1, 7), end: bytes, ..UnitState::unwritten(0) };
+            let settled = version(1, file.lease.0, 7);
+            let unit = UnitState { settled, end: bytes, ..UnitState::unwritten(0) };
             drive.state().objects.get_mut(&place).unwrap().units.insert(0, unit);
         }
     }
@@ -133,7 +134,18 @@ async fn after_a_restore_files_are_as_long_as_the_drives_say() {
         expire_ms = file.expires_ms;
         let release = ends_at(1000, release(&file, true));
         let (file, lease, cut) = (file.stat.file, file.lease, Cut::No);
-        client.done(Commit { file, lease, holder: 7, size: 1000, order: 1, cut, modified_ns: None }).await;
+        client
+            .done(Commit {
+                file,
+                lease,
+                holder: 7,
+                size: 1000,
+                order: 1,
+                cut,
+                modified_ns: None,
+                backing: Backing::NONE,
+            })
+            .await;
         client.done(release).await;
     }
     client.done(Unlink { at: Place::of("main", "gone"), only: UnlinkOnly::Any, keep: false }).await;
@@ -174,6 +186,7 @@ async fn a_truncation_that_ended_after_the_backup_is_not_done_again() {
         order,
         cut,
         modified_ns: None,
+        backing: Backing::NONE,
     };
     client.done(commit(1000, 1, Cut::No)).await;
     client.done(commit(60, 2, Cut::Begins)).await;
@@ -230,6 +243,7 @@ async fn what_got_its_name_after_the_backup_is_kept_and_what_was_removed_before_
             order: 1,
             changes: AttributeChanges::NONE,
             ends: None,
+            backing: Backing::NONE,
         })
         .await;
     client.done(release(&up, true)).await;

@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-use crate::fake::{Cluster, FakeDrive, Manager, NEW_FILE, no_shape, open, raid5, release};
+use crate::fake::{Cluster, FakeDrive, Manager, NEW_FILE, commit, no_shape, open, raid5, release};
 use braid_manager::{Config, ManagerError, run};
 use braid_transport::{ControlSession, Credentials, Limits, TransportError};
 use braid_wire::Reason;
@@ -50,6 +50,7 @@ async fn a_file_is_made_named_found_and_listed() {
         order: 1,
         changes: AttributeChanges { mode: Some(0o640), modified_ns: Some(123), ..AttributeChanges::NONE },
         ends: None,
+        backing: Backing::NONE,
     };
     let odd =
         Link { changes: AttributeChanges { mode: Some(0o100644), ..AttributeChanges::NONE }, ..link.clone() };
@@ -116,7 +117,7 @@ async fn bad_input_is_refused_with_its_reason() {
     };
     let commit = |lease, order| {
         let (file, holder, size, cut, modified_ns) = (file.stat.file, 7, 1, Cut::No, None);
-        Commit { file, lease, holder, size, order, cut, modified_ns }
+        Commit { file, lease, holder, size, order, cut, modified_ns, backing: Backing::NONE }
     };
     let mut exclusive = open("d/f", Access::Write, true);
     exclusive.exclusive = true;
@@ -169,15 +170,7 @@ async fn a_quota_bounds_the_files_sizes() {
     let mut file = open("f", Access::Write, true);
     file.at = Place::of("small", "f");
     let opened = client.opened(file).await;
-    let commit = |order, size| Commit {
-        file: opened.stat.file,
-        lease: opened.lease,
-        holder: 7,
-        size,
-        order,
-        cut: Cut::No,
-        modified_ns: None,
-    };
+    let commit = |order, size| commit(&opened, size, order);
     client.done(commit(1, 1000)).await;
     assert_eq!(client.refused(commit(2, 1001)).await.reason, Reason::Quota);
     client.done(commit(3, 400)).await;
@@ -201,9 +194,15 @@ async fn a_quota_bounds_the_files_sizes() {
         order: 1,
         changes: AttributeChanges::NONE,
         ends: None,
+        backing: Backing::NONE,
     };
     assert_eq!(client.refused(link("g", 601, false)).await.reason, Reason::Quota);
     assert_eq!(client.refused(link("f", 900, false)).await.reason, Reason::Exists);
+    // What has no name counts too: a new file, and one that is open when another takes its name.
+    let unnamed = Commit { file: second.stat.file, lease: second.lease, ..commit(1, 601) };
+    assert_eq!(client.refused(unnamed).await.reason, Reason::Quota);
+    assert_eq!(client.refused(link("f", 900, true)).await.reason, Reason::Quota);
+    client.done(release(&opened, true)).await;
     client.done(link("f", 900, true)).await;
     let Ok(ControlReply::Volumes(list)) = client.ask(VolumeList {}).await else { panic!() };
     let small = list.volumes.iter().find(|volume| volume.name == "small").unwrap();
@@ -231,6 +230,7 @@ async fn what_a_name_has_is_replaced_only_if_it_is_as_it_was_seen() {
         order: 1,
         changes: AttributeChanges::NONE,
         ends: None,
+        backing: Backing::NONE,
     };
     let seen = |row: StatRow| Seen { file: row.file, changed_ns: row.attributes.changed_ns };
     client.done(link(0, "a", None)).await;
@@ -275,15 +275,15 @@ async fn a_late_repetition_undoes_nothing_also_after_a_restart() {
         order,
         changes: AttributeChanges::NONE,
         ends: None,
+        backing: Backing::NONE,
     };
-    let commit =
-        |size, order| Commit { file, lease, holder: 7, size, order, cut: Cut::No, modified_ns: None };
+    let sized = |size, order| commit(&unnamed, size, order);
     client.done(link("a", 10, 1)).await;
-    client.done(commit(20, 2)).await;
+    client.done(sized(20, 2)).await;
     client.done(link("a", 10, 1)).await;
     assert_eq!(client.stat("a").await.unwrap().size(), 20, "the link was before the commit");
-    client.done(commit(40, 4)).await;
-    client.done(commit(30, 3)).await;
+    client.done(sized(40, 4)).await;
+    client.done(sized(30, 3)).await;
     assert_eq!(client.stat("a").await.unwrap().size(), 40, "one that is late, and was never carried out");
     // The file was linked, and then renamed or unlinked: a repeat is no error, and does nothing.
     let (from, to) = ("a", "b");
@@ -302,22 +302,12 @@ async fn a_late_repetition_undoes_nothing_also_after_a_restart() {
     client.done(link("c", 50, 5)).await;
     let cluster = cluster.restart_manager().await;
     let mut client = cluster.manager.client().await;
-    client.done(commit(40, 4)).await;
+    client.done(sized(40, 4)).await;
     assert_eq!(client.stat("c").await.unwrap().size(), 50);
     client.done(release(&unnamed, true)).await;
     // Another lease starts from 1 again.
     let next = client.opened(open("c", Access::Write, false)).await;
-    client
-        .done(Commit {
-            file,
-            lease: next.lease,
-            holder: 7,
-            size: 60,
-            order: 1,
-            cut: Cut::No,
-            modified_ns: None,
-        })
-        .await;
+    client.done(commit(&next, 60, 1)).await;
     assert_eq!(client.stat("c").await.unwrap().size(), 60);
 }
 
@@ -426,17 +416,7 @@ async fn a_restart_keeps_names_tokens_and_time_and_raises_the_term() {
     let cluster = Cluster::new(3, no_shape()).await;
     let mut client = cluster.manager.client().await;
     let opened = client.create("kept").await;
-    client
-        .done(Commit {
-            file: opened.stat.file,
-            lease: opened.lease,
-            holder: 7,
-            size: 5,
-            order: 1,
-            cut: Cut::No,
-            modified_ns: None,
-        })
-        .await;
+    client.done(commit(&opened, 5, 1)).await;
     client.status().await;
     let (before, token) = (client.0.head().clone(), cluster.manager.ready.client_token.clone());
     let cluster = cluster.restart_manager().await;
@@ -448,17 +428,7 @@ async fn a_restart_keeps_names_tokens_and_time_and_raises_the_term() {
     // The lease survives the manager's restart, and so does its holder.
     assert!(!client.renews(&opened, 8).await);
     assert!(client.renews(&opened, 7).await);
-    client
-        .done(Commit {
-            file: opened.stat.file,
-            lease: opened.lease,
-            holder: 7,
-            size: 6,
-            order: 2,
-            cut: Cut::No,
-            modified_ns: None,
-        })
-        .await;
+    client.done(commit(&opened, 6, 2)).await;
     client.done(release(&opened, true)).await;
     client.opened(open("kept", Access::Write, false)).await;
 }

@@ -21,7 +21,16 @@ fn refresh(file: &Opened, holder: u64, turn: Turn) -> Refresh {
 }
 
 fn commit(file: &Opened, holder: u64, size: u64, order: u64) -> Commit {
-    Commit { file: file.stat.file, lease: file.lease, holder, size, order, cut: Cut::No, modified_ns: None }
+    Commit {
+        file: file.stat.file,
+        lease: file.lease,
+        holder,
+        size,
+        order,
+        cut: Cut::No,
+        modified_ns: None,
+        backing: Backing::NONE,
+    }
 }
 
 #[tokio::test]

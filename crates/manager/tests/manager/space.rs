@@ -109,6 +109,7 @@ async fn a_full_drive_does_not_take_the_place_of_another() {
         order: 1,
         cut: Cut::No,
         modified_ns: None,
+        backing: Backing::NONE,
     };
     client.done(commit).await;
     client.done(ends_at(1000, release(&file, true))).await;

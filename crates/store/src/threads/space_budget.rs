@@ -81,17 +81,17 @@ impl SpaceBudget {
         change: ReservedChange,
         no_space: NoSpace,
     ) -> Result<(), Error> {
-        let removes = match no_space {
-            NoSpace::Wait => self.reserve.free_for_removes(self.used),
-            NoSpace::Refuse => self.of_disk.free_for_removes(self.used),
+        let reserve = match no_space {
+            NoSpace::Wait => &self.reserve,
+            NoSpace::Refuse => &self.of_disk,
         };
         let bytes = record.disk_bytes_max();
         let reserved = self.reserved.saturating_sub(change.less);
         let others = self.used.saturating_add(reserved);
-        let (need, free) = if may_use_reserve(record) {
-            (bytes, removes)
-        } else {
-            (bytes.saturating_add(change.more), self.reserve.free_for_writes(others))
+        let (need, free) = match Purpose::of(record) {
+            Purpose::Order => (bytes, reserve.free_for_fences(self.used)),
+            Purpose::Room => (bytes, reserve.free_for_removes(self.used)),
+            Purpose::Bytes => (bytes.saturating_add(change.more), self.reserve.free_for_writes(others)),
         };
         if need > free {
             return Err(self.full());
@@ -118,14 +118,26 @@ impl SpaceBudget {
     }
 }
 
-fn may_use_reserve(record: &Record) -> bool {
-    match record.kind {
-        Kind::ObjectRemove
-        | Kind::PartitionRemove
-        | Kind::Fence
-        | Kind::Verdict
-        | Kind::SettledTo
-        | Kind::SnapshotDrop => true,
-        kind => kind.writes() && record.is(flags::HOLE),
+/// What a record is for, which decides how much of the reserve it may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    /// It stores something.
+    Bytes,
+    /// It leads to freed space.
+    Room,
+    /// It keeps order, so that others can free space.
+    Order,
+}
+
+impl Purpose {
+    fn of(record: &Record) -> Purpose {
+        match record.kind {
+            Kind::Fence | Kind::Verdict => Purpose::Order,
+            Kind::ObjectRemove | Kind::PartitionRemove | Kind::SettledTo | Kind::SnapshotDrop => {
+                Purpose::Room
+            }
+            kind if kind.writes() && record.is(flags::HOLE) => Purpose::Room,
+            _ => Purpose::Bytes,
+        }
     }
 }

@@ -7,6 +7,7 @@ use super::drive::DriveState;
 use super::names::{EntryKind, Place};
 use super::shape::ShapeSpec;
 use crate::capability::{Capability, Key};
+use crate::data::Receipt;
 
 choice! {
     /// What an open asks for.
@@ -261,6 +262,22 @@ choice! {
 }
 
 record! {
+    /// What a writer knows of its writes when it says how large the file is, or that it is done.
+    pub struct Backing {
+        /// All writes under the lease with stamps below this one are settled and lie within the size. Zero:
+        /// nothing is said. That of another lease than the request's is passed over.
+        within: Version,
+        /// The highest receipts of drives that have answered the handle's writes, one per drive.
+        receipts: Vec<Receipt>,
+    }
+}
+
+impl Backing {
+    /// Says nothing.
+    pub const NONE: Backing = Backing { within: Version::ZERO, receipts: Vec::new() };
+}
+
+record! {
     /// Sets the size: after a flush, a truncation, an extension. Durable when answered. While several
     /// hold the file it makes the size larger only, unless it begins a cut. Refused with
     /// `StaleGeneration` if the lease was replaced by another that the asker holds too: refresh first.
@@ -281,6 +298,8 @@ record! {
         cut: Cut,
         /// When the bytes changed last; absent: now.
         modified_ns: Option<i64>,
+        /// What is known of the writes.
+        backing: Backing,
     }
 }
 
@@ -364,6 +383,8 @@ record! {
         ended: Ended,
         /// Commits this size first.
         commit: Option<Sized>,
+        /// What is known of the writes; what it says of the size is for the one that is committed here.
+        backing: Backing,
     }
 }
 

@@ -42,9 +42,9 @@ pub use drive::{
     SistersReply, StateMark, Status, StatusReply,
 };
 pub use file::{
-    Access, BeginHeal, ByteRange, ColumnRow, Commit, CreateUnnamed, Cut, EndHeal, Ended, Ending, Grant, Held,
-    Open, Opened, Refresh, Release, Renew, Renewed, ReportLost, Reserve, Reserved, SegmentRow, Sized,
-    StatRow, Turn,
+    Access, Backing, BeginHeal, ByteRange, ColumnRow, Commit, CreateUnnamed, Cut, EndHeal, Ended, Ending,
+    Grant, Held, Open, Opened, Refresh, Release, Renew, Renewed, ReportLost, Reserve, Reserved, SegmentRow,
+    Sized, StatRow, Turn,
 };
 pub use heal::{
     BalanceState, HealOrders, HealProgress, HealReport, HealRow, HealStatus, HealStatusReply, StaleFiles,
@@ -123,7 +123,6 @@ record! {
 
 message_set! {
     /// Requests to the manager.
-    #[expect(clippy::large_enum_variant, reason = "one at a time is made and sent; none is kept")]
     pub enum ControlRequest {
         /// Proof of the token: Welcome.
         Authenticate(Authenticate) = 0x0002,

@@ -3,7 +3,7 @@
 use braid_layout::{FileId, VolumeId, version::Lease};
 
 use super::attributes::{AttributeChanges, FileAttributes, NewAttributes};
-use super::file::Ended;
+use super::file::{Backing, Ended};
 use super::shape::ShapeSpec;
 
 /// Longest name in a directory, in bytes.
@@ -282,5 +282,7 @@ record! {
         /// The lease then ends for this holder, as with a [`Release`](super::Release); absent: it goes on. If
         /// the name is refused, so is the end.
         ends: Option<Ended>,
+        /// What is known of the writes.
+        backing: Backing,
     }
 }

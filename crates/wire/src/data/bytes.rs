@@ -3,6 +3,7 @@
 use braid_layout::{Column, ColumnMask, Generation, Version};
 
 use super::object::Address;
+use super::receipt::Receipt;
 use crate::refusal::Refusal;
 
 choice! {
@@ -191,13 +192,16 @@ record! {
         /// Unit writes: parity columns that have not taken it in time. Empty: it is settled. Otherwise it is
         /// durable here and stays owed: repeat it, or report these columns.
         owed_to: ColumnMask,
+        /// How far the log of this drive is durable, and of a unit write the logs of the parity drives that
+        /// have taken it.
+        receipts: Vec<Receipt>,
     }
 }
 
 impl Written {
-    /// For a write that is owed to nobody.
+    /// For a write that is owed to nobody. Its receipts are added when it is sent.
     pub fn new(version: Version, already: bool) -> Written {
-        Written { version, already, owed_to: ColumnMask::EMPTY }
+        Written { version, already, owed_to: ColumnMask::EMPTY, receipts: Vec::new() }
     }
 }
 

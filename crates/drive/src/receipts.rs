@@ -1,0 +1,45 @@
+//! Receipts: how far this drive's log is durable, and those of its sisters, as they have told it.
+//!
+//! Every answer to a write carries them, so that the writer can bring them to the manager: of a unit write
+//! also those of the parity drives, which the writer has not asked itself.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use braid_layout::DriveId;
+use braid_wire::data::{DriveReply, Receipt};
+
+use crate::core::Core;
+
+/// How far the logs of sisters were durable.
+#[derive(Debug, Default)]
+pub(crate) struct SisterReceipts(Mutex<HashMap<DriveId, u64>>);
+
+impl SisterReceipts {
+    /// A sister has answered a delta with these.
+    pub(crate) fn heed(&self, receipts: &[Receipt]) {
+        let mut known = self.lock();
+        for receipt in receipts {
+            let log = known.entry(receipt.drive).or_default();
+            *log = receipt.log.max(*log);
+        }
+    }
+
+    /// The highest of these drives.
+    pub(crate) fn of(&self, drives: &[DriveId]) -> Vec<Receipt> {
+        let known = self.lock();
+        let of = |&drive: &DriveId| known.get(&drive).map(|&log| Receipt { drive, log });
+        drives.iter().filter_map(of).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<DriveId, u64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Adds this drive's own receipt to the answer to a write. What the answer says was durable before.
+pub(crate) fn add_own(core: &Core, reply: &mut DriveReply) {
+    if let DriveReply::Written(written) = reply {
+        written.receipts.push(Receipt { drive: core.drive, log: core.store.last_record() });
+    }
+}
