@@ -115,7 +115,7 @@ async fn a_rebuilt_column_says_to_the_byte_where_its_bytes_end() {
     assert_eq!(file.size(), 100);
 }
 
-/// The commit is refused, so the release must not be clean: there are bytes past the size.
+/// The commit is refused for quota: what it was for is taken back, and none of it shows when the file grows.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_close_whose_commit_is_refused_leaves_no_bytes_that_are_taken_for_zeros() {
     let (mut cluster, client) = cluster(5).await;
@@ -127,15 +127,14 @@ async fn a_close_whose_commit_is_refused_leaves_no_bytes_that_are_taken_for_zero
     file.write_at(&bytes, 0).await.expect("write");
     assert_eq!(file.close().await.expect_err("over the quota").kind(), Kind::NoSpace);
     let file = open_when_free(&client, &path).await;
-    assert_eq!(file.size(), 30_000, "it is all there, and told");
-    // Parity is computed from the existing bytes, and a cut removes them.
+    assert_eq!(file.size(), 0, "what was refused is not there later");
+    // Parity is computed from what is there, and a cut removes it.
     file.write_at(b"in the middle", 10_000).await.expect("write");
     file.set_len(15_000).await.expect("cut");
     file.set_len(19_000).await.expect("grow");
     file.close().await.expect("close");
-    let mut model = bytes[..15_000].to_vec();
+    let mut model = vec![0; 19_000];
     model[10_000..10_013].copy_from_slice(b"in the middle");
-    model.resize(19_000, 0);
     is(&mut cluster, &client, &path, &model, "cut and grown").await;
 }
 
