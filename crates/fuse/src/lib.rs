@@ -8,12 +8,14 @@
 //! the kernel takes no notice of what other mounts do to a file's size. Pages are cached by the kernel
 //! (`fresh`).
 
+mod agreed;
 mod answers;
 mod attributes;
 mod buffers;
 mod caretaker;
 mod closing;
 mod context;
+mod creating;
 mod dirty;
 #[cfg(feature = "driven")]
 pub mod driven;

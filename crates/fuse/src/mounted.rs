@@ -12,15 +12,15 @@ use std::time::{Duration, SystemTime};
 use braid_client::{AttributeChanges, Node};
 use braid_wire::control::{MODE_MAX, RenameHow, UnlinkOnly};
 use fuser::{
-    BsdFileFlags, Errno, FileAttr, FileHandle, Filesystem, Generation, INodeNo, InitFlags, KernelConfig,
-    LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty,
-    ReplyEntry, ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
-    WriteFlags,
+    BsdFileFlags, Errno, FileAttr, FileHandle, Filesystem, Generation, INodeNo, KernelConfig, LockOwner,
+    OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry,
+    ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use rustix::fs::{FallocateFlags, FileType, OFlags};
 
+use crate::agreed;
 use crate::answers::{give, give_lock, lock_kind, lock_span, nanoseconds_of, new_attributes, open_flags};
-use crate::buffers::{BUFFER_BYTES, Filled};
+use crate::buffers::Filled;
 use crate::errors::errno;
 use crate::interrupts::Waiter;
 use crate::locks::Wanted;
@@ -29,12 +29,6 @@ use crate::shared::{Shared, manner};
 use crate::space;
 use crate::waits::PATIENCE;
 use crate::write_back::{Outcome, Through};
-
-/// Longest read and write that the kernel asks for at once.
-const REQUEST_BYTES_MAX: u32 = 1 << 20;
-const _: () = assert!(REQUEST_BYTES_MAX as usize == BUFFER_BYTES);
-/// Reads ahead and writes of mappings that the kernel has under way.
-const BACKGROUND_MAX: u16 = 64;
 
 /// A volume as the kernel sees it.
 pub(crate) struct Mounted {
@@ -45,28 +39,7 @@ pub(crate) struct Mounted {
 
 impl Filesystem for Mounted {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        let as_near = |asked: Result<u32, u32>| asked.err();
-        if let Some(most) = as_near(config.set_max_write(REQUEST_BYTES_MAX)) {
-            let _ = config.set_max_write(most);
-        }
-        // The kernel offers no more than it would read ahead by itself; `readahead` has it read further.
-        if let Some(most) = as_near(config.set_max_readahead(REQUEST_BYTES_MAX * 8)) {
-            let _ = config.set_max_readahead(most);
-        }
-        let _ = config.set_max_background(BACKGROUND_MAX);
-        // Where a kernel lacks one of these it does without.
-        for wanted in [
-            InitFlags::FUSE_ATOMIC_O_TRUNC,
-            InitFlags::FUSE_PARALLEL_DIROPS,
-            InitFlags::FUSE_ASYNC_DIO,
-            InitFlags::FUSE_DONT_MASK,
-            InitFlags::FUSE_POSIX_LOCKS,
-            InitFlags::FUSE_FLOCK_LOCKS,
-            // Numbers last: what the kernel has forgotten is found again by its number.
-            InitFlags::FUSE_EXPORT_SUPPORT,
-        ] {
-            let _ = config.add_capabilities(wanted);
-        }
+        agreed::with(config);
         Ok(())
     }
 
