@@ -16,16 +16,13 @@ use crate::core::Core;
 pub(crate) struct SisterReceipts(Mutex<HashMap<DriveId, u64>>);
 
 impl SisterReceipts {
-    /// A sister has answered a delta with these.
+    /// A sister has answered a delta with these. Its newest word counts, also if it is less than one before:
+    /// its log was put back then, which the manager has found out, and it goes on from there.
     pub(crate) fn heed(&self, receipts: &[Receipt]) {
-        let mut known = self.lock();
-        for receipt in receipts {
-            let log = known.entry(receipt.drive).or_default();
-            *log = receipt.log.max(*log);
-        }
+        self.lock().extend(receipts.iter().map(|receipt| (receipt.drive, receipt.log)));
     }
 
-    /// The highest of these drives.
+    /// The newest of these drives.
     pub(crate) fn of(&self, drives: &[DriveId]) -> Vec<Receipt> {
         let known = self.lock();
         let of = |&drive: &DriveId| known.get(&drive).map(|&log| Receipt { drive, log });

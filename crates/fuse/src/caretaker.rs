@@ -81,8 +81,7 @@ fn look(inode: &Arc<Inode>, is_full: bool) {
         let inode = Arc::clone(inode);
         inode.context.runtime.clone().spawn(async move {
             let Some(why) = inode.state().stopped else { return };
-            let order = inode.give_up(why);
-            inode.cut_back(order).await;
+            inode.drop_waiting(why).await;
         });
     } else if is_due {
         inode.state().tended = true;

@@ -120,8 +120,7 @@ impl Inode {
             Err(why) => Err(why),
         };
         if let Err(why) = done {
-            let order = self.give_up(why);
-            self.cut_back(order).await;
+            self.drop_waiting(why).await;
             done = self.close_writer().await;
         }
         let mut slot = self.slot.write().await;
@@ -133,9 +132,17 @@ impl Inode {
         }
     }
 
+    /// Drops what cannot be written. What was refused for quota is cut off too.
+    pub(crate) async fn drop_waiting(self: &Arc<Inode>, why: Errno) {
+        let order = self.give_up(why);
+        if why == Errno::EDQUOT {
+            self.cut_back(order).await;
+        }
+    }
+
     /// Cuts off what the manager did not take, for quota, if nothing was written since `order`, and as long
     /// as nobody else writes the file: what lies there may then be others'.
-    pub(crate) async fn cut_back(self: &Arc<Inode>, order: u64) {
+    async fn cut_back(self: &Arc<Inode>, order: u64) {
         // Nothing gets to the drives while it is held.
         let slot = self.slot.write().await;
         if self.state().order != order {

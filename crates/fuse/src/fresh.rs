@@ -133,7 +133,7 @@ impl Inode {
             None => {
                 let mut slot = self.slot.write().await;
                 if slot.file.is_none() {
-                    slot.file = Some(self.open_to_read().await.map_err(|error| errno(&error))?);
+                    self.open_again(&mut slot).await.map_err(|error| errno(&error))?;
                 }
                 slot.file.as_ref().expect("it is open").known()
             }

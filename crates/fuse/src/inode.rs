@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
 
-use braid_client::{AttributeChanges, Error, File, OpenOptions, Result};
+use braid_client::{AttributeChanges, Error, File, Result};
 use braid_layout::FileId;
 use braid_wire::Reason;
 use braid_wire::control::StatRow;
@@ -30,9 +30,9 @@ use crate::write_back::Outcome;
 /// How often what a lost lease interrupted is begun again with a new one.
 pub(crate) const TRIES: u32 = 3;
 /// About as many bytes as a plan set of the client has: they are written together.
-const CHUNK_BYTES: u64 = 8 << 20;
+pub(crate) const CHUNK_BYTES: u64 = 8 << 20;
 /// The most, of files whose stripes are longer.
-const CHUNK_BYTES_MAX: u64 = 32 << 20;
+pub(crate) const CHUNK_BYTES_MAX: u64 = 32 << 20;
 /// The kernel reads whole pages, also of a file's end.
 const PAGE_BYTES: u64 = 4096;
 
@@ -72,7 +72,7 @@ pub(crate) struct Slot {
     /// A write of it failed: it writes no more.
     pub(crate) broken: AtomicBool,
     /// An answer said that its lease is lost.
-    lost: AtomicBool,
+    pub(crate) lost: AtomicBool,
     /// When it could not be opened for writing, the last time, and why.
     refused: Option<(Instant, Errno)>,
     /// The writer was closed at a flush, and a handle stayed open: a descriptor was copied, and each copy's
@@ -187,24 +187,9 @@ impl Inode {
             drop(self.context.invalidate(self.file));
         }
         if slot.file.is_none() {
-            slot.file = Some(self.open_to_read().await?);
+            self.open_again(&mut slot).await?;
         }
         Ok(slot.downgrade())
-    }
-
-    /// Opens it to be read: the one that is open yet, if it is unchanged.
-    pub(crate) async fn open_to_read(&self) -> Result<File> {
-        if let Some(row) = self.context.kept.row(self.file)
-            && let Some(file) = self.context.idle.take(self.file, Version::of(&row))
-        {
-            return Ok(file);
-        }
-        let asked = self.context.kept.ask();
-        let file =
-            self.context.client.open(&self.context.name(self.file), &OpenOptions::new().read(true)).await?;
-        self.context.kept.refine(asked, &file.known());
-        self.context.found(&file.known());
-        Ok(file)
     }
 
     /// The file, open for writing, and with a lease as far as is known.
@@ -242,53 +227,6 @@ impl Inode {
             }
         }
         Ok(slot.downgrade())
-    }
-
-    /// Opens it for writing, in place of what is open.
-    pub(crate) async fn open_to_write(&self, slot: &mut Slot) -> Result<()> {
-        if slot.is_lost() {
-            drop(self.context.invalidate(self.file));
-        }
-        self.close_broken(slot).await;
-        let options = OpenOptions::new().read(true).write(true);
-        let file = self.context.client.open(&self.context.name(self.file), &options).await?;
-        self.context.found(&file.known());
-        self.install(slot, file);
-        // What waits was written under a lease that is over. If locks are lost, that may be why: then others
-        // have been given them, and it is dropped. Asked under the new lease, which would end with the locks.
-        if !self.state().is_clean() && self.context.locks.are_any(self.file) {
-            self.context.claim_locks().await;
-        }
-        Ok(())
-    }
-
-    /// What is open, if anything, can be used no more. Its lease is given up before another is asked for:
-    /// else the two would share the file.
-    async fn close_broken(&self, slot: &mut Slot) {
-        self.state().writes = false;
-        let wrote = std::mem::take(&mut slot.writes);
-        slot.lost = AtomicBool::new(false);
-        if let Some(old) = slot.file.take()
-            && wrote
-            && let Err(error) = old.close().await
-        {
-            tracing::info!(file = %self.file, %error, "a writer is given up");
-        }
-    }
-
-    /// A file that is open for writing.
-    pub(crate) fn install(&self, slot: &mut Slot, file: File) {
-        let layout = file.layout();
-        let stripe = layout.segments().first().map_or(1, |segment| segment.shape.stripe_bytes());
-        let chunk = (CHUNK_BYTES / stripe).max(1) * stripe;
-        let chunk = if chunk > CHUNK_BYTES_MAX { CHUNK_BYTES } else { chunk };
-        (slot.file, slot.writes) = (Some(file), true);
-        (slot.broken, slot.lost) = Default::default();
-        // From here on the kernel's pages are of no content that the manager knows.
-        *self.seen() = None;
-        let mut state = self.state();
-        state.extents.set_chunk(chunk);
-        state.writes = true;
     }
 
     /// The size as this mount knows it: of what it has open, and of what waits to be written.

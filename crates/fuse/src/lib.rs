@@ -39,6 +39,7 @@ mod mount;
 mod mounted;
 mod names;
 mod news;
+mod opening;
 mod reach;
 mod readahead;
 mod said;

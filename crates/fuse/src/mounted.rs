@@ -301,7 +301,7 @@ impl Filesystem for Mounted {
 
     fn write(
         &self,
-        _: &Request,
+        asker: &Request,
         _: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -324,17 +324,23 @@ impl Filesystem for Mounted {
         }
         let is_direct = open_flags(flags.0).contains(OFlags::DIRECT);
         let data = data.to_vec();
-        self.spawn(|_| async move {
-            match open.inode.write(place, &data, through).await {
-                Ok(()) => {
-                    if is_direct {
-                        open.inode.context.wrote_past_pages(open.inode.file, offset, data.len()).await;
-                    }
-                    reply.written(written);
-                }
-                Err(error) => reply.error(error),
+        let work = move |_| async move {
+            open.inode.write(place, &data, through).await?;
+            if is_direct {
+                open.inode.context.wrote_past_pages(open.inode.file, offset, data.len()).await;
             }
-        });
+            Ok(())
+        };
+        let answer = move |done| match done {
+            Ok(()) => reply.written(written),
+            Err(error) => reply.error(error),
+        };
+        if how.contains(WriteFlags::FUSE_WRITE_CACHE) {
+            // Whoever has the kernel write its pages may be killed: the bytes are not its own.
+            self.spawn(|shared| async move { answer(work(shared).await) });
+        } else {
+            self.spawn_for((asker, Duration::MAX), work, answer, |_, ()| ready(()));
+        }
     }
 
     fn flush(&self, asker: &Request, _: INodeNo, handle: FileHandle, owner: LockOwner, reply: ReplyEmpty) {

@@ -168,8 +168,8 @@ fn refuse_if_changed(tx: &Tx, file: FileId, seen: Seen, path: &[u8]) -> Result<(
     Err(Refusal::new(Reason::Exists, detail))
 }
 
-/// Sets the size. A late request does nothing. Where several write, one of them knows its own writes only: it
-/// makes the file larger, and only a cut makes it smaller.
+/// Sets the size. A late request does nothing. Only a cut makes a file smaller: where several write, one of them
+/// knows its own writes only, and what lies past a size that became smaller has to be cleared.
 pub fn commit(tx: &mut Tx, commit: &Commit, now_ms: u64) -> Result<(), Refusal> {
     let &Commit { file, lease, order, cut, .. } = commit;
     let mut inode = current(tx, file, lease)?;
@@ -182,8 +182,7 @@ pub fn commit(tx: &mut Tx, commit: &Commit, now_ms: u64) -> Result<(), Refusal> 
         let detail = format!("{:?} is written by range: it cannot be cut", show(&inode.name));
         return Err(Refusal::new(Reason::Leased, detail));
     }
-    let grows = inode.since != Lease(0) && cut == Cut::No;
-    let size = if grows { commit.size.max(inode.size) } else { commit.size };
+    let size = if cut == Cut::No { commit.size.max(inode.size) } else { commit.size };
     let order = if several { inode.order } else { order };
     let mut volume = volumes::by_number(tx, inode.volume)?;
     inodes::charge(tx, &mut volume, (0, inode.size), (0, size))?;
