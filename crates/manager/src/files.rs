@@ -168,8 +168,8 @@ fn refuse_if_changed(tx: &Tx, file: FileId, seen: Seen, path: &[u8]) -> Result<(
     Err(Refusal::new(Reason::Exists, detail))
 }
 
-/// Sets the size. A late request does nothing. Only a cut makes a file smaller: where several write, one of them
-/// knows its own writes only, and what lies past a size that became smaller has to be cleared.
+/// Sets the size. A late request does nothing. Only a cut makes a file smaller: where several write, one of
+/// them knows its own writes only, and what lies past a size that became smaller has to be cleared.
 pub fn commit(tx: &mut Tx, commit: &Commit, now_ms: u64) -> Result<(), Refusal> {
     let &Commit { file, lease, order, cut, .. } = commit;
     let mut inode = current(tx, file, lease)?;

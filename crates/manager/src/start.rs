@@ -279,35 +279,37 @@ pub async fn start(
         clock,
     });
     extend_time(&core).await?;
-    core.read(move |core, tx| {
-        for (_, record) in tx.records::<DriveRecord>(&key::all(table::DRIVE), usize::MAX)? {
-            // A restored state does not know what drives were told: that is set once it was compared.
-            let untold = !restored && has_untold(tx, record.drive)?;
-            let draining = tx.get(&key::drain(record.drive))?.is_some();
-            let (drive, mut table) = (record.drive, core.drives());
-            table.insert(record);
-            table.set_draining(drive, draining);
-            if untold {
-                table.set_untold(drive);
-            }
-        }
-        for (drive, log) in receipts::all(tx)? {
-            core.admissions().handle_receipt(drive, log);
-        }
-        if restored {
-            return Ok(()); // its leases are over: the comparison says what is left to do
-        }
-        let (from, to) = key::all(table::ATTENTION);
-        for (attention, _) in tx.scan(&from, &to, usize::MAX)? {
-            let file = FileId(key::number(&attention, 1));
-            if let Some(inode) = tx.inode(file)? {
-                take_over(core, file, &inode);
-            }
-        }
-        Ok(())
-    })
-    .await?;
+    core.read(move |core, tx| load(core, tx, restored)).await?;
     Ok(core)
+}
+
+/// Takes up what the state says of drives, and of files that need attention.
+fn load(core: &Core, tx: &Tx, restored: bool) -> Result<(), Refusal> {
+    for (_, record) in tx.records::<DriveRecord>(&key::all(table::DRIVE), usize::MAX)? {
+        // A restored state does not know what drives were told: that is set once it was compared.
+        let untold = !restored && has_untold(tx, record.drive)?;
+        let draining = tx.get(&key::drain(record.drive))?.is_some();
+        let (drive, mut table) = (record.drive, core.drives());
+        table.insert(record);
+        table.set_draining(drive, draining);
+        if untold {
+            table.set_untold(drive);
+        }
+    }
+    for (drive, log) in receipts::all(tx)? {
+        core.admissions().handle_receipt(drive, log);
+    }
+    if restored {
+        return Ok(()); // its leases are over: the comparison says what is left to do
+    }
+    let (from, to) = key::all(table::ATTENTION);
+    for (attention, _) in tx.scan(&from, &to, usize::MAX)? {
+        let file = FileId(key::number(&attention, 1));
+        if let Some(inode) = tx.inode(file)? {
+            take_over(core, file, &inode);
+        }
+    }
+    Ok(())
 }
 
 /// What a manager of a state that was restored, or found to be older, begins as.
