@@ -203,8 +203,9 @@ impl Needs {
 /// The most bytes that the drive can hold: what its last heartbeat said. Sizes of files do not say it, as
 /// they count holes. One that was not heard since the manager started holds what fits on it.
 fn held(core: &Core, drive: DriveId) -> u64 {
-    let said = |known: &Drive| match known.used_bytes {
-        0 => known.record.capacity_bytes,
+    let now_ms = core.now_ms();
+    let said = |known: &Drive| match known.silent_ms(now_ms) {
+        u64::MAX => known.record.capacity_bytes,
         _ => known.live_bytes,
     };
     core.drives().drive(drive).map_or(0, said)

@@ -186,8 +186,10 @@ impl Model {
                 let Some(Node::File { size: old, held: true }) = self.nodes.get(path).cloned() else {
                     return Ok(());
                 };
-                self.fits(old, *size)?;
-                self.nodes.insert(path.clone(), Node::File { size: *size, held: true });
+                // Only a cut makes a file smaller.
+                let size = old.max(*size);
+                self.fits(old, size)?;
+                self.nodes.insert(path.clone(), Node::File { size, held: true });
             }
             Op::Release { path } => {
                 if let Some(Node::File { held, .. }) = self.nodes.get_mut(path) {

@@ -6,7 +6,23 @@ use std::process::{Command, Stdio};
 use crate::support::{finish, said};
 
 /// What takes a second or two each.
-const CASES: &[&str] = &["cp-a-through-symlink", "deep-tree"];
+const CASES: &[&str] = &[
+    "cp-a-through-symlink",
+    "deep-tree",
+    "df-overstates",
+    "docs-scrub",
+    "drive-add-after-rm",
+    "fstab-options",
+    "getcwd-after-remote-rename",
+    "getlk-pid-after-part-unlocked",
+    "holes-invisible",
+    "negative-times",
+    "removed-dir-fd",
+    "removed-directory-stale",
+    "suid-kept-by-otrunc",
+    "times-before-1970",
+    "up-with-one-lost-drive",
+];
 
 #[test]
 fn small_inputs_that_failed_once_are_right() {
