@@ -333,8 +333,8 @@ async fn fence_and_judge(
                 continue;
             }
         }
-        // A file without a name is removed, and one whose cut was begun keeps its size: no end is needed.
-        if failures.is_empty() && sizes && inode.is_named() && !inode.cut {
+        // What nobody has is removed, and a file whose cut was begun keeps its size: no end is needed.
+        if failures.is_empty() && sizes && inode.lives() && !inode.cut {
             match data_end(core, file, inode).await {
                 Ok(reached) => end = reached,
                 Err(columns) => failures = columns,
@@ -405,9 +405,7 @@ async fn finish(
             // No capability of an earlier lease is of this generation.
             inode.since = Lease(0);
         }
-        if inode.is_named() {
-            files::settle_size(tx, &mut inode, end, core.now_ms())?;
-        }
+        files::settle_size(tx, &mut inode, end, core.now_ms())?;
         inodes::save(tx, file, &inode)?;
         Ok(Some(inode))
     })
