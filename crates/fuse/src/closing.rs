@@ -208,6 +208,7 @@ impl Inode {
         match change {
             Change::Length(size) => {
                 state.extents.cut(size..u64::MAX);
+                state.landed_end = state.landed_end.min(size);
                 if state.tail_at >= size {
                     state.tail.clear();
                 }

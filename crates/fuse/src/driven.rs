@@ -187,11 +187,12 @@ impl Driven {
         let write = async {
             let open = known(&self.shared, FileHandle(handle))?;
             open.keeps_locks()?;
-            let (place, through) = manner(offset, open_flags(flags), false);
+            let flags = open_flags(flags);
+            let (place, through) = manner(offset, flags, false);
             if through == Through::No && open.inode.write_at_once(place, data) {
                 return Ok(());
             }
-            open.inode.write(place, data, through).await
+            open.write((offset, flags), data, (place, through)).await
         };
         answer(write.await)
     }

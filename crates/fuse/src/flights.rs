@@ -95,8 +95,12 @@ impl Aloft {
         {
             let mut state = inode.state();
             state.flights.retain(|one| !Arc::ptr_eq(one, &flight));
+            let is_forfeited = flight.run.order <= state.forfeited;
+            if written.is_ok() && !is_forfeited {
+                state.landed_end = state.landed_end.max(flight.end());
+            }
             if let Err(why) = written
-                && flight.run.order > state.forfeited
+                && !is_forfeited
             {
                 state.extents.put_under(flight.from, &flight.run.bytes, flight.run.order);
                 state.stop(why);

@@ -95,6 +95,8 @@ pub(crate) struct State {
     pub(crate) drain: u64,
     /// Where the last flight ended.
     pub(crate) cursor: u64,
+    /// One past the last byte that the drives have and the manager may not know of.
+    pub(crate) landed_end: u64,
     /// How many want that nothing is in flight.
     pub(crate) holds: u32,
     /// Bytes counted in the budget.
@@ -342,6 +344,7 @@ impl State {
             order: 0,
             drain: 0,
             cursor: 0,
+            landed_end: 0,
             holds: 0,
             counted: 0,
             since: None,

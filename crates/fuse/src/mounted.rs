@@ -322,15 +322,8 @@ impl Filesystem for Mounted {
         if through == Through::No && open.inode.write_at_once(place, data) {
             return reply.written(written);
         }
-        let is_direct = open_flags(flags.0).contains(OFlags::DIRECT);
         let data = data.to_vec();
-        let work = move |_| async move {
-            open.inode.write(place, &data, through).await?;
-            if is_direct {
-                open.inode.context.wrote_past_pages(open.inode.file, offset, data.len()).await;
-            }
-            Ok(())
-        };
+        let work = move |_| async move { open.write((offset, asked), &data, (place, through)).await };
         let answer = move |done| match done {
             Ok(()) => reply.written(written),
             Err(error) => reply.error(error),

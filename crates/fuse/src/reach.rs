@@ -4,11 +4,15 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::inode::State;
 
-/// How far a file reaches: to the end of what waits, or of what is known of the file itself. They are looked
-/// at in this order: what leaves the one has come to the other before.
+/// How far a file reaches: to the end of what waits, or of what only the drives have and not the manager,
+/// or of what is known of the file itself. They are looked at in this order: what leaves the one has come to
+/// the other before. The file itself may know less: it is another one after the first has lost its lease.
 pub(crate) fn reach(state: &Mutex<State>, known: impl FnOnce() -> u64) -> u64 {
-    let waits = state.lock().unwrap_or_else(PoisonError::into_inner).end();
-    waits.max(known())
+    let own = {
+        let state = state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.end().max(state.landed_end)
+    };
+    own.max(known())
 }
 
 #[cfg(test)]
@@ -20,6 +24,20 @@ mod tests {
     use crate::inode::Flight;
 
     use super::*;
+
+    #[test]
+    fn what_the_drives_have_counts_until_the_manager_knows_of_it() {
+        let state = Mutex::new(State::new());
+        let mark = {
+            let mut state = state.lock().expect("held");
+            state.wrote();
+            state.landed_end = 100;
+            state.mark()
+        };
+        assert_eq!(reach(&state, || 10), 100, "its lease is lost, and the manager knows of ten bytes");
+        state.lock().expect("held").committed(mark);
+        assert_eq!(reach(&state, || 10), 10, "another has cut it since");
+    }
 
     #[test]
     fn a_file_is_never_shorter_while_what_waits_gets_to_the_drives() {

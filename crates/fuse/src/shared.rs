@@ -232,6 +232,20 @@ fn without_set_id(mode: u32) -> u32 {
 }
 
 impl OpenFile {
+    /// Takes a write, and waits for what it needs. `offset` and the flags are as the program asks.
+    pub(crate) async fn write(
+        &self,
+        (offset, flags): (u64, OFlags),
+        data: &[u8],
+        (place, through): (Place, Through),
+    ) -> Outcome<()> {
+        self.inode.write(place, data, through).await?;
+        if flags.contains(OFlags::DIRECT) {
+            self.inode.context.wrote_past_pages(self.inode.file, offset, data.len()).await;
+        }
+        Ok(())
+    }
+
     /// Whether its program may rely on its locks.
     pub(crate) fn keeps_locks(&self) -> Outcome<()> {
         if self.lost_locks.load(Ordering::Acquire) { Err(Errno::EIO) } else { Ok(()) }

@@ -351,7 +351,7 @@ impl Inode {
         state.extents.cut(0..u64::MAX);
         state.tail.clear();
         (state.stopped, state.halted, state.failing, state.uncommitted) = (None, false, None, false);
-        (state.since, state.modified) = (None, None);
+        (state.since, state.modified, state.landed_end) = (None, None, 0);
         // Attributes are not lost with the bytes.
         let later = std::mem::take(&mut state.later);
         state.lost = (state.lost.0 + 1, Some(why));
@@ -387,6 +387,7 @@ impl State {
         (self.stopped, self.failing) = (None, None);
         if mark.order == self.order {
             (self.uncommitted, self.modified, self.since) = (false, None, None);
+            self.landed_end = 0;
         } else if self.uncommitted {
             self.since = Some(mark.at);
         }

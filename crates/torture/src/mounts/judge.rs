@@ -19,6 +19,8 @@ use self::locks::{Holder, Loser};
 use crate::host::now_ms;
 use crate::random::mix;
 
+/// How long a request may be under way whose sender has died.
+const UNDER_WAY_MS: u64 = 5_000;
 /// The longest file.
 pub(crate) const FILE_MAX: u64 = 96 << 10;
 
@@ -95,6 +97,7 @@ struct Op {
 #[derive(Debug)]
 struct Value {
     id: u64,
+    began_ms: u64,
     file: Option<FileNo>,
     ended: Option<At>,
 }
@@ -246,7 +249,7 @@ impl Judge {
         let mut state = self.lock();
         let id = state.now().tick;
         for (name, file) in changes {
-            let value = Value { id, file: *file, ended: None };
+            let value = Value { id, began_ms: now_ms(), file: *file, ended: None };
             state.names.entry((*name).to_owned()).or_default().push(value);
         }
         id
@@ -326,8 +329,17 @@ impl Judge {
         }
     }
 
-    /// After a doubt its owner has found out what a name stands for.
+    /// After a doubt its owner has found out what a name stands for. A request of a mount that has died may
+    /// still be on its way: what was found too early says nothing.
     pub(crate) fn is_sure(&self, name: &str, file: Option<FileNo>) {
+        let is_too_early = {
+            let state = self.lock();
+            let last = state.names.get(name).and_then(|values| values.last());
+            last.is_some_and(|value| now_ms() < value.began_ms + UNDER_WAY_MS)
+        };
+        if is_too_early {
+            return;
+        }
         let id = self.begin_names(&[(name, file)]);
         self.end_names(id, Some(true));
     }

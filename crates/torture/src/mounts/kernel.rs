@@ -41,6 +41,9 @@ struct Node {
     pages: BTreeMap<u64, Vec<u8>>,
     /// How often pages were dropped.
     drops: u64,
+    /// Begins and ends of writes so far, and of each page the last one.
+    writes: u64,
+    touched: BTreeMap<u64, u64>,
     /// Descriptors.
     opens: u64,
 }
@@ -126,6 +129,14 @@ impl Node {
     fn drop_pages(&mut self, range: Range<u64>) {
         self.drops += 1;
         self.pages.retain(|page, _| (page + 1) * PAGE <= range.start || page * PAGE >= range.end);
+    }
+
+    /// A write of pages begins or ends. A read of them that is under way is not kept: Linux has one wait for
+    /// the other.
+    fn touch(&mut self, pages: Range<u64>) {
+        self.writes += 1;
+        let now = self.writes;
+        self.touched.extend(pages.map(|page| (page, now)));
     }
 
     fn is_trusted(&self) -> bool {
@@ -274,7 +285,7 @@ impl Kernel {
 
     /// A page that is cached, or is read with those that follow it.
     async fn page(&self, open: &Descriptor, page: u64) -> Answer<Vec<u8>> {
-        let (drops, asked, count) = {
+        let (drops, writes, asked, count) = {
             let mut state = self.lock();
             let version = state.version;
             let node = state.node(open.number);
@@ -283,7 +294,7 @@ impl Kernel {
             }
             let is_missing = |page: &u64| !node.pages.contains_key(page) && page * PAGE < node.size;
             let count = (page..page + READ_AHEAD).take_while(is_missing).count();
-            (node.drops, version, u64::try_from(count).unwrap_or(1).max(1))
+            (node.drops, node.writes, version, u64::try_from(count).unwrap_or(1).max(1))
         };
         let size = u32::try_from(count * PAGE).unwrap_or(u32::MAX);
         let mut bytes = self.mount.read(open.handle, page * PAGE, size).await?;
@@ -298,7 +309,9 @@ impl Kernel {
         let node = state.node(open.number);
         let pages = bytes.chunks(index(PAGE)).map(<[u8]>::to_vec);
         if node.drops == drops {
-            for (at, bytes) in (page..).zip(pages) {
+            let is_new = |page: &u64| node.touched.get(page).is_none_or(|&touched| touched <= writes);
+            let kept: Vec<_> = (page..).zip(pages).filter(|(at, _)| is_new(at)).collect();
+            for (at, bytes) in kept {
                 node.pages.entry(at).or_insert(bytes);
             }
         }
@@ -316,6 +329,7 @@ impl Kernel {
         let drops = {
             let mut state = self.lock();
             let node = state.node(number);
+            node.touch(pages.clone());
             for page in pages.clone() {
                 if let Some(cached) = node.pages.get_mut(&page) {
                     overlay(cached, page, at, data);
@@ -325,6 +339,7 @@ impl Kernel {
         };
         let written = self.mount.write(open.handle, at, data, open.flags).await;
         let mut state = self.lock();
+        state.node(number).touch(pages.clone());
         if written.is_err() || state.node(number).drops != drops {
             // It waited for the pages to be written.
             state.node(number).drop_pages(range.clone());
