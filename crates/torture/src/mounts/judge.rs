@@ -303,7 +303,11 @@ impl Judge {
         if !is_bound {
             could.push(None);
         }
-        let is_it = |file: &FileNo, number| state.files[file.0].number.is_none_or(|known| known == number);
+        let is_taken = |number| state.files.iter().any(|file| file.number == Some(number));
+        let is_it = |file: &FileNo, number| match state.files[file.0].number {
+            Some(known) => known == number,
+            None => !is_taken(number),
+        };
         let fits = |file: &Option<FileNo>| match (file, found) {
             (None, Found::Nothing) => true,
             (Some(file), Found::Number(number)) => is_it(file, number),
