@@ -186,10 +186,9 @@ impl Driven {
     pub async fn write(&self, handle: u64, offset: u64, data: &[u8], flags: i32) -> Answer<()> {
         let write = async {
             let open = known(&self.shared, FileHandle(handle))?;
-            open.keeps_locks()?;
             let flags = open_flags(flags);
             let (place, through) = manner(offset, flags, false);
-            if through == Through::No && open.inode.write_at_once(place, data) {
+            if through == Through::No && open.write_at_once(place, data) {
                 return Ok(());
             }
             open.write((offset, flags), data, (place, through)).await

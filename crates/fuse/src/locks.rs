@@ -181,7 +181,9 @@ impl Shared {
         wait: Option<Waiter>,
     ) -> Outcome<()> {
         if wanted.kind.is_none() {
-            return self.unlock(&open.inode, wanted).await;
+            let written = self.write_out(&open.inode, wanted).await;
+            self.unlock(&open.inode, wanted).await?;
+            return written.and_then(|()| open.not_lost());
         }
         open.keeps_locks()?;
         if self.locks.holds_any(open.inode.file, wanted.owner, wanted.span) {
@@ -249,13 +251,22 @@ impl Shared {
         }
     }
 
-    async fn unlock(self: &Arc<Shared>, inode: &Arc<Inode>, wanted: Wanted) -> Outcome<()> {
+    /// Before a lock is released, all is written: the next holder is to see it. What cannot be written is
+    /// dropped, as it must not come after what the next one writes.
+    async fn write_out(&self, inode: &Arc<Inode>, wanted: Wanted) -> Outcome<()> {
         if !self.locks.holds_any(inode.file, wanted.owner, wanted.span) {
             return Ok(());
         }
-        if let Err(error) = inode.sync().await {
-            // It is told at the next fsync or close.
-            tracing::warn!(file = %inode.file, errno = i32::from(error), "released before it was written");
+        let written = inode.sync().await;
+        if written.is_err() {
+            inode.forfeit();
+        }
+        written
+    }
+
+    async fn unlock(self: &Arc<Shared>, inode: &Arc<Inode>, wanted: Wanted) -> Outcome<()> {
+        if !self.locks.holds_any(inode.file, wanted.owner, wanted.span) {
+            return Ok(());
         }
         let turn = turn(inode).await?;
         let no_claims = self.locks.claiming.read().await;
@@ -296,6 +307,10 @@ impl Shared {
     /// Releases all that a program holds of a file.
     pub(crate) async fn unlock_all(self: &Arc<Shared>, inode: &Arc<Inode>, owner: u64) {
         let wanted = Wanted { owner, pid: 0, span: Span::ALL, kind: None };
+        if let Err(error) = self.write_out(inode, wanted).await {
+            // The next fsync or close tells it.
+            tracing::warn!(file = %inode.file, errno = i32::from(error), "released before it was written");
+        }
         if let Err(error) = self.unlock(inode, wanted).await {
             tracing::warn!(file = %inode.file, errno = i32::from(error), "its locks are released later");
             let (shared, inode) = (Arc::clone(self), Arc::clone(inode));

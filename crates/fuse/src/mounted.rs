@@ -311,15 +311,14 @@ impl Filesystem for Mounted {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let open = known(&self.shared, handle).and_then(|open| open.keeps_locks().map(|()| open));
-        let open = match open {
+        let open = match known(&self.shared, handle) {
             Ok(open) => open,
             Err(error) => return reply.error(error),
         };
         let asked = open_flags(flags.0) | if self.sync { OFlags::SYNC } else { OFlags::empty() };
         let (place, through) = manner(offset, asked, how.contains(WriteFlags::FUSE_WRITE_CACHE));
         let written = u32::try_from(data.len()).unwrap_or(u32::MAX);
-        if through == Through::No && open.inode.write_at_once(place, data) {
+        if through == Through::No && open.write_at_once(place, data) {
             return reply.written(written);
         }
         let data = data.to_vec();

@@ -232,6 +232,12 @@ fn without_set_id(mode: u32) -> u32 {
 }
 
 impl OpenFile {
+    /// Takes a write, if it need wait for nothing.
+    pub(crate) fn write_at_once(&self, place: Place, data: &[u8]) -> bool {
+        let asked = self.inode.state().order;
+        self.keeps_locks().is_ok() && self.inode.write_at_once(place, data, asked)
+    }
+
     /// Takes a write, and waits for what it needs. `offset` and the flags are as the program asks.
     pub(crate) async fn write(
         &self,
@@ -239,7 +245,9 @@ impl OpenFile {
         data: &[u8],
         (place, through): (Place, Through),
     ) -> Outcome<()> {
-        self.inode.write(place, data, through).await?;
+        let asked = self.inode.state().order;
+        self.keeps_locks()?;
+        self.inode.write(place, data, through, asked).await?;
         if flags.contains(OFlags::DIRECT) {
             self.inode.context.wrote_past_pages(self.inode.file, offset, data.len()).await;
         }
@@ -252,7 +260,7 @@ impl OpenFile {
     }
 
     /// Whether all was kept that was written, as far as this handle was not told yet.
-    fn not_lost(&self) -> Outcome<()> {
+    pub(crate) fn not_lost(&self) -> Outcome<()> {
         self.keeps_locks()?;
         let (times, why) = self.inode.state().lost;
         match why {

@@ -59,11 +59,15 @@ pub(crate) struct Mark {
 }
 
 impl Inode {
-    /// Takes a write, if it need wait for nothing.
-    pub(crate) fn write_at_once(self: &Arc<Inode>, place: Place, data: &[u8]) -> bool {
+    /// Takes a write, if it need wait for nothing. `asked`: see [`Inode::write`].
+    pub(crate) fn write_at_once(self: &Arc<Inode>, place: Place, data: &[u8], asked: u64) -> bool {
         let bytes = length(data);
         let mut state = self.state();
-        if !state.writes || state.stopped.is_some() || !self.context.budget.has_room(state.counted(), bytes) {
+        if state.allow(asked).is_err()
+            || !state.writes
+            || state.stopped.is_some()
+            || !self.context.budget.has_room(state.counted(), bytes)
+        {
             return false;
         }
         let is_whole = match place {
@@ -95,8 +99,15 @@ impl Inode {
         true
     }
 
-    /// Takes a write, and waits for what it needs.
-    pub(crate) async fn write(self: &Arc<Inode>, place: Place, data: &[u8], through: Through) -> Outcome<()> {
+    /// Takes a write, and waits for what it needs. `asked`: the number of the last write when it was found
+    /// that its program has its locks. It is not taken if they were lost since.
+    pub(crate) async fn write(
+        self: &Arc<Inode>,
+        place: Place,
+        data: &[u8],
+        through: Through,
+        asked: u64,
+    ) -> Outcome<()> {
         if let Place::At(offset) = place
             && offset.checked_add(length(data)).is_none_or(|end| end > FILE_BYTES_MAX)
         {
@@ -109,8 +120,8 @@ impl Inode {
         }
         drop(self.writing().await.map_err(|error| errno(&error))?);
         match place {
-            Place::At(offset) => self.put(offset, data).await?,
-            Place::End => self.append(data).await?,
+            Place::At(offset) => self.put(offset, data, asked).await?,
+            Place::End => self.append(data, asked).await?,
         }
         match through {
             Through::No => Ok(()),
@@ -138,11 +149,12 @@ impl Inode {
         }
     }
 
-    async fn put(self: &Arc<Inode>, offset: u64, data: &[u8]) -> Outcome<()> {
+    async fn put(self: &Arc<Inode>, offset: u64, data: &[u8], asked: u64) -> Outcome<()> {
         let end = offset + length(data);
         loop {
             {
                 let mut state = self.state();
+                state.allow(asked)?;
                 if state.tail.is_empty() || end <= state.tail_at {
                     let order = state.wrote();
                     state.extents.put(offset, data, order);
@@ -156,7 +168,7 @@ impl Inode {
         Ok(())
     }
 
-    async fn append(self: &Arc<Inode>, data: &[u8]) -> Outcome<()> {
+    async fn append(self: &Arc<Inode>, data: &[u8], asked: u64) -> Outcome<()> {
         let is_long = {
             let state = self.state();
             length(&state.tail) + length(data) > state.extents.chunk()
@@ -168,6 +180,7 @@ impl Inode {
         // While it is held nobody closes the writer, whose size says where the end is.
         let slot = self.writing().await.map_err(|error| errno(&error))?;
         let mut state = self.state();
+        state.allow(asked)?;
         if state.tail.is_empty() {
             // Nothing that waits gets to the file while the state is held.
             let end = slot.file.as_ref().map_or(0, File::size);
@@ -334,7 +347,7 @@ impl Inode {
     pub(crate) fn forfeit(self: &Arc<Inode>) {
         {
             let mut state = self.state();
-            state.forfeited = state.order;
+            state.forfeit();
             if state.is_clean() {
                 return;
             }
@@ -377,6 +390,17 @@ impl State {
         self.failing.get_or_insert_with(Instant::now);
     }
 
+    /// Nothing that was written or asked for so far is to be written any more.
+    fn forfeit(&mut self) {
+        self.order += 1;
+        self.forfeited = self.order;
+    }
+
+    /// Refuses a write whose program may have lost its locks since it asked.
+    fn allow(&self, asked: u64) -> Outcome<()> {
+        if self.forfeited > asked { Err(Errno::EIO) } else { Ok(()) }
+    }
+
     /// All writes so far.
     pub(crate) fn mark(&self) -> Mark {
         Mark { order: self.order, at: Instant::now() }
@@ -402,6 +426,16 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_asked_for_before_locks_were_lost_is_not_taken() {
+        let mut state = State::new();
+        let asked = state.wrote();
+        assert_eq!(state.allow(asked), Ok(()));
+        state.forfeit();
+        assert_eq!(state.allow(asked), Err(Errno::EIO));
+        assert_eq!(state.allow(state.order), Ok(()), "asked for after that");
+    }
 
     #[test]
     fn what_is_written_during_a_sync_stays_to_be_synced() {

@@ -60,6 +60,8 @@ struct Place {
     ending: bool,
     /// The client whose open file it is; 0: it does not watch, or was not heard of since a start.
     client: u64,
+    /// It is from before a start, and was not renewed since.
+    is_resumed: bool,
 }
 
 /// The state of a lease.
@@ -92,7 +94,7 @@ impl Leases {
 
     /// The file's lease is granted to one holder.
     pub fn grant(&mut self, file: FileId, lease: Lease, holder: u64, now_ms: u64) {
-        let place = Place { until_ms: now_ms + self.lease_ms, ending: false, client: 0 };
+        let place = Place { until_ms: now_ms + self.lease_ms, ending: false, client: 0, is_resumed: false };
         let held = Held {
             lease,
             since: lease,
@@ -118,6 +120,14 @@ impl Leases {
             self.join(file, UNKNOWN, now_ms);
         }
         self.changed(file, inode);
+        let places = self.held.get_mut(&file).into_iter().flat_map(|held| held.holders.values_mut());
+        places.for_each(|place| place.is_resumed = true);
+    }
+
+    /// Whether somebody who is not heard may still write under a lease from before a start.
+    pub fn are_unheard(&self, is_heard: impl Fn(u64) -> bool) -> bool {
+        let mut places = self.held.values().flat_map(|held| held.holders.values());
+        places.any(|place| place.is_resumed || place.client != 0 && !is_heard(place.client))
     }
 
     /// The file's lease was replaced by that of the record; the holders keep their places.
@@ -138,7 +148,7 @@ impl Leases {
     pub fn join(&mut self, file: FileId, holder: u64, now_ms: u64) {
         let until_ms = now_ms + self.lease_ms;
         if let Some(held) = self.held.get_mut(&file) {
-            held.holders.insert(holder, Place { until_ms, ending: false, client: 0 });
+            held.holders.insert(holder, Place { until_ms, ending: false, client: 0, is_resumed: false });
             held.turns.has_it(holder);
         }
     }
@@ -153,10 +163,11 @@ impl Leases {
             Some(place) if place.ending => false,
             Some(place) => {
                 place.until_ms = place.until_ms.max(until_ms);
+                place.is_resumed = false;
                 true
             }
             None if may_be_known_again => {
-                held.holders.insert(holder, Place { until_ms, ending: false, client: 0 });
+                held.holders.insert(holder, Place { until_ms, ending: false, client: 0, is_resumed: false });
                 true
             }
             None => false,
@@ -186,11 +197,11 @@ impl Leases {
         }
     }
 
-    /// A client's places in the file's lease are over, whether or not they have lapsed. Returns whether it
-    /// had any.
+    /// A client's places in the file's lease are over, whether or not they have lapsed; so are those of which
+    /// nobody was heard since a start, as they may be its own. Returns whether there were any.
     pub fn give_up_all_of(&mut self, file: FileId, client: u64) -> bool {
         let places = self.held.get_mut(&file).into_iter().flat_map(|held| held.holders.values_mut());
-        let of_client = places.filter(|place| client != 0 && place.client == client);
+        let of_client = places.filter(|place| place.is_resumed || client != 0 && place.client == client);
         of_client.map(|place| place.ending = true).count() > 0
     }
 

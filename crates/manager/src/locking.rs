@@ -127,6 +127,12 @@ async fn prepare(core: &Arc<Core>, asked: &Lock, client: u64) -> Result<Option<L
             return Ok(Some(LockState::Later));
         }
         let unheard = core.locking.locks().unheard();
+        // What they had locked is not known, nor what they have yet to write. Their leases lapse first.
+        let now_ms = core.running_ms();
+        if !unheard.is_empty() && core.leases().are_unheard(|client| core.watchers().is_heard(client, now_ms))
+        {
+            return Ok(Some(LockState::Later));
+        }
         forget(core, unheard).await?;
         core.locking.locks().end_of_claims();
     }

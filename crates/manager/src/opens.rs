@@ -432,6 +432,10 @@ async fn make_partitions(core: &Arc<Core>, inode: &InodeRecord, epochs: &[Vec<Op
 
 pub(crate) fn renew_lease(core: &Core, file: FileId, lease: Lease, holder: u64) -> Result<(), Refusal> {
     let renewed = core.leases().renew(file, lease, holder, core.running_ms());
+    if renewed && callbacks::asker() != 0 {
+        // After a restart it is not known yet.
+        core.leases().is_of(file, holder, callbacks::asker());
+    }
     if renewed { Ok(()) } else { Err(lease_lost(file, lease)) }
 }
 

@@ -50,7 +50,7 @@ impl Program {
     }
 
     /// Who has its locks, for the kernel.
-    fn owner(&self) -> u64 {
+    pub(super) fn owner(&self) -> u64 {
         self.index.0 + 1
     }
 

@@ -296,7 +296,7 @@ impl Program {
 
     pub(crate) async fn close(&self, open: Open) {
         let (began, began_ms) = (self.judge.now(), now_ms());
-        let closed = self.kernel.close(open.descriptor, self.index.0).await;
+        let closed = self.kernel.close(open.descriptor, self.owner()).await;
         if open.is_own {
             self.judge.synced(open.file, began, self.life, closed.is_ok());
         }
