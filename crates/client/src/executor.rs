@@ -26,6 +26,7 @@ use crate::handle::Handle;
 use crate::view::FileView;
 use torn::Looks;
 
+mod absent;
 mod again;
 mod cuts;
 mod doubt;
@@ -149,6 +150,7 @@ impl<'a> Executor<'a> {
         let all =
             self.set.instructions().filter(|(_, i)| !i.op.is_write()).map(|(_, i)| (i.id, None)).collect();
         let mut failed = self.ask_reads(all).await?;
+        failed.extend(self.lost().await);
         let mut looks = Looks::default();
         for round in 0.. {
             let mut torn = self.torn(&failed);
@@ -492,9 +494,4 @@ impl Handle {
     pub(crate) fn plan_error(&self, why: &(impl ToString + ?Sized)) -> Error {
         Error::Plan { file: self.subject.clone(), why: why.to_string() }
     }
-}
-
-/// Whether all bytes are zeros: in pieces, each without branches, up to the first that has another byte.
-fn is_zero(bytes: &[u8]) -> bool {
-    bytes.chunks(512).all(|piece| piece.iter().fold(0, |all, byte| all | byte) == 0)
 }

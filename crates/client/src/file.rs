@@ -31,7 +31,7 @@ use crate::extents;
 use crate::handle::{Handle, Size};
 use crate::lease::LeaseRenewer;
 use crate::retry::Tries;
-use crate::write::{Source, WriteSide};
+use crate::write::{Place, Source, WriteSide};
 
 mod append;
 mod close;
@@ -202,16 +202,21 @@ impl File {
     /// Writes all of `data` at `offset`. When it returns, the bytes are durable on every drive of the file's
     /// set.
     pub async fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
-        self.write_from(data, offset, Source::Still).await
+        self.write_from(data, (offset, None), Source::Still).await
     }
 
     /// Like [`File::write_at`], for memory that others may change meanwhile, such as a foreign program's. The
     /// file has what was there at some time during the call, and data and parity match. Costs a copy.
     pub async fn write_at_copied(&self, data: &[u8], offset: u64) -> Result<()> {
-        self.write_from(data, offset, Source::Changing).await
+        self.write_from(data, (offset, None), Source::Changing).await
     }
 
-    async fn write_from(&self, data: &[u8], offset: u64, source: Source) -> Result<()> {
+    async fn write_from(
+        &self,
+        data: &[u8],
+        (offset, place): (u64, Option<&Place>),
+        source: Source,
+    ) -> Result<()> {
         let writer = self.writing()?;
         let end = self.end_of(offset, data.len())?;
         self.within(offset, end)?;
@@ -219,7 +224,7 @@ impl File {
             return Ok(());
         }
         writer.written.store(true, Ordering::Release);
-        self.handle.write_range(&writer.side, offset, data, source).await
+        self.handle.write_range(&writer.side, (offset, place), data, source).await
     }
 
     /// Reads at the position, and advances it.
@@ -259,7 +264,8 @@ impl File {
         }
     }
 
-    /// Commits the size. The bytes are durable already.
+    /// Commits the size, and how far the drives' logs are that have written since. The bytes are durable
+    /// already.
     pub async fn flush(&self) -> Result<()> {
         let Some(writer) = &self.writer else { return Ok(()) };
         writer.side.check(self.subject())?;
@@ -307,16 +313,13 @@ impl File {
     }
 
     async fn set_len_alone(&self, writer: &Writer, size: u64) -> Result<()> {
-        let old = self.handle.size().bytes;
-        self.handle.set_size(size);
         // Failed writes may have left bytes past the size; these are cleared too.
         // Others may have too.
-        let cuts = size < old.max(writer.side.stamps.live_end(self.handle.view().lease));
+        let cuts = size < self.size().max(writer.side.stamps.live_end(self.handle.view().lease));
         let cutting = cuts.then(|| writer.side.stamps.cutting());
         let how = if cuts { Cut::Begins } else { Cut::No };
         // Under another lease than this the file may be longer by now: that is looked at anew.
-        if let Err(error) = self.commit_once(writer, how).await {
-            self.handle.set_size(old);
+        if let Err(error) = self.commit_once(writer, how, Some(size)).await {
             match cutting {
                 // A refusal for quota, or of the lease, proves that the commit was not carried out. After any
                 // other error it may have been.
@@ -380,7 +383,7 @@ impl File {
         let mut tries = Tries::new(self.handle.client.config().patience);
         loop {
             let view = self.handle.view();
-            match self.commit_once(writer, cut).await {
+            match self.commit_once(writer, cut, None).await {
                 Err(error) if is_stale(&error) && cut == Cut::No && tries.again().await => {
                     self.handle.refresh(&view).await?;
                 }
@@ -389,12 +392,21 @@ impl File {
         }
     }
 
-    /// The same under the lease that is known, or not at all.
-    async fn commit_once(&self, writer: &Writer, cut: Cut) -> Result<()> {
+    /// The same under the lease that is known, or not at all. `to`: the size that the handle gets with it.
+    /// Until then it has its own: a refusal leaves that as it is, also where writes have ended meanwhile.
+    async fn commit_once(&self, writer: &Writer, cut: Cut, to: Option<u64>) -> Result<()> {
         let _turn = writer.commits.acquire().await.expect("it is never closed");
         let backing = self.backing(writer);
-        let (view, Size { lease, bytes: size, .. }) = (self.handle.view(), self.handle.size());
-        if cut == Cut::No && writer.committed() == Some((lease, size)) {
+        let (view, Size { lease, bytes: own, .. }) = (self.handle.view(), self.handle.size());
+        let size = match to {
+            Some(to) if cut == Cut::Begins => to,
+            to => to.map_or(own, |to| to.max(own)),
+        };
+        // A size that stays is told too where drives have written since: their receipts come with it. One
+        // that is set is told always: the lease may have been followed by another, under which the file has
+        // grown.
+        let is_known = cut == Cut::No && to.is_none() && writer.committed() == Some((lease, size));
+        if is_known && backing.receipts.is_empty() {
             return Ok(());
         }
         // Unknown until the answer: a request whose answer is lost may have been carried out.
@@ -406,6 +418,11 @@ impl File {
         let request = Commit { file, lease, holder, size, order, cut, modified_ns, backing };
         let answer = self.handle.client.ask_done(self.subject(), request).await;
         answer.map_err(|error| self.handle.lease_error(error))?;
+        if cut == Cut::Begins {
+            self.handle.set_size(size);
+        } else {
+            self.handle.grown(lease, size);
+        }
         writer.set_committed(Some((lease, size)));
         self.handle.receipts.told(&receipts);
         Ok(())

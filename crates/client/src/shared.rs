@@ -20,14 +20,19 @@ use crate::executor::{Executor, UnitEnd};
 use crate::handle::Handle;
 use crate::read::{Chunk, Patience};
 use crate::stamps::NotNow;
-use crate::write::{WriteSide, Written};
+use crate::write::{Place, WriteSide, Written};
 
 /// Unit writes in flight for one chunk.
 const UNITS_AT_ONCE: usize = 16;
 
 impl Handle {
     /// Writes a chunk, unit by unit. [`Written::NewLease`]: not as unit writes, or not any more.
-    pub(crate) async fn write_units(&self, side: &WriteSide, chunk: &Chunk, data: &[u8]) -> Result<Written> {
+    pub(crate) async fn write_units(
+        &self,
+        side: &WriteSide,
+        (chunk, place): (&Chunk, Option<&Place>),
+        data: &[u8],
+    ) -> Result<Written> {
         let view = self.view();
         let segment = &view.layout.segments()[chunk.segment];
         let mut rest = data;
@@ -37,7 +42,7 @@ impl Handle {
             rest = tail;
             let range = piece.file_offset..piece.file_offset + u64::from(piece.len());
             async move {
-                match self.write_one(side, chunk.segment, range, head).await {
+                match self.write_one(side, chunk.segment, (range, place), head).await {
                     Ok(Written::Acknowledged) => Ok(()),
                     Ok(Written::NewLease) => Err(None),
                     Err(error) => Err(Some(error)),
@@ -51,17 +56,20 @@ impl Handle {
         }
     }
 
-    /// Writes a part of one unit.
+    /// Writes a part of one unit, or leaves it out if its place is over.
     async fn write_one(
         &self,
         side: &WriteSide,
         segment: usize,
-        range: Range<u64>,
+        (range, place): (Range<u64>, Option<&Place>),
         data: &[u8],
     ) -> Result<Written> {
         let mut patience = Patience::new(self);
         loop {
             let view = self.view();
+            if place.is_some_and(|place| place.ends_with(&view)) {
+                return Ok(Written::Acknowledged);
+            }
             if !view.shared {
                 return Ok(Written::NewLease);
             }

@@ -32,7 +32,7 @@ use crate::unit_writes::Operation;
 use crate::view::FileView;
 pub(crate) use crate::write_side::WriteSide;
 
-pub(crate) use source::Source;
+pub(crate) use source::{Place, Source};
 
 /// A column that failed in this many rounds counts as lost, whatever its answers.
 const UNMENDED_MAX: u32 = 6;
@@ -63,22 +63,32 @@ struct Verdict {
 impl Handle {
     /// Makes a range of the file read as zeros, stored as holes.
     pub(crate) async fn punch_range(&self, side: &WriteSide, range: Range<u64>) -> Result<()> {
-        let punches =
-            self.chunks(self.view(), range).map(|chunk| self.write_chunk(side, chunk, Body::Zeros, &[]));
+        let punches = self
+            .chunks(self.view(), range)
+            .map(|chunk| self.write_chunk(side, (chunk, None), Body::Zeros, &[]));
         concurrent::windowed(self.client.shared.config.sets_per_request, punches).await
     }
 
-    async fn write_chunk(&self, side: &WriteSide, chunk: Chunk, body: Body, data: &[u8]) -> Result<()> {
+    async fn write_chunk(
+        &self,
+        side: &WriteSide,
+        (chunk, place): (Chunk, Option<&Place>),
+        body: Body,
+        data: &[u8],
+    ) -> Result<()> {
         let mut tries = Tries::new(self.client.shared.config.patience);
         loop {
             side.check(&self.subject)?;
             let view = self.view();
+            if place.is_some_and(|place| place.ends_with(&view)) {
+                return Ok(());
+            }
             let written = match (view.shared, body) {
                 (true, Body::Zeros) => {
                     self.take_turn(&view).await?;
                     Written::NewLease
                 }
-                (true, Body::Buffer { .. }) => self.write_units(side, &chunk, data).await?,
+                (true, Body::Buffer { .. }) => self.write_units(side, (&chunk, place), data).await?,
                 (false, _) => self.write_stripes(side, &view, &chunk, body, data).await?,
             };
             if written == Written::Acknowledged {

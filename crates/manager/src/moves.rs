@@ -7,6 +7,7 @@
 //!
 //! - A drive is *lost* when it was silent for the set time. If it returns meanwhile, what has moved stays
 //!   moved, and the drive keeps the rest.
+//!   A file that lacks a column for it gives up the move of another that it cannot make without.
 //! - A drive that is *drained* serves on. Its columns get successors on others, which take their places when
 //!   they hold the same (`successors`); the columns of some files at a time.
 //!
@@ -18,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use braid_layout::placement::{Candidate, PlacementVersion, equals_beside};
-use braid_layout::{DriveId, FileId};
+use braid_layout::{Column, DriveId, FileId};
 use braid_wire::control::DriveState;
 use braid_wire::{Reason, Refusal};
 use tokio::task::JoinSet;
@@ -159,6 +160,9 @@ async fn move_lost(core: &Arc<Core>, place: ComponentPlace, spread: Arc<Spread>)
     if segment_of(&inode, place).is_some_and(|segment| segment.filling.is_some()) {
         return filling::give_up(core, file).await; // it begins anew, on other drives
     }
+    if let Some(at) = hindered(core, place, &inode).await? {
+        return successors::abandon(core, at, &inode).await.map(drop); // then there is room for this one
+    }
     if !segment_of(&inode, place).is_some_and(|segment| segment.set.contains(place.column)) {
         return core.write(move |core, tx| move_out(core, tx, place, &spread)).await;
     }
@@ -170,6 +174,26 @@ async fn move_lost(core: &Arc<Core>, place: ComponentPlace, spread: Arc<Spread>)
     let change: procedure::Change =
         Arc::new(move |core, tx, _, inode| move_column(core, tx, place, inode, &spread).map(drop));
     run(core, file, Cause { lease: lease_of(core, file, &inode), lost, change: Some(change) }).await.map(drop)
+}
+
+/// The successor of another column of the segment that cannot be made as long as this column is lost. It may
+/// be on the only drive that could take this one, and each would wait for the other.
+async fn hindered(
+    core: &Arc<Core>,
+    place: ComponentPlace,
+    inode: &InodeRecord,
+) -> Result<Option<ComponentPlace>, Refusal> {
+    let found = core.read(move |_, tx| Ok(successors::find(tx, place.file, place.segment)?)).await?;
+    let is_in_vain = |at: &ComponentPlace| {
+        segment_of(inode, place).is_some_and(|segment| !can_be_made(segment, at.column, Some(place.column)))
+    };
+    Ok(found.filter(|at| at.column != place.column && is_in_vain(at)))
+}
+
+/// Whether a column can be made from the segment's others, also without one that is lost.
+fn can_be_made(segment: &SegmentRecord, column: Column, lost: Option<Column>) -> bool {
+    let others = segment.ready().without(column);
+    lost.map_or(others, |lost| others.without(lost)).count() >= u32::from(segment.shape.k)
 }
 
 /// Gives the next columns of a drive that is drained successors, as far as they may move now.
@@ -258,6 +282,9 @@ pub fn begin_move(
     if segment.shape.m == 0 {
         // Without redundancy a column cannot be made from the others: the file is copied.
         return Ok(to.is_none() && relayout::elsewhere(tx, place.file, &segment.shape)?);
+    }
+    if !can_be_made(segment, place.column, None) {
+        return Ok(false); // first the file gets back what it lacks
     }
     let drive = match to {
         Some(to) if candidates(core, tx, place, &inode)?.iter().any(|one| one.drive == to) => to,

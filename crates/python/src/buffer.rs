@@ -106,6 +106,11 @@ impl Buffer {
         }
     }
 
+    /// The same at the end; where it begins there.
+    pub(crate) async fn append_to(&self, file: &File) -> braid_client::Result<u64> {
+        if self.constant { file.append(self.bytes()).await } else { file.append_copied(self.bytes()).await }
+    }
+
     pub(crate) fn bytes(&self) -> &[u8] {
         match self.length() {
             // An empty buffer may have no address.

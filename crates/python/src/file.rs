@@ -144,10 +144,7 @@ impl File {
     /// Writes all of a buffer at the end; where it begins there.
     fn append(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>, how: How<'_>) -> PyResult<Py<PyAny>> {
         let buffer = Buffer::of(buffer)?;
-        self.with_file(py, how, async move |file| {
-            let offset = file.reserve(buffer.length()).await?;
-            buffer.write_to(&file, offset).await.map(|()| offset)
-        })
+        self.with_file(py, how, async move |file| buffer.append_to(&file).await)
     }
 
     /// Lets others see the size.

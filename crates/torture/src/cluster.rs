@@ -93,16 +93,29 @@ impl Cluster {
         self.guarded.is_some_and(|drive| host == drive || host == self.manager)
     }
 
-    /// How far the manager surely knows the drive's log to be.
+    /// How far the manager surely knows the drive's log to be, by its heartbeats.
     pub(crate) fn told(&self, index: usize) -> u64 {
+        self.known_of(index).0
+    }
+
+    /// How far it knows that by receipts.
+    pub(crate) fn receipt(&self, index: usize) -> u64 {
+        self.known_of(index).1
+    }
+
+    fn known_of(&self, index: usize) -> (u64, u64) {
         let state = Db::new(Arc::new(self.state.clone()));
-        let records = state.read(|tx| Ok(tx.records::<DriveRecord>(&key::all(table::DRIVE), usize::MAX)?));
-        let mut records = records.unwrap_or_default().into_iter().map(|(_, record)| record);
         let name = &self.drives[index].name;
-        records
-            .find(|record| record.name == *name)
-            .filter(|record| !record.behind)
-            .map_or(0, |record| record.log)
+        let known = state.read(|tx| {
+            let records = tx.records::<DriveRecord>(&key::all(table::DRIVE), usize::MAX)?;
+            let mut records = records.into_iter().map(|(_, record)| record);
+            let Some(record) = records.find(|record| record.name == *name && !record.behind) else {
+                return Ok((0, 0));
+            };
+            let receipt = tx.record::<u64>(&key::receipt(record.drive))?;
+            Ok((record.log, receipt.unwrap_or(0)))
+        });
+        known.unwrap_or_default()
     }
 
     /// What becomes of the manager's commits, until it starts anew.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use braid_manager::memory::MemoryKv;
 
 use crate::cluster::Cluster;
-use crate::disk::{Ailment, End};
+use crate::disk::{Ailment, DriveDisk, End};
 use crate::model::Model;
 use crate::nemesis::{Kind, Nemesis};
 use crate::random::Random;
@@ -17,6 +17,8 @@ use crate::world::{HostId, World};
 const TROUBLE_MS: u64 = 8_000;
 /// A drive that came back after a lie is left alone for this long, until its columns are out.
 const OUT_MS: u64 = 2_000;
+/// Well below what lies between two heartbeats.
+const HEARD_MS: u64 = 200;
 /// A wall clock jumps by at most this much, to either side.
 const JUMP_MS: u64 = 600_000;
 
@@ -45,14 +47,29 @@ pub(crate) struct Ills {
 #[derive(Debug, Clone, Copy)]
 struct Lie {
     drive: usize,
-    /// How far the log was that the disk really has.
+    /// How far the log was that the disk really has, and since when it lies about what came after.
     log: u64,
+    since_ms: u64,
+    /// The power is cut when a receipt tells of more, but no heartbeat does; if that comes until then.
+    by_receipt: bool,
+    until_ms: u64,
     /// How long it goes on after the manager was first told of more.
     time_ms: u64,
-    /// When the manager was first seen to know of more.
+    /// When the manager was first seen to know of more, by a heartbeat or a receipt.
     told_ms: Option<u64>,
     /// The power was cut; since when the drive is up again.
     back_ms: Option<Option<u64>>,
+}
+
+impl Lie {
+    /// Has what was lied about become true before a heartbeat tells of it.
+    fn begin_anew(&mut self, disk: &DriveDisk, now_ms: u64) {
+        if self.since_ms + HEARD_MS <= now_ms {
+            disk.own_up();
+            disk.lie();
+            (self.log, self.since_ms) = (disk.log(), now_ms);
+        }
+    }
 }
 
 impl Ills {
@@ -128,6 +145,7 @@ impl Ills {
 
     fn begin(&mut self, world: &mut World, cluster: &mut Cluster, clients: &[HostId], model: &Model) {
         match self.random.below(100) {
+            0..50 if self.lies => self.begin_to_lie(world, cluster),
             // Where a disk tells that it is full, columns move away to where the others are not as full: an
             // old state of the manager's does not know where they are.
             0..15 if !self.restores => self.sicken(world, cluster, Ailment::Full),
@@ -211,7 +229,17 @@ impl Ills {
         drive.disk.lie();
         world.trace.event(format!("{}'s disk lies about its syncs from now on", drive.name));
         world.trace.count("disks that lie");
-        self.lie = Some(Lie { drive: index, log: drive.disk.log(), time_ms, told_ms: None, back_ms: None });
+        let now_ms = world.now_ms();
+        self.lie = Some(Lie {
+            drive: index,
+            log: drive.disk.log(),
+            since_ms: now_ms,
+            until_ms: now_ms + TROUBLE_MS,
+            by_receipt: time_ms.is_multiple_of(2),
+            time_ms,
+            told_ms: None,
+            back_ms: None,
+        });
         cluster.guarded = Some(drive.host);
     }
 
@@ -222,6 +250,13 @@ impl Ills {
         let now_ms = world.now_ms();
         let (index, name) = (lie.drive, cluster.drives[lie.drive].name.clone());
         match (lie.told_ms, &mut lie.back_ms) {
+            (None, _) if lie.by_receipt && cluster.receipt(index) > lie.log.max(cluster.told(index)) => {
+                (lie.told_ms, lie.time_ms) = (Some(now_ms), 0);
+                world.trace.count("lies of which a receipt tells");
+            }
+            (None, _) if lie.by_receipt && now_ms < lie.until_ms => {
+                lie.begin_anew(&cluster.drives[index].disk, now_ms)
+            }
             (None, _) if cluster.told(index) > lie.log => lie.told_ms = Some(now_ms),
             (Some(told_ms), None) if told_ms + lie.time_ms <= now_ms && cluster.is_up(world, index) => {
                 lie.back_ms = Some(None);

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use braid_layout::{Column, ColumnMask, Role, Stripe, Version};
 use braid_plan::{MemoryRange, Request};
 
-use super::{Executor, is_zero};
+use super::Executor;
+use super::reach::is_zero;
 use crate::error::Result;
 
 /// What units of a new layout are installed as.

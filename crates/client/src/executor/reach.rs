@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use braid_layout::{Column, Role, Stripe};
 
-use super::{Executor, is_zero};
+use super::Executor;
 
 /// Bytes looked at at a time.
 const PIECE: usize = 512;
@@ -36,6 +36,11 @@ impl Executor<'_> {
 fn end_of_bytes(unit: &[u8]) -> usize {
     let zeros: usize = unit.rchunks(PIECE).take_while(|piece| is_zero(piece)).map(<[u8]>::len).sum();
     unit[..unit.len() - zeros].iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
+}
+
+/// Whether all bytes are zeros: in pieces, each without branches, up to the first that has another byte.
+pub(super) fn is_zero(bytes: &[u8]) -> bool {
+    bytes.chunks(512).all(|piece| piece.iter().fold(0, |all, byte| all | byte) == 0)
 }
 
 #[cfg(test)]

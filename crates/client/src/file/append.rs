@@ -1,26 +1,49 @@
 //! Appends. The manager gives each its place, so that those of many writers do not mix.
 
+use braid_layout::Lease;
 use braid_wire::control::{ControlReply, Reserve};
 
 use super::{File, is_stale};
 use crate::client::unexpected;
 use crate::error::Result;
 use crate::retry::Tries;
+use crate::write::{Place, Source};
 
 impl File {
     /// Writes all of `data` at the end of the file, and returns where. No other append's bytes come in
     /// between, whoever makes it. The manager is asked for the place, once per call. If it fails, what
     /// was not written of it reads as zeros, once others have written behind it.
     pub async fn append(&self, data: &[u8]) -> Result<u64> {
-        let offset = self.reserve(data.len()).await?;
-        self.write_at(data, offset).await?;
-        Ok(offset)
+        self.append_from(data, Source::Still).await
+    }
+
+    /// Like [`File::append`], for memory that others may change meanwhile ([`File::write_at_copied`]).
+    pub async fn append_copied(&self, data: &[u8]) -> Result<u64> {
+        self.append_from(data, Source::Changing).await
+    }
+
+    async fn append_from(&self, data: &[u8], source: Source) -> Result<u64> {
+        loop {
+            let (offset, lease) = self.reserve_place(data.len()).await?;
+            let place = Place::given(lease);
+            self.write_from(data, (offset, Some(&place)), source).await?;
+            if !place.is_over() {
+                return Ok(offset);
+            }
+            tracing::debug!(file = %self.subject(), offset, "another cut the file: the append has another place");
+        }
     }
 
     /// Reserves bytes at the end for a `write_at`, and returns where: what [`File::append`] begins with.
-    /// Nobody else is given them while the file is open for writing. The size grows when they are written and
-    /// committed, as with any write; what is not written of them reads as zeros if bytes behind it are.
+    /// Nobody else is given them while the file is open for writing, unless somebody cuts it. The size grows
+    /// when they are written and committed, as with any write; what is not written of them reads as zeros if
+    /// bytes behind it are.
     pub async fn reserve(&self, length: usize) -> Result<u64> {
+        self.reserve_place(length).await.map(|(offset, _)| offset)
+    }
+
+    /// The same, and under which lease.
+    async fn reserve_place(&self, length: usize) -> Result<(u64, Lease)> {
         let writer = self.writing()?;
         self.has_all("it cannot be appended to")?;
         writer.side.check(self.subject())?;
@@ -34,7 +57,7 @@ impl File {
             match self.handle.client.ask_manager(self.subject(), request).await {
                 Ok(ControlReply::Reserved(reserved)) => {
                     self.end_of(reserved.offset, length)?;
-                    return Ok(reserved.offset);
+                    return Ok((reserved.offset, lease));
                 }
                 Ok(other) => return Err(unexpected(self.subject(), &other)),
                 Err(error) if is_stale(&error) && tries.again().await => {

@@ -1,5 +1,8 @@
 //! Where the bytes of a write come from.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use braid_layout::Lease;
 use braid_plan::Body;
 
 use super::WriteSide;
@@ -7,6 +10,7 @@ use crate::concurrent;
 use crate::error::Result;
 use crate::handle::Handle;
 use crate::read::Chunk;
+use crate::view::FileView;
 
 /// What may become of the bytes of a write before it is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,12 +21,39 @@ pub(crate) enum Source {
     Changing,
 }
 
+/// A place at the end that a write was given. A cut ends it: others are given the same bytes of the file
+/// then.
+#[derive(Debug)]
+pub(crate) struct Place {
+    /// The lease under which it was given.
+    lease: Lease,
+    is_over: AtomicBool,
+}
+
+impl Place {
+    pub(crate) fn given(lease: Lease) -> Place {
+        Place { lease, is_over: AtomicBool::new(false) }
+    }
+
+    /// Whether some of the write was left out, as the file had been cut.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
+    }
+
+    /// Whether the write must not be made under this view. What was written of it before lay past the cut.
+    pub(crate) fn ends_with(&self, view: &FileView) -> bool {
+        let is_cut = view.cut_at > self.lease;
+        self.is_over.fetch_or(is_cut, Ordering::AcqRel);
+        is_cut
+    }
+}
+
 impl Handle {
-    /// Writes `data` at `offset`.
+    /// Writes `data` at `offset`. With a place, only as long as that stands.
     pub(crate) async fn write_range(
         &self,
         side: &WriteSide,
-        offset: u64,
+        (offset, place): (u64, Option<&Place>),
         data: &[u8],
         source: Source,
     ) -> Result<()> {
@@ -34,22 +65,28 @@ impl Handle {
                 usize::try_from(chunk.range.end - chunk.range.start).expect("it is part of the buffer");
             let (head, tail) = rest.split_at(bytes);
             rest = tail;
-            self.write_bytes(side, chunk, head, source)
+            self.write_bytes(side, (chunk, place), head, source)
         });
         concurrent::windowed(self.client.shared.config.sets_per_request, writes).await
     }
 
     /// Parity, checksums and what is sent must be of the same bytes, also if it is sent again: bytes that may
     /// change are copied.
-    async fn write_bytes(&self, side: &WriteSide, chunk: Chunk, data: &[u8], source: Source) -> Result<()> {
+    async fn write_bytes(
+        &self,
+        side: &WriteSide,
+        at: (Chunk, Option<&Place>),
+        data: &[u8],
+        source: Source,
+    ) -> Result<()> {
         let body = Body::Buffer { offset: 0 };
         if source == Source::Still {
-            return self.write_chunk(side, chunk, body, data).await;
+            return self.write_chunk(side, at, body, data).await;
         }
         let scratch = &self.client.shared.scratch;
         let mut copy = scratch.take(data.len());
         copy.copy_from_slice(data);
-        let written = self.write_chunk(side, chunk, body, &copy).await;
+        let written = self.write_chunk(side, at, body, &copy).await;
         scratch.give_back([copy]);
         written
     }

@@ -1,6 +1,11 @@
 //! Sizes that are set or refused while several handles may write a file.
 
-use crate::common::{Cluster, assert_same, name, pattern, put};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::task::JoinSet;
+
+use crate::common::{Cluster, assert_same, name, pattern, put, read_all};
 use crate::shared::{both, cluster, is, raid5, writers};
 
 /// Also one that has not heard yet that another has joined cuts what the other has committed.
@@ -55,4 +60,82 @@ async fn what_a_quota_refuses_is_taken_back_but_not_from_others() {
     let mut bytes = vec![0; 10_000];
     assert_eq!(other.read_at(&mut bytes, 30_000).await.expect("read"), 10_000);
     assert_same(&bytes, &[3; 10_000], "what the other was told is kept");
+}
+
+/// A size that is refused leaves the handle the one that a write beside it has made.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_size_takes_nothing_from_a_write_beside_it() {
+    let cluster = Cluster::start(5).await;
+    let client = cluster.client().await;
+    client.volume_create("main", Some(raid5()), 50_000).await.expect("a volume");
+    let path = name("f");
+    put(&client, &path, raid5(), &[1; 20_000]).await;
+    let file = client.open(&path, &both()).await.expect("open");
+    for _ in 0..20 {
+        file.set_len(20_000).await.expect("it fits");
+        let is_over = AtomicBool::new(false);
+        let refused = async {
+            while !is_over.load(Ordering::Relaxed) {
+                assert!(file.set_len(60_000).await.is_err(), "it does not fit");
+            }
+        };
+        let written = async {
+            file.write_at(&[2; 10_000], 20_000).await.expect("it fits");
+            is_over.store(true, Ordering::Relaxed);
+        };
+        tokio::join!(refused, written);
+        assert_eq!(file.size(), 30_000);
+    }
+    file.flush().await.expect("flush");
+    is(&client, &path, &[[1; 10_000], [1; 10_000], [2; 10_000]].concat(), "in the end").await;
+}
+
+/// A drive that loses the end of its log has lost what was synced, also where the size has stayed: the
+/// manager hears of each sync after a write.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flush_that_leaves_the_size_tells_the_manager_too() {
+    let (_cluster, client) = cluster(5).await;
+    let path = name("f");
+    put(&client, &path, raid5(), &[1; 20_000]).await;
+    let file = client.open(&path, &both()).await.expect("open");
+    file.set_modified(5).expect("open for writing");
+    file.write_at(&[2; 100], 300).await.expect("write");
+    file.flush().await.expect("flush");
+    let modified = || async { client.stat(&path).await.expect("stat").attributes.modified_ns };
+    assert_eq!(modified().await, 5);
+    // With nothing written since there is nothing to tell.
+    file.set_modified(6).expect("open for writing");
+    file.flush().await.expect("flush");
+    assert_eq!(modified().await, 5);
+}
+
+/// A place that was given before another cut the file is nobody's: the append that had it has one anew, so
+/// that there is no hole before it, and no other is given the same bytes.
+#[tokio::test(flavor = "multi_thread")]
+async fn appends_beside_a_cut_leave_no_holes() {
+    const RECORD: usize = 60_000;
+    let (cluster, client) = cluster(5).await;
+    let path = name("f");
+    put(&client, &path, raid5(), &[]).await;
+    let mut files = writers(&cluster, &path, 2).await;
+    let (other, file) = (files.pop().expect("two"), Arc::new(files.pop().expect("two")));
+    for round in 1..=10 {
+        let append = |number: u8| {
+            let file = Arc::clone(&file);
+            async move { file.append(&[number; RECORD]).await.expect("append") }
+        };
+        let mut appends: JoinSet<u64> = (1..=30).map(append).collect();
+        appends.join_next().await;
+        other.set_len(0).await.expect("cut");
+        appends.join_all().await;
+        file.flush().await.expect("flush");
+        let found = read_all(&client, &path).await.expect("read");
+        assert!(found.len().is_multiple_of(RECORD), "round {round}: {} bytes", found.len());
+        let mut records: Vec<u8> = found.chunks(RECORD).map(|record| record[0]).collect();
+        let is_whole = |record: &[u8]| record[0] > 0 && record.iter().all(|byte| *byte == record[0]);
+        assert!(found.chunks(RECORD).all(is_whole), "round {round}: {records:?}");
+        records.sort_unstable();
+        records.dedup();
+        assert_eq!(records.len(), found.len() / RECORD, "round {round}: each is there once");
+    }
 }

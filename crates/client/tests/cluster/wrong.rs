@@ -89,6 +89,35 @@ async fn a_column_that_is_behind_is_named_and_never_a_source() {
     }
 }
 
+/// A drive that has lost a unit, and does not know it, says that it was never written. Parity knows better.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_unit_that_is_not_there_is_no_hole_where_parity_counts_it() {
+    let (cluster, client) = cluster(5).await;
+    let shape = shape(Scheme::Rs, 2, 2, 4096);
+    put(&client, &name("f"), shape, &pattern(1, 2 * UNIT)).await;
+    let file = client.open(&name("f"), &OpenOptions::new().write(true)).await.expect("open");
+    let stripe = u64::try_from(APART).expect("small");
+    let unit = u64::try_from(UNIT).expect("small");
+    file.set_len((stripe + 1) * 2 * unit).await.expect("set");
+    file.close().await.expect("close");
+    let new = [pattern(5, UNIT), pattern(9, UNIT)];
+    let mut parity = [vec![0; UNIT], vec![0; UNIT]];
+    {
+        let [p, q] = &mut parity;
+        Code::new(shape).encode(&[&new[0], &new[1]], &mut [p, q]);
+    }
+    let counted: &[bool] = &[true, true];
+    let columns = [(1, &new[1], &[][..]), (2, &parity[0], counted), (3, &parity[1], counted)];
+    let parts = columns.map(|(column, bytes, cover)| Part { stripe, column, bytes, cover });
+    raw::write(&cluster, "f", FIRST, &parts).await;
+    let file = client.open(&name("f"), &OpenOptions::new().read(true)).await.expect("open");
+    let (mut small, mut large) = (vec![0; 100], vec![0; 3 * UNIT]);
+    file.read_at(&mut small, stripe * 2 * unit).await.expect("read");
+    assert_same(&small, &new[0][..100], "a short read of it");
+    file.read_at(&mut large, stripe * 2 * unit - unit).await.expect("read");
+    assert_same(&large, &[vec![0; UNIT], new.concat()].concat(), "what was never written is zeros");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_column_that_is_wrong_is_named_where_the_others_can_tell() {
     for m in [1u8, 2] {

@@ -99,6 +99,26 @@ async fn one_on_a_drive_that_is_drained_too_is_given_up_and_freed() {
     assert_eq!(client.stat("f").await.unwrap().segments[0].set, mask(&[0, 1, 2]));
 }
 
+/// The only drive that could take a column that is lost was given a successor of another column, which cannot
+/// be made without the lost one.
+#[tokio::test]
+async fn one_that_cannot_be_made_any_more_is_given_up_for_a_column_that_is_lost() {
+    let cluster = Cluster::new(4, raid5(2)).await;
+    let mut client = cluster.manager.client().await;
+    let (file, holder, spare) = moving(&cluster, &mut client).await;
+    let lost = cluster.of(&file, 0);
+    lost.kill();
+    // A drive that is drained and away is emptied as one that is lost.
+    client.ask(DrainDrive { drive: lost.name.clone(), drain: true }).await.unwrap();
+    eventually("it moves", || async {
+        let mut client = cluster.manager.client().await;
+        client.stat("f").await.unwrap().segments[0].columns[0].drive == spare.id
+    })
+    .await;
+    let segment = client.stat("f").await.unwrap().segments.remove(0);
+    assert_eq!((segment.columns[1].drive, segment.set), (holder.id, mask(&[1, 2])), "the other serves on");
+}
+
 #[tokio::test]
 async fn a_removed_files_is_freed_with_it() {
     let cluster = Cluster::new(4, raid5(2)).await;
