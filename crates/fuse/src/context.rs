@@ -23,6 +23,7 @@ use crate::kept::Kept;
 use crate::kernel::{Kernel, tell};
 use crate::locks::Locks;
 use crate::said::Said;
+use crate::waits::Answers;
 
 /// Bytes that may wait to be written, of all files of a mount. Enough that a writer goes on while some of it
 /// is on its way to the drives; what a crash of this process may lose of what was not synced.
@@ -56,6 +57,7 @@ pub(crate) struct Context {
     pub(crate) former: Former,
     pub(crate) locks: Arc<Locks>,
     pub(crate) said: Said,
+    pub(crate) answers: Answers,
     /// Files of which the kernel was told what the manager does not know yet.
     pub(crate) early: Mutex<BTreeSet<FileId>>,
     /// Open files of the client that no program has open any more.

@@ -94,6 +94,7 @@ impl Mount {
             early: Default::default(),
             locks,
             said: Default::default(),
+            answers: Default::default(),
             idle: Default::default(),
             kernel: OnceLock::new(),
         };

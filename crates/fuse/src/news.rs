@@ -31,6 +31,12 @@ pub(crate) async fn run(shared: Weak<Shared>, mut news: Receiver<News>) {
             Some(shared) => shared.context.kept.watching().map_or(Duration::ZERO, Watching::live_for),
             None => return,
         };
+        if !was_live
+            && !live_for.is_zero()
+            && let Some(shared) = shared.upgrade()
+        {
+            shared.context.answers.came();
+        }
         let is_over = was_live && live_for.is_zero();
         was_live = !live_for.is_zero();
         if is_over && let Some(shared) = shared.upgrade() {
