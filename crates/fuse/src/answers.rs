@@ -121,10 +121,11 @@ impl Mounted {
     ) where
         F: Future<Output = Outcome<Entry>> + Send + 'static,
     {
-        let context = Arc::clone(&self.shared.context);
+        let shared = Arc::clone(&self.shared);
         let answer = move |done| match done {
             Ok(Entry { attributes, is_kept }) => {
-                let trust = context.trust();
+                shared.lookups.told(attributes.ino);
+                let trust = shared.context.trust();
                 let in_name = if is_kept { trust } else { Duration::ZERO };
                 reply.entry_with_ttls(&trust, &in_name, &attributes, Generation(0));
             }

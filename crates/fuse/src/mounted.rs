@@ -48,14 +48,9 @@ impl Filesystem for Mounted {
         self.spawn_entry(asker, reply, |shared| async move { shared.look_up(parent, &name).await });
     }
 
-    fn forget(&self, _: &Request, number: INodeNo, _: u64) {
-        let (context, file) = (&self.shared.context, self.shared.file(number));
-        context.remembered.forget(file);
-        context.told.forget(file);
-        context.former.forget(file);
-        self.shared.unmapped.forget(number);
-        if context.said.forget(file) {
-            self.shared.inodes.unless_open(file, || context.closed(file));
+    fn forget(&self, _: &Request, number: INodeNo, times: u64) {
+        if self.shared.lookups.forget(number, times) {
+            self.shared.forget(number);
         }
     }
 
@@ -244,6 +239,7 @@ impl Filesystem for Mounted {
         let answer = move |done: Outcome<(FileAttr, Duration, FileHandle)>| match done {
             Ok((attributes, trust, handle)) => {
                 let how = shared.unmapped.flags(attributes.ino);
+                shared.lookups.told(attributes.ino);
                 reply.created(&trust, &attributes, Generation(0), handle, how);
             }
             Err(error) => reply.error(error),
