@@ -299,12 +299,17 @@ pub(crate) fn scrub(core: &Core, asked: &Scrub) -> Answer {
         return Answer::refused(Generation(0), refusal(&error));
     }
     let (stat, lost) = (core.store.stat().unwrap_or_default(), scrub::lost(&core.store));
+    let objects = damage::lost_objects(core);
+    let mut scrub = core.scrub();
     if asked.act == ScrubAct::Start {
-        core.scrub().handle_start(asked.rate, manager_ms);
+        scrub.handle_start(asked.rate, manager_ms);
+    }
+    // In one: a pass of little may end at once, and who waits for its end has to know that it began.
+    let mut report = scrub.report(&stat, lost);
+    drop(scrub);
+    if asked.act == ScrubAct::Start {
         core.scrub_wake.notify_one();
     }
-    let objects = damage::lost_objects(core);
-    let mut report = core.scrub().report(&stat, lost);
     report.state.objects = objects;
     Answer::new(Generation(0), report)
 }

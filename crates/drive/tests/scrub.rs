@@ -71,6 +71,18 @@ fn damage(dir: &Path, seed: u8) {
 }
 
 #[tokio::test]
+async fn who_starts_a_pass_of_little_is_told_that_it_began() {
+    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let drive = start(dir.path(), &manager).await;
+    drive.prepare().await;
+    for passes in 1..=100 {
+        let begun = ask(&drive, ScrubAct::Start, u64::MAX).await.state;
+        assert!(begun.phase != ScrubPhase::Idle && begun.passes == passes - 1, "{begun:?}");
+        until(&drive, 10, |reply| reply.state.passes == passes).await;
+    }
+}
+
+#[tokio::test]
 async fn a_pass_verifies_everything_and_names_what_is_damaged() {
     let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
     let drive = start(dir.path(), &manager).await;

@@ -19,7 +19,7 @@ use crate::attributes::{asked_nanoseconds, nanoseconds};
 use crate::mounted::Mounted;
 use crate::names::Entry;
 use crate::shared::Shared;
-use crate::waits::{self, PATIENCE};
+use crate::waits::{self, Bound};
 use crate::write_back::Outcome;
 
 /// The last byte of a lock that goes to the end, for the kernel.
@@ -53,14 +53,16 @@ impl Mounted {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        self.begin(waits::look(asker.pid(), carry_out(Arc::clone(&self.shared))));
+        let (thread, shared) = (asker.pid(), Arc::clone(&self.shared));
+        let work = carry_out(Arc::clone(&shared));
+        self.begin(async move { waits::look(thread, &shared.context.answers, work).await });
     }
 
-    /// The same, of a request that is answered within a time at most. What was done after the answer is given
+    /// The same, of a request that is answered within a bound. What was done after the answer is given
     /// to `late`.
     pub(crate) fn spawn_for<T, F, L>(
         &self,
-        (asker, within): (&Request, Duration),
+        (asker, bound): (&Request, Bound),
         carry_out: impl FnOnce(Arc<Shared>) -> F,
         answer: impl FnOnce(Outcome<T>) + Send + 'static,
         late: impl FnOnce(Arc<Shared>, T) -> L + Send + 'static,
@@ -71,13 +73,16 @@ impl Mounted {
     {
         let (thread, shared) = (asker.pid(), Arc::clone(&self.shared));
         let work = carry_out(Arc::clone(&self.shared));
-        self.begin(waits::carry_out(thread, within, work, answer, move |done| late(shared, done)));
+        self.begin(async move {
+            let late = |done| late(Arc::clone(&shared), done);
+            waits::carry_out((thread, bound), &shared.context.answers, work, answer, late).await;
+        });
     }
 
     /// The same, of a request that is answered by yes or no.
     pub(crate) fn spawn_done<F>(
         &self,
-        (asker, within): (&Request, Duration),
+        (asker, bound): (&Request, Bound),
         reply: ReplyEmpty,
         carry_out: impl FnOnce(Arc<Shared>) -> F,
     ) where
@@ -87,13 +92,13 @@ impl Mounted {
             Ok(()) => reply.ok(),
             Err(error) => reply.error(error),
         };
-        self.spawn_for((asker, within), carry_out, answer, |_, ()| ready(()));
+        self.spawn_for((asker, bound), carry_out, answer, |_, ()| ready(()));
     }
 
     /// The same, of a request that is answered by attributes.
     pub(crate) fn spawn_attributes<F>(
         &self,
-        (asker, within): (&Request, Duration),
+        (asker, bound): (&Request, Bound),
         reply: ReplyAttr,
         carry_out: impl FnOnce(Arc<Shared>) -> F,
     ) where
@@ -104,7 +109,7 @@ impl Mounted {
             Ok(attributes) => reply.attr(&context.trust(), &attributes),
             Err(error) => reply.error(error),
         };
-        self.spawn_for((asker, within), carry_out, answer, |_, _| ready(()));
+        self.spawn_for((asker, bound), carry_out, answer, |_, _| ready(()));
     }
 
     /// The same, of a request that is answered by what was made or found.
@@ -116,16 +121,17 @@ impl Mounted {
     ) where
         F: Future<Output = Outcome<Entry>> + Send + 'static,
     {
-        let context = Arc::clone(&self.shared.context);
+        let shared = Arc::clone(&self.shared);
         let answer = move |done| match done {
             Ok(Entry { attributes, is_kept }) => {
-                let trust = context.trust();
+                shared.lookups.told(attributes.ino);
+                let trust = shared.context.trust();
                 let in_name = if is_kept { trust } else { Duration::ZERO };
                 reply.entry_with_ttls(&trust, &in_name, &attributes, Generation(0));
             }
             Err(error) => reply.error(error),
         };
-        self.spawn_for((asker, PATIENCE), carry_out, answer, |_, _| ready(()));
+        self.spawn_for((asker, Bound::Asked), carry_out, answer, |_, _| ready(()));
     }
 }
 

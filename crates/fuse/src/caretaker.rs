@@ -10,7 +10,6 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::inode::Inode;
-use crate::kernel::tell;
 use crate::memory::{self, Memory};
 use crate::shared::Shared;
 use crate::write_back::{AGE_MAX, KEPT_FOR};
@@ -45,7 +44,7 @@ pub(crate) async fn run(shared: Weak<Shared>) {
             shared.inodes.unless_open(file, || shared.context.closed(file));
         }
         if memory.is_due(shared.inodes.closed()) {
-            drop(tell(&shared.context.runtime, memory::give_back));
+            drop(shared.context.teller.tell(memory::give_back));
         }
         rounds = rounds.wrapping_add(1);
         if rounds % QUOTA_EVERY == 1 {

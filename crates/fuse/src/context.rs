@@ -20,9 +20,10 @@ use crate::former::Former;
 use crate::fresh::{Ends, KNOWN_FOR, Remembered};
 use crate::idle::Idle;
 use crate::kept::Kept;
-use crate::kernel::{Kernel, tell};
+use crate::kernel::{Kernel, Teller};
 use crate::locks::Locks;
 use crate::said::Said;
+use crate::waits::Answers;
 
 /// Bytes that may wait to be written, of all files of a mount. Enough that a writer goes on while some of it
 /// is on its way to the drives; what a crash of this process may lose of what was not synced.
@@ -38,6 +39,7 @@ pub(crate) struct Context {
     /// The volume's root, as the manager has it.
     pub(crate) root: FileId,
     pub(crate) runtime: Handle,
+    pub(crate) teller: Teller,
     pub(crate) budget: Budget,
     /// For reads.
     pub(crate) buffers: Buffers,
@@ -56,6 +58,7 @@ pub(crate) struct Context {
     pub(crate) former: Former,
     pub(crate) locks: Arc<Locks>,
     pub(crate) said: Said,
+    pub(crate) answers: Answers,
     /// Files of which the kernel was told what the manager does not know yet.
     pub(crate) early: Mutex<BTreeSet<FileId>>,
     /// Open files of the client that no program has open any more.
@@ -154,7 +157,7 @@ impl Context {
     fn invalidate_range(&self, file: FileId, (from, length): (i64, i64)) -> impl Future<Output = ()> + use<> {
         let kernel = self.kernel.get().cloned();
         let ino: INodeNo = number(file, self.root);
-        let dropping = tell(&self.runtime, move || {
+        let dropping = self.teller.tell(move || {
             if let Some(Err(error)) = kernel.map(|kernel| kernel.inval_inode(ino, from, length)) {
                 tracing::debug!(file = ino.0, %error, "the kernel keeps its pages");
             }

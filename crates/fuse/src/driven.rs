@@ -118,13 +118,7 @@ impl Driven {
 
     /// The kernel has forgotten a file.
     pub fn forget(&self, number: u64) {
-        let (context, file) = (&self.shared.context, self.shared.file(INodeNo(number)));
-        context.remembered.forget(file);
-        context.told.forget(file);
-        context.former.forget(file);
-        if context.said.forget(file) {
-            self.shared.inodes.unless_open(file, || context.closed(file));
-        }
+        self.shared.forget(INodeNo(number));
     }
 
     /// # Errors

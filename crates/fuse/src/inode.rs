@@ -261,7 +261,8 @@ impl Inode {
     pub(crate) async fn read(self: &Arc<Inode>, offset: u64, size: u32) -> Outcome<Filled> {
         let end = offset.saturating_add(u64::from(size));
         let meets_tail = |state: &State| !state.tail.is_empty() && end > state.tail_at;
-        if meets_tail(&self.state()) {
+        // Where nobody else can append it is known where the tail will be.
+        if meets_tail(&self.state()) && !self.is_alone().await {
             self.place_tail().await?;
         }
         self.catch_up().await;
@@ -273,6 +274,12 @@ impl Inode {
                 read => return read.map_err(|error| errno(&error)),
             }
         }
+    }
+
+    /// Whether it is written here, and by nobody elsewhere.
+    async fn is_alone(&self) -> bool {
+        let slot = self.slot.read().await;
+        slot.can_write() && slot.file.as_ref().is_some_and(|file| !file.is_shared())
     }
 
     async fn read_by(&self, slot: &Slot, offset: u64, size: u32) -> Result<Filled> {

@@ -34,6 +34,7 @@ mod kernel;
 mod later;
 mod listing;
 mod locks;
+mod lookups;
 mod memory;
 mod mount;
 mod mounted;

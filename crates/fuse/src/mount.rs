@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use crate::caretaker;
 use crate::context::Context;
 use crate::expiry::Expiry;
-use crate::kernel::System;
+use crate::kernel::{System, Teller};
 use crate::locks::Locks;
 use crate::mounted::Mounted;
 use crate::news;
@@ -80,6 +80,7 @@ impl Mount {
             volume: volume.to_owned(),
             root: row.file,
             runtime: Handle::current(),
+            teller: Teller::new(Handle::current()),
             budget: Default::default(),
             buffers: Default::default(),
             // Where it is not known it is taken for one: then closes ask first.
@@ -94,6 +95,7 @@ impl Mount {
             early: Default::default(),
             locks,
             said: Default::default(),
+            answers: Default::default(),
             idle: Default::default(),
             kernel: OnceLock::new(),
         };

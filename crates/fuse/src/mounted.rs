@@ -27,7 +27,7 @@ use crate::locks::Wanted;
 use crate::names::known;
 use crate::shared::{Shared, manner};
 use crate::space;
-use crate::waits::PATIENCE;
+use crate::waits::Bound;
 use crate::write_back::{Outcome, Through};
 
 /// A volume as the kernel sees it.
@@ -48,20 +48,15 @@ impl Filesystem for Mounted {
         self.spawn_entry(asker, reply, |shared| async move { shared.look_up(parent, &name).await });
     }
 
-    fn forget(&self, _: &Request, number: INodeNo, _: u64) {
-        let (context, file) = (&self.shared.context, self.shared.file(number));
-        context.remembered.forget(file);
-        context.told.forget(file);
-        context.former.forget(file);
-        self.shared.unmapped.forget(number);
-        if context.said.forget(file) {
-            self.shared.inodes.unless_open(file, || context.closed(file));
+    fn forget(&self, _: &Request, number: INodeNo, times: u64) {
+        if self.shared.lookups.forget(number, times) {
+            self.shared.forget(number);
         }
     }
 
     fn getattr(&self, asker: &Request, number: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         let look = |shared: Arc<Shared>| async move { shared.attributes_by_number(number).await };
-        self.spawn_attributes((asker, PATIENCE), reply, look);
+        self.spawn_attributes((asker, Bound::Asked), reply, look);
     }
 
     fn setattr(
@@ -93,7 +88,7 @@ impl Filesystem for Mounted {
                 .map(nanoseconds_of),
         };
         let set = |shared: Arc<Shared>| async move { shared.set(number, handle, size, changes).await };
-        self.spawn_attributes((asker, Duration::MAX), reply, set);
+        self.spawn_attributes((asker, Bound::Answered), reply, set);
     }
 
     fn readlink(&self, asker: &Request, number: INodeNo, reply: ReplyData) {
@@ -172,7 +167,7 @@ impl Filesystem for Mounted {
         reply: ReplyEmpty,
     ) {
         let (name, value) = (name.as_bytes().to_vec(), value.to_vec());
-        self.spawn_done((asker, PATIENCE), reply, |shared| async move {
+        self.spawn_done((asker, Bound::Asked), reply, |shared| async move {
             shared.set_xattr(number, &name, &value, flags).await
         });
     }
@@ -188,21 +183,21 @@ impl Filesystem for Mounted {
 
     fn removexattr(&self, asker: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let name = name.as_bytes().to_vec();
-        self.spawn_done((asker, PATIENCE), reply, |shared| async move {
+        self.spawn_done((asker, Bound::Asked), reply, |shared| async move {
             shared.remove_xattr(number, &name).await
         });
     }
 
     fn unlink(&self, asker: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let name = name.as_bytes().to_vec();
-        self.spawn_done((asker, PATIENCE), reply, |shared| async move {
+        self.spawn_done((asker, Bound::Asked), reply, |shared| async move {
             shared.remove(parent, &name, UnlinkOnly::NotDirectory).await
         });
     }
 
     fn rmdir(&self, asker: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let name = name.as_bytes().to_vec();
-        self.spawn_done((asker, PATIENCE), reply, |shared| async move {
+        self.spawn_done((asker, Bound::Asked), reply, |shared| async move {
             shared.remove(parent, &name, UnlinkOnly::Directory).await
         });
     }
@@ -224,7 +219,7 @@ impl Filesystem for Mounted {
             _ => return reply.error(Errno::EINVAL),
         };
         let (name, new_name) = (name.as_bytes().to_vec(), new_name.as_bytes().to_vec());
-        self.spawn_done((asker, PATIENCE), reply, |shared| async move {
+        self.spawn_done((asker, Bound::Asked), reply, |shared| async move {
             shared.rename((parent, &name), (new_parent, &new_name), how).await
         });
     }
@@ -244,6 +239,7 @@ impl Filesystem for Mounted {
         let answer = move |done: Outcome<(FileAttr, Duration, FileHandle)>| match done {
             Ok((attributes, trust, handle)) => {
                 let how = shared.unmapped.flags(attributes.ino);
+                shared.lookups.told(attributes.ino);
                 reply.created(&trust, &attributes, Generation(0), handle, how);
             }
             Err(error) => reply.error(error),
@@ -256,7 +252,7 @@ impl Filesystem for Mounted {
         let late = |shared: Arc<Shared>, (.., handle): (_, _, FileHandle)| async move {
             shared.release(handle, None).await
         };
-        self.spawn_for((asker, PATIENCE), create, answer, late);
+        self.spawn_for((asker, Bound::Asked), create, answer, late);
     }
 
     fn open(&self, asker: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
@@ -269,7 +265,7 @@ impl Filesystem for Mounted {
         let late = |shared: Arc<Shared>, (handle, _): (FileHandle, _)| async move {
             shared.release(handle, None).await
         };
-        self.spawn_for((asker, PATIENCE), open, answer, late);
+        self.spawn_for((asker, Bound::Asked), open, answer, late);
     }
 
     fn read(
@@ -296,7 +292,7 @@ impl Filesystem for Mounted {
             open.keeps_locks()?;
             open.inode.read(offset, size).await
         };
-        self.spawn_for((asker, PATIENCE), read, answer, |_, _| ready(()));
+        self.spawn_for((asker, Bound::Asked), read, answer, |_, _| ready(()));
     }
 
     fn write(
@@ -331,12 +327,12 @@ impl Filesystem for Mounted {
             // Whoever has the kernel write its pages may be killed: the bytes are not its own.
             self.spawn(|shared| async move { answer(work(shared).await) });
         } else {
-            self.spawn_for((asker, Duration::MAX), work, answer, |_, ()| ready(()));
+            self.spawn_for((asker, Bound::Answered), work, answer, |_, ()| ready(()));
         }
     }
 
     fn flush(&self, asker: &Request, _: INodeNo, handle: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
-        self.spawn_done((asker, Duration::MAX), reply, |shared| async move {
+        self.spawn_done((asker, Bound::Answered), reply, |shared| async move {
             shared.flush(handle, owner.0).await
         });
     }
@@ -380,14 +376,15 @@ impl Filesystem for Mounted {
         reply: ReplyEmpty,
     ) {
         let waiter = wait.then(|| Waiter::new(asker.pid()));
-        self.spawn_done((asker, Duration::MAX), reply, |shared| async move {
+        let bound = if wait { Bound::None } else { Bound::Answered };
+        self.spawn_done((asker, bound), reply, |shared| async move {
             let wanted = Wanted { owner, pid, span: lock_span(from, to), kind: lock_kind(kind)? };
             shared.lock(&known(&shared, handle)?, wanted, waiter).await
         });
     }
 
     fn fsync(&self, asker: &Request, _: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
-        self.spawn_done((asker, Duration::MAX), reply, |shared| async move { shared.sync(handle).await });
+        self.spawn_done((asker, Bound::Answered), reply, |shared| async move { shared.sync(handle).await });
     }
 
     fn release(
@@ -400,7 +397,7 @@ impl Filesystem for Mounted {
         _: bool,
         reply: ReplyEmpty,
     ) {
-        self.spawn_done((asker, Duration::MAX), reply, |shared| async move {
+        self.spawn_done((asker, Bound::None), reply, |shared| async move {
             shared.release(handle, owner).await;
             Ok(())
         });
@@ -417,7 +414,7 @@ impl Filesystem for Mounted {
         reply: ReplyEmpty,
     ) {
         let mode = FallocateFlags::from_bits_retain(mode.cast_unsigned());
-        self.spawn_done((asker, Duration::MAX), reply, |shared| async move {
+        self.spawn_done((asker, Bound::Answered), reply, |shared| async move {
             shared.allocate(handle, (offset, length), mode).await
         });
     }
@@ -455,7 +452,7 @@ impl Filesystem for Mounted {
             Err(error) => reply.error(error),
         };
         let open = |shared: Arc<Shared>| async move { shared.open_directory(number).await };
-        self.spawn_for((asker, PATIENCE), open, answer, |_, _| ready(()));
+        self.spawn_for((asker, Bound::Asked), open, answer, |_, _| ready(()));
     }
 
     fn readdir(

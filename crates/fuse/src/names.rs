@@ -15,8 +15,8 @@ use crate::errors::errno;
 use crate::fresh::Version;
 use crate::inodes::OpenFile;
 use crate::kept::{Asked, Known};
-use crate::kernel::tell;
 use crate::shared::Shared;
+use crate::unmapped::Unmapped;
 use crate::waits::PATIENCE;
 use crate::write_back::Outcome;
 
@@ -193,13 +193,16 @@ impl Shared {
         let row = file.known();
         let is_kept = self.context.kept.give_name(asked, (self.file(at.0), at.1), &row);
         file.close().await.map_err(|error| errno(&error))?;
-        Ok(self.entry(&row, is_kept))
+        let entry = self.entry(&row, is_kept);
+        self.unmapped.note(at.1, entry.attributes.ino);
+        Ok(entry)
     }
 
     pub(crate) async fn link(&self, of: INodeNo, parent: INodeNo, name: &[u8]) -> Outcome<Entry> {
         let asked = self.context.kept.ask();
         let linked = self.context.client.hard_link(&self.name(of), &self.under(parent, name)?).await;
         let entry = self.made(asked, (parent, name), linked)?;
+        self.unmapped.note(name, entry.attributes.ino);
         // What waits to be written of it is not in that.
         let Some(inode) = self.inodes.get(self.file(of)) else { return Ok(entry) };
         let mut row = self.row(inode.file).await?;
@@ -371,11 +374,19 @@ impl Shared {
         let is_kept = self.context.kept.move_name(asked, at(from), at(to));
         lost.iter().for_each(|file| self.context.kept.forget(*file));
         renamed.map_err(|error| errno(&error))?;
+        for (directory, name) in [from, to] {
+            // The kernel does not look it up by its new name.
+            if Unmapped::has(name)
+                && let Ok((row, _)) = self.row_of(directory, name).await
+            {
+                self.unmapped.note(name, attributes::number(row.file, self.context.root));
+            }
+        }
         if !is_kept || how == RenameHow::Exchange {
             // The kernel knows the new names, and would not hear of their changes.
             let (context, names) =
                 (Arc::clone(&self.context), [from, to].map(|(at, name)| (self.file(at), name.to_vec())));
-            tell(&context.runtime.clone(), move || {
+            self.context.teller.tell(move || {
                 names.iter().for_each(|(directory, name)| context.expire_name(*directory, name));
             });
         }

@@ -13,7 +13,6 @@ use tokio::sync::mpsc::Receiver;
 use tokio::time::timeout;
 
 use crate::attributes::number;
-use crate::kernel::tell;
 use crate::shared::Shared;
 
 /// How long the kernel may take to drop something. It waits for requests that are under way in the same
@@ -31,6 +30,12 @@ pub(crate) async fn run(shared: Weak<Shared>, mut news: Receiver<News>) {
             Some(shared) => shared.context.kept.watching().map_or(Duration::ZERO, Watching::live_for),
             None => return,
         };
+        if !was_live
+            && !live_for.is_zero()
+            && let Some(shared) = shared.upgrade()
+        {
+            shared.context.answers.came();
+        }
         let is_over = was_live && live_for.is_zero();
         was_live = !live_for.is_zero();
         if is_over && let Some(shared) = shared.upgrade() {
@@ -131,7 +136,7 @@ async fn drop_in_kernel(shared: &Arc<Shared>, entries: Vec<(FileId, Vec<u8>)>, f
         context.remembered.forget(file);
         pages.push((file, is_written, inode));
     }
-    let dropping = tell(&context.runtime.clone(), move || {
+    let dropping = Arc::clone(&context).teller.tell(move || {
         entries.iter().for_each(|(directory, name)| context.expire_name(*directory, name));
         for (file, is_written, inode) in pages {
             // What is written here may be on its way: a page that is read anew would miss it.

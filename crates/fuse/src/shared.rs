@@ -18,6 +18,7 @@ use crate::inodes::{Inodes, OpenFile};
 use crate::later::merged;
 use crate::listing::Listing;
 use crate::locks::Locks;
+use crate::lookups::Lookups;
 use crate::names::known;
 use crate::space::Space;
 use crate::table::Table;
@@ -33,6 +34,7 @@ pub(crate) struct Shared {
     pub(crate) space: Space,
     pub(crate) locks: Arc<Locks>,
     pub(crate) unmapped: Unmapped,
+    pub(crate) lookups: Lookups,
 }
 
 /// Where a write goes, and what is to happen before it is answered.
@@ -54,14 +56,26 @@ pub(crate) fn manner(offset: u64, flags: OFlags, is_from_pages: bool) -> (Place,
 
 impl Shared {
     pub(crate) fn new(context: Arc<Context>) -> Shared {
-        let (inodes, files, directories, space, unmapped) = Default::default();
+        let (inodes, files, directories, space, unmapped, lookups) = Default::default();
         let locks = Arc::clone(&context.locks);
-        Shared { context, inodes, files, directories, space, locks, unmapped }
+        Shared { context, inodes, files, directories, space, locks, unmapped, lookups }
     }
 
     /// How often something was dropped that could not be written.
     pub(crate) fn lost_files(&self) -> usize {
         self.context.lossy.load(Ordering::Relaxed)
+    }
+
+    /// The kernel knows a file no more.
+    pub(crate) fn forget(&self, number: INodeNo) {
+        let (context, file) = (&self.context, self.file(number));
+        context.remembered.forget(file);
+        context.told.forget(file);
+        context.former.forget(file);
+        self.unmapped.forget(number);
+        if context.said.forget(file) {
+            self.inodes.unless_open(file, || context.closed(file));
+        }
     }
 
     /// Opens a directory. The flags say whether the kernel may list it from what it has cached.

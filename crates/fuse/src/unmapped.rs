@@ -24,9 +24,14 @@ impl Unmapped {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether a name is that of such a file.
+    pub(crate) fn has(name: &[u8]) -> bool {
+        name.ends_with(END)
+    }
+
     /// The kernel is told what has this name.
     pub(crate) fn note(&self, name: &[u8], number: INodeNo) {
-        if name.ends_with(END) {
+        if Unmapped::has(name) {
             self.files().insert(number.0);
         }
     }

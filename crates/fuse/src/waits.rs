@@ -1,9 +1,15 @@
 //! Requests that wait for servers that do not answer. The kernel has a program wait until its request is
 //! answered, also if it is killed: so whoever is killed is looked for, and answered at once; and nobody waits
-//! for longer than [`PATIENCE`]. What was asked for is carried out all the same, or fails later.
+//! for longer than [`PATIENCE`] without an answer of any server. What was asked for is carried out all the
+//! same, or fails later.
+//!
+//! Once a request has waited so long in vain, others do not wait for that anew, until something is answered.
 
 use std::fs;
+use std::future::poll_fn;
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use fuser::Errno;
@@ -14,16 +20,92 @@ use crate::write_back::Outcome;
 /// How long a request waits at most. Each of the library's requests has nearly as long; one that comes after
 /// others of the same file could wait for each of them.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(59);
+/// How long, while nothing is answered.
+const IN_VAIN: Duration = Duration::from_secs(2);
 /// How often it is looked whether who waits was killed.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// The bit of SIGKILL among the pending signals.
 const KILL: u64 = 1 << 8;
 
-/// Carries out what a thread asked for, and answers it within a time. What is done after the answer is given
+/// When a request that waits is given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Bound {
+    /// [`PATIENCE`] after it was asked for.
+    Asked,
+    /// As long after a server has answered anything: it may be much that is written.
+    Answered,
+    /// It waits for another program, or nobody waits for it.
+    None,
+}
+
+/// Whether servers answer, as far as requests and writes show that had to wait.
+#[derive(Debug, Default)]
+pub(crate) struct Answers {
+    count: AtomicU64,
+    are_missing: AtomicBool,
+}
+
+impl Answers {
+    /// Something was answered.
+    pub(crate) fn came(&self) {
+        self.count.fetch_add(1, Ordering::AcqRel);
+        self.are_missing.store(false, Ordering::Release);
+    }
+
+    fn count(&self) -> u64 {
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// A request has waited as long as may be. None came since there were `then`?
+    fn waited(&self, then: u64) {
+        if self.count() == then {
+            self.are_missing.store(true, Ordering::Release);
+        }
+    }
+
+    fn patience(&self) -> Duration {
+        if self.are_missing.load(Ordering::Acquire) { IN_VAIN } else { PATIENCE }
+    }
+}
+
+/// A request that waits.
+struct Wait<'a> {
+    thread: u32,
+    bound: Bound,
+    answers: &'a Answers,
+    began: Instant,
+    /// How many answers there were when it began, and when it was looked last.
+    counts: (u64, u64),
+}
+
+impl Wait<'_> {
+    fn new(thread: u32, bound: Bound, answers: &Answers) -> Wait<'_> {
+        let count = answers.count();
+        Wait { thread, bound, answers, began: Instant::now(), counts: (count, count) }
+    }
+
+    /// Why it is to wait no more, if it is.
+    fn is_over(&mut self) -> Option<Errno> {
+        let count = self.answers.count();
+        if std::mem::replace(&mut self.counts.1, count) != count && self.bound == Bound::Answered {
+            self.began = Instant::now();
+        }
+        if is_killed(self.thread) {
+            return Some(Errno::EINTR);
+        }
+        if self.bound == Bound::None || self.began.elapsed() < self.answers.patience() {
+            return None;
+        }
+        self.answers.waited(self.counts.0);
+        Some(Errno::EIO)
+    }
+}
+
+/// Carries out what a thread asked for, and answers it within a bound. What is done after the answer is given
 /// to `late`.
 pub(crate) async fn carry_out<T, L>(
-    thread: u32,
-    within: Duration,
+    (thread, bound): (u32, Bound),
+    answers: &Answers,
     work: impl Future<Output = Outcome<T>>,
     answer: impl FnOnce(Outcome<T>),
     late: impl FnOnce(T) -> L,
@@ -31,27 +113,45 @@ pub(crate) async fn carry_out<T, L>(
     L: Future<Output = ()>,
 {
     let mut work = pin!(work);
-    let began = Instant::now();
+    if let Poll::Ready(done) = poll_fn(|context| Poll::Ready(work.as_mut().poll(context))).await {
+        // No server was asked.
+        return answer(done);
+    }
+    let came = |done: &Outcome<T>| {
+        if !matches!(done, Err(Errno::EIO)) {
+            answers.came();
+        }
+    };
+    let mut wait = Wait::new(thread, bound, answers);
     let why = loop {
-        match timeout(LOOK_EVERY, work.as_mut()).await {
-            Ok(done) => return answer(done),
-            Err(_) if is_killed(thread) => break Errno::EINTR,
-            Err(_) if began.elapsed() >= within => break Errno::EIO,
-            Err(_) => {}
+        if let Ok(done) = timeout(LOOK_EVERY, work.as_mut()).await {
+            came(&done);
+            return answer(done);
+        }
+        if let Some(why) = wait.is_over() {
+            break why;
         }
     };
     answer(Err(why));
-    if let Ok(done) = work.await {
+    let done = work.await;
+    came(&done);
+    if let Ok(done) = done {
         late(done).await;
     }
 }
 
 /// The same of what only looks, and answers by itself: it is given up.
-pub(crate) async fn look(thread: u32, work: impl Future<Output = ()>) {
+pub(crate) async fn look(thread: u32, answers: &Answers, work: impl Future<Output = ()>) {
     let mut work = pin!(work);
-    let began = Instant::now();
-    while timeout(LOOK_EVERY, work.as_mut()).await.is_err() {
-        if is_killed(thread) || began.elapsed() >= PATIENCE {
+    if poll_fn(|context| Poll::Ready(work.as_mut().poll(context))).await.is_ready() {
+        return;
+    }
+    let mut wait = Wait::new(thread, Bound::Asked, answers);
+    loop {
+        if timeout(LOOK_EVERY, work.as_mut()).await.is_ok() {
+            return answers.came();
+        }
+        if wait.is_over().is_some() {
             return;
         }
     }
@@ -72,6 +172,7 @@ fn has_kill(status: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
+    use std::future::pending;
 
     use super::*;
 
@@ -84,7 +185,47 @@ mod tests {
         assert!(!is_killed(std::process::id()) && !is_killed(u32::MAX));
     }
 
-    #[tokio::test]
+    /// Asks for what is never done, and gives how many seconds it took until that was given up.
+    async fn in_vain(bound: Bound, answers: &Answers) -> u64 {
+        let (tell, told) = tokio::sync::oneshot::channel();
+        let began = Instant::now();
+        let answer = |done: Outcome<()>| {
+            assert_eq!(done, Err(Errno::EIO));
+            tell.send(began.elapsed().as_secs()).expect("somebody waits");
+        };
+        tokio::select! {
+            () = carry_out((0, bound), answers, pending(), answer, async |()| ()) => unreachable!("it is never done"),
+            took = told => took.expect("it is answered"),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_waits_for_as_long_after_an_answer_and_the_next_in_vain_for_less() {
+        let answers = Answers::default();
+        let some = async {
+            tokio::time::sleep(Duration::from_secs(40)).await;
+            answers.came();
+        };
+        let (asked, answered, ()) =
+            tokio::join!(in_vain(Bound::Asked, &answers), in_vain(Bound::Answered, &answers), some);
+        assert_eq!((asked, answered), (59, 99));
+        // While these waited there was one.
+        assert_eq!(in_vain(Bound::Answered, &answers).await, 59);
+        assert_eq!(in_vain(Bound::Asked, &answers).await, 2);
+        look(0, &answers, pending()).await;
+        assert_eq!(in_vain(Bound::Answered, &answers).await, 2);
+        // What asked nobody says nothing.
+        carry_out((0, Bound::Asked), &answers, async { Ok(()) }, |_| (), async |()| ()).await;
+        assert_eq!(in_vain(Bound::Asked, &answers).await, 2);
+        let asks = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            Err::<(), Errno>(Errno::ENOENT)
+        };
+        carry_out((0, Bound::Asked), &answers, asks, |_| (), async |()| ()).await;
+        assert_eq!(in_vain(Bound::Asked, &answers).await, 59);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_request_that_waits_for_long_is_answered_and_undone_when_it_is_done() {
         let (end, ended) = tokio::sync::oneshot::channel::<u64>();
         let (end, undone) = (Cell::new(Some(end)), Cell::new(0));
@@ -93,13 +234,15 @@ mod tests {
             assert_eq!(done, Err(Errno::EIO));
             end.take().expect("it is answered once").send(7).expect("the work goes on");
         };
-        carry_out(0, Duration::ZERO, work, answer, async |late: u64| undone.set(late)).await;
+        let answers = Answers::default();
+        carry_out((0, Bound::Asked), &answers, work, answer, async |late: u64| undone.set(late)).await;
         assert_eq!(undone.get(), 7);
     }
 
     #[tokio::test]
     async fn a_request_that_does_not_wait_is_answered_with_what_was_done() {
-        let answer = |done| assert_eq!(done, Ok(8));
-        carry_out(0, PATIENCE, async { Ok(8) }, answer, async |_| unreachable!("it is in time")).await;
+        let (answer, answers) = (|done| assert_eq!(done, Ok(8)), Answers::default());
+        let late = async |_| unreachable!("it is in time");
+        carry_out((0, Bound::Asked), &answers, async { Ok(8) }, answer, late).await;
     }
 }

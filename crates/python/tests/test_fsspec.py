@@ -253,6 +253,18 @@ def test_nothing_takes_a_file_s_place_unless_it_is_whole(fs, root, tmp_path, mon
                 file.write(part)
                 1 / 0
         assert file.closed and fs.cat(name) == old, mode
+    for compression in ("gzip", "bz2", "xz", "zip"):
+        for mode, part in (("wb", noise(1000)), ("wt", "part")):
+            with pytest.raises(ZeroDivisionError):
+                with fs.open(name, mode, compression=compression) as file:
+                    file.write(part)
+                    1 / 0
+            del file
+            assert fs.cat(name) == old, (mode, compression)
+            with fs.open(f"{root}/packed", mode, compression=compression) as file:
+                file.write(part)
+            with fs.open(f"{root}/packed", mode.replace("w", "r"), compression=compression) as packed:
+                assert packed.read() == part, (mode, compression)
     with pytest.raises(ZeroDivisionError):
         with fs.open(f"{root}/new", "xb") as file:
             file.write(b"part")

@@ -67,7 +67,7 @@ pub(crate) enum Command {
     #[command(
         after_help = "Without --detach it stays in the foreground, restarts processes that die, and stops all of them on Ctrl-C.\n\
         Run again on the same directory, it keeps the cluster's data and starts the processes that are not running.\n\
-        A drive that cannot be started is named and left out, with exit code 8: the others serve.\n\nExamples:\n  \
+        A drive that cannot be started is named and left out, with exit code 8, in the foreground when it ends: the others serve.\n\nExamples:\n  \
         braid up\n  braid up --detach --dir /srv/braid --drives 8"
     )]
     Up(Up),

@@ -145,17 +145,17 @@ fn trees_and_any_bytes_as_names_go_both_ways() {
 #[test]
 fn ctrl_c_stops_a_cluster_in_the_foreground_and_death_takes_it_along() {
     let cluster = Cluster::nowhere();
-    for end in ["INT", "KILL"] {
+    let up = || {
         let mut command = braid();
-        command
-            .args(["up", "--drives", "3", "--dir"])
-            .arg(cluster.dir())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        let mut child = command.spawn().expect("started");
+        command.args(["up", "--drives", "3", "--dir"]).arg(cluster.dir());
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started");
         // The last line once everything serves.
         let said_so = BufReader::new(child.stdout.take().expect("piped")).lines();
         said_so.map(|line| line.expect("text")).find(|line| line.starts_with("running")).expect("it serves");
+        child
+    };
+    for end in ["INT", "KILL"] {
+        let child = up();
         let status = cluster.status();
         let drives = status["drives"].as_array().expect("a list").iter().map(|drive| drive["pid"].as_u64());
         let pids: Vec<u32> = drives
@@ -170,6 +170,28 @@ fn ctrl_c_stops_a_cluster_in_the_foreground_and_death_takes_it_along() {
         assert_eq!(ended.code, if end == "INT" { 0 } else { -1 }, "{}", ended.err);
         until("all are gone", || pids.iter().all(|&pid| !runs(pid)));
     }
+    // A drive that cannot be started again for a while is tried until it can. One that is missing at the end
+    // is told.
+    let child = up();
+    let lose = |name: &str| {
+        let (store, pid) = (cluster.dir().join(name).join("store"), cluster.drive_pid(name));
+        fs::rename(&store, store.with_extension("away")).expect("renamed");
+        signal(pid, "KILL");
+        let log = cluster.dir().join(format!("logs/{name}.log"));
+        until("it cannot be started", || {
+            fs::read_to_string(&log).is_ok_and(|text| text.contains("has lost its store"))
+        });
+        (store, pid)
+    };
+    let (store, pid) = lose("drive-2");
+    fs::rename(store.with_extension("away"), &store).expect("renamed");
+    until("it is started", || {
+        let now = cluster.drive_pid("drive-2");
+        now != pid && runs(now)
+    });
+    lose("drive-3");
+    signal(child.id(), "INT");
+    said(finish(child)).failed_with_output(8);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::process::{Child, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::support::{Cluster, finish, noise, runs, said, signal, until};
 
@@ -352,13 +352,11 @@ fn a_manager_that_is_stopped_for_a_while_ends_nobody_s_lease() {
     thread::sleep(PAUSE);
     assert!(tree.try_wait().expect("asked").is_none(), "it has begun and is not done");
     signal(manager, "CONT");
-    let since = Instant::now();
     stdin.write_all(second).expect("taken");
     drop(stdin);
     said(finish(child)).ok();
     said(finish(tree)).ok();
     assert_eq!(u64::try_from(rest.join().expect("counted")).expect("small"), FILES - 10);
-    assert!(since.elapsed() < Duration::from_secs(30), "{:?}", since.elapsed());
     assert!(cluster.cat("braid://main/piped") == whole);
     for n in [0, 150, FILES - 1] {
         assert!(cluster.cat(&format!("braid://main/files/{n}")) == noise(10_000, n), "{n}");

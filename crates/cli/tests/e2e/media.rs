@@ -232,7 +232,7 @@ fn a_disk_that_hangs_takes_its_drive_out_until_it_answers() {
     // Thawed when told, or when the drive is over, and after a minute in any case.
     let script = format!(
         "mount -o loop image hung && mkdir -p hung/c && {{ \
-         ( while [ ! -e freeze ] && kill -0 $$; do sleep 0.1; done; fsfreeze -f hung; n=0; \
+         ( while [ ! -e freeze ] && kill -0 $$; do sleep 0.1; done; fsfreeze -f hung; touch frozen; n=0; \
            while [ ! -e thaw ] && kill -0 $$ && [ $n -lt 600 ]; do sleep 0.1; n=$((n+1)); done; \
            fsfreeze -u hung; touch thawed ) & exec \"$0\" {serve} hung/c; }}"
     );
@@ -245,7 +245,7 @@ fn a_disk_that_hangs_takes_its_drive_out_until_it_answers() {
     cluster.put(&cluster.make("before", 3 << 20, 1), "braid://v/before");
 
     fs::write(cluster.file("freeze"), "").expect("told to freeze");
-    std::thread::sleep(std::time::Duration::from_millis(500));
+    until("it is frozen", || cluster.file("frozen").exists());
     // It is written without the drive.
     cluster.put(&cluster.make("during", 3 << 20, 2), "braid://v/during");
     until("the status names it", || cluster.line("status").text().contains("c's disk hangs"));

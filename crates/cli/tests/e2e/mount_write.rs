@@ -146,7 +146,15 @@ fn a_mapping_is_written_and_holes_read_as_zeros() {
     python.args([
         "-c",
         "import mmap,sys\nf=open(sys.argv[1],'r+b')\nm=mmap.mmap(f.fileno(),0)\n\
-        m[5000:5010]=b'0123456789'\nm[2999990:]=b'9876543210'\nassert m[1000000:1000001]\nm.close()",
+        m[5000:5010]=b'0123456789'\nm[2999990:]=b'9876543210'\nassert m[1000000:1000001]\nm.close()\n\
+        # What gets such a name by any way is not mapped.\n\
+        import errno,os\nat=os.path.dirname(sys.argv[1])+'/'\n\
+        for one in 'rl': open(at+one,'wb').write(b'x'*4096)\n\
+        os.rename(at+'r',at+'r-shm'); os.link(at+'l',at+'l-shm'); os.mknod(at+'n-shm')\n\
+        os.truncate(at+'n-shm',4096)\n\
+        def maps(name):\n try: return mmap.mmap(os.open(at+name,os.O_RDWR),4096)\n\
+        \x20except OSError as error: assert error.errno==errno.ENODEV,error\n\
+        assert not any(map(maps,['r-shm','l-shm','n-shm']))",
     ]);
     if Command::new("python3").arg("-V").output().is_ok() {
         run({

@@ -7,12 +7,8 @@ use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use crate::support::{Cluster, finish, noise, said, signal, until};
-
-/// The bound from a signal to the end of the process, with a margin for a busy machine.
-const ENDS: Duration = Duration::from_secs(5);
 
 fn fifo(path: &Path) {
     assert!(Command::new("mkfifo").arg(path).status().expect("mkfifo runs").success());
@@ -89,11 +85,9 @@ fn a_signal_ends_a_copy_that_hangs_in_the_system() {
             let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started");
             let pid = child.id();
             until("it hangs", || hangs(pid, what));
-            let began = Instant::now();
             signal(pid, end);
             let status = wait(child);
             assert_eq!(status, Some(130), "{what} {number}");
-            assert!(began.elapsed() < ENDS, "{what}: {:?}", began.elapsed());
         }
     }
     // A pipe whose writer is silent.

@@ -164,10 +164,16 @@ class BraidFile(AbstractBufferedFile):
                 pass
 
     def __exit__(self, kind: Any = None, *_: Any) -> None:
-        if kind is None or self.closed or self.mode not in ("wb", "xb"):
+        if kind is None or self.closed:
+            self.close()
+        else:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Closes it although it is not whole: a new one does not take another's place."""
+        if self.mode not in ("wb", "xb"):
             self.close()
             return
-        # It is not whole, and does not take another's place.
         self.forced = self.closed = True
         self.discard()
 
@@ -180,11 +186,51 @@ class BraidFile(AbstractBufferedFile):
                 self._file = None
 
 
+class PackedFile:
+    """A file that is compressed. Closed it closes the file below too; left by an exception it does what that
+    does."""
+
+    def __init__(self, packing: Any, file: BraidFile):
+        self._packing = packing
+        self._file = file
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._packing, name)
+
+    def __iter__(self) -> Any:
+        return iter(self._packing)
+
+    def __enter__(self) -> PackedFile:
+        return self
+
+    def __exit__(self, kind: Any = None, *_: Any) -> None:
+        if kind is None:
+            self.close()
+            return
+        # The end of what is packed goes to a file that gets no name.
+        self._file.autocommit = False
+        try:
+            self._packing.close()
+        except Exception:
+            # The program is told what it was left by.
+            pass
+        finally:
+            self._file.abandon()
+
+    def close(self) -> None:
+        try:
+            self._packing.close()
+        except BaseException:
+            self._file.abandon()
+            raise
+        self._file.close()
+
+
 class TextFile(io.TextIOWrapper):
     """Text in a file. Left by an exception it does what the file below does."""
 
     def __exit__(self, kind: Any = None, *rest: Any) -> None:
-        if kind is not None and isinstance(self.buffer, BraidFile):
+        if kind is not None and isinstance(self.buffer, (BraidFile, PackedFile)):
             self.buffer.__exit__(kind, *rest)
         else:
             leave(self, kind)

@@ -11,12 +11,14 @@ import os
 from datetime import datetime, timezone
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
+from fsspec.compression import compr
+from fsspec.core import get_compression
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.spec import AbstractFileSystem
 from fsspec.utils import stringify_path
 
 from braidfs import _literal, _names
-from braidfs._buffered import BLOCK_BYTES, BraidFile, TextFile
+from braidfs._buffered import BLOCK_BYTES, BraidFile, PackedFile, TextFile
 
 #: A range of a file: name, first byte, one past the last or None for the end.
 Range = Tuple[bytes, int, Optional[int]]
@@ -289,14 +291,11 @@ class WaitingFileSystem(AbstractFileSystem):
         """Opens a file. One that is written has its name when it is closed, whole."""
         text = {key: kwargs.pop(key) for key in ("encoding", "errors", "newline") if key in kwargs}
         binary = mode if "b" in mode else mode.replace("t", "") + "b"
-        file = super().open(
-            path,
-            binary,
-            block_size=block_size,
-            cache_options=cache_options,
-            compression=compression,
-            **kwargs,
-        )
+        file = super().open(path, binary, block_size=block_size, cache_options=cache_options, **kwargs)
+        if compression is not None:
+            pack = compr[get_compression(self._strip_protocol(path), compression)]
+            packed = pack(file, mode=mode[0])
+            file = PackedFile(packed, file) if packed is not file and isinstance(file, BraidFile) else packed
         return file if "b" in mode else TextFile(file, **text)
 
     def _open(self, path: str, mode: str = "rb", block_size: Any = None, **kwargs: Any) -> Any:

@@ -3,9 +3,9 @@
 //! Let `C` be the capacity, `S` the most bytes of one segment, `K` the bytes of a checkpoint. Four limits:
 //! - *writes* are accepted while `used + need <= C - R`, with `R = max(2 S, C / 16) + K`;
 //! - *removes* (and whatever else frees space) while `used + need <= C - (S + K)`;
-//! - *fences* and verdicts, which keep order and are small, while `used + need <= C - (S / 4 + K)`. Others on
-//!   the same disk may take what removes could have had, and a file whose fence is refused can be neither
-//!   closed nor removed;
+//! - *fences*, objects that they have to make, and verdicts, which keep order and are small, while
+//!   `used + need <= C - (S / 4 + K)`. Others on the same disk may take what removes could have had, and a
+//!   file whose fence is refused can be neither closed nor removed;
 //! - the *cleaner* works while `used + need + K <= C`, and checkpoints may fill `C`.
 //!
 //! `K` is estimated from the last checkpoint and the records since. If a checkpoint is longer nevertheless,

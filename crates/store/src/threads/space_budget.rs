@@ -1,5 +1,7 @@
 //! How much space is left, and for whom ([`crate::clean::reserve`]).
 
+use braid_layout::Generation;
+
 use crate::clean::reserve::Reserve;
 use crate::error::Error;
 use crate::format::LOG_BLOCK_U64;
@@ -11,6 +13,8 @@ use crate::threads::shared::Shared;
 const CHECKPOINT_BYTES_MIN: u64 = 4096;
 /// About how many bytes a record adds to the next checkpoint.
 const ENTRY_BYTES: u64 = 256;
+/// A file's first generation.
+const FIRST: Generation = Generation(1);
 
 /// What becomes of a mutation for which there is no space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,7 +92,7 @@ impl SpaceBudget {
         let bytes = record.disk_bytes_max();
         let reserved = self.reserved.saturating_sub(change.less);
         let others = self.used.saturating_add(reserved);
-        let (need, free) = match Purpose::of(record) {
+        let (need, free) = match Purpose::of(record, change) {
             Purpose::Order => (bytes, reserve.free_for_fences(self.used)),
             Purpose::Room => (bytes, reserve.free_for_removes(self.used)),
             Purpose::Bytes => (bytes.saturating_add(change.more), self.reserve.free_for_writes(others)),
@@ -130,9 +134,14 @@ enum Purpose {
 }
 
 impl Purpose {
-    fn of(record: &Record) -> Purpose {
+    fn of(record: &Record, change: ReservedChange) -> Purpose {
         match record.kind {
             Kind::Fence | Kind::Verdict => Purpose::Order,
+            // A fence makes what it does not find, and says where columns are by now. Who writes a new file
+            // makes its objects in the first generation.
+            Kind::PartitionCreate => Purpose::Order,
+            Kind::ObjectCreate if record.g > FIRST && change.more == 0 => Purpose::Order,
+            Kind::ObjectAttributes if change.more == 0 => Purpose::Order,
             Kind::ObjectRemove | Kind::PartitionRemove | Kind::SettledTo | Kind::SnapshotDrop => {
                 Purpose::Room
             }

@@ -35,7 +35,19 @@ fn a_full_store_still_removes_and_then_takes_writes_again() {
             let bytes = content(&store, round, n, 0, UNIT, Want::Newest).expect("read");
             assert_eq!(bytes, pattern(n, usize::try_from(UNIT).expect("small")), "unit {n} is intact");
         }
+        // Small ones take what is left for writes, and then there is room for what a fence makes.
+        let small = 1000 * (round + 1);
+        let refused = (small..small + 900).find(|&object| store.commit(create(object)).is_err());
+        let refused = refused.expect("it never gets full");
         let g = Generation(2);
+        let attributes = Attributes { g, ..attributes() };
+        let made = Mutation::Create { partition: P, object: ObjectId(refused), attributes };
+        store.commit(made).expect("a fence makes an object on a full store");
+        for object in small..=refused {
+            store
+                .commit(Mutation::Remove { partition: P, object: ObjectId(object), g })
+                .expect("a remove works");
+        }
         let set = ColumnMask::all(2);
         let fence =
             Mutation::Fence { partition: P, object: ObjectId(round), g, set, joining: ColumnMask::EMPTY };

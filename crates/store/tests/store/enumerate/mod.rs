@@ -324,18 +324,37 @@ fn cut_after_each(reference: &Reference) {
     }
 }
 
+// Each fault is met once, or several times in a row: retries fail too.
+
 #[test]
-fn each_operation_fails() {
-    // Once, or several times in a row: retries fail too.
+fn each_write_fails() {
     let faults = [
         ("write", On::Write, Fault::Io, 1),
         ("write", On::Write, Fault::Io, 3),
-        ("write", On::Write, Fault::NoSpace, 1),
-        ("write", On::Write, Fault::NoSpace, 16),
         ("write", On::Write, Fault::Short, 1),
+    ];
+    fail_each(&Reference::of_every_kind(), &faults);
+}
+
+#[test]
+fn each_write_finds_no_space() {
+    let faults = [("write", On::Write, Fault::NoSpace, 1), ("write", On::Write, Fault::NoSpace, 16)];
+    fail_each(&Reference::of_every_kind(), &faults);
+}
+
+#[test]
+fn each_sync_fails() {
+    let faults = [
         ("sync", On::Sync, Fault::Io, 1),
         ("sync", On::Sync, Fault::Io, 3),
         ("sync", On::Sync, Fault::NoSpace, 1),
+    ];
+    fail_each(&Reference::of_every_kind(), &faults);
+}
+
+#[test]
+fn each_other_operation_fails() {
+    let faults = [
         ("name", On::Name, Fault::Io, 1),
         ("name", On::Name, Fault::NoSpace, 2),
         ("read", On::Read, Fault::Io, 1),
