@@ -3,7 +3,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 export RUST_BACKTRACE ?= 1
 
-.PHONY: posix posix-suites mount-trees mount-files mount-soak mount-fsx mount-peers setup-mount andrew demo test quick python wheel cases setup setup-python setup-full store-full store-model index-memory many-files build format lint docs units fuzz-smoke kill-loop rounds three-hosts send-ways perf clean
+.PHONY: posix posix-suites mount-trees mount-files mount-soak mount-fsx mount-peers setup-mount andrew demo test quick python wheel cases setup setup-python setup-full store-full store-model index-memory many-files build format lint docs units fuzz-smoke kill-loop rounds three-hosts send-ways perf soak clean
 
 ## A whole cluster on this machine: files in and out, a drive killed, read degraded, rebuilt, compared.
 demo: build
@@ -82,6 +82,14 @@ setup-python: setup
 
 fuzz-smoke:
 	$(CARGO) run --locked --manifest-path fuzz/Cargo.toml --bin smoke
+
+## By hand, for some hours: what the other tests do for a short time: SEEDS=0..2000 of the torture, with
+## programs on mounts and without, each mutant, and the store's model.
+soak: setup
+	$(CARGO) run --locked -p braid-torture -- --seeds $(or $(SEEDS),0..2000) --all
+	$(CARGO) run --locked -p braid-torture -- --mounts --seeds $(or $(SEEDS),0..2000) --all
+	$(CARGO) run --locked -p braid-torture --bin braid-mutants
+	$(MAKE) store-model
 
 ## By hand, as root: small inputs that failed once, one after another (tests/cases);
 ## BRAID_CASES="deep-tree full" runs these.
