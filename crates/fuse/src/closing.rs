@@ -26,6 +26,8 @@ impl Drop for Hold<'_> {
     fn drop(&mut self) {
         self.0.state().holds -= 1;
         self.0.start();
+        // What somebody waits for may have been cut off.
+        self.0.landed.notify_waiters();
     }
 }
 
