@@ -283,6 +283,7 @@ pub fn grant(tx: &mut Tx, file: FileId, part: Part) -> Result<InodeRecord, Refus
     inode.lease = next.ok_or_else(|| worn_out(file))?;
     (inode.held, inode.client, inode.order, inode.reserved) = (true, part.holder, 0, 0);
     inode.within = Version::ZERO;
+    inode.gone.clear();
     inode.alone = part.alone;
     part.take(&mut inode)?;
     inodes::save(tx, file, &inode)?;
@@ -295,6 +296,7 @@ pub fn release(tx: &mut Tx, file: FileId, lease: Lease, ended: &Ended) -> Result
     let mut inode = leased(tx, file, lease)?;
     inode.touched = inode.has_one_writer().then_some(ended.columns);
     (inode.held, inode.reserved, inode.within) = (false, 0, Version::ZERO);
+    inode.gone.clear();
     if ended.ending != Ending::Retired && inode.since == Lease(0) {
         // Its drives may still take what is on its way to them: the next lease begins with a fence.
         inode.since = inode.lease;

@@ -49,6 +49,8 @@ struct Held {
     turns: Turns,
     /// What holders asked for who write by range.
     parts: Vec<PartRecord>,
+    /// Who was fenced out of it, and is not known again.
+    gone: BTreeSet<u64>,
     /// Since when nobody has left.
     left_ms: u64,
     ending: bool,
@@ -102,6 +104,7 @@ impl Leases {
             holders: BTreeMap::from([(holder, place)]),
             turns: Turns::default(),
             parts: Vec::new(),
+            gone: BTreeSet::new(),
             left_ms: now_ms,
             ending: false,
         };
@@ -135,6 +138,7 @@ impl Leases {
         if let Some(held) = self.held.get_mut(&file) {
             (held.lease, held.shared, held.parts) = (inode.lease, inode.shared, inode.parts.clone());
             held.since = if inode.since == Lease(0) { inode.lease } else { inode.since };
+            held.gone = inode.gone.iter().copied().collect();
         }
     }
 
@@ -166,7 +170,7 @@ impl Leases {
                 place.is_resumed = false;
                 true
             }
-            None if may_be_known_again => {
+            None if may_be_known_again && !held.gone.contains(&holder) => {
                 held.holders.insert(holder, Place { until_ms, ending: false, client: 0, is_resumed: false });
                 true
             }
@@ -475,6 +479,12 @@ mod tests {
         assert!(leases.renew(FILE, Lease(3), A, 105) && leases.has_others(FILE, A));
         assert_eq!(leases.step(FILE, 110), Step::Without(vec![UNKNOWN]), "the others did not come");
         assert!(!leases.renew(FILE, Lease(5), B, 110) && leases.renew(FILE, Lease(5), A, 110));
+        let mut without_a = record(5, 3, true, A);
+        without_a.goes_on_without(&[A]);
+        let mut fenced = Leases::new(10, Arc::new(Pauses::new(5, 0)));
+        fenced.resume(FILE, &without_a, 100);
+        assert!(!fenced.renew(FILE, Lease(5), A, 101), "it was fenced out before");
+        assert!(fenced.renew(FILE, Lease(5), B, 101));
         let mut exclusive = Leases::new(10, Arc::new(Pauses::new(5, 0)));
         exclusive.resume(FILE, &record(5, 0, false, A), 100);
         assert!(!exclusive.renew(FILE, Lease(5), B, 101) && exclusive.renew(FILE, Lease(5), A, 101));

@@ -397,6 +397,7 @@ async fn finish(
             (inode.held, inode.client, inode.shared, inode.since) = (false, 0, false, Lease(0));
             inode.within = Version::ZERO;
             inode.parts.clear();
+            inode.gone.clear();
             if !inode.lives() {
                 inodes::bury(tx, file, &inode)?;
                 return Ok(None);

@@ -172,6 +172,18 @@ pub async fn without(core: &Arc<Core>, file: FileId, gone: Vec<u64>) -> Result<(
         core.leases().give_up(file);
         return Ok(());
     }
+    let inode = if inode.held {
+        let away = gone.clone();
+        core.write(move |_, tx| {
+            let mut inode = inodes::get(tx, file)?;
+            inode.goes_on_without(&away);
+            inodes::save(tx, file, &inode)?;
+            Ok(inode)
+        })
+        .await?
+    } else {
+        inode
+    };
     if had_all || inode.is_parted() {
         let mut holders = core.leases().holders(file);
         holders.retain(|holder| !gone.contains(holder));

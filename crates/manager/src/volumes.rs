@@ -123,6 +123,7 @@ pub fn directory_record(volume: VolumeId, parent: FileId, name: Vec<u8>, now_ms:
         shared: false,
         since: Default::default(),
         parts: Vec::new(),
+        gone: Vec::new(),
         cut_at: Default::default(),
         touched: None,
         cut: false,

@@ -173,6 +173,7 @@ fn small_file() -> InodeRecord {
         shared: false,
         since: Lease(0),
         parts: Vec::new(),
+        gone: Vec::new(),
         cut_at: Lease(0),
         touched: None,
         cut: false,
@@ -215,6 +216,7 @@ fn rare_file() -> InodeRecord {
         touched: Some(ColumnMask(0b101)),
         cut: true,
         within: Version { g: Generation(3), lease: Lease(4), n: 7 },
+        gone: vec![7, 8],
         order: 9,
         kept: true,
         unfenced: true,
@@ -278,9 +280,9 @@ fn a_file_is_as_it_was() {
         ),
         (
             rare_file(),
-            "feff1e 0100000000000000 0200000000000000 01 66 64 f403 bc05 02 07 03 f2887a a003 e807 64 02 ac02
+            "feff3e 0100000000000000 0200000000000000 01 66 64 f403 bc05 02 07 03 f2887a a003 e807 64 02 ac02
              03 04 0500000000000000 09
-             02 01 0500000000000000 04 8040 00 03 05 03 04 07
+             02 01 0500000000000000 04 8040 00 03 05 03 04 07 02 0700000000000000 0800000000000000
              01 0f 01 8020 828001 05 02 01 8020 02 03 01 02 ac02 05 04 02 03 01",
         ),
         (link(), "808001 0100000000000000 0200000000000000 01 66 04 bc05 02 03 00 04 2e2e2f61 00 00 00 00"),

@@ -12,6 +12,9 @@ const NS: i64 = 1_000_000;
 /// The set-group-ID bit: what is made in a directory that has it gets the directory's group.
 const SET_GROUP_ID: u32 = 0o2000;
 
+/// Most holders that are remembered as gone; the newest are.
+const GONE_MAX: usize = 256;
+
 /// A file, a directory, or anything else that has a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InodeRecord {
@@ -66,6 +69,9 @@ pub struct InodeRecord {
     /// What holders asked for that write a part of the file only. If any has a lease here, all who write
     /// have, and the file's lease is theirs, each on its own stripes.
     pub parts: Vec<PartRecord>,
+    /// Holders of the lease that were fenced out of it while others went on. After a restart, when it is not
+    /// known who holds the lease, nobody takes them for holders.
+    pub gone: Vec<u64>,
     /// The lease under which it was cut short last; 0: never.
     pub cut_at: Lease,
     /// Cutting the file short was begun and not finished: bytes beyond the size may remain, and the size
@@ -261,6 +267,13 @@ impl InodeRecord {
         // A cut that was under way when the backup was made has ended since, and bytes may have been written
         // beyond it: to end it again would remove them.
         self.cut = false;
+    }
+
+    /// These holders are fenced out.
+    pub fn goes_on_without(&mut self, gone: &[u64]) {
+        self.gone.extend(gone);
+        let too_many = self.gone.len().saturating_sub(GONE_MAX);
+        self.gone.drain(..too_many);
     }
 
     /// Whether nobody but its creator was ever allowed to write to it.

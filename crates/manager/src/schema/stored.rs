@@ -38,7 +38,8 @@ mod bit {
     pub(super) const KEPT: u32 = 1 << 16;
     pub(super) const RESERVED: u32 = 1 << 17;
     pub(super) const WITHIN: u32 = 1 << 18;
-    pub(super) const ALL: u32 = (1 << 19) - 1;
+    pub(super) const GONE: u32 = 1 << 19;
+    pub(super) const ALL: u32 = (1 << 20) - 1;
 }
 
 /// Bits of a segment: what follows.
@@ -80,6 +81,7 @@ pub fn encode(file: FileId, inode: &InodeRecord, seats: &[u32]) -> Vec<u8> {
         (bit::KEPT, inode.kept),
         (bit::RESERVED, inode.reserved != 0),
         (bit::WITHIN, !inode.within.is_zero()),
+        (bit::GONE, !inode.gone.is_empty()),
     ];
     let all = bits.iter().filter(|(_, set)| *set).fold(0, |all, (bit, _)| all | bit);
     compact::put(&mut out, u64::from(all));
@@ -112,6 +114,10 @@ pub fn encode(file: FileId, inode: &InodeRecord, seats: &[u32]) -> Vec<u8> {
     }
     if !inode.within.is_zero() {
         put_version(&mut out, inode.within);
+    }
+    if !inode.gone.is_empty() {
+        compact::put(&mut out, count(inode.gone.len()));
+        inode.gone.iter().for_each(|holder| holder.put(&mut out));
     }
     compact::put(&mut out, count(inode.segments.len()));
     let mut rest = seats;
@@ -173,6 +179,12 @@ pub fn decode(
     if has(bit::WITHIN) && within.is_zero() {
         return Err(DecodeError::Value { field: "within", value: 0 });
     }
+    let mut gone = Vec::new();
+    if has(bit::GONE) {
+        for _ in 0..not_zero(take(input, "gone")?, "gone")? {
+            gone.push(u64::take(input)?);
+        }
+    }
     let (mut segments, mut seats) = (Vec::new(), Vec::new());
     for _ in 0..take_count(input)? {
         let (segment, own) = take_segment(file, input)?;
@@ -194,6 +206,7 @@ pub fn decode(
         cut_at: Lease(cut_at),
         cut: has(bit::CUT),
         within,
+        gone,
         order,
         touched,
         kept: has(bit::KEPT),
