@@ -218,7 +218,8 @@ impl Shared {
         if refreshed.is_err() {
             self.unlock(&open.inode, Wanted { kind: None, ..wanted }).await?;
         }
-        refreshed
+        // It may have been lost meanwhile.
+        refreshed.and_then(|()| open.keeps_locks())
     }
 
     /// Asks for a lock once.
