@@ -96,6 +96,11 @@ impl Client {
         SentRequests { manager: control.asked(), drives: drives.asked() }
     }
 
+    /// A number that grows whenever a drive answers.
+    pub fn drive_answers(&self) -> u64 {
+        self.shared.drives.answers()
+    }
+
     /// Bytes sent to drives so far, over all sessions: frames' headers, capabilities, MACs and payloads.
     pub fn sent_bytes(&self) -> u64 {
         self.shared.drives.sent_bytes()

@@ -26,6 +26,7 @@ pub(crate) struct Drives {
     /// Bytes sent to drives so far, over all sessions.
     sent: Arc<AtomicU64>,
     asked: AtomicU64,
+    answers: AtomicU64,
     /// Whether there was ever a note.
     notes: AtomicBool,
     entries: Mutex<BTreeMap<DriveId, Entry>>,
@@ -78,6 +79,7 @@ impl Drives {
             avoid,
             sent: Arc::default(),
             asked: AtomicU64::new(0),
+            answers: AtomicU64::new(0),
             notes: AtomicBool::new(false),
             entries: Mutex::new(BTreeMap::new()),
         }
@@ -132,10 +134,16 @@ impl Drives {
 
     /// The drive has answered in its shared session: its note is removed.
     pub(crate) fn answered(&self, drive: DriveId) {
+        self.answers.fetch_add(1, Ordering::Relaxed);
         if self.notes.load(Ordering::Relaxed) {
             let mut entries = self.entries.lock().expect("no holder panics");
             entries.entry(drive).or_default().note = None;
         }
+    }
+
+    /// How often drives have answered so far; one answer to many requests at once may count once.
+    pub(crate) fn answers(&self) -> u64 {
+        self.answers.load(Ordering::Relaxed)
     }
 
     /// Bytes sent to drives so far.
@@ -145,6 +153,7 @@ impl Drives {
 
     /// Keeps the session for reuse. The drive has answered, so its note is removed.
     pub(crate) fn give_back(&self, lent: Lent) {
+        self.answers.fetch_add(1, Ordering::Relaxed);
         let mut entries = self.entries.lock().expect("no holder panics");
         let entry = entries.entry(lent.drive).or_default();
         entry.note = None;

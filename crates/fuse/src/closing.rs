@@ -89,7 +89,8 @@ impl Inode {
             let (closed, set) = tokio::join!(file.close(), self.set_now(later));
             let Err(error) = closed else {
                 let mut state = self.state();
-                state.committed(mark);
+                let landed = state.landed_end;
+                state.committed(mark, landed);
                 state.told_later();
                 drop(state);
                 self.context.changed(self.file);

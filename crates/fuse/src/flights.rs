@@ -48,10 +48,7 @@ impl Inode {
             }
             let file = slot.file.as_ref().expect("it is open");
             match file.write_at(&flight.run.bytes, flight.from).await {
-                Ok(()) => {
-                    self.context.answers.came();
-                    return Ok(());
-                }
+                Ok(()) => return Ok(()),
                 Err(error) if slot.failed(&error) && tries + 1 < TRIES => tries += 1,
                 Err(error) => {
                     tracing::warn!(file = %self.file, from = flight.from, %error, "could not be written");

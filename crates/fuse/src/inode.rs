@@ -261,11 +261,11 @@ impl Inode {
     pub(crate) async fn read(self: &Arc<Inode>, offset: u64, size: u32) -> Outcome<Filled> {
         let end = offset.saturating_add(u64::from(size));
         let meets_tail = |state: &State| !state.tail.is_empty() && end > state.tail_at;
+        self.catch_up().await;
         // Where nobody else can append it is known where the tail will be.
         if meets_tail(&self.state()) && !self.is_alone().await {
             self.place_tail().await?;
         }
-        self.catch_up().await;
         let mut tries = 0;
         loop {
             let slot = self.reading().await.map_err(|error| errno(&error))?;

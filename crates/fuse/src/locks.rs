@@ -84,6 +84,13 @@ impl Locks {
         self.lock().held.get(&(file, owner)).is_some_and(|held| held.ranges.meeting(span).next().is_some())
     }
 
+    /// Whether it may write there by a lock.
+    fn holds_exclusive(&self, file: FileId, owner: u64, span: Span) -> bool {
+        let state = self.lock();
+        let mut held = state.held.get(&(file, owner)).into_iter().flat_map(|held| held.ranges.meeting(span));
+        held.any(|(_, kind)| kind == LockKind::Exclusive)
+    }
+
     /// Whether anybody here has locks of a file.
     pub(crate) fn are_any(&self, file: FileId) -> bool {
         self.lock().held.range((file, 0)..=(file, u64::MAX)).next().is_some()
@@ -253,13 +260,13 @@ impl Shared {
     }
 
     /// Before a lock is released, all is written: the next holder is to see it. What cannot be written is
-    /// dropped, as it must not come after what the next one writes.
+    /// dropped if it may have been written under the lock: it must not come after what the next one writes.
     async fn write_out(&self, inode: &Arc<Inode>, wanted: Wanted) -> Outcome<()> {
         if !self.locks.holds_any(inode.file, wanted.owner, wanted.span) {
             return Ok(());
         }
         let written = inode.sync().await;
-        if written.is_err() {
+        if written.is_err() && self.locks.holds_exclusive(inode.file, wanted.owner, wanted.span) {
             inode.forfeit();
         }
         written

@@ -23,6 +23,7 @@ use crate::mounted::Mounted;
 use crate::news;
 use crate::readahead;
 use crate::shared::Shared;
+use crate::waits::Answers;
 
 /// Threads that take requests from the kernel.
 const THREADS: usize = 2;
@@ -75,6 +76,7 @@ impl Mount {
         let row = client.stat(&root).await.map_err(io::Error::other)?;
         let room = client.room(volume).await.ok().flatten();
         let locks = Arc::new(Locks::new(client.number()));
+        let answers = Answers::of(client.clone());
         let context = Context {
             client,
             volume: volume.to_owned(),
@@ -95,7 +97,7 @@ impl Mount {
             early: Default::default(),
             locks,
             said: Default::default(),
-            answers: Default::default(),
+            answers,
             idle: Default::default(),
             kernel: OnceLock::new(),
         };

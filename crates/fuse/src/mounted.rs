@@ -376,7 +376,8 @@ impl Filesystem for Mounted {
         reply: ReplyEmpty,
     ) {
         let waiter = wait.then(|| Waiter::new(asker.pid()));
-        let bound = if wait { Bound::None } else { Bound::Answered };
+        let waits = wait && lock_kind(kind).is_ok_and(|kind| kind.is_some());
+        let bound = if waits { Bound::None } else { Bound::Answered };
         self.spawn_done((asker, bound), reply, |shared| async move {
             let wanted = Wanted { owner, pid, span: lock_span(from, to), kind: lock_kind(kind)? };
             shared.lock(&known(&shared, handle)?, wanted, waiter).await

@@ -35,7 +35,7 @@ mod tests {
             state.mark()
         };
         assert_eq!(reach(&state, || 10), 100, "its lease is lost, and the manager knows of ten bytes");
-        state.lock().expect("held").committed(mark);
+        state.lock().expect("held").committed(mark, 100);
         assert_eq!(reach(&state, || 10), 10, "another has cut it since");
     }
 

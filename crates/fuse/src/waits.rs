@@ -8,10 +8,11 @@
 use std::fs;
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
+use braid_client::Client;
 use fuser::Errno;
 use tokio::time::{Instant, timeout};
 
@@ -38,33 +39,40 @@ pub(crate) enum Bound {
     None,
 }
 
-/// Whether servers answer, as far as requests and writes show that had to wait.
+/// Whether servers answer, as far as requests show that had to wait, and drives.
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
+    /// Whose drives are counted.
+    client: Option<Client>,
     count: AtomicU64,
-    are_missing: AtomicBool,
+    /// One more than the count when it was found that none come; 0: they do.
+    missing_at: AtomicU64,
 }
 
 impl Answers {
+    pub(crate) fn of(client: Client) -> Answers {
+        Answers { client: Some(client), ..Answers::default() }
+    }
+
     /// Something was answered.
     pub(crate) fn came(&self) {
         self.count.fetch_add(1, Ordering::AcqRel);
-        self.are_missing.store(false, Ordering::Release);
     }
 
     fn count(&self) -> u64 {
-        self.count.load(Ordering::Acquire)
+        self.count.load(Ordering::Acquire) + self.client.as_ref().map_or(0, Client::drive_answers)
     }
 
     /// A request has waited as long as may be. None came since there were `then`?
     fn waited(&self, then: u64) {
         if self.count() == then {
-            self.are_missing.store(true, Ordering::Release);
+            self.missing_at.store(then + 1, Ordering::Release);
         }
     }
 
     fn patience(&self) -> Duration {
-        if self.are_missing.load(Ordering::Acquire) { IN_VAIN } else { PATIENCE }
+        let are_missing = self.missing_at.load(Ordering::Acquire) == self.count() + 1;
+        if are_missing { IN_VAIN } else { PATIENCE }
     }
 }
 

@@ -295,6 +295,7 @@ impl Inode {
             self.tell_time(file);
             let telling = self.telling.lock().await;
             let later = self.state().take_later();
+            let landed = self.state().landed_end;
             let (told, set) = tokio::join!(file.flush_time(), self.set_now(later));
             if let Err(error) = set {
                 self.state().put_back(later);
@@ -304,7 +305,7 @@ impl Inode {
             drop(telling);
             match told {
                 Ok(()) => {
-                    self.state().committed(mark);
+                    self.state().committed(mark, landed);
                     self.context.changed(self.file);
                     return Ok(());
                 }
@@ -407,11 +408,14 @@ impl State {
     }
 
     /// All up to a mark is with the drives, and the manager has the size.
-    pub(crate) fn committed(&mut self, mark: Mark) {
+    /// `landed`: how far what had landed reached when it was told.
+    pub(crate) fn committed(&mut self, mark: Mark, landed: u64) {
         (self.stopped, self.failing) = (None, None);
+        if self.landed_end <= landed {
+            self.landed_end = 0;
+        }
         if mark.order == self.order {
             (self.uncommitted, self.modified, self.since) = (false, None, None);
-            self.landed_end = 0;
         } else if self.uncommitted {
             self.since = Some(mark.at);
         }
@@ -447,15 +451,15 @@ mod tests {
         state.extents.cut(0..10);
         let second = state.wrote();
         state.extents.put(10, &[2; 10], second);
-        state.committed(mark);
+        state.committed(mark, 0);
         assert!(state.uncommitted && state.modified.is_some(), "the manager has not its size");
         assert_eq!(state.since, Some(mark.at), "it is written by itself in time");
         // The next one is for that too.
         let mark = state.mark();
-        state.committed(mark);
+        state.committed(mark, 0);
         assert!(!state.uncommitted && state.since.is_none());
         // One that ends late changes nothing.
-        state.committed(Mark { order: first, ..mark });
+        state.committed(Mark { order: first, ..mark }, 0);
         assert!(!state.uncommitted && state.since.is_none());
     }
 }

@@ -127,10 +127,17 @@ impl Leases {
         places.for_each(|place| place.is_resumed = true);
     }
 
-    /// Whether somebody who is not heard may still write under a lease from before a start.
-    pub fn are_unheard(&self, is_heard: impl Fn(u64) -> bool) -> bool {
-        let mut places = self.held.values().flat_map(|held| held.holders.values());
-        places.any(|place| place.is_resumed || place.client != 0 && !is_heard(place.client))
+    /// Whether somebody may write the file who was not heard since a start, or is one of these clients.
+    pub fn are_silent(&self, file: FileId, clients: &BTreeSet<u64>) -> bool {
+        let mut places = self.held.get(&file).into_iter().flat_map(|held| held.holders.values());
+        places.any(|place| place.is_resumed || clients.contains(&place.client))
+    }
+
+    /// The places of these are over.
+    pub fn give_up_silent(&mut self, file: FileId, clients: &BTreeSet<u64>) {
+        let places = self.held.get_mut(&file).into_iter().flat_map(|held| held.holders.values_mut());
+        let silent = places.filter(|place| place.is_resumed || clients.contains(&place.client));
+        silent.for_each(|place| place.ending = true);
     }
 
     /// The file's lease was replaced by that of the record; the holders keep their places.
@@ -479,6 +486,18 @@ mod tests {
         assert!(leases.renew(FILE, Lease(3), A, 105) && leases.has_others(FILE, A));
         assert_eq!(leases.step(FILE, 110), Step::Without(vec![UNKNOWN]), "the others did not come");
         assert!(!leases.renew(FILE, Lease(5), B, 110) && leases.renew(FILE, Lease(5), A, 110));
+        let mut silent = Leases::new(10, Arc::new(Pauses::new(5, 0)));
+        silent.resume(FILE, &record(5, 3, true, A), 100);
+        assert!(silent.renew(FILE, Lease(5), B, 101));
+        silent.is_of(FILE, B, 7);
+        assert!(silent.are_silent(FILE, &BTreeSet::new()), "others may hold it yet");
+        silent.give_up_silent(FILE, &BTreeSet::new());
+        assert_eq!(silent.step(FILE, 102), Step::Without(vec![UNKNOWN]));
+        silent.forget(FILE, UNKNOWN, 102);
+        assert!(!silent.are_silent(FILE, &BTreeSet::from([8])), "B is known");
+        assert!(
+            silent.are_silent(FILE, &BTreeSet::from([7])) && !silent.are_silent(FileId(9), &BTreeSet::new())
+        );
         let mut without_a = record(5, 3, true, A);
         without_a.goes_on_without(&[A]);
         let mut fenced = Leases::new(10, Arc::new(Pauses::new(5, 0)));

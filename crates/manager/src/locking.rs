@@ -8,6 +8,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use braid_layout::FileId;
 use braid_wire::control::{Lock, LockHow, LockState, Locked};
 use braid_wire::{Reason, Refusal};
 
@@ -39,8 +40,8 @@ pub(crate) struct Locking {
 }
 
 impl Locking {
-    /// At a start. `sessions`: those that may claim their locks.
-    pub(crate) fn new(sessions: Vec<u64>, pauses: Arc<Pauses>) -> Locking {
+    /// At a start. `sessions`: those that may claim their locks, and their clients.
+    pub(crate) fn new(sessions: Vec<(u64, u64)>, pauses: Arc<Pauses>) -> Locking {
         let mut locks = Locks::default();
         locks.begin(sessions);
         let (alone, first_watched_ms) = Default::default();
@@ -75,6 +76,9 @@ pub(crate) async fn lock(core: &Arc<Core>, asked: Lock) -> Result<Locked, Refusa
     }
     if let Some(state) = prepare(core, &asked, client).await? {
         return Ok(Locked { state, held: None });
+    }
+    if asked.how == LockHow::Set && asked.kind.is_some() {
+        fence_silent(core, asked.file).await?;
     }
     loop {
         let outcome = {
@@ -127,12 +131,6 @@ async fn prepare(core: &Arc<Core>, asked: &Lock, client: u64) -> Result<Option<L
             return Ok(Some(LockState::Later));
         }
         let unheard = core.locking.locks().unheard();
-        // What they had locked is not known, nor what they have yet to write. Their leases lapse first.
-        let now_ms = core.running_ms();
-        if !unheard.is_empty() && core.leases().are_unheard(|client| core.watchers().is_heard(client, now_ms))
-        {
-            return Ok(Some(LockState::Later));
-        }
         forget(core, unheard).await?;
         core.locking.locks().end_of_claims();
     }
@@ -141,9 +139,9 @@ async fn prepare(core: &Arc<Core>, asked: &Lock, client: u64) -> Result<Option<L
     }
     if begins && !core.locking.locks().knows(asked.session) {
         let (session, former) = (asked.session, core.locking.locks().former(client, asked.session));
-        core.write(move |core, tx| {
+        core.write(move |_, tx| {
             former.iter().for_each(|one| tx.delete(key::lock_session(*one)));
-            tx.set(key::lock_session(session), &LockSessionRecord { begun_ms: core.now_ms() });
+            tx.set(key::lock_session(session), &LockSessionRecord { client });
             Ok(())
         })
         .await?;
@@ -163,6 +161,17 @@ async fn fence(core: &Arc<Core>, session: u64) -> Result<(), Refusal> {
         }
     }
     Ok(())
+}
+
+/// The same for clients that did not claim their locks after a start: any file may have been locked by them.
+async fn fence_silent(core: &Arc<Core>, file: FileId) -> Result<(), Refusal> {
+    let silent = core.locking.locks().silent().clone();
+    if silent.is_empty() || !core.leases().are_silent(file, &silent) {
+        return Ok(());
+    }
+    let _turn = core.lock_file(file).await?;
+    core.leases().give_up_silent(file, &silent);
+    end_lease_alone(core, file).await
 }
 
 /// These sessions can claim nothing any more.
@@ -193,15 +202,14 @@ pub(crate) async fn run(core: Arc<Core>) {
     }
 }
 
-/// Sessions that may claim their locks. None may in a state that was put back: others may have been given
+/// Sessions that may claim their locks, and their clients. None may in a state that was put back: others may have been given
 /// them since.
-pub(crate) fn sessions(tx: &mut Tx, is_put_back: bool) -> Result<Vec<u64>, Refusal> {
-    let (from, to) = key::all(table::LOCK_SESSION);
-    let rows = tx.scan(&from, &to, usize::MAX)?;
-    let numbers: Vec<u64> = rows.iter().map(|(row, _)| key::number(row, 1)).collect();
+pub(crate) fn sessions(tx: &mut Tx, is_put_back: bool) -> Result<Vec<(u64, u64)>, Refusal> {
+    let rows = tx.records::<LockSessionRecord>(&key::all(table::LOCK_SESSION), usize::MAX)?;
+    let sessions: Vec<(u64, u64)> = rows.iter().map(|(row, of)| (key::number(row, 1), of.client)).collect();
     if is_put_back {
-        numbers.iter().for_each(|session| tx.delete(key::lock_session(*session)));
+        sessions.iter().for_each(|(session, _)| tx.delete(key::lock_session(*session)));
         return Ok(Vec::new());
     }
-    Ok(numbers)
+    Ok(sessions)
 }

@@ -27,8 +27,10 @@ pub struct Locks {
     broken: BTreeSet<u64>,
     /// These in the order in which they ended.
     broken_since: VecDeque<u64>,
-    /// Sessions from before this manager's start that have claimed nothing yet.
-    before: BTreeSet<u64>,
+    /// Sessions from before this manager's start that have claimed nothing yet, and their clients.
+    before: BTreeMap<u64, u64>,
+    /// Clients that claimed nothing in time. What they had locked is not known.
+    silent: BTreeSet<u64>,
     count: usize,
 }
 
@@ -71,8 +73,8 @@ pub enum Outcome {
 }
 
 impl Locks {
-    /// Sessions that the state knows may claim.
-    pub fn begin(&mut self, sessions: impl IntoIterator<Item = u64>) {
+    /// Sessions that the state knows may claim, and their clients.
+    pub fn begin(&mut self, sessions: impl IntoIterator<Item = (u64, u64)>) {
         self.before = sessions.into_iter().collect();
     }
 
@@ -83,13 +85,21 @@ impl Locks {
 
     /// Sessions from before the start that were not heard of since.
     pub fn unheard(&self) -> Vec<u64> {
-        self.before.iter().filter(|session| !self.sessions.contains_key(session)).copied().collect()
+        self.before.keys().filter(|session| !self.sessions.contains_key(session)).copied().collect()
     }
 
     /// Nobody claims any more.
     pub fn end_of_claims(&mut self) {
-        self.unheard().into_iter().for_each(|session| self.end(session));
+        for session in self.unheard() {
+            self.silent.extend(self.before.get(&session));
+            self.end(session);
+        }
         self.before.clear();
+    }
+
+    /// Clients that claimed nothing after the start, and have begun no session since.
+    pub fn silent(&self) -> &BTreeSet<u64> {
+        &self.silent
     }
 
     /// Sessions that hold no lock, and whose clients are not heard: they are over. When that is stored they
@@ -137,6 +147,7 @@ impl Locks {
             self.end(former);
             self.drop_session(former);
         }
+        self.silent.remove(&client);
         let begun = Session { client, orders: BTreeMap::new(), floor: 0, locks: 0 };
         self.sessions.entry(session).or_insert(begun);
     }
@@ -151,7 +162,7 @@ impl Locks {
             if asked.kind.is_some_and(has) {
                 return Outcome::Granted;
             }
-            if !self.before.contains(&asked.session) {
+            if !self.before.contains_key(&asked.session) {
                 self.end(asked.session);
                 self.drop_session(asked.session);
                 return Outcome::Lost;
@@ -394,7 +405,7 @@ mod tests {
     #[test]
     fn after_a_start_those_may_claim_who_are_on_record() {
         let mut locks = Locks::default();
-        locks.begin([10]);
+        locks.begin([(10, 1)]);
         locks.enter(10, 1);
         locks.enter(20, 2);
         let claim = |session| Lock { how: LockHow::Claim, ..lock(session, 1, EXCLUSIVE, (0, 9)) };
@@ -402,10 +413,12 @@ mod tests {
         assert_eq!(ask(&mut locks, &claim(20), &[1, 2]), Outcome::Lost);
         assert_eq!(locks.unheard(), []);
         let mut locks = Locks::default();
-        locks.begin([10]);
+        locks.begin([(10, 1)]);
         assert_eq!(locks.unheard(), [10]);
         locks.end_of_claims();
+        assert_eq!(locks.silent(), &BTreeSet::from([1]), "what it had locked is not known");
         locks.enter(10, 1);
+        assert!(locks.silent().is_empty(), "it begins anew");
         assert_eq!(ask(&mut locks, &claim(10), &[1, 2]), Outcome::Lost, "too late");
     }
 }

@@ -83,8 +83,8 @@ record! {
 record! {
     /// A session of advisory locks whose client may claim them after a restart.
     pub struct LockSessionRecord {
-        /// Manager time of its first lock since a start.
-        begun_ms: u64,
+        /// Whose it is.
+        client: u64,
     }
 }
 record! {

@@ -172,7 +172,9 @@ pub async fn without(core: &Arc<Core>, file: FileId, gone: Vec<u64>) -> Result<(
         core.leases().give_up(file);
         return Ok(());
     }
-    let inode = if inode.held {
+    // A fence that fails is tried again, with the same ones.
+    let is_new = gone.iter().any(|holder| !inode.gone.contains(holder));
+    let inode = if inode.held && is_new {
         let away = gone.clone();
         core.write(move |_, tx| {
             let mut inode = inodes::get(tx, file)?;

@@ -347,7 +347,7 @@ struct Opened {
     /// Somebody has watched.
     was_watched: bool,
     /// Sessions of locks that may be claimed.
-    sessions: Vec<u64>,
+    sessions: Vec<(u64, u64)>,
 }
 
 fn open_state(db: &Db, speak_ms: u64) -> Result<Opened, Refusal> {

@@ -93,7 +93,7 @@ fn small_records_are_as_they_were() {
     check(&DriveCount { components: 7, stale: 1 }, "03 0700000000000000 0100000000000000");
     check(&StaleRecord { joining: false, told: true }, "03 00 01");
     check(&StaleRecord { joining: true, told: true }, "03 01 01");
-    check(&LockSessionRecord { begun_ms: 5 }, "03 0500000000000000");
+    check(&LockSessionRecord { client: 5 }, "03 0500000000000000");
     check(&RelayoutRecord { shape: SHAPE }, "03 05 02 01 00100000");
     check(&PartitionRecord { key_epoch: 1 }, "03 01000000");
     check(&RemovalRecord { volume: VolumeId(1), left: 5 }, "03 0100000000000000 05000000");

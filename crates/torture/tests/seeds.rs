@@ -76,7 +76,7 @@ fn mounts_survive() {
 /// taken for a writer again.
 #[test]
 fn mounts_survive_what_they_once_did_not() {
-    for (mix, seeds) in [("sound/locks/suspends", [115, 549, 944]), ("sound", [117, 358, 485])] {
+    for (mix, seeds) in [("sound/suspends", [115, 549, 944]), ("sound+locks", [117, 358, 485])] {
         for seed in seeds {
             let outcome = with(seed, Some(mix.parse().expect("a mix")));
             is_well(outcome, &format!(" --mounts={mix}"));

@@ -33,7 +33,8 @@ impl Executor<'_> {
         let mut lost = Vec::new();
         for (stripe, states) in told {
             for one in absent.get(&stripe).into_iter().flatten() {
-                let counted = states.iter().map(|state| counted(state, one.data, one.column)).max();
+                // What was acknowledged is on all that are ready. What only some have may be taken back.
+                let counted = states.iter().map(|state| counted(state, one.data, one.column)).min();
                 let Some(counted) = counted.filter(|version| !version.is_zero()) else { continue };
                 self.arrived[one.id.index()] = None;
                 let failure = Failure::Behind { has: Version::ZERO.to_string(), named: counted.to_string() };

@@ -271,6 +271,7 @@ impl InodeRecord {
 
     /// These holders are fenced out.
     pub fn goes_on_without(&mut self, gone: &[u64]) {
+        self.gone.retain(|holder| !gone.contains(holder));
         self.gone.extend(gone);
         let too_many = self.gone.len().saturating_sub(GONE_MAX);
         self.gone.drain(..too_many);
