@@ -202,8 +202,8 @@ pub(crate) async fn run(core: Arc<Core>) {
     }
 }
 
-/// Sessions that may claim their locks, and their clients. None may in a state that was put back: others may have been given
-/// them since.
+/// Sessions that may claim their locks, and their clients. None may in a state that was put back: others may
+/// have been given them since.
 pub(crate) fn sessions(tx: &mut Tx, is_put_back: bool) -> Result<Vec<(u64, u64)>, Refusal> {
     let rows = tx.records::<LockSessionRecord>(&key::all(table::LOCK_SESSION), usize::MAX)?;
     let sessions: Vec<(u64, u64)> = rows.iter().map(|(row, of)| (key::number(row, 1), of.client)).collect();

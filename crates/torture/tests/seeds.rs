@@ -71,9 +71,9 @@ fn mounts_survive() {
     assert_eq!(with(1, Some(mix)), with(1, Some(mix)));
 }
 
-/// Each showed one fault: a sync that nobody woke, an open file without a name that lost a dead writer's bytes,
-/// a size without what had landed; a lock granted when it was lost, twice, and one whose former holder was
-/// taken for a writer again.
+/// Each showed one fault: a sync that nobody woke, an open file without a name that lost a dead writer's
+/// bytes, a size without what had landed; a lock granted when it was lost, twice, and one whose former holder
+/// was taken for a writer again.
 #[test]
 fn mounts_survive_what_they_once_did_not() {
     for (mix, seeds) in [("sound/suspends", [115, 549, 944]), ("sound+locks", [117, 358, 485])] {

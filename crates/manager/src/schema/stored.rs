@@ -179,12 +179,7 @@ pub fn decode(
     if has(bit::WITHIN) && within.is_zero() {
         return Err(DecodeError::Value { field: "within", value: 0 });
     }
-    let mut gone = Vec::new();
-    if has(bit::GONE) {
-        for _ in 0..not_zero(take(input, "gone")?, "gone")? {
-            gone.push(u64::take(input)?);
-        }
-    }
+    let gone = if has(bit::GONE) { take_gone(input)? } else { Vec::new() };
     let (mut segments, mut seats) = (Vec::new(), Vec::new());
     for _ in 0..take_count(input)? {
         let (segment, own) = take_segment(file, input)?;
@@ -415,6 +410,11 @@ fn count(length: usize) -> u64 {
 }
 
 /// How many entries follow, each of a byte at least.
+fn take_gone(input: &mut &[u8]) -> Result<Vec<u64>, DecodeError> {
+    let count = not_zero(take(input, "gone")?, "gone")?;
+    (0..count).map(|_| u64::take(input)).collect()
+}
+
 fn take_count(input: &mut &[u8]) -> Result<usize, DecodeError> {
     let value = take(input, "count")?;
     let bad = DecodeError::Value { field: "count", value };
