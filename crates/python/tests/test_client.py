@@ -323,10 +323,10 @@ def _until(condition):
 
 
 def _waits(pid):
-    """Whether a process has been asleep for a moment."""
+    """Whether a process's first thread has been asleep for a moment. Others of it may try again and again."""
 
     def used():
-        with open(f"/proc/{pid}/stat") as file:
+        with open(f"/proc/{pid}/task/{pid}/stat") as file:
             fields = file.read().rsplit(")", 1)[1].split()
         return int(fields[11]) + int(fields[12])
 
