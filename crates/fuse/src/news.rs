@@ -15,11 +15,9 @@ use tokio::time::timeout;
 use crate::attributes::number;
 use crate::shared::Shared;
 
-/// How long the kernel may take to drop names. It waits for requests that are under way in the same
+/// How long the kernel may take to drop something. It waits for requests that are under way in the same
 /// directory, and one of those may wait for others to heed news of theirs.
-const NAMES_WAIT: Duration = Duration::from_millis(50);
-/// The same of pages. It waits for reads of them, which seldom wait for others.
-const PAGES_WAIT: Duration = Duration::from_secs(1);
+const KERNEL_WAIT: Duration = Duration::from_millis(50);
 
 /// How often it is looked whether the lease is over: timers stand still while the machine sleeps.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -138,23 +136,18 @@ async fn drop_in_kernel(shared: &Arc<Shared>, entries: Vec<(FileId, Vec<u8>)>, f
         context.remembered.forget(file);
         pages.push((file, is_written, inode));
     }
-    let of_names = Arc::clone(&context);
-    let names = context.teller.tell(move || {
-        entries.iter().for_each(|(directory, name)| of_names.expire_name(*directory, name));
-    });
-    let root = context.root;
-    let pages = context.teller.tell(move || {
+    let dropping = Arc::clone(&context).teller.tell(move || {
+        entries.iter().for_each(|(directory, name)| context.expire_name(*directory, name));
         for (file, is_written, inode) in pages {
             // What is written here may be on its way: a page that is read anew would miss it.
             let from = if is_written { -1 } else { 0 };
-            let _ = kernel.inval_inode(number(file, root), from, 0);
+            let _ = kernel.inval_inode(number(file, context.root), from, 0);
             if let Some(inode) = inode {
                 inode.dropping.fetch_sub(1, Ordering::AcqRel);
             }
         }
     });
-    let (names, pages) = tokio::join!(timeout(NAMES_WAIT, names), timeout(PAGES_WAIT, pages));
-    if names.is_err() || pages.is_err() {
+    if timeout(KERNEL_WAIT, dropping).await.is_err() {
         tracing::debug!("the kernel drops what changed as soon as it can");
     }
 }
