@@ -39,12 +39,10 @@ lint:
 docs:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 
-# Most of the long tests wait, for leases, timers and processes: so more of them run at a time than there are
-# cores.
 units: posix-suites
 	target_dir=$$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); \
 	BRAID_POSIX_SUITES="$$target_dir/posix" BRAID_STORE_MODEL_SECONDS=$${BRAID_STORE_MODEL_SECONDS:-20} \
-	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-4} $(CARGO) test --workspace --locked
+	$(CARGO) test --workspace --locked
 
 # The suites that a mount must pass (docs/posix.md). Each is built once, quickly: they wait for the mount.
 posix-suites: setup

@@ -156,16 +156,19 @@ impl Inode {
         Ok(row)
     }
 
-    /// Others have changed it since it was opened. If that cannot be asked for, it is as it was.
+    /// Others have changed it since it was opened. If that cannot be asked for, it is as it was. Who comes
+    /// while it is asked for waits for the answer too.
     pub(crate) async fn catch_up(&self) {
-        if !self.is_behind.load(Ordering::Acquire) {
+        if !self.is_behind() {
             return;
         }
+        let _catching = self.catching.lock().await;
+        if !self.is_behind() {
+            return;
+        }
+        let heard = self.heard.load(Ordering::Acquire);
         let slot = self.slot.read().await;
-        let Some(file) = &slot.file else { return self.is_behind.store(false, Ordering::Release) };
-        if !self.is_behind.swap(false, Ordering::AcqRel) {
-            return;
-        }
+        let Some(file) = &slot.file else { return self.caught.store(heard, Ordering::Release) };
         let asked = match self.ask(file).await {
             // Its own size is another.
             Ok(row) if slot.writes => file.stat().await.map(|_| row),
@@ -181,10 +184,15 @@ impl Inode {
             // Whoever reads next opens it anew.
             Err(error) if slot.loses(&error) => {}
             Err(error) => {
-                self.is_behind.store(true, Ordering::Release);
                 tracing::debug!(file = %self.file, %error, "it is read as it was");
+                return;
             }
         }
+        self.caught.store(heard, Ordering::Release);
+    }
+
+    fn is_behind(&self) -> bool {
+        self.heard.load(Ordering::Acquire) != self.caught.load(Ordering::Acquire)
     }
 
     /// This process stood still, or the machine slept: whether the lease of what is open for writing has
@@ -248,7 +256,7 @@ impl Inode {
     /// written here, and by nobody else as far as is known. Waits for nothing: whoever opens it may wait for
     /// this news to be heeded.
     pub(crate) fn forget_seen(&self) -> bool {
-        self.is_behind.store(true, Ordering::Release);
+        self.heard.fetch_add(1, Ordering::AcqRel);
         *self.seen() = None;
         let Ok(slot) = self.slot.try_read() else { return false };
         slot.file.as_ref().is_some_and(|file| slot.writes && !file.is_shared())

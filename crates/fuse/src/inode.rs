@@ -7,7 +7,7 @@
 //! Lock order: `ending`, then `placing`, then `slot`, then `telling`, then `state`. Whoever writes or reads
 //! holds `slot` to read; whoever opens, closes or truncates holds it to write.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
 
@@ -55,8 +55,12 @@ pub(crate) struct Inode {
     pub(crate) landed: Notify,
     /// Its last name was removed here: it lives as long as its lease.
     pub(crate) nameless: AtomicBool,
-    /// Others have changed it, and what is open of it is of before.
-    pub(crate) is_behind: AtomicBool,
+    /// How often it was heard that others have changed it, and with which of these what is open of it has
+    /// caught up.
+    pub(crate) heard: AtomicU64,
+    pub(crate) caught: AtomicU64,
+    /// Held while that is asked for.
+    pub(crate) catching: AsyncMutex<()>,
     /// What the kernel's pages of it are from.
     pub(crate) seen: Mutex<Option<Version>>,
     /// How often the kernel is being told to drop its pages, and may have some of before.
@@ -153,7 +157,9 @@ impl Inode {
             telling: AsyncMutex::new(()),
             landed: Notify::new(),
             nameless: AtomicBool::new(false),
-            is_behind: AtomicBool::new(false),
+            heard: AtomicU64::new(0),
+            caught: AtomicU64::new(0),
+            catching: AsyncMutex::new(()),
             seen: Mutex::new(None),
             dropping: AtomicUsize::new(0),
         }

@@ -228,6 +228,7 @@ impl Watchers {
             self.recent.push_back(Recent { at: self.now, file, by });
             let watchers = self.of.get(&file).into_iter().flatten().copied();
             let others: Vec<u64> = watchers.filter(|client| *client != by).collect();
+            told.extend(self.told_before(file, by));
             told.extend(others.into_iter().filter_map(|client| self.tell_one(client, file)));
             if !is_gone {
                 self.enter(by, file);
@@ -242,6 +243,16 @@ impl Watchers {
             }
         }
         told
+    }
+
+    /// News of a file that others have not heeded yet: until then they answer from what was before them, and
+    /// so from what is before any later change.
+    fn told_before(&self, file: FileId, by: u64) -> Vec<Told> {
+        let others = self.clients.iter().filter(|(client, _)| **client != by);
+        let told = others.filter_map(|(&client, watcher)| {
+            watcher.news.get(&file).map(|&number| Told { client, number, what: What::Heeded })
+        });
+        told.collect()
     }
 
     /// A file is opened, by a client (0: one that does not watch): others who write it write out what they

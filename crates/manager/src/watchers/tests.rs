@@ -36,6 +36,8 @@ fn a_change_is_heeded_by_all_others_who_watch() {
     assert!(!watchers.are_heeded(&told, 10));
     let news = watchers.news(2, 0, 0).expect("it was told");
     assert_eq!((news.everything, news.changed.as_slice()), (false, &[FileId(5)][..]));
+    let again = watchers.tell(&[(FileId(5), false)], 1);
+    assert!(again == told, "it was told, and answers from what is older until it has heeded that");
     watchers.hear(&asked(2, news.number - 1), 10);
     assert!(!watchers.are_heeded(&told, 10), "it asks again, and has not heeded them");
     watchers.hear(&asked(2, news.number), 10);
