@@ -16,15 +16,16 @@ use super::judge::{FILE_MAX, FileNo, Found, Judge, Life, Reader};
 use super::kernel::{Caches, Kernel};
 use super::locked::{LOCKED, RECORD, RECORDS};
 use super::programs::{Program, all_names};
-use crate::cluster::{Cluster, Contact};
+use crate::cluster::Contact;
 use crate::disk::End;
 use crate::end::{all_up, healed};
 use crate::nemesis::{Kind, Nemesis};
 use crate::random::Random;
-use crate::run::{BOUND_MS, DRIVES, TROUBLE_MS, first_panic};
+use crate::run::{DRIVES, TROUBLE_MS};
+use crate::site::{BOUND_MS, Site};
 use crate::trace::Trace;
 use crate::workload;
-use crate::world::{HostId, World};
+use crate::world::HostId;
 
 /// Mounts.
 const MOUNTS: usize = 3;
@@ -38,12 +39,10 @@ const DRIVE_AWAY_MS: u64 = 20_000;
 const SUSPENDED_MS: u64 = 14_000;
 
 struct Stage {
-    world: World,
-    cluster: Cluster,
+    site: Site,
     judge: Judge,
     random: Random,
     mix: Mix,
-    admin: HostId,
     mounts: Vec<(HostId, u64)>,
     /// The file of which records are locked.
     records: FileNo,
@@ -58,26 +57,23 @@ struct Stage {
 pub(crate) fn torture(seed: u64, mix: Mix, trace: Trace) -> (Option<String>, u64, u64) {
     let mut stage = Stage::new(Random::new(seed ^ 0x6d6f_756e_7473), mix, trace);
     let failure = stage.go().err().or_else(|| stage.judge.failure());
-    (failure, stage.world.now_ms(), stage.operations.load(Ordering::Relaxed))
+    (failure, stage.site.world.now_ms(), stage.operations.load(Ordering::Relaxed))
 }
 
 impl Stage {
     fn new(mut random: Random, mix: Mix, trace: Trace) -> Stage {
-        let mut world = World::new(random.fork(), trace);
-        world.stand_still_in_suspend();
-        let cluster = Cluster::new(&mut world, DRIVES, &mut random);
-        let admin = world.add_host("admin");
-        let mounts = (0..MOUNTS).map(|index| (world.add_host(&format!("m{index}")), 0)).collect();
-        let (stop, stopped, operations, asleep) = Default::default();
         let judge = Judge::new(mix.slack_ms(), mix.sizes);
+        let checker = judge.clone();
+        let mut site = Site::new(DRIVES, &mut random, trace, move || checker.failure());
+        site.world.stand_still_in_suspend();
+        let mounts = (0..MOUNTS).map(|index| (site.world.add_host(&format!("m{index}")), 0)).collect();
+        let (stop, stopped, operations, asleep) = Default::default();
         let records = records(&judge);
         Stage {
-            world,
-            cluster,
+            site,
             judge,
             random,
             mix,
-            admin,
             mounts,
             records,
             asleep,
@@ -94,72 +90,27 @@ impl Stage {
             self.start_mount(index, &contact);
         }
         self.trouble(&contact)?;
-        self.world.trace.event("no more trouble".to_owned());
+        self.site.world.trace.event("no more trouble".to_owned());
         self.stop.store(true, Ordering::Relaxed);
         let mut left = BOUND_MS;
         while self.stopped.lock().unwrap_or_else(PoisonError::into_inner).len() < MOUNTS * PROGRAMS {
-            left = self.step("the programs to stop", left)?;
+            left = self.site.step("the programs to stop", left)?;
         }
         for index in 0..MOUNTS {
-            self.world.kill(self.mounts[index].0);
+            self.site.world.kill(self.mounts[index].0);
         }
         self.check(&contact)
     }
 
-    /// One step of the world; an error when the time is up or something was wrong.
-    fn step(&mut self, what: &str, left_ms: u64) -> Result<u64, String> {
-        let before = self.world.now_ms();
-        self.world.step();
-        self.cluster.tend(&mut self.world);
-        if let Some(wrong) = first_panic().or_else(|| self.judge.failure()) {
-            return Err(wrong);
-        }
-        left_ms
-            .checked_sub(self.world.now_ms() - before)
-            .ok_or_else(|| format!("waited {} s in vain for {what}", BOUND_MS / 1000))
-    }
-
-    /// Runs a task on the administrator's host to its end.
-    fn administer<T: Send + 'static>(
-        &mut self,
-        what: &str,
-        task: impl Future<Output = T> + Send + 'static,
-    ) -> Result<T, String> {
-        let slot = self.world.spawn(self.admin, task);
-        let mut left = BOUND_MS;
-        loop {
-            if let Some(done) = slot.take() {
-                return Ok(done);
-            }
-            left = self.step(what, left)?;
-        }
-    }
-
     fn bring_up(&mut self) -> Result<Contact, String> {
-        self.cluster.start_manager(&mut self.world);
-        let mut left = BOUND_MS;
-        let contact = loop {
-            if let Some(contact) = self.cluster.contact() {
-                break contact;
-            }
-            left = self.step("the manager", left)?;
-        };
-        for index in 0..DRIVES {
-            self.cluster.start_drive(&mut self.world, index);
-        }
-        self.world.start(self.admin, std::future::pending());
         let kinds = [(Scheme::Raid5, 2, 1), (Scheme::Rs, 2, 2), (Scheme::Raid1, 1, 1), (Scheme::Rs, 4, 2)];
         let (scheme, k, m) = self.random.one(&kinds).expect("some");
         let shape = Shape::new(scheme, k, m, 4096 << self.random.below(2)).expect("a good shape");
-        let reached = contact.clone();
-        let made = self.administer("a volume and all drives", async move {
-            let client = Client::connect(workload::config(&reached)).await.map_err(|e| e.to_string())?;
-            all_up(&client).await;
-            client.volume_create("main", Some(shape), 0).await.map_err(|error| error.to_string())?;
-            make_records(&client).await.map_err(|error| error.to_string())
+        let contact = self.site.bring_up(DRIVES, move |client: Client| async move {
+            client.volume_create("main", Some(shape), 0).await?;
+            make_records(&client).await
         })?;
-        made?;
-        self.world.trace.event(format!("the cluster is up: {shape}"));
+        self.site.world.trace.event(format!("the cluster is up: {shape}"));
         Ok(contact)
     }
 
@@ -170,10 +121,10 @@ impl Stage {
         let (host, life) = (*host, Life { mount, life: *life });
         let (contact, judge, mix, records) = (contact.clone(), self.judge.clone(), self.mix, self.records);
         let (trace, stop, done) =
-            (self.world.trace.clone(), Arc::clone(&self.stop), Arc::clone(&self.operations));
+            (self.site.world.trace.clone(), Arc::clone(&self.stop), Arc::clone(&self.operations));
         let stopped = Arc::clone(&self.stopped);
         let mut random = self.random.fork();
-        self.world.start(host, async move {
+        self.site.world.start(host, async move {
             let kernel = mounted(&contact).await;
             trace.event(format!("m{mount} is mounted"));
             let mut programs = JoinSet::new();
@@ -209,53 +160,56 @@ impl Stage {
     fn trouble(&mut self, contact: &Contact) -> Result<(), String> {
         let mut nemesis = Nemesis::new(self.random.fork(), DRIVES, Kind::Away, false);
         let hosts: Vec<HostId> = self.mounts.iter().map(|(host, _)| *host).collect();
-        let until_ms = self.world.now_ms() + TROUBLE_MS;
-        while self.world.now_ms() < until_ms {
-            if let Some(host) = nemesis.act(&mut self.world, &mut self.cluster, &hosts) {
+        let until_ms = self.site.world.now_ms() + TROUBLE_MS;
+        while self.site.world.now_ms() < until_ms {
+            if let Some(host) = nemesis.act(&mut self.site.world, &mut self.site.cluster, &hosts) {
                 let index = hosts.iter().position(|&other| other == host).expect("one of them");
                 self.crash(index, contact);
             }
             if self.mix.suspends {
                 self.suspend_some(&hosts);
             }
-            self.step("trouble", BOUND_MS)?;
+            self.site.step("trouble", BOUND_MS)?;
         }
         self.wake(u64::MAX);
-        nemesis.end(&mut self.world);
-        self.cluster.recall(&self.world);
+        nemesis.end(&mut self.site.world);
+        self.site.cluster.recall(&self.site.world);
         Ok(())
     }
 
     /// A mount dies with its programs, and perhaps a drive with it; another begins.
     fn crash(&mut self, mount: usize, contact: &Contact) {
         let (host, life) = self.mounts[mount];
-        self.world.kill(host);
+        self.site.world.kill(host);
         self.judge.died(Life { mount, life });
         if self.random.percent(WITH_A_DRIVE) {
             let drive = usize::try_from(self.random.below(DRIVES as u64)).unwrap_or(0);
-            if self.cluster.is_up(&self.world, drive) {
+            if self.site.cluster.is_up(&self.site.world, drive) {
                 let away_ms = self.random.below(DRIVE_AWAY_MS);
-                self.world.trace.event(format!("d{drive} dies with it, for {away_ms} ms"));
-                self.world.trace.count("drives that died with a mount");
-                self.cluster.crash_drive(&mut self.world, drive, End::PowerCut, away_ms);
+                self.site.world.trace.event(format!("d{drive} dies with it, for {away_ms} ms"));
+                self.site.world.trace.count("drives that died with a mount");
+                self.site.cluster.crash_drive(&mut self.site.world, drive, End::PowerCut, away_ms);
             }
         }
         self.start_mount(mount, contact);
     }
 
     fn suspend_some(&mut self, hosts: &[HostId]) {
-        let now_ms = self.world.now_ms();
+        let now_ms = self.site.world.now_ms();
         self.wake(now_ms);
         if self.asleep.is_some() || self.next_sleep_ms > now_ms {
             return;
         }
         self.next_sleep_ms = now_ms + self.random.below(SUSPENDED_MS);
         let host = self.random.one(hosts).expect("some");
-        if self.world.is_running(host) && !self.world.is_paused(host) {
+        if self.site.world.is_running(host) && !self.site.world.is_paused(host) {
             let time_ms = 200 + self.random.below(SUSPENDED_MS);
-            self.world.trace.event(format!("{} is suspended for {time_ms} ms", self.world.name(host)));
-            self.world.trace.count("mounts suspended");
-            self.world.suspend(host);
+            self.site
+                .world
+                .trace
+                .event(format!("{} is suspended for {time_ms} ms", self.site.world.name(host)));
+            self.site.world.trace.count("mounts suspended");
+            self.site.world.suspend(host);
             self.asleep = Some((host, now_ms + time_ms));
         }
     }
@@ -266,18 +220,18 @@ impl Stage {
             && until_ms <= now_ms
         {
             self.asleep = None;
-            if self.world.is_paused(host) {
-                self.world.resume(host);
-                self.world.trace.event(format!("{} wakes", self.world.name(host)));
+            if self.site.world.is_paused(host) {
+                self.site.world.resume(host);
+                self.site.world.trace.event(format!("{} wakes", self.site.world.name(host)));
             }
         }
     }
 
     /// All is well again; every name is what it must be, and has the bytes that it must have.
     fn check(&mut self, contact: &Contact) -> Result<(), String> {
-        let (contact, judge, trace) = (contact.clone(), self.judge.clone(), self.world.trace.clone());
-        let drives = self.cluster.drives.iter().map(|drive| drive.name.clone()).collect::<Vec<_>>();
-        self.administer("the cluster to heal", async move {
+        let (contact, judge, trace) = (contact.clone(), self.judge.clone(), self.site.world.trace.clone());
+        let drives = self.site.cluster.drives.iter().map(|drive| drive.name.clone()).collect::<Vec<_>>();
+        self.site.administer("the cluster to heal", async move {
             let client = Client::connect(workload::config(&contact)).await.map_err(|e| e.to_string())?;
             all_up(&client).await;
             healed(&client, &drives, &trace).await?;
