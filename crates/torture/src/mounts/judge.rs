@@ -244,6 +244,17 @@ impl Judge {
         }
     }
 
+    /// Whether each byte of a file was written, and the file was never cut.
+    pub(crate) fn is_full(&self, file: FileNo) -> bool {
+        let state = self.lock();
+        let mut written: Vec<&Op> = state.files[file.0].ops.iter().filter(|op| op.taken.is_some()).collect();
+        written.sort_unstable_by_key(|op| op.range.start);
+        let reach = written.iter().try_fold(0, |reach: u64, op| {
+            (!op.is_cut && op.range.start <= reach).then_some(reach.max(op.range.end))
+        });
+        reach.is_some()
+    }
+
     /// Names change, together.
     pub(crate) fn begin_names(&self, changes: &[(&str, Option<FileNo>)]) -> u64 {
         let mut state = self.lock();

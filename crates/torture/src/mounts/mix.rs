@@ -27,6 +27,10 @@ pub struct Mix {
     pub(crate) cuts: bool,
     /// `at-once`: others see what has changed at once, and not a second later.
     pub(crate) at_once: bool,
+    /// `quota`: some volumes have a quota that is too small.
+    pub(crate) quota: bool,
+    /// `restores`: in the end some managers are put back to a backup, while a drive is gone.
+    pub(crate) restores: bool,
 }
 
 impl Mix {
@@ -41,10 +45,12 @@ impl Mix {
         locks: false,
         cuts: false,
         at_once: false,
+        quota: false,
+        restores: false,
     };
 
     /// The words, with what each stands for.
-    fn words(&mut self) -> [(&'static str, &mut bool); 10] {
+    fn words(&mut self) -> [(&'static str, &mut bool); 12] {
         [
             ("names", &mut self.names),
             ("live", &mut self.live),
@@ -56,6 +62,8 @@ impl Mix {
             ("locks", &mut self.locks),
             ("cuts", &mut self.cuts),
             ("at-once", &mut self.at_once),
+            ("quota", &mut self.quota),
+            ("restores", &mut self.restores),
         ]
     }
 

@@ -383,8 +383,8 @@ impl Program {
             && let Err(number) = self.sync(&open, false).await
         {
             let is_gone = matches!(number, libc::ENOENT | libc::ESTALE) && !self.mix.live;
-            if is_gone || open.file == self.records {
-                // Whose locks are lost has lost what it wrote.
+            if is_gone || number == libc::EDQUOT || open.file == self.records {
+                // What did not fit is lost, and what was written under locks that are lost.
                 break;
             }
             tries += 1;

@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use braid_client::{Client, OpenOptions};
+use braid_client::{Client, Name, OpenOptions};
 use braid_fuse::driven::Driven;
 use braid_layout::{Scheme, Shape};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::Mix;
-use super::judge::{FILE_MAX, FileNo, Found, Judge, Life, Reader};
+use super::judge::{At, FILE_MAX, FileNo, Found, Judge, Life, Reader};
 use super::kernel::{Caches, Kernel};
 use super::locked::{LOCKED, RECORD, RECORDS};
 use super::programs::{Program, all_names};
@@ -37,12 +37,23 @@ const WITH_A_DRIVE: u64 = 40;
 const DRIVE_AWAY_MS: u64 = 20_000;
 /// A host is suspended for at most this long, and so long after the one before.
 const SUSPENDED_MS: u64 = 14_000;
+/// Of a hundred runs, those in which the volume has a quota, and of how many bytes at most.
+const WITH_QUOTA: u64 = 25;
+const QUOTA_MAX: u64 = 2 << 20;
+/// How often what fails in the end is tried anew, a second apart.
+const TRIES: u32 = 60;
+/// Of a hundred runs, those in which the manager is put back in the end.
+const PUT_BACK: u64 = 25;
 
 struct Stage {
     site: Site,
     judge: Judge,
     random: Random,
     mix: Mix,
+    /// The volume's; 0: none.
+    quota_bytes: u64,
+    /// Draws whether the manager is put back, and what of.
+    restores: Option<Random>,
     mounts: Vec<(HostId, u64)>,
     /// The file of which records are locked.
     records: FileNo,
@@ -56,6 +67,13 @@ struct Stage {
 /// Runs a seed. Gives what went wrong, if anything did; the time that passed; and the calls that were done.
 pub(crate) fn torture(seed: u64, mix: Mix, trace: Trace) -> (Option<String>, u64, u64) {
     let mut stage = Stage::new(Random::new(seed ^ 0x6d6f_756e_7473), mix, trace);
+    // Drawn apart: seeds without them are what they were.
+    let mut quotas = Random::new(seed ^ 0x0071_756f_7461);
+    if mix.quota && quotas.percent(WITH_QUOTA) {
+        stage.quota_bytes = 1 + quotas.below(QUOTA_MAX);
+    }
+    let mut restores = Random::new(seed ^ 0x7265_7374_6f72);
+    stage.restores = (mix.restores && restores.percent(PUT_BACK)).then_some(restores);
     let failure = stage.go().err().or_else(|| stage.judge.failure());
     (failure, stage.site.world.now_ms(), stage.operations.load(Ordering::Relaxed))
 }
@@ -74,6 +92,8 @@ impl Stage {
             judge,
             random,
             mix,
+            quota_bytes: 0,
+            restores: None,
             mounts,
             records,
             asleep,
@@ -99,18 +119,50 @@ impl Stage {
         for index in 0..MOUNTS {
             self.site.world.kill(self.mounts[index].0);
         }
-        self.check(&contact)
+        let full = self.check(&contact)?;
+        match self.restores.take() {
+            Some(random) => self.put_back(random, &contact, full),
+            None => Ok(()),
+        }
+    }
+
+    /// The manager goes on with a backup of what all files are. While it did not run, a drive went away.
+    /// Nobody has written since the backup, so the files without holes are as they were, also before that
+    /// drive is back. (A file with holes may count as not whole: docs/operations.md.)
+    fn put_back(&mut self, mut random: Random, contact: &Contact, full: Vec<String>) -> Result<(), String> {
+        let backup = self.site.cluster.manager_state();
+        let drive = usize::try_from(random.below(DRIVES as u64)).unwrap_or(0);
+        let away_ms = random.below(DRIVE_AWAY_MS);
+        let name = &self.site.cluster.drives[drive].name;
+        self.site.world.trace.event(format!("the manager is restored; {name} is away for {away_ms} ms"));
+        self.site.world.trace.count("managers restored");
+        self.site.cluster.crash_drive(&mut self.site.world, drive, End::PowerCut, away_ms);
+        let manager_ms = random.below(2000);
+        self.site.cluster.put_manager_back(&mut self.site.world, &backup, true, manager_ms);
+        let (contact, judge) = (contact.clone(), self.judge.clone());
+        self.site.administer("the files after a restore", async move {
+            let client = Client::connect(workload::config(&contact)).await.map_err(|e| e.to_string())?;
+            for name in &full {
+                look(&client, name, &judge).await.map_err(|why| format!("{name}: {why}"))?;
+            }
+            all_up(&client).await;
+            for name in &full {
+                check(&client, name, &judge).await.map_err(|why| format!("{name}: {why}"))?;
+            }
+            Ok(())
+        })?
     }
 
     fn bring_up(&mut self) -> Result<Contact, String> {
         let kinds = [(Scheme::Raid5, 2, 1), (Scheme::Rs, 2, 2), (Scheme::Raid1, 1, 1), (Scheme::Rs, 4, 2)];
         let (scheme, k, m) = self.random.one(&kinds).expect("some");
         let shape = Shape::new(scheme, k, m, 4096 << self.random.below(2)).expect("a good shape");
+        let quota_bytes = self.quota_bytes;
         let contact = self.site.bring_up(DRIVES, move |client: Client| async move {
-            client.volume_create("main", Some(shape), 0).await?;
+            client.volume_create("main", Some(shape), quota_bytes).await?;
             make_records(&client).await
         })?;
-        self.site.world.trace.event(format!("the cluster is up: {shape}"));
+        self.site.world.trace.event(format!("the cluster is up: {shape}, quota {quota_bytes}"));
         Ok(contact)
     }
 
@@ -227,19 +279,23 @@ impl Stage {
         }
     }
 
-    /// All is well again; every name is what it must be, and has the bytes that it must have.
-    fn check(&mut self, contact: &Contact) -> Result<(), String> {
+    /// All is well again; every name is what it must be, and has the bytes that it must have. Returns those
+    /// of files without holes.
+    fn check(&mut self, contact: &Contact) -> Result<Vec<String>, String> {
         let (contact, judge, trace) = (contact.clone(), self.judge.clone(), self.site.world.trace.clone());
         let drives = self.site.cluster.drives.iter().map(|drive| drive.name.clone()).collect::<Vec<_>>();
         self.site.administer("the cluster to heal", async move {
             let client = Client::connect(workload::config(&contact)).await.map_err(|e| e.to_string())?;
             all_up(&client).await;
             healed(&client, &drives, &trace).await?;
-            let names = all_names((MOUNTS * PROGRAMS) as u64);
-            for name in names.into_iter().chain([LOCKED.to_owned()]) {
-                check(&client, &name, &judge).await.map_err(|why| format!("{name}: {why}"))?;
+            let mut full = Vec::new();
+            for name in names() {
+                let file = check(&client, &name, &judge).await.map_err(|why| format!("{name}: {why}"))?;
+                if file.is_some_and(|file| judge.is_full(file)) {
+                    full.push(name);
+                }
             }
-            Ok(())
+            Ok(full)
         })?
     }
 }
@@ -273,29 +329,73 @@ async fn make_records(client: &Client) -> braid_client::Result<()> {
     file.close().await
 }
 
-async fn check(client: &Client, name: &str, judge: &Judge) -> Result<(), String> {
-    let who = "the administrator, at the end,";
-    let path = format!("braid://main/{name}").parse().map_err(|_| "no name".to_owned())?;
-    let began = judge.now();
-    let row = match client.stat(&path).await {
-        Ok(row) => row,
-        Err(error) if error.kind() == braid_client::Kind::NotFound => {
-            judge.looked(name, began, Found::Nothing, who);
-            return Ok(());
-        }
-        Err(error) => return Err(error.to_string()),
+/// All names that there may be.
+fn names() -> impl Iterator<Item = String> {
+    all_names((MOUNTS * PROGRAMS) as u64).into_iter().chain([LOCKED.to_owned()])
+}
+
+/// What has the name is what it must be, of the size and with the bytes that it must have, and is whole.
+async fn check(client: &Client, name: &str, judge: &Judge) -> Result<Option<FileNo>, String> {
+    let Some(file) = look(client, name, judge).await? else { return Ok(None) };
+    let path = path_of(name);
+    let report = patiently(|| client.check(&path, |_| {})).await?;
+    if report.is_clean() { Ok(Some(file)) } else { Err(format!("it is not whole: {:?}", report.findings)) }
+}
+
+/// Has the judge see what a name leads to.
+async fn look(client: &Client, name: &str, judge: &Judge) -> Result<Option<FileNo>, String> {
+    let (who, path) = ("the administrator, at the end,", path_of(name));
+    let Seen { began, file } = patiently(|| look_once(client, &path, judge)).await?;
+    let Some((number, size, bytes)) = file else {
+        return Ok(judge.looked(name, began, Found::Nothing, who));
     };
-    let found = judge.looked(name, began, Found::Number(row.file.0), who);
-    let Some(file) = found else { return Ok(()) };
-    // What its last writer left is decided on.
-    let open = client.open(&path, &OpenOptions::new().read(true).write(true)).await;
-    let open = open.map_err(|error| error.to_string())?;
+    let Some(file) = judge.looked(name, began, Found::Number(number), who) else { return Ok(None) };
     let reader = Reader { life: None, opened: judge.now() };
-    judge.size(file, open.size(), (reader, reader.opened, who));
+    judge.size(file, size, (reader, reader.opened, who));
+    judge.read(file, 0..FILE_MAX, &bytes, (reader, reader.opened, who));
+    Ok(Some(file))
+}
+
+/// What was seen under a name.
+struct Seen {
+    /// When the look began.
+    began: At,
+    /// The file's number, its size and its bytes; `None`: nothing has this name.
+    file: Option<(u64, u64, Vec<u8>)>,
+}
+
+async fn look_once(client: &Client, path: &Name, judge: &Judge) -> braid_client::Result<Seen> {
+    let began = judge.now();
+    let row = match client.stat(path).await {
+        Err(error) if error.kind() == braid_client::Kind::NotFound => return Ok(Seen { began, file: None }),
+        row => row?,
+    };
+    // What its last writer left is decided on.
+    let open = client.open(path, &OpenOptions::new().read(true).write(true)).await?;
     let mut bytes = vec![0; usize::try_from(FILE_MAX).unwrap_or(0)];
-    let count = open.read_at(&mut bytes, 0).await.map_err(|error| error.to_string())?;
-    judge.read(file, 0..FILE_MAX, &bytes[..count], (reader, reader.opened, who));
-    open.close().await.map_err(|error| error.to_string())?;
-    let report = client.check(&path, |_| {}).await.map_err(|error| error.to_string())?;
-    if report.is_clean() { Ok(()) } else { Err(format!("it is not whole: {:?}", report.findings)) }
+    let count = open.read_at(&mut bytes, 0).await?;
+    bytes.truncate(count);
+    let size = open.size();
+    open.close().await?;
+    Ok(Seen { began, file: Some((row.file.0, size, bytes)) })
+}
+
+/// What is done, at one of some tries.
+async fn patiently<T, Acting>(act: impl Fn() -> Acting) -> Result<T, String>
+where
+    Acting: Future<Output = braid_client::Result<T>>,
+{
+    let mut tries = 0;
+    loop {
+        match act().await {
+            Ok(done) => return Ok(done),
+            Err(error) if tries == TRIES => return Err(error.to_string()),
+            Err(_) => tries += 1,
+        }
+        sleep(Duration::from_secs(1)).await;
+    }
+}
+
+fn path_of(name: &str) -> Name {
+    format!("braid://main/{name}").parse().expect("a good name")
 }
