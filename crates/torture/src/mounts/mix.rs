@@ -76,7 +76,7 @@ impl Mix {
 
     /// What is known to hold.
     pub fn sound() -> Mix {
-        Mix { sizes: false, locks: false, ..Mix::all() }
+        Mix { sizes: false, ..Mix::all() }
     }
 
     /// How much later than at once others must see what has changed.
@@ -141,7 +141,7 @@ mod tests {
         };
         check("sound", Mix::sound());
         check("all", Mix::all());
-        check("sound+at-once+locks/names", Mix { at_once: true, locks: true, names: false, ..Mix::sound() });
+        check("sound+sizes/names", Mix { sizes: true, names: false, ..Mix::sound() });
         check("all/live/direct", Mix { live: false, direct: false, ..Mix::all() });
         for strange in ["", "some", "sound+some", "sound+", "all//live"] {
             assert!(strange.parse::<Mix>().is_err(), "{strange}");

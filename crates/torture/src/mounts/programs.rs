@@ -168,13 +168,13 @@ impl Program {
             (Ok(open), None) => {
                 let file = self.judge.looked(name, began, Found::Number(open.number), &self.who);
                 if known == Known::Unsure {
-                    self.judge.is_sure(name, file);
+                    self.judge.is_sure(name, file, self.life.mount, began);
                 }
                 file
             }
             (Err(libc::ENOENT), None) => {
                 self.judge.looked(name, began, Found::Nothing, &self.who);
-                self.judge.is_sure(name, None);
+                self.judge.is_sure(name, None, self.life.mount, began);
                 None
             }
             (Err(libc::EEXIST), Some(_)) => {

@@ -318,7 +318,7 @@ fn records(judge: &Judge) -> FileNo {
     let id = judge.begin_cut(file, RECORDS * RECORD, by);
     judge.end(file, id, true);
     judge.synced(file, judge.now(), by, true);
-    judge.is_sure(LOCKED, Some(file));
+    judge.is_sure(LOCKED, Some(file), MOUNTS, judge.now());
     file
 }
 
