@@ -37,7 +37,7 @@ const WITH_A_DRIVE: u64 = 40;
 const DRIVE_AWAY_MS: u64 = 20_000;
 /// A host is suspended for at most this long, and so long after the one before.
 const SUSPENDED_MS: u64 = 14_000;
-/// Of a hundred runs, those in which the volume has a quota, and of how many bytes at most.
+/// Of a hundred runs, those in which the volume has a quota, and how many bytes it leaves for files, at most.
 const WITH_QUOTA: u64 = 25;
 const QUOTA_MAX: u64 = 2 << 20;
 /// How often what fails in the end is tried anew, a second apart.
@@ -70,7 +70,7 @@ pub(crate) fn torture(seed: u64, mix: Mix, trace: Trace) -> (Option<String>, u64
     // Drawn apart: seeds without them are what they were.
     let mut quotas = Random::new(seed ^ 0x0071_756f_7461);
     if mix.quota && quotas.percent(WITH_QUOTA) {
-        stage.quota_bytes = 1 + quotas.below(QUOTA_MAX);
+        stage.quota_bytes = RECORDS * RECORD + quotas.below(QUOTA_MAX);
     }
     let mut restores = Random::new(seed ^ 0x7265_7374_6f72);
     stage.restores = (mix.restores && restores.percent(PUT_BACK)).then_some(restores);
