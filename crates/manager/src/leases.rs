@@ -62,7 +62,7 @@ struct Place {
     ending: bool,
     /// The client whose open file it is; 0: it does not watch, or was not heard of since a start.
     client: u64,
-    /// It is from before a start, and was not renewed since.
+    /// It is from before a start, and nobody has said since whose it is.
     is_resumed: bool,
 }
 
@@ -174,11 +174,10 @@ impl Leases {
             Some(place) if place.ending => false,
             Some(place) => {
                 place.until_ms = place.until_ms.max(until_ms);
-                place.is_resumed = false;
                 true
             }
             None if may_be_known_again && !held.gone.contains(&holder) => {
-                held.holders.insert(holder, Place { until_ms, ending: false, client: 0, is_resumed: false });
+                held.holders.insert(holder, Place { until_ms, ending: false, client: 0, is_resumed: true });
                 true
             }
             None => false,
@@ -201,10 +200,12 @@ impl Leases {
         self.held.get(&file).into_iter().flat_map(|held| held.holders.keys().copied()).collect()
     }
 
-    /// Whose open file a holder is.
+    /// Whose open file a holder is; 0: that is not known.
     pub fn is_of(&mut self, file: FileId, holder: u64, client: u64) {
-        if let Some(place) = self.held.get_mut(&file).and_then(|held| held.holders.get_mut(&holder)) {
-            place.client = client;
+        if let Some(place) = self.held.get_mut(&file).and_then(|held| held.holders.get_mut(&holder))
+            && client != 0
+        {
+            (place.client, place.is_resumed) = (client, false);
         }
     }
 

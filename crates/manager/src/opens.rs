@@ -213,9 +213,15 @@ pub async fn refresh(core: &Arc<Core>, request: Refresh) -> Result<Opened, Refus
 /// Renews leases. After a start it is so known again who writes.
 pub fn renew(core: &Core, request: &Renew) -> Renewed {
     let now_ms = core.running_ms();
-    let renewed = |of: &&Held| core.leases().renew(of.file, of.lease, of.holder, now_ms);
+    let client = callbacks::asker();
+    let renewed = |of: &&Held| {
+        let mut leases = core.leases();
+        let is_held = leases.renew(of.file, of.lease, of.holder, now_ms);
+        leases.is_of(of.file, of.holder, client);
+        is_held
+    };
     let (held, lost): (Vec<&Held>, Vec<&Held>) = request.leases.iter().partition(renewed);
-    let (client, mut watchers) = (callbacks::asker(), core.watchers());
+    let mut watchers = core.watchers();
     held.into_iter().for_each(|of| watchers.writes(of.file, of.holder, client));
     Renewed { lost: lost.into_iter().map(|of| of.holder).collect() }
 }
@@ -432,10 +438,8 @@ async fn make_partitions(core: &Arc<Core>, inode: &InodeRecord, epochs: &[Vec<Op
 
 pub(crate) fn renew_lease(core: &Core, file: FileId, lease: Lease, holder: u64) -> Result<(), Refusal> {
     let renewed = core.leases().renew(file, lease, holder, core.running_ms());
-    if renewed && callbacks::asker() != 0 {
-        // After a restart it is not known yet.
-        core.leases().is_of(file, holder, callbacks::asker());
-    }
+    // After a restart it is not known yet.
+    core.leases().is_of(file, holder, callbacks::asker());
     if renewed { Ok(()) } else { Err(lease_lost(file, lease)) }
 }
 
