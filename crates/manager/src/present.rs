@@ -27,6 +27,9 @@ pub(crate) fn present_set(
     if !absent.is_empty() && segment.all().minus(absent).count() <= u32::from(segment.shape.m) {
         return ColumnMask::EMPTY;
     }
+    // Who wrote since the backup may have touched more.
+    let listed_in = |column: Column| listed.contains_key(&(segment.number, column));
+    let touched = touched.filter(|touched| !segment.all().minus(*touched).iter().any(listed_in));
     let object = |column: Column| {
         let (drive, object) = listed.get(&(segment.number, column))?;
         (*drive == segment.drive(column) && object.object == segment.object).then_some(object)
@@ -145,6 +148,7 @@ mod tests {
         assert_eq!(set(&[parity], None), mask(&[2]));
         assert_eq!(set(&[], Some(&[])), mask(all), "one hole");
         assert_eq!(set(&[], Some(&[1, 2])), ColumnMask::EMPTY, "removed since");
+        assert_eq!(set(&[(1, 1, all), parity], Some(&[2])), mask(&[1, 2]), "written since");
     }
 
     #[test]
