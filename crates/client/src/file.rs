@@ -117,6 +117,12 @@ impl File {
         self.handle.view().shared
     }
 
+    /// The lease under which it writes, as of the manager's last answer. Another one follows whenever others
+    /// begin to write the file too, or leave it.
+    pub fn lease(&self) -> Lease {
+        self.handle.view().lease
+    }
+
     /// Whether its lease is lost, as far as is known: it writes no more, and others may have written since.
     pub fn is_lost(&self) -> bool {
         self.writer.as_ref().is_some_and(|writer| writer.side.lost.get().is_some())

@@ -261,11 +261,13 @@ impl Filesystem for Mounted {
             Err(error) => reply.error(error),
         };
         let (flags, is_root) = (open_flags(flags.0), asker.uid() == 0);
+        // To cut off what a large file has may take long.
+        let bound = if flags.contains(OFlags::TRUNC) { Bound::Answered } else { Bound::Asked };
         let open = |shared: Arc<Shared>| async move { shared.open_as(is_root, number, flags).await };
         let late = |shared: Arc<Shared>, (handle, _): (FileHandle, _)| async move {
             shared.release(handle, None).await
         };
-        self.spawn_for((asker, Bound::Asked), open, answer, late);
+        self.spawn_for((asker, bound), open, answer, late);
     }
 
     fn read(

@@ -364,6 +364,14 @@ impl Shared {
         let (source, target) = (self.under(from.0, from.1)?, self.under(to.0, to.1)?);
         let client = &self.context.client;
         let lost = if how == RenameHow::Replace { self.about_to_lose(to).await? } else { None };
+        // The kernel does not look it up by its new name.
+        for (name, (directory, former)) in [(to.1, from), (from.1, to)] {
+            let is_moved = name == to.1 || how == RenameHow::Exchange;
+            if is_moved && Unmapped::has(name) {
+                let (row, _) = self.row_of(directory, former).await?;
+                self.unmapped.note(name, attributes::number(row.file, self.context.root));
+            }
+        }
         let asked = self.context.kept.ask();
         let renamed = match lost {
             Some(_) => client.rename_over_open(&source, &target).await,
@@ -374,14 +382,6 @@ impl Shared {
         let is_kept = self.context.kept.move_name(asked, at(from), at(to));
         lost.iter().for_each(|file| self.context.kept.forget(*file));
         renamed.map_err(|error| errno(&error))?;
-        for (directory, name) in [from, to] {
-            // The kernel does not look it up by its new name.
-            if Unmapped::has(name)
-                && let Ok((row, _)) = self.row_of(directory, name).await
-            {
-                self.unmapped.note(name, attributes::number(row.file, self.context.root));
-            }
-        }
         if !is_kept || how == RenameHow::Exchange {
             // The kernel knows the new names, and would not hear of their changes.
             let (context, names) =

@@ -35,6 +35,10 @@ pub(crate) async fn run(shared: Weak<Shared>, mut news: Receiver<News>) {
             && let Some(shared) = shared.upgrade()
         {
             shared.context.answers.came();
+            for inode in shared.inodes.all_written() {
+                // What others wrote meanwhile could not be asked for, and no page was dropped.
+                shared.context.runtime.spawn(async move { inode.catch_up().await });
+            }
         }
         let is_over = was_live && live_for.is_zero();
         was_live = !live_for.is_zero();

@@ -262,6 +262,10 @@ impl OpenFile {
         let asked = self.inode.state().order;
         self.keeps_locks()?;
         self.inode.write(place, data, through, asked).await?;
+        if through != Through::No {
+            // What was to last may have been dropped as it waited, with the locks.
+            self.not_lost()?;
+        }
         if flags.contains(OFlags::DIRECT) {
             self.inode.context.wrote_past_pages(self.inode.file, offset, data.len()).await;
         }
