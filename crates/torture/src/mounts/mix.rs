@@ -68,7 +68,7 @@ impl Mix {
 
     /// What is known to hold.
     pub fn sound() -> Mix {
-        Mix { sizes: false, locks: false, ..Mix::all() }
+        Mix { locks: false, ..Mix::all() }
     }
 
     /// How much later than at once others must see what has changed.

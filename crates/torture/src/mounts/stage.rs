@@ -343,5 +343,9 @@ async fn check(client: &Client, name: &str, judge: &Judge) -> Result<(), String>
     judge.read(file, 0..FILE_MAX, &bytes[..count], (reader, reader.opened, who));
     open.close().await.map_err(|error| error.to_string())?;
     let report = client.check(&path, |_| {}).await.map_err(|error| error.to_string())?;
-    if report.is_clean() { Ok(()) } else { Err(format!("it is not whole: {:?}", report.findings)) }
+    if report.is_clean() {
+        Ok(())
+    } else {
+        Err(format!("it is not whole: {:?}, {:?}", report.findings, report.unchecked))
+    }
 }
