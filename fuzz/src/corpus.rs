@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use braid_layout::{
-    ClusterId, Column, ColumnMask, DriveId, FileId, Generation, Lease, ObjectId, PartitionId, Version,
-    VolumeId,
+    ClusterId, Column, ColumnMask, DriveId, EndBound, FileId, Generation, Lease, ObjectId, PartitionId,
+    Version, VolumeId,
 };
 use braid_store::format::checkpoint::{Appended, CheckpointEnd, ReplayPoint, SegmentRow, Totals};
 use braid_store::format::dedup::{DedupEntry, OperationEntry};
@@ -134,16 +134,19 @@ fn checkpoints() -> Vec<Vec<u8>> {
         step,
         keeping: None,
         cover: vec![version; 2],
+        end: 0,
+        ends: vec![EndBound::exactly(4096); 2],
         extents,
     };
     let step = StepEntry { previous: version, client: 1, operation: 2, own };
     let settled =
         content(Role::Settled, None, vec![own, Extent { from: 512, to: 4096, segment: 0, block: 0 }]);
-    let layer = ContentEntry { cover: Vec::new(), ..content(Role::Layer, None, vec![own]) };
+    let layer = ContentEntry { cover: Vec::new(), ends: Vec::new(), ..content(Role::Layer, None, vec![own]) };
     let pending = content(Role::Pending, Some(step), Vec::new());
     let delta = ContentEntry {
         kind: record::Kind::Delta,
         settled: true,
+        end: 4096,
         ..content(Role::Delta, Some(step), Vec::new())
     };
     let keeping = Some(KeepingEntry { epoch: 0, until: 3, lost: None });
@@ -254,6 +257,7 @@ fn plain_requests() -> [DriveRequest; 2] {
         stamp: version(2),
         columns: ColumnMask(7),
         cover: vec![version(2); 2],
+        ends: vec![EndBound::at_least(4096); 2],
         settled_below: version(1),
         client: 1,
         operation: 1,
@@ -333,6 +337,7 @@ fn records() -> Vec<Vec<u8>> {
         bare.inline = body::partition_body(Some(1 << 30), 2);
         records.push(bare.encode());
         bare.cover = vec![Version::ZERO; 4];
+        bare.ends = vec![EndBound::NONE; 4];
         bare.crcs = vec![1, 2, 3];
         records.push(bare.encode());
     }

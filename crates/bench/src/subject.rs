@@ -196,6 +196,7 @@ impl Subject {
             stamp: stamp(self.stamps),
             columns: ColumnMask::all(1),
             cover: Vec::new(),
+            ends: Vec::new(),
             client: 1,
             operation: self.stamps,
             g: G,

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use braid_layout::{Column, ColumnMask, Stripe, Version};
-use braid_plan::{Instruction, InstructionId, MemoryRange, Op, PlanSet, Request, Source, VersionOf, Want};
+use braid_plan::{Instruction, InstructionId, MemoryRange, Op, PlanSet, Request, Source, Want};
 use braid_wire::data::{self, Create, DriveReply, DriveRequest, Read, StripeWrite};
 use braid_wire::{Reason, Refusal};
 
@@ -28,10 +28,10 @@ use torn::Looks;
 
 mod absent;
 mod again;
+mod counted;
 mod cuts;
 mod doubt;
 mod fill;
-mod reach;
 mod torn;
 mod unit;
 
@@ -64,8 +64,6 @@ pub(crate) struct Executor<'a> {
     stands_in: Option<BTreeMap<Stripe, (Version, ColumnMask)>>,
     /// Set when the columns are those of a new layout.
     filling: Option<Filling>,
-    /// For rebuilds of a file that somebody writes: how far a stripe's parity reaches.
-    reaches: BTreeMap<Stripe, u32>,
 }
 
 /// What a read reported about its bytes.
@@ -73,6 +71,8 @@ pub(crate) struct Executor<'a> {
 pub(crate) struct Arrived {
     pub(crate) version: Version,
     pub(crate) cover: Vec<Version>,
+    /// Where the bytes end of the data units that these are the versions of; of a data unit: its own.
+    pub(crate) ends: Vec<u32>,
     /// Whether its drive does not know the version as settled: a writer may be at work.
     pub(crate) pending: bool,
 }
@@ -139,7 +139,6 @@ impl<'a> Executor<'a> {
             saw_absent,
             stands_in,
             filling: None,
-            reaches: BTreeMap::new(),
         })
     }
 
@@ -279,18 +278,21 @@ impl<'a> Executor<'a> {
         let Op::StripeWrite { stripe, from, to, bytes, stamp, columns, cover } = &instruction.op else {
             return Err(self.handle.plan_error(&"unit writes are not run by this executor"));
         };
-        let (stamp, mut columns, cover) = match &self.filling {
+        let (version, mut columns, cover, ends) = match &self.filling {
             Some(filling) => match self.filled(column, *stripe, filling)? {
                 Some(filled) => filled,
                 None => return Ok(None),
             },
             None => {
-                let cover = cover.iter().map(|version| self.version(version)).collect::<Result<_>>()?;
-                (self.version(stamp)?, *columns, cover)
+                let versions = cover.iter().map(|version| self.version(version)).collect::<Result<_>>()?;
+                (self.version(stamp)?, *columns, versions, self.ends(*stripe, cover)?)
             }
         };
         let rebuilds = matches!(self.set.request, Request::Rebuild { .. }) && self.stands_in.is_none();
         let install = rebuilds || self.filling.is_some();
+        // A data unit that is made anew ends where it did.
+        let end = if rebuilds && cover.is_empty() { self.end_of(stamp)? } else { 0 };
+        let stamp = version;
         // Where nothing was ever written, only a lost unit is installed, to be whole again.
         if stamp.is_zero() && !install {
             return Ok(None);
@@ -312,9 +314,9 @@ impl<'a> Executor<'a> {
             }
         };
         // An install always stands for the whole unit. A rebuild reads holes as zeros and cannot tell them
-        // apart. Zeros at its end are not sent as bytes, as the file's size depends on where the bytes end;
-        // nor is a unit that is zeros altogether.
-        let payload = if install { self.with_its_end(column, *stripe, payload) } else { payload };
+        // apart. Zeros behind the end of its bytes are not sent, as the file's size depends on where they
+        // end; nor is a unit that is zeros altogether.
+        let payload = if install { counted::up_to(end, payload) } else { payload };
         let hole = matches!(bytes, Source::Hole) || install && payload.is_empty();
         let to = if hole { *to } else { from + u32::try_from(payload.len()).expect("a unit") };
         let request = StripeWrite {
@@ -327,32 +329,13 @@ impl<'a> Executor<'a> {
             stamp,
             columns,
             cover,
+            ends,
             settled_below: writer.settled_below,
             client: writer.client,
             operation: stamp.n,
             crcs: Vec::new(),
         };
         Ok(Some((request, payload)))
-    }
-
-    fn version(&self, of: &VersionOf) -> Result<Version> {
-        let read = |id: InstructionId| {
-            self.arrived[id.index()]
-                .as_ref()
-                .ok_or_else(|| self.handle.plan_error(&"a version of a read that has not arrived"))
-        };
-        Ok(match of {
-            VersionOf::Given(version) => *version,
-            VersionOf::Read(id) => read(*id)?.version,
-            VersionOf::Cover { read: id, data } => {
-                read(*id)?.cover.get(usize::from(*data)).copied().unwrap_or_default()
-            }
-            VersionOf::Newest(versions) => {
-                let all: Vec<Version> =
-                    versions.iter().map(|version| self.version(version)).collect::<Result<_>>()?;
-                all.into_iter().max().unwrap_or_default()
-            }
-        })
     }
 
     /// Sends these reads, each for exactly the versions given with it, or else as the plan says.
@@ -391,8 +374,12 @@ impl<'a> Executor<'a> {
             self.arrived[id.index()] = None;
             match outcome {
                 Ok(DriveReply::Read(reply)) => {
-                    self.arrived[id.index()] =
-                        Some(Arrived { version: reply.version, cover: reply.cover, pending: reply.pending });
+                    self.arrived[id.index()] = Some(Arrived {
+                        version: reply.version,
+                        cover: reply.cover,
+                        ends: reply.ends,
+                        pending: reply.pending,
+                    });
                 }
                 Ok(other) => {
                     label.failed.failure = Failure::Lost(format!("it answered a read with {}", other.name()));
@@ -403,8 +390,12 @@ impl<'a> Executor<'a> {
                 Err(Failure::Refused { refusal, proven: true })
                     if refusal.reason == Reason::NoObject && !joining.contains(label.failed.column) =>
                 {
-                    self.arrived[id.index()] =
-                        Some(Arrived { version: Version::ZERO, cover: Vec::new(), pending: false });
+                    self.arrived[id.index()] = Some(Arrived {
+                        version: Version::ZERO,
+                        cover: Vec::new(),
+                        ends: Vec::new(),
+                        pending: false,
+                    });
                     holes.extend(label.failed.into);
                     self.saw_absent = true;
                 }

@@ -35,7 +35,7 @@ use crate::read::Patience;
 use crate::retire::ask_all;
 use crate::view::FileView;
 pub use repair::DamagedAt;
-use settled_cut::{Place, Standing, Survey, parity_reach, settled_cut, standing};
+use settled_cut::{Place, Standing, Survey, settled_cut, standing};
 pub use tally::HealTally;
 
 mod caught_up;
@@ -168,18 +168,6 @@ struct Surveyed {
     next: Option<u64>,
 }
 
-impl Surveyed {
-    /// How far the parity of these stripes reaches, if somebody writes the file.
-    fn reaches(&self, segment: usize, stripes: Range<u64>) -> BTreeMap<Stripe, u32> {
-        if !self.view.shared {
-            return BTreeMap::new();
-        }
-        let shape = self.view.layout.segments()[segment].shape;
-        let found = self.stripes.range(stripes).map(|(&stripe, survey)| (Stripe(stripe), survey));
-        found.map(|(stripe, survey)| (stripe, parity_reach(shape, stripe, survey))).collect()
-    }
-}
-
 impl Heal<'_> {
     async fn segment(&self, segment: usize) -> Result<()> {
         let mut from = Some(0);
@@ -307,7 +295,6 @@ impl Heal<'_> {
             let gone: BTreeSet<Stripe> = gone.iter().map(|one| one.stripe).collect();
             executor.compute(&gone)?;
             executor.leave_out(&gone);
-            executor.reach(page.reaches(segment, run));
             return self.install(view, executor, gone).await;
         }
         self.handle.refresh(view).await?;

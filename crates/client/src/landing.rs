@@ -127,6 +127,7 @@ mod tests {
             pending: false,
             columns: ColumnMask::EMPTY,
             cover: Vec::new(),
+            ends: Vec::new(),
             extents: extents.iter().map(|&(from, to, hole)| Extent { from, to, hole }).collect(),
             crcs: vec![0; crcs],
         };

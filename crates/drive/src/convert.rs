@@ -2,7 +2,7 @@
 
 use braid_layout::{Generation, ObjectId, PartitionId};
 use braid_store::{
-    Body, Chain, Direction, Holes, Listing, PartitionState, Standing, ViewExtent, Write, WriteKind,
+    Body, Chain, ChainTip, Direction, Holes, Listing, PartitionState, Standing, ViewExtent, Write, WriteKind,
 };
 use braid_wire::data::{
     self, ColumnMap, Extent, PartitionAttributes, PendingState, StripeWrite, Tip, UnitState, Versions,
@@ -80,6 +80,7 @@ pub(crate) fn stripe_write(write: StripeWrite, g: Generation, body: Body) -> Wri
         stamp,
         columns,
         cover,
+        ends,
         settled_below,
         client,
         operation,
@@ -99,6 +100,7 @@ pub(crate) fn stripe_write(write: StripeWrite, g: Generation, body: Body) -> Wri
         stamp,
         columns,
         cover,
+        ends,
         client,
         operation,
         g,
@@ -139,6 +141,7 @@ pub(crate) fn unit_state(chain: &Chain) -> UnitState {
         if entry.settled {
             state.settled = entry.version;
             state.cover.clone_from(&entry.cover);
+            state.ends.clone_from(&entry.ends);
         } else if entry.owed {
             state.owed.push(entry.version);
         } else {
@@ -146,7 +149,8 @@ pub(crate) fn unit_state(chain: &Chain) -> UnitState {
             state.pending = Some(PendingState { stamp, columns, cover });
         }
     }
-    state.tips = chain.tips.iter().map(|&(column, version)| Tip { column, version }).collect();
+    let tip = |&ChainTip { column, version, end }: &ChainTip| Tip { column, version, end };
+    state.tips = chain.tips.iter().map(tip).collect();
     state
 }
 

@@ -258,7 +258,7 @@ pub(crate) fn give_verdict(core: &Core, g: Generation, verdict: Verdict) -> Resu
             unit: unit.unit,
             forward: unit.forward,
             back: unit.back,
-            cut_offs: unit.cutoff.iter().map(|tip| (tip.column, tip.version)).collect(),
+            cut_offs: unit.cutoff.iter().map(|cut| (cut.column, cut.version)).collect(),
         })
         .collect();
     core.store.commit(Mutation::Verdict { partition, object, g, units })

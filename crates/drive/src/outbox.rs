@@ -197,6 +197,7 @@ mod tests {
             extents: Vec::new(),
             crcs: vec![7],
             cover: Vec::new(),
+            ends: Vec::new(),
         };
         reply.into()
     }

@@ -140,6 +140,7 @@ fn reply_of(view: &mut View) -> ReadReply {
         extents: view.extents().iter().map(convert::extent).collect(),
         crcs: view.blocks().to_vec(),
         cover: std::mem::take(&mut view.cover),
+        ends: std::mem::take(&mut view.ends),
     }
 }
 

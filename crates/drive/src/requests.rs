@@ -478,6 +478,10 @@ fn check_write(facts: &Facts, write: &StripeWrite) -> Result<(), Refusal> {
         let detail = format!("a cover of {} versions for {} data columns", write.cover.len(), facts.map.k);
         return Err(Refusal::new(Reason::Malformed, detail));
     }
+    if write.ends.len() != write.cover.len() {
+        let detail = format!("{} ends for a cover of {} versions", write.ends.len(), write.cover.len());
+        return Err(Refusal::new(Reason::Malformed, detail));
+    }
     Ok(())
 }
 

@@ -123,6 +123,7 @@ impl Requests {
             data: roles.data,
             from_version: delta.from_version,
             to_version: delta.to_version,
+            end: delta.end,
             client: delta.client,
             operation: delta.operation,
             watermark: delta.watermark,

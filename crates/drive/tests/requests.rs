@@ -2,7 +2,9 @@
 
 mod support;
 
-use braid_layout::{Column, ColumnMask, Generation, ObjectId, PartitionId, Version, version::Lease};
+use braid_layout::{
+    Column, ColumnMask, EndBound, Generation, ObjectId, PartitionId, Version, version::Lease,
+};
 use braid_store::disk::is_residency_told;
 use braid_wire::Capability;
 use braid_wire::Reason;
@@ -227,7 +229,8 @@ async fn parity_is_read_by_its_cover() {
     let mut session = drive.session().await;
     let (grant, payload) = (drive.grant(object_level()), bytes(3, UNIT));
     for n in 1..=2 {
-        let parity = StripeWrite { cover: vec![stamp(n), stamp(n)], ..write_of(1, 0, &payload, n) };
+        let (cover, ends) = (vec![stamp(n), stamp(n)], vec![EndBound::at_least(100), EndBound::at_most(7)]);
+        let parity = StripeWrite { cover, ends, ..write_of(1, 0, &payload, n) };
         session.call(&grant, &parity.into(), &[&payload]).await.unwrap();
     }
     let exactly = |cover: Vec<Version>| {
@@ -238,8 +241,11 @@ async fn parity_is_read_by_its_cover() {
     let (reply, _) = session.call(&grant, &exactly(vec![stamp(1), stamp(1)]), &[]).await.unwrap();
     let DriveReply::Read(reply) = reply else { panic!() };
     assert_eq!((reply.version, reply.cover), (stamp(1), vec![stamp(1), stamp(1)]));
+    assert_eq!(reply.ends, [100, 0]);
     let mixed = exactly(vec![stamp(1), stamp(2)]);
     assert_eq!(reason(session.call(&grant, &mixed, &[]).await), Reason::Gone);
+    let unsaid = StripeWrite { cover: vec![stamp(3), stamp(3)], ..write_of(1, 0, &payload, 3) };
+    assert_eq!(reason(session.call(&grant, &unsaid.into(), &[&payload]).await), Reason::Malformed);
     let odd = StripeWrite { cover: vec![stamp(3)], ..write_of(1, 0, &payload, 3) };
     assert_eq!(reason(session.call(&grant, &odd.into(), &[&payload]).await), Reason::Malformed);
     drive.stop().await;

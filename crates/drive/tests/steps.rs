@@ -330,6 +330,7 @@ async fn a_drive_that_is_no_sister_and_an_old_generation_are_refused() {
             column: Column(0),
             from_version: Version::ZERO,
             to_version: stamp(to),
+            end: 100,
             client: 5,
             operation: 1,
             settled_to: Version::ZERO,

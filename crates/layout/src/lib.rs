@@ -2,14 +2,15 @@
 //!
 //! This crate is the lowest floor, and pure: bytes to units, stripes and columns ([`geometry`]), parity and
 //! erasure codes ([`code`]), the choice of drives for a new file ([`placement`]), ranges with a value each
-//! ([`ranges`]), and the names that all crates share ([`id`], [`version`], [`mask`]). It knows no drive, no
-//! socket, no clock and no file.
+//! ([`ranges`]), where a unit's bytes end ([`end`]), and the names that all crates share ([`id`],
+//! [`version`], [`mask`]). It knows no drive, no socket, no clock and no file.
 //!
 //! Terms: a *unit* is the bytes of one file that lie together on one drive in one stripe; a *stripe* is `k`
 //! data and `m` parity units with the same unit index; a *column* is one of the `k + m` places of a segment,
 //! each held by one component object on one drive; a *role* says what a column holds in a given stripe.
 
 pub mod code;
+pub mod end;
 pub mod geometry;
 pub mod id;
 pub mod mask;
@@ -19,6 +20,7 @@ pub mod scheme;
 pub mod version;
 
 pub use code::{Code, CodeError};
+pub use end::EndBound;
 pub use geometry::{Component, Layout, Piece, Role, Segment, Stripe};
 pub use id::{ClusterId, DriveId, FileId, ObjectId, PartitionId, VolumeId};
 pub use mask::{Column, ColumnMask};

@@ -15,7 +15,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use braid_layout::{Column, ColumnMask, Lease, Role, Shape, Stripe, Version};
-use braid_wire::data::{Tip, UnitState, UnitVerdict};
+use braid_wire::data::{CutOff, UnitState, UnitVerdict};
 
 /// What the columns of the set hold of one unit index.
 pub type Survey = BTreeMap<Column, UnitState>;
@@ -86,7 +86,7 @@ pub fn part_for(verdict: &UnitVerdict, state: &UnitState, column: ColumnState) -
         ColumnState::Joining => (Vec::new(), pending.into_iter().chain(state.owed.iter().copied()).collect()),
     };
     let chain =
-        |cut: &&Tip| state.tips.iter().any(|tip| tip.column == cut.column && tip.version > cut.version);
+        |cut: &&CutOff| state.tips.iter().any(|tip| tip.column == cut.column && tip.version > cut.version);
     let part = UnitVerdict {
         unit: verdict.unit,
         forward,
@@ -106,7 +106,7 @@ fn has(state: &UnitState, stamp: Version) -> bool {
 
 /// For each data column that is not ready, its lowest tip among the ready parity columns: what one of them
 /// lacks was not acknowledged. A column without deltas has what its base counts in.
-fn cutoffs(shape: Shape, unit: u64, ready: ColumnMask, survey: &Survey) -> Vec<Tip> {
+fn cutoffs(shape: Shape, unit: u64, ready: ColumnMask, survey: &Survey) -> Vec<CutOff> {
     let stripe = Stripe(unit);
     let is_voter = |column: Column, state: &UnitState| {
         ready.contains(column) && !state.damaged && matches!(shape.role(stripe, column), Role::Parity(_))
@@ -125,7 +125,7 @@ fn cutoffs(shape: Shape, unit: u64, ready: ColumnMask, survey: &Survey) -> Vec<T
         let has_deltas = parity.iter().any(|state| tip(state).is_some());
         let lowest = parity.iter().map(|state| tip(state).unwrap_or_else(|| base(state))).min();
         if let Some(version) = lowest.filter(|_| has_deltas) {
-            cuts.push(Tip { column, version });
+            cuts.push(CutOff { column, version });
         }
     }
     cuts
@@ -134,7 +134,7 @@ fn cutoffs(shape: Shape, unit: u64, ready: ColumnMask, survey: &Survey) -> Vec<T
 #[cfg(test)]
 mod tests {
     use braid_layout::{Generation, Scheme, Version};
-    use braid_wire::data::PendingState;
+    use braid_wire::data::{PendingState, Tip};
 
     use super::*;
 
@@ -160,6 +160,7 @@ mod tests {
             unit: 3,
             settled,
             cover: Vec::new(),
+            ends: Vec::new(),
             pending,
             owed: Vec::new(),
             tips: Vec::new(),
@@ -277,12 +278,13 @@ mod tests {
             Columns { shape, set: mask(set), joining: mask(joining) }
         };
         // In stripe 0 columns 0 and 1 are data, and the others parity.
-        let tip = |n| vec![Tip { column: Column(0), version: v(1, 1, n) }];
+        let cut = |n| vec![CutOff { column: Column(0), version: v(1, 1, n) }];
+        let tip = |n| vec![Tip { column: Column(0), version: v(1, 1, n), end: 0 }];
         let parity = |n| UnitState { tips: tip(n), ..unit(OLD, None) };
         let states = survey([(2, parity(7)), (3, parity(5)), (4, parity(3))]);
         let verdict = judge(0, rs(&[1, 2, 3, 4], &[4]), &Stamps::NotOf(BTreeSet::from([Lease(1)])), &states);
-        assert_eq!(verdict.cutoff, tip(5));
-        assert_eq!(part_for(&verdict, &states[&Column(2)], ColumnState::Ready).unwrap().cutoff, tip(5));
+        assert_eq!(verdict.cutoff, cut(5));
+        assert_eq!(part_for(&verdict, &states[&Column(2)], ColumnState::Ready).unwrap().cutoff, cut(5));
         let part = part_for(&verdict, &states[&Column(3)], ColumnState::Ready);
         assert_eq!(part, None, "nothing above it there");
         let ready = judge(0, rs(&[0, 1, 2, 3], &[]), &Stamps::All, &states);
@@ -291,7 +293,7 @@ mod tests {
         let base = UnitState { cover: vec![v(1, 1, 4), OLD], ..unit(v(1, 1, 4), None) };
         let states = survey([(2, parity(7)), (3, base), (4, parity(3))]);
         let verdict = judge(0, rs(&[1, 2, 3, 4], &[4]), &Stamps::All, &states);
-        assert_eq!(verdict.cutoff, tip(4));
+        assert_eq!(verdict.cutoff, cut(4));
         let none = survey([(2, parity(7)), (3, unit(Version::ZERO, None))]);
         let verdict = judge(0, rs(&[1, 2, 3], &[]), &Stamps::All, &none);
         assert_eq!(verdict.cutoff[0].version, Version::ZERO, "it was never written there");

@@ -6,10 +6,9 @@
 //! units. What the size on record covers ([`InodeRecord::covers`]) says nothing more about it. Of other
 //! writes a ready data column says exactly where their bytes end.
 //!
-//! Where a data column is out or joining, or a unit of it is damaged, parity (or copies) tells by its cover
-//! which version the unit had. Only if that one is not covered either, it may have bytes beyond the size, as
-//! far as the parity's own reach. That may be too much, by less than a stripe (the excess reads as zeros),
-//! but never too little. It is the same for a unit that was made anew while somebody wrote the file.
+//! Where a data column is out or joining, or a unit of it is damaged, parity (or copies) tells which version
+//! the unit had, and where the bytes of that version end. Only a unit of which no parity can tell either
+//! counts as full, as that is never too little: it and all of its parity are damaged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -194,11 +193,12 @@ impl Walk {
                 continue;
             }
             self.found.told.insert(unit);
-            let in_base = state.cover.get(usize::from(data)).copied().unwrap_or_default();
-            let tips = state.tips.iter().filter(|tip| tip.column == column).map(|tip| tip.version);
-            let counted = tips.fold(in_base, Version::max);
-            if !counted.is_zero() && !self.inode.covers(counted) {
-                self.reaches(unit, state.end);
+            let at = usize::from(data);
+            let in_base = state.cover.get(at).zip(state.ends.get(at)).map(|(version, end)| (*version, *end));
+            let tips = state.tips.iter().filter(|tip| tip.column == column).map(|tip| (tip.version, tip.end));
+            let counted = tips.chain(in_base).max_by_key(|(version, _)| *version);
+            if let Some((_, end)) = counted.filter(|(version, _)| !self.inode.covers(*version)) {
+                self.reaches(unit, end);
             }
         }
     }
@@ -261,7 +261,9 @@ mod tests {
         UnitState {
             settled: at(7, 9),
             cover: cover.iter().map(|&n| at(7, n)).collect(),
-            end,
+            ends: vec![end; cover.len()],
+            // Parity is as long as the longest of all that was ever written.
+            end: if cover.is_empty() { end } else { 4096 },
             ..UnitState::unwritten(unit)
         }
     }
@@ -290,9 +292,9 @@ mod tests {
         assert_eq!(of(at(7, WITHIN - 1)), 10);
         assert_eq!(of(at(6, 100)), 10, "of a lease that has ended");
         // Without a column: its version is told by parity.
-        let without = |cover: &[u64]| after(walk(&[0, 2], 10), (2, Look::Parity), &unit(0, 4096, cover));
+        let without = |cover: &[u64]| after(walk(&[0, 2], 10), (2, Look::Parity), &unit(0, 4000, cover));
         assert_eq!(without(&[9, WITHIN - 1]), 10);
-        assert_eq!(without(&[9, WITHIN]), 2 * UNIT, "written after the size was committed");
+        assert_eq!(without(&[9, WITHIN]), UNIT + 4000, "written after the size was committed");
     }
 
     #[test]
@@ -302,9 +304,22 @@ mod tests {
         assert_eq!(of(&[0, 2], &unit(3, 100, &[8, 9])), 7 * UNIT + 100);
         assert_eq!(of(&[1, 2], &unit(3, 100, &[8, 9])), 6 * UNIT + 100);
         assert_eq!(of(&[0, 2], &unit(3, 100, &[8, 0])), 0, "it was never written");
-        let tips = vec![Tip { column: Column(1), version: at(7, 8) }];
-        let delta = UnitState { tips, ..unit(3, 100, &[8, 0]) };
-        assert_eq!(of(&[0, 2], &delta), 7 * UNIT + 100, "a delta counts as the base does");
+        let each = UnitState { ends: vec![70, 60], ..unit(3, 100, &[8, 9]) };
+        assert_eq!(of(&[1, 2], &each), 6 * UNIT + 70, "each unit by itself");
+        assert_eq!(of(&[2], &each), 7 * UNIT + 60);
+    }
+
+    #[test]
+    fn a_delta_tells_the_end_of_its_version() {
+        let delta = |base: u64, n, end| {
+            let tips = vec![Tip { column: Column(1), version: at(7, n), end }];
+            let state = UnitState { tips, ..unit(3, 100, &[8, base]) };
+            after(walk(&[0, 2], 0), (2, Look::Parity), &state)
+        };
+        assert_eq!(delta(0, 8, 300), 7 * UNIT + 300);
+        assert_eq!(delta(8, 9, 50), 7 * UNIT + 50, "a hole was written on top of what the base has");
+        assert_eq!(delta(9, 8, 300), 7 * UNIT + 100, "the base counts it in");
+        assert_eq!(delta(0, WITHIN - 1, 300), 0, "the size is from after it");
     }
 
     #[test]

@@ -176,6 +176,7 @@ fn hole(object: u64, unit: u64, extent: u32, n: u64) -> Mutation {
         stamp: version(n),
         columns: ColumnMask::all(1),
         cover: Vec::new(),
+        ends: Vec::new(),
         client: 0,
         operation: 0,
         g: Generation(1),

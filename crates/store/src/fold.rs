@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use braid_layout::{ObjectId, PartitionId};
+use braid_layout::{EndBound, ObjectId, PartitionId};
 use bytes::Bytes;
 
 use crate::crc::block_crcs;
@@ -115,6 +115,7 @@ impl Committer {
         (record.from, record.to) = (fold.range.start, fold.range.end);
         record.payload_bytes = fold.range.end - fold.range.start;
         (record.version, record.previous, record.cover) = (fold.version, fold.previous, fold.cover);
+        record.ends = fold.ends.iter().map(|&end| EndBound::exactly(end)).collect();
         record.columns = unit.settled.as_ref().map_or(record.columns, |base| base.columns);
         let parts = stored(&self.shared.files, &fold.extents, Patience::Waits).ok()?;
         let layers = stored(&self.shared.files, &fold.layers, Patience::Waits).ok()?;

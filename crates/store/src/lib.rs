@@ -61,7 +61,7 @@ pub use index::bounds::{OPERATIONS_MAX, READY_RUNS_MAX, UNIT_ENTRY_BYTES_MAX};
 pub use index::list::{Direction, Holes, Listed, Listing};
 pub use index::lost::LostKeys;
 pub use index::query::Want;
-pub use index::{Chain, ChainEntry, ClientOperations, ObjectUsage, PartitionState};
+pub use index::{Chain, ChainEntry, ChainTip, ClientOperations, ObjectUsage, PartitionState};
 pub use mutation::{
     Attributes, Change, Mutation, OPAQUE_BYTES_MAX, Outcome, RESERVE_BYTES_MAX, SNAPSHOTS_MAX, Standing,
     UnitVerdict, VERDICT_STAMPS_MAX, Write, WriteKind,

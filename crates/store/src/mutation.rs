@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use braid_layout::{Column, ColumnMask, Generation, ObjectId, PartitionId, Version};
+use braid_layout::{Column, ColumnMask, EndBound, Generation, ObjectId, PartitionId, Version};
 
 use crate::error::Error;
 use crate::payload::Body;
@@ -313,6 +313,8 @@ pub struct Write {
     pub columns: ColumnMask,
     /// Parity kinds: for each data column the version that is included in the bytes. Otherwise empty.
     pub cover: Vec<Version>,
+    /// For each of these: what the write says of the end of that data unit's bytes.
+    pub ends: Vec<EndBound>,
     /// The writer, for dedup.
     pub client: u64,
     /// The writer's operation; for dedup.
@@ -383,6 +385,9 @@ impl Write {
         }
         if self.kind == WriteKind::Data && !self.cover.is_empty() {
             return Err(Error::Malformed("only parity has a cover"));
+        }
+        if self.ends.len() != self.cover.len() || !self.ends.iter().all(|end| end.is_possible()) {
+            return Err(Error::Malformed("each version of a cover has an end that is possible"));
         }
         // A lease settles only its own stamps. Others are settled by their holder, or by a verdict.
         let settled = self.settled_below;

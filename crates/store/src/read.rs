@@ -8,7 +8,7 @@ use bytes::Bytes;
 use crate::crc::block_crcs;
 use crate::error::Error;
 use crate::index::Object;
-use crate::index::extent::{Few, clip};
+use crate::index::extent::{Few, bytes_end, clip, overlay};
 use crate::index::list::{Listed, Listing};
 use crate::index::locked::Reading;
 use crate::index::query::{Found, Want};
@@ -26,6 +26,8 @@ pub struct OwedDelta {
     pub from_version: Version,
     /// The owed version.
     pub to_version: Version,
+    /// One past the last byte of the unit in that version that is not in a hole; 0: it has only holes.
+    pub end: u32,
     /// First byte in the unit.
     pub from: u32,
     /// One past the last byte.
@@ -141,6 +143,7 @@ impl Store {
             kind: WriteKind::Data,
             columns: ColumnMask::EMPTY,
             cover: Vec::new(),
+            ends: Vec::new(),
             extents: Few::new(),
             held: Held::Files { pieces: Few::new(), blocks: Few::new() },
             g: owner.attributes.g,
@@ -150,7 +153,7 @@ impl Store {
         let (mut parts, mut layers) = (Few::new(), Few::new());
         if let Some(found) = find(owner, owner.units.get(number).unwrap_or(&Slot::EMPTY))? {
             (view.version, view.pending, view.kind) = (found.version, found.pending, found.kind);
-            (view.columns, view.cover) = (found.columns, found.cover);
+            (view.columns, view.cover, view.ends) = (found.columns, found.cover, found.ends.to_vec());
             parts = stored(self.files(), &found.extents, patience)?;
             layers = stored(self.files(), &found.layers, patience)?;
         }
@@ -221,6 +224,7 @@ impl Store {
         let step = found.owed_step(version).ok_or(Error::Chain { tip: found.tip_version() })?;
         let own = step.owed.own;
         let range = own.from..own.to;
+        let end = bytes_end(&overlay(&step.under, own));
         let under = stored(self.files(), &clip(&step.under, &range), patience)?;
         let over = stored(self.files(), &[own], patience)?;
         drop(found);
@@ -232,6 +236,7 @@ impl Store {
         Ok(OwedDelta {
             from_version: step.from,
             to_version: version,
+            end,
             from: own.from,
             to: own.to,
             client: step.owed.client,

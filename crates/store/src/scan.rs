@@ -266,6 +266,7 @@ mod tests {
     use super::*;
     use crate::disk::memory::Memory;
     use crate::disk::{Disk, write_full};
+    use crate::format::FORMAT_VERSION;
     use crate::format::field::put;
     use crate::format::record::{F_CRC, F_VERSION, Kind};
 
@@ -366,13 +367,14 @@ mod tests {
 
     #[test]
     fn a_newer_release_is_told_from_stale_bytes() {
+        let newer = FORMAT_VERSION + 1;
         let mut bytes = Bytes::new();
         let first = usize::try_from(bytes.push(SEGMENT, 1, 512)).expect("small");
         let header = &mut bytes.0[first..first + LOG_BLOCK];
-        put(header, F_VERSION, 2_u16);
+        put(header, F_VERSION, newer);
         let crc = crate::crc::crc32c_of(&[&header[..F_CRC.start], &header[F_CRC.end..]]);
         put(header, F_CRC, crc);
         let from = LOG_BLOCK_U64;
-        assert_eq!(bytes.found(), [Err((from, bytes.length(), DecodeError::Version(2)))]);
+        assert_eq!(bytes.found(), [Err((from, bytes.length(), DecodeError::Version(newer)))]);
     }
 }

@@ -66,6 +66,8 @@ pub struct Delta {
     pub from_version: Version,
     /// The version it leads to; above `from_version`.
     pub to_version: Version,
+    /// One past the last byte of the data unit in that version that is not in a hole; 0: it has only holes.
+    pub end: u32,
     /// The writer.
     pub client: u64,
     /// The writer's operation.

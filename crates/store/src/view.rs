@@ -29,6 +29,9 @@ pub struct View {
     pub columns: ColumnMask,
     /// Parity kinds: per data column the version that is included.
     pub cover: Vec<Version>,
+    /// One past the last byte that is not in a hole. Parity kinds: of each data unit, in the version that is
+    /// included; else of the unit itself, in this version. Empty for a unit that was never written.
+    pub ends: Vec<u32>,
     /// The object's generation.
     pub g: Generation,
     /// The object's set.

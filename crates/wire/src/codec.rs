@@ -6,8 +6,8 @@
 //! Decoding never allocates more than the input could hold, and refuses trailing bytes.
 
 use braid_layout::{
-    ClusterId, Column, ColumnMask, DriveId, FileId, Generation, ObjectId, PartitionId, Version, VolumeId,
-    version::Lease,
+    ClusterId, Column, ColumnMask, DriveId, EndBound, FileId, Generation, ObjectId, PartitionId, Version,
+    VolumeId, version::Lease,
 };
 
 /// Why bytes are not the message they claim to be.
@@ -186,6 +186,17 @@ impl Wire for Version {
     }
     fn take(input: &mut &[u8]) -> Result<Self, DecodeError> {
         Ok(Version { g: Wire::take(input)?, lease: Wire::take(input)?, n: Wire::take(input)? })
+    }
+}
+
+impl Wire for EndBound {
+    const BYTES_MIN: usize = 8;
+    fn put(&self, out: &mut Vec<u8>) {
+        self.least.put(out);
+        self.most.put(out);
+    }
+    fn take(input: &mut &[u8]) -> Result<Self, DecodeError> {
+        Ok(EndBound { least: Wire::take(input)?, most: Wire::take(input)? })
     }
 }
 

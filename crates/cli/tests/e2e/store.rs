@@ -96,6 +96,7 @@ fn a_cleaned_stores_amplification_is_shown() {
             stamp: version,
             columns: ColumnMask::all(1),
             cover: Vec::new(),
+            ends: Vec::new(),
             client: 1,
             operation: n,
             g,

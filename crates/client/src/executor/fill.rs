@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use braid_layout::{Column, ColumnMask, Role, Stripe, Version};
+use braid_layout::{Column, ColumnMask, EndBound, Role, Stripe, Version};
 use braid_plan::{MemoryRange, Request};
 
 use super::Executor;
-use super::reach::is_zero;
+use super::counted::end_of_bytes;
 use crate::error::Result;
 
 /// What units of a new layout are installed as.
@@ -18,8 +18,9 @@ pub(crate) struct Filling {
     pub(crate) lost: BTreeSet<Stripe>,
 }
 
-/// How a unit of a new layout is installed: its version, its own column, and the cover of a parity unit.
-pub(super) type Filled = (Version, ColumnMask, Vec<Version>);
+/// How a unit of a new layout is installed: its version, its own column, and the cover of a parity unit with
+/// the ends of what it counts in.
+pub(super) type Filled = (Version, ColumnMask, Vec<Version>, Vec<EndBound>);
 
 impl Executor<'_> {
     /// The writes install units of a new layout.
@@ -38,20 +39,23 @@ impl Executor<'_> {
             return Err(self.handle.plan_error(&"a new layout is filled by writes"));
         };
         let skip = segment.stripe_range(stripe).start - write.range.start;
-        let has_bytes = |data: u8| {
+        let end = |data: u8| {
             let unit = shape.unit_bytes();
             let offset = skip + u64::from(data) * u64::from(unit);
             let bytes = self.memory.at(MemoryRange::User { offset, len: unit });
-            bytes.map(|bytes| !is_zero(bytes)).map_err(|error| self.handle.plan_error(&error))
+            let end = bytes.map(|bytes| u32::try_from(end_of_bytes(bytes)).expect("a unit"));
+            end.map_err(|error| self.handle.plan_error(&error))
         };
-        let of = |data: u8| Ok(if has_bytes(data)? { version } else { Version::ZERO });
-        let (version, cover) = match segment.role(stripe, column) {
-            Role::Data(data) => (of(data)?, Vec::new()),
+        let of = |end: u32| if end > 0 { version } else { Version::ZERO };
+        let (version, cover, ends) = match segment.role(stripe, column) {
+            Role::Data(data) => (of(end(data)?), Vec::new(), Vec::new()),
             Role::Parity(_) => {
-                let cover = (0..shape.k()).map(of).collect::<Result<Vec<Version>>>()?;
-                (cover.iter().copied().max().unwrap_or_default(), cover)
+                let ends = (0..shape.k()).map(end).collect::<Result<Vec<u32>>>()?;
+                let cover: Vec<Version> = ends.iter().copied().map(of).collect();
+                let ends = ends.into_iter().map(EndBound::exactly).collect();
+                (cover.iter().copied().max().unwrap_or_default(), cover, ends)
             }
         };
-        Ok((!version.is_zero() || is_lost).then_some((version, own, cover)))
+        Ok((!version.is_zero() || is_lost).then_some((version, own, cover, ends)))
     }
 }

@@ -116,7 +116,6 @@ impl Heal<'_> {
             let failed = executor.read_cuts(&cuts).await?;
             if failed.is_empty() {
                 executor.compute(&BTreeSet::new())?;
-                executor.reach(page.reaches(segment, stripe..stripe + 1));
                 let again = self.install(&page.view, executor, BTreeSet::new()).await?;
                 return if again.is_empty() { Ok(None) } else { not_yet() };
             }

@@ -93,13 +93,6 @@ pub(crate) fn settled_cut(place: &Place, own: Column, survey: &Survey) -> Option
     Some(cut)
 }
 
-/// How far the stripe's parity reaches, in bytes of a unit: no data unit that it counts has bytes beyond.
-pub(crate) fn parity_reach(shape: Shape, stripe: Stripe, survey: &Survey) -> u32 {
-    let of_parity = |column: &Column| matches!(shape.role(stripe, *column), Role::Parity(_));
-    let parity = survey.iter().filter(|(column, state)| of_parity(column) && !state.damaged);
-    parity.map(|(_, state)| state.end).max().unwrap_or(0)
-}
-
 /// How the unit of the joining column `own` compares with the cut.
 pub(crate) fn standing(place: &Place, own: Column, survey: &Survey, cut: &[Version]) -> Standing {
     let Some(state) = survey.get(&own) else {
@@ -168,6 +161,7 @@ mod tests {
             unit: 0,
             settled: version(settled),
             cover: versions(cover),
+            ends: Vec::new(),
             pending: pending.map(|(n, columns, cover)| PendingState {
                 stamp: v(n),
                 columns: mask(columns),
@@ -247,7 +241,7 @@ mod tests {
 
     #[test]
     fn deltas_of_a_column_that_went_out_count_as_far_as_all_parities_have_them() {
-        let tips = |n| vec![Tip { column: Column(0), version: v(n) }];
+        let tips = |n| vec![Tip { column: Column(0), version: v(n), end: 0 }];
         let parity = UnitState { tips: tips(7), ..unit(5, &[5, 5], None) };
         check(
             0,

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use braid_layout::{Column, ColumnMask, FileId, Lease, Version};
+use braid_layout::{Column, ColumnMask, EndBound, FileId, Lease, Version};
 use braid_transport::{ControlSession, DriveSession, Limits, TransportError};
 use braid_wire::checksum::block_crcs;
 use braid_wire::control::{
@@ -100,6 +100,7 @@ pub(crate) async fn write_one(
         stamp,
         columns: ColumnMask::all(u8::try_from(opened.grants[0].len()).expect("few")),
         cover: part.cover.iter().map(|&counted| if counted { stamp } else { before }).collect(),
+        ends: vec![EndBound::NONE; part.cover.len()],
         settled_below: Version::ZERO,
         client: CLIENT,
         operation: stamp.n,

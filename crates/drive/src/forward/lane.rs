@@ -274,6 +274,7 @@ fn item(core: &Core, job: Job, (version, watermark): (Version, u64), reads: Read
         column: map.column,
         from_version: delta.from_version,
         to_version: delta.to_version,
+        end: delta.end,
         client: delta.client,
         operation: delta.operation,
         // With one parity column, what she has is settled: she needs no word of it.

@@ -124,6 +124,7 @@ pub fn write_of(unit: u64, from: u32, payload: &[u8], n: u64) -> StripeWrite {
         stamp: stamp(n),
         columns: ColumnMask::all(3),
         cover: vec![],
+        ends: vec![],
         settled_below: Version::ZERO,
         client: 5,
         operation: n,

@@ -26,9 +26,11 @@ fn put(cluster: &Cluster, file: &Opened, end: u32) {
         let mut insert = |unit, end, cover: &[u64]| {
             let lease = file.lease.0;
             let of = |&n: &u64| if n > 0 { version(1, lease, n) } else { version(0, 0, 0) };
-            let cover = cover.iter().map(of).collect();
+            let (cover, ends) = (cover.iter().map(of).collect(), vec![end; cover.len()]);
             let settled = version(1, lease, 7);
-            units.insert(unit, UnitState { settled, end, cover, ..UnitState::unwritten(unit) });
+            // Parity reaches further: others have had longer units.
+            let end = if ends.is_empty() { end } else { 4096 };
+            units.insert(unit, UnitState { settled, end, cover, ends, ..UnitState::unwritten(unit) });
         };
         insert(0, u32::try_from(UNIT).unwrap(), if column == 3 { &[7, 7, 7] } else { &[] });
         if column == column_of(5, 1) {
@@ -90,25 +92,25 @@ async fn parity_tells_of_a_column_that_is_out() {
 }
 
 /// A synced size stands though a drive dies with the writer, and though a manager put back from a backup has
-/// heard nothing since: parity's reach says nothing about writes that the size covers.
+/// heard nothing since: what parity tells of writes that the size covers says nothing more. Of a later one it
+/// tells where its bytes end.
 #[tokio::test]
 async fn a_size_is_not_guessed_where_it_was_committed() {
     let cluster = Cluster::new(4, raid5(3)).await;
     let mut client = cluster.manager.client().await;
     let file = client.create("f").await;
     put(&cluster, &file, 1000);
-    let (size, end) = (5 * 3 * UNIT + UNIT + 1000, 5 * 3 * UNIT + 2 * UNIT);
-    // A rebuild beside the writer has made parity reach further than the data did.
+    let (size, end) = (5 * 3 * UNIT + UNIT + 1000, 5 * 3 * UNIT + UNIT + 2000);
     let place = (braid_layout::PartitionId(file.stat.volume.0), file.stat.segments[0].columns[0].object);
     let parity = cluster.of(&file, column_of(5, 3));
-    parity.state().objects.get_mut(&place).unwrap().units.get_mut(&5).unwrap().end = 4096;
+    parity.state().objects.get_mut(&place).unwrap().units.get_mut(&5).unwrap().ends[1] = 2000;
     let backing = Backing { within: version(1, 1, 8), receipts: Vec::new() };
     client.done(Commit { backing, ..commit(&file, size, 1, Cut::No) }).await;
     cluster.of(&file, column_of(5, 1)).kill();
     client.done(release(&file, false)).await;
     let next = opened(client.patient(open("f", Access::Write, false)).await.unwrap());
     assert_eq!((next.stat.segments[0].set.count(), next.stat.size()), (3, size));
-    // Written since, and nobody was told how far.
+    // Written since.
     let unit = |units: &mut UnitState| units.cover[1] = version(u32::MAX, next.lease.0, 1);
     unit(parity.state().objects.get_mut(&place).unwrap().units.get_mut(&5).unwrap());
     client.done(release(&next, false)).await;

@@ -338,6 +338,7 @@ impl Worker {
             stamp,
             columns: ColumnMask::all(3),
             cover: Vec::new(),
+            ends: Vec::new(),
             client: 1,
             operation: self.n,
             g: Generation(1),

@@ -12,7 +12,7 @@
 use std::ops::Range;
 
 use braid_layout::{
-    ClusterId, Column, ColumnMask, DriveId, Generation, Lease, ObjectId, PartitionId, Version,
+    ClusterId, Column, ColumnMask, DriveId, EndBound, Generation, Lease, ObjectId, PartitionId, Version,
 };
 
 use super::{DecodeError, FORMAT_VERSION, LOG_BLOCK};
@@ -146,6 +146,13 @@ fields! {
     .g "g" 0..4,
     .lease "lease" 4..8,
     .n "n" 8..16,
+}
+
+fields! {
+    /// What a write says of the end of a data unit's bytes.
+    END_BOUND_FIELDS of EndBound:
+    .least "least" 0..4,
+    .most "most" 4..8,
 }
 
 /// Writes a field by hand.

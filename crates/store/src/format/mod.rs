@@ -22,7 +22,7 @@ pub mod unit;
 pub use field::Field;
 
 /// The format's version, stored in the superblock, each segment and each record.
-pub const FORMAT_VERSION: u16 = 1;
+pub const FORMAT_VERSION: u16 = 2;
 /// The log block: records and payloads begin at multiples of it. It is one sector, which a disk writes either
 /// completely or not at all.
 pub const LOG_BLOCK: usize = 512;
@@ -73,3 +73,5 @@ pub fn padded_u64(bytes: u64) -> u64 {
 
 /// Bytes of a version.
 pub(crate) const VERSION_BYTES: usize = 16;
+/// Bytes of a version in a cover, with what is known of the end of that unit's bytes.
+pub(crate) const COUNTED_BYTES: usize = VERSION_BYTES + 8;

@@ -1,11 +1,11 @@
 //! A record's header: what happened, with every field that PROTOCOL section 9 asks for.
 //!
-//! A record is the header (fixed part, cover, checksums, subjects before, inline body, zeros up to the log
-//! block or, before a long payload, up to a page), then the payload and zeros up to the log block. The
+//! A record is the header (fixed part, cover, ends, checksums, subjects before, inline body, zeros up to the
+//! log block or, before a long payload, up to a page), then the payload and zeros up to the log block. The
 //! header's CRC covers the whole header including its zeros; the payload has one CRC per 4 KiB block. A field
 //! that a kind does not use is zero.
 
-use braid_layout::{Column, ColumnMask, Generation, ObjectId, PartitionId, Version};
+use braid_layout::{Column, ColumnMask, EndBound, Generation, ObjectId, PartitionId, Version};
 
 use super::extent::LogPosition;
 use super::field::{
@@ -13,7 +13,7 @@ use super::field::{
     split_list,
 };
 use super::subject::{self, Subject, TOGETHER_MAX};
-use super::{DecodeError, FORMAT_VERSION, LOG_BLOCK, VERSION_BYTES, padded, rules};
+use super::{COUNTED_BYTES, DecodeError, FORMAT_VERSION, LOG_BLOCK, VERSION_BYTES, padded, rules};
 use crate::crc::crc32c_of;
 use crate::mutation::WriteKind;
 
@@ -30,7 +30,7 @@ pub const PAGED_BYTES_MIN: u32 = 256 << 10;
 /// The most bytes of a header without its padding: the checksums of a whole 64 MiB unit, a cover of 64, seven
 /// subjects before and the largest inline body.
 pub const HEADER_BYTES_MAX: usize =
-    FIXED_BYTES + 64 * VERSION_BYTES + 16_385 * 4 + (TOGETHER_MAX - 1) * subject::BYTES + INLINE_BYTES_MAX;
+    FIXED_BYTES + 64 * COUNTED_BYTES + 16_385 * 4 + (TOGETHER_MAX - 1) * subject::BYTES + INLINE_BYTES_MAX;
 
 fields! {
     /// The fixed part's fields.
@@ -74,7 +74,8 @@ fields! {
     "reserved" 234..236,
     F_CRC_COUNT "crc count" 236..240,
     F_INLINE_BYTES "inline bytes" 240..244,
-    "reserved" 244..252,
+    .end "end" 244..248,
+    "reserved" 248..252,
     F_CRC "header crc" 252..256,
 }
 
@@ -232,8 +233,12 @@ pub struct Record {
     /// The subjects of the records before that, newest first, as far as their headers reach the page where
     /// the prior record's header begins.
     pub before: Vec<Subject>,
+    /// For a delta: where the data unit's bytes end in the version it leads to.
+    pub end: u32,
     /// The version counted in per data column.
     pub cover: Vec<Version>,
+    /// For each version of the cover: what the write says of the end of that data unit's bytes.
+    pub ends: Vec<EndBound>,
     /// The payload's CRC32C per block.
     pub crcs: Vec<u32>,
     /// Small values specific to the kind, see `body`.
@@ -302,6 +307,7 @@ impl Record {
     /// Like [`Record::encode`], appended to `bytes`.
     pub(crate) fn encode_behind(&self, bytes: &mut Vec<u8>) {
         assert!(self.cover.len() <= 64 && self.inline.len() <= INLINE_BYTES_MAX, "lists are bounded");
+        assert_eq!(self.cover.len(), self.ends.len(), "each data unit that is counted ends somewhere");
         let begin = bytes.len();
         bytes.resize(begin + self.header_padded(), 0);
         let to = &mut bytes[begin..];
@@ -314,6 +320,7 @@ impl Record {
         put(to, F_CRC_COUNT, length(self.crcs.len()));
         put(to, F_INLINE_BYTES, length(self.inline.len()));
         put_list(&mut to[FIXED_BYTES..], &self.cover);
+        put_list(&mut to[FIXED_BYTES + VERSION_BYTES * self.cover.len()..], &self.ends);
         put_list(&mut to[crc_offset(self.cover.len())..], &self.crcs);
         put_list(&mut to[self.before_offset()..], &self.before);
         to[self.inline_offset()..][..self.inline.len()].copy_from_slice(&self.inline);
@@ -335,7 +342,7 @@ fn header_padded(block: u32, header_bytes: usize, payload_bytes: u32) -> usize {
 
 /// The offset of a record's checksums from its start.
 fn crc_offset(cover_count: usize) -> usize {
-    FIXED_BYTES + VERSION_BYTES * cover_count
+    FIXED_BYTES + COUNTED_BYTES * cover_count
 }
 
 /// Decodes the header at the start of `bytes` and checks all of it: magic, version, CRC, reserved and padding
@@ -361,12 +368,14 @@ pub fn decode_record(bytes: &[u8]) -> Result<Record, DecodeError> {
     let (mut record, lists) = split::<Record>(header)?;
     let lists_of = |field| get::<u8>(fixed, field).map(usize::from);
     let (cover, lists) = split_list(lists, lists_of(F_COVER_COUNT)?)?;
+    let (ends, lists) = split_list(lists, cover.len())?;
     let (crcs, lists) = split_list(lists, count(get(fixed, F_CRC_COUNT)?))?;
     let (before, inline) = split_list(lists, lists_of(F_BEFORE_COUNT)?)?;
     if inline.len() != count(get(fixed, F_INLINE_BYTES)?) {
         return Err(DecodeError::Malformed("the lists do not fill the header"));
     }
-    (record.cover, record.crcs, record.before, record.inline) = (cover, crcs, before, inline.to_vec());
+    (record.cover, record.ends) = (cover, ends);
+    (record.crcs, record.before, record.inline) = (crcs, before, inline.to_vec());
     rules::check(&record)?;
     Ok(record)
 }

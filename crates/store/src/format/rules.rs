@@ -26,9 +26,11 @@ pub(super) fn check(record: &Record) -> Result<(), DecodeError> {
     let misplaced = record.is(flags::OWED) && record.kind != Kind::Data
         || record.is(flags::FOLDED) && record.kind != Kind::ParityBase
         || record.is(flags::BELOW) && !record.is(flags::INSTALLED)
-        || record.kind == Kind::Delta && record.previous >= record.version;
+        || record.kind == Kind::Delta && record.previous >= record.version
+        || record.kind != Kind::Delta && record.end > 0
+        || record.ends.iter().any(|end| !end.is_possible());
     if misplaced {
-        return fail("flags or versions that the kind does not have");
+        return fail("flags, versions or ends that the kind does not have");
     }
     if record.sequence == 0 || record.synced_to >= record.sequence || record.commit_first > record.sequence {
         return fail("sequence");

@@ -1,6 +1,6 @@
 //! The body of a `unit` entry: a unit's complete state (PROTOCOL section 2), version by version.
 
-use braid_layout::{Column, ColumnMask, Version};
+use braid_layout::{Column, ColumnMask, EndBound, Version};
 
 use super::extent::{Extent, LogPosition};
 use super::field::{
@@ -11,7 +11,7 @@ use super::{DecodeError, entry};
 
 /// Bytes of the fixed part of the body; the contents follow.
 pub const UNIT_BYTES: usize = 32;
-/// Bytes of the fixed part of a content; its step, cover and extents follow.
+/// Bytes of the fixed part of a content; its step, cover, ends and extents follow.
 pub const CONTENT_BYTES: usize = 40;
 /// Bytes of a step.
 pub const STEP_BYTES: usize = 48;
@@ -43,7 +43,8 @@ fields! {
     .column "column" 32..33,
     .data "data unit" 33..34,
     .settled "settled" 34..35,
-    "reserved" 35..40,
+    "reserved" 35..36,
+    .end "end" 36..40,
 }
 
 fields! {
@@ -117,12 +118,16 @@ pub struct ContentEntry {
     pub data: u8,
     /// Whether a delta is known to be settled.
     pub settled: bool,
+    /// Where the data unit's bytes end in a delta's version.
+    pub end: u32,
     /// What its own write added. Only for pending and owed versions and deltas.
     pub step: Option<StepEntry>,
     /// Which snapshots see it. Only for kept versions.
     pub keeping: Option<KeepingEntry>,
     /// Parity: the version counted in per data column.
     pub cover: Vec<Version>,
+    /// For each version of the cover: what is known of the end of that data unit's bytes.
+    pub ends: Vec<EndBound>,
     /// Where its bytes are.
     pub extents: Vec<Extent>,
 }
@@ -180,6 +185,7 @@ impl UnitEntry {
 impl ContentEntry {
     fn put(&self, to: &mut Vec<u8>) {
         assert_eq!(self.step.is_some(), self.role.has_step(), "what is unsettled has a step");
+        assert_eq!(self.cover.len(), self.ends.len(), "each data unit that is counted ends somewhere");
         assert_eq!(self.keeping.is_some(), self.role == Role::Kept, "what is kept says for whom");
         let at = to.len();
         append(to, self);
@@ -192,6 +198,7 @@ impl ContentEntry {
             put(&mut to[at..], K_LOST_AT, keeping.lost.unwrap_or_default());
         }
         append_list(to, &self.cover);
+        append_list(to, &self.ends);
         append_list(to, &self.extents);
     }
 
@@ -215,12 +222,16 @@ impl ContentEntry {
             (content.keeping, rest) = (Some(keeping), tail);
         }
         let (cover, rest) = split_list(rest, usize::from(get::<u8>(bytes, C_COVER_COUNT)?))?;
+        let (ends, rest) = split_list::<EndBound>(rest, cover.len())?;
         let (extents, rest) = split_list::<Extent>(rest, count(get(bytes, C_EXTENTS)?))?;
         extents.iter().try_for_each(Extent::check)?;
-        if cover.len() > 64 || extents.windows(2).any(|pair| pair[0].to > pair[1].from) {
+        if cover.len() > 64
+            || ends.iter().any(|end| !end.is_possible())
+            || extents.windows(2).any(|pair| pair[0].to > pair[1].from)
+        {
             return Err(DecodeError::Malformed("a content's lists"));
         }
-        (content.cover, content.extents) = (cover, extents);
+        (content.cover, content.ends, content.extents) = (cover, ends, extents);
         Ok((content, rest))
     }
 }

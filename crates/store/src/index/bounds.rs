@@ -12,7 +12,7 @@ use braid_layout::{ObjectId, PartitionId};
 use super::unit::{Content, Pending, Unit};
 use super::{Extra, Index, Object};
 use crate::error::Error;
-use crate::format::VERSION_BYTES;
+use crate::format::COUNTED_BYTES;
 use crate::format::dedup::{DEDUP_BYTES, OPERATION_BYTES};
 use crate::format::entry::{HEAD_BYTES, OBJECT_BYTES};
 use crate::format::extent::EXTENT_BYTES;
@@ -37,7 +37,7 @@ pub(crate) const COMMIT_LEN_MAX: usize = 1024;
 
 /// The most bytes that one more version adds to a unit's entry: a step with a full cover, and two extents
 /// because settling it may cut an extent in two.
-const STEP_ROOM: usize = CONTENT_BYTES + STEP_BYTES + 64 * VERSION_BYTES + 2 * EXTENT_BYTES;
+const STEP_ROOM: usize = CONTENT_BYTES + STEP_BYTES + 64 * COUNTED_BYTES + 2 * EXTENT_BYTES;
 
 /// Bytes left on a page for the next entry, after the fixed part and up to `TARGET_BYTES` of earlier entries.
 const ROOM: usize = PAGE_BYTES_MAX - FIXED_BYTES - TARGET_BYTES;
@@ -138,7 +138,7 @@ pub(super) fn one_more(
 fn bytes_of(content: &Content) -> usize {
     let Content { cover, extents, layers, .. } = content;
     CONTENT_BYTES
-        + VERSION_BYTES * cover.len()
+        + COUNTED_BYTES * cover.len()
         + EXTENT_BYTES * extents.len()
         + (CONTENT_BYTES + EXTENT_BYTES) * layers.len()
 }
@@ -146,7 +146,7 @@ fn bytes_of(content: &Content) -> usize {
 impl Unit {
     /// Bytes of its entry in a checkpoint, if it is not a plain unit.
     pub(crate) fn entry_bytes(&self) -> usize {
-        let pending = self.pending.iter().map(|pending| VERSION_BYTES * pending.cover.len());
+        let pending = self.pending.iter().map(|pending| COUNTED_BYTES * pending.cover.len());
         let steps = pending.clone().count() + self.owed.len() + self.deltas.len();
         let kept = self
             .kept

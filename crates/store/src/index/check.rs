@@ -325,6 +325,7 @@ fn write_record(write: &Write, object: &Object, tip: Version) -> (Record, Bytes)
     (record.client, record.operation) = (write.client, write.operation);
     record.columns = write.columns;
     record.cover.clone_from(&write.cover);
+    record.ends.clone_from(&write.ends);
     let payload = put_body(&mut record, &write.body);
     (record, payload)
 }

@@ -86,7 +86,7 @@ pub(super) fn delta(index: &Index, growth: &mut Growth, delta: &Delta) -> Result
     growth.write((delta.partition, owner), (delta.object, object), delta.body.payload_bytes())?;
     let mut record = object_record(Kind::Delta, delta.partition, delta.object, object);
     (record.unit, record.units, record.from, record.to) = (delta.unit, 1, delta.from, delta.to);
-    (record.column, record.data) = (delta.column, delta.data);
+    (record.column, record.data, record.end) = (delta.column, delta.data, delta.end);
     (record.version, record.previous, record.settled_below) =
         (delta.to_version, delta.from_version, delta.settled_to);
     (record.client, record.operation, record.watermark) = (delta.client, delta.operation, delta.watermark);

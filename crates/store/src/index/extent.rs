@@ -35,6 +35,11 @@ impl Extent {
     }
 }
 
+/// One past the last byte that is not in a hole; 0: there are only holes.
+pub(crate) fn bytes_end(extents: &[Extent]) -> u32 {
+    extents.iter().rfind(|extent| !extent.is_hole()).map_or(0, |last| last.to)
+}
+
 /// `under` with `top` laid over it. Adjacent extents of one record are merged.
 pub(crate) fn overlay(under: &[Extent], top: Extent) -> Vec<Extent> {
     let before = under.iter().filter_map(|extent| extent.clip(&(0..top.from)));

@@ -178,13 +178,24 @@ pub struct Chain {
     /// At most one settled entry, followed by at most one pending one or by owed ones.
     pub entries: Vec<ChainEntry>,
     /// Parity: for each data column with deltas here, the newest version counted in.
-    pub tips: Vec<(Column, Version)>,
+    pub tips: Vec<ChainTip>,
     /// Whether owed versions are in doubt because the store was reopened (PROTOCOL R4).
     pub in_doubt: bool,
     /// Whether damage was found in the unit: it is lost here, whatever the entries say (PROTOCOL R9).
     pub lost: bool,
     /// One past the last byte that is not a hole, in the settled content or in the versions above it,
-    /// whichever is greater; 0: it has only holes.
+    /// whichever is greater; of parity, also the greatest such end of a data unit; 0: it has only holes.
+    pub end: u32,
+}
+
+/// The newest version of a data column's unit that deltas bring to a parity unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChainTip {
+    /// The data column.
+    pub column: Column,
+    /// Identifies the version.
+    pub version: Version,
+    /// One past the last byte of the data unit in that version that is not in a hole.
     pub end: u32,
 }
 
@@ -203,4 +214,7 @@ pub struct ChainEntry {
     pub columns: ColumnMask,
     /// Parity kinds: the version counted in per data column.
     pub cover: Vec<Version>,
+    /// Of a settled version of these kinds: for each of these, one past the last byte of the data unit that
+    /// is not in a hole.
+    pub ends: Vec<u32>,
 }

@@ -68,8 +68,8 @@ impl Unit {
             self.heal(own, unit_bytes);
             lay_over(&mut extents, own);
         }
-        let (kind, cover, layers) = (WriteKind::Data, Box::default(), Vec::new());
-        self.settled = Some(Content { version: up_to, kind, columns, cover, extents, layers });
+        let (kind, cover, ends, layers) = (WriteKind::Data, Box::default(), Box::default(), Vec::new());
+        self.settled = Some(Content { version: up_to, kind, columns, cover, ends, extents, layers });
     }
 
     /// Takes back an owed version and all above it, and returns them.

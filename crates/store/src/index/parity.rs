@@ -9,11 +9,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use braid_layout::{Column, Version};
+use braid_layout::{Column, EndBound, Version};
 
-use super::extent::{clip, overlay};
+use super::extent::{Few, bytes_end, clip, overlay};
 use super::query::Found;
-use super::unit::{Content, Pending, Unit, own_extent};
+use super::unit::{Content, Pending, Unit, own_extent, whole_ends};
 use crate::format::extent::Extent;
 use crate::format::record::Record;
 use crate::mutation::WriteKind;
@@ -35,6 +35,8 @@ pub(crate) struct ChainDelta {
     pub(crate) operation: u64,
     /// The range that it changes, and its bytes.
     pub(crate) own: Extent,
+    /// Where the data unit's bytes end in the version it leads to.
+    pub(crate) end: u32,
     /// Whether it is known to be settled.
     pub(crate) settled: bool,
 }
@@ -61,6 +63,16 @@ pub(crate) enum Cut<'a> {
     Exactly(&'a [Version]),
 }
 
+/// What a cut counts in.
+struct Counted {
+    /// The versions.
+    cover: Vec<Version>,
+    /// Where the data units' bytes end in these.
+    ends: Few<u32>,
+    /// The deltas that are needed for them.
+    extents: Vec<Extent>,
+}
+
 /// What folding writes: the base with all settled deltas counted in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Fold {
@@ -72,6 +84,8 @@ pub(crate) struct Fold {
     pub(crate) previous: Version,
     /// The versions counted in.
     pub(crate) cover: Vec<Version>,
+    /// Where the data units' bytes end in these versions.
+    pub(crate) ends: Few<u32>,
     /// The current base's bytes in the range.
     pub(crate) extents: Vec<Extent>,
     /// The deltas to xor to them.
@@ -95,6 +109,23 @@ impl Unit {
 
     fn base_cover(&self, data: u8) -> Version {
         self.settled.as_ref().map_or(Version::ZERO, |content| at(&content.cover, data))
+    }
+
+    fn base_end(&self, data: u8) -> u32 {
+        let ends = self.settled.as_ref().map_or(&[][..], |content| &content.ends);
+        ends.get(usize::from(data)).copied().unwrap_or(0)
+    }
+
+    /// Where the data units' bytes end in the versions that `pending` counts in. One that it does not touch
+    /// ends where it does in the version of its cover; where nothing below knows that one, what the write
+    /// says is all there is.
+    pub(crate) fn pending_ends(&self, pending: &Pending) -> Box<[u32]> {
+        let end = |(data, (cover, bound)): (u8, (&Version, &EndBound))| {
+            let named = |delta: &&ChainDelta| pending.touches(data) || delta.to == *cover;
+            let below = self.chain(data).rfind(named);
+            bound.after(below.map_or_else(|| self.base_end(data), |delta| delta.end))
+        };
+        (0..).zip(pending.cover.iter().zip(&pending.ends)).map(end).collect()
     }
 
     fn chain(&self, data: u8) -> impl DoubleEndedIterator<Item = &ChainDelta> {
@@ -139,6 +170,7 @@ impl Unit {
             client: record.client,
             operation: record.operation,
             own: own_extent(record),
+            end: record.end,
             settled: false,
         });
         self.settle_deltas(data, record.settled_below);
@@ -222,7 +254,8 @@ impl Unit {
         {
             return Some(found);
         }
-        let (cover, counted) = self.counted(cut, &|data| self.base_cover(data), &|_| true)?;
+        let start = |data| (self.base_cover(data), self.base_end(data));
+        let Counted { cover, ends, extents: counted } = self.counted(cut, &start, &|_| true)?;
         let base = self.settled.as_ref();
         let layers: Vec<Extent> = base.iter().flat_map(|base| &base.layers).copied().chain(counted).collect();
         Some(Found {
@@ -231,6 +264,7 @@ impl Unit {
             kind: base.map_or(WriteKind::ParityBase, |base| base.kind),
             columns: base.map_or_else(Default::default, |base| base.columns),
             cover,
+            ends,
             extents: clip(self.settled_extents(), range).into(),
             layers: clip(&layers, range).into(),
         })
@@ -241,13 +275,19 @@ impl Unit {
         let below = self.deltas.iter().zip(self.above(pending)).filter(|(_, above)| !above);
         let base = self.settled.iter().flat_map(|base| &base.layers).copied();
         let layers: Vec<Extent> = base.chain(below.map(|(delta, _)| delta.own)).collect();
+        let content = overlay(self.settled_extents(), pending.own);
+        let ends = match pending.kind {
+            WriteKind::Data => Few::from_elem(bytes_end(&content), 1),
+            _ => Few::from_slice(&self.pending_ends(pending)),
+        };
         Found {
             version: pending.version,
             pending: true,
             kind: pending.kind,
             columns: pending.columns,
             cover: pending.cover.to_vec(),
-            extents: clip(&overlay(self.settled_extents(), pending.own), range).into(),
+            ends,
+            extents: clip(&content, range).into(),
             layers: clip(&outside(&layers, pending.own), range).into(),
         }
     }
@@ -256,22 +296,25 @@ impl Unit {
         let above = self.above(pending);
         let is_above =
             |delta: &ChainDelta| self.deltas.iter().zip(&above).any(|(d, above)| *above && d == delta);
-        let (cover, counted) = self.counted(cut, &|data| at(&pending.cover, data), &is_above)?;
+        let ends = self.pending_ends(pending);
+        let end = |data| ends.get(usize::from(data)).copied().unwrap_or(0);
+        let start = |data| (at(&pending.cover, data), end(data));
+        let Counted { cover, ends, extents: counted } = self.counted(cut, &start, &is_above)?;
         let mut found = self.pending_found(pending, range);
         found.version = found.version.max(cover.iter().copied().max().unwrap_or_default());
-        found.cover = cover;
+        (found.cover, found.ends) = (cover, ends);
         found.layers.extend(clip(&counted, range));
         Some(found)
     }
 
     /// The versions that a cut counts in, and the deltas needed for them. Each chain begins at the version
-    /// `start` and has the deltas for which `on` is true.
+    /// `start`, which has its bytes' end beside it, and has the deltas for which `on` is true.
     fn counted(
         &self,
         cut: Cut<'_>,
-        start: &dyn Fn(u8) -> Version,
+        start: &dyn Fn(u8) -> (Version, u32),
         on: &dyn Fn(&ChainDelta) -> bool,
-    ) -> Option<(Vec<Version>, Vec<Extent>)> {
+    ) -> Option<Counted> {
         let covers = [
             self.settled.as_ref().map_or(0, |base| base.cover.len()),
             self.pending.as_ref().map_or(0, |pending| pending.cover.len()),
@@ -279,23 +322,24 @@ impl Unit {
             if let Cut::Exactly(asked) = cut { asked.len() } else { 0 },
         ];
         let width = u8::try_from(covers.into_iter().max().unwrap_or(0)).ok()?;
-        let (mut cover, mut extents) = (Vec::new(), Vec::new());
+        let (mut cover, mut ends, mut extents) = (Vec::new(), Few::new(), Vec::new());
         for data in 0..width {
-            let mut version = start(data);
+            let (mut version, mut end) = start(data);
             let asked = if let Cut::Exactly(asked) = cut { Some(at(asked, data)) } else { None };
             for delta in self.chain(data).filter(|delta| on(delta)) {
                 if asked == Some(version) || (cut == Cut::Settled && !delta.settled) {
                     break;
                 }
-                version = delta.to;
+                (version, end) = (delta.to, delta.end);
                 extents.push(delta.own);
             }
             if asked.is_some_and(|asked| asked != version) {
                 return None;
             }
             cover.push(version);
+            ends.push(end);
         }
-        Some((cover, extents))
+        Some(Counted { cover, ends, extents })
     }
 
     /// What folding would write (R6). Nothing while a stripe record is pending.
@@ -311,6 +355,7 @@ impl Unit {
             version: found.version,
             previous: self.settled_version(),
             cover: found.cover,
+            ends: found.ends,
             extents: clip(&found.extents, &(from..to)),
             layers: found.layers.into_vec(),
         })
@@ -331,8 +376,8 @@ impl Unit {
         let cover = record.cover.clone().into_boxed_slice();
         self.keep_above(&cover);
         let (version, columns) = (record.version, record.columns);
-        let (kind, layers) = (WriteKind::ParityBase, Vec::new());
-        self.settled = Some(Content { version, kind, columns, cover, extents, layers });
+        let (kind, ends, layers) = (WriteKind::ParityBase, whole_ends(record), Vec::new());
+        self.settled = Some(Content { version, kind, columns, cover, ends, extents, layers });
     }
 }
 

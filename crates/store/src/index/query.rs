@@ -4,16 +4,18 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use braid_layout::{Column, ColumnMask, ObjectId, PartitionId, Version};
+use braid_layout::{ColumnMask, ObjectId, PartitionId, Version};
 
 use super::check::damaged;
-use super::extent::{Few, clip, overlay};
+use super::extent::{Few, bytes_end, clip, overlay};
 use super::list::{Direction, Holes, Listed, Listing};
 use super::owed::OwedStep;
-use super::parity::Cut;
+use super::parity::{ChainDelta, Cut};
 use super::slot::Slot;
 use super::unit::{Content, Pending, Unit};
-use super::{Chain, ChainEntry, ClientOperations, Index, Object, ObjectUsage, Partition, PartitionState};
+use super::{
+    Chain, ChainEntry, ChainTip, ClientOperations, Index, Object, ObjectUsage, Partition, PartitionState,
+};
 use crate::error::Error;
 use crate::format::extent::Extent;
 use crate::format::page::Key;
@@ -38,6 +40,8 @@ pub(crate) struct Found {
     pub(crate) kind: WriteKind,
     pub(crate) columns: ColumnMask,
     pub(crate) cover: Vec<Version>,
+    /// See [`crate::View::ends`].
+    pub(crate) ends: Few<u32>,
     /// The asked range of its bytes.
     pub(crate) extents: Few<Extent>,
     /// Parity deltas to xor to those bytes.
@@ -204,8 +208,11 @@ impl Object {
 impl Unit {
     /// See [`Chain::end`].
     fn bytes_end(&self) -> u32 {
-        let settled = self.settled_extents().iter().rfind(|extent| !extent.is_hole());
-        self.end(Holes::PassedOver).max(settled.map(|last| last.to)).unwrap_or(0)
+        let settled = bytes_end(self.settled_extents());
+        // Parity may be zeros where its data units have bytes that cancel out, or were made anew as a hole.
+        let counted = self.settled.iter().flat_map(|base| base.ends.iter().copied());
+        let counted = counted.chain(self.deltas.iter().map(|delta| delta.end)).max().unwrap_or(0);
+        self.end(Holes::PassedOver).unwrap_or(0).max(settled).max(counted)
     }
 
     /// One past its last byte in the newest version, with or without counting `holes`. `None`: it has none.
@@ -223,6 +230,14 @@ impl Unit {
 }
 
 impl Content {
+    /// See [`crate::View::ends`].
+    fn unit_ends(&self) -> Few<u32> {
+        match self.kind {
+            WriteKind::Data => Few::from_elem(bytes_end(&self.extents), 1),
+            _ => Few::from_slice(&self.ends),
+        }
+    }
+
     /// `range` of it, as a read of a settled version finds it.
     pub(super) fn found(&self, range: &Range<u32>) -> Found {
         Found {
@@ -230,6 +245,7 @@ impl Content {
             kind: self.kind,
             columns: self.columns,
             cover: self.cover.to_vec(),
+            ends: self.unit_ends(),
             extents: clip(&self.extents, range).into(),
             layers: clip(&self.layers, range).into(),
             ..Found::default()
@@ -253,8 +269,9 @@ impl Slot {
         {
             return Err(Error::Gone { asked, tip: version });
         }
+        let ends = Few::from_elem(bytes_end(&[extent]), 1);
         let extents = extent.clip(range).into_iter().collect();
-        Ok(Some(Found { version, columns, extents, ..Found::default() }))
+        Ok(Some(Found { version, columns, ends, extents, ..Found::default() }))
     }
 }
 
@@ -298,11 +315,13 @@ impl Unit {
     }
 
     fn owed_found(&self, step: &OwedStep, range: &Range<u32>) -> Found {
+        let content = overlay(&step.under, step.owed.own);
         Found {
             version: step.owed.version,
             pending: true,
             columns: self.settled.as_ref().map_or(ColumnMask::EMPTY, |content| content.columns),
-            extents: clip(&overlay(&step.under, step.owed.own), range).into(),
+            ends: Few::from_elem(bytes_end(&content), 1),
+            extents: clip(&content, range).into(),
             ..Found::default()
         }
     }
@@ -338,6 +357,7 @@ fn chain(number: u64, unit: &Unit, unit_bytes: u32) -> Chain {
         kind: content.kind,
         columns: content.columns,
         cover: content.cover.to_vec(),
+        ends: content.ends.to_vec(),
         ..ChainEntry::default()
     });
     let pending = unit.pending.iter().map(|pending| ChainEntry {
@@ -352,8 +372,8 @@ fn chain(number: u64, unit: &Unit, unit_bytes: u32) -> Chain {
         owed: true,
         ..ChainEntry::default()
     });
-    let tips: BTreeMap<u8, (Column, Version)> =
-        unit.deltas.iter().map(|delta| (delta.data, (delta.column, delta.to))).collect();
+    let tip = |delta: &ChainDelta| ChainTip { column: delta.column, version: delta.to, end: delta.end };
+    let tips: BTreeMap<u8, ChainTip> = unit.deltas.iter().map(|delta| (delta.data, tip(delta))).collect();
     Chain {
         unit: number,
         entries: settled.chain(pending).chain(owed).collect(),

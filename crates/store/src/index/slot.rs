@@ -93,9 +93,10 @@ impl From<Box<Unit>> for Slot {
     fn from(mut unit: Box<Unit>) -> Self {
         if let Unit { settled: Some(content), pending: None, owed, deltas, lost: None, epoch: 0, kept } =
             &*unit
-            && let Content { version, kind: WriteKind::Data, columns, cover, extents, layers } = content
+            && let Content { version, kind: WriteKind::Data, columns, cover, ends, extents, layers } = content
             && let [extent] = extents[..]
             && cover.is_empty()
+            && ends.is_empty()
             && layers.is_empty()
             && owed.is_empty()
             && deltas.is_empty()
@@ -115,7 +116,8 @@ impl From<Box<Unit>> for Slot {
 }
 
 fn plain((extent, version, columns): (Extent, Version, ColumnMask)) -> Unit {
-    let (kind, cover, extents) = (WriteKind::Data, Box::default(), Few::from_elem(extent, 1));
-    let settled = Some(Content { version, kind, columns, cover, extents, layers: Vec::new() });
+    let (kind, cover, ends) = (WriteKind::Data, Box::default(), Box::default());
+    let (extents, layers) = (Few::from_elem(extent, 1), Vec::new());
+    let settled = Some(Content { version, kind, columns, cover, ends, extents, layers });
     Unit { settled, ..Unit::default() }
 }

@@ -135,6 +135,7 @@ impl Unit {
             kind: WriteKind::ParityBase,
             columns: found.columns,
             cover: found.cover.into_boxed_slice(),
+            ends: found.ends.to_vec().into_boxed_slice(),
             extents: found.extents,
             layers: found.layers.into_vec(),
         });

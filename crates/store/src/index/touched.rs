@@ -116,6 +116,7 @@ mod tests {
             stamp: version(9),
             columns: ColumnMask::EMPTY,
             cover: Vec::new(),
+            ends: Vec::new(),
             client: 0,
             operation: 0,
             g: Generation(1),

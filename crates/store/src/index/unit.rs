@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::cmp::Ordering;
 
-use braid_layout::{ColumnMask, Version};
+use braid_layout::{ColumnMask, EndBound, Version};
 use smallvec::SmallVec;
 
 use super::extent::{Few, lay_over, moved, overlay, union};
@@ -26,6 +26,8 @@ pub(crate) struct Content {
     pub(crate) columns: ColumnMask,
     /// Parity kinds: the version counted in per data column.
     pub(crate) cover: Box<[Version]>,
+    /// Parity kinds: for each of these, one past the last byte of the data unit that is not in a hole.
+    pub(crate) ends: Box<[u32]>,
     /// All its bytes, not only those of its own write.
     pub(crate) extents: Few<Extent>,
     /// Parity: deltas that are counted in and must be xored to the bytes (`parity`).
@@ -43,6 +45,8 @@ pub(crate) struct Pending {
     pub(crate) columns: ColumnMask,
     /// Parity kinds: the version counted in per data column.
     pub(crate) cover: Box<[Version]>,
+    /// Parity kinds: for each of these, what its write says of the end of the data unit's bytes.
+    pub(crate) ends: Box<[EndBound]>,
     /// The bytes of its own write; its other bytes are those of the settled version.
     pub(crate) own: Extent,
 }
@@ -149,6 +153,7 @@ impl Unit {
     pub(crate) fn settle(&mut self, unit_bytes: u32) {
         let healed = self.mended(unit_bytes).is_some();
         let Some(pending) = self.pending.take() else { return };
+        let ends = self.pending_ends(&pending);
         if healed {
             self.lost = None;
         }
@@ -157,7 +162,7 @@ impl Unit {
         lay_over(&mut extents, pending.own);
         let layers = self.absorb(&pending);
         let Pending { version, kind, columns, cover, .. } = *pending;
-        self.settled = Some(Content { version, kind, columns, cover, extents, layers });
+        self.settled = Some(Content { version, kind, columns, cover, ends, extents, layers });
     }
 
     /// The pending write that will make a lost unit whole again once it is settled. It must have all of the
@@ -224,9 +229,10 @@ impl Unit {
             Some(pending) if pending != record.previous && known => self.back(),
             _ => self.settle(unit_bytes),
         }
-        let Content { version, kind, columns, cover, .. } = content(record, Few::new());
+        let (version, kind, columns) = (record.version, record.kind.write_kind(), record.columns);
+        let (cover, ends) = (record.cover.as_slice().into(), record.ends.as_slice().into());
         let own = own_extent(record);
-        self.pending = Some(Box::new(Pending { version, kind, columns, cover, own }));
+        self.pending = Some(Box::new(Pending { version, kind, columns, cover, ends, own }));
         if !known && self.lost.is_none() {
             self.lost = Some(record.position());
         }
@@ -261,8 +267,13 @@ fn replaces(own: Extent, lost: LogPosition, unit_bytes: u32) -> bool {
 
 fn content(record: &Record, extents: Few<Extent>) -> Content {
     let (version, kind, columns) = (record.version, record.kind.write_kind(), record.columns);
-    let cover = record.cover.clone().into_boxed_slice();
-    Content { version, kind, columns, cover, extents, layers: Vec::new() }
+    let (cover, ends) = (record.cover.clone().into_boxed_slice(), whole_ends(record));
+    Content { version, kind, columns, cover, ends, extents, layers: Vec::new() }
+}
+
+/// Where the data units end that a record of whole content counts in.
+pub(crate) fn whole_ends(record: &Record) -> Box<[u32]> {
+    record.ends.iter().map(|end| end.after(0)).collect()
 }
 
 /// The bytes that `record` brings, or its hole.

@@ -1,5 +1,7 @@
 //! Converts a unit to an entry of a checkpoint's page, and back.
 
+use braid_layout::EndBound;
+
 use super::extent::Few;
 use super::owed::{Doubt, Owed};
 use super::parity::ChainDelta;
@@ -20,6 +22,7 @@ pub(super) fn unit_entry(number: u64, unit: &Unit) -> UnitEntry {
         columns: pending.columns,
         step: Some(StepEntry { previous: unit.settled_version(), own: pending.own, ..StepEntry::default() }),
         cover: pending.cover.to_vec(),
+        ends: pending.ends.to_vec(),
         ..ContentEntry::default()
     });
     let mut previous = unit.settled_version();
@@ -36,6 +39,7 @@ pub(super) fn unit_entry(number: u64, unit: &Unit) -> UnitEntry {
         column: delta.column,
         data: delta.data,
         settled: delta.settled,
+        end: delta.end,
         step: Some(StepEntry {
             previous: delta.from,
             client: delta.client,
@@ -56,6 +60,7 @@ fn whole_entries(role: Role, content: &Content) -> Vec<ContentEntry> {
         version: content.version,
         columns: content.columns,
         cover: content.cover.to_vec(),
+        ends: content.ends.iter().map(|&end| EndBound::exactly(end)).collect(),
         extents: content.extents.to_vec(),
         ..ContentEntry::default()
     };
@@ -84,11 +89,12 @@ pub(super) fn unit(entry: &UnitEntry) -> Result<(u64, Unit), DecodeError> {
     for content in &entry.contents {
         let (version, kind, columns) = (content.version, content.kind.write_kind(), content.columns);
         let cover = content.cover.clone().into_boxed_slice();
+        let ends = content.ends.iter().map(|end| end.after(0)).collect();
         match (content.role, &content.step) {
             (Role::Settled, None) if unit.settled.is_none() => {
                 let extents = Few::from_slice(&content.extents);
                 let layers = Vec::new();
-                unit.settled = Some(Content { version, kind, columns, cover, extents, layers });
+                unit.settled = Some(Content { version, kind, columns, cover, ends, extents, layers });
             }
             (Role::Layer, None) if content.extents.len() == 1 => {
                 let last = unit.kept.last_mut().map(|kept| kept.content.as_mut().ok());
@@ -98,13 +104,14 @@ pub(super) fn unit(entry: &UnitEntry) -> Result<(u64, Unit), DecodeError> {
             (Role::Kept, None) => {
                 let KeepingEntry { epoch, until, lost } = content.keeping.ok_or(MISPLACED)?;
                 let extents = Few::from_slice(&content.extents);
-                let whole = Content { version, kind, columns, cover, extents, layers: Vec::new() };
+                let layers = Vec::new();
+                let whole = Content { version, kind, columns, cover, ends, extents, layers };
                 let content = lost.map_or(Ok(whole), Err);
                 unit.kept.push(KeptContent { content, epoch, until });
             }
             (Role::Pending, Some(step)) if unit.pending.is_none() => {
-                let own = step.own;
-                unit.pending = Some(Box::new(Pending { version, kind, columns, cover, own }));
+                let (ends, own) = (content.ends.as_slice().into(), step.own);
+                unit.pending = Some(Box::new(Pending { version, kind, columns, cover, ends, own }));
             }
             (Role::Owed, Some(step)) if unit.pending.is_none() => {
                 let (client, operation, own) = (step.client, step.operation, step.own);
@@ -118,6 +125,7 @@ pub(super) fn unit(entry: &UnitEntry) -> Result<(u64, Unit), DecodeError> {
                 client: step.client,
                 operation: step.operation,
                 own: step.own,
+                end: content.end,
                 settled: content.settled,
             }),
             _ => return Err(MISPLACED),

@@ -1,6 +1,6 @@
 //! A checkpoint's bytes: exact, decoded to what was encoded, and with every error noticed.
 
-use braid_layout::{Column, ColumnMask, DriveId, Generation, ObjectId, PartitionId, Version};
+use braid_layout::{Column, ColumnMask, DriveId, EndBound, Generation, ObjectId, PartitionId, Version};
 use braid_store::format::checkpoint::{Appended, CheckpointEnd, FIELDS, ReplayPoint, SegmentRow, Totals};
 use braid_store::format::dedup::{DedupEntry, OperationEntry};
 use braid_store::format::entry::{Entries, Entry, LostRange, ObjectEntry, PartitionEntry, PlainUnit};
@@ -70,6 +70,7 @@ fn unit_example() -> UnitEntry {
         version: version(3, 7),
         columns: ColumnMask(0x13),
         cover: vec![version(3, 7), Version::ZERO],
+        ends: vec![EndBound::exactly(700), EndBound::exactly(0)],
         extents: vec![extent(0, 4096, Some(place(2))), extent(4096, 65_536, None)],
         ..ContentEntry::default()
     };
@@ -81,6 +82,7 @@ fn unit_example() -> UnitEntry {
         columns: ColumnMask(0x13),
         step: Some(StepEntry { previous: version(3, 7), client: 0, operation: 0, own }),
         cover: vec![version(3, 9), Version::ZERO],
+        ends: vec![EndBound::at_least(200), EndBound::NONE],
         ..ContentEntry::default()
     };
     let layer = ContentEntry {
@@ -88,6 +90,7 @@ fn unit_example() -> UnitEntry {
         kind: Kind::Delta,
         extents: vec![own],
         cover: vec![],
+        ends: vec![],
         ..settled.clone()
     };
     let step = StepEntry { previous: Version::ZERO, client: 0xc11e, operation: 77, own };
@@ -289,8 +292,10 @@ fn any_content() -> impl Strategy<Value = ContentEntry> {
                 column,
                 data,
                 settled,
+                end: u32::from(kind == Kind::Delta),
                 step,
                 keeping,
+                ends: cover.iter().map(|version| EndBound::at_least(version.g.0)).collect(),
                 cover,
                 extents,
             }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use braid_layout::{
-    ClusterId, Column, ColumnMask, DriveId, Generation, Lease, ObjectId, PartitionId, Version,
+    ClusterId, Column, ColumnMask, DriveId, EndBound, Generation, Lease, ObjectId, PartitionId, Version,
 };
 use braid_store::*;
 
@@ -107,12 +107,34 @@ pub(crate) fn write(object: u64, unit: u64, from: u32, to: u32, version: Version
         stamp: version,
         columns: ColumnMask::all(3),
         cover: Vec::new(),
+        ends: Vec::new(),
         client: 11,
         operation: version.n,
         g: Generation(1),
         settled_below: Version::ZERO,
         body: body(from, &bytes),
     }
+}
+
+/// The end that tests give a data unit in this version: one that names it.
+pub(crate) fn end_of(version: Version) -> u32 {
+    u32::try_from(version.n).expect("small")
+}
+
+/// A parity write with its cover. It says the ends of the data units that it touches; one that is installed
+/// says all.
+pub(crate) fn counting(write: Write, kind: WriteKind, cover: Vec<Version>) -> Write {
+    let is_known = |version: Version| version == write.stamp || write.standing != Standing::Pending;
+    let end = |&version: &Version| {
+        if is_known(version) { EndBound::exactly(end_of(version)) } else { EndBound::NONE }
+    };
+    Write { kind, ends: cover.iter().map(end).collect(), cover, ..write }
+}
+
+/// Each version that is counted in brings the end of its data unit's bytes.
+pub(crate) fn assert_ends(view: &View) {
+    let ends: Vec<u32> = view.cover.iter().copied().map(end_of).collect();
+    assert_eq!(view.ends, ends, "{:?}", view.cover);
 }
 
 /// The bytes of a range, holes as zeros, every block verified.

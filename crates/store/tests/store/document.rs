@@ -4,7 +4,7 @@ use std::path::Path;
 
 use braid_store::format::record::{self, Kind};
 use braid_store::format::{
-    FORMAT_VERSION, Field, LOG_BLOCK, body, checkpoint, dedup, entry, extent, page, ready, segment,
+    FORMAT_VERSION, Field, LOG_BLOCK, body, checkpoint, dedup, entry, extent, field, page, ready, segment,
     snapshots, subject, superblock, unit,
 };
 use braid_store::{
@@ -50,6 +50,7 @@ fn tables() {
     check_fields(&document, "## Superblock", superblock::FIELDS, superblock::BYTES);
     check_fields(&document, "## Segment header", segment::FIELDS, segment::BYTES);
     check_fields(&document, "### Record header", record::FIELDS, record::FIXED_BYTES);
+    check_fields(&document, "in a hole; 8 bytes:", field::END_BOUND_FIELDS, 8);
     check_fields(&document, "A subject, 25 bytes:", subject::FIELDS, subject::BYTES);
     check_fields(&document, "### Attributes body", body::ATTRIBUTES_FIELDS, 48);
     check_fields(&document, "### Partition body", body::PARTITION_FIELDS, 16);

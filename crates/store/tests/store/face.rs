@@ -183,9 +183,8 @@ fn an_installed_version_goes_below_a_newer_pending_one() {
 #[test]
 fn parity_keeps_its_cover_and_holes_take_no_space() {
     let fixture = Fixture::new();
-    let mut parity = write(1, 4, 0, UNIT, version(2, 8));
-    parity.kind = WriteKind::StripeParity;
-    parity.cover = vec![version(2, 8), Version::ZERO, version(1, 4)];
+    let cover = vec![version(2, 8), Version::ZERO, version(1, 4)];
+    let parity = counting(write(1, 4, 0, UNIT, version(2, 8)), WriteKind::StripeParity, cover);
     fixture.store.commit(Mutation::Write(parity)).expect("parity");
     let used = fixture.store.partition(P).expect("partition").used;
     assert_eq!(used, u64::from(UNIT));

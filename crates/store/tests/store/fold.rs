@@ -36,6 +36,7 @@ fn delta(unit: u64, second: bool) -> Mutation {
         data: 0,
         from_version: if second { version(6, 1) } else { Version::ZERO },
         to_version,
+        end: end_of(to_version),
         client: 11,
         operation: unit,
         watermark: 0,

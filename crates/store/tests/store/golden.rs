@@ -5,7 +5,9 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use braid_layout::{ClusterId, Column, ColumnMask, DriveId, Generation, ObjectId, PartitionId, Version};
+use braid_layout::{
+    ClusterId, Column, ColumnMask, DriveId, EndBound, Generation, ObjectId, PartitionId, Version,
+};
 use braid_store::format::extent::Extent;
 use braid_store::format::record::{FIELDS, FIXED_BYTES, Kind, Record, flags};
 use braid_store::format::segment::SegmentHeader;
@@ -54,6 +56,8 @@ pub(crate) fn record_example(kind: Kind) -> Record {
     match kind {
         Kind::ParityBase | Kind::StripeParity => {
             record.cover = vec![version(3, 9), Version::ZERO, version(2, 6), version(3, 9)];
+            let (bytes, hole) = (EndBound::at_least(8200), EndBound::at_most(4000));
+            record.ends = vec![bytes, EndBound::exactly(0), EndBound::NONE, hole];
         }
         Kind::Verdict => {
             record.units = 1;
@@ -71,7 +75,7 @@ pub(crate) fn record_example(kind: Kind) -> Record {
             let of = |kind, object| Subject { kind: Some(kind), object: ObjectId(object), ..record.prior };
             record.before = vec![of(Kind::ObjectCreate, 10), of(Kind::Verdict, 8)];
         }
-        Kind::Delta => (record.data, record.watermark) = (1, 70),
+        Kind::Delta => (record.data, record.watermark, record.end) = (1, 70, 8200),
         Kind::ObjectCreate | Kind::ObjectAttributes => body::put_attributes(&mut record, &attributes()),
         Kind::PartitionCreate | Kind::PartitionSet => record.inline = body::partition_body(Some(1 << 30), 2),
         Kind::Move => {

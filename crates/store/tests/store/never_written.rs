@@ -38,7 +38,8 @@ fn a_lost_unit_that_was_never_written_is_made_anew() {
         assert!(is_lost(&store));
         let cover = if kind == WriteKind::Data { Vec::new() } else { vec![Version::ZERO; 2] };
         let anew = |standing, body| {
-            let whole = Write { kind, standing, cover: cover.clone(), ..write(1, 1, 0, 8192, Version::ZERO) };
+            let whole = Write { standing, ..write(1, 1, 0, 8192, Version::ZERO) };
+            let whole = counting(whole, kind, cover.clone());
             store.commit(Mutation::Write(Write { body, ..whole }))
         };
         let refused = anew(Standing::Pending, Body::Hole);

@@ -136,6 +136,7 @@ impl Run {
             data,
             from_version: versions.0,
             to_version: versions.1,
+            end: end_of(versions.1),
             client: 5,
             operation: versions.1.n,
             watermark: 0,
@@ -212,9 +213,8 @@ impl Run {
             cover.push(chain.tip());
         }
         let bytes = self.xor(&cover)[size(from)..size(to)].to_vec();
-        let mut write = write(1, 0, from, to, stamp);
-        (write.kind, write.cover, write.body) = (WriteKind::StripeParity, cover, body(from, &bytes));
-        write.columns = ColumnMask(u64::from(touched) << 1);
+        let mut write = counting(write(1, 0, from, to, stamp), WriteKind::StripeParity, cover);
+        (write.body, write.columns) = (body(from, &bytes), ColumnMask(u64::from(touched) << 1));
         assert_eq!(self.store.commit(Mutation::Write(write)).expect("stripe write"), Outcome::Applied);
         self.pending = Some(Pending { stamp, touched, below });
     }
@@ -276,9 +276,8 @@ impl Run {
             return;
         }
         let bytes = self.xor(&cover);
-        let mut write = write(1, 0, 0, BYTES, stamp);
-        (write.kind, write.standing) = (WriteKind::ParityBase, Standing::Installed);
-        (write.cover, write.body) = (cover, body(0, &bytes));
+        let base = Write { standing: Standing::Installed, ..write(1, 0, 0, BYTES, stamp) };
+        let write = Write { body: body(0, &bytes), ..counting(base, WriteKind::ParityBase, cover) };
         let answer = self.store.commit(Mutation::Write(write)).expect("install");
         assert!(matches!(answer, Outcome::Applied | Outcome::Already), "{answer:?}");
         for chain in &mut self.chains {
@@ -322,6 +321,7 @@ impl Run {
             cover
         };
         assert_eq!(cover(newest.cover.clone()), tips);
+        [Want::Newest, Want::Settled].into_iter().for_each(|want| assert_ends(&view(want)));
         assert_eq!(newest.pending, self.pending.is_some());
         let bytes = content(&self.store, 1, 0, 0, BYTES, Want::Newest).expect("read");
         assert!(bytes == self.xor(&tips), "newest");
@@ -344,6 +344,7 @@ impl Run {
                     assert_eq!(view.blocks(), block_crcs(100, &bytes));
                     assert!(bytes == self.xor(&tips)[100..9000], "{tips:?}");
                 }
+                assert_ends(&view);
                 assert_eq!(cover(view.cover), tips);
                 tips[i] = tip;
             }
@@ -391,10 +392,9 @@ fn an_installed_base_is_compared_column_by_column() {
     store.commit(create(1)).expect("create");
     let install = |cover: [u64; 2], byte: u8| {
         // Named like a cut: by the newest version that it includes.
-        let mut write = write(1, 0, 0, BYTES, version(1, cover[0].max(cover[1])));
-        (write.kind, write.standing) = (WriteKind::ParityBase, Standing::Installed);
-        (write.cover, write.body) =
-            (cover.map(|n| version(1, n)).to_vec(), body(0, &vec![byte; size(BYTES)]));
+        let write = write(1, 0, 0, BYTES, version(1, cover[0].max(cover[1])));
+        let base = Write { standing: Standing::Installed, body: body(0, &vec![byte; size(BYTES)]), ..write };
+        let write = counting(base, WriteKind::ParityBase, cover.map(|n| version(1, n)).to_vec());
         store.commit(Mutation::Write(write)).expect("answered")
     };
     let is = |byte| content(&store, 1, 0, 0, BYTES, Want::Settled).expect("read") == vec![byte; size(BYTES)];
@@ -438,12 +438,12 @@ fn unsettled_deltas_are_listed_and_bounded() {
     }
     assert_eq!(run.store.unsettled(P, O).expect("list"), [0]);
     let tips = &run.store.versions(P, O, 0..1).expect("versions")[0].tips;
-    assert_eq!(tips[..], [(Column(1), run.chains[0].tip())]);
+    let up_to = run.chains[0].tip();
+    assert_eq!(tips[..], [ChainTip { column: Column(1), version: up_to, end: end_of(up_to) }]);
     let more = run.delta(0, 0, &[1], (run.chains[0].tip(), version(1, 9999)));
     assert!(matches!(run.store.commit(Mutation::Delta(more.clone())), Err(Error::Backlog(DELTAS_MAX))));
     run.check();
     // Told what is settled, it makes room for more.
-    let up_to = run.chains[0].tip();
     let settled =
         |g| Mutation::DeltasSettled { partition: P, object: O, g: Generation(g), unit: 0, data: 0, up_to };
     assert!(matches!(run.store.commit(settled(9)), Err(Error::StaleGeneration { .. })));

@@ -122,6 +122,7 @@ fn delta(seed: u64, from_version: Version, to_version: Version) -> Delta {
         data: 0,
         from_version,
         to_version,
+        end: end_of(to_version),
         client: 5,
         operation: to_version.n,
         watermark: 0,

@@ -226,9 +226,8 @@ fn refusals() {
     assert!(matches!(long, Err(Error::Malformed(_))), "{long:?}");
     let zero = check(UnitWrite { stamp: Some(Version::ZERO), ..unit_write(0, 0, 10, 1) });
     assert!(matches!(zero, Err(Error::Malformed(_))), "{zero:?}");
-    let mut parity = write(1, 7, 0, 100, version(2, 1));
-    (parity.kind, parity.columns) = (WriteKind::StripeParity, ColumnMask::all(4));
-    parity.cover = vec![version(2, 1)];
+    let parity = Write { columns: ColumnMask::all(4), ..write(1, 7, 0, 100, version(2, 1)) };
+    let parity = counting(parity, WriteKind::StripeParity, vec![version(2, 1)]);
     store.commit(Mutation::Write(parity)).expect("parity");
     assert!(matches!(check(unit_write(7, 0, 10, 1)), Err(Error::Malformed(_))));
     for operation in 0..u64::try_from(OWED_MAX).expect("small") {

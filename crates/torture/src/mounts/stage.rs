@@ -339,7 +339,11 @@ async fn check(client: &Client, name: &str, judge: &Judge) -> Result<Option<File
     let Some(file) = look(client, name, judge).await? else { return Ok(None) };
     let path = path_of(name);
     let report = patiently(|| client.check(&path, |_| {})).await?;
-    if report.is_clean() { Ok(Some(file)) } else { Err(format!("it is not whole: {:?}", report.findings)) }
+    if report.is_clean() {
+        Ok(Some(file))
+    } else {
+        Err(format!("it is not whole: {:?}, {:?}", report.findings, report.unchecked))
+    }
 }
 
 /// Has the judge see what a name leads to.

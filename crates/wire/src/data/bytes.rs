@@ -1,6 +1,6 @@
 //! A unit's bytes: reads and the two kinds of write (PROTOCOL sections 3 to 5).
 
-use braid_layout::{Column, ColumnMask, Generation, Version};
+use braid_layout::{Column, ColumnMask, EndBound, Generation, Version};
 
 use super::object::Address;
 use super::receipt::Receipt;
@@ -75,6 +75,9 @@ record! {
         columns: ColumnMask,
         /// Of a parity unit: the version of each data column that it includes; of a data unit: empty.
         cover: Vec<Version>,
+        /// One past the last byte that is not in a hole. Of a parity unit: of each data unit, in the version
+        /// that it includes; of a data unit: its own, in this version. Empty: never written.
+        ends: Vec<u32>,
         /// Together they are the range asked for, in order, without gaps.
         extents: Vec<Extent>,
         /// CRC32C of each block of each data extent, cut at multiples of 4 KiB of the unit. The reader
@@ -107,6 +110,9 @@ record! {
         columns: ColumnMask,
         /// The version of each data unit after this write, in data order; for parity columns, else empty.
         cover: Vec<Version>,
+        /// For each of these: what the write says of the end of that data unit's bytes. One that is installed
+        /// says it exactly.
+        ends: Vec<EndBound>,
         /// Everything of this lease below this stamp is settled.
         settled_below: Version,
         /// The writer.
@@ -167,6 +173,9 @@ record! {
         from_version: Version,
         /// The version it makes.
         to_version: Version,
+        /// One past the last byte of the data unit in that version that is not in a hole; 0: it has only
+        /// holes.
+        end: u32,
         /// The writer.
         client: u64,
         /// The writer's operation number.

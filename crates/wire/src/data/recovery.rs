@@ -25,6 +25,8 @@ record! {
         /// The settled version's cover, one per data column, if the column is parity in this stripe; else
         /// empty.
         cover: Vec<Version>,
+        /// For each of these: one past the last byte of that data unit that is not in a hole.
+        ends: Vec<u32>,
         /// The pending stamp, if any.
         pending: Option<PendingState>,
         /// Owed versions, oldest first.
@@ -35,7 +37,8 @@ record! {
         /// R9).
         damaged: bool,
         /// One past its last byte that is not in a hole, in the settled content or in newer versions,
-        /// whichever is further; 0: it has only holes. It cannot be relied on if the unit is damaged.
+        /// whichever is further; of parity, also the furthest of its data units' ends; 0: it has only holes.
+        /// It cannot be relied on if the unit is damaged.
         end: u32,
     }
 }
@@ -47,6 +50,7 @@ impl UnitState {
             unit,
             settled: Version::ZERO,
             cover: Vec::new(),
+            ends: Vec::new(),
             pending: None,
             owed: Vec::new(),
             tips: Vec::new(),
@@ -92,6 +96,18 @@ record! {
         column: Column,
         /// The newest version counted.
         version: Version,
+        /// One past the last byte of the data unit in that version that is not in a hole.
+        end: u32,
+    }
+}
+
+record! {
+    /// Where the chain of a lost data column is cut off.
+    pub struct CutOff {
+        /// The data column.
+        column: Column,
+        /// The newest version that stays.
+        version: Version,
     }
 }
 
@@ -106,7 +122,7 @@ record! {
         /// Stamps to roll back.
         back: Vec<Version>,
         /// Per lost data column: versions above this are cut off.
-        cutoff: Vec<Tip>,
+        cutoff: Vec<CutOff>,
     }
 }
 

@@ -210,6 +210,7 @@ fn example_drive() {
         pending: false,
         columns: ColumnMask::from_iter([Column(0), Column(4)]),
         cover: Vec::new(),
+        ends: vec![8],
         extents: vec![Extent { from: 0, to: 8, hole: false }],
         crcs: vec![checksum::crc32c(bytes)],
     });
@@ -221,6 +222,8 @@ fn example_drive() {
         ("pending", 1),
         ("columns", 8),
         ("cover (entries)", 4),
+        ("ends (entries)", 4),
+        ("ends[0]", 4),
         ("extents (entries)", 4),
         ("extents[0]", 9),
         ("crcs (entries)", 4),

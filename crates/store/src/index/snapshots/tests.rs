@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use braid_layout::{Column, ColumnMask, Generation, Lease, ObjectId, PartitionId, Version};
+use braid_layout::{Column, ColumnMask, EndBound, Generation, Lease, ObjectId, PartitionId, Version};
 use bytes::Bytes;
 use proptest::prelude::*;
 
@@ -190,9 +190,7 @@ impl Driver {
             Step::Write { unit, from, length, hole, install } => {
                 self.write(WriteKind::Data, unit, range(from, length), hole, install, Vec::new());
             }
-            Step::Owe { unit, from, length } => {
-                self.owe(unit, range(from, length));
-            }
+            Step::Owe { unit, from, length } => self.owe(unit, range(from, length)),
             Step::SettleOwed { unit } => {
                 if let Some(up_to) = self.unit(unit).owed.first().map(|owed| owed.version) {
                     assert!(self.ask(&owed_settled(unit, up_to)));
@@ -281,6 +279,7 @@ impl Driver {
             data,
             from_version: tip,
             to_version: version,
+            end: 0,
             client: 1,
             operation: self.n,
             watermark: self.n,
@@ -310,6 +309,7 @@ impl Driver {
             standing: if install { Standing::Installed } else { Standing::Pending },
             stamp: Version { n: self.n + 1, ..self.version() },
             columns: ColumnMask::EMPTY,
+            ends: vec![EndBound::NONE; cover.len()],
             cover,
             client: 1,
             operation: self.n,
@@ -322,10 +322,10 @@ impl Driver {
     fn fold(&mut self) {
         let Some(fold) = self.unit(PARITY).fold() else { return };
         let cells = self.read(&fold.extents, &fold.layers);
-        let mut record = self.record(Kind::ParityBase, PARITY);
-        record.flags = flags::FOLDED;
+        let mut record = Record { flags: flags::FOLDED, ..self.record(Kind::ParityBase, PARITY) };
         (record.from, record.to) = (fold.range.start, fold.range.end);
         (record.version, record.previous, record.cover) = (fold.version, fold.previous, fold.cover);
+        record.ends = vec![EndBound::exactly(0); record.cover.len()];
         self.append(record, cells);
     }
 

@@ -50,6 +50,7 @@ fn write(store: &Store, object: u64, unit: u64, range: Range<u32>, n: u64, stand
             stamp: version(n),
             columns: ColumnMask::all(1),
             cover: Vec::new(),
+            ends: Vec::new(),
             client: 1,
             operation: n,
             g: Generation(1),

@@ -36,6 +36,7 @@ impl Parity {
             data,
             from_version,
             to_version,
+            end: end_of(to_version),
             client: 11,
             operation: n,
             watermark: 0,
@@ -50,7 +51,7 @@ impl Parity {
         let written = write(O.0, 0, 2000, 6000, version(6, n));
         self.bytes[2000..6000].copy_from_slice(&pattern(n, 4000));
         self.tips[0] = written.stamp;
-        Mutation::Write(Write { kind: WriteKind::StripeParity, cover: self.tips.to_vec(), ..written })
+        Mutation::Write(counting(written, WriteKind::StripeParity, self.tips.to_vec()))
     }
 
     /// Whether the store holds this state.

@@ -16,8 +16,8 @@ const COVER: usize = 64;
 /// A hole in a parity unit.
 fn parity(unit: u64, n: u64) -> Mutation {
     let written = write(O.0, unit, 0, 4096, version(6, n));
-    let (kind, standing, body) = (WriteKind::ParityBase, Standing::Installed, Body::Hole);
-    Mutation::Write(Write { kind, standing, body, cover: vec![version(6, n); COVER], ..written })
+    let base = Write { standing: Standing::Installed, body: Body::Hole, ..written };
+    Mutation::Write(counting(base, WriteKind::ParityBase, vec![version(6, n); COVER]))
 }
 
 fn open(disk: &Memory) -> Result<(Store, Recovery), Error> {

@@ -91,7 +91,8 @@ fn stripe_writes(steps: &mut Vec<Step>) {
 fn parity(kind: WriteKind, unit: u64, version: Version) -> Mutation {
     let cover = vec![version, Version::ZERO, version];
     let standing = if kind == WriteKind::ParityBase { Standing::Installed } else { Standing::Pending };
-    Mutation::Write(Write { kind, standing, cover, ..write(2, unit, 0, 4096, version) })
+    let written = Write { standing, ..write(2, unit, 0, 4096, version) };
+    Mutation::Write(counting(written, kind, cover))
 }
 
 fn unit_writes(steps: &mut Vec<Step>) {
@@ -127,9 +128,8 @@ fn deltas(steps: &mut Vec<Step>) {
     one(steps, delta(0, 1000..4000, (version(6, 1), version(6, 2)), version(6, 1)));
     one(steps, delta(2, 1000..4000, (Version::ZERO, version(6, 3)), Version::ZERO));
     // A stripe write of a part of the unit, on top of them; settled by a delta that starts from its stamp.
-    let mut stripe = write(2, 21, 2000, 6000, version(6, 9));
-    (stripe.kind, stripe.cover) =
-        (WriteKind::StripeParity, vec![version(6, 9), Version::ZERO, Version::ZERO]);
+    let cover = vec![version(6, 9), Version::ZERO, Version::ZERO];
+    let stripe = counting(write(2, 21, 2000, 6000, version(6, 9)), WriteKind::StripeParity, cover);
     one(steps, Mutation::Write(stripe));
     one(steps, delta(0, 3000..3100, (version(6, 9), version(6, 10)), Version::ZERO));
     one(steps, delta(2, 3000..3100, (version(6, 3), version(6, 11)), Version::ZERO));
@@ -150,6 +150,7 @@ fn delta(data: u8, range: Range<u32>, versions: (Version, Version), settled_to: 
         data,
         from_version,
         to_version,
+        end: end_of(to_version),
         client: 11,
         operation: to_version.n,
         watermark: 2,

@@ -175,6 +175,7 @@ fn delta(unit: u64, data: u8, range: (u32, u32), (from_version, to_version): (Ve
         data,
         from_version,
         to_version,
+        end: end_of(to_version),
         client: 11,
         operation: to_version.n,
         watermark: 2,
@@ -190,7 +191,8 @@ fn parity(store: &Store) {
     let attributes = Attributes { column: Column(3), map: b"parity".to_vec(), ..attributes() };
     let of = |kind, standing, unit, n| {
         let cover = vec![version(6, n), Version::ZERO, version(6, n)];
-        Mutation::Write(Write { kind, standing, cover, ..data_write(2, unit, (0, 6000), version(6, n)) })
+        let written = Write { standing, ..data_write(2, unit, (0, 6000), version(6, n)) };
+        Mutation::Write(counting(written, kind, cover))
     };
     all(
         store,

@@ -126,14 +126,15 @@ fn view_text(view: View) -> Result<String, Error> {
         "{}{pending} {}{}, stored [{}]",
         view.version,
         sum(&bytes),
-        cover_text(&view.cover),
+        cover_text(&view.cover, &view.ends),
         stored.join(" ")
     ))
 }
 
-fn cover_text(cover: &[Version]) -> String {
+fn cover_text(cover: &[Version], ends: &[u32]) -> String {
+    let ends = if ends.is_empty() { String::new() } else { format!(", ends {ends:?}") };
     let versions: Vec<String> = cover.iter().map(Version::to_string).collect();
-    if cover.is_empty() { String::new() } else { format!(", cover [{}]", versions.join(" ")) }
+    if cover.is_empty() { ends } else { format!(", cover [{}]{ends}", versions.join(" ")) }
 }
 
 fn chain_text(chain: &Chain) -> String {
@@ -145,10 +146,11 @@ fn chain_text(chain: &Chain) -> String {
         } else {
             "pending"
         };
-        let (kind, columns, cover) = (entry.kind, entry.columns.0, cover_text(&entry.cover));
+        let (kind, columns, cover) = (entry.kind, entry.columns.0, cover_text(&entry.cover, &entry.ends));
         format!("{} {standing} {kind:?} columns {columns:x}{cover}", entry.version)
     });
-    let tips = chain.tips.iter().map(|(column, version)| format!("column {} to {version}", column.0));
+    let tips =
+        chain.tips.iter().map(|tip| format!("column {} to {}, end {}", tip.column.0, tip.version, tip.end));
     let doubt = chain.in_doubt.then(|| "in doubt".to_owned());
     let lost = chain.lost.then(|| "lost".to_owned());
     entries.chain(tips).chain(doubt).chain(lost).collect::<Vec<_>>().join("; ")

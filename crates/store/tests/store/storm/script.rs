@@ -93,8 +93,8 @@ fn a_write(random: &mut Random, n: u64, object: ObjectId, store: &Store) -> Writ
         write.settled_below = stamp;
     }
     if unit >= 4 {
-        write.kind = if random.once_in(3) { WriteKind::ParityBase } else { WriteKind::StripeParity };
-        write.cover = vec![stamp, Version::ZERO, stamp];
+        let kind = if random.once_in(3) { WriteKind::ParityBase } else { WriteKind::StripeParity };
+        write = counting(write, kind, vec![stamp, Version::ZERO, stamp]);
     }
     write
 }

@@ -142,6 +142,7 @@ fn delta(random: &mut Random, n: u64, unit: u64, object: &Object) -> Delta {
         data,
         from_version: versions.0,
         to_version: versions.1,
+        end: end_of(versions.1),
         client: 1 + random.below(2),
         operation: n,
         watermark: if random.once_in(8) { n.saturating_sub(random.below(50)) } else { 0 },
@@ -160,19 +161,20 @@ fn stripe(random: &mut Random, n: u64, unit: u64, (id, object): (ObjectId, &Obje
         let touched = 1 + random.below(7);
         let tip = |data: u8| object.units.get(&unit).map_or(Version::ZERO, |unit| unit.chain_tip(data));
         let cover = (0..3_u8).map(|data| if touched >> data & 1 == 1 { version } else { tip(data) });
-        (write.kind, write.cover, write.columns) =
-            (WriteKind::StripeParity, cover.collect(), ColumnMask(touched));
+        write.columns = ColumnMask(touched);
+        write = counting(write, WriteKind::StripeParity, cover.collect());
     }
     write
 }
 
 /// The base that a rebuild would install, named like a cut.
 fn install(unit: u64, (g, parity): (Generation, &Unit)) -> Mutation {
-    let (kind, standing) = (WriteKind::ParityBase, Standing::Installed);
     let (cover, bytes) = parity.cut(false);
     let version = cover.into_iter().fold(parity.version, Version::max);
+    let standing = Standing::Installed;
     let written = Write { body: body(0, &bytes), ..write(PARITY.0, unit, 0, UNIT, version) };
-    Mutation::Write(Write { partition: Q, kind, standing, cover: cover.to_vec(), g, ..written })
+    let written = Write { partition: Q, standing, g, ..written };
+    Mutation::Write(counting(written, WriteKind::ParityBase, cover.to_vec()))
 }
 
 fn verdict(random: &mut Random, id: ObjectId, number: u64, object: &Object) -> Mutation {
@@ -270,6 +272,10 @@ fn parity_differs(store: &Store, number: u64, unit: &Unit) -> Result<Option<Stri
         found.resize(K, Version::ZERO);
         if found != cover || view.pending != (newest && unit.pending.is_some()) {
             return Ok(Some(format!("{want:?}: cover {found:?}, not {cover:?}")));
+        }
+        if !view.ends.iter().eq(view.cover.iter().map(|&version| end_of(version)).collect::<Vec<_>>().iter())
+        {
+            return Ok(Some(format!("{want:?}: ends {:?} of {:?}", view.ends, view.cover)));
         }
         if bytes_of(&view, UNIT)? != bytes {
             return Ok(Some(format!("{want:?}: the bytes for {cover:?}")));

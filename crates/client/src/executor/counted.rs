@@ -1,0 +1,134 @@
+//! What a write of parity counts in: the version of each data unit, and where its bytes end. And how far a
+//! unit goes that is made anew.
+
+use braid_layout::{EndBound, Role, Stripe, Version};
+use braid_plan::{Body, InstructionId, Op, Request, VersionOf};
+
+use super::Executor;
+use crate::error::Result;
+
+/// Bytes looked at at a time.
+const PIECE: usize = 512;
+
+impl Executor<'_> {
+    /// The version that is meant.
+    pub(super) fn version(&self, of: &VersionOf) -> Result<Version> {
+        let read = |id: InstructionId| {
+            self.arrived[id.index()]
+                .as_ref()
+                .ok_or_else(|| self.handle.plan_error(&"a version of a read that has not arrived"))
+        };
+        Ok(match of {
+            VersionOf::Given(version) => *version,
+            VersionOf::Read(id) => read(*id)?.version,
+            VersionOf::Cover { read: id, data } => {
+                read(*id)?.cover.get(usize::from(*data)).copied().unwrap_or_default()
+            }
+            VersionOf::Newest(versions) => {
+                let all: Vec<Version> =
+                    versions.iter().map(|version| self.version(version)).collect::<Result<_>>()?;
+                all.into_iter().max().unwrap_or_default()
+            }
+        })
+    }
+
+    /// What a write of parity says of the end of each data unit's bytes: `cover` has their versions.
+    pub(super) fn ends(&self, stripe: Stripe, cover: &[VersionOf]) -> Result<Vec<EndBound>> {
+        let bound = |(data, version)| match version {
+            &VersionOf::Given(version) if version.is_zero() => Ok(EndBound::exactly(0)),
+            VersionOf::Given(_) => Ok(self.written(stripe, data)),
+            read => Ok(EndBound::exactly(self.end_of(read)?)),
+        };
+        (0..).zip(cover).map(bound).collect()
+    }
+
+    /// Where the bytes of the data unit end whose version was read.
+    pub(super) fn end_of(&self, version: &VersionOf) -> Result<u32> {
+        let (id, at) = match *version {
+            VersionOf::Read(id) => (id, 0),
+            VersionOf::Cover { read, data } => (read, usize::from(data)),
+            _ => return Err(self.handle.plan_error(&"the end of bytes of which nothing is read")),
+        };
+        let arrived = self.arrived[id.index()].as_ref();
+        let arrived =
+            arrived.ok_or_else(|| self.handle.plan_error(&"the end of bytes that have not arrived"))?;
+        Ok(arrived.ends.get(at).copied().unwrap_or(0))
+    }
+
+    /// What the request says of the end of a data unit that it writes. A unit that it touches without writing
+    /// there lies past the file's size.
+    fn written(&self, stripe: Stripe, data: u8) -> EndBound {
+        let Request::Write(write) = &self.set.request else { return EndBound::NONE };
+        let unit = self.view.layout.segments()[self.set.segment].unit_range(stripe, data);
+        let in_unit = |byte: u64| {
+            u32::try_from(byte.clamp(unit.start, unit.end) - unit.start).expect("units are below 4 GiB")
+        };
+        let (from, to) = (in_unit(write.range.start), in_unit(write.range.end));
+        if from >= to {
+            return EndBound::exactly(0);
+        }
+        let before = self.end_before(stripe, data);
+        let bound = match write.body {
+            Body::Buffer { .. } => EndBound::at_least(to),
+            // Bytes past the size are zeros.
+            Body::Zeros if to >= before.unwrap_or(in_unit(write.size)) => EndBound::at_most(from),
+            Body::Zeros => EndBound::NONE,
+        };
+        before.map_or(bound, |before| EndBound::exactly(bound.after(before)))
+    }
+
+    /// Where the data unit's bytes ended, if a read of the stripe told: its own or one of parity.
+    fn end_before(&self, stripe: Stripe, data: u8) -> Option<u32> {
+        let segment = &self.view.layout.segments()[self.set.segment];
+        let reads = self.set.instructions().filter(|(_, i)| matches!(i.op, Op::Read { .. }));
+        reads.filter(|(_, i)| i.op.stripe() == stripe).find_map(|(plan, instruction)| {
+            let arrived = self.arrived[instruction.id.index()].as_ref()?;
+            let at = match segment.role(stripe, plan.column) {
+                Role::Data(own) if own == data => 0,
+                Role::Data(_) => return None,
+                Role::Parity(_) => usize::from(data),
+            };
+            Some(arrived.ends.get(at).copied().unwrap_or(0))
+        })
+    }
+}
+
+/// The unit's bytes up to `end`, or as far as there are others than zeros.
+pub(super) fn up_to(end: u32, unit: &[u8]) -> &[u8] {
+    let end = usize::try_from(end).expect("a unit").min(unit.len());
+    &unit[..end_of_bytes(unit).max(end)]
+}
+
+/// Where the zeros at the end begin. Most are passed over in pieces, as many units are zeros altogether.
+pub(super) fn end_of_bytes(unit: &[u8]) -> usize {
+    let zeros: usize = unit.rchunks(PIECE).take_while(|piece| is_zero(piece)).map(<[u8]>::len).sum();
+    unit[..unit.len() - zeros].iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
+}
+
+/// Whether all bytes are zeros: in pieces, each without branches, up to the first that has another byte.
+fn is_zero(bytes: &[u8]) -> bool {
+    bytes.chunks(PIECE).all(|piece| piece.iter().fold(0, |all, byte| all | byte) == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_end_behind_the_last_that_is_not_zero() {
+        for len in [0, 1, PIECE, 3 * PIECE + 7] {
+            let mut unit = vec![0; len];
+            assert_eq!(end_of_bytes(&unit), 0);
+            for at in 0..len {
+                unit[at] = 1;
+                assert_eq!(end_of_bytes(&unit), at + 1);
+            }
+        }
+    }
+
+    #[test]
+    fn zeros_at_the_end_belong_to_a_unit_as_far_as_its_end_was_told() {
+        let unit = [1, 0, 0, 0];
+        assert_eq!([0, 3, 9].map(|end| up_to(end, &unit).len()), [1, 3, 4]);
+    }
+}
