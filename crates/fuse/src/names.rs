@@ -380,11 +380,10 @@ impl Shared {
         }
         if !is_kept || how == RenameHow::Exchange {
             // The kernel knows the new names, and would not hear of their changes.
-            let (context, names) =
-                (Arc::clone(&self.context), [from, to].map(|(at, name)| (self.file(at), name.to_vec())));
-            self.context.teller.tell(move || {
-                names.iter().for_each(|(directory, name)| context.expire_name(*directory, name));
-            });
+            for (directory, name) in [from, to] {
+                let (context, file, name) = (Arc::clone(&self.context), self.file(directory), name.to_vec());
+                self.context.teller.tell(directory, move || context.expire_name(file, &name));
+            }
         }
         Ok(())
     }
