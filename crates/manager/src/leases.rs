@@ -235,6 +235,12 @@ impl Leases {
         left.max().map_or(LeaseState::Over, LeaseState::Live)
     }
 
+    /// Whether a client may write any file: it is known to, or somebody is who was not heard since a start.
+    pub fn may_write(&self, client: u64) -> bool {
+        let mut places = self.held.values().flat_map(|held| held.holders.values());
+        places.any(|place| place.is_resumed || place.client == client)
+    }
+
     /// Begins to end the file's lease if it has lapsed for all: from now on it cannot be renewed. False if it
     /// is live. [`Leases::end`] completes it.
     pub fn begin_end(&mut self, file: FileId, now_ms: u64) -> bool {

@@ -215,8 +215,13 @@ pub fn renew(core: &Core, request: &Renew) -> Renewed {
     let now_ms = core.running_ms();
     let renewed = |of: &&Held| core.leases().renew(of.file, of.lease, of.holder, now_ms);
     let (held, lost): (Vec<&Held>, Vec<&Held>) = request.leases.iter().partition(renewed);
-    let (client, mut watchers) = (callbacks::asker(), core.watchers());
-    held.into_iter().for_each(|of| watchers.writes(of.file, of.holder, client));
+    let client = callbacks::asker();
+    for of in held {
+        if client != 0 {
+            core.leases().is_of(of.file, of.holder, client);
+        }
+        core.watchers().writes(of.file, of.holder, client);
+    }
     Renewed { lost: lost.into_iter().map(|of| of.holder).collect() }
 }
 
