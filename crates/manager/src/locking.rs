@@ -82,6 +82,7 @@ pub(crate) async fn lock(core: &Arc<Core>, asked: Lock) -> Result<Locked, Refusa
     }
     if asked.how == LockHow::Set && asked.kind.is_some() {
         fence_silent(core, asked.file).await?;
+        fence_gone(core, asked.file).await?;
     }
     loop {
         let outcome = {
@@ -191,6 +192,16 @@ async fn fence_silent(core: &Arc<Core>, file: FileId) -> Result<(), Refusal> {
     }
     let _turn = core.lock_file(file).await?;
     core.leases().give_up_silent(file, &silent);
+    end_lease_alone(core, file).await
+}
+
+/// The same for who gave its lease up as a write had failed, or is gone: what it wrote last, under a lock
+/// that it has released since, may be on its way yet.
+async fn fence_gone(core: &Arc<Core>, file: FileId) -> Result<(), Refusal> {
+    if !core.leases().has_gone(file, core.now_ms()) {
+        return Ok(());
+    }
+    let _turn = core.lock_file(file).await?;
     end_lease_alone(core, file).await
 }
 

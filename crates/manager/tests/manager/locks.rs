@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use braid_layout::FileId;
+use braid_layout::{Column, FileId};
 use braid_wire::control::*;
 
-use crate::fake::{Client, Cluster, no_shape, open, opened};
+use crate::fake::{Client, Cluster, no_shape, open, opened, release};
 
 const ONE: u64 = 7;
+const OTHER: u64 = 8;
 
 /// A client that asks for news all the time, as one that locks must.
 struct Locker {
@@ -77,6 +78,35 @@ impl Locker {
             other => panic!("{other:?}"),
         }
     }
+}
+
+/// A write under a lock fails, and its writer gives its lease up before it releases the lock: what is still
+/// on its way is refused before the next holder has the lock.
+#[tokio::test]
+async fn who_gave_up_its_lease_is_fenced_before_another_has_its_lock() {
+    let cluster = Cluster::new(3, no_shape()).await;
+    let (mut one, mut other) = (Locker::new(&cluster).await, Locker::new(&cluster).await);
+    // Both have the file open already.
+    let first = one.opens("f", ONE).await;
+    let file = first.stat.file;
+    one.takes(file).await;
+    let joined = other.opens("f", OTHER).await;
+    assert_eq!(other.lock(file, LockHow::Set, Some(LockKind::Shared)).await, LockState::Held);
+    let object = joined.stat.segments[0].columns[0].object;
+    let drive = cluster.of(&joined, 0).clone();
+    drive.put(&joined, Column(0), &[]);
+    drive.state().mute = true;
+    let given_up = Release { holder: ONE, ..release(&joined, false) };
+    one.client.done(given_up).await;
+    assert_eq!(one.lock(file, LockHow::Set, None).await, LockState::Granted);
+    let until_answered = async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        drive.state().mute = false;
+    };
+    tokio::join!(other.takes(file), until_answered);
+    let known = drive.object(joined.stat.volume.0, object).expect("it has the column");
+    assert!(known.g > joined.stat.g, "fenced by the time that it is granted: {:?}", known.g);
+    assert!(other.renews(&joined, OTHER).await, "who goes on keeps its lease");
 }
 
 /// A client that claims nothing after a restart may still write what it had locked, so its leases end before
