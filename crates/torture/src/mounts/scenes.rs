@@ -275,3 +275,27 @@ fn who_reads_its_own_end_knows_by_then_who_else_appends() {
     assert_eq!(scene.fsync(0, one), Ok(()));
     assert_eq!(scene.look().0, b"aaabbbAAA");
 }
+
+/// While a descriptor is closed, what was written by it is synced, more gets to the drives by another of the
+/// same open file. That does not fit into the quota: it is told once that bytes are lost, and they stay so.
+#[test]
+fn what_a_close_could_not_have_for_quota_is_told_and_stays_away() {
+    const FLAGS: i32 = libc::O_RDWR | libc::O_DIRECT;
+    let mut scene = Scene::new(1, 8192);
+    let handle = scene.create(0, FLAGS);
+    scene.write(0, handle, &[1; 4096], libc::O_RDWR);
+    scene.world.pause(scene.cluster.manager);
+    let closed = scene.begin(0, move |mount| async move { mount.flush(handle, OWNER).await });
+    scene.pass(200);
+    let written =
+        scene.begin(0, move |mount| async move { mount.write(handle, 4096, &[2; 40_000], FLAGS).await });
+    scene.pass(200);
+    scene.world.resume(scene.cluster.manager);
+    assert_eq!(scene.until(&written), Ok(()));
+    assert_eq!(scene.until(&closed), Err(libc::EDQUOT));
+    assert_eq!(scene.look().0.len(), 4096);
+    assert_eq!(scene.fsync(0, handle), Err(libc::EDQUOT), "its bytes are lost");
+    assert_eq!(scene.fsync(0, handle), Ok(()), "and told once");
+    scene.pass(15_000);
+    assert_eq!(scene.look().0.len(), 4096);
+}
