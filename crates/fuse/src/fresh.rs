@@ -14,8 +14,10 @@ use std::time::Duration;
 use braid_client::{File, Result};
 use braid_layout::FileId;
 use braid_wire::control::StatRow;
+use fuser::FileAttr;
 use tokio::time::timeout;
 
+use crate::attributes::nanoseconds;
 use crate::errors::errno;
 use crate::inode::Inode;
 use crate::kept::ROWS_MAX;
@@ -54,6 +56,11 @@ pub(crate) struct Ends {
 impl Version {
     pub(crate) fn of(row: &StatRow) -> Version {
         Version { size: row.size(), changed_ns: row.attributes.changed_ns }
+    }
+
+    /// The same, as the kernel is told.
+    pub(crate) fn told(attributes: &FileAttr) -> Version {
+        Version { size: attributes.size, changed_ns: nanoseconds(attributes.ctime) }
     }
 }
 

@@ -236,6 +236,21 @@ impl Leases {
         left.max().map_or(LeaseState::Over, LeaseState::Live)
     }
 
+    /// Whether somebody is gone who was not fenced yet, or has given its place up so.
+    pub fn has_gone(&self, file: FileId, now_ms: u64) -> bool {
+        self.held.get(&file).is_some_and(|held| self.is_left(held, now_ms))
+    }
+
+    fn is_left(&self, held: &Held, now_ms: u64) -> bool {
+        held.ending || held.holders.values().any(|place| self.is_over(place, now_ms))
+    }
+
+    /// Whether a client may write any file: it is known to, or somebody is who was not heard since a start.
+    pub fn may_write(&self, client: u64) -> bool {
+        let mut places = self.held.values().flat_map(|held| held.holders.values());
+        places.any(|place| place.is_resumed || place.client == client)
+    }
+
     /// Begins to end the file's lease if it has lapsed for all: from now on it cannot be renewed. False if it
     /// is live. [`Leases::end`] completes it.
     pub fn begin_end(&mut self, file: FileId, now_ms: u64) -> bool {
@@ -291,10 +306,7 @@ impl Leases {
 
     /// Files about whose lease something is to be done: those above `after` first, then the others.
     pub fn due(&self, now_ms: u64, after: FileId) -> impl Iterator<Item = FileId> {
-        let is_due = move |held: &Held| {
-            let mut places = held.holders.values();
-            held.ending || places.any(|place| self.is_over(place, now_ms)) || held.apart(now_ms)
-        };
+        let is_due = move |held: &Held| self.is_left(held, now_ms) || held.apart(now_ms);
         let above = self.held.range((Bound::Excluded(after), Bound::Unbounded));
         let all = above.chain(self.held.range(..=after));
         all.filter(move |(_, held)| is_due(held)).map(|(&file, _)| file)

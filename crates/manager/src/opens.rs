@@ -213,16 +213,13 @@ pub async fn refresh(core: &Arc<Core>, request: Refresh) -> Result<Opened, Refus
 /// Renews leases. After a start it is so known again who writes.
 pub fn renew(core: &Core, request: &Renew) -> Renewed {
     let now_ms = core.running_ms();
-    let client = callbacks::asker();
-    let renewed = |of: &&Held| {
-        let mut leases = core.leases();
-        let is_held = leases.renew(of.file, of.lease, of.holder, now_ms);
-        leases.is_of(of.file, of.holder, client);
-        is_held
-    };
+    let renewed = |of: &&Held| core.leases().renew(of.file, of.lease, of.holder, now_ms);
     let (held, lost): (Vec<&Held>, Vec<&Held>) = request.leases.iter().partition(renewed);
-    let mut watchers = core.watchers();
-    held.into_iter().for_each(|of| watchers.writes(of.file, of.holder, client));
+    let client = callbacks::asker();
+    for of in held {
+        core.leases().is_of(of.file, of.holder, client);
+        core.watchers().writes(of.file, of.holder, client);
+    }
     Renewed { lost: lost.into_iter().map(|of| of.holder).collect() }
 }
 
