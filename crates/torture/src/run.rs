@@ -43,6 +43,9 @@ const FILES: usize = 6;
 /// Virtual time in which things go wrong.
 pub(crate) const TROUBLE_MS: u64 = 30_000;
 
+/// The roles' code runs in one thread, and is not optimised: it has large frames.
+const STACK_BYTES: usize = 64 << 20;
+
 /// What came of a seed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outcome {
@@ -79,7 +82,7 @@ thread_local! {
 /// Runs one seed, in a thread of its own: what threads keep for themselves begins anew. It is the same each
 /// time if nothing of the kind ran in this process before: see [`crate::run_apart`].
 pub fn run(seed: u64, settings: Settings) -> Outcome {
-    let running = std::thread::Builder::new().name(format!("seed {seed}"));
+    let running = std::thread::Builder::new().name(format!("seed {seed}")).stack_size(STACK_BYTES);
     let running = running.spawn(move || {
         fate::begin(seed);
         one(seed, settings)
