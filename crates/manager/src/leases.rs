@@ -111,15 +111,20 @@ impl Leases {
         self.held.insert(file, held);
     }
 
-    /// Takes a lease over from the record at a start.
+    /// Takes a lease over from the record at a start. If somebody was fenced out of it of whom only that was
+    /// known, after an earlier start, nobody is known again who is not on record: it might be that one.
     pub fn resume(&mut self, file: FileId, inode: &InodeRecord, now_ms: u64) {
+        let may_be_gone = inode.gone.contains(&UNKNOWN) && !inode.is_parted();
+        if may_be_gone && inode.shared {
+            return self.leave(file, inode.lease);
+        }
         self.grant(file, inode.lease, if inode.shared { UNKNOWN } else { inode.client }, now_ms);
         if inode.is_parted() {
             self.end(file);
             self.grant(file, inode.lease, UNKNOWN, now_ms);
             inode.parts.iter().for_each(|part| self.join(file, part.holder, now_ms));
             self.forget(file, UNKNOWN, now_ms);
-        } else if inode.since != Lease(0) {
+        } else if inode.since != Lease(0) && !may_be_gone {
             self.join(file, UNKNOWN, now_ms);
         }
         self.changed(file, inode);

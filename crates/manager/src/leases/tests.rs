@@ -184,6 +184,15 @@ fn after_a_restart_holders_are_known_again_for_a_term() {
     fenced.resume(FILE, &without_a, 100);
     assert!(!fenced.renew(FILE, Lease(5), A, 101), "it was fenced out before");
     assert!(fenced.renew(FILE, Lease(5), B, 101));
+    // Who was fenced out without being known is not known again after yet another restart.
+    let mut without_some = record(5, 3, true, A);
+    without_some.goes_on_without(&[UNKNOWN]);
+    let mut twice = Leases::new(10, Arc::new(Pauses::new(5, 0)));
+    twice.resume(FILE, &without_some, 100);
+    assert!(!twice.renew(FILE, Lease(5), B, 101) && twice.step(FILE, 101) == Step::End);
+    let mut alone = Leases::new(10, Arc::new(Pauses::new(5, 0)));
+    alone.resume(FILE, &InodeRecord { shared: false, ..without_some }, 100);
+    assert!(!alone.renew(FILE, Lease(5), B, 101) && alone.renew(FILE, Lease(5), A, 101));
     let mut exclusive = Leases::new(10, Arc::new(Pauses::new(5, 0)));
     exclusive.resume(FILE, &record(5, 0, false, A), 100);
     assert!(!exclusive.renew(FILE, Lease(5), B, 101) && exclusive.renew(FILE, Lease(5), A, 101));

@@ -35,6 +35,8 @@ struct State {
     names: BTreeMap<String, Vec<Value>>,
     /// Who holds the lock of a record.
     holders: BTreeMap<u64, Holder>,
+    /// When somebody got one last.
+    granted: BTreeMap<u64, At>,
     /// Who held one until another got it, and was not told yet.
     losers: BTreeMap<(u64, u64), Loser>,
     /// When each mount has died last.

@@ -26,7 +26,7 @@ impl Program {
         let Some(mut open) = self.open_locked(file).await else { return };
         let record = self.random.below(RECORDS);
         let (from, to) = (record * RECORD, (record + 1) * RECORD);
-        let began_ms = now_ms();
+        let (asked, began_ms) = (self.judge.now(), now_ms());
         let taken =
             self.kernel.lock_bytes(&open.descriptor, self.owner(), (from, to - 1), Some(LockKind::Exclusive));
         let taken = taken.await;
@@ -36,13 +36,23 @@ impl Program {
             Err(libc::EAGAIN) => return self.locked = Some(open),
             Err(_) => return self.close(open).await,
         }
-        let at = self.judge.granted(file, record, from..to, (self.index.0, self.life));
+        let granted = self.judge.granted(file, record, from..to, (self.index.0, self.life), asked);
+        let Some(at) = granted else {
+            let given_back =
+                self.kernel.lock_bytes(&open.descriptor, self.owner(), (from, to - 1), None).await;
+            self.told(&format!("gives back record {record}"), began_ms, &given_back);
+            return self.close(open).await;
+        };
         open.reader = Reader { life: Some(self.life), opened: at };
         let is_well = self.use_record(&open, record).await;
         let began = self.judge.now();
         let was_held = self.judge.releases(record, self.index.0);
         let released = self.kernel.lock_bytes(&open.descriptor, self.owner(), (from, to - 1), None).await;
         self.told(&format!("unlocks record {record}"), began_ms, &released);
+        if released.is_err() {
+            // It is told once that something was lost, perhaps of another program on the mount.
+            self.judge.synced(file, began, self.life, false);
+        }
         if is_well && was_held && released.is_ok() {
             self.judge.synced(file, began, self.life, true);
             self.locked = Some(open);

@@ -25,16 +25,22 @@ pub(super) struct Loser {
 
 impl Judge {
     /// A program got the lock of a record. Who had it has lost it, and what it did not sync may be gone.
-    /// Gives the moment since which it must see what was done under the lock before.
+    /// Gives the moment since which it must see what was done under the lock before. `None` if another got it
+    /// since it was asked for: it is not known who was first, and that one has lost it.
     pub(crate) fn granted(
         &self,
         file: FileNo,
         record: u64,
         range: Range<u64>,
         (program, life): (u64, Life),
-    ) -> At {
+        asked: At,
+    ) -> Option<At> {
         let mut state = self.lock();
         let now = state.now();
+        if state.granted.get(&record).is_some_and(|last| last.tick > asked.tick) {
+            return None;
+        }
+        state.granted.insert(record, now);
         if let Some(holder) = state.holders.insert(record, Holder { program, life }) {
             state.losers.insert((record, holder.program), Loser { lost_ms: now.ms, seen_ms: None });
             let ops = &mut state.files[file.0].ops;
@@ -43,7 +49,7 @@ impl Judge {
             }
         }
         // No slack: it is what locks are for.
-        At { ms: now.ms + state.slack_ms, ..now }
+        Some(At { ms: now.ms + state.slack_ms, ..now })
     }
 
     /// Whether a program has not lost the lock of a record.

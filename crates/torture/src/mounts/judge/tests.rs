@@ -84,8 +84,11 @@ fn a_name_is_what_it_was_at_some_moment_of_the_look() {
 #[test]
 fn what_was_written_under_a_lost_lock_is_not_found_by_who_got_it() {
     let (judge, file, _) = written();
-    judge.granted(file, 0, 0..10, (1, HERE));
-    let opened = judge.granted(file, 0, 0..10, (2, ELSEWHERE));
+    let asked = judge.now();
+    assert!(judge.granted(file, 0, 0..10, (1, HERE), asked).is_some());
+    assert!(judge.granted(file, 0, 0..10, (2, ELSEWHERE), asked).is_none(), "it may have got it before");
+    let asked = judge.now();
+    let opened = judge.granted(file, 0, 0..10, (2, ELSEWHERE), asked).expect("it got it later");
     assert!(!judge.holds(0, 1) && judge.holds(0, 2));
     let (id, bytes) = judge.begin_write(file, 0..10, ELSEWHERE);
     judge.end(file, id, true);
