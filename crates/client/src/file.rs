@@ -73,9 +73,10 @@ struct Writer {
     modified: Mutex<Option<i64>>,
     /// Allows one commit at a time.
     commits: Semaphore,
-    /// Held by appends until they are written, and by what sets the size: a place that was given before a cut
+    /// Held by writes until they are acknowledged, and by what sets the size. What a write that ends during
+    /// a cut has beyond the new size would be removed, and a place at the end that was given before the cut
     /// is given to others after it.
-    places: RwLock<()>,
+    cuts: RwLock<()>,
     /// Number of the last commit: the manager ignores one that arrives after a later one.
     order: AtomicU64,
 }
@@ -100,7 +101,7 @@ impl File {
             written: AtomicBool::new(false),
             modified: Mutex::new(None),
             commits: Semaphore::new(1),
-            places: RwLock::default(),
+            cuts: RwLock::default(),
             order: AtomicU64::new(0),
         };
         File { handle, writer: Some(writer), mode, position: 0 }
@@ -212,15 +213,18 @@ impl File {
     /// Writes all of `data` at `offset`. When it returns, the bytes are durable on every drive of the file's
     /// set.
     pub async fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
+        let _no_cuts = self.writing()?.cuts.read().await;
         self.write_from(data, (offset, None), Source::Still).await
     }
 
     /// Like [`File::write_at`], for memory that others may change meanwhile, such as a foreign program's. The
     /// file has what was there at some time during the call, and data and parity match. Costs a copy.
     pub async fn write_at_copied(&self, data: &[u8], offset: u64) -> Result<()> {
+        let _no_cuts = self.writing()?.cuts.read().await;
         self.write_from(data, (offset, None), Source::Changing).await
     }
 
+    /// The caller lets nothing be cut meanwhile.
     async fn write_from(
         &self,
         data: &[u8],
@@ -291,10 +295,11 @@ impl File {
         self.flush().await
     }
 
-    /// Sets the size. Not with [`OpenOptions::range`](crate::OpenOptions::range). Truncated bytes are gone:
-    /// if the file grows again, zeros are there. The new size is committed first and the bytes past it are
-    /// cleared after, so that a crash in between leaves the file either unchanged or truncated. After a
-    /// truncation that was dropped midway or whose outcome is unknown, the handle writes no more.
+    /// Sets the size, when all writes of this handle that have begun are done. Not with
+    /// [`OpenOptions::range`](crate::OpenOptions::range). Truncated bytes are gone: if the file grows again,
+    /// zeros are there. The new size is committed first and the bytes past it are cleared after, so that a
+    /// crash in between leaves the file either unchanged or truncated. After a truncation that was dropped
+    /// midway or whose outcome is unknown, the handle writes no more.
     pub async fn set_len(&self, size: u64) -> Result<()> {
         let writer = self.writing()?;
         writer.side.check(self.subject())?;
@@ -302,7 +307,7 @@ impl File {
         if size > FILE_BYTES_MAX {
             return Err(Error::Range { file: self.subject().to_owned(), offset: size, bytes: 0 });
         }
-        let _no_appends = writer.places.write().await;
+        let _no_writes = writer.cuts.write().await;
         let mut tries = Tries::new(self.handle.client.config().patience);
         loop {
             // Others that write the file wait meanwhile.

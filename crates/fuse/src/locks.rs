@@ -150,6 +150,17 @@ impl State {
         }
     }
 
+    /// What is held; at last, also if that is nothing, that it is all. That is said of any file: else the
+    /// manager would take this mount for one that is not heard, and end its leases for the locks of others.
+    fn claims(&self, any: FileId) -> Vec<(FileId, Wanted)> {
+        let all = self.held.iter().flat_map(|((file, owner), held)| {
+            let wanted = |(span, kind)| Wanted { owner: *owner, pid: held.pid, span, kind: Some(kind) };
+            held.ranges.iter().map(move |range| (*file, wanted(range)))
+        });
+        let is_all = Wanted { owner: 0, pid: 0, span: Span::ALL, kind: None };
+        all.chain([(any, is_all)]).collect()
+    }
+
     /// What is held within a span, and what of it is not.
     fn pieces(&self, file: FileId, wanted: Wanted) -> Vec<Wanted> {
         let mut pieces = Ranges::default();
@@ -372,15 +383,8 @@ impl Context {
     pub(crate) async fn claim_locks(&self) {
         let _claims = self.locks.claiming.write().await;
         let until = Instant::now() + PATIENCE;
-        let held: Vec<(FileId, Wanted)> = {
-            let state = self.locks.lock();
-            let all = state.held.iter().flat_map(|((file, owner), held)| {
-                let wanted = |(span, kind)| Wanted { owner: *owner, pid: held.pid, span, kind: Some(kind) };
-                held.ranges.iter().map(move |range| (*file, wanted(range)))
-            });
-            all.collect()
-        };
-        for (file, wanted) in held {
+        let claims = self.locks.lock().claims(self.root);
+        for (file, wanted) in claims {
             loop {
                 let request = self.locks.lock().request(file, LockHow::Claim, wanted);
                 let session = request.session;
@@ -405,4 +409,22 @@ impl Context {
 /// Waits for other requests for locks of the file.
 async fn turn(inode: &Inode) -> Outcome<OwnedMutexGuard<()>> {
     timeout(PATIENCE, Arc::clone(&inode.locking).lock_owned()).await.map_err(|_| Errno::ENOLCK)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_held_is_claimed_and_that_it_is_all_is_said_at_last() {
+        let (root, file) = (FileId(1), FileId(7));
+        let mut state = State { session: 5, order: 0, held: BTreeMap::new() };
+        let kinds = |state: &State| -> Vec<(FileId, Option<LockKind>)> {
+            state.claims(root).into_iter().map(|(file, wanted)| (file, wanted.kind)).collect()
+        };
+        assert_eq!(kinds(&state), [(root, None)]);
+        let wanted = Wanted { owner: 2, pid: 3, span: Span::ALL, kind: Some(LockKind::Shared) };
+        state.set(file, wanted, None);
+        assert_eq!(kinds(&state), [(file, wanted.kind), (root, None)]);
+    }
 }

@@ -116,9 +116,11 @@ pub(crate) async fn lock(core: &Arc<Core>, asked: Lock) -> Result<Locked, Refusa
 /// the answer if it is clear.
 async fn prepare(core: &Arc<Core>, asked: &Lock, client: u64) -> Result<Option<LockState>, Refusal> {
     let is_new = asked.how == LockHow::Set && asked.kind.is_some();
-    let begins =
-        asked.how != LockHow::Test && asked.kind.is_some() && !core.locking.locks().knows(asked.session);
-    if asked.kind.is_none() && !core.locking.locks().knows(asked.session) {
+    // Also one that holds nothing says so after a start.
+    let is_back = asked.how == LockHow::Claim && core.locking.locks().may_claim(asked.session);
+    let is_begun = asked.how != LockHow::Test && (asked.kind.is_some() || is_back);
+    let begins = is_begun && !core.locking.locks().knows(asked.session);
+    if asked.kind.is_none() && !begins && !core.locking.locks().knows(asked.session) {
         // A lock of it that is on its way may begin the session now.
         let _alone = core.locking.alone.lock().await;
         let holds_nothing = !core.locking.locks().knows(asked.session);

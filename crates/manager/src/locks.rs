@@ -83,6 +83,11 @@ impl Locks {
         !self.before.is_empty()
     }
 
+    /// Whether a session is from before the start, and was not heard of since: it may hold locks, or none.
+    pub fn may_claim(&self, session: u64) -> bool {
+        self.before.contains_key(&session) && !self.sessions.contains_key(&session)
+    }
+
     /// Sessions from before the start that were not heard of since.
     pub fn unheard(&self) -> Vec<u64> {
         self.before.keys().filter(|session| !self.sessions.contains_key(session)).copied().collect()
@@ -169,7 +174,8 @@ impl Locks {
         }
         if asked.how == LockHow::Claim {
             let has = |kind| self.holder(asked).is_some_and(|holder| holder.ranges.are(span, kind));
-            if asked.kind.is_some_and(has) {
+            // Who says that it holds nothing more has said so by that.
+            if asked.kind.is_none_or(has) {
                 return Outcome::Granted;
             }
             if !self.before.contains_key(&asked.session) {
@@ -422,9 +428,15 @@ mod tests {
         assert_eq!(ask(&mut locks, &claim(10), &[1, 2]), Outcome::Granted);
         assert_eq!(ask(&mut locks, &claim(20), &[1, 2]), Outcome::Lost);
         assert_eq!(locks.unheard(), []);
+        // Who says that it holds nothing more keeps what it has claimed, and what it was given since.
+        let is_all = |session| Lock { kind: None, ..claim(session) };
+        assert_eq!(ask(&mut locks, &is_all(10), &[1, 2]), Outcome::Granted);
+        locks.enter(30, 3);
+        assert_eq!(ask(&mut locks, &is_all(30), &[1, 2]), Outcome::Granted);
+        assert_eq!((locks.count, locks.is_broken(30)), (1, false));
         let mut locks = Locks::default();
         locks.begin([(10, 1)]);
-        assert_eq!(locks.unheard(), [10]);
+        assert_eq!((locks.unheard(), locks.may_claim(10), locks.may_claim(20)), (vec![10], true, false));
         locks.end_of_claims();
         assert_eq!(locks.silent(), &BTreeSet::from([1]), "what it had locked is not known");
         locks.enter(10, 1);

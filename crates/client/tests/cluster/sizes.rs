@@ -152,3 +152,35 @@ async fn appends_beside_a_cut_by_the_same_handle_leave_no_holes() {
     let file = Arc::new(client.open(&name("f"), &both()).await.expect("open"));
     appends_beside_cuts(&file, &file, &client).await;
 }
+
+/// A write beyond the new size that is under way is cut off, or made after it, as a whole.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_beside_a_cut_by_the_same_handle_is_there_or_not() {
+    const CUT: usize = 10_000;
+    const FROM: usize = 100_000;
+    let (_cluster, client) = cluster(5).await;
+    put(&client, &name("f"), raid5(), &[]).await;
+    let file = Arc::new(client.open(&name("f"), &both()).await.expect("open"));
+    file.write_at(&[9; CUT], 0).await.expect("write");
+    for round in 1..=20u8 {
+        let mut writes = JoinSet::new();
+        for number in 0..8u8 {
+            let file = Arc::clone(&file);
+            let from = FROM + usize::from(number) * 20_000;
+            writes.spawn(async move {
+                file.write_at(&[round; 20_000], u64::try_from(from).expect("small")).await.expect("write");
+            });
+        }
+        tokio::task::yield_now().await;
+        file.set_len(u64::try_from(CUT).expect("small")).await.expect("cut");
+        writes.join_all().await;
+        file.flush().await.expect("flush");
+        let found = read_all(&client, &name("f")).await.expect("read");
+        let tail = found.get(FROM..).unwrap_or_default();
+        assert!(found.len() == CUT || !tail.is_empty(), "round {round}: {} bytes", found.len());
+        let is_whole = |piece: &[u8]| piece.iter().all(|byte| *byte == piece[0] && [0, round].contains(byte));
+        assert!(tail.chunks(20_000).all(is_whole), "round {round}");
+        assert!(tail.is_empty() || tail[tail.len() - 1] == round, "round {round}: it ends with zeros");
+        file.set_len(u64::try_from(CUT).expect("small")).await.expect("cut");
+    }
+}

@@ -91,7 +91,6 @@ async fn who_gave_up_its_lease_is_fenced_before_another_has_its_lock() {
     let file = first.stat.file;
     one.takes(file).await;
     let joined = other.opens("f", OTHER).await;
-    assert_eq!(other.lock(file, LockHow::Set, Some(LockKind::Shared)).await, LockState::Held);
     let object = joined.stat.segments[0].columns[0].object;
     let drive = cluster.of(&joined, 0).clone();
     drive.put(&joined, Column(0), &[]);
@@ -115,6 +114,11 @@ async fn who_gave_up_its_lease_is_fenced_before_another_has_its_lock() {
 async fn who_claims_no_locks_is_fenced_also_after_another_restart() {
     let mut cluster = Cluster::new(3, no_shape()).await;
     let (mut silent, mut other) = (Locker::new(&cluster).await, Locker::new(&cluster).await);
+    // One has locked, and holds nothing.
+    let mut idle = Locker::new(&cluster).await;
+    let free = idle.opens("c", ONE).await;
+    idle.takes(free.stat.file).await;
+    assert_eq!(idle.lock(free.stat.file, LockHow::Set, None).await, LockState::Granted);
     let mut files = Vec::new();
     for path in ["a", "b"] {
         let file = silent.opens(path, ONE).await;
@@ -123,9 +127,11 @@ async fn who_claims_no_locks_is_fenced_also_after_another_restart() {
     }
     for (round, taken) in files.iter().enumerate() {
         cluster = cluster.restart_manager().await;
-        for locker in [&mut silent, &mut other] {
+        for locker in [&mut silent, &mut other, &mut idle] {
             locker.again(&cluster).await;
         }
+        assert_eq!(idle.lock(FileId(1), LockHow::Claim, None).await, LockState::Granted);
+        assert!(idle.renews(&free, ONE).await, "round {round}");
         for file in &files[..round] {
             let claimed = other.lock(file.stat.file, LockHow::Claim, Some(LockKind::Exclusive)).await;
             assert_eq!(claimed, LockState::Granted, "round {round}");
@@ -136,6 +142,9 @@ async fn who_claims_no_locks_is_fenced_also_after_another_restart() {
         }
         other.takes(taken.stat.file).await;
         assert!(!silent.renews(taken, ONE).await, "round {round}: it may still write what it had locked");
+        other.takes(free.stat.file).await;
+        assert_eq!(other.lock(free.stat.file, LockHow::Set, None).await, LockState::Granted);
+        assert!(idle.renews(&free, ONE).await, "round {round}: it has said that it holds nothing");
     }
     // It is told so when it comes back, and begins anew.
     let file = files[0].stat.file;

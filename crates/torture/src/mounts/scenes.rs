@@ -231,10 +231,13 @@ fn all_who_read_wait_for_what_others_have_changed() {
         mount.flush(made, OWNER).await.expect("closed");
         mount.release(made).await;
     });
+    // Drives refuse nothing of what it opens now.
+    let writer = scene.open(1, libc::O_WRONLY);
+    scene.write(1, writer, b"new", libc::O_WRONLY);
+    assert_eq!(scene.fsync(1, writer), Ok(()));
     let reader = scene.open(0, libc::O_RDONLY);
     let read = scene.read(0, reader);
-    assert_eq!(scene.until(&read), Ok(b"old".to_vec()));
-    let writer = scene.open(1, libc::O_WRONLY);
+    assert_eq!(scene.until(&read), Ok(b"new".to_vec()));
     scene.write(1, writer, b"longer", libc::O_WRONLY);
     assert_eq!(scene.fsync(1, writer), Ok(()));
     scene.world.pause(scene.cluster.manager);
