@@ -23,7 +23,7 @@ use braid_layout::{FileId, Lease, Stripe};
 use braid_wire::Reason;
 use braid_wire::control::{Commit, Cut, FileAttributes, Seen, StatRow};
 use braid_wire::data::Listing;
-use tokio::sync::Semaphore;
+use tokio::sync::{RwLock, Semaphore};
 
 use crate::concurrent;
 use crate::error::{Error, Result};
@@ -73,6 +73,9 @@ struct Writer {
     modified: Mutex<Option<i64>>,
     /// Allows one commit at a time.
     commits: Semaphore,
+    /// Held by appends until they are written, and by what sets the size: a place that was given before a cut
+    /// is given to others after it.
+    places: RwLock<()>,
     /// Number of the last commit: the manager ignores one that arrives after a later one.
     order: AtomicU64,
 }
@@ -97,6 +100,7 @@ impl File {
             written: AtomicBool::new(false),
             modified: Mutex::new(None),
             commits: Semaphore::new(1),
+            places: RwLock::default(),
             order: AtomicU64::new(0),
         };
         File { handle, writer: Some(writer), mode, position: 0 }
@@ -115,6 +119,12 @@ impl File {
     /// Whether others may write the same stripes too, as of the manager's last answer.
     pub fn is_shared(&self) -> bool {
         self.handle.view().shared
+    }
+
+    /// The lease under which it writes, as of the manager's last answer. Another one follows whenever others
+    /// begin to write the file too, or leave it.
+    pub fn lease(&self) -> Lease {
+        self.handle.view().lease
     }
 
     /// Whether its lease is lost, as far as is known: it writes no more, and others may have written since.
@@ -292,6 +302,7 @@ impl File {
         if size > FILE_BYTES_MAX {
             return Err(Error::Range { file: self.subject().to_owned(), offset: size, bytes: 0 });
         }
+        let _no_appends = writer.places.write().await;
         let mut tries = Tries::new(self.handle.client.config().patience);
         loop {
             // Others that write the file wait meanwhile.

@@ -73,7 +73,7 @@ impl Handle {
         let mut item = Item { request: request.into(), payload: &[], into: buffer };
         let drives = &self.client.shared.drives;
         let outcome = ask(drives, state.drive, &state.address, grant, &mut item).await;
-        // Where nothing was written, parity is asked whether that is so.
-        matches!(outcome, Some(Ok(DriveReply::Read(reply))) if !reply.version.is_zero())
+        let Some(Ok(DriveReply::Read(reply))) = outcome else { return false };
+        !reply.version.is_zero() || self.was_never_written(view, segment, (read.stripe, column)).await
     }
 }

@@ -163,6 +163,12 @@ impl FileView {
 }
 
 impl SegmentView {
+    /// Columns of whose drives the manager had not heard lately.
+    pub(crate) fn listed_away(&self) -> ColumnMask {
+        let columns = (0..).map(Column).zip(&self.columns);
+        columns.filter(|(_, one)| one.listed_away).map(|(column, _)| column).collect()
+    }
+
     fn new(row: &SegmentRow, grants: Vec<Option<Grant>>) -> SegmentView {
         let columns = row.columns.iter().zip(grants).map(|(column, grant)| ColumnView {
             drive: column.drive,

@@ -123,8 +123,8 @@ impl Mounted {
     {
         let shared = Arc::clone(&self.shared);
         let answer = move |done| match done {
-            Ok(Entry { attributes, is_kept }) => {
-                shared.lookups.told(attributes.ino);
+            Ok(Entry { attributes, is_kept, is_unmapped }) => {
+                shared.tell(&attributes, is_unmapped);
                 let trust = shared.context.trust();
                 let in_name = if is_kept { trust } else { Duration::ZERO };
                 reply.entry_with_ttls(&trust, &in_name, &attributes, Generation(0));

@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use braid_transport::host;
+use fuser::INodeNo;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -44,7 +45,7 @@ pub(crate) async fn run(shared: Weak<Shared>) {
             shared.inodes.unless_open(file, || shared.context.closed(file));
         }
         if memory.is_due(shared.inodes.closed()) {
-            drop(shared.context.teller.tell(memory::give_back));
+            drop(shared.context.teller.tell(INodeNo(0), memory::give_back));
         }
         rounds = rounds.wrapping_add(1);
         if rounds % QUOTA_EVERY == 1 {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use braid_client::File;
+use braid_wire::Reason;
 use fuser::Errno;
 
 use crate::errors::errno;
@@ -101,6 +102,13 @@ impl Inode {
                 Err(_) => self.state().put_back(later),
             }
             drop(telling);
+            if error.reason() == Some(Reason::Quota) {
+                // It has taken back what did not fit.
+                self.context.has_quota.store(true, Ordering::Relaxed);
+                self.context.changed(self.file);
+                self.give_up(Errno::EDQUOT);
+                return Err(Errno::EDQUOT);
+            }
             let may_again = slot.failed(&error) || was_broken;
             tries += 1;
             if !may_again || tries >= TRIES {

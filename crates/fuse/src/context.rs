@@ -157,7 +157,7 @@ impl Context {
     fn invalidate_range(&self, file: FileId, (from, length): (i64, i64)) -> impl Future<Output = ()> + use<> {
         let kernel = self.kernel.get().cloned();
         let ino: INodeNo = number(file, self.root);
-        let dropping = self.teller.tell(move || {
+        let dropping = self.teller.tell(ino, move || {
             if let Some(Err(error)) = kernel.map(|kernel| kernel.inval_inode(ino, from, length)) {
                 tracing::debug!(file = ino.0, %error, "the kernel keeps its pages");
             }

@@ -105,7 +105,7 @@ impl Driven {
     /// As the system's.
     pub async fn lookup(&self, directory: u64, name: &str) -> Answer<Facts> {
         let found = self.shared.attributes(INodeNo(directory), name.as_bytes()).await;
-        answer(found.map(|Entry { attributes, is_kept }| {
+        answer(found.map(|Entry { attributes, is_kept, .. }| {
             let trust = self.shared.context.trust();
             self.facts(&attributes, if is_kept { trust } else { Duration::ZERO })
         }))

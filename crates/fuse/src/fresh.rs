@@ -14,7 +14,10 @@ use std::time::Duration;
 use braid_client::{File, Result};
 use braid_layout::FileId;
 use braid_wire::control::StatRow;
+use fuser::FileAttr;
+use tokio::time::timeout;
 
+use crate::attributes::nanoseconds;
 use crate::errors::errno;
 use crate::inode::Inode;
 use crate::kept::ROWS_MAX;
@@ -24,6 +27,8 @@ use crate::write_back::Outcome;
 pub(crate) const KNOWN_FOR: Duration = Duration::from_secs(1);
 /// Files that are remembered: as many as records are kept.
 const REMEMBERED_MAX: usize = ROWS_MAX;
+/// How often it is looked whether news are heard yet.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
 /// Ends of writing that are remembered.
 const ENDS_MAX: usize = 1024;
 
@@ -51,6 +56,11 @@ pub(crate) struct Ends {
 impl Version {
     pub(crate) fn of(row: &StatRow) -> Version {
         Version { size: row.size(), changed_ns: row.attributes.changed_ns }
+    }
+
+    /// The same, as the kernel is told.
+    pub(crate) fn told(attributes: &FileAttr) -> Version {
+        Version { size: attributes.size, changed_ns: nanoseconds(attributes.ctime) }
     }
 }
 
@@ -118,7 +128,7 @@ impl Inode {
             match &slot.file {
                 Some(file) if slot.writes => {
                     // All changes are made through this mount, while no other writes the file.
-                    return Ok(!file.is_shared());
+                    return Ok(!file.is_shared() && !self.is_behind());
                 }
                 Some(file) => match self.context.kept.row(self.file) {
                     Some(row) if Version::of(&row) == Version::of(&file.known()) => Some(row),
@@ -156,30 +166,37 @@ impl Inode {
         Ok(row)
     }
 
-    /// Others have changed it since it was opened. If that cannot be asked for, it is as it was. Who comes
-    /// while it is asked for waits for the answer too.
+    /// Others have changed it since it was opened. If that cannot be asked for, as nobody is heard, it is as
+    /// it was. Who comes while it is asked for waits for the answer too.
     pub(crate) async fn catch_up(&self) {
-        if !self.is_behind() {
+        if !self.may_catch_up() {
             return;
         }
         let _catching = self.catching.lock().await;
-        if !self.is_behind() {
+        if !self.may_catch_up() {
             return;
         }
         let heard = self.heard.load(Ordering::Acquire);
         let slot = self.slot.read().await;
         let Some(file) = &slot.file else { return self.caught.store(heard, Ordering::Release) };
-        let asked = match self.ask(file).await {
-            // Its own size is another.
-            Ok(row) if slot.writes => file.stat().await.map(|_| row),
-            asked => asked,
+        let (lease, was_shared) = (file.lease(), file.is_shared());
+        let ask = async {
+            match self.ask(file).await {
+                // Its own size is another.
+                Ok(row) if slot.writes => file.stat().await.map(|_| row),
+                asked => asked,
+            }
         };
+        let Some(asked) = self.while_heard(ask).await else { return };
         match asked {
             // The kernel has dropped what it had, and what it reads from now on is of this content or later.
             Ok(row) if !slot.writes => {
                 self.is_seen(&row);
             }
-            Ok(_) if file.is_shared() => drop(self.context.invalidate(self.file)),
+            // Of what is written here alone it has dropped nothing: others may have come, and left again.
+            Ok(_) if was_shared || file.is_shared() || file.lease() != lease => {
+                drop(self.context.invalidate(self.file));
+            }
             Ok(_) => {}
             // Whoever reads next opens it anew.
             Err(error) if slot.loses(&error) => {}
@@ -189,6 +206,22 @@ impl Inode {
             }
         }
         self.caught.store(heard, Ordering::Release);
+    }
+
+    fn may_catch_up(&self) -> bool {
+        self.is_behind() && self.context.kept.is_live()
+    }
+
+    /// What is asked for, as long as news are heard: when they are again, all may have changed once more.
+    async fn while_heard<T>(&self, asking: impl Future<Output = T>) -> Option<T> {
+        let mut asking = std::pin::pin!(asking);
+        loop {
+            match timeout(LOOK_AGAIN, &mut asking).await {
+                Ok(asked) => return Some(asked),
+                Err(_) if !self.context.kept.is_live() => return None,
+                Err(_) => {}
+            }
+        }
     }
 
     fn is_behind(&self) -> bool {

@@ -319,6 +319,11 @@ impl Slot {
         self.writes && self.file.is_some() && !self.broken.load(Ordering::Acquire) && !self.is_lost()
     }
 
+    /// Whether it was open for writing, and writes no more as a write failed.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.writes && self.broken.load(Ordering::Acquire)
+    }
+
     /// Whether it was open for writing, and its lease is lost.
     pub(crate) fn is_lost(&self) -> bool {
         let is_told = || self.file.as_ref().is_some_and(File::is_lost);

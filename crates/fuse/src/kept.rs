@@ -78,7 +78,8 @@ impl Kept {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn is_live(&self) -> bool {
+    /// Whether all changes are heard of now.
+    pub(crate) fn is_live(&self) -> bool {
         self.watching.get().is_some_and(Watching::is_live)
     }
 

@@ -1,7 +1,8 @@
 //! The way to the kernel: it drops what it has cached when it is told to.
 
+use std::collections::HashMap;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use braid_transport::host;
 use fuser::{INodeNo, Notifier};
@@ -13,6 +14,8 @@ use crate::expiry::Expiry;
 
 /// Threads that tell the kernel something at a time. Each may wait for a read that is slow.
 const THREADS_MAX: usize = 64;
+/// Those of one file or directory: so one that waits for long does not hold up others.
+const THREADS_EACH: usize = 2;
 
 /// A kernel that caches.
 pub(crate) trait Kernel: Send + Sync {
@@ -42,32 +45,70 @@ impl Kernel for System {
 pub(crate) struct Teller {
     runtime: Handle,
     threads: Arc<Semaphore>,
+    /// Of each that the kernel is told something of now.
+    of: Arc<Mutex<HashMap<u64, Arc<Semaphore>>>>,
+}
+
+/// Room for one thread.
+struct Place {
+    number: u64,
+    own: Option<OwnedSemaphorePermit>,
+    of: Arc<Mutex<HashMap<u64, Arc<Semaphore>>>>,
+    _any: OwnedSemaphorePermit,
 }
 
 impl Teller {
     pub(crate) fn new(runtime: Handle) -> Teller {
-        Teller { runtime, threads: Arc::new(Semaphore::new(THREADS_MAX)) }
+        Teller { runtime, threads: Arc::new(Semaphore::new(THREADS_MAX)), of: Arc::default() }
     }
 
-    /// Done when the kernel was told.
-    pub(crate) fn tell(&self, telling: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
+    /// Tells something of a file or directory. Done when the kernel was told.
+    pub(crate) fn tell(&self, of: INodeNo, telling: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
         let _here = self.runtime.enter();
-        let threads = Arc::clone(&self.threads);
-        match Arc::clone(&threads).try_acquire_owned() {
-            Ok(thread) => begin(thread, telling),
+        let (number, threads, of) = (of.0, Arc::clone(&self.threads), Arc::clone(&self.of));
+        let own = {
+            let mut all = lock(&of);
+            Arc::clone(all.entry(number).or_insert_with(|| Arc::new(Semaphore::new(THREADS_EACH))))
+        };
+        let now = Arc::clone(&own).try_acquire_owned().and_then(|own| {
+            let any = Arc::clone(&threads).try_acquire_owned();
+            any.map(|any| (own, any))
+        });
+        let place = move |own, any| Place { number, own: Some(own), of, _any: any };
+        match now {
+            Ok((one, any)) => {
+                drop(own);
+                begin(place(one, any), telling)
+            }
             // The others wait for requests, each of which ends.
             Err(_) => self.runtime.spawn(async move {
-                let thread = threads.acquire_owned().await.expect("it is never closed");
-                drop(begin(thread, telling).await);
+                let own = own.acquire_owned().await.expect("it is never closed");
+                let any = threads.acquire_owned().await.expect("it is never closed");
+                drop(begin(place(own, any), telling).await);
             }),
         }
     }
 }
 
-fn begin(thread: OwnedSemaphorePermit, telling: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
+fn lock(of: &Mutex<HashMap<u64, Arc<Semaphore>>>) -> MutexGuard<'_, HashMap<u64, Arc<Semaphore>>> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut of = lock(&self.of);
+        self.own = None;
+        // Nobody else is there, or waits.
+        if of.get(&self.number).is_some_and(|own| Arc::strong_count(own) == 1) {
+            of.remove(&self.number);
+        }
+    }
+}
+
+fn begin(place: Place, telling: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
     host::spawn_blocking(move || {
         telling();
-        drop(thread);
+        drop(place);
     })
 }
 
@@ -80,27 +121,45 @@ mod tests {
 
     use super::*;
 
-    #[tokio::test]
-    async fn while_the_kernel_waits_only_so_many_threads_do() {
-        const TOLD: usize = THREADS_MAX + 10;
+    /// Tells something of so many files in turn, which the kernel waits to be told. Returns how many threads
+    /// that takes, after `meanwhile`.
+    async fn waiting(files: u64, most: usize, meanwhile: impl AsyncFnOnce(&Teller)) {
+        const TOLD: u64 = THREADS_MAX as u64 + 10;
         let (teller, gate) = (Teller::new(Handle::current()), Arc::new(RwLock::new(())));
         let (begun, closed) = (Arc::new(AtomicUsize::new(0)), gate.write().await);
-        let telling = |_| {
+        let telling = |number: u64| {
             let (gate, begun) = (Arc::clone(&gate), Arc::clone(&begun));
-            teller.tell(move || {
+            teller.tell(INodeNo(number % files), move || {
                 begun.fetch_add(1, Ordering::AcqRel);
                 drop(gate.blocking_read());
             })
         };
         let all: Vec<_> = (0..TOLD).map(telling).collect();
-        while begun.load(Ordering::Acquire) < THREADS_MAX {
+        while begun.load(Ordering::Acquire) < most {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        assert_eq!((begun.load(Ordering::Acquire), teller.threads.available_permits()), (THREADS_MAX, 0));
+        meanwhile(&teller).await;
+        assert_eq!(begun.load(Ordering::Acquire), most);
+        assert_eq!(teller.threads.available_permits(), THREADS_MAX - most);
         drop(closed);
+        let told = all.len();
         for one in all {
             one.await.expect("told");
         }
-        assert_eq!(begun.load(Ordering::Acquire), TOLD);
+        assert_eq!(begun.load(Ordering::Acquire), told);
+        assert!(lock(&teller.of).is_empty(), "nothing is kept of them");
+    }
+
+    #[tokio::test]
+    async fn while_the_kernel_waits_only_so_many_threads_do() {
+        waiting(1000, THREADS_MAX, async |_| ()).await;
+    }
+
+    #[tokio::test]
+    async fn a_file_for_which_the_kernel_waits_holds_up_no_other() {
+        waiting(1, THREADS_EACH, async |teller| {
+            teller.tell(INodeNo(5), || ()).await.expect("told at once");
+        })
+        .await;
     }
 }

@@ -261,6 +261,8 @@ impl Shared {
 
     /// Before a lock is released, all is written: the next holder is to see it. What cannot be written is
     /// dropped if it may have been written under the lock: it must not come after what the next one writes.
+    /// Nor must what failed and is on its way yet: the manager fences who gave its lease up so, before it
+    /// grants the next lock.
     async fn write_out(&self, inode: &Arc<Inode>, wanted: Wanted) -> Outcome<()> {
         if !self.locks.holds_any(inode.file, wanted.owner, wanted.span) {
             return Ok(());
@@ -268,6 +270,7 @@ impl Shared {
         let written = inode.sync().await;
         if written.is_err() && self.locks.holds_exclusive(inode.file, wanted.owner, wanted.span) {
             inode.forfeit();
+            inode.give_up_broken().await;
         }
         written
     }

@@ -13,37 +13,73 @@ pub(crate) struct Lookups {
 }
 
 impl Lookups {
-    /// The kernel is about to be told of a file.
-    pub(crate) fn told(&self, number: INodeNo) {
+    /// The kernel is about to be told of a file. `remember` puts down what is to be known of it as long as
+    /// the kernel knows it: nothing is forgotten meanwhile.
+    pub(crate) fn told(&self, number: INodeNo, remember: impl FnOnce()) {
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         *files.entry(number.0).or_default() += 1;
+        remember();
     }
 
-    /// It has forgotten so many. Returns whether it knows the file no more.
-    pub(crate) fn forget(&self, number: INodeNo, times: u64) -> bool {
+    /// It has forgotten so many. If it knows the file no more, `drop` drops what is known of it.
+    pub(crate) fn forget(&self, number: INodeNo, times: u64, drop: impl FnOnce()) {
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(known) = files.get_mut(&number.0) else { return true };
-        *known = known.saturating_sub(times);
-        let is_forgotten = *known == 0;
-        if is_forgotten {
+        if let Some(known) = files.get_mut(&number.0) {
+            *known = known.saturating_sub(times);
+            if *known > 0 {
+                return;
+            }
             files.remove(&number.0);
         }
-        is_forgotten
+        drop();
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
     fn a_file_is_known_until_all_lookups_are_forgotten() {
         let (lookups, file) = (Lookups::default(), INodeNo(7));
-        (0..3).for_each(|_| lookups.told(file));
-        lookups.told(INodeNo(8));
-        assert!(!lookups.forget(file, 2), "one was told meanwhile");
-        assert!(lookups.forget(file, 1) && lookups.forget(INodeNo(8), 1));
-        lookups.told(file);
-        assert!(lookups.forget(file, 1), "it was found again");
+        let forgets = |file, times| {
+            let mut is_forgotten = false;
+            lookups.forget(file, times, || is_forgotten = true);
+            is_forgotten
+        };
+        (0..3).for_each(|_| lookups.told(file, || ()));
+        lookups.told(INodeNo(8), || ());
+        assert!(!forgets(file, 2), "one was told meanwhile");
+        assert!(forgets(file, 1) && forgets(INodeNo(8), 1));
+        lookups.told(file, || ());
+        assert!(forgets(file, 1), "it was found again");
+    }
+
+    /// The kernel forgets a file, and another of its threads looks it up before all that was known of it is
+    /// dropped: what that puts down is of a file that the kernel knows.
+    #[test]
+    fn what_is_put_down_for_a_lookup_is_not_dropped_by_a_forget_before_it() {
+        let (lookups, file) = (Lookups::default(), INodeNo(7));
+        let records = Mutex::new(HashMap::from([(file.0, "old")]));
+        let put = |what| records.lock().expect("no holder panics").insert(file.0, what);
+        lookups.told(file, || ());
+        std::thread::scope(|scope| {
+            lookups.forget(file, 1, || {
+                let (told, is_told) = std::sync::mpsc::channel();
+                let (lookups, put) = (&lookups, &put);
+                scope.spawn(move || {
+                    lookups.told(file, || {
+                        put("new");
+                    });
+                    let _ = told.send(());
+                });
+                // It comes in between, if it can.
+                let _ = is_told.recv_timeout(Duration::from_millis(100));
+                records.lock().expect("no holder panics").remove(&file.0);
+            });
+        });
+        assert_eq!(records.lock().expect("no holder panics").get(&file.0), Some(&"new"));
     }
 }

@@ -27,6 +27,7 @@ use crate::locks::Wanted;
 use crate::names::known;
 use crate::shared::{Shared, manner};
 use crate::space;
+use crate::unmapped::Unmapped;
 use crate::waits::Bound;
 use crate::write_back::{Outcome, Through};
 
@@ -49,9 +50,7 @@ impl Filesystem for Mounted {
     }
 
     fn forget(&self, _: &Request, number: INodeNo, times: u64) {
-        if self.shared.lookups.forget(number, times) {
-            self.shared.forget(number);
-        }
+        self.shared.lookups.forget(number, times, || self.shared.forget(number));
     }
 
     fn getattr(&self, asker: &Request, number: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
@@ -235,20 +234,17 @@ impl Filesystem for Mounted {
         reply: ReplyCreate,
     ) {
         let (name, new) = (name.as_bytes().to_vec(), new_attributes(asker, mode & !umask));
-        let shared = Arc::clone(&self.shared);
+        let (shared, is_unmapped) = (Arc::clone(&self.shared), Unmapped::has(&name));
         let answer = move |done: Outcome<(FileAttr, Duration, FileHandle)>| match done {
             Ok((attributes, trust, handle)) => {
+                shared.tell(&attributes, is_unmapped);
                 let how = shared.unmapped.flags(attributes.ino);
-                shared.lookups.told(attributes.ino);
                 reply.created(&trust, &attributes, Generation(0), handle, how);
             }
             Err(error) => reply.error(error),
         };
-        let create = |shared: Arc<Shared>| async move {
-            let made = shared.create((parent, &name), open_flags(flags), new).await?;
-            shared.unmapped.note(&name, made.0.ino);
-            Ok(made)
-        };
+        let create =
+            |shared: Arc<Shared>| async move { shared.create((parent, &name), open_flags(flags), new).await };
         let late = |shared: Arc<Shared>, (.., handle): (_, _, FileHandle)| async move {
             shared.release(handle, None).await
         };
@@ -261,11 +257,13 @@ impl Filesystem for Mounted {
             Err(error) => reply.error(error),
         };
         let (flags, is_root) = (open_flags(flags.0), asker.uid() == 0);
+        // To cut off what a large file has may take long.
+        let bound = if flags.contains(OFlags::TRUNC) { Bound::Answered } else { Bound::Asked };
         let open = |shared: Arc<Shared>| async move { shared.open_as(is_root, number, flags).await };
         let late = |shared: Arc<Shared>, (handle, _): (FileHandle, _)| async move {
             shared.release(handle, None).await
         };
-        self.spawn_for((asker, Bound::Asked), open, answer, late);
+        self.spawn_for((asker, bound), open, answer, late);
     }
 
     fn read(

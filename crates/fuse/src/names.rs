@@ -96,8 +96,7 @@ impl Shared {
             },
             _ => {
                 let found = self.attributes(directory, name).await?;
-                self.unmapped.note(name, found.attributes.ino);
-                return Ok(found);
+                return Ok(found.named(name));
             }
         };
         // Where it lies may change unheard.
@@ -149,7 +148,7 @@ impl Shared {
     /// The kernel is told this of a name.
     pub(crate) fn entry(&self, row: &StatRow, is_kept: bool) -> Entry {
         self.context.told.put(row.file, Some(Version::of(row)));
-        Entry { attributes: self.attributes_of(row), is_kept }
+        Entry { attributes: self.attributes_of(row), is_kept, is_unmapped: false }
     }
 
     pub(crate) fn attributes_of(&self, row: &StatRow) -> FileAttr {
@@ -193,16 +192,13 @@ impl Shared {
         let row = file.known();
         let is_kept = self.context.kept.give_name(asked, (self.file(at.0), at.1), &row);
         file.close().await.map_err(|error| errno(&error))?;
-        let entry = self.entry(&row, is_kept);
-        self.unmapped.note(at.1, entry.attributes.ino);
-        Ok(entry)
+        Ok(self.entry(&row, is_kept).named(at.1))
     }
 
     pub(crate) async fn link(&self, of: INodeNo, parent: INodeNo, name: &[u8]) -> Outcome<Entry> {
         let asked = self.context.kept.ask();
         let linked = self.context.client.hard_link(&self.name(of), &self.under(parent, name)?).await;
-        let entry = self.made(asked, (parent, name), linked)?;
-        self.unmapped.note(name, entry.attributes.ino);
+        let entry = self.made(asked, (parent, name), linked)?.named(name);
         // What waits to be written of it is not in that.
         let Some(inode) = self.inodes.get(self.file(of)) else { return Ok(entry) };
         let mut row = self.row(inode.file).await?;
@@ -364,6 +360,14 @@ impl Shared {
         let (source, target) = (self.under(from.0, from.1)?, self.under(to.0, to.1)?);
         let client = &self.context.client;
         let lost = if how == RenameHow::Replace { self.about_to_lose(to).await? } else { None };
+        // The kernel does not look it up by its new name.
+        for (name, (directory, former)) in [(to.1, from), (from.1, to)] {
+            let is_moved = name == to.1 || how == RenameHow::Exchange;
+            if is_moved && Unmapped::has(name) {
+                let (row, _) = self.row_of(directory, former).await?;
+                self.unmapped.note(attributes::number(row.file, self.context.root));
+            }
+        }
         let asked = self.context.kept.ask();
         let renamed = match lost {
             Some(_) => client.rename_over_open(&source, &target).await,
@@ -374,21 +378,12 @@ impl Shared {
         let is_kept = self.context.kept.move_name(asked, at(from), at(to));
         lost.iter().for_each(|file| self.context.kept.forget(*file));
         renamed.map_err(|error| errno(&error))?;
-        for (directory, name) in [from, to] {
-            // The kernel does not look it up by its new name.
-            if Unmapped::has(name)
-                && let Ok((row, _)) = self.row_of(directory, name).await
-            {
-                self.unmapped.note(name, attributes::number(row.file, self.context.root));
-            }
-        }
         if !is_kept || how == RenameHow::Exchange {
             // The kernel knows the new names, and would not hear of their changes.
-            let (context, names) =
-                (Arc::clone(&self.context), [from, to].map(|(at, name)| (self.file(at), name.to_vec())));
-            self.context.teller.tell(move || {
-                names.iter().for_each(|(directory, name)| context.expire_name(*directory, name));
-            });
+            for (directory, name) in [from, to] {
+                let (context, file, name) = (Arc::clone(&self.context), self.file(directory), name.to_vec());
+                self.context.teller.tell(directory, move || context.expire_name(file, &name));
+            }
         }
         Ok(())
     }
@@ -399,6 +394,15 @@ pub(crate) struct Entry {
     pub(crate) attributes: FileAttr,
     /// The name is kept: its changes are heard of.
     pub(crate) is_kept: bool,
+    /// It is not to be mapped ([`Unmapped`]).
+    pub(crate) is_unmapped: bool,
+}
+
+impl Entry {
+    /// What has this name.
+    fn named(self, name: &[u8]) -> Entry {
+        Entry { is_unmapped: Unmapped::has(name), ..self }
+    }
 }
 
 impl AsRef<OpenFile> for OpenFile {

@@ -1,7 +1,7 @@
 //! News of what others change: what is kept of it is dropped here, and in the kernel, before they are heeded.
 //! Others wait for that. What others open is written out, if it is written here.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -9,6 +9,7 @@ use std::time::Duration;
 use braid_client::{News, Watching};
 use braid_layout::FileId;
 use braid_wire::control::StatRow;
+use fuser::INodeNo;
 use tokio::sync::mpsc::Receiver;
 use tokio::time::timeout;
 
@@ -35,6 +36,10 @@ pub(crate) async fn run(shared: Weak<Shared>, mut news: Receiver<News>) {
             && let Some(shared) = shared.upgrade()
         {
             shared.context.answers.came();
+            for inode in shared.inodes.all_written() {
+                // What others wrote meanwhile could not be asked for, and no page was dropped.
+                shared.context.runtime.spawn(async move { inode.catch_up().await });
+            }
         }
         let is_over = was_live && live_for.is_zero();
         was_live = !live_for.is_zero();
@@ -122,7 +127,16 @@ async fn heed(shared: &Arc<Shared>, news: News) {
 async fn drop_in_kernel(shared: &Arc<Shared>, entries: Vec<(FileId, Vec<u8>)>, files: Vec<FileId>) {
     let context = Arc::clone(&shared.context);
     let Some(kernel) = context.kernel.get().cloned() else { return };
-    let mut pages = Vec::new();
+    let mut dropping = Vec::new();
+    let mut names = BTreeMap::<FileId, Vec<Vec<u8>>>::new();
+    entries.into_iter().for_each(|(directory, name)| names.entry(directory).or_default().push(name));
+    for (directory, names) in names {
+        let told = Arc::clone(&context);
+        dropping.push(context.teller.tell(number(directory, context.root), move || {
+            names.iter().for_each(|name| told.expire_name(directory, name));
+        }));
+    }
+    let mut closed = Vec::new();
     for file in files {
         let inode = shared.inodes.get(file);
         let is_written = inode.as_ref().is_some_and(|inode| {
@@ -134,20 +148,28 @@ async fn drop_in_kernel(shared: &Arc<Shared>, entries: Vec<(FileId, Vec<u8>)>, f
             context.runtime.spawn(async move { inode.catch_up().await });
         }
         context.remembered.forget(file);
-        pages.push((file, is_written, inode));
+        let number = number(file, context.root);
+        let Some(inode) = inode else {
+            closed.push(number);
+            continue;
+        };
+        // What is written here may be on its way: a page that is read anew would miss it.
+        let (kernel, from) = (Arc::clone(&kernel), if is_written { -1 } else { 0 });
+        dropping.push(context.teller.tell(number, move || {
+            let _ = kernel.inval_inode(number, from, 0);
+            inode.dropping.fetch_sub(1, Ordering::AcqRel);
+        }));
     }
-    let dropping = Arc::clone(&context).teller.tell(move || {
-        entries.iter().for_each(|(directory, name)| context.expire_name(*directory, name));
-        for (file, is_written, inode) in pages {
-            // What is written here may be on its way: a page that is read anew would miss it.
-            let from = if is_written { -1 } else { 0 };
-            let _ = kernel.inval_inode(number(file, context.root), from, 0);
-            if let Some(inode) = inode {
-                inode.dropping.fetch_sub(1, Ordering::AcqRel);
-            }
+    // Nobody reads these: the kernel waits for nothing.
+    dropping.push(context.teller.tell(INodeNo(0), move || {
+        closed.into_iter().for_each(|number| drop(kernel.inval_inode(number, 0, 0)));
+    }));
+    let all = async {
+        for one in dropping {
+            let _ = one.await;
         }
-    });
-    if timeout(KERNEL_WAIT, dropping).await.is_err() {
+    };
+    if timeout(KERNEL_WAIT, all).await.is_err() {
         tracing::debug!("the kernel drops what changed as soon as it can");
     }
 }

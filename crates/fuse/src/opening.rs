@@ -77,6 +77,14 @@ impl Inode {
         }
     }
 
+    /// If a write of it failed, its lease is given up.
+    pub(crate) async fn give_up_broken(&self) {
+        let mut slot = self.slot.write().await;
+        if slot.is_broken() {
+            self.close_broken(&mut slot).await;
+        }
+    }
+
     /// A file that is open for writing.
     pub(crate) fn install(&self, slot: &mut Slot, file: File) {
         let layout = file.layout();

@@ -66,6 +66,18 @@ impl Shared {
         self.context.lossy.load(Ordering::Relaxed)
     }
 
+    /// The kernel is about to be told of what has a name: from then on it knows it.
+    pub(crate) fn tell(&self, attributes: &FileAttr, is_unmapped: bool) {
+        let number = attributes.ino;
+        self.lookups.told(number, || {
+            // They may have been forgotten since they were looked up.
+            self.context.told.put(self.file(number), Some(Version::told(attributes)));
+            if is_unmapped {
+                self.unmapped.note(number);
+            }
+        });
+    }
+
     /// The kernel knows a file no more.
     pub(crate) fn forget(&self, number: INodeNo) {
         let (context, file) = (&self.context, self.file(number));
@@ -262,6 +274,10 @@ impl OpenFile {
         let asked = self.inode.state().order;
         self.keeps_locks()?;
         self.inode.write(place, data, through, asked).await?;
+        if through != Through::No {
+            // What was to last may have been dropped as it waited, with the locks.
+            self.not_lost()?;
+        }
         if flags.contains(OFlags::DIRECT) {
             self.inode.context.wrote_past_pages(self.inode.file, offset, data.len()).await;
         }

@@ -29,11 +29,9 @@ impl Unmapped {
         name.ends_with(END)
     }
 
-    /// The kernel is told what has this name.
-    pub(crate) fn note(&self, name: &[u8], number: INodeNo) {
-        if Unmapped::has(name) {
-            self.files().insert(number.0);
-        }
+    /// The kernel is told what has the name of one.
+    pub(crate) fn note(&self, number: INodeNo) {
+        self.files().insert(number.0);
     }
 
     /// The kernel has forgotten it.
@@ -54,9 +52,9 @@ mod tests {
 
     #[test]
     fn only_files_of_such_names_are_opened_so_until_they_are_forgotten() {
+        assert!(Unmapped::has(b"data.db-shm") && !Unmapped::has(b"data.db"));
         let unmapped = Unmapped::default();
-        unmapped.note(b"data.db", INodeNo(2));
-        unmapped.note(b"data.db-shm", INodeNo(3));
+        unmapped.note(INodeNo(3));
         assert_eq!(unmapped.flags(INodeNo(2)), FopenFlags::empty());
         assert_eq!(unmapped.flags(INodeNo(3)), FopenFlags::FOPEN_DIRECT_IO);
         unmapped.forget(INodeNo(3));

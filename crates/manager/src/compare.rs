@@ -226,6 +226,7 @@ fn settle(tx: &mut Tx, file: FileId, found: OnDrives, away: &BTreeSet<DriveId>) 
         found => return unnamed(tx, file, found.as_ref(), listed),
     };
     let mut whole = true;
+    let touched = inode.all_touched();
     let newest = listed.values().map(|(_, object)| object.g).max().unwrap_or_default();
     let is_adopted = found.layout.as_ref().map(|layout| layouts::is_in_force(&inode, layout, listed, away));
     let g = inode.g.max(newest);
@@ -245,7 +246,7 @@ fn settle(tx: &mut Tx, file: FileId, found: OnDrives, away: &BTreeSet<DriveId>) 
     let segments = std::mem::take(&mut inode.segments);
     for mut segment in segments {
         let index = segment.number;
-        let set = present_set(&segment, index, inode.size, listed, away);
+        let set = present_set(&segment, touched, inode.size, listed, away);
         for column in segment.all().iter() {
             let place = ComponentPlace { drive: segment.drive(column), file, segment: index, column };
             let stale = (!set.contains(column)).then_some(StaleRecord { joining: false, told: false });

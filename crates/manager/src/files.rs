@@ -294,7 +294,9 @@ pub fn grant(tx: &mut Tx, file: FileId, part: Part) -> Result<InodeRecord, Refus
 /// record as such: the next grant fences it.
 pub fn release(tx: &mut Tx, file: FileId, lease: Lease, ended: &Ended) -> Result<(), Refusal> {
     let mut inode = leased(tx, file, lease)?;
-    inode.touched = inode.has_one_writer().then_some(ended.columns);
+    let former = if inode.has_one_writer() { Some(ColumnMask::EMPTY) } else { inode.touched };
+    let is_known = inode.g == Generation(1) && inode.has_file_alone() && ended.ending != Ending::Unclean;
+    inode.touched = former.filter(|_| is_known).map(|former| former.or(ended.columns));
     (inode.held, inode.reserved, inode.within) = (false, 0, Version::ZERO);
     inode.gone.clear();
     if ended.ending != Ending::Retired && inode.since == Lease(0) {

@@ -76,7 +76,7 @@ pub(crate) fn is_in_force(
     // Numbers only rise: one with a lower number is a rest of one that was replaced before the backup.
     let is_newer = inode.in_force().all(|on| on.object < layout.object);
     let can_be_read =
-        present_set(layout, layout.number, inode.size, listed, away).count() >= u32::from(layout.shape.k);
+        present_set(layout, None, inode.size, listed, away).count() >= u32::from(layout.shape.k);
     // Else drives that are away may have a higher generation of the one on record.
     let is_heard = inode.in_force().all(|on| {
         let heard = on.columns(|drive| !away.contains(&drive));

@@ -62,7 +62,7 @@ struct Place {
     ending: bool,
     /// The client whose open file it is; 0: it does not watch, or was not heard of since a start.
     client: u64,
-    /// It is from before a start, and was not renewed since.
+    /// It is from before a start, and nobody has said since whose it is.
     is_resumed: bool,
 }
 
@@ -174,11 +174,10 @@ impl Leases {
             Some(place) if place.ending => false,
             Some(place) => {
                 place.until_ms = place.until_ms.max(until_ms);
-                place.is_resumed = false;
                 true
             }
             None if may_be_known_again && !held.gone.contains(&holder) => {
-                held.holders.insert(holder, Place { until_ms, ending: false, client: 0, is_resumed: false });
+                held.holders.insert(holder, Place { until_ms, ending: false, client: 0, is_resumed: true });
                 true
             }
             None => false,
@@ -201,10 +200,12 @@ impl Leases {
         self.held.get(&file).into_iter().flat_map(|held| held.holders.keys().copied()).collect()
     }
 
-    /// Whose open file a holder is.
+    /// Whose open file a holder is; 0: that is not known.
     pub fn is_of(&mut self, file: FileId, holder: u64, client: u64) {
-        if let Some(place) = self.held.get_mut(&file).and_then(|held| held.holders.get_mut(&holder)) {
-            place.client = client;
+        if let Some(place) = self.held.get_mut(&file).and_then(|held| held.holders.get_mut(&holder))
+            && client != 0
+        {
+            (place.client, place.is_resumed) = (client, false);
         }
     }
 
@@ -233,6 +234,21 @@ impl Leases {
         let left =
             places.filter(|place| !self.is_over(place, now_ms)).map(|place| self.until_ms(place) - now_ms);
         left.max().map_or(LeaseState::Over, LeaseState::Live)
+    }
+
+    /// Whether somebody is gone who was not fenced yet, or has given its place up so.
+    pub fn has_gone(&self, file: FileId, now_ms: u64) -> bool {
+        self.held.get(&file).is_some_and(|held| self.is_left(held, now_ms))
+    }
+
+    fn is_left(&self, held: &Held, now_ms: u64) -> bool {
+        held.ending || held.holders.values().any(|place| self.is_over(place, now_ms))
+    }
+
+    /// Whether a client may write any file: it is known to, or somebody is who was not heard since a start.
+    pub fn may_write(&self, client: u64) -> bool {
+        let mut places = self.held.values().flat_map(|held| held.holders.values());
+        places.any(|place| place.is_resumed || place.client == client)
     }
 
     /// Begins to end the file's lease if it has lapsed for all: from now on it cannot be renewed. False if it
@@ -290,10 +306,7 @@ impl Leases {
 
     /// Files about whose lease something is to be done: those above `after` first, then the others.
     pub fn due(&self, now_ms: u64, after: FileId) -> impl Iterator<Item = FileId> {
-        let is_due = move |held: &Held| {
-            let mut places = held.holders.values();
-            held.ending || places.any(|place| self.is_over(place, now_ms)) || held.apart(now_ms)
-        };
+        let is_due = move |held: &Held| self.is_left(held, now_ms) || held.apart(now_ms);
         let above = self.held.range((Bound::Excluded(after), Bound::Unbounded));
         let all = above.chain(self.held.range(..=after));
         all.filter(move |(_, held)| is_due(held)).map(|(&file, _)| file)

@@ -4,6 +4,9 @@
 //! session is stored before its first lock is granted, and removed before a lock of it is given to another:
 //! so none claims, after whatever restarts, what another was given (RFC 8881, section 8.4.3). Before that its
 //! client's leases on the files it had locked end too.
+//!
+//! A client that did not claim its locks in time may still write what it had locked. That outlives restarts
+//! too, as a session that nobody has (`silence`).
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -79,6 +82,7 @@ pub(crate) async fn lock(core: &Arc<Core>, asked: Lock) -> Result<Locked, Refusa
     }
     if asked.how == LockHow::Set && asked.kind.is_some() {
         fence_silent(core, asked.file).await?;
+        fence_gone(core, asked.file).await?;
     }
     loop {
         let outcome = {
@@ -130,8 +134,18 @@ async fn prepare(core: &Arc<Core>, asked: &Lock, client: u64) -> Result<Option<L
         if core.locking.watched_for(core.running_ms()) < CLAIM_MS {
             return Ok(Some(LockState::Later));
         }
-        let unheard = core.locking.locks().unheard();
-        forget(core, unheard).await?;
+        let (unheard, silent) = {
+            let locks = core.locking.locks();
+            (locks.unheard(), locks.unheard_clients())
+        };
+        core.write(move |_, tx| {
+            unheard.iter().for_each(|session| tx.delete(key::lock_session(*session)));
+            for client in &silent {
+                tx.set(key::lock_session(silence(*client)), &LockSessionRecord { client: *client });
+            }
+            Ok(())
+        })
+        .await?;
         core.locking.locks().end_of_claims();
     }
     if core.locking.locks().is_broken(asked.session) {
@@ -140,7 +154,8 @@ async fn prepare(core: &Arc<Core>, asked: &Lock, client: u64) -> Result<Option<L
     if begins && !core.locking.locks().knows(asked.session) {
         let (session, former) = (asked.session, core.locking.locks().former(client, asked.session));
         core.write(move |_, tx| {
-            former.iter().for_each(|one| tx.delete(key::lock_session(*one)));
+            // And that it was silent.
+            former.iter().chain([&silence(client)]).for_each(|one| tx.delete(key::lock_session(*one)));
             tx.set(key::lock_session(session), &LockSessionRecord { client });
             Ok(())
         })
@@ -148,6 +163,12 @@ async fn prepare(core: &Arc<Core>, asked: &Lock, client: u64) -> Result<Option<L
         core.locking.locks().enter(session, client);
     }
     Ok(None)
+}
+
+/// The number of the session that stands for a client which did not claim its locks. Clients draw theirs at
+/// random.
+fn silence(client: u64) -> u64 {
+    !client
 }
 
 /// Ends the leases under which a client may have written what its locks guarded: nothing of that gets to a
@@ -171,6 +192,16 @@ async fn fence_silent(core: &Arc<Core>, file: FileId) -> Result<(), Refusal> {
     }
     let _turn = core.lock_file(file).await?;
     core.leases().give_up_silent(file, &silent);
+    end_lease_alone(core, file).await
+}
+
+/// The same for who gave its lease up as a write had failed, or is gone: what it wrote last, under a lock
+/// that it has released since, may be on its way yet.
+async fn fence_gone(core: &Arc<Core>, file: FileId) -> Result<(), Refusal> {
+    if !core.leases().has_gone(file, core.now_ms()) {
+        return Ok(());
+    }
+    let _turn = core.lock_file(file).await?;
     end_lease_alone(core, file).await
 }
 
@@ -199,6 +230,12 @@ pub(crate) async fn run(core: Arc<Core>) {
             tracing::info!(%refusal, "ended sessions of locks are on record for longer");
         }
         idle.into_iter().for_each(|session| core.locking.locks().drop_session(session));
+        let silent = core.locking.locks().silent().clone();
+        for client in silent.into_iter().filter(|client| !core.leases().may_write(*client)) {
+            if forget(&core, vec![silence(client)]).await.is_ok() {
+                core.locking.locks().forget_silent(client);
+            }
+        }
     }
 }
 

@@ -88,18 +88,28 @@ impl Locks {
         self.before.keys().filter(|session| !self.sessions.contains_key(session)).copied().collect()
     }
 
+    /// The clients of these that have begun no other session: what they had locked is not known.
+    pub fn unheard_clients(&self) -> BTreeSet<u64> {
+        let unheard = self.before.iter().filter(|(session, _)| !self.sessions.contains_key(session));
+        let is_back = |client: &u64| self.sessions.values().any(|session| session.client == *client);
+        unheard.map(|(_, client)| *client).filter(|client| !is_back(client)).collect()
+    }
+
     /// Nobody claims any more.
     pub fn end_of_claims(&mut self) {
-        for session in self.unheard() {
-            self.silent.extend(self.before.get(&session));
-            self.end(session);
-        }
+        self.silent.extend(self.unheard_clients());
+        self.unheard().into_iter().for_each(|session| self.end(session));
         self.before.clear();
     }
 
     /// Clients that claimed nothing after the start, and have begun no session since.
     pub fn silent(&self) -> &BTreeSet<u64> {
         &self.silent
+    }
+
+    /// This client can do no harm any more.
+    pub fn forget_silent(&mut self, client: u64) {
+        self.silent.remove(&client);
     }
 
     /// Sessions that hold no lock, and whose clients are not heard: they are over. When that is stored they

@@ -215,8 +215,11 @@ pub fn renew(core: &Core, request: &Renew) -> Renewed {
     let now_ms = core.running_ms();
     let renewed = |of: &&Held| core.leases().renew(of.file, of.lease, of.holder, now_ms);
     let (held, lost): (Vec<&Held>, Vec<&Held>) = request.leases.iter().partition(renewed);
-    let (client, mut watchers) = (callbacks::asker(), core.watchers());
-    held.into_iter().for_each(|of| watchers.writes(of.file, of.holder, client));
+    let client = callbacks::asker();
+    for of in held {
+        core.leases().is_of(of.file, of.holder, client);
+        core.watchers().writes(of.file, of.holder, client);
+    }
     Renewed { lost: lost.into_iter().map(|of| of.holder).collect() }
 }
 
@@ -432,10 +435,8 @@ async fn make_partitions(core: &Arc<Core>, inode: &InodeRecord, epochs: &[Vec<Op
 
 pub(crate) fn renew_lease(core: &Core, file: FileId, lease: Lease, holder: u64) -> Result<(), Refusal> {
     let renewed = core.leases().renew(file, lease, holder, core.running_ms());
-    if renewed && callbacks::asker() != 0 {
-        // After a restart it is not known yet.
-        core.leases().is_of(file, holder, callbacks::asker());
-    }
+    // After a restart it is not known yet.
+    core.leases().is_of(file, holder, callbacks::asker());
     if renewed { Ok(()) } else { Err(lease_lost(file, lease)) }
 }
 

@@ -14,9 +14,11 @@ use crate::schema::SegmentRecord;
 ///
 /// A drive that is away may have been replaced since the backup, and hold the file's old content. Its column
 /// is out as long as `k` others remain. If it was current, catching up copies nothing.
+///
+/// `touched`: the only columns that anything was sent to, if that is known. The others lack nothing.
 pub(crate) fn present_set(
     segment: &SegmentRecord,
-    index: u32,
+    touched: Option<ColumnMask>,
     size: u64,
     listed: &Listed,
     away: &BTreeSet<DriveId>,
@@ -25,16 +27,19 @@ pub(crate) fn present_set(
     if !absent.is_empty() && segment.all().minus(absent).count() <= u32::from(segment.shape.m) {
         return ColumnMask::EMPTY;
     }
+    // Who wrote since the backup may have touched more.
+    let listed_in = |column: Column| listed.contains_key(&(segment.number, column));
+    let touched = touched.filter(|touched| !segment.all().minus(*touched).iter().any(listed_in));
     let object = |column: Column| {
-        let (drive, object) = listed.get(&(index, column))?;
+        let (drive, object) = listed.get(&(segment.number, column))?;
         (*drive == segment.drive(column) && object.object == segment.object).then_some(object)
     };
     let newest: Option<&ListedObject> = segment.all().iter().filter_map(object).max_by_key(|object| object.g);
     let Some(newest) = newest else {
-        let unwritten = size <= segment.start;
+        let unwritten = size <= segment.start || touched.is_some_and(ColumnMask::is_empty);
         return if unwritten { segment.set.minus(segment.joining) } else { ColumnMask::EMPTY };
     };
-    let written = written_columns(segment, size);
+    let written = written_columns(segment, size).and(touched.unwrap_or(segment.all()));
     let named = newest.set.minus(newest.joining).and(segment.all());
     let is_empty = |column: Column| object(column).is_none() && !written.contains(column);
     let holds = |column: &Column| match object(*column) {
@@ -116,7 +121,7 @@ mod tests {
 
     #[track_caller]
     fn check(size: u64, objects: &[(u8, u32, &[u8])], expected: &[u8]) {
-        assert_eq!(present_set(&segment(), 0, size, &listed(objects), &BTreeSet::new()), mask(expected));
+        assert_eq!(present_set(&segment(), None, size, &listed(objects), &BTreeSet::new()), mask(expected));
     }
 
     #[test]
@@ -132,16 +137,31 @@ mod tests {
     }
 
     #[test]
+    fn a_file_with_holes_has_no_object_where_nothing_was_sent_to() {
+        let all: &[u8] = &[0, 1, 2];
+        let set = |objects: &[(u8, u32, &[u8])], touched: Option<&[u8]>| {
+            present_set(&segment(), touched.map(mask), 1 << 20, &listed(objects), &BTreeSet::new())
+        };
+        let parity = (2, 1, all);
+        assert_eq!(set(&[parity], Some(&[2])), mask(all));
+        assert_eq!(set(&[parity], Some(&[1, 2])), mask(&[0, 2]), "column 1 has lost what it had");
+        assert_eq!(set(&[parity], None), mask(&[2]));
+        assert_eq!(set(&[], Some(&[])), mask(all), "one hole");
+        assert_eq!(set(&[], Some(&[1, 2])), ColumnMask::EMPTY, "removed since");
+        assert_eq!(set(&[(1, 1, all), parity], Some(&[2])), mask(&[1, 2]), "written since");
+    }
+
+    #[test]
     fn a_drive_that_is_away_has_its_column_only_where_the_others_do_not_suffice() {
         let away = |ids: &[u128]| ids.iter().copied().map(DriveId).collect::<BTreeSet<_>>();
         let all: &[u8] = &[0, 1, 2];
         let two = listed(&[(0, 3, all), (2, 3, all)]);
-        assert_eq!(present_set(&segment(), 0, 1 << 20, &two, &away(&[2])), mask(&[0, 2]));
+        assert_eq!(present_set(&segment(), None, 1 << 20, &two, &away(&[2])), mask(&[0, 2]));
         let behind = listed(&[(0, 3, all), (2, 2, all)]);
-        assert_eq!(present_set(&segment(), 0, 1 << 20, &behind, &away(&[2])), mask(&[0, 1]));
-        assert_eq!(present_set(&segment(), 0, 1 << 20, &two, &away(&[])), mask(&[0, 2]));
+        assert_eq!(present_set(&segment(), None, 1 << 20, &behind, &away(&[2])), mask(&[0, 1]));
+        assert_eq!(present_set(&segment(), None, 1 << 20, &two, &away(&[])), mask(&[0, 2]));
         let one = listed(&[(0, 3, all)]);
-        assert_eq!(present_set(&segment(), 0, 1 << 20, &one, &away(&[2, 3])), ColumnMask::EMPTY);
+        assert_eq!(present_set(&segment(), None, 1 << 20, &one, &away(&[2, 3])), ColumnMask::EMPTY);
     }
 
     #[test]

@@ -245,12 +245,13 @@ impl Watchers {
         told
     }
 
-    /// News of a file that others have not heeded yet: until then they answer from what was before them, and
-    /// so from what is before any later change.
+    /// News of a file, or of everything, that others have not heeded yet: until then they answer from what
+    /// was before them, and so from what is before any later change.
     fn told_before(&self, file: FileId, by: u64) -> Vec<Told> {
         let others = self.clients.iter().filter(|(client, _)| **client != by);
         let told = others.filter_map(|(&client, watcher)| {
-            watcher.news.get(&file).map(|&number| Told { client, number, what: What::Heeded })
+            let number = watcher.news.get(&file).copied().max(watcher.everything)?;
+            Some(Told { client, number, what: What::Heeded })
         });
         told.collect()
     }

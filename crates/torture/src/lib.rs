@@ -11,8 +11,8 @@
 //! and lets time pass; `net` is the network, `disk` the disks; `fate` replaces what the C library would
 //! draw from the system. `cluster` starts and ends processes; `workload` is what clients do, `nemesis` what
 //! goes wrong, and `ills` what else does in half of the runs; `manager_disk` is full or fails in some; `told`
-//! bounds what disks lose; `run` is one run from begin to end. In half of the runs a drive is added
-//! meanwhile, and an `operator` drains drives.
+//! bounds what disks lose; `run` is one run from begin to end, `site` where it takes place. In half of the
+//! runs a drive is added meanwhile, and an `operator` drains drives.
 //! With [`Settings::mounts`] programs on mounts take the clients' place: see `mounts`.
 //! [`mutants`] are the mechanisms that can be switched off, to see that it bites.
 
@@ -32,6 +32,7 @@ mod net;
 mod operator;
 mod random;
 mod run;
+mod site;
 mod told;
 mod trace;
 mod workload;

@@ -35,8 +35,8 @@ struct Args {
     /// Print the outcome for another program.
     #[arg(long, hide = true)]
     report: bool,
-    /// Have programs on mounts take the clients' place: sound, all, or with +WORD and /WORD another mix.
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "sound")]
+    /// Have programs on mounts take the clients' place: all that they can do, or without some: all/WORD.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "all")]
     mounts: Option<Mix>,
     /// Print what the roles log: a filter as for RUST_LOG.
     #[arg(long)]

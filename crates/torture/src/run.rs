@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use braid_client::Client;
 use braid_layout::{Scheme, Shape};
 
-use crate::cluster::{Cluster, Contact};
+use crate::cluster::Contact;
 use crate::end::{all_up, check, decide, healed};
 use crate::fate;
 use crate::ills::Ills;
@@ -19,9 +19,10 @@ use crate::mounts::{self, Mix};
 use crate::nemesis::{Kind, Nemesis};
 use crate::operator::{Operator, Relayer};
 use crate::random::Random;
+use crate::site::{BOUND_MS, Site};
 use crate::trace::Trace;
 use crate::workload::{self, Target, Task};
-use crate::world::{HostId, World};
+use crate::world::HostId;
 
 /// Drives of a cluster.
 pub(crate) const DRIVES: usize = 6;
@@ -41,8 +42,6 @@ const CLIENTS: usize = 3;
 const FILES: usize = 6;
 /// Virtual time in which things go wrong.
 pub(crate) const TROUBLE_MS: u64 = 30_000;
-/// In this time the cluster must be made, the clients must stop, and all must heal: each.
-pub(crate) const BOUND_MS: u64 = 400_000;
 
 /// What came of a seed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -135,21 +134,19 @@ fn with_clients(seed: u64, trace: &Trace) -> (Option<String>, u64, u64) {
     let mut relayer = Random::new(seed ^ 0x0072_656c_6179_6572);
     let relayer = relayer.percent(RELAID).then_some(relayer);
     let mut run = Run::new(Random::new(seed), operator.clone(), ranged, trace.clone());
-    run.relayer = relayer.map(|random| (run.world.add_host("relayer"), random));
+    run.relayer = relayer.map(|random| (run.site.world.add_host("relayer"), random));
     run.ills = ills;
     let mut disk = Random::new(seed ^ 0x6d64_6973_6b73);
     run.manager_disk = disk.percent(MANAGER_DISK_ILL).then(|| ManagerDisk::new(disk));
     let failure = run.go(operator).err().or_else(|| run.model.failure());
-    (failure, run.world.now_ms(), run.operations.load(Ordering::Relaxed))
+    (failure, run.site.world.now_ms(), run.operations.load(Ordering::Relaxed))
 }
 
 struct Run {
-    world: World,
-    cluster: Cluster,
+    site: Site,
     model: Model,
     random: Random,
     kind: Kind,
-    admin: HostId,
     operator: Option<HostId>,
     relayer: Option<(HostId, Random)>,
     ills: Option<Random>,
@@ -164,14 +161,13 @@ struct Run {
 
 impl Run {
     fn new(mut random: Random, operator: Option<Random>, ranged: Option<Random>, trace: Trace) -> Run {
-        let mut world = World::new(random.fork(), trace);
-        let added = usize::from(operator.is_some());
-        let cluster = Cluster::new(&mut world, DRIVES + added, &mut random);
-        let admin = world.add_host("admin");
-        let added_ms = operator.clone().map(|mut random| random.below(TROUBLE_MS));
-        let operator = operator.map(|_| world.add_host("operator"));
-        let clients = (0..CLIENTS).map(|index| world.add_host(&format!("c{index}"))).collect();
         let model = Model::default();
+        let added = usize::from(operator.is_some());
+        let judge = model.clone();
+        let mut site = Site::new(DRIVES + added, &mut random, trace, move || judge.failure());
+        let added_ms = operator.clone().map(|mut random| random.below(TROUBLE_MS));
+        let operator = operator.map(|_| site.world.add_host("operator"));
+        let clients = (0..CLIENTS).map(|index| site.world.add_host(&format!("c{index}"))).collect();
         let kind = if random.percent(30) { Kind::Damage } else { Kind::Away };
         let mut targets = targets(&model, &mut random, kind);
         if let Some(mut ranged) = ranged {
@@ -179,12 +175,10 @@ impl Run {
         }
         let (stop, operations) = Default::default();
         Run {
-            world,
-            cluster,
+            site,
             model,
             random,
             kind,
-            admin,
             operator,
             relayer: None,
             ills: None,
@@ -201,31 +195,32 @@ impl Run {
         let contact = self.bring_up()?;
         if let (Some(random), Some(host)) = (operator, self.operator) {
             let (contact, drives) = (contact.clone(), self.drive_names());
-            let (trace, stop) = (self.world.trace.clone(), Arc::clone(&self.stop));
+            let (trace, stop) = (self.site.world.trace.clone(), Arc::clone(&self.stop));
             let operator = Operator { contact, drives, random, trace, stop };
-            self.world.start(host, operator.operate());
+            self.site.world.start(host, operator.operate());
         }
         let mut others = Vec::from_iter(self.operator);
         if let Some((host, random)) = self.relayer.take() {
             // A range is of the stripes that the file was made with.
             let targets = self.targets.iter().filter(|target| !target.ranged).cloned().collect();
-            let (contact, trace, stop) = (contact.clone(), self.world.trace.clone(), Arc::clone(&self.stop));
-            self.world.start(host, Relayer { contact, targets, random, trace, stop }.operate());
+            let (contact, trace, stop) =
+                (contact.clone(), self.site.world.trace.clone(), Arc::clone(&self.stop));
+            self.site.world.start(host, Relayer { contact, targets, random, trace, stop }.operate());
             others.push(host);
         }
         for index in 0..CLIENTS {
             self.start_client(index, &contact);
         }
         let damaged = self.trouble(&contact)?;
-        self.world.trace.event("no more trouble".to_owned());
+        self.site.world.trace.event("no more trouble".to_owned());
         self.stop.store(true, Ordering::Relaxed);
         let clients = self.clients.clone();
         let mut left = BOUND_MS;
         while !self.has_stopped() {
-            left = self.step("the clients to stop", left)?;
+            left = self.site.step("the clients to stop", left)?;
         }
         for host in clients.into_iter().chain(others) {
-            self.world.kill(host);
+            self.site.world.kill(host);
         }
         self.add_drive(u64::MAX);
         self.heal(&contact, damaged)
@@ -235,65 +230,16 @@ impl Run {
     fn add_drive(&mut self, since_ms: u64) {
         if self.added_ms.is_some_and(|at_ms| at_ms <= since_ms) {
             self.added_ms = None;
-            self.world.trace.event(format!("a drive is added: d{DRIVES}"));
-            self.world.trace.count("drives added");
-            self.cluster.start_drive(&mut self.world, DRIVES);
-        }
-    }
-
-    /// One step of the world; an error when the time is up or something was wrong.
-    fn step(&mut self, what: &str, left_ms: u64) -> Result<u64, String> {
-        let before = self.world.now_ms();
-        self.world.step();
-        self.cluster.tend(&mut self.world);
-        if let Some(panic) = first_panic() {
-            return Err(panic);
-        }
-        if let Some(failure) = self.model.failure() {
-            return Err(failure);
-        }
-        left_ms
-            .checked_sub(self.world.now_ms() - before)
-            .ok_or_else(|| format!("waited {} s in vain for {what}", BOUND_MS / 1000))
-    }
-
-    /// Runs a task on the administrator's host to its end.
-    fn administer<T: Send + 'static>(
-        &mut self,
-        what: &str,
-        task: impl Future<Output = T> + Send + 'static,
-    ) -> Result<T, String> {
-        let slot = self.world.spawn(self.admin, task);
-        let mut left = BOUND_MS;
-        loop {
-            if let Some(done) = slot.take() {
-                return Ok(done);
-            }
-            left = self.step(what, left)?;
+            self.site.world.trace.event(format!("a drive is added: d{DRIVES}"));
+            self.site.world.trace.count("drives added");
+            self.site.cluster.start_drive(&mut self.site.world, DRIVES);
         }
     }
 
     fn bring_up(&mut self) -> Result<Contact, String> {
-        self.cluster.start_manager(&mut self.world);
-        let mut left = BOUND_MS;
-        let contact = loop {
-            if let Some(contact) = self.cluster.contact() {
-                break contact;
-            }
-            left = self.step("the manager", left)?;
-        };
-        for index in 0..DRIVES {
-            self.cluster.start_drive(&mut self.world, index);
-        }
-        self.world.start(self.admin, std::future::pending());
-        let reached = contact.clone();
-        let made = self.administer("a volume and all drives", async move {
-            let client = Client::connect(workload::config(&reached)).await.map_err(|e| e.to_string())?;
-            all_up(&client).await;
-            client.volume_create("main", None, 0).await.map_err(|error| error.to_string())
-        })?;
-        made?;
-        self.world.trace.event("the cluster is up".to_owned());
+        let made = |client: Client| async move { client.volume_create("main", None, 0).await };
+        let contact = self.site.bring_up(DRIVES, made)?;
+        self.site.world.trace.event("the cluster is up".to_owned());
         Ok(contact)
     }
 
@@ -306,12 +252,12 @@ impl Run {
             own,
             others,
             model: self.model.clone(),
-            trace: self.world.trace.clone(),
+            trace: self.site.world.trace.clone(),
             stop: Arc::clone(&self.stop),
             done: Arc::clone(&self.operations),
         };
         let work = workload::work(task, contact.clone(), self.random.fork());
-        self.world.start(self.clients[index], work);
+        self.site.world.start(self.clients[index], work);
     }
 
     /// Gives the drive on whose disk damage may be found.
@@ -322,49 +268,50 @@ impl Run {
         let mut left = TROUBLE_MS;
         let clients = self.clients.clone();
         loop {
-            if let Some(client) = nemesis.act(&mut self.world, &mut self.cluster, &clients) {
-                self.world.kill(client);
+            if let Some(client) = nemesis.act(&mut self.site.world, &mut self.site.cluster, &clients) {
+                self.site.world.kill(client);
                 let index = clients.iter().position(|&other| other == client).expect("one of them");
                 self.start_client(index, contact);
             }
             if let Some(ills) = &mut ills {
-                ills.act(&mut self.world, &mut self.cluster, &clients, &self.model);
+                ills.act(&mut self.site.world, &mut self.site.cluster, &clients, &self.model);
             }
             if let Some(disk) = &mut self.manager_disk {
-                disk.act(&self.world, &self.cluster);
+                disk.act(&self.site.world, &self.site.cluster);
             }
-            let before = self.world.now_ms();
+            let before = self.site.world.now_ms();
             self.add_drive(TROUBLE_MS - left);
-            self.step("trouble", BOUND_MS)?;
-            match left.checked_sub(self.world.now_ms() - before) {
+            self.site.step("trouble", BOUND_MS)?;
+            match left.checked_sub(self.site.world.now_ms() - before) {
                 Some(less) => left = less,
                 None => break,
             }
         }
         if let Some(ills) = &mut ills {
-            ills.end(&mut self.world, &mut self.cluster);
+            ills.end(&mut self.site.world, &mut self.site.cluster);
         }
         if let Some(disk) = &mut self.manager_disk {
-            disk.end(&self.world, &self.cluster);
+            disk.end(&self.site.world, &self.site.cluster);
         }
-        nemesis.end(&mut self.world);
-        self.cluster.recall(&self.world);
-        Ok(nemesis.damaged().map(|index| self.cluster.drives[index].name.clone()))
+        nemesis.end(&mut self.site.world);
+        self.site.cluster.recall(&self.site.world);
+        Ok(nemesis.damaged().map(|index| self.site.cluster.drives[index].name.clone()))
     }
 
     fn has_stopped(&self) -> bool {
         let stopped = |name: &str| {
             let told = format!("{name} has stopped");
-            self.world.trace.last().iter().any(|line| line.ends_with(&told))
+            self.site.world.trace.last().iter().any(|line| line.ends_with(&told))
         };
-        self.clients.iter().all(|&client| stopped(self.world.name(client)))
+        self.clients.iter().all(|&client| stopped(self.site.world.name(client)))
     }
 
     /// All drives come up and are rebuilt; then every file is checked and read.
     fn heal(&mut self, contact: &Contact, damaged: Option<String>) -> Result<(), String> {
         let (contact, names) = (contact.clone(), self.drive_names());
-        let (targets, model, trace) = (self.targets.clone(), self.model.clone(), self.world.trace.clone());
-        self.administer("the cluster to heal", async move {
+        let (targets, model, trace) =
+            (self.targets.clone(), self.model.clone(), self.site.world.trace.clone());
+        self.site.administer("the cluster to heal", async move {
             let client = Client::connect(workload::config(&contact)).await.map_err(|e| e.to_string())?;
             all_up(&client).await;
             trace.event("all drives are up".to_owned());
@@ -380,7 +327,7 @@ impl Run {
     }
 
     fn drive_names(&self) -> Vec<String> {
-        self.cluster.drives.iter().map(|drive| drive.name.clone()).collect()
+        self.site.cluster.drives.iter().map(|drive| drive.name.clone()).collect()
     }
 }
 

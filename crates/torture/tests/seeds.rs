@@ -64,7 +64,7 @@ fn seeds_of_the_fourth_block() {
 /// Programs on mounts, for what is known to hold of mounts.
 #[test]
 fn mounts_survive() {
-    let mix = Mix::sound();
+    let mix = Mix::all();
     for seed in 0..15 {
         is_well(with(seed, Some(mix)), &format!(" --mounts={mix}"));
     }
@@ -76,7 +76,7 @@ fn mounts_survive() {
 /// was taken for a writer again.
 #[test]
 fn mounts_survive_what_they_once_did_not() {
-    for (mix, seeds) in [("sound/suspends", [115, 549, 944]), ("sound+locks", [117, 358, 485])] {
+    for (mix, seeds) in [("all/suspends", [115, 549, 944]), ("all", [117, 358, 485])] {
         for seed in seeds {
             let outcome = with(seed, Some(mix.parse().expect("a mix")));
             is_well(outcome, &format!(" --mounts={mix}"));

@@ -2,40 +2,81 @@
 //! are not what was written there.
 //!
 //! Only a unit without any version raises the question, and parity alone answers it: every write of a unit,
-//! whether of the whole stripe or of the unit, is in the cover of parity or in its deltas.
+//! whether of the whole stripe or of the unit, is in the cover of parity or in its deltas. A parity unit, or
+//! a mirror's copy, that was read in its place may be lost like any other: the stripe's other parity tells.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use braid_layout::{Column, Role, Stripe, Version};
+use braid_layout::{Column, ColumnMask, Role, Stripe, Version};
 use braid_plan::{InstructionId, MemoryRange, Op};
+use braid_wire::Reason;
 use braid_wire::data::{DriveReply, Listing, UnitState, VERSIONS_UNITS_MAX, Versions};
 
 use super::{Executor, Failed, ask_columns};
 use crate::drive_requests::Failure;
+use crate::faults::{Remedy, read_remedy};
+use crate::handle::Handle;
+use crate::retry::Tries;
+use crate::view::FileView;
 
-/// A read of a data unit that has no version.
+/// A read of a unit that has no version.
 struct Absent {
-    data: u8,
+    /// The data units that it speaks for, each with its column.
+    data: Vec<(u8, Column)>,
     column: Column,
     into: MemoryRange,
     id: InstructionId,
 }
 
+/// The reads of one stripe.
+#[derive(Default)]
+struct Reads {
+    absent: Vec<Absent>,
+    /// Parity columns that are read.
+    parity: ColumnMask,
+    /// Some read brought a version, or nothing.
+    has_more: bool,
+}
+
+/// What parity says of stripes.
+#[derive(Default)]
+struct Told {
+    states: BTreeMap<Stripe, Vec<UnitState>>,
+    /// Of these it says nothing yet, as it does not serve, or was asked with old capabilities.
+    stale: BTreeMap<Stripe, (Column, Failure)>,
+}
+
 impl Executor<'_> {
-    /// The reads that brought zeros for a unit that was written, as parity says. Where parity is read too,
-    /// the cut shows it.
+    /// The reads that brought zeros for a unit that was written, as parity says. Where parity is read too and
+    /// anything of the stripe is there, the cut shows it.
     pub(super) async fn lost(&mut self) -> Vec<Failed> {
         let absent = self.absent();
         if absent.is_empty() {
             return Vec::new();
         }
-        let told = self.ask_parity(absent.keys().copied()).await;
+        let asked = absent.iter().map(|(stripe, reads)| (*stripe, reads.parity));
+        let told = self.handle.ask_parity(&self.view, self.set.segment, asked).await;
         let mut lost = Vec::new();
-        for (stripe, states) in told {
-            for one in absent.get(&stripe).into_iter().flatten() {
-                // What was acknowledged is on all that are ready. What only some have may be taken back.
-                let counted = states.iter().map(|state| counted(state, one.data, one.column)).min();
-                let Some(counted) = counted.filter(|version| !version.is_zero()) else { continue };
+        for (stripe, (column, failure)) in told.stale {
+            // It is read again with what the manager says by then.
+            for one in absent.get(&stripe).into_iter().flat_map(|reads| &reads.absent) {
+                self.arrived[one.id.index()] = None;
+                let (into, failure) = (Some(one.into), failure.clone());
+                lost.push(Failed { column, stripe, into, failure });
+            }
+        }
+        for (stripe, states) in told.states {
+            let Some(reads) = absent.get(&stripe) else { continue };
+            for one in &reads.absent {
+                let counted = one.data.iter().map(|&(data, column)| {
+                    // Parity that was read has none of it.
+                    if reads.parity.is_empty() {
+                        counted(&states, data, column)
+                    } else {
+                        settled(&states, data)
+                    }
+                });
+                let Some(counted) = counted.max().filter(|version| !version.is_zero()) else { continue };
                 self.arrived[one.id.index()] = None;
                 let failure = Failure::Behind { has: Version::ZERO.to_string(), named: counted.to_string() };
                 lost.push(Failed { column: one.column, stripe, into: Some(one.into), failure });
@@ -44,71 +85,206 @@ impl Executor<'_> {
         lost
     }
 
-    fn absent(&self) -> BTreeMap<Stripe, Vec<Absent>> {
+    fn absent(&self) -> BTreeMap<Stripe, Reads> {
         let segment = &self.view.layout.segments()[self.set.segment];
-        let (mut absent, mut with_parity) = (BTreeMap::<Stripe, Vec<Absent>>::new(), BTreeSet::new());
+        let mut stripes = BTreeMap::<Stripe, Reads>::new();
         if self.filling.is_some() || segment.shape.m() == 0 {
-            return absent;
+            return stripes;
         }
         for (plan, instruction) in self.set.instructions() {
             let Op::Read { stripe, into, .. } = instruction.op else { continue };
             let (column, id) = (plan.column, instruction.id);
-            match (segment.role(stripe, column), &self.arrived[id.index()]) {
-                (Role::Data(data), Some(arrived)) if arrived.version.is_zero() => {
-                    absent.entry(stripe).or_default().push(Absent { data, column, into, id });
+            let reads = stripes.entry(stripe).or_default();
+            let role = segment.role(stripe, column);
+            if let Role::Parity(_) = role {
+                reads.parity = reads.parity.with(column);
+            }
+            let data = match (role, &self.arrived[id.index()]) {
+                (Role::Data(data), Some(arrived)) if arrived.version.is_zero() => Vec::from([(data, column)]),
+                (Role::Parity(_), Some(arrived)) if arrived.cover.iter().all(|version| version.is_zero()) => {
+                    (0..segment.shape.k())
+                        .map(|data| (data, segment.column(stripe, Role::Data(data))))
+                        .collect()
                 }
-                (Role::Data(_), _) => {}
-                (Role::Parity(_), _) => drop(with_parity.insert(stripe)),
-            }
-        }
-        absent.retain(|stripe, _| !with_parity.contains(stripe));
-        absent
-    }
-
-    /// What ready parity columns hold of these stripes. One that does not answer tells nothing.
-    async fn ask_parity(&self, stripes: impl Iterator<Item = Stripe>) -> BTreeMap<Stripe, Vec<UnitState>> {
-        let index = self.set.segment;
-        let (segment, columns) = (&self.view.layout.segments()[index], &self.view.segments[index]);
-        let usable = columns.set.minus(columns.joining).minus(self.handle.avoided(&self.view, index));
-        let mut units = BTreeMap::<Column, Vec<u64>>::new();
-        for stripe in stripes {
-            let parity = (0..segment.shape.m()).map(|m| segment.column(stripe, Role::Parity(m)));
-            for column in parity.filter(|column| usable.contains(*column)) {
-                units.entry(column).or_default().push(stripe.0);
-            }
-        }
-        let mut told = BTreeMap::<Stripe, Vec<UnitState>>::new();
-        while !units.is_empty() {
-            let ask = |(column, units): (&Column, &Vec<u64>)| {
-                let units = units[..units.len().min(VERSIONS_UNITS_MAX)].to_vec();
-                let at = self.view.address(index, *column);
-                (*column, Versions { at, list: Listing::Named, units, from: 0, limit: 0 }.into())
-            };
-            let questions = units.iter().map(ask).collect();
-            for (column, outcome) in ask_columns(self.handle, &self.view, index, questions).await {
-                let Ok(DriveReply::Versions(reply)) = outcome else {
-                    units.remove(&column);
+                _ => {
+                    reads.has_more = true;
                     continue;
-                };
-                let left = units.get_mut(&column).map(|units| {
-                    units.drain(..reply.units.len().min(units.len()));
-                    units.len()
-                });
-                if left == Some(0) || reply.units.is_empty() {
-                    units.remove(&column);
                 }
-                for state in reply.units.into_iter().filter(|state| !state.damaged) {
-                    told.entry(Stripe(state.unit)).or_default().push(state);
-                }
-            }
+            };
+            reads.absent.push(Absent { data, column, into, id });
         }
-        told
+        stripes.retain(|_, reads| !reads.absent.is_empty() && (reads.parity.is_empty() || !reads.has_more));
+        stripes
     }
 }
 
-/// The version of a data unit that is in a parity unit, pending writes aside: these may be taken back.
-fn counted(state: &UnitState, data: u8, column: Column) -> Version {
-    let in_base = state.cover.get(usize::from(data)).copied().unwrap_or_default();
-    let tips = state.tips.iter().filter(|tip| tip.column == column).map(|tip| tip.version);
-    tips.fold(in_base, Version::max)
+impl Handle {
+    /// Whether a unit of which its drive has no version was never written, as far as parity knows.
+    pub(crate) async fn was_never_written(
+        &self,
+        view: &FileView,
+        index: usize,
+        (stripe, column): (Stripe, Column),
+    ) -> bool {
+        let segment = &view.layout.segments()[index];
+        let Role::Data(data) = segment.role(stripe, column) else { return false };
+        let told = self.ask_parity(view, index, [(stripe, ColumnMask::EMPTY)]).await;
+        told.stale.is_empty() && told.states.values().all(|states| counted(states, data, column).is_zero())
+    }
+
+    /// What ready parity columns hold of these stripes, but for those that are read. One that does not answer
+    /// tells nothing; one that does not serve yet is waited for.
+    async fn ask_parity(
+        &self,
+        view: &FileView,
+        index: usize,
+        stripes: impl IntoIterator<Item = (Stripe, ColumnMask)>,
+    ) -> Told {
+        let (segment, columns) = (&view.layout.segments()[index], &view.segments[index]);
+        let ready = columns.set.minus(columns.joining);
+        let avoided = self.avoided(view, index);
+        let mut units = BTreeMap::<Column, Vec<u64>>::new();
+        for (stripe, read) in stripes {
+            let parity = (0..segment.shape.m()).map(|m| segment.column(stripe, Role::Parity(m)));
+            let parity = parity.collect::<ColumnMask>().and(ready).minus(read);
+            let mut asked = parity.minus(avoided);
+            if asked.is_empty() {
+                // Nobody else can tell.
+                asked = parity.minus(columns.listed_away());
+            }
+            asked.iter().for_each(|column| units.entry(column).or_default().push(stripe.0));
+        }
+        let mut told = Told::default();
+        let mut tries = Tries::new(self.client.shared.config.patience);
+        while !units.is_empty() {
+            let ask = |(column, units): (&Column, &Vec<u64>)| {
+                let units = units[..units.len().min(VERSIONS_UNITS_MAX)].to_vec();
+                let at = view.address(index, *column);
+                (*column, Versions { at, list: Listing::Named, units, from: 0, limit: 0 }.into())
+            };
+            let questions = units.iter().map(ask).collect();
+            let mut waits = false;
+            for (column, outcome) in ask_columns(self, view, index, questions).await {
+                match outcome {
+                    Ok(DriveReply::Versions(reply)) => {
+                        let left = units.get_mut(&column).map(|units| {
+                            units.drain(..reply.units.len().min(units.len()));
+                            units.len()
+                        });
+                        if left == Some(0) || reply.units.is_empty() {
+                            units.remove(&column);
+                        }
+                        for state in reply.units.into_iter().filter(|state| !state.damaged) {
+                            told.states.entry(Stripe(state.unit)).or_default().push(state);
+                        }
+                    }
+                    Err(failure) if matches!(read_remedy(&failure), Remedy::Again | Remedy::Wait) => {
+                        waits = true;
+                    }
+                    outcome => {
+                        let units = units.remove(&column).unwrap_or_default();
+                        let Err(failure) = outcome else { continue };
+                        if failure.is(Reason::NoObject) {
+                            for unit in units {
+                                told.states.entry(Stripe(unit)).or_default().push(UnitState::unwritten(unit));
+                            }
+                        } else if read_remedy(&failure) == Remedy::Refresh {
+                            let of = |unit| (Stripe(unit), (column, failure.clone()));
+                            told.stale.extend(units.into_iter().map(of));
+                        }
+                    }
+                }
+            }
+            if waits && !self.waits_for(view, index, &mut units, &mut tries).await {
+                let of = |(column, units): (Column, Vec<u64>)| {
+                    units.into_iter().map(move |unit| (Stripe(unit), (column, Failure::Idle)))
+                };
+                told.stale.extend(units.into_iter().flat_map(of));
+                break;
+            }
+        }
+        told.stale.retain(|stripe, _| !told.states.contains_key(stripe));
+        told
+    }
+
+    /// Waits until columns that do not answer yet are to be asked again. After a while those that the manager
+    /// has not heard of either are asked no more. False: all is to be read again.
+    async fn waits_for(
+        &self,
+        view: &FileView,
+        index: usize,
+        units: &mut BTreeMap<Column, Vec<u64>>,
+        tries: &mut Tries,
+    ) -> bool {
+        if !tries.again().await {
+            return false;
+        }
+        if tries.elapsed() < self.client.shared.config.grace {
+            return true;
+        }
+        let Ok(now) = self.refresh(&self.view()).await else { return true };
+        if now.g != view.g {
+            return false;
+        }
+        let away = now.segments[index].listed_away();
+        units.retain(|column, _| !away.contains(*column));
+        true
+    }
+}
+
+/// The version of a data unit that these parity units count, pending writes aside: these may be taken back.
+/// What is settled in one of them was on all that are ready, and who lacks it has lost it. Of the rest, what
+/// only some have may be taken back too.
+fn counted(states: &[UnitState], data: u8, column: Column) -> Version {
+    let in_all = states.iter().map(|state| {
+        let tips = state.tips.iter().filter(|tip| tip.column == column).map(|tip| tip.version);
+        tips.fold(in_base(state, data), Version::max)
+    });
+    in_all.min().unwrap_or_default().max(settled(states, data))
+}
+
+fn settled(states: &[UnitState], data: u8) -> Version {
+    states.iter().map(|state| in_base(state, data)).max().unwrap_or_default()
+}
+
+fn in_base(state: &UnitState, data: u8) -> Version {
+    state.cover.get(usize::from(data)).copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use braid_layout::{Generation, Lease};
+    use braid_wire::data::Tip;
+
+    use super::*;
+
+    const COLUMN: Column = Column(0);
+
+    fn version(n: u64) -> Version {
+        if n == 0 { Version::ZERO } else { Version { g: Generation(1), lease: Lease(1), n } }
+    }
+
+    /// A parity unit that counts these versions of data unit 0.
+    fn parity(base: u64, tip: u64) -> UnitState {
+        let tips =
+            if tip == 0 { Vec::new() } else { vec![Tip { column: COLUMN, version: version(tip), end: 0 }] };
+        UnitState { cover: vec![version(base), version(9)], tips, ..UnitState::unwritten(3) }
+    }
+
+    #[test]
+    fn parity_counts_what_is_settled_in_one_and_else_what_all_have() {
+        let check = |parities: &[(u64, u64)], expected: u64| {
+            let states: Vec<UnitState> = parities.iter().map(|&(base, tip)| parity(base, tip)).collect();
+            assert_eq!(counted(&states, 0, COLUMN), version(expected), "{parities:?}");
+        };
+        check(&[], 0);
+        check(&[(0, 0), (0, 0)], 0);
+        check(&[(0, 2)], 2);
+        // On its way to the other, or it is taken back.
+        check(&[(0, 2), (0, 0)], 0);
+        check(&[(0, 2), (0, 3)], 2);
+        // The other has lost its unit.
+        check(&[(4, 0), (0, 0)], 4);
+        check(&[(4, 5), (4, 0)], 4);
+    }
 }

@@ -23,6 +23,7 @@ impl File {
     }
 
     async fn append_from(&self, data: &[u8], source: Source) -> Result<u64> {
+        let _no_cuts = self.writing()?.places.read().await;
         loop {
             let (offset, lease) = self.reserve_place(data.len()).await?;
             let place = Place::given(lease);

@@ -12,6 +12,7 @@ impl File {
 
     pub(super) async fn withdraw_by(&self, writer: &Writer) -> Result<bool> {
         writer.side.check(self.subject())?;
+        let _no_appends = writer.places.write().await;
         let view = self.handle.refresh(&self.handle.view()).await?;
         // What lies past the size is known of no lease but the one that it was opened with, if that is
         // exclusive.

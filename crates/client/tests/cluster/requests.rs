@@ -80,6 +80,15 @@ async fn random_reads_and_overwrites_of_an_open_file_take_one_drive_each() {
         file.write_at(&found, at / 4096 * 4096).await.expect("write");
         assert_eq!(since(&client, before), (0, 1), "write at {at}: its drive tells the parity's");
     }
+    file.set_len(8 << 20).await.expect("set");
+    let before = client.sent_requests();
+    file.read_at(&mut found, 6 << 20).await.expect("read");
+    assert!(found.iter().all(|byte| *byte == 0));
+    assert_eq!(since(&client, before), (0, 2), "where nothing was written, its parity is asked too");
+    // Who waits for long sees by that that something goes on.
+    let before = client.drive_answers();
+    file.set_len(0).await.expect("cut");
+    assert!(client.drive_answers() > before, "drives have answered");
     file.close().await.expect("close");
     drop(cluster);
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use braid_client::{Client, File};
 use tokio::task::JoinSet;
 
 use crate::common::{Cluster, assert_same, name, pattern, put, read_all};
@@ -109,27 +110,21 @@ async fn a_flush_that_leaves_the_size_tells_the_manager_too() {
     assert_eq!(modified().await, 5);
 }
 
-/// A place that was given before another cut the file is nobody's: the append that had it has one anew, so
+/// A place that was given before somebody cut the file is nobody's: the append that had it has one anew, so
 /// that there is no hole before it, and no other is given the same bytes.
-#[tokio::test(flavor = "multi_thread")]
-async fn appends_beside_a_cut_leave_no_holes() {
+async fn appends_beside_cuts(cutter: &File, file: &Arc<File>, client: &Client) {
     const RECORD: usize = 60_000;
-    let (cluster, client) = cluster(5).await;
-    let path = name("f");
-    put(&client, &path, raid5(), &[]).await;
-    let mut files = writers(&cluster, &path, 2).await;
-    let (other, file) = (files.pop().expect("two"), Arc::new(files.pop().expect("two")));
     for round in 1..=10 {
         let append = |number: u8| {
-            let file = Arc::clone(&file);
+            let file = Arc::clone(file);
             async move { file.append(&[number; RECORD]).await.expect("append") }
         };
         let mut appends: JoinSet<u64> = (1..=30).map(append).collect();
         appends.join_next().await;
-        other.set_len(0).await.expect("cut");
+        cutter.set_len(0).await.expect("cut");
         appends.join_all().await;
         file.flush().await.expect("flush");
-        let found = read_all(&client, &path).await.expect("read");
+        let found = read_all(client, &name("f")).await.expect("read");
         assert!(found.len().is_multiple_of(RECORD), "round {round}: {} bytes", found.len());
         let mut records: Vec<u8> = found.chunks(RECORD).map(|record| record[0]).collect();
         let is_whole = |record: &[u8]| record[0] > 0 && record.iter().all(|byte| *byte == record[0]);
@@ -138,4 +133,22 @@ async fn appends_beside_a_cut_leave_no_holes() {
         records.dedup();
         assert_eq!(records.len(), found.len() / RECORD, "round {round}: each is there once");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn appends_beside_anothers_cut_leave_no_holes() {
+    let (cluster, client) = cluster(5).await;
+    put(&client, &name("f"), raid5(), &[]).await;
+    let mut files = writers(&cluster, &name("f"), 2).await;
+    let (cutter, file) = (files.pop().expect("two"), files.pop().expect("two"));
+    appends_beside_cuts(&cutter, &Arc::new(file), &client).await;
+}
+
+/// The lease is the same before and after such a cut.
+#[tokio::test(flavor = "multi_thread")]
+async fn appends_beside_a_cut_by_the_same_handle_leave_no_holes() {
+    let (_cluster, client) = cluster(5).await;
+    put(&client, &name("f"), raid5(), &[]).await;
+    let file = Arc::new(client.open(&name("f"), &both()).await.expect("open"));
+    appends_beside_cuts(&file, &file, &client).await;
 }

@@ -3,9 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use braid_client::{Error, Fault, OpenOptions};
+use braid_client::{Client, Error, Fault, OpenOptions};
 use braid_layout::code::Code;
-use braid_layout::{Generation, Lease, Role, Scheme, Stripe, Version};
+use braid_layout::{Column, Generation, Lease, Role, Scheme, Shape, Stripe, Version};
 
 use crate::common::{Cluster, assert_same, name, pattern, put, read_all, shape, wait_for};
 use crate::raw::{self, Part};
@@ -14,7 +14,7 @@ const UNIT: usize = 4096;
 /// The stamp that `put` gives to stripe 0 of a new file.
 const FIRST: Version = Version { g: Generation(1), lease: Lease(1), n: 1 };
 
-async fn cluster(drives: usize) -> (Cluster, braid_client::Client) {
+async fn cluster(drives: usize) -> (Cluster, Client) {
     let cluster = Cluster::start(drives).await;
     let client = cluster.client().await;
     client.volume_create("main", None, 0).await.expect("a volume");
@@ -22,7 +22,7 @@ async fn cluster(drives: usize) -> (Cluster, braid_client::Client) {
 }
 
 /// The index of the drive that holds a column of stripe 0.
-async fn drive_of(client: &braid_client::Client, path: &str, column: usize) -> usize {
+async fn drive_of(client: &Client, path: &str, column: usize) -> usize {
     let row = client.stat(&name(path)).await.expect("stat");
     row.segments[0].columns[column].drive_name[1..].parse().expect("d and a number")
 }
@@ -89,33 +89,89 @@ async fn a_column_that_is_behind_is_named_and_never_a_source() {
     }
 }
 
-/// A drive that has lost a unit, and does not know it, says that it was never written. Parity knows better.
+/// A file `f` whose stripe [`APART`] was written on these columns only: the drives of the others have lost
+/// their units, and do not know it. What the stripe has.
+async fn with_lost_units(cluster: &Cluster, client: &Client, shape: Shape, written: &[u8]) -> Vec<u8> {
+    let (k, stripe) = (usize::from(shape.k()), u64::try_from(APART).expect("small"));
+    put(client, &name("f"), shape, &pattern(1, k * UNIT)).await;
+    let file = client.open(&name("f"), &OpenOptions::new().write(true)).await.expect("open");
+    file.set_len((stripe + 1) * shape.stripe_bytes()).await.expect("set");
+    file.close().await.expect("close");
+    let data: Vec<Vec<u8>> = (0..shape.k()).map(|data| pattern(5 + u64::from(data), UNIT)).collect();
+    let mut parity = vec![vec![0; UNIT]; usize::from(shape.m())];
+    {
+        let data: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
+        let mut parity: Vec<&mut [u8]> = parity.iter_mut().map(Vec::as_mut_slice).collect();
+        Code::new(shape).encode(&data, &mut parity);
+    }
+    let counted = vec![true; k];
+    let parts = written.iter().map(|&column| match shape.role(Stripe(stripe), Column(column)) {
+        Role::Data(data_index) => Part { stripe, column, bytes: &data[usize::from(data_index)], cover: &[] },
+        Role::Parity(index) => Part { stripe, column, bytes: &parity[usize::from(index)], cover: &counted },
+    });
+    raw::write(cluster, "f", FIRST, &parts.collect::<Vec<_>>()).await;
+    data.concat()
+}
+
+/// Reads the stripe: its first bytes, and the unit before it with all of it.
+async fn finds(client: &Client, shape: Shape, expected: &[u8], context: &str) {
+    let from = u64::try_from(APART).expect("small") * shape.stripe_bytes();
+    let file = client.open(&name("f"), &OpenOptions::new().read(true)).await.expect("open");
+    let (mut small, mut large) = (vec![0xee; 100], vec![0xee; UNIT + expected.len()]);
+    file.read_at(&mut small, from).await.expect("read");
+    assert_same(&small, &expected[..100], &format!("{context}: a short read"));
+    file.read_at(&mut large, from - u64::try_from(UNIT).expect("small")).await.expect("read");
+    assert_same(
+        &large,
+        &[&vec![0; UNIT], expected].concat(),
+        &format!("{context}: and what was never written"),
+    );
+}
+
+/// A drive that has lost a unit, and does not know it, says that it was never written. Parity knows better,
+/// also if one of several has lost its own.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_unit_that_is_not_there_is_no_hole_where_parity_counts_it() {
-    let (cluster, client) = cluster(5).await;
     let shape = shape(Scheme::Rs, 2, 2, 4096);
-    put(&client, &name("f"), shape, &pattern(1, 2 * UNIT)).await;
-    let file = client.open(&name("f"), &OpenOptions::new().write(true)).await.expect("open");
-    let stripe = u64::try_from(APART).expect("small");
-    let unit = u64::try_from(UNIT).expect("small");
-    file.set_len((stripe + 1) * 2 * unit).await.expect("set");
-    file.close().await.expect("close");
-    let new = [pattern(5, UNIT), pattern(9, UNIT)];
-    let mut parity = [vec![0; UNIT], vec![0; UNIT]];
-    {
-        let [p, q] = &mut parity;
-        Code::new(shape).encode(&[&new[0], &new[1]], &mut [p, q]);
+    for written in [&[1, 2, 3][..], &[1, 2], &[1, 3]] {
+        let (cluster, client) = cluster(5).await;
+        let bytes = with_lost_units(&cluster, &client, shape, written).await;
+        finds(&client, shape, &bytes, &format!("{written:?}")).await;
     }
-    let counted: &[bool] = &[true, true];
-    let columns = [(1, &new[1], &[][..]), (2, &parity[0], counted), (3, &parity[1], counted)];
-    let parts = columns.map(|(column, bytes, cover)| Part { stripe, column, bytes, cover });
-    raw::write(&cluster, "f", FIRST, &parts).await;
-    let file = client.open(&name("f"), &OpenOptions::new().read(true)).await.expect("open");
-    let (mut small, mut large) = (vec![0; 100], vec![0; 3 * UNIT]);
-    file.read_at(&mut small, stripe * 2 * unit).await.expect("read");
-    assert_same(&small, &new[0][..100], "a short read of it");
-    file.read_at(&mut large, stripe * 2 * unit - unit).await.expect("read");
-    assert_same(&large, &[vec![0; UNIT], new.concat()].concat(), "what was never written is zeros");
+}
+
+/// The same of a copy that is read instead of the first.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_that_is_not_there_is_no_hole_where_another_is() {
+    let (mut cluster, client) = cluster(5).await;
+    let shape = shape(Scheme::Raid1, 1, 2, 4096);
+    // In this stripe column 1 is the first of the copies, and column 2 the second.
+    assert_eq!(shape.role(Stripe(u64::try_from(APART).expect("small")), Column(2)), Role::Parity(0));
+    let bytes = with_lost_units(&cluster, &client, shape, &[0, 1]).await;
+    let first = drive_of(&client, "f", 1).await;
+    cluster.kill(first);
+    finds(&client, shape, &bytes, "without the first").await;
+}
+
+/// Parity that did not answer lately is asked if nobody else can tell.
+#[tokio::test(flavor = "multi_thread")]
+async fn parity_that_is_passed_over_for_a_while_is_asked_all_the_same() {
+    let (mut cluster, client) = cluster(5).await;
+    let shape = shape(Scheme::Raid4, 2, 1, 4096);
+    let bytes = with_lost_units(&cluster, &client, shape, &[1, 2]).await;
+    let parity = drive_of(&client, "f", 2).await;
+    // Of a mirror on all drives there is a copy on that one.
+    put(&client, &name("mirror"), self::shape(Scheme::Raid1, 1, 4, 4096), &pattern(1, 5 * UNIT)).await;
+    let mut config = cluster.config();
+    config.avoid = Duration::from_secs(3600);
+    let client = Client::connect(config).await.expect("a client");
+    let file = client.open(&name("mirror"), &OpenOptions::new().read(true)).await.expect("open");
+    cluster.kill(parity);
+    let mut found = vec![0; 5 * UNIT];
+    file.read_at(&mut found, 0).await.expect("read from others");
+    cluster.restart(parity).await;
+    cluster.all_up(&client).await;
+    finds(&client, shape, &bytes, "after it was away").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -193,7 +249,7 @@ async fn damaged_units_are_mended_by_writes_to_them() {
     cluster.stop(index).await;
     let mut lost = Vec::new();
     for stripe in [0, 2, 4] {
-        let role = shape.role(Stripe(stripe), braid_layout::Column(0));
+        let role = shape.role(Stripe(stripe), Column(0));
         let begin = usize::try_from(stripe).expect("small") * 4 * UNIT;
         let data: Vec<&[u8]> = model[begin..begin + 4 * UNIT].chunks(UNIT).collect();
         let unit = match role {

@@ -82,8 +82,9 @@ pub struct InodeRecord {
     pub within: Version,
     /// The order of the last Link or Commit carried out under this lease; 0 if there was none.
     pub order: u64,
-    /// Columns that may have an object, as the file's creator said when its lease ended. Counts as long as
-    /// nobody else could make one: see [`InodeRecord::holds`].
+    /// The columns that anything was ever sent to, as all who wrote have said at the end of their leases.
+    /// Counts as long as nobody else could make an object: see [`InodeRecord::holds`] and
+    /// [`InodeRecord::all_touched`].
     pub touched: Option<ColumnMask>,
     /// It may be open somewhere, though it has no name and no lease: it lives until it is closed there.
     pub kept: bool,
@@ -284,6 +285,13 @@ impl InodeRecord {
             && self.since == Lease(0)
             && !self.shared
             && self.parts.is_empty()
+    }
+
+    /// The columns that anything was ever sent to, if that is known: nobody writes, nobody was cut off by a
+    /// fence while he wrote, and the file has its first layout.
+    pub fn all_touched(&self) -> Option<ColumnMask> {
+        let is_first = self.segments.len() == 1 && self.segment(0).is_some();
+        self.touched.filter(|_| self.g == Generation(1) && !self.held && is_first)
     }
 
     /// Whether the drive of a component may have an object of it. Certain only for a file that was written

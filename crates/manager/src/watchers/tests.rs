@@ -199,5 +199,11 @@ fn each_of_many_clients_watches_its_part_and_then_begins_anew() {
     (0..part).for_each(|file| watchers.watch(1, FileId(file), since));
     assert_eq!((watchers.of.len() as u64, watchers.news(1, 0, 0)), (part, None));
     watchers.watch(1, FileId(part), since);
-    assert!(watchers.of.is_empty() && watchers.news(1, 0, 0).expect("news").everything);
+    let news = watchers.news(1, 0, 0).expect("news");
+    assert!(watchers.of.is_empty() && news.everything);
+    // Until it has heeded that it answers from what it has, and its files are watched by nobody.
+    let waits_for_it = |told: Vec<Told>| told.iter().any(|told| told.client == 1);
+    assert!(waits_for_it(watchers.tell(&[(FileId(0), false)], 2)));
+    watchers.hear(&asked(1, news.number), 0);
+    assert!(!waits_for_it(watchers.tell(&[(FileId(0), false)], 2)));
 }

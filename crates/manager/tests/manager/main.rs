@@ -11,6 +11,7 @@ mod freed;
 mod group;
 mod heal;
 mod live_out;
+mod locks;
 mod operations;
 mod orphans;
 mod paused;

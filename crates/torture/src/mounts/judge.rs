@@ -37,6 +37,8 @@ struct State {
     holders: BTreeMap<u64, Holder>,
     /// Who held one until another got it, and was not told yet.
     losers: BTreeMap<(u64, u64), Loser>,
+    /// When each mount has died last.
+    died_ms: BTreeMap<usize, u64>,
     /// Sizes are judged.
     sizes: bool,
     /// How much later than at once others must see what has changed.
@@ -97,7 +99,8 @@ struct Op {
 #[derive(Debug)]
 struct Value {
     id: u64,
-    began_ms: u64,
+    /// When it was asked for, or the request failed.
+    asked_ms: u64,
     file: Option<FileNo>,
     ended: Option<At>,
 }
@@ -208,6 +211,7 @@ impl Judge {
             op.in_doubt |= op.synced.is_none();
         }
         state.holders.retain(|_, holder| holder.life != life);
+        state.died_ms.insert(life.mount, now_ms());
     }
 
     /// What was read from a place on, of so many bytes that were asked for.
@@ -244,12 +248,23 @@ impl Judge {
         }
     }
 
+    /// Whether each byte of a file was written, and the file was never cut.
+    pub(crate) fn is_full(&self, file: FileNo) -> bool {
+        let state = self.lock();
+        let mut written: Vec<&Op> = state.files[file.0].ops.iter().filter(|op| op.taken.is_some()).collect();
+        written.sort_unstable_by_key(|op| op.range.start);
+        let reach = written.iter().try_fold(0, |reach: u64, op| {
+            (!op.is_cut && op.range.start <= reach).then_some(reach.max(op.range.end))
+        });
+        reach.is_some()
+    }
+
     /// Names change, together.
     pub(crate) fn begin_names(&self, changes: &[(&str, Option<FileNo>)]) -> u64 {
         let mut state = self.lock();
         let id = state.now().tick;
         for (name, file) in changes {
-            let value = Value { id, began_ms: now_ms(), file: *file, ended: None };
+            let value = Value { id, asked_ms: now_ms(), file: *file, ended: None };
             state.names.entry((*name).to_owned()).or_default().push(value);
         }
         id
@@ -265,7 +280,9 @@ impl Judge {
                     value.ended = Some(now);
                 }),
                 Some(false) => values.retain(|value| value.id != id),
-                None => {}
+                None => values.iter_mut().filter(|value| value.id == id).for_each(|value| {
+                    value.asked_ms = now.ms;
+                }),
             }
         }
     }
@@ -333,13 +350,16 @@ impl Judge {
         }
     }
 
-    /// After a doubt its owner has found out what a name stands for. A request of a mount that has died may
-    /// still be on its way: what was found too early says nothing.
-    pub(crate) fn is_sure(&self, name: &str, file: Option<FileNo>) {
+    /// After a doubt its owner, on this mount, has looked what a name stands for, from that moment on. A
+    /// request may still be on its way that failed, or whose mount has died: what was found too early says
+    /// nothing.
+    pub(crate) fn is_sure(&self, name: &str, file: Option<FileNo>, mount: usize, began: At) {
         let is_too_early = {
             let state = self.lock();
             let last = state.names.get(name).and_then(|values| values.last());
-            last.is_some_and(|value| now_ms() < value.began_ms + UNDER_WAY_MS)
+            let of_dead = state.died_ms.get(&mount).copied();
+            let last_ms = last.map(|value| value.asked_ms).max(of_dead);
+            last_ms.is_some_and(|last_ms| began.ms < last_ms + UNDER_WAY_MS)
         };
         if is_too_early {
             return;

@@ -14,6 +14,8 @@ pub(crate) const LOCKED: &str = "locked";
 /// Records, and the bytes of each. They share pages.
 pub(crate) const RECORDS: u64 = 4;
 pub(crate) const RECORD: u64 = 6000;
+/// Of a hundred descriptors, those whose writes are durable when they are answered.
+const DURABLE: u64 = 30;
 /// How long a lock is held, mostly, and now and then.
 const HELD_MS: u64 = 400;
 const HELD_LONG_MS: u64 = 7000;
@@ -59,7 +61,9 @@ impl Program {
             return Some(open);
         }
         let (opened, began_ms) = (self.judge.now(), now_ms());
-        let descriptor = self.kernel.open(LOCKED, libc::O_RDWR).await;
+        let is_durable = self.mix.data && self.random.percent(DURABLE);
+        let flags = libc::O_RDWR | if is_durable { libc::O_DSYNC } else { 0 };
+        let descriptor = self.kernel.open(LOCKED, flags).await;
         self.told("opens the locked file", began_ms, &descriptor);
         let reader = Reader { life: Some(self.life), opened };
         descriptor.ok().map(|descriptor| Open { file, descriptor, reader, is_own: true })

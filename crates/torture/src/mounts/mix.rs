@@ -1,5 +1,5 @@
-//! What programs on mounts do, and what is demanded of them, in words: `sound` or `all`, and then words that
-//! are added with `+` and taken away with `-`.
+//! What programs on mounts do, and what is demanded of them, in words: `all`, and then words that are taken
+//! away with `/`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -27,24 +27,15 @@ pub struct Mix {
     pub(crate) cuts: bool,
     /// `at-once`: others see what has changed at once, and not a second later.
     pub(crate) at_once: bool,
+    /// `quota`: some volumes have a quota that is too small.
+    pub(crate) quota: bool,
+    /// `restores`: in the end some managers are put back to a backup, while a drive is gone.
+    pub(crate) restores: bool,
 }
 
 impl Mix {
-    const NOTHING: Mix = Mix {
-        names: false,
-        live: false,
-        readers: false,
-        data: false,
-        direct: false,
-        suspends: false,
-        sizes: false,
-        locks: false,
-        cuts: false,
-        at_once: false,
-    };
-
     /// The words, with what each stands for.
-    fn words(&mut self) -> [(&'static str, &mut bool); 10] {
+    fn words(&mut self) -> [(&'static str, &mut bool); 12] {
         [
             ("names", &mut self.names),
             ("live", &mut self.live),
@@ -56,47 +47,41 @@ impl Mix {
             ("locks", &mut self.locks),
             ("cuts", &mut self.cuts),
             ("at-once", &mut self.at_once),
+            ("quota", &mut self.quota),
+            ("restores", &mut self.restores),
         ]
     }
 
     /// Everything.
     pub fn all() -> Mix {
-        let mut mix = Mix::NOTHING;
-        mix.words().into_iter().for_each(|(_, is_in)| *is_in = true);
-        mix
-    }
-
-    /// What is known to hold.
-    pub fn sound() -> Mix {
-        Mix { locks: false, ..Mix::all() }
+        Mix {
+            names: true,
+            live: true,
+            readers: true,
+            data: true,
+            direct: true,
+            suspends: true,
+            sizes: true,
+            locks: true,
+            cuts: true,
+            at_once: true,
+            quota: true,
+            restores: true,
+        }
     }
 
     /// How much later than at once others must see what has changed.
     pub(crate) fn slack_ms(self) -> u64 {
         if self.at_once { 0 } else { 1000 }
     }
-
-    fn set(&mut self, word: &str, to: bool) -> Result<(), String> {
-        let known = self.words().map(|(word, _)| word).join(", ");
-        let found = self.words().into_iter().find(|(one, _)| *one == word);
-        let (_, is_in) = found.ok_or_else(|| format!("{word:?} is none of {known}"))?;
-        *is_in = to;
-        Ok(())
-    }
 }
 
 impl fmt::Display for Mix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("sound")?;
-        let (mut mix, mut sound) = (*self, Mix::sound());
-        for ((word, is_in), (_, is_sound)) in mix.words().into_iter().zip(sound.words()) {
-            match (*is_in, *is_sound) {
-                (true, false) => write!(f, "+{word}")?,
-                (false, true) => write!(f, "/{word}")?,
-                _ => {}
-            }
-        }
-        Ok(())
+        f.write_str("all")?;
+        let mut mix = *self;
+        let missing = mix.words().into_iter().filter(|(_, is_in)| !**is_in);
+        missing.map(|(word, _)| word).try_for_each(|word| write!(f, "/{word}"))
     }
 }
 
@@ -104,18 +89,15 @@ impl FromStr for Mix {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Mix, String> {
-        let is_sign = |byte: char| byte == '+' || byte == '/';
-        let end = text.find(is_sign).unwrap_or(text.len());
-        let mut mix = match &text[..end] {
-            "sound" => Mix::sound(),
-            "all" => Mix::all(),
-            other => return Err(format!("{other:?} is neither sound nor all")),
-        };
-        let mut rest = &text[end..];
-        while let Some(sign) = rest.chars().next() {
-            let to = rest[1..].find(is_sign).map_or(rest.len(), |at| at + 1);
-            mix.set(&rest[1..to], sign == '+')?;
-            rest = &rest[to..];
+        let mut mix = Mix::all();
+        let mut parts = text.split('/');
+        if parts.next() != Some("all") {
+            return Err(format!("{text:?} does not begin with all"));
+        }
+        for part in parts {
+            let known = mix.words().map(|(word, _)| word).join(", ");
+            let found = mix.words().into_iter().find(|(word, _)| *word == part);
+            *found.ok_or_else(|| format!("{part:?} is none of {known}"))?.1 = false;
         }
         Ok(mix)
     }
@@ -131,11 +113,9 @@ mod tests {
             assert_eq!(text.parse(), Ok(expected), "{text}");
             assert_eq!(expected.to_string().parse(), Ok(expected), "{expected}");
         };
-        check("sound", Mix::sound());
         check("all", Mix::all());
-        check("sound+at-once+locks/names", Mix { at_once: true, locks: true, names: false, ..Mix::sound() });
         check("all/live/direct", Mix { live: false, direct: false, ..Mix::all() });
-        for strange in ["", "some", "sound+some", "sound+", "all//live"] {
+        for strange in ["", "some", "all/some", "all+live", "all//live"] {
             assert!(strange.parse::<Mix>().is_err(), "{strange}");
         }
     }

@@ -1,13 +1,15 @@
 //! Mounts under torture: a few of them, each on a host of its own with programs that use it, beside drives
 //! and a manager, while things go wrong by seed. The mounts are the real ones but for their kernel
 //! (`kernel`), which asks as Linux does. `programs` are what uses them, `locked` what they do under locks,
-//! and `judge` says what they may find.
+//! and `judge` says what they may find. `scenes` are tests in which nothing is left to chance.
 
 mod judge;
 mod kernel;
 mod locked;
 mod mix;
 mod programs;
+#[cfg(test)]
+mod scenes;
 mod stage;
 
 pub use mix::Mix;

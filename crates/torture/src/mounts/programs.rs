@@ -168,13 +168,13 @@ impl Program {
             (Ok(open), None) => {
                 let file = self.judge.looked(name, began, Found::Number(open.number), &self.who);
                 if known == Known::Unsure {
-                    self.judge.is_sure(name, file);
+                    self.judge.is_sure(name, file, self.life.mount, began);
                 }
                 file
             }
             (Err(libc::ENOENT), None) => {
                 self.judge.looked(name, began, Found::Nothing, &self.who);
-                self.judge.is_sure(name, None);
+                self.judge.is_sure(name, None, self.life.mount, began);
                 None
             }
             (Err(libc::EEXIST), Some(_)) => {
@@ -383,8 +383,8 @@ impl Program {
             && let Err(number) = self.sync(&open, false).await
         {
             let is_gone = matches!(number, libc::ENOENT | libc::ESTALE) && !self.mix.live;
-            if is_gone || open.file == self.records {
-                // Whose locks are lost has lost what it wrote.
+            if is_gone || number == libc::EDQUOT || open.file == self.records {
+                // What did not fit is lost, and what was written under locks that are lost.
                 break;
             }
             tries += 1;

@@ -5,26 +5,27 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use braid_client::{Client, OpenOptions};
+use braid_client::{Client, Name, OpenOptions};
 use braid_fuse::driven::Driven;
 use braid_layout::{Scheme, Shape};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::Mix;
-use super::judge::{FILE_MAX, FileNo, Found, Judge, Life, Reader};
+use super::judge::{At, FILE_MAX, FileNo, Found, Judge, Life, Reader};
 use super::kernel::{Caches, Kernel};
 use super::locked::{LOCKED, RECORD, RECORDS};
 use super::programs::{Program, all_names};
-use crate::cluster::{Cluster, Contact};
+use crate::cluster::Contact;
 use crate::disk::End;
 use crate::end::{all_up, healed};
 use crate::nemesis::{Kind, Nemesis};
 use crate::random::Random;
-use crate::run::{BOUND_MS, DRIVES, TROUBLE_MS, first_panic};
+use crate::run::{DRIVES, TROUBLE_MS};
+use crate::site::{BOUND_MS, Site};
 use crate::trace::Trace;
 use crate::workload;
-use crate::world::{HostId, World};
+use crate::world::HostId;
 
 /// Mounts.
 const MOUNTS: usize = 3;
@@ -36,14 +37,23 @@ const WITH_A_DRIVE: u64 = 40;
 const DRIVE_AWAY_MS: u64 = 20_000;
 /// A host is suspended for at most this long, and so long after the one before.
 const SUSPENDED_MS: u64 = 14_000;
+/// Of a hundred runs, those in which the volume has a quota, and how many bytes it leaves for files, at most.
+const WITH_QUOTA: u64 = 25;
+const QUOTA_MAX: u64 = 2 << 20;
+/// How often what fails in the end is tried anew, a second apart.
+const TRIES: u32 = 60;
+/// Of a hundred runs, those in which the manager is put back in the end.
+const PUT_BACK: u64 = 25;
 
 struct Stage {
-    world: World,
-    cluster: Cluster,
+    site: Site,
     judge: Judge,
     random: Random,
     mix: Mix,
-    admin: HostId,
+    /// The volume's; 0: none.
+    quota_bytes: u64,
+    /// Draws whether the manager is put back, and what of.
+    restores: Option<Random>,
     mounts: Vec<(HostId, u64)>,
     /// The file of which records are locked.
     records: FileNo,
@@ -57,27 +67,33 @@ struct Stage {
 /// Runs a seed. Gives what went wrong, if anything did; the time that passed; and the calls that were done.
 pub(crate) fn torture(seed: u64, mix: Mix, trace: Trace) -> (Option<String>, u64, u64) {
     let mut stage = Stage::new(Random::new(seed ^ 0x6d6f_756e_7473), mix, trace);
+    // Drawn apart: seeds without them are what they were.
+    let mut quotas = Random::new(seed ^ 0x0071_756f_7461);
+    if mix.quota && quotas.percent(WITH_QUOTA) {
+        stage.quota_bytes = RECORDS * RECORD + quotas.below(QUOTA_MAX);
+    }
+    let mut restores = Random::new(seed ^ 0x7265_7374_6f72);
+    stage.restores = (mix.restores && restores.percent(PUT_BACK)).then_some(restores);
     let failure = stage.go().err().or_else(|| stage.judge.failure());
-    (failure, stage.world.now_ms(), stage.operations.load(Ordering::Relaxed))
+    (failure, stage.site.world.now_ms(), stage.operations.load(Ordering::Relaxed))
 }
 
 impl Stage {
     fn new(mut random: Random, mix: Mix, trace: Trace) -> Stage {
-        let mut world = World::new(random.fork(), trace);
-        world.stand_still_in_suspend();
-        let cluster = Cluster::new(&mut world, DRIVES, &mut random);
-        let admin = world.add_host("admin");
-        let mounts = (0..MOUNTS).map(|index| (world.add_host(&format!("m{index}")), 0)).collect();
-        let (stop, stopped, operations, asleep) = Default::default();
         let judge = Judge::new(mix.slack_ms(), mix.sizes);
+        let checker = judge.clone();
+        let mut site = Site::new(DRIVES, &mut random, trace, move || checker.failure());
+        site.world.stand_still_in_suspend();
+        let mounts = (0..MOUNTS).map(|index| (site.world.add_host(&format!("m{index}")), 0)).collect();
+        let (stop, stopped, operations, asleep) = Default::default();
         let records = records(&judge);
         Stage {
-            world,
-            cluster,
+            site,
             judge,
             random,
             mix,
-            admin,
+            quota_bytes: 0,
+            restores: None,
             mounts,
             records,
             asleep,
@@ -94,72 +110,59 @@ impl Stage {
             self.start_mount(index, &contact);
         }
         self.trouble(&contact)?;
-        self.world.trace.event("no more trouble".to_owned());
+        self.site.world.trace.event("no more trouble".to_owned());
         self.stop.store(true, Ordering::Relaxed);
         let mut left = BOUND_MS;
         while self.stopped.lock().unwrap_or_else(PoisonError::into_inner).len() < MOUNTS * PROGRAMS {
-            left = self.step("the programs to stop", left)?;
+            left = self.site.step("the programs to stop", left)?;
         }
         for index in 0..MOUNTS {
-            self.world.kill(self.mounts[index].0);
+            self.site.world.kill(self.mounts[index].0);
         }
-        self.check(&contact)
+        let full = self.check(&contact)?;
+        match self.restores.take() {
+            Some(random) => self.put_back(random, &contact, full),
+            None => Ok(()),
+        }
     }
 
-    /// One step of the world; an error when the time is up or something was wrong.
-    fn step(&mut self, what: &str, left_ms: u64) -> Result<u64, String> {
-        let before = self.world.now_ms();
-        self.world.step();
-        self.cluster.tend(&mut self.world);
-        if let Some(wrong) = first_panic().or_else(|| self.judge.failure()) {
-            return Err(wrong);
-        }
-        left_ms
-            .checked_sub(self.world.now_ms() - before)
-            .ok_or_else(|| format!("waited {} s in vain for {what}", BOUND_MS / 1000))
-    }
-
-    /// Runs a task on the administrator's host to its end.
-    fn administer<T: Send + 'static>(
-        &mut self,
-        what: &str,
-        task: impl Future<Output = T> + Send + 'static,
-    ) -> Result<T, String> {
-        let slot = self.world.spawn(self.admin, task);
-        let mut left = BOUND_MS;
-        loop {
-            if let Some(done) = slot.take() {
-                return Ok(done);
+    /// The manager goes on with a backup of what all files are. While it did not run, a drive went away.
+    /// Nobody has written since the backup, so the files without holes are as they were, also before that
+    /// drive is back. (A file with holes may count as not whole: docs/operations.md.)
+    fn put_back(&mut self, mut random: Random, contact: &Contact, full: Vec<String>) -> Result<(), String> {
+        let backup = self.site.cluster.manager_state();
+        let drive = usize::try_from(random.below(DRIVES as u64)).unwrap_or(0);
+        let away_ms = random.below(DRIVE_AWAY_MS);
+        let name = &self.site.cluster.drives[drive].name;
+        self.site.world.trace.event(format!("the manager is restored; {name} is away for {away_ms} ms"));
+        self.site.world.trace.count("managers restored");
+        self.site.cluster.crash_drive(&mut self.site.world, drive, End::PowerCut, away_ms);
+        let manager_ms = random.below(2000);
+        self.site.cluster.put_manager_back(&mut self.site.world, &backup, true, manager_ms);
+        let (contact, judge) = (contact.clone(), self.judge.clone());
+        self.site.administer("the files after a restore", async move {
+            let client = Client::connect(workload::config(&contact)).await.map_err(|e| e.to_string())?;
+            for name in &full {
+                look(&client, name, &judge).await.map_err(|why| format!("{name}: {why}"))?;
             }
-            left = self.step(what, left)?;
-        }
+            all_up(&client).await;
+            for name in &full {
+                check(&client, name, &judge).await.map_err(|why| format!("{name}: {why}"))?;
+            }
+            Ok(())
+        })?
     }
 
     fn bring_up(&mut self) -> Result<Contact, String> {
-        self.cluster.start_manager(&mut self.world);
-        let mut left = BOUND_MS;
-        let contact = loop {
-            if let Some(contact) = self.cluster.contact() {
-                break contact;
-            }
-            left = self.step("the manager", left)?;
-        };
-        for index in 0..DRIVES {
-            self.cluster.start_drive(&mut self.world, index);
-        }
-        self.world.start(self.admin, std::future::pending());
         let kinds = [(Scheme::Raid5, 2, 1), (Scheme::Rs, 2, 2), (Scheme::Raid1, 1, 1), (Scheme::Rs, 4, 2)];
         let (scheme, k, m) = self.random.one(&kinds).expect("some");
         let shape = Shape::new(scheme, k, m, 4096 << self.random.below(2)).expect("a good shape");
-        let reached = contact.clone();
-        let made = self.administer("a volume and all drives", async move {
-            let client = Client::connect(workload::config(&reached)).await.map_err(|e| e.to_string())?;
-            all_up(&client).await;
-            client.volume_create("main", Some(shape), 0).await.map_err(|error| error.to_string())?;
-            make_records(&client).await.map_err(|error| error.to_string())
+        let quota_bytes = self.quota_bytes;
+        let contact = self.site.bring_up(DRIVES, move |client: Client| async move {
+            client.volume_create("main", Some(shape), quota_bytes).await?;
+            make_records(&client).await
         })?;
-        made?;
-        self.world.trace.event(format!("the cluster is up: {shape}"));
+        self.site.world.trace.event(format!("the cluster is up: {shape}, quota {quota_bytes}"));
         Ok(contact)
     }
 
@@ -170,10 +173,10 @@ impl Stage {
         let (host, life) = (*host, Life { mount, life: *life });
         let (contact, judge, mix, records) = (contact.clone(), self.judge.clone(), self.mix, self.records);
         let (trace, stop, done) =
-            (self.world.trace.clone(), Arc::clone(&self.stop), Arc::clone(&self.operations));
+            (self.site.world.trace.clone(), Arc::clone(&self.stop), Arc::clone(&self.operations));
         let stopped = Arc::clone(&self.stopped);
         let mut random = self.random.fork();
-        self.world.start(host, async move {
+        self.site.world.start(host, async move {
             let kernel = mounted(&contact).await;
             trace.event(format!("m{mount} is mounted"));
             let mut programs = JoinSet::new();
@@ -209,53 +212,56 @@ impl Stage {
     fn trouble(&mut self, contact: &Contact) -> Result<(), String> {
         let mut nemesis = Nemesis::new(self.random.fork(), DRIVES, Kind::Away, false);
         let hosts: Vec<HostId> = self.mounts.iter().map(|(host, _)| *host).collect();
-        let until_ms = self.world.now_ms() + TROUBLE_MS;
-        while self.world.now_ms() < until_ms {
-            if let Some(host) = nemesis.act(&mut self.world, &mut self.cluster, &hosts) {
+        let until_ms = self.site.world.now_ms() + TROUBLE_MS;
+        while self.site.world.now_ms() < until_ms {
+            if let Some(host) = nemesis.act(&mut self.site.world, &mut self.site.cluster, &hosts) {
                 let index = hosts.iter().position(|&other| other == host).expect("one of them");
                 self.crash(index, contact);
             }
             if self.mix.suspends {
                 self.suspend_some(&hosts);
             }
-            self.step("trouble", BOUND_MS)?;
+            self.site.step("trouble", BOUND_MS)?;
         }
         self.wake(u64::MAX);
-        nemesis.end(&mut self.world);
-        self.cluster.recall(&self.world);
+        nemesis.end(&mut self.site.world);
+        self.site.cluster.recall(&self.site.world);
         Ok(())
     }
 
     /// A mount dies with its programs, and perhaps a drive with it; another begins.
     fn crash(&mut self, mount: usize, contact: &Contact) {
         let (host, life) = self.mounts[mount];
-        self.world.kill(host);
+        self.site.world.kill(host);
         self.judge.died(Life { mount, life });
         if self.random.percent(WITH_A_DRIVE) {
             let drive = usize::try_from(self.random.below(DRIVES as u64)).unwrap_or(0);
-            if self.cluster.is_up(&self.world, drive) {
+            if self.site.cluster.is_up(&self.site.world, drive) {
                 let away_ms = self.random.below(DRIVE_AWAY_MS);
-                self.world.trace.event(format!("d{drive} dies with it, for {away_ms} ms"));
-                self.world.trace.count("drives that died with a mount");
-                self.cluster.crash_drive(&mut self.world, drive, End::PowerCut, away_ms);
+                self.site.world.trace.event(format!("d{drive} dies with it, for {away_ms} ms"));
+                self.site.world.trace.count("drives that died with a mount");
+                self.site.cluster.crash_drive(&mut self.site.world, drive, End::PowerCut, away_ms);
             }
         }
         self.start_mount(mount, contact);
     }
 
     fn suspend_some(&mut self, hosts: &[HostId]) {
-        let now_ms = self.world.now_ms();
+        let now_ms = self.site.world.now_ms();
         self.wake(now_ms);
         if self.asleep.is_some() || self.next_sleep_ms > now_ms {
             return;
         }
         self.next_sleep_ms = now_ms + self.random.below(SUSPENDED_MS);
         let host = self.random.one(hosts).expect("some");
-        if self.world.is_running(host) && !self.world.is_paused(host) {
+        if self.site.world.is_running(host) && !self.site.world.is_paused(host) {
             let time_ms = 200 + self.random.below(SUSPENDED_MS);
-            self.world.trace.event(format!("{} is suspended for {time_ms} ms", self.world.name(host)));
-            self.world.trace.count("mounts suspended");
-            self.world.suspend(host);
+            self.site
+                .world
+                .trace
+                .event(format!("{} is suspended for {time_ms} ms", self.site.world.name(host)));
+            self.site.world.trace.count("mounts suspended");
+            self.site.world.suspend(host);
             self.asleep = Some((host, now_ms + time_ms));
         }
     }
@@ -266,26 +272,30 @@ impl Stage {
             && until_ms <= now_ms
         {
             self.asleep = None;
-            if self.world.is_paused(host) {
-                self.world.resume(host);
-                self.world.trace.event(format!("{} wakes", self.world.name(host)));
+            if self.site.world.is_paused(host) {
+                self.site.world.resume(host);
+                self.site.world.trace.event(format!("{} wakes", self.site.world.name(host)));
             }
         }
     }
 
-    /// All is well again; every name is what it must be, and has the bytes that it must have.
-    fn check(&mut self, contact: &Contact) -> Result<(), String> {
-        let (contact, judge, trace) = (contact.clone(), self.judge.clone(), self.world.trace.clone());
-        let drives = self.cluster.drives.iter().map(|drive| drive.name.clone()).collect::<Vec<_>>();
-        self.administer("the cluster to heal", async move {
+    /// All is well again; every name is what it must be, and has the bytes that it must have. Returns those
+    /// of files without holes.
+    fn check(&mut self, contact: &Contact) -> Result<Vec<String>, String> {
+        let (contact, judge, trace) = (contact.clone(), self.judge.clone(), self.site.world.trace.clone());
+        let drives = self.site.cluster.drives.iter().map(|drive| drive.name.clone()).collect::<Vec<_>>();
+        self.site.administer("the cluster to heal", async move {
             let client = Client::connect(workload::config(&contact)).await.map_err(|e| e.to_string())?;
             all_up(&client).await;
             healed(&client, &drives, &trace).await?;
-            let names = all_names((MOUNTS * PROGRAMS) as u64);
-            for name in names.into_iter().chain([LOCKED.to_owned()]) {
-                check(&client, &name, &judge).await.map_err(|why| format!("{name}: {why}"))?;
+            let mut full = Vec::new();
+            for name in names() {
+                let file = check(&client, &name, &judge).await.map_err(|why| format!("{name}: {why}"))?;
+                if file.is_some_and(|file| judge.is_full(file)) {
+                    full.push(name);
+                }
             }
-            Ok(())
+            Ok(full)
         })?
     }
 }
@@ -308,7 +318,7 @@ fn records(judge: &Judge) -> FileNo {
     let id = judge.begin_cut(file, RECORDS * RECORD, by);
     judge.end(file, id, true);
     judge.synced(file, judge.now(), by, true);
-    judge.is_sure(LOCKED, Some(file));
+    judge.is_sure(LOCKED, Some(file), MOUNTS, judge.now());
     file
 }
 
@@ -319,33 +329,77 @@ async fn make_records(client: &Client) -> braid_client::Result<()> {
     file.close().await
 }
 
-async fn check(client: &Client, name: &str, judge: &Judge) -> Result<(), String> {
-    let who = "the administrator, at the end,";
-    let path = format!("braid://main/{name}").parse().map_err(|_| "no name".to_owned())?;
-    let began = judge.now();
-    let row = match client.stat(&path).await {
-        Ok(row) => row,
-        Err(error) if error.kind() == braid_client::Kind::NotFound => {
-            judge.looked(name, began, Found::Nothing, who);
-            return Ok(());
-        }
-        Err(error) => return Err(error.to_string()),
-    };
-    let found = judge.looked(name, began, Found::Number(row.file.0), who);
-    let Some(file) = found else { return Ok(()) };
-    // What its last writer left is decided on.
-    let open = client.open(&path, &OpenOptions::new().read(true).write(true)).await;
-    let open = open.map_err(|error| error.to_string())?;
-    let reader = Reader { life: None, opened: judge.now() };
-    judge.size(file, open.size(), (reader, reader.opened, who));
-    let mut bytes = vec![0; usize::try_from(FILE_MAX).unwrap_or(0)];
-    let count = open.read_at(&mut bytes, 0).await.map_err(|error| error.to_string())?;
-    judge.read(file, 0..FILE_MAX, &bytes[..count], (reader, reader.opened, who));
-    open.close().await.map_err(|error| error.to_string())?;
-    let report = client.check(&path, |_| {}).await.map_err(|error| error.to_string())?;
+/// All names that there may be.
+fn names() -> impl Iterator<Item = String> {
+    all_names((MOUNTS * PROGRAMS) as u64).into_iter().chain([LOCKED.to_owned()])
+}
+
+/// What has the name is what it must be, of the size and with the bytes that it must have, and is whole.
+async fn check(client: &Client, name: &str, judge: &Judge) -> Result<Option<FileNo>, String> {
+    let Some(file) = look(client, name, judge).await? else { return Ok(None) };
+    let path = path_of(name);
+    let report = patiently(|| client.check(&path, |_| {})).await?;
     if report.is_clean() {
-        Ok(())
+        Ok(Some(file))
     } else {
         Err(format!("it is not whole: {:?}, {:?}", report.findings, report.unchecked))
     }
+}
+
+/// Has the judge see what a name leads to.
+async fn look(client: &Client, name: &str, judge: &Judge) -> Result<Option<FileNo>, String> {
+    let (who, path) = ("the administrator, at the end,", path_of(name));
+    let Seen { began, file } = patiently(|| look_once(client, &path, judge)).await?;
+    let Some((number, size, bytes)) = file else {
+        return Ok(judge.looked(name, began, Found::Nothing, who));
+    };
+    let Some(file) = judge.looked(name, began, Found::Number(number), who) else { return Ok(None) };
+    let reader = Reader { life: None, opened: judge.now() };
+    judge.size(file, size, (reader, reader.opened, who));
+    judge.read(file, 0..FILE_MAX, &bytes, (reader, reader.opened, who));
+    Ok(Some(file))
+}
+
+/// What was seen under a name.
+struct Seen {
+    /// When the look began.
+    began: At,
+    /// The file's number, its size and its bytes; `None`: nothing has this name.
+    file: Option<(u64, u64, Vec<u8>)>,
+}
+
+async fn look_once(client: &Client, path: &Name, judge: &Judge) -> braid_client::Result<Seen> {
+    let began = judge.now();
+    let row = match client.stat(path).await {
+        Err(error) if error.kind() == braid_client::Kind::NotFound => return Ok(Seen { began, file: None }),
+        row => row?,
+    };
+    // What its last writer left is decided on.
+    let open = client.open(path, &OpenOptions::new().read(true).write(true)).await?;
+    let mut bytes = vec![0; usize::try_from(FILE_MAX).unwrap_or(0)];
+    let count = open.read_at(&mut bytes, 0).await?;
+    bytes.truncate(count);
+    let size = open.size();
+    open.close().await?;
+    Ok(Seen { began, file: Some((row.file.0, size, bytes)) })
+}
+
+/// What is done, at one of some tries.
+async fn patiently<T, Acting>(act: impl Fn() -> Acting) -> Result<T, String>
+where
+    Acting: Future<Output = braid_client::Result<T>>,
+{
+    let mut tries = 0;
+    loop {
+        match act().await {
+            Ok(done) => return Ok(done),
+            Err(error) if tries == TRIES => return Err(error.to_string()),
+            Err(_) => tries += 1,
+        }
+        sleep(Duration::from_secs(1)).await;
+    }
+}
+
+fn path_of(name: &str) -> Name {
+    format!("braid://main/{name}").parse().expect("a good name")
 }

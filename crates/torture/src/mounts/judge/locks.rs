@@ -15,8 +15,10 @@ pub(super) struct Holder {
 }
 
 /// A program whose lock another has got.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Loser {
+    /// When it lost it.
+    lost_ms: u64,
     /// When it first did something after that.
     seen_ms: Option<u64>,
 }
@@ -34,7 +36,7 @@ impl Judge {
         let mut state = self.lock();
         let now = state.now();
         if let Some(holder) = state.holders.insert(record, Holder { program, life }) {
-            state.losers.insert((record, holder.program), Loser::default());
+            state.losers.insert((record, holder.program), Loser { lost_ms: now.ms, seen_ms: None });
             let ops = &mut state.files[file.0].ops;
             for op in ops.iter_mut().filter(|op| op.by == holder.life && op.synced.is_none()) {
                 op.in_doubt |= op.range.start < range.end && range.start < op.range.end;
@@ -64,6 +66,9 @@ impl Judge {
     pub(crate) fn went_on(&self, record: u64, (program, who): (u64, &str), began_ms: u64, is_done: bool) {
         let mut state = self.lock();
         let Some(loser) = state.losers.get_mut(&(record, program)) else { return };
+        if began_ms < loser.lost_ms {
+            return;
+        }
         let seen_ms = *loser.seen_ms.get_or_insert(began_ms);
         if is_done && began_ms >= seen_ms + TOLD_AFTER_MS {
             let what = format!("{who} has lost the lock of record {record}, and is not told");

@@ -66,7 +66,7 @@ fn a_name_is_what_it_was_at_some_moment_of_the_look() {
         let (one, other) = (judge.new_file(), judge.new_file());
         judge.is_number(one, 7);
         judge.is_number(other, 8);
-        judge.is_sure("a", Some(one));
+        judge.is_sure("a", Some(one), 0, judge.now());
         let id = judge.begin_names(&[("a", Some(other))]);
         if is_over {
             judge.end_names(id, Some(true));

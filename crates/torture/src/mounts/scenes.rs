@@ -1,0 +1,301 @@
+//! Scenes: a few mounts beside drives and a manager do what a test says, step by step. For what a seed meets
+//! too seldom.
+
+use std::sync::Arc;
+
+use braid_client::{Client, OpenOptions};
+use braid_fuse::driven::{Answer, Cache, Driven, ROOT};
+use braid_layout::{Scheme, Shape};
+use braid_wire::control::LockKind;
+
+use crate::cluster::{Cluster, Contact};
+use crate::disk::Ailment;
+use crate::end::all_up;
+use crate::fate;
+use crate::random::Random;
+use crate::run::DRIVES;
+use crate::trace::Trace;
+use crate::workload;
+use crate::world::{HostId, Slot, World};
+
+/// No step of a scene takes longer.
+const BOUND_MS: u64 = 200_000;
+/// The program that locks.
+const OWNER: u64 = 5;
+const BYTES: (u64, u64) = (0, 99);
+
+/// A kernel that keeps nothing.
+struct Forgetful;
+
+impl Cache for Forgetful {
+    fn drop_name(&self, _: u64, _: &[u8]) {}
+
+    fn drop_file(&self, _: u64, _: Option<u64>) {}
+}
+
+struct Scene {
+    mounts: Vec<(HostId, Driven)>,
+    contact: Contact,
+    admin: HostId,
+    cluster: Cluster,
+    world: World,
+}
+
+impl Scene {
+    fn new(mounts: usize, quota_bytes: u64) -> Scene {
+        fate::begin(7);
+        let mut random = Random::new(7);
+        let mut world = World::new(random.fork(), Trace::default());
+        let mut cluster = Cluster::new(&mut world, DRIVES, &mut random);
+        let admin = world.add_host("admin");
+        cluster.start_manager(&mut world);
+        let contact = loop {
+            world.step();
+            if let Some(contact) = cluster.contact() {
+                break contact;
+            }
+        };
+        (0..DRIVES).for_each(|index| cluster.start_drive(&mut world, index));
+        world.start(admin, std::future::pending());
+        let mut scene = Scene { mounts: Vec::new(), contact, admin, cluster, world };
+        let shape = Shape::new(Scheme::Raid5, 2, 1, 4096).expect("a good shape");
+        scene.administer(async move |client| {
+            all_up(&client).await;
+            client.volume_create("main", Some(shape), quota_bytes).await.expect("a volume");
+        });
+        for index in 0..mounts {
+            let host = scene.world.add_host(&format!("m{index}"));
+            scene.world.start(host, std::future::pending());
+            let contact = scene.contact.clone();
+            let mounted = scene.world.spawn(host, async move {
+                let client = Client::connect(workload::config(&contact)).await.expect("a client");
+                Driven::new(client, "main", Arc::new(Forgetful)).await.expect("a mount")
+            });
+            let mounted = scene.until(&mounted);
+            scene.mounts.push((host, mounted));
+        }
+        scene
+    }
+
+    fn until<T>(&mut self, slot: &Slot<T>) -> T {
+        let from_ms = self.world.now_ms();
+        loop {
+            if let Some(done) = slot.take() {
+                return done;
+            }
+            assert!(self.world.now_ms() < from_ms + BOUND_MS, "it does not come");
+            self.world.step();
+        }
+    }
+
+    fn pass(&mut self, time_ms: u64) {
+        let until_ms = self.world.now_ms() + time_ms;
+        while self.world.now_ms() < until_ms {
+            self.world.step();
+        }
+    }
+
+    /// What an administrator does, to its end.
+    fn administer<T, F>(&mut self, work: impl FnOnce(Client) -> F + Send + 'static) -> T
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
+        let contact = self.contact.clone();
+        let done = self.world.spawn(self.admin, async move {
+            let client = Client::connect(workload::config(&contact)).await.expect("a client");
+            work(client).await
+        });
+        self.until(&done)
+    }
+
+    /// Programs of a mount begin to do something.
+    fn begin<T, F>(&mut self, mount: usize, work: impl FnOnce(Driven) -> F + Send + 'static) -> Slot<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
+        let (host, mounted) = &self.mounts[mount];
+        let mounted = mounted.clone();
+        self.world.spawn(*host, async move { work(mounted).await })
+    }
+
+    /// They do it, to its end.
+    fn on<T, F>(&mut self, mount: usize, work: impl FnOnce(Driven) -> F + Send + 'static) -> T
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
+        let done = self.begin(mount, work);
+        self.until(&done)
+    }
+
+    /// Opens the file `f`.
+    fn open(&mut self, mount: usize, flags: i32) -> u64 {
+        self.on(mount, move |mount| async move {
+            let found = mount.lookup(ROOT, "f").await.expect("found");
+            mount.open(found.number, flags).await.expect("opened").handle
+        })
+    }
+
+    fn create(&mut self, mount: usize, flags: i32) -> u64 {
+        self.on(
+            mount,
+            move |mount| async move { mount.create(ROOT, "f", flags).await.expect("made").1.handle },
+        )
+    }
+
+    fn write(&mut self, mount: usize, handle: u64, bytes: &'static [u8], flags: i32) {
+        self.on(mount, move |mount| async move {
+            mount.write(handle, 0, bytes, flags).await.expect("taken");
+        });
+    }
+
+    fn fsync(&mut self, mount: usize, handle: u64) -> Answer<()> {
+        self.on(mount, move |mount| async move { mount.fsync(handle).await })
+    }
+
+    fn lock(&mut self, mount: usize, handle: u64, kind: Option<LockKind>) -> Answer<()> {
+        self.on(mount, move |mount| async move { mount.lock(handle, OWNER, BYTES, kind).await })
+    }
+
+    fn read(&mut self, mount: usize, handle: u64) -> Slot<Answer<Vec<u8>>> {
+        self.begin(mount, move |mount| async move { mount.read(handle, 0, 4096).await })
+    }
+
+    /// What the file holds, and whether somebody has it open for writing.
+    fn look(&mut self) -> (Vec<u8>, bool) {
+        self.administer(async move |client| {
+            let name = "braid://main/f".parse().expect("a good name");
+            let file = client.open(&name, &OpenOptions::new().read(true)).await.expect("opened");
+            let mut bytes = vec![0; 1 << 16];
+            let count = file.read_at(&mut bytes, 0).await.expect("read");
+            bytes.truncate(count);
+            let alone = OpenOptions::new().write(true).alone(true);
+            let is_written = match client.open(&name, &alone).await {
+                Ok(file) => file.close().await.is_err(),
+                Err(_) => true,
+            };
+            (bytes, is_written)
+        })
+    }
+
+    fn disks(&mut self, ailment: Option<Ailment>) {
+        for drive in &self.cluster.drives {
+            match ailment {
+                Some(ailment) => drive.disk.fall_ill(ailment),
+                None => drive.disk.recover(),
+            }
+        }
+    }
+}
+
+/// A write under an exclusive lock fails. When the lock is released nothing of it is kept to be written, and
+/// its lease is given up: the manager has drives refuse what is on its way before others have the lock.
+#[test]
+fn what_fails_under_a_lock_does_not_come_later() {
+    let mut scene = Scene::new(1, 0);
+    // Until the manager has heard of it.
+    scene.pass(1000);
+    let handle = scene.create(0, libc::O_RDWR);
+    assert_eq!(scene.lock(0, handle, Some(LockKind::Exclusive)), Ok(()));
+    scene.write(0, handle, b"first", libc::O_RDWR);
+    assert_eq!(scene.fsync(0, handle), Ok(()));
+    assert_eq!(scene.look(), (b"first".to_vec(), true));
+    scene.disks(Some(Ailment::NoSpace));
+    scene.write(0, handle, b"again", libc::O_RDWR);
+    assert!(scene.lock(0, handle, None).is_err(), "it says that it failed");
+    scene.disks(None);
+    assert_eq!(scene.look(), (b"first".to_vec(), false));
+    scene.pass(15_000);
+    assert_eq!(scene.look(), (b"first".to_vec(), false));
+    assert_eq!(scene.fsync(0, handle), Err(libc::EIO), "the descriptor is told that bytes are lost");
+    // Under a shared one nothing may have been written: what was is not of the lock.
+    assert_eq!(scene.lock(0, handle, Some(LockKind::Shared)), Ok(()));
+    scene.disks(Some(Ailment::NoSpace));
+    scene.write(0, handle, b"other", libc::O_RDWR);
+    assert!(scene.lock(0, handle, None).is_err(), "it is not written yet");
+    scene.disks(None);
+    assert_eq!(scene.fsync(0, handle), Ok(()));
+    assert_eq!(scene.look().0, b"other");
+}
+
+/// Others have changed a file that is open here, and the manager does not answer what it is now: all who read
+/// it meanwhile wait for that.
+#[test]
+fn all_who_read_wait_for_what_others_have_changed() {
+    let mut scene = Scene::new(2, 0);
+    let made = scene.create(0, libc::O_RDWR);
+    scene.write(0, made, b"old", libc::O_RDWR);
+    scene.on(0, move |mount| async move {
+        mount.flush(made, OWNER).await.expect("closed");
+        mount.release(made).await;
+    });
+    let reader = scene.open(0, libc::O_RDONLY);
+    let read = scene.read(0, reader);
+    assert_eq!(scene.until(&read), Ok(b"old".to_vec()));
+    let writer = scene.open(1, libc::O_WRONLY);
+    scene.write(1, writer, b"longer", libc::O_WRONLY);
+    assert_eq!(scene.fsync(1, writer), Ok(()));
+    scene.world.pause(scene.cluster.manager);
+    let reads = [scene.read(0, reader), scene.read(0, reader)];
+    scene.pass(500);
+    assert!(reads.iter().all(|read| read.take().is_none()), "they wait");
+    scene.world.resume(scene.cluster.manager);
+    for read in reads {
+        assert_eq!(scene.until(&read), Ok(b"longer".to_vec()));
+    }
+}
+
+/// Two append, and the one does not know yet that the other does: what it reads at the end is where it will
+/// be.
+#[test]
+fn who_reads_its_own_end_knows_by_then_who_else_appends() {
+    const FLAGS: i32 = libc::O_RDWR | libc::O_APPEND;
+    let mut scene = Scene::new(2, 0);
+    let one = scene.create(0, FLAGS);
+    scene.write(0, one, b"aaa", FLAGS);
+    assert_eq!(scene.fsync(0, one), Ok(()));
+    let other = scene.open(1, FLAGS);
+    scene.write(1, other, b"bbb", FLAGS);
+    scene.write(0, one, b"AAA", FLAGS);
+    // It hears that the file has changed, and not how.
+    let host = scene.mounts[0].0;
+    scene.world.pause(host);
+    let synced = scene.begin(1, move |mount| async move { mount.fsync(other).await });
+    scene.pass(300);
+    scene.world.pause(scene.cluster.manager);
+    scene.world.resume(host);
+    scene.pass(50);
+    let read = scene.read(0, one);
+    scene.pass(100);
+    scene.world.resume(scene.cluster.manager);
+    assert_eq!(scene.until(&read), Ok(b"aaabbbAAA".to_vec()));
+    assert_eq!(scene.until(&synced), Ok(()));
+    assert_eq!(scene.fsync(0, one), Ok(()));
+    assert_eq!(scene.look().0, b"aaabbbAAA");
+}
+
+/// While a descriptor is closed, what was written by it is synced, more gets to the drives by another of the
+/// same open file. That does not fit into the quota: it is told once that bytes are lost, and they stay so.
+#[test]
+fn what_a_close_could_not_have_for_quota_is_told_and_stays_away() {
+    const FLAGS: i32 = libc::O_RDWR | libc::O_DIRECT;
+    let mut scene = Scene::new(1, 8192);
+    let handle = scene.create(0, FLAGS);
+    scene.write(0, handle, &[1; 4096], libc::O_RDWR);
+    scene.world.pause(scene.cluster.manager);
+    let closed = scene.begin(0, move |mount| async move { mount.flush(handle, OWNER).await });
+    scene.pass(200);
+    let written =
+        scene.begin(0, move |mount| async move { mount.write(handle, 4096, &[2; 40_000], FLAGS).await });
+    scene.pass(200);
+    scene.world.resume(scene.cluster.manager);
+    assert_eq!(scene.until(&written), Ok(()));
+    assert_eq!(scene.until(&closed), Err(libc::EDQUOT));
+    assert_eq!(scene.look().0.len(), 4096);
+    assert_eq!(scene.fsync(0, handle), Err(libc::EDQUOT), "its bytes are lost");
+    assert_eq!(scene.fsync(0, handle), Ok(()), "and told once");
+    scene.pass(15_000);
+    assert_eq!(scene.look().0.len(), 4096);
+}
