@@ -129,14 +129,11 @@ fn checkpoints() -> Vec<Vec<u8>> {
         version,
         columns: ColumnMask(7),
         column: Column(1),
-        data: 0,
-        settled: false,
         step,
-        keeping: None,
         cover: vec![version; 2],
-        end: 0,
         ends: vec![EndBound::exactly(4096); 2],
         extents,
+        ..ContentEntry::default()
     };
     let step = StepEntry { previous: version, client: 1, operation: 2, own };
     let settled =
@@ -254,6 +251,7 @@ fn plain_requests() -> [DriveRequest; 2] {
         to: 4096,
         hole: false,
         install: false,
+        whole: false,
         stamp: version(2),
         columns: ColumnMask(7),
         cover: vec![version(2); 2],

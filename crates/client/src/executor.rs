@@ -290,9 +290,7 @@ impl<'a> Executor<'a> {
         };
         let rebuilds = matches!(self.set.request, Request::Rebuild { .. }) && self.stands_in.is_none();
         let install = rebuilds || self.filling.is_some();
-        // A data unit that is made anew ends where it did.
-        let end = if rebuilds && cover.is_empty() { self.end_of(stamp)? } else { 0 };
-        let stamp = version;
+        let (end, stamp) = (self.whole_end(column, *stripe, stamp)?, version);
         // Where nothing was ever written, only a lost unit is installed, to be whole again.
         if stamp.is_zero() && !install {
             return Ok(None);
@@ -313,11 +311,12 @@ impl<'a> Executor<'a> {
                 self.memory.at(*range).map_err(|error| self.handle.plan_error(&error))?
             }
         };
-        // An install always stands for the whole unit. A rebuild reads holes as zeros and cannot tell them
-        // apart. Zeros behind the end of its bytes are not sent, as the file's size depends on where they
-        // end; nor is a unit that is zeros altogether.
-        let payload = if install { counted::up_to(end, payload) } else { payload };
-        let hole = matches!(bytes, Source::Hole) || install && payload.is_empty();
+        // An install stands for the whole unit, and so does what a joining column is sent. A rebuild reads
+        // holes as zeros and cannot tell them apart. Zeros behind the end of its bytes are not sent, as the
+        // file's size depends on where they end; nor is a unit that is zeros altogether.
+        let is_all = install || end.is_some();
+        let payload = if is_all { counted::up_to(end.unwrap_or(0), payload) } else { payload };
+        let hole = matches!(bytes, Source::Hole) || payload.is_empty();
         let to = if hole { *to } else { from + u32::try_from(payload.len()).expect("a unit") };
         let request = StripeWrite {
             at: self.view.address(self.set.segment, column),
@@ -326,6 +325,7 @@ impl<'a> Executor<'a> {
             to,
             hole,
             install,
+            whole: end.is_some() && !install && !hole,
             stamp,
             columns,
             cover,

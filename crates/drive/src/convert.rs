@@ -7,7 +7,7 @@ use braid_store::{
 use braid_wire::data::{
     self, ColumnMap, Extent, PartitionAttributes, PendingState, StripeWrite, Tip, UnitState, Versions,
 };
-use braid_wire::{Capability, Wire};
+use braid_wire::{Capability, Reason, Refusal, Wire};
 
 const _: () =
     assert!(braid_store::SNAPSHOTS_MAX == data::SNAPSHOTS_MAX, "a reply lists what an object may have");
@@ -67,6 +67,29 @@ pub(crate) fn attributes(
     }
 }
 
+/// What a stripe write's fields must satisfy beyond the checks that apply to every request.
+pub(crate) fn check_write(k: u8, write: &StripeWrite) -> Result<(), Refusal> {
+    // A lost unit that was never written is made anew under version zero.
+    if write.stamp.n == 0 && !(write.install && write.hole && write.stamp.is_zero()) {
+        return Err(Refusal::new(Reason::Malformed, "stamps are numbered from 1"));
+    }
+    if !write.cover.is_empty() && write.cover.len() != usize::from(k) {
+        let detail = format!("a cover of {} versions for {} data columns", write.cover.len(), k);
+        return Err(Refusal::new(Reason::Malformed, detail));
+    }
+    if write.whole && (write.install || !write.cover.is_empty()) {
+        return Err(Refusal::new(
+            Reason::Malformed,
+            "a stripe write of data alone is a unit's whole content",
+        ));
+    }
+    if write.ends.len() != write.cover.len() {
+        let detail = format!("{} ends for a cover of {} versions", write.ends.len(), write.cover.len());
+        return Err(Refusal::new(Reason::Malformed, detail));
+    }
+    Ok(())
+}
+
 /// A stripe write in the store's form, under the capability's `g` and with the bytes that came with it.
 ///
 /// Only here do the two forms meet: a field that is new in either does not compile until it is handled here.
@@ -77,6 +100,7 @@ pub(crate) fn stripe_write(write: StripeWrite, g: Generation, body: Body) -> Wri
         from,
         to,
         install,
+        whole,
         stamp,
         columns,
         cover,
@@ -88,6 +112,11 @@ pub(crate) fn stripe_write(write: StripeWrite, g: Generation, body: Body) -> Wri
         hole: _,
         crcs: _,
     } = write;
+    let standing = match (install, whole) {
+        (true, _) => Standing::Installed,
+        (false, true) => Standing::Whole,
+        (false, false) => Standing::Pending,
+    };
     Write {
         partition: at.partition,
         object: at.object,
@@ -96,7 +125,7 @@ pub(crate) fn stripe_write(write: StripeWrite, g: Generation, body: Body) -> Wri
         to,
         // A stripe write has a cover on a parity column only.
         kind: if cover.is_empty() { WriteKind::Data } else { WriteKind::StripeParity },
-        standing: if install { Standing::Installed } else { Standing::Pending },
+        standing,
         stamp,
         columns,
         cover,

@@ -251,7 +251,7 @@ impl Requests {
         receiver: &mut Receiver,
         ticket: Ticket,
     ) -> Result<(), TransportError> {
-        if let Err(refusal) = check_write(facts, &write)
+        if let Err(refusal) = convert::check_write(facts.map.k, &write)
             .and_then(|()| manage::may_install(&self.core, capability, facts, &write))
         {
             ticket.refuse(facts.g, refusal);
@@ -466,23 +466,6 @@ type Still = Box<dyn Fn() -> bool + Send + Sync>;
 /// For requests that no revocation affects.
 pub(crate) fn always() -> Still {
     Box::new(|| true)
-}
-
-/// What a stripe write's fields must satisfy beyond the checks that apply to every request.
-fn check_write(facts: &Facts, write: &StripeWrite) -> Result<(), Refusal> {
-    // A lost unit that was never written is made anew under version zero.
-    if write.stamp.n == 0 && !(write.install && write.hole && write.stamp.is_zero()) {
-        return Err(Refusal::new(Reason::Malformed, "stamps are numbered from 1"));
-    }
-    if !write.cover.is_empty() && write.cover.len() != usize::from(facts.map.k) {
-        let detail = format!("a cover of {} versions for {} data columns", write.cover.len(), facts.map.k);
-        return Err(Refusal::new(Reason::Malformed, detail));
-    }
-    if write.ends.len() != write.cover.len() {
-        let detail = format!("{} ends for a cover of {} versions", write.ends.len(), write.cover.len());
-        return Err(Refusal::new(Reason::Malformed, detail));
-    }
-    Ok(())
 }
 
 pub(crate) fn done(g: Generation, result: Result<Outcome, braid_store::Error>) -> Answer {

@@ -281,6 +281,8 @@ pub enum Standing {
     /// A stripe write (PROTOCOL R1): pending on what is there, which it settles (C1). Other bytes stay.
     #[default]
     Pending,
+    /// The same of a data column, as the unit's whole content: outside its range the unit is a hole.
+    Whole,
     /// Installed by a rebuild or a catch-up (PROTOCOL section 7) as the unit's whole settled content, *below*
     /// a newer pending version. Outside its range the unit is a hole. Repairs a lost unit; a hole at version
     /// zero makes it one that was never written.
@@ -374,7 +376,7 @@ impl Write {
 
     /// Whether the write is consistent in itself, and its payload matches its checksums.
     fn validate(&self) -> Result<(), Error> {
-        let never_written = self.standing != Standing::Pending
+        let never_written = self.standing.is_settled()
             && matches!(self.body, Body::Hole)
             && self.cover.iter().all(|version| version.is_zero());
         if self.stamp.is_zero() && !never_written {
@@ -383,16 +385,16 @@ impl Write {
         if self.cover.len() > usize::from(braid_layout::scheme::WIDTH_MAX) {
             return Err(Error::Malformed("a cover names at most 64 columns"));
         }
-        if self.kind == WriteKind::Data && !self.cover.is_empty() {
-            return Err(Error::Malformed("only parity has a cover"));
+        let is_data = self.kind == WriteKind::Data;
+        if is_data && !self.cover.is_empty() || !is_data && self.standing == Standing::Whole {
+            return Err(Error::Malformed("only parity has a cover, and only data is written whole"));
         }
         if self.ends.len() != self.cover.len() || !self.ends.iter().all(|end| end.is_possible()) {
             return Err(Error::Malformed("each version of a cover has an end that is possible"));
         }
         // A lease settles only its own stamps. Others are settled by their holder, or by a verdict.
         let settled = self.settled_below;
-        let own =
-            self.standing == Standing::Pending && settled.lease == self.stamp.lease && settled <= self.stamp;
+        let own = !self.standing.is_settled() && settled.lease == self.stamp.lease && settled <= self.stamp;
         if !settled.is_zero() && !own {
             return Err(Error::Malformed("a write settles stamps of another lease, or above its own"));
         }

@@ -1,7 +1,7 @@
 //! What a write of parity counts in: the version of each data unit, and where its bytes end. And how far a
 //! unit goes that is made anew.
 
-use braid_layout::{EndBound, Role, Stripe, Version};
+use braid_layout::{Column, EndBound, Role, Stripe, Version};
 use braid_plan::{Body, InstructionId, Op, Request, VersionOf};
 
 use super::Executor;
@@ -55,14 +55,34 @@ impl Executor<'_> {
         Ok(arrived.ends.get(at).copied().unwrap_or(0))
     }
 
+    /// Where the bytes of a data unit end that is sent whole: it is made anew, or its column is joining.
+    /// `None`: it is not.
+    pub(super) fn whole_end(&self, column: Column, stripe: Stripe, stamp: &VersionOf) -> Result<Option<u32>> {
+        let segment = &self.view.layout.segments()[self.set.segment];
+        let Role::Data(data) = segment.role(stripe, column) else { return Ok(None) };
+        match &self.set.request {
+            Request::Rebuild { .. } => self.end_of(stamp).map(Some),
+            // What was not read is written anew, or lies past the size.
+            Request::Write(write) if self.set.joining.contains(column) && self.filling.is_none() => {
+                let size = self.in_unit(stripe, data, write.size);
+                Ok(Some(self.written(stripe, data).after(size)))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// A byte of the file, counted from the beginning of this unit: 0 if it is before it, all of the unit if
+    /// it is behind it.
+    fn in_unit(&self, stripe: Stripe, data: u8, byte: u64) -> u32 {
+        let unit = self.view.layout.segments()[self.set.segment].unit_range(stripe, data);
+        u32::try_from(byte.clamp(unit.start, unit.end) - unit.start).expect("units are below 4 GiB")
+    }
+
     /// What the request says of the end of a data unit that it writes. A unit that it touches without writing
     /// there lies past the file's size.
     fn written(&self, stripe: Stripe, data: u8) -> EndBound {
         let Request::Write(write) = &self.set.request else { return EndBound::NONE };
-        let unit = self.view.layout.segments()[self.set.segment].unit_range(stripe, data);
-        let in_unit = |byte: u64| {
-            u32::try_from(byte.clamp(unit.start, unit.end) - unit.start).expect("units are below 4 GiB")
-        };
+        let in_unit = |byte: u64| self.in_unit(stripe, data, byte);
         let (from, to) = (in_unit(write.range.start), in_unit(write.range.end));
         if from >= to {
             return EndBound::exactly(0);

@@ -152,6 +152,13 @@ impl Cluster {
         Client::connect(self.config()).await.expect("a client")
     }
 
+    /// A client with the drive's credentials.
+    pub(crate) async fn healer(&self, index: usize) -> braid_client::Result<Client> {
+        let mut config = self.config();
+        config.credentials = self.drives[index].credentials.clone();
+        Client::connect(config).await
+    }
+
     /// Brings all stale columns on a drive up to date, as the drive itself would do, and with its rights.
     /// Gives how many files were done, and how many bytes were written.
     pub(crate) async fn heal(&self, index: usize) -> (u64, u64) {
@@ -161,9 +168,7 @@ impl Cluster {
     /// The same, where a drive may be away for a moment.
     pub(crate) async fn try_to_heal(&self, index: usize) -> braid_client::Result<(u64, u64)> {
         let drive = &self.drives[index];
-        let mut config = self.config();
-        config.credentials = drive.credentials.clone();
-        let (client, tally) = (Client::connect(config).await?, HealTally::default());
+        let (client, tally) = (self.healer(index).await?, HealTally::default());
         let (mut after, mut files) = (FileId(0), 0);
         loop {
             let page = client.stale_files(&drive.id.to_string(), after, 100).await?;

@@ -97,6 +97,7 @@ pub(crate) async fn write_one(
         to: u32::try_from(part.bytes.len()).expect("a unit"),
         hole: false,
         install: false,
+        whole: false,
         stamp,
         columns: ColumnMask::all(u8::try_from(opened.grants[0].len()).expect("few")),
         cover: part.cover.iter().map(|&counted| if counted { stamp } else { before }).collect(),

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use braid_client::{Client, Kind, OpenOptions};
+use braid_client::{Client, HealTally, Kind, OpenOptions};
 use braid_layout::{Lease, Scheme, Shape, Version};
 use braid_transport::{ControlSession, Limits, TransportError};
 use braid_wire::Reason;
@@ -111,6 +111,47 @@ async fn so_it_is_where_a_column_is_made_anew_while_a_writer_that_dies_has_the_f
     assert_eq!(file.size(), 9000);
     file.close().await.expect("close");
     is(&mut cluster, &client, &path, &bytes, "made anew").await;
+}
+
+/// A joining column is sent whole units, as it may lack what is around a part: they end where their bytes do.
+#[tokio::test(flavor = "multi_thread")]
+async fn so_it_is_where_a_joining_column_was_sent_the_whole_unit() {
+    let (mut cluster, client) = cluster(5).await;
+    let path = name("f");
+    put(&client, &path, raid5(), b"").await;
+    // The column has data unit 3 of stripe 0, and data unit 0 of stripe 2.
+    let column = raid5().column(braid_layout::Stripe(2), braid_layout::Role::Data(0));
+    let (first, last) = (3 * u64::from(UNIT), 8 * u64::from(UNIT));
+    assert_eq!(raid5().column(braid_layout::Stripe(0), braid_layout::Role::Data(3)), column);
+    let row = client.stat(&path).await.expect("stat");
+    let index = row.segments[0].columns[column.index()].drive_name[1..].parse().expect("d and a number");
+    cluster.stop(index).await;
+    let file = client.open(&path, &OpenOptions::new().write(true)).await.expect("open");
+    file.write_at(b"without it", first).await.expect("write");
+    file.write_at(b"without it", last).await.expect("write");
+    file.close().await.expect("close");
+    cluster.restart(index).await;
+    cluster.all_up(&client).await;
+    // One of the two units is made anew. The other has to wait.
+    let (healer, tally) = (cluster.healer(index).await.expect("a client"), HealTally::default());
+    tally.set_rate(1);
+    let heal = tokio::spawn(async move { healer.heal_file(row.file, &tally).await });
+    wait_for(|| async { client.stat(&path).await.expect("stat").segments[0].joining.contains(column) }).await;
+    // The second write tells the column that the first is settled.
+    let writes = vec![(last + 5, pattern(4, 100)), (first, b"again".to_vec())];
+    killed_writer(&cluster, path.clone(), writes).await;
+    heal.abort();
+    assert_eq!(cluster.heal(index).await.0, 1);
+    let file = open_when_free(&client, &path).await;
+    assert_eq!(file.size(), last + 105);
+    file.close().await.expect("close");
+    let mut model = vec![0; usize::try_from(last + 5).expect("small")];
+    let first = usize::try_from(first).expect("small");
+    model[first..first + 10].copy_from_slice(b"againut it");
+    let last = model.len() - 5;
+    model[last..].copy_from_slice(b"witho");
+    model.extend(pattern(4, 100));
+    is(&mut cluster, &client, &path, &model, "made anew").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

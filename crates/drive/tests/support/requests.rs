@@ -121,6 +121,7 @@ pub fn write_of(unit: u64, from: u32, payload: &[u8], n: u64) -> StripeWrite {
         to: from + u32::try_from(payload.len()).unwrap(),
         hole: false,
         install: false,
+        whole: false,
         stamp: stamp(n),
         columns: ColumnMask::all(3),
         cover: vec![],

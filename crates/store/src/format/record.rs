@@ -164,8 +164,10 @@ pub mod flags {
     pub const FOLDED: u8 = 8;
     /// A newer version stayed above the installed content, in a unit that was not damaged.
     pub const BELOW: u8 = 16;
+    /// A pending write of a data column that is the unit's whole content.
+    pub const WHOLE: u8 = 32;
     /// All defined bits.
-    pub const ALL: u8 = INSTALLED | HOLE | OWED | FOLDED | BELOW;
+    pub const ALL: u8 = INSTALLED | HOLE | OWED | FOLDED | BELOW | WHOLE;
 }
 
 /// A decoded header.

@@ -26,6 +26,8 @@ pub(super) fn check(record: &Record) -> Result<(), DecodeError> {
     let misplaced = record.is(flags::OWED) && record.kind != Kind::Data
         || record.is(flags::FOLDED) && record.kind != Kind::ParityBase
         || record.is(flags::BELOW) && !record.is(flags::INSTALLED)
+        || record.is(flags::WHOLE)
+            && (record.kind != Kind::Data || record.is(flags::INSTALLED) || record.is(flags::OWED))
         || record.kind == Kind::Delta && record.previous >= record.version
         || record.kind != Kind::Delta && record.end > 0
         || record.ends.iter().any(|end| !end.is_possible());

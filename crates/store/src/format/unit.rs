@@ -43,7 +43,7 @@ fields! {
     .column "column" 32..33,
     .data "data unit" 33..34,
     .settled "settled" 34..35,
-    "reserved" 35..36,
+    .whole "whole" 35..36,
     .end "end" 36..40,
 }
 
@@ -118,6 +118,8 @@ pub struct ContentEntry {
     pub data: u8,
     /// Whether a delta is known to be settled.
     pub settled: bool,
+    /// Whether a pending version is the unit's whole content: what is below it does not show.
+    pub whole: bool,
     /// Where the data unit's bytes end in a delta's version.
     pub end: u32,
     /// What its own write added. Only for pending and owed versions and deltas.
@@ -204,7 +206,7 @@ impl ContentEntry {
 
     fn take(bytes: &[u8]) -> Result<(ContentEntry, &[u8]), DecodeError> {
         let (mut content, mut rest) = split::<ContentEntry>(bytes)?;
-        if !content.kind.writes() || content.data >= 64 {
+        if !content.kind.writes() || content.data >= 64 || content.whole && content.role != Role::Pending {
             return Err(DecodeError::Malformed("a content's kind"));
         }
         if content.role.has_step() {

@@ -124,7 +124,7 @@ pub(super) fn one_more(
     }
     // The next write settles the pending version (C1). If that one covers the whole unit, it replaces all the
     // pieces.
-    let rewrites = |pending: &Pending| (pending.own.from..pending.own.to) == whole;
+    let rewrites = |pending: &Pending| pending.whole || (pending.own.from..pending.own.to) == whole;
     if !keeps && !range.is_empty() && unit.pending.as_deref().is_some_and(rewrites) {
         let mut settled = unit.clone();
         settled.settle(whole.end);

@@ -266,10 +266,11 @@ fn check_write(index: &Index, growth: &mut Growth, write: &Write) -> Result<Deci
     let (lost, settled, tip) = (unit.lost, unit.settled_version(), unit.tip_version());
     let unit_bytes = object.attributes.unit_bytes;
     match write.standing {
-        Standing::Pending => {
+        Standing::Pending | Standing::Whole => {
             let mended = unit.mended(unit_bytes).is_some_and(|pending| pending.version == write.stamp);
             // A write to a lost unit must bring all of its bytes, because the rest is unknown.
-            let whole = matches!(write.body, Body::Bytes { .. }) && write.range() == (0..unit_bytes);
+            let all = write.range() == (0..unit_bytes) || write.standing == Standing::Whole;
+            let whole = matches!(write.body, Body::Bytes { .. }) && all;
             if let Some(place) = lost
                 && !mended
                 && !(whole && write.stamp > tip)
@@ -295,7 +296,8 @@ fn check_write(index: &Index, growth: &mut Growth, write: &Write) -> Result<Deci
     let replaced = match write.standing {
         Standing::Installed | Standing::Repaired => 0..unit_bytes,
         // What snapshots keep of a lost unit is freed when the write is settled, not before.
-        Standing::Pending if lost.is_some() && object.keeps(&unit) => 0..0,
+        _ if lost.is_some() && object.keeps(&unit) => 0..0,
+        Standing::Whole => 0..unit_bytes,
         Standing::Pending => write.range(),
     };
     bounds::one_more(index, (write.partition, write.object), object, (write.unit, &unit), &replaced)?;
@@ -314,10 +316,19 @@ pub(super) fn overwritten(object: &Object, unit: &Unit, range: &Range<u32>) -> u
     if object.keeps(unit) { 0 } else { stored_bytes(&unit.tip_extents(), range) }
 }
 
+impl Standing {
+    /// Whether it is settled from the beginning.
+    pub(crate) fn is_settled(self) -> bool {
+        matches!(self, Standing::Installed | Standing::Repaired)
+    }
+}
+
 fn write_record(write: &Write, object: &Object, tip: Version) -> (Record, Bytes) {
     let mut record = object_record(write.kind.into(), write.partition, write.object, object);
-    if write.standing != Standing::Pending {
-        record.flags |= flags::INSTALLED;
+    match write.standing {
+        Standing::Pending => {}
+        Standing::Whole => record.flags |= flags::WHOLE,
+        Standing::Installed | Standing::Repaired => record.flags |= flags::INSTALLED,
     }
     (record.unit, record.units) = (write.unit, 1);
     (record.from, record.to) = (write.from, write.to);

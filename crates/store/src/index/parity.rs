@@ -275,7 +275,7 @@ impl Unit {
         let below = self.deltas.iter().zip(self.above(pending)).filter(|(_, above)| !above);
         let base = self.settled.iter().flat_map(|base| &base.layers).copied();
         let layers: Vec<Extent> = base.chain(below.map(|(delta, _)| delta.own)).collect();
-        let content = overlay(self.settled_extents(), pending.own);
+        let content = self.pending_extents(pending);
         let ends = match pending.kind {
             WriteKind::Data => Few::from_elem(bytes_end(&content), 1),
             _ => Few::from_slice(&self.pending_ends(pending)),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use braid_layout::{ObjectId, PartitionId};
 
-use crate::mutation::{Mutation, Standing, Write};
+use crate::mutation::{Mutation, Write};
 use crate::step::{Delta, UnitWrite};
 
 /// What the mutations in the commit being gathered touch.
@@ -64,13 +64,11 @@ impl Touched {
             | Mutation::Delta(Delta { partition, object, unit, .. }) => {
                 let own = (*partition, *object);
                 let (settles, step) = match mutation {
-                    Mutation::Write(write) => {
-                        (!write.settled_below.is_zero(), write.standing != Standing::Pending)
-                    }
+                    Mutation::Write(write) => (!write.settled_below.is_zero(), write.standing.is_settled()),
                     Mutation::UnitWrite(write) => (!write.settled_below.is_zero(), false),
                     _ => (false, true),
                 };
-                let follows = matches!(mutation, Mutation::Write(write) if write.standing == Standing::Pending)
+                let follows = matches!(mutation, Mutation::Write(write) if !write.standing.is_settled())
                     && self.created.contains(&own);
                 if self.partitions.contains(partition)
                     || (self.objects.contains(&own) && !follows)
@@ -96,6 +94,7 @@ mod tests {
     use braid_layout::{ColumnMask, Generation, Lease, Version};
 
     use super::*;
+    use crate::mutation::Standing;
     use crate::payload::Body;
 
     const P: PartitionId = PartitionId(1);

@@ -49,6 +49,8 @@ pub(crate) struct Pending {
     pub(crate) ends: Box<[EndBound]>,
     /// The bytes of its own write; its other bytes are those of the settled version.
     pub(crate) own: Extent,
+    /// Whether its own write is the unit's whole content: the other bytes are a hole.
+    pub(crate) whole: bool,
 }
 
 /// A unit.
@@ -95,8 +97,17 @@ impl Unit {
 
     /// The extents of the newest version, without deltas.
     pub(crate) fn tip_extents(&self) -> Cow<'_, [Extent]> {
-        let own = self.pending.iter().map(|pending| pending.own).chain(self.owed.iter().map(|owed| owed.own));
+        if let Some(pending) = &self.pending {
+            return Cow::Owned(self.pending_extents(pending));
+        }
+        let own = self.owed.iter().map(|owed| owed.own);
         own.fold(Cow::Borrowed(self.settled_extents()), |under, own| Cow::Owned(overlay(&under, own)))
+    }
+
+    /// The extents of the pending version, without deltas.
+    pub(crate) fn pending_extents(&self, pending: &Pending) -> Vec<Extent> {
+        let under = if pending.whole { &[] } else { self.settled_extents() };
+        overlay(under, pending.own)
     }
 
     /// Everything the unit refers to, each stored byte once: the settled content, the bytes of each step on
@@ -157,8 +168,8 @@ impl Unit {
         if healed {
             self.lost = None;
         }
-        let mut extents =
-            self.settled.as_mut().map_or_else(Few::new, |content| std::mem::take(&mut content.extents));
+        let below = self.settled.as_mut().filter(|_| !pending.whole);
+        let mut extents = below.map_or_else(Few::new, |content| std::mem::take(&mut content.extents));
         lay_over(&mut extents, pending.own);
         let layers = self.absorb(&pending);
         let Pending { version, kind, columns, cover, .. } = *pending;
@@ -171,7 +182,10 @@ impl Unit {
     /// too. (Without deltas, the writer knew every version and all of them were settled, PROTOCOL C1 and C2.)
     pub(crate) fn mended(&self, unit_bytes: u32) -> Option<&Pending> {
         let pending = self.pending.as_deref().filter(|_| self.deltas.is_empty())?;
-        self.lost.filter(|lost| replaces(pending.own, *lost, unit_bytes)).map(|_| pending)
+        let replaced = |lost: &LogPosition| {
+            pending.whole && pending.own.position() > *lost || replaces(pending.own, *lost, unit_bytes)
+        };
+        self.lost.filter(replaced).map(|_| pending)
     }
 
     /// Makes the unit whole again if this settled write covers it all and came after the damage.
@@ -231,8 +245,8 @@ impl Unit {
         }
         let (version, kind, columns) = (record.version, record.kind.write_kind(), record.columns);
         let (cover, ends) = (record.cover.as_slice().into(), record.ends.as_slice().into());
-        let own = own_extent(record);
-        self.pending = Some(Box::new(Pending { version, kind, columns, cover, ends, own }));
+        let (own, whole) = (own_extent(record), record.is(flags::WHOLE));
+        self.pending = Some(Box::new(Pending { version, kind, columns, cover, ends, own, whole }));
         if !known && self.lost.is_none() {
             self.lost = Some(record.position());
         }
@@ -315,6 +329,27 @@ mod tests {
             unit.lost = damaged_in(damaged);
             unit.settle(UNIT_BYTES);
             assert_eq!(unit.lost.is_none(), heals, "written in {written}, damaged in {damaged}");
+        }
+    }
+
+    #[test]
+    fn of_a_whole_content_nothing_below_shows_and_it_goes_back_to_it() {
+        for forward in [false, true] {
+            let mut unit = Unit::default();
+            write(&mut unit, 1, 2, 0);
+            unit.settle(UNIT_BYTES);
+            let mut record = Record::new(Kind::Data);
+            (record.segment, record.block, record.to, record.flags) = (3, 1, 100, flags::WHOLE);
+            (record.version, record.previous) = (stamp(2), stamp(1));
+            unit.write(&record, UNIT_BYTES);
+            assert_eq!(unit.tip_extents()[..], [own_extent(&record)]);
+            if forward {
+                unit.settle(UNIT_BYTES)
+            } else {
+                unit.back()
+            }
+            let end = unit.tip_extents().last().map(|extent| extent.to);
+            assert_eq!(end, Some(if forward { 100 } else { UNIT_BYTES }));
         }
     }
 

@@ -23,6 +23,7 @@ pub(super) fn unit_entry(number: u64, unit: &Unit) -> UnitEntry {
         step: Some(StepEntry { previous: unit.settled_version(), own: pending.own, ..StepEntry::default() }),
         cover: pending.cover.to_vec(),
         ends: pending.ends.to_vec(),
+        whole: pending.whole,
         ..ContentEntry::default()
     });
     let mut previous = unit.settled_version();
@@ -110,8 +111,8 @@ pub(super) fn unit(entry: &UnitEntry) -> Result<(u64, Unit), DecodeError> {
                 unit.kept.push(KeptContent { content, epoch, until });
             }
             (Role::Pending, Some(step)) if unit.pending.is_none() => {
-                let (ends, own) = (content.ends.as_slice().into(), step.own);
-                unit.pending = Some(Box::new(Pending { version, kind, columns, cover, ends, own }));
+                let (ends, own, whole) = (content.ends.as_slice().into(), step.own, content.whole);
+                unit.pending = Some(Box::new(Pending { version, kind, columns, cover, ends, own, whole }));
             }
             (Role::Owed, Some(step)) if unit.pending.is_none() => {
                 let (client, operation, own) = (step.client, step.operation, step.own);

@@ -292,6 +292,7 @@ fn any_content() -> impl Strategy<Value = ContentEntry> {
                 column,
                 data,
                 settled,
+                whole: role == Role::Pending && settled,
                 end: u32::from(kind == Kind::Delta),
                 step,
                 keeping,

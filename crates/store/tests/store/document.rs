@@ -101,6 +101,7 @@ fn tables() {
         (record::flags::OWED, "owed"),
         (record::flags::FOLDED, "folded"),
         (record::flags::BELOW, "below"),
+        (record::flags::WHOLE, "whole"),
     ];
     assert_eq!(flags, named.map(|(bit, name)| (bit.to_string(), name.to_owned())));
 }

@@ -212,7 +212,8 @@ fn every_bit_of_a_header_is_checked() {
 #[test]
 fn flags_are_of_their_kinds_only() {
     for &(kind, _, name) in Kind::ALL {
-        for (flag, of) in [(flags::OWED, Kind::Data), (flags::FOLDED, Kind::ParityBase)] {
+        let data = [(flags::OWED, Kind::Data), (flags::WHOLE, Kind::Data)];
+        for (flag, of) in data.into_iter().chain([(flags::FOLDED, Kind::ParityBase)]) {
             let mut record = record_example(kind);
             record.flags |= flag;
             let decoded = decode_record(&record.encode());

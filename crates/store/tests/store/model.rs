@@ -120,7 +120,8 @@ impl Run {
                     write.body = Body::Hole;
                 }
                 if install {
-                    write.standing = Standing::Installed;
+                    let standings = [Standing::Installed, Standing::Whole];
+                    write.standing = standings[usize::try_from(from % 2).expect("small")];
                 }
                 self.write(write);
             }
@@ -173,7 +174,7 @@ impl Run {
         let tip = tip.map_or(Version::ZERO, |copy| copy.version);
         let settled = unit.settled.as_ref().map_or(Version::ZERO, |copy| copy.version);
         let expected = match write.standing {
-            Standing::Pending if write.stamp < tip => Outcome::Older { tip },
+            Standing::Pending | Standing::Whole if write.stamp < tip => Outcome::Older { tip },
             Standing::Installed if write.stamp < settled => Outcome::Older { tip },
             _ => Outcome::Applied,
         };
@@ -186,6 +187,11 @@ impl Run {
             Standing::Pending => {
                 unit.settle();
                 unit.pending = Some(overlaid(unit.settled.as_ref(), from, &own, version));
+            }
+            Standing::Whole => {
+                unit.settle();
+                let Copy { bytes, .. } = overlaid(None, from, &own, version);
+                unit.pending = Some(overlaid(None, 0, &bytes, version));
             }
             Standing::Installed | Standing::Repaired => {
                 let installed = overlaid(None, from, &own, version);

@@ -103,6 +103,9 @@ record! {
         /// version is settled on the other columns already. It becomes the unit's whole settled content; a
         /// newer pending version stays above it (the store's `Standing::Installed`).
         install: bool,
+        /// To a data column, and not with `install`: the range is the unit's whole content, and the rest of
+        /// it becomes a hole. Joining columns are sent whole units, as they may lack what is around a part.
+        whole: bool,
         /// The version of the whole stripe write. Its lease is the capability's, unless `install`: then it is
         /// the version that the other columns hold.
         stamp: Version,

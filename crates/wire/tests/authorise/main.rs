@@ -130,6 +130,7 @@ fn write() -> StripeWrite {
         to: 8,
         hole: false,
         install: false,
+        whole: false,
         stamp: Version { g: Generation(8), lease: Lease(4), n: 1 },
         columns: ColumnMask(0b111),
         cover: Vec::new(),

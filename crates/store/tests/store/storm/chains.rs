@@ -337,8 +337,12 @@ impl Object {
 
     fn write(&mut self, write: &Write) -> Answer {
         let unit = self.units.entry(write.unit).or_default();
-        let own = own(&write.body, write.from, write.to);
-        let (version, from, cover) = (write.stamp, size(write.from), padded(&write.cover));
+        let mut own = own(&write.body, write.from, write.to);
+        let (version, mut from, cover) = (write.stamp, size(write.from), padded(&write.cover));
+        if write.standing == Standing::Whole {
+            own.splice(0..0, vec![0; std::mem::take(&mut from)]);
+            own.resize(size(UNIT), 0);
+        }
         if write.standing == Standing::Installed {
             unit.bytes = vec![0; size(UNIT)];
             unit.bytes[from..from + own.len()].copy_from_slice(&own);

@@ -163,6 +163,8 @@ fn stripe(random: &mut Random, n: u64, unit: u64, (id, object): (ObjectId, &Obje
         let cover = (0..3_u8).map(|data| if touched >> data & 1 == 1 { version } else { tip(data) });
         write.columns = ColumnMask(touched);
         write = counting(write, WriteKind::StripeParity, cover.collect());
+    } else if random.once_in(4) {
+        write.standing = Standing::Whole;
     }
     write
 }
