@@ -57,10 +57,6 @@ impl Program {
             self.judge.synced(file, began, self.life, true);
             self.locked = Some(open);
         } else {
-            if released.is_err() {
-                // It is told that bytes of its mount are lost, which the close then need not say again.
-                self.judge.synced(file, began, self.life, false);
-            }
             self.close(open).await;
         }
     }
