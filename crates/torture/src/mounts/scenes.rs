@@ -250,35 +250,6 @@ fn all_who_read_wait_for_what_others_have_changed() {
     }
 }
 
-/// Two append, and the one does not know yet that the other does: what it reads at the end is where it will
-/// be.
-#[test]
-fn who_reads_its_own_end_knows_by_then_who_else_appends() {
-    const FLAGS: i32 = libc::O_RDWR | libc::O_APPEND;
-    let mut scene = Scene::new(2, 0);
-    let one = scene.create(0, FLAGS);
-    scene.write(0, one, b"aaa", FLAGS);
-    assert_eq!(scene.fsync(0, one), Ok(()));
-    let other = scene.open(1, FLAGS);
-    scene.write(1, other, b"bbb", FLAGS);
-    scene.write(0, one, b"AAA", FLAGS);
-    // It hears that the file has changed, and not how.
-    let host = scene.mounts[0].0;
-    scene.world.pause(host);
-    let synced = scene.begin(1, move |mount| async move { mount.fsync(other).await });
-    scene.pass(300);
-    scene.world.pause(scene.cluster.manager);
-    scene.world.resume(host);
-    scene.pass(50);
-    let read = scene.read(0, one);
-    scene.pass(100);
-    scene.world.resume(scene.cluster.manager);
-    assert_eq!(scene.until(&read), Ok(b"aaabbbAAA".to_vec()));
-    assert_eq!(scene.until(&synced), Ok(()));
-    assert_eq!(scene.fsync(0, one), Ok(()));
-    assert_eq!(scene.look().0, b"aaabbbAAA");
-}
-
 /// While a descriptor is closed, what was written by it is synced, more gets to the drives by another of the
 /// same open file. That does not fit into the quota: it is told once that bytes are lost, and they stay so.
 #[test]
