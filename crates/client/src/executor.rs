@@ -285,7 +285,7 @@ impl<'a> Executor<'a> {
             },
             None => {
                 let versions = cover.iter().map(|version| self.version(version)).collect::<Result<_>>()?;
-                (self.version(stamp)?, *columns, versions, self.ends(*stripe, cover)?)
+                (self.version(stamp)?, *columns, versions, self.ends(*stripe, cover, *from..*to)?)
             }
         };
         let rebuilds = matches!(self.set.request, Request::Rebuild { .. }) && self.stands_in.is_none();

@@ -36,6 +36,11 @@ impl EndBound {
         before.max(self.least).min(self.most)
     }
 
+    /// Whether it says where the end is.
+    pub fn is_exact(self) -> bool {
+        self.least == self.most
+    }
+
     /// Whether some end is within it.
     pub fn is_possible(self) -> bool {
         self.least <= self.most

@@ -155,7 +155,18 @@ impl Walk {
             // A drive whose answers do not descend would be asked forever.
             from = page.next.filter(|next| *next < first && !self.is_below(*next));
         }
+        if look == Look::Parity {
+            self.end_of_parity(column);
+        }
         Ok(self)
+    }
+
+    /// Of what the column did not list it has nothing but holes: no data unit there has bytes.
+    fn end_of_parity(&mut self, column: Column) {
+        let has_parity = |stripe| matches!(self.segment.role(stripe, column), Role::Parity(_));
+        let told = self.damaged.iter().filter(|(stripe, _)| has_parity(*stripe));
+        let told: Vec<DataUnit> = told.filter(|unit| !self.found.damaged.contains(unit)).copied().collect();
+        self.found.told.extend(told);
     }
 
     /// Whether this unit and all below it can add nothing.
@@ -194,7 +205,9 @@ impl Walk {
             }
             self.found.told.insert(unit);
             let at = usize::from(data);
-            let in_base = state.cover.get(at).zip(state.ends.get(at)).map(|(version, end)| (*version, *end));
+            // Of a version without an end nothing is known: never too little.
+            let end = state.ends.get(at).copied().unwrap_or(u32::MAX);
+            let in_base = state.cover.get(at).map(|version| (*version, end));
             let tips = state.tips.iter().filter(|tip| tip.column == column).map(|tip| (tip.version, tip.end));
             let counted = tips.chain(in_base).max_by_key(|(version, _)| *version);
             if let Some((_, end)) = counted.filter(|(version, _)| !self.inode.covers(*version)) {
@@ -335,6 +348,17 @@ mod tests {
         assert_eq!(told(&unit(3, 100, &[8, WITHIN - 1])), 10);
         assert_eq!(told(&unit(3, 100, &[8, 8])), 7 * UNIT + 100);
         assert_eq!(told(&UnitState { damaged: true, ..unit(3, 0, &[]) }), 8 * UNIT, "never too little");
+        assert_eq!(
+            told(&UnitState { ends: Vec::new(), ..unit(3, 100, &[8, 8]) }),
+            8 * UNIT,
+            "no end is told"
+        );
+        let damaged = Arc::new(data.found.damaged.clone());
+        for (column, end) in [(2, 10), (0, 8 * UNIT)] {
+            let mut parity = Walk { damaged: Arc::clone(&damaged), ..walk(&[0, 1, 2], 10) };
+            parity.end_of_parity(Column(column));
+            assert_eq!(parity.with_unknown(), end, "column {column} lists nothing");
+        }
     }
 
     #[test]

@@ -389,7 +389,7 @@ impl Write {
         if is_data && !self.cover.is_empty() || !is_data && self.standing == Standing::Whole {
             return Err(Error::Malformed("only parity has a cover, and only data is written whole"));
         }
-        if self.ends.len() != self.cover.len() || !self.ends.iter().all(|end| end.is_possible()) {
+        if self.ends.len() != self.cover.len() || !self.ends.iter().all(|end| self.standing.allows(*end)) {
             return Err(Error::Malformed("each version of a cover has an end that is possible"));
         }
         // A lease settles only its own stamps. Others are settled by their holder, or by a verdict.

@@ -1,10 +1,12 @@
 //! What a write of parity counts in: the version of each data unit, and where its bytes end. And how far a
 //! unit goes that is made anew.
 
+use std::ops::Range;
+
 use braid_layout::{Column, EndBound, Role, Stripe, Version};
 use braid_plan::{Body, InstructionId, Op, Request, VersionOf};
 
-use super::Executor;
+use super::{Arrived, Executor};
 use crate::error::Result;
 
 /// Bytes looked at at a time.
@@ -33,10 +35,18 @@ impl Executor<'_> {
     }
 
     /// What a write of parity says of the end of each data unit's bytes: `cover` has their versions.
-    pub(super) fn ends(&self, stripe: Stripe, cover: &[VersionOf]) -> Result<Vec<EndBound>> {
+    /// `written`: the bytes of the unit that it writes.
+    pub(super) fn ends(
+        &self,
+        stripe: Stripe,
+        cover: &[VersionOf],
+        written: Range<u32>,
+    ) -> Result<Vec<EndBound>> {
+        let unit = self.view.layout.segments()[self.set.segment].shape.unit_bytes();
+        let is_all = written == (0..unit);
         let bound = |(data, version)| match version {
             &VersionOf::Given(version) if version.is_zero() => Ok(EndBound::exactly(0)),
-            VersionOf::Given(_) => Ok(self.written(stripe, data)),
+            VersionOf::Given(_) => self.written(stripe, data, is_all),
             read => Ok(EndBound::exactly(self.end_of(read)?)),
         };
         (0..).zip(cover).map(bound).collect()
@@ -52,7 +62,17 @@ impl Executor<'_> {
         let arrived = self.arrived[id.index()].as_ref();
         let arrived =
             arrived.ok_or_else(|| self.handle.plan_error(&"the end of bytes that have not arrived"))?;
-        Ok(arrived.ends.get(at).copied().unwrap_or(0))
+        self.told(arrived, at)
+    }
+
+    /// Where the bytes end of the data unit whose version is at this place of a cover, or that was read.
+    fn told(&self, arrived: &Arrived, at: usize) -> Result<u32> {
+        let version = if arrived.cover.is_empty() { Some(&arrived.version) } else { arrived.cover.get(at) };
+        match arrived.ends.get(at) {
+            Some(&end) => Ok(end),
+            None if version.is_none_or(|version| version.is_zero()) => Ok(0),
+            None => Err(self.handle.plan_error(&"a version without an end")),
+        }
     }
 
     /// Where the bytes of a data unit end that is sent whole: it is made anew, or its column is joining.
@@ -61,11 +81,13 @@ impl Executor<'_> {
         let segment = &self.view.layout.segments()[self.set.segment];
         let Role::Data(data) = segment.role(stripe, column) else { return Ok(None) };
         match &self.set.request {
-            Request::Rebuild { .. } => self.end_of(stamp).map(Some),
-            // What was not read is written anew, or lies past the size.
-            Request::Write(write) if self.set.joining.contains(column) && self.filling.is_none() => {
-                let size = self.in_unit(stripe, data, write.size);
-                Ok(Some(self.written(stripe, data).after(size)))
+            // A damaged unit takes no hole in place of its content: of one without bytes, one is sent.
+            Request::Rebuild { .. } => {
+                let end = self.end_of(stamp)?;
+                Ok(Some(if self.stands_in.is_some() { end.max(1) } else { end }))
+            }
+            Request::Write(_) if self.set.joining.contains(column) && self.filling.is_none() => {
+                Ok(Some(self.written(stripe, data, true)?.after(0)))
             }
             _ => Ok(None),
         }
@@ -79,37 +101,39 @@ impl Executor<'_> {
     }
 
     /// What the request says of the end of a data unit that it writes. A unit that it touches without writing
-    /// there lies past the file's size.
-    fn written(&self, stripe: Stripe, data: u8) -> EndBound {
-        let Request::Write(write) = &self.set.request else { return EndBound::NONE };
+    /// there lies past the file's size. If a column's unit is all written (`is_all`), what it holds of the
+    /// data unit may be stale, and says nothing: then all that was there is read, or written anew.
+    fn written(&self, stripe: Stripe, data: u8, is_all: bool) -> Result<EndBound> {
+        let Request::Write(write) = &self.set.request else { return Ok(EndBound::NONE) };
         let in_unit = |byte: u64| self.in_unit(stripe, data, byte);
         let (from, to) = (in_unit(write.range.start), in_unit(write.range.end));
         if from >= to {
-            return EndBound::exactly(0);
+            return Ok(EndBound::exactly(0));
         }
-        let before = self.end_before(stripe, data);
+        let before = self.end_before(stripe, data)?.or(is_all.then_some(0));
         let bound = match write.body {
             Body::Buffer { .. } => EndBound::at_least(to),
             // Bytes past the size are zeros.
             Body::Zeros if to >= before.unwrap_or(in_unit(write.size)) => EndBound::at_most(from),
             Body::Zeros => EndBound::NONE,
         };
-        before.map_or(bound, |before| EndBound::exactly(bound.after(before)))
+        Ok(before.map_or(bound, |before| EndBound::exactly(bound.after(before))))
     }
 
     /// Where the data unit's bytes ended, if a read of the stripe told: its own or one of parity.
-    fn end_before(&self, stripe: Stripe, data: u8) -> Option<u32> {
+    fn end_before(&self, stripe: Stripe, data: u8) -> Result<Option<u32>> {
         let segment = &self.view.layout.segments()[self.set.segment];
         let reads = self.set.instructions().filter(|(_, i)| matches!(i.op, Op::Read { .. }));
-        reads.filter(|(_, i)| i.op.stripe() == stripe).find_map(|(plan, instruction)| {
+        let told = reads.filter(|(_, i)| i.op.stripe() == stripe).find_map(|(plan, instruction)| {
             let arrived = self.arrived[instruction.id.index()].as_ref()?;
             let at = match segment.role(stripe, plan.column) {
                 Role::Data(own) if own == data => 0,
                 Role::Data(_) => return None,
                 Role::Parity(_) => usize::from(data),
             };
-            Some(arrived.ends.get(at).copied().unwrap_or(0))
-        })
+            Some(self.told(arrived, at))
+        });
+        told.transpose()
     }
 }
 

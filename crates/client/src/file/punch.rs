@@ -20,6 +20,10 @@ impl File {
         if range.is_empty() {
             return Ok(());
         }
+        // Drives tell of a file's end by the bytes that they hold: a hole there would make it shorter.
+        if writer.committed().is_none_or(|(_, size)| size < range.end) {
+            self.flush().await?;
+        }
         writer.written.store(true, Ordering::Release);
         let view = self.handle.view();
         for (segment, layout) in view.layout.segments().iter().enumerate() {

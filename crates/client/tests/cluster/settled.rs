@@ -36,6 +36,16 @@ async fn is(cluster: &mut Cluster, client: &Client, path: &braid_client::Name, m
 
 /// The state that a killed process leaves: the manager is told nothing, and the lease lapses.
 pub(crate) async fn killed_writer(cluster: &Cluster, path: braid_client::Name, writes: Vec<(u64, Vec<u8>)>) {
+    killed_after(cluster, path, writes, None).await;
+}
+
+/// The same, after it has made a hole too.
+async fn killed_after(
+    cluster: &Cluster,
+    path: braid_client::Name,
+    writes: Vec<(u64, Vec<u8>)>,
+    hole: Option<std::ops::Range<u64>>,
+) {
     let config = cluster.config();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.expect("a runtime");
@@ -46,6 +56,9 @@ pub(crate) async fn killed_writer(cluster: &Cluster, path: braid_client::Name, w
         let file = client.open(&path, &options).await.expect("open");
         for (offset, bytes) in writes {
             file.write_at(&bytes, offset).await.expect("it is acknowledged");
+        }
+        if let Some(hole) = hole {
+            file.punch(hole).await.expect("it is durable");
         }
         tell.send(()).expect("the test waits");
         // Until it is killed.
@@ -113,6 +126,18 @@ async fn so_it_is_where_a_column_is_made_anew_while_a_writer_that_dies_has_the_f
     is(&mut cluster, &client, &path, &bytes, "made anew").await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hole_at_the_end_makes_no_file_shorter_whose_writer_is_killed() {
+    let (cluster, client) = cluster(5).await;
+    let (path, mut bytes) = (name("f"), pattern(2, 8192));
+    killed_after(&cluster, path.clone(), vec![(0, bytes.clone())], Some(4096..8192)).await;
+    let file = open_when_free(&client, &path).await;
+    assert_eq!(file.size(), 8192, "the size stays");
+    file.close().await.expect("close");
+    bytes[4096..].fill(0);
+    assert_same(&read_all(&client, &path).await.expect("read"), &bytes, "with its hole");
+}
+
 /// A joining column is sent whole units, as it may lack what is around a part: they end where their bytes do.
 #[tokio::test(flavor = "multi_thread")]
 async fn so_it_is_where_a_joining_column_was_sent_the_whole_unit() {
@@ -152,6 +177,46 @@ async fn so_it_is_where_a_joining_column_was_sent_the_whole_unit() {
     model[last..].copy_from_slice(b"witho");
     model.extend(pattern(4, 100));
     is(&mut cluster, &client, &path, &model, "made anew").await;
+}
+
+/// A joining parity column holds what was there before it went out: that says nothing of where units end now.
+#[tokio::test(flavor = "multi_thread")]
+async fn so_it_is_where_a_joining_parity_column_holds_what_was_cut_off() {
+    let (mut cluster, client) = cluster(5).await;
+    let (path, stripe) = (name("f"), 4 * u64::from(UNIT));
+    let (last, mut model) = (5 * stripe, pattern(5, 86_016));
+    put(&client, &path, raid5(), &model).await;
+    // Parity of stripes 0 and 5, and the column that has the last bytes.
+    let [parity, data] = [braid_layout::Role::Parity(0), braid_layout::Role::Data(0)]
+        .map(|role| raid5().column(braid_layout::Stripe(5), role));
+    assert_eq!(raid5().column(braid_layout::Stripe(0), braid_layout::Role::Parity(0)), parity);
+    let row = client.stat(&path).await.expect("stat");
+    let [parity_drive, data_drive] = [parity, data].map(|column| {
+        row.segments[0].columns[column.index()].drive_name[1..].parse::<usize>().expect("d and a number")
+    });
+    cluster.stop(parity_drive).await;
+    let file = client.open(&path, &OpenOptions::new().write(true)).await.expect("open");
+    file.write_at(b"without it", 0).await.expect("write");
+    file.set_len(last).await.expect("cut");
+    file.close().await.expect("close");
+    cluster.restart(parity_drive).await;
+    cluster.all_up(&client).await;
+    let (healer, tally) = (cluster.healer(parity_drive).await.expect("a client"), HealTally::default());
+    tally.set_rate(1);
+    let heal = tokio::spawn(async move { healer.heal_file(row.file, &tally).await });
+    wait_for(|| async { client.stat(&path).await.expect("stat").segments[0].joining.contains(parity) }).await;
+    let writes = vec![(last, pattern(4, 200)), (0, b"again".to_vec())];
+    killed_writer(&cluster, path.clone(), writes).await;
+    heal.abort();
+    assert_eq!(cluster.heal(parity_drive).await.0, 1);
+    cluster.kill(data_drive);
+    let file = open_when_free(&client, &path).await;
+    assert_eq!(file.size(), last + 200);
+    file.close().await.expect("close");
+    model.truncate(usize::try_from(last).expect("small"));
+    model[..10].copy_from_slice(b"againut it");
+    model.extend(pattern(4, 200));
+    assert_same(&read_all(&client, &path).await.expect("read"), &model, "degraded");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -235,7 +235,7 @@ fn spoil_headers(cluster: &Cluster, index: usize, bytes: &[u8]) -> usize {
 async fn damaged_units_are_mended_by_writes_to_them() {
     let (mut cluster, client) = cluster(5).await;
     let shape = shape(Scheme::Raid5, 4, 1, 4096);
-    let mut model = pattern(1, 20 * UNIT);
+    let mut model = pattern(1, 28 * UNIT);
     put(&client, &name("f"), shape, &[]).await;
     // One stripe after another, so that no two of the records to be lost are adjacent: a store cannot tell
     // what such a gap held, and counts all units of its objects as damaged.
@@ -244,11 +244,11 @@ async fn damaged_units_are_mended_by_writes_to_them() {
         file.write_at(bytes, from).await.expect("written");
     }
     file.close().await.expect("closed");
-    // Column 0 has data of stripes 0 and 2 and the parity of stripe 4.
+    // Column 0 has data of stripes 0, 2 and 6 and the parity of stripe 4.
     let index = drive_of(&client, "f", 0).await;
     cluster.stop(index).await;
     let mut lost = Vec::new();
-    for stripe in [0, 2, 4] {
+    for stripe in [0, 2, 4, 6] {
         let role = shape.role(Stripe(stripe), Column(0));
         let begin = usize::try_from(stripe).expect("small") * 4 * UNIT;
         let data: Vec<&[u8]> = model[begin..begin + 4 * UNIT].chunks(UNIT).collect();
@@ -268,9 +268,9 @@ async fn damaged_units_are_mended_by_writes_to_them() {
     let damaged = |report: &braid_client::Report| {
         report.findings.iter().filter(|found| matches!(found.fault, Fault::Damaged(_))).count()
     };
-    assert_eq!(lost, [Role::Data(0), Role::Data(2), Role::Parity(0)]);
+    assert_eq!(lost, [Role::Data(0), Role::Data(2), Role::Parity(0), Role::Data(1)]);
     wait_for(|| async { client.check(&name("f"), |_| {}).await.is_ok_and(|r| r.unchecked.is_empty()) }).await;
-    assert_eq!(damaged(&client.check(&name("f"), |_| {}).await.expect("check")), 3);
+    assert_eq!(damaged(&client.check(&name("f"), |_| {}).await.expect("check")), 4);
 
     let file = client.open(&name("f"), &OpenOptions::new().read(true).write(true)).await.expect("open");
     // Part of the unit; part of a unit whose parity it is; then a whole stripe.
@@ -284,6 +284,10 @@ async fn damaged_units_are_mended_by_writes_to_them() {
         file.read_at(&mut found, 0).await.expect("read");
         assert_same(&found, &model, "before it is settled");
     }
+    // A hole in place of all that the unit had.
+    let hole = 25 * UNIT..26 * UNIT;
+    file.punch(hole.start as u64..hole.end as u64).await.expect("nor to a hole");
+    model[hole].fill(0);
     file.close().await.expect("close");
     let report = client.check(&name("f"), |_| {}).await.expect("check");
     assert!(report.is_clean(), "{report:?}");

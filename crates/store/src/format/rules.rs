@@ -30,7 +30,9 @@ pub(super) fn check(record: &Record) -> Result<(), DecodeError> {
             && (record.kind != Kind::Data || record.is(flags::INSTALLED) || record.is(flags::OWED))
         || record.kind == Kind::Delta && record.previous >= record.version
         || record.kind != Kind::Delta && record.end > 0
-        || record.ends.iter().any(|end| !end.is_possible());
+        || record.ends.iter().any(|end| !end.is_possible())
+        || (record.is(flags::INSTALLED) || record.is(flags::FOLDED))
+            && record.ends.iter().any(|end| !end.is_exact());
     if misplaced {
         return fail("flags, versions or ends that the kind does not have");
     }

@@ -206,7 +206,11 @@ impl ContentEntry {
 
     fn take(bytes: &[u8]) -> Result<(ContentEntry, &[u8]), DecodeError> {
         let (mut content, mut rest) = split::<ContentEntry>(bytes)?;
-        if !content.kind.writes() || content.data >= 64 || content.whole && content.role != Role::Pending {
+        if !content.kind.writes()
+            || content.data >= 64
+            || content.whole && content.role != Role::Pending
+            || content.end > 0 && content.role != Role::Delta
+        {
             return Err(DecodeError::Malformed("a content's kind"));
         }
         if content.role.has_step() {
@@ -228,7 +232,7 @@ impl ContentEntry {
         let (extents, rest) = split_list::<Extent>(rest, count(get(bytes, C_EXTENTS)?))?;
         extents.iter().try_for_each(Extent::check)?;
         if cover.len() > 64
-            || ends.iter().any(|end| !end.is_possible())
+            || ends.iter().any(|end| !end.is_possible() || content.role != Role::Pending && !end.is_exact())
             || extents.windows(2).any(|pair| pair[0].to > pair[1].from)
         {
             return Err(DecodeError::Malformed("a content's lists"));

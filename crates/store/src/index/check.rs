@@ -8,7 +8,7 @@
 use std::cmp::Ordering;
 use std::ops::Range;
 
-use braid_layout::{ColumnMask, Generation, ObjectId, PartitionId, Version};
+use braid_layout::{ColumnMask, EndBound, Generation, ObjectId, PartitionId, Version};
 use bytes::Bytes;
 
 use super::check_step;
@@ -265,6 +265,9 @@ fn check_write(index: &Index, growth: &mut Growth, write: &Write) -> Result<Deci
     let unit = object.unit(write.unit);
     let (lost, settled, tip) = (unit.lost, unit.settled_version(), unit.tip_version());
     let unit_bytes = object.attributes.unit_bytes;
+    if write.ends.iter().any(|end| end.least > unit_bytes) {
+        return Err(Error::Malformed("a data unit that ends past itself"));
+    }
     match write.standing {
         Standing::Pending | Standing::Whole => {
             let mended = unit.mended(unit_bytes).is_some_and(|pending| pending.version == write.stamp);
@@ -320,6 +323,11 @@ impl Standing {
     /// Whether it is settled from the beginning.
     pub(crate) fn is_settled(self) -> bool {
         matches!(self, Standing::Installed | Standing::Repaired)
+    }
+
+    /// Whether such a write may say this of an end. What is settled from the beginning knows it.
+    pub(crate) fn allows(self, end: EndBound) -> bool {
+        end.is_possible() && (!self.is_settled() || end.is_exact())
     }
 }
 

@@ -68,6 +68,9 @@ pub(super) fn delta(index: &Index, growth: &mut Growth, delta: &Delta) -> Result
     if let Some(place) = unit.lost {
         return Err(damaged(place));
     }
+    if delta.end > object.attributes.unit_bytes {
+        return Err(Error::Malformed("a data unit that ends past itself"));
+    }
     if !unit.is_parity() && !unit.tip_version().is_zero() {
         return Err(Error::Malformed("a delta to a data unit"));
     }

@@ -284,6 +284,7 @@ fn any_content() -> impl Strategy<Value = ContentEntry> {
             let keeping = keeping.map(|(epoch, until, lost)| KeepingEntry { epoch, until, lost });
             let (column, data, settled) = (Column(kind), 63 - kind, kind % 2 == 1);
             let kind = Kind::ALL[usize::from(kind) - 1].0;
+            let end = if role == Role::Pending { EndBound::at_least } else { EndBound::exactly };
             ContentEntry {
                 role,
                 kind,
@@ -293,10 +294,10 @@ fn any_content() -> impl Strategy<Value = ContentEntry> {
                 data,
                 settled,
                 whole: role == Role::Pending && settled,
-                end: u32::from(kind == Kind::Delta),
+                end: u32::from(role == Role::Delta),
                 step,
                 keeping,
-                ends: cover.iter().map(|version| EndBound::at_least(version.g.0)).collect(),
+                ends: cover.iter().map(|version| end(version.g.0)).collect(),
                 cover,
                 extents,
             }

@@ -1,6 +1,6 @@
 //! What each mutation does and what is refused, before and after reopening.
 
-use braid_layout::{ColumnMask, Generation, ObjectId, PartitionId, Version};
+use braid_layout::{ColumnMask, EndBound, Generation, ObjectId, PartitionId, Version};
 use braid_store::*;
 
 use crate::common::*;
@@ -391,13 +391,27 @@ fn partitions_have_a_soft_quota() {
 fn malformed_requests_are_refused() {
     let fixture = Fixture::new();
     type Spoil = fn(&mut Write);
-    let cases: [(&str, Spoil); 9] = [
+    let cases: [(&str, Spoil); 13] = [
         ("empty range", |w| w.to = w.from),
         ("backward range", |w| (w.from, w.to) = (9, 3)),
         ("past the unit", |w| w.body = Body::Hole),
         ("version zero", |w| w.stamp = Version::ZERO),
         ("cover on data", |w| w.cover = vec![Version::ZERO]),
         ("cover too long", |w| (w.kind, w.cover) = (WriteKind::ParityBase, vec![Version::ZERO; 65])),
+        ("a version without an end", |w| (w.kind, w.cover) = (WriteKind::ParityBase, vec![Version::ZERO])),
+        ("a base that does not know an end", |w| {
+            let base = Write { standing: Standing::Installed, ..w.clone() };
+            *w = counting(base, WriteKind::ParityBase, vec![w.stamp]);
+            w.ends = vec![EndBound::at_least(1)];
+        }),
+        ("an end past the unit", |w| {
+            *w = counting(w.clone(), WriteKind::StripeParity, vec![w.stamp]);
+            w.ends = vec![EndBound::at_least(UNIT + 1)];
+        }),
+        ("parity as a whole content", |w| {
+            let whole = Write { standing: Standing::Whole, ..w.clone() };
+            *w = counting(whole, WriteKind::StripeParity, vec![w.stamp]);
+        }),
         ("payload too short", |w| w.to += 1),
         ("checksums missing", |w| {
             if let Body::Bytes { crcs, .. } = &mut w.body {
