@@ -132,8 +132,9 @@ impl Handle {
         told.stale.is_empty() && told.states.values().all(|states| counted(states, data, column).is_zero())
     }
 
-    /// What ready parity columns hold of these stripes, but for those that are read. One that does not answer
-    /// tells nothing; one that does not serve yet is waited for.
+    /// What ready parity columns hold of these stripes, but for those that are read. One that does not serve
+    /// yet is waited for; and so is one that does not answer, where no other can tell, until the manager says
+    /// that it is away.
     async fn ask_parity(
         &self,
         view: &FileView,
@@ -163,7 +164,7 @@ impl Handle {
                 (*column, Versions { at, list: Listing::Named, units, from: 0, limit: 0 }.into())
             };
             let questions = units.iter().map(ask).collect();
-            let mut waits = false;
+            let (mut waits, mut silent) = (false, ColumnMask::EMPTY);
             for (column, outcome) in ask_columns(self, view, index, questions).await {
                 match outcome {
                     Ok(DriveReply::Versions(reply)) => {
@@ -181,6 +182,7 @@ impl Handle {
                     Err(failure) if matches!(read_remedy(&failure), Remedy::Again | Remedy::Wait) => {
                         waits = true;
                     }
+                    Err(Failure::Lost(_)) => silent = silent.with(column),
                     outcome => {
                         let units = units.remove(&column).unwrap_or_default();
                         let Err(failure) = outcome else { continue };
@@ -195,6 +197,16 @@ impl Handle {
                     }
                 }
             }
+            for column in silent.iter() {
+                let is_open =
+                    |stripe| !told.states.contains_key(&stripe) && !told.stale.contains_key(&stripe);
+                let Some(left) = units.get_mut(&column) else { continue };
+                left.retain(|unit| is_open(Stripe(*unit)));
+                if left.is_empty() {
+                    units.remove(&column);
+                }
+            }
+            waits |= !silent.is_empty() && !units.is_empty();
             if waits && !self.waits_for(view, index, &mut units, &mut tries).await {
                 let of = |(column, units): (Column, Vec<u64>)| {
                     units.into_iter().map(move |unit| (Stripe(unit), (column, Failure::Idle)))
