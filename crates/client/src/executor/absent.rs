@@ -46,6 +46,19 @@ struct Told {
     stale: BTreeMap<Stripe, (Column, Failure)>,
 }
 
+impl Told {
+    /// Leaves these columns only the units of which nobody has told yet.
+    fn leave_open(&self, units: &mut BTreeMap<Column, Vec<u64>>, columns: ColumnMask) {
+        let is_open = |stripe| !self.states.contains_key(&stripe) && !self.stale.contains_key(&stripe);
+        units.retain(|column, units| {
+            if columns.contains(*column) {
+                units.retain(|unit| is_open(Stripe(*unit)));
+            }
+            !units.is_empty()
+        });
+    }
+}
+
 impl Executor<'_> {
     /// The reads that brought zeros for a unit that was written, as parity says. Where parity is read too and
     /// anything of the stripe is there, the cut shows it.
