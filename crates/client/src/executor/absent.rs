@@ -210,15 +210,7 @@ impl Handle {
                     }
                 }
             }
-            for column in silent.iter() {
-                let is_open =
-                    |stripe| !told.states.contains_key(&stripe) && !told.stale.contains_key(&stripe);
-                let Some(left) = units.get_mut(&column) else { continue };
-                left.retain(|unit| is_open(Stripe(*unit)));
-                if left.is_empty() {
-                    units.remove(&column);
-                }
-            }
+            told.leave_open(&mut units, silent);
             waits |= !silent.is_empty() && !units.is_empty();
             if waits && !self.waits_for(view, index, &mut units, &mut tries).await {
                 let of = |(column, units): (Column, Vec<u64>)| {
