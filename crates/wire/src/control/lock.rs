@@ -25,8 +25,8 @@ choice! {
         Set = 1,
         /// Whether it could be set.
         Test = 2,
-        /// The asker holds it, as far as it knows: it is to be confirmed. Without a kind: it holds no more than
-        /// it has claimed.
+        /// The asker holds it, as far as it knows: it is to be confirmed. Without a kind: it holds no more
+        /// than it has claimed.
         Claim = 3,
     }
 }
