@@ -229,7 +229,8 @@ async fn parity_is_read_by_its_cover() {
     let mut session = drive.session().await;
     let (grant, payload) = (drive.grant(object_level()), bytes(3, UNIT));
     for n in 1..=2 {
-        let (cover, ends) = (vec![stamp(n), stamp(n)], vec![EndBound::at_least(100), EndBound::at_most(7)]);
+        let cover = vec![stamp(n), stamp(n)];
+        let ends = vec![EndBound::at_least(100), EndBound::at_most(7)];
         let parity = StripeWrite { cover, ends, ..write_of(1, 0, &payload, n) };
         session.call(&grant, &parity.into(), &[&payload]).await.unwrap();
     }

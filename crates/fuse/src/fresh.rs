@@ -179,7 +179,8 @@ impl Inode {
         let heard = self.heard.load(Ordering::Acquire);
         let slot = self.slot.read().await;
         let Some(file) = &slot.file else { return self.caught.store(heard, Ordering::Release) };
-        let (lease, was_shared) = (file.lease(), file.is_shared());
+        let lease = file.lease();
+        let was_shared = file.is_shared();
         let ask = async {
             match self.ask(file).await {
                 // Its own size is another.

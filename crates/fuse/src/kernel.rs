@@ -65,7 +65,9 @@ impl Teller {
     /// Tells something of a file or directory. Done when the kernel was told.
     pub(crate) fn tell(&self, of: INodeNo, telling: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
         let _here = self.runtime.enter();
-        let (number, threads, of) = (of.0, Arc::clone(&self.threads), Arc::clone(&self.of));
+        let number = of.0;
+        let threads = Arc::clone(&self.threads);
+        let of = Arc::clone(&self.of);
         let own = {
             let mut all = lock(&of);
             Arc::clone(all.entry(number).or_insert_with(|| Arc::new(Semaphore::new(THREADS_EACH))))

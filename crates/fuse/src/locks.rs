@@ -417,7 +417,8 @@ mod tests {
 
     #[test]
     fn what_is_held_is_claimed_and_that_it_is_all_is_said_at_last() {
-        let (root, file) = (FileId(1), FileId(7));
+        let root = FileId(1);
+        let file = FileId(7);
         let mut state = State { session: 5, order: 0, held: BTreeMap::new() };
         let kinds = |state: &State| -> Vec<(FileId, Option<LockKind>)> {
             state.claims(root).into_iter().map(|(file, wanted)| (file, wanted.kind)).collect()

@@ -61,14 +61,16 @@ mod tests {
     /// dropped: what that puts down is of a file that the kernel knows.
     #[test]
     fn what_is_put_down_for_a_lookup_is_not_dropped_by_a_forget_before_it() {
-        let (lookups, file) = (Lookups::default(), INodeNo(7));
+        let lookups = Lookups::default();
+        let file = INodeNo(7);
         let records = Mutex::new(HashMap::from([(file.0, "old")]));
         let put = |what| records.lock().expect("no holder panics").insert(file.0, what);
         lookups.told(file, || ());
         std::thread::scope(|scope| {
             lookups.forget(file, 1, || {
                 let (told, is_told) = std::sync::mpsc::channel();
-                let (lookups, put) = (&lookups, &put);
+                let lookups = &lookups;
+                let put = &put;
                 scope.spawn(move || {
                     lookups.told(file, || {
                         put("new");

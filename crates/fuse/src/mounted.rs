@@ -234,7 +234,8 @@ impl Filesystem for Mounted {
         reply: ReplyCreate,
     ) {
         let (name, new) = (name.as_bytes().to_vec(), new_attributes(asker, mode & !umask));
-        let (shared, is_unmapped) = (Arc::clone(&self.shared), Unmapped::has(&name));
+        let shared = Arc::clone(&self.shared);
+        let is_unmapped = Unmapped::has(&name);
         let answer = move |done: Outcome<(FileAttr, Duration, FileHandle)>| match done {
             Ok((attributes, trust, handle)) => {
                 shared.tell(&attributes, is_unmapped);

@@ -381,7 +381,9 @@ impl Shared {
         if !is_kept || how == RenameHow::Exchange {
             // The kernel knows the new names, and would not hear of their changes.
             for (directory, name) in [from, to] {
-                let (context, file, name) = (Arc::clone(&self.context), self.file(directory), name.to_vec());
+                let context = Arc::clone(&self.context);
+                let file = self.file(directory);
+                let name = name.to_vec();
                 self.context.teller.tell(directory, move || context.expire_name(file, &name));
             }
         }

@@ -154,7 +154,8 @@ async fn drop_in_kernel(shared: &Arc<Shared>, entries: Vec<(FileId, Vec<u8>)>, f
             continue;
         };
         // What is written here may be on its way: a page that is read anew would miss it.
-        let (kernel, from) = (Arc::clone(&kernel), if is_written { -1 } else { 0 });
+        let kernel = Arc::clone(&kernel);
+        let from = if is_written { -1 } else { 0 };
         dropping.push(context.teller.tell(number, move || {
             let _ = kernel.inval_inode(number, from, 0);
             inode.dropping.fetch_sub(1, Ordering::AcqRel);

@@ -7,9 +7,9 @@
 //!   have a lower generation, are out; unless fewer than `k` are left, as a fence was under way
 //!   (`half_fenced`). The file continues one generation above, and its size is settled from the components
 //!   as after a writer that died.
-//! - A column that should hold bytes by the file's size, but has no object, is out. If fewer than `k` columns
-//!   are left, the file is *not whole*: it was removed since, or has lost bytes. Opening it reports the
-//!   missing drives.
+//! - A column that should hold bytes by the file's size, but has no object, is out; unless it is on record
+//!   that nothing was ever sent to it, as where the file has holes. If fewer than `k` columns are left, the
+//!   file is *not whole*: it was removed since, or has lost bytes. Opening it reports the missing drives.
 //! - If no name leads to an object's file, the file was created since, or was being removed, or had no name
 //!   yet and may have got one since. The object is kept until an operator says otherwise ([`free_unnamed`]).
 //! - Files on the removal list were removed before the backup. File numbers are never used again, so they

@@ -198,7 +198,8 @@ impl Run {
         let contact = self.bring_up()?;
         if let (Some(random), Some(host)) = (operator, self.operator) {
             let (contact, drives) = (contact.clone(), self.drive_names());
-            let (trace, stop) = (self.site.world.trace.clone(), Arc::clone(&self.stop));
+            let trace = self.site.world.trace.clone();
+            let stop = Arc::clone(&self.stop);
             let operator = Operator { contact, drives, random, trace, stop };
             self.site.world.start(host, operator.operate());
         }

@@ -34,7 +34,7 @@ struct Reads {
     absent: Vec<Absent>,
     /// Parity columns that are read.
     parity: ColumnMask,
-    /// Some read brought a version, or nothing.
+    /// Some read brought a version, or did not arrive.
     has_more: bool,
 }
 
@@ -74,7 +74,8 @@ impl Executor<'_> {
             // It is read again with what the manager says by then.
             for one in absent.get(&stripe).into_iter().flat_map(|reads| &reads.absent) {
                 self.arrived[one.id.index()] = None;
-                let (into, failure) = (Some(one.into), failure.clone());
+                let into = Some(one.into);
+                let failure = failure.clone();
                 lost.push(Failed { column, stripe, into, failure });
             }
         }
@@ -154,7 +155,8 @@ impl Handle {
         index: usize,
         stripes: impl IntoIterator<Item = (Stripe, ColumnMask)>,
     ) -> Told {
-        let (segment, columns) = (&view.layout.segments()[index], &view.segments[index]);
+        let segment = &view.layout.segments()[index];
+        let columns = &view.segments[index];
         let ready = columns.set.minus(columns.joining);
         let avoided = self.avoided(view, index);
         let mut units = BTreeMap::<Column, Vec<u64>>::new();
@@ -177,7 +179,8 @@ impl Handle {
                 (*column, Versions { at, list: Listing::Named, units, from: 0, limit: 0 }.into())
             };
             let questions = units.iter().map(ask).collect();
-            let (mut waits, mut silent) = (false, ColumnMask::EMPTY);
+            let mut waits = false;
+            let mut silent = ColumnMask::EMPTY;
             for (column, outcome) in ask_columns(self, view, index, questions).await {
                 match outcome {
                     Ok(DriveReply::Versions(reply)) => {

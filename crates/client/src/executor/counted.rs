@@ -106,7 +106,8 @@ impl Executor<'_> {
     fn written(&self, stripe: Stripe, data: u8, is_all: bool) -> Result<EndBound> {
         let Request::Write(write) = &self.set.request else { return Ok(EndBound::NONE) };
         let in_unit = |byte: u64| self.in_unit(stripe, data, byte);
-        let (from, to) = (in_unit(write.range.start), in_unit(write.range.end));
+        let from = in_unit(write.range.start);
+        let to = in_unit(write.range.end);
         if from >= to {
             return Ok(EndBound::exactly(0));
         }

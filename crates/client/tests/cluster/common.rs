@@ -168,7 +168,8 @@ impl Cluster {
     /// The same, where a drive may be away for a moment.
     pub(crate) async fn try_to_heal(&self, index: usize) -> braid_client::Result<(u64, u64)> {
         let drive = &self.drives[index];
-        let (client, tally) = (self.healer(index).await?, HealTally::default());
+        let client = self.healer(index).await?;
+        let tally = HealTally::default();
         let (mut after, mut files) = (FileId(0), 0);
         loop {
             let page = client.stale_files(&drive.id.to_string(), after, 100).await?;

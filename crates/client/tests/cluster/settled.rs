@@ -107,7 +107,8 @@ async fn so_it_is_where_a_data_columns_drive_died_with_the_writer() {
 #[tokio::test(flavor = "multi_thread")]
 async fn so_it_is_where_a_column_is_made_anew_while_a_writer_that_dies_has_the_file() {
     let (mut cluster, client) = cluster(5).await;
-    let (path, mut bytes) = (name("f"), pattern(3, 9000));
+    let path = name("f");
+    let mut bytes = pattern(3, 9000);
     bytes[8500..].fill(0);
     put(&client, &path, raid5(), b"").await;
     // The last byte is in data unit 2 of stripe 0.
@@ -129,7 +130,8 @@ async fn so_it_is_where_a_column_is_made_anew_while_a_writer_that_dies_has_the_f
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hole_at_the_end_makes_no_file_shorter_whose_writer_is_killed() {
     let (cluster, client) = cluster(5).await;
-    let (path, mut bytes) = (name("f"), pattern(2, 8192));
+    let path = name("f");
+    let mut bytes = pattern(2, 8192);
     killed_after(&cluster, path.clone(), vec![(0, bytes.clone())], Some(4096..8192)).await;
     let file = open_when_free(&client, &path).await;
     assert_eq!(file.size(), 8192, "the size stays");
@@ -146,7 +148,8 @@ async fn so_it_is_where_a_joining_column_was_sent_the_whole_unit() {
     put(&client, &path, raid5(), b"").await;
     // The column has data unit 3 of stripe 0, and data unit 0 of stripe 2.
     let column = raid5().column(braid_layout::Stripe(2), braid_layout::Role::Data(0));
-    let (first, last) = (3 * u64::from(UNIT), 8 * u64::from(UNIT));
+    let first = 3 * u64::from(UNIT);
+    let last = 8 * u64::from(UNIT);
     assert_eq!(raid5().column(braid_layout::Stripe(0), braid_layout::Role::Data(3)), column);
     let row = client.stat(&path).await.expect("stat");
     let index = row.segments[0].columns[column.index()].drive_name[1..].parse().expect("d and a number");
@@ -158,7 +161,8 @@ async fn so_it_is_where_a_joining_column_was_sent_the_whole_unit() {
     cluster.restart(index).await;
     cluster.all_up(&client).await;
     // One of the two units is made anew. The other has to wait.
-    let (healer, tally) = (cluster.healer(index).await.expect("a client"), HealTally::default());
+    let healer = cluster.healer(index).await.expect("a client");
+    let tally = HealTally::default();
     tally.set_rate(1);
     let heal = tokio::spawn(async move { healer.heal_file(row.file, &tally).await });
     wait_for(|| async { client.stat(&path).await.expect("stat").segments[0].joining.contains(column) }).await;
@@ -183,8 +187,10 @@ async fn so_it_is_where_a_joining_column_was_sent_the_whole_unit() {
 #[tokio::test(flavor = "multi_thread")]
 async fn so_it_is_where_a_joining_parity_column_holds_what_was_cut_off() {
     let (mut cluster, client) = cluster(5).await;
-    let (path, stripe) = (name("f"), 4 * u64::from(UNIT));
-    let (last, mut model) = (5 * stripe, pattern(5, 86_016));
+    let path = name("f");
+    let stripe = 4 * u64::from(UNIT);
+    let last = 5 * stripe;
+    let mut model = pattern(5, 86_016);
     put(&client, &path, raid5(), &model).await;
     // Parity of stripes 0 and 5, and the column that has the last bytes.
     let [parity, data] = [braid_layout::Role::Parity(0), braid_layout::Role::Data(0)]
@@ -201,7 +207,8 @@ async fn so_it_is_where_a_joining_parity_column_holds_what_was_cut_off() {
     file.close().await.expect("close");
     cluster.restart(parity_drive).await;
     cluster.all_up(&client).await;
-    let (healer, tally) = (cluster.healer(parity_drive).await.expect("a client"), HealTally::default());
+    let healer = cluster.healer(parity_drive).await.expect("a client");
+    let tally = HealTally::default();
     tally.set_rate(1);
     let heal = tokio::spawn(async move { healer.heal_file(row.file, &tally).await });
     wait_for(|| async { client.stat(&path).await.expect("stat").segments[0].joining.contains(parity) }).await;

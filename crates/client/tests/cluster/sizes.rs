@@ -140,7 +140,8 @@ async fn appends_beside_anothers_cut_leave_no_holes() {
     let (cluster, client) = cluster(5).await;
     put(&client, &name("f"), raid5(), &[]).await;
     let mut files = writers(&cluster, &name("f"), 2).await;
-    let (cutter, file) = (files.pop().expect("two"), files.pop().expect("two"));
+    let cutter = files.pop().expect("two");
+    let file = files.pop().expect("two");
     appends_beside_cuts(&cutter, &Arc::new(file), &client).await;
 }
 

@@ -92,7 +92,8 @@ async fn a_column_that_is_behind_is_named_and_never_a_source() {
 /// A file `f` whose stripe [`APART`] was written on these columns only: the drives of the others have lost
 /// their units, and do not know it. What the stripe has.
 async fn with_lost_units(cluster: &Cluster, client: &Client, shape: Shape, written: &[u8]) -> Vec<u8> {
-    let (k, stripe) = (usize::from(shape.k()), u64::try_from(APART).expect("small"));
+    let k = usize::from(shape.k());
+    let stripe = u64::try_from(APART).expect("small");
     put(client, &name("f"), shape, &pattern(1, k * UNIT)).await;
     let file = client.open(&name("f"), &OpenOptions::new().write(true)).await.expect("open");
     file.set_len((stripe + 1) * shape.stripe_bytes()).await.expect("set");
@@ -117,7 +118,8 @@ async fn with_lost_units(cluster: &Cluster, client: &Client, shape: Shape, writt
 async fn finds(client: &Client, shape: Shape, expected: &[u8], context: &str) {
     let from = u64::try_from(APART).expect("small") * shape.stripe_bytes();
     let file = client.open(&name("f"), &OpenOptions::new().read(true)).await.expect("open");
-    let (mut small, mut large) = (vec![0xee; 100], vec![0xee; UNIT + expected.len()]);
+    let mut small = vec![0xee; 100];
+    let mut large = vec![0xee; UNIT + expected.len()];
     file.read_at(&mut small, from).await.expect("read");
     assert_same(&small, &expected[..100], &format!("{context}: a short read"));
     file.read_at(&mut large, from - u64::try_from(UNIT).expect("small")).await.expect("read");

@@ -40,13 +40,17 @@ impl Locker {
         loop {
             assert!(tokio::time::Instant::now() < until, "it is not answered");
             self.order += 1;
-            let (order, head) = (self.order, self.head());
-            let (open, closed) = (Vec::new(), Vec::new());
+            let order = self.order;
+            let head = self.head();
+            let open = Vec::new();
+            let closed = Vec::new();
             let client = self.client.1;
             let watch =
                 Watch { client, order, seen: 0, heeded: order, written: order, open, closed, wait_ms: 0 };
             self.client.ask_as(&head, watch).await.unwrap();
-            let (session, from, to) = (self.session, 0, 99);
+            let session = self.session;
+            let from = 0;
+            let to = 99;
             let lock = Lock { session, order, file, owner: 1, pid: 1, how, kind, from, to };
             match self.client.ask_as(&head, lock).await {
                 Ok(ControlReply::Locked(Locked { state: LockState::Later, .. })) => {}
@@ -85,7 +89,8 @@ impl Locker {
 #[tokio::test]
 async fn who_gave_up_its_lease_is_fenced_before_another_has_its_lock() {
     let cluster = Cluster::new(3, no_shape()).await;
-    let (mut one, mut other) = (Locker::new(&cluster).await, Locker::new(&cluster).await);
+    let mut one = Locker::new(&cluster).await;
+    let mut other = Locker::new(&cluster).await;
     // Both have the file open already.
     let first = one.opens("f", ONE).await;
     let file = first.stat.file;
@@ -113,7 +118,8 @@ async fn who_gave_up_its_lease_is_fenced_before_another_has_its_lock() {
 #[tokio::test]
 async fn who_claims_no_locks_is_fenced_also_after_another_restart() {
     let mut cluster = Cluster::new(3, no_shape()).await;
-    let (mut silent, mut other) = (Locker::new(&cluster).await, Locker::new(&cluster).await);
+    let mut silent = Locker::new(&cluster).await;
+    let mut other = Locker::new(&cluster).await;
     // One has locked, and holds nothing.
     let mut idle = Locker::new(&cluster).await;
     let free = idle.opens("c", ONE).await;

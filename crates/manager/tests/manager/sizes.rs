@@ -26,7 +26,8 @@ fn put(cluster: &Cluster, file: &Opened, end: u32) {
         let mut insert = |unit, end, cover: &[u64]| {
             let lease = file.lease.0;
             let of = |&n: &u64| if n > 0 { version(1, lease, n) } else { version(0, 0, 0) };
-            let (cover, ends) = (cover.iter().map(of).collect(), vec![end; cover.len()]);
+            let cover: Vec<_> = cover.iter().map(of).collect();
+            let ends = vec![end; cover.len()];
             let settled = version(1, lease, 7);
             // Parity reaches further: others have had longer units.
             let end = if ends.is_empty() { end } else { 4096 };
@@ -100,7 +101,8 @@ async fn a_size_is_not_guessed_where_it_was_committed() {
     let mut client = cluster.manager.client().await;
     let file = client.create("f").await;
     put(&cluster, &file, 1000);
-    let (size, end) = (5 * 3 * UNIT + UNIT + 1000, 5 * 3 * UNIT + UNIT + 2000);
+    let size = 5 * 3 * UNIT + UNIT + 1000;
+    let end = 5 * 3 * UNIT + UNIT + 2000;
     let place = (braid_layout::PartitionId(file.stat.volume.0), file.stat.segments[0].columns[0].object);
     let parity = cluster.of(&file, column_of(5, 3));
     parity.state().objects.get_mut(&place).unwrap().units.get_mut(&5).unwrap().ends[1] = 2000;

@@ -68,7 +68,10 @@ impl Unit {
             self.heal(own, unit_bytes);
             lay_over(&mut extents, own);
         }
-        let (kind, cover, ends, layers) = (WriteKind::Data, Box::default(), Box::default(), Vec::new());
+        let kind = WriteKind::Data;
+        let cover = Box::default();
+        let ends = Box::default();
+        let layers = Vec::new();
         self.settled = Some(Content { version: up_to, kind, columns, cover, ends, extents, layers });
     }
 

@@ -322,7 +322,9 @@ impl Unit {
             if let Cut::Exactly(asked) = cut { asked.len() } else { 0 },
         ];
         let width = u8::try_from(covers.into_iter().max().unwrap_or(0)).ok()?;
-        let (mut cover, mut ends, mut extents) = (Vec::new(), Few::new(), Vec::new());
+        let mut cover = Vec::new();
+        let mut ends = Few::new();
+        let mut extents = Vec::new();
         for data in 0..width {
             let (mut version, mut end) = start(data);
             let asked = if let Cut::Exactly(asked) = cut { Some(at(asked, data)) } else { None };
@@ -376,7 +378,9 @@ impl Unit {
         let cover = record.cover.clone().into_boxed_slice();
         self.keep_above(&cover);
         let (version, columns) = (record.version, record.columns);
-        let (kind, ends, layers) = (WriteKind::ParityBase, whole_ends(record), Vec::new());
+        let kind = WriteKind::ParityBase;
+        let ends = whole_ends(record);
+        let layers = Vec::new();
         self.settled = Some(Content { version, kind, columns, cover, ends, extents, layers });
     }
 }

@@ -116,8 +116,11 @@ impl From<Box<Unit>> for Slot {
 }
 
 fn plain((extent, version, columns): (Extent, Version, ColumnMask)) -> Unit {
-    let (kind, cover, ends) = (WriteKind::Data, Box::default(), Box::default());
-    let (extents, layers) = (Few::from_elem(extent, 1), Vec::new());
+    let kind = WriteKind::Data;
+    let cover = Box::default();
+    let ends = Box::default();
+    let extents = Few::from_elem(extent, 1);
+    let layers = Vec::new();
     let settled = Some(Content { version, kind, columns, cover, ends, extents, layers });
     Unit { settled, ..Unit::default() }
 }

@@ -243,9 +243,13 @@ impl Unit {
             Some(pending) if pending != record.previous && known => self.back(),
             _ => self.settle(unit_bytes),
         }
-        let (version, kind, columns) = (record.version, record.kind.write_kind(), record.columns);
-        let (cover, ends) = (record.cover.as_slice().into(), record.ends.as_slice().into());
-        let (own, whole) = (own_extent(record), record.is(flags::WHOLE));
+        let version = record.version;
+        let kind = record.kind.write_kind();
+        let columns = record.columns;
+        let cover = record.cover.as_slice().into();
+        let ends = record.ends.as_slice().into();
+        let own = own_extent(record);
+        let whole = record.is(flags::WHOLE);
         self.pending = Some(Box::new(Pending { version, kind, columns, cover, ends, own, whole }));
         if !known && self.lost.is_none() {
             self.lost = Some(record.position());
@@ -281,7 +285,8 @@ fn replaces(own: Extent, lost: LogPosition, unit_bytes: u32) -> bool {
 
 fn content(record: &Record, extents: Few<Extent>) -> Content {
     let (version, kind, columns) = (record.version, record.kind.write_kind(), record.columns);
-    let (cover, ends) = (record.cover.clone().into_boxed_slice(), whole_ends(record));
+    let cover = record.cover.clone().into_boxed_slice();
+    let ends = whole_ends(record);
     Content { version, kind, columns, cover, ends, extents, layers: Vec::new() }
 }
 

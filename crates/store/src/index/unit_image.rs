@@ -111,7 +111,9 @@ pub(super) fn unit(entry: &UnitEntry) -> Result<(u64, Unit), DecodeError> {
                 unit.kept.push(KeptContent { content, epoch, until });
             }
             (Role::Pending, Some(step)) if unit.pending.is_none() => {
-                let (ends, own, whole) = (content.ends.as_slice().into(), step.own, content.whole);
+                let ends = content.ends.as_slice().into();
+                let own = step.own;
+                let whole = content.whole;
                 unit.pending = Some(Box::new(Pending { version, kind, columns, cover, ends, own, whole }));
             }
             (Role::Owed, Some(step)) if unit.pending.is_none() => {

@@ -56,7 +56,8 @@ pub(crate) fn record_example(kind: Kind) -> Record {
     match kind {
         Kind::ParityBase | Kind::StripeParity => {
             record.cover = vec![version(3, 9), Version::ZERO, version(2, 6), version(3, 9)];
-            let (bytes, hole) = (EndBound::at_least(8200), EndBound::at_most(4000));
+            let bytes = EndBound::at_least(8200);
+            let hole = EndBound::at_most(4000);
             record.ends = vec![bytes, EndBound::exactly(0), EndBound::NONE, hole];
             if kind == Kind::ParityBase {
                 record.ends = [8200, 0, 600, 4000].map(EndBound::exactly).to_vec();

@@ -26,7 +26,8 @@ impl Program {
         let Some(mut open) = self.open_locked(file).await else { return };
         let record = self.random.below(RECORDS);
         let (from, to) = (record * RECORD, (record + 1) * RECORD);
-        let (asked, began_ms) = (self.judge.now(), now_ms());
+        let asked = self.judge.now();
+        let began_ms = now_ms();
         let taken =
             self.kernel.lock_bytes(&open.descriptor, self.owner(), (from, to - 1), Some(LockKind::Exclusive));
         let taken = taken.await;

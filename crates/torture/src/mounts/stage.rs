@@ -139,7 +139,8 @@ impl Stage {
         self.site.cluster.crash_drive(&mut self.site.world, drive, End::PowerCut, away_ms);
         let manager_ms = random.below(2000);
         self.site.cluster.put_manager_back(&mut self.site.world, &backup, true, manager_ms);
-        let (contact, judge) = (contact.clone(), self.judge.clone());
+        let contact = contact.clone();
+        let judge = self.judge.clone();
         self.site.administer("the files after a restore", async move {
             let client = Client::connect(workload::config(&contact)).await.map_err(|e| e.to_string())?;
             for name in &full {
@@ -282,7 +283,9 @@ impl Stage {
     /// All is well again; every name is what it must be, and has the bytes that it must have. Returns those
     /// of files without holes.
     fn check(&mut self, contact: &Contact) -> Result<Vec<String>, String> {
-        let (contact, judge, trace) = (contact.clone(), self.judge.clone(), self.site.world.trace.clone());
+        let contact = contact.clone();
+        let judge = self.judge.clone();
+        let trace = self.site.world.trace.clone();
         let drives = self.site.cluster.drives.iter().map(|drive| drive.name.clone()).collect::<Vec<_>>();
         self.site.administer("the cluster to heal", async move {
             let client = Client::connect(workload::config(&contact)).await.map_err(|e| e.to_string())?;
@@ -348,7 +351,8 @@ async fn check(client: &Client, name: &str, judge: &Judge) -> Result<Option<File
 
 /// Has the judge see what a name leads to.
 async fn look(client: &Client, name: &str, judge: &Judge) -> Result<Option<FileNo>, String> {
-    let (who, path) = ("the administrator, at the end,", path_of(name));
+    let who = "the administrator, at the end,";
+    let path = path_of(name);
     let Seen { began, file } = patiently(|| look_once(client, &path, judge)).await?;
     let Some((number, size, bytes)) = file else {
         return Ok(judge.looked(name, began, Found::Nothing, who));

@@ -146,7 +146,9 @@ fn chain_text(chain: &Chain) -> String {
         } else {
             "pending"
         };
-        let (kind, columns, cover) = (entry.kind, entry.columns.0, cover_text(&entry.cover, &entry.ends));
+        let kind = entry.kind;
+        let columns = entry.columns.0;
+        let cover = cover_text(&entry.cover, &entry.ends);
         format!("{} {standing} {kind:?} columns {columns:x}{cover}", entry.version)
     });
     let tips =

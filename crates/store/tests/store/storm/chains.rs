@@ -338,7 +338,9 @@ impl Object {
     fn write(&mut self, write: &Write) -> Answer {
         let unit = self.units.entry(write.unit).or_default();
         let mut own = own(&write.body, write.from, write.to);
-        let (version, mut from, cover) = (write.stamp, size(write.from), padded(&write.cover));
+        let version = write.stamp;
+        let mut from = size(write.from);
+        let cover = padded(&write.cover);
         if write.standing == Standing::Whole {
             own.splice(0..0, vec![0; std::mem::take(&mut from)]);
             own.resize(size(UNIT), 0);
