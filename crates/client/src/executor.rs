@@ -290,7 +290,7 @@ impl<'a> Executor<'a> {
         };
         let rebuilds = matches!(self.set.request, Request::Rebuild { .. }) && self.stands_in.is_none();
         let install = rebuilds || self.filling.is_some();
-        let end = self.whole_end(column, *stripe, stamp)?;
+        let end = self.whole_end(column, *stripe, stamp, *from..*to)?;
         let stamp = version;
         // Where nothing was ever written, only a lost unit is installed, to be whole again.
         if stamp.is_zero() && !install {

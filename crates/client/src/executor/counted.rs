@@ -75,9 +75,15 @@ impl Executor<'_> {
         }
     }
 
-    /// Where the bytes of a data unit end that is sent whole: it is made anew, or its column is joining.
-    /// `None`: it is not.
-    pub(super) fn whole_end(&self, column: Column, stripe: Stripe, stamp: &VersionOf) -> Result<Option<u32>> {
+    /// Where the bytes of a data unit end that is sent whole: it is made anew, or its column is joining, or
+    /// was when the write was planned. `None`: it is not. `sent`: the bytes of the unit that are sent.
+    pub(super) fn whole_end(
+        &self,
+        column: Column,
+        stripe: Stripe,
+        stamp: &VersionOf,
+        sent: Range<u32>,
+    ) -> Result<Option<u32>> {
         let segment = &self.view.layout.segments()[self.set.segment];
         let Role::Data(data) = segment.role(stripe, column) else { return Ok(None) };
         match &self.set.request {
@@ -86,8 +92,11 @@ impl Executor<'_> {
                 let end = self.end_of(stamp)?;
                 Ok(Some(if self.stands_in.is_some() { end.max(1) } else { end }))
             }
-            Request::Write(_) if self.set.joining.contains(column) && self.filling.is_none() => {
-                Ok(Some(self.written(stripe, data, true)?.after(0)))
+            Request::Write(write) if self.filling.is_none() => {
+                let in_unit = |byte: u64| self.in_unit(stripe, data, byte);
+                let is_more = sent != (in_unit(write.range.start)..in_unit(write.range.end));
+                let is_whole = is_more || self.set.joining.contains(column);
+                is_whole.then(|| Ok(self.written(stripe, data, true)?.after(0))).transpose()
             }
             _ => Ok(None),
         }
