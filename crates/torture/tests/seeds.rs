@@ -76,8 +76,9 @@ fn mounts_survive() {
 /// lock granted when it was lost, twice, and one whose former holder was taken for a writer again, twice.
 #[test]
 fn mounts_survive_what_they_once_did_not() {
-    for (mix, seeds) in [("all/suspends", [115, 549, 944]), ("all", [16, 117, 142, 358, 485])] {
-        for seed in seeds {
+    let named: [(&str, &[u64]); 2] = [("all/suspends", &[115, 549, 944]), ("all", &[16, 117, 142, 358, 485])];
+    for (mix, seeds) in named {
+        for &seed in seeds {
             let outcome = with(seed, Some(mix.parse().expect("a mix")));
             is_well(outcome, &format!(" --mounts={mix}"));
         }
