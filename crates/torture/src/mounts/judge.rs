@@ -206,6 +206,15 @@ impl Judge {
         }
     }
 
+    /// A write is durable that was answered.
+    pub(crate) fn lasts(&self, file: FileNo, id: u64) {
+        let mut state = self.lock();
+        let now = state.now();
+        if let Some(op) = state.files[file.0].ops.iter_mut().find(|op| op.id == id && !op.in_doubt) {
+            op.synced.get_or_insert(now);
+        }
+    }
+
     /// A mount has died.
     pub(crate) fn died(&self, life: Life) {
         let mut state = self.lock();

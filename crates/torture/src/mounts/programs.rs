@@ -235,7 +235,7 @@ impl Program {
     }
 
     pub(crate) async fn write(&self, open: &Open, range: Range<u64>, is_async: bool) -> bool {
-        let began_ms = now_ms();
+        let (began, began_ms) = (self.judge.now(), now_ms());
         let (id, bytes) = self.judge.begin_write(open.file, range.clone(), self.life);
         let written = match is_async {
             true => self.kernel.write_past(&open.descriptor, range.start, &bytes).await,
@@ -244,7 +244,9 @@ impl Program {
         let through = self.judge.now();
         self.judge.end(open.file, id, written.is_ok());
         if open.descriptor.flags & libc::O_DSYNC != 0 && written.is_ok() {
-            self.judge.synced(open.file, self.judge.now(), self.life, true);
+            // Its sync may have begun before other writes that were taken meanwhile.
+            self.judge.synced(open.file, began, self.life, true);
+            self.judge.lasts(open.file, id);
         } else if written.is_err() {
             self.judge.synced(open.file, through, self.life, false);
         }

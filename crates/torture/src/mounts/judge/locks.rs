@@ -41,6 +41,8 @@ impl Judge {
             return None;
         }
         state.granted.insert(record, now);
+        // It may have lost the same one before, when its mount died.
+        state.losers.remove(&(record, program));
         if let Some(holder) = state.holders.insert(record, Holder { program, life }) {
             state.losers.insert((record, holder.program), Loser { lost_ms: now.ms, seen_ms: None });
             let ops = &mut state.files[file.0].ops;
