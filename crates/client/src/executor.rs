@@ -62,6 +62,8 @@ pub(crate) struct Executor<'a> {
     /// Set when this set's whole units replace another set's stripe writes: by stripe, the stamp and the
     /// columns of that write.
     stands_in: Option<BTreeMap<Stripe, (Version, ColumnMask)>>,
+    /// The units that these replace are damaged.
+    over_damage: bool,
     /// Set when the columns are those of a new layout.
     filling: Option<Filling>,
 }
@@ -138,6 +140,7 @@ impl<'a> Executor<'a> {
             stripe_writes,
             saw_absent,
             stands_in,
+            over_damage: false,
             filling: None,
         })
     }

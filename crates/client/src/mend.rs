@@ -31,6 +31,8 @@ const TRIES_MAX: u32 = 4;
 enum As {
     /// As the write leaves it, under the write's stamp.
     PartOfWrite,
+    /// The same, in place of a damaged one.
+    PartOverDamage,
     /// As it was, under the version that the other columns name.
     BeforeWrite,
 }
@@ -52,7 +54,7 @@ impl Handle {
         for (stripe, columns) in stripes {
             // Other failures show when the original write is sent again.
             let is_damaged = |failed: &[Failed]| failed.iter().any(|one| one.failure.is(Reason::Damaged));
-            let mended = self.mend_stripe(executor, stripe, columns, (As::PartOfWrite, writer)).await?;
+            let mended = self.mend_stripe(executor, stripe, columns, (As::PartOverDamage, writer)).await?;
             if mended.is_none_or(|failed| is_damaged(&failed)) {
                 let one = failed.iter().find(|one| one.stripe == stripe).expect("it is one of theirs");
                 return Err(self.cannot_be_mended(executor, one));
@@ -139,8 +141,8 @@ impl Handle {
             let failed = read?;
             if failed.is_empty() {
                 whole.compute(&BTreeSet::new())?;
-                if mended_as == As::PartOfWrite {
-                    whole.stand_in_for(executor);
+                if mended_as != As::BeforeWrite {
+                    whole.stand_in_for(executor, mended_as == As::PartOverDamage);
                 }
                 let failed = whole.write(writer).await?;
                 return Ok(Some(failed));

@@ -9,8 +9,8 @@ use crate::view::FileView;
 
 impl Executor<'_> {
     /// Sends the whole units that this set reconstructs, under the stamps of `other`, in place of the parts
-    /// that `other` writes.
-    pub(crate) fn stand_in_for(&mut self, other: &Executor<'_>) {
+    /// that `other` writes. `are_damaged`: the units that they replace are.
+    pub(crate) fn stand_in_for(&mut self, other: &Executor<'_>, are_damaged: bool) {
         let writes = other.set.instructions().filter_map(|(_, instruction)| match &instruction.op {
             Op::StripeWrite { stripe, stamp: VersionOf::Given(stamp), columns, .. } => {
                 Some((*stripe, (*stamp, *columns)))
@@ -18,6 +18,7 @@ impl Executor<'_> {
             _ => None,
         });
         self.stands_in = Some(writes.collect());
+        self.over_damage = are_damaged;
     }
 
     /// The same writes under a newer view (PROTOCOL C3). If its generation is newer, earlier answers are

@@ -87,10 +87,11 @@ impl Executor<'_> {
         let segment = &self.view.layout.segments()[self.set.segment];
         let Role::Data(data) = segment.role(stripe, column) else { return Ok(None) };
         match &self.set.request {
-            // A damaged unit takes no hole in place of its content: of one without bytes, one is sent.
+            // A damaged unit takes no hole in place of its content: of one without bytes, one is sent. Where
+            // nothing is damaged that byte would only make the file longer if its writer died.
             Request::Rebuild { .. } => {
                 let end = self.end_of(stamp)?;
-                Ok(Some(if self.stands_in.is_some() { end.max(1) } else { end }))
+                Ok(Some(if self.over_damage { end.max(1) } else { end }))
             }
             Request::Write(write) if self.filling.is_none() => {
                 let in_unit = |byte: u64| self.in_unit(stripe, data, byte);
