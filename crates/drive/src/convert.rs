@@ -174,8 +174,12 @@ pub(crate) fn unit_state(chain: &Chain) -> UnitState {
         } else if entry.owed {
             state.owed.push(entry.version);
         } else {
-            let (stamp, columns, cover) = (entry.version, entry.columns, entry.cover.clone());
-            state.pending = Some(PendingState { stamp, columns, cover });
+            state.pending = Some(PendingState {
+                stamp: entry.version,
+                columns: entry.columns,
+                cover: entry.cover.clone(),
+                ends: entry.ends.clone(),
+            });
         }
     }
     let tip = |&ChainTip { column, version, end }: &ChainTip| Tip { column, version, end };

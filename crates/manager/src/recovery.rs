@@ -154,8 +154,8 @@ mod tests {
 
     /// A column that holds `settled`, and `pending` over it, a stripe write to these columns.
     fn unit(settled: Version, pending: Option<(Version, &[u8])>) -> UnitState {
-        let pending =
-            pending.map(|(stamp, columns)| PendingState { stamp, columns: mask(columns), cover: Vec::new() });
+        let pending = pending
+            .map(|(stamp, columns)| PendingState { columns: mask(columns), ..PendingState::of(stamp) });
         UnitState {
             unit: 3,
             settled,

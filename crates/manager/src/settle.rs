@@ -204,14 +204,20 @@ impl Walk {
                 continue;
             }
             self.found.told.insert(unit);
-            let at = usize::from(data);
-            // Of a version without an end nothing is known: never too little.
-            let end = state.ends.get(at).copied().unwrap_or(u32::MAX);
-            let in_base = state.cover.get(at).map(|version| (*version, end));
+            let of = |cover: &[Version], ends: &[u32]| {
+                let at = usize::from(data);
+                // Of a version without an end nothing is known: never too little.
+                cover.get(at).map(|version| (*version, ends.get(at).copied().unwrap_or(u32::MAX)))
+            };
+            let in_base = of(&state.cover, &state.ends);
             let tips = state.tips.iter().filter(|tip| tip.column == column).map(|tip| (tip.version, tip.end));
             let counted = tips.chain(in_base).max_by_key(|(version, _)| *version);
-            if let Some((_, end)) = counted.filter(|(version, _)| !self.inode.covers(*version)) {
-                self.reaches(unit, end);
+            // Of a writer that lives, which has not settled it yet. It may go back: what is below counts too.
+            let pending = state.pending.as_ref().and_then(|pending| of(&pending.cover, &pending.ends));
+            let newest = counted.max(pending).map(|(version, _)| version);
+            if newest.is_some_and(|newest| !self.inode.covers(newest)) {
+                let both = counted.into_iter().chain(pending);
+                both.for_each(|(_, end)| self.reaches(unit, end));
             }
         }
     }
@@ -246,7 +252,7 @@ fn newest(state: &UnitState) -> Version {
 mod tests {
     use braid_layout::version::Lease;
     use braid_layout::{Generation, Scheme, Shape, VolumeId};
-    use braid_wire::data::Tip;
+    use braid_wire::data::{PendingState, Tip};
 
     use super::*;
     use crate::volumes::directory_record;
@@ -320,6 +326,20 @@ mod tests {
         let each = UnitState { ends: vec![70, 60], ..unit(3, 100, &[8, 9]) };
         assert_eq!(of(&[1, 2], &each), 6 * UNIT + 70, "each unit by itself");
         assert_eq!(of(&[2], &each), 7 * UNIT + 60);
+    }
+
+    /// A writer that lives has cut or written the stripe, and has not settled it yet.
+    #[test]
+    fn parity_speaks_for_what_is_pending_too() {
+        let told = |before: u64, n: u64, end: u32| {
+            let cover = vec![at(7, 8), at(7, n)];
+            let pending = PendingState { cover, ends: vec![100, end], ..PendingState::of(at(7, n)) };
+            let state = UnitState { pending: Some(pending), ..unit(3, 100, &[8, before]) };
+            after(walk(&[0, 2], 10), (2, Look::Parity), &state)
+        };
+        assert_eq!(told(WITHIN - 1, WITHIN + 3, 700), 7 * UNIT + 700);
+        assert_eq!(told(WITHIN, WITHIN + 3, 70), 7 * UNIT + 100, "it may go back");
+        assert_eq!(told(WITHIN - 2, WITHIN - 1, 700), 10, "the size covers it");
     }
 
     #[test]

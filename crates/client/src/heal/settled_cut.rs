@@ -163,9 +163,9 @@ mod tests {
             cover: versions(cover),
             ends: Vec::new(),
             pending: pending.map(|(n, columns, cover)| PendingState {
-                stamp: v(n),
                 columns: mask(columns),
                 cover: versions(cover),
+                ..PendingState::of(v(n))
             }),
             owed: Vec::new(),
             tips: Vec::new(),

@@ -222,7 +222,7 @@ impl FakeDrive {
     pub(crate) fn put(&self, row: &Opened, column: Column, pending: &[(u64, Version, ColumnMask)]) {
         let segment = &row.stat.segments[0];
         let units = pending.iter().map(|&(unit, stamp, columns)| {
-            let pending = PendingState { stamp, columns, cover: Vec::new() };
+            let pending = PendingState { columns, ..PendingState::of(stamp) };
             (unit, UnitState { pending: Some(pending), ..UnitState::unwritten(unit) })
         });
         let object = FakeObject {

@@ -214,7 +214,6 @@ pub struct ChainEntry {
     pub columns: ColumnMask,
     /// Parity kinds: the version counted in per data column.
     pub cover: Vec<Version>,
-    /// Of a settled version of these kinds: for each of these, one past the last byte of the data unit that
-    /// is not in a hole.
+    /// Of these kinds: for each of these, one past the last byte of the data unit that is not in a hole.
     pub ends: Vec<u32>,
 }

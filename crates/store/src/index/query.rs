@@ -365,6 +365,7 @@ fn chain(number: u64, unit: &Unit, unit_bytes: u32) -> Chain {
         kind: pending.kind,
         columns: pending.columns,
         cover: pending.cover.to_vec(),
+        ends: unit.pending_ends(pending).into(),
         ..ChainEntry::default()
     });
     let owed = unit.owed.iter().map(|owed| ChainEntry {

@@ -43,6 +43,13 @@ record! {
     }
 }
 
+impl PendingState {
+    /// A stripe write that touches nothing.
+    pub fn of(stamp: Version) -> PendingState {
+        PendingState { stamp, columns: ColumnMask::EMPTY, cover: Vec::new(), ends: Vec::new() }
+    }
+}
+
 impl UnitState {
     /// Of a unit that was never written.
     pub fn unwritten(unit: u64) -> UnitState {
@@ -86,6 +93,8 @@ record! {
         columns: ColumnMask,
         /// Its cover, parity columns only; else empty.
         cover: Vec<Version>,
+        /// For each of these: one past the last byte of that data unit that is not in a hole.
+        ends: Vec<u32>,
     }
 }
 
