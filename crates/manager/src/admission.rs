@@ -10,19 +10,23 @@
 //!
 //! Every heartbeat reports the drive's log position. If it is lower than before, the drive has lost what it
 //! acknowledged. Such a drive, and one whose number is lower, is *behind*: none of its columns counts until
-//! it is caught up.
+//! it is caught up. A heartbeat may be late, on another connection than a newer one: a process that was
+//! followed by another is not admitted again, and what a process says of its log later holds.
 //!
 //! Between two heartbeats receipts say how far the log was (`receipts`). A process that begins to be the
 //! drive must have come as far as they say. They are writers' words: one that the process on record
 //! disproves, as it has not come so far two heartbeats later, counts for nothing. Else anybody who may write
 //! a file could have a drive put out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use braid_layout::DriveId;
 use braid_wire::control::Heartbeat;
 
 use crate::schema::DriveRecord;
+
+/// Most former processes of a drive that are remembered.
+const FORMER_MAX: usize = 16;
 
 /// What is known of drives' processes in this term, beyond their records.
 #[derive(Debug, Default)]
@@ -30,10 +34,12 @@ pub struct Admissions {
     drives: BTreeMap<DriveId, Known>,
 }
 
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 struct Known {
     /// The log position. It is stored now and then: see [`Admissions::due`].
     log: u64,
+    /// The process that has said so.
+    log_of: u64,
     /// How far it was by receipts that came before its last heartbeat, and since.
     receipt: u64,
     fresh: u64,
@@ -41,6 +47,8 @@ struct Known {
     disproved: bool,
     /// A process that is not the one on record asked to be the drive.
     rival: Option<Rival>,
+    /// Processes that others have followed, the last ones.
+    former: VecDeque<u64>,
 }
 
 impl Known {
@@ -83,7 +91,7 @@ impl Admissions {
         known.log = known.log.max(record.log);
         let mut record = record.clone();
         if beat.start != record.start {
-            if !beat.restarted {
+            if !beat.restarted || known.former.contains(&beat.start) {
                 return Ruling::Superseded;
             }
             match known.rival {
@@ -95,7 +103,10 @@ impl Admissions {
             }
             record.behind |= beat.instance < record.stored || beat.log < known.receipts();
             record.instance = record.instance.max(beat.instance) + 1;
-            record.start = beat.start;
+            known.former.push_back(std::mem::replace(&mut record.start, beat.start));
+            if known.former.len() > FORMER_MAX {
+                known.former.pop_front();
+            }
             known.rival = None;
         } else {
             if let Some(rival) = &mut known.rival {
@@ -110,9 +121,10 @@ impl Admissions {
         if beat.instance == record.instance {
             record.stored = record.instance;
         }
-        record.behind |= beat.log < known.log;
-        if !record.behind {
-            known.log = beat.log;
+        let is_late = beat.log < known.log && beat.start == known.log_of;
+        record.behind |= beat.log < known.log && !is_late;
+        if !record.behind && !is_late {
+            (known.log, known.log_of) = (beat.log, beat.start);
         }
         Ruling::Drive(Box::new(record))
     }
@@ -199,6 +211,33 @@ mod tests {
         // The process that it replaced is told to stop, should it wake up.
         let late = admissions.judge(&record(8, 2, 5), &said(7, 1, 5, false), Last::MayServe);
         assert_eq!(late, Ruling::Superseded);
+    }
+
+    #[test]
+    fn late_heartbeats_are_of_no_disk_that_is_behind() {
+        let mut admissions = Admissions::default();
+        let was = admissions.judge(&record(7, 3, 5), &said(7, 3, 25, true), Last::Over);
+        assert_eq!(admitted(was), (7, 3, false));
+        // Its disk goes on in another process, which has stored its number.
+        assert_eq!(
+            admitted(admissions.judge(&record(7, 3, 25), &said(8, 3, 26, true), Last::Over)),
+            (8, 4, false)
+        );
+        let late = said(7, 3, 25, true);
+        assert_eq!(admissions.judge(&record(8, 4, 26), &late, Last::Over), Ruling::Superseded);
+        // Two of its own change places.
+        assert_eq!(
+            admitted(admissions.judge(&record(8, 4, 26), &said(8, 4, 40, false), Last::Over)),
+            (8, 4, false)
+        );
+        assert_eq!(
+            admitted(admissions.judge(&record(8, 4, 26), &said(8, 4, 30, false), Last::Over)),
+            (8, 4, false)
+        );
+        assert_eq!(
+            admitted(admissions.judge(&record(8, 4, 26), &said(9, 4, 39, true), Last::Over)),
+            (9, 5, true)
+        );
     }
 
     #[test]
