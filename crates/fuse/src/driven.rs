@@ -21,6 +21,7 @@ use crate::mount::Mount;
 use crate::names::{Entry, known};
 use crate::news;
 use crate::shared::{Shared, manner};
+use crate::unmapped::Unmapped;
 use crate::write_back::{Outcome, Through};
 
 /// The number of the volume's root.
@@ -56,6 +57,8 @@ pub struct Opened {
     pub keeps_pages: bool,
     /// A close need not be told.
     pub closes_silently: bool,
+    /// Programs may map it to be shared.
+    pub is_mapped: bool,
 }
 
 /// A mounted volume.
@@ -144,7 +147,8 @@ impl Driven {
         let new = NewAttributes { mode: 0o644, uid: 0, gid: 0 };
         let made = self.shared.create((INodeNo(directory), name.as_bytes()), open_flags(flags), new).await;
         answer(made.map(|(attributes, trust, handle)| {
-            let opened = Opened { handle: handle.0, keeps_pages: false, closes_silently: false };
+            let is_mapped = !Unmapped::has(name.as_bytes());
+            let opened = Opened { handle: handle.0, keeps_pages: false, closes_silently: false, is_mapped };
             (self.facts(&attributes, trust), opened)
         }))
     }
@@ -152,11 +156,12 @@ impl Driven {
     /// # Errors
     /// As the system's.
     pub async fn open(&self, number: u64, flags: i32) -> Answer<Opened> {
-        let opened = self.shared.open(INodeNo(number), open_flags(flags)).await;
+        let opened = self.shared.open_as(true, INodeNo(number), open_flags(flags)).await;
         answer(opened.map(|(handle, how)| Opened {
             handle: handle.0,
             keeps_pages: how.contains(FopenFlags::FOPEN_KEEP_CACHE),
             closes_silently: how.contains(FopenFlags::FOPEN_NOFLUSH),
+            is_mapped: !how.contains(FopenFlags::FOPEN_DIRECT_IO),
         }))
     }
 

@@ -12,6 +12,7 @@
 //! `fuser` does not say which locks are `flock`'s. They are locks of the whole file, as over NFS.
 
 use std::collections::BTreeMap;
+use std::ops::RangeBounds;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -153,12 +154,15 @@ impl State {
     /// What is held; at last, also if that is nothing, that it is all. That is said of any file: else the
     /// manager would take this mount for one that is not heard, and end its leases for the locks of others.
     fn claims(&self, any: FileId) -> Vec<(FileId, Wanted)> {
-        let all = self.held.iter().flat_map(|((file, owner), held)| {
-            let wanted = |(span, kind)| Wanted { owner: *owner, pid: held.pid, span, kind: Some(kind) };
-            held.ranges.iter().map(move |range| (*file, wanted(range)))
-        });
         let is_all = Wanted { owner: 0, pid: 0, span: Span::ALL, kind: None };
-        all.chain([(any, is_all)]).collect()
+        self.held_in(..).chain([(any, is_all)]).collect()
+    }
+
+    fn held_in(&self, within: impl RangeBounds<(FileId, u64)>) -> impl Iterator<Item = (FileId, Wanted)> {
+        self.held.range(within).flat_map(|(&(file, owner), held)| {
+            let wanted = move |(span, kind)| Wanted { owner, pid: held.pid, span, kind: Some(kind) };
+            held.ranges.iter().map(move |range| (file, wanted(range)))
+        })
     }
 
     /// What is held within a span, and what of it is not.
@@ -382,8 +386,20 @@ impl Context {
     /// The manager may have forgotten what is held, or given it to others.
     pub(crate) async fn claim_locks(&self) {
         let _claims = self.locks.claiming.write().await;
-        let until = Instant::now() + PATIENCE;
         let claims = self.locks.lock().claims(self.root);
+        self.claim(claims).await;
+    }
+
+    /// Finds out whether what is held of this file is: a session loses all of its locks or none, so one is
+    /// claimed.
+    pub(crate) async fn claim_one_of(&self, file: FileId) {
+        let _claims = self.locks.claiming.write().await;
+        let one = self.locks.lock().held_in((file, 0)..=(file, u64::MAX)).next();
+        self.claim(one.into_iter().collect()).await;
+    }
+
+    async fn claim(&self, claims: Vec<(FileId, Wanted)>) {
+        let until = Instant::now() + PATIENCE;
         for (file, wanted) in claims {
             loop {
                 let request = self.locks.lock().request(file, LockHow::Claim, wanted);

@@ -49,10 +49,11 @@ impl Inode {
         let file = self.context.client.open(&self.context.name(self.file), &options).await?;
         self.context.found(&file.known());
         self.install(slot, file);
-        // What waits was written under a lease that is over. If locks are lost, that may be why: then others
-        // have been given them, and it is dropped. Asked under the new lease, which would end with the locks.
-        if !self.state().is_clean() && self.context.locks.are_any(self.file) {
-            self.context.claim_locks().await;
+        // What waits, or is about to be written, is of programs that may have locked under a lease that is
+        // over. If the locks are lost, that may be why: then others have been given them, and nothing of it
+        // is written. Asked under the new lease, which would end with the locks.
+        if self.context.locks.are_any(self.file) {
+            self.context.claim_one_of(self.file).await;
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 //! too seldom.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use braid_client::{Client, OpenOptions};
 use braid_fuse::driven::{Answer, Cache, Driven, ROOT};
@@ -24,17 +25,21 @@ const BOUND_MS: u64 = 200_000;
 const OWNER: u64 = 5;
 const BYTES: (u64, u64) = (0, 99);
 
-/// A kernel that keeps nothing.
-struct Forgetful;
+/// A kernel that keeps nothing, and counts how often it is to drop pages.
+#[derive(Default)]
+struct Forgetful(AtomicU64);
 
 impl Cache for Forgetful {
     fn drop_name(&self, _: u64, _: &[u8]) {}
 
-    fn drop_file(&self, _: u64, _: Option<u64>) {}
+    fn drop_file(&self, _: u64, _: Option<u64>) {
+        self.0.fetch_add(1, Ordering::AcqRel);
+    }
 }
 
 struct Scene {
     mounts: Vec<(HostId, Driven)>,
+    kernels: Vec<Arc<Forgetful>>,
     contact: Contact,
     admin: HostId,
     cluster: Cluster,
@@ -57,7 +62,7 @@ impl Scene {
         };
         (0..DRIVES).for_each(|index| cluster.start_drive(&mut world, index));
         world.start(admin, std::future::pending());
-        let mut scene = Scene { mounts: Vec::new(), contact, admin, cluster, world };
+        let mut scene = Scene { mounts: Vec::new(), kernels: Vec::new(), contact, admin, cluster, world };
         let shape = Shape::new(Scheme::Raid5, 2, 1, 4096).expect("a good shape");
         scene.administer(async move |client| {
             all_up(&client).await;
@@ -67,9 +72,11 @@ impl Scene {
             let host = scene.world.add_host(&format!("m{index}"));
             scene.world.start(host, std::future::pending());
             let contact = scene.contact.clone();
+            let kernel = Arc::new(Forgetful::default());
+            scene.kernels.push(Arc::clone(&kernel));
             let mounted = scene.world.spawn(host, async move {
                 let client = Client::connect(workload::config(&contact)).await.expect("a client");
-                Driven::new(client, "main", Arc::new(Forgetful)).await.expect("a mount")
+                Driven::new(client, "main", kernel).await.expect("a mount")
             });
             let mounted = scene.until(&mounted);
             scene.mounts.push((host, mounted));
@@ -180,6 +187,31 @@ impl Scene {
         })
     }
 
+    /// The second mount has changed a file that is open on the first, which has heard so. Gives its handle.
+    fn of_a_changed_file() -> (Scene, u64) {
+        let mut scene = Scene::new(2, 0);
+        let made = scene.create(0, libc::O_RDWR);
+        scene.write(0, made, b"old", libc::O_RDWR);
+        scene.on(0, move |mount| async move {
+            mount.flush(made, OWNER).await.expect("closed");
+            mount.release(made).await;
+        });
+        // Drives refuse nothing of what it opens now.
+        let writer = scene.open(1, libc::O_WRONLY);
+        scene.write(1, writer, b"new", libc::O_WRONLY);
+        assert_eq!(scene.fsync(1, writer), Ok(()));
+        let reader = scene.open(0, libc::O_RDONLY);
+        let read = scene.read(0, reader);
+        assert_eq!(scene.until(&read), Ok(b"new".to_vec()));
+        scene.write(1, writer, b"longer", libc::O_WRONLY);
+        assert_eq!(scene.fsync(1, writer), Ok(()));
+        (scene, reader)
+    }
+
+    fn pages_dropped(&self, mount: usize) -> u64 {
+        self.kernels[mount].0.load(Ordering::Acquire)
+    }
+
     fn disks(&mut self, ailment: Option<Ailment>) {
         for drive in &self.cluster.drives {
             match ailment {
@@ -224,22 +256,7 @@ fn what_fails_under_a_lock_does_not_come_later() {
 /// it meanwhile wait for that.
 #[test]
 fn all_who_read_wait_for_what_others_have_changed() {
-    let mut scene = Scene::new(2, 0);
-    let made = scene.create(0, libc::O_RDWR);
-    scene.write(0, made, b"old", libc::O_RDWR);
-    scene.on(0, move |mount| async move {
-        mount.flush(made, OWNER).await.expect("closed");
-        mount.release(made).await;
-    });
-    // Drives refuse nothing of what it opens now.
-    let writer = scene.open(1, libc::O_WRONLY);
-    scene.write(1, writer, b"new", libc::O_WRONLY);
-    assert_eq!(scene.fsync(1, writer), Ok(()));
-    let reader = scene.open(0, libc::O_RDONLY);
-    let read = scene.read(0, reader);
-    assert_eq!(scene.until(&read), Ok(b"new".to_vec()));
-    scene.write(1, writer, b"longer", libc::O_WRONLY);
-    assert_eq!(scene.fsync(1, writer), Ok(()));
+    let (mut scene, reader) = Scene::of_a_changed_file();
     scene.world.pause(scene.cluster.manager);
     let reads = [scene.read(0, reader), scene.read(0, reader)];
     scene.pass(500);
@@ -272,4 +289,98 @@ fn what_a_close_could_not_have_for_quota_is_told_and_stays_away() {
     assert_eq!(scene.fsync(0, handle), Ok(()), "and told once");
     scene.pass(15_000);
     assert_eq!(scene.look().0.len(), 4096);
+}
+
+/// So it is only as long as news are heard: then it is read as it was, and nobody waits for the manager.
+#[test]
+fn nobody_who_reads_waits_for_a_manager_that_is_not_heard() {
+    let (mut scene, reader) = Scene::of_a_changed_file();
+    let (manager, mount) = (scene.world.ip(scene.cluster.manager), scene.world.ip(scene.mounts[0].0));
+    scene.world.net.block(manager, mount);
+    scene.world.net.block(mount, manager);
+    let reads = [scene.read(0, reader), scene.read(0, reader)];
+    scene.pass(6000);
+    assert!(reads.iter().all(|read| matches!(read.take(), Some(Ok(_)))), "they wait");
+    let later = scene.read(0, reader);
+    scene.pass(100);
+    assert!(matches!(later.take(), Some(Ok(_))), "it waits");
+}
+
+/// Another mount has opened the file for writing, has written, and has left again, before this one, which
+/// writes it too, has heard of either: the kernel's pages are of before.
+#[test]
+fn pages_go_when_others_have_come_and_left() {
+    let mut scene = Scene::new(2, 0);
+    let own = scene.create(0, libc::O_RDWR);
+    scene.write(0, own, b"old", libc::O_RDWR);
+    assert_eq!(scene.fsync(0, own), Ok(()));
+    scene.world.pause(scene.mounts[0].0);
+    let theirs = scene.open(1, libc::O_WRONLY);
+    scene.write(1, theirs, b"new", libc::O_WRONLY);
+    assert_eq!(scene.fsync(1, theirs), Ok(()));
+    scene.on(1, move |mount| async move {
+        mount.flush(theirs, OWNER).await.expect("closed");
+        mount.release(theirs).await;
+    });
+    let before = scene.pages_dropped(0);
+    scene.world.resume(scene.mounts[0].0);
+    scene.pass(1000);
+    let read = scene.read(0, own);
+    assert_eq!(scene.until(&read), Ok(b"new".to_vec()));
+    assert!(scene.pages_dropped(0) > before, "none was dropped");
+}
+
+/// A program writes after its lock is lost, before its mount has heard so. Nothing of it is written, and it
+/// is told: at once if the write is to last, or else when it syncs.
+#[test]
+fn who_has_lost_a_lock_writes_nothing_before_he_is_told() {
+    for flags in [libc::O_RDWR, libc::O_RDWR | libc::O_DSYNC, libc::O_RDWR | libc::O_DIRECT] {
+        let mut scene = Scene::new(2, 0);
+        let own = scene.create(0, flags);
+        assert_eq!(scene.lock(0, own, Some(LockKind::Exclusive)), Ok(()));
+        scene.world.pause(scene.mounts[0].0);
+        scene.pass(12_000);
+        let theirs = scene.open(1, libc::O_RDWR);
+        assert_eq!(scene.lock(1, theirs, Some(LockKind::Exclusive)), Ok(()));
+        scene.write(1, theirs, b"theirs", libc::O_RDWR);
+        assert_eq!(scene.fsync(1, theirs), Ok(()));
+        let lost = scene.begin(0, move |mount| async move {
+            mount.write(own, 0, b"lost", flags).await?;
+            if flags == libc::O_RDWR { mount.fsync(own).await } else { Ok(()) }
+        });
+        scene.world.resume(scene.mounts[0].0);
+        assert_eq!(scene.until(&lost), Err(libc::EIO), "{flags:#o}");
+        assert_eq!(scene.look().0, b"theirs", "{flags:#o}");
+    }
+}
+
+/// What is renamed to a name of SQLite's shared memory is not mapped from then on, also while the answer of
+/// the manager is awaited: it may have been renamed already.
+#[test]
+fn what_is_being_renamed_to_shared_memory_is_not_mapped() {
+    let mut scene = Scene::new(1, 0);
+    let (manager, mount) = (scene.world.ip(scene.cluster.manager), scene.world.ip(scene.mounts[0].0));
+    scene.create(0, libc::O_RDWR);
+    let number = scene.on(0, |mount| async move { mount.lookup(ROOT, "f").await.expect("found").number });
+    scene.world.net.slow(manager, mount, 1000);
+    // An answer may be there before it was seen that the file has its new name: then once more.
+    let was_awaited = (0..30).any(|_| {
+        let renamed = scene.begin(0, |mount| async move { mount.rename(ROOT, "f", "f-shm").await });
+        loop {
+            let name = "braid://main/f-shm".parse().expect("a good name");
+            let is_renamed = scene.administer(async move |client| client.stat(&name).await.is_ok());
+            if is_renamed {
+                break;
+            }
+        }
+        let opened = scene.on(0, move |mount| async move { mount.open(number, libc::O_RDWR).await });
+        let is_awaited = renamed.take().is_none();
+        if is_awaited {
+            assert!(!opened.expect("opened").is_mapped);
+        } else {
+            scene.on(0, |mount| async move { mount.rename(ROOT, "f-shm", "f").await }).expect("renamed");
+        }
+        is_awaited
+    });
+    assert!(was_awaited);
 }
