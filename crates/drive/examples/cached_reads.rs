@@ -5,7 +5,7 @@
 //! told apart; what the kernel does for loopback counts for the side whose call it is. The last line is a raw
 //! exchange of as many bytes on as many sockets: a program that does nothing else.
 
-#[path = "../tests/support/mod.rs"]
+#[path = "../tests/drive/support/mod.rs"]
 mod support;
 
 use std::collections::BTreeMap;

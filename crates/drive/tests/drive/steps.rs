@@ -1,10 +1,11 @@
 //! Unit writes through their data drive, with real sisters (PROTOCOL R2 to R5, R7).
 
-mod support;
-
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use crate::support::manager::Manager;
+use crate::support::requests::*;
+use crate::support::{Drive, bare, reason, within};
 use braid_layout::{Code, Column, ColumnMask, DriveId, Generation, Role, Scheme, Shape, Stripe, Version};
 use braid_transport::{DriveSession, TransportError};
 use braid_wire::checksum::block_crcs;
@@ -13,9 +14,6 @@ use braid_wire::data::{
     ColumnMap, Create, Delta, DriveReply, DriveRequest, Fence, StripeWrite, UnitWrite, VersionsReply, Written,
 };
 use braid_wire::{Capability, Reason};
-use support::manager::Manager;
-use support::requests::*;
-use support::{Drive, bare, reason, within};
 
 /// The drives of a file, each with its column's object, and their manager.
 struct Stripes {

@@ -1,21 +1,19 @@
 //! A drive that verifies what it stores, on a clock that is set by hand.
 
-mod support;
-
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 
+use crate::support::manager::Manager;
+use crate::support::requests::*;
+use crate::support::{Drive, config, reason, settings, within};
 use braid_drive::Settings;
 use braid_layout::{ObjectId, PartitionId};
 use braid_store::decode_record;
 use braid_store::format::record::{Kind, Record};
 use braid_wire::Reason;
 use braid_wire::data::{DriveReply, LostKeys, Scrub, ScrubAct, ScrubPhase, ScrubReply};
-use support::manager::Manager;
-use support::requests::*;
-use support::{Drive, config, reason, settings, within};
 
 /// Settings without passes of the drive's own.
 fn quiet() -> (Settings, std::sync::Arc<std::sync::atomic::AtomicU64>) {

@@ -1,13 +1,11 @@
 //! What a joining column answers for: units that it has caught up with, in the generation in which it has.
 
-mod support;
-
+use crate::support::manager::Manager;
+use crate::support::requests::*;
+use crate::support::{Drive, reason};
 use braid_layout::{ColumnMask, Generation, version::Lease};
 use braid_wire::data::{Done, DriveReply, DriveRequest, Fence, Ready, StripeWrite};
 use braid_wire::{Capability, Reason, Rights};
-use support::manager::Manager;
-use support::requests::*;
-use support::{Drive, reason};
 
 /// The object's column, joining.
 const OWN: ColumnMask = ColumnMask(2);

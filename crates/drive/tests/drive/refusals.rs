@@ -1,8 +1,9 @@
 //! Capabilities that are forged, expired, replayed, stale or for something else: each is refused with its own
 //! reason and moves no byte.
 
-mod support;
-
+use crate::support::manager::Manager;
+use crate::support::requests::*;
+use crate::support::{Drive, reason};
 use braid_layout::{DriveId, Generation, ObjectId, PartitionId, Version, version::Lease};
 use braid_transport::{Limits, Receiver, Sender, Stream, challenge};
 use braid_wire::capability::{Authority, Protection};
@@ -12,9 +13,6 @@ use braid_wire::data::{
 };
 use braid_wire::data::{DriveReply, DriveRequest, Hello, Remove, ReplyHead};
 use braid_wire::{Capability, Reason, Rights, Wire, seal};
-use support::manager::Manager;
-use support::requests::*;
-use support::{Drive, reason};
 
 /// A connection on which a test builds its own frames.
 struct Raw {

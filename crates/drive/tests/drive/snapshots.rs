@@ -1,7 +1,8 @@
 //! Snapshots of an object over the wire: taken, read, listed, dropped, and refused.
 
-mod support;
-
+use crate::support::manager::Manager;
+use crate::support::requests::*;
+use crate::support::{Drive, reason};
 use braid_layout::{Generation, Version};
 use braid_transport::DriveSession;
 use braid_wire::control::Grant;
@@ -10,9 +11,6 @@ use braid_wire::data::{
     Snapshot, SnapshotAct, Want,
 };
 use braid_wire::{Capability, Reason, Rights};
-use support::manager::Manager;
-use support::requests::*;
-use support::{Drive, reason};
 
 /// A session with all rights on the object.
 struct Keeper {

@@ -1,7 +1,8 @@
 //! Every kind of request, on a real drive.
 
-mod support;
-
+use crate::support::manager::Manager;
+use crate::support::requests::*;
+use crate::support::{Drive, bare, reason};
 use braid_layout::{
     Column, ColumnMask, EndBound, Generation, ObjectId, PartitionId, Version, version::Lease,
 };
@@ -13,9 +14,6 @@ use braid_wire::data::{
     Join, List, ListReply, ListedObject, PartitionSet, Read, Remove, Retire, SetAttributes, StripeWrite,
     UnitVerdict, Verdict, Want, Written,
 };
-use support::manager::Manager;
-use support::requests::*;
-use support::{Drive, bare, reason};
 
 fn done() -> DriveReply {
     DriveReply::Done(Done {})
@@ -120,7 +118,7 @@ async fn what_was_written_is_read() {
         let io = manager.state().last.as_ref().map(|beat| beat.io.clone()).unwrap_or_default();
         io.starts_with("reads ") && io.starts_with("reads 0 % sendfile,") != is_sent
     };
-    support::within(async {
+    crate::support::within(async {
         while !said() {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }

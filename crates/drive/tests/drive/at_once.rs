@@ -1,10 +1,11 @@
 //! Short reads of bytes in the page cache, which the connection's reader answers itself: they need no thread,
 //! and are refused like all others.
 
-mod support;
-
 use std::sync::mpsc;
 
+use crate::support::manager::Manager;
+use crate::support::requests::*;
+use crate::support::{Drive, config, reason, settings, within};
 use braid_drive::Sending;
 use braid_layout::Generation;
 use braid_store::disk::is_residency_told;
@@ -13,9 +14,6 @@ use braid_wire::capability::Capability;
 use braid_wire::control::Grant;
 use braid_wire::data::{DriveReply, Expect, Fence, ReadReply};
 use braid_wire::{Reason, checksum::block_crcs};
-use support::manager::Manager;
-use support::requests::*;
-use support::{Drive, config, reason, settings, within};
 
 /// The longest read that is answered so.
 const LONGEST: u32 = 16 << 10;

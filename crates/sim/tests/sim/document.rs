@@ -10,10 +10,10 @@ use braid_sim::units::{Bytes, Rate, Span};
 use braid_sim::{Spec, run, trace};
 use toml::Value;
 
-const DOCUMENT: &str = include_str!("../../../docs/sim.md");
-const CLUSTER: &str = include_str!("../../../docs/sim/cluster.toml");
-const TRACE: &str = include_str!("../../../docs/sim/trace.toml");
-const ENTRIES: &str = include_str!("../../../docs/sim/trace.csv");
+const DOCUMENT: &str = include_str!("../../../../docs/sim.md");
+const CLUSTER: &str = include_str!("../../../../docs/sim/cluster.toml");
+const TRACE: &str = include_str!("../../../../docs/sim/trace.toml");
+const ENTRIES: &str = include_str!("../../../../docs/sim/trace.csv");
 
 /// All keys below a value.
 fn keys(value: &Value, found: &mut BTreeSet<String>) {

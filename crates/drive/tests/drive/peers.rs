@@ -1,9 +1,10 @@
 //! Slow, silent or misbehaving peers harm only themselves.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::manager::Manager;
+use crate::support::requests::*;
+use crate::support::{Drive, SENDING, config, settings, within};
 use braid_drive::{Sending, Settings};
 use braid_transport::{DriveSession, Limits, Receiver, Sender, Stream, TransportError, challenge};
 use braid_wire::capability::Rights;
@@ -11,9 +12,6 @@ use braid_wire::control::Grant;
 use braid_wire::data::{DriveReply, DriveRequest, Hello};
 use braid_wire::frame::HEADER_BYTES;
 use braid_wire::{Capability, FrameHeader, Reason, Wire, seal};
-use support::manager::Manager;
-use support::requests::*;
-use support::{Drive, SENDING, config, settings, within};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 

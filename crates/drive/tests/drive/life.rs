@@ -1,9 +1,10 @@
 //! A drive's life: joining, restarting, losing its lease, being replaced, and the ways not to start.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::manager::Manager;
+use crate::support::requests::*;
+use crate::support::{Drive, config, fails, reason, settings, within};
 use braid_drive::{DriveError, run_all};
 use braid_layout::{ClusterId, Generation, Version};
 use braid_store::{Body, Mutation, Outcome, Store, UnitWrite};
@@ -11,9 +12,6 @@ use braid_transport::{DriveSession, Limits, TransportError};
 use braid_wire::data::{DriveReply, Fence, Retire, Snapshot, SnapshotAct};
 use braid_wire::token::{Standing, Token};
 use braid_wire::{Capability, Reason, Rights};
-use support::manager::Manager;
-use support::requests::*;
-use support::{Drive, config, fails, reason, settings, within};
 use tokio::sync::oneshot;
 
 #[tokio::test]
@@ -202,10 +200,14 @@ async fn a_manager_that_is_away_at_a_restart_is_waited_for() {
         let _ = when_shut.await;
     }));
     let ready = within(when_ready).await.unwrap();
-    let mut session =
-        DriveSession::connect(&ready.address.to_string(), ready.drive, support::CLUSTER, &Limits::default())
-            .await
-            .unwrap();
+    let mut session = DriveSession::connect(
+        &ready.address.to_string(),
+        ready.drive,
+        crate::support::CLUSTER,
+        &Limits::default(),
+    )
+    .await
+    .unwrap();
     let master = manager.master(ready.drive).unwrap();
     let mut capability = drive_level();
     capability.drive = ready.drive;
@@ -271,7 +273,7 @@ async fn a_directory_of_another_cluster_is_told_with_both_names() {
     Drive::start(dir.path(), &manager).await.stop().await;
     let names = |error: &DriveError| {
         let text = error.to_string();
-        [support::CLUSTER, ClusterId(0xbeef)].iter().all(|cluster| text.contains(&cluster.to_string()))
+        [crate::support::CLUSTER, ClusterId(0xbeef)].iter().all(|cluster| text.contains(&cluster.to_string()))
     };
     // By its token.
     let error = fails(config(dir.path(), &other, settings().0)).await;

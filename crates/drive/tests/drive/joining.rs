@@ -1,18 +1,16 @@
 //! First starts that go wrong, and the corrected starts after them: nothing of a wrong setting remains.
 
-mod support;
-
 use std::path::Path;
 use std::time::Duration;
 
+use crate::support::manager::Manager;
+use crate::support::requests::*;
+use crate::support::{Drive, config, fails, settings, within};
 use braid_drive::{CAPACITY_BYTES_MIN, Config, DriveError};
 use braid_layout::ClusterId;
 use braid_transport::{Mismatch, TransportError};
 use braid_wire::token::Token;
 use braid_wire::{Key, Reason};
-use support::manager::Manager;
-use support::requests::*;
-use support::{Drive, config, fails, settings, within};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 

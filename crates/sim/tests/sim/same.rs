@@ -8,7 +8,7 @@ use braid_sim::spec::points;
 use braid_sim::sweep::{Watch, run};
 use braid_sim::swift::{self, Runner};
 
-const SWEEP: &str = include_str!("../../../docs/sim/sweep.toml");
+const SWEEP: &str = include_str!("../../../../docs/sim/sweep.toml");
 
 fn swept(text: &str, threads: usize) -> String {
     let spec = Spec::parse(text).expect("the example is a spec");

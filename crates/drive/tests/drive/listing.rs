@@ -1,11 +1,9 @@
 //! Which units an object has, as a drive lists them.
 
-mod support;
-
+use crate::support::Drive;
+use crate::support::manager::Manager;
+use crate::support::requests::*;
 use braid_wire::data::{DriveReply, DriveRequest, Listing, Versions};
-use support::Drive;
-use support::manager::Manager;
-use support::requests::*;
 
 #[tokio::test]
 async fn units_are_listed_up_and_down_in_pages() {

@@ -1,10 +1,11 @@
 //! Capabilities that end before they expire: the lease was given back, the object was removed, the capability
 //! is for another file, or the drive has restarted since.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::manager::Manager;
+use crate::support::requests::*;
+use crate::support::*;
 use braid_layout::{FileId, Version, version::Lease};
 use braid_transport::challenge;
 use braid_wire::Reason;
@@ -12,9 +13,6 @@ use braid_wire::capability::{CAPABILITY_MS, Capability, Rights};
 use braid_wire::data::{Hello, Remove, Retire};
 use braid_wire::frame::HEADER_BYTES;
 use braid_wire::{FrameHeader, Wire, seal};
-use support::manager::Manager;
-use support::requests::*;
-use support::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 

@@ -1,0 +1,15 @@
+//! A drive, as its peers, its manager and its operator meet it.
+
+mod at_once;
+mod caught_up;
+mod joining;
+mod life;
+mod listing;
+mod over;
+mod peers;
+mod refusals;
+mod requests;
+mod scrub;
+mod snapshots;
+mod steps;
+mod support;
