@@ -172,9 +172,11 @@ fn is_killed(thread: u32) -> bool {
 }
 
 /// Whether the thread has the signal that ends its process: one that is fatal becomes this for each thread.
-fn has_kill(status: &str) -> bool {
-    let line = status.lines().find_map(|line| line.strip_prefix("SigPnd:"));
-    line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & KILL != 0)
+/// One that is dying, and closes its files, has taken its own; that of the process stays.
+fn has_kill<'a>(status: &'a str) -> bool {
+    let pending = |line: &'a str| line.strip_prefix("SigPnd:").or_else(|| line.strip_prefix("ShdPnd:"));
+    let masks = status.lines().filter_map(pending);
+    masks.filter_map(|mask| u64::from_str_radix(mask.trim(), 16).ok()).any(|mask| mask & KILL != 0)
 }
 
 #[cfg(test)]
@@ -185,11 +187,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_killed_has_the_signal_itself() {
+    fn who_is_killed_has_the_signal_or_his_process_has() {
         let status =
             |own: u64, shared: u64| format!("Name:\ta\nSigPnd:\t{own:016x}\nShdPnd:\t{shared:016x}\n");
         assert!(has_kill(&status(KILL | 1, 0)));
-        assert!(!has_kill(&status(1 << 14, KILL)) && !has_kill("Name:\ta\n"));
+        assert!(has_kill(&status(0, KILL)), "it is dying");
+        assert!(!has_kill(&status(1 << 14, 1 << 14)) && !has_kill("Name:\ta\n"));
         assert!(!is_killed(std::process::id()) && !is_killed(u32::MAX));
     }
 

@@ -59,6 +59,8 @@ impl Drop for Mounted {
     fn drop(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
+            // Its thread may wait in the kernel, to have a name dropped, for a program that waits for it.
+            let _ = Command::new("umount").arg("-f").arg(&self.at).stderr(Stdio::null()).status();
             let _ = child.wait();
             let _ = Command::new("umount").arg("-l").arg(&self.at).status();
         }

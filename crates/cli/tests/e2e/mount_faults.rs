@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 
 use rustix::io::Errno;
 
@@ -124,13 +124,25 @@ fn a_quota_is_told_and_ends_when_there_is_room() {
 fn who_is_killed_waits_no_more() {
     let cluster = Cluster::up(3);
     let Some(mounted) = Mounted::new(&cluster, "braid://main") else { return };
+    let start = |program: &'static str, arguments: &[&str], file: &str| {
+        let mut command = Command::new(program);
+        let file = format!("{file}{}", mounted.at.join(program).display());
+        let child = command.args(arguments).arg(file).stderr(Stdio::null()).spawn().expect("started");
+        (program, child)
+    };
+    // One that is in the middle of a write.
+    let writer = start("dd", &["if=/dev/zero", "bs=64k", "oflag=dsync"], "of=");
+    until("it writes", || fs::metadata(mounted.at.join("dd")).is_ok_and(|file| file.len() > 0));
     cluster.kill_manager();
-    let start = |program: &str| Command::new(program).arg(mounted.at.join(program)).spawn().expect("started");
-    let mut programs = ["stat", "touch", "ls"].map(|program| (program, start(program)));
     let waits = |(program, child): &(&str, Child)| {
         let state = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap_or_default();
-        state.contains(&format!("({program}) S"))
+        // Or for the directory, which the one that makes a file has locked in the kernel.
+        ["S", "D"].iter().any(|how| state.contains(&format!("({program}) {how}")))
     };
+    let maker = start("touch", &[], "");
+    until("it waits", || waits(&maker));
+    let mut programs = vec![writer, maker];
+    programs.extend(["stat", "ls"].map(|program| start(program, &[], "")));
     until("they wait", || programs.iter().all(waits));
     let (left, killed) = programs.split_last_mut().expect("some");
     killed.iter_mut().for_each(|(_, child)| child.kill().expect("killed"));
