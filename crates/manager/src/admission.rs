@@ -47,7 +47,7 @@ struct Known {
     disproved: bool,
     /// A process that is not the one on record asked to be the drive.
     rival: Option<Rival>,
-    /// Processes that others have followed, the last ones.
+    /// Processes that had reported their numbers back and that others have followed, the last ones.
     former: VecDeque<u64>,
 }
 
@@ -89,6 +89,7 @@ impl Admissions {
     pub fn judge(&mut self, record: &DriveRecord, beat: &Heartbeat, last: Last) -> Ruling {
         let known = self.drives.entry(record.drive).or_default();
         known.log = known.log.max(record.log);
+        let is_late = beat.start == known.log_of && beat.log < known.log;
         let mut record = record.clone();
         if beat.start != record.start {
             if !beat.restarted || known.former.contains(&beat.start) {
@@ -102,13 +103,18 @@ impl Admissions {
                 return Ruling::Wait;
             }
             record.behind |= beat.instance < record.stored || beat.log < known.receipts();
-            record.instance = record.instance.max(beat.instance) + 1;
-            known.former.push_back(std::mem::replace(&mut record.start, beat.start));
-            if known.former.len() > FORMER_MAX {
-                known.former.pop_front();
+            // One that has not reported its number back may have been taken for the next one by a late
+            // heartbeat of another: it may come again.
+            if record.stored == record.instance && record.start != 0 {
+                known.former.push_back(record.start);
+                if known.former.len() > FORMER_MAX {
+                    known.former.pop_front();
+                }
             }
+            record.instance = record.instance.max(beat.instance) + 1;
+            record.start = beat.start;
             known.rival = None;
-        } else {
+        } else if !is_late {
             if let Some(rival) = &mut known.rival {
                 rival.refused = true;
             }
@@ -121,7 +127,6 @@ impl Admissions {
         if beat.instance == record.instance {
             record.stored = record.instance;
         }
-        let is_late = beat.log < known.log && beat.start == known.log_of;
         record.behind |= beat.log < known.log && !is_late;
         if !record.behind && !is_late {
             (known.log, known.log_of) = (beat.log, beat.start);
@@ -238,6 +243,38 @@ mod tests {
             admitted(admissions.judge(&record(8, 4, 26), &said(9, 4, 39, true), Last::Over)),
             (9, 5, true)
         );
+    }
+
+    #[test]
+    fn a_late_heartbeat_disproves_no_receipt() {
+        let mut admissions = Admissions::default();
+        let mut beats = |log| admissions.judge(&record(7, 3, 0), &said(7, 3, log, false), Last::MayServe);
+        beats(30);
+        beats(40);
+        admissions.handle_receipt(DriveId(1), 45);
+        // The second of these was sent before the log was so far.
+        for log in [30, 42] {
+            let own = admissions.judge(&record(7, 3, 0), &said(7, 3, log, false), Last::MayServe);
+            assert_eq!(admitted(own), (7, 3, false));
+        }
+        assert_eq!(admissions.receipt(DriveId(1)), 45);
+        let next = admissions.judge(&record(7, 3, 0), &said(8, 3, 42, true), Last::Over);
+        assert_eq!(admitted(next), (8, 4, true), "it has lost what it acknowledged");
+    }
+
+    #[test]
+    fn who_was_followed_before_he_had_a_number_comes_again() {
+        let mut admissions = Admissions::default();
+        let Ruling::Drive(offered) = admissions.judge(&record(7, 3, 5), &said(9, 3, 5, true), Last::Over)
+        else {
+            panic!("admitted")
+        };
+        // A heartbeat of one that started before it, and has died.
+        let Ruling::Drive(late) = admissions.judge(&offered, &said(8, 3, 5, true), Last::Over) else {
+            panic!("it cannot be told")
+        };
+        let again = admissions.judge(&late, &said(9, 3, 5, true), Last::Over);
+        assert_eq!(admitted(again), (9, 6, false));
     }
 
     #[test]
