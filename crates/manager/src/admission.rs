@@ -10,8 +10,9 @@
 //!
 //! Every heartbeat reports the drive's log position. If it is lower than before, the drive has lost what it
 //! acknowledged. Such a drive, and one whose number is lower, is *behind*: none of its columns counts until
-//! it is caught up. A heartbeat may be late, on another connection than a newer one: a process that was
-//! followed by another is not admitted again, and what a process says of its log later holds.
+//! it is caught up. A heartbeat may come late, after a newer one on another connection. So a process that had
+//! reported its number back is not admitted again once another has followed it, and a lower log position of
+//! the process that has told a higher one says nothing.
 //!
 //! Between two heartbeats receipts say how far the log was (`receipts`). A process that begins to be the
 //! drive must have come as far as they say. They are writers' words: one that the process on record
@@ -103,8 +104,8 @@ impl Admissions {
                 return Ruling::Wait;
             }
             record.behind |= beat.instance < record.stored || beat.log < known.receipts();
-            // One that has not reported its number back may have been taken for the next one by a late
-            // heartbeat of another: it may come again.
+            // One that has not reported its number back may live: a late heartbeat of a dead process may have
+            // come between.
             if record.stored == record.instance && record.start != 0 {
                 known.former.push_back(record.start);
                 if known.former.len() > FORMER_MAX {

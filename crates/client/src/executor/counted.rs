@@ -87,8 +87,8 @@ impl Executor<'_> {
         let segment = &self.view.layout.segments()[self.set.segment];
         let Role::Data(data) = segment.role(stripe, column) else { return Ok(None) };
         match &self.set.request {
-            // A damaged unit takes no hole in place of its content: of one without bytes, one is sent. Where
-            // nothing is damaged that byte would only make the file longer if its writer died.
+            // A damaged unit takes no hole in place of its content, so one byte of zeros is sent for a unit
+            // without bytes. Where nothing is damaged it would make the file longer if its writer died.
             Request::Rebuild { .. } => {
                 let end = self.end_of(stamp)?;
                 Ok(Some(if self.over_damage { end.max(1) } else { end }))

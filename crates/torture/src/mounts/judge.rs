@@ -206,7 +206,7 @@ impl Judge {
         }
     }
 
-    /// A write is durable that was answered.
+    /// A durable write was answered: it lasts.
     pub(crate) fn lasts(&self, file: FileNo, id: u64) {
         let mut state = self.lock();
         let now = state.now();
