@@ -72,12 +72,21 @@ impl Handle {
             return Ok(true);
         }
         for (&stripe, &written) in &executor.stripe_writes {
-            let columns = written.and(joined);
-            if columns.is_empty() {
-                continue;
+            let mut columns = written.and(joined);
+            for mended_as in [As::PartOfWrite, As::PartOverDamage] {
+                if columns.is_empty() {
+                    break;
+                }
+                let sent = self.mend_stripe(executor, stripe, columns, (mended_as, writer)).await?;
+                // A unit without bytes leaves a damaged one as it is: it goes there once more, in its place.
+                match sent {
+                    Some(failed) if failed.iter().all(|one| one.failure.is(Reason::Damaged)) => {
+                        columns = failed.iter().map(|one| one.column).collect();
+                    }
+                    _ => return Ok(false),
+                }
             }
-            let sent = self.mend_stripe(executor, stripe, columns, (As::PartOfWrite, writer)).await?;
-            if sent.is_none_or(|failed| !failed.is_empty()) {
+            if !columns.is_empty() {
                 return Ok(false);
             }
         }

@@ -53,10 +53,19 @@ impl<V: Copy + PartialEq> Ranges<V> {
         self.list[first..].iter().copied().take_while(move |(one, _)| one.from <= span.to)
     }
 
-    /// Whether each byte of `span` has this value.
-    pub fn are(&self, span: Span, value: V) -> bool {
-        // Neighbours of one value are one range.
-        self.meeting(span).any(|(one, its)| its == value && one.from <= span.from && span.to <= one.to)
+    /// Whether each byte of `span` has a value, and all of these pass `is_fit`.
+    pub fn cover(&self, span: Span, is_fit: impl Fn(V) -> bool) -> bool {
+        let mut from = span.from;
+        for (one, value) in self.meeting(span) {
+            if one.from > from || !is_fit(value) {
+                return false;
+            }
+            match one.to.checked_add(1).filter(|next| *next <= span.to) {
+                Some(next) => from = next,
+                None => return true,
+            }
+        }
+        false
     }
 
     /// Gives all bytes of `span` a value, or none.
@@ -136,10 +145,12 @@ mod tests {
                 && (two[0].0.to + 1 < two[1].0.from || two[0].1 != two[1].1)));
             let asked = span(asked.0.min(asked.1), asked.0.max(asked.1));
             let inside = &bytes[usize::try_from(asked.from).expect("small")..=usize::try_from(asked.to).expect("small")];
+            prop_assert_eq!(ranges.cover(asked, |_| true), inside.iter().all(Option::is_some));
             for value in 0..2 {
                 let is_any = ranges.meeting(asked).any(|(_, its)| its == value);
                 prop_assert_eq!(is_any, inside.contains(&Some(value)));
-                prop_assert_eq!(ranges.are(asked, value), inside.iter().all(|its| *its == Some(value)));
+                let is_fit = |its: u8| its == value;
+                prop_assert_eq!(ranges.cover(asked, is_fit), inside.iter().all(|its| its.is_some_and(is_fit)));
             }
         }
     }

@@ -10,9 +10,9 @@
 //!
 //! Every heartbeat reports the drive's log position. If it is lower than before, the drive has lost what it
 //! acknowledged. Such a drive, and one whose number is lower, is *behind*: none of its columns counts until
-//! it is caught up. A heartbeat may come late, after a newer one on another connection. So a process that had
-//! reported its number back is not admitted again once another has followed it, and a lower log position of
-//! the process that has told a higher one says nothing.
+//! it is caught up. A heartbeat may come late, after a newer one on another connection. So a process is
+//! not admitted again once it has said that it stops, nor once another has followed it after it had reported
+//! its number back. And a lower log position of the process that has told a higher one says nothing.
 //!
 //! Between two heartbeats receipts say how far the log was (`receipts`). A process that begins to be the
 //! drive must have come as far as they say. They are writers' words: one that the process on record
@@ -48,13 +48,22 @@ struct Known {
     disproved: bool,
     /// A process that is not the one on record asked to be the drive.
     rival: Option<Rival>,
-    /// Processes that had reported their numbers back and that others have followed, the last ones.
+    /// The last processes that said that they stop, or that others followed after they had reported their
+    /// numbers back.
     former: VecDeque<u64>,
 }
 
 impl Known {
     fn receipts(&self) -> u64 {
         self.receipt.max(self.fresh)
+    }
+
+    /// The process is not admitted again.
+    fn end(&mut self, start: u64) {
+        self.former.push_back(start);
+        if self.former.len() > FORMER_MAX {
+            self.former.pop_front();
+        }
     }
 }
 
@@ -107,10 +116,7 @@ impl Admissions {
             // One that has not reported its number back may live: a late heartbeat of a dead process may have
             // come between.
             if record.stored == record.instance && record.start != 0 {
-                known.former.push_back(record.start);
-                if known.former.len() > FORMER_MAX {
-                    known.former.pop_front();
-                }
+                known.end(record.start);
             }
             record.instance = record.instance.max(beat.instance) + 1;
             record.start = beat.start;
@@ -131,6 +137,9 @@ impl Admissions {
         record.behind |= beat.log < known.log && !is_late;
         if !record.behind && !is_late {
             (known.log, known.log_of) = (beat.log, beat.start);
+        }
+        if beat.closing {
+            known.end(beat.start);
         }
         Ruling::Drive(Box::new(record))
     }
@@ -244,6 +253,17 @@ mod tests {
             admitted(admissions.judge(&record(8, 4, 26), &said(9, 4, 39, true), Last::Over)),
             (9, 5, true)
         );
+    }
+
+    #[test]
+    fn who_has_said_that_it_stops_is_not_admitted_again() {
+        let mut admissions = Admissions::default();
+        let last = Heartbeat { closing: true, ..said(7, 3, 25, true) };
+        assert_eq!(admitted(admissions.judge(&record(7, 3, 5), &last, Last::MayServe)), (7, 3, false));
+        let late = admissions.judge(&record(0, 3, 25), &said(7, 3, 20, true), Last::Over);
+        assert_eq!(late, Ruling::Superseded);
+        let next = admissions.judge(&record(0, 3, 25), &said(8, 3, 25, true), Last::Over);
+        assert_eq!(admitted(next), (8, 4, false));
     }
 
     #[test]

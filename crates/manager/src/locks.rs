@@ -27,9 +27,10 @@ pub struct Locks {
     broken: BTreeSet<u64>,
     /// These in the order in which they ended.
     broken_since: VecDeque<u64>,
-    /// Sessions from before this manager's start that have claimed nothing yet, and their clients.
+    /// Sessions from before this manager's start that have not yet said that they have claimed all, and their
+    /// clients.
     before: BTreeMap<u64, u64>,
-    /// Clients that claimed nothing in time. What they had locked is not known.
+    /// Clients that did not claim all in time. What they had locked is not known.
     silent: BTreeSet<u64>,
     count: usize,
 }
@@ -88,26 +89,29 @@ impl Locks {
         self.before.contains_key(&session) && !self.sessions.contains_key(&session)
     }
 
-    /// Sessions from before the start that were not heard of since.
+    /// Sessions from before the start that have not said since that they have claimed all.
     pub fn unheard(&self) -> Vec<u64> {
-        self.before.keys().filter(|session| !self.sessions.contains_key(session)).copied().collect()
+        self.before.keys().copied().collect()
     }
 
     /// The clients of these that have begun no other session: what they had locked is not known.
     pub fn unheard_clients(&self) -> BTreeSet<u64> {
-        let unheard = self.before.iter().filter(|(session, _)| !self.sessions.contains_key(session));
-        let is_back = |client: &u64| self.sessions.values().any(|session| session.client == *client);
-        unheard.map(|(_, client)| *client).filter(|client| !is_back(client)).collect()
+        let begun = self.sessions.iter().filter(|(session, _)| !self.before.contains_key(session));
+        let back: BTreeSet<u64> = begun.map(|(_, session)| session.client).collect();
+        self.before.values().copied().filter(|client| !back.contains(client)).collect()
     }
 
-    /// Nobody claims any more.
+    /// Nobody claims any more. Who has claimed a part loses that too, as a session has all of its locks or
+    /// none.
     pub fn end_of_claims(&mut self) {
         self.silent.extend(self.unheard_clients());
-        self.unheard().into_iter().for_each(|session| self.end(session));
-        self.before.clear();
+        for session in std::mem::take(&mut self.before).into_keys() {
+            self.end(session);
+            self.drop_session(session);
+        }
     }
 
-    /// Clients that claimed nothing after the start, and have begun no session since.
+    /// Clients that did not claim all after the start, and have begun no session since.
     pub fn silent(&self) -> &BTreeSet<u64> {
         &self.silent
     }
@@ -173,12 +177,18 @@ impl Locks {
             return Outcome::Lost;
         }
         if asked.how == LockHow::Claim {
-            let has = |kind| self.holder(asked).is_some_and(|holder| holder.ranges.are(span, kind));
-            // Who says that it holds nothing more has said so by that.
-            if asked.kind.is_none_or(has) {
+            let Some(kind) = asked.kind else {
+                self.before.remove(&asked.session); // it has claimed all
+                return Outcome::Granted;
+            };
+            let has = |is_fit: &dyn Fn(LockKind) -> bool| {
+                self.holder(asked).is_some_and(|holder| holder.ranges.cover(span, is_fit))
+            };
+            if has(&|held| held == kind || held == LockKind::Exclusive) {
                 return Outcome::Granted;
             }
-            if !self.before.contains_key(&asked.session) {
+            // Who has asked for the other kind, and had no answer, claims what it had before.
+            if !self.before.contains_key(&asked.session) && !has(&|_| true) {
                 self.end(asked.session);
                 self.drop_session(asked.session);
                 return Outcome::Lost;
@@ -427,10 +437,11 @@ mod tests {
         let claim = |session| Lock { how: LockHow::Claim, ..lock(session, 1, EXCLUSIVE, (0, 9)) };
         assert_eq!(ask(&mut locks, &claim(10), &[1, 2]), Outcome::Granted);
         assert_eq!(ask(&mut locks, &claim(20), &[1, 2]), Outcome::Lost);
-        assert_eq!(locks.unheard(), []);
+        assert_eq!(locks.unheard(), [10], "it may have more to claim");
         // Who says that it holds nothing more keeps what it has claimed, and what it was given since.
         let is_all = |session| Lock { kind: None, ..claim(session) };
         assert_eq!(ask(&mut locks, &is_all(10), &[1, 2]), Outcome::Granted);
+        assert_eq!((locks.unheard(), locks.has_before()), (vec![], false));
         locks.enter(30, 3);
         assert_eq!(ask(&mut locks, &is_all(30), &[1, 2]), Outcome::Granted);
         assert_eq!((locks.count, locks.is_broken(30)), (1, false));
@@ -442,5 +453,44 @@ mod tests {
         locks.enter(10, 1);
         assert!(locks.silent().is_empty(), "it begins anew");
         assert_eq!(ask(&mut locks, &claim(10), &[1, 2]), Outcome::Lost, "too late");
+    }
+
+    #[test]
+    fn who_has_not_claimed_all_in_time_loses_all() {
+        let mut locks = Locks::default();
+        locks.begin([(10, 1), (20, 2)]);
+        let claim = |session, at| Lock { how: LockHow::Claim, ..lock(session, 1, EXCLUSIVE, (at, at + 9)) };
+        let is_all = |session| Lock { kind: None, ..claim(session, 0) };
+        for (session, client) in [(10, 1), (20, 2)] {
+            locks.enter(session, client);
+            assert_eq!(ask(&mut locks, &claim(session, 10 * session), &[1, 2]), Outcome::Granted);
+        }
+        assert_eq!(ask(&mut locks, &is_all(20), &[1, 2]), Outcome::Granted);
+        assert_eq!((locks.unheard(), locks.unheard_clients()), (vec![10], BTreeSet::from([1])));
+        locks.end_of_claims();
+        assert_eq!((locks.silent(), locks.count), (&BTreeSet::from([1]), 1));
+        assert_eq!(ask(&mut locks, &claim(10, 100), &[1, 2]), Outcome::Lost);
+        assert_eq!(ask(&mut locks, &claim(20, 200), &[1, 2]), Outcome::Granted);
+    }
+
+    #[test]
+    fn who_did_not_hear_of_another_kind_may_claim_what_it_had() {
+        let mut locks = two();
+        let ask_all = |locks: &mut Locks, asked: &Lock| ask(locks, asked, &[1, 2]);
+        let claim = |order, kind| Lock { how: LockHow::Claim, ..lock(10, order, kind, (0, 9)) };
+        ask_all(&mut locks, &lock(10, 1, SHARED, (0, 9)));
+        ask_all(&mut locks, &lock(10, 2, EXCLUSIVE, (5, 9)));
+        assert_eq!(ask_all(&mut locks, &claim(3, SHARED)), Outcome::Granted);
+        ask_all(&mut locks, &lock(10, 4, SHARED, (0, 9)));
+        assert_eq!(ask_all(&mut locks, &claim(5, EXCLUSIVE)), Outcome::Granted, "nobody else has it");
+        assert_eq!(ask_all(&mut locks, &lock(20, 1, SHARED, (0, 9))), {
+            let held = HeldLock { session: 10, pid: 7, kind: LockKind::Exclusive, from: 0, to: 9 };
+            Outcome::Held(held)
+        });
+        ask_all(&mut locks, &lock(10, 6, SHARED, (0, 9)));
+        ask_all(&mut locks, &lock(20, 2, SHARED, (0, 9)));
+        assert!(matches!(ask_all(&mut locks, &claim(7, EXCLUSIVE)), Outcome::Held(_)));
+        ask_all(&mut locks, &lock(10, 8, None, (9, 9)));
+        assert_eq!(ask_all(&mut locks, &claim(9, SHARED)), Outcome::Lost, "a byte of it was released");
     }
 }
