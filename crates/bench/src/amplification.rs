@@ -105,7 +105,8 @@ fn one(
 ) -> Result<Amplification, Error> {
     let options = Options { capacity: Some(scale.capacity), sync: false, ..Options::default() };
     let (payloads, _) = payloads(scale.unit_bytes);
-    let (units, stop) = (scale.units(live_percent), pairs.watch.stop);
+    let units = scale.units(live_percent);
+    let stop = pairs.watch.stop;
     let mut subject = Subject::with(&place.directory, "cleaned", options)?;
     let object = subject.filled(&payloads, units, STREAM_DEPTH, stop)?;
     subject.checkpoint()?;
@@ -119,7 +120,8 @@ fn one(
     let before = subject.stat()?;
     overwrite(&mut subject)?;
     let after = subject.stat()?;
-    let (written_bytes, moved_bytes) = (after.written - before.written, after.moved - before.moved);
+    let written_bytes = after.written - before.written;
+    let moved_bytes = after.moved - before.moved;
     let kib = |bytes: u64| f64::from(u32::try_from(bytes >> 10).unwrap_or(u32::MAX));
     Ok(Amplification {
         place: place.label.clone(),
@@ -134,7 +136,8 @@ fn one(
 
 /// The next unit to overwrite.
 fn next(random: &mut Random, units: u64, load: Load) -> u64 {
-    let (writes, part) = (u64::from(HOT.0), u64::from(HOT.1));
+    let writes = u64::from(HOT.0);
+    let part = u64::from(HOT.1);
     let hot = units * part / 100;
     match load {
         Load::Uniform => random.below(units),

@@ -17,7 +17,6 @@ pub struct Conditions {
     pub version: &'static str,
     /// The run did too little work to say anything about speed: it only tests that it runs.
     pub quick: bool,
-    /// The machine.
     pub machine: Machine,
     /// The directory that the drives were in.
     pub place: MeasuredDir,
@@ -55,7 +54,8 @@ impl Conditions {
     /// The head of a document in Markdown: its title, the command line, the date, the plot's file, if there
     /// is one, with what it shows, and the machine.
     pub(crate) fn head(&self, title: &str, command: &str, when: &str, plot: Option<(&str, &str)>) -> String {
-        let (machine, place) = (&self.machine, &self.place);
+        let machine = &self.machine;
+        let place = &self.place;
         let plot = plot.map_or(String::new(), |(shows, plot)| format!("![{shows}]({plot})\n\n"));
         let mut text = format!(
             "# {title}\n\n\

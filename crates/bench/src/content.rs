@@ -20,9 +20,11 @@ pub(crate) fn is_filled(number: u64, bytes: &[u8]) -> bool {
 
 /// The number of the request whose bytes these are, by the first word and the last; `None`: of none.
 pub(crate) fn number_of(bytes: &[u8]) -> Option<u64> {
-    let (first, last) = (bytes.first_chunk()?, bytes.last_chunk()?);
+    let first = bytes.first_chunk()?;
+    let last = bytes.last_chunk()?;
     let word = u64::from_le_bytes(*first).wrapping_mul(INVERSE);
-    let (number, last_index) = (word >> 20, u64::try_from(bytes.len() / 8).ok()? - 1);
+    let number = word >> 20;
+    let last_index = u64::try_from(bytes.len() / 8).ok()? - 1;
     let is_whole = u64::from_le_bytes(*last) == word_of(number, last_index);
     (word & 0xf_ffff == 0 && is_whole).then_some(number)
 }

@@ -37,7 +37,9 @@ pub struct DiskRates {
 /// The file cannot be written or read.
 pub fn disk_rates(directory: &Path, bytes: u64, rounds: u32, stop: &AtomicBool) -> Result<DiskRates, Error> {
     let payloads = [Bytes::from(vec![0x5a; REQUEST_BYTES])];
-    let (mut read, mut write, mut small) = (Vec::new(), Vec::new(), Vec::new());
+    let mut read = Vec::new();
+    let mut write = Vec::new();
+    let mut small = Vec::new();
     for round in 0..rounds {
         let scratch = Scratch::make(directory, "disk")?;
         let began = Instant::now();

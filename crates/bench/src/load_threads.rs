@@ -107,7 +107,8 @@ mod tests {
 
     #[test]
     fn the_threads_do_all_of_it_once() {
-        let (stop, calls) = (AtomicBool::new(false), AtomicU64::new(0));
+        let stop = AtomicBool::new(false);
+        let calls = AtomicU64::new(0);
         let hire = |_| {
             || {
                 calls.fetch_add(1, Ordering::Relaxed);

@@ -8,7 +8,6 @@ use serde::Serialize;
 
 use crate::error::{Doing, Error};
 
-/// The machine.
 #[derive(Debug, Clone, Serialize)]
 pub struct Machine {
     /// The processor's model name.
@@ -19,7 +18,6 @@ pub struct Machine {
     pub memory_bytes: u64,
     /// The kernel's release.
     pub kernel: String,
-    /// The architecture.
     pub architecture: String,
     /// Load averages over 1, 5 and 15 minutes when the run began: other load on the machine.
     pub load_before: String,
@@ -148,8 +146,8 @@ mod tests {
 
     #[test]
     fn places_of_one_kind_are_numbered() {
-        let (one, two) =
-            (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
+        let one = tempfile::tempdir().expect("a directory");
+        let two = tempfile::tempdir().expect("a directory");
         let places = MeasuredDir::all(&[one.path().to_owned(), two.path().to_owned()]).expect("there");
         assert!(places[0].label.ends_with(" 1") && places[1].label.ends_with(" 2"), "{places:?}");
         let alone = MeasuredDir::all(&[one.path().to_owned()]).expect("there");

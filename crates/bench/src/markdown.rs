@@ -30,7 +30,8 @@ pub fn document(report: &Report, command: &str, when: &str, plot: &str) -> Strin
         text.push_str("\n**A quick run: it says that the measurement works, nothing about speed.**\n");
     }
     for place in &report.places {
-        let (size, free) = (place.bytes >> 30, place.free_bytes >> 30);
+        let size = place.bytes >> 30;
+        let free = place.free_bytes >> 30;
         let _ = write!(
             text,
             "\n## {}\n\n{}, {size} GiB, {free} GiB free.\n\n\

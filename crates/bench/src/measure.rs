@@ -29,7 +29,6 @@ pub struct Watch<'a> {
     pub tell: &'a dyn Fn(Progress),
 }
 
-/// One sample.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sample {
     pub(crate) operations: u64,
@@ -189,7 +188,8 @@ impl Pairs<'_> {
         mut braid: impl FnMut(u64) -> Result<Sample, Error>,
         mut raw: impl FnMut(u64) -> Result<Sample, Error>,
     ) -> Result<Row, Error> {
-        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+        let mut ours = Vec::new();
+        let mut theirs = Vec::new();
         let mut row = Row {
             experiment: question.experiment,
             place: place.to_owned(),
@@ -203,7 +203,8 @@ impl Pairs<'_> {
             ratio: stats::spread(&[]),
             target: question.target,
         };
-        let (title, memory) = (format!("{place}: {}", row.title()), question.memory_bytes);
+        let title = format!("{place}: {}", row.title());
+        let memory = question.memory_bytes;
         for round in 0..u64::from(self.rounds * question.times) + u64::from(self.warm_ups) {
             // The order alternates: the second one finds the disk as the first left it.
             let (our, their) = if round % 2 == 0 {

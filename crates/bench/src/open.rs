@@ -77,7 +77,9 @@ fn one(
     let made = bench::generate(&big.dir, IDENTITY, scale.objects, scale.log_bytes, tail_bytes, earlier_bytes)
         .doing("make up a big store")?;
     let image = Image::of(&big.dir, made.stale_bytes).doing("look at a store's files")?;
-    let (mut seconds, mut cpu, mut records) = (Vec::new(), Vec::new(), 0);
+    let mut seconds = Vec::new();
+    let mut cpu = Vec::new();
+    let mut records = 0;
     for _ in 0..OPENINGS {
         pairs.step(&format!("{}: {NAME}", place.label))?;
         let meter = Meter::begin();
@@ -155,7 +157,8 @@ impl Image {
     fn restore_stale(&self) -> io::Result<()> {
         let is_segment = |path: &&PathBuf| path.extension().is_some_and(|ending| ending == "seg");
         let Some(last) = self.lengths.keys().rfind(is_segment) else { return Ok(()) };
-        let (part, length) = (vec![bench::STALE; 1 << 20], self.lengths[last]);
+        let part = vec![bench::STALE; 1 << 20];
+        let length = self.lengths[last];
         let file = OpenOptions::new().write(true).open(last)?;
         for at in (length - self.stale_bytes.min(length)..length).step_by(part.len()) {
             let rest = usize::try_from(length - at).map_or(part.len(), |left| left.min(part.len()));

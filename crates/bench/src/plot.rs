@@ -46,7 +46,8 @@ pub fn svg(report: &Report) -> String {
             let of = |row: &&Row| row.place == place.label && row.experiment == experiment;
             report.rows.iter().filter(of).collect()
         };
-        let (singles, sizes) = (rows(Experiment::E7), rows(Experiment::E8));
+        let singles = rows(Experiment::E7);
+        let sizes = rows(Experiment::E8);
         let sending = rows(Experiment::Sending);
         drawing.text((20.0, top), Anchor::Start, 15, &place.label);
         drawing.text((SINGLES.axis.0, top), Anchor::Start, 12, "row by row");
@@ -84,7 +85,8 @@ fn times(drawing: &mut Drawing, times: &[Timing], top: f64) {
     drawing.text((20.0, top), Anchor::Start, 15, &format!("{}, opening", first.place));
     let about = format!("{} objects, {} GiB of log: seconds to open", first.objects, first.log_bytes >> 30);
     drawing.text((SINGLES.axis.0, top), Anchor::Start, 12, &about);
-    let (top, length) = (top + 12.0, f64::from(u32::try_from(times.len()).unwrap_or(0)) * ROW);
+    let top = top + 12.0;
+    let length = f64::from(u32::try_from(times.len()).unwrap_or(0)) * ROW;
     let values = times.iter().flat_map(|time| [time.seconds.min, time.seconds.max, time.target_seconds]);
     let axis = Axis::over(values, SINGLES.axis);
     drawing.grid(&axis, top, length);
@@ -116,7 +118,8 @@ fn amplification(drawing: &mut Drawing, points: &[Amplification], top: f64, heig
         drawing.text((from - 8.0, y + 4.0), Anchor::End, 11, &name);
     }
     let percents = points.iter().map(|point| point.live_percent);
-    let (low, high) = (percents.clone().min().unwrap_or(0), percents.clone().max().unwrap_or(100));
+    let low = percents.clone().min().unwrap_or(0);
+    let high = percents.clone().max().unwrap_or(100);
     let place = |percent: u32| {
         let share = f64::from(percent - low) / f64::from((high - low).max(1));
         from + 20.0 + (to - from - 40.0) * share

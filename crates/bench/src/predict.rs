@@ -22,13 +22,11 @@ pub struct Report {
     pub ran: Conditions,
     /// The costs of the parts, as `braid bench calibrate` writes them.
     pub parts: String,
-    /// The figures.
     pub rows: Vec<Row>,
     /// What could not be measured here, and why.
     pub left_out: Vec<LeftOut>,
 }
 
-/// One figure.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
     /// The experiment that does the same work.
@@ -53,9 +51,7 @@ pub struct Row {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Counts {
-    /// Bytes.
     Bytes,
-    /// Operations.
     Operations,
 }
 

@@ -122,7 +122,8 @@ impl Bench<'_, '_> {
             if self.pairs.leaves_out(&question) {
                 continue;
             }
-            let (directory, stop) = (&self.place.directory, self.pairs.watch.stop);
+            let directory = &self.place.directory;
+            let stop = self.pairs.watch.stop;
             let braid = |_| {
                 let mut subject = Subject::make(directory, "store")?;
                 let object = subject.object(unit_bytes)?;
@@ -166,7 +167,8 @@ impl Bench<'_, '_> {
 
     fn read_set(&self, unit_bytes: u32, bytes: u64) -> Result<ReadSet, Error> {
         let (payloads, plain) = payloads(unit_bytes);
-        let (directory, stop) = (&self.place.directory, self.pairs.watch.stop);
+        let directory = &self.place.directory;
+        let stop = self.pairs.watch.stop;
         let file = Scratch::make(directory, "file")?;
         let mut subject = Subject::make(directory, "store")?;
         let object = subject.object(unit_bytes)?;
@@ -329,7 +331,8 @@ impl Bench<'_, '_> {
             if self.pairs.leaves_out(&question) {
                 continue;
             }
-            let (directory, stop) = (&self.place.directory, self.pairs.watch.stop);
+            let directory = &self.place.directory;
+            let stop = self.pairs.watch.stop;
             let mut subject = Subject::used(directory, self.scale.used_bytes, stop)?;
             let object = subject.object(64 << 10)?;
             let braid = |round| {

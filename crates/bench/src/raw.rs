@@ -183,7 +183,8 @@ pub(crate) fn grouped_appends(
         scope.spawn(move || {
             let mut end = 0;
             while let Ok(first) = waiting.recv() {
-                let (mut group, mut bytes) = (vec![first], 0);
+                let mut group = vec![first];
+                let mut bytes = 0;
                 while bytes < GROUP_BYTES_MAX
                     && let Ok(next) = waiting.try_recv()
                 {
@@ -206,7 +207,8 @@ pub(crate) fn grouped_appends(
         });
         let mut payloads = payloads.iter().cycle();
         let mut running = limit.begin(stop);
-        let (mut flying, mut done) = (VecDeque::new(), 0);
+        let mut flying = VecDeque::new();
+        let mut done = 0;
         let meter = Meter::begin();
         loop {
             while flying.len() < usize::try_from(depth).expect("a few") && running.next(1)? == 1 {
@@ -251,7 +253,8 @@ mod tests {
     #[test]
     fn grouped_appends_write_all_of_it_in_order() {
         let dir = tempfile::tempdir().expect("a directory");
-        let (scratch, stop) = (Scratch::make(dir.path(), "f").expect("made"), AtomicBool::new(false));
+        let scratch = Scratch::make(dir.path(), "f").expect("made");
+        let stop = AtomicBool::new(false);
         let payloads: Vec<Bytes> = (0..3_u8).map(|byte| Bytes::from(vec![byte; 5000])).collect();
         let sample =
             grouped_appends(&scratch.file, &payloads, 4, Limit::operations(10), &stop).expect("written");
@@ -266,7 +269,8 @@ mod tests {
     #[test]
     fn synced_writes_and_reads_stay_in_bounds() {
         let dir = tempfile::tempdir().expect("a directory");
-        let (scratch, stop) = (Scratch::make(dir.path(), "f").expect("made"), AtomicBool::new(false));
+        let scratch = Scratch::make(dir.path(), "f").expect("made");
+        let stop = AtomicBool::new(false);
         let payloads = [Bytes::from(vec![7; 512])];
         let plan = Work { depth: 2, limit: Limit::operations(8), turn: 1, request_bytes: 512 };
         synced_writes(&scratch.file, &payloads, Target::Append, plan, 0, &stop).expect("written");

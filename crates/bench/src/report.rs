@@ -13,13 +13,11 @@ pub struct Report {
     pub version: &'static str,
     /// The run did too little work to say anything about speed: it only tests that it runs.
     pub quick: bool,
-    /// The machine.
     pub machine: Machine,
     /// The directories it was measured in.
     pub places: Vec<MeasuredDir>,
     /// Rates: ratios of pairs of samples.
     pub rows: Vec<Row>,
-    /// Times.
     pub times: Vec<Timing>,
     /// Write amplification, ordered by load, then by utilisation.
     pub amplification: Vec<Amplification>,
@@ -58,10 +56,8 @@ impl Cache {
     }
 }
 
-/// One figure.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
-    /// Which experiment.
     pub experiment: Experiment,
     /// The file system measured on: a [`MeasuredDir`]'s label.
     pub place: String,
@@ -75,7 +71,6 @@ pub struct Row {
     pub depth: u32,
     /// For reads: whether from the page cache.
     pub cache: Option<Cache>,
-    /// Braid's side.
     pub braid: Side,
     /// The plain system's side; for [`Experiment::Sending`] Braid's copies.
     pub raw: Side,
@@ -114,7 +109,6 @@ pub struct Timing {
     pub tail_bytes: u64,
     /// Bytes that its file held after the log's end.
     pub stale_bytes: u64,
-    /// Records replayed.
     pub records: u64,
     /// How long it took.
     pub seconds: Spread,
@@ -205,17 +199,12 @@ pub struct Side {
 /// Statistics of some samples.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Spread {
-    /// How many.
     pub samples: u32,
-    /// The median.
     pub median: f64,
-    /// Their mean.
     pub mean: f64,
     /// Their standard deviation.
     pub deviation: f64,
-    /// The least.
     pub min: f64,
-    /// The greatest.
     pub max: f64,
     /// The 90 % confidence interval of the mean.
     pub confidence_90: [f64; 2],

@@ -51,7 +51,8 @@ pub(crate) fn measure(bench: &mut Bench<'_, '_>) -> Result<(), Error> {
             let hire = |_| {
                 let mut random = Random::new(round);
                 let mut buffer = vec![0; usize::try_from(request_bytes).expect("memory")];
-                let (subject, wire) = (&subject, &wire);
+                let subject = &subject;
+                let wire = &wire;
                 move || {
                     let slot = random.below(units * slots);
                     let from = u32::try_from(slot % slots).expect("below a unit") * request_bytes;
@@ -119,7 +120,8 @@ impl Wire {
         for piece in view.pieces() {
             let file = piece.lend().ok_or(std::io::ErrorKind::Unsupported);
             let file = file.map_err(std::io::Error::from).doing("send from a file")?;
-            let (mut at, end) = (piece.offset, piece.offset + u64::from(piece.length));
+            let mut at = piece.offset;
+            let end = piece.offset + u64::from(piece.length);
             while at < end {
                 let left = usize::try_from(end - at).expect("a unit");
                 let sent = rustix::fs::sendfile(&self.near, file, Some(&mut at), left);

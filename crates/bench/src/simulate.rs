@@ -41,14 +41,12 @@ pub(crate) struct Setup {
     pub(crate) seed: u64,
 }
 
-/// The results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Figures {
     /// Blocks the foreground wrote.
     pub(crate) written: u64,
     /// Blocks the cleaner moved.
     pub(crate) moved: u64,
-    /// Segments freed.
     pub(crate) freed: u64,
     /// Checkpoints made for freeing them.
     pub(crate) checkpoints: u64,
@@ -117,7 +115,6 @@ impl Random {
 /// What a segment holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Temperature {
-    /// New blocks.
     #[default]
     Hot,
     /// Blocks that were moved by cleaning.
@@ -244,7 +241,8 @@ impl CountedLog {
     /// One round: move about one batch, make a checkpoint, free. Returns whether anything was freed.
     fn clean(&mut self, round: Round) -> bool {
         let mut victims = Vec::new();
-        let (mut moved, mut given) = (0, 0);
+        let mut moved = 0;
+        let mut given = 0;
         while moved < self.segment_blocks / BURSTS {
             let Some(victim) = self.victim() else { break };
             let fits = self.used + victim.live + self.checkpoint <= self.capacity;

@@ -28,7 +28,10 @@ pub(crate) const MORE_PAIRS: u64 = SIZES.len() as u64 * (WRITE_TIMES - 1 + MISS_
 
 fn question(name: &'static str, against: &'static str, request_bytes: u32) -> Question {
     let target = Some(TARGET);
-    let (experiment, depth, cache, times) = (Experiment::E8, 1, None, 1);
+    let experiment = Experiment::E8;
+    let depth = 1;
+    let cache = None;
+    let times = 1;
     Question { experiment, name, against, request_bytes, depth, cache, target, times, memory_bytes: 0 }
 }
 
@@ -43,12 +46,14 @@ pub(crate) fn reads(bench: &mut Bench<'_, '_>, set: &ReadSet) -> Result<(), Erro
 /// Durable overwrites at random places. The file's blocks are allocated and its pages cached, so that it
 /// reads nothing to write a part of a page.
 pub(crate) fn writes(bench: &mut Bench<'_, '_>) -> Result<(), Error> {
-    let (directory, stop) = (&bench.place.directory, bench.pairs.watch.stop);
+    let directory = &bench.place.directory;
+    let stop = bench.pairs.watch.stop;
     let bytes = bench.scale.hit_bytes;
     let units = bytes / u64::from(UNIT);
     let (unit_payloads, unit_plain) = payloads(UNIT);
     for size in SIZES {
-        let (name, against) = ("durable write", "pwrite in place and fdatasync");
+        let name = "durable write";
+        let against = "pwrite in place and fdatasync";
         let asked = Question { times: WRITE_TIMES, ..question(name, against, size) };
         if bench.pairs.leaves_out(&asked) {
             continue;

@@ -36,7 +36,8 @@ pub fn needed_bytes(effort: Effort) -> u64 {
 
 /// Runs the experiments. Their files are removed when it returns, also after an error.
 pub fn run(settings: &Settings, watch: &Watch<'_>) -> Result<Report, Error> {
-    let (began, quick) = (Instant::now(), settings.effort == Effort::Quick);
+    let began = Instant::now();
+    let quick = settings.effort == Effort::Quick;
     let mut machine = Machine::here();
     let places = MeasuredDir::all(&settings.directories)?;
     let rows = |place: &MeasuredDir| if place.memory { 13 } else { 34 } + sending::ROWS;

@@ -159,7 +159,8 @@ impl Subject {
         let request = payloads.first().map_or(0, |payload| u32::try_from(payload.bytes.len()).unwrap_or(0));
         let mut payloads = payloads.iter().cycle();
         let mut running = limit.begin(stop);
-        let (mut flying, mut done) = (0, 0);
+        let mut flying = 0;
+        let mut done = 0;
         let meter = Meter::begin();
         loop {
             while flying < depth && running.next(1)? == 1 {

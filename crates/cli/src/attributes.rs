@@ -41,7 +41,8 @@ pub(crate) async fn chown(chown: args::Chown, cluster: Option<&Path>) -> Result<
         None => (chown.owner.as_str(), ""),
     };
     let number = |name: &str, database| if name.is_empty() { Ok(None) } else { id(name, database).map(Some) };
-    let (uid, gid) = (number(user, "passwd")?, number(group, "group")?);
+    let uid = number(user, "passwd")?;
+    let gid = number(group, "group")?;
     if (uid, gid) == (None, None) {
         return Err(Failure::usage("chown", "no user and no group: write USER, USER:GROUP or :GROUP"));
     }
@@ -77,7 +78,8 @@ pub(crate) async fn touch(touch: args::Touch, cluster: Option<&Path>) -> Result<
     let names = names(&touch.names)?;
     let client = connect::cluster(cluster).await?;
     for name in names {
-        let (accessed, modified) = (touch.access || !touch.modification, touch.modification || !touch.access);
+        let accessed = touch.access || !touch.modification;
+        let modified = touch.modification || !touch.access;
         let changes = AttributeChanges {
             accessed_ns: accessed.then_some(at_ns),
             modified_ns: modified.then_some(at_ns),

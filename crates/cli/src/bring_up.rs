@@ -238,7 +238,8 @@ async fn start_drives(
 ) -> Result<Vec<(String, Result<Server, Failure>)>, Failure> {
     let mut starting = JoinSet::new();
     for name in names {
-        let (dir, manager) = (dir.clone(), manager.to_owned());
+        let dir = dir.clone();
+        let manager = manager.to_owned();
         starting.spawn(async move {
             let directory = dir.drive(&name);
             let start =

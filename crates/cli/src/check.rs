@@ -37,7 +37,6 @@ struct Mismatch {
     stripe: u64,
     /// The wrong column; null if it cannot be told which of the stripe's columns is wrong.
     column: Option<usize>,
-    /// Its drive.
     drive: Option<String>,
     what: String,
 }
@@ -55,7 +54,9 @@ pub(crate) async fn run(check: args::Check, cluster: Option<&Path>, report: Repo
     let names = check.names.iter().map(|name| remote(name)).collect::<Result<Vec<Name>, _>>()?;
     let client = connect::cluster(cluster).await?;
     let progress = Progress::begin(None, Bar::beside(report));
-    let (mut files, mut wrong, mut incomplete) = (0_u64, 0_u64, 0_u64);
+    let mut files = 0_u64;
+    let mut wrong = 0_u64;
+    let mut incomplete = 0_u64;
     let recursion = if check.all { Recursion::Yes } else { Recursion::No };
     for name in names {
         for (file, number) in files_of(&client, name, recursion).await? {
@@ -150,7 +151,8 @@ pub(crate) async fn files_of(
         )
         .remedy("use --all"));
     }
-    let (mut files, mut stack) = (Vec::new(), vec![name]);
+    let mut files = Vec::new();
+    let mut stack = vec![name];
     while let Some(directory) = stack.pop() {
         for entry in namespace::entries_if_there(client, &directory).await? {
             let below = directory.join(&entry.name).doing(|| format!("check {}", show_remote(&directory)))?;

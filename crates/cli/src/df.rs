@@ -66,7 +66,8 @@ pub(crate) async fn run(cluster: Option<&Path>, report: Report) -> Result<(), Fa
     let drives = facts.map(|(facts, row)| DriveSpace { facts, reserve_bytes: reserve_bytes(row) }).collect();
     let groups = file_systems(&rows);
     let shared = groups.iter().filter(|group| group.is_shared()).map(names).collect();
-    let (total, removing) = (total(&groups), status.removing);
+    let total = total(&groups);
+    let removing = status.removing;
     let space = Space { total, shared, removing, volumes: volume_space(&client).await?, drives };
     report.facts(&space, show)
 }

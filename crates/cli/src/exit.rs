@@ -109,7 +109,6 @@ pub(crate) struct Failure {
     pub(crate) exit: Exit,
     /// The act attempted, such as `copy a.bin to braid://main/a`.
     what: String,
-    /// The reason.
     why: String,
     /// What the user can do; empty if the reason says so already.
     remedy: String,

@@ -59,7 +59,6 @@ pub(crate) struct DriveFacts {
     /// Damaged units that were made anew, and those that could not be so far.
     repaired_units: u64,
     damaged_units: u64,
-    /// Compared lately.
     bytes_per_second: u64,
     /// Absent while nothing is left or nothing moves.
     seconds_left: Option<u64>,
@@ -84,7 +83,8 @@ pub(crate) async fn run(heal: args::Heal, cluster: Option<&Path>, report: Report
     let client = connect::cluster(cluster).await?;
     let mut status = client.heal_status(heal.rate).await?;
     if heal.watch {
-        let (began, mut moved) = (Instant::now(), Instant::now());
+        let began = Instant::now();
+        let mut moved = Instant::now();
         let progress = Progress::begin(None, Bar::beside(report));
         let first = Done::of(&status);
         let mut last = first;
@@ -278,7 +278,8 @@ pub(crate) async fn until_healed(
     progress: impl Fn(u64),
 ) -> Result<(Done, Duration), Unhealed> {
     let began = Instant::now();
-    let (mut last, mut moved) = ((0, before), Instant::now());
+    let mut last = (0, before);
+    let mut moved = Instant::now();
     loop {
         let left = stale_files(client, drive).await?;
         if left == 0 {
@@ -299,7 +300,8 @@ pub(crate) async fn until_healed(
 }
 
 async fn stale_files(client: &Client, drive: &str) -> Result<u64, Error> {
-    let (mut after, mut files) = (FileId(0), 0);
+    let mut after = FileId(0);
+    let mut files = 0;
     loop {
         let page = client.stale_files(drive, after, PAGE).await?;
         let Some(&last) = page.last() else { return Ok(files) };

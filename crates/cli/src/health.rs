@@ -50,7 +50,8 @@ fn of_columns(row: &DriveRow, notice: &str) -> Option<Risk> {
     let risk = |kind, count, what, remedy| Some(Risk { drive: name.clone(), kind, count, what, remedy });
     match row.state {
         DriveState::Away if row.stalled_ms > 0 => {
-            let (components, seconds) = (count(row.components, "component"), row.stalled_ms / 1000);
+            let components = count(row.components, "component");
+            let seconds = row.stalled_ms / 1000;
             let what = format!(
                 "{name}'s disk hangs: a commit has been under way for {seconds} s: the files of its {components} go without"
             );

@@ -27,7 +27,6 @@ struct Row {
     /// Absent for a volume.
     #[serde(skip_serializing_if = "Option::is_none")]
     modified_ms: Option<i64>,
-    /// The same.
     #[serde(flatten)]
     facts: Option<AttributeFacts>,
 }
@@ -35,7 +34,6 @@ struct Row {
 /// FileAttributes in `--json`.
 #[derive(Debug, Serialize)]
 pub(crate) struct AttributeFacts {
-    /// In octal.
     mode: String,
     links: u32,
     uid: u32,

@@ -47,7 +47,6 @@ pub(crate) struct Server {
 pub(crate) enum Mode {
     /// They end with this process.
     Attached,
-    /// They stay.
     Detached,
 }
 
@@ -76,7 +75,6 @@ pub(crate) struct DriveStart<'a> {
     pub(crate) directory: &'a Path,
     /// The manager's address.
     pub(crate) manager: &'a str,
-    /// Its options.
     pub(crate) options: DriveOptions,
     /// The host it is on, if that is not this one.
     pub(crate) host: Option<NamespaceHost>,
@@ -87,7 +85,6 @@ pub(crate) struct DriveStart<'a> {
 pub(crate) struct NamespaceHost {
     /// The namespace, which is also the host's name.
     pub(crate) name: String,
-    /// Its address.
     pub(crate) address: String,
 }
 
@@ -168,7 +165,6 @@ impl Server {
         Ok(!clean)
     }
 
-    /// SIGKILL.
     pub(crate) async fn kill(self) -> Result<(), Failure> {
         self.handle.kill().await.doing(|| format!("kill {}, process {}", self.name, self.record.pid))?;
         Ok(())

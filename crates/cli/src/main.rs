@@ -103,7 +103,8 @@ fn main() -> ExitCode {
 
 /// Runs the command, or ends it at the first signal. Servers and `up` handle signals themselves.
 async fn run(cli: Cli) -> Result<(), Failure> {
-    let (cluster, report) = (cli.cluster(), Report { json: cli.json });
+    let cluster = cli.cluster();
+    let report = Report { json: cli.json };
     let cluster = cluster.as_deref();
     match cli.command {
         Command::Up(up) => return up::run(up, cluster, report).await,

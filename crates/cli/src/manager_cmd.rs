@@ -100,7 +100,8 @@ fn copy(made: &BackupReply, to: &Path) -> io::Result<Is> {
 /// Copies a file that has the reported length and checksum. The checksum covers all but the last 4 bytes,
 /// which hold it: a CRC over content and its own CRC would be the same for every backup.
 fn copy_checked(from: &mut impl Read, out: &mut impl Write, made: &BackupReply) -> io::Result<Is> {
-    let (mut crc, mut buffer) = (RunningCrc::new(), vec![0; COPY_BYTES]);
+    let mut crc = RunningCrc::new();
+    let mut buffer = vec![0; COPY_BYTES];
     let Some(mut left) = made.bytes.checked_sub(CRC_BYTES as u64) else { return Ok(Is::Another) };
     while left > 0 {
         let most = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());

@@ -5,7 +5,6 @@ use braid_wire::control::{EntryKind, MODE_MAX};
 /// What a command line wants permission bits to become.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// These bits.
     To(u32),
     /// One clause after another.
     Clauses(Vec<Clause>),
@@ -58,7 +57,8 @@ fn clauses(text: &str) -> Option<Vec<Clause>> {
         };
     }
     let who = if at == 0 { MODE_MAX } else { who };
-    let (mut found, mut rest) = (Vec::new(), &text[at..]);
+    let mut found = Vec::new();
+    let mut rest = &text[at..];
     while let Some(sign) = rest.chars().next() {
         let act = match sign {
             '+' => Act::Add,
@@ -144,7 +144,8 @@ mod tests {
             let found = parse(text).expect(text).apply(mode, kind);
             assert_eq!(found, expected, "{text} of {mode:o}: {found:o}");
         };
-        let (file, directory) = (EntryKind::File, EntryKind::Directory);
+        let file = EntryKind::File;
+        let directory = EntryKind::Directory;
         check("640", 0o777, file, 0o640);
         check("4755", 0, file, 0o4755);
         check("u+x", 0o644, file, 0o744);

@@ -8,7 +8,6 @@ use std::process::ExitCode;
 
 use crate::report::complain;
 
-/// The name.
 const NAME: &str = "mount.braid";
 /// What mount(8) is to hear of arguments that are wrong.
 const WRONG: u8 = 1;
@@ -82,8 +81,10 @@ pub(crate) fn arguments(typed: impl Iterator<Item = OsString>) -> Option<Result<
 }
 
 fn translate(mut typed: impl Iterator<Item = OsString>) -> Result<Vec<OsString>, Stop> {
-    let (mut names, mut options) = (Vec::new(), Vec::new());
-    let (mut is_trial, mut is_sloppy) = (false, false);
+    let mut names = Vec::new();
+    let mut options = Vec::new();
+    let mut is_trial = false;
+    let mut is_sloppy = false;
     while let Some(word) = typed.next() {
         let Some(flags) = word.as_bytes().strip_prefix(b"-").filter(|flags| !flags.is_empty()) else {
             names.push(word);
@@ -109,7 +110,8 @@ fn translate(mut typed: impl Iterator<Item = OsString>) -> Result<Vec<OsString>,
             }
         }
     }
-    let (mut more, mut detach) = (Vec::new(), "--detach");
+    let mut more = Vec::new();
+    let mut detach = "--detach";
     for option in options.iter().filter(|option| !option.is_empty()) {
         let (key, value) = match option.iter().position(|byte| *byte == b'=') {
             Some(at) => (&option[..at], Some(option[at + 1..].to_vec())),

@@ -63,7 +63,6 @@ impl Location {
         }
     }
 
-    /// For messages.
     pub(crate) fn show(&self) -> String {
         match self {
             Location::Pipe => "-".into(),

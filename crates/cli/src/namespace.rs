@@ -115,7 +115,8 @@ pub(crate) async fn mv(mv: args::Mv, cluster: Option<&Path>, report: Report) -> 
         _ => to,
     };
     client.rename(&from, &to).await?;
-    let (from, to) = (Text::of(&from), Text::of(&to));
+    let from = Text::of(&from);
+    let to = Text::of(&to);
     let facts = Moved { from: from.text, from_bytes: from.bytes, to: to.text, to_bytes: to.bytes };
     if report.json { report.facts(&facts, |_| String::new()) } else { Ok(()) }
 }
@@ -196,8 +197,10 @@ async fn remove_tree(
     progress: &Progress,
 ) -> Result<(), Failure> {
     // A directory comes after the one that it is in.
-    let (mut directories, mut waiting) = (Vec::new(), vec![root.clone()]);
-    let (mut files, mut first) = (Vec::new(), None);
+    let mut directories = Vec::new();
+    let mut waiting = vec![root.clone()];
+    let mut files = Vec::new();
+    let mut first = None;
     while let Some(directory) = waiting.pop() {
         progress.name(show_remote(&directory));
         let mut below = client.list(&directory);

@@ -126,7 +126,9 @@ impl Parts {
         if let Some(path) = path {
             return Ok(Parts { costs: parts_of(path)?, named: path.display().to_string() });
         }
-        let (disk, link, processor) = ("hdd-18tb", "25GbE", "server-2026");
+        let disk = "hdd-18tb";
+        let link = "25GbE";
+        let processor = "server-2026";
         let unknown = || Failure::new(Exit::Failed, "plan", "a part that is listed is not known");
         let processor_model = ProcessorModel::preset(processor).ok_or_else(unknown)?;
         let costs = CostModel {
@@ -211,7 +213,8 @@ fn with_names(explained: &Explained, names: &BTreeMap<DriveId, String>) -> Strin
     let mut text = explained.text.clone();
     for plan in &explained.set.plans {
         if let Some(name) = names.get(&plan.drive) {
-            let (column, id) = (plan.column, plan.drive.short());
+            let column = plan.column;
+            let id = plan.drive.short();
             let heading = format!("column {column}, drive {id}, ");
             text = text.replace(&heading, &format!("column {column}, {name} (drive {id}), "));
         }

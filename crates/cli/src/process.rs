@@ -24,7 +24,6 @@ const KILL_PATIENCE: Duration = Duration::from_secs(10);
 /// A serving process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PidRecord {
-    /// Process id.
     pub(crate) pid: u32,
     /// Its start time, in clock ticks since the boot.
     started: u64,

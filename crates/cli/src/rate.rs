@@ -73,7 +73,6 @@ impl Bar {
     }
 }
 
-/// Files done.
 struct Files {
     done: AtomicU64,
     /// The total, if known.

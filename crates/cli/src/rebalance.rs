@@ -52,7 +52,8 @@ pub(crate) async fn run(
         _ => client.heal_status(None).await?,
     };
     let progress = Progress::begin(None, Bar::beside(report));
-    let (mut last, mut moved) = (written(&status), Instant::now());
+    let mut last = written(&status);
+    let mut moved = Instant::now();
     let first = last;
     while asked.watch && is_moving(&status) {
         progress.name(format!("{} left", size::show(left(&status))));

@@ -189,7 +189,9 @@ async fn still_listed(client: &Client, files: &mut BTreeSet<FileId>) -> Result<O
 /// Waits until none of these files is to be laid out anew.
 async fn wait(client: &Client, mut files: BTreeSet<FileId>, report: Report) -> Result<(), Failure> {
     let progress = Progress::begin(None, Bar::beside(report));
-    let (mut last, mut moved, mut first) = (None, Instant::now(), None);
+    let mut last = None;
+    let mut moved = Instant::now();
+    let mut first = None;
     loop {
         let Some(first_row) = still_listed(client, &mut files).await? else {
             progress.end();

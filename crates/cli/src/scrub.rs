@@ -110,7 +110,8 @@ pub(crate) async fn run(scrub: args::Scrub, cluster: Option<&Path>, report: Repo
     let everyone = scrub.drives.is_empty();
     let drives = if everyone { all_drives(&client).await? } else { scrub.drives.clone() };
     let rate = (!scrub.status).then_some(scrub.rate);
-    let (mut said, mut silent) = (Vec::new(), Vec::new());
+    let mut said = Vec::new();
+    let mut silent = Vec::new();
     for drive in drives {
         match client.scrub(&drive, rate).await {
             Ok(reply) => said.push(reply),
@@ -181,7 +182,8 @@ async fn wait(
 ) -> Result<Vec<ScrubDriveReply>, Failure> {
     let total = begun.iter().map(|reply| reply.scrub.state.of_bytes).sum();
     let progress = Progress::begin(Some(total), Bar::beside(report));
-    let (mut before, mut done) = (0, Vec::new());
+    let mut before = 0;
+    let mut done = Vec::new();
     for reply in begun {
         progress.name(&reply.name);
         let ended = wait_for(client, reply, |bytes| progress.reached(before + bytes)).await?;
@@ -218,7 +220,9 @@ async fn wait_for(
     reached: impl Fn(u64),
 ) -> Result<ScrubDriveReply, Failure> {
     let drive = &begun.name;
-    let (mut last, mut moved, mut away) = (begun.scrub.state.clone(), Instant::now(), None);
+    let mut last = begun.scrub.state.clone();
+    let mut moved = Instant::now();
+    let mut away = None;
     loop {
         match client.scrub(drive, None).await {
             Ok(reply) if reply.scrub.state.passes > begun.scrub.state.passes => return Ok(reply),

@@ -95,7 +95,8 @@ fn text(answer: &Answer) -> String {
     for (name, value) in lines {
         text.push_str(&format!("{:20}{value}\n", format!("{name}:")));
     }
-    let (all, lost) = (shares(&answer.healthy), shares(&answer.degraded));
+    let all = shares(&answer.healthy);
+    let lost = shares(&answer.degraded);
     let rows = all.iter().zip(lost).map(|((name, all), (_, lost))| {
         let percent = |share: f64| format!("{:.1} %", 100.0 * share);
         vec![(*name).to_owned(), percent(*all), percent(lost)]

@@ -3,7 +3,8 @@
 /// `2026-11-20 11:47:03Z`.
 pub(crate) fn show(ms: u64) -> String {
     let seconds = ms / 1000;
-    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    let days = seconds / 86_400;
+    let rest = seconds % 86_400;
     let (year, month, day) = date(days);
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}Z", rest / 3600, rest / 60 % 60, rest % 60)
 }
@@ -13,7 +14,8 @@ pub(crate) fn show(ms: u64) -> String {
 /// date algorithms").
 fn date(days: u64) -> (u64, u64, u64) {
     let shifted = days + 719_468;
-    let (era, of_era) = (shifted / 146_097, shifted % 146_097);
+    let era = shifted / 146_097;
+    let of_era = shifted % 146_097;
     let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
     let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let march_month = (5 * of_year + 2) / 153;

@@ -58,7 +58,8 @@ pub(crate) async fn run(up: args::Up, cluster: Option<&Path>, report: Report) ->
         _ = interrupts.next() => return Err(Interrupts::failure()),
     };
     // Output that cannot be written must not stop a running cluster: the result is returned later.
-    let (said, whole) = (say(&running, report), running.whole());
+    let said = say(&running, report);
+    let whole = running.whole();
     if up.detach {
         running.servers.into_iter().for_each(Server::release);
         return said.and(whole);
@@ -258,7 +259,8 @@ async fn restart(running: &Running, name: &str) -> Result<Server, Failure> {
         return Server::start_manager(&running.dir, &running.cluster.manager, Mode::Attached).await;
     }
     let directory = running.dir.drive(name);
-    let (manager, options) = (&running.cluster.manager, running.options);
+    let manager = &running.cluster.manager;
+    let options = running.options;
     let start = DriveStart { name, directory: &directory, manager, options, host: None };
     Server::start_drive(&running.dir, start, Mode::Attached).await
 }

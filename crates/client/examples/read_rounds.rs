@@ -41,7 +41,8 @@ async fn main() -> Result<()> {
         ["files", directory, together] => (files(&client, directory).await?, together),
         _ => return Err("say `ranges NAME BYTES TOGETHER` or `files DIRECTORY TOGETHER`".into()),
     };
-    let (reads, together) = (Arc::new(reads), together.parse()?);
+    let reads = Arc::new(reads);
+    let together = together.parse()?;
     for line in std::io::stdin().lock().lines() {
         let seconds = round(&client, &reads, together, line?.trim() == "fresh").await?;
         println!("{seconds}");
@@ -70,9 +71,12 @@ async fn round(client: &Client, reads: &Arc<Vec<Read>>, together: usize, fresh: 
     let begun = Instant::now();
     let mut tasks = JoinSet::new();
     for _ in 0..together {
-        let (client, reads, next) = (client.clone(), Arc::clone(reads), Arc::clone(&next));
+        let client = client.clone();
+        let reads = Arc::clone(reads);
+        let next = Arc::clone(&next);
         tasks.spawn(async move {
-            let (mut kept, mut buffer) = (Vec::new(), Vec::new());
+            let mut kept = Vec::new();
+            let mut buffer = Vec::new();
             while let Some(read) = reads.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let (Read::Range(_, _, bytes) | Read::Whole(_, bytes)) = read;
                 if fresh {

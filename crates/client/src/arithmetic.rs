@@ -61,7 +61,8 @@ pub(crate) fn run(
             }
         }
         Step::Compare { parity, stored, computed } => {
-            let (stored, computed) = (memory.at(*stored)?, memory.at(*computed)?);
+            let stored = memory.at(*stored)?;
+            let computed = memory.at(*computed)?;
             let differs = stored.iter().zip(computed).position(|(a, b)| a != b);
             return Ok(differs.map(|at| Unequal {
                 stripe: step.stripe,
@@ -96,7 +97,8 @@ fn reconstruct(
 
 /// Which operands are zeros, and where the others lie.
 fn operands<'a>(operands: impl IntoIterator<Item = &'a Operand>) -> (Vec<bool>, Vec<MemoryRange>) {
-    let (mut zeros, mut ranges) = (Vec::new(), Vec::new());
+    let mut zeros = Vec::new();
+    let mut ranges = Vec::new();
     for operand in operands {
         match *operand {
             Operand::MemoryRange(range) => ranges.push(range),

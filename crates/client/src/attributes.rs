@@ -42,7 +42,8 @@ pub(crate) fn usual_directory() -> NewAttributes {
 }
 
 fn of_this_process(mode: u32) -> NewAttributes {
-    let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+    let uid = rustix::process::geteuid();
+    let gid = rustix::process::getegid();
     NewAttributes { mode, uid: uid.as_raw(), gid: gid.as_raw() }
 }
 
@@ -127,7 +128,8 @@ impl Client {
 
     async fn ask_rename(&self, from: &Name, to: &Name, how: RenameHow, keep: bool) -> Result<()> {
         let subject = from.to_string();
-        let (from, to) = (self.place(from).await?, self.place(to).await?);
+        let from = self.place(from).await?;
+        let to = self.place(to).await?;
         self.ask_done(&subject, Rename { from, to, how, keep }).await
     }
 

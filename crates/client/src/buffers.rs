@@ -196,7 +196,8 @@ mod tests {
 
     #[test]
     fn places_that_cannot_be_are_refused() {
-        let (mut buffer, pool) = (vec![0; 10], Scratch::default());
+        let mut buffer = vec![0; 10];
+        let pool = Scratch::default();
         let mut memory = Memory::new(User::Into(&mut buffer), &[4], &pool);
         for (inputs, outputs) in [
             (vec![], vec![user(0, 4), user(3, 4)]),
@@ -209,7 +210,8 @@ mod tests {
         ] {
             assert!(memory.split(&inputs, &outputs).is_err(), "{inputs:?} {outputs:?}");
         }
-        let (source, pool) = (vec![0; 4], Scratch::default());
+        let source = vec![0; 4];
+        let pool = Scratch::default();
         let mut memory = Memory::new(User::From(&source), &[], &pool);
         assert!(memory.split(&[user(0, 4), user(1, 2)], &[]).is_ok(), "a source may be read in any way");
         assert!(memory.split(&[], &[user(0, 4)]).is_err(), "a source is not written");

@@ -92,7 +92,8 @@ impl Client {
 
     /// Requests sent so far.
     pub fn sent_requests(&self) -> SentRequests {
-        let (control, drives) = (&self.shared.control, &self.shared.drives);
+        let control = &self.shared.control;
+        let drives = &self.shared.drives;
         SentRequests { manager: control.asked(), drives: drives.asked() }
     }
 

@@ -118,9 +118,13 @@ mod tests {
 
     #[tokio::test]
     async fn windowed_bounds_the_flights_and_stops_at_the_first_error() {
-        let (running, most, ended) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
+        let running = AtomicUsize::new(0);
+        let most = AtomicUsize::new(0);
+        let ended = AtomicUsize::new(0);
         let job = |i: usize, fail: bool| {
-            let (running, most, ended) = (&running, &most, &ended);
+            let running = &running;
+            let most = &most;
+            let ended = &ended;
             async move {
                 let now = running.fetch_add(1, Ordering::Relaxed) + 1;
                 most.fetch_max(now, Ordering::Relaxed);

@@ -54,9 +54,11 @@ struct Bounds {
 impl Control {
     /// For the client with this number. Opens no session yet.
     pub(crate) fn new(config: Config, client: u64) -> Control {
-        let (calls, shared) = (Lane::new(config.control_sessions), Lane::new(SHARED_SESSIONS));
+        let calls = Lane::new(config.control_sessions);
+        let shared = Lane::new(SHARED_SESSIONS);
         let renewals = Lane::new(RENEWAL_SESSIONS);
-        let (operations, clock) = (Operations::new(), Mutex::new(None));
+        let operations = Operations::new();
+        let clock = Mutex::new(None);
         Control { config, client, calls, shared, renewals, news: Lane::new(1), operations, clock }
     }
 
@@ -133,7 +135,8 @@ impl Control {
     ) -> Result<ControlReply> {
         let limits = Limits { reply, ..self.config.limits };
         let asked = async {
-            let (manager, credentials) = (&self.config.manager, self.config.credentials.clone());
+            let manager = &self.config.manager;
+            let credentials = self.config.credentials.clone();
             ControlSession::connect(manager, credentials, &limits).await?.call(request).await
         };
         asked.await.map_err(|error| match error {
@@ -150,7 +153,8 @@ impl Control {
 
     /// Waits for news, once.
     pub(crate) async fn watch(&self, subject: &str, watch: Watch, one: Duration) -> Result<ControlReply> {
-        let (head, request) = (self.no_operation(), ControlRequest::from(watch));
+        let head = self.no_operation();
+        let request = ControlRequest::from(watch);
         let hear = |session: &_| self.hear(session);
         let tried = timeout(one, self.news.once(&self.config, hear, &head, &request));
         match tried.await.unwrap_or_else(|_| Err(self.too_late())) {
@@ -179,7 +183,8 @@ impl Control {
         loop {
             let head = self.head(operation.as_ref());
             let tried = async {
-                let (config, hear) = (&self.config, |session: &_| self.hear(session));
+                let config = &self.config;
+                let hear = |session: &_| self.hear(session);
                 if !together {
                     return lane.once(config, hear, &head, request).await;
                 }

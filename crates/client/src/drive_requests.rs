@@ -126,8 +126,11 @@ async fn send_and_receive(
     outcomes: &mut [Option<Outcome>],
 ) -> Result<(), TransportError> {
     let weights: Vec<u32> = items.iter().map(|item| kibibytes(item.weight(), limit.bytes)).collect();
-    let (flights, bytes) = (Semaphore::new(limit.flights.max(1)), Semaphore::new(kibibytes_of(limit.bytes)));
-    let (asked, stop, last) = (Semaphore::new(0), AtomicBool::new(false), AtomicUsize::new(items.len()));
+    let flights = Semaphore::new(limit.flights.max(1));
+    let bytes = Semaphore::new(kibibytes_of(limit.bytes));
+    let asked = Semaphore::new(0);
+    let stop = AtomicBool::new(false);
+    let last = AtomicUsize::new(items.len());
     let (mut asks, mut landings): (Vec<_>, Vec<_>) =
         items.into_iter().map(|item| ((item.request, item.payload), item.into)).unzip();
     let starts: Vec<u32> = asks.iter().map(|(request, _)| first_byte(request)).collect();

@@ -347,7 +347,8 @@ struct Unusable<'a>(&'a [String], u8);
 
 impl fmt::Display for Unusable<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Unusable(drives, spare), named) = (self, self.0.join("; "));
+        let Unusable(drives, spare) = self;
+        let named = self.0.join("; ");
         if drives.len() > usize::from(*spare) {
             write!(
                 f,
@@ -368,8 +369,11 @@ mod tests {
     fn nobody_is_told_that_what_can_be_done_without_is_missing() {
         let away = |drives: &[&str]| {
             let drives = drives.iter().map(|&drive| drive.to_owned()).collect();
-            let (file, action, spare) = ("f".to_owned(), "written", 1);
-            let (bytes, stripes) = (8192..16_384, 2..4);
+            let file = "f".to_owned();
+            let action = "written";
+            let spare = 1;
+            let bytes = 8192..16_384;
+            let stripes = 2..4;
             Error::TooManyAway { file, segment: 0, bytes, stripes, action, spare, drives }.to_string()
         };
         assert!(

@@ -127,8 +127,10 @@ impl<'a> Executor<'a> {
             handle.plan_error(&list.join("; "))
         })?;
         let memory = Memory::new(user, &set.scratch, &handle.client.shared.scratch);
-        let (arrived, written) = (vec![None; set.len()], vec![false; set.len()]);
-        let (view, (saw_absent, stands_in)) = (Arc::clone(view), (false, None));
+        let arrived = vec![None; set.len()];
+        let written = vec![false; set.len()];
+        let view = Arc::clone(view);
+        let (saw_absent, stands_in) = (false, None);
         let stripe_writes = stripe_writes(&set);
         Ok(Executor {
             handle,
@@ -217,7 +219,8 @@ impl<'a> Executor<'a> {
                 }
                 stamps.insert(instruction.id, request.stamp);
                 let item = Item { request: request.into(), payload, into: &mut [] };
-                let (column, stripe) = (plan.column, instruction.op.stripe());
+                let column = plan.column;
+                let stripe = instruction.op.stripe();
                 asked.push(Asked { column, id: Some(instruction.id), stripe, into: None, item });
             }
         }
@@ -446,7 +449,8 @@ async fn ask_drives(
         let target = &view.segments[segment].columns[column.index()];
         let outcomes = match &target.grant {
             Some(grant) => {
-                let (drives, limit) = (&handle.client.shared.drives, handle.client.in_flight_limit());
+                let drives = &handle.client.shared.drives;
+                let limit = handle.client.in_flight_limit();
                 request_all(drives, target.drive, &target.address, grant, limit, items).await
             }
             None => vec![Err(Failure::Lost("the column is out of the file's set".to_owned())); labels.len()],

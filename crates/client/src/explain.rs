@@ -59,7 +59,9 @@ impl Client {
             return Err(Error::NoDrive(unknown.clone()));
         }
         let end = if asked == Asked::Read { range.end.min(stat.size()) } else { range.end };
-        let (mut at, mut n, mut all) = (range.start, 1, Vec::new());
+        let mut at = range.start;
+        let mut n = 1;
+        let mut all = Vec::new();
         while at < end {
             let (index, segment) = layout.segment_at(at);
             let health = health(&stat.segments[index], stat.g, down);
@@ -115,7 +117,9 @@ impl Client {
 fn listed(ways: &[(Stripe, Vec<Way>)]) -> String {
     let mut text = String::new();
     for alike in ways.chunk_by(|a, b| a.1 == b.1 && a.0.0 + 1 == b.0.0) {
-        let (first, last, ways) = (alike[0].0.0, alike[alike.len() - 1].0.0, &alike[0].1);
+        let first = alike[0].0.0;
+        let last = alike[alike.len() - 1].0.0;
+        let ways = &alike[0].1;
         let stripes =
             if first == last { format!("stripe {first}") } else { format!("stripes {first}..{}", last + 1) };
         for (way, number) in ways.iter().zip(0..).filter(|_| ways.len() > 1) {

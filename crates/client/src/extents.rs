@@ -12,7 +12,8 @@ use crate::handle::Handle;
 pub(crate) async fn data_after(handle: &Handle, range: Range<u64>) -> Result<Option<Range<u64>>> {
     let view = handle.view();
     for (index, segment) in view.layout.segments().iter().enumerate() {
-        let (from, to) = (range.start.max(segment.start), range.end.min(segment.end));
+        let from = range.start.max(segment.start);
+        let to = range.end.min(segment.end);
         if from >= to {
             continue;
         }
@@ -23,8 +24,8 @@ pub(crate) async fn data_after(handle: &Handle, range: Range<u64>) -> Result<Opt
         // A run ends at the end of a plan set; adjoining runs are joined.
         let joined = |end: u64, run: &Range<u64>| if run.start == end { run.end } else { end };
         let last = runs[1..].iter().fold(first.end, joined) - 1;
-        let (begin, end) =
-            (segment.stripe_range(Stripe(first.start)).start, segment.stripe_range(Stripe(last)).end);
+        let begin = segment.stripe_range(Stripe(first.start)).start;
+        let end = segment.stripe_range(Stripe(last)).end;
         return Ok(Some(begin.max(from)..end.min(to)));
     }
     Ok(None)

@@ -413,7 +413,8 @@ impl File {
     async fn commit_once(&self, writer: &Writer, cut: Cut, to: Option<u64>) -> Result<()> {
         let _turn = writer.commits.acquire().await.expect("it is never closed");
         let backing = self.backing(writer);
-        let (view, Size { lease, bytes: own, .. }) = (self.handle.view(), self.handle.size());
+        let view = self.handle.view();
+        let Size { lease, bytes: own, .. } = self.handle.size();
         let size = match to {
             Some(to) if cut == Cut::Begins => to,
             to => to.map_or(own, |to| to.max(own)),
@@ -428,7 +429,9 @@ impl File {
         // Unknown until the answer: a request whose answer is lost may have been carried out.
         writer.set_committed(None);
         writer.written.store(false, Ordering::Release);
-        let (file, holder, order) = (view.file, self.handle.holder, writer.next_order());
+        let file = view.file;
+        let holder = self.handle.holder;
+        let order = writer.next_order();
         let modified_ns = writer.modified();
         let receipts = backing.receipts.clone();
         let request = Commit { file, lease, holder, size, order, cut, modified_ns, backing };

@@ -14,7 +14,8 @@ pub struct OnOneFileSystem<'d> {
 
 /// The drives by the file systems that they are on, in the order of their first drives.
 pub fn file_systems<'d>(drives: impl IntoIterator<Item = &'d DriveRow>) -> Vec<OnOneFileSystem<'d>> {
-    let (mut groups, mut known) = (Vec::new(), BTreeMap::new());
+    let mut groups = Vec::new();
+    let mut known = BTreeMap::new();
     for drive in drives {
         let device = drive.file_system.device;
         if device == 0 {

@@ -129,7 +129,9 @@ impl Handle {
         if is_newer && (turn == Turn::Any || turn == Turn::Take && !now.shared) {
             return Ok(now);
         }
-        let (file, lease, holder) = (now.file, now.lease, self.holder);
+        let file = now.file;
+        let lease = now.lease;
+        let holder = self.holder;
         let refresh = |access| Refresh { file, access, lease, holder, turn }.into();
         let request: ControlRequest = match self.purpose {
             Purpose::Read => refresh(Access::Read),

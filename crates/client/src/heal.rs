@@ -203,7 +203,8 @@ impl Heal<'_> {
                 patience = Patience::new(self.handle);
             } else if self.left.load(Ordering::Relaxed) > 0 || !patience.again_for_a_while().await {
                 // They are being written. Perhaps it is enough to know that: the manager says.
-                let (survey, columns) = (page.stripes.get(first), &page.view.segments[segment]);
+                let survey = page.stripes.get(first);
+                let columns = &page.view.segments[segment];
                 tracing::debug!(
                     segment,
                     first,
@@ -229,7 +230,8 @@ impl Heal<'_> {
             let mut behind: BTreeMap<u64, Vec<Version>> = BTreeMap::new();
             let mut current = Vec::new();
             for (&stripe, survey) in &page.stripes {
-                let (set, joining) = (columns.set, columns.joining);
+                let set = columns.set;
+                let joining = columns.joining;
                 let place = Place { shape, stripe: Stripe(stripe), set, joining };
                 match settled_cut(&place, own, survey).map(|cut| (standing(&place, own, survey, &cut), cut)) {
                     Some((Standing::Current, _)) => {
@@ -241,7 +243,8 @@ impl Heal<'_> {
                 }
             }
             self.note_caught_up(page, segment, own, &runs(current.into_iter(), u64::MAX)).await;
-            let (behind, failed) = (&behind, std::sync::Mutex::new(BTreeSet::new()));
+            let behind = &behind;
+            let failed = std::sync::Mutex::new(BTreeSet::new());
             let sets = runs(behind.keys().copied(), step).into_iter().map(|run| {
                 let failed = &failed;
                 async move {
@@ -319,7 +322,8 @@ impl Heal<'_> {
                 failure if failure.is(Reason::Exists) => {}
                 Failure::Refused { refusal, .. } if write_remedy(&one.failure) == Remedy::NotStored => {
                     let drive = view.segments[segment].columns[one.column.index()].name.clone();
-                    let (file, refusal) = (self.handle.subject.clone(), refusal.clone());
+                    let file = self.handle.subject.clone();
+                    let refusal = refusal.clone();
                     return Err(Error::NotStored { file, drive, refusal });
                 }
                 _ => refresh = true,
@@ -372,7 +376,9 @@ impl Heal<'_> {
             saw_absent: false,
             next: None,
         };
-        let (mut listed, mut trouble, mut stale) = (BTreeSet::new(), None, false);
+        let mut listed = BTreeSet::new();
+        let mut trouble = None;
+        let mut stale = false;
         for (_, column, outcome) in ask_all(self.handle, view, &questions, &request).await {
             let name = &columns.columns[column.index()].name;
             match outcome {

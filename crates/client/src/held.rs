@@ -69,7 +69,8 @@ impl Held<'_> {
 
     /// The stripes from `from` on, and the next stripe from which they are not known yet.
     async fn page(&mut self, from: u64) -> Result<(BTreeSet<u64>, Option<u64>)> {
-        let (handle, segment) = (self.handle, self.segment);
+        let handle = self.handle;
+        let segment = self.segment;
         let mut patience = Patience::new(handle);
         loop {
             let view = handle.view();
@@ -80,7 +81,9 @@ impl Held<'_> {
                 let at = view.address(segment, column);
                 Versions { at, list: self.list, units: Vec::new(), from, limit: PAGE }.into()
             };
-            let (mut stripes, mut next, mut answers) = (BTreeSet::new(), None::<u64>, 0);
+            let mut stripes = BTreeSet::new();
+            let mut next = None::<u64>;
+            let mut answers = 0;
             let mut absent = false;
             let mut learnt = Learnt::default();
             for (_, column, outcome) in ask_all(handle, &view, &questions, &request).await {

@@ -67,7 +67,9 @@ async fn land_from(
     if let Err(why) = check_extents(&reply, from, into.len(), payload_bytes) {
         return Ok(Err(Failure::Lost(why)));
     }
-    let (mut crcs, mut rest, mut corrupt) = (reply.crcs.as_slice(), into, None);
+    let mut crcs = reply.crcs.as_slice();
+    let mut rest = into;
+    let mut corrupt = None;
     for extent in &reply.extents {
         let length = usize::try_from(extent.to - extent.from).expect("a unit is at most 64 MiB");
         let (place, tail) = rest.split_at_mut(length);
@@ -91,7 +93,9 @@ async fn land_from(
 
 /// Checks that the extents are contiguous, cover what was asked for, and match the payload and the checksums.
 fn check_extents(reply: &ReadReply, from: u32, asked: usize, payload_bytes: u32) -> Result<(), String> {
-    let (mut covered, mut sent, mut blocks) = (0u64, 0u64, 0usize);
+    let mut covered = 0u64;
+    let mut sent = 0u64;
+    let mut blocks = 0usize;
     let mut at = from;
     for extent in &reply.extents {
         if at != extent.from || extent.to < extent.from {

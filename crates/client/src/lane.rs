@@ -123,7 +123,8 @@ impl Lane {
     /// Those that have waited longest.
     fn take(&self) -> Vec<Waiting> {
         let mut waiting = self.waiting.lock().expect("no holder panics");
-        let (mut taken, mut bytes) = (Vec::new(), 0);
+        let mut taken = Vec::new();
+        let mut bytes = 0;
         while taken.len() < ITEMS_MAX
             && bytes < ITEMS_BYTES_MAX
             && let Some(next) = waiting.pop_front()

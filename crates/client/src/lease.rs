@@ -88,7 +88,8 @@ async fn keep_capabilities(handle: &Handle) -> String {
 
 /// Retires what is settled when the writer pauses.
 async fn keep_retired(handle: &Handle, side: &WriteSide) -> Infallible {
-    let (mut seen, mut retired) = (None, None);
+    let mut seen = None;
+    let mut retired = None;
     loop {
         tokio::time::sleep(TICK.min(period(&handle.view()))).await;
         // With others, nothing of what this one knows is settled goes for the lease.
@@ -156,7 +157,9 @@ pub(crate) async fn release(
     let lease = last.as_ref().map_or(view.lease, |last| last.lease);
     let within = last.as_ref().map_or(Version::ZERO, |last| last.within);
     let backing = Backing { within, receipts: handle.receipts.all() };
-    let (file, holder, commit) = (view.file, handle.holder, last.map(|last| last.sized));
+    let file = view.file;
+    let holder = handle.holder;
+    let commit = last.map(|last| last.sized);
     let request = Release { file, lease, holder, ended: ended(handle, ending, side), commit, backing };
     let answer = handle.client.ask_done(&handle.subject, request).await;
     answer.map_err(|error| handle.lease_error(error))

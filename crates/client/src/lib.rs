@@ -15,6 +15,8 @@
 //! (`drive_requests`). Reads work around columns that fail (`read`); writes have the manager take them out of
 //! the file's set (`write`).
 
+#![warn(missing_docs)]
+
 mod arithmetic;
 mod attributes;
 mod buffers;

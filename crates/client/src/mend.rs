@@ -102,9 +102,11 @@ impl Handle {
         parity: ColumnMask,
         writer: Writer,
     ) -> Result<bool> {
-        let (view, segment) = (&executor.view, executor.set.segment);
+        let view = &executor.view;
+        let segment = executor.set.segment;
         let ask = |column| {
-            let (at, list) = (view.address(segment, column), Listing::Named);
+            let at = view.address(segment, column);
+            let list = Listing::Named;
             (column, Versions { at, list, units: vec![stripe.0], from: 0, limit: 0 }.into())
         };
         let answers = ask_columns(self, view, segment, parity.iter().map(ask).collect()).await;
@@ -131,7 +133,8 @@ impl Handle {
         columns: ColumnMask,
         (mended_as, writer): (As, Writer),
     ) -> Result<Option<Vec<Failed>>> {
-        let (view, segment) = (&executor.view, executor.set.segment);
+        let view = &executor.view;
+        let segment = executor.set.segment;
         let mut learnt = Learnt::default();
         for _ in 0..TRIES_MAX {
             // Treated as joining: written whole, and not read.

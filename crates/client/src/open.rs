@@ -218,7 +218,8 @@ impl Client {
         opened: Opened,
         options: &OpenOptions,
     ) -> Result<File> {
-        let (size, cut) = (opened.stat.size(), opened.cut);
+        let size = opened.stat.size();
+        let cut = opened.cut;
         // The file's first lease: nobody has written to it yet. (The request does not tell: the answer may be
         // to a repeat, after another client has opened the file.)
         let is_first = opened.lease.0 == 1 && size == 0 && !cut;

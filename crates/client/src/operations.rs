@@ -64,7 +64,8 @@ mod tests {
     fn the_oldest_that_is_open_holds_the_mark() {
         let operations = Operations::new();
         assert_eq!(operations.settled_below(), 1);
-        let (first, second) = (operations.begin(0), operations.begin(0));
+        let first = operations.begin(0);
+        let second = operations.begin(0);
         assert_eq!((first.number, second.number, operations.settled_below()), (1, 2, 1));
         drop(second);
         assert_eq!(operations.settled_below(), 1);

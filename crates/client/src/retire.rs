@@ -52,7 +52,8 @@ pub(crate) async fn retire(handle: &Handle, settled_to: Version, occasion: Occas
             let ends_lease = matches!(occasion, Occasion::LeaseEnd | Occasion::Ended);
             Retire { at, settled_to, durable, client, watermark, ends_lease }.into()
         };
-        let (mut all, mut stale) = (true, false);
+        let mut all = true;
+        let mut stale = false;
         for (segment, column, outcome) in ask_all(handle, &view, &questions, &request).await {
             match outcome {
                 Ok(_) => drop(answered.insert((segment, column))),

@@ -71,7 +71,8 @@ mod tests {
     #[tokio::test]
     async fn pauses_double_to_a_bound_and_end_at_the_deadline() {
         let mut tries = Tries::new(Duration::from_secs(5));
-        let (mut now, mut pauses) = (tries.began, Vec::new());
+        let mut now = tries.began;
+        let mut pauses = Vec::new();
         while let Some(pause) = tries.next_pause(now) {
             pauses.push(pause);
             now += pause;

@@ -38,7 +38,8 @@ fn room(volume: &VolumeRow, status: &StatusReply) -> Room {
         file_systems(drives()).iter().map(OnOneFileSystem::free_bytes).fold(0, u64::saturating_add);
     let free = data(free_bytes);
     let used = data(drives().map(|drive| drive.used_bytes).fold(0, u64::saturating_add));
-    let (mut bytes, mut free_bytes) = (used.saturating_add(free), free);
+    let mut bytes = used.saturating_add(free);
+    let mut free_bytes = free;
     if volume.quota_bytes > 0 {
         bytes = volume.quota_bytes;
         free_bytes = free.min(volume.quota_bytes.saturating_sub(volume.file_bytes));

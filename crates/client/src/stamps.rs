@@ -382,7 +382,8 @@ mod tests {
     fn a_write_that_comes_after_one_that_failed_is_told_why_that_failed() {
         let stamps = stamps(EarlierWrites::Unknown);
         let begin = || stamps.begin((Lease(7), Generation(2)), 1, 0, Content::Bytes);
-        let (mut begun, mut other) = (begin().expect("sound"), begin().expect("sound"));
+        let mut begun = begin().expect("sound");
+        let mut other = begin().expect("sound");
         begun.sending();
         other.sending();
         begun.fail("drive c is full");
@@ -394,7 +395,8 @@ mod tests {
     fn a_stamp_is_within_the_size_when_its_write_has_ended() {
         let stamps = stamps(EarlierWrites::Unknown);
         let begin = |g| stamps.begin((Lease(7), Generation(g)), 1, 9, Content::Bytes).expect("sound");
-        let (first, second) = (stamps.under_way(), stamps.under_way());
+        let first = stamps.under_way();
+        let second = stamps.under_way();
         let own = begin(2);
         // Settled, and the size has not grown yet. Stamps of a later generation are above it too.
         begin(3).settle();

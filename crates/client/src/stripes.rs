@@ -73,9 +73,12 @@ mod tests {
         drop(stripes.hold(1, 0..3).await);
         assert!(!stripes.try_hold(0, &(2..4)));
         drop(first);
-        let (inside, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let inside = AtomicUsize::new(0);
+        let most = AtomicUsize::new(0);
         let turn = |from: u64| {
-            let (stripes, inside, most) = (&stripes, &inside, &most);
+            let stripes = &stripes;
+            let inside = &inside;
+            let most = &most;
             async move {
                 let _held = stripes.hold(0, from..from + 4).await;
                 most.fetch_max(inside.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);

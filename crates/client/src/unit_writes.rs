@@ -69,7 +69,9 @@ mod tests {
     #[test]
     fn numbers_are_used_once_and_the_watermark_follows_the_oldest() {
         let all = UnitWrites::new();
-        let (a, b, c) = (all.begin(), all.begin(), all.begin());
+        let a = all.begin();
+        let b = all.begin();
+        let c = all.begin();
         assert_eq!((a.number, b.number, c.number), (1, 2, 3));
         assert_eq!(c.watermark(), 1);
         drop(b);

@@ -130,7 +130,8 @@ impl FileView {
 
     /// The attributes with which the column's object is created.
     pub(crate) fn attributes(&self, segment: usize, column: Column) -> Attributes {
-        let (columns, shape) = (&self.segments[segment], self.layout.segments()[segment].shape);
+        let columns = &self.segments[segment];
+        let shape = self.layout.segments()[segment].shape;
         let components = &self.layout.segments()[segment].components;
         let grant = columns.columns[column.index()].grant.as_ref();
         Attributes {
@@ -177,7 +178,8 @@ impl SegmentView {
             listed_away: column.state != DriveState::Up,
             grant,
         });
-        let (columns, templates) = (columns.collect(), Templates::default());
+        let columns = columns.collect();
+        let templates = Templates::default();
         SegmentView { number: row.number, set: row.set, joining: row.joining, columns, templates }
     }
 }

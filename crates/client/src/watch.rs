@@ -178,7 +178,8 @@ async fn run(
         }
     };
     loop {
-        let (asked_at_ms, (request, said)) = (boot_ms(), lock(&state).request(client.shared.number));
+        let asked_at_ms = boot_ms();
+        let (request, said) = lock(&state).request(client.shared.number);
         // What there is to say goes at once, on a session of its own: this one waits for news.
         let (asked_at_ms, said, answer) = tokio::select! {
             answer = client.news(request) => (asked_at_ms, said, answer),
@@ -219,7 +220,8 @@ impl State {
     fn request(&mut self, client: u64) -> (Watch, Said) {
         self.order += 1;
         let some = |of: &BTreeMap<FileId, u64>| of.keys().copied().take(FILES_MAX).collect::<Vec<_>>();
-        let (open, closed) = (some(&self.open), some(&self.closed));
+        let open = some(&self.open);
+        let closed = some(&self.closed);
         let &mut State { order, seen, written, .. } = self;
         // Who heeds news says with it all that it has open of what they concern.
         let heeded = if open.len() < self.open.len() { self.told } else { self.heeded };
@@ -268,7 +270,8 @@ mod tests {
 
     #[test]
     fn what_is_said_anew_while_a_request_is_under_way_is_said_again() {
-        let (mut state, [a, b]) = (State::default(), [1, 2].map(FileId));
+        let mut state = State::default();
+        let [a, b] = [1, 2].map(FileId);
         state.open.extend([(a, 0), (b, 0)]);
         let (request, said) = state.request(7);
         assert_eq!((request.order, request.open.as_slice()), (1, &[a, b][..]));

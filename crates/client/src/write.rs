@@ -196,7 +196,8 @@ impl Handle {
                 return Ok(UnitEnd::NewLease);
             }
             executor.retarget(&now);
-            let (view, segment) = (Arc::clone(&executor.view), executor.set.segment);
+            let view = Arc::clone(&executor.view);
+            let segment = executor.set.segment;
             let state = &view.segments[segment];
             let layout = &view.layout.segments()[segment];
             let mut parity = (0..layout.shape.m()).map(|index| layout.column(stripe, Role::Parity(index)));
@@ -430,7 +431,8 @@ impl Handle {
                     learnt.note(one);
                 }
                 let stripes = failed.iter().map(|one| one.stripe.0);
-                let (first, last) = (stripes.clone().min().unwrap_or(0), stripes.max().unwrap_or(0));
+                let first = stripes.clone().min().unwrap_or(0);
+                let last = stripes.max().unwrap_or(0);
                 match self.too_many_away(view, segment, first..last + 1, "written", &learnt) {
                     // This write may have met fewer drives than are away; the manager's refusal names all.
                     Error::TooManyAway { drives, spare, .. } if drives.len() <= usize::from(spare) => {

@@ -64,7 +64,8 @@ mod tests {
     #[test]
     fn a_lease_that_is_given_up_is_not_lost() {
         let side = || WriteSide::new(Stamps::new(Lease(1), Generation(1), 0, EarlierWrites::None));
-        let (lost, ended) = (side(), side());
+        let lost = side();
+        let ended = side();
         assert!(lost.is_over("not renewed".to_owned()) && lost.check("f").is_err());
         ended.ends();
         assert!(!ended.is_over("not renewed".to_owned()) && ended.check("f").is_ok());

@@ -27,7 +27,8 @@ impl Axis {
     }
 
     fn within((low, high): (f64, f64), values: impl Iterator<Item = f64>, ends: (f64, f64)) -> Axis {
-        let (mut low, mut high) = (low, high);
+        let mut low = low;
+        let mut high = high;
         for value in values.filter(|value| value.is_finite() && *value > 0.0) {
             (low, high) = (low.min(value.log2().floor()), high.max(value.log2().ceil()));
         }

@@ -22,10 +22,8 @@ const LEGEND_FREE: usize = 36;
 /// The width of one more.
 const LETTER: f64 = 7.0;
 
-/// A chart.
 #[derive(Debug, Clone, Default)]
 pub struct Chart {
-    /// Above it.
     pub title: String,
     /// Below the title.
     pub subtitle: String,
@@ -35,11 +33,9 @@ pub struct Chart {
     pub y: String,
     /// The greatest value that is shown upwards; absent: all are.
     pub y_max: Option<f64>,
-    /// The curves.
     pub curves: Vec<Curve>,
 }
 
-/// A curve.
 #[derive(Debug, Clone, Default)]
 pub struct Curve {
     /// Its name in the legend.
@@ -55,12 +51,10 @@ pub struct Curve {
 /// How a curve is drawn. Its points are dots in any case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Style {
-    /// A line.
     #[default]
     Line,
     /// A dashed line.
     Dashes,
-    /// No line.
     Dots,
 }
 
@@ -127,7 +121,8 @@ fn fitting(text: &str, most: usize) -> String {
     if letters.len() <= most {
         return text.to_owned();
     }
-    let (start, end) = (most / 2 - 2, letters.len() - (most - most / 2 - 1));
+    let start = most / 2 - 2;
+    let end = letters.len() - (most - most / 2 - 1);
     letters[..start].iter().chain(&['.'; 3]).chain(&letters[end..]).collect()
 }
 

@@ -5,7 +5,6 @@ use crate::{png, svg};
 
 /// Text and axes.
 pub const INK: &str = "#222222";
-/// Grid lines.
 pub const FAINT: &str = "#d8d8d8";
 
 // Colours that remain distinct for colour-blind readers (Okabe and Ito).

@@ -33,7 +33,8 @@ type Colour = [u8; 3];
 
 impl Canvas {
     fn new(width: f64, height: f64) -> Canvas {
-        let (width, height) = (pixel(width * SCALE).max(1), pixel(height * SCALE).max(1));
+        let width = pixel(width * SCALE).max(1);
+        let height = pixel(height * SCALE).max(1);
         Canvas { width, height, pixels: vec![255; width * height * 3] }
     }
 
@@ -52,13 +53,15 @@ impl Canvas {
 
     /// A line with round ends.
     fn stroke(&mut self, from: Point, to: Point, width: f64, colour: Colour) {
-        let ((x1, y1), (x2, y2)) = (scaled(from), scaled(to));
+        let (x1, y1) = scaled(from);
+        let (x2, y2) = scaled(to);
         let half = width * SCALE / 2.0;
         let length = (x2 - x1).powi(2) + (y2 - y1).powi(2);
         let reach = half + 1.0;
         for y in pixel(y1.min(y2) - reach)..=pixel(y1.max(y2) + reach) {
             for x in pixel(x1.min(x2) - reach)..=pixel(x1.max(x2) + reach) {
-                let (px, py) = (real(x) + 0.5, real(y) + 0.5);
+                let px = real(x) + 0.5;
+                let py = real(y) + 0.5;
                 let along = if length > 0.0 {
                     (((px - x1) * (x2 - x1) + (py - y1) * (y2 - y1)) / length).clamp(0.0, 1.0)
                 } else {
@@ -72,7 +75,8 @@ impl Canvas {
     }
 
     fn fill(&mut self, at: Point, (width, height): (f64, f64), colour: Colour) {
-        let ((x1, y1), (x2, y2)) = (scaled(at), scaled((at.0 + width, at.1 + height)));
+        let (x1, y1) = scaled(at);
+        let (x2, y2) = scaled((at.0 + width, at.1 + height));
         for y in pixel(y1)..pixel(y2) {
             for x in pixel(x1)..pixel(x2) {
                 self.blend(x, y, colour, 1.0);
@@ -111,7 +115,8 @@ impl Canvas {
             if let Some(raster) = known.or_else(|| get_raster('?', FontWeight::Regular, height)) {
                 for (row, line) in raster.rows().enumerate() {
                     for (column, share) in line.iter().enumerate() {
-                        let (x, y) = (pixel(left + real(column)), pixel(top + real(row)));
+                        let x = pixel(left + real(column));
+                        let y = pixel(top + real(row));
                         self.blend(x, y, colour, f64::from(*share) / 255.0);
                     }
                 }

@@ -47,7 +47,8 @@ fn main() {
     let mut number = |default| args.next().map_or(default, |text| text.parse().expect("a number"));
     let time = Duration::from_secs(number(5));
     let load = Arc::new(Load { time, in_flight: number(16), connections: number(1) });
-    let (serving, asking) = (runtime("drive"), runtime("asker"));
+    let serving = runtime("drive");
+    let asking = runtime("asker");
     fs::create_dir_all(&dir).expect("a directory");
     let drive = serving.block_on(serving.spawn(start(dir.clone()))).expect("a drive");
     let (drive, manager) = drive;
@@ -104,8 +105,11 @@ async fn fill(drive: Arc<Drive>) {
 }
 
 async fn reads(drive: &Drive, load: &Load, seed: u64) -> u64 {
-    let (mut session, grant) = (drive.session().await, drive.grant(object_level()));
-    let (mut random, mut done, mut into) = (seed, 0, vec![0; 4096]);
+    let mut session = drive.session().await;
+    let grant = drive.grant(object_level());
+    let mut random = seed;
+    let mut done = 0;
+    let mut into = vec![0; 4096];
     for tag in 0..load.in_flight {
         ask(&mut session, &grant, tag, &mut random).await;
     }
@@ -135,7 +139,8 @@ async fn ask(session: &mut DriveSession, grant: &Grant, tag: u64, random: &mut u
 
 async fn raw_answers(mut stream: TcpStream) {
     stream.set_nodelay(true).expect("an option");
-    let (mut asked, answer) = (vec![0; RAW.0], vec![7; RAW.1]);
+    let mut asked = vec![0; RAW.0];
+    let answer = vec![7; RAW.1];
     while stream.read_exact(&mut asked).await.is_ok() {
         if stream.write_all(&answer).await.is_err() {
             return;
@@ -145,11 +150,14 @@ async fn raw_answers(mut stream: TcpStream) {
 
 async fn raw_asks(mut stream: TcpStream, load: &Load) -> u64 {
     stream.set_nodelay(true).expect("an option");
-    let (request, mut answer) = (vec![7; RAW.0], vec![0; RAW.1]);
+    let request = vec![7; RAW.0];
+    let mut answer = vec![0; RAW.1];
     for _ in 0..load.in_flight {
         stream.write_all(&request).await.expect("asked");
     }
-    let (until, mut done, mut asked) = (Instant::now() + load.time, 0, load.in_flight);
+    let until = Instant::now() + load.time;
+    let mut done = 0;
+    let mut asked = load.in_flight;
     while asked > 0 {
         stream.read_exact(&mut answer).await.expect("an answer");
         done += 1;
@@ -168,7 +176,8 @@ async fn measure<W: Future<Output = u64> + Send + 'static>(
     load: &Arc<Load>,
     work: impl Fn(Arc<Load>, u64) -> W,
 ) {
-    let (before, began) = (processor_us(), Instant::now());
+    let before = processor_us();
+    let began = Instant::now();
     let each = Load { in_flight: (load.in_flight / load.connections).max(1), ..**load };
     let each = Arc::new(each);
     let tasks: Vec<_> =
@@ -177,7 +186,8 @@ async fn measure<W: Future<Output = u64> + Send + 'static>(
     for task in tasks {
         done += task.await.expect("it ends well");
     }
-    let (took, after) = (began.elapsed(), processor_us());
+    let took = began.elapsed();
+    let after = processor_us();
     let cpu = |side: &str| (after.get(side).unwrap_or(&0.0) - before.get(side).unwrap_or(&0.0)) / done as f64;
     println!(
         "{what:6} {:8.0}/s  drive {:5.1} us  asker {:5.1} us",

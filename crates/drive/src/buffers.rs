@@ -133,7 +133,6 @@ impl Buffer {
         &mut self.bytes[self.pad..self.pad + self.length]
     }
 
-    /// The payload.
     pub(crate) fn payload(&self) -> &[u8] {
         &self.bytes[self.pad..self.pad + self.length]
     }
@@ -183,7 +182,8 @@ mod tests {
     #[tokio::test]
     async fn one_connection_holds_an_eighth_at_most() {
         let pool = Pool::new(64 << 10);
-        let (greedy, other) = (pool.connection(), pool.connection());
+        let greedy = pool.connection();
+        let other = pool.connection();
         let held = greedy.share(64 << 10).await.unwrap_or_else(|_| unreachable!());
         assert!(greedy.grains.clone().try_acquire_owned().is_err());
         drop(held);

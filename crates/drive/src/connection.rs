@@ -44,7 +44,8 @@ use crate::room::Visitor;
 /// Serves one connection until the peer closes it, breaks the format, stalls, or `closing` is set. Accepted
 /// requests are still answered.
 pub(crate) async fn serve(core: Arc<Core>, stream: Stream, closing: watch::Receiver<bool>) {
-    let (peer, is_local) = (stream.address().to_owned(), stream.is_local());
+    let peer = stream.address().to_owned();
+    let is_local = stream.is_local();
     let (Ok(visitor), Ok(holder)) = (Visitor::of(&stream), stream.holder()) else { return };
     let (mut sender, receiver) = stream.into_halves();
     let hello = Hello {
@@ -181,7 +182,8 @@ impl RequestReader {
         permit: OwnedSemaphorePermit,
     ) -> Result<(), TransportError> {
         let core = requests.core();
-        let (session, arrival) = (&mut self.session, core.arrival());
+        let session = &mut self.session;
+        let arrival = core.arrival();
         let judged =
             core.with_scene(self.binding, arrival.now_ms, |scene| authorise_in(session, scene, header, body));
         let placed = self.place(&core, body);

@@ -159,13 +159,15 @@ impl Core {
 
     /// Manager time in milliseconds, while the drive holds its lease.
     pub(crate) fn manager_ms(&self) -> Option<u64> {
-        let (now, lease) = (self.clock().now(), self.lease());
+        let now = self.clock().now();
+        let lease = self.lease();
         lease.holds(now).ok().and_then(|()| lease.manager_ms(now))
     }
 
     /// The look at the lease for a request that arrives now (PROTOCOL R8).
     pub(crate) fn arrival(&self) -> Arrival {
-        let (now, lease) = (self.clock().now(), self.lease());
+        let now = self.clock().now();
+        let lease = self.lease();
         let now_ms = lease.holds(now).ok().and_then(|()| lease.manager_ms(now));
         Arrival { now_ms, serving: lease.serving(now) }
     }

@@ -41,11 +41,8 @@ pub(crate) type Place = (PartitionId, ObjectId, u64);
 /// A unit that the drive has verified and found damaged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DamagedPart {
-    /// Its partition.
     pub partition: PartitionId,
-    /// Its object.
     pub object: ObjectId,
-    /// The unit.
     pub unit: u64,
     /// Its object's file.
     pub file: FileId,
@@ -151,7 +148,8 @@ impl Damage {
 /// Verifies what is doubted, one unit at a time, until `closing` is set.
 pub(crate) async fn run(core: Arc<Core>, mut closing: watch::Receiver<bool>) {
     while !*closing.borrow() {
-        let (now, damage) = (core.clock().now(), &core.damage);
+        let now = core.clock().now();
+        let damage = &core.damage;
         let due = if core.manager_ms().is_some() { damage.units().due(now) } else { None };
         let Some(place) = due else {
             tokio::select! {
@@ -203,7 +201,9 @@ fn handle(core: &Core, place: Place, verdict: Verdict) {
     let damage = &core.damage;
     match verdict {
         Verdict::Damaged(unit) => {
-            let (partition, object, file) = (unit.partition, unit.object, unit.file);
+            let partition = unit.partition;
+            let object = unit.object;
+            let file = unit.file;
             if damage.units().handle_damaged(place, file) {
                 warn!(%partition, %object, unit = place.2, %file, what = %unit.what, "a unit is damaged");
             }
@@ -332,7 +332,8 @@ mod tests {
         let mut units = Units::default();
         assert!(units.handle_doubt(place(7), Moment(100)) && !units.handle_doubt(place(7), Moment(100)));
         assert!(!units.is_damaged(place(7)) && units.take_damaged().is_empty() && units.damaged() == 0);
-        let (mut now, mut pauses) = (100, Vec::new());
+        let mut now = 100;
+        let mut pauses = Vec::new();
         for tries in 0..8 {
             assert_eq!(units.due(Moment(now)), Some(place(7)));
             assert_eq!(units.handle_damaged(place(7), FileId(3)), tries == 0);

@@ -20,9 +20,7 @@ pub enum DriveError {
          token of the first"
     )]
     OtherCluster {
-        /// The directory.
         dir: PathBuf,
-        /// Its cluster.
         here: ClusterId,
         /// The cluster of the token or of the manager.
         asked: ClusterId,
@@ -30,7 +28,6 @@ pub enum DriveError {
     /// The directory holds files, but none of a drive.
     #[error("{dir} holds {holds:?} and no drive: choose an empty or new directory")]
     NotADrive {
-        /// The directory.
         dir: PathBuf,
         /// One of the files in it.
         holds: OsString,
@@ -65,7 +62,6 @@ pub enum DriveError {
     File {
         /// The action attempted.
         doing: &'static str,
-        /// The file.
         path: PathBuf,
         /// The system's error.
         source: io::Error,
@@ -76,7 +72,6 @@ pub enum DriveError {
         env!("CARGO_PKG_VERSION")
     )]
     Release {
-        /// The file.
         path: PathBuf,
         /// The release that wrote it, as far as it says so.
         by: String,
@@ -90,7 +85,6 @@ pub enum DriveError {
          place of this one: braid drive replace OLD NEW"
     )]
     Identity {
-        /// The file.
         path: PathBuf,
         /// What is wrong.
         what: String,
@@ -107,7 +101,6 @@ pub enum DriveError {
          this one no more"
     )]
     Superseded {
-        /// The directory.
         dir: PathBuf,
         /// The manager's explanation.
         why: String,
@@ -115,7 +108,6 @@ pub enum DriveError {
     /// An error of the store.
     #[error("store in {dir}: {source}")]
     Store {
-        /// The directory.
         dir: PathBuf,
         /// What is wrong.
         source: braid_store::Error,

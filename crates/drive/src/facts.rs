@@ -114,7 +114,8 @@ mod tests {
             drives: vec![DriveId(1), DriveId(2), DriveId(3)],
             objects: vec![ObjectId(7); 3],
         };
-        let (mut maps, place) = (Maps::default(), (PartitionId(3), ObjectId(7)));
+        let mut maps = Maps::default();
+        let place = (PartitionId(3), ObjectId(7));
         let first = maps.decoded(place, &map(1).to_bytes()).expect("a map");
         let again = maps.decoded(place, &map(1).to_bytes()).expect("a map");
         assert!(Arc::ptr_eq(&first, &again));

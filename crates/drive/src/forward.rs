@@ -322,7 +322,8 @@ fn settle(core: &Arc<Core>, unit: UnitRef) {
         (settled, debts.handle_settled(unit, settled.0))
     };
     tell(core, waiters);
-    let ((up_to, g), (partition, object, number)) = (settled, unit);
+    let (up_to, g) = settled;
+    let (partition, object, number) = unit;
     let mutation = Mutation::OwedSettled { partition, object, g, unit: number, up_to };
     let told = Arc::clone(core);
     let reply = Box::new(move |result: Result<_, Error>| match result {

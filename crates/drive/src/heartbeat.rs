@@ -244,7 +244,8 @@ impl Pulse {
         let new_epoch = reply.epoch > core.readmission.epoch();
         let new_state = (reply.state.term, reply.state.mark) != (identity.seen.term, identity.seen.mark);
         identity.seen = reply.state.clone();
-        let (before, (stored_at, stored)) = (identity.instance, self.stored);
+        let before = identity.instance;
+        let (stored_at, stored) = self.stored;
         let progress = reply.state.changes != stored;
         let due = progress && (last == Last::Yes || stored_at.elapsed() >= STORE_EVERY);
         if !new_epoch && !new_state && !due && reply.instance == identity.instance {
@@ -263,7 +264,8 @@ impl Pulse {
             // In order, so that nothing older is stored over this.
             saving.await??;
         }
-        let (directory, now) = (Arc::clone(&self.directory), identity.clone());
+        let directory = Arc::clone(&self.directory);
+        let now = identity.clone();
         let saving = tokio::spawn(async move { save(&directory, &now).await });
         if mere_progress {
             self.saving = Some(saving);
@@ -278,7 +280,8 @@ impl Pulse {
     }
 
     async fn connect(&mut self, core: &Core) -> Result<ControlSession, Stop> {
-        let (directory, identity) = (&self.directory, &mut self.identity);
+        let directory = &self.directory;
+        let identity = &mut self.identity;
         let Some(master) = &identity.master else {
             return Err(Stop::Fatal(DriveError::NoToken(directory.path().to_owned())));
         };
@@ -308,7 +311,8 @@ impl Pulse {
     }
 
     fn tell(&mut self, beat: Beat, was_serving: WasServing, reply: &HeartbeatReply, last: Last) {
-        let (name, manager) = (&self.identity.name, &self.manager);
+        let name = &self.identity.name;
+        let manager = &self.manager;
         match beat {
             Beat::Renewed => {
                 self.failures = 0;
@@ -357,6 +361,7 @@ impl Pulse {
 }
 
 async fn save(directory: &Arc<Directory>, identity: &Identity) -> Result<(), DriveError> {
-    let (directory, identity) = (Arc::clone(directory), identity.clone());
+    let directory = Arc::clone(directory);
+    let identity = identity.clone();
     host::spawn_blocking(move || directory.save(&identity)).await?
 }

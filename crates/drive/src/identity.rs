@@ -39,9 +39,7 @@ const RELEASE: &str = env!("CARGO_PKG_VERSION");
 /// The drive's identity, and what it must remember outside its store.
 #[derive(Debug, Clone)]
 pub(crate) struct Identity {
-    /// The cluster.
     pub(crate) cluster: ClusterId,
-    /// The drive.
     pub(crate) drive: DriveId,
     /// Its name in the cluster.
     pub(crate) name: String,
@@ -144,7 +142,6 @@ impl Directory {
         private::tighten(&self.path, &[]);
     }
 
-    /// The directory.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -161,7 +158,8 @@ impl Directory {
             medium.discard();
             return Ok(());
         }
-        let (store, old) = (self.store(), self.path.join(STORE_OLD_DIR));
+        let store = self.store();
+        let old = self.path.join(STORE_OLD_DIR);
         let discard = || -> io::Result<()> {
             // A crash may have left this from an earlier removal.
             ignore_missing(fs::remove_dir_all(&old))?;
@@ -442,7 +440,8 @@ mod tests {
         let good = identity().text();
         let own = format!("release = \"{RELEASE}\"\n");
         assert!(good.contains(&own), "{good}");
-        let (other, older) = (good.replace(&own, "release = \"9.8.7\"\n"), good.replace(&own, ""));
+        let other = good.replace(&own, "release = \"9.8.7\"\n");
+        let older = good.replace(&own, "");
         let without = |text: &str| text.replace("seen_changes = 9\n", "");
         for (text, by, what) in [
             (format!("{other}new_field = 1\n"), "release 9.8.7", "unknown field `new_field`"),

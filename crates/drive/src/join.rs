@@ -122,7 +122,8 @@ pub(crate) async fn join(
         return Ok(());
     }
     let deadline = Instant::now() + config.settings.join_wait;
-    let (mut wait, mut told) = (RETRY_MIN, None::<Instant>);
+    let mut wait = RETRY_MIN;
+    let mut told = None::<Instant>;
     loop {
         let bound = deadline.saturating_duration_since(Instant::now()).max(TRY_MIN);
         let attempt = attempt(directory, identity, manager, config, about, capacity_bytes);
@@ -174,7 +175,8 @@ async fn attempt(
     let credentials = Credentials::joining(token, identity.drive);
     let mut session =
         ControlSession::connect(manager, credentials, limits).await.map_err(DriveError::Join)?;
-    let (binding, nonce) = (*session.binding(), *session.nonce());
+    let binding = *session.binding();
+    let nonce = *session.nonce();
     identity.master = Some(Token::master_key(&token.secret, &binding, &nonce, identity.drive));
     identity.manager = Some(manager.to_owned());
     // Before the manager hears of it: once it has stored the drive, this key must not be lost.

@@ -14,7 +14,6 @@ const PARTS: u64 = 4;
 /// Up to 2^34 microseconds: beyond is the last bucket.
 const BUCKETS: usize = 34 * 4;
 
-/// A histogram.
 #[derive(Debug)]
 pub(crate) struct Latencies {
     /// The present window, and the one before.

@@ -137,7 +137,8 @@ mod tests {
 
     fn reply(lease_ms: u32) -> HeartbeatReply {
         let state = StateMark { term: 1, mark: 1, changes: 1 };
-        let (admission, detail) = (Admission::Serve, String::new());
+        let admission = Admission::Serve;
+        let detail = String::new();
         HeartbeatReply { lease_ms, admission, detail, instance: 1, state, epoch: 0 }
     }
 

@@ -49,7 +49,8 @@ impl Requests {
         let Some(facts) = facts else {
             let attributes = convert::new_object(capability, &create.attributes);
             let map = Arc::new(create.attributes.map);
-            let (object_version, g) = (capability.object_version, capability.g);
+            let object_version = capability.object_version;
+            let g = capability.g;
             let ready = capability.set.minus(capability.joining);
             let facts = Facts { object_version, g, ready, map };
             let answered = Arc::new(AtomicBool::new(false));
@@ -110,7 +111,8 @@ impl Requests {
         asked: &Remove,
         ticket: Ticket,
     ) {
-        let (core, place) = (self.core(), (asked.at.partition, asked.at.object));
+        let core = self.core();
+        let place = (asked.at.partition, asked.at.object);
         // First, so that requests already on their way cannot create it again.
         let now_ms = core.manager_ms().unwrap_or(capability.expires_ms);
         core.revoked().handle_removal(place, now_ms);
@@ -126,7 +128,9 @@ impl Requests {
 
     /// Notes units that a joining column has caught up with.
     pub(crate) async fn ready(&self, capability: &Capability, asked: &Ready, ticket: Ticket) {
-        let (g, partition, object) = (capability.g, asked.at.partition, asked.at.object);
+        let g = capability.g;
+        let partition = asked.at.partition;
+        let object = asked.at.object;
         let mutation = Mutation::Ready { partition, object, g, unit: asked.unit, units: asked.units };
         let still = self.still(capability, Rights::WRITE);
         self.submit(ticket, mutation, still, move |result| done(g, result)).await;
@@ -134,7 +138,8 @@ impl Requests {
 
     /// Stores a fence, and answers once it is drained (PROTOCOL R7), which holds up nothing else.
     pub(crate) async fn fence(&self, capability: Capability, asked: Fence, ticket: Ticket) {
-        let (partition, object) = (capability.partition, capability.object);
+        let partition = capability.partition;
+        let object = capability.object;
         let runtime = tokio::runtime::Handle::current();
         let work = move |core: &Arc<Core>, ticket: Ticket| {
             if let Some(refusal) = is_not_this_columns(core, &capability, &asked.drives) {
@@ -193,8 +198,11 @@ fn not_drained(core: &Core, capability: &Capability, owing: Owing) -> Answer {
 
 /// Stores the capability's generation, set and joining columns, and where the columns are now.
 pub(crate) fn fence(core: &Core, capability: &Capability, drives: &[DriveId]) -> Result<Outcome, Error> {
-    let (partition, object) = (capability.partition, capability.object);
-    let (g, set, joining) = (capability.g, capability.set, capability.joining);
+    let partition = capability.partition;
+    let object = capability.object;
+    let g = capability.g;
+    let set = capability.set;
+    let joining = capability.joining;
     let stored = core.store.object(partition, object)?;
     let mut map = ColumnMap::from_bytes(&stored.map)
         .map_err(|_| Error::Malformed("the object's column map does not decode"))?;
@@ -241,7 +249,8 @@ pub(crate) fn remove_partition(core: &Core, g: Generation, partition: PartitionI
 
 /// The answer to a fence.
 pub(crate) fn list_unsettled(core: &Core, capability: &Capability, asked: &Fence) -> Answer {
-    let (partition, object) = (capability.partition, capability.object);
+    let partition = capability.partition;
+    let object = capability.object;
     Answer::from_store(capability.g, core.store.unsettled(partition, object), |mut unsettled| {
         unsettled.retain(|&unit| unit >= asked.units_from);
         let more = unsettled.len() > FENCE_UNITS_MAX;
@@ -251,7 +260,8 @@ pub(crate) fn list_unsettled(core: &Core, capability: &Capability, asked: &Fence
 }
 
 pub(crate) fn give_verdict(core: &Core, g: Generation, verdict: Verdict) -> Result<Outcome, Error> {
-    let (partition, object) = (verdict.at.partition, verdict.at.object);
+    let partition = verdict.at.partition;
+    let object = verdict.at.object;
     let units = verdict.units.into_iter();
     let units = units
         .map(|unit| UnitVerdict {
@@ -273,12 +283,15 @@ pub(crate) fn set_attributes(core: &Core, g: Generation, set: SetAttributes) -> 
         opaque: Some(set.opaque),
         ..Change::default()
     };
-    let (partition, object) = (set.at.partition, set.at.object);
+    let partition = set.at.partition;
+    let object = set.at.object;
     core.store.commit(Mutation::SetAttributes { partition, object, g, change })
 }
 
 pub(crate) fn snapshot(core: &Core, g: Generation, asked: &Snapshot) -> Result<Outcome, Error> {
-    let (partition, object, number) = (asked.at.partition, asked.at.object, asked.number);
+    let partition = asked.at.partition;
+    let object = asked.at.object;
+    let number = asked.number;
     core.store.commit(match asked.act {
         SnapshotAct::Take => Mutation::Snapshot { partition, object, g, number },
         SnapshotAct::Drop => Mutation::SnapshotDrop { partition, object, g, number },
@@ -298,7 +311,8 @@ pub(crate) fn scrub(core: &Core, asked: &Scrub) -> Answer {
     {
         return Answer::refused(Generation(0), refusal(&error));
     }
-    let (stat, lost) = (core.store.stat().unwrap_or_default(), scrub::lost(&core.store));
+    let stat = core.store.stat().unwrap_or_default();
+    let lost = scrub::lost(&core.store);
     let objects = damage::lost_objects(core);
     let mut scrub = core.scrub();
     if asked.act == ScrubAct::Start {
@@ -315,7 +329,9 @@ pub(crate) fn scrub(core: &Core, asked: &Scrub) -> Answer {
 }
 
 pub(crate) fn set_partition(core: &Core, set: &PartitionSet) -> Answer {
-    let (g, partition, key_epoch) = (Generation(0), set.partition, set.key_epoch);
+    let g = Generation(0);
+    let partition = set.partition;
+    let key_epoch = set.key_epoch;
     let quota_bytes = convert::quota(set.quota_bytes);
     let mutation = match set.expect {
         Expect::Absent => Mutation::PartitionCreate { partition, quota_bytes, key_epoch },

@@ -25,7 +25,6 @@ const _: () = assert!(FULL_BYTES + PAYLOAD_BYTES_MAX as usize + 2048 < ROOM_BYTE
 /// Answers that are ready to be sent.
 #[derive(Default)]
 pub(crate) struct Outbox {
-    /// Whole frames.
     frames: Vec<u8>,
     answers: Vec<Placed>,
 }
@@ -64,7 +63,8 @@ impl Outbox {
             self.frames.extend_from_slice(payload);
         }
         let needs_lease = refused.is_none() && !job.leaseless;
-        let (seal, g) = (job.seal.clone(), answer.g);
+        let seal = job.seal.clone();
+        let g = answer.g;
         self.answers.push(Placed { from, seal, g, needs_lease, _job: Some(job) });
     }
 
@@ -136,7 +136,8 @@ impl Outbox {
 
     /// Refuses what needs a lease. Returns how many answers that were.
     fn refuse(&mut self, refusal: Refusal) -> u64 {
-        let (refusal, mut refused) = (DriveReply::from(refusal), 0);
+        let refusal = DriveReply::from(refusal);
+        let mut refused = 0;
         let frames = std::mem::take(&mut self.frames);
         let ends: Vec<usize> =
             self.answers.iter().skip(1).map(|answer| answer.from).chain([frames.len()]).collect();
@@ -204,7 +205,8 @@ mod tests {
 
     /// Number, refusal's reason and payload of each frame.
     fn frames(outbox: &Outbox) -> Vec<(u64, Option<Reason>, Vec<u8>)> {
-        let (mut rest, mut out) = (outbox.frames.as_slice(), Vec::new());
+        let mut rest = outbox.frames.as_slice();
+        let mut out = Vec::new();
         while let Some((header, after)) = rest.split_first_chunk::<HEADER_BYTES>() {
             let header = FrameHeader::parse(header).expect("a frame");
             let (body, after) = after.split_at(usize::try_from(header.body_bytes).expect("small"));
@@ -224,7 +226,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_filled_leaves_no_trace() {
-        let (mut outbox, reply) = (Outbox::default(), read_reply());
+        let mut outbox = Outbox::default();
+        let reply = read_reply();
         for (number, is_there) in [(1, true), (2, false), (3, true)] {
             let seal = ReplySeal::without_proof(number);
             let fill = |to: &mut [u8]| {
@@ -238,7 +241,8 @@ mod tests {
 
     #[test]
     fn without_a_lease_all_that_needs_one_is_refused_and_the_rest_is_sent() {
-        let (mut outbox, reply) = (Outbox::default(), read_reply());
+        let mut outbox = Outbox::default();
+        let reply = read_reply();
         for number in 1..=3 {
             assert!(outbox.put_read(&ReplySeal::without_proof(number), (G, &reply, 5), |_| true));
         }
@@ -262,7 +266,8 @@ mod tests {
             braid_transport::Stream::connect(&address, &Default::default()).await.expect("connected");
         let (mut sender, _receiver) = stream.into_halves();
         let (_mute, _) = listener.accept().await.expect("accepted");
-        let (reply, mut number) = (read_reply(), 0);
+        let reply = read_reply();
+        let mut number = 0;
         let mut outbox = Outbox::default();
         loop {
             while !outbox.is_full() {
@@ -285,7 +290,8 @@ mod tests {
 
     #[test]
     fn an_answer_that_does_not_fit_a_frame_is_refused() {
-        let (mut all, seal) = (Vec::new(), ReplySeal::without_proof(1));
+        let mut all = Vec::new();
+        let seal = ReplySeal::without_proof(1);
         assert_eq!(put_frame(&mut all, &seal, G, &Done {}.into(), 0), None);
         let DriveReply::Read(mut large) = read_reply() else { unreachable!() };
         large.crcs = vec![0; 300_000];

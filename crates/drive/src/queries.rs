@@ -101,7 +101,8 @@ pub(crate) fn read(core: &Core, room: Room, g: Generation, read: &Read) -> Answe
 /// Answers a read into `outbox` if nothing need be waited for: neither the disk nor a lock that is held for
 /// long. False if it cannot, or if anything is not as it should be: [`read`] does it then, and says why.
 pub(crate) fn read_at_once(core: &Core, verified: &Verified, read: &Read, outbox: &mut Outbox) -> bool {
-    let (began, g) = (Instant::now(), verified.capability.g);
+    let began = Instant::now();
+    let g = verified.capability.g;
     let want = match read.want {
         Want::Newest => braid_store::Want::Newest,
         Want::Settled => braid_store::Want::Settled,
@@ -110,7 +111,8 @@ pub(crate) fn read_at_once(core: &Core, verified: &Verified, read: &Read, outbox
     if read.snapshot != 0 {
         return false;
     }
-    let (partition, object) = (read.at.partition, read.at.object);
+    let partition = read.at.partition;
+    let object = read.at.object;
     // Looked up first, as in `view`.
     let shown = forward::shown(core, (partition, object, read.unit));
     let Ok(mut view) = core.store.read_at_once(partition, object, read.unit, read.from..read.to, want) else {
@@ -145,7 +147,8 @@ fn reply_of(view: &mut View) -> ReadReply {
 }
 
 fn view(core: &Core, read: &Read) -> Result<View, Error> {
-    let (partition, object) = (read.at.partition, read.at.object);
+    let partition = read.at.partition;
+    let object = read.at.object;
     let range = read.from..read.to;
     if read.snapshot != 0 {
         return core.store.read_snapshot(partition, object, read.unit, range, read.snapshot);
@@ -214,12 +217,14 @@ fn listed(core: &Core, g: Generation, asked: &Versions, list: Listing) -> Answer
 }
 
 fn named(core: &Core, g: Generation, asked: &Versions) -> Answer {
-    let (partition, object) = (asked.at.partition, asked.at.object);
+    let partition = asked.at.partition;
+    let object = asked.at.object;
     if asked.list == braid_wire::data::Listing::Doubted {
         asked.units.iter().for_each(|&unit| core.damage.doubt((partition, object, unit)));
     }
     let mut units: Vec<UnitState> = Vec::with_capacity(asked.units.len());
-    let (mut left, bound) = (list_bytes_max(), g);
+    let mut left = list_bytes_max();
+    let bound = g;
     for run in convert::runs(&asked.units) {
         let chains = match core.store.versions(partition, object, run.clone()) {
             Ok(chains) => chains,
@@ -247,7 +252,8 @@ pub(crate) fn attributes(core: &Core, asked: &GetAttributes) -> Answer {
     if asked.at.is_well_known() {
         return well_known(core, &asked.at);
     }
-    let (partition, object) = (asked.at.partition, asked.at.object);
+    let partition = asked.at.partition;
+    let object = asked.at.object;
     let looked = core.store.object(partition, object).and_then(|stored| {
         let usage = core.store.usage(partition, object)?;
         Ok((stored, usage, core.store.snapshots(partition, object)?))
@@ -339,7 +345,11 @@ fn listed_object(
         Err(error) => return Err(error),
     };
     let Ok(map) = ColumnMap::from_bytes(&stored.map) else { return Ok(Some(unknown)) };
-    let (file, segment, column) = (map.file, map.segment, map.column);
-    let (g, set, joining) = (stored.g, stored.set, stored.joining);
+    let file = map.file;
+    let segment = map.segment;
+    let column = map.column;
+    let g = stored.g;
+    let set = stored.set;
+    let joining = stored.joining;
     Ok(Some(ListedObject { object, file, segment, column, g, set, joining }))
 }

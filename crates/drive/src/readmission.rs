@@ -82,7 +82,9 @@ mod tests {
 
     #[test]
     fn after_an_epoch_only_what_was_fenced_since_is_served() {
-        let (partition, a, b) = (PartitionId(1), ObjectId(1), ObjectId(2));
+        let partition = PartitionId(1);
+        let a = ObjectId(1);
+        let b = ObjectId(2);
         let readmission = ReadmissionFence::open(0);
         assert!(readmission.admit(partition, a).is_ok());
         readmission.handle_epoch(1, 0);

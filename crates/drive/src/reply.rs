@@ -21,12 +21,14 @@ pub(crate) struct Answer {
 /// The bytes that an answer carries besides its body.
 #[derive(Debug)]
 pub(crate) enum Payload {
-    /// None.
     Empty,
     /// Read into memory.
     Memory(Buffer),
     /// In the page cache, to be sent from there.
-    Files { pieces: Vec<Piece>, _share: Share },
+    Files {
+        pieces: Vec<Piece>,
+        _share: Share,
+    },
 }
 
 impl Payload {

@@ -260,7 +260,9 @@ impl Requests {
         let bytes = if write.hole { 0 } else { write.to - write.from };
         let crcs = std::mem::take(&mut write.crcs);
         let Some((body, ticket)) = self.body(bytes, crcs, receiver, ticket).await? else { return Ok(()) };
-        let (g, stamp, core) = (capability.g, write.stamp, self.core());
+        let g = capability.g;
+        let stamp = write.stamp;
+        let core = self.core();
         let place = (write.at.partition, write.at.object, write.unit);
         let repairs = write.install && core.damage.is_damaged(place);
         let mut write = convert::stripe_write(write, g, body);
@@ -322,7 +324,8 @@ impl Requests {
         if retire.ends_lease {
             self.end_lease(capability, retire);
         }
-        let (partition, object) = (retire.at.partition, retire.at.object);
+        let partition = retire.at.partition;
+        let object = retire.at.object;
         let settled_below = retire.settled_below();
         let client = retire.client;
         let watermark = if client == 0 { 0 } else { retire.watermark };
@@ -351,7 +354,8 @@ impl Requests {
         if capability.rights.include(Rights::MANAGE) {
             return always();
         }
-        let (core, capability) = (self.core(), capability.clone());
+        let core = self.core();
+        let capability = capability.clone();
         Box::new(move || {
             let in_time = core.manager_ms().is_some_and(|now_ms| now_ms < capability.expires_ms);
             in_time && core.revoked().check(&capability, rights).is_ok()
@@ -436,7 +440,8 @@ impl Requests {
         then: impl FnOnce(Ticket, Result<Outcome, braid_store::Error>) + Send + 'static,
     ) {
         ticket.waits();
-        let (core, began) = (self.core(), Instant::now());
+        let core = self.core();
+        let began = Instant::now();
         let reply: Reply = Box::new(move |result| {
             core.note_latency(Timed::Commit, began);
             then(ticket, result);
@@ -454,7 +459,8 @@ impl Requests {
 
     async fn queue_in_thread(&self, mutation: Mutation, still: Still, reply: Reply) {
         // Longer than the answerer waits, which ends the connection: nobody is told that it was refused.
-        let (store, wait) = (self.core.store.clone(), Some(2 * self.core.settings.store_wait));
+        let store = self.core.store.clone();
+        let wait = Some(2 * self.core.settings.store_wait);
         let queue = move || drop(store.submit_within(mutation, reply, wait, &still));
         let _ = host::spawn_blocking(queue).await;
     }

@@ -20,7 +20,8 @@ const SAVE_MS: u64 = 60_000;
 
 /// Scrubs until `closing` is set.
 pub(crate) async fn run(core: Arc<Core>, directory: Arc<Directory>, mut closing: watch::Receiver<bool>) {
-    let (mut saved, mut seen) = (core.clock().now(), traffic(&core));
+    let mut saved = core.clock().now();
+    let mut seen = traffic(&core);
     while !*closing.borrow() {
         let now = core.clock().now();
         let next = core.scrub().poll(now, core.manager_ms());
@@ -42,7 +43,8 @@ pub(crate) async fn run(core: Arc<Core>, directory: Arc<Directory>, mut closing:
         };
         tell(&step);
         doubt(&core, &step);
-        let (moved, now) = (traffic(&core), core.clock().now());
+        let moved = traffic(&core);
+        let now = core.clock().now();
         let clients = if moved == seen { Clients::Idle } else { Clients::Busy };
         seen = moved;
         let manager_ms = core.lease().manager_ms(now).unwrap_or_default();
@@ -73,7 +75,9 @@ fn traffic(core: &Core) -> (u64, u64) {
 
 fn tell(step: &Step) {
     for unit in &step.damaged {
-        let (partition, object, file) = (unit.partition, unit.object, unit.file);
+        let partition = unit.partition;
+        let object = unit.object;
+        let file = unit.file;
         warn!(%partition, %object, unit = unit.unit, %file, what = %unit.what, "the scrub found damage");
     }
     for file in step.files.iter().flat_map(|(files, _)| files) {
@@ -82,7 +86,8 @@ fn tell(step: &Step) {
 }
 
 async fn save(core: &Core, directory: &Arc<Directory>) {
-    let (progress, directory) = (core.scrub().progress().clone(), Arc::clone(directory));
+    let progress = core.scrub().progress().clone();
+    let directory = Arc::clone(directory);
     let saved = host::spawn_blocking(move || save_progress(&directory, &progress)).await;
     if let Ok(Err(error)) = saved {
         warn!(%error, "where the scrub is cannot be stored: a restart begins it anew");

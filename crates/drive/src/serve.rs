@@ -38,7 +38,6 @@ const PREPARE_WAIT: Duration = Duration::from_secs(1);
 /// A drive that listens and that the manager knows.
 #[derive(Debug, Clone)]
 pub struct Ready {
-    /// Its identity.
     pub drive: DriveId,
     /// Its name in the cluster.
     pub name: String,
@@ -150,7 +149,9 @@ fn is_ready(identity: &Identity, manager: &str, address: SocketAddr, core: &Core
     let Identity { cluster, drive, name, master, .. } = identity;
     let master = master.as_ref().expect("it has joined");
     let credentials = Credentials::of_drive(*cluster, *drive, master);
-    let (name, manager, damage) = (name.clone(), manager.to_owned(), Arc::clone(&core.damage));
+    let name = name.clone();
+    let manager = manager.to_owned();
+    let damage = Arc::clone(&core.damage);
     Ready { drive: *drive, name, address, manager, credentials, damage }
 }
 
@@ -272,7 +273,8 @@ async fn prepare(config: &Config) -> Result<Prepared, DriveError> {
     let descriptors = raise_descriptors(PeerSlots::descriptors(settings.connections_max));
     let room = PeerSlots::new(settings.connections_max, descriptors);
     let listener = Listener::bind_with(&config.listen, settings.limits, room.capacity()).await?;
-    let (directory, opening) = (Arc::new(directory), identity.clone());
+    let directory = Arc::new(directory);
+    let opening = identity.clone();
     let store = {
         let directory = Arc::clone(&directory);
         in_thread(config.clone(), move |config| join::store(&directory, &opening, &config)).await?

@@ -37,7 +37,8 @@ impl Requests {
         let Some((body, ticket)) = self.body(bytes, write.crcs, receiver, ticket).await? else {
             return Ok(());
         };
-        let (partition, object) = (write.at.partition, write.at.object);
+        let partition = write.at.partition;
+        let object = write.at.object;
         let unit = (partition, object, write.unit);
         let watermark = write.watermark;
         let mutation = Mutation::UnitWrite(braid_store::UnitWrite {
@@ -99,7 +100,8 @@ impl Requests {
             ticket.refuse(facts.g, Refusal::new(Reason::StaleGeneration, detail));
             return Ok(());
         }
-        let (from, to) = (delta.from, delta.to);
+        let from = delta.from;
+        let to = delta.to;
         let Some((body, ticket)) = self.body(to - from, delta.crcs, receiver, ticket).await? else {
             return Ok(());
         };
@@ -131,7 +133,8 @@ impl Requests {
             settled_to,
             body,
         });
-        let (core, told) = (self.core(), (delta.at, delta.unit, roles.data, settled_to));
+        let core = self.core();
+        let told = (delta.at, delta.unit, roles.data, settled_to);
         let reply = move |ticket: Ticket, result| {
             if matches!(result, Err(Error::Backlog(_))) {
                 settle_some(&core, g, told);
@@ -149,7 +152,8 @@ impl Requests {
 /// The unit has as many deltas as it may: notes those that are settled, so that they are folded in before the
 /// delta comes again.
 fn settle_some(core: &Core, g: Generation, (at, unit, data, up_to): (Address, u64, u8, Version)) {
-    let (partition, object) = (at.partition, at.object);
+    let partition = at.partition;
+    let object = at.object;
     let mutation = Mutation::DeltasSettled { partition, object, g, unit, data, up_to };
     // Where the queue is full, the next try has it done: the store's own thread, if this is it, cannot wait.
     let _ = core.store.submit_within(mutation, Box::new(|_| {}), Some(Duration::ZERO), &|| true);

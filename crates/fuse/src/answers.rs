@@ -53,7 +53,8 @@ impl Mounted {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let (thread, shared) = (asker.pid(), Arc::clone(&self.shared));
+        let thread = asker.pid();
+        let shared = Arc::clone(&self.shared);
         let work = carry_out(Arc::clone(&shared));
         self.begin(async move { waits::look(thread, &shared.context.answers, work).await });
     }
@@ -71,7 +72,8 @@ impl Mounted {
         F: Future<Output = Outcome<T>> + Send + 'static,
         L: Future<Output = ()> + Send + 'static,
     {
-        let (thread, shared) = (asker.pid(), Arc::clone(&self.shared));
+        let thread = asker.pid();
+        let shared = Arc::clone(&self.shared);
         let work = carry_out(Arc::clone(&self.shared));
         self.begin(async move {
             let late = |done| late(Arc::clone(&shared), done);

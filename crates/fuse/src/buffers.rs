@@ -4,7 +4,6 @@ use std::sync::{Mutex, PoisonError};
 
 /// Length of a buffer: what the kernel reads at once, at most.
 pub(crate) const BUFFER_BYTES: usize = 1 << 20;
-/// Buffers kept.
 const KEPT_MAX: usize = 32;
 
 /// Buffers that nobody uses.

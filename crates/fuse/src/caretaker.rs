@@ -27,7 +27,9 @@ const AWAY_MIN_MS: u64 = 3_000;
 
 /// Runs until the mount is gone.
 pub(crate) async fn run(shared: Weak<Shared>) {
-    let (mut rounds, mut memory, mut looked_at) = (0_u32, Memory::default(), host::boot_ms());
+    let mut rounds = 0_u32;
+    let mut memory = Memory::default();
+    let mut looked_at = host::boot_ms();
     loop {
         let Some(context) = shared.upgrade().map(|shared| Arc::clone(&shared.context)) else { return };
         let is_full = timeout(LOOK_EVERY, context.budget.wanted()).await.is_ok();

@@ -14,7 +14,6 @@ use crate::write_back::Outcome;
 
 /// A change of a file as a whole.
 enum Change {
-    /// Its size.
     Length(u64),
     /// Bytes that are to read as zeros.
     Hole(Range<u64>),

@@ -41,7 +41,6 @@ pub(crate) struct Context {
     pub(crate) runtime: Handle,
     pub(crate) teller: Teller,
     pub(crate) budget: Budget,
-    /// For reads.
     pub(crate) buffers: Buffers,
     /// The volume has a quota: what a file grows by is committed before its writer gives up its lease.
     pub(crate) has_quota: AtomicBool,

@@ -108,7 +108,8 @@ impl Extents {
     /// The parts of runs within a range, with their offsets.
     pub(crate) fn copies(&self, range: Range<u64>) -> Vec<(u64, Vec<u8>)> {
         let part = |(from, run): (u64, &Run)| {
-            let (begin, to) = (from.max(range.start), end(from, run).min(range.end));
+            let begin = from.max(range.start);
+            let to = end(from, run).min(range.end);
             (begin, run.bytes[index(begin - from)..index(to - from)].to_vec())
         };
         self.within(range.clone()).map(part).collect()
@@ -142,7 +143,9 @@ impl Extents {
 
     /// Cuts a write at the bounds of chunks.
     fn pieces<'d>(&self, offset: u64, data: &'d [u8]) -> Vec<(u64, &'d [u8])> {
-        let (mut at, mut rest, mut pieces) = (offset, data, Vec::new());
+        let mut at = offset;
+        let mut rest = data;
+        let mut pieces = Vec::new();
         while !rest.is_empty() {
             let fits = index(self.chunk - at % self.chunk).min(rest.len());
             let (head, tail) = rest.split_at(fits);
@@ -202,7 +205,8 @@ impl Extents {
 
 /// Puts bytes that have an offset where they belong in a buffer that begins at another.
 pub(crate) fn overlay(buffer: &mut [u8], at: u64, from: u64, bytes: &[u8]) {
-    let (begin, to) = (from.max(at), (from + length(bytes)).min(at + length(buffer)));
+    let begin = from.max(at);
+    let to = (from + length(bytes)).min(at + length(buffer));
     if begin < to {
         buffer[index(begin - at)..index(to - at)]
             .copy_from_slice(&bytes[index(begin - from)..index(to - from)]);
@@ -274,7 +278,8 @@ mod tests {
     proptest! {
         #[test]
         fn it_holds_what_a_naive_keeper_holds(steps in prop::collection::vec(step(), 1..60)) {
-            let (mut extents, mut model) = (Extents::new(CHUNK), vec![None; FILE]);
+            let mut extents = Extents::new(CHUNK);
+            let mut model = vec![None; FILE];
             for (order, step) in (1u64..).zip(steps) {
                 let bytes = |from, to| vec![order.to_le_bytes()[0]; to - from];
                 match step {

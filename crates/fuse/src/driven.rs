@@ -38,9 +38,7 @@ pub trait Cache: Send + Sync {
 /// What a kernel is told of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Facts {
-    /// Its number.
     pub number: u64,
-    /// Its size.
     pub size: u64,
     /// How long it may rely on its size, and on the name under which it was found.
     pub trust: Duration,
@@ -136,7 +134,8 @@ impl Driven {
     /// # Errors
     /// As the system's.
     pub async fn truncate(&self, number: u64, handle: Option<u64>, size: u64) -> Answer<Facts> {
-        let (handle, changes) = (handle.map(FileHandle), AttributeChanges::NONE);
+        let handle = handle.map(FileHandle);
+        let changes = AttributeChanges::NONE;
         let set = self.shared.set(INodeNo(number), handle, Some(size), changes).await;
         answer(set.map(|attributes| self.facts(&attributes, Duration::ZERO)))
     }
@@ -242,7 +241,8 @@ impl Driven {
     /// # Errors
     /// As the system's.
     pub async fn rename(&self, directory: u64, name: &str, new_name: &str) -> Answer<()> {
-        let (from, to) = (name.as_bytes(), new_name.as_bytes());
+        let from = name.as_bytes();
+        let to = new_name.as_bytes();
         let directory = INodeNo(directory);
         answer(self.shared.rename((directory, from), (directory, to), RenameHow::Replace).await)
     }

@@ -67,7 +67,9 @@ impl State {
         if self.halted || self.holds > 0 || is_full {
             return None;
         }
-        let (flights, drain, chunk) = (&self.flights, self.drain, self.extents.chunk());
+        let flights = &self.flights;
+        let drain = self.drain;
+        let chunk = self.extents.chunk();
         let (from, run) = self.extents.take(self.cursor, |from, run| {
             let end = from + length(&run.bytes);
             let is_whole = end.is_multiple_of(chunk) && length(&run.bytes) >= WHOLE_BYTES_MIN;

@@ -45,7 +45,6 @@ impl Former {
         Some(row)
     }
 
-    /// Changes it.
     pub(crate) fn set(&self, file: FileId, changes: &AttributeChanges, now_ns: i64) -> Option<StatRow> {
         if let Some(row) = self.lock().get_mut(&file) {
             let &AttributeChanges { mode, uid, gid, accessed_ns, modified_ns } = changes;

@@ -32,7 +32,8 @@ impl Find {
 impl Shared {
     /// The first offset from this one on where there is what is looked for, as the kernel has it.
     pub(crate) async fn find(&self, handle: FileHandle, from: i64, whence: i32) -> Outcome<i64> {
-        let (what, from) = (Find::new(whence)?, u64::try_from(from).map_err(|_| Errno::ENXIO)?);
+        let what = Find::new(whence)?;
+        let from = u64::try_from(from).map_err(|_| Errno::ENXIO)?;
         let at = known(self, handle)?.inode.find(what, from).await?;
         i64::try_from(at).map_err(|_| Errno::EOVERFLOW)
     }

@@ -405,7 +405,8 @@ impl State {
     fn over(&self, range: std::ops::Range<u64>) -> (Vec<(u64, Vec<u8>)>, u64) {
         let mut over = Vec::new();
         for flight in &self.flights {
-            let (from, to) = (flight.from.max(range.start), flight.end().min(range.end));
+            let from = flight.from.max(range.start);
+            let to = flight.end().min(range.end);
             if from < to {
                 let at = |offset: u64| usize::try_from(offset - flight.from).expect("it is within a slice");
                 over.push((from, flight.run.bytes[at(from)..at(to)].to_vec()));

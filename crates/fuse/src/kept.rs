@@ -12,7 +12,6 @@ use braid_wire::control::{Entry, EntryKind, StatRow};
 
 /// Most records that are kept: then all are dropped.
 pub(crate) const ROWS_MAX: usize = 1 << 17;
-/// Most names.
 const NAMES_MAX: usize = 1 << 18;
 
 /// Names and records.
@@ -114,7 +113,6 @@ impl Kept {
         }
     }
 
-    /// An answer.
     pub(crate) fn put(&self, asked: Asked, row: &StatRow) {
         let mut state = self.lock();
         if state.changes == asked.0 {
@@ -176,7 +174,8 @@ impl Kept {
     pub(crate) fn put_entry(&self, asked: Asked, directory: FileId, entry: &Entry) {
         if entry.kind() != EntryKind::Symlink {
             let (volume, g, target, segments) = Default::default();
-            let (file, attributes) = (entry.file, entry.attributes);
+            let file = entry.file;
+            let attributes = entry.attributes;
             let row = StatRow { volume, file, parent: directory, attributes, target, g, segments };
             self.put_name(asked, (directory, &entry.name), Some(&row));
         }

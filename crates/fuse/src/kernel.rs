@@ -25,7 +25,6 @@ pub(crate) trait Kernel: Send + Sync {
     fn inval_inode(&self, number: INodeNo, from: i64, length: i64) -> io::Result<()>;
 }
 
-/// The system's.
 pub(crate) struct System {
     pub(crate) notifier: Notifier,
     pub(crate) expiry: Expiry,
@@ -127,10 +126,13 @@ mod tests {
     /// that takes, after `meanwhile`.
     async fn waiting(files: u64, most: usize, meanwhile: impl AsyncFnOnce(&Teller)) {
         const TOLD: u64 = THREADS_MAX as u64 + 10;
-        let (teller, gate) = (Teller::new(Handle::current()), Arc::new(RwLock::new(())));
-        let (begun, closed) = (Arc::new(AtomicUsize::new(0)), gate.write().await);
+        let teller = Teller::new(Handle::current());
+        let gate = Arc::new(RwLock::new(()));
+        let begun = Arc::new(AtomicUsize::new(0));
+        let closed = gate.write().await;
         let telling = |number: u64| {
-            let (gate, begun) = (Arc::clone(&gate), Arc::clone(&begun));
+            let gate = Arc::clone(&gate);
+            let begun = Arc::clone(&begun);
             teller.tell(INodeNo(number % files), move || {
                 begun.fetch_add(1, Ordering::AcqRel);
                 drop(gate.blocking_read());

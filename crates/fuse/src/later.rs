@@ -93,7 +93,8 @@ impl State {
 
     /// Changes what the manager says to what it was not told yet.
     pub(crate) fn overlay(&self, row: &mut StatRow) {
-        let (later, attributes) = (merged(self.told_now, self.later), &mut row.attributes);
+        let later = merged(self.told_now, self.later);
+        let attributes = &mut row.attributes;
         attributes.mode = later.mode.unwrap_or(attributes.mode);
         attributes.uid = later.uid.unwrap_or(attributes.uid);
         attributes.gid = later.gid.unwrap_or(attributes.gid);
@@ -113,7 +114,10 @@ mod tests {
     #[test]
     fn what_takes_a_permission_away_does_not_wait() {
         let kind = EntryKind::File;
-        let (size, links, device, has_xattrs) = (0, 1, 0, false);
+        let size = 0;
+        let links = 1;
+        let device = 0;
+        let has_xattrs = false;
         let (accessed_ns, modified_ns, changed_ns, created_ns) = Default::default();
         let of = |mode, uid, gid| FileAttributes {
             kind,

@@ -121,7 +121,8 @@ impl State {
             match next {
                 Some(entry) => {
                     context.kept.put_entry(self.asked, directory, &entry);
-                    let (ino, kind) = (number(entry.file, context.root), file_type(entry.kind()));
+                    let ino = number(entry.file, context.root);
+                    let kind = file_type(entry.kind());
                     self.window.push(Listed { ino, kind, name: entry.name });
                 }
                 None => self.is_whole = true,
@@ -175,7 +176,9 @@ mod tests {
     #[test]
     fn however_long_a_directory_is_a_window_of_it_is_kept_and_any_part_is_found_again() {
         let count = 5 * WINDOW + 7;
-        let (mut window, mut next, mut listed) = (Window::default(), 0, 0);
+        let mut window = Window::default();
+        let mut next = 0;
+        let mut listed = 0;
         let forwards = 0..count;
         let jumps =
             [count - WINDOW, 3, WINDOW - 1, WINDOW, 2 * WINDOW + 5, 2 * WINDOW + 4, 0, count - 1, count];

@@ -213,7 +213,8 @@ impl Shared {
             open.inode.sync().await?;
         }
         let until = Instant::now() + PATIENCE;
-        let (mut waiter, mut again) = (wait, AGAIN.0);
+        let mut waiter = wait;
+        let mut again = AGAIN.0;
         loop {
             let released = self.locks.released.notified();
             let mut released = std::pin::pin!(released);
@@ -339,7 +340,8 @@ impl Shared {
         }
         if let Err(error) = self.unlock(inode, wanted).await {
             tracing::warn!(file = %inode.file, errno = i32::from(error), "its locks are released later");
-            let (shared, inode) = (Arc::clone(self), Arc::clone(inode));
+            let shared = Arc::clone(self);
+            let inode = Arc::clone(inode);
             self.context.runtime.spawn(async move {
                 let turn = Arc::clone(&inode.locking).lock_owned().await;
                 shared.locks.lock().set(inode.file, wanted, None);
@@ -351,7 +353,8 @@ impl Shared {
     /// What the manager has is made what is held here: it is not known what became of a request. Others of
     /// this file wait for it.
     fn settle(self: &Arc<Shared>, inode: &Arc<Inode>, wanted: Wanted, turn: OwnedMutexGuard<()>) {
-        let (shared, inode) = (Arc::downgrade(self), Arc::clone(inode));
+        let shared = Arc::downgrade(self);
+        let inode = Arc::clone(inode);
         self.context.runtime.spawn(async move {
             let _turn = turn;
             while let Some(shared) = shared.upgrade() {

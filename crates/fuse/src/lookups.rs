@@ -43,7 +43,8 @@ mod tests {
 
     #[test]
     fn a_file_is_known_until_all_lookups_are_forgotten() {
-        let (lookups, file) = (Lookups::default(), INodeNo(7));
+        let lookups = Lookups::default();
+        let file = INodeNo(7);
         let forgets = |file, times| {
             let mut is_forgotten = false;
             lookups.forget(file, times, || is_forgotten = true);

@@ -126,7 +126,8 @@ impl Mount {
         (config.n_threads, config.clone_fd) = (Some(THREADS), true);
         // Before it is mounted: from then on this process asks for nothing there (`readahead`).
         let at = std::fs::canonicalize(at)?;
-        let (to, mounted) = (at.clone(), Mounted { shared: Arc::clone(&shared), sync: options.sync });
+        let to = at.clone();
+        let mounted = Mounted { shared: Arc::clone(&shared), sync: options.sync };
         let mounting = tokio::task::spawn_blocking(move || {
             let session = Session::new(mounted, to, &config)?;
             let expiry = Expiry::new(&session)?;

@@ -109,7 +109,8 @@ impl Filesystem for Mounted {
         device: u32,
         reply: ReplyEntry,
     ) {
-        let (name, new) = (name.as_bytes().to_vec(), new_attributes(asker, mode & !umask));
+        let name = name.as_bytes().to_vec();
+        let new = new_attributes(asker, mode & !umask);
         let node = match FileType::from_raw_mode(mode) {
             FileType::RegularFile => None,
             FileType::Fifo => Some(Node::Fifo),
@@ -134,7 +135,8 @@ impl Filesystem for Mounted {
         umask: u32,
         reply: ReplyEntry,
     ) {
-        let (name, new) = (name.as_bytes().to_vec(), new_attributes(asker, mode & !umask));
+        let name = name.as_bytes().to_vec();
+        let new = new_attributes(asker, mode & !umask);
         self.spawn_entry(
             asker,
             reply,
@@ -143,7 +145,8 @@ impl Filesystem for Mounted {
     }
 
     fn symlink(&self, asker: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
-        let (name, target) = (name.as_bytes().to_vec(), target.as_os_str().as_bytes().to_vec());
+        let name = name.as_bytes().to_vec();
+        let target = target.as_os_str().as_bytes().to_vec();
         let new = new_attributes(asker, 0o777);
         self.spawn_entry(asker, reply, |shared| async move {
             shared.make_node(parent, &name, Some(Node::Symlink(&target)), new).await
@@ -165,7 +168,8 @@ impl Filesystem for Mounted {
         _: u32,
         reply: ReplyEmpty,
     ) {
-        let (name, value) = (name.as_bytes().to_vec(), value.to_vec());
+        let name = name.as_bytes().to_vec();
+        let value = value.to_vec();
         self.spawn_done((asker, Bound::Asked), reply, |shared| async move {
             shared.set_xattr(number, &name, &value, flags).await
         });
@@ -217,7 +221,8 @@ impl Filesystem for Mounted {
             _ if flags.is_empty() => RenameHow::Replace,
             _ => return reply.error(Errno::EINVAL),
         };
-        let (name, new_name) = (name.as_bytes().to_vec(), new_name.as_bytes().to_vec());
+        let name = name.as_bytes().to_vec();
+        let new_name = new_name.as_bytes().to_vec();
         self.spawn_done((asker, Bound::Asked), reply, |shared| async move {
             shared.rename((parent, &name), (new_parent, &new_name), how).await
         });
@@ -233,7 +238,8 @@ impl Filesystem for Mounted {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let (name, new) = (name.as_bytes().to_vec(), new_attributes(asker, mode & !umask));
+        let name = name.as_bytes().to_vec();
+        let new = new_attributes(asker, mode & !umask);
         let shared = Arc::clone(&self.shared);
         let is_unmapped = Unmapped::has(&name);
         let answer = move |done: Outcome<(FileAttr, Duration, FileHandle)>| match done {
@@ -257,7 +263,8 @@ impl Filesystem for Mounted {
             Ok((handle, how)) => reply.opened(handle, how),
             Err(error) => reply.error(error),
         };
-        let (flags, is_root) = (open_flags(flags.0), asker.uid() == 0);
+        let flags = open_flags(flags.0);
+        let is_root = asker.uid() == 0;
         // To cut off what a large file has may take long.
         let bound = if flags.contains(OFlags::TRUNC) { Bound::Answered } else { Bound::Asked };
         let open = |shared: Arc<Shared>| async move { shared.open_as(is_root, number, flags).await };

@@ -63,7 +63,8 @@ impl Shared {
 
     /// What has a name, as it is kept or else as the manager says; and whether it is kept.
     pub(crate) async fn row_of(&self, directory: INodeNo, name: &[u8]) -> Outcome<(StatRow, bool)> {
-        let (kept, at) = (&self.context.kept, (self.file(directory), name));
+        let kept = &self.context.kept;
+        let at = (self.file(directory), name);
         let path = self.under(directory, name)?;
         match kept.look_up(at.0, at.1) {
             Known::Row(row) => return Ok((row, true)),
@@ -181,7 +182,8 @@ impl Shared {
         node: Option<Node<'_>>,
         new: NewAttributes,
     ) -> Outcome<Entry> {
-        let (at, asked) = ((parent, name), self.context.kept.ask());
+        let at = (parent, name);
+        let asked = self.context.kept.ask();
         let name = self.under(parent, name)?;
         if let Some(node) = node {
             let made = self.context.client.make_node(&name, node, new).await;
@@ -315,7 +317,8 @@ impl Shared {
 
     /// Removes a name of this kind.
     pub(crate) async fn remove(&self, parent: INodeNo, name: &[u8], only: UnlinkOnly) -> Outcome<()> {
-        let (client, at) = (&self.context.client, (self.file(parent), name));
+        let client = &self.context.client;
+        let at = (self.file(parent), name);
         let name = self.under(parent, name)?;
         let lost = self.about_to_lose((parent, at.1)).await?;
         let removed = match lost {
@@ -357,7 +360,8 @@ impl Shared {
         to: (INodeNo, &[u8]),
         how: RenameHow,
     ) -> Outcome<()> {
-        let (source, target) = (self.under(from.0, from.1)?, self.under(to.0, to.1)?);
+        let source = self.under(from.0, from.1)?;
+        let target = self.under(to.0, to.1)?;
         let client = &self.context.client;
         let lost = if how == RenameHow::Replace { self.about_to_lose(to).await? } else { None };
         // The kernel does not look it up by its new name.

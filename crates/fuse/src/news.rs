@@ -108,7 +108,9 @@ async fn heed(shared: &Arc<Shared>, news: News) {
         watching.heed(news.number, open);
     }
     // What is written out waits for others: so it must not hold up what they wait for.
-    let (shared, recalled, number) = (Arc::clone(shared), news.recalled, news.number);
+    let shared = Arc::clone(shared);
+    let recalled = news.recalled;
+    let number = news.number;
     shared.context.runtime.clone().spawn(async move {
         for file in recalled {
             if let Some(inode) = shared.inodes.get(file)

@@ -44,7 +44,8 @@ mod tests {
         const STEP: u64 = 100;
         const STEPS: u64 = 20_000;
         let state = Mutex::new(State::new());
-        let (stored, taken) = (AtomicU64::new(0), AtomicU64::new(0));
+        let stored = AtomicU64::new(0);
+        let taken = AtomicU64::new(0);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for step in 1..=STEPS {

@@ -36,7 +36,8 @@ fn device(mounts: &[u8], at: &[u8]) -> Option<String> {
 
 /// A word of the list: blanks and the like are written as a backslash and three octal digits.
 fn unescaped(word: &[u8]) -> Vec<u8> {
-    let (mut bytes, mut rest) = (Vec::with_capacity(word.len()), word);
+    let mut bytes = Vec::with_capacity(word.len());
+    let mut rest = word;
     while let [first, after @ ..] = rest {
         let digits = after.get(..3).filter(|_| *first == b'\\');
         let code = digits.and_then(|digits| std::str::from_utf8(digits).ok());

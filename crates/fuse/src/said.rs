@@ -56,7 +56,6 @@ impl Said {
         self.lock().remove(&file).is_some()
     }
 
-    /// All.
     pub(crate) fn all(&self) -> Vec<FileId> {
         self.lock().keys().copied().collect()
     }
@@ -75,7 +74,9 @@ mod tests {
 
     #[test]
     fn a_file_is_open_until_the_kernel_forgets_it_or_for_a_while() {
-        let (said, now, file) = (Said::default(), Instant::now(), FileId(5));
+        let said = Said::default();
+        let now = Instant::now();
+        let file = FileId(5);
         assert!(!said.forget(file) && !said.left(file, now), "nobody said so");
         said.put([file], now);
         assert!(!said.left(file, now), "the kernel knows it");

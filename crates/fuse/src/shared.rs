@@ -80,7 +80,8 @@ impl Shared {
 
     /// The kernel knows a file no more.
     pub(crate) fn forget(&self, number: INodeNo) {
-        let (context, file) = (&self.context, self.file(number));
+        let context = &self.context;
+        let file = self.file(number);
         context.remembered.forget(file);
         context.told.forget(file);
         context.former.forget(file);

@@ -13,7 +13,6 @@ const KNOWN_FOR: Duration = Duration::from_secs(1);
 
 /// The unit in which space is told.
 const UNIT: u32 = 4096;
-/// Longest name.
 const NAME_BYTES_MAX: u32 = 255;
 
 /// The last answer.

@@ -239,7 +239,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_request_that_waits_for_long_is_answered_and_undone_when_it_is_done() {
         let (end, ended) = tokio::sync::oneshot::channel::<u64>();
-        let (end, undone) = (Cell::new(Some(end)), Cell::new(0));
+        let end = Cell::new(Some(end));
+        let undone = Cell::new(0);
         let work = async { ended.await.map_err(|_| Errno::ENOENT) };
         let answer = |done: Outcome<u64>| {
             assert_eq!(done, Err(Errno::EIO));
@@ -252,7 +253,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_request_that_does_not_wait_is_answered_with_what_was_done() {
-        let (answer, answers) = (|done| assert_eq!(done, Ok(8)), Answers::default());
+        let answer = |done| assert_eq!(done, Ok(8));
+        let answers = Answers::default();
         let late = async |_| unreachable!("it is in time");
         carry_out((0, Bound::Asked), &answers, async { Ok(8) }, answer, late).await;
     }

@@ -189,7 +189,8 @@ impl Healer {
 
     /// One walk over the stale files. Returns whether all could be healed.
     async fn pass(self: &Arc<Self>) -> bool {
-        let (mut running, mut failed) = (JoinSet::new(), BTreeMap::new());
+        let mut running = JoinSet::new();
+        let mut failed = BTreeMap::new();
         let mut after = FileId(0);
         loop {
             let files = match self.client.stale_files(&self.drive, after, PAGE).await {

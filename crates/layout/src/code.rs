@@ -165,7 +165,8 @@ impl Code {
         have: &[(Role, &'a [u8])],
         lost: &[(Role, &mut [u8])],
     ) -> Result<Units<'a>, CodeError> {
-        let (k, m) = (usize::from(self.shape.k()), usize::from(self.shape.m()));
+        let k = usize::from(self.shape.k());
+        let m = usize::from(self.shape.m());
         let mut units = Units { data: vec![None; k], parity: vec![None; m] };
         let mut seen = (vec![false; k], vec![false; m]);
         for (role, bytes) in have
@@ -185,7 +186,8 @@ impl Code {
             units[index] = bytes;
         }
         if have.len() < k && !lost.is_empty() {
-            let (there, needed) = (have.len(), self.shape.k());
+            let there = have.len();
+            let needed = self.shape.k();
             return Err(CodeError::TooFew { shape: self.shape, there, needed, missing: k - there });
         }
         Ok(units)

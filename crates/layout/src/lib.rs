@@ -9,6 +9,8 @@
 //! data and `m` parity units with the same unit index; a *column* is one of the `k + m` places of a segment,
 //! each held by one component object on one drive; a *role* says what a column holds in a given stripe.
 
+#![warn(missing_docs)]
+
 pub mod code;
 pub mod end;
 pub mod geometry;

@@ -243,7 +243,8 @@ impl Scheme {
 
     /// `k` and `m` of this many columns; `None`: the number alone does not tell.
     fn split(self, width: u8) -> Option<(u8, u8)> {
-        let (data, parity) = (&self.row().data, &self.row().parity);
+        let data = &self.row().data;
+        let parity = &self.row().parity;
         if parity.start() == parity.end() {
             Some((width.saturating_sub(*parity.end()), *parity.end()))
         } else if data.start() == data.end() {

@@ -174,7 +174,8 @@ fn all_loss_patterns_come_back_on_every_kernel() {
 #[test]
 fn too_many_losses_are_refused_and_nothing_is_written() {
     for shape in shapes() {
-        let (k, m) = (usize::from(shape.k()), usize::from(shape.m()));
+        let k = usize::from(shape.k());
+        let m = usize::from(shape.m());
         let unit = vec![7; 64];
         let have: Vec<(Role, &[u8])> =
             roles(shape)[m + 1..].iter().map(|role| (*role, unit.as_slice())).collect();
@@ -192,13 +193,17 @@ fn too_many_losses_are_refused_and_nothing_is_written() {
 
 #[test]
 fn wrong_roles_are_refused() {
-    let (shape, unit) = (shape(Scheme::Rs, 2, 2), [1u8; 8]);
+    let shape = shape(Scheme::Rs, 2, 2);
+    let unit = [1u8; 8];
     let mut buffer = [0u8; 8];
     let mut check = |have: &[Role], lost: Role, expected: CodeError| {
         let have: Vec<(Role, &[u8])> = have.iter().map(|role| (*role, unit.as_slice())).collect();
         assert_eq!(Code::new(shape).reconstruct(&have, &mut [(lost, &mut buffer)]), Err(expected));
     };
-    let (d0, d1, p0, p2) = (Role::Data(0), Role::Data(1), Role::Parity(0), Role::Parity(2));
+    let d0 = Role::Data(0);
+    let d1 = Role::Data(1);
+    let p0 = Role::Parity(0);
+    let p2 = Role::Parity(2);
     check(&[d0, d0], d1, CodeError::Twice { role: d0 });
     check(&[d0, p0], p0, CodeError::Twice { role: p0 });
     check(&[d0, p2], d1, CodeError::NoSuchRole { role: p2, shape });
@@ -213,7 +218,8 @@ fn unasked_units_may_be_missing() {
     let parity = encode(code, &data, 200);
     let have: [(Role, &[u8]); 3] =
         [(Role::Parity(2), &parity[2]), (Role::Parity(0), &parity[0]), (Role::Data(1), &data[1])];
-    let (mut short, mut whole) = ([0; 33], [0; 200]);
+    let mut short = [0; 33];
+    let mut whole = [0; 200];
     code.reconstruct(&have, &mut [(Role::Data(2), &mut short), (Role::Parity(1), &mut whole)])
         .expect("3 are there");
     assert!(short == data[2][..33]);
@@ -292,8 +298,10 @@ proptest! {
         let mut deltas = Vec::new();
         for (unit, a, b, seed) in writes {
             let unit = unit % shape.k();
-            let (a, b) = (a.index(length + 1), b.index(length + 1));
-            let (from, to) = (a.min(b), a.max(b));
+            let a = a.index(length + 1);
+            let b = b.index(length + 1);
+            let from = a.min(b);
+            let to = a.max(b);
             let mut delta = bytes(seed, to - from);
             let old = &mut data[usize::from(unit)][from..to];
             let new = delta.clone();

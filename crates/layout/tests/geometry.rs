@@ -40,8 +40,11 @@ struct Placed {
 /// raid5 starts on the last column and moves one to the left with each stripe; data starts on the column
 /// after it and wraps. raid1 and rs move all their columns in the same way.
 fn walk(shape: Shape, stripes: u64) -> Vec<Placed> {
-    let (k, m, n) = (shape.k(), shape.m(), shape.width());
-    let (mut file_offset, mut first) = (0, 0);
+    let k = shape.k();
+    let m = shape.m();
+    let n = shape.width();
+    let mut file_offset = 0;
+    let mut first = 0;
     let mut placed = Vec::new();
     for stripe in 0..stripes {
         let mut column = first;
@@ -96,7 +99,8 @@ fn model_pieces(layout: &Layout, range: &Range<u64>) -> Vec<(usize, Piece)> {
             let to = (begin + UNIT).min(range.end).min(segment.end);
             if from < to {
                 let within = |at: u64| u32::try_from(at - begin).expect("inside the unit");
-                let (stripe, column) = (Stripe(unit.stripe), Column(unit.column));
+                let stripe = Stripe(unit.stripe);
+                let column = Column(unit.column);
                 pieces.push((
                     index,
                     Piece { file_offset: from, stripe, data, column, from: within(from), to: within(to) },
@@ -203,8 +207,8 @@ proptest! {
 
 #[test]
 fn an_empty_range_has_no_parts() {
-    let (first, second) =
-        (segment(0..10, shape(Scheme::Raid0, 2, 0)), segment(10..u64::MAX, shape(Scheme::Raid5, 2, 1)));
+    let first = segment(0..10, shape(Scheme::Raid0, 2, 0));
+    let second = segment(10..u64::MAX, shape(Scheme::Raid5, 2, 1));
     let layout = Layout::new(vec![first, second]).expect("they join");
     for at in [0, 5, 10, 11, UNIT * 100, u64::MAX] {
         assert_eq!(layout.parts(at..at).count(), 0, "{at}");

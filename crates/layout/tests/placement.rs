@@ -270,7 +270,8 @@ fn a_new_drive_takes_its_share_and_no_more() {
         (1..=10u8).map(|d| candidate(u128::from(d), 100, &[&format!("host{d}")])).collect();
     let mut moved = 0.0;
     for seed in 0..5_000 {
-        let (before, after) = (set(&chosen(seed, 3, &all[..9])), set(&chosen(seed, 3, &all)));
+        let before = set(&chosen(seed, 3, &all[..9]));
+        let after = set(&chosen(seed, 3, &all));
         if before != after {
             assert!(after.contains(&DriveId(10)) && before.difference(&after).count() == 1, "file {seed}");
             moved += 1.0;

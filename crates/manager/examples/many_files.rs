@@ -74,7 +74,8 @@ fn main() -> Result<(), Failure> {
         _ => return Err("usage: many_files DIR [FILES [FILES_PER_DIRECTORY]]".into()),
     };
     let number = |at: usize, default| numbers.get(at).map_or(Ok(default), |number| number.parse::<u64>());
-    let (files, per_directory) = (number(0, 10_000_000)?.max(GROUP), number(1, 10_000)?.max(1));
+    let files = number(0, 10_000_000)?.max(GROUP);
+    let per_directory = number(1, 10_000)?.max(1);
     std::fs::create_dir_all(dir)?;
     if std::fs::read_dir(dir)?.next().is_some() {
         return Err(format!("{} is not empty", dir.display()).into());
@@ -93,7 +94,8 @@ async fn run(dir: &Path, files: u64, names: &Names) -> Result<(), Failure> {
     })
     .await?;
     let sizes = [files / 100, files / 10, files];
-    let (mut made, mut all) = (0, Vec::new());
+    let mut made = 0;
+    let mut all = Vec::new();
     let began = Instant::now();
     let mut spent = 0.0;
     for size in sizes {
@@ -111,7 +113,8 @@ async fn run(dir: &Path, files: u64, names: &Names) -> Result<(), Failure> {
     drop(core);
     tokio::time::sleep(std::time::Duration::from_millis(200)).await;
     let found = std::fs::metadata(&state)?;
-    let (length, blocks) = (found.len(), std::os::unix::fs::MetadataExt::blocks(&found) * 512);
+    let length = found.len();
+    let blocks = std::os::unix::fs::MetadataExt::blocks(&found) * 512;
     let (core, open_seconds) = open(dir, &state).await?;
     let count = core.read(|_, tx| Ok(volumes::find(tx, VOLUME)?.files)).await?;
     if count != files {
@@ -156,7 +159,8 @@ async fn open(dir: &Path, state: &Path) -> Result<(Arc<Core>, f64), Failure> {
 async fn create(core: &Arc<Core>, names: &Names, from: u64, to: u64) -> Result<u64, Failure> {
     let mut at = from;
     while at < to {
-        let (directory, end) = (names.directory(at), (at + GROUP).min(to));
+        let directory = names.directory(at);
+        let end = (at + GROUP).min(to);
         let end = end.min((at / names.per_directory + 1) * names.per_directory);
         if at.is_multiple_of(names.per_directory) {
             let of = Place::of(VOLUME, directory);
@@ -207,7 +211,8 @@ fn create_one(core: &Core, tx: &mut Tx, path: Vec<u8>) -> Result<(), Refusal> {
 /// Five drives of all, each as often as any other.
 fn place(seed: u64, shape: &Shape) -> Result<(Vec<DriveId>, ColumnMask), Refusal> {
     let mixed = mix(seed);
-    let (first, step) = (mixed % DRIVES, [1, 3, 7, 9][usize::from(mixed.to_le_bytes()[6]) % 4]);
+    let first = mixed % DRIVES;
+    let step = [1, 3, 7, 9][usize::from(mixed.to_le_bytes()[6]) % 4];
     let at = |column: u64| drive((first + column * step) % DRIVES);
     Ok(((0..u64::from(shape.width())).map(at).collect(), ColumnMask::EMPTY))
 }

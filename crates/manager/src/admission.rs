@@ -322,7 +322,8 @@ mod tests {
     #[test]
     fn of_two_directories_the_one_that_serves_stays() {
         let mut admissions = Admissions::default();
-        let (own, copy) = (said(7, 3, 5, false), said(9, 3, 5, true));
+        let own = said(7, 3, 5, false);
+        let copy = said(9, 3, 5, true);
         assert_eq!(admissions.judge(&record(7, 3, 5), &copy, Last::MayServe), Ruling::Wait);
         assert_eq!(admitted(admissions.judge(&record(7, 3, 5), &own, Last::MayServe)), (7, 3, false));
         assert_eq!(admissions.judge(&record(7, 3, 5), &copy, Last::MayServe), Ruling::Superseded);

@@ -133,7 +133,9 @@ fn write_file(path: &Path, tx: &Tx) -> Result<BackupReply, Problem> {
     let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
     let mut out = Summed { inner: BufWriter::new(file), crc: RunningCrc::new(), bytes: 0 };
     out.write_all(&MAGIC)?;
-    let (mut from, to, mut rows) = (Vec::new(), vec![u8::MAX; 64], 0u64);
+    let mut from = Vec::new();
+    let to = vec![u8::MAX; 64];
+    let mut rows = 0u64;
     loop {
         let page = tx.scan(&from, &to, ROWS_PER_PAGE).map_err(|error| Problem::State(error.into()))?;
         for (key, value) in &page {
@@ -178,7 +180,8 @@ fn read_file(path: &Path, mut take: impl FnMut(Batch) -> Result<(), String>) -> 
         }
         _ => return Err("it is not a backup of a manager, or of another version".to_owned()),
     }
-    let (mut batch, mut rows) = (Batch::new(), 0u64);
+    let mut batch = Batch::new();
+    let mut rows = 0u64;
     loop {
         let length = u32::from_le_bytes(input.array()?);
         if length == END {
@@ -316,7 +319,8 @@ mod tests {
         let fresh = dir.path().join(FILE).with_extension("new");
         assert!(std::process::Command::new("mkfifo").arg(&fresh).status().unwrap().success());
         let brief = Duration::from_millis(300);
-        let (first, second) = (make_within(&core, brief).await, make_within(&core, brief).await);
+        let first = make_within(&core, brief).await;
+        let second = make_within(&core, brief).await;
         fs::read(&fresh).unwrap();
         assert_eq!(first.unwrap_err().reason, Reason::Medium);
         assert_eq!(second.unwrap_err().reason, Reason::Busy);

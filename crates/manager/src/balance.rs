@@ -66,7 +66,8 @@ impl Loads {
     /// How far the fullest and the emptiest are apart, in thousandths of their capacity.
     fn spread_permille(&self) -> u64 {
         let share = |load: &Load| u128::from(load.bytes) * 1000 / u128::from(load.capacity_bytes.max(1));
-        let (min, max) = (self.0.values().map(share).min(), self.0.values().map(share).max());
+        let min = self.0.values().map(share).min();
+        let max = self.0.values().map(share).max();
         u64::try_from(max.unwrap_or(0) - min.unwrap_or(0)).unwrap_or(u64::MAX)
     }
 
@@ -126,7 +127,8 @@ pub struct Balance {
 
 /// Keeps the drives about equally full, for ever.
 pub async fn run(core: Arc<Core>) {
-    let (mut known, mut next_look) = (Vec::new(), Instant::now());
+    let mut known = Vec::new();
+    let mut next_look = Instant::now();
     loop {
         until_leading(&core).await;
         tokio::time::sleep(ROUND).await;
@@ -144,7 +146,8 @@ pub async fn run(core: Arc<Core>) {
 
 /// The drives that take part, with their capacities. None while one is away or drained.
 fn capacities(core: &Core) -> Vec<(DriveId, u64)> {
-    let (now_ms, drives) = (core.now_ms(), core.drives());
+    let now_ms = core.now_ms();
+    let drives = core.drives();
     let mut all = Vec::new();
     for drive in drives.iter() {
         match drives.state(drive.record.drive, now_ms) {
@@ -294,7 +297,8 @@ fn begin_page(
     mut loads: Loads,
     most: usize,
 ) -> Result<Page, Refusal> {
-    let (mut files, mut last) = (Vec::new(), None);
+    let mut files = Vec::new();
+    let mut last = None;
     for place in columns::on_drive(tx, giver, after, PAGE)? {
         if files.len() >= most || loads.surplus(giver) == 0 {
             break;
@@ -350,7 +354,6 @@ pub fn set(tx: &mut Tx, on: bool) {
     tx.set(key::meta(OFF), &u64::from(!on));
 }
 
-/// For status.
 pub fn state(core: &Core, tx: &Tx) -> Result<BalanceState, Refusal> {
     let balance = core.balance();
     Ok(BalanceState {
@@ -388,7 +391,8 @@ mod tests {
     #[test]
     fn nothing_moves_twice_and_no_more_than_must() {
         let mut balance = loads(&[(1000, 2000), (1000, 2000), (1000, 2000), (0, 2000)]);
-        let (least, mut moved) = (balance.left_bytes(), 0);
+        let least = balance.left_bytes();
+        let mut moved = 0;
         for bytes in (1..40).cycle().take(10_000) {
             let Some(from) = balance.givers().first().copied() else { break };
             let Some(to) = balance.takers(from, bytes).first().copied() else { continue };

@@ -27,7 +27,8 @@ const COLUMNS_PER_BATCH: usize = 512;
 
 /// Takes every column on the drive out of its file's set. Then the drive is no longer behind, but stale.
 pub async fn put_out(core: &Arc<Core>, drive: DriveId) -> Result<(), Refusal> {
-    let (mut after, mut count) = (None, 0);
+    let mut after = None;
+    let mut count = 0;
     loop {
         let unfinished = |core: &Core, (_, changed): &(_, Changed)| {
             core.unfinished().extend(changed.iter().filter(|(_, held)| !held).map(|(file, _)| *file));

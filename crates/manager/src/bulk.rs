@@ -41,7 +41,8 @@ pub(crate) async fn answer(
     }
     let mut running: Vec<(usize, Running)> = Vec::with_capacity(count);
     for (at, item) in batch.items.into_iter().enumerate() {
-        let (core, head) = (Arc::clone(core), head.clone());
+        let core = Arc::clone(core);
+        let head = head.clone();
         running.push((at, Box::pin(async move { one(&core, &head, &item).await })));
     }
     let mut answers: Vec<Option<BatchAnswer>> = vec![None; count];

@@ -66,7 +66,8 @@ pub async fn watch(core: &Arc<Core>, asked: Watch) -> Result<News, Refusal> {
     }
     core.heeded.notify_waiters();
     if !asked.closed.is_empty() {
-        let (core, closed) = (Arc::clone(core), asked.closed.clone());
+        let core = Arc::clone(core);
+        let closed = asked.closed.clone();
         tokio::spawn(async move { bury_free(&core, Some(closed)).await });
     }
     let until = Instant::now() + Duration::from_millis(u64::from(asked.wait_ms)).min(WAIT_MAX);

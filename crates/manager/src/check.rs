@@ -191,7 +191,8 @@ impl State {
                 found
                     .push(format!("file {file} has parts that meet, or leases on them that are not its own"));
             }
-            let (mut at, mut steps) = (file, 0);
+            let mut at = file;
+            let mut steps = 0;
             while let Some(above) = self.inodes.get(&at).map(|inode| inode.parent).filter(|&p| p != FileId(0))
             {
                 (at, steps) = (above, steps + 1);
@@ -344,7 +345,8 @@ impl State {
 /// Files that are to be laid out anew are counted.
 fn relayouts(tx: &Tx, found: &mut Vec<Violation>) -> Result<(), Refusal> {
     let (from, to) = key::all(table::RELAYOUT);
-    let (rows, counted) = (tx.scan(&from, &to, usize::MAX)?.len(), tx.number(relayout::COUNT)?);
+    let rows = tx.scan(&from, &to, usize::MAX)?.len();
+    let counted = tx.number(relayout::COUNT)?;
     if u64::try_from(rows).ok() != Some(counted) {
         found.push(format!("{rows} files are to be laid out anew, and {counted} are counted"));
     }

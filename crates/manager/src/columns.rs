@@ -87,7 +87,8 @@ pub fn all(tx: &Tx) -> Result<Vec<ComponentPlace>, KvError> {
     let (from, to) = key::all(table::COLUMN);
     let mut places = Vec::new();
     for (row, value) in tx.scan(&from, &to, usize::MAX)? {
-        let (drive, number) = (tx.drive_on(key::seat_in(&row))?, key::number(&row, 5));
+        let drive = tx.drive_on(key::seat_in(&row))?;
+        let number = key::number(&row, 5);
         let spots = decode(&row, &value)?;
         if spots.is_empty() {
             return Err(damaged(&row, "it holds nothing"));
@@ -183,7 +184,8 @@ mod tests {
                 assert_eq!(all(tx)?.into_iter().collect::<BTreeSet<_>>(), model);
                 for drive in (1..4).map(DriveId) {
                     let of_drive: Vec<_> = model.iter().filter(|p| p.drive == drive).copied().collect();
-                    let (mut found, mut after) = (Vec::new(), None);
+                    let mut found = Vec::new();
+                    let mut after = None;
                     loop {
                         let page = on_drive(tx, drive, after, limit)?;
                         assert!(page.len() <= limit);

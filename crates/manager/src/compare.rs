@@ -94,7 +94,8 @@ fn say(core: &Core, how: String) {
 async fn compare(core: &Arc<Core>) -> Result<(), Refusal> {
     let (drives, away) = drives(core)?;
     let away = Arc::new(away);
-    let (mut report, mut seen) = (Report::default(), BTreeSet::new());
+    let mut report = Report::default();
+    let mut seen = BTreeSet::new();
     let partitions = partitions(core, &drives).await?;
     let of = partitions.len();
     for (n, partition) in (1..).zip(partitions) {
@@ -118,7 +119,8 @@ async fn compare(core: &Arc<Core>) -> Result<(), Refusal> {
     }
     let unseen = core.read(move |_, tx| files_without_objects(tx, &seen)).await?;
     for batch in unseen.chunks(FILES_PER_BATCH) {
-        let (batch, away) = (batch.to_vec(), Arc::clone(&away));
+        let batch = batch.to_vec();
+        let away = Arc::clone(&away);
         let found = core
             .write(move |_, tx| {
                 let nothing = || OnDrives { listed: Listed::new(), layout: None };
@@ -142,8 +144,10 @@ async fn partitions(core: &Core, drives: &[DriveId]) -> Result<BTreeSet<Partitio
 
 /// The drives that are up, and those that are away. An error while one that is away may still come.
 fn drives(core: &Core) -> Result<(Vec<DriveId>, BTreeSet<DriveId>), Refusal> {
-    let (now_ms, table) = (core.now_ms(), core.drives());
-    let (up, away) = (table.up(now_ms), table.in_state(DriveState::Away, now_ms));
+    let now_ms = core.now_ms();
+    let table = core.drives();
+    let up = table.up(now_ms);
+    let away = table.in_state(DriveState::Away, now_ms);
     if away.is_empty() || (!up.is_empty() && core.uptime_ms() > DRIVES_WAIT_MS) {
         return Ok((up, away.into_iter().collect()));
     }
@@ -283,7 +287,8 @@ fn unnamed(
 
 /// Files of which no drive has an object.
 fn files_without_objects(tx: &Tx, seen: &BTreeSet<FileId>) -> Result<Vec<FileId>, Refusal> {
-    let (mut after, mut files) = (None, Vec::new());
+    let mut after = None;
+    let mut files = Vec::new();
     loop {
         let rows = tx.inodes(after, 4096)?;
         let Some((last, _)) = rows.last() else { return Ok(files) };
@@ -297,7 +302,8 @@ fn files_without_objects(tx: &Tx, seen: &BTreeSet<FileId>) -> Result<Vec<FileId>
 /// A file's volume and path, shown to users.
 pub fn path_of(tx: &Tx, inode: &InodeRecord) -> Result<String, Refusal> {
     let volume = volumes::by_number(tx, inode.volume)?.name;
-    let (mut path, mut parent) = (show(&inode.name), inode.parent);
+    let mut path = show(&inode.name);
+    let mut parent = inode.parent;
     while let Some(directory) = inodes::find(tx, parent)?.filter(|directory| directory.parent != FileId(0)) {
         path = format!("{}/{path}", show(&directory.name));
         parent = directory.parent;
@@ -313,7 +319,8 @@ async fn finish(core: &Arc<Core>, report: Report) -> Result<(), Refusal> {
     })?;
     let compared = |_: &Core, tx: &mut Tx| {
         tx.set(key::meta("restored"), &0u64);
-        let (mut leased, (from, to)) = (Vec::new(), key::all(table::ATTENTION));
+        let mut leased = Vec::new();
+        let (from, to) = key::all(table::ATTENTION);
         for (attention, _) in tx.scan(&from, &to, usize::MAX)? {
             let file = FileId(key::number(&attention, 1));
             let inode = inodes::find(tx, file)?.filter(|inode| inode.held);
@@ -370,7 +377,8 @@ mod tests {
         finish(&core, Report::default()).await.unwrap();
         let now_ms = core.now_ms();
         let came = |drive| core.drives().heartbeat(DriveId(drive), &beat("a:1"), now_ms).unwrap();
-        let (one, two) = (came(1), came(2));
+        let one = came(1);
+        let two = came(2);
         assert!(one.readmit && one.lease_ms == 0, "{one:?}");
         assert!(!two.readmit && two.lease_ms > 0, "{two:?}");
     }

@@ -60,11 +60,8 @@ type Read = Box<dyn FnOnce(&Core, Result<&Tx, &Refusal>) + Send>;
 /// A transaction to be decided; it says whether the thread is to store.
 type Decision = Box<dyn FnOnce(&Arc<Core>, &mut Storer) + Send>;
 
-/// The manager.
 pub struct Core {
-    /// The state.
     pub db: Db,
-    /// Manager time.
     pub clock: ManagerClock,
     /// Identity and secrets.
     pub cluster: ClusterRecord,
@@ -379,7 +376,8 @@ impl Core {
 
     /// Now, the number of drives that were not replaced, and the length of their leases with its margin.
     pub fn drives_counted(&self) -> (u64, usize, u64) {
-        let (now_ms, table) = (self.now_ms(), self.drives());
+        let now_ms = self.now_ms();
+        let table = self.drives();
         let drives = table.iter().filter(|drive| drive.record.replaced_by == DriveId(0)).count();
         (now_ms, drives, table.lease_ms() + table.margin_ms())
     }
@@ -392,7 +390,8 @@ impl Core {
         shape: &Shape,
         avoid: &BTreeSet<DriveId>,
     ) -> Result<(Vec<DriveId>, ColumnMask), Refusal> {
-        let (now_ms, table) = (self.now_ms(), self.drives());
+        let now_ms = self.now_ms();
+        let table = self.drives();
         let of = |state| table.in_state(state, now_ms).into_iter().filter_map(|drive| table.drive(drive));
         // A drive that has lost ranges of keys cannot tell that an object is new, and refuses to create it.
         let whole = |drive: &Drive| drive.scrub.lost == 0;

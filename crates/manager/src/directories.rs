@@ -25,19 +25,14 @@ const SYMLINKS_MAX: u32 = 40;
 
 /// What a path leads to.
 pub struct Found {
-    /// Its volume.
     pub volume: VolumeRecord,
-    /// Its number.
     pub file: FileId,
-    /// Its record.
     pub inode: InodeRecord,
 }
 
 /// A name in a directory, taken or free.
 pub struct Slot<'p> {
-    /// The directory.
     pub directory: Found,
-    /// The name.
     pub name: &'p [u8],
     /// What has the name now.
     pub entry: Option<EntryRecord>,
@@ -114,7 +109,8 @@ pub fn make(
         let found = resolve(tx, at)?;
         return if parents { Ok(found.file) } else { Err(exists(path)) };
     }
-    let (first, mut made) = (if parents { 1 } else { names.len() }, FileId(0));
+    let first = if parents { 1 } else { names.len() };
+    let mut made = FileId(0);
     for upto in first..=names.len() {
         let part = names[..upto].join(&b'/');
         let to = Place { path: part.clone(), ..at.clone() };
@@ -226,7 +222,8 @@ fn refuse_ring(
     (from, to): (&Place, &Place),
 ) -> Result<(), Refusal> {
     if moved.kind == EntryKind::Directory && is_within(tx, target.directory.file, moved.file)? {
-        let (from, to) = (show(&from.path), show(&to.path));
+        let from = show(&from.path);
+        let to = show(&to.path);
         let detail = format!("cannot move directory {from:?} into itself ({to:?})");
         return Err(Refusal::new(Reason::BadName, detail));
     }
@@ -274,7 +271,8 @@ fn follow(
     last: Last,
 ) -> Result<(FileId, InodeRecord), Refusal> {
     let (mut file, mut inode) = from;
-    let (mut left, mut links) = (names, 0);
+    let mut left = names;
+    let mut links = 0;
     left.reverse();
     while let Some(name) = left.pop() {
         if name == b".." {

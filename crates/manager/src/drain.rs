@@ -37,7 +37,9 @@ pub async fn drain(core: &Arc<Core>, asked: DrainDrive) -> Result<DrainDriveRepl
         } else {
             tx.delete(key::drain(drive));
         }
-        let (components, bytes, room_bytes) = (needs.components, needs.bytes, needs.room_bytes);
+        let components = needs.components;
+        let bytes = needs.bytes;
+        let room_bytes = needs.room_bytes;
         Ok(DrainDriveReply { was, components, bytes, room_bytes })
     };
     let reply = core.write_then(set, move |core, _| core.drives().set_draining(drive, drains)).await?;
@@ -50,7 +52,8 @@ pub async fn drain(core: &Arc<Core>, asked: DrainDrive) -> Result<DrainDriveRepl
 pub async fn remove(core: &Arc<Core>, asked: RemoveDrive) -> Result<(), Refusal> {
     let drive = find(core, &asked.drive)?;
     let (state, draining) = {
-        let (now_ms, table) = (core.now_ms(), core.drives());
+        let now_ms = core.now_ms();
+        let table = core.drives();
         (table.state(drive, now_ms), table.drive(drive).is_some_and(|known| known.draining))
     };
     let name = asked.drive;

@@ -212,7 +212,8 @@ async fn exchange(
     let (asker, answers) = session.halves();
     let asking = async {
         for (nth, &at) in waiting.iter().enumerate() {
-            let ((grant, request), tag) = (&requests[at], u64::try_from(at).expect("a count"));
+            let (grant, request) = &requests[at];
+            let tag = u64::try_from(at).expect("a count");
             if nth == 0 {
                 asker.ask(tag, grant, request, &[]).await?;
             } else {
@@ -263,17 +264,22 @@ mod tests {
         let mute = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = mute.local_addr().unwrap().to_string();
         let reach = DriveCalls { call_wait: Duration::from_millis(300), ..DriveCalls::new(ClusterId(1)) };
-        let (reach, drive) = (Arc::new(reach), DriveId(2));
+        let reach = Arc::new(reach);
+        let drive = DriveId(2);
         let grant = grants::for_drive(&Key::new([3; 32]), drive, u64::MAX);
         let request =
             DriveRequest::from(Remove { at: Address::of_partition(braid_layout::PartitionId(4)), term: 1 });
-        let (began, mut calls) = (Instant::now(), JoinSet::new());
+        let began = Instant::now();
+        let mut calls = JoinSet::new();
         for _ in 0..CALLS_PER_DRIVE + WAITING_PER_DRIVE + 10 {
-            let (reach, address, grant, request) =
-                (Arc::clone(&reach), address.clone(), grant.clone(), request.clone());
+            let reach = Arc::clone(&reach);
+            let address = address.clone();
+            let grant = grant.clone();
+            let request = request.clone();
             calls.spawn(async move { reach.call(drive, &address, &grant, &request).await });
         }
-        let (mut late, mut refused) = (0, 0);
+        let mut late = 0;
+        let mut refused = 0;
         while let Some(done) = calls.join_next().await {
             match done.unwrap() {
                 Err(CallError::Unreachable(why)) if why.starts_with("no answer") => late += 1,

@@ -45,7 +45,6 @@ pub struct DriveTable {
     drives: BTreeMap<DriveId, Drive>,
 }
 
-/// One drive.
 #[derive(Debug)]
 pub struct Drive {
     /// Its stored record.
@@ -163,7 +162,6 @@ impl DriveTable {
         self.drives.insert(drive.record.drive, drive);
     }
 
-    /// The drive.
     pub fn drive(&self, drive: DriveId) -> Option<&Drive> {
         self.drives.get(&drive)
     }

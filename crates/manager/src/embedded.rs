@@ -110,7 +110,8 @@ impl EmbeddedKv {
         open: impl Fn() -> Result<Database, String> + Send + Sync + 'static,
     ) -> Result<EmbeddedKv, KvError> {
         let state = RwLock::new(State::Open(Opened::new(database)));
-        let (path, is_full) = (path.to_owned(), AtomicBool::new(false));
+        let path = path.to_owned();
+        let is_full = AtomicBool::new(false);
         let kv = EmbeddedKv { state, open: Box::new(open), path, is_full, closing: None };
         kv.make_trees()?;
         Ok(kv)
@@ -182,7 +183,8 @@ impl EmbeddedKv {
     /// Also what follows from a full disk counts as that: until it has room, the database serves nothing
     /// more.
     fn error(&self, what: impl ToString) -> KvError {
-        let (path, what) = (self.path.clone(), what.to_string());
+        let path = self.path.clone();
+        let what = what.to_string();
         if self.is_full.load(Ordering::Acquire) {
             KvError::Full { path, what }
         } else {
@@ -251,7 +253,8 @@ impl Kv for EmbeddedKv {
             failed.store(true, Ordering::Release);
             self.error(error)
         })?;
-        let (trees, failed) = (Default::default(), Arc::clone(failed));
+        let trees = Default::default();
+        let failed = Arc::clone(failed);
         Ok(Box::new(StateSnapshot { transaction, trees, failed, path: self.path.clone() }))
     }
 
@@ -289,7 +292,8 @@ impl Snapshot for StateSnapshot {
         let ends = PARTS.iter().skip(1).map(|(first, _)| vec![*first]).chain([to.to_vec()]);
         for ((first, tree), end) in PARTS.into_iter().zip(ends) {
             let first = [first];
-            let (from, to) = (from.max(&first[usize::from(first == [0])..]), to.min(&end));
+            let from = from.max(&first[usize::from(first == [0])..]);
+            let to = to.min(&end);
             if from >= to || found.len() >= limit {
                 continue;
             }

@@ -31,7 +31,9 @@ struct End {
 
 /// Names a file, and ends the lease on it if asked to.
 pub async fn link(core: &Arc<Core>, operation: Operation, request: Link) -> Result<(), Refusal> {
-    let (file, lease, holder) = (request.file, request.lease, request.holder);
+    let file = request.file;
+    let lease = request.lease;
+    let holder = request.holder;
     let _turn = match request.ends {
         Some(_) => Some(core.lock_file(file).await?),
         None => None,
@@ -66,7 +68,8 @@ pub async fn release(core: &Arc<Core>, operation: Operation, request: Release) -
     let release = move |core: &Core, tx: &mut Tx| {
         if let Some(Sized { size, order, modified_ns }) = commit {
             sharing::must_hold(core, tx, file, lease, holder)?;
-            let (cut, backing) = (Cut::No, backing.clone());
+            let cut = Cut::No;
+            let backing = backing.clone();
             let commit = Commit { file, lease, holder, size, order, cut, modified_ns, backing };
             files::commit(tx, &commit, core.now_ms())?;
         }

@@ -15,9 +15,7 @@ use crate::volumes;
 /// A name in a directory.
 #[derive(Debug, Clone, Copy)]
 pub struct Named<'n> {
-    /// The directory.
     pub directory: FileId,
-    /// The name.
     pub name: &'n [u8],
 }
 

@@ -172,7 +172,8 @@ pub async fn drive_call(
     request: &DriveRequest,
 ) -> Result<DriveReply, CallError> {
     let (address, grant) = {
-        let (now_ms, table) = (core.now_ms(), core.drives());
+        let now_ms = core.now_ms();
+        let table = core.drives();
         let known = table.drive(drive).ok_or_else(|| CallError::Unreachable("it is not known".to_owned()))?;
         let grant = grants::for_drive(&known.record.master, drive, now_ms + CAPABILITY_MS);
         (known.record.address.clone(), grant)
@@ -188,7 +189,8 @@ pub async fn partition_call(
     request: &DriveRequest,
 ) -> Result<DriveReply, CallError> {
     let (address, grant) = {
-        let (now_ms, table) = (core.now_ms(), core.drives());
+        let now_ms = core.now_ms();
+        let table = core.drives();
         let known = table.drive(drive).ok_or_else(|| CallError::Unreachable("it is not known".to_owned()))?;
         let grant = grants::for_partition(&known.record.master, drive, partition, now_ms + CAPABILITY_MS);
         (known.record.address.clone(), grant)
@@ -218,10 +220,13 @@ async fn judge_some(
         .collect();
     let mut calls = JoinSet::new();
     for (&column, target) in &targets {
-        let (core, target, units) = (Arc::clone(core), target.clone(), units.to_vec());
+        let core = Arc::clone(core);
+        let target = target.clone();
+        let units = units.to_vec();
         calls.spawn(async move { (column, target.versions(&core, units).await) });
     }
-    let (mut surveys, mut failures) = (BTreeMap::<u64, Survey>::new(), BTreeMap::new());
+    let mut surveys = BTreeMap::<u64, Survey>::new();
+    let mut failures = BTreeMap::new();
     while let Some(done) = calls.join_next().await {
         match done {
             Ok((column, Ok(states))) => states.into_iter().for_each(|state| {
@@ -277,8 +282,10 @@ impl Target {
         column: Column,
     ) -> Option<Target> {
         let segment = inode.segment(index)?;
-        let (drive, partition) = (segment.drive(column), PartitionId::from(inode.volume));
-        let (now_ms, table) = (core.now_ms(), core.drives());
+        let drive = segment.drive(column);
+        let partition = PartitionId::from(inode.volume);
+        let now_ms = core.now_ms();
+        let table = core.drives();
         let record = &table.drive(drive)?.record;
         let at = Address { partition, object: segment.object };
         let place = (drive, partition, segment.object, file);
@@ -323,7 +330,8 @@ impl Target {
     /// Fences the object. One that does not exist is created first, so that no older capability can create
     /// it. Gives the unsettled units from `units_from` on, as far as they were listed.
     async fn fence(&self, core: &Arc<Core>, mut units_from: u64) -> Result<FenceReply, CallError> {
-        let (mut units, mut made) = (Vec::new(), false);
+        let mut units = Vec::new();
+        let mut made = false;
         // Nothing on a column that joins counts: what is lost of it makes room for it. In the generation
         // before, so that a removal which arrives late finds what was made anew out of its reach.
         let mut older = self.older.as_ref();

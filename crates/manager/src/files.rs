@@ -110,7 +110,8 @@ pub fn link(tx: &mut Tx, link: &Link, keeps: Keeps<'_>, now_ms: u64) -> Result<(
         return Ok(());
     }
     let mut slot = slot(tx, &link.at)?;
-    let (path, directory) = (&link.at.path, slot.directory.file);
+    let path = &link.at.path;
+    let directory = slot.directory.file;
     if inode.volume != slot.directory.volume.volume {
         let detail = format!("file {} is in another volume than {:?}: copy it", link.file, show(path));
         return Err(Refusal::new(Reason::BadName, detail));
@@ -118,7 +119,8 @@ pub fn link(tx: &mut Tx, link: &Link, keeps: Keeps<'_>, now_ms: u64) -> Result<(
     if inode.is_named() {
         if inode.parent == directory && inode.name == slot.name {
             let &Link { file, lease, holder, size, order, .. } = link;
-            let (modified_ns, backing) = (link.changes.modified_ns, link.backing.clone());
+            let modified_ns = link.changes.modified_ns;
+            let backing = link.backing.clone();
             let cut = Cut::No;
             commit(tx, &Commit { file, lease, holder, size, order, cut, modified_ns, backing }, now_ms)?;
             let mut inode = inodes::get(tx, file)?;
@@ -217,7 +219,6 @@ pub fn settle_size(tx: &mut Tx, inode: &mut InodeRecord, end: u64, now_ms: u64) 
 /// What one that opens a file for writing wants of its lease.
 #[derive(Debug, Clone, Copy)]
 pub struct Part {
-    /// Who.
     pub holder: u64,
     /// Nobody else is to write meanwhile.
     pub alone: bool,

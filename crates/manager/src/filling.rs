@@ -39,7 +39,8 @@ use crate::view::Opener;
 /// caller holds the file's lock.
 pub async fn make(core: &Arc<Core>, file: FileId, shape: ShapeSpec) -> Result<(), Refusal> {
     let inode = make_free(core, file).await?;
-    let (lease, lost) = (lease_of(core, file, &inode), hold_lapsed(core, &inode));
+    let lease = lease_of(core, file, &inode);
+    let lost = hold_lapsed(core, &inode);
     let change: procedure::Change =
         Arc::new(move |core, tx, file, inode| add_segment(core, tx, (file, inode), &shape));
     run(core, file, Cause { lease, lost, change: Some(change) }).await.map(drop)
@@ -288,7 +289,8 @@ pub async fn finish(core: &Arc<Core>, file: FileId) -> Result<bool, Refusal> {
 /// is filled again. Returns whether the change was made.
 async fn step(core: &Arc<Core>, file: FileId, change: Option<procedure::Change>) -> Result<bool, Refusal> {
     let inode = core.read(move |_, tx| inodes::get(tx, file)).await?;
-    let (lease, lost) = (lease_of(core, file, &inode), hold_lapsed(core, &inode));
+    let lease = lease_of(core, file, &inode);
+    let lost = hold_lapsed(core, &inode);
     let is_whole = lost.is_empty();
     let change = change.filter(|_| is_whole);
     Ok(run(core, file, Cause { lease, lost, change }).await?.is_some() && is_whole)

@@ -64,7 +64,8 @@ async fn free_all(
     drive: DriveId,
     all: impl Iterator<Item = Freeing>,
 ) -> (Vec<Freeing>, Option<CallError>) {
-    let (mut freed, mut failed) = (Vec::new(), None);
+    let mut freed = Vec::new();
+    let mut failed = None;
     let mut left = all.peekable();
     while failed.is_none() && left.peek().is_some() {
         let some: Vec<Freeing> = left.by_ref().take(TOGETHER).collect();
@@ -80,7 +81,8 @@ async fn free_all(
 
 /// The same for a few, sent together.
 async fn free_some(core: &Core, drive: DriveId, some: &[Freeing]) -> Vec<Result<(), CallError>> {
-    let (mut requests, mut address) = (Vec::with_capacity(some.len()), String::new());
+    let mut requests = Vec::with_capacity(some.len());
+    let mut address = String::new();
     for freeing in some {
         let Some((to, grant, request)) = removal(core, drive, freeing.of, freeing.g) else {
             return vec![Ok(()); some.len()];
@@ -144,7 +146,8 @@ fn removal(
 ) -> Option<(String, Grant, DriveRequest)> {
     let partition = PartitionId::from(volume);
     let (address, grant) = {
-        let (now_ms, table) = (core.now_ms(), core.drives());
+        let now_ms = core.now_ms();
+        let table = core.drives();
         let known = table.drive(drive)?;
         let state = (g, Default::default(), Default::default());
         let place = (drive, partition, object, file);

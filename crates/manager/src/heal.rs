@@ -67,7 +67,8 @@ pub async fn begin(core: &Arc<Core>, asker: DriveId, request: BeginHeal) -> Resu
     if request.filling {
         return filling::begin(core, asker, file).await;
     }
-    let (target, olds) = (asker, olds_of(core, asker));
+    let target = asker;
+    let olds = olds_of(core, asker);
     must_be_up(core, target)?;
     let _turn = core.lock_file(file).await?;
     let (inode, moves) =
@@ -146,7 +147,8 @@ pub async fn end(core: &Arc<Core>, asker: DriveId, request: EndHeal) -> Result<(
             format!("what is settled in {left} stripes of file {file} is not clear yet: compare again");
         return Err(Refusal::new(Reason::StaleGeneration, detail));
     }
-    let (ended, lost) = (lease_of(core, file, &inode), hold_lapsed(core, &inode));
+    let ended = lease_of(core, file, &inode);
+    let lost = hold_lapsed(core, &inode);
     let change: procedure::Change = Arc::new(move |_, tx, file, inode| ready(tx, file, inode, asker));
     run(core, file, Cause { lease: ended, lost, change: Some(change) }).await.map(drop)
 }
@@ -200,7 +202,8 @@ fn target_of(core: &Core, name: &str) -> Result<(DriveId, Vec<DriveId>), Refusal
 
 /// Refuses for a drive that is away.
 pub fn must_be_up(core: &Core, target: DriveId) -> Result<(), Refusal> {
-    let (now_ms, table) = (core.now_ms(), core.drives());
+    let now_ms = core.now_ms();
+    let table = core.drives();
     if table.state(target, now_ms) == DriveState::Up {
         return Ok(());
     }
@@ -305,12 +308,14 @@ fn new_home(
     if !drives.contains(&target) {
         return Ok(target);
     }
-    let (now_ms, table) = (core.now_ms(), core.drives());
+    let now_ms = core.now_ms();
+    let table = core.drives();
     let known = |ids: &[DriveId], which: fn(&Drive) -> bool| -> Vec<Candidate> {
         let those = ids.iter().filter_map(|&drive| table.drive(drive));
         those.filter(|drive| which(drive)).map(candidate).collect()
     };
-    let (kept, roomy) = (known(drives, |_| true), known(&table.up(now_ms), takes_columns));
+    let kept = known(drives, |_| true);
+    let roomy = known(&table.up(now_ms), takes_columns);
     let chosen = choose_beside(PlacementVersion::V1, file.0, &kept, 1, &roomy);
     chosen.ok().and_then(|drives| drives.first().copied()).ok_or_else(|| {
         let detail = format!(

@@ -96,7 +96,8 @@ pub async fn status(core: &Arc<Core>, asked: HealStatus) -> Result<HealStatusRep
         let mut rows = Vec::new();
         for (drive, name) in known {
             let (stale, left_bytes) = left(core, tx, drive)?;
-            let (now_ms, healing) = (core.now_ms(), core.healing());
+            let now_ms = core.now_ms();
+            let healing = core.healing();
             let heard = healing.heard.get(&drive);
             let progress = heard.map_or_else(none, |heard| heard.progress.clone());
             if stale == 0 && (progress.files, progress.repaired, progress.damaged) == (0, 0, 0) {
@@ -145,7 +146,8 @@ fn left(core: &Core, tx: &Tx, drive: DriveId) -> Result<(u64, u64), Refusal> {
 
 /// About how many bytes `components` have, of which these are some.
 pub fn bytes_of(tx: &Tx, some: &[ComponentPlace], components: u64) -> Result<u64, Refusal> {
-    let (mut sized, mut bytes) = (0u64, 0u64);
+    let mut sized = 0u64;
+    let mut bytes = 0u64;
     for place in some {
         bytes = bytes.saturating_add(component_bytes(tx, place.file, place.segment)?);
         sized += 1;
@@ -170,7 +172,8 @@ mod tests {
 
     #[test]
     fn the_rate_is_of_the_last_seconds_and_begins_anew_with_the_process() {
-        let (mut healing, drive) = (Healing::default(), DriveId(1));
+        let mut healing = Healing::default();
+        let drive = DriveId(1);
         let mut says = |bytes, now_ms| {
             healing.handle_report(drive, HealProgress { compared_bytes: bytes, ..none() }, now_ms);
             healing.heard[&drive].rate

@@ -42,7 +42,8 @@ pub fn create(tx: &mut Tx, file: FileId, inode: &InodeRecord) -> Result<(), Refu
     }
     for segment in &inode.segments {
         for column in segment.all().minus(segment.set).iter() {
-            let (drive, segment) = (segment.drive(column), segment.number);
+            let drive = segment.drive(column);
+            let segment = segment.number;
             let place = ComponentPlace { drive, file, segment, column };
             // Nobody has a capability for it yet, so the drive need not be told.
             set_stale(tx, place, Some(StaleRecord { joining: false, told: true }))?;

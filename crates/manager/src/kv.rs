@@ -49,7 +49,6 @@ pub enum KvError {
     /// The store's file could not be read or written.
     #[error("the manager's state in {path}: {what}")]
     Storage {
-        /// The file.
         path: PathBuf,
         /// What the store said.
         what: String,
@@ -57,7 +56,6 @@ pub enum KvError {
     /// Its disk, or its owner's part of it, is full.
     #[error("the manager's state in {path}: {what}")]
     Full {
-        /// The file.
         path: PathBuf,
         /// What the store said, and what to do.
         what: String,
@@ -76,7 +74,6 @@ pub enum KvError {
     /// A value does not decode: written by another version, or damaged.
     #[error("the manager's state is damaged: the value of key {key:02x?} does not decode: {what}")]
     Damaged {
-        /// The key.
         key: Vec<u8>,
         /// What is wrong with the value.
         what: String,

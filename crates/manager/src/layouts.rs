@@ -21,7 +21,6 @@ use crate::schema::{InodeRecord, SegmentRecord};
 
 /// What drives hold of a file: objects of a layout on record, or of one that is not.
 pub(crate) struct OnDrives {
-    /// The objects.
     pub listed: Listed,
     /// A layout that is not on record, as a drive was last told of it.
     pub layout: Option<SegmentRecord>,
@@ -137,8 +136,12 @@ mod tests {
         let of = SegmentRecord { set: mask(set), joining: mask(joining), ..segment(object) };
         let one = |&(column, g): &(u8, u32)| {
             let column = Column(column);
-            let (file, object) = (FILE, of.object);
-            let (segment, g, set, joining) = (of.number, Generation(g), of.set, of.joining);
+            let file = FILE;
+            let object = of.object;
+            let segment = of.number;
+            let g = Generation(g);
+            let set = of.set;
+            let joining = of.joining;
             let listed = ListedObject { object, file, segment, column, g, set, joining };
             ((segment, column), (of.drive(column), listed))
         };
@@ -154,9 +157,14 @@ mod tests {
             for drive in 1..=6 {
                 tx.set(key::drive(DriveId(drive)), &record(drive, "d"));
             }
-            let (volume, root) = (VolumeId(1), FileId(2));
+            let volume = VolumeId(1);
+            let root = FileId(2);
             let shape = segment(OLD).shape;
-            let (name, quota_bytes, files, file_bytes, created_ms) = ("main".to_owned(), 0, 1, 1 << 20, 0);
+            let name = "main".to_owned();
+            let quota_bytes = 0;
+            let files = 1;
+            let file_bytes = 1 << 20;
+            let created_ms = 0;
             let of = VolumeRecord { volume, name, shape, quota_bytes, files, file_bytes, created_ms, root };
             tx.set(key::volume(volume), &of);
             let mut inode = directory_record(volume, root, b"f".to_vec(), 0);

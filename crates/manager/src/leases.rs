@@ -78,7 +78,6 @@ pub enum LeaseState {
 /// What is to be done about a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Nothing.
     Nothing,
     /// It is over: to be ended.
     End,

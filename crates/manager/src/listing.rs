@@ -58,10 +58,12 @@ pub async fn layout(
     listed: &ListedObject,
 ) -> Result<Option<SegmentRecord>, Refusal> {
     let (address, grant) = {
-        let (now_ms, table) = (core.now_ms(), core.drives());
+        let now_ms = core.now_ms();
+        let table = core.drives();
         let Some(known) = table.drive(drive) else { return Ok(None) };
         let place = (drive, partition, listed.object, listed.file);
-        let (state, expires_ms) = ((listed.g, listed.set, listed.joining), now_ms + CAPABILITY_MS);
+        let state = (listed.g, listed.set, listed.joining);
+        let expires_ms = now_ms + CAPABILITY_MS;
         let grant =
             grants::for_object(&known.record.master, KEY_EPOCH_FIRST, place, state, [0; 16], expires_ms);
         (known.record.address.clone(), grant)

@@ -35,7 +35,8 @@ pub async fn tell(
     for segment in &inode.segments {
         let index = segment.number;
         for column in segment.all().minus(segment.set).iter() {
-            let (drive, mut failures) = (segment.drive(column), BTreeMap::new());
+            let drive = segment.drive(column);
+            let mut failures = BTreeMap::new();
             while may_serve(core, file, index, column, drive).await? {
                 match fence::tell(core, file, inode, index, column).await {
                     Ok(()) => break,

@@ -51,7 +51,6 @@ impl Locking {
         Locking { locks: Mutex::new(locks), alone, first_watched_ms, pauses }
     }
 
-    /// Somebody watches.
     pub(crate) fn watched(&self, now_ms: u64) {
         self.first_watched_ms.get_or_init(|| now_ms);
     }

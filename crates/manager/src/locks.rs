@@ -18,7 +18,6 @@ const BROKEN_MAX: usize = 1 << 16;
 /// Files of a session whose last request's number is remembered one by one.
 const ORDERS_MAX: usize = 1 << 12;
 
-/// All locks.
 #[derive(Debug, Default)]
 pub struct Locks {
     files: BTreeMap<FileId, BTreeMap<Owner, Holder>>,

@@ -77,7 +77,8 @@ pub async fn heartbeat(core: &Arc<Core>, drive: DriveId, beat: Heartbeat) -> Res
     ])?;
     let unknown = || Refusal::new(Reason::NoDrive, format!("drive {drive} is not known here"));
     let (was, known) = {
-        let (now_ms, table) = (core.now_ms(), core.drives());
+        let now_ms = core.now_ms();
+        let table = core.drives();
         (table.state(drive, now_ms), table.drive(drive).map(|known| known.record.clone()))
     };
     let known = known.ok_or_else(unknown)?;
@@ -168,7 +169,9 @@ async fn look_at_seen(
     let known = if seen.term == own.term {
         seen.mark == own.mark && seen.changes <= own.changes
     } else {
-        let (term, mark, changes) = (seen.term, seen.mark, seen.changes);
+        let term = seen.term;
+        let mark = seen.mark;
+        let changes = seen.changes;
         let (stored, lost) = core
             .read(move |_, tx| Ok((tx.record::<u64>(&key::term(term))?, is_of_lost_state(tx, term)?)))
             .await?;
@@ -210,7 +213,8 @@ async fn raise_term(core: &Arc<Core>, above: u64) -> Result<(), Refusal> {
 fn rule(core: &Core, record: &DriveRecord, beat: &Heartbeat) -> Ruling {
     let comparing = matches!(*core.leadership(), Leadership::Comparing(_));
     let (lapsed, processes) = {
-        let (now_ms, table) = (core.now_ms(), core.drives());
+        let now_ms = core.now_ms();
+        let table = core.drives();
         (table.lapsed(record.drive, now_ms), table.processes(record.drive))
     };
     let gone = |process: &ProcessMark| host::presence(process) == Presence::Gone;
@@ -254,7 +258,8 @@ async fn store_instance(
 fn elsewhere(core: &Core, drive: DriveId) -> String {
     let table = core.drives();
     let Some(known) = table.drive(drive) else { return "it is not known".to_owned() };
-    let (record, pid) = (&known.record, known.pid);
+    let record = &known.record;
+    let pid = known.pid;
     let process = if pid == 0 { "a process".to_owned() } else { format!("process {pid}") };
     format!("{process} on {} in {} is drive {}", record.host, record.directory, record.name)
 }

@@ -55,7 +55,8 @@ pub async fn run(core: Arc<Core>) {
     loop {
         until_leading(&core).await;
         let due: Vec<DriveId> = {
-            let (now_ms, table) = (core.now_ms(), core.drives());
+            let now_ms = core.now_ms();
+            let table = core.drives();
             let up = table.up(now_ms).into_iter().filter_map(|drive| table.drive(drive));
             let lost = up.filter(|drive| drive.scrub.lost > 0 || drive.scrub.objects > 0);
             lost.map(|drive| drive.record.drive).collect()
@@ -83,7 +84,9 @@ pub async fn run(core: Arc<Core>) {
 /// has lost if none is.
 async fn look(core: &Arc<Core>, drive: DriveId) -> Result<Look, CallError> {
     let start = core.drives().drive(drive).map_or(0, |known| known.record.start);
-    let (mut after, mut found, mut lost) = (None, Look::Whole, Vec::new());
+    let mut after = None;
+    let mut found = Look::Whole;
+    let mut lost = Vec::new();
     while lost.len() < PAGE {
         let page = core.read(move |_, tx| Ok(columns::on_drive(tx, drive, after, PAGE)?)).await;
         let page = page.map_err(CallError::Refused)?;

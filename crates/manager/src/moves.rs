@@ -94,7 +94,8 @@ pub async fn empty_drives(core: Arc<Core>) {
 
 /// The drives that are to be emptied now.
 fn due(core: &Core) -> Vec<(DriveId, Why)> {
-    let (now_ms, table) = (core.now_ms(), core.drives());
+    let now_ms = core.now_ms();
+    let table = core.drives();
     let why = |drive: &Drive| {
         let id = drive.record.drive;
         match table.state(id, now_ms) {
@@ -121,7 +122,8 @@ async fn empty_lost(core: &Arc<Core>, drive: DriveId) -> Result<(), Refusal> {
     needs.must_fit(core)?;
     let name = core.drives().name(drive);
     tracing::info!(%name, components = needs.components, "the drive is lost: its columns move to others");
-    let (mut after, mut failed) = (None, Ok(()));
+    let mut after = None;
+    let mut failed = Ok(());
     let spread = Arc::new(Spread::default());
     loop {
         let places = page(core, drive, after).await?;
@@ -137,7 +139,8 @@ async fn empty_lost(core: &Arc<Core>, drive: DriveId) -> Result<(), Refusal> {
             {
                 failed = Err(refusal);
             }
-            let (core, spread) = (Arc::clone(core), Arc::clone(&spread));
+            let core = Arc::clone(core);
+            let spread = Arc::clone(&spread);
             moves.spawn(async move { move_lost(&core, place, spread).await });
         }
         while let Some(moved) = moves.join_next().await {
@@ -200,7 +203,8 @@ fn can_be_made(segment: &SegmentRecord, column: Column, lost: Option<Column>) ->
 async fn drain_some(core: &Arc<Core>, drive: DriveId, moving: &mut BTreeSet<FileId>) -> Result<(), Refusal> {
     let before = std::mem::take(moving);
     *moving = core.read(move |_, tx| still_moving(tx, before)).await?;
-    let (mut after, mut failed) = (None, Ok(()));
+    let mut after = None;
+    let mut failed = Ok(());
     while moving.len() < DRAINED_AT_ONCE {
         let places = page(core, drive, after).await?;
         let Some(&last) = places.last() else { break };
@@ -232,7 +236,8 @@ pub fn still_moving(tx: &Tx, files: BTreeSet<FileId>) -> Result<BTreeSet<FileId>
 
 /// Has one column of a drive that is drained move. Returns whether it does.
 async fn move_drained(core: &Arc<Core>, place: ComponentPlace) -> Result<bool, Refusal> {
-    let (file, drive) = (place.file, place.drive);
+    let file = place.file;
+    let drive = place.drive;
     let turn = core.lock_file(file).await?;
     let found = core.read(move |_, tx| Ok(inodes::find(tx, file)?)).await?;
     let Some(inode) = found else { return Ok(false) };
@@ -319,7 +324,8 @@ fn move_column(
         Some(at) => at.drive,
         None => choose(core, tx, place, inode, spread)?,
     };
-    let (volume, g) = (inode.volume, inode.g);
+    let volume = inode.volume;
+    let g = inode.g;
     let Some(segment) = segment_mut(inode, place).filter(|segment| !segment.set.contains(place.column))
     else {
         return Err(Refusal::new(Reason::Busy, format!("a column of file {} is in its set", place.file)));
@@ -351,7 +357,8 @@ fn choose(
     inode: &InodeRecord,
     spread: &Spread,
 ) -> Result<DriveId, Refusal> {
-    let (clean, kept) = (candidates(core, tx, place, inode)?, kept(core, place, inode));
+    let clean = candidates(core, tx, place, inode)?;
+    let kept = kept(core, place, inode);
     let equals = equals_beside(PlacementVersion::V1, place.file.0, &kept, &clean).unwrap_or_default();
     let k = segment_of(inode, place).map_or(1, |segment| u64::from(segment.shape.k));
     spread.give(&equals, inode.size / k).ok_or_else(|| nowhere(core, place, inode))
@@ -402,7 +409,8 @@ pub fn fitting(core: &Core, place: ComponentPlace, inode: &InodeRecord) -> Resul
     let Some(segment) = segment_of(inode, place) else {
         return Err(Refusal::new(Reason::NotFound, format!("file {} has no such segment", place.file)));
     };
-    let (kept, now_ms) = (kept(core, place, inode), core.now_ms());
+    let kept = kept(core, place, inode);
+    let now_ms = core.now_ms();
     let table = core.drives();
     let old = table.drive(place.drive).map(candidate);
     let on_host = |of: &Candidate| kept.iter().filter(|kept| kept.domain == of.domain).count();

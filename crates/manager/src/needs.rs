@@ -90,7 +90,9 @@ impl Needs {
     /// Refuses if some column can move nowhere: each is given a place, as if they moved one by one.
     pub fn must_move(&self, core: &Core, tx: &Tx) -> Result<(), Refusal> {
         let mut room = room(core, self.drive);
-        let (mut alone, mut bare, mut full) = (Stuck::default(), Stuck::default(), Stuck::default());
+        let mut alone = Stuck::default();
+        let mut bare = Stuck::default();
+        let mut full = Stuck::default();
         let mut sized = Vec::new();
         for place in columns::on_drive(tx, self.drive, None, LOOKED_AT_MAX)? {
             let Some(inode) = inodes::find(tx, place.file)?.filter(|inode| holds(inode, place)) else {
@@ -128,7 +130,8 @@ impl Needs {
                 None => alone.add(tx, place)?,
             }
         }
-        let (name, drives) = (core.drives().name(self.drive), room.len());
+        let name = core.drives().name(self.drive);
+        let drives = room.len();
         if bare.files > 0 {
             let detail = format!(
                 "{name} holds columns of files without redundancy (raid0), which need as many other drives as they have \
@@ -167,7 +170,8 @@ impl Needs {
             [self.drive, new].map(|drive| table.name(drive))
         };
         let takers: Vec<DriveId> = room(core, self.drive).into_keys().collect();
-        let (mut alone, mut bytes) = (Stuck::default(), 0u64);
+        let mut alone = Stuck::default();
+        let mut bytes = 0u64;
         for place in columns::on_drive(tx, self.drive, None, LOOKED_AT_MAX)? {
             let Some(inode) = inodes::find(tx, place.file)? else { continue };
             let Some(segment) = segment_of(&inode, place).filter(|segment| segment.filling.is_none()) else {
@@ -213,7 +217,8 @@ fn held(core: &Core, drive: DriveId) -> u64 {
 
 /// The bytes that other drives may take.
 fn room(core: &Core, drive: DriveId) -> BTreeMap<DriveId, u64> {
-    let (now_ms, table) = (core.now_ms(), core.drives());
+    let now_ms = core.now_ms();
+    let table = core.drives();
     let others = table.up(now_ms).into_iter().filter(|other| *other != drive);
     let takers = others.filter_map(|other| table.drive(other)).filter(|other| takes_columns(other));
     takers.map(|other| (other.record.drive, other.free_bytes / 100 * ROOM_PERCENT)).collect()

@@ -37,7 +37,8 @@ pub fn make(tx: &mut Tx, make: &MakeNode, now_ms: u64) -> Result<FileId, Refusal
 pub fn link(tx: &mut Tx, link: &HardLink, now_ms: u64) -> Result<FileId, Refusal> {
     let mut found = resolve(tx, &link.from)?;
     let slot = slot(tx, &link.to)?;
-    let (from, to) = (&link.from.path, &link.to.path);
+    let from = &link.from.path;
+    let to = &link.to.path;
     if found.inode.kind == EntryKind::Directory {
         let detail =
             format!("{:?} is a directory, which has one name: make a symbolic link to it", show(from));

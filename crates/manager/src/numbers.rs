@@ -71,7 +71,8 @@ mod tests {
         let kv = MemoryKv::new();
         let before = give(&start(&kv), 3);
         let copy = kv.restarted();
-        let (later, after) = (give(&start(&kv), 100), give(&start(&copy), 100));
+        let later = give(&start(&kv), 100);
+        let after = give(&start(&copy), 100);
         let all: BTreeSet<u64> = before.iter().chain(&later).chain(&after).copied().collect();
         assert_eq!(all.len(), 203);
         assert!(all.iter().all(|&number| number > 0 && number <= u64::MAX >> 1));

@@ -59,7 +59,8 @@ pub async fn create_unnamed(
 pub async fn open_to_read(core: &Arc<Core>, request: Open) -> Result<Opened, Refusal> {
     let file = core.read(move |_, tx| Ok(files::find(tx, &request)?.0)).await?;
     callbacks::recall(core, file).await;
-    let (since, client) = (core.watchers().now(), callbacks::asker());
+    let since = core.watchers().now();
+    let client = callbacks::asker();
     let opened = reader(core, file).await?;
     core.watchers().watch(client, opened.stat.file, since);
     finds(core, client, &opened.stat);
@@ -68,7 +69,8 @@ pub async fn open_to_read(core: &Arc<Core>, request: Open) -> Result<Opened, Ref
 
 /// What is at a path.
 pub async fn stat(core: &Arc<Core>, request: Lookup) -> Result<StatRow, Refusal> {
-    let (since, client) = (core.watchers().now(), callbacks::asker());
+    let since = core.watchers().now();
+    let client = callbacks::asker();
     let watches = request.watch;
     let (file, mut inode) = core
         .read(move |core, tx| {
@@ -101,7 +103,8 @@ pub async fn stat(core: &Arc<Core>, request: Lookup) -> Result<StatRow, Refusal>
 /// Opens a file by path for writing, and creates it if asked to. A repeat is about the file that was found or
 /// created before, whatever has the name now. The asker watches it from then on.
 pub async fn open_to_write(core: &Arc<Core>, operation: Operation, request: Open) -> Result<Opened, Refusal> {
-    let (since, client) = (core.watchers().now(), callbacks::asker());
+    let since = core.watchers().now();
+    let client = callbacks::asker();
     let opened = open_some_to_write(core, operation, request).await?;
     core.watchers().watch(client, opened.stat.file, since);
     finds(core, client, &opened.stat);
@@ -288,7 +291,8 @@ pub async fn make_free(core: &Arc<Core>, file: FileId) -> Result<InodeRecord, Re
     filling::give_up(core, file).await?;
     let inode = core.read(move |_, tx| inodes::get(tx, file)).await?;
     if inode.held {
-        let (now_ms, mut leases) = (core.now_ms(), core.leases());
+        let now_ms = core.now_ms();
+        let mut leases = core.leases();
         if let LeaseState::Live(left_ms) = leases.state(file, now_ms) {
             let detail = format!(
                 "{:?} is open for writing by another client: try again when it is closed, or in {} s at most if that \
@@ -334,7 +338,8 @@ pub async fn grant(
 
 /// A lease was granted to its first holder.
 fn granted(core: &Core, file: FileId, inode: &InodeRecord, holder: u64) {
-    let (now_ms, mut leases) = (core.running_ms(), core.leases());
+    let now_ms = core.running_ms();
+    let mut leases = core.leases();
     leases.grant(file, inode.lease, holder, now_ms);
     leases.changed(file, inode);
 }
@@ -368,7 +373,8 @@ pub async fn opened_by(
     if opener != Opener::Reader && make_partitions(core, &inode, &epochs).await {
         (inode, epochs) = with_epochs(core, inode).await?;
     }
-    let (now_ms, lease_ms) = (core.now_ms(), core.client_lease_ms);
+    let now_ms = core.now_ms();
+    let lease_ms = core.client_lease_ms;
     Ok(view::opened(&core.drives(), (file, &inode), &epochs, opener, lease_ms, now_ms))
 }
 
@@ -416,7 +422,8 @@ async fn make_partitions(core: &Arc<Core>, inode: &InodeRecord, epochs: &[Vec<Op
     for (segment, epochs) in inode.segments.iter().zip(epochs) {
         for (&drive, _) in segment.drives.iter().zip(epochs).filter(|(_, epoch)| epoch.is_none()) {
             if core.drives().state(drive, core.now_ms()) == DriveState::Up {
-                let (core, volume) = (Arc::clone(core), inode.volume);
+                let core = Arc::clone(core);
+                let volume = inode.volume;
                 calls.spawn(async move { make_partition(&core, drive, volume).await });
             }
         }

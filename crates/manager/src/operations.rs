@@ -52,7 +52,6 @@ const ROWS_PER_ROUND: usize = 4096;
 pub struct Operation {
     /// The client's number.
     pub client: u64,
-    /// The operation's.
     pub number: u64,
     /// The client's operations below this are settled.
     pub settled_below: u64,

@@ -53,7 +53,8 @@ pub async fn run(core: Arc<Core>) {
             continue;
         }
         let due = {
-            let (now_ms, table) = (core.now_ms(), core.drives());
+            let now_ms = core.now_ms();
+            let table = core.drives();
             let mut up = table.up(now_ms).into_iter().map(|drive| (drive, table.starts(drive)));
             up.find(|(drive, starts)| {
                 looked

@@ -24,7 +24,6 @@ impl PartRecord {
         PartRecord { holder, lease: Lease(0), from: range.from, to: range.to }
     }
 
-    /// Its bytes.
     pub fn range(&self) -> ByteRange {
         ByteRange { from: self.from, to: self.to }
     }
@@ -95,7 +94,8 @@ pub fn check_count(parts: &[PartRecord]) -> Result<(), Refusal> {
 
 /// The stripes of a segment that lie in the range.
 pub fn stripes_in(segment: &SegmentRecord, range: ByteRange) -> Stripes {
-    let (from, to) = (range.from.max(segment.start), range.to.min(segment.end));
+    let from = range.from.max(segment.start);
+    let to = range.to.min(segment.end);
     if from >= to {
         return (0, 0);
     }
@@ -127,8 +127,10 @@ mod tests {
 
     fn segment(start: u64, end: u64) -> SegmentRecord {
         let shape = ShapeSpec { scheme: 5, k: 2, m: 1, unit_bytes: 4096 };
-        let (set, joining) = (ColumnMask::all(3), ColumnMask::EMPTY);
-        let (object, drives) = (ObjectId(1), Vec::new());
+        let set = ColumnMask::all(3);
+        let joining = ColumnMask::EMPTY;
+        let object = ObjectId(1);
+        let drives = Vec::new();
         SegmentRecord { number: 0, start, end, shape, object, drives, set, joining, filling: None }
     }
 
@@ -151,7 +153,8 @@ mod tests {
 
     #[test]
     fn stripes_are_counted_from_their_segment() {
-        let (first, last) = (segment(0, 16384), segment(16384, u64::MAX));
+        let first = segment(0, 16384);
+        let last = segment(16384, u64::MAX);
         let of = |from, to| (stripes_in(&first, range(from, to)), stripes_in(&last, range(from, to)));
         assert_eq!(of(0, 8192), ((0, 1), (0, 0)));
         assert_eq!(of(8192, 24576), ((1, u64::MAX), (0, 1)));

@@ -41,7 +41,8 @@ mod tests {
     #[test]
     fn a_directory_is_its_owners_also_one_that_was_open_to_others() {
         let dir = tempfile::tempdir().unwrap();
-        let (new, file) = (dir.path().join("a/b"), dir.path().join("a/b/join.token"));
+        let new = dir.path().join("a/b");
+        let file = dir.path().join("a/b/join.token");
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         make_dir_all(&new).unwrap();
         assert_eq!((mode(&new), mode(new.parent().unwrap())), (0o700, 0o700));

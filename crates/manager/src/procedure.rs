@@ -77,9 +77,7 @@ pub struct Cause {
 pub struct Lost {
     /// The segment's index.
     pub segment: u32,
-    /// The column.
     pub column: Column,
-    /// Its drive.
     pub drive: DriveId,
 }
 
@@ -123,7 +121,8 @@ pub async fn run(core: &Arc<Core>, file: FileId, cause: Cause) -> Result<Option<
 async fn attempt(core: &Arc<Core>, file: FileId, cause: Cause) -> Result<Option<InodeRecord>, Refusal> {
     let deadline = deadline(core);
     let lease = cause.lease;
-    let (mut lost, mut change) = (cause.lost, cause.change);
+    let mut lost = cause.lost;
+    let mut change = cause.change;
     loop {
         if let Err(refusal) = enough_answer(core, file, &lost).await {
             release_holds(core, lost.iter().map(|lost| lost.drive));
@@ -153,12 +152,14 @@ async fn enough_answer(core: &Arc<Core>, file: FileId, lost: &[Lost]) -> Result<
     for segment in found.iter().flat_map(InodeRecord::in_force) {
         let gone: ColumnMask =
             lost.iter().filter(|lost| lost.segment == segment.number).map(|lost| lost.column).collect();
-        let (mut probes, mut answering) = (JoinSet::new(), ColumnMask::EMPTY);
+        let mut probes = JoinSet::new();
+        let mut answering = ColumnMask::EMPTY;
         if gone.is_empty() {
             continue;
         }
         for column in segment.ready().minus(gone).iter() {
-            let (core, drive) = (Arc::clone(core), segment.drive(column));
+            let core = Arc::clone(core);
+            let drive = segment.drive(column);
             if core.drives().state(drive, core.now_ms()) != DriveState::Replaced {
                 let looked = async move { (column, timeout(PROBE_WAIT, probe(&core, drive)).await) };
                 probes.spawn(looked);
@@ -182,7 +183,8 @@ async fn enough_answer(core: &Arc<Core>, file: FileId, lost: &[Lost]) -> Result<
 /// Columns of the file's set whose drives are surely dead. The drives are held back, for a caller that is
 /// about to raise the generation.
 pub fn hold_lapsed(core: &Core, inode: &InodeRecord) -> Vec<Lost> {
-    let (now_ms, mut table) = (core.now_ms(), core.drives());
+    let now_ms = core.now_ms();
+    let mut table = core.drives();
     let mut dead = Vec::new();
     for of in &inode.segments {
         let segment = of.number;
@@ -321,7 +323,8 @@ async fn fence_and_judge(
     let is_exact = !inode.is_parted() && inode.in_force().all(|segment| segment.ready() == segment.all());
     let sizes = matches!(lease, RecordedLease::Ended | RecordedLease::Without)
         || lease == RecordedLease::Live && inode.since != Lease(0) && is_exact;
-    let (mut from, mut undrained) = (0, 0);
+    let mut from = 0;
+    let mut undrained = 0;
     loop {
         let mut end = 0;
         let fenced = fence_all(core, file, inode, from).await;

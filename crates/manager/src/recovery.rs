@@ -48,7 +48,8 @@ pub fn judge(unit: u64, columns: Columns, judged: &Stamps, survey: &Survey) -> U
         let columns = stamps.entry(pending.stamp).or_default();
         *columns = columns.or(pending.columns);
     }
-    let (mut forward, mut back) = (Vec::new(), Vec::new());
+    let mut forward = Vec::new();
+    let mut back = Vec::new();
     if let Stamps::NotOf(live) = judged {
         stamps.retain(|stamp, _| !live.contains(&stamp.lease));
     }
@@ -68,7 +69,6 @@ pub fn judge(unit: u64, columns: Columns, judged: &Stamps, survey: &Survey) -> U
 /// How a column of the set takes part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ColumnState {
-    /// It votes.
     Ready,
     /// It has no vote, and what it has pending goes back.
     Joining,
@@ -239,7 +239,8 @@ mod tests {
     fn stamps_are_judged_one_by_one() {
         // Column 0 was told of a later write of the same lease: the earlier is settled, the later did not
         // arrive elsewhere.
-        let (early, late) = (v(1, 2, 5), v(1, 2, 6));
+        let early = v(1, 2, 5);
+        let late = v(1, 2, 6);
         let all: &[u8] = &[0, 1];
         let states = survey([(0, unit(early, Some((late, all)))), (1, unit(OLD, Some((early, all))))]);
         check(all, &[], &states, &[early], &[late]);
@@ -263,7 +264,8 @@ mod tests {
     /// later one.
     #[test]
     fn what_a_column_brings_back_pending_is_dropped_though_the_others_have_later_versions() {
-        let (undone, later) = (v(1, 2, 5), v(2, 3, 1));
+        let undone = v(1, 2, 5);
+        let later = v(2, 3, 1);
         let states =
             survey([(0, unit(OLD, Some((undone, &[0, 2])))), (1, unit(later, None)), (2, unit(later, None))]);
         let verdict = judge(3, columns(&[0, 1, 2], &[0]), &Stamps::All, &states);
@@ -301,7 +303,8 @@ mod tests {
 
     #[test]
     fn what_a_joining_column_owes_or_has_pending_goes_also_under_a_live_lease() {
-        let (s, owed) = (v(2, 2, 5), v(2, 2, 4));
+        let s = v(2, 2, 5);
+        let owed = v(2, 2, 4);
         let live = unit(OLD, Some((s, &[0, 2])));
         let joins = UnitState { owed: vec![owed], ..unit(OLD, None) };
         let states = survey([(0, live.clone()), (1, joins), (2, live.clone())]);

@@ -50,7 +50,8 @@ pub async fn ask(core: &Arc<Core>, asked: Relayout) -> Result<RelayoutReply, Ref
     let (file, reply) = core
         .write(move |core, tx| {
             let found = resolve(tx, &asked.at)?;
-            let (file, inode) = (found.file, found.inode);
+            let file = found.file;
+            let inode = found.inode;
             crate::files::refuse_without_bytes(inode.kind, &asked.at.path)?;
             let begun = match &asked.shape {
                 Some(shape) => put(core, tx, file, &inode, shape)?,
@@ -126,7 +127,8 @@ pub async fn list(core: &Arc<Core>, asked: Relayouts) -> Result<RelayoutsReply, 
     };
     core.read(move |core, tx| {
         let files = tx.number(COUNT)?;
-        let (mut rows, mut after) = (Vec::new(), asked.after);
+        let mut rows = Vec::new();
+        let mut after = asked.after;
         // Some may be of files that were removed; no rows are given only if there are no more.
         while rows.is_empty() {
             let page = page(tx, after, limit)?;
@@ -149,7 +151,8 @@ pub async fn list(core: &Arc<Core>, asked: Relayouts) -> Result<RelayoutsReply, 
 
 /// The drives that are to fill columns and are away.
 fn waits_for(core: &Core, filling: &SegmentRecord) -> String {
-    let (now_ms, table) = (core.now_ms(), core.drives());
+    let now_ms = core.now_ms();
+    let table = core.drives();
     let open = filling.all().minus(filling.ready());
     let of = open.iter().map(|column| filling.drive(column));
     match table.names(of.filter(|drive| table.state(*drive, now_ms) != DriveState::Up)).as_str() {
@@ -399,7 +402,8 @@ mod tests {
         let config = crate::start::Config::new("memory", "");
         let slots = crate::session_slots::SessionSlots::of(4, 4);
         let core = crate::start::start(Arc::new(MemoryKv::new()), &config, slots).await.unwrap();
-        let (mut turns, now) = (Turns::default(), Instant::now());
+        let mut turns = Turns::default();
+        let now = Instant::now();
         turns.later.insert(FILE, (now + AGAIN_MIN, AGAIN_MIN));
         core.relayouts().insert(FILE, "it is busy".to_owned());
         turns.forget(&core, now + AGAIN_MAX);

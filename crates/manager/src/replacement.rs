@@ -69,7 +69,8 @@ fn replaceable(core: &Core, request: &ReplaceDrive) -> Result<(DriveId, DriveId)
         let table = core.drives();
         let known =
             |name: &str| table.find(name).map(|drive| drive.record.drive).ok_or_else(|| no_drive(name));
-        let (old, new) = (known(&request.old)?, known(&request.new)?);
+        let old = known(&request.old)?;
+        let new = known(&request.new)?;
         (old, new, [old, new].map(|drive| table.successor(drive)))
     };
     if old == new {
@@ -88,8 +89,10 @@ fn replaceable(core: &Core, request: &ReplaceDrive) -> Result<(DriveId, DriveId)
 /// may be asked for again.
 fn can_be_replaced(core: &Core, old: (DriveId, DriveId), new: (DriveId, DriveId)) -> Result<(), Refusal> {
     let table = core.drives();
-    let (old_name, old_last) = (table.name(old.0), table.name(old.1));
-    let (new_name, new_last) = (table.name(new.0), table.name(new.1));
+    let old_name = table.name(old.0);
+    let old_last = table.name(old.1);
+    let new_name = table.name(new.0);
+    let new_last = table.name(new.1);
     if old.0 != old.1 && old.1 != new.0 {
         let detail = format!(
             "{old_name} was replaced by {old_last} already, which makes its columns anew; if {old_last} is lost \

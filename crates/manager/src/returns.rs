@@ -35,7 +35,8 @@ const ROWS_PER_ROUND: usize = 512;
 
 /// Readmits drives that return, forever.
 pub async fn readmit_drives(core: Arc<Core>) {
-    let (mut running, mut busy) = (JoinSet::new(), BTreeSet::new());
+    let mut running = JoinSet::new();
+    let mut busy = BTreeSet::new();
     loop {
         until_leading(&core).await;
         while let Some(ended) = running.try_join_next() {
@@ -103,7 +104,9 @@ async fn tell_some(
     drive: DriveId,
     places: Vec<ComponentPlace>,
 ) -> Result<Option<CallError>, CallError> {
-    let (mut calls, mut told, mut failed) = (JoinSet::new(), Vec::new(), None);
+    let mut calls = JoinSet::new();
+    let mut told = Vec::new();
+    let mut failed = None;
     let mut places = places.into_iter();
     loop {
         // A drive that does not answer at all is not asked again and again.

@@ -33,7 +33,6 @@ pub use segment::SegmentRecord;
 record! {
     /// The cluster's identity and secrets.
     pub struct ClusterRecord {
-        /// Its identity.
         cluster: ClusterId,
         /// Secret that clients prove they hold.
         client_secret: Key,
@@ -44,17 +43,13 @@ record! {
     }
 }
 record! {
-    /// A volume.
     pub struct VolumeRecord {
-        /// Its number.
         volume: VolumeId,
-        /// Its name.
         name: String,
         /// The default shape, always in full.
         shape: ShapeSpec,
         /// Bound on the named files' sizes; 0 is none.
         quota_bytes: u64,
-        /// Named files.
         files: u64,
         /// Sum of their sizes.
         file_bytes: u64,
@@ -76,7 +71,6 @@ record! {
 record! {
     /// An extended attribute.
     pub struct XattrRecord {
-        /// Its value.
         value: Vec<u8>,
     }
 }
@@ -95,11 +89,8 @@ record! {
     }
 }
 record! {
-    /// A drive.
     pub struct DriveRecord {
-        /// Its identity.
         drive: DriveId,
-        /// Its name.
         name: String,
         /// Its master key.
         master: Key,
@@ -109,7 +100,6 @@ record! {
         replaced_by: DriveId,
         /// Where it listens.
         address: String,
-        /// Its machine.
         host: String,
         /// Its failure domain above the machine.
         rack: String,
@@ -161,9 +151,7 @@ record! {
 record! {
     /// A removed file that has components still to be freed.
     pub struct RemovalRecord {
-        /// Its volume.
         volume: VolumeId,
-        /// Components left.
         left: u32,
     }
 }
@@ -182,7 +170,6 @@ record! {
     pub struct LeftRecord {
         /// The file's volume.
         volume: VolumeId,
-        /// The object.
         object: ObjectId,
         /// The file's generation when the column moved, or a lower one.
         g: Generation,
@@ -191,7 +178,6 @@ record! {
 record! {
     /// A column that moves off a drive that serves it, and where its successor is.
     pub struct MoveRecord {
-        /// The column.
         column: Column,
         /// The drive of its successor.
         drive: DriveId,
@@ -216,17 +202,13 @@ record! {
 /// Where a component is placed: drive, file, segment, column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ComponentPlace {
-    /// The drive.
     pub drive: DriveId,
-    /// The file.
     pub file: FileId,
     /// Index of the segment.
     pub segment: u32,
-    /// The column.
     pub column: Column,
 }
 
-/// Keys.
 pub mod key {
     use super::{ComponentPlace, DriveId, FileId, ObjectId, VolumeId, table};
 
@@ -320,7 +302,8 @@ pub mod key {
     }
     /// `s` or `l`, drive, file, segment (4 bytes), column (1 byte).
     pub fn place(table: u8, place: ComponentPlace) -> Vec<u8> {
-        let (drive, file) = (place.drive.0.to_be_bytes(), place.file.0.to_be_bytes());
+        let drive = place.drive.0.to_be_bytes();
+        let file = place.file.0.to_be_bytes();
         join(table, &[&drive, &file, &place.segment.to_be_bytes(), &[place.column.0]])
     }
     /// `p` or `q`, drive, volume.

@@ -13,7 +13,8 @@ use crate::members::no_drive;
 /// Asks a drive to scrub, or for the state of its scrub.
 pub async fn scrub_drive(core: &Core, asked: ScrubDrive) -> Result<ScrubDriveReply, Refusal> {
     let (drive, name, state) = {
-        let (now_ms, table) = (core.now_ms(), core.drives());
+        let now_ms = core.now_ms();
+        let table = core.drives();
         let known = table.find(&asked.drive).ok_or_else(|| no_drive(&asked.drive))?;
         let drive = known.record.drive;
         (drive, known.record.name.clone(), table.state(drive, now_ms))

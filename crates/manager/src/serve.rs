@@ -56,7 +56,8 @@ pub async fn serve(core: Arc<Core>, listener: Listener) {
 }
 
 async fn session(core: Arc<Core>, stream: Stream) {
-    let (address, holder) = (stream.address().to_owned(), stream.holder());
+    let address = stream.address().to_owned();
+    let holder = stream.holder();
     // Anybody who reaches the port can cause these lines.
     let due = || holder.ok().and_then(|holder| core.sessions_log.due(holder));
     match conversation(&core, stream).await {
@@ -248,7 +249,8 @@ async fn answer_client(core: &Arc<Core>, request: ControlRequest) -> Result<Cont
 
 /// Lists a directory, and has the asker watch what is listed.
 async fn listing_of(core: &Arc<Core>, read: ReadDirectory) -> Result<(Vec<Entry>, bool), Refusal> {
-    let (since, client) = (core.watchers().now(), callbacks::asker());
+    let since = core.watchers().now();
+    let client = callbacks::asker();
     core.read(move |core, tx| {
         let directory = directories::resolve(tx, &read.at)?.file;
         let listed = directories::list(tx, &read.at, &read.after, read.limit)?;
@@ -368,7 +370,8 @@ async fn made(
     operation: Operation,
     work: impl FnOnce(&Core, &mut Tx) -> Result<FileId, Refusal> + Send + 'static,
 ) -> Result<ControlReply, Refusal> {
-    let (since, client) = (core.watchers().now(), callbacks::asker());
+    let since = core.watchers().now();
+    let client = callbacks::asker();
     let once = core.once(operation, move |core, tx| {
         let file = work(core, tx)?;
         Ok((Outcome { file, ..Outcome::DONE }, (file, inodes::get(tx, file)?)))

@@ -45,7 +45,8 @@ pub struct SessionSlots {
 impl SessionSlots {
     /// Slots for all, or their shares of the descriptors that the process may have.
     pub fn new(descriptors: u64) -> SessionSlots {
-        let (wanted, may) = (SessionSlots::descriptors(), descriptors.min(SessionSlots::descriptors()));
+        let wanted = SessionSlots::descriptors();
+        let may = descriptors.min(SessionSlots::descriptors());
         let share = |all: usize| {
             let share = u64::try_from(all).unwrap_or(u64::MAX).saturating_mul(may) / wanted;
             usize::try_from(share).unwrap_or(all).max(PLACES_MIN)

@@ -46,10 +46,12 @@ type Failures = BTreeMap<(u32, Column), String>;
 /// One past the last byte that the file's drives hold, or its committed size if that is more. An error says
 /// which columns did not answer, and why. The stripes must have been judged, and nobody may be writing.
 pub async fn data_end(core: &Arc<Core>, file: FileId, inode: &InodeRecord) -> Result<u64, Failures> {
-    let (mut end, mut failures) = (inode.size, BTreeMap::new());
+    let mut end = inode.size;
+    let mut failures = BTreeMap::new();
     let inode = Arc::new(inode.clone());
     for record in inode.in_force() {
-        let (ready, index) = (record.ready(), record.number);
+        let ready = record.ready();
+        let index = record.number;
         let segment = match segment_of(record) {
             Ok(segment) => Arc::new(segment),
             Err(why) => {
@@ -69,7 +71,8 @@ pub async fn data_end(core: &Arc<Core>, file: FileId, inode: &InodeRecord) -> Re
         let told = match told {
             Ok(told) if ready == record.all() && told.found.damaged.is_empty() => Ok(told.end),
             Ok(told) => {
-                let (end, damaged) = (told.end, Arc::new(told.found.damaged));
+                let end = told.end;
+                let damaged = Arc::new(told.found.damaged);
                 let parity = Walk { end, damaged, found: Found::default(), ..walk };
                 parity.all(core, file, index, Look::Parity).await.map(Walk::with_unknown)
             }
@@ -114,13 +117,16 @@ struct Found {
 impl Walk {
     /// Walks over all ready columns at once.
     async fn all(&self, core: &Arc<Core>, file: FileId, index: u32, look: Look) -> Result<Walk, Failures> {
-        let (mut all, mut failures, mut walks) = (self.clone(), Failures::new(), JoinSet::new());
+        let mut all = self.clone();
+        let mut failures = Failures::new();
+        let mut walks = JoinSet::new();
         for column in self.ready.iter() {
             let Some(target) = Target::new(core, file, &self.inode, index, column) else {
                 failures.insert((index, column), "it is not known".to_owned());
                 continue;
             };
-            let (core, walk) = (Arc::clone(core), self.clone());
+            let core = Arc::clone(core);
+            let walk = self.clone();
             walks.spawn(async move { (column, walk.run(&core, &target, column, look).await) });
         }
         while let Some(done) = walks.join_next().await {
@@ -195,7 +201,8 @@ impl Walk {
 
     fn take_parity(&mut self, stripe: Stripe, state: &UnitState) {
         for data in 0..self.segment.shape.k() {
-            let (unit, column) = ((stripe, data), self.segment.column(stripe, Role::Data(data)));
+            let unit = (stripe, data);
+            let column = self.segment.column(stripe, Role::Data(data));
             if self.ready.contains(column) && !self.damaged.contains(&unit) {
                 continue;
             }

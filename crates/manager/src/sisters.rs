@@ -36,7 +36,8 @@ pub async fn find(core: &Arc<Core>, asker: DriveId, request: Sisters) -> Result<
         })
         .await?;
     let expires_ms = core.now_ms() + CAPABILITY_MS;
-    let (now_ms, table) = (core.now_ms(), core.drives());
+    let now_ms = core.now_ms();
+    let table = core.drives();
     let row = |(drive, epoch): (DriveId, Option<u32>)| {
         let known = table.drive(drive).filter(|_| table.state(drive, now_ms) == DriveState::Up)?;
         let at = (drive, partition, asker);

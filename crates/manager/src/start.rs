@@ -98,7 +98,6 @@ pub struct Ready {
     pub client_token: Token,
     /// The token with which drives prove that they may join.
     pub join_token: Token,
-    /// The cluster.
     pub cluster: ClusterId,
 }
 
@@ -112,7 +111,6 @@ pub enum ManagerError {
     /// A file of the directory could not be made, read or written.
     #[error("{path}: {source}")]
     File {
-        /// Which.
         path: PathBuf,
         /// What the system said.
         source: std::io::Error,
@@ -120,7 +118,6 @@ pub enum ManagerError {
     /// The directory holds other things and no manager's state.
     #[error("{dir} holds {holds:?} and no manager's state: choose an empty or new directory")]
     NotAManager {
-        /// The directory.
         dir: PathBuf,
         /// One of the things in it.
         holds: OsString,
@@ -136,17 +133,13 @@ pub enum ManagerError {
         "{dir} has the tokens of a cluster, and its state ({STATE_FILE}) is missing or empty: put it back, or restore a backup: \
          braid manager restore BACKUP --dir {dir}; to found a new cluster, use an empty directory"
     )]
-    StateGone {
-        /// The directory.
-        dir: PathBuf,
-    },
+    StateGone { dir: PathBuf },
     /// A backup is restored only where there is no state.
     #[error("{0} is there already: move it away first, if the backup is to take its place")]
     StateThere(PathBuf),
     /// A file is no backup, or damaged.
     #[error("the backup {path}: {what}")]
     Backup {
-        /// The file.
         path: PathBuf,
         /// What is wrong with it.
         what: String,
@@ -289,7 +282,8 @@ fn load(core: &Core, tx: &Tx, restored: bool) -> Result<(), Refusal> {
         // A restored state does not know what drives were told: that is set once it was compared.
         let untold = !restored && has_untold(tx, record.drive)?;
         let draining = tx.get(&key::drain(record.drive))?.is_some();
-        let (drive, mut table) = (record.drive, core.drives());
+        let drive = record.drive;
+        let mut table = core.drives();
         table.insert(record);
         table.set_draining(drive, draining);
         if untold {
@@ -352,7 +346,8 @@ struct Opened {
 
 fn open_state(db: &Db, speak_ms: u64) -> Result<Opened, Refusal> {
     db.write(|tx| {
-        let (older, restored) = (tx.number("older")? != 0, tx.number("restored")? != 0);
+        let older = tx.number("older")? != 0;
+        let restored = tx.number("restored")? != 0;
         let later_ms = if restored { RESTORED_LATER_MS } else { 0 };
         let clock = ManagerClock::begin_later(tx.number("time")?, later_ms, speak_ms);
         let above = if restored { tx.number("term")? + TERMS_PASSED_OVER } else { 0 };
@@ -385,7 +380,8 @@ fn open_state(db: &Db, speak_ms: u64) -> Result<Opened, Refusal> {
 /// Stores the next term, higher than `above` too, with a random mark. After a restore the term is also kept
 /// as `restored_term`: see [`is_of_lost_state`].
 pub(crate) fn begin_term(tx: &mut Tx, above: u64) -> Result<(u64, u64), Refusal> {
-    let (term, mark) = (tx.number("term")?.max(above) + 1, u64::from_le_bytes(random()));
+    let term = tx.number("term")?.max(above) + 1;
+    let mark = u64::from_le_bytes(random());
     if tx.number("restored")? != 0 {
         tx.set(key::meta("restored_term"), &term);
     }
@@ -451,7 +447,8 @@ pub(crate) fn lock(dir: &Path) -> Result<File, ManagerError> {
 
 /// Writes a token's file atomically.
 fn write_token(dir: &Path, name: &str, token: &Token) -> Result<(), ManagerError> {
-    let (path, text) = (dir.join(name), format!("{token}\n"));
+    let path = dir.join(name);
+    let text = format!("{token}\n");
     if fs::read_to_string(&path).is_ok_and(|found| found == text) {
         return Ok(());
     }

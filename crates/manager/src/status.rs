@@ -33,8 +33,10 @@ pub async fn status(core: &Arc<Core>) -> Result<StatusReply, Refusal> {
         };
         let counts: BTreeMap<DriveId, (DriveCount, u64)> =
             known.into_iter().map(count).collect::<Result<_, Refusal>>()?;
-        let (removing, notice) = (tx.number("removing")?, notice(core));
-        let (now_ms, table) = (core.now_ms(), core.drives());
+        let removing = tx.number("removing")?;
+        let notice = notice(core);
+        let now_ms = core.now_ms();
+        let table = core.drives();
         let row = |drive: &Drive| {
             let (count, lost) = counts.get(&drive.record.drive)?;
             Some(DriveRow { lost: *lost, ..drive_row(count, &table, drive, now_ms) })

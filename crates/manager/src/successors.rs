@@ -107,11 +107,13 @@ pub fn give_up(tx: &mut Tx, at: ComponentPlace, inode: &InodeRecord) -> Result<b
 /// Gives a successor up in a new generation, in which another one may come to the same drive: what frees the
 /// first one late does not touch that. The caller holds the file's lock. Returns whether there was one.
 pub async fn abandon(core: &Arc<Core>, at: ComponentPlace, inode: &InodeRecord) -> Result<bool, Refusal> {
-    let (file, segment) = (at.file, at.segment);
+    let file = at.file;
+    let segment = at.segment;
     if core.read(move |_, tx| Ok(find(tx, file, segment)?)).await? != Some(at) {
         return Ok(false);
     }
-    let (lease, lost) = (lease_of(core, file, inode), hold_lapsed(core, inode));
+    let lease = lease_of(core, file, inode);
+    let lost = hold_lapsed(core, inode);
     let change: procedure::Change = Arc::new(move |_, tx, _, inode| Ok(give_up(tx, at, inode).map(drop)?));
     run(core, file, Cause { lease, lost, change: Some(change) }).await.map(|_| true)
 }
@@ -171,7 +173,8 @@ pub async fn begin(
     inode: InodeRecord,
     own: Vec<ComponentPlace>,
 ) -> Result<Opened, Refusal> {
-    let (lease, lost) = (lease_of(core, file, &inode), hold_lapsed(core, &inode));
+    let lease = lease_of(core, file, &inode);
+    let lost = hold_lapsed(core, &inode);
     let drive = own.first().map_or(DriveId(0), |at| at.drive);
     let mut inode = inode;
     if inode.unfenced || !lost.is_empty() || lease == RecordedLease::Ended {
@@ -236,7 +239,8 @@ async fn take_places(
     own: Vec<ComponentPlace>,
     joining: bool,
 ) -> Result<Option<InodeRecord>, Refusal> {
-    let (lease, lost) = (lease_of(core, file, inode), hold_lapsed(core, inode));
+    let lease = lease_of(core, file, inode);
+    let lost = hold_lapsed(core, inode);
     let change: procedure::Change =
         Arc::new(move |_, tx, _, inode| own.iter().try_for_each(|&at| take_place(tx, at, inode, joining)));
     run(core, file, Cause { lease, lost, change: Some(change) }).await

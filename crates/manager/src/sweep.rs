@@ -153,7 +153,8 @@ async fn listen(core: Arc<Core>) {
 
 async fn end_leases(core: Arc<Core>) {
     let mut running: JoinSet<(FileId, bool)> = JoinSet::new();
-    let (mut busy, mut last) = (BTreeSet::new(), FileId(0));
+    let mut busy = BTreeSet::new();
+    let mut last = FileId(0);
     let mut not_before: BTreeMap<FileId, Instant> = BTreeMap::new();
     loop {
         until_leading(&core).await;
@@ -316,7 +317,8 @@ async fn tend_drives(core: Arc<Core>) {
             }
         }
         let (up, replaced) = {
-            let (now_ms, table) = (core.now_ms(), core.drives());
+            let now_ms = core.now_ms();
+            let table = core.drives();
             (table.up(now_ms), table.in_state(DriveState::Replaced, now_ms))
         };
         for drive in up {

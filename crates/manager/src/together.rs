@@ -15,7 +15,6 @@ struct State<W> {
 }
 
 impl<W> Together<W> {
-    /// Nothing waits.
     pub(crate) fn new() -> Together<W> {
         Together { state: Mutex::new(State { waiting: VecDeque::new(), is_taken: false }) }
     }

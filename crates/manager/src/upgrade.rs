@@ -20,7 +20,8 @@ pub fn upgrade(tx: &mut Tx) -> Result<(), Refusal> {
     if tx.number("format")? >= format {
         return Ok(());
     }
-    let (mut below, mut after) = (BTreeMap::<FileId, u32>::new(), None);
+    let mut below = BTreeMap::<FileId, u32>::new();
+    let mut after = None;
     loop {
         let page = tx.inodes(after, PAGE)?;
         let directories = page.iter().filter(|(_, inode)| inode.kind == EntryKind::Directory);
@@ -78,8 +79,12 @@ mod tests {
     fn files_without_a_name_are_counted_once() {
         let db = Db::new(Arc::new(MemoryKv::new()));
         let shape = ShapeSpec { scheme: 0, k: 0, m: 0, unit_bytes: 0 };
-        let (volume, name) = (VolumeId(1), "v".to_owned());
-        let (quota_bytes, files, file_bytes, created_ms) = (0, 1, 100, 0);
+        let volume = VolumeId(1);
+        let name = "v".to_owned();
+        let quota_bytes = 0;
+        let files = 1;
+        let file_bytes = 100;
+        let created_ms = 0;
         let root = FileId(2);
         let record = VolumeRecord { volume, name, shape, quota_bytes, files, file_bytes, created_ms, root };
         let upgraded = db.write(|tx| {

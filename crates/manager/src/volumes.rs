@@ -40,7 +40,8 @@ pub fn create(
     if all(tx)?.len() >= VOLUMES_MAX {
         return Err(Refusal::new(Reason::Quota, format!("a cluster has at most {VOLUMES_MAX} volumes")));
     }
-    let (volume, root) = (VolumeId(tx.next_number()?), FileId(tx.next_number()?));
+    let volume = VolumeId(tx.next_number()?);
+    let root = FileId(tx.next_number()?);
     let record = VolumeRecord {
         volume,
         name: name.to_owned(),

@@ -117,7 +117,8 @@ impl Model {
                 if old.is_directory && from.starts_with(&format!("{to}/")) {
                     return Err(Reason::BadName);
                 }
-                let (mine, theirs) = (self.take(from), self.take(to));
+                let mine = self.take(from);
+                let theirs = self.take(to);
                 self.put(to, mine);
                 self.put(from, theirs);
                 return Ok(());
@@ -224,9 +225,11 @@ proptest! {
 
     #[test]
     fn names_are_as_in_a_naive_map(ops in prop::collection::vec(op(), 1..40)) {
-        let (mut model, db) = (Model::default(), state());
+        let mut model = Model::default();
+        let db = state();
         for op in &ops {
-            let (expected, found) = (model.apply(op), apply(&db, op).map_err(|refusal| refusal.reason));
+            let expected = model.apply(op);
+            let found = apply(&db, op).map_err(|refusal| refusal.reason);
             prop_assert_eq!(found, expected, "{:?}", op);
             let mut found = BTreeMap::new();
             db.read(|tx| listing(tx, "", &mut found)).unwrap();
@@ -302,7 +305,8 @@ fn what_is_made_in_a_set_group_id_directory_has_its_group() {
         nodes::make(tx, &node("g/p", EntryKind::Fifo, ""), 2).map(drop)
     })
     .unwrap();
-    let (directory, fifo) = (attributes("g/d"), attributes("g/p"));
+    let directory = attributes("g/d");
+    let fifo = attributes("g/p");
     assert_eq!((directory.mode, directory.uid, directory.gid), (0o2755, 1, 50));
     assert_eq!((fifo.mode, fifo.uid, fifo.gid), (0o755, 1, 50));
 }
@@ -327,7 +331,8 @@ fn attributes_change_and_say_when() {
     assert_eq!((refused.reason, look()), (Reason::Malformed, after));
     // Any time that can be said can be stored, and is read again.
     for ns in [i64::MIN, i64::MIN + 1, -1_500_000_000, i64::MAX] {
-        let (accessed_ns, modified_ns) = (Some(ns), Some(ns));
+        let accessed_ns = Some(ns);
+        let modified_ns = Some(ns);
         let times = AttributeChanges { accessed_ns, modified_ns, ..AttributeChanges::NONE };
         db.write(|tx| attributes::set(tx, &at("p"), &times, 7)).unwrap();
         assert_eq!((look().accessed_ns, look().modified_ns), (ns, ns));

@@ -383,7 +383,8 @@ proptest! {
 
     #[test]
     fn the_name_space_is_as_a_naive_tree(ops in prop::collection::vec((op(), 0..12u8), 1..40)) {
-        let (mut model, real) = (Model::default(), Real::new());
+        let mut model = Model::default();
+        let real = Real::new();
         for (op, chance) in &ops {
             // Sometimes the commit fails: then nothing has changed.
             if *chance == 0 {
@@ -393,7 +394,8 @@ proptest! {
                 prop_assert_eq!(real.tree(), model.nodes.clone(), "a failed commit changed names: {:?}", op);
                 continue;
             }
-            let (expected, found) = (model.apply(op), real.apply(op).map_err(|refusal| refusal.reason));
+            let expected = model.apply(op);
+            let found = real.apply(op).map_err(|refusal| refusal.reason);
             prop_assert_eq!(found, expected, "{:?}", op);
             prop_assert_eq!(real.tree(), model.nodes.clone(), "{:?}", op);
             let violations = check(&real.db).unwrap();

@@ -187,7 +187,9 @@ fn listed(
 
 /// Deletes what is in a chunk of a stream; each result, and each error of the stream, is at its place.
 async fn delete_chunk(store: &BraidStore, chunk: Vec<Result<Path>>) -> Vec<Result<Path>> {
-    let (mut results, mut places, mut names) = (Vec::with_capacity(chunk.len()), Vec::new(), Vec::new());
+    let mut results = Vec::with_capacity(chunk.len());
+    let mut places = Vec::new();
+    let mut names = Vec::new();
     for location in chunk {
         let named = location.and_then(|location| match store.name(location.as_ref()) {
             Ok(name) => Ok((location, name)),
@@ -261,7 +263,8 @@ struct BraidUpload {
 #[async_trait]
 impl MultipartUpload for BraidUpload {
     fn put_part(&mut self, data: PutPayload) -> UploadPart {
-        let (location, part) = (self.location.clone(), self.upload.part(data.into_iter().collect()));
+        let location = self.location.clone();
+        let part = self.upload.part(data.into_iter().collect());
         Box::pin(async move { part.await.map_err(|error| failure(&location, error)) })
     }
 
@@ -297,7 +300,8 @@ fn wanted(range: Option<&GetRange>, size: u64) -> Result<Range<u64>> {
 }
 
 fn failure(location: &Path, error: crate::Error) -> Error {
-    let (path, family) = (location.to_string(), error.family());
+    let path = location.to_string();
+    let family = error.family();
     let source = Box::new(error);
     match family {
         Family::NotFound => Error::NotFound { path, source },

@@ -76,7 +76,8 @@ async fn copy_bytes(from: &Arc<File>, to: &Arc<File>, size: u64) -> Result<(), E
         Ok::<_, Error>(Some((at..next, (from, next, end))))
     });
     let copying = parts.map_ok(|range| {
-        let (from, to) = (Arc::clone(from), Arc::clone(to));
+        let from = Arc::clone(from);
+        let to = Arc::clone(to);
         async move {
             let bytes = read(&from, range.clone()).await?;
             Ok(to.write_at(&bytes, range.start).await?)

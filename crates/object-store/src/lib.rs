@@ -16,6 +16,8 @@
 //! type of either. `adapter` is the trait's text, compiled once for each version by `v0_13` and `v0_14`,
 //! which hold what differs.
 
+#![warn(missing_docs)]
+
 mod builder;
 mod cleanup;
 mod copy;

@@ -38,7 +38,8 @@ impl BraidStore {
         prefix: &str,
         after: Option<String>,
     ) -> impl Stream<Item = Result<Found, Error>> + Send + 'static {
-        let (store, prefix) = (self.clone(), prefix.to_owned());
+        let store = self.clone();
+        let prefix = prefix.to_owned();
         let begin = async move {
             let first = Directory::open(&store, prefix)?;
             Ok::<_, Error>(Walk { store, after, directories: vec![first] })
@@ -50,7 +51,8 @@ impl BraidStore {
     /// The objects and directories in one directory.
     pub(crate) async fn level(&self, prefix: &str) -> Result<Level, Error> {
         let mut directory = Directory::open(self, prefix.to_owned())?;
-        let (mut level, mut links) = (Level::default(), Vec::new());
+        let mut level = Level::default();
+        let mut links = Vec::new();
         loop {
             let entry = match directory.lister.next().await {
                 Ok(Some(entry)) => entry,

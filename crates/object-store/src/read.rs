@@ -106,7 +106,8 @@ pub(crate) fn chunks(
     let read = range.start + u64::try_from(first.len()).expect("memory is below 2^64 bytes");
     let starts = stream::iter((read..range.end).step_by(usize::try_from(CHUNK_BYTES).expect("small")));
     let rest = starts.map(move |start| {
-        let (file, end) = (Arc::clone(&file), range.end.min(start + CHUNK_BYTES));
+        let file = Arc::clone(&file);
+        let end = range.end.min(start + CHUNK_BYTES);
         async move { self::read(&file, start..end).await }
     });
     let head = stream::iter((!first.is_empty()).then_some(Ok(first)));

@@ -40,7 +40,8 @@ impl BraidStore {
             }
         }
         let file = self.written(pieces, attributes).await?;
-        let (number, named) = (file.number(), self.give_name(&file, name, replace).await);
+        let number = file.number();
+        let named = self.give_name(&file, name, replace).await;
         end(file).await;
         named?;
         self.tag(number).await
@@ -133,7 +134,8 @@ async fn write(file: &File, offset: u64, pieces: &[Bytes]) -> Result<(), Error> 
     }
     let stripe = file.layout().segments().first().map_or(1, |segment| segment.shape.stripe_bytes());
     let most = (GATHERED_BYTES / stripe).max(1) * stripe;
-    let (mut at, mut gathered) = (offset, Vec::new());
+    let mut at = offset;
+    let mut gathered = Vec::new();
     for piece in pieces {
         let mut rest = &piece[..];
         while !rest.is_empty() {
@@ -183,7 +185,8 @@ impl Upload {
     ) -> Result<Upload, Error> {
         let file = store.client.create_unnamed(store.root.volume(), None).await?;
         store.describe(file.number(), attributes).await?;
-        let (store, file) = (store.clone(), Some(Arc::new(file)));
+        let store = store.clone();
+        let file = Some(Arc::new(file));
         Ok(Upload { store, name, file, at: 0, begun: 0, written: Arc::default() })
     }
 
@@ -193,7 +196,8 @@ impl Upload {
         pieces: Vec<Bytes>,
     ) -> impl Future<Output = Result<(), Error>> + Send + 'static {
         let file = self.file.clone().ok_or_else(|| self.ended());
-        let (offset, written) = (self.at, Arc::clone(&self.written));
+        let offset = self.at;
+        let written = Arc::clone(&self.written);
         self.at += pieces.iter().map(|piece| after(0, piece.len())).sum::<u64>();
         self.begun += 1;
         async move {
@@ -209,7 +213,8 @@ impl Upload {
     /// Names the object, if all parts are written. If that fails, it may be tried again.
     pub(crate) async fn complete(&mut self) -> Result<Option<String>, Error> {
         let Some(file) = &self.file else { return Err(self.ended()) };
-        let (begun, written) = (self.begun, self.written.load(Ordering::Acquire));
+        let begun = self.begun;
+        let written = self.written.load(Ordering::Acquire);
         if written < begun {
             return Err(Error::Parts { name: self.name.to_string(), written, begun });
         }

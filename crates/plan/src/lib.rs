@@ -12,6 +12,8 @@
 //!
 //! It knows no socket, clock, file, thread or message.
 
+#![warn(missing_docs)]
+
 pub mod compile;
 pub mod ir;
 pub mod print;

@@ -39,7 +39,8 @@ impl fmt::Display for PlanSet {
         let PlanSet { segment, g, set, joining, away, .. } = self;
         writeln!(f, "segment {segment}, {g}, set {set}, joining {joining}, away {away}")?;
         for alike in self.stripes.chunk_by(|a, b| a.strategy == b.strategy && a.stripe.0 + 1 == b.stripe.0) {
-            let (first, last) = (alike[0], alike[alike.len() - 1]);
+            let first = alike[0];
+            let last = alike[alike.len() - 1];
             match alike.len() {
                 1 => writeln!(f, "stripe {}: {}", first.stripe.0, first.strategy)?,
                 _ => writeln!(f, "stripes {}..{}: {}", first.stripe.0, last.stripe.0 + 1, first.strategy)?,
@@ -59,15 +60,20 @@ impl PlanSet {
         let totals = self.totals();
         writeln!(f, "totals")?;
         for c in &totals.columns {
-            let (column, reads, writes) = (c.column, c.reads, c.writes);
-            let (read, written) = (c.read_bytes, c.written_bytes);
+            let column = c.column;
+            let reads = c.reads;
+            let writes = c.writes;
+            let read = c.read_bytes;
+            let written = c.written_bytes;
             writeln!(
                 f,
                 "  column {column}: {read} bytes in {reads} reads, {written} bytes in {writes} writes"
             )?;
         }
-        let (read, written) = (totals.read_bytes(), totals.written_bytes());
-        let (scratch, trips) = (totals.scratch_bytes, totals.round_trips);
+        let read = totals.read_bytes();
+        let written = totals.written_bytes();
+        let scratch = totals.scratch_bytes;
+        let trips = totals.round_trips;
         writeln!(
             f,
             "  all: {read} bytes read, {written} bytes written, {scratch} bytes of scratch, {trips} round trips"

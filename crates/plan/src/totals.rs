@@ -63,8 +63,9 @@ impl PlanSet {
             .filter(|(id, ..)| id.index() < self.len())
             .collect();
         let slots = self.len();
-        let (mut waiters, mut waits, mut depth) =
-            (vec![Vec::new(); slots], vec![0_u32; slots], vec![0; slots]);
+        let mut waiters = vec![Vec::new(); slots];
+        let mut waits = vec![0_u32; slots];
+        let mut depth = vec![0; slots];
         for (id, after, _) in &nodes {
             for other in after.iter().filter(|other| other.index() < slots) {
                 waiters[other.index()].push(id.index());

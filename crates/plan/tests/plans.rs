@@ -48,7 +48,8 @@ fn plans_print_as_expected() {
             std::fs::write(&path, now).unwrap();
         } else {
             let line = text.lines().zip(now.lines()).take_while(|(a, b)| a == b).count();
-            let (was, is) = (text.lines().nth(line), now.lines().nth(line));
+            let was = text.lines().nth(line);
+            let is = now.lines().nth(line);
             let location = format!("{}:{}", path.display(), line + 1);
             writeln!(wrong, "{location}: expected {was:?}, got {is:?}").unwrap();
         }
@@ -82,7 +83,9 @@ struct Case {
 impl Case {
     fn parse(input: &str) -> Case {
         let mut segment = None;
-        let (mut out, mut joining, mut away) = (ColumnMask::EMPTY, ColumnMask::EMPTY, ColumnMask::EMPTY);
+        let mut out = ColumnMask::EMPTY;
+        let mut joining = ColumnMask::EMPTY;
+        let mut away = ColumnMask::EMPTY;
         let mut request = Vec::new();
         for line in input.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
             let words: Vec<String> = line.split(' ').map(str::to_owned).collect();

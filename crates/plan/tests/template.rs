@@ -52,7 +52,8 @@ proptest! {
         let segment = Segment { start, end: u64::MAX, shape, components };
         let of = |is: bool, bits: u64| if is { mask(bits & bits >> 7, width) } else { ColumnMask::EMPTY };
         let set = ColumnMask::all(width).minus(of(sparse[0], out));
-        let (joining, away) = (of(sparse[1], joining).and(set), of(sparse[2], away).and(set));
+        let joining = of(sparse[1], joining).and(set);
+        let away = of(sparse[2], away).and(set);
         let health = Health { g: Generation(3), set, joining, away };
         let target = Target { segment: &segment, index: 2, health };
         let first = range(&segment, (stripe, data, from, bytes));

@@ -41,7 +41,8 @@ pub(crate) struct Session {
 
 impl Session {
     fn new(cluster: &ClusterFile, config: &Config) -> OfProcess<Arc<Session>> {
-        let (cluster, config) = (cluster.clone(), config.clone());
+        let cluster = cluster.clone();
+        let config = config.clone();
         OfProcess::new(Arc::new(Session { cluster, config, connected: OnceCell::new() }))
     }
 
@@ -78,7 +79,8 @@ impl Client {
         T: crate::calls::Answer,
         F: Future<Output = braid_client::Result<T>> + Send + 'static,
     {
-        let (session, name) = (self.session(), parse(name)?);
+        let session = self.session();
+        let name = parse(name)?;
         run(py, how, async move {
             let client = session.client().await?.clone();
             operation(client, name.clone()).await.map_err(|error| Failure::about(&name, &error))
@@ -164,7 +166,8 @@ impl Client {
 
     /// A list: facts, or the exception, for each name.
     fn stat_many(&self, py: Python<'_>, names: Vec<Vec<u8>>, how: How<'_>) -> PyResult<Py<PyAny>> {
-        let (session, names) = (self.session(), parse_all(&names)?);
+        let session = self.session();
+        let names = parse_all(&names)?;
         run(py, how, async move {
             let rows = session.client().await?.stat_all(&names).await;
             let rows = names
@@ -210,7 +213,8 @@ impl Client {
 
     /// Removes files and empty directories. A list: `None`, or the exception, for each name.
     fn unlink_many(&self, py: Python<'_>, names: Vec<Vec<u8>>, how: How<'_>) -> PyResult<Py<PyAny>> {
-        let (session, names) = (self.session(), parse_all(&names)?);
+        let session = self.session();
+        let names = parse_all(&names)?;
         run(py, how, async move {
             let removed = session.client().await?.unlink_all(&names).await;
             let removed = names.iter().zip(removed).map(|(name, removed)| {
@@ -270,7 +274,6 @@ impl Client {
     }
 
     /// Sets an extended attribute; `expect` is "any", "create" or "replace".
-    #[expect(clippy::too_many_arguments, reason = "they are Python's")]
     fn set_xattr(
         &self,
         py: Python<'_>,
@@ -308,7 +311,8 @@ impl Client {
 
     /// Bytes of data that fit into a name's volume in all, and that still fit.
     fn room(&self, py: Python<'_>, name: &[u8], how: How<'_>) -> PyResult<Py<PyAny>> {
-        let (session, name) = (self.session(), parse(name)?);
+        let session = self.session();
+        let name = parse(name)?;
         run(py, how, async move {
             let room = session.client().await?.room(name.volume()).await?;
             let absent = || Failure::new(libc::ENOENT, "there is no such volume").of(&name);

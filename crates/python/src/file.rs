@@ -179,7 +179,8 @@ impl File {
         parents: bool,
         how: How<'_>,
     ) -> PyResult<Py<PyAny>> {
-        let (open, name) = (self.open()?, parse(name)?);
+        let open = self.open()?;
+        let name = parse(name)?;
         run(py, how, async move {
             let about = |error| Failure::about(&name, &error);
             let file = open.take().await?;

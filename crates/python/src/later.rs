@@ -38,7 +38,8 @@ where
     }
     let handovers = handovers(py)?;
     let awaited = event_loop.call_method0("create_future")?;
-    let (event_loop, settled) = (event_loop.clone().unbind(), awaited.clone().unbind());
+    let event_loop = event_loop.clone().unbind();
+    let settled = awaited.clone().unbind();
     let task = runtime(py)?.spawn(async move {
         let result = operation.await;
         let _ = handovers.send(Box::new(move |py| settle(py, &event_loop, settled, result)));

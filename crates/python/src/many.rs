@@ -151,7 +151,8 @@ async fn write_one(
 async fn open_all<'a>(client: &Client, names: impl Iterator<Item = &'a Name>) -> HashMap<Name, Opened> {
     let names: Vec<Name> = names.collect::<std::collections::BTreeSet<_>>().into_iter().cloned().collect();
     let opens = names.iter().map(|name| {
-        let (client, name) = (client.clone(), name.clone());
+        let client = client.clone();
+        let name = name.clone();
         async move {
             let file = client.open(&name, &OpenOptions::new().read(true)).await;
             file.map(Arc::new).map_err(|error| Failure::about(&name, &error))

@@ -13,7 +13,8 @@ pub(crate) type Facts = (&'static str, u64, i64, i64, i64, i64, u32, u32, u32, u
 
 pub(crate) fn facts(row: StatRow) -> Facts {
     let of = row.attributes;
-    let (modified, created) = (of.modified_ns, of.created_ns);
+    let modified = of.modified_ns;
+    let created = of.created_ns;
     let target = OsString::from_vec(row.target);
     (
         kind(of.kind),

@@ -50,7 +50,6 @@ pub struct Measured {
 /// A figure of both sides.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sides {
-    /// The client's.
     pub client: f64,
     /// That of all drives together.
     pub drives: f64,

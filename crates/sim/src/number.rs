@@ -26,7 +26,6 @@ pub(crate) fn narrow(value: usize) -> u32 {
     u32::try_from(value).expect("counts of a simulation are below 2^32")
 }
 
-/// An index.
 pub(crate) fn index(value: u64) -> usize {
     usize::try_from(value).expect("indexes fit the address space")
 }

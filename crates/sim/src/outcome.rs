@@ -11,9 +11,7 @@ pub struct Outcome {
     pub ending: Ending,
     /// The part that was busiest, if any was busy at all.
     pub bottleneck: Option<Bottleneck>,
-    /// Each load.
     pub loads: Vec<LoadOutcome>,
-    /// Each part.
     pub parts: Vec<PartOutcome>,
     /// Simulated seconds that were counted.
     pub seconds: f64,
@@ -51,11 +49,9 @@ pub struct Saturated {
 /// One load's results.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LoadOutcome {
-    /// Its name.
     pub name: String,
     /// Requests a second that came; of an open load.
     pub offered_per_second: Option<f64>,
-    /// Requests done.
     pub requests: u64,
     /// Of them reads.
     pub reads: u64,
@@ -76,7 +72,6 @@ pub struct LoadOutcome {
 /// How long requests took, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Times {
-    /// The mean.
     pub mean: f64,
     /// Half the width of its interval; `None`: too few requests.
     pub half: Option<f64>,
@@ -90,7 +85,6 @@ pub struct Times {
     pub p99: f64,
     /// 999 of a thousand.
     pub p999: f64,
-    /// The longest.
     pub max: f64,
 }
 
@@ -108,11 +102,9 @@ pub enum PartKind {
     Medium,
     /// A client's port, to the switch.
     ClientSend,
-    /// From it.
     ClientReceive,
     /// A port of a host of drives, to the switch.
     DriveSend,
-    /// From it.
     DriveReceive,
 }
 
@@ -157,7 +149,6 @@ pub struct PartOutcome {
     pub queue_mean: f64,
     /// Jobs that waited, at most.
     pub queue_max: u32,
-    /// Jobs begun.
     pub served: u64,
     /// Jobs that found no place to wait: refused commands, lost bursts.
     pub refused: u64,
@@ -168,7 +159,6 @@ pub struct PartOutcome {
 pub struct Group {
     /// What they are.
     pub kind: PartKind,
-    /// How many.
     pub count: usize,
     /// The mean of their utilisation.
     pub utilisation: f64,
@@ -178,7 +168,6 @@ pub struct Group {
     pub queue_mean: f64,
     /// The longest queue.
     pub queue_max: u32,
-    /// Jobs refused.
     pub refused: u64,
 }
 
@@ -189,7 +178,6 @@ pub struct Bottleneck {
     pub kind: PartKind,
     /// The busiest one of the kind whose mean utilisation is greatest.
     pub name: String,
-    /// Its utilisation.
     pub utilisation: f64,
 }
 

@@ -85,7 +85,6 @@ impl Program {
         &self.followers[self.nodes[index(u64::from(node))].followers.clone()]
     }
 
-    /// A node.
     pub(crate) fn node(&self, node: u32) -> &Node {
         &self.nodes[index(u64::from(node))]
     }

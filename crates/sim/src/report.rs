@@ -13,7 +13,6 @@ use crate::outcome::{Ending, Outcome, PartKind};
 pub struct Ran {
     /// The swept keys and their values.
     pub values: Vec<(String, Value)>,
-    /// The results.
     pub outcome: Outcome,
 }
 

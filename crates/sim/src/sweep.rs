@@ -20,7 +20,8 @@ pub fn run<P: Sync, R: Send>(
     watch: &Watch<'_>,
     work: impl Fn(&P) -> R + Sync,
 ) -> Option<Vec<R>> {
-    let (next, ended) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let next = AtomicUsize::new(0);
+    let ended = AtomicUsize::new(0);
     let found: Mutex<Vec<Option<R>>> = Mutex::new(points.iter().map(|_| None).collect());
     std::thread::scope(|scope| {
         for _ in 0..threads.clamp(1, points.len().max(1)) {

@@ -26,7 +26,6 @@ const RUNS_MIN: u64 = 20;
 pub struct Timed {
     /// All of it.
     pub done_ms: f64,
-    /// By id.
     pub instructions: Vec<Times>,
 }
 
@@ -50,7 +49,8 @@ pub fn time(set: &PlanSet, segment: &Segment, parts: &CostModel, stop: &AtomicBo
         true => RUNS.min(INSTRUCTIONS_MAX / u64::from(narrow(nodes)).max(1)).max(RUNS_MIN),
         false => 1,
     };
-    let (mut sums, mut whole) = (vec![(0.0, 0.0); nodes], 0.0);
+    let mut sums = vec![(0.0, 0.0); nodes];
+    let mut whole = 0.0;
     for seed in 1..=runs {
         if stop.load(Ordering::Relaxed) {
             return None;
@@ -183,7 +183,8 @@ mod tests {
             assert!((each / 10.0 - 1.0).abs() < 0.05, "{each} not 10");
             assert_eq!(timed(&set, &segment, &parts), found);
         }
-        let (set, stop) = (segment("raid0", Some(2)), AtomicBool::new(true));
+        let set = segment("raid0", Some(2));
+        let stop = AtomicBool::new(true);
         let target = Target { segment: &set, index: 0, health: Health::whole(&set.shape, Generation(1)) };
         let plan = braid_plan::read(&target, 0..1, 0, Want::Newest).expect("a plan set");
         assert_eq!(time(&plan, &set, &parts(Distribution::ZERO), &stop), None);

@@ -24,7 +24,6 @@ const REQUESTS_MAX: usize = 10_000_000;
 pub struct Entry {
     /// When, in nanoseconds from the beginning.
     pub at: u64,
-    /// Whose.
     pub client: u32,
     /// Whether it writes.
     pub write: bool,
@@ -32,7 +31,6 @@ pub struct Entry {
     pub file: u32,
     /// The first byte.
     pub offset: u64,
-    /// How many.
     pub bytes: u64,
 }
 
@@ -107,9 +105,10 @@ fn entry(line: &str, spec: &Spec) -> Result<Entry, String> {
         "write" => true,
         other => return Err(format!("operation \"{other}\" is neither read nor write")),
     };
-    let (client, file) =
-        (below("client", client, spec.cluster.clients)?, below("file", file, spec.files.count)?);
-    let (offset, bytes) = (number("offset", offset)?, number("bytes", bytes)?);
+    let client = below("client", client, spec.cluster.clients)?;
+    let file = below("file", file, spec.files.count)?;
+    let offset = number("offset", offset)?;
+    let bytes = number("bytes", bytes)?;
     let end = offset.checked_add(bytes).filter(|&end| end <= spec.file_bytes() && bytes > 0);
     if end.is_none() {
         return Err(format!(

@@ -37,7 +37,6 @@ impl Span {
         Span(whole(value * SECOND / 1e3))
     }
 
-    /// In seconds.
     pub fn seconds(self) -> f64 {
         real(self.0) / SECOND
     }

@@ -43,7 +43,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             again(&[dir, limit_mib])
         }
         [_, dir, objects, units, extents, order] => {
-            let (dir, scattered) = (Path::new(dir), order == "scattered");
+            let dir = Path::new(dir);
+            let scattered = order == "scattered";
             Store::format(dir, Identity { cluster: ClusterId(1), drive: DriveId(1) }, &options)?;
             println!("before: {} KiB", resident_kib()?);
             let (store, _) = Store::open(dir, None, options)?;
@@ -80,7 +81,8 @@ fn open(dir: &Path, options: Options, limit_mib: u64) -> Result<(), Box<dyn std:
 
 /// Read every unit, and overwrite one in a hundred; returns the numbers of both.
 fn serve(store: &Store) -> Result<(u64, u64), Error> {
-    let (mut read, mut written) = (0, 0);
+    let mut read = 0;
+    let mut written = 0;
     let mut from = None;
     loop {
         let objects = store.objects(PARTITION, from, 1000)?;
@@ -103,7 +105,8 @@ fn serve(store: &Store) -> Result<(u64, u64), Error> {
 }
 
 fn fill(store: &Store, objects: u64, units: u64, extents: u32, scattered: bool) -> Result<(), Error> {
-    let (partition, quota_bytes) = (PARTITION, None);
+    let partition = PARTITION;
+    let quota_bytes = None;
     store.commit(Mutation::PartitionCreate { partition, quota_bytes, key_epoch: 1 })?;
     let submit = |mutation| store.submit(mutation, Box::new(refused_is_fatal));
     for object in 0..objects {
@@ -113,10 +116,12 @@ fn fill(store: &Store, objects: u64, units: u64, extents: u32, scattered: bool) 
         }
     }
     // A stride that is coprime to the number of units visits each of them once.
-    let (all, stride) = (objects * units, if scattered { 2_147_483_647 } else { 1 });
+    let all = objects * units;
+    let stride = if scattered { 2_147_483_647 } else { 1 };
     for i in 0..all {
         let at = u64::try_from(u128::from(i) * stride % u128::from(all)).expect("below");
-        let (object, unit) = (at / units, at % units);
+        let object = at / units;
+        let unit = at % units;
         for extent in 0..extents {
             submit(hole(object, unit, extent, i * u64::from(extents) + u64::from(extent) + 1));
         }

@@ -129,7 +129,8 @@ fn fill(files: &Files, log: &mut Log, index: &mut Index, objects: u64, log_bytes
         (record.partition, record.object) = (PARTITION, ObjectId(object));
         body::put_attributes(&mut record, &attributes());
         place(log, index, record)?;
-        let (mut left, mut unit) = (per_object, 0);
+        let mut left = per_object;
+        let mut unit = 0;
         while left > 0 {
             let bytes = u32::try_from(left.min(u64::from(UNIT_BYTES))).expect("a unit");
             let record = data(index, object, unit, bytes, version(1));
@@ -157,7 +158,8 @@ fn tail(files: &Files, log: &mut Log, index: &mut Index, objects: u64, tail_byte
     let payload = Bytes::from(vec![7; usize::try_from(TAIL_WRITE_BYTES).expect("small")]);
     let crcs = block_crcs(0, &payload);
     begin_segment(files, log, index)?;
-    let (mut written, mut n) = (0, 2_u64);
+    let mut written = 0;
+    let mut n = 2_u64;
     while written < tail_bytes {
         if log.wants_segment() {
             begin_segment(files, log, index)?;

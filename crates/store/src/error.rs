@@ -34,7 +34,6 @@ pub enum Error {
     StaleGeneration {
         /// The object's generation here.
         have: Generation,
-        /// The request's.
         asked: Generation,
     },
     /// A read asked for exactly one version, and the chain does not hold it (any more): start again (PROTOCOL
@@ -71,7 +70,6 @@ pub enum Error {
     Unsettled {
         /// The object's partition.
         partition: PartitionId,
-        /// The object.
         object: ObjectId,
         /// One unit with something pending, owed or unsettled.
         unit: u64,
@@ -81,7 +79,6 @@ pub enum Error {
     NoSnapshot {
         /// The object's partition.
         partition: PartitionId,
-        /// The object.
         object: ObjectId,
         /// The number asked for.
         number: u32,
@@ -105,9 +102,7 @@ pub enum Error {
     Pieces {
         /// The object's partition.
         partition: PartitionId,
-        /// The object.
         object: ObjectId,
-        /// The unit.
         unit: u64,
     },
     /// The object remembers the most operations and clients it may. Clients should retire those whose answer
@@ -134,7 +129,6 @@ pub enum Error {
     /// The write would exceed the partition's quota.
     #[error("quota: partition {partition} holds {used} of {quota} bytes, {asked} more were asked")]
     Quota {
-        /// The partition.
         partition: PartitionId,
         /// Bytes it holds.
         used: u64,

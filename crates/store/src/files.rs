@@ -276,7 +276,8 @@ impl Files {
         if !users.is_none_or(is_ours) {
             return None;
         }
-        let (from, name) = (segment_name(number), format!("{LOG}/{number:08}{SPARE}"));
+        let from = segment_name(number);
+        let name = format!("{LOG}/{number:08}{SPARE}");
         let file = self.disk.open(&from).ok()?;
         let bytes = file.length().ok().filter(|&bytes| bytes >= u64::try_from(PAGE_BYTES).expect("small"))?;
         self.disk.rename(&from, &name).ok()?;

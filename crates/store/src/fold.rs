@@ -80,7 +80,8 @@ impl Committer {
             let found = || index.find_object(partition, object).ok().map(|found| waiting(&found.unit(unit)));
             crowded || found().is_some_and(|waiting| waiting >= DELTAS_LEN)
         };
-        let (mut jobs, mut idle) = (Vec::new(), Vec::new());
+        let mut jobs = Vec::new();
+        let mut idle = Vec::new();
         for key in index.foldable.iter().copied().filter(is_due) {
             match self.job(&index, key) {
                 Some(job) => jobs.push(job),

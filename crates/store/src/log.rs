@@ -145,8 +145,10 @@ impl Log {
         // The new segment's header says that everything before it is durable.
         self.certify()?;
         let number = self.number + 1;
-        let (drive, salt) = (self.superblock.drive, self.superblock.salt);
-        let (first_sequence, previous_end) = (self.next, self.end);
+        let drive = self.superblock.drive;
+        let salt = self.superblock.salt;
+        let first_sequence = self.next;
+        let previous_end = self.end;
         let header = |earlier_bytes| {
             SegmentHeader { number, drive, salt, first_sequence, previous_end, earlier_bytes }.encode()
         };
@@ -182,7 +184,8 @@ impl Log {
         let mut recent = self.recent.clone();
         let mut headers = std::mem::take(&mut self.headers);
         headers.clear();
-        let (count, mut births) = (entries.len(), BTreeMap::new());
+        let count = entries.len();
+        let mut births = BTreeMap::new();
         for (i, (record, _)) in entries.iter_mut().enumerate() {
             record.sequence = self.next + u64::try_from(i).expect("a count");
             if matches!(record.kind, Kind::ObjectCreate | Kind::PartitionCreate) {

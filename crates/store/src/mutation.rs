@@ -22,7 +22,6 @@ pub const SNAPSHOTS_MAX: usize = 1024;
 pub enum Mutation {
     /// Make a partition. With the same values again: [`Outcome::Already`]; else [`Error::PartitionExists`].
     PartitionCreate {
-        /// Which.
         partition: PartitionId,
         /// Soft quota in bytes; `None`: no bound.
         quota_bytes: Option<u64>,
@@ -31,7 +30,6 @@ pub enum Mutation {
     },
     /// Change a partition's quota and key epoch. The epoch never falls. A low quota refuses new writes only.
     PartitionSet {
-        /// Which.
         partition: PartitionId,
         /// Soft quota in bytes; `None`: no bound.
         quota_bytes: Option<u64>,
@@ -39,16 +37,12 @@ pub enum Mutation {
         key_epoch: u32,
     },
     /// Remove an empty partition. If it is absent: [`Outcome::Already`].
-    PartitionRemove {
-        /// Which.
-        partition: PartitionId,
-    },
+    PartitionRemove { partition: PartitionId },
     /// Make an object. Repeated with the same unit size, column, map and creation time: [`Outcome::Already`];
     /// else [`Error::Exists`].
     Create {
         /// In which partition.
         partition: PartitionId,
-        /// Which.
         object: ObjectId,
         /// What it is made with.
         attributes: Attributes,
@@ -57,7 +51,6 @@ pub enum Mutation {
     Remove {
         /// In which partition.
         partition: PartitionId,
-        /// Which.
         object: ObjectId,
         /// The request's generation: must not be below the object's.
         g: Generation,
@@ -66,7 +59,6 @@ pub enum Mutation {
     SetAttributes {
         /// In which partition.
         partition: PartitionId,
-        /// Which.
         object: ObjectId,
         /// The request's generation: must not be below the object's.
         g: Generation,
@@ -79,7 +71,6 @@ pub enum Mutation {
     Retire {
         /// In which partition.
         partition: PartitionId,
-        /// Which object.
         object: ObjectId,
         /// The request's generation: must be the object's.
         g: Generation,
@@ -98,11 +89,9 @@ pub enum Mutation {
     OwedSettled {
         /// In which partition.
         partition: PartitionId,
-        /// Which object.
         object: ObjectId,
         /// The generation in which they have it: must be the object's.
         g: Generation,
-        /// Which unit.
         unit: u64,
         /// The newest of them.
         up_to: Version,
@@ -112,11 +101,9 @@ pub enum Mutation {
     DeltasSettled {
         /// In which partition.
         partition: PartitionId,
-        /// Which object.
         object: ObjectId,
         /// The request's generation: must be the object's.
         g: Generation,
-        /// Which unit.
         unit: u64,
         /// The data unit's index in a cover.
         data: u8,
@@ -131,7 +118,6 @@ pub enum Mutation {
     Fence {
         /// In which partition.
         partition: PartitionId,
-        /// Which object.
         object: ObjectId,
         /// The new generation.
         g: Generation,
@@ -146,7 +132,6 @@ pub enum Mutation {
     Ready {
         /// In which partition.
         partition: PartitionId,
-        /// Which object.
         object: ObjectId,
         /// The request's generation: must be the object's.
         g: Generation,
@@ -160,7 +145,6 @@ pub enum Mutation {
     Verdict {
         /// In which partition.
         partition: PartitionId,
-        /// Which object.
         object: ObjectId,
         /// The request's generation: must be the object's.
         g: Generation,
@@ -172,7 +156,6 @@ pub enum Mutation {
     Snapshot {
         /// In which partition.
         partition: PartitionId,
-        /// Which object.
         object: ObjectId,
         /// The request's generation: must be the object's.
         g: Generation,
@@ -184,11 +167,9 @@ pub enum Mutation {
     SnapshotDrop {
         /// In which partition.
         partition: PartitionId,
-        /// Which object.
         object: ObjectId,
         /// The request's generation: must be the object's.
         g: Generation,
-        /// Which snapshot.
         number: u32,
     },
     /// Answered once everything submitted before is durable.
@@ -198,7 +179,6 @@ pub enum Mutation {
 /// The verdict on one unit.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct UnitVerdict {
-    /// The unit.
     pub unit: u64,
     /// Stamps that are settled. An owed version settles all below it too.
     pub forward: Vec<Version>,
@@ -253,7 +233,6 @@ pub struct Change {
     pub object_version: Option<u32>,
     /// When it last changed.
     pub modified_ms: Option<u64>,
-    /// Preallocation.
     pub reserve_bytes: Option<u64>,
     /// The cluster hint.
     pub cluster: Option<u64>,
@@ -297,9 +276,7 @@ pub enum Standing {
 pub struct Write {
     /// In which partition.
     pub partition: PartitionId,
-    /// Which object.
     pub object: ObjectId,
-    /// Which unit.
     pub unit: u64,
     /// First byte in the unit.
     pub from: u32,
@@ -346,7 +323,6 @@ pub enum Outcome {
     Owed {
         /// The version it is based on.
         from: Version,
-        /// Its own.
         version: Version,
     },
     /// The operation of a unit write was known already.

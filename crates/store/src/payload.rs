@@ -12,7 +12,6 @@ use crate::error::Error;
 pub enum Body {
     /// `to - from` bytes, with the CRC32C of each 4 KiB block, cut at multiples of 4096 of the unit's offset.
     Bytes {
-        /// The bytes.
         payload: Bytes,
         /// The checksums, checked at submission and stored unchanged.
         crcs: Vec<u32>,

@@ -30,7 +30,8 @@ impl Store {
     /// The files in use that are missing from the store's directory, were replaced or are too short: the
     /// first `limit` of them, and the total number.
     pub fn wrong_files(&self, limit: usize) -> (Vec<WrongFile>, u64) {
-        let (mut found, mut count) = (Vec::new(), 0);
+        let mut found = Vec::new();
+        let mut count = 0;
         let mut tell = |name: String, wrong: Option<String>| {
             let Some(what) = wrong else { return };
             count += 1;

@@ -23,7 +23,6 @@ pub type Reply = Box<dyn FnOnce(Result<Outcome, Error>) + Send>;
 
 /// A mutation that did not fit into the queue, handed back unchanged. Retry after an answer has arrived.
 pub struct Rejected {
-    /// The mutation.
     pub mutation: Mutation,
     /// Where its answer was to go.
     pub reply: Reply,
@@ -98,7 +97,8 @@ impl Queue {
         wait: Option<Duration>,
         still: &dyn Fn() -> bool,
     ) -> Result<(), Rejected> {
-        let (bytes, until) = (request.0.payload_bytes(), wait.map(|wait| Instant::now() + wait));
+        let bytes = request.0.payload_bytes();
+        let until = wait.map(|wait| Instant::now() + wait);
         let mut state = self.state.lock();
         while !state.closed && !state.fits(bytes) {
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
@@ -131,7 +131,8 @@ impl Queue {
             state.patient_since.get_or_insert_with(Instant::now);
         }
         // A committer that sleeps soundly must wake to see when what may wait has waited long enough.
-        let (waiting, may_sleep) = (state.waiting.len(), is_patient && !state.sleeps_soundly);
+        let waiting = state.waiting.len();
+        let may_sleep = is_patient && !state.sleeps_soundly;
         let wake = state.sleeps_until.take_if(|count| waiting >= *count && !may_sleep).is_some();
         drop(state);
         if wake {
@@ -160,7 +161,8 @@ impl Queue {
                 };
             }
             state.sleeps_soundly = false;
-            let (enough, until) = (delay.requests.min(count), Instant::now() + delay.time);
+            let enough = delay.requests.min(count);
+            let until = Instant::now() + delay.time;
             while state.waiting.len() < enough && state.bytes < bytes && !state.is_pressing() {
                 let left = until.saturating_duration_since(Instant::now());
                 if left.is_zero() {
@@ -340,8 +342,10 @@ mod tests {
     #[test]
     fn what_may_wait_goes_with_the_next_or_after_a_while() {
         let queue = Queue::default();
-        let (partition, object) = (braid_layout::PartitionId(1), braid_layout::ObjectId(1));
-        let (g, up_to) = (braid_layout::Generation(1), braid_layout::Version::ZERO);
+        let partition = braid_layout::PartitionId(1);
+        let object = braid_layout::ObjectId(1);
+        let g = braid_layout::Generation(1);
+        let up_to = braid_layout::Version::ZERO;
         let put_patient = || {
             let mutation = Mutation::OwedSettled { partition, object, g, unit: 0, up_to };
             assert!(queue.push((mutation, Box::new(|_| {})), None, &|| true).is_ok());

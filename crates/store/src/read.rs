@@ -32,7 +32,6 @@ pub struct OwedDelta {
     pub from: u32,
     /// One past the last byte.
     pub to: u32,
-    /// The writer.
     pub client: u64,
     /// The writer's operation.
     pub operation: u64,
@@ -150,7 +149,8 @@ impl Store {
             set: owner.attributes.set,
             joining: owner.attributes.joining,
         };
-        let (mut parts, mut layers) = (Few::new(), Few::new());
+        let mut parts = Few::new();
+        let mut layers = Few::new();
         if let Some(found) = find(owner, owner.units.get(number).unwrap_or(&Slot::EMPTY))? {
             (view.version, view.pending, view.kind) = (found.version, found.pending, found.kind);
             (view.columns, view.cover, view.ends) = (found.columns, found.cover, found.ends.to_vec());
@@ -160,10 +160,8 @@ impl Store {
         // The parts hold their files from here on, so the segments may be freed meanwhile.
         drop(index);
         let whose = self.whose(partition, object, number);
-        let (parts, layers) = (
-            stored_extent::load(parts, whose, Some(self.headers()))?,
-            stored_extent::load(layers, whose, None)?,
-        );
+        let parts = stored_extent::load(parts, whose, Some(self.headers()))?;
+        let layers = stored_extent::load(layers, whose, None)?;
         if !layers.is_empty() {
             let bytes = stored_extent::bytes_of(&parts, &layers, range)?;
             view.extents.push(ViewExtent::Stored { from: range.start, to: range.end });
@@ -230,8 +228,8 @@ impl Store {
         drop(found);
         drop(index);
         let whose = self.whose(partition, object, unit);
-        let (under, over) =
-            (stored_extent::load(under, whose, None)?, stored_extent::load(over, whose, None)?);
+        let under = stored_extent::load(under, whose, None)?;
+        let over = stored_extent::load(over, whose, None)?;
         let bytes = stored_extent::bytes_of(&under, &over, &range)?;
         Ok(OwedDelta {
             from_version: step.from,

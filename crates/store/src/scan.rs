@@ -33,7 +33,6 @@ const ALONG_BYTES: u64 = 16 << 20;
 pub(crate) enum Scanned {
     /// A record with a valid header.
     Record {
-        /// The record.
         record: Box<Record>,
         /// Its length, with padding.
         bytes: u64,
@@ -82,8 +81,12 @@ pub(crate) struct Scanner<'a> {
 impl<'a> Scanner<'a> {
     /// Starts after the segment's header.
     pub(crate) fn new(file: &'a dyn DiskFile, length: u64, number: u32, salt: u64) -> Scanner<'a> {
-        let (offset, window, window_at) = (LOG_BLOCK_U64, Vec::new(), 0);
-        let (needed, unreadable, ahead) = (LOG_BLOCK_U64, Vec::new(), HEADER_BYTES);
+        let offset = LOG_BLOCK_U64;
+        let window = Vec::new();
+        let window_at = 0;
+        let needed = LOG_BLOCK_U64;
+        let unreadable = Vec::new();
+        let ahead = HEADER_BYTES;
         Scanner { file, length, number, salt, offset, window, window_at, needed, unreadable, ahead }
     }
 
@@ -115,7 +118,8 @@ impl<'a> Scanner<'a> {
             }
             Err(why) => {
                 // A header from before the file was reused may claim to extend over pages that do not matter.
-                let (salt, number) = (self.salt, self.number);
+                let salt = self.salt;
+                let number = self.number;
                 let begins = is_placed(self.bytes(from, LOG_BLOCK)?, salt, number, from);
                 let needed = if begins { self.needed } else { LOG_BLOCK_U64 };
                 let why = if hits(&self.unreadable, from, needed) { DecodeError::Unreadable } else { why };
@@ -127,7 +131,9 @@ impl<'a> Scanner<'a> {
 
     /// The record at `offset`, if there is one that belongs there.
     pub(crate) fn record_at(&mut self, offset: u64) -> Result<Result<Record, DecodeError>, Error> {
-        let (mut need, salt, number) = (LOG_BLOCK, self.salt, self.number);
+        let mut need = LOG_BLOCK;
+        let salt = self.salt;
+        let number = self.number;
         loop {
             self.needed = u64::try_from(need).expect("bounded");
             let bytes = self.bytes(offset, need)?;

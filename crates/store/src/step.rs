@@ -19,15 +19,12 @@ pub const DELTAS_MAX: usize = 256;
 pub struct UnitWrite {
     /// In which partition.
     pub partition: PartitionId,
-    /// Which object.
     pub object: ObjectId,
-    /// Which unit.
     pub unit: u64,
     /// First byte in the unit.
     pub from: u32,
     /// One past the last byte; above `from`, at most the unit's size.
     pub to: u32,
-    /// The writer.
     pub client: u64,
     /// The writer's operation. The same again is [`crate::Outcome::Known`], without comparing the bytes.
     pub operation: u64,
@@ -68,7 +65,6 @@ pub struct Delta {
     pub to_version: Version,
     /// One past the last byte of the data unit in that version that is not in a hole; 0: it has only holes.
     pub end: u32,
-    /// The writer.
     pub client: u64,
     /// The writer's operation.
     pub operation: u64,

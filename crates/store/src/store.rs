@@ -54,11 +54,8 @@ pub struct Stat {
     pub live: u64,
     /// `used - live`: headers, padding, and bytes that were overwritten or removed.
     pub dead: u64,
-    /// Segments.
     pub segments: u64,
-    /// Objects.
     pub objects: u64,
-    /// Partitions.
     pub partitions: u64,
     /// Number of ranges and partitions that damage has made unknown as a whole: see [`Store::lost`].
     pub lost: u64,
@@ -307,7 +304,6 @@ impl Store {
         index.partitions.keys().filter_map(|&partition| index.partition_state(partition).ok()).collect()
     }
 
-    /// One partition.
     pub fn partition(&self, partition: PartitionId) -> Result<PartitionState, Error> {
         self.index().partition_state(partition)
     }

@@ -31,7 +31,6 @@ const _: () = assert!(VERIFIED_BYTES_MAX.is_multiple_of(BLOCK_BYTES), "pieces en
 /// The owner of the bytes, as the records must state it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Whose {
-    /// The store's.
     pub(crate) salt: u64,
     pub(crate) partition: PartitionId,
     pub(crate) object: ObjectId,
@@ -77,7 +76,6 @@ pub enum ViewExtent {
         /// One past the last.
         to: u32,
     },
-    /// Stored bytes.
     Stored {
         /// First byte in the unit.
         from: u32,
@@ -93,7 +91,6 @@ pub struct Piece {
     pub(crate) file: Arc<Open>,
     /// Offset in it.
     pub offset: u64,
-    /// Bytes.
     pub length: u32,
 }
 

@@ -45,10 +45,15 @@ pub struct View {
 /// Where a view has its stored bytes and their checksums.
 #[derive(Debug, Clone)]
 pub(crate) enum Held {
-    /// In files.
-    Files { pieces: Few<Piece>, blocks: Few<u32> },
+    Files {
+        pieces: Few<Piece>,
+        blocks: Few<u32>,
+    },
     /// Bytes in memory already, or that no file has as they are: parity with deltas.
-    Memory { bytes: Bytes, blocks: Few<u32> },
+    Memory {
+        bytes: Bytes,
+        blocks: Few<u32>,
+    },
 }
 
 impl View {

@@ -156,7 +156,8 @@ impl Cluster {
     pub(crate) fn start_manager(&mut self, world: &mut World) {
         (self.manager_back_ms, self.manager_ended) = (None, Slot::default());
         self.state = self.state.restarted();
-        let (kv, contact) = (self.state.clone(), self.contact.clone());
+        let kv = self.state.clone();
+        let contact = self.contact.clone();
         let ended = self.manager_ended.clone();
         world.start(self.manager, async move {
             if let Err(error) = manage(kv, contact).await {
@@ -184,7 +185,8 @@ impl Cluster {
         config.settings.segment_bytes = Some(1 << 20);
         config.settings.medium = Some(Arc::new(Mounted(Arc::clone(&drive.disk))));
         let (tell, told) = oneshot::channel();
-        let (ready, ended) = (drive.ready.clone(), drive.ended.clone());
+        let ready = drive.ready.clone();
+        let ended = drive.ended.clone();
         world.start(drive.host, async move {
             let telling = async move {
                 if let Ok(value) = told.await {

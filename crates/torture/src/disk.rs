@@ -33,7 +33,6 @@ pub(crate) enum Ailment {
     NoSpace,
     /// Writes and syncs fail.
     WritesFail,
-    /// Reads fail.
     ReadsFail,
 }
 
@@ -58,7 +57,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl DriveDisk {
     pub(crate) fn new(machine: Arc<Machine>, net: Net, mut random: Random) -> Arc<DriveDisk> {
-        let (store, files) = (Memory::new(random.draw()), Memory::new(random.draw()));
+        let store = Memory::new(random.draw());
+        let files = Memory::new(random.draw());
         let commit_ms = 1 + random.below(6);
         Arc::new(DriveDisk {
             store: Mutex::new(store),
@@ -94,8 +94,10 @@ impl DriveDisk {
     /// A copy of the disk as it is now, to be put in its place later.
     pub(crate) fn copy(&self) -> Arc<DriveDisk> {
         let mut random = lock(&self.random).fork();
-        let (store, files) = (lock(&self.store).clone(), &self.files);
-        let (store, files) = (store.after_kill(random.draw()), files.after_kill(random.draw()));
+        let store = lock(&self.store).clone();
+        let files = &self.files;
+        let store = store.after_kill(random.draw());
+        let files = files.after_kill(random.draw());
         let copy = self.with(store, files, random);
         copy.recover();
         copy.own_up();
@@ -207,7 +209,8 @@ impl Medium for Mounted {
     }
 
     fn write(&self, name: &str, text: &str) -> io::Result<()> {
-        let (disk, fresh) = (&self.0.files, format!("{name}.new"));
+        let disk = &self.0.files;
+        let fresh = format!("{name}.new");
         match disk.remove(&fresh) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}

@@ -86,7 +86,8 @@ pub(crate) async fn healed(client: &Client, names: &[String], trace: &Trace) -> 
                 let lost = status.drives.iter().find(|row| row.scrub.lost > 0 || row.scrub.objects > 0);
                 if let Some(row) = lost {
                     left += 1;
-                    let (lost, objects) = (row.scrub.lost, row.scrub.objects);
+                    let lost = row.scrub.lost;
+                    let objects = row.scrub.objects;
                     last = format!("{} has lost {lost} ranges, {objects} objects", row.name);
                 }
             }
@@ -136,7 +137,8 @@ pub(crate) async fn check(
             !(matches!(finding.fault, Fault::Damaged(_)) && on == damaged && on.is_some()) || tries == 60
         });
         if !report.findings.is_empty() || tries == 60 {
-            let (findings, unchecked) = (report.findings, report.unchecked);
+            let findings = report.findings;
+            let unchecked = report.unchecked;
             return Err(format!("{} is not whole: {findings:?} {unchecked:?}", target.name));
         }
         tries += 1;

@@ -27,7 +27,6 @@ const QUICK_MS: u64 = 4;
 const SLOW_MS: u64 = 200;
 const SLOW_PERCENT: u64 = 3;
 
-/// A host.
 #[derive(Debug)]
 pub(crate) struct Machine {
     pub(crate) ip: IpAddr,
@@ -61,7 +60,9 @@ impl Kernel {
 
 impl Machine {
     pub(crate) fn new(ip: IpAddr, net: Net, random: Random, kernel: Arc<Kernel>) -> Arc<Machine> {
-        let (process, wall_ms, random) = (AtomicU32::new(0), AtomicI64::new(0), Mutex::new(random));
+        let process = AtomicU32::new(0);
+        let wall_ms = AtomicI64::new(0);
+        let random = Mutex::new(random);
         Arc::new(Machine { ip, net, process, wall_ms, random, kernel })
     }
 

@@ -76,13 +76,15 @@ impl Ills {
     /// `moves`: columns move to other drives, so an old state of the manager's does not know where they are.
     pub(crate) fn new(mut random: Random, nemesis: &Nemesis, moves: bool) -> Ills {
         let pause_ms = 500 + random.below(6000);
-        let (kind, mut victims) = (nemesis.kind(), nemesis.victims().to_vec());
+        let kind = nemesis.kind();
+        let mut victims = nemesis.victims().to_vec();
         if kind == Kind::Damage && moves {
             // Beside a writer a column that moves is not there for a while: that counts too.
             victims.truncate(1);
         }
         let (sick, asleep, lie, backup, accept_ms) = Default::default();
-        let (restores, lies) = (kind == Kind::Away && !moves, kind == Kind::Damage && !moves);
+        let restores = kind == Kind::Away && !moves;
+        let lies = kind == Kind::Damage && !moves;
         Ills {
             random,
             next_ms: 0,
@@ -248,7 +250,8 @@ impl Ills {
     fn go_on_lying(&mut self, world: &mut World, cluster: &mut Cluster) {
         let Some(lie) = &mut self.lie else { return };
         let now_ms = world.now_ms();
-        let (index, name) = (lie.drive, cluster.drives[lie.drive].name.clone());
+        let index = lie.drive;
+        let name = cluster.drives[lie.drive].name.clone();
         match (lie.told_ms, &mut lie.back_ms) {
             (None, _) if lie.by_receipt && cluster.receipt(index) > lie.log.max(cluster.told(index)) => {
                 (lie.told_ms, lie.time_ms) = (Some(now_ms), 0);

@@ -88,7 +88,8 @@ fn many(args: &Args) -> ExitCode {
         }
     };
     let seeds = args.seeds.clone().unwrap_or(0..u64::MAX);
-    let (next, sum) = (AtomicU64::new(seeds.start), Mutex::new(Sum::default()));
+    let next = AtomicU64::new(seeds.start);
+    let sum = Mutex::new(Sum::default());
     let began = Instant::now();
     let work = || {
         loop {

@@ -343,7 +343,8 @@ impl File {
                 !others.into_iter().any(|(_, range)| range.contains(at))
             };
             let tells = |at: &u64| byte_of(write, *at) != self.bytes[index(*at)];
-            let (mut new, mut old) = (None, None);
+            let mut new = None;
+            let mut old = None;
             for at in part.clone().filter(alone).filter(tells) {
                 let is_new = found[index(at)] == byte_of(write, at);
                 *if is_new { &mut new } else { &mut old } = Some(at);

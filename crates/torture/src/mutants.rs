@@ -8,7 +8,6 @@ use std::path::Path;
 /// One change of the source, in one or more places.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Mutant {
-    /// Its name.
     pub name: String,
     /// The invariants that it breaks, and the rule that it switches off.
     pub breaks: String,
@@ -52,12 +51,14 @@ impl Mutant {
 
 fn parse(text: &str) -> Result<Vec<Mutant>, String> {
     let mut all: Vec<Mutant> = Vec::new();
-    let (mut file, mut before) = (String::new(), ' ');
+    let mut file = String::new();
+    let mut before = ' ';
     for line in text.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty()) {
         let (key, rest) = line.split_once(' ').unwrap_or((line, ""));
         if key == "mutant" {
             let (name, breaks) = rest.split_once(" : ").ok_or_else(|| format!("no reason: {line}"))?;
-            let (name, breaks) = (name.to_owned(), breaks.to_owned());
+            let name = name.to_owned();
+            let breaks = breaks.to_owned();
             all.push(Mutant { name, breaks, ..Mutant::default() });
         } else if key == "file" {
             file = rest.to_owned();

@@ -228,7 +228,8 @@ impl Nemesis {
         for other in all.chain([cluster.manager]).filter(|&other| other != host) {
             if self.random.percent(share) && self.may_part(cluster, host, other) {
                 from.push(world.name(other).to_owned());
-                let (near, far) = (world.ip(host), world.ip(other));
+                let near = world.ip(host);
+                let far = world.ip(other);
                 if one_way != 1 {
                     world.net.block(near, far);
                 }
@@ -246,11 +247,13 @@ impl Nemesis {
     }
 
     fn slow(&mut self, world: &World, cluster: &Cluster, clients: &[HostId]) {
-        let (one, other) = (self.any_host(cluster, clients), self.any_host(cluster, clients));
+        let one = self.any_host(cluster, clients);
+        let other = self.any_host(cluster, clients);
         if !self.may_part(cluster, one, other) {
             return;
         }
-        let (delay_ms, time_ms) = (10 + self.random.below(1500), 200 + self.random.below(TROUBLE_MS));
+        let delay_ms = 10 + self.random.below(1500);
+        let time_ms = 200 + self.random.below(TROUBLE_MS);
         let names = (world.name(one), world.name(other));
         world.trace.event(format!("from {} to {} takes {delay_ms} ms", names.0, names.1));
         world.trace.count("slow links");
@@ -291,7 +294,8 @@ impl Nemesis {
     /// One bit of a file of the first victim's disk, of what the manager was told of.
     fn rot(&mut self, world: &World, cluster: &Cluster) {
         let index = self.victims[0];
-        let (drive, told) = (&cluster.drives[index], cluster.told(index));
+        let drive = &cluster.drives[index];
+        let told = cluster.told(index);
         let disk = drive.disk.store();
         let files = segments(&disk);
         let index = usize::try_from(self.random.below(files.len() as u64)).unwrap_or(0);

@@ -154,7 +154,8 @@ impl Net {
         let ids: Vec<u64> = state.pipes.keys().copied().collect();
         let Some(id) = state.random.one(&ids) else { return false };
         let Some(pipe) = state.pipes.get(&id) else { return false };
-        let (bytes, other) = (pipe.flight_bytes, pipe.other);
+        let bytes = pipe.flight_bytes;
+        let other = pipe.other;
         let kept = usize::try_from(state.random.below(u64::try_from(bytes).unwrap_or(0) + 1)).unwrap_or(0);
         let mut wakers = Vec::new();
         if let Some(pipe) = state.pipes.get_mut(&id) {
@@ -298,14 +299,16 @@ impl State {
             .iter()
             .filter(|(_, attempt)| attempt.result.is_none() && attempt.at_ms <= self.now_ms)
             .filter(|(_, attempt)| {
-                let (from, to) = (attempt.from, attempt.to.ip());
+                let from = attempt.from;
+                let to = attempt.to.ip();
                 !self.is_cut_off(from, to) && !self.is_cut_off(to, from)
             })
             .map(|(&id, _)| id)
             .collect();
         for id in due {
             let Some(attempt) = self.attempts.get(&id) else { continue };
-            let (from, to) = (attempt.from, attempt.to);
+            let from = attempt.from;
+            let to = attempt.to;
             let result = if self.listeners.contains_key(&to) {
                 let near = SocketAddr::new(from, self.free_port());
                 let (client, server) = self.pair(net, near, to);
@@ -326,7 +329,8 @@ impl State {
 
     /// The two ends of a new connection.
     fn pair(&mut self, net: &Net, near: SocketAddr, far: SocketAddr) -> (Socket, Socket) {
-        let (there, back) = (self.number(), self.number());
+        let there = self.number();
+        let back = self.number();
         for (id, other, from, to) in [(there, back, near, far), (back, there, far, near)] {
             let pipe = Pipe {
                 from,
@@ -356,7 +360,8 @@ impl State {
     /// Sends something on a pipe.
     fn send(&mut self, id: u64, item: Item) {
         let Some(pipe) = self.pipes.get(&id) else { return };
-        let (from, to) = (pipe.from.ip(), pipe.to.ip());
+        let from = pipe.from.ip();
+        let to = pipe.to.ip();
         if self.down.contains(&from) {
             return;
         }

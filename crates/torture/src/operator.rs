@@ -105,7 +105,9 @@ impl Relayer {
 /// Shapes in which the file survives as many drives, and whose stripes and units are whole ones of those that
 /// it was made with: so what is all or none stays that.
 fn shapes_for(target: &Target) -> Vec<Shape> {
-    let (k, m, unit) = (target.shape.k(), target.shape.m(), target.shape.unit_bytes());
+    let k = target.shape.k();
+    let m = target.shape.m();
+    let unit = target.shape.unit_bytes();
     let kinds = [
         (Scheme::Raid1, 1),
         (Scheme::Raid4, 2),
@@ -118,7 +120,8 @@ fn shapes_for(target: &Target) -> Vec<Shape> {
     let mut shapes = vec![target.shape];
     for (scheme, other_k) in kinds {
         for unit_bytes in [unit, 2 * unit, 4 * unit] {
-            let (old, new) = (u64::from(unit) * u64::from(k), u64::from(unit_bytes) * u64::from(other_k));
+            let old = u64::from(unit) * u64::from(k);
+            let new = u64::from(unit_bytes) * u64::from(other_k);
             if let Ok(shape) = Shape::new(scheme, other_k, m, unit_bytes)
                 && new.is_multiple_of(old)
             {

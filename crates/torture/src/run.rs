@@ -49,7 +49,6 @@ const STACK_BYTES: usize = 64 << 20;
 /// What came of a seed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// The seed.
     pub seed: u64,
     /// Of everything that happened: equal for equal runs.
     pub hash: u64,
@@ -197,7 +196,8 @@ impl Run {
     fn go(&mut self, operator: Option<Random>) -> Result<(), String> {
         let contact = self.bring_up()?;
         if let (Some(random), Some(host)) = (operator, self.operator) {
-            let (contact, drives) = (contact.clone(), self.drive_names());
+            let contact = contact.clone();
+            let drives = self.drive_names();
             let trace = self.site.world.trace.clone();
             let stop = Arc::clone(&self.stop);
             let operator = Operator { contact, drives, random, trace, stop };
@@ -207,8 +207,9 @@ impl Run {
         if let Some((host, random)) = self.relayer.take() {
             // A range is of the stripes that the file was made with.
             let targets = self.targets.iter().filter(|target| !target.ranged).cloned().collect();
-            let (contact, trace, stop) =
-                (contact.clone(), self.site.world.trace.clone(), Arc::clone(&self.stop));
+            let contact = contact.clone();
+            let trace = self.site.world.trace.clone();
+            let stop = Arc::clone(&self.stop);
             self.site.world.start(host, Relayer { contact, targets, random, trace, stop }.operate());
             others.push(host);
         }
@@ -312,9 +313,11 @@ impl Run {
 
     /// All drives come up and are rebuilt; then every file is checked and read.
     fn heal(&mut self, contact: &Contact, damaged: Option<String>) -> Result<(), String> {
-        let (contact, names) = (contact.clone(), self.drive_names());
-        let (targets, model, trace) =
-            (self.targets.clone(), self.model.clone(), self.site.world.trace.clone());
+        let contact = contact.clone();
+        let names = self.drive_names();
+        let targets = self.targets.clone();
+        let model = self.model.clone();
+        let trace = self.site.world.trace.clone();
         self.site.administer("the cluster to heal", async move {
             let client = Client::connect(workload::config(&contact)).await.map_err(|e| e.to_string())?;
             all_up(&client).await;
@@ -369,7 +372,9 @@ fn targets(model: &Model, random: &mut Random, kind: Kind) -> Vec<Target> {
 fn by_range(model: &Model, random: &mut Random, others: &[Target]) -> Target {
     let shapes: Vec<Shape> = others.iter().map(|target| target.shape).collect();
     let shape = random.one(&shapes).expect("some");
-    let (unit, clients, number) = (u64::from(shape.unit_bytes()), CLIENTS as u64, others.len());
+    let unit = u64::from(shape.unit_bytes());
+    let clients = CLIENTS as u64;
+    let number = others.len();
     let stripe = unit * u64::from(shape.k());
     let record = stripe * (1 + random.below(3));
     let length = record * clients - random.below(stripe);

@@ -61,7 +61,8 @@ mod tests {
 
     #[test]
     fn only_what_the_manager_was_told_of_and_is_still_there_counts() {
-        let (disk, mut marks) = (Memory::new(1), Marks::default());
+        let disk = Memory::new(1);
+        let mut marks = Marks::default();
         let name = "log/00000001.seg";
         let mut content = vec![1; 3 * SECTOR];
         disk.plant(name, &content[..SECTOR]);

@@ -338,7 +338,8 @@ impl Target {
 
     /// The records of one client of so many.
     fn records(&self, (client, of): (u64, u64)) -> impl Iterator<Item = Range<u64>> {
-        let (bytes, length) = (self.record.unwrap_or(self.length), self.length);
+        let bytes = self.record.unwrap_or(self.length);
+        let length = self.length;
         let starts = (0..length.div_ceil(bytes)).filter(move |number| number % of == client);
         starts.map(move |number| number * bytes..((number + 1) * bytes).min(length))
     }

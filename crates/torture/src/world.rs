@@ -60,7 +60,8 @@ impl World {
         host::begin();
         let net = Net::new(random.fork(), trace.clone());
         let kernel = Kernel::new(random.percent(30));
-        let (hosts, begin) = (Vec::new(), Instant::now());
+        let hosts = Vec::new();
+        let begin = Instant::now();
         World { net, trace, random, hosts, now_ms: 0, started: 0, begin, kernel, stands_still: false }
     }
 
@@ -181,7 +182,8 @@ impl World {
             let process = &self.hosts[index];
             let Some(runtime) = process.runtime.as_ref().filter(|_| !process.paused) else { continue };
             let awake_ms = self.now_ms - process.slept_ms;
-            let (from, to) = (self.at(awake_ms), self.at(awake_ms + step_ms));
+            let from = self.at(awake_ms);
+            let to = self.at(awake_ms + step_ms);
             host::set_slept(process.slept_ms);
             if self.stands_still {
                 fate::set_now_ms(BEGIN_MS + awake_ms);

@@ -35,7 +35,8 @@ fn survive(block: u64) {
 #[test]
 fn the_same_seed_is_the_same_run() {
     for seed in [1, 2, 3] {
-        let (one, other) = (tortured(seed), tortured(seed));
+        let one = tortured(seed);
+        let other = tortured(seed);
         assert_eq!(one, other);
     }
     assert_ne!(tortured(1).hash, tortured(2).hash);

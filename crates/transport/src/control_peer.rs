@@ -56,7 +56,8 @@ impl ControlPeer {
         secret_of: impl FnOnce(&Authenticate) -> std::result::Result<Key, Refusal>,
         place_for: impl FnOnce(&Authenticate) -> std::result::Result<ConnectionSlot, Refusal>,
     ) -> Result<ControlPeer> {
-        let (wait, binding) = (stream.limits().proof, hello.binding());
+        let wait = stream.limits().proof;
+        let binding = hello.binding();
         let (mut sender, mut receiver) = stream.into_halves();
         let address = receiver.address().to_owned();
         sender.send(HELLO, 0, &hello.to_bytes(), &[]).await?;

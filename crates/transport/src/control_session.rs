@@ -73,7 +73,8 @@ impl ControlSession {
         let (sender, mut receiver) = Stream::connect(address, limits).await?.into_halves();
         let hello = hello::take(&mut receiver, PeerRole::Manager, cluster, None, limits).await;
         let hello = hello.map_err(|error| error.or_damaged(Greeted::No))?;
-        let (binding, nonce) = (hello.binding(), hello::challenge());
+        let binding = hello.binding();
+        let nonce = hello::challenge();
         let head = ControlHead { term: 0, now_ms: 0 };
         let mut session =
             ControlSession { sender, receiver, limits: *limits, binding, nonce, head, request: 0 };

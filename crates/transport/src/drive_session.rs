@@ -104,7 +104,8 @@ impl DriveSession {
     ) -> Result<DriveSession> {
         let (sender, mut receiver) = Stream::connect(address, limits).await?.into_halves();
         let hello = hello::take(&mut receiver, PeerRole::Drive, cluster, Some(expect), limits).await?;
-        let (seal, unanswered) = (seal::Asker::new(&hello, hello::challenge()), Unanswered::default());
+        let seal = seal::Asker::new(&hello, hello::challenge());
+        let unanswered = Unanswered::default();
         let asker = Asker {
             sender,
             seal,
@@ -148,7 +149,9 @@ impl DriveSession {
     pub(crate) fn into_parts(self) -> Parts {
         let (writing, address, sent) = self.asker.sender.into_parts();
         let reading = self.answers.receiver.into_parts();
-        let (seal, request, limits) = (self.asker.seal, self.asker.request, self.answers.limits);
+        let seal = self.asker.seal;
+        let request = self.asker.request;
+        let limits = self.answers.limits;
         Parts { reading, writing, sent, address, limits, seal, request }
     }
 

@@ -30,14 +30,10 @@ pub enum TransportError {
     },
     /// The address to listen on is in use.
     #[error("cannot listen on {address}: it is in use; stop the other process or choose another port")]
-    InUse {
-        /// The address.
-        address: String,
-    },
+    InUse { address: String },
     /// It is impossible to listen on this address.
     #[error("cannot listen on {address}: {source}")]
     Bind {
-        /// The address.
         address: String,
         /// The system's error.
         source: io::Error,
@@ -47,19 +43,14 @@ pub enum TransportError {
     Timeout {
         /// What was waited for.
         what: &'static str,
-        /// The peer.
         address: String,
     },
     /// The peer closed the connection, or it broke, in the middle of an exchange.
     #[error("{address} closed the connection")]
-    Closed {
-        /// The peer.
-        address: String,
-    },
+    Closed { address: String },
     /// Any other error of the connection.
     #[error("connection with {address}: {source}")]
     Io {
-        /// The peer.
         address: String,
         /// The system's error.
         source: io::Error,
@@ -67,7 +58,6 @@ pub enum TransportError {
     /// Bytes that are not a frame.
     #[error("from {address}: {source}")]
     Frame {
-        /// The peer.
         address: String,
         /// What is wrong.
         source: FrameError,
@@ -76,7 +66,6 @@ pub enum TransportError {
     /// request. They were changed, lost or repeated in transit. Connect and ask again.
     #[error("damaged on the way to or from {address}: {what}")]
     Damaged {
-        /// The peer.
         address: String,
         /// What is wrong.
         what: String,
@@ -84,7 +73,6 @@ pub enum TransportError {
     /// A frame that is not the message it claims to be.
     #[error("from {address}: {source}")]
     Decode {
-        /// The peer.
         address: String,
         /// What is wrong.
         source: DecodeError,
@@ -92,7 +80,6 @@ pub enum TransportError {
     /// A message that is not valid here: an unknown or unordered reply, or a payload of the wrong length.
     #[error("from {address}: unexpected {what}")]
     Unexpected {
-        /// The peer.
         address: String,
         /// What was received.
         what: String,
@@ -101,7 +88,6 @@ pub enum TransportError {
     /// in transit.
     #[error("{address} could not prove that it knows the secret: its {what} is forged")]
     Forged {
-        /// The peer.
         address: String,
         /// What should have been proved.
         what: &'static str,
@@ -109,7 +95,6 @@ pub enum TransportError {
     /// Another peer answers at this address.
     #[error("{address} is another peer: {mismatch}")]
     WrongPeer {
-        /// The address.
         address: String,
         /// How it differs.
         mismatch: Mismatch,
@@ -125,18 +110,12 @@ pub enum TransportError {
         "a message to {address} would have {bytes} bytes; at most {} fit",
         braid_wire::frame::BODY_BYTES_MAX
     )]
-    TooLong {
-        /// The peer.
-        address: String,
-        /// Its length.
-        bytes: usize,
-    },
+    TooLong { address: String, bytes: usize },
     /// An unauthenticated peer announced more than such a peer may send.
     #[error(
         "{address} has proved nothing and announces a body of {bytes} bytes; at most {most} are taken until it has"
     )]
     TooMuch {
-        /// The peer.
         address: String,
         /// The length that it announced.
         bytes: u32,
@@ -147,16 +126,10 @@ pub enum TransportError {
     #[error(
         "{address} gave way to another connection: all places were taken, and it was idle for the longest"
     )]
-    GaveWay {
-        /// The peer.
-        address: String,
-    },
+    GaveWay { address: String },
     /// The stream was left in the middle of a frame, or failed before: connect again.
     #[error("the connection with {address} failed before: connect again")]
-    Poisoned {
-        /// The peer.
-        address: String,
-    },
+    Poisoned { address: String },
 }
 
 /// Whether a peer has said Hello.

@@ -23,7 +23,8 @@ pub fn boot_ms() -> u64 {
         return host.boot_ms();
     }
     let now = clock_gettime(ClockId::Boottime);
-    let (seconds, nanos) = (u64::try_from(now.tv_sec).unwrap_or(0), u64::try_from(now.tv_nsec).unwrap_or(0));
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    let nanos = u64::try_from(now.tv_nsec).unwrap_or(0);
     seconds * 1000 + nanos / 1_000_000
 }
 

@@ -20,7 +20,6 @@ pub(crate) enum Listening {
     Simulated(Box<dyn simulated::Listener>),
 }
 
-/// A connection.
 #[derive(Debug)]
 pub(crate) enum Socket {
     Tcp(TcpStream),

@@ -154,7 +154,8 @@ mod tests {
     fn a_lock_that_is_given_back_soon_is_waited_for() {
         let path = tempfile::NamedTempFile::new().unwrap();
         let open = || File::open(path.path()).unwrap();
-        let (held, other) = (open(), open());
+        let held = open();
+        let other = open();
         assert!(lock(&held).unwrap());
         let holder = std::thread::spawn(move || {
             std::thread::sleep(LOCK_PATIENCE / 10);

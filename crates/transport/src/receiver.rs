@@ -245,7 +245,8 @@ impl Receiver {
     /// Reserves memory for a body of `bytes` before any of it is read.
     async fn take_share(&mut self, bytes: u32) -> Result<()> {
         let Some(held) = &mut self.held else { return Ok(()) };
-        let (address, most) = (|| self.address.to_string(), STRANGER_BODY_BYTES_MAX);
+        let address = || self.address.to_string();
+        let most = STRANGER_BODY_BYTES_MAX;
         if held.stranger_until.is_some() && bytes > most {
             return Err(TransportError::TooMuch { address: address(), bytes, most });
         }
@@ -338,7 +339,8 @@ async fn read(
     held: Option<&Held>,
     at: At,
 ) -> Read {
-    let (mut wait, mut place) = (wait, None);
+    let mut wait = wait;
+    let mut place = None;
     if let Some(held) = held {
         if let Some(until) = held.stranger_until {
             wait = wait.min(until.saturating_duration_since(Instant::now()));

@@ -57,7 +57,8 @@ mod tests {
 
     #[test]
     fn one_source_has_one_line_in_a_while_and_all_together_some() {
-        let (seldom, begin) = (Seldom::default(), Instant::now());
+        let seldom = Seldom::default();
+        let begin = Instant::now();
         assert_eq!(seldom.due_at(at(1), begin), Some(0));
         for ms in 0..5000 {
             assert_eq!(seldom.due_at(at(1), begin + Duration::from_millis(ms)), None);

@@ -196,7 +196,8 @@ impl Sender {
 
     /// Sends one piece. Returns how many of its bytes could not be read.
     async fn send_file(&mut self, deadline: Instant, piece: &FilePiece<'_>) -> Result<u32> {
-        let (mut at, end) = (piece.offset, piece.offset + u64::from(piece.length));
+        let mut at = piece.offset;
+        let end = piece.offset + u64::from(piece.length);
         while at < end {
             let left = usize::try_from(end - at).expect("a piece is at most 64 MiB");
             let sent = self.by(deadline, |socket| {

@@ -161,7 +161,8 @@ impl SharedSession {
         if payload_bytes > SHARED_PAYLOAD_BYTES_MAX || state.places.len() >= ASKED_MAX {
             return Ok(None);
         }
-        let (begin, number) = (state.unsent.len(), state.request + 1);
+        let begin = state.unsent.len();
+        let number = state.request + 1;
         let body = begin + HEADER_BYTES;
         state.unsent.resize(body, 0);
         let asked = state.seal.seal(grant, number, request, payload_bytes, &mut state.unsent);
@@ -300,7 +301,6 @@ impl Drop for Asking {
 }
 
 impl SmallPayload {
-    /// Its bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[self.from..]
     }

@@ -35,7 +35,6 @@ pub enum Origin {
 /// The number of slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// In total.
     pub all: usize,
     /// For one holder on another machine.
     pub each: usize,
@@ -120,7 +119,8 @@ impl Bounds {
 impl ConnectionSlots {
     /// All slots are free.
     pub fn new(bounds: Bounds, gives_way: GivesWay) -> ConnectionSlots {
-        let (began, taken) = (Instant::now(), Mutex::default());
+        let began = Instant::now();
+        let taken = Mutex::default();
         ConnectionSlots { shared: Arc::new(Shared { bounds, gives_way, began, taken }) }
     }
 
@@ -237,7 +237,9 @@ mod tests {
     async fn the_oldest_idle_gives_way_and_never_one_with_work() {
         let slots = ConnectionSlots::new(Bounds::new(3, 3), GivesWay::Idle);
         let take = |last| slots.take(holder(last), Origin::Elsewhere);
-        let (first, second, third) = (take(1).unwrap(), take(2).unwrap(), take(3).unwrap());
+        let first = take(1).unwrap();
+        let second = take(2).unwrap();
+        let third = take(3).unwrap();
         let working = first.work();
         // Idle times are compared in milliseconds.
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -246,7 +248,8 @@ mod tests {
         let fourth = take(4).unwrap();
         third.given_away().await;
         assert!(!has_gone(&first) && !has_gone(&second) && slots.taken() == 3);
-        let (_second_works, _fourth_works) = (second.work(), fourth.work());
+        let _second_works = second.work();
+        let _fourth_works = fourth.work();
         assert!(take(5).is_none(), "all of them work");
         drop(working);
         assert!(take(5).is_some());

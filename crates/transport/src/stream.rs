@@ -107,7 +107,9 @@ impl Listener {
         let local = inner.local_addr().map_err(failed)?;
         let connections = Arc::new(Semaphore::new(capacity.connections.clamp(1, Semaphore::MAX_PERMITS)));
         let strangers = ConnectionSlots::new(capacity.strangers, GivesWay::Anyone);
-        let (bodies, full, refused) = (Bodies::new(), capacity.full, Seldom::default());
+        let bodies = Bodies::new();
+        let full = capacity.full;
+        let refused = Seldom::default();
         Ok(Listener { inner, address: local, limits, connections, strangers, bodies, full, refused })
     }
 
@@ -142,7 +144,8 @@ impl Listener {
             }
             let mut stream = Stream { inner, address: peer.to_string(), limits: self.limits, accepted: None };
             let Some(place) = self.strangers.take(Holder::at(peer.ip()), stream.origin()) else { continue };
-            let (until, bodies) = (Instant::now() + self.limits.proof, self.bodies.clone());
+            let until = Instant::now() + self.limits.proof;
+            let bodies = self.bodies.clone();
             stream.accepted = Some(Accepted { slot, place, until, bodies });
             return Ok(stream);
         }
@@ -219,7 +222,8 @@ impl Stream {
 }
 
 fn is_same_machine(local: IpAddr, peer: IpAddr) -> bool {
-    let (local, peer) = (local.to_canonical(), peer.to_canonical());
+    let local = local.to_canonical();
+    let peer = peer.to_canonical();
     peer.is_loopback() || peer == local
 }
 

@@ -9,7 +9,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 async fn pair() -> (Sender, Receiver) {
     let listener = Listener::bind("127.0.0.1:0").await.unwrap();
-    let (address, limits) = (listener.local_address().to_string(), Limits::default());
+    let address = listener.local_address().to_string();
+    let limits = Limits::default();
     let (asker, accepted) = tokio::join!(Stream::connect(&address, &limits), listener.accept());
     let (sender, _) = asker.unwrap().into_halves();
     let (_, receiver) = accepted.unwrap().into_halves();
@@ -85,7 +86,8 @@ async fn a_damaged_frame_at_hand_ends_the_connection() {
 #[tokio::test]
 async fn what_the_peer_does_not_take_yet_goes_before_what_is_sent_next() {
     let (mut sender, mut receiver) = pair().await;
-    let (payload, mut sent) = (vec![3; 16 << 10], 0);
+    let payload = vec![3; 16 << 10];
+    let mut sent = 0;
     // Until the sockets are full.
     loop {
         let mut some = frames(sent..sent + 4, b"abc", &payload);

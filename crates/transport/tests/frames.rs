@@ -65,7 +65,8 @@ fn file(bytes: u32) -> std::fs::File {
 async fn a_frame_crosses_with_its_payload_from_files() {
     let ((mut to, _), (_, mut from)) = pair(Limits::default()).await;
     let sending = tokio::spawn(async move {
-        let (one, other) = (file(3_000_000), file(1000));
+        let one = file(3_000_000);
+        let other = file(1000);
         let first = FilePiece { file: &one, offset: 4097, length: 2_900_000 };
         let second = FilePiece { file: &other, offset: 999, length: 1 };
         assert_eq!(to.send_files(1, 42, b"body", &[first, second]).await.unwrap(), 0);
@@ -86,7 +87,8 @@ async fn a_frame_crosses_with_its_payload_from_files() {
 async fn what_a_file_lacks_is_sent_as_zeros_and_told() {
     let ((mut to, _), (_, mut from)) = pair(Limits::default()).await;
     let sending = tokio::spawn(async move {
-        let (short, empty) = (file(10_000), file(0));
+        let short = file(10_000);
+        let empty = file(0);
         let cut = FilePiece { file: &short, offset: 4000, length: 20_000 };
         let gone = FilePiece { file: &empty, offset: 1 << 40, length: 5000 };
         let last = FilePiece { file: &short, offset: 0, length: 10 };
@@ -122,7 +124,8 @@ async fn a_frame_crosses_with_its_payload_in_pieces() {
     let payload: Vec<u8> = (0..3_000_000u32).map(|i| u8::try_from(i % 251).unwrap()).collect();
     let (first, rest) = payload.split_at(1_234_567);
     let sending = tokio::spawn({
-        let (first, rest) = (first.to_vec(), rest.to_vec());
+        let first = first.to_vec();
+        let rest = rest.to_vec();
         async move {
             to.send(1, 42, b"body", &[&first, &[], &rest]).await.unwrap();
             to.send(2, 43, b"", &[]).await.unwrap();
@@ -132,7 +135,8 @@ async fn a_frame_crosses_with_its_payload_in_pieces() {
     let (header, body) = from.frame().await.unwrap().unwrap();
     assert_eq!((header.kind, header.request, body.as_slice()), (1, 42, &b"body"[..]));
     assert_eq!(header.payload_bytes, 3_000_000);
-    let (mut head, mut tail) = (vec![0; 1_000_000], Vec::with_capacity(2_000_000));
+    let mut head = vec![0; 1_000_000];
+    let mut tail = Vec::with_capacity(2_000_000);
     from.payload(&mut head).await.unwrap();
     from.payload_into(&mut tail, 2_000_000).await.unwrap();
     head.extend_from_slice(&tail);

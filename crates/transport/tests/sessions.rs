@@ -223,8 +223,8 @@ async fn manager() -> String {
             tokio::spawn(async move {
                 let head = || ControlHead { term: 3, now_ms: 99 };
                 let hello = hello(PeerRole::Manager);
-                let (places, holder) =
-                    (ConnectionSlots::new(Bounds::new(8, 8), GivesWay::Idle), stream.holder().unwrap());
+                let places = ConnectionSlots::new(Bounds::new(8, 8), GivesWay::Idle);
+                let holder = stream.holder().unwrap();
                 let place = |_: &_| Ok(places.take(holder, Origin::Here).unwrap());
                 let accepted = ControlPeer::accept(stream, &hello, head, |_| Ok(token().secret), place).await;
                 let Ok(mut peer) = accepted else { return };
@@ -260,8 +260,8 @@ async fn a_session_that_rests_gives_its_place_to_another() {
         session.call(&ControlRequest::VolumeList(VolumeList {})).await
     });
     let stream = listener.accept().await.unwrap();
-    let (places, holder) =
-        (ConnectionSlots::new(Bounds::new(1, 1), GivesWay::Idle), stream.holder().unwrap());
+    let places = ConnectionSlots::new(Bounds::new(1, 1), GivesWay::Idle);
+    let holder = stream.holder().unwrap();
     let head = || ControlHead { term: 3, now_ms: 99 };
     let place = |_: &_| Ok(places.take(holder, Origin::Here).unwrap());
     let hello = hello(PeerRole::Manager);
@@ -343,7 +343,8 @@ async fn an_unknown_request_is_refused_and_the_session_goes_on() {
     let stream = braid_transport::Stream::connect(&address, &limits()).await.unwrap();
     let (mut sender, mut receiver) = stream.into_halves();
     let (_, body) = receiver.frame().await.unwrap().unwrap();
-    let (hello, nonce) = (Hello::from_bytes(&body).unwrap(), challenge());
+    let hello = Hello::from_bytes(&body).unwrap();
+    let nonce = challenge();
     let proof = Token::asker_proof(&token().secret, &hello.binding(), &nonce, Standing::Client, DriveId(0));
     let prove: ControlRequest =
         braid_wire::control::Authenticate { standing: Standing::Client, drive: DriveId(0), nonce, proof }

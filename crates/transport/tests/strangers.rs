@@ -107,9 +107,11 @@ async fn manager(strangers_max: usize, clients_max: usize) -> std::net::SocketAd
     tokio::spawn(async move {
         let mut sessions = JoinSet::new();
         while let Ok(stream) = listener.accept().await {
-            let (clients, holder) = (clients.clone(), stream.holder().unwrap());
+            let clients = clients.clone();
+            let holder = stream.holder().unwrap();
             sessions.spawn(async move {
-                let (hello, head) = (hello(PeerRole::Manager), || ControlHead { term: 3, now_ms: 99 });
+                let hello = hello(PeerRole::Manager);
+                let head = || ControlHead { term: 3, now_ms: 99 };
                 let full = || Refusal::new(braid_wire::Reason::Busy, "full");
                 let place = |_: &_| clients.take(holder, Origin::Here).ok_or_else(full);
                 let secret = |_: &_| Ok(token().secret);
@@ -158,7 +160,9 @@ async fn the_oldest_idle_session_is_closed_for_a_new_one() {
     let address = manager(64, 3).await.to_string();
     let connect = async || ControlSession::connect(&address, &token(), &Limits::default()).await.unwrap();
     let ask = ControlRequest::VolumeList(VolumeList {});
-    let (mut first, mut second, mut third) = (connect().await, connect().await, connect().await);
+    let mut first = connect().await;
+    let mut second = connect().await;
+    let mut third = connect().await;
     // Idle times are compared in milliseconds.
     tokio::time::sleep(Duration::from_millis(5)).await;
     first.call(&ask).await.unwrap();
@@ -180,10 +184,13 @@ async fn a_first_request_that_is_long_is_introduced_by_a_short_one() {
     let drive = tokio::spawn(async move {
         let stream = listener.accept().await.unwrap();
         let places = ConnectionSlots::new(Bounds::new(1, 1), GivesWay::Idle);
-        let (place, hello) = (places.take(stream.holder().unwrap(), Origin::Here), hello(PeerRole::Drive));
-        let ((mut sender, mut receiver), mut place) = (stream.into_halves(), place);
+        let place = places.take(stream.holder().unwrap(), Origin::Here);
+        let hello = hello(PeerRole::Drive);
+        let (mut sender, mut receiver) = stream.into_halves();
+        let mut place = place;
         sender.send(HELLO, 0, &hello.to_bytes(), &[]).await.unwrap();
-        let (mut sequence, mut bodies) = (0, Vec::new());
+        let mut sequence = 0;
+        let mut bodies = Vec::new();
         while let Some((header, body)) = receiver.frame().await? {
             bodies.push(body.len());
             let (reply, seal) = judge(&key, &hello, &mut sequence, &header, &body);

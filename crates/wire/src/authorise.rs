@@ -120,7 +120,8 @@ pub fn authorise_in(
         return Err(forged());
     }
     let seal = ReplySeal::proven(header.request, private.clone(), mac);
-    let (last, sequence) = (session.sequence(), shown.authority.sequence);
+    let last = session.sequence();
+    let sequence = shown.authority.sequence;
     if sequence <= last {
         let detail = format!("sequence number {sequence} was used on this connection before");
         return Err(Denied { refusal: Refusal::new(Reason::Replayed, detail), seal });
@@ -175,7 +176,8 @@ fn examine(
 
 /// What a request's capability must cover, by the request's row.
 pub fn needs(request: &DriveRequest) -> Needs {
-    let (rules, at) = (request.rules(), request.target().at);
+    let rules = request.rules();
+    let at = request.target().at;
     let (rights, at) = match (rules.subject, rules.well_known) {
         (_, WellKnown::Managed) if at.is_well_known() => (Rights::MANAGE, Address::DRIVE),
         (Subject::Partition, _) => (rules.rights, Address::of_partition(at.partition)),
@@ -235,7 +237,8 @@ impl Verified {
             return Err(Refusal::new(Reason::Scope, detail));
         }
         if capability.file != FileId(0) && capability.file != object.map.file {
-            let (asked, found) = (capability.file, object.map.file);
+            let asked = capability.file;
+            let found = object.map.file;
             let detail =
                 format!("the object is of file {found}, the capability for file {asked}: ask the manager");
             return Err(Refusal::new(Reason::Scope, detail));
@@ -253,7 +256,8 @@ impl Verified {
         }
         match byte_range(&self.request, object.map.unit_bytes)? {
             Some(bytes) if bytes.start < capability.from || bytes.end > capability.to => {
-                let (from, to) = (capability.from, capability.to);
+                let from = capability.from;
+                let to = capability.to;
                 let detail = format!("bytes {}..{} are outside {from}..{to}", bytes.start, bytes.end);
                 Err(Refusal::new(Reason::Range, detail))
             }
@@ -314,7 +318,8 @@ fn check_stamp(request: &DriveRequest, capability: &Capability) -> Result<(), Re
 /// a column that joins and for a damaged unit only. The end of a lease is told to drives only by one that has
 /// the file for itself, as it ends all lower ones too.
 fn check_lease(request: &DriveRequest, capability: &Capability) -> Result<(), Refusal> {
-    let (first, end) = (capability.first_stripe, capability.end_stripe);
+    let first = capability.first_stripe;
+    let end = capability.end_stripe;
     if let Bytes::Written { unit, .. } = request.target().bytes
         && !capability.covers_all_stripes()
         && !(first..end).contains(&unit)

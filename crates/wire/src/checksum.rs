@@ -73,7 +73,8 @@ pub fn verify_blocks(from: u32, bytes: &[u8], crcs: &[u32]) -> Result<(), u32> {
     if crcs.len() != block_count(from, to) {
         return Err(from);
     }
-    let (mut rest, mut at) = (bytes, from);
+    let mut rest = bytes;
+    let mut at = from;
     for (length, &crc) in block_lengths(from, to).zip(crcs) {
         let (block, tail) = rest.split_at(length);
         if crc32c(block) != crc {

@@ -122,7 +122,9 @@ impl FrameHeader {
         }
         let kind = u16_at(&mut rest);
         let request = u64::from(u32_at(&mut rest)) | u64::from(u32_at(&mut rest)) << 32;
-        let (body_bytes, payload_bytes, body_crc) = (u32_at(&mut rest), u32_at(&mut rest), u32_at(&mut rest));
+        let body_bytes = u32_at(&mut rest);
+        let payload_bytes = u32_at(&mut rest);
+        let body_crc = u32_at(&mut rest);
         if body_bytes > BODY_BYTES_MAX || payload_bytes > PAYLOAD_BYTES_MAX {
             return Err(FrameError::Oversized { body_bytes, payload_bytes });
         }

@@ -7,6 +7,8 @@
 //! source of randomness; callers pass nonces and challenges in. `docs/format-wire.md` documents the format,
 //! and golden bytes in `tests/golden` pin it.
 
+#![warn(missing_docs)]
+
 #[macro_use]
 pub mod codec;
 pub mod authorise;

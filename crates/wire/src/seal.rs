@@ -91,7 +91,8 @@ impl Asker {
         body: &mut Vec<u8>,
     ) -> Asked {
         self.sequence += 1;
-        let (nonce, sequence) = (self.nonce, self.sequence);
+        let nonce = self.nonce;
+        let sequence = self.sequence;
         let begin = body.len();
         let capability = grant.capability.clone();
         Authority { capability, sequence, nonce, mac: Mac::default() }.put(body);

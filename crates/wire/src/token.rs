@@ -96,7 +96,8 @@ impl FromStr for Token {
                 .next()
                 .filter(|hex| hex.len() == count && hex.bytes().all(|digit| digit.is_ascii_hexdigit()))
         };
-        let (cluster, hex) = (hex(32).ok_or(BadToken)?, hex(64).ok_or(BadToken)?);
+        let cluster = hex(32).ok_or(BadToken)?;
+        let hex = hex(64).ok_or(BadToken)?;
         let cluster = u128::from_str_radix(cluster, 16).map_err(|_| BadToken)?;
         if parts.next().is_some() {
             return Err(BadToken);

@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use crate::tree::Source;
 
 /// The most lines of any file.
-pub const FILE_LINES_MAX: usize = 800;
+pub const FILE_LINES_MAX: usize = 1000;
 /// A longer file must be listed in the ratchet.
-pub const FILE_LINES_FREE: usize = 500;
+pub const FILE_LINES_FREE: usize = 700;
 /// A longer function must be listed in the ratchet.
-pub const FUNCTION_LINES_FREE: usize = 80;
+pub const FUNCTION_LINES_FREE: usize = 100;
 
 /// Files and functions over the free length, as `path` or `path:function`, with their lengths.
 pub fn long(sources: &[Source]) -> BTreeMap<String, usize> {
@@ -29,14 +29,15 @@ pub fn long(sources: &[Source]) -> BTreeMap<String, usize> {
     found
 }
 
+/// Lengths that the ratchet allows, by place.
+fn bounds(ratchet: &str) -> BTreeMap<&str, usize> {
+    let lines = crate::ratchet::lines(ratchet);
+    lines.filter(|(place, _)| place.contains(".rs")).collect()
+}
+
 /// What is over the bound or longer than its ratchet entry, and entries longer than what they name.
 pub fn check(sources: &[Source], ratchet: &str) -> Vec<String> {
-    let allowed: BTreeMap<&str, usize> = ratchet
-        .lines()
-        .filter(|line| !line.starts_with('#') && !line.trim().is_empty())
-        .filter_map(|line| line.split_once(' '))
-        .filter_map(|(lines, place)| Some((place.trim(), lines.parse().ok()?)))
-        .collect();
+    let allowed = bounds(ratchet);
     let found = long(sources);
     let mut broken = Vec::new();
     for (place, &lines) in &found {
@@ -99,22 +100,22 @@ mod tests {
     #[test]
     fn a_long_file_must_stand_in_the_ratchet() {
         assert_eq!(check(&[source(FILE_LINES_FREE + 1)], "").len(), 1);
-        assert!(check(&[source(600)], "600 crates/x/src/lib.rs").is_empty());
-        assert_eq!(check(&[source(601)], "600 crates/x/src/lib.rs").len(), 1);
+        assert!(check(&[source(800)], "800 crates/x/src/lib.rs").is_empty());
+        assert_eq!(check(&[source(801)], "800 crates/x/src/lib.rs").len(), 1);
     }
 
     #[test]
     fn the_ratchet_only_shrinks() {
-        assert_eq!(check(&[source(599)], "600 crates/x/src/lib.rs").len(), 1);
-        assert_eq!(check(&[source(900)], "900 crates/x/src/lib.rs").len(), 1);
+        assert_eq!(check(&[source(799)], "800 crates/x/src/lib.rs").len(), 1);
+        assert_eq!(check(&[source(1100)], "1100 crates/x/src/lib.rs").len(), 1);
     }
 
     #[test]
     fn functions_are_measured() {
         let text = format!(
             "impl X {{\n    pub async fn long(\n        a: u8,\n    ) {{\n{}    }}\n}}\n",
-            "        a();\n".repeat(90)
+            "        a();\n".repeat(110)
         );
-        assert_eq!(functions(&text), [("long".to_owned(), 94)]);
+        assert_eq!(functions(&text), [("long".to_owned(), 114)]);
     }
 }

@@ -7,14 +7,23 @@
 //! | a crate uses only crates on floors below its own | [`floors`] |
 //! | versions stand in the workspace manifest only; each dependency's reason is in ARCHITECTURE.md | [`manifests`] |
 //! | files stay short, and those that are long only shrink; so do functions | [`lengths`] |
+//! | circles of imports within a crate have at most five files | [`circles`] |
+//! | a folder has at most 25 files | [`folders`] |
+//! | tuples that only save lines, docs of two words, and docs that begin as questions only get fewer | [`tuples`], [`sentences`], [`ratchet`] |
 //! | comments and documents are wrapped | [`widths`] |
 //! | no unfinished work, no skipped tests, no lint switched off without a reason | [`words`] |
 //! | each format document is bound to code by a test | [`formats`] |
 
+pub mod circles;
 pub mod floors;
+pub mod folders;
 pub mod formats;
 pub mod lengths;
 pub mod manifests;
+pub mod ratchet;
+pub mod sentences;
+pub mod syntax;
 pub mod tree;
+pub mod tuples;
 pub mod widths;
 pub mod words;

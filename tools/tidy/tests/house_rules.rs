@@ -1,6 +1,9 @@
 //! Runs every house rule on the repository.
 
-use braid_tidy::{floors, formats, lengths, manifests, tree, widths, words};
+use braid_tidy::{
+    circles, floors, folders, formats, lengths, manifests, ratchet, sentences, syntax, tree, tuples, widths,
+    words,
+};
 
 fn report(rule: &str, broken: &[String]) {
     assert!(broken.is_empty(), "{rule}:\n  {}", broken.join("\n  "));
@@ -33,8 +36,35 @@ fn each_dependency_has_its_reason() {
 #[test]
 fn files_and_functions_stay_short() {
     let root = tree::root();
-    let ratchet = std::fs::read_to_string(root.join("tools/tidy/ratchet.txt")).expect("the ratchet");
-    report("lengths", &lengths::check(&tree::sources(&root, &[".rs"]), &ratchet));
+    report("lengths", &lengths::check(&tree::sources(&root, &[".rs"]), &allowed()));
+}
+
+/// What the ratchet says.
+fn allowed() -> String {
+    std::fs::read_to_string(tree::root().join("tools/tidy/ratchet.txt")).expect("the ratchet")
+}
+
+#[test]
+fn circles_and_folders_stay_small() {
+    let found = tree::sources(&tree::root(), &[".rs"]);
+    report("circles", &circles::check(&syntax::parse(&found)));
+    report("folders", &folders::check(&found));
+}
+
+#[test]
+fn tuples_and_poor_sentences_get_fewer() {
+    let found = tree::sources(&tree::root(), &[".rs"]);
+    let tuples = tuples::count(&syntax::parse(&found));
+    let sentences = sentences::count(&found);
+    let counts = [
+        ("tuple lets", tuples.lets),
+        ("tuple parameters", tuples.parameters),
+        ("docs of two words", sentences.stubs),
+        ("docs that begin as questions", sentences.questions),
+    ];
+    let broken: Vec<String> =
+        counts.iter().flat_map(|(what, count)| ratchet::check(&allowed(), what, *count)).collect();
+    report("counts", &broken);
 }
 
 #[test]

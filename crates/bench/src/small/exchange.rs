@@ -35,7 +35,6 @@ const BOUND: Duration = Duration::from_secs(120);
 /// One request and its reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exchange {
-    /// Who answers.
     pub with: With,
     /// Bytes of the request: at least 8.
     pub request_bytes: u32,
@@ -46,7 +45,6 @@ pub struct Exchange {
 /// Who answers an exchange: what stands for the manager, or any of those that stand for the drives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum With {
-    /// The manager.
     Manager,
     /// One of the drives, a random one.
     Drives,
@@ -55,7 +53,6 @@ pub enum With {
 /// A far end, and how many sockets lead to it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FarEnd {
-    /// Its address.
     pub address: String,
     /// Sockets: at least one.
     pub sockets: u32,
@@ -80,9 +77,11 @@ pub async fn serve(listener: TcpListener) -> io::Result<()> {
 async fn answer(socket: TcpStream) -> io::Result<()> {
     let (receiving, mut sending) = socket.into_split();
     let mut receiving = BufReader::with_capacity(BUFFER_BYTES, receiving);
-    let (mut request, mut reply) = (Vec::new(), Vec::new());
+    let mut request = Vec::new();
+    let mut reply = Vec::new();
     loop {
-        let (request_bytes, reply_bytes) = (receiving.read_u32_le().await?, receiving.read_u32_le().await?);
+        let request_bytes = receiving.read_u32_le().await?;
+        let reply_bytes = receiving.read_u32_le().await?;
         let most = HEAD_BYTES..=MESSAGE_BYTES_MAX;
         if !most.contains(&request_bytes) || !(1..=MESSAGE_BYTES_MAX).contains(&reply_bytes) {
             return Err(io::ErrorKind::InvalidData.into());
@@ -125,7 +124,8 @@ impl Sockets {
             |plain: &Vec<Plain>| -> io::Result<Vec<Plain>> { plain.iter().map(Plain::try_clone).collect() };
         let manager = copied(&self.manager).doing("use a socket")?;
         let drives = self.drives.iter().map(copied).collect::<io::Result<Vec<Vec<Plain>>>>();
-        let (drives, exchanges) = (drives.doing("use a socket")?, exchanges.to_vec());
+        let drives = drives.doing("use a socket")?;
+        let exchanges = exchanges.to_vec();
         let (tell, done) = oneshot::channel();
         let work = move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -165,10 +165,13 @@ async fn sample(
     let turns = Arc::new(Turns::begin(limit));
     let mut slots = JoinSet::new();
     for slot in 0..in_flight {
-        let (manager, drives, turns) = (Arc::clone(&manager), Arc::clone(&drives), Arc::clone(&turns));
+        let manager = Arc::clone(&manager);
+        let drives = Arc::clone(&drives);
+        let turns = Arc::clone(&turns);
         let exchanges = exchanges.clone();
         slots.spawn(async move {
-            let (mut random, mut took) = (Random(u64::from(slot)), Vec::new());
+            let mut random = Random(u64::from(slot));
+            let mut took = Vec::new();
             let mut message = Vec::new();
             while turns.next().is_some() {
                 let began = std::time::Instant::now();
@@ -275,7 +278,8 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn all_are_answered_with_more_in_flight_than_sockets() {
-        let (manager, drives) = (far_end(2).await, [far_end(1).await, far_end(3).await]);
+        let manager = far_end(2).await;
+        let drives = [far_end(1).await, far_end(3).await];
         let exchanges = [
             Exchange { with: With::Manager, request_bytes: 128, reply_bytes: 1 },
             Exchange { with: With::Drives, request_bytes: 8, reply_bytes: 5000 },

@@ -38,57 +38,37 @@ pub struct Job {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Work {
     /// Makes, writes and closes files of a directory, from `f0` on.
-    Create {
-        /// The directory.
-        directory: String,
-    },
+    Create { directory: String },
     /// Removes them, from `f0` on.
-    Unlink {
-        /// The directory.
-        directory: String,
-    },
+    Unlink { directory: String },
     /// Opens, reads and closes files.
     OpenRead {
-        /// The directory.
         directory: String,
         /// How many are in it.
         files: u64,
     },
     /// Asks for the facts about files.
     Stat {
-        /// The directory.
         directory: String,
         /// How many are in it.
         files: u64,
     },
     /// Lists the directory.
     List {
-        /// The directory.
         directory: String,
         /// How many names are in it.
         files: u64,
     },
     /// Makes the large file, in large requests: not measured.
     Fill {
-        /// Its name.
         file: String,
         /// Its bytes: a multiple of 4 KiB.
         bytes: u64,
     },
     /// Reads pieces of it.
-    Read {
-        /// Its name.
-        file: String,
-        /// Its bytes.
-        bytes: u64,
-    },
+    Read { file: String, bytes: u64 },
     /// Overwrites pieces of it.
-    Overwrite {
-        /// Its name.
-        file: String,
-        /// Its bytes.
-        bytes: u64,
-    },
+    Overwrite { file: String, bytes: u64 },
     /// Plain exchanges instead.
     Plain {
         /// Those of one operation.
@@ -142,7 +122,8 @@ impl Worker {
     pub async fn prepare(&mut self, job: &Job) -> Result<Prepared, Error> {
         let ready = match &job.work {
             Work::Plain { manager, drives, .. } => {
-                let (manager, drives) = (manager.clone(), drives.clone());
+                let manager = manager.clone();
+                let drives = drives.clone();
                 let connect = move || Sockets::connect(&manager, &drives);
                 let sockets = tokio::task::spawn_blocking(connect).await.map_err(std::io::Error::other);
                 Ready::Plain(sockets.doing("connect to a far end")??)
@@ -209,7 +190,8 @@ async fn run(subject: &Arc<Subject>, in_flight: u32, limit: Limit) -> Result<Don
     let mut slots = JoinSet::new();
     let turns = Arc::new(Turns::begin(limit));
     for slot in 0..in_flight {
-        let (subject, turns) = (Arc::clone(subject), Arc::clone(&turns));
+        let subject = Arc::clone(subject);
+        let turns = Arc::clone(&turns);
         slots.spawn(async move {
             let mut random = Random(subject.seed << 16 | u64::from(slot));
             let mut buffer = vec![0; usize::try_from(FILE_BYTES).expect("it is small")];
@@ -272,7 +254,9 @@ impl Subject {
     }
 
     async fn fill(&self, bytes: u64) -> Result<Done, Error> {
-        let (began, mut at, mut operations) = (Instant::now(), 0, 0);
+        let began = Instant::now();
+        let mut at = 0;
+        let mut operations = 0;
         let mut buffer = Vec::new();
         let piece = usize::try_from(FILE_BYTES).expect("it is small");
         while at < bytes {

@@ -80,7 +80,8 @@ fn parts_legend(drawing: &mut Drawing) {
 }
 
 fn rate(drawing: &mut Drawing, axis: &Axis, row: &Row, y: f64) {
-    let (rate, colour) = (&row.per_second, goal_colour(row.met));
+    let rate = &row.per_second;
+    let colour = goal_colour(row.met);
     if let Some(plain) = &row.plain {
         let x = axis.at(plain.per_second);
         drawing.line((x - 5.0, y), (x + 5.0, y), PLAIN, 3.0);
@@ -97,7 +98,8 @@ fn rate(drawing: &mut Drawing, axis: &Axis, row: &Row, y: f64) {
 /// The parts of a row's processor time, and all of it in figures.
 fn bar(drawing: &mut Drawing, row: &Row, y: f64) {
     let cpu = &row.cpu_us;
-    let (mut x, scale) = (BARS.0, (BARS.1 - BARS.0) / row.cpu_total_us.max(1e-9));
+    let mut x = BARS.0;
+    let scale = (BARS.1 - BARS.0) / row.cpu_total_us.max(1e-9);
     for ((_, colours), CpuTime { user, kernel }) in PARTS.iter().zip([cpu.client, cpu.drives, cpu.manager]) {
         for (colour, time) in colours.iter().zip([user, kernel]) {
             drawing.rectangle((x, y - BAR / 2.0), (time * scale, BAR), colour);

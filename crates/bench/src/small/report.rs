@@ -24,18 +24,15 @@ pub struct Report {
     pub tree_files: u64,
     /// Bytes of the large file.
     pub large_bytes: u64,
-    /// The figures.
     pub rows: Vec<Row>,
     /// What the disks can sync, plainly.
     pub syncs: Vec<SyncRate>,
 }
 
-/// One figure.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
     /// What was measured.
     pub operation: Operation,
-    /// Its name.
     pub name: String,
     /// How many were in flight; `None`: as many as the command has.
     pub in_flight: Option<u32>,
@@ -71,18 +68,15 @@ pub struct Row {
 /// Processor time of the processes, by what they are.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Processes {
-    /// The client.
     pub client: CpuTime,
     /// All drives together.
     pub drives: CpuTime,
-    /// The manager.
     pub manager: CpuTime,
 }
 
 /// Processor time, in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct CpuTime {
-    /// In programs.
     pub user: f64,
     /// In the kernel, for them.
     pub kernel: f64,
@@ -106,7 +100,6 @@ pub struct Plain {
 /// What a disk can sync.
 #[derive(Debug, Clone, Serialize)]
 pub struct SyncRate {
-    /// Whose disk.
     pub of: Synced,
     /// What was done.
     pub name: &'static str,
@@ -114,20 +107,16 @@ pub struct SyncRate {
     pub per_second: Spread,
 }
 
-/// Whose disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Synced {
-    /// The manager's.
     Manager,
-    /// A drive's.
     Drive,
 }
 
 /// One sample of a row, with the plain one that was taken right before or after it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sample {
-    /// Operations.
     pub operations: u64,
     /// What they took together.
     pub seconds: f64,
@@ -156,7 +145,6 @@ impl Synced {
 }
 
 impl CpuTime {
-    /// Both.
     pub fn total(self) -> f64 {
         self.user + self.kernel
     }
@@ -240,7 +228,8 @@ impl Row {
         // Summed over all samples: the system counts in hundredths of a second.
         let cpu = samples.iter().fold(Processes::default(), |sum, sample| sum.plus(sample.cpu_us));
         let cpu_us = cpu.per(float(operations).max(1.0));
-        let (per_second, plain) = (stats::spread(&rates), Plain::of(samples));
+        let per_second = stats::spread(&rates);
+        let plain = Plain::of(samples);
         let cpu_total_us = cpu_us.sum().total();
         let share = plain.as_ref().map(|plain| plain.ratio.median);
         Row {

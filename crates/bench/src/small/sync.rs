@@ -56,7 +56,8 @@ mod tests {
     #[test]
     fn both_kinds_are_measured_and_leave_nothing() {
         let directory = tempfile::tempdir().expect("a directory");
-        let (stop, time) = (AtomicBool::new(false), Duration::from_millis(5));
+        let stop = AtomicBool::new(false);
+        let time = Duration::from_millis(5);
         for of in [Synced::Manager, Synced::Drive] {
             let rate = sync_rate(directory.path(), of, (2, time), &stop).expect("measured");
             assert_eq!(rate.per_second.samples, 2);

@@ -67,7 +67,8 @@ mod tests {
     #[test]
     fn a_tree_is_its_own_copy_until_a_byte_changes() {
         let directory = tempfile::tempdir().expect("a directory");
-        let (root, stop) = (directory.path().join("tree"), AtomicBool::new(false));
+        let root = directory.path().join("tree");
+        let stop = AtomicBool::new(false);
         let tree = Tree { files: 7, each: 3 };
         make_tree(&root, tree, &stop).expect("made");
         assert_eq!(fs::read_dir(&root).expect("read").count(), 3);

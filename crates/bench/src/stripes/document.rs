@@ -61,7 +61,8 @@ pub fn show_figure(ratio: f64) -> String {
 /// A side's value, with three digits and a binary unit.
 pub fn show_value(value: f64, unit: Unit) -> String {
     const STEPS: [&str; 4] = ["B", "KiB", "MiB", "GiB"];
-    let (mut value, mut step) = (value, 0);
+    let mut value = value;
+    let mut step = 0;
     while value >= 1024.0 && step + 1 < STEPS.len() {
         (value, step) = (value / 1024.0, step + 1);
     }

@@ -85,7 +85,6 @@ pub enum Work {
         pieces: u64,
         /// Pieces in flight.
         depth: u32,
-        /// Which places.
         seed: u64,
     },
     /// Overwrites a piece at every multiple of `every_bytes`.
@@ -172,7 +171,8 @@ impl Worker {
         }
         let file = Arc::new(client.open(&name, &options).await.doing("open the job's file")?);
         let memory = Arc::new(plan.memory);
-        let (requests, depth) = (plan.requests, usize::try_from(plan.depth.max(1)).unwrap_or(1));
+        let requests = plan.requests;
+        let depth = usize::try_from(plan.depth.max(1)).unwrap_or(1);
         Ok(Prepared { client, file, requests, memory, way: plan.way, depth, pace: plan.pace })
     }
 
@@ -191,7 +191,8 @@ impl Worker {
 impl Prepared {
     /// Does it, with the clock going.
     pub async fn run(&self) -> Result<Done, Error> {
-        let (sent, began) = (self.client.sent_bytes(), Instant::now());
+        let sent = self.client.sent_bytes();
+        let began = Instant::now();
         match self.way {
             Way::Writes => {
                 self.write().await?;
@@ -218,7 +219,8 @@ impl Prepared {
             if tasks.len() >= self.depth {
                 self.wait(&mut tasks).await?;
             }
-            let (file, memory) = (Arc::clone(&self.file), Arc::clone(&self.memory));
+            let file = Arc::clone(&self.file);
+            let memory = Arc::clone(&self.memory);
             tasks.spawn(async move {
                 let from = usize::try_from(request.memory).unwrap_or(usize::MAX);
                 let to = from + usize::try_from(request.bytes).unwrap_or(usize::MAX);
@@ -242,13 +244,15 @@ impl Prepared {
     }
 
     async fn read(&self) -> Result<(), Error> {
-        let (mut tasks, mut free) = (JoinSet::new(), Vec::new());
+        let mut tasks = JoinSet::new();
+        let mut free = Vec::new();
         for (number, &request) in (0_u64..).zip(&self.requests) {
             if tasks.len() >= self.depth {
                 let ended = tasks.join_next().await.expect("there are some");
                 free.push(joined(ended)?);
             }
-            let (file, verifies) = (Arc::clone(&self.file), self.way == Way::Verifies);
+            let file = Arc::clone(&self.file);
+            let verifies = self.way == Way::Verifies;
             let mut buffer: Vec<u8> = free.pop().unwrap_or_default();
             buffer.resize(usize::try_from(request.bytes).unwrap_or(usize::MAX), 0xa5);
             tasks.spawn(async move {
@@ -305,7 +309,8 @@ fn plan(work: &Work) -> Plan {
         }
         Work::Verify { records } => {
             let requests = sequence(records * RECORD_BYTES, RECORD_BYTES);
-            let (way, depth) = (Way::Verifies, RECORDS_AT_ONCE);
+            let way = Way::Verifies;
+            let depth = RECORDS_AT_ONCE;
             Plan { requests, memory: Vec::new(), way, depth, pace: Pace::Rolling }
         }
         Work::Records { client, clients, records } => {

@@ -15,7 +15,6 @@ pub struct Report {
     /// Where, when and on what.
     #[serde(flatten)]
     pub ran: Conditions,
-    /// The figures.
     pub rows: Vec<Row>,
     /// What could not be measured here, and why.
     pub left_out: Vec<LeftOut>,
@@ -24,9 +23,7 @@ pub struct Report {
 /// A row that was not measured.
 #[derive(Debug, Clone, Serialize)]
 pub struct LeftOut {
-    /// Its name.
     pub name: String,
-    /// Why not.
     pub why: String,
 }
 
@@ -47,7 +44,6 @@ pub struct Question {
     pub goal: Option<Goal>,
 }
 
-/// One figure.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
     /// The experiment's number.
@@ -83,7 +79,6 @@ pub struct Side {
 pub enum Unit {
     /// Bytes a second.
     BytesPerSecond,
-    /// Bytes.
     Bytes,
 }
 

@@ -71,7 +71,8 @@ impl Cluster {
         dir.write(&file)?;
         let client = connect(&dir, &file).await?;
         let servers = vec![manager];
-        let (options, lacks) = (DriveOptions::default(), Vec::new());
+        let options = DriveOptions::default();
+        let lacks = Vec::new();
         let running = Running { dir, cluster: file, servers, options, lacks };
         let mut cluster = Cluster { client, running, next: 0 };
         for (index, drive) in names.iter().enumerate() {
@@ -152,7 +153,8 @@ impl Cluster {
         directory: &Path,
         host: Option<NamespaceHost>,
     ) -> Result<(), Failure> {
-        let (dir, options) = (&self.running.dir, self.running.options);
+        let dir = &self.running.dir;
+        let options = self.running.options;
         let manager = &self.running.cluster.manager;
         let start = DriveStart { name: drive, directory, manager, options, host };
         let server = Server::start_drive(dir, start, Mode::Attached).await?;

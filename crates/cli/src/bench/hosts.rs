@@ -12,16 +12,13 @@ pub(super) const PAYLOAD_SHARE: f64 = 1448.0 / 1514.0;
 pub(super) const BURST_BYTES: u64 = 64 << 10;
 const LATENCY: &str = "50ms";
 
-/// The namespaces.
 pub(super) struct Hosts {
     pid: u32,
     count: usize,
 }
 
-/// Which links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Links {
-    /// Each drive's.
     Drives,
     /// The one that all clients share.
     Clients,
@@ -50,7 +47,8 @@ impl Hosts {
     pub(super) fn up(count: usize) -> Result<Hosts, Failure> {
         // What is made so far goes if something fails.
         let hosts = Hosts { pid: std::process::id(), count };
-        let (switch, here) = (hosts.switch(), hosts.here());
+        let switch = hosts.switch();
+        let here = hosts.here();
         ip(&["netns", "add", &switch])?;
         ip(&["-n", &switch, "link", "add", "br0", "type", "bridge"])?;
         ip(&["-n", &switch, "link", "set", "br0", "up"])?;
@@ -60,7 +58,8 @@ impl Hosts {
         ip(&["addr", "add", &format!("{}/24", hosts.address(None)), "dev", &here])?;
         ip(&["link", "set", &here, "up"])?;
         for index in 0..count {
-            let (name, port) = (hosts.name(index), port(index));
+            let name = hosts.name(index);
+            let port = port(index);
             ip(&["netns", "add", &name])?;
             ip(&[
                 "-n", &switch, "link", "add", &port, "type", "veth", "peer", "name", "eth0", "netns", &name,
@@ -124,7 +123,8 @@ fn port(index: usize) -> String {
 }
 
 fn tbf(namespace: Option<&str>, device: &str, bits: u64) -> Result<(), Failure> {
-    let (rate, burst) = (format!("{bits}bit"), format!("{BURST_BYTES}b"));
+    let rate = format!("{bits}bit");
+    let burst = format!("{BURST_BYTES}b");
     tc(
         namespace,
         &[

@@ -168,7 +168,8 @@ fn json<T: Serialize>(found: &T) -> Result<String, Failure> {
 pub(crate) fn write<N: AsRef<str>, C: AsRef<[u8]>>(out: &Path, documents: &[(N, C)]) -> Result<(), Failure> {
     for (name, content) in documents {
         let name = name.as_ref();
-        let (path, part) = (out.join(name), out.join(format!(".{name}.part")));
+        let path = out.join(name);
+        let part = out.join(format!(".{name}.part"));
         fs::write(&part, content)
             .and_then(|()| fs::rename(&part, &path))
             .doing(|| format!("write {}", path.display()))?;

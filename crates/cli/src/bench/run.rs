@@ -30,7 +30,8 @@ impl Run {
         let needed = if asked.quick { quick } else { full };
         let parent = asked.dir.clone().unwrap_or_else(|| usual(needed));
         let dir = TemporaryDir::make(&parent, "bench", needed, OnDrop::Remove)?;
-        let (only, out) = (asked.only.clone(), asked.out.clone());
+        let only = asked.only.clone();
+        let out = asked.out.clone();
         Ok(Run { dir, parent, quick: asked.quick, only, out, bar: super::bar() })
     }
 

@@ -26,7 +26,8 @@ pub(super) async fn run(
     name: &Name,
     progress: &Progress,
 ) -> Result<u64, Failure> {
-    let (mut full, mut refused) = (BTreeSet::new(), None);
+    let mut full = BTreeSet::new();
+    let mut refused = None;
     loop {
         let unnamed = Unnamed::create(client, name.clone(), &full).await?;
         if let Some(failure) = refused.take()
@@ -45,7 +46,8 @@ pub(super) async fn run(
                 }
                 Err(failure) => failure,
             };
-        let (drive, written) = (unnamed.file.full_drive(), unnamed.file.size());
+        let drive = unnamed.file.full_drive();
+        let written = unnamed.file.size();
         unnamed.give_up().await;
         let Some(drive) = drive else { return Err(failure) };
         if matches!(job.source, Location::Pipe) {

@@ -47,7 +47,6 @@ pub(crate) enum Kind {
 /// What is copied of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Depth {
-    /// Files.
     Files,
     /// `-r`: directories too, and what links to files lead to.
     Trees,
@@ -73,7 +72,6 @@ const VANISHED: &str = "it was removed meanwhile";
 enum Identity {
     /// Device and inode number.
     Local(u64, u64),
-    /// Number.
     Remote(u64),
 }
 
@@ -135,7 +133,8 @@ pub(crate) async fn list(
 }
 
 fn finish(directory: &Job) -> Job {
-    let (source, target) = (directory.source.clone(), directory.target.clone());
+    let source = directory.source.clone();
+    let target = directory.target.clone();
     Job { source, target, size: Some(0), kind: Kind::Finish }
 }
 

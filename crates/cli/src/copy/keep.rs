@@ -45,7 +45,6 @@ pub(crate) enum Preserve {
 /// Which files are copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Which {
-    /// All.
     All,
     /// `--update`: only files whose copy is missing or differs.
     Changed,
@@ -84,7 +83,8 @@ impl Facts {
 /// The attributes that a copy gets.
 pub(crate) fn kept(of_source: AttributeChanges, preserve: Preserve, which: Which) -> AttributeChanges {
     let AttributeChanges { mode, modified_ns, .. } = of_source;
-    let (mode, none) = (mode.map(|mode| mode & MODE), AttributeChanges::NONE);
+    let mode = mode.map(|mode| mode & MODE);
+    let none = AttributeChanges::NONE;
     match (preserve, which) {
         (Preserve::All, _) => of_source,
         (Preserve::Yes, _) => AttributeChanges { mode, modified_ns, ..none },
@@ -141,7 +141,8 @@ pub(crate) fn give(file: &LocalFile, kept: AttributeChanges) -> std::io::Result<
 /// The same for what is not opened: a directory, a link itself, a device.
 pub(crate) fn give_at(path: &LocalPath, kept: AttributeChanges) -> std::io::Result<()> {
     let held = path.held()?;
-    let (uid, gid) = (kept.uid.map(Uid::from_raw), kept.gid.map(Gid::from_raw));
+    let uid = kept.uid.map(Uid::from_raw);
+    let gid = kept.gid.map(Gid::from_raw);
     let mut mode = kept.mode;
     match rustix::fs::chownat(held.directory(), &held.name, uid, gid, AtFlags::SYMLINK_NOFOLLOW) {
         Err(Errno::PERM) => mode = mode.map(|mode| mode & MODE),
@@ -150,7 +151,8 @@ pub(crate) fn give_at(path: &LocalPath, kept: AttributeChanges) -> std::io::Resu
     if let Some(mode) = mode {
         path.set_mode(mode)?;
     }
-    let (last_access, last_modification) = (timespec(kept.accessed_ns), timespec(kept.modified_ns));
+    let last_access = timespec(kept.accessed_ns);
+    let last_modification = timespec(kept.modified_ns);
     let times = Timestamps { last_access, last_modification };
     Ok(rustix::fs::utimensat(held.directory(), &held.name, &times, AtFlags::SYMLINK_NOFOLLOW)?)
 }

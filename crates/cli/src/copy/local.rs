@@ -140,7 +140,8 @@ pub(super) async fn write_stream(
     let mut written = 0;
     while let Some(coming) = chunks.recv().await {
         let chunk = coming.arrive().await?;
-        let (hole, end) = (chunk.offset - written, chunk.end());
+        let hole = chunk.offset - written;
+        let end = chunk.end();
         let writing = tokio::task::spawn_blocking(move || {
             let result = write_zeros(&mut file, hole).and_then(|()| file.write_all(chunk.data()));
             (file, chunk.buffer, result)

@@ -117,7 +117,8 @@ pub(crate) async fn copy_all(
 impl<F: FnMut(&Job, Rate) -> Result<(), Failure>> Many<'_, F> {
     fn start(&mut self, client: &Client, job: Job, options: Options, shares: OwnedSemaphorePermit) {
         self.progress.name(job.source.show());
-        let (client, progress) = (client.clone(), Arc::clone(self.progress));
+        let client = client.clone();
+        let progress = Arc::clone(self.progress);
         self.tasks.spawn(async move {
             let began = Instant::now();
             let outcome = copy_one(&client, &job, options, &progress).await;

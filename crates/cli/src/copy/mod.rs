@@ -102,7 +102,8 @@ pub(crate) async fn run(cp: args::Cp, cluster: Option<&Path>, report: Report) ->
     if !cp.quiet && !to_pipe && summary.files + summary.same > 0 {
         let all = Rate { bytes: summary.bytes, time: began.elapsed() };
         let what = only.unwrap_or_else(|| count(summary.files, "file"));
-        let (bytes, seconds) = (size::show(all.bytes), all.time.as_secs_f64());
+        let bytes = size::show(all.bytes);
+        let seconds = all.time.as_secs_f64();
         let copied =
             (summary.files > 0).then(|| format!("{what}: {bytes} in {seconds:.2} s, {}", all.show()));
         let same = (summary.same > 0).then(|| format!("{} the same and left", count(summary.same, "file")));
@@ -126,7 +127,8 @@ pub(crate) async fn cat(cat: args::Cat, cluster: Option<&Path>) -> Result<(), Fa
 }
 
 fn copied(job: &Job, rate: Rate) -> Copied {
-    let (source, target) = (job.source.text(), job.target.text());
+    let source = job.source.text();
+    let target = job.target.text();
     Copied {
         source: source.text,
         source_bytes: source.bytes,
@@ -227,8 +229,9 @@ async fn open_source(client: &Client, location: &Location) -> Result<Opened, Fai
         }
         Location::Remote { name, .. } => {
             let file = client.open(name, &braid_client::OpenOptions::new().read(true)).await?;
-            let (size, stripe_bytes, kept) =
-                (file.size(), stripe_bytes(&file), keep::of_remote(&file.attributes()));
+            let size = file.size();
+            let stripe_bytes = stripe_bytes(&file);
+            let kept = keep::of_remote(&file.attributes());
             Ok(Opened { source: Source::Remote { file: Arc::new(file), size }, stripe_bytes, kept })
         }
     }

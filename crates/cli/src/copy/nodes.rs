@@ -39,7 +39,8 @@ pub(super) async fn make(client: &Client, job: &Job) -> Result<(), Failure> {
             make_remote(client, name, look(client, &job.source).await?).await
         }
         (_, Location::Local(path)) => {
-            let (shown, found) = (job.target.show(), look(client, &job.source).await?);
+            let shown = job.target.show();
+            let found = look(client, &job.source).await?;
             if matches!(found.kind, EntryKind::File | EntryKind::Directory) {
                 return Err(changed(shown));
             }
@@ -66,7 +67,8 @@ async fn look(client: &Client, source: &Location) -> Result<Found, Failure> {
         }
         Location::Remote { name, .. } => {
             let StatRow { attributes, target, .. } = client.stat_itself(name).await?;
-            let (kind, device) = (attributes.kind, attributes.device);
+            let kind = attributes.kind;
+            let device = attributes.device;
             Ok(Found { kind, device, target, attributes: keep::of_remote(&attributes) })
         }
         Location::Pipe => Err(Failure::usage("-", "a pipe has no attributes to keep")),
@@ -155,7 +157,8 @@ async fn clear_remote(client: &Client, name: &Name) -> Result<(), Failure> {
 
 fn link_local(first: &LocalPath, path: &LocalPath) -> std::io::Result<()> {
     path.clear()?;
-    let (first, held) = (first.held()?, path.held()?);
+    let first = first.held()?;
+    let held = path.held()?;
     Ok(linkat(first.directory(), &first.name, held.directory(), &held.name, AtFlags::empty())?)
 }
 

@@ -180,7 +180,8 @@ async fn read_remote(file: Arc<RemoteFile>, size: u64, feed: Feed) {
         if buffer.len() < want {
             buffer.resize(want, 0);
         }
-        let (file, gave_zeros) = (Arc::clone(&file), Arc::clone(&gave_zeros));
+        let file = Arc::clone(&file);
+        let gave_zeros = Arc::clone(&gave_zeros);
         let reading = tokio::spawn(async move {
             let mut filled = 0;
             while filled < want {
@@ -224,7 +225,8 @@ async fn write_remote(
 ) -> Result<u64, Failure> {
     let granule = usize::try_from(granule).unwrap_or(usize::MAX);
     let mut writing = JoinSet::new();
-    let (mut size, mut written) = (0, 0);
+    let mut size = 0;
+    let mut written = 0;
     let mut open = true;
     while open || !writing.is_empty() {
         tokio::select! {
@@ -303,7 +305,8 @@ mod tests {
 
     fn local_copy(size_claimed: Option<u64>, content: &[u8]) -> Result<Vec<u8>, Failure> {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+        let from = dir.path().join("from");
+        let to = dir.path().join("to");
         std::fs::write(&from, content).expect("written");
         let source = Source::Local {
             file: LocalFile::open(&from).expect("opened"),

@@ -57,7 +57,8 @@ pub(super) async fn get(
         return Ok(false);
     }
     let what = || format!("write {name}");
-    let (file, length) = (to.try_clone().doing(what)?, bytes.len());
+    let file = to.try_clone().doing(what)?;
+    let length = bytes.len();
     let writing = tokio::task::spawn_blocking(move || file.write_all_at(&bytes, 0));
     writing.await.map_err(io::Error::other).doing(what)?.doing(what)?;
     progress.add(length);

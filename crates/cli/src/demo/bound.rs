@@ -45,7 +45,8 @@ impl Bound {
 
     /// What was measured, as shown to users.
     pub(crate) fn show(&self) -> String {
-        let (copied, sendfile) = (("read and sent", self.copied), ("by sendfile", self.sendfile));
+        let copied = ("read and sent", self.copied);
+        let sendfile = ("by sendfile", self.sendfile);
         let (better, other) =
             if self.copied >= self.sendfile { (copied, sendfile) } else { (sendfile, copied) };
         format!(

@@ -105,7 +105,8 @@ mod tests {
     #[test]
     fn given_files_are_checked() {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        let (full, empty) = (dir.path().join("full"), dir.path().join("empty"));
+        let full = dir.path().join("full");
+        let empty = dir.path().join("empty");
         fs::write(&full, "abc").expect("written");
         fs::write(&empty, "").expect("written");
         assert_eq!(choose(std::slice::from_ref(&full)).expect("good"), [Input { path: full, size: 3 }]);

@@ -148,7 +148,8 @@ impl<'a> Demo<'a> {
 
     /// Reads every stored file and compares it.
     async fn read_all(&mut self, step: &str) -> Result<(), Failure> {
-        let (mut rate, mut outcome) = (Rate::default(), Outcome::Good);
+        let mut rate = Rate::default();
+        let mut outcome = Outcome::Good;
         for (name, expected) in &self.stored {
             let (read, hash) = self.window.read(&self.client, name).await?;
             rate += read;
@@ -204,16 +205,19 @@ impl<'a> Demo<'a> {
     /// the old one and rebuilds them.
     async fn rebuild(&mut self, old: &str) -> Result<(), Failure> {
         let began = Instant::now();
-        let (dir, new) = (&self.running.dir, format!("{old}-new"));
+        let dir = &self.running.dir;
+        let new = format!("{old}-new");
         let directory = dir.drive(old);
         std::fs::remove_dir_all(&directory).doing(|| format!("empty {}", directory.display()))?;
-        let (manager, options) = (&self.running.cluster.manager, self.running.options);
+        let manager = &self.running.cluster.manager;
+        let options = self.running.options;
         let start = DriveStart { name: &new, directory: &directory, manager, options, host: None };
         let server = Server::start_drive(dir, start, Mode::Attached).await?;
         self.running.servers.push(server);
         all_joined(&self.client, std::slice::from_ref(&new)).await?;
         self.steps.did(format!("{old} started again empty, as {new}"), began.elapsed(), Outcome::Good)?;
-        let (began, before) = (Instant::now(), Done::now(&self.client).await?);
+        let began = Instant::now();
+        let before = Done::now(&self.client).await?;
         replace(&self.client, old, &new).await?;
         self.steps.did(
             format!("{new} takes the place of {old}, whose lease has lapsed"),
@@ -228,7 +232,8 @@ impl<'a> Demo<'a> {
     /// The bound for a rebuild, in rebuilt bytes per second. For each unit that it rebuilds, a client reads
     /// `k` units and sends one, so the times add up.
     fn rebuild_bound(&self) -> f64 {
-        let (k, width) = (f64::from(WIDTH - 1), f64::from(WIDTH));
+        let k = f64::from(WIDTH - 1);
+        let width = f64::from(WIDTH);
         let sent = self.bound.write * width / k;
         1.0 / (k / self.bound.read() + 1.0 / sent)
     }

@@ -83,7 +83,8 @@ impl Session {
     /// if it is smaller.
     pub(crate) fn run(&mut self, memory: &mut [u8]) -> io::Result<()> {
         self.stream.write_all(&[READY])?;
-        let (mut left, mut at) = (self.bytes, 0);
+        let mut left = self.bytes;
+        let mut at = 0;
         while left > 0 {
             let piece = short(left).min(PIECE_BYTES).min(memory.len() - at);
             let window = &mut memory[at..at + piece];
@@ -160,7 +161,8 @@ fn take(stream: &mut TcpStream, file: &File, bytes: u64, buffer: &mut [u8]) -> i
             }
             file.sync_data()
         });
-        let (mut at, mut synced) = (0, 0);
+        let mut at = 0;
+        let mut synced = 0;
         while at < bytes {
             let most = short(bytes - at).min(buffer.len());
             let read = match stream.read(&mut buffer[..most])? {

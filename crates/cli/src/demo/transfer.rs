@@ -25,7 +25,6 @@ const REQUEST_BYTES: usize = 8 << 20;
 /// Requests in flight at once, each in its own task, as in a copy.
 const REQUESTS: usize = 5;
 
-/// A SHA-256.
 pub(crate) type Hash = [u8; 32];
 
 /// Memory for transfers, one buffer per request. Its pages are touched before the clock runs.
@@ -57,7 +56,9 @@ impl TransferBuffers {
     ) -> Result<(Rate, Hash), Failure> {
         let what = || format!("read {}", source.display());
         let mut local = LocalFile::open(source).doing(what)?;
-        let (mut hash, mut rate, file) = (Sha256::new(), Rate::default(), Arc::new(file));
+        let mut hash = Sha256::new();
+        let mut rate = Rate::default();
+        let file = Arc::new(file);
         loop {
             for buffer in &mut self.buffers {
                 buffer.filled = fill(&mut local, &mut buffer.memory).doing(what)?;
@@ -79,7 +80,8 @@ impl TransferBuffers {
     /// Reads a file. Returns the rate and the content's hash.
     pub(crate) async fn read(&mut self, client: &Client, name: &Name) -> Result<(Rate, Hash), Failure> {
         let file = Arc::new(client.open(name, &OpenOptions::new().read(true)).await?);
-        let (mut hash, mut rate) = (Sha256::new(), Rate::default());
+        let mut hash = Sha256::new();
+        let mut rate = Rate::default();
         while rate.bytes < file.size() {
             let mut left = file.size() - rate.bytes;
             for buffer in &mut self.buffers {
@@ -109,7 +111,9 @@ impl TransferBuffers {
             offset += bytes;
         }
         let mut done: Vec<(usize, Buffer)> = Vec::with_capacity(waiting.len());
-        let (mut tasks, mut bytes, began) = (JoinSet::new(), 0, Instant::now());
+        let mut tasks = JoinSet::new();
+        let mut bytes = 0;
+        let began = Instant::now();
         loop {
             while tasks.len() < REQUESTS
                 && let Some((index, offset, buffer)) = waiting.pop_front()

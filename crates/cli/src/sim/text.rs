@@ -25,7 +25,9 @@ fn one(outcome: &Outcome) -> String {
     text.push_str(&table(&header, &[1, 2, 3, 4, 5, 6], outcome.groups().iter().map(group)));
     text.push('\n');
     if let Some(part) = &outcome.bottleneck {
-        let (kind, name, busy) = (part.kind.name(), &part.name, 100.0 * part.utilisation);
+        let kind = part.kind.name();
+        let name = &part.name;
+        let busy = 100.0 * part.utilisation;
         text.push_str(&format!("bottleneck: {kind} {name}, {busy:.1} % busy\n"));
     }
     text.push_str(&format!("{}\n", why(outcome)));

@@ -115,16 +115,18 @@ fn names_are_bytes() {
 
 #[test]
 fn a_bad_token_opens_nothing() {
-    let (cluster, other) = (Cluster::up(3), Cluster::up(3));
+    let cluster = Cluster::up(3);
+    let other = Cluster::up(3);
     let path = cluster.dir().join("cluster.toml");
     let good = fs::read_to_string(&path).expect("read");
     let token = |text: &str| {
         text.split("token = \"").nth(1).and_then(|rest| rest.split('"').next()).map(str::to_owned)
     };
-    let (own, foreign) = (token(&good).expect("a token"), {
+    let own = token(&good).expect("a token");
+    let foreign = {
         let text = fs::read_to_string(other.dir().join("cluster.toml")).expect("read");
         token(&text).expect("a token")
-    });
+    };
     let last = if own.ends_with('0') { '1' } else { '0' };
     let forged = format!("{}{last}", &own[..own.len() - 1]);
     for (wrong, code) in [(forged.as_str(), 6), (&foreign, 6), ("nonsense", 6)] {
@@ -144,7 +146,8 @@ fn serve(cluster: &Cluster, args: &[&str]) -> Said {
 
 #[test]
 fn directories_and_ports_are_not_shared() {
-    let (cluster, other) = (Cluster::up(3), Cluster::up(3));
+    let cluster = Cluster::up(3);
+    let other = Cluster::up(3);
     let address = cluster.status()["manager"]["address"].as_str().expect("text").to_owned();
     let foreign = other.status()["manager"]["address"].as_str().expect("text").to_owned();
     let foreign_token = other.dir().join("manager/join.token").display().to_string();
@@ -193,7 +196,8 @@ fn a_directory_of_other_things_is_left_as_it_is() {
     let cluster = Cluster::up(1);
     let address = cluster.status()["manager"]["address"].as_str().expect("text").to_owned();
     let dir = cluster.file("theirs");
-    let (letter, inner) = (dir.join("letter"), dir.join("log"));
+    let letter = dir.join("letter");
+    let inner = dir.join("log");
     fs::create_dir_all(&inner).expect("made");
     fs::write(&letter, "read by all").expect("written");
     fs::set_permissions(&letter, Permissions::from_mode(0o644)).expect("set");

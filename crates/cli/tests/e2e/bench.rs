@@ -8,7 +8,8 @@ use crate::support::{Cluster, braid, finish, run, runs, said, signal, until};
 #[test]
 fn every_row_of_the_store_has_its_ratio() {
     let place = Cluster::nowhere();
-    let (dir, out) = (place.file("here"), place.file("results/of today"));
+    let dir = place.file("here");
+    let out = place.file("results/of today");
     fs::create_dir(&dir).expect("made");
     let mut command = braid();
     command.args(["bench", "store", "--quick", "--json", "--dir"]).arg(&dir).arg("--out").arg(&out);
@@ -48,7 +49,8 @@ fn every_row_of_the_store_has_its_ratio() {
         }
     }
     let written = |name: &str| fs::read_to_string(out.join(name)).expect(name);
-    let (markdown, svg) = (written("store.md"), written("store.svg"));
+    let markdown = written("store.md");
+    let svg = written("store.svg");
     assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n"));
     let figures = rows.len() + times.len() + points.len();
     assert_eq!(markdown.lines().filter(|line| line.contains(" | **")).count(), figures);
@@ -97,7 +99,9 @@ fn an_interrupted_bench_removes_its_files() {
 #[test]
 fn what_parts_cost_is_found_and_can_be_simulated() {
     let place = Cluster::nowhere();
-    let (dir, parts_file, spec) = (place.file("here"), place.file("parts.toml"), place.file("spec.toml"));
+    let dir = place.file("here");
+    let parts_file = place.file("parts.toml");
+    let spec = place.file("spec.toml");
     fs::create_dir(&dir).expect("made");
     let mut command = braid();
     command.args(["bench", "calibrate", "--quick", "--dir"]).arg(&dir).arg("--out").arg(&parts_file);
@@ -152,7 +156,8 @@ fn where_it_cannot_measure_is_said_at_once() {
 #[test]
 fn every_row_of_the_stripes_has_its_ratio() {
     let place = Cluster::nowhere();
-    let (dir, out) = (place.file("here"), place.file("results"));
+    let dir = place.file("here");
+    let out = place.file("results");
     fs::create_dir(&dir).expect("made");
     let mut command = braid();
     command.args(["bench", "stripes", "--quick", "--json", "--dir"]).arg(&dir).arg("--out").arg(&out);
@@ -172,8 +177,8 @@ fn every_row_of_the_stripes_has_its_ratio() {
         let row = rows.iter().find(|row| row["name"] == name).unwrap_or_else(|| panic!("no row {name}"));
         row["ratio"]["median"].as_f64().expect("a number")
     };
-    let (units, stripes) =
-        (figure("4 KiB updates, bytes on the link"), figure("the same computed by the client"));
+    let units = figure("4 KiB updates, bytes on the link");
+    let stripes = figure("the same computed by the client");
     assert!(1.0 < units && units < 1.2 && 2.0 < stripes && stripes < 2.6, "{units} {stripes}");
     assert!(figure("1 % missed, in whole stripes") < 0.02);
     // Rows with limited links are left out, and said to be.
@@ -223,7 +228,8 @@ fn interrupted_small_work_leaves_no_process_and_no_file() {
 #[test]
 fn every_row_of_small_work_has_its_figures() {
     let place = Cluster::nowhere();
-    let (dir, out) = (place.file("here"), place.file("results"));
+    let dir = place.file("here");
+    let out = place.file("results");
     fs::create_dir(&dir).expect("made");
     let mut command = braid();
     command.args(["bench", "small", "--quick", "--json", "--dir"]).arg(&dir).arg("--out").arg(&out);

@@ -174,7 +174,8 @@ fn ctrl_c_stops_a_cluster_in_the_foreground_and_death_takes_it_along() {
     // is told.
     let child = up();
     let lose = |name: &str| {
-        let (store, pid) = (cluster.dir().join(name).join("store"), cluster.drive_pid(name));
+        let store = cluster.dir().join(name).join("store");
+        let pid = cluster.drive_pid(name);
         fs::rename(&store, store.with_extension("away")).expect("renamed");
         signal(pid, "KILL");
         let log = cluster.dir().join(format!("logs/{name}.log"));

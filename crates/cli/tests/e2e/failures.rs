@@ -252,7 +252,8 @@ fn plans_are_printed_and_checks_find_damage() {
         (1..=6).map(|n| format!("drive-{n}")).find(|drive| !columns.contains(drive)).expect("one of six");
     let unmoved = cluster.line(&format!("plan read braid://main/f 0..2M --down {other}")).ok();
     assert_eq!(unmoved.text(), healthy.text());
-    let (one, another) = (&columns[1], &columns[2]);
+    let one = &columns[1];
+    let another = &columns[2];
     let none = cluster.line(&format!("plan read braid://main/f 0..2M --down {one} --down {another}"));
     assert_eq!(none.code, 8, "{}", none.err);
     assert!(

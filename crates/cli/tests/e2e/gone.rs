@@ -77,7 +77,8 @@ fn manager(dir: &Path, pid_file: &Path) -> Child {
 #[test]
 fn a_manager_whose_lock_is_replaced_ends_with_an_error_of_its_own() {
     let cluster = Cluster::nowhere();
-    let (dir, pid_file) = (cluster.file("m"), cluster.file("pid"));
+    let dir = cluster.file("m");
+    let pid_file = cluster.file("pid");
     let first = manager(&dir, &pid_file);
     until("it serves", || pid_file.exists());
     fs::remove_file(dir.join("LOCK")).expect("removed");

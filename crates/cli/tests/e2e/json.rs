@@ -20,7 +20,8 @@ fn names_are_the_same_everywhere_whatever_their_bytes() {
     let cluster = Cluster::up(3);
     let odd = b"odd \xff\\x \"q\"\n";
     let name = [b"braid://main/d/".as_slice(), odd].concat();
-    let (typed, local) = (OsStr::from_bytes(&name), cluster.file("").join(OsStr::from_bytes(odd)));
+    let typed = OsStr::from_bytes(&name);
+    let local = cluster.file("").join(OsStr::from_bytes(odd));
     fs::write(&local, "odd").expect("written");
     let plain = r"braid://main/d/back\slash";
     let text = String::from_utf8_lossy(&name);

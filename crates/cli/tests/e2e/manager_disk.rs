@@ -34,7 +34,8 @@ impl Small {
         let mut small = Small { cluster, dir, _servers: Vec::new() };
         until("it answers", || small.line("status --json").code == 0);
         let address = small.line("status --json").ok().json()["manager"]["address"].clone();
-        let (address, token) = (address.as_str().expect("text"), small.dir.join("join.token"));
+        let address = address.as_str().expect("text");
+        let token = small.dir.join("join.token");
         for name in ["a", "b", "c"] {
             let mut drive = braid();
             drive.args(["drive", "serve", "--manager", address, "--capacity", "1G", "--dir", name]);

@@ -12,7 +12,6 @@ use crate::support::{Cluster, braid, noise, until};
 pub(crate) struct ByHand(Child);
 
 impl ByHand {
-    /// Its process.
     pub(crate) fn pid(&self) -> u32 {
         self.0.id()
     }

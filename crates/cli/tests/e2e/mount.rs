@@ -100,7 +100,8 @@ fn any_program_reads_it_also_without_a_drive() {
     same();
     assert_eq!(fs::read_dir(mounted.at.join("tree/deep/er")).expect("listed").count(), 1500);
     let meta = |path: PathBuf| fs::metadata(path).expect("there");
-    let (stored, original) = (meta(mounted.at.join("tree/deep/3")), meta(tree.join("deep/3")));
+    let stored = meta(mounted.at.join("tree/deep/3"));
+    let original = meta(tree.join("deep/3"));
     assert_eq!((stored.len(), stored.permissions()), (original.len(), original.permissions()));
     let ms = |meta: &fs::Metadata| {
         let since = meta.modified().expect("a time").duration_since(std::time::UNIX_EPOCH);

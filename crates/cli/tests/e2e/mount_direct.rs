@@ -96,7 +96,8 @@ fn who_reads_by_pages_sees_what_was_written_past_them() {
     fs::write(&path, [0; 4 * PAGE]).expect("written");
     let direct = rustix::fs::OFlags::DIRECT.bits().cast_signed();
     let writer = OpenOptions::new().read(true).write(true).custom_flags(direct).open(&path).expect("opened");
-    let (reader, queue) = (File::open(&path).expect("opened"), Queue::new());
+    let reader = File::open(&path).expect("opened");
+    let queue = Queue::new();
     let read = || {
         let mut seen = [0; PAGE];
         reader.read_exact_at(&mut seen, u64::from(AT)).map(|()| seen).expect("read")

@@ -18,7 +18,8 @@ fn what_one_mount_made_and_another_wrote_has_its_new_size_at_once() {
     let cluster = Cluster::up(5);
     let Some((a, b)) = two(&cluster) else { return };
     for (name, make) in [("made", true), ("linked", false)] {
-        let (one, other) = (a.at.join(name), b.at.join(name));
+        let one = a.at.join(name);
+        let other = b.at.join(name);
         if make {
             drop(File::create_new(&one).expect("made"));
         } else {
@@ -30,7 +31,8 @@ fn what_one_mount_made_and_another_wrote_has_its_new_size_at_once() {
         assert_eq!(fs::metadata(&one).expect("there").len(), 0, "{name}");
     }
     // As long as before, and written by one that stays open.
-    let (one, other) = (a.at.join("made"), b.at.join("made"));
+    let one = a.at.join("made");
+    let other = b.at.join("made");
     fs::write(&other, [1; 2000]).expect("written");
     let writer = open(&one);
     for byte in [2, 3] {
@@ -44,7 +46,8 @@ fn what_one_mount_made_and_another_wrote_has_its_new_size_at_once() {
 fn a_reader_that_stays_open_sees_the_file_grow_and_shrink() {
     let cluster = Cluster::up(5);
     let Some((a, b)) = two(&cluster) else { return };
-    let (one, other) = (a.at.join("f"), b.at.join("f"));
+    let one = a.at.join("f");
+    let other = b.at.join("f");
     fs::write(&one, [1; 10]).expect("written");
     let reader = File::open(&other).expect("opened");
     // Others wait 50 ms for the kernel to drop what it has; on a busy machine it may need longer.

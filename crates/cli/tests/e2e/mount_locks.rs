@@ -55,7 +55,8 @@ fn ranges_are_locked_for_the_programs_of_both_mounts() {
     let cluster = Cluster::up(5);
     let Some((a, b)) = two(&cluster) else { return };
     fs::write(a.at.join("f"), [0; 100]).expect("written");
-    let (one, other) = (open(&a.at.join("f")), open(&b.at.join("f")));
+    let one = open(&a.at.join("f"));
+    let other = open(&b.at.join("f"));
     set(&one, libc::F_WRLCK, (10, 10)).expect("locked");
     assert_eq!(set(&other, libc::F_RDLCK, (0, 0)), Err(Errno::AGAIN));
     set(&other, libc::F_RDLCK, (20, 0)).expect("beside it");
@@ -90,7 +91,8 @@ fn a_downgrade_shows_what_was_written_and_the_last_close_releases() {
     let cluster = Cluster::up(5);
     let Some((a, b)) = two(&cluster) else { return };
     fs::write(a.at.join("f"), "before").expect("written");
-    let (one, other) = (open(&a.at.join("f")), open(&b.at.join("f")));
+    let one = open(&a.at.join("f"));
+    let other = open(&b.at.join("f"));
     let seen = || {
         let mut bytes = [0; 6];
         other.read_exact_at(&mut bytes, 0).map(|()| bytes).expect("read")
@@ -115,7 +117,8 @@ fn the_close_of_a_descriptor_that_only_reads_releases_its_locks() {
     let cluster = Cluster::up(5);
     let Some((a, b)) = two(&cluster) else { return };
     fs::write(a.at.join("f"), "bytes").expect("written");
-    let (reader, other) = (File::open(a.at.join("f")).expect("open"), open(&b.at.join("f")));
+    let reader = File::open(a.at.join("f")).expect("open");
+    let other = open(&b.at.join("f"));
     set(&reader, libc::F_RDLCK, (0, 0)).expect("locked");
     assert_eq!(set(&other, libc::F_WRLCK, (0, 0)), Err(Errno::AGAIN));
     drop(reader);
@@ -178,7 +181,8 @@ fn locks_outlive_the_manager_and_end_for_a_mount_that_was_away() {
     let cluster = Cluster::up(5);
     let Some((a, b)) = two(&cluster) else { return };
     fs::write(a.at.join("f"), "content").expect("written");
-    let (one, other) = (open(&a.at.join("f")), open(&b.at.join("f")));
+    let one = open(&a.at.join("f"));
+    let other = open(&b.at.join("f"));
     let idle = open(&a.at.join("f"));
     one.lock().expect("locked");
     cluster.restart_manager();

@@ -24,7 +24,8 @@ fn names(at: &Path) -> Vec<String> {
 fn what_one_mount_changes_the_other_sees_at_once() {
     let cluster = Cluster::up(5);
     let Some((a, b)) = two(&cluster) else { return };
-    let (one, other) = (|name: &str| a.at.join(name), |name: &str| b.at.join(name));
+    let one = |name: &str| a.at.join(name);
+    let other = |name: &str| b.at.join(name);
     assert!(!other("f").exists() && names(&b.at).is_empty());
     fs::write(one("f"), "first").expect("written");
     assert_eq!(fs::read_to_string(other("f")).expect("there by now"), "first");
@@ -40,7 +41,8 @@ fn what_one_mount_changes_the_other_sees_at_once() {
     File::options().write(true).open(one("f")).expect("open").set_modified(time).expect("set");
     assert_eq!(fs::metadata(other("f")).expect("there").modified().expect("a time"), time);
     fs::hard_link(one("f"), one("g")).expect("linked");
-    let (f, g) = (fs::metadata(other("f")).expect("there"), fs::metadata(other("g")).expect("there"));
+    let f = fs::metadata(other("f")).expect("there");
+    let g = fs::metadata(other("g")).expect("there");
     assert_eq!((f.ino(), f.nlink(), g.nlink()), (g.ino(), 2, 2));
     fs::remove_file(other("f")).expect("removed");
     assert_eq!(fs::metadata(one("g")).expect("there").nlink(), 1);
@@ -167,7 +169,8 @@ fn what_an_open_writer_has_is_written_out_when_others_open_the_file() {
 #[test]
 fn a_tree_is_archived_and_comes_back_as_it_was() {
     let cluster = Cluster::up(5);
-    let (tree, back) = (cluster.file("tree"), cluster.file("back"));
+    let tree = cluster.file("tree");
+    let back = cluster.file("back");
     fs::create_dir_all(tree.join("d")).expect("made");
     fs::write(tree.join("d/f"), "bytes").expect("written");
     fs::hard_link(tree.join("d/f"), tree.join("g")).expect("linked");

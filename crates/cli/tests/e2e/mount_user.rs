@@ -34,7 +34,8 @@ fn a_user_mounts_by_the_helper_or_is_told_what_it_takes() {
         command.env("BRAID_CLUSTER", path("cluster.toml"));
         command
     };
-    let (braid, at) = (path("braid"), path("at"));
+    let braid = path("braid");
+    let at = path("at");
     let mut mounting = nobody(&[&braid, Path::new("mount"), Path::new("braid://main"), &at]);
     let Ok(device) = fs::metadata("/dev/fuse") else { return eprintln!("skipped: no /dev/fuse here") };
     let has_helper = Command::new("fusermount3").arg("--version").output().is_ok();

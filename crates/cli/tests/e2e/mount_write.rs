@@ -63,7 +63,8 @@ fn what_is_written_is_read_here_and_by_the_library() {
     assert_eq!(cluster.cat("braid://main/d/3"), b"anewand more");
     drop(direct);
     // A part of a second before 1970 too.
-    let (file, time) = (both(&at("d/3")), UNIX_EPOCH - Duration::from_millis(1250));
+    let file = both(&at("d/3"));
+    let time = UNIX_EPOCH - Duration::from_millis(1250);
     file.set_modified(time).expect("set");
     let told = || file.metadata().expect("there");
     assert_eq!(told().modified().expect("a time"), time);
@@ -169,7 +170,8 @@ fn a_mapping_is_written_and_holes_read_as_zeros() {
         println!("not mapped: there is no python3 here");
     }
     let file = both(&path);
-    let (hole, keep) = (rustix::fs::FallocateFlags::PUNCH_HOLE, rustix::fs::FallocateFlags::KEEP_SIZE);
+    let hole = rustix::fs::FallocateFlags::PUNCH_HOLE;
+    let keep = rustix::fs::FallocateFlags::KEEP_SIZE;
     rustix::fs::fallocate(&file, hole | keep, 100_001, 1_500_000).expect("punched");
     expected[100_001..1_600_001].fill(0);
     rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 2_000_000, 2_000_000).expect("longer");
@@ -178,7 +180,8 @@ fn a_mapping_is_written_and_holes_read_as_zeros() {
     drop(file);
     assert!(cluster.cat("braid://main/f") == expected);
     // Programs that look for holes find them: also those that only read, and before anything was synced.
-    let (far, near) = (1 << 30, 64 << 20);
+    let far = 1 << 30;
+    let near = 64 << 20;
     let sparse =
         OpenOptions::new().read(true).write(true).create(true).truncate(true).open(mounted.at.join("s"));
     let sparse = sparse.expect("made");
@@ -238,7 +241,8 @@ fn who_opens_a_file_sees_what_was_closed_in_the_other_mount() {
     let other = Mounted::with(&cluster, "braid://main", "other", &[]).expect("as before");
     let mounts = [&one.at, &other.at];
     for n in 0..100_u32 {
-        let (from, to) = (mounts[(n % 2) as usize], mounts[((n + 1) % 2) as usize]);
+        let from = mounts[(n % 2) as usize];
+        let to = mounts[((n + 1) % 2) as usize];
         // As long as before, shorter or longer.
         let bytes = noise(1000 + (n / 3 % 3) as usize * 5000, u64::from(n));
         fs::write(from.join("f"), &bytes).expect("written");
@@ -298,7 +302,8 @@ fn in_the_background_it_is_mounted_when_the_command_returns() {
     if Mounted::new(&cluster, "braid://main").is_none() {
         return;
     }
-    let (at, log) = (cluster.file("at"), cluster.file("log"));
+    let at = cluster.file("at");
+    let log = cluster.file("log");
     fs::create_dir(&at).expect("made");
     let unmount = || {
         let umount = Command::new("umount").arg(&at).status().expect("run");
@@ -349,11 +354,13 @@ fn in_the_background_it_is_mounted_when_the_command_returns() {
 fn what_waits_is_written_when_it_is_unmounted() {
     let cluster = Cluster::up(5);
     let Some(mounted) = Mounted::new(&cluster, "braid://main") else { return };
-    let (held, closed) = (noise(5_000_000, 1), noise(300_000, 2));
+    let held = noise(5_000_000, 1);
+    let closed = noise(300_000, 2);
     fs::write(mounted.at.join("closed"), &closed).expect("written");
     let mut file = File::create(mounted.at.join("held")).expect("made");
     file.write_all(&held).expect("written");
-    let (pid, ended) = (mounted.pid(), mounted.end());
+    let pid = mounted.pid();
+    let ended = mounted.end();
     // It was in use, and nothing is lost.
     assert_eq!((ended.code, runs(pid)), (0, false), "{}", ended.err);
     assert!(ended.err.contains("was in use"), "{}", ended.err);

@@ -70,8 +70,9 @@ pub(crate) fn restore(cluster: &Cluster, backup: Option<&Path>) {
 #[test]
 fn a_manager_put_back_to_an_older_state_serves_nothing_until_it_was_compared() {
     let cluster = Cluster::up(5);
-    let (a, b, c) =
-        (cluster.make("a", 300_000, 1), cluster.make("b", 300_000, 2), cluster.make("c", 300_000, 3));
+    let a = cluster.make("a", 300_000, 1);
+    let b = cluster.make("b", 300_000, 2);
+    let c = cluster.make("c", 300_000, 3);
     cluster.put(&a, "braid://main/a");
     cluster.put(&a, "braid://main/kept");
     cluster.down().ok();
@@ -156,10 +157,12 @@ fn a_backup_brings_the_names_back() {
 #[test]
 fn a_drive_put_back_to_an_older_state_is_stale_until_it_is_rebuilt() {
     let cluster = Cluster::up(5);
-    let (old, new) = (cluster.make("old", 3 << 20, 1), cluster.make("new", 3 << 20, 2));
+    let old = cluster.make("old", 3 << 20, 1);
+    let new = cluster.make("new", 3 << 20, 2);
     cluster.put(&old, "braid://main/f");
     cluster.down().ok();
-    let (dir, copy) = (cluster.dir().join("drive-2"), cluster.file("copy"));
+    let dir = cluster.dir().join("drive-2");
+    let copy = cluster.file("copy");
     copy_dir(&dir, &copy);
     cluster.start(&[]);
     cluster.put(&new, "braid://main/f");

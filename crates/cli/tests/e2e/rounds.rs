@@ -69,7 +69,8 @@ fn as_writer() {
 #[test]
 fn no_acknowledged_byte_is_lost_whatever_is_killed_or_stopped() {
     let number = |name: &str, usual| std::env::var(name).map_or(usual, |n| n.parse().expect("a number"));
-    let (count, seed) = (number("BRAID_ROUNDS", 12), number("BRAID_ROUNDS_SEED", 1));
+    let count = number("BRAID_ROUNDS", 12);
+    let seed = number("BRAID_ROUNDS_SEED", 1);
     let mut rounds = Rounds::start(seed);
     for round in 1..=count {
         rounds.trouble(round);
@@ -124,7 +125,8 @@ impl Rounds {
             .stderr(Stdio::null())
             .spawn()
             .expect("a writer");
-        let (out, ledger) = (child.stdout.take().expect("piped"), Arc::clone(&self.ledger));
+        let out = child.stdout.take().expect("piped");
+        let ledger = Arc::clone(&self.ledger);
         let listener = std::thread::spawn(move || {
             for line in BufReader::new(out).lines().map_while(Result::ok) {
                 ledger.lock().expect("no listener panics").note(&line, index);
@@ -231,7 +233,8 @@ impl Rounds {
 impl Ledger {
     fn note(&mut self, line: &str, writer: u64) {
         let mut words = line.split(' ');
-        let (what, mut number) = (words.next(), || words.next().and_then(|word| word.parse::<u64>().ok()));
+        let what = words.next();
+        let mut number = || words.next().and_then(|word| word.parse::<u64>().ok());
         let (Some(record), Some(seq)) = (number(), number()) else { return };
         let Some(known) = self.records.get_mut(usize::try_from(record).unwrap_or(usize::MAX)) else { return };
         match what {

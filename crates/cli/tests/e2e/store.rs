@@ -76,7 +76,9 @@ fn a_cleaned_stores_amplification_is_shown() {
     Store::format(&dir, identity, &options).expect("made");
     assert!(stat(true).json()["amplification"].is_null(), "nothing was written");
     let (store, _) = Store::open(&dir, None, options).expect("open");
-    let (partition, object, g) = (PartitionId(1), ObjectId(1), Generation(1));
+    let partition = PartitionId(1);
+    let object = ObjectId(1);
+    let g = Generation(1);
     let attributes = Attributes { unit_bytes: 64 << 10, g, set: ColumnMask::all(1), ..Attributes::default() };
     let make = Mutation::PartitionCreate { partition, quota_bytes: None, key_epoch: 1 };
     store.commit(make).expect("a partition");
@@ -112,7 +114,8 @@ fn a_cleaned_stores_amplification_is_shown() {
     drop(store);
     let figures = stat(true).json();
     let figure = |name: &str| figures[name].as_f64().expect("a number");
-    let (written, moved) = (figure("written_bytes"), figure("moved_bytes"));
+    let written = figure("written_bytes");
+    let moved = figure("moved_bytes");
     assert!(written > 24.0 * 65_536.0 && moved > 0.0, "{figures}");
     assert!(figure("amplification") > 1.0, "{figures}");
     assert!((figure("amplification") - (written + moved) / written).abs() < 1e-9, "{figures}");

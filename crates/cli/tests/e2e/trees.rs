@@ -42,7 +42,8 @@ fn open_at_once(cluster: &Cluster, from: &OsStr, to: &OsStr, dir: &Path) -> usiz
     drives.iter().for_each(|&drive| signal(drive, "STOP"));
     let mut command = cluster.command([OsStr::new("cp"), OsStr::new("-r"), from, to]);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started");
-    let (mut most, end) = (0, Instant::now() + Duration::from_secs(4));
+    let mut most = 0;
+    let end = Instant::now() + Duration::from_secs(4);
     while most < 16 && Instant::now() < end {
         most = most.max(open_below(child.id(), dir));
         std::thread::sleep(Duration::from_millis(5));
@@ -57,7 +58,8 @@ fn open_at_once(cluster: &Cluster, from: &OsStr, to: &OsStr, dir: &Path) -> usiz
 fn many_files_are_copied_at_once_both_ways() {
     let cluster = Cluster::up(3);
     cluster.line("volume create v --scheme raid5 --width 3 --unit 4K").ok();
-    let (tree, back) = (cluster.file("tree"), cluster.file("back"));
+    let tree = cluster.file("tree");
+    let back = cluster.file("back");
     fs::create_dir_all(&tree).expect("made");
     fs::create_dir_all(&back).expect("made");
     for number in 0..40 {
@@ -115,7 +117,8 @@ fn one_file_s_error_stops_no_other_and_all_are_told() {
 #[test]
 fn time_and_mode_are_kept_both_ways_and_what_is_the_same_is_left() {
     let cluster = Cluster::up(3);
-    let (tree, back) = (cluster.file("tree"), cluster.file("back"));
+    let tree = cluster.file("tree");
+    let back = cluster.file("back");
     fs::create_dir_all(&tree).expect("made");
     let then = UNIX_EPOCH + Duration::from_millis(1_234_567_890_123);
     for (name, mode) in [("run", 0o750), ("read", 0o444), ("plain", 0o644)] {
@@ -154,7 +157,8 @@ fn time_and_mode_are_kept_both_ways_and_what_is_the_same_is_left() {
 #[test]
 fn what_changed_while_it_was_copied_is_copied_by_the_next_update() {
     let cluster = Cluster::up(3);
-    let (tree, back) = (cluster.file("tree"), cluster.file("back"));
+    let tree = cluster.file("tree");
+    let back = cluster.file("back");
     fs::create_dir_all(&tree).expect("made");
     fs::create_dir_all(&back).expect("made");
     let then = SystemTime::now() - Duration::from_secs(3600);
@@ -190,7 +194,8 @@ fn what_changed_while_it_was_copied_is_copied_by_the_next_update() {
 #[test]
 fn a_sparse_file_of_a_tebibyte_is_copied_in_and_out_as_it_is() {
     let cluster = Cluster::up(3);
-    let (sparse, back) = (cluster.file("sparse"), cluster.file("back"));
+    let sparse = cluster.file("sparse");
+    let back = cluster.file("back");
     let file = File::create(&sparse).expect("made");
     file.set_len(SPARSE_BYTES).expect("sparse");
     let places = [0, 123_456_789, SPARSE_BYTES / 2 + 77, SPARSE_BYTES - 300_000];

@@ -44,11 +44,14 @@ async fn client_of(
     let listener = Listener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_address().to_string();
     let (tell, heads) = mpsc::unbounded_channel();
-    let (act, asked) = (Arc::new(act), Arc::new(AtomicU64::new(0)));
+    let act = Arc::new(act);
+    let asked = Arc::new(AtomicU64::new(0));
     tokio::spawn(async move {
         while let Ok(stream) = listener.accept().await {
-            let (act, tell, now_ms, asked) =
-                (Arc::clone(&act), tell.clone(), Arc::clone(&now_ms), Arc::clone(&asked));
+            let act = Arc::clone(&act);
+            let tell = tell.clone();
+            let now_ms = Arc::clone(&now_ms);
+            let asked = Arc::clone(&asked);
             tokio::spawn(async move {
                 let head = || ControlHead { term: 1, now_ms: now_ms.load(Ordering::SeqCst) };
                 let hello = Hello {
@@ -102,7 +105,8 @@ fn renew() -> Renew {
 }
 
 fn lost(file: u64) -> ControlRequest {
-    let (file, columns) = (FileId(file), ColumnMask(1));
+    let file = FileId(file);
+    let columns = ColumnMask(1);
     ReportLost { file, lease: Lease(1), holder: 77, segment: 0, columns, insist: false }.into()
 }
 
@@ -141,7 +145,8 @@ async fn an_operation_is_begun_anew_if_its_time_was_wrong_and_nobody_can_have_ca
     let (control, mut heads) = client_of(Arc::clone(&now_ms), act).await;
     now_ms.store(9_000_000, Ordering::SeqCst);
     control.call("f", &unlink()).await.unwrap();
-    let (first, second) = (heads.recv().await.unwrap(), heads.recv().await.unwrap());
+    let first = heads.recv().await.unwrap();
+    let second = heads.recv().await.unwrap();
     assert!(first.begun_ms < 9_000_000 && second.begun_ms >= 9_000_000);
     assert_eq!((first.operation, second.operation), (1, 2));
     // Not so when an answer was lost: the operation may have been carried out.

@@ -107,7 +107,8 @@ impl Executor<'_> {
         }
         for (plan, instruction) in self.set.instructions() {
             let Op::Read { stripe, into, .. } = instruction.op else { continue };
-            let (column, id) = (plan.column, instruction.id);
+            let column = plan.column;
+            let id = instruction.id;
             let reads = stripes.entry(stripe).or_default();
             let role = segment.role(stripe, column);
             if let Role::Parity(_) = role {

@@ -32,9 +32,11 @@ impl Executor<'_> {
     /// memory holds whole stripes, from the first of the request on; of those in which the column is data,
     /// its own unit only.
     pub(super) fn filled(&self, column: Column, stripe: Stripe, filling: &Filling) -> Result<Option<Filled>> {
-        let (version, is_lost) = (filling.version, filling.lost.contains(&stripe));
+        let version = filling.version;
+        let is_lost = filling.lost.contains(&stripe);
         let segment = &self.view.layout.segments()[self.set.segment];
-        let (shape, own) = (segment.shape, ColumnMask::EMPTY.with(column));
+        let shape = segment.shape;
+        let own = ColumnMask::EMPTY.with(column);
         let Request::Write(write) = &self.set.request else {
             return Err(self.handle.plan_error(&"a new layout is filled by writes"));
         };

@@ -75,7 +75,8 @@ impl Executor<'_> {
         let item = Item { request: request.into(), payload, into: &mut [] };
         asked.push(Asked { column: plan.column, id: Some(instruction.id), stripe, into: None, item });
         let outcomes = ask_drives(self.handle, &self.view, self.set.segment, asked).await;
-        let (mut failed, mut owed_to) = (Vec::new(), ColumnMask::EMPTY);
+        let mut failed = Vec::new();
+        let mut owed_to = ColumnMask::EMPTY;
         for (label, outcome) in outcomes {
             if let Ok(DriveReply::Written(reply)) = &outcome {
                 self.handle.receipts.heed(&reply.receipts);

@@ -52,8 +52,12 @@ impl File {
         let _turn = writer.commits.acquire().await.expect("it is never closed");
         let mut tries = Tries::new(self.handle.client.config().patience);
         loop {
-            let (view, size) = (self.handle.view(), self.handle.size());
-            let (file, lease, holder, from) = (view.file, size.lease, self.handle.holder, size.bytes);
+            let view = self.handle.view();
+            let size = self.handle.size();
+            let file = view.file;
+            let lease = size.lease;
+            let holder = self.handle.holder;
+            let from = size.bytes;
             let request = Reserve { file, lease, holder, bytes, from };
             match self.handle.client.ask_manager(self.subject(), request).await {
                 Ok(ControlReply::Reserved(reserved)) => {

@@ -27,7 +27,8 @@ impl File {
         writer.written.store(true, Ordering::Release);
         let view = self.handle.view();
         for (segment, layout) in view.layout.segments().iter().enumerate() {
-            let (from, to) = (range.start.max(layout.start), range.end.min(layout.end));
+            let from = range.start.max(layout.start);
+            let to = range.end.min(layout.end);
             if from >= to {
                 continue;
             }

@@ -142,7 +142,8 @@ impl Fill<'_> {
         own: Column,
         stripes: Vec<u64>,
     ) -> Result<Option<Vec<UnitState>>> {
-        let (handle, wanted) = (self.heal.handle, Wanted::Named(stripes.clone()));
+        let handle = self.heal.handle;
+        let wanted = Wanted::Named(stripes.clone());
         let mut patience = Patience::new(handle);
         loop {
             let now = handle.view();
@@ -196,7 +197,8 @@ impl Fill<'_> {
         let first = segment.stripe_range(Stripe(run.start)).start;
         let last = segment.stripe_range(Stripe(run.end - 1)).end;
         let compile = |target: &Target<'_>| {
-            let (body, stamp) = (Body::Buffer { offset: 0 }, self.version);
+            let body = Body::Buffer { offset: 0 };
+            let stamp = self.version;
             braid_plan::fill(target, Write { range: first..last, body, size: 0, reach: 0, stamp }, own)
         };
         let handle = self.heal.handle;

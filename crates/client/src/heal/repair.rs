@@ -84,7 +84,8 @@ impl Heal<'_> {
             }
         };
         let columns = &page.view.segments[segment];
-        let (set, joining) = (columns.set, columns.joining.with(own));
+        let set = columns.set;
+        let joining = columns.joining.with(own);
         let place = Place { shape, stripe: Stripe(stripe), set, joining };
         let Some(survey) = page.stripes.get(&stripe) else {
             return Ok(Some("no other column has the stripe".to_owned()));

@@ -42,7 +42,8 @@ pub(crate) fn settled_cut(place: &Place, own: Column, survey: &Survey) -> Option
     let ready = place.set.minus(place.joining);
     let mut proven: Vec<Version> = Vec::new();
     for pending in survey.values().filter(|state| !state.damaged).filter_map(|state| state.pending.as_ref()) {
-        let (stamp, columns) = (pending.stamp, pending.columns.and(place.set));
+        let stamp = pending.stamp;
+        let columns = pending.columns.and(place.set);
         let settled = |column: Column| known(&column).is_some_and(|state| state.settled >= stamp);
         if columns.iter().any(settled) || columns.iter().all(|column| has(&column, stamp)) {
             proven.push(stamp);
@@ -179,7 +180,8 @@ mod tests {
     }
 
     fn check(joining: u8, units: &[UnitState], expected: Option<(&[u64], Standing)>) {
-        let (place, survey) = (place(joining), survey(units));
+        let place = place(joining);
+        let survey = survey(units);
         let cut = settled_cut(&place, Column(joining), &survey);
         let found = cut.map(|cut| {
             let standing = standing(&place, Column(joining), &survey, &cut);

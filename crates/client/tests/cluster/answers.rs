@@ -25,7 +25,8 @@ async fn a_remove_and_a_rename_whose_answers_were_lost_hit_no_file_made_since() 
         put(&direct, &name("g"), small(), b"moved").await;
         for path in ["f", "g"] {
             between.lose_next_answer();
-            let (asker, moves) = (client.clone(), path == "g");
+            let asker = client.clone();
+            let moves = path == "g";
             let asked = tokio::spawn(async move {
                 if moves {
                     asker.rename(&name("g"), &name("h")).await
@@ -188,7 +189,8 @@ async fn requests_go_on_though_bits_are_flipped_on_their_way() {
     let client = between.client(&cluster).await;
     between.way.flips.store(7, Ordering::SeqCst);
     for index in 0..30 {
-        let (directory, file) = (name(&format!("d{index}")), name(&format!("d{index}/f")));
+        let directory = name(&format!("d{index}"));
+        let file = name(&format!("d{index}/f"));
         client.mkdir(&directory, Parents::MustExist).await.expect("mkdir");
         put(&client, &file, small(), b"bytes").await;
         assert_eq!(read_all(&client, &file).await.expect("read"), b"bytes");

@@ -34,7 +34,8 @@ impl Between {
     pub(crate) async fn start(server: &str) -> Between {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("its address").to_string();
-        let (way, server) = (Arc::new(Way::default()), server.to_owned());
+        let way = Arc::new(Way::default());
+        let server = server.to_owned();
         let shared = Arc::clone(&way);
         tokio::spawn(async move {
             while let Ok((near, _)) = listener.accept().await {
@@ -70,7 +71,8 @@ impl Between {
 
 /// Forwards bytes until either side ends or an answer is lost.
 async fn pass(mut near: TcpStream, mut far: TcpStream, way: Arc<Way>) {
-    let (mut from_near, mut from_far) = (vec![0; 64 << 10], vec![0; 64 << 10]);
+    let mut from_near = vec![0; 64 << 10];
+    let mut from_far = vec![0; 64 << 10];
     loop {
         let (bytes, to, answer) = tokio::select! {
             read = near.read(&mut from_near) => (read.map(|read| &mut from_near[..read]), &mut far, false),

@@ -132,8 +132,11 @@ impl Cluster {
             drive(dir.clone(), "127.0.0.1:0".to_owned(), &self.ready, &name, None, capacity_bytes)
                 .await
                 .expect("the drive starts");
-        let (id, address, credentials) = (ready.drive, ready.address.to_string(), ready.credentials);
-        let (node, advertise) = (Some(node), None);
+        let id = ready.drive;
+        let address = ready.address.to_string();
+        let credentials = ready.credentials;
+        let node = Some(node);
+        let advertise = None;
         self.drives.push(Drive { node, dir, id, name, address, credentials, advertise, capacity_bytes });
     }
 
@@ -170,7 +173,8 @@ impl Cluster {
         let drive = &self.drives[index];
         let client = self.healer(index).await?;
         let tally = HealTally::default();
-        let (mut after, mut files) = (FileId(0), 0);
+        let mut after = FileId(0);
+        let mut files = 0;
         loop {
             let page = client.stale_files(&drive.id.to_string(), after, 100).await?;
             let Some(&last) = page.last() else { return Ok((files, tally.written_bytes())) };
@@ -212,12 +216,15 @@ impl Cluster {
     /// Starts a stopped drive again, at its old address.
     pub(crate) async fn restart(&mut self, index: usize) {
         let Drive { dir, name, address, advertise, capacity_bytes, .. } = &self.drives[index];
-        let (advertise, capacity_bytes) = (advertise.clone(), *capacity_bytes);
+        let advertise = advertise.clone();
+        let capacity_bytes = *capacity_bytes;
         // One that was killed just now may still hold its directory: its threads end when they have done what
         // they are at.
         let until = tokio::time::Instant::now() + Duration::from_secs(15);
         let started = loop {
-            let (advertise, dir, address) = (advertise.clone(), dir.clone(), address.clone());
+            let advertise = advertise.clone();
+            let dir = dir.clone();
+            let address = address.clone();
             let started = drive(dir, address, &self.ready, name, advertise, capacity_bytes).await;
             if started.is_some() || tokio::time::Instant::now() > until {
                 break started;
@@ -234,8 +241,12 @@ impl Cluster {
         let (node, ready) = drive(dir.clone(), "127.0.0.1:0".to_owned(), &self.ready, &name, None, None)
             .await
             .expect("the drive starts");
-        let (id, address, credentials) = (ready.drive, ready.address.to_string(), ready.credentials);
-        let (node, advertise, capacity_bytes) = (Some(node), None, None);
+        let id = ready.drive;
+        let address = ready.address.to_string();
+        let credentials = ready.credentials;
+        let node = Some(node);
+        let advertise = None;
+        let capacity_bytes = None;
         self.drives[index] = Drive { node, dir, id, name, address, credentials, advertise, capacity_bytes };
     }
 

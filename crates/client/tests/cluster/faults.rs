@@ -12,15 +12,18 @@ async fn a_drive_that_dies_during_reads_is_not_noticed() {
     let mut cluster = Cluster::start(5).await;
     let client = cluster.client().await;
     client.volume_create("main", None, 0).await.expect("a volume");
-    let (path, bytes) = (name("f"), pattern(3, 2_000_000));
+    let path = name("f");
+    let bytes = pattern(3, 2_000_000);
     put(&client, &path, shape(Scheme::Raid5, 4, 1, 16384), &bytes).await;
     let file = Arc::new(client.open(&path, &OpenOptions::new().read(true)).await.expect("open"));
     let bytes = Arc::new(bytes);
     let (begun, begins) = tokio::sync::oneshot::channel();
     let reader = tokio::spawn({
-        let (file, bytes) = (Arc::clone(&file), Arc::clone(&bytes));
+        let file = Arc::clone(&file);
+        let bytes = Arc::clone(&bytes);
         async move {
-            let (mut random, mut begun) = (Random(9), Some(begun));
+            let mut random = Random(9);
+            let mut begun = Some(begun);
             let until = Instant::now() + Duration::from_secs(2);
             while Instant::now() < until {
                 let from = usize::try_from(random.below(1_000_000)).expect("small");
@@ -47,7 +50,8 @@ async fn a_drive_that_dies_during_writes_goes_out_and_is_rebuilt() {
     let mut cluster = Cluster::start(5).await;
     let client = cluster.client().await;
     client.volume_create("main", None, 0).await.expect("a volume");
-    let (path, shape) = (name("f"), shape(Scheme::Raid5, 4, 1, 4096));
+    let path = name("f");
+    let shape = shape(Scheme::Raid5, 4, 1, 4096);
     let mut model = pattern(4, 300_000);
     put(&client, &path, shape, &model).await;
     let file = client.open(&path, &OpenOptions::new().read(true).write(true)).await.expect("open");
@@ -87,7 +91,8 @@ async fn a_drive_that_was_away_during_writes_is_brought_up_to_date() {
     let mut cluster = Cluster::start(5).await;
     let client = cluster.client().await;
     client.volume_create("main", None, 0).await.expect("a volume");
-    let (path, shape) = (name("f"), shape(Scheme::Raid5, 4, 1, 4096));
+    let path = name("f");
+    let shape = shape(Scheme::Raid5, 4, 1, 4096);
     let mut model = pattern(4, 200_000);
     put(&client, &path, shape, &model).await;
     cluster.stop(4).await;
@@ -110,7 +115,8 @@ async fn rs_reads_and_writes_with_two_dead_and_names_three() {
     let mut cluster = Cluster::start(6).await;
     let client = cluster.client().await;
     client.volume_create("main", None, 0).await.expect("a volume");
-    let (path, shape) = (name("f"), shape(Scheme::Rs, 4, 2, 4096));
+    let path = name("f");
+    let shape = shape(Scheme::Rs, 4, 2, 4096);
     let mut model = pattern(6, 300_000);
     put(&client, &path, shape, &model).await;
     cluster.kill(0);
@@ -160,7 +166,8 @@ async fn a_rotten_byte_is_read_from_the_parity_and_found_by_a_check() {
     let mut cluster = Cluster::start(5).await;
     let client = cluster.client().await;
     client.volume_create("main", None, 0).await.expect("a volume");
-    let (path, bytes) = (name("f"), pattern(8, 400_000));
+    let path = name("f");
+    let bytes = pattern(8, 400_000);
     put(&client, &path, shape(Scheme::Raid5, 4, 1, 4096), &bytes).await;
     // In order, so that the log is whole except for the bytes that are changed now.
     cluster.stop(2).await;
@@ -184,7 +191,8 @@ async fn a_manager_that_restarts_is_waited_for() {
     let mut cluster = Cluster::start(5).await;
     let client = cluster.client().await;
     client.volume_create("main", None, 0).await.expect("a volume");
-    let (path, mut model) = (name("f"), pattern(8, 300_000));
+    let path = name("f");
+    let mut model = pattern(8, 300_000);
     put(&client, &path, shape(Scheme::Raid5, 4, 1, 4096), &model).await;
     let file = Arc::new(client.open(&path, &OpenOptions::new().read(true).write(true)).await.expect("open"));
     let writer = tokio::spawn({
@@ -213,7 +221,8 @@ async fn a_full_drive_fails_the_write_and_leaves_the_old_content() {
     let cluster = Cluster::start_with(5, |index| (index == 3).then_some(1 << 20)).await;
     let client = cluster.client().await;
     client.volume_create("main", None, 0).await.expect("a volume");
-    let (path, shape) = (name("f"), shape(Scheme::Raid5, 4, 1, 65536));
+    let path = name("f");
+    let shape = shape(Scheme::Raid5, 4, 1, 65536);
     let old = pattern(1, 200_000);
     put(&client, &path, shape, &old).await;
     let new = client.create_unnamed("main", Some(shape)).await.expect("create");
@@ -238,7 +247,8 @@ async fn a_file_removed_under_a_reader_is_an_error_and_not_zeros() {
     let cluster = Cluster::start(5).await;
     let client = cluster.client().await;
     client.volume_create("main", None, 0).await.expect("a volume");
-    let (path, bytes) = (name("f"), pattern(1, 100_000));
+    let path = name("f");
+    let bytes = pattern(1, 100_000);
     put(&client, &path, shape(Scheme::Raid5, 4, 1, 4096), &bytes).await;
     let file = client.open(&path, &OpenOptions::new().read(true)).await.expect("open");
     client.unlink(&path).await.expect("unlink");
@@ -259,7 +269,8 @@ async fn a_mute_drive_delays_a_read_and_a_write_but_not_for_long() {
     let mut cluster = Cluster::start(5).await;
     let client = cluster.client().await;
     client.volume_create("main", None, 0).await.expect("a volume");
-    let (path, shape) = (name("f"), shape(Scheme::Raid5, 4, 1, 4096));
+    let path = name("f");
+    let shape = shape(Scheme::Raid5, 4, 1, 4096);
     let mut model = pattern(4, 300_000);
     put(&client, &path, shape, &model).await;
     let mute = cluster.make_mute(2).await;
@@ -283,7 +294,8 @@ async fn degraded_reads_beside_a_writer_are_of_one_version() {
     let mut cluster = Cluster::start(5).await;
     let client = cluster.client().await;
     client.volume_create("main", None, 0).await.expect("a volume");
-    let (path, shape) = (name("f"), shape(Scheme::Raid5, 4, 1, 4096));
+    let path = name("f");
+    let shape = shape(Scheme::Raid5, 4, 1, 4096);
     // A unit's bytes follow from its version, which is the first byte, and from its index. A mix of versions
     // matches none of them.
     let unit = |version: u8, index: usize| {

@@ -143,7 +143,8 @@ async fn many_writers_of_one_handle_and_many_files_at_once() {
     let options = OpenOptions::new().read(true).write(true).create(true).shape(shape);
     let mut tasks = tokio::task::JoinSet::new();
     for index in 0..4u64 {
-        let (client, options) = (client.clone(), options.clone());
+        let client = client.clone();
+        let options = options.clone();
         tasks.spawn(async move {
             let path = name(&format!("f{index}"));
             let file = std::sync::Arc::new(client.open(&path, &options).await.expect("open"));

@@ -11,7 +11,8 @@ async fn a_new_file_cut_and_written_again_survives_the_loss_of_any_drive() {
     let mut cluster = Cluster::start(4).await;
     let client = cluster.client().await;
     client.volume_create("main", None, 0).await.expect("a volume");
-    let (path, shape) = (name("f"), shape(Scheme::Raid5, 3, 1, 4096));
+    let path = name("f");
+    let shape = shape(Scheme::Raid5, 3, 1, 4096);
     let options = OpenOptions::new().write(true).create(true).shape(shape);
     let file = client.open(&path, &options).await.expect("create");
     // Only the first unit is written. The cut makes a hole of the whole stripe, so that its other units get
@@ -22,7 +23,8 @@ async fn a_new_file_cut_and_written_again_survives_the_loss_of_any_drive() {
     file.close().await.expect("close");
     let report = client.check(&path, |_| {}).await.expect("check");
     assert!(report.is_clean(), "{report:?}");
-    let (row, bytes) = (client.stat(&path).await.expect("stat"), b"again".to_vec());
+    let row = client.stat(&path).await.expect("stat");
+    let bytes = b"again".to_vec();
     let holder = row.segments[0].columns[0].drive_name.clone();
     cluster.kill(holder[1..].parse().expect("d and a number"));
     assert_same(&read_all(&client, &path).await.expect("read"), &bytes, "without its drive");
@@ -33,7 +35,8 @@ async fn a_drive_that_was_away_during_a_cut_does_not_bring_the_bytes_back() {
     let mut cluster = Cluster::start(4).await;
     let client = cluster.client().await;
     client.volume_create("main", None, 0).await.expect("a volume");
-    let (path, shape) = (name("f"), shape(Scheme::Raid5, 3, 1, 4096));
+    let path = name("f");
+    let shape = shape(Scheme::Raid5, 3, 1, 4096);
     let before = pattern(8, 150_000);
     put(&client, &path, shape, &before).await;
     cluster.stop(1).await;
@@ -64,12 +67,14 @@ async fn a_rebuilt_hole_takes_no_space() {
     let mut cluster = Cluster::start(4).await;
     let client = cluster.client().await;
     client.volume_create("main", None, 0).await.expect("a volume");
-    let (path, shape) = (name("f"), shape(Scheme::Raid5, 3, 1, 4096));
+    let path = name("f");
+    let shape = shape(Scheme::Raid5, 3, 1, 4096);
     stop_and_wait(&mut cluster, &client).await;
     let options = OpenOptions::new().write(true).create(true).shape(shape);
     let file = client.open(&path, &options).await.expect("create");
     // Stripes that were written and cut off, and so are holes with versions, then one with bytes.
-    let (stripe, before) = (3 * 4096, 300);
+    let stripe = 3 * 4096;
+    let before = 300;
     file.write_at(&pattern(3, before * stripe), 0).await.expect("write");
     file.set_len(0).await.expect("cut");
     let bytes = pattern(4, stripe);
@@ -106,8 +111,10 @@ async fn a_sparse_file_tells_where_its_data_is() {
     let mut cluster = Cluster::start(4).await;
     let client = cluster.client().await;
     client.volume_create("main", None, 0).await.expect("a volume");
-    let (path, shape) = (name("f"), shape(Scheme::Raid5, 3, 1, 4096));
-    let (stripe, far) = (3 * 4096, 200_000);
+    let path = name("f");
+    let shape = shape(Scheme::Raid5, 3, 1, 4096);
+    let stripe = 3 * 4096;
+    let far = 200_000;
     let file =
         client.open(&path, &OpenOptions::new().write(true).create(true).shape(shape)).await.expect("open");
     // One unit, the second of its stripe; two stripes; and the last byte of the file, more than one request
@@ -124,7 +131,8 @@ async fn a_sparse_file_tells_where_its_data_is() {
             cluster.kill(holder[1..].parse().expect("d and a number"));
         }
         let file = client.open(&path, &OpenOptions::new().read(true)).await.expect("open");
-        let (mut found, mut from) = (Vec::new(), 0);
+        let mut found = Vec::new();
+        let mut from = 0;
         while let Some(data) = file.data_after(from).await.expect("told") {
             from = data.end;
             found.push(data);

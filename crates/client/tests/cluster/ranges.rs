@@ -27,7 +27,8 @@ async fn cluster() -> (Cluster, Client, Name) {
 
 /// Rank `own` of `ranks`, each a client of its own; the last has all that follows.
 async fn rank(cluster: &Cluster, path: &Name, own: u64, ranks: u64) -> File {
-    let (from, to) = (own * SEGMENT, if own + 1 == ranks { u64::MAX } else { (own + 1) * SEGMENT });
+    let from = own * SEGMENT;
+    let to = if own + 1 == ranks { u64::MAX } else { (own + 1) * SEGMENT };
     cluster.client().await.open(path, &both().range(from..to)).await.expect("open")
 }
 
@@ -169,7 +170,8 @@ async fn one_that_dies_in_a_stripe_write_leaves_it_whole_and_the_others_go_on() 
     // A client with a runtime of its own, which ends as a process does.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.expect("a runtime");
-    let (at, doomed_path) = (2 * SEGMENT, path.clone());
+    let at = 2 * SEGMENT;
+    let doomed_path = path.clone();
     let (tell, told) = tokio::sync::oneshot::channel();
     drop(files.pop().expect("two").close().await);
     files.push(cluster.client().await.open(&path, &both().range(SEGMENT..at)).await.expect("open"));

@@ -55,7 +55,8 @@ pub(crate) async fn write(cluster: &Cluster, path: &str, before: Version, parts:
         last = last.max(number);
     }
     for column in parts.iter().map(|part| part.column).collect::<BTreeSet<u8>>() {
-        let (at, watermark) = (address(&opened, column), last + 1);
+        let at = address(&opened, column);
+        let watermark = last + 1;
         let retire = Retire {
             at,
             settled_to: stamp(last),
@@ -66,7 +67,9 @@ pub(crate) async fn write(cluster: &Cluster, path: &str, before: Version, parts:
         };
         send(cluster, &opened, column, &retire.into(), &[]).await.expect("settled");
     }
-    let (file, lease, end) = (opened.stat.file, opened.lease, opened.stat.size());
+    let file = opened.stat.file;
+    let lease = opened.lease;
+    let end = opened.stat.size();
     let ended = Ended { ending: Ending::Retired, end, columns: ColumnMask(u64::MAX) };
     let release = Release { file, lease, holder: CLIENT, ended, commit: None, backing: Backing::NONE }.into();
     let head = operation(&manager);
@@ -111,7 +114,8 @@ pub(crate) async fn write_one(
 }
 
 async fn manager(cluster: &Cluster) -> ControlSession {
-    let (token, limits) = (&cluster.ready.client_token, Limits::default());
+    let token = &cluster.ready.client_token;
+    let limits = Limits::default();
     ControlSession::connect(&cluster.ready.address, token, &limits).await.expect("connect")
 }
 

@@ -34,7 +34,8 @@ async fn bytes_of_a_column_that_is_gone_are_no_hole_before_those_of_another() {
     let kept = u64::try_from(kept).expect("small");
     let bytes = pattern(1, 4096);
     // The near unit is on the first drive, the far one on the second.
-    let (near, far) = ((1 - kept) * UNIT, (2 * FAR + kept) * UNIT);
+    let near = (1 - kept) * UNIT;
+    let far = (2 * FAR + kept) * UNIT;
     file.write_at(&bytes, near).await.expect("write");
     file.write_at(&bytes, far).await.expect("write");
     file.close().await.expect("close");

@@ -22,7 +22,8 @@ async fn with_volume(shape: Shape) -> (Cluster, Client) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_small_file_takes_the_manager_twice_and_only_the_drives_that_hold_it() {
     let (cluster, client) = with_volume(shape(Scheme::Raid5, 4, 1, 512 << 10)).await;
-    let (path, bytes) = (name("f"), pattern(1, 4096));
+    let path = name("f");
+    let bytes = pattern(1, 4096);
     let begun = client.sent_requests();
     let file = client.open(&path, &OpenOptions::new().write(true).create_new(true)).await.expect("open");
     assert_eq!(since(&client, begun), (1, 0), "open");
@@ -67,7 +68,8 @@ async fn a_small_file_takes_the_manager_twice_and_only_the_drives_that_hold_it()
 #[tokio::test(flavor = "multi_thread")]
 async fn random_reads_and_overwrites_of_an_open_file_take_one_drive_each() {
     let (cluster, client) = with_volume(shape(Scheme::Raid5, 4, 1, 64 << 10)).await;
-    let (path, bytes) = (name("f"), pattern(2, 4 << 20));
+    let path = name("f");
+    let bytes = pattern(2, 4 << 20);
     let file =
         client.open(&path, &OpenOptions::new().read(true).write(true).create(true)).await.expect("open");
     file.write_at(&bytes, 0).await.expect("write");

@@ -71,7 +71,9 @@ async fn killed_after(
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_acknowledged_is_there_after_its_writer_was_killed() {
     let (mut cluster, client) = cluster(5).await;
-    let (path, old, new) = (name("f"), pattern(1, 30_000), pattern(2, 100_000));
+    let path = name("f");
+    let old = pattern(1, 30_000);
+    let new = pattern(2, 100_000);
     put(&client, &path, raid5(), &old).await;
     killed_writer(&cluster, path.clone(), vec![(25_000, new.clone()), (190_000, b"far".to_vec())]).await;
     let file = open_when_free(&client, &path).await;
@@ -89,10 +91,12 @@ async fn what_was_acknowledged_is_there_after_its_writer_was_killed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn so_it_is_where_a_data_columns_drive_died_with_the_writer() {
     let (mut cluster, client) = cluster(5).await;
-    let (path, bytes) = (name("f"), pattern(2, 100_000));
+    let path = name("f");
+    let bytes = pattern(2, 100_000);
     killed_writer(&cluster, path.clone(), vec![(0, bytes.clone())]).await;
     // The last byte is in data unit 0 of stripe 6.
-    let (unit, row) = (u64::from(UNIT), client.stat(&path).await.expect("stat"));
+    let unit = u64::from(UNIT);
+    let row = client.stat(&path).await.expect("stat");
     assert_eq!((99_999 / (4 * unit), 99_999 / unit % 4), (6, 0));
     let column = raid5().column(braid_layout::Stripe(6), braid_layout::Role::Data(0));
     let drive = row.segments[0].columns[column.index()].drive_name.clone();
@@ -229,7 +233,8 @@ async fn so_it_is_where_a_joining_parity_column_holds_what_was_cut_off() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rebuilt_column_says_to_the_byte_where_its_bytes_end() {
     let (mut cluster, client) = cluster(5).await;
-    let (path, bytes) = (name("f"), pattern(2, 100));
+    let path = name("f");
+    let bytes = pattern(2, 100);
     put(&client, &path, raid5(), &bytes).await;
     let holder = client.stat(&path).await.expect("stat").segments[0].columns[0].drive_name.clone();
     let index: usize = holder[1..].parse().expect("d and a number");
@@ -272,7 +277,8 @@ async fn a_close_whose_commit_is_refused_leaves_no_bytes_that_are_taken_for_zero
 #[tokio::test(flavor = "multi_thread")]
 async fn a_write_that_was_given_up_leaves_no_bytes_that_are_taken_for_zeros() {
     let (mut cluster, client) = cluster(5).await;
-    let (path, old) = (name("f"), pattern(5, 1000));
+    let path = name("f");
+    let old = pattern(5, 1000);
     let bytes = pattern(6, 300_000);
     for stop_after in [0, 1, 2, 4, 8, 16] {
         put(&client, &path, raid5(), &old).await;
@@ -307,14 +313,20 @@ async fn a_write_that_was_given_up_leaves_no_bytes_that_are_taken_for_zeros() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cut_that_was_begun_is_ended_by_who_opens_the_file_next() {
     let (mut cluster, client) = cluster(5).await;
-    let (path, bytes) = (name("f"), pattern(6, 300_000));
+    let path = name("f");
+    let bytes = pattern(6, 300_000);
     put(&client, &path, raid5(), &bytes).await;
     let file = client.open(&path, &OpenOptions::new().write(true)).await.expect("open");
     let number = file.stat().await.expect("stat").file;
-    let (token, limits) = (&cluster.ready.client_token, Limits::default());
+    let token = &cluster.ready.client_token;
+    let limits = Limits::default();
     let mut session = ControlSession::connect(&cluster.ready.address, token, &limits).await.expect("connect");
-    let (lease, holder) = (Lease(2), file.holder());
-    let (size, order, cut, backing) = (70_000, 1, Cut::Begins, Backing::NONE);
+    let lease = Lease(2);
+    let holder = file.holder();
+    let size = 70_000;
+    let order = 1;
+    let cut = Cut::Begins;
+    let backing = Backing::NONE;
     let cut = Commit { file: number, lease, holder, size, order, cut, modified_ns: None, backing };
     session.call(&cut.into()).await.expect("the first half");
     drop(file);
@@ -342,7 +354,8 @@ async fn a_handle_whose_cut_was_dropped_acknowledges_nothing_more() {
     // The silent drive is waited for longer than the test takes.
     (config.limits.connect, config.drive_reply) = (Duration::from_secs(60), Duration::from_secs(60));
     let (client, other) = (Client::connect(config).await.expect("a client"), cluster.client().await);
-    let (path, bytes) = (name("f"), pattern(6, 1000));
+    let path = name("f");
+    let bytes = pattern(6, 1000);
     put(&client, &path, shape(Scheme::Raid5, 2, 1, UNIT), &bytes).await;
     let file = client.open(&path, &OpenOptions::new().write(true)).await.expect("open");
     let mute = cluster.make_mute(0).await;
@@ -394,7 +407,8 @@ async fn a_stripe_that_was_taken_back_does_not_count() {
     let path = name("f");
     let options = OpenOptions::new().write(true).create(true).shape(shape(Scheme::Raid5, 4, 1, 65536));
     let file = client.open(&path, &options).await.expect("open");
-    let (bytes, mut acknowledged) = (pattern(3, 10 << 20), 0);
+    let bytes = pattern(3, 10 << 20);
+    let mut acknowledged = 0;
     for part in bytes.chunks(1 << 18) {
         let offset = u64::try_from(acknowledged).expect("small");
         if file.write_at(part, offset).await.is_err() {
@@ -418,7 +432,8 @@ async fn a_stripe_that_was_taken_back_does_not_count() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_capability_of_a_closed_file_writes_no_more() {
     let (cluster, client) = cluster(3).await;
-    let (path, bytes) = (name("f"), pattern(1, 100));
+    let path = name("f");
+    let bytes = pattern(1, 100);
     let options = OpenOptions::new().write(true).create(true).shape(shape(Scheme::Raid5, 2, 1, UNIT));
     for lease in [1, 2] {
         let file = client.open(&path, &options).await.expect("create");

@@ -82,7 +82,8 @@ async fn interleaved(count: usize, records: usize, kills: Option<usize>, scheme:
     let path = name("f");
     let (scheme, k, m) = scheme;
     put(&client, &path, shape(scheme, k, m, u32::try_from(UNIT).expect("small")), &[]).await;
-    let (files, written) = (writers(&cluster, &path, count).await, Arc::new(AtomicUsize::new(0)));
+    let files = writers(&cluster, &path, count).await;
+    let written = Arc::new(AtomicUsize::new(0));
     let tasks: Vec<_> = (files.into_iter().enumerate())
         .map(|(own, file)| {
             let written = Arc::clone(&written);
@@ -132,11 +133,13 @@ async fn eight_write_while_a_drive_dies() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_writer_opens_while_the_first_writes_stripes() {
     let (cluster, client) = cluster(5).await;
-    let (path, mut model) = (name("f"), pattern(3, 40 * 4 * UNIT));
+    let path = name("f");
+    let mut model = pattern(3, 40 * 4 * UNIT);
     put(&client, &path, raid5(), &[]).await;
     let first = Arc::new(client.open(&path, &both()).await.expect("open"));
     let writing = tokio::spawn({
-        let (first, bytes) = (Arc::clone(&first), model.clone());
+        let first = Arc::clone(&first);
+        let bytes = model.clone();
         async move {
             let chunk = 3 * 4 * UNIT + 100;
             for (index, part) in bytes.chunks(chunk).enumerate() {
@@ -148,8 +151,8 @@ async fn a_second_writer_opens_while_the_first_writes_stripes() {
     for round in 0..4u64 {
         tokio::time::sleep(Duration::from_millis(10)).await;
         let other = cluster.client().await.open(&path, &both()).await.expect("open");
-        let (bytes, from) =
-            (pattern(90 + round, 500), 170 * UNIT + 600 * usize::try_from(round).expect("small"));
+        let bytes = pattern(90 + round, 500);
+        let from = 170 * UNIT + 600 * usize::try_from(round).expect("small");
         other.write_at(&bytes, u64::try_from(from).expect("small")).await.expect("write");
         model.resize(model.len().max(from + 500), 0);
         model[from..from + 500].copy_from_slice(&bytes);
@@ -170,7 +173,8 @@ async fn sizes_are_seen_by_others_when_they_are_committed() {
     let path = name("f");
     put(&client, &path, raid5(), b"old").await;
     let files = writers(&cluster, &path, 2).await;
-    let (one, other) = (&files[0], &files[1]);
+    let one = &files[0];
+    let other = &files[1];
     one.write_at(&[1; 9000], 0).await.expect("write");
     assert_eq!(client.stat(&path).await.expect("stat").size(), 3);
     one.flush().await.expect("flush");
@@ -226,10 +230,12 @@ async fn eight_append() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_truncate_beside_a_writer() {
     let (cluster, client) = cluster(5).await;
-    let (path, old) = (name("f"), pattern(8, 200_000));
+    let path = name("f");
+    let old = pattern(8, 200_000);
     put(&client, &path, raid5(), &old).await;
     let files = writers(&cluster, &path, 2).await;
-    let (one, other) = (&files[0], &files[1]);
+    let one = &files[0];
+    let other = &files[1];
     let mut model = old.clone();
     let mut random = Random(5);
     for round in 0..4u64 {
@@ -439,19 +445,27 @@ async fn a_writer_that_is_gone_in_the_middle_of_a_truncation_ends_the_others_lea
     let mut model = pattern(3, 300_000);
     put(&client, &path, raid5(), &model).await;
     let mut files = writers(&cluster, &path, 3).await;
-    let (cutter, idle, file) = (files.remove(0), files.remove(0), files.remove(0));
+    let cutter = files.remove(0);
+    let idle = files.remove(0);
+    let file = files.remove(0);
     file.write_at(b"kept", 69_990).await.expect("it is acknowledged");
     file.write_at(b"cut off", 200_000).await.expect("it is acknowledged");
     // The first half of a truncation, as the client sends it.
-    let (number, holder) = (file.stat().await.expect("stat").file, cutter.holder());
-    let (token, limits) = (&cluster.ready.client_token, Limits::default());
+    let number = file.stat().await.expect("stat").file;
+    let holder = cutter.holder();
+    let token = &cluster.ready.client_token;
+    let limits = Limits::default();
     let mut session = ControlSession::connect(&cluster.ready.address, token, &limits).await.expect("connect");
-    let (access, turn) = (Access::Write, Turn::Take);
+    let access = Access::Write;
+    let turn = Turn::Take;
     let take = Refresh { file: number, access, lease: Lease(3), holder, turn };
     let ControlReply::Opened(own) = session.call(&take.into()).await.expect("its turn") else {
         panic!("no turn")
     };
-    let (lease, order, cut, backing) = (own.lease, 1, Cut::Begins, Backing::NONE);
+    let lease = own.lease;
+    let order = 1;
+    let cut = Cut::Begins;
+    let backing = Backing::NONE;
     let begins = Commit { file: number, lease, holder, size: CUT, order, cut, modified_ns: None, backing };
     session.call(&begins.into()).await.expect("begun");
     drop(cutter);

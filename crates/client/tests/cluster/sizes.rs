@@ -16,7 +16,8 @@ async fn a_size_that_is_set_is_so_whatever_another_committed_before() {
     let path = name("f");
     put(&client, &path, raid5(), &[]).await;
     let files = writers(&cluster, &path, 2).await;
-    let (one, other) = (&files[0], &files[1]);
+    let one = &files[0];
+    let other = &files[1];
     other.write_at(&[2; 9000], 0).await.expect("write");
     other.flush().await.expect("flush");
     one.set_len(5000).await.expect("cut");
@@ -52,7 +53,8 @@ async fn what_a_quota_refuses_is_taken_back_but_not_from_others() {
     is(&client, &path, &model, "after a close that was refused").await;
     // Others' bytes are left alone.
     let files = writers(&cluster, &path, 2).await;
-    let (one, other) = (&files[0], &files[1]);
+    let one = &files[0];
+    let other = &files[1];
     one.write_at(&[9; 30_000], 40_000).await.expect("write");
     assert!(one.flush().await.is_err());
     other.write_at(&[3; 10_000], 30_000).await.expect("write");

@@ -80,7 +80,8 @@ async fn files_that_are_being_written_are_healed_too() {
     let mut cluster = Cluster::start(4).await;
     let client = far_byte(&cluster, "a").await;
     let shape = shape(Scheme::Raid5, 3, 1, 4096);
-    let (bytes, new) = (pattern(4, 50_000), pattern(9, 3 * 4096));
+    let bytes = pattern(4, 50_000);
+    let new = pattern(9, 3 * 4096);
     for index in 0..12 {
         put(&client, &name(&format!("f{index}")), shape, &bytes).await;
     }

@@ -16,7 +16,8 @@ fn some_write(model: &mut [u8], random: &mut Random, below: usize) -> (u64, Vec<
     let length = usize::try_from(1 + random.below(1500)).expect("small");
     let unit = usize::try_from(random.below(u64::try_from(below / UNIT).expect("small"))).expect("small");
     let within = usize::try_from(random.below(u64::try_from(UNIT - length).expect("small"))).expect("small");
-    let (from, bytes) = (unit * UNIT + within, pattern(random.draw(), length));
+    let from = unit * UNIT + within;
+    let bytes = pattern(random.draw(), length);
     model[from..from + length].copy_from_slice(&bytes);
     (u64::try_from(from).expect("small"), bytes)
 }
@@ -37,7 +38,8 @@ async fn small_writes_need_no_stripe_write_and_leave_parity_right() {
         let mut cluster = Cluster::start(5).await;
         let client = cluster.client().await;
         client.volume_create("main", None, 0).await.expect("a volume");
-        let (path, bytes) = (name("f"), pattern(5, 30 * UNIT));
+        let path = name("f");
+        let bytes = pattern(5, 30 * UNIT);
         put(&client, &path, shape(scheme, k, m, u32::try_from(UNIT).expect("small")), &bytes).await;
         // From now on no stripe write passes to any drive.
         let mut proxies = Vec::new();
@@ -51,7 +53,8 @@ async fn small_writes_need_no_stripe_write_and_leave_parity_right() {
         }
         cluster.all_up(&client).await;
         let client = cluster.client().await;
-        let (mut model, mut random) = (bytes, Random(31));
+        let mut model = bytes;
+        let mut random = Random(31);
         let file = client.open(&path, &OpenOptions::new().read(true).write(true)).await.expect("open");
         for _ in 0..200 {
             write_some(&file, &mut model, &mut random, 30 * UNIT).await;
@@ -75,7 +78,8 @@ async fn a_drive_that_dies_during_small_writes_loses_none_of_them() {
         let mut cluster = Cluster::start(5).await;
         let client = cluster.client().await;
         client.volume_create("main", None, 0).await.expect("a volume");
-        let (path, mut model) = (name("f"), pattern(5, 30 * UNIT));
+        let path = name("f");
+        let mut model = pattern(5, 30 * UNIT);
         put(&client, &path, shape(scheme, k, m, u32::try_from(UNIT).expect("small")), &model).await;
         let file = client.open(&path, &OpenOptions::new().read(true).write(true)).await.expect("open");
         let mut random = Random(77);
@@ -106,7 +110,8 @@ async fn what_a_dead_writer_was_told_is_stored_is_there_after_drives_died_too() 
     let mut cluster = Cluster::start(5).await;
     let client = cluster.client().await;
     client.volume_create("main", None, 0).await.expect("a volume");
-    let (path, mut model) = (name("f"), pattern(5, 30 * UNIT));
+    let path = name("f");
+    let mut model = pattern(5, 30 * UNIT);
     put(&client, &path, shape(Scheme::Raid5, 4, 1, u32::try_from(UNIT).expect("small")), &model).await;
     let mut random = Random(9);
     let writes = (0..40).map(|_| some_write(&mut model, &mut random, 30 * UNIT)).collect();

@@ -182,7 +182,8 @@ async fn a_column_that_is_wrong_is_named_where_the_others_can_tell() {
         let (cluster, client) = cluster(4).await;
         let shape = shape(Scheme::Raid1, 1, m, 4096);
         put(&client, &name("f"), shape, &pattern(1, 9 * UNIT)).await;
-        let (right, wrong) = (pattern(5, UNIT), pattern(9, UNIT));
+        let right = pattern(5, UNIT);
+        let wrong = pattern(9, UNIT);
         // One of the copies differs, under the same stamp.
         let parts: Vec<Part<'_>> = (0..=m)
             .map(|column| Part {

@@ -217,7 +217,8 @@ struct Prepared {
 
 /// Reads the deltas that these jobs need, oldest first.
 fn prepare(core: &Arc<Core>, jobs: &[Job], reads: Reads) -> Prepared {
-    let (mut prepared, mut bytes) = (Prepared::default(), 0);
+    let mut prepared = Prepared::default();
+    let mut bytes = 0;
     for &job in jobs {
         let (unit, column) = job;
         if prepared.items.len() >= BATCH_LEN || bytes >= BATCH_BYTES {

@@ -184,7 +184,8 @@ impl Scrub {
     /// A unit was found damaged.
     pub(crate) fn handle_damaged(&mut self, found: DamagedUnit) {
         let place = (found.partition, found.object, found.unit);
-        let (number, damaged) = (self.progress.passes, &mut self.progress.damaged);
+        let number = self.progress.passes;
+        let damaged = &mut self.progress.damaged;
         if damaged.contains_key(&place) || damaged.len() < SCRUB_DAMAGED_MAX {
             damaged.insert(place, (number, found));
         } else {

@@ -86,8 +86,12 @@ fn parse(text: &str) -> Result<Progress, String> {
         |text: VerifiedText| Verified { began_ms: text.began_ms, bytes: text.bytes, units: text.units };
     let mut damaged = BTreeMap::new();
     for unit in text.damaged {
-        let (partition, object) = (PartitionId(unit.partition), ObjectId(unit.object));
-        let (found_by, file, what, unit) = (unit.found_by, FileId(unit.file), unit.what, unit.unit);
+        let partition = PartitionId(unit.partition);
+        let object = ObjectId(unit.object);
+        let found_by = unit.found_by;
+        let file = FileId(unit.file);
+        let what = unit.what;
+        let unit = unit.unit;
         damaged.insert(
             (partition, object, unit),
             (found_by, DamagedUnit { partition, object, unit, file, what }),
@@ -160,7 +164,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let held = Directory::take(dir.path()).unwrap();
         assert_eq!(load(&held), Progress::default());
-        let (partition, object) = (PartitionId(3), ObjectId(77));
+        let partition = PartitionId(3);
+        let object = ObjectId(77);
         let unit =
             |unit| DamagedUnit { partition, object, unit, file: FileId(9), what: "\"no\"\n".to_owned() };
         let verified = Verified { began_ms: 1 << 40, bytes: 5, units: 6 };

@@ -20,7 +20,6 @@ const WHAT_BYTES_MAX: usize = 200;
 /// What a step has verified.
 #[derive(Debug, Default)]
 pub(crate) struct Step {
-    /// Bytes read.
     pub(crate) bytes: u64,
     /// Units, damaged ones included.
     pub(crate) units: u64,
@@ -67,7 +66,8 @@ fn units(store: &Store, from: Position) -> Result<Step, Error> {
 /// What the store has lost as a whole, as far as it is listed.
 pub(crate) fn lost(store: &Store) -> Vec<LostKeys> {
     let told = |keys: braid_store::LostKeys| {
-        let (from, to) = (key(keys.from), key(keys.to));
+        let from = key(keys.from);
+        let to = key(keys.to);
         LostKeys {
             partition: from.0.unwrap_or(PartitionId(u64::MAX)),
             object: from.1,
@@ -106,7 +106,8 @@ fn object_from(store: &Store, at: Position) -> Option<(PartitionId, ObjectId)> {
 
 /// Verifies an object's units from `at.unit` on. Returns the first unit left for the next step.
 fn verify_object(store: &Store, at: Position, step: &mut Step) -> Result<Option<u64>, Error> {
-    let (partition, object) = (at.partition, at.object);
+    let partition = at.partition;
+    let object = at.object;
     let room = STEP_UNITS.saturating_sub(usize::try_from(step.units).unwrap_or(STEP_UNITS)).max(1);
     let units = match store.units(partition, object, at.unit, room + 1) {
         Ok(units) => units,

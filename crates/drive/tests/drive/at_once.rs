@@ -53,11 +53,13 @@ fn they_need_no_thread() {
         if !is_residency_told() {
             return;
         }
-        let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+        let dir = tempfile::tempdir().unwrap();
+        let manager = Manager::start().await;
         let drive = start(dir.path(), &manager).await;
         let payload = bytes(9, UNIT);
         drive.write(0, &payload, 1).await;
-        let (mut session, grant) = (drive.session().await, drive.grant(object_level()));
+        let mut session = drive.session().await;
+        let grant = drive.grant(object_level());
         // The record's header is read once.
         reads(&mut session, &grant, 0, 0, UNIT).await;
         // Every thread is taken until `release` is dropped.
@@ -94,12 +96,14 @@ fn they_need_no_thread() {
 
 #[tokio::test]
 async fn reads_and_writes_at_the_same_time_have_the_right_bytes_each() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     let drive = start(dir.path(), &manager).await;
     for unit in 0..8u8 {
         drive.write(u64::from(unit), &bytes(unit, UNIT), u64::from(unit) + 1).await;
     }
-    let (mut session, grant) = (drive.session().await, drive.grant(object_level()));
+    let mut session = drive.session().await;
+    let grant = drive.grant(object_level());
     let (asker, answers) = session.halves();
     let asking = async {
         for tag in 0..600u64 {
@@ -107,7 +111,8 @@ async fn reads_and_writes_at_the_same_time_have_the_right_bytes_each() {
             let length = [4096, 1, LONGEST, UNIT, 9000][usize::try_from(tag % 5).unwrap()];
             asker.ask(tag, &grant, &read(unit, 0, length), &[]).await.unwrap();
             if tag % 7 == 0 {
-                let (unit, payload) = (8 + tag, bytes(1, 100));
+                let unit = 8 + tag;
+                let payload = bytes(1, 100);
                 asker
                     .ask(1000 + tag, &grant, &write(unit, 0, &payload, tag + 20), &[&payload])
                     .await
@@ -138,16 +143,19 @@ async fn reads_and_writes_at_the_same_time_have_the_right_bytes_each() {
 
 #[tokio::test]
 async fn a_thousand_answers_that_are_taken_late_all_come() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     let drive = start(dir.path(), &manager).await;
     let payload = bytes(3, UNIT);
     drive.write(0, &payload, 1).await;
-    let (mut session, grant) = (drive.session().await, drive.grant(object_level()));
+    let mut session = drive.session().await;
+    let grant = drive.grant(object_level());
     let (asker, answers) = session.halves();
     for tag in 0..1000 {
         within(asker.ask(tag, &grant, &read(0, 0, LONGEST), &[])).await.unwrap();
     }
-    let (mut tags, mut got) = (std::collections::BTreeSet::new(), vec![0; usize::try_from(LONGEST).unwrap()]);
+    let mut tags = std::collections::BTreeSet::new();
+    let mut got = vec![0; usize::try_from(LONGEST).unwrap()];
     for _ in 0..1000 {
         let answer = within(answers.next()).await.unwrap();
         assert!(matches!(answer.reply, DriveReply::Read(_)));
@@ -160,11 +168,13 @@ async fn a_thousand_answers_that_are_taken_late_all_come() {
 
 #[tokio::test]
 async fn a_capability_that_was_served_is_refused_once_it_expires() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     manager.state().lease_ms = 100_000_000;
     let drive = start(dir.path(), &manager).await;
     drive.write(0, &bytes(1, 4096), 1).await;
-    let (mut session, grant) = (drive.session().await, drive.grant(object_level()));
+    let mut session = drive.session().await;
+    let grant = drive.grant(object_level());
     reads(&mut session, &grant, 0, 0, 4096).await;
     manager.state().answers = false;
     drive.advance_ms(EXPIRES_MS - 5_000_000 - 1);
@@ -180,10 +190,12 @@ async fn a_capability_that_was_served_is_refused_once_it_expires() {
 
 #[tokio::test]
 async fn a_capability_that_was_served_is_refused_once_its_key_is_changed() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     let drive = start(dir.path(), &manager).await;
     drive.write(0, &bytes(1, 4096), 1).await;
-    let (mut session, grant) = (drive.session().await, drive.grant(object_level()));
+    let mut session = drive.session().await;
+    let grant = drive.grant(object_level());
     let all = drive.grant(drive_level());
     reads(&mut session, &grant, 0, 0, 4096).await;
     let mut other = drive.session().await;
@@ -201,10 +213,12 @@ async fn a_capability_that_was_served_is_refused_once_its_key_is_changed() {
 
 #[tokio::test]
 async fn a_capability_that_was_served_is_refused_once_the_generation_rose() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     let drive = start(dir.path(), &manager).await;
     drive.write(0, &bytes(1, 4096), 1).await;
-    let (mut session, grant) = (drive.session().await, drive.grant(object_level()));
+    let mut session = drive.session().await;
+    let grant = drive.grant(object_level());
     reads(&mut session, &grant, 0, 0, 4096).await;
     let raised = drive.grant(Capability { g: Generation(G.0 + 1), ..object_level() });
     let fence = Fence { at: AT, term: 1, units_from: 0, drives: Vec::new() };
@@ -218,10 +232,12 @@ async fn a_capability_that_was_served_is_refused_once_the_generation_rose() {
 
 #[tokio::test]
 async fn nothing_is_served_after_the_lease_lapsed() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     let drive = start(dir.path(), &manager).await;
     drive.write(0, &bytes(1, 4096), 1).await;
-    let (mut session, grant) = (drive.session().await, drive.grant(object_level()));
+    let mut session = drive.session().await;
+    let grant = drive.grant(object_level());
     reads(&mut session, &grant, 0, 0, 4096).await;
     manager.state().answers = false;
     drive.advance_ms(100_000);

@@ -22,7 +22,8 @@ fn ready(unit: u64, units: u32) -> DriveRequest {
 /// A drive whose column is joining, and has unit 0 installed.
 async fn caught_up_with_one(dir: &std::path::Path, manager: &Manager) -> Drive {
     let drive = Drive::start(dir, manager).await;
-    let (mut session, grant) = (drive.session().await, drive.grant(joining(G)));
+    let mut session = drive.session().await;
+    let grant = drive.grant(joining(G));
     session.call(&drive.grant(drive_level()), &partition_create(), &[]).await.unwrap();
     session.call(&grant, &create(), &[]).await.unwrap();
     let payload = bytes(4, UNIT);
@@ -34,7 +35,8 @@ async fn caught_up_with_one(dir: &std::path::Path, manager: &Manager) -> Drive {
 /// The first byte of each of these units, or why it is not read.
 async fn first_bytes(drive: &Drive, g: Generation, units: &[u64]) -> Vec<Result<Option<u8>, Reason>> {
     let reader = Capability { rights: Rights::READ, lease: Lease(0), ..joining(g) };
-    let (mut session, grant) = (drive.session().await, drive.grant(reader));
+    let mut session = drive.session().await;
+    let grant = drive.grant(reader);
     let mut found = Vec::new();
     for &unit in units {
         found.push(match session.call(&grant, &read(unit, 0, 10), &[]).await {
@@ -47,7 +49,8 @@ async fn first_bytes(drive: &Drive, g: Generation, units: &[u64]) -> Vec<Result<
 
 #[tokio::test]
 async fn a_joining_column_answers_for_what_is_noted() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     let drive = caught_up_with_one(dir.path(), &manager).await;
     let not_yet = Err(Reason::NotCaughtUp);
     // Neither what it has, of which nobody says that it is all, nor the zeros of what it lacks.
@@ -70,7 +73,8 @@ async fn a_joining_column_answers_for_what_is_noted() {
 
 #[tokio::test]
 async fn a_fence_makes_it_begin_anew_and_a_ready_column_answers_for_all() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     let drive = caught_up_with_one(dir.path(), &manager).await;
     let mut session = drive.session().await;
     let healer = drive.grant(joining(G));

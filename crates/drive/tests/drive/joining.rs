@@ -40,7 +40,8 @@ fn is_wrong_cluster(error: &DriveError) -> bool {
 
 #[tokio::test]
 async fn a_shutdown_ends_a_start_that_waits_for_the_manager() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     // One address where nobody listens, and one that accepts connections and never answers.
     let mute = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let refusing = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
@@ -75,7 +76,8 @@ async fn a_shutdown_ends_a_start_that_waits_for_the_manager() {
 
 #[tokio::test]
 async fn a_join_with_a_mute_manager_has_an_end() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     let mute = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut waiting = once(dir.path(), &manager);
     waiting.settings.limits.connect = Duration::from_secs(3600);
@@ -87,7 +89,8 @@ async fn a_join_with_a_mute_manager_has_an_end() {
 
 #[tokio::test]
 async fn a_corrected_token_takes_over_what_never_joined() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     let other = Manager::start_for(OTHER).await;
     // Another cluster's token, then a bad one of the right cluster.
     let mut foreign = once(dir.path(), &manager);
@@ -114,7 +117,8 @@ async fn a_corrected_token_takes_over_what_never_joined() {
 
 #[tokio::test]
 async fn a_join_whose_answer_was_lost_keeps_its_identity_within_its_cluster() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     let other = Manager::start_for(OTHER).await;
     manager.state().breaks_at_join = true;
     let error = fails(once(dir.path(), &manager)).await;
@@ -140,7 +144,8 @@ async fn a_join_whose_answer_was_lost_keeps_its_identity_within_its_cluster() {
 
 #[tokio::test]
 async fn a_session_that_breaks_says_nothing_of_whether_the_drive_has_joined() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     manager.state().breaks_at_join = true;
     let error = fails(once(dir.path(), &manager)).await;
     assert!(matches!(error, DriveError::Join(TransportError::Closed { .. })), "{error}");
@@ -158,7 +163,8 @@ async fn a_session_that_breaks_says_nothing_of_whether_the_drive_has_joined() {
 
 #[tokio::test]
 async fn a_store_with_an_object_is_never_begun_anew() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     let other = Manager::start_for(OTHER).await;
     let drive = Drive::start(dir.path(), &manager).await;
     drive.prepare().await;
@@ -179,7 +185,8 @@ async fn a_store_with_an_object_is_never_begun_anew() {
 
 #[tokio::test]
 async fn a_manager_s_address_is_kept_once_it_was_found_there() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     let other = Manager::start_for(OTHER).await;
     Drive::start(dir.path(), &manager).await.stop().await;
     // Another cluster's manager is refused, and its address is not kept.
@@ -199,7 +206,8 @@ async fn a_manager_s_address_is_kept_once_it_was_found_there() {
 
 #[tokio::test]
 async fn a_capacity_is_as_small_as_a_store_can_be() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     let path = dir.path().join("drive");
     for asked in [0, CAPACITY_BYTES_MIN - 1] {
         let mut small = once(&path, &manager);

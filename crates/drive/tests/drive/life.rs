@@ -16,12 +16,14 @@ use tokio::sync::oneshot;
 
 #[tokio::test]
 async fn a_restart_keeps_identity_and_data() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     let drive = Drive::start(dir.path(), &manager).await;
     drive.prepare().await;
     let payload = bytes(7, UNIT);
     drive.write(3, &payload, 1).await;
-    let (id, name) = (drive.id, drive.name.clone());
+    let id = drive.id;
+    let name = drive.name.clone();
     assert!(manager.state().last.as_ref().is_some_and(|last| last.pid == std::process::id()));
     drive.stop().await;
     // The token and the manager's address are not needed again.
@@ -37,10 +39,12 @@ async fn a_restart_keeps_identity_and_data() {
 
 #[tokio::test]
 async fn what_was_acknowledged_before_a_shutdown_is_there_after_it() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     let drive = Drive::start(dir.path(), &manager).await;
     drive.prepare().await;
-    let (mut session, grant) = (drive.session().await, drive.grant(object_level()));
+    let mut session = drive.session().await;
+    let grant = drive.grant(object_level());
     let payload = bytes(5, UNIT);
     let stopping = {
         let (asker, answers) = session.halves();
@@ -67,11 +71,13 @@ async fn what_was_acknowledged_before_a_shutdown_is_there_after_it() {
 
 #[tokio::test]
 async fn without_its_lease_it_serves_nothing() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     let drive = Drive::start(dir.path(), &manager).await;
     drive.prepare().await;
     let payload = bytes(1, 100);
-    let (mut session, grant) = (drive.session().await, drive.grant(object_level()));
+    let mut session = drive.session().await;
+    let grant = drive.grant(object_level());
     manager.state().answers = false;
     drive.advance_ms(5999);
     assert!(session.call(&grant, &write(0, 0, &payload, 1), &[&payload]).await.is_ok());
@@ -110,7 +116,8 @@ async fn without_its_lease_it_serves_nothing() {
 
 #[tokio::test]
 async fn a_replaced_drive_serves_no_more() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     manager.state().lease_ms = 400;
     let drive = Drive::start(dir.path(), &manager).await;
     manager.state().replaced = true;
@@ -131,14 +138,16 @@ async fn a_replaced_drive_serves_no_more() {
 
 #[tokio::test]
 async fn after_it_was_out_an_object_is_served_once_it_was_fenced() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     let drive = Drive::start(dir.path(), &manager).await;
     drive.prepare().await;
     drive.write(0, &bytes(1, 100), 1).await;
     drive.stop().await;
     manager.state().epoch = 4;
     let drive = Drive::start(dir.path(), &manager).await;
-    let (mut session, grant) = (drive.session().await, drive.grant(object_level()));
+    let mut session = drive.session().await;
+    let grant = drive.grant(object_level());
     assert_eq!(reason(session.call(&grant, &read(0, 0, 10), &[]).await), Reason::StaleGeneration);
     let take = Snapshot { at: AT, number: 1, act: SnapshotAct::Take, term: 1 }.into();
     assert_eq!(reason(session.call(&grant, &take, &[]).await), Reason::StaleGeneration);
@@ -151,8 +160,8 @@ async fn after_it_was_out_an_object_is_served_once_it_was_fenced() {
     drive.stop().await;
     // After a restart it still knows, without being told again: only a repeated fence opens the object.
     let drive = Drive::start(dir.path(), &manager).await;
-    let (mut session, next) =
-        (drive.session().await, drive.grant(Capability { g: Generation(3), ..object_level() }));
+    let mut session = drive.session().await;
+    let next = drive.grant(Capability { g: Generation(3), ..object_level() });
     assert_eq!(reason(session.call(&next, &read(0, 0, 10), &[]).await), Reason::StaleGeneration);
     session
         .call(&next, &Fence { at: AT, term: 1, units_from: 0, drives: Vec::new() }.into(), &[])
@@ -165,7 +174,8 @@ async fn after_it_was_out_an_object_is_served_once_it_was_fenced() {
 
 #[tokio::test]
 async fn a_join_that_broke_off_is_taken_up_again() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     manager.state().breaks_at_join = true;
     // The manager has stored the drive, but the drive does not learn of it; its next try finds out.
     let drive = Drive::start(dir.path(), &manager).await;
@@ -190,7 +200,8 @@ async fn a_join_that_broke_off_is_taken_up_again() {
 
 #[tokio::test]
 async fn a_manager_that_is_away_at_a_restart_is_waited_for() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     Drive::start(dir.path(), &manager).await.stop().await;
     manager.state().answers = false;
     let (settings, _clock) = settings();
@@ -228,7 +239,8 @@ async fn a_manager_that_is_away_at_a_restart_is_waited_for() {
 
 #[tokio::test]
 async fn what_cannot_start_says_why() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     let configure = |dir: &std::path::Path| config(dir, &manager, settings().0);
     let drive = Drive::start(dir.path(), &manager).await;
     let other = tempfile::tempdir().unwrap();
@@ -268,7 +280,8 @@ async fn what_cannot_start_says_why() {
 
 #[tokio::test]
 async fn a_directory_of_another_cluster_is_told_with_both_names() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     let other = Manager::start_for(ClusterId(0xbeef)).await;
     Drive::start(dir.path(), &manager).await.stop().await;
     let names = |error: &DriveError| {
@@ -296,7 +309,8 @@ async fn a_directory_of_another_cluster_is_told_with_both_names() {
 async fn a_process_may_run_several() {
     let manager = Manager::start().await;
     let dirs: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
-    let (mut configs, mut readies) = (Vec::new(), Vec::new());
+    let mut configs = Vec::new();
+    let mut readies = Vec::new();
     for dir in &dirs {
         let (ready, when_ready) = oneshot::channel();
         configs.push((config(dir.path(), &manager, settings().0), ready));
@@ -318,7 +332,8 @@ async fn a_process_may_run_several() {
 
 #[tokio::test]
 async fn what_a_client_retires_is_forgotten() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     let drive = Drive::start(dir.path(), &manager).await;
     drive.prepare().await;
     drive.stop().await;
@@ -351,7 +366,8 @@ async fn what_a_client_retires_is_forgotten() {
     before.close().unwrap();
     drop(before);
     let drive = Drive::start(dir.path(), &manager).await;
-    let (mut session, grant) = (drive.session().await, drive.grant(object_level()));
+    let mut session = drive.session().await;
+    let grant = drive.grant(object_level());
     for (client, watermark) in [(11, 3), (0, u64::MAX), (12, 5)] {
         let retire =
             Retire { at: AT, settled_to: stamp(1), durable: true, client, watermark, ends_lease: false };

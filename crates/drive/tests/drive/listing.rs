@@ -7,7 +7,8 @@ use braid_wire::data::{DriveReply, DriveRequest, Listing, Versions};
 
 #[tokio::test]
 async fn units_are_listed_up_and_down_in_pages() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     let drive = Drive::start(dir.path(), &manager).await;
     drive.prepare().await;
     drive.write(0, &bytes(1, UNIT), 1).await;
@@ -19,7 +20,8 @@ async fn units_are_listed_up_and_down_in_pages() {
     for (list, from, expected) in
         [(Listing::Written, 0, [0, 5]), (Listing::Bytes, 0, [0, 5]), (Listing::BytesDown, u64::MAX, [5, 0])]
     {
-        let (mut found, mut next) = (Vec::new(), Some(from));
+        let mut found = Vec::new();
+        let mut next = Some(from);
         while let Some(from) = next {
             match session.call(&grant, &listed(list, from), &[]).await.unwrap().0 {
                 DriveReply::Versions(reply) => {

@@ -24,11 +24,13 @@ fn writer() -> Capability {
 
 #[tokio::test]
 async fn a_lease_that_was_given_back_writes_no_more() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     let drive = Drive::start(dir.path(), &manager).await;
     drive.prepare().await;
     let mut session = drive.session().await;
-    let (old, payload) = (drive.grant(writer()), bytes(3, 100));
+    let old = drive.grant(writer());
+    let payload = bytes(3, 100);
     assert!(session.call(&old, &write(0, 0, &payload, 1), &[&payload]).await.is_ok());
     let end =
         Retire { at: AT, settled_to: stamp(1), durable: true, client: 0, watermark: 0, ends_lease: true };
@@ -51,10 +53,12 @@ async fn a_lease_that_was_given_back_writes_no_more() {
 
 #[tokio::test]
 async fn a_payload_that_comes_after_the_end_of_its_lease_is_not_written() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     let drive = Drive::start(dir.path(), &manager).await;
     drive.prepare().await;
-    let (old, payload) = (drive.grant(writer()), bytes(3, 100));
+    let old = drive.grant(writer());
+    let payload = bytes(3, 100);
     // A write has been sent on one connection, all but its last byte.
     let mut late = TcpStream::connect(drive.address).await.unwrap();
     let mut hello = vec![0; HEADER_BYTES + Hello::BYTES_MIN];
@@ -82,7 +86,8 @@ async fn a_payload_that_comes_after_the_end_of_its_lease_is_not_written() {
 
 #[tokio::test]
 async fn how_far_the_manager_has_come_is_told_with_the_next_heartbeat_and_stored_now_and_then() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     manager.state().lease_ms = 400;
     let drive = Drive::start(dir.path(), &manager).await;
     manager.state().mark.changes = 77;
@@ -101,7 +106,8 @@ async fn how_far_the_manager_has_come_is_told_with_the_next_heartbeat_and_stored
 
 #[tokio::test]
 async fn a_lease_ends_where_nothing_was_written_too() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     let drive = Drive::start(dir.path(), &manager).await;
     let mut session = drive.session().await;
     assert!(session.call(&drive.grant(drive_level()), &partition_create(), &[]).await.is_ok());
@@ -115,11 +121,13 @@ async fn a_lease_ends_where_nothing_was_written_too() {
 
 #[tokio::test]
 async fn a_removed_object_is_not_made_again() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     let drive = Drive::start(dir.path(), &manager).await;
     drive.prepare().await;
     let mut session = drive.session().await;
-    let (old, all) = (drive.grant(writer()), drive.grant(object_level()));
+    let old = drive.grant(writer());
+    let all = drive.grant(object_level());
     assert!(session.call(&all, &Remove { at: AT, term: 1 }.into(), &[]).await.is_ok());
     assert_eq!(reason(session.call(&old, &create(), &[]).await), Reason::StaleGeneration);
     // Nor after a restart, which forgets removals: the capability is older than the restart.
@@ -136,7 +144,8 @@ async fn a_removed_object_is_not_made_again() {
 
 #[tokio::test]
 async fn an_object_of_another_file_is_refused() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     let drive = Drive::start(dir.path(), &manager).await;
     drive.prepare().await;
     let mut session = drive.session().await;

@@ -68,7 +68,8 @@ async fn a_peer_that_takes_no_replies_holds_up_nobody_and_loses_its_connection()
 }
 
 async fn no_replies_taken(sending: Sending, length: u32) {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     let small = |settings: &mut Settings| {
         settings.sending = sending;
         settings.payload_bytes_max = 16 << 20;
@@ -114,7 +115,8 @@ async fn a_read_that_is_answered_after_the_lease_lapsed_brings_no_byte() {
 }
 
 async fn answered_late(sending: Sending, length: u32) {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     let many = |settings: &mut Settings| {
         settings.sending = sending;
         settings.requests_max = 1000;
@@ -146,7 +148,8 @@ async fn answered_late(sending: Sending, length: u32) {
 
 #[tokio::test]
 async fn a_peer_that_sends_half_a_payload_holds_up_nobody_and_loses_its_connection() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     let small = |settings: &mut Settings| {
         settings.payload_bytes_max = 1 << 20;
         settings.limits = stall(500);
@@ -182,7 +185,8 @@ async fn a_peer_that_sends_half_a_payload_holds_up_nobody_and_loses_its_connecti
 
 #[tokio::test]
 async fn mute_peers_are_given_up_and_others_served() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     let brief = |settings: &mut Settings| settings.limits.proof = Duration::from_millis(300);
     let drive = drive(dir.path(), &manager, brief).await;
     let mut mute = Vec::new();
@@ -201,7 +205,8 @@ async fn mute_peers_are_given_up_and_others_served() {
 
 #[tokio::test]
 async fn garbage_truncated_and_oversized_frames_end_their_connection_only() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     let drive = drive(dir.path(), &manager, |settings| settings.limits = stall(300)).await;
     let mut session = drive.session().await;
     let grant = drive.grant(object_level());
@@ -233,7 +238,8 @@ async fn garbage_truncated_and_oversized_frames_end_their_connection_only() {
 
 #[tokio::test]
 async fn a_request_that_is_none_is_refused_and_its_payload_passed_over() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     let drive = drive(dir.path(), &manager, |_| ()).await;
     let (mut sender, mut receiver, mut asker) = halves(&drive).await;
     let grant = drive.grant(object_level());
@@ -263,14 +269,16 @@ fn refusal(body: &[u8]) -> Reason {
 
 #[tokio::test]
 async fn idle_connections_give_way_and_strangers_have_no_place_of_others() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     let drive = drive(dir.path(), &manager, |settings| settings.connections_max = 2).await;
     let grant = drive.grant(client_level());
     let mut strangers = Vec::new();
     for _ in 0..400 {
         strangers.push(TcpStream::connect(drive.address).await.unwrap());
     }
-    let (mut first, mut second) = (drive.session().await, drive.session().await);
+    let mut first = drive.session().await;
+    let mut second = drive.session().await;
     serves(&mut first, &grant, 1).await;
     serves(&mut second, &grant, 2).await;
     // Idle times must differ by at least a millisecond.
@@ -290,7 +298,8 @@ async fn idle_connections_give_way_and_strangers_have_no_place_of_others() {
 
 #[tokio::test]
 async fn a_connection_with_requests_under_way_gives_way_to_none() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     let one = |settings: &mut Settings| {
         settings.connections_max = 1;
         settings.requests_max = 1000;
@@ -324,14 +333,16 @@ async fn a_connection_with_requests_under_way_gives_way_to_none() {
 
 #[tokio::test]
 async fn who_waits_for_memory_too_long_loses_the_connection_and_its_slot_comes_back() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     let brief = |settings: &mut Settings| {
         settings.payload_bytes_max = 1;
         settings.store_wait = Duration::from_millis(200);
         settings.limits = stall(60_000);
     };
     let drive = drive(dir.path(), &manager, brief).await;
-    let (grant, payload) = (drive.grant(client_level()), bytes(1, UNIT));
+    let grant = drive.grant(client_level());
+    let payload = bytes(1, UNIT);
     // It announces a payload and sends half of it, which occupies all the memory for a minute.
     let (mut stuck, hello) = greeted(&drive).await;
     let mut body = Vec::new();
@@ -374,13 +385,15 @@ async fn greeted(drive: &Drive) -> (TcpStream, Hello) {
 
 #[tokio::test]
 async fn many_clients_at_once() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     let drive = std::sync::Arc::new(drive(dir.path(), &manager, |_| ()).await);
     let mut clients = tokio::task::JoinSet::new();
     for client in 0..32u64 {
         let drive = std::sync::Arc::clone(&drive);
         clients.spawn(async move {
-            let (mut session, grant) = (drive.session().await, drive.grant(object_level()));
+            let mut session = drive.session().await;
+            let grant = drive.grant(object_level());
             for round in 0..10 {
                 serves(&mut session, &grant, 1 + client * 10 + round).await;
             }
@@ -394,7 +407,8 @@ async fn many_clients_at_once() {
 
 #[tokio::test]
 async fn a_shutdown_ends_idle_and_stuck_connections() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     let brief = |settings: &mut Settings| settings.shutdown_wait = Duration::from_millis(300);
     let drive = drive(dir.path(), &manager, brief).await;
     drive.write(0, &bytes(1, UNIT), 1).await;

@@ -69,7 +69,8 @@ async fn figures(drive: &Drive) -> DriveAttributes {
 
 /// Runs `attack` against a drive with one written unit, and checks that the unit is unchanged.
 async fn unmoved(attack: impl AsyncFnOnce(&Drive)) {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     let drive = Drive::start(dir.path(), &manager).await;
     drive.prepare().await;
     let payload = bytes(9, UNIT);
@@ -91,7 +92,8 @@ async fn unmoved(attack: impl AsyncFnOnce(&Drive)) {
 async fn a_capability_with_one_flipped_bit_is_refused_whichever_bit_it_is() {
     unmoved(async |drive| {
         let mut raw = Raw::connect(drive).await;
-        let (grant, payload) = (drive.grant(object_level()), bytes(1, 4096));
+        let grant = drive.grant(object_level());
+        let payload = bytes(1, 4096);
         let requests = [read(0, 0, 4096), write(0, 0, &payload, 2), Remove { at: AT, term: 1 }.into()];
         for bit in 0..8 * Authority::BYTES_MIN {
             for request in &requests {
@@ -113,7 +115,8 @@ async fn a_capability_with_one_flipped_bit_is_refused_whichever_bit_it_is() {
 async fn arguments_with_one_flipped_bit_are_refused() {
     unmoved(async |drive| {
         let mut raw = Raw::connect(drive).await;
-        let (grant, payload) = (drive.grant(object_level()), bytes(1, 100));
+        let grant = drive.grant(object_level());
+        let payload = bytes(1, 100);
         let request = write(0, 0, &payload, 2);
         let length = raw.seal(&grant, &request, &payload).len();
         for bit in 8 * Authority::BYTES_MIN..8 * length {
@@ -140,7 +143,8 @@ async fn arguments_with_one_flipped_bit_are_refused() {
 #[tokio::test]
 async fn a_replayed_request_is_refused_on_its_connection_and_on_another() {
     unmoved(async |drive| {
-        let (mut raw, grant) = (Raw::connect(drive).await, drive.grant(object_level()));
+        let mut raw = Raw::connect(drive).await;
+        let grant = drive.grant(object_level());
         let payload = bytes(1, 100);
         // Stamp 1 is already stored: the first request is accepted, and writes nothing.
         let request = write(0, 0, &payload, 1);
@@ -216,7 +220,8 @@ async fn each_misuse_has_its_refusal() {
 #[tokio::test]
 async fn writes_have_refusals_of_their_own() {
     unmoved(async |drive| {
-        let (mut session, payload) = (drive.session().await, bytes(1, 100));
+        let mut session = drive.session().await;
+        let payload = bytes(1, 100);
         let grant = drive.grant(object_level());
         let of = |change: &dyn Fn(&mut StripeWrite)| -> DriveRequest {
             let mut write = write_of(0, 0, &payload, 2);
@@ -252,7 +257,8 @@ async fn writes_have_refusals_of_their_own() {
 
 #[tokio::test]
 async fn a_capability_expires_by_the_managers_time() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     manager.state().lease_ms = 100_000_000;
     let drive = Drive::start(dir.path(), &manager).await;
     drive.prepare().await;
@@ -271,7 +277,8 @@ async fn a_capability_expires_by_the_managers_time() {
 
 #[tokio::test]
 async fn a_manager_of_an_older_term_is_refused() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     manager.state().term = 7;
     let drive = Drive::start(dir.path(), &manager).await;
     let mut session = drive.session().await;

@@ -21,11 +21,13 @@ fn done() -> DriveReply {
 
 #[tokio::test]
 async fn partitions_and_objects_come_and_go() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     let drive = Drive::start(dir.path(), &manager).await;
     let mut session = drive.session().await;
-    let (all, partition, object) =
-        (drive.grant(drive_level()), drive.grant(partition_level()), drive.grant(object_level()));
+    let all = drive.grant(drive_level());
+    let partition = drive.grant(partition_level());
+    let object = drive.grant(object_level());
     for _ in 0..2 {
         assert_eq!(session.call(&all, &partition_create(), &[]).await.unwrap().0, done());
         assert_eq!(session.call(&object, &create(), &[]).await.unwrap().0, done());
@@ -83,7 +85,8 @@ async fn partitions_and_objects_come_and_go() {
 
 #[tokio::test]
 async fn what_was_written_is_read() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     let drive = Drive::start(dir.path(), &manager).await;
     drive.prepare().await;
     let payload = bytes(1, 10_000);
@@ -139,10 +142,12 @@ async fn what_was_written_is_read() {
 
 #[tokio::test]
 async fn versions_retire_fence_and_verdict() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     let drive = Drive::start(dir.path(), &manager).await;
     drive.prepare().await;
-    let (one, two) = (bytes(1, UNIT), bytes(2, UNIT));
+    let one = bytes(1, UNIT);
+    let two = bytes(2, UNIT);
     drive.write(0, &one, 1).await;
     drive.write(0, &two, 2).await;
     drive.write(5, &one, 3).await;
@@ -162,14 +167,17 @@ async fn versions_retire_fence_and_verdict() {
     let settled = session.call(&grant, &read_want(0, 0, UNIT, Want::Settled), &[]).await.unwrap();
     assert_eq!(settled.1, one);
     let exactly = |n| {
-        let (from, to, exactly) = (0, UNIT, vec![stamp(n)]);
+        let from = 0;
+        let to = UNIT;
+        let exactly = vec![stamp(n)];
         Read { at: AT, unit: 0, from, to, want: Want::Exactly, exactly, snapshot: 0 }
     };
     assert_eq!(session.call(&grant, &exactly(1).into(), &[]).await.unwrap().1, one);
     assert_eq!(reason(session.call(&grant, &exactly(9).into(), &[]).await), Reason::Gone);
     // A new generation: the old capability is stale; the pending stamps are listed and judged.
     let next = Capability { g: Generation(3), ..object_level() };
-    let (old, new) = (grant, drive.grant(next));
+    let old = grant;
+    let new = drive.grant(next);
     let fence: DriveRequest = Fence { at: AT, term: 1, units_from: 0, drives: Vec::new() }.into();
     for _ in 0..2 {
         let listed = session.call(&new, &fence, &[]).await.unwrap().0;
@@ -221,11 +229,13 @@ async fn versions_retire_fence_and_verdict() {
 
 #[tokio::test]
 async fn parity_is_read_by_its_cover() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     let drive = Drive::start(dir.path(), &manager).await;
     drive.prepare().await;
     let mut session = drive.session().await;
-    let (grant, payload) = (drive.grant(object_level()), bytes(3, UNIT));
+    let grant = drive.grant(object_level());
+    let payload = bytes(3, UNIT);
     for n in 1..=2 {
         let cover = vec![stamp(n), stamp(n)];
         let ends = vec![EndBound::at_least(100), EndBound::at_most(7)];
@@ -233,7 +243,9 @@ async fn parity_is_read_by_its_cover() {
         session.call(&grant, &parity.into(), &[&payload]).await.unwrap();
     }
     let exactly = |cover: Vec<Version>| {
-        let (from, to, want) = (0, 100, Want::Exactly);
+        let from = 0;
+        let to = 100;
+        let want = Want::Exactly;
         let read = Read { at: AT, unit: 1, from, to, want, exactly: cover, snapshot: 0 };
         DriveRequest::from(read)
     };
@@ -252,7 +264,8 @@ async fn parity_is_read_by_its_cover() {
 
 #[tokio::test]
 async fn a_joining_column_takes_what_others_hold() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     let drive = Drive::start(dir.path(), &manager).await;
     drive.prepare().await;
     let mut session = drive.session().await;
@@ -273,7 +286,8 @@ async fn a_joining_column_takes_what_others_hold() {
 
 #[tokio::test]
 async fn attributes_are_kept_and_a_bump_revokes() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     let drive = Drive::start(dir.path(), &manager).await;
     drive.prepare().await;
     drive.write(1, &bytes(1, 100), 1).await;
@@ -287,7 +301,9 @@ async fn attributes_are_kept_and_a_bump_revokes() {
     assert_eq!((attributes.map, attributes.opaque.as_slice()), (map(), &b"opaque"[..]));
     assert_eq!((attributes.size, attributes.created_ms), (u64::from(UNIT) + 100, 11));
     let set = |object_version| {
-        let (reserve_bytes, cluster, opaque) = (None, None, b"new".to_vec());
+        let reserve_bytes = None;
+        let cluster = None;
+        let opaque = b"new".to_vec();
         SetAttributes { at: AT, object_version, reserve_bytes, cluster, opaque, term: 1 }
     };
     assert_eq!(session.call(&grant, &set(2).into(), &[]).await.unwrap().0, done());
@@ -305,7 +321,8 @@ async fn attributes_are_kept_and_a_bump_revokes() {
 
 #[tokio::test]
 async fn what_is_reserved_nobody_else_can_take() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     let drive = Drive::start(dir.path(), &manager).await;
     let mut session = drive.session().await;
     let (grant, all) = (drive.grant(object_level()), drive.grant(drive_level()));
@@ -330,7 +347,8 @@ async fn what_is_reserved_nobody_else_can_take() {
     assert!(session.call(&other, &beside(0), &[&payload]).await.is_ok());
     assert_eq!(reason(session.call(&other, &beside(1), &[&payload]).await), Reason::Quota);
     let set = |reserve_bytes, cluster| {
-        let (object_version, opaque) = (1, b"new".to_vec());
+        let object_version = 1;
+        let opaque = b"new".to_vec();
         SetAttributes { at: AT, object_version, reserve_bytes, cluster, opaque, term: 1 }.into()
     };
     let more = set(Some(4 * unit_bytes), None);
@@ -363,7 +381,8 @@ async fn what_is_reserved_nobody_else_can_take() {
 
 #[tokio::test]
 async fn keys_rotate_one_epoch_at_a_time() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     let drive = Drive::start(dir.path(), &manager).await;
     drive.prepare().await;
     let mut session = drive.session().await;
@@ -385,11 +404,13 @@ async fn keys_rotate_one_epoch_at_a_time() {
 
 #[tokio::test]
 async fn a_creation_and_what_follows_it_are_pipelined() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     let drive = Drive::start(dir.path(), &manager).await;
     let mut session = drive.session().await;
     session.call(&drive.grant(drive_level()), &partition_create(), &[]).await.unwrap();
-    let (grant, payload) = (drive.grant(object_level()), bytes(1, UNIT));
+    let grant = drive.grant(object_level());
+    let payload = bytes(1, UNIT);
     let (asker, answers) = session.halves();
     let asking = async {
         asker.ask(0, &grant, &create(), &[]).await.unwrap();
@@ -413,7 +434,8 @@ async fn a_creation_and_what_follows_it_are_pipelined() {
 
 #[tokio::test]
 async fn a_creation_finds_what_is_there() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     let drive = Drive::start(dir.path(), &manager).await;
     drive.prepare().await;
     let mut session = drive.session().await;
@@ -454,7 +476,8 @@ async fn a_creation_finds_what_is_there() {
 
 #[tokio::test]
 async fn what_this_release_does_not_serve_is_told() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     let drive = Drive::start(dir.path(), &manager).await;
     drive.prepare().await;
     let mut session = drive.session().await;

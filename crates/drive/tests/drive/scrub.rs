@@ -70,7 +70,8 @@ fn damage(dir: &Path, seed: u8) {
 
 #[tokio::test]
 async fn who_starts_a_pass_of_little_is_told_that_it_began() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     let drive = start(dir.path(), &manager).await;
     drive.prepare().await;
     for passes in 1..=100 {
@@ -82,7 +83,8 @@ async fn who_starts_a_pass_of_little_is_told_that_it_began() {
 
 #[tokio::test]
 async fn a_pass_verifies_everything_and_names_what_is_damaged() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     let drive = start(dir.path(), &manager).await;
     drive.prepare().await;
     for unit in 0..20_u8 {
@@ -143,7 +145,8 @@ const VALUES: (PartitionId, Option<ObjectId>, Option<PartitionId>, Option<Object
 
 #[tokio::test]
 async fn a_partition_whose_values_are_lost_is_named_until_it_is_made_anew() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     let drive = start(dir.path(), &manager).await;
     drive.prepare().await;
     drive.write(0, &bytes(1, UNIT), 1).await;
@@ -166,7 +169,8 @@ async fn a_partition_whose_values_are_lost_is_named_until_it_is_made_anew() {
 
 #[tokio::test]
 async fn lost_ranges_are_named() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     let drive = start(dir.path(), &manager).await;
     drive.prepare().await;
     for unit in 0..4 {
@@ -188,7 +192,8 @@ async fn lost_ranges_are_named() {
 
 #[tokio::test]
 async fn a_pass_waits_for_its_rate_and_goes_on_after_a_restart() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     let drive = start(dir.path(), &manager).await;
     drive.prepare().await;
     for unit in 0..40 {
@@ -216,7 +221,8 @@ async fn a_pass_waits_for_its_rate_and_goes_on_after_a_restart() {
 
 #[tokio::test]
 async fn the_drive_scrubs_by_itself_and_only_for_the_manager_on_demand() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     let drive = Drive::start(dir.path(), &manager).await;
     // The drive's first own pass, with nothing stored.
     let own = until(&drive, 10, |reply| reply.state.passes == 1).await.state;

@@ -67,11 +67,14 @@ fn retire(n: u64) -> DriveRequest {
 
 #[tokio::test]
 async fn what_a_snapshot_saw_is_read_until_it_is_dropped() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     let drive = Drive::start(dir.path(), &manager).await;
     drive.prepare().await;
     let mut keeper = Keeper::of(&drive).await;
-    let (one, two, three) = (bytes(1, UNIT), bytes(2, UNIT), bytes(3, 100));
+    let one = bytes(1, UNIT);
+    let two = bytes(2, UNIT);
+    let three = bytes(3, 100);
     keeper.write(0, &one, 1).await;
     keeper.done(retire(1)).await;
     keeper.done(take(1)).await;
@@ -120,7 +123,8 @@ async fn what_a_snapshot_saw_is_read_until_it_is_dropped() {
 
 #[tokio::test]
 async fn nothing_is_taken_while_something_is_pending() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     let drive = Drive::start(dir.path(), &manager).await;
     drive.prepare().await;
     let mut keeper = Keeper::of(&drive).await;
@@ -138,7 +142,8 @@ async fn nothing_is_taken_while_something_is_pending() {
 
 #[tokio::test]
 async fn an_object_has_so_many_snapshots_and_no_more() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     let drive = Drive::start(dir.path(), &manager).await;
     drive.prepare().await;
     let mut keeper = Keeper::of(&drive).await;
@@ -156,7 +161,8 @@ async fn an_object_has_so_many_snapshots_and_no_more() {
 
 #[tokio::test]
 async fn without_the_right_there_is_no_snapshot() {
-    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
     let drive = Drive::start(dir.path(), &manager).await;
     drive.prepare().await;
     let mut keeper = Keeper::of(&drive).await;

@@ -26,7 +26,8 @@ struct Stripes {
 impl Stripes {
     async fn new(shape: Shape) -> Stripes {
         let manager = Manager::start().await;
-        let (mut dirs, mut drives) = (Vec::new(), Vec::new());
+        let mut dirs = Vec::new();
+        let mut drives = Vec::new();
         for _ in 0..shape.width() {
             let dir = tempfile::tempdir().unwrap();
             drives.push(Some(Drive::start(dir.path(), &manager).await));
@@ -180,7 +181,8 @@ fn unit(to: u32, parts: &[(u32, &[u8])]) -> Vec<u8> {
 #[tokio::test]
 async fn a_unit_write_reaches_its_parity_before_it_is_answered() {
     let stripes = Stripes::raid5().await;
-    let (one, two) = (bytes(1, 5000), bytes(9, 3000));
+    let one = bytes(1, 5000);
+    let two = bytes(9, 3000);
     let mut session = stripes.session(0).await;
     let grant = stripes.grant(0, G, stripes.all());
     let (written, _) = session.call(&grant, &unit_write(100, &one, 1), &[&one]).await.unwrap();
@@ -208,7 +210,8 @@ async fn a_unit_write_reaches_its_parity_before_it_is_answered() {
 async fn every_parity_unit_gets_its_own_multiple() {
     let shape = Shape::new(Scheme::Rs, 2, 3, UNIT).unwrap();
     let stripes = Stripes::new(shape).await;
-    let (one, two) = (bytes(1, 5000), bytes(7, 6000));
+    let one = bytes(1, 5000);
+    let two = bytes(7, 6000);
     stripes.call(stripes.column(Role::Data(0)), unit_write(0, &one, 1), &one).await.unwrap();
     stripes.call(stripes.column(Role::Data(1)), unit_write(1000, &two, 2), &two).await.unwrap();
     let data = [unit(7000, &[(0, &one)]), unit(7000, &[(1000, &two)])];
@@ -344,7 +347,8 @@ async fn a_drive_that_is_no_sister_and_an_old_generation_are_refused() {
         let grant = stripes.drive(parity).grant(Capability { rights, holder, ..partition_level() });
         session.call(&grant, &request, &[&payload]).await
     };
-    let (own, other) = (stripes.drive(0).id, stripes.drive(1).id);
+    let own = stripes.drive(0).id;
+    let other = stripes.drive(1).id;
     assert_eq!(reason(send(other, delta(G, 1)).await), Reason::Scope);
     assert_eq!(reason(send(DriveId(4711), delta(G, 1)).await), Reason::Scope);
     assert_eq!(reason(send(own, delta(Generation(1), 1)).await), Reason::StaleGeneration);
@@ -356,10 +360,12 @@ async fn a_drive_that_is_no_sister_and_an_old_generation_are_refused() {
     );
     assert!(send(own, delta(G, 1)).await.is_ok());
     // Nor for those of a column that is out now.
-    let (next, set) = (Generation(3), stripes.all().without(Column(0)));
+    let next = Generation(3);
+    let set = stripes.all().without(Column(0));
     stripes.fence(parity, next, set).await.unwrap();
     assert_eq!(reason(send(own, delta(next, 1)).await), Reason::StaleGeneration);
-    let (g, set) = (Generation(4), stripes.all());
+    let g = Generation(4);
+    let set = stripes.all();
     stripes.fence(parity, g, set).await.unwrap();
     assert!(send(own, delta(g, 1)).await.is_ok(), "it has it already");
     // One that does not start where the chain ends is not added (R5).
@@ -378,7 +384,8 @@ async fn a_drive_that_is_no_sister_and_an_old_generation_are_refused() {
 #[tokio::test]
 async fn a_column_that_is_out_or_joining_owes_nothing() {
     let mut stripes = Stripes::raid5().await;
-    let (payload, parity) = (bytes(1, 4096), stripes.column(Role::Parity(0)));
+    let payload = bytes(1, 4096);
+    let parity = stripes.column(Role::Parity(0));
     stripes.stop(parity).await;
     let owed = stripes.call(0, unit_write(0, &payload, 1), &payload).await.unwrap();
     assert_eq!(owed, owed_to(parity));
@@ -399,7 +406,8 @@ async fn a_column_that_is_out_or_joining_owes_nothing() {
 #[tokio::test]
 async fn what_is_owed_goes_to_where_the_column_is_now() {
     let mut stripes = Stripes::raid5().await;
-    let (payload, parity) = (bytes(1, 4096), stripes.column(Role::Parity(0)));
+    let payload = bytes(1, 4096);
+    let parity = stripes.column(Role::Parity(0));
     let mut drives: Vec<DriveId> = stripes.drives.iter().flatten().map(|drive| drive.id).collect();
     stripes.stop(parity).await;
     let owed = stripes.call(0, unit_write(0, &payload, 1), &payload).await.unwrap();
@@ -408,7 +416,8 @@ async fn what_is_owed_goes_to_where_the_column_is_now() {
     stripes.dirs[usize::from(parity)] = tempfile::tempdir().unwrap();
     stripes.start(parity).await;
     drives[usize::from(parity)] = stripes.drive(parity).id;
-    let (g, all) = (Generation(3), stripes.all());
+    let g = Generation(3);
+    let all = stripes.all();
     let mut session = stripes.session(parity).await;
     let drive = stripes.drive(parity);
     session.call(&drive.grant(drive_level()), &partition_create(), &[]).await.unwrap();
@@ -449,9 +458,11 @@ async fn an_object_of_another_column_is_not_fenced_as_this_one() {
 #[tokio::test]
 async fn a_capability_s_range_is_all_that_it_writes() {
     let stripes = Stripes::raid5().await;
-    let (payload, mut session) = (bytes(4, 4096), stripes.session(0).await);
+    let payload = bytes(4, 4096);
+    let mut session = stripes.session(0).await;
     for (own, other) in [(0, 1), (1, 0)] {
-        let (first_stripe, end_stripe) = (own, own + 1);
+        let first_stripe = own;
+        let end_stripe = own + 1;
         let grant = stripes.drive(0).grant(Capability { first_stripe, end_stripe, ..object_level() });
         let requests = |unit| -> [(DriveRequest, &[u8]); 3] {
             let DriveRequest::UnitWrite(by_unit) = unit_write(0, &payload, 10 * own + 1) else { panic!() };

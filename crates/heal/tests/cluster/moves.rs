@@ -94,7 +94,8 @@ async fn the_columns_of_a_lost_drive_are_dealt_out_evenly() {
     for (drive, held) in drives.into_iter().zip(held) {
         given.push(components(&client, drive).await - held);
     }
-    let (least, most) = (given.iter().min().copied(), given.iter().max().copied());
+    let least = given.iter().min().copied();
+    let most = given.iter().max().copied();
     assert!(given.iter().sum::<u64>() >= 20, "{given:?}");
     assert!(most.zip(least).is_some_and(|(most, least)| most - least <= 2), "{given:?}");
 }
@@ -253,7 +254,9 @@ async fn a_file_lacks_no_column_while_its_drive_is_drained_and_readers_and_write
     let (cluster, client, bytes) = with_files(6, 2, 0).await;
     client.heal_status(Some(100_000)).await.expect("a low rate");
     client.drain_drive("d2", true).await.expect("it is drained");
-    let (mut most, mut looks, began) = (0, 0, std::time::Instant::now());
+    let mut most = 0;
+    let mut looks = 0;
+    let began = std::time::Instant::now();
     while looks < 40 || most == 0 && began.elapsed() < Duration::from_secs(60) {
         looks += 1;
         for index in 0..FILES {

@@ -83,7 +83,8 @@ async fn read_by_stripes(cluster: &Cluster, shape: Shape, model: &[u8], others: 
     let client = Client::connect(config).await.expect("a client");
     let file = client.open(&name("f"), &OpenOptions::new().read(true)).await.expect("it opens");
     let stripe = usize::try_from(shape.stripe_bytes()).expect("small");
-    let (mut read, mut lost) = (0, 0);
+    let mut read = 0;
+    let mut lost = 0;
     for from in (0..BYTES).step_by(stripe * SAMPLE) {
         let expected = &model[from..BYTES.min(from + stripe)];
         let mut bytes = vec![0xee; expected.len()];

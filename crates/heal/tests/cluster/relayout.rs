@@ -76,7 +76,8 @@ async fn a_reader_goes_on_and_a_writer_comes_first() {
     let client = cluster.client().await;
     client.volume_create("main", None, 0).await.expect("a volume");
     let mut model = pattern(8, 2_000_000);
-    let (old, new) = (shape(Scheme::Raid5, 4, 1, 4096), shape(Scheme::Rs, 3, 2, 16 << 10));
+    let old = shape(Scheme::Raid5, 4, 1, 4096);
+    let new = shape(Scheme::Rs, 3, 2, 16 << 10);
     put(&client, &name("f"), old, &model).await;
     let reader = client.open(&name("f"), &OpenOptions::new().read(true)).await.expect("open");
     let writer = client.open(&name("f"), &OpenOptions::new().write(true)).await.expect("open");
@@ -95,7 +96,8 @@ async fn a_reader_goes_on_and_a_writer_comes_first() {
     model[..50_000].copy_from_slice(&bytes);
     writer.close().await.expect("close");
     client.heal_status(Some(0)).await.expect("no limit");
-    let (mut found, began) = (vec![0; model.len()], Instant::now());
+    let mut found = vec![0; model.len()];
+    let began = Instant::now();
     while !has_shape(&client, "f", new).await && began.elapsed() < Duration::from_secs(60) {
         reader.read_at(&mut found, 0).await.expect("read");
         assert_same(&found, &model, "meanwhile");
@@ -111,7 +113,8 @@ async fn while_a_file_is_laid_out_anew_no_drive_counts_as_behind_and_one_that_is
     let mut cluster = Cluster::start(6).await;
     let client = cluster.client().await;
     client.volume_create("main", None, 0).await.expect("a volume");
-    let (old, new) = (shape(Scheme::Raid1, 1, 2, 4096), shape(Scheme::Rs, 4, 2, 16 << 10));
+    let old = shape(Scheme::Raid1, 1, 2, 4096);
+    let new = shape(Scheme::Rs, 4, 2, 16 << 10);
     let model = pattern(8, 600_000);
     put(&client, &name("f"), old, &model).await;
     client.heal_status(Some(20_000)).await.expect("a low rate");
@@ -140,7 +143,8 @@ async fn a_reader_from_before_reads_a_layout_of_many_small_stripes() {
     let client = cluster.client().await;
     client.volume_create("main", None, 0).await.expect("a volume");
     let model = pattern(8, 3_000_000);
-    let (old, new) = (shape(Scheme::Raid5, 4, 1, 1 << 20), shape(Scheme::Raid1, 1, 1, 4096));
+    let old = shape(Scheme::Raid5, 4, 1, 1 << 20);
+    let new = shape(Scheme::Raid1, 1, 1, 4096);
     put(&client, &name("f"), old, &model).await;
     let reader = client.open(&name("f"), &OpenOptions::new().read(true)).await.expect("open");
     assert!(client.relayout(&name("f"), Some(new)).await.expect("asked").begun);
@@ -156,7 +160,8 @@ async fn a_drive_that_dies_on_the_way_is_waited_for_and_a_lost_one_is_not() {
     let client = cluster.client().await;
     client.volume_create("main", None, 0).await.expect("a volume");
     let model = pattern(8, 3_000_000);
-    let (old, new) = (shape(Scheme::Rs, 3, 2, 4096), shape(Scheme::Raid5, 5, 1, 16 << 10));
+    let old = shape(Scheme::Rs, 3, 2, 4096);
+    let new = shape(Scheme::Raid5, 5, 1, 16 << 10);
     put(&client, &name("f"), old, &model).await;
     for again in [true, false] {
         let wanted = if again { new } else { old };
@@ -181,7 +186,8 @@ async fn what_cannot_be_is_refused_and_what_was_asked_for_is_taken_back() {
     let cluster = Cluster::start(5).await;
     let client = cluster.client().await;
     client.volume_create("main", None, 0).await.expect("a volume");
-    let (old, new) = (shape(Scheme::Raid5, 4, 1, 4096), shape(Scheme::Raid1, 1, 1, 4096));
+    let old = shape(Scheme::Raid5, 4, 1, 4096);
+    let new = shape(Scheme::Raid1, 1, 1, 4096);
     let model = pattern(8, 1_000_000);
     put(&client, &name("f"), old, &model).await;
     let wide = client.relayout(&name("f"), Some(shape(Scheme::Rs, 4, 2, 4096))).await.expect_err("too wide");
@@ -211,7 +217,8 @@ async fn a_drive_with_a_column_without_redundancy_is_drained() {
     let cluster = Cluster::start(4).await;
     let client = cluster.client().await;
     client.volume_create("main", None, 0).await.expect("a volume");
-    let (bare, model) = (shape(Scheme::Raid0, 3, 0, 4096), pattern(8, 300_000));
+    let bare = shape(Scheme::Raid0, 3, 0, 4096);
+    let model = pattern(8, 300_000);
     put(&client, &name("f"), bare, &model).await;
     let drained = client.stat(&name("f")).await.expect("stat").segments[0].columns[0].drive_name.clone();
     client.drain_drive(&drained, true).await.expect("three others take it");

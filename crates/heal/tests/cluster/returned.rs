@@ -14,7 +14,8 @@ async fn a_drive_that_was_away_for_one_percent_of_the_data_gets_that_percent() {
     client.volume_create("main", None, 0).await.expect("a volume");
     let unit = 16 << 10;
     let stripe = 4 * usize::try_from(unit).expect("small");
-    let (path, shape) = (name("f"), shape(Scheme::Raid5, 4, 1, unit));
+    let path = name("f");
+    let shape = shape(Scheme::Raid5, 4, 1, unit);
     let mut model = pattern(4, 400 * stripe);
     put(&client, &path, shape, &model).await;
     // What the drive does not know to be settled when it goes away is made anew.
@@ -157,7 +158,8 @@ async fn acknowledged_zeros_at_the_end_are_there_after_their_unit_was_made_anew_
     cluster.stop(first).await;
     let mut bytes = pattern(5, 3000);
     bytes[2000..].fill(0);
-    let (config, written) = (cluster.config(), bytes.clone());
+    let config = cluster.config();
+    let written = bytes.clone();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.expect("a runtime");
     let (tell, told) = tokio::sync::oneshot::channel();

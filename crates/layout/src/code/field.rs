@@ -22,7 +22,9 @@ pub(super) static AFFINE: [u64; 256] = affine();
 
 /// `a * b`.
 pub(super) const fn mul(a: u8, b: u8) -> u8 {
-    let (mut product, mut shifted, mut rest) = (0, a, b);
+    let mut product = 0;
+    let mut shifted = a;
+    let mut rest = b;
     while rest != 0 {
         if rest & 1 != 0 {
             product ^= shifted;
@@ -36,7 +38,9 @@ pub(super) const fn mul(a: u8, b: u8) -> u8 {
 /// `1 / a`, which is `a^254`. `a` is not zero.
 pub(super) const fn inverse(a: u8) -> u8 {
     assert!(a != 0, "zero has no inverse");
-    let (mut power, mut product, mut squarings) = (a, 1, 0);
+    let mut power = a;
+    let mut product = 1;
+    let mut squarings = 0;
     while squarings < 7 {
         power = mul(power, power);
         product = mul(product, power);
@@ -130,7 +134,8 @@ mod tests {
     fn the_three_tables_agree_with_multiplication() {
         for c in 0..=255u8 {
             for x in 0..=255u8 {
-                let (expected, row) = (mul(c, x), usize::from(c));
+                let expected = mul(c, x);
+                let row = usize::from(c);
                 assert_eq!(PRODUCTS[row][usize::from(x)], expected, "{c} * {x}");
                 let by_nibbles = NIBBLES[row][usize::from(x & 15)] ^ NIBBLES[row][16 + usize::from(x >> 4)];
                 assert_eq!(by_nibbles, expected, "{c} * {x} by nibbles");

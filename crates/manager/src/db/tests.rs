@@ -103,7 +103,8 @@ fn store(db: &Db) {
 
 #[test]
 fn many_become_durable_in_one_commit_and_are_answered_in_their_order() {
-    let (kv, answers) = (MemoryKv::new(), Answers::default());
+    let kv = MemoryKv::new();
+    let answers = Answers::default();
     let db = over(&kv);
     assert_eq!(answers.set(&db, 1), Storer::Caller);
     for n in 2..=100 {
@@ -125,7 +126,8 @@ fn many_become_durable_in_one_commit_and_are_answered_in_their_order() {
 
 #[test]
 fn each_is_decided_on_all_before_it_and_readers_see_what_is_durable() {
-    let (kv, answers) = (MemoryKv::new(), Answers::default());
+    let kv = MemoryKv::new();
+    let answers = Answers::default();
     let db = over(&kv);
     let add = |n| {
         answers.decide(&db, n, |tx| {
@@ -148,7 +150,8 @@ fn each_is_decided_on_all_before_it_and_readers_see_what_is_durable() {
 
 #[test]
 fn layers_hold_one_over_the_other_in_ranges_too() {
-    let (kv, answers) = (MemoryKv::new(), Answers::default());
+    let kv = MemoryKv::new();
+    let answers = Answers::default();
     let db = over(&kv);
     db.write(|tx| {
         (1..=6).for_each(|n| tx.put(vec![n], vec![0]));
@@ -189,7 +192,8 @@ fn layers_hold_one_over_the_other_in_ranges_too() {
 
 #[test]
 fn who_changed_nothing_or_was_refused_waits_for_what_it_has_seen() {
-    let (kv, answers) = (MemoryKv::new(), Answers::default());
+    let kv = MemoryKv::new();
+    let answers = Answers::default();
     let db = over(&kv);
     let look = |n| answers.decide(&db, n, |_| Ok(()));
     let refuse = |n| {
@@ -220,7 +224,8 @@ fn who_changed_nothing_or_was_refused_waits_for_what_it_has_seen() {
 
 #[test]
 fn a_commit_that_fails_takes_with_it_all_that_was_decided_on_top() {
-    let (kv, answers) = (MemoryKv::new(), Answers::default());
+    let kv = MemoryKv::new();
+    let answers = Answers::default();
     let db = over(&kv);
     db.write(|tx| {
         tx.put(vec![0], vec![0]);
@@ -259,7 +264,8 @@ fn while_a_commit_waits_for_the_disk_others_are_decided_and_nobody_is_answered()
     kv.shut();
     let (tell, told) = mpsc::channel();
     let set = |n: u8| {
-        let (db, tell) = (db.clone(), tell.clone());
+        let db = db.clone();
+        let tell = tell.clone();
         std::thread::spawn(move || {
             let done = db.write(|tx| {
                 tx.put(vec![n], vec![]);
@@ -289,7 +295,8 @@ fn while_a_commit_waits_for_the_disk_others_are_decided_and_nobody_is_answered()
 
 #[test]
 fn more_than_the_bound_is_refused_at_once() {
-    let (kv, answers) = (MemoryKv::new(), Answers::default());
+    let kv = MemoryKv::new();
+    let answers = Answers::default();
     let db = over(&kv);
     for _ in 0..WAITING_MAX {
         let _ = answers.set(&db, 1);

@@ -120,7 +120,9 @@ fn a_disk_that_is_full_in_the_middle_of_groups_leaves_all_of_each_or_nothing() {
     let until = Instant::now() + Duration::from_secs(120);
     let keys = |writer: u8, n: u8, again: u8| [b'a', b'b'].map(|half| vec![half, writer, n, again]);
     let write = |writer: u8| {
-        let (db, mut done, mut refused) = (db.clone(), Vec::new(), Vec::new());
+        let db = db.clone();
+        let mut done = Vec::new();
+        let mut refused = Vec::new();
         for n in 0..EACH {
             for again in 0.. {
                 assert!(Instant::now() < until, "it is never written again");
@@ -164,7 +166,8 @@ fn a_disk_that_is_full_in_the_middle_of_groups_leaves_all_of_each_or_nothing() {
 #[test]
 fn rows_are_in_order_across_the_trees() {
     let dir = tempfile::tempdir().expect("a directory");
-    let (kv, model) = (EmbeddedKv::open(&dir.path().join("state")).expect("made"), MemoryKv::new());
+    let kv = EmbeddedKv::open(&dir.path().join("state")).expect("made");
+    let model = MemoryKv::new();
     let keys = (0..=u8::MAX).step_by(3).chain(*b"bcdehij").flat_map(|first| [vec![first], vec![first, 7]]);
     let batch: Batch = keys.chain([Vec::new()]).map(|key| (key.clone(), Some(key))).collect();
     let removed: Batch = [(b"c".to_vec(), None), (b"i\x07".to_vec(), None)].into_iter().collect();
@@ -172,7 +175,8 @@ fn rows_are_in_order_across_the_trees() {
         kv.commit(batch).expect("stored");
         model.commit(batch).expect("stored");
     }
-    let (found, expected) = (kv.snapshot().expect("one"), model.snapshot().expect("one"));
+    let found = kv.snapshot().expect("one");
+    let expected = model.snapshot().expect("one");
     let ends: [&[u8]; 9] = [b"", b"b", b"c", b"c\x07", b"d", b"e", b"i", b"i\x08", &[u8::MAX; 9]];
     for from in ends {
         for to in ends.into_iter().filter(|to| *to >= from) {

@@ -27,7 +27,6 @@ pub struct Spot {
     pub low: u8,
     /// The segment's number.
     pub segment: u32,
-    /// The column.
     pub column: Column,
 }
 

@@ -18,7 +18,6 @@ const GONE_MAX: usize = 256;
 /// A file, a directory, or anything else that has a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InodeRecord {
-    /// Its volume.
     pub volume: VolumeId,
     /// What it is.
     pub kind: EntryKind,
@@ -33,13 +32,9 @@ pub struct InodeRecord {
     pub reserved: u64,
     /// Manager time of its creation.
     pub created_ms: u64,
-    /// Its times.
     pub times: Times,
-    /// Permission bits.
     pub mode: u32,
-    /// Its owner.
     pub uid: u32,
-    /// Its group.
     pub gid: u32,
     /// Names that it has beyond one; of a directory, directories in it.
     pub more_links: u32,
@@ -108,11 +103,9 @@ pub struct Times {
 /// A range of a file that one holder writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartRecord {
-    /// Who.
     pub holder: u64,
     /// The exclusive lease on it; 0: it was asked for, and is not granted.
     pub lease: Lease,
-    /// First byte.
     pub from: u64,
     /// One past the last; 2^64 - 1: all from the first on.
     pub to: u64,

@@ -38,7 +38,6 @@ impl SegmentRecord {
         self.drives.get(column.index()).copied().unwrap_or_default()
     }
 
-    /// All columns.
     pub fn all(&self) -> ColumnMask {
         ColumnMask::all(self.shape.k + self.shape.m)
     }

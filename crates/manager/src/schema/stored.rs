@@ -146,7 +146,8 @@ pub fn decode(
         return Err(DecodeError::Value { field: "bits of a file", value: u64::from(bits) });
     }
     let has = |bit: u32| bits & bit != 0;
-    let (volume, parent) = (VolumeId::take(input)?, FileId::take(input)?);
+    let volume = VolumeId::take(input)?;
+    let parent = FileId::take(input)?;
     let name = take_bytes(input)?;
     let size = take(input, "size")?;
     let reserved = if has(bit::RESERVED) { not_zero(take(input, "reserved")?, "reserved")? } else { 0 };
@@ -162,7 +163,8 @@ pub fn decode(
     let lease = Lease(take_u32(input, "lease")?);
     let client = if has(bit::CLIENT) { not_zero(u64::take(input)?, "client")? } else { 0 };
     let order = take(input, "order")?;
-    let (mut since, mut parts) = (Lease(0), Vec::new());
+    let mut since = Lease(0);
+    let mut parts = Vec::new();
     if has(bit::SHARING) {
         since = Lease(take_u32(input, "since")?);
         for _ in 0..take_count(input)? {
@@ -180,7 +182,8 @@ pub fn decode(
         return Err(DecodeError::Value { field: "within", value: 0 });
     }
     let gone = if has(bit::GONE) { take_gone(input)? } else { Vec::new() };
-    let (mut segments, mut seats) = (Vec::new(), Vec::new());
+    let mut segments = Vec::new();
+    let mut seats = Vec::new();
     for _ in 0..take_count(input)? {
         let (segment, own) = take_segment(file, input)?;
         segments.push(segment);
@@ -353,7 +356,8 @@ fn take_segment(file: FileId, input: &mut &[u8]) -> Result<(SegmentRecord, Vec<u
     }
     let has = |bit: u8| bits & bit != 0;
     let number = take_u32(input, "number")?;
-    let (mut start, mut end) = (0, u64::MAX);
+    let mut start = 0;
+    let mut end = u64::MAX;
     if has(segment_bit::BOUNDS) {
         (start, end) = (take(input, "start")?, take_near(input, u64::MAX, "end")?);
         if (start, end) == (0, u64::MAX) {
@@ -401,7 +405,8 @@ fn put_version(out: &mut Vec<u8>, Version { g, lease, n }: Version) {
 }
 
 fn take_version(input: &mut &[u8]) -> Result<Version, DecodeError> {
-    let (g, lease) = (Generation(take_u32(input, "g")?), Lease(take_u32(input, "lease")?));
+    let g = Generation(take_u32(input, "g")?);
+    let lease = Lease(take_u32(input, "lease")?);
     Ok(Version { g, lease, n: take(input, "n")? })
 }
 

@@ -4,7 +4,8 @@ use super::*;
 
 fn asked(client: u64, heeded: u64) -> Watch {
     static ORDER: AtomicU64 = AtomicU64::new(1);
-    let (order, (open, closed)) = (ORDER.fetch_add(1, Ordering::Relaxed), Default::default());
+    let order = ORDER.fetch_add(1, Ordering::Relaxed);
+    let (open, closed) = Default::default();
     Watch { client, order, seen: 0, heeded, written: heeded, open, closed, wait_ms: 0 }
 }
 
@@ -195,7 +196,8 @@ fn who_changes_something_watches_it() {
 fn each_of_many_clients_watches_its_part_and_then_begins_anew() {
     let mut watchers = two();
     (3..=CLIENTS_MAX as u64).for_each(|client| assert!(watchers.hear(&asked(client, 0), 0)));
-    let (since, part) = (watchers.now(), (WATCHED_ALL / CLIENTS_MAX) as u64);
+    let since = watchers.now();
+    let part = (WATCHED_ALL / CLIENTS_MAX) as u64;
     (0..part).for_each(|file| watchers.watch(1, FileId(file), since));
     assert_eq!((watchers.of.len() as u64, watchers.news(1, 0, 0)), (part, None));
     watchers.watch(1, FileId(part), since);

@@ -73,9 +73,11 @@ async fn of_two_processes_that_speak_at_once_one_is_the_drive() {
     heartbeat(core, drive, beat(50, first.instance)).await.unwrap();
     let closing = Heartbeat { closing: true, restarted: false, ..beat(50, first.instance) };
     heartbeat(core, drive, closing).await.unwrap();
-    let (own, copy) = (beat(60, first.instance), beat(70, first.instance));
+    let own = beat(60, first.instance);
+    let copy = beat(70, first.instance);
     let (one, two) = tokio::join!(heartbeat(core, drive, own), heartbeat(core, drive, copy));
-    let (one, two) = (one.unwrap(), two.unwrap());
+    let one = one.unwrap();
+    let two = two.unwrap();
     assert_eq!((one.lease_ms, two.lease_ms), (0, 0), "nobody serves before its number is stored");
     let numbered = [&one, &two].iter().filter(|reply| reply.instance > first.instance).count();
     assert_eq!(numbered, 1, "{one:?} {two:?}");

@@ -79,7 +79,8 @@ async fn one_bad_request_keeps_no_other_from_being_done_and_repeats_get_the_firs
 async fn what_may_not_be_in_a_batch_is_refused_by_itself() {
     let cluster = Cluster::new(3, raid5(2)).await;
     let mut client = cluster.manager.client().await;
-    let (status, inner) = (Status {}.into(), Batch { items: Vec::new() }.into());
+    let status = Status {}.into();
+    let inner = Batch { items: Vec::new() }.into();
     let none = RequestHead::NONE;
     let mut items: Vec<BatchItem> =
         [status, inner, look("")].iter().map(|request| BatchItem::new(&none, request)).collect();

@@ -106,7 +106,8 @@ async fn workload(client: &mut Client, drives: &[FakeDrive]) {
         CreateUnnamed { volume: main(), shape: no_shape(), holder: 7, avoid: Vec::new(), new: NEW_FILE };
     if let Ok(ControlReply::Opened(file)) = client.ask(unnamed).await {
         put(&file);
-        let (id, lease) = (file.stat.file, file.lease);
+        let id = file.stat.file;
+        let lease = file.lease;
         let path = "a/f";
         let _ = client
             .ask(Link {
@@ -148,7 +149,8 @@ async fn heal(drive: &FakeDrive, file: &Opened) {
     for _ in 0..200 {
         match drive.ask(BeginHeal { file: file.stat.file, comparison: 1, filling: false }).await {
             Ok(ControlReply::Opened(opened)) => {
-                let (file, g) = (opened.stat.file, opened.stat.g);
+                let file = opened.stat.file;
+                let g = opened.stat.g;
                 let _ = drive.ask(EndHeal { file, g, left: 0, comparison: 1, filling: false }).await;
                 return;
             }

@@ -42,7 +42,8 @@ async fn fill(client: &mut Client, drives: &[FakeDrive]) {
                 let begin = BeginHeal { file: row.file, comparison: 0, filling: true };
                 if let Ok(ControlReply::Opened(opened)) = drive.ask(begin).await {
                     assert!(opened.filling.is_some() && opened.stat.segments.len() == 1);
-                    let (file, g) = (opened.stat.file, opened.stat.g);
+                    let file = opened.stat.file;
+                    let g = opened.stat.g;
                     let _ = drive.ask(EndHeal { file, g, left: 0, comparison: 0, filling: true }).await;
                 }
             }

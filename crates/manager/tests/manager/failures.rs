@@ -293,7 +293,8 @@ async fn more_than_m_away_is_said_at_once_with_names() {
     let mut client = cluster.manager.client().await;
     let file = client.create("f").await;
     put_all(&cluster, &file);
-    let (a, b) = (cluster.of(&file, 0).clone(), cluster.of(&file, 1).clone());
+    let a = cluster.of(&file, 0).clone();
+    let b = cluster.of(&file, 1).clone();
     a.kill();
     b.kill();
     let refusal = client.refused(lost(&file, &[0, 1])).await;
@@ -415,7 +416,8 @@ async fn a_replaced_drives_columns_move_to_the_new_one_or_beside_it() {
         client.done(release(&file, true)).await;
         files.push(file);
     }
-    let (old, new) = (&cluster.drives[0], &cluster.drives[1]);
+    let old = &cluster.drives[0];
+    let new = &cluster.drives[1];
     let replace = ReplaceDrive { old: old.name.clone(), new: new.name.clone() };
     assert_eq!(client.refused(replace.clone()).await.reason, Reason::DriveInUse);
     old.kill();
@@ -425,7 +427,8 @@ async fn a_replaced_drives_columns_move_to_the_new_one_or_beside_it() {
     assert!(moved.len() > 3);
     let mut components = 0;
     eventually("it has surely lapsed", || {
-        let (ready, replace) = (&cluster.manager.ready, replace.clone());
+        let ready = &cluster.manager.ready;
+        let replace = replace.clone();
         async move { Client::connect(ready).await.ask(replace).await.is_ok() }
     })
     .await;

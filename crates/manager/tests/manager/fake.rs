@@ -67,14 +67,18 @@ impl Manager {
 
     /// Stops it and starts it again at the same address.
     pub(crate) async fn restart(self) -> Manager {
-        let (dir, address, leases_ms) = (self.dir.clone(), self.ready.address.clone(), self.leases_ms);
+        let dir = self.dir.clone();
+        let address = self.ready.address.clone();
+        let leases_ms = self.leases_ms;
         self.stop().await;
         Manager::start_at(&dir, &address, leases_ms).await
     }
 
     /// Stops it, replaces its state by the backup, and starts it again at the same address.
     pub(crate) async fn restore(self, backup: &Path) -> Manager {
-        let (dir, address, leases_ms) = (self.dir.clone(), self.ready.address.clone(), self.leases_ms);
+        let dir = self.dir.clone();
+        let address = self.ready.address.clone();
+        let leases_ms = self.leases_ms;
         self.stop().await;
         std::fs::remove_file(dir.join("manager.redb")).unwrap();
         braid_manager::backup::restore(&dir, backup).unwrap();
@@ -363,7 +367,10 @@ pub(crate) fn release(opened: &Opened, clean: bool) -> Release {
 
 /// Sets the size, and says nothing else.
 pub(crate) fn commit(opened: &Opened, size: u64, order: u64) -> Commit {
-    let (file, lease, cut, modified_ns) = (opened.stat.file, opened.lease, Cut::No, None);
+    let file = opened.stat.file;
+    let lease = opened.lease;
+    let cut = Cut::No;
+    let modified_ns = None;
     Commit { file, lease, holder: 7, size, order, cut, modified_ns, backing: Backing::NONE }
 }
 

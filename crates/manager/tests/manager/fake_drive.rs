@@ -94,7 +94,8 @@ impl FakeDrive {
         name: &str,
         process: ProcessMark,
     ) -> Result<FakeDrive, TransportError> {
-        let (token, id) = (&ready.join_token, DriveId(id));
+        let token = &ready.join_token;
+        let id = DriveId(id);
         let listener = Listener::bind("127.0.0.1:0").await?;
         let credentials = Credentials::joining(token, id);
         let mut session = ControlSession::connect(&ready.address, credentials, &Limits::default()).await?;
@@ -154,7 +155,8 @@ impl FakeDrive {
     }
 
     pub(crate) async fn end_comparison(&self, opened: &Opened, comparison: u64) -> Result<(), Refusal> {
-        let (file, g) = (opened.stat.file, opened.stat.g);
+        let file = opened.stat.file;
+        let g = opened.stat.g;
         match self.ask(EndHeal { file, g, left: 0, comparison, filling: false }).await {
             Ok(ControlReply::Done(_)) => Ok(()),
             Err(TransportError::Refusal(refusal)) => Err(refusal),

@@ -85,7 +85,10 @@ async fn a_column_that_joins_beside_a_writer_drops_what_it_has_pending() {
 async fn closed(cluster: &Cluster, client: &mut Client, size: u64) -> Opened {
     let file = client.create("f").await;
     (0..3).for_each(|column| cluster.of(&file, column).put(&file, Column(column), &[]));
-    let (number, lease, order, cut) = (file.stat.file, file.lease, 1, Cut::No);
+    let number = file.stat.file;
+    let lease = file.lease;
+    let order = 1;
+    let cut = Cut::No;
     let backing = Backing::NONE;
     client
         .done(Commit { file: number, lease, holder: 7, size, order, cut, modified_ns: None, backing })
@@ -99,7 +102,8 @@ async fn a_drive_that_died_while_its_column_moved_is_replaced_by_where_it_moved_
     let cluster = Cluster::new(4, raid5(2)).await;
     let mut client = cluster.manager.client().await;
     let file = closed(&cluster, &mut client, 5000).await;
-    let (number, holder) = (file.stat.file, cluster.of(&file, 1));
+    let number = file.stat.file;
+    let holder = cluster.of(&file, 1);
     let spare = cluster.drives.iter().find(|drive| !drives(&file).contains(&drive.id)).unwrap();
     client.ask(DrainDrive { drive: holder.name.clone(), drain: true }).await.unwrap();
     eventually("it has a successor", || async { spare.begin_heal(number).await.is_ok() }).await;

@@ -161,7 +161,8 @@ async fn a_repeated_release_and_link_are_done_though_the_lease_is_over() {
     for column in 0..3 {
         cluster.of(&unnamed, column).put(&unnamed, Column(column), &[]);
     }
-    let (file, lease) = (unnamed.stat.file, unnamed.lease);
+    let file = unnamed.stat.file;
+    let lease = unnamed.lease;
     let link = Link {
         file,
         lease,
@@ -225,7 +226,8 @@ async fn a_copy_that_was_held_up_changes_nothing_once_its_asker_went_on() {
     let cluster = Cluster::new(3, no_shape()).await;
     let (mut client, mut late) = (cluster.manager.client().await, cluster.manager.client().await);
     file_of(&mut client, "f", 1).await;
-    let (removed, refused) = (client.operation(), client.operation());
+    let removed = client.operation();
+    let refused = client.operation();
     is_done(&mut client, &removed, unlink("f")).await;
     assert_eq!(client.ask_as(&refused, unlink("g")).await.unwrap_err().reason, Reason::NotFound);
     client.done(make("d")).await;

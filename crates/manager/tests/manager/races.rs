@@ -53,7 +53,8 @@ async fn a_file_that_was_made_just_now_has_its_makers_lease_whoever_finds_it() {
     let core = Arc::clone(&manager.core);
     let before = kv.commits();
     // Another transaction goes first, so that the creator must wait for its own.
-    let ((entered, inside), (go, gone)) = (oneshot::channel(), std::sync::mpsc::channel::<()>());
+    let (entered, inside) = oneshot::channel();
+    let (go, gone) = std::sync::mpsc::channel::<()>();
     let other = tokio::spawn({
         let core = Arc::clone(&core);
         let work = move |_: &Core, _: &mut _| {
@@ -90,10 +91,12 @@ async fn two_openers_of_a_new_file_share_it() {
     for round in 0..100 {
         let path = format!("f{round}");
         let ask = |client: u64| {
-            let (core, path) = (Arc::clone(&manager.core), path.clone());
+            let core = Arc::clone(&manager.core);
+            let path = path.clone();
             tokio::spawn(async move { to_write(&core, client, &path).await })
         };
-        let (one, other) = (ask(1), ask(2));
+        let one = ask(1);
+        let other = ask(2);
         let answers = [one.await.unwrap(), other.await.unwrap()];
         for (answer, holder) in answers.iter().zip([1, 2]) {
             match answer {
@@ -114,7 +117,8 @@ async fn no_column_goes_out_while_its_drive_is_told_what_it_missed() {
     let cluster = Cluster::new(3, no_shape()).await;
     let mut client = cluster.manager.client().await;
     let all: ColumnMask = (0..3u8).map(Column).collect();
-    let (f, g) = (client.create("f").await, client.create("g").await);
+    let f = client.create("f").await;
+    let g = client.create("g").await;
     for file in [&f, &g] {
         (0..3).for_each(|column| cluster.of(file, column).put(file, Column(column), &[]));
     }
@@ -157,7 +161,8 @@ async fn a_drive_is_told_of_many_columns_in_a_few_transactions() {
     for number in 0..files.len() {
         let path = format!("f{number}");
         eventually("it goes out", || {
-            let (path, ready) = (path.clone(), &manager.ready);
+            let path = path.clone();
+            let ready = &manager.ready;
             async move {
                 let mut client = Client::connect(ready).await;
                 let next = opened(client.patient(open(&path, Access::Write, false)).await.unwrap());

@@ -29,7 +29,8 @@ async fn begun(cluster: &Cluster, client: &mut Client) -> (Opened, FakeDrive, Op
 }
 
 async fn end(drive: &FakeDrive, filled: &Opened) {
-    let (file, g) = (filled.stat.file, filled.stat.g);
+    let file = filled.stat.file;
+    let g = filled.stat.g;
     drive.ask(EndHeal { file, g, left: 0, comparison: 0, filling: true }).await.unwrap();
 }
 

@@ -230,7 +230,8 @@ async fn what_got_its_name_after_the_backup_is_kept_and_what_was_removed_before_
     client.opened(unnamed()).await;
     put(&cluster, &up);
     let backup = backup(&mut client).await;
-    let (file, lease) = (up.stat.file, up.lease);
+    let file = up.stat.file;
+    let lease = up.lease;
     client
         .done(Link {
             file,

@@ -116,7 +116,11 @@ async fn bad_input_is_refused_with_its_reason() {
         keep: false,
     };
     let commit = |lease, order| {
-        let (file, holder, size, cut, modified_ns) = (file.stat.file, 7, 1, Cut::No, None);
+        let file = file.stat.file;
+        let holder = 7;
+        let size = 1;
+        let cut = Cut::No;
+        let modified_ns = None;
         Commit { file, lease, holder, size, order, cut, modified_ns, backing: Backing::NONE }
     };
     let mut exclusive = open("d/f", Access::Write, true);
@@ -215,7 +219,8 @@ async fn what_a_name_has_is_replaced_only_if_it_is_as_it_was_seen() {
     let mut client = cluster.manager.client().await;
     let mut unnamed = Vec::new();
     for _ in 0..3 {
-        let (volume, new) = ("main".into(), NEW_FILE);
+        let volume = "main".into();
+        let new = NEW_FILE;
         let request = CreateUnnamed { volume, shape: no_shape(), holder: 7, avoid: Vec::new(), new };
         unnamed.push(client.opened(request).await);
     }
@@ -263,7 +268,8 @@ async fn a_late_repetition_undoes_nothing_also_after_a_restart() {
             new: NEW_FILE,
         })
         .await;
-    let (file, lease) = (unnamed.stat.file, unnamed.lease);
+    let file = unnamed.stat.file;
+    let lease = unnamed.lease;
     let link = |path: &str, size, order| Link {
         file,
         lease,
@@ -286,7 +292,8 @@ async fn a_late_repetition_undoes_nothing_also_after_a_restart() {
     client.done(sized(30, 3)).await;
     assert_eq!(client.stat("a").await.unwrap().size(), 40, "one that is late, and was never carried out");
     // The file was linked, and then renamed or unlinked: a repeat is no error, and does nothing.
-    let (from, to) = ("a", "b");
+    let from = "a";
+    let to = "b";
     client
         .done(Rename {
             from: Place::of("main", from),
@@ -315,7 +322,8 @@ async fn a_late_repetition_undoes_nothing_also_after_a_restart() {
 async fn a_wrong_token_is_refused_and_the_connection_closed() {
     let dir = tempfile::tempdir().unwrap();
     let manager = Manager::start(dir.path()).await;
-    let (address, limits) = (manager.ready.address.clone(), Limits::default());
+    let address = manager.ready.address.clone();
+    let limits = Limits::default();
     for token in [&manager.ready.client_token, &manager.ready.join_token] {
         let forged = Token { secret: Key::new([1; 32]), ..token.clone() };
         let error = ControlSession::connect(&address, &forged, &limits).await.unwrap_err();
@@ -418,7 +426,8 @@ async fn a_restart_keeps_names_tokens_and_time_and_raises_the_term() {
     let opened = client.create("kept").await;
     client.done(commit(&opened, 5, 1)).await;
     client.status().await;
-    let (before, token) = (client.0.head().clone(), cluster.manager.ready.client_token.clone());
+    let before = client.0.head().clone();
+    let token = cluster.manager.ready.client_token.clone();
     let cluster = cluster.restart_manager().await;
     assert_eq!(cluster.manager.ready.client_token, token);
     let mut client = cluster.manager.client().await;

@@ -78,7 +78,8 @@ async fn a_replaced_drives_column_moves_to_no_full_drive() {
     let others: Vec<&FakeDrive> =
         cluster.drives.iter().filter(|drive| !holders.contains(&drive.id)).collect();
     // The new drive has a column of the file already, so the old one's goes elsewhere.
-    let (old, new) = (cluster.of(&file, 0), cluster.of(&file, 1));
+    let old = cluster.of(&file, 0);
+    let new = cluster.of(&file, 1);
     old.kill();
     client.patient(ReplaceDrive { old: old.name.clone(), new: new.name.clone() }).await.unwrap();
     for drive in &others {

@@ -26,7 +26,8 @@ fn tokens(dir: &Path) -> [String; 2] {
 async fn a_state_that_is_damaged_is_refused_and_the_way_to_restore_it_named() {
     let dir = tempfile::tempdir().unwrap();
     Manager::start(dir.path()).await.stop().await;
-    let (state, tokens_before) = (dir.path().join("manager.redb"), tokens(dir.path()));
+    let state = dir.path().join("manager.redb");
+    let tokens_before = tokens(dir.path());
     let whole = fs::read(&state).unwrap();
     let mut header = whole.clone();
     header[..HEADER_BYTES].fill(0xa5);
@@ -53,7 +54,8 @@ async fn a_state_that_is_damaged_is_refused_and_the_way_to_restore_it_named() {
 async fn a_state_that_is_missing_or_empty_beside_tokens_founds_no_new_cluster() {
     let dir = tempfile::tempdir().unwrap();
     Manager::start(dir.path()).await.stop().await;
-    let (state, tokens_before) = (dir.path().join("manager.redb"), tokens(dir.path()));
+    let state = dir.path().join("manager.redb");
+    let tokens_before = tokens(dir.path());
     let whole = fs::read(&state).unwrap();
     for empty in [false, true] {
         if empty {

@@ -32,7 +32,8 @@ async fn one_of_several_replacements_of_a_drive_is_carried_out_and_the_others_ar
             (drive.name.clone(), ReplaceDrive { old: old.name.clone(), new: drive.name.clone() });
         asked.spawn(async move { (name, client.patient(replace).await) });
     }
-    let (mut done, mut refused) = (Vec::new(), Vec::new());
+    let mut done = Vec::new();
+    let mut refused = Vec::new();
     for (name, answer) in asked.join_all().await {
         match answer {
             Ok(_) => done.push(name),
@@ -61,7 +62,8 @@ async fn one_of_several_replacements_of_a_drive_is_carried_out_and_the_others_ar
 /// A drive was thought to be gone, and another process is in its place; then both heal.
 #[tokio::test]
 async fn two_processes_of_a_drive_make_its_column_ready_once() {
-    let (one, other) = (11, 12);
+    let one = 11;
+    let other = 12;
     let cluster = Cluster::new(4, raid5(3)).await;
     let mut client = cluster.manager.client().await;
     let file = client.create("f").await;

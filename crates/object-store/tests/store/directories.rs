@@ -52,7 +52,8 @@ async fn a_directory_is_no_object_and_an_empty_one_makes_way() {
     let cluster = Cluster::start().await;
     let store = cluster.store().await;
     store.put(&"d/object".into(), "x".into()).await.expect("put");
-    let (directory, other) = (Path::from("d"), Path::from("other"));
+    let directory = Path::from("d");
+    let other = Path::from("other");
     assert!(matches!(store.get(&directory).await, Err(Error::NotFound { .. })));
     assert!(matches!(store.delete(&directory).await, Err(Error::NotFound { .. })));
     assert!(matches!(store.rename(&directory, &other).await, Err(Error::NotFound { .. })));

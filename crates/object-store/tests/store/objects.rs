@@ -16,13 +16,15 @@ use crate::cluster::{Cluster, name, pattern};
 async fn a_long_object_comes_in_bounded_chunks() {
     let cluster = Cluster::start().await;
     let store = cluster.store().await;
-    let (path, content) = (Path::from("long"), pattern(3, (20 << 20) + 12_345));
+    let path = Path::from("long");
+    let content = pattern(3, (20 << 20) + 12_345);
     store.put(&path, content.clone().into()).await.expect("put");
     let chunks: Vec<_> =
         store.get(&path).await.expect("there").into_stream().try_collect().await.expect("read");
     assert!(chunks.len() > 2 && chunks.iter().all(|chunk| chunk.len() <= 8 << 20));
     assert!(chunks.concat() == content);
-    let (from, to) = (5 << 20, (19 << 20) + 1);
+    let from = 5 << 20;
+    let to = (19 << 20) + 1;
     let options = GetOptions::new().with_range(Some(GetRange::Bounded(from as u64..to as u64)));
     let part = store.get_opts(&path, options).await.expect("there").bytes().await.expect("read");
     assert!(part == content[from..to]);
@@ -45,7 +47,8 @@ async fn a_long_object_comes_in_bounded_chunks() {
 async fn a_copy_keeps_holes_and_attributes() {
     let cluster = Cluster::start().await;
     let store = cluster.store().await;
-    let (size, far) = (1_u64 << 40, 1_u64 << 39);
+    let size = 1_u64 << 40;
+    let far = 1_u64 << 39;
     let file = store
         .client()
         .open(&name("sparse"), &OpenOptions::new().write(true).create(true))

@@ -17,13 +17,16 @@ const SIZES: [usize; 2] = [100_000, 3 << 20];
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reader_beside_overwrites_sees_one_content_whole() {
     let cluster = Cluster::start().await;
-    let (writer, reader) = (cluster.store().await, cluster.store().await);
+    let writer = cluster.store().await;
+    let reader = cluster.store().await;
     let contents = [pattern(1, SIZES[0]), pattern(2, SIZES[1])];
     let path = Path::from("d/object");
     writer.put(&path, contents[0].clone().into()).await.expect("put");
     let ended = Arc::new(AtomicBool::new(false));
     let reading = {
-        let (ended, contents, path) = (Arc::clone(&ended), contents.clone(), path.clone());
+        let ended = Arc::clone(&ended);
+        let contents = contents.clone();
+        let path = path.clone();
         tokio::spawn(async move {
             let mut seen = [0; 2];
             while !ended.load(Ordering::Acquire) || seen.contains(&0) {
@@ -58,7 +61,8 @@ async fn of_those_that_create_an_object_one_succeeds() {
         let path = Path::from(format!("new/{round}/object"));
         let mut creating = JoinSet::new();
         for number in 0..8_u8 {
-            let (store, path) = (stores[usize::from(number % 2)].clone(), path.clone());
+            let store = stores[usize::from(number % 2)].clone();
+            let path = path.clone();
             // Half of them are large: these are named by another request.
             let length = if number % 4 < 2 { 1000 } else { 2 << 20 };
             let content = vec![number; length];
@@ -87,7 +91,8 @@ async fn an_update_sees_every_change_also_by_other_programs() {
     let path = Path::from("object");
     let update = |e_tag: &Option<String>| {
         let mode = PutMode::Update(UpdateVersion { e_tag: e_tag.clone(), version: None });
-        let (store, path) = (store.clone(), path.clone());
+        let store = store.clone();
+        let path = path.clone();
         async move { store.put_opts(&path, "updated".into(), mode.into()).await }
     };
     let first = store.put(&path, "first".into()).await.expect("put").e_tag;
@@ -112,7 +117,8 @@ async fn an_update_sees_every_change_also_by_other_programs() {
 async fn a_long_object_that_is_replaced_while_it_is_read_is_no_mixture() {
     let cluster = Cluster::start().await;
     let store = cluster.store().await;
-    let (path, old) = (Path::from("long"), pattern(1, 40 << 20));
+    let path = Path::from("long");
+    let old = pattern(1, 40 << 20);
     store.put(&path, old.clone().into()).await.expect("put");
     let mut stream = store.get(&path).await.expect("there").into_stream();
     let mut read = stream.next().await.expect("more").expect("read").to_vec();

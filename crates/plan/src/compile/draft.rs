@@ -45,7 +45,8 @@ impl Draft {
 
     /// A new scratch piece for `range` of a unit.
     pub(super) fn scratch(&mut self, range: &Range<u32>) -> MemoryRange {
-        let (piece, len) = (narrow(self.scratch.len()), range.end - range.start);
+        let piece = narrow(self.scratch.len());
+        let len = range.end - range.start;
         self.scratch.push(len);
         MemoryRange::Scratch { piece, offset: 0, len }
     }
@@ -123,7 +124,8 @@ impl<'a> Assembly<'a> {
     }
 
     pub(super) fn push(&mut self, draft: Draft) {
-        let (ids, pieces) = (self.next, narrow(self.scratch.len()));
+        let ids = self.next;
+        let pieces = narrow(self.scratch.len());
         let id = |id: InstructionId| InstructionId(id.0 + ids);
         let location = |location: MemoryRange| match location {
             MemoryRange::Scratch { piece, offset, len } => {
@@ -154,7 +156,8 @@ impl<'a> Assembly<'a> {
         for (new, old) in ids.enumerate() {
             names[old.index()] = InstructionId(narrow(new));
         }
-        let (id, location) = (|id: InstructionId| names[id.index()], |location: MemoryRange| location);
+        let id = |id: InstructionId| names[id.index()];
+        let location = |location: MemoryRange| location;
         self.columns.iter_mut().flatten().for_each(|instruction| relabel(instruction, &id, &location));
         self.arithmetic.iter_mut().for_each(|step| relabel_step(step, &id, &location));
 

@@ -145,7 +145,8 @@ impl Gather {
         wanted: &[(Role, Range<u32>, MemoryRange)],
         part: &Range<u32>,
     ) {
-        let (mut operands, mut after) = (Vec::new(), Vec::new());
+        let mut operands = Vec::new();
+        let mut after = Vec::new();
         for &role in have {
             let (location, id) = self.find(role, part).expect("every chosen unit's bytes were read above");
             operands.push((role, Operand::MemoryRange(location)));

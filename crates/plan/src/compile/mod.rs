@@ -67,7 +67,8 @@ impl Target<'_> {
     }
 
     fn check_health(&self) -> Result<(), PlanError> {
-        let (health, width) = (self.health, self.segment.shape.width());
+        let health = self.health;
+        let width = self.segment.shape.width();
         let inside = health.set.minus(ColumnMask::all(width)).is_empty();
         if inside && health.joining.or(health.away).minus(health.set).is_empty() {
             return Ok(());
@@ -98,7 +99,8 @@ impl Target<'_> {
     }
 
     fn check_count(&self, stripes: &Range<u64>) -> Result<(), PlanError> {
-        let (count, max) = (stripes.end - stripes.start, stripes_max(&self.segment.shape));
+        let count = stripes.end - stripes.start;
+        let max = stripes_max(&self.segment.shape);
         if count > max { Err(PlanError::TooLarge { stripes: count, max }) } else { Ok(()) }
     }
 

@@ -41,7 +41,8 @@ fn draft(
     let mut gather = Gather::default();
     let mut lost = Vec::new();
     for (piece, location) in pieces {
-        let (role, range) = (Role::Data(piece.data), piece.from..piece.to);
+        let role = Role::Data(piece.data);
+        let range = piece.from..piece.to;
         if target.readable(stripe, role) {
             gather.read(target, &mut draft, role, &range, *location, want);
         } else {

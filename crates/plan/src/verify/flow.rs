@@ -20,7 +20,8 @@ pub(super) fn check_made_twice(nodes: &[Node<'_>], found: &mut Vec<Violation>) {
         .collect();
     made.sort_unstable();
     for pair in made.windows(2) {
-        let ((a, length, other), (b, _, id)) = (pair[0], pair[1]);
+        let (a, length, other) = pair[0];
+        let (b, _, id) = pair[1];
         if a.area == b.area && b.offset < a.offset + length {
             found.push(Violation::MadeTwice { id, other });
         }

@@ -115,7 +115,8 @@ fn check_node(
     node: &Node<'_>,
     found: &mut Vec<Violation>,
 ) {
-    let (id, range) = (node.id, &node.range);
+    let id = node.id;
+    let range = &node.range;
     if range.start >= range.end || range.end > segment.shape.unit_bytes() || !stripes.contains(&node.stripe.0)
     {
         found.push(Violation::Range { id });
@@ -173,7 +174,8 @@ fn in_buffer(buffer: u64, range: &Range<u64>, offset: u64, len: u32) -> bool {
 
 /// Whether a step's operands have the number and roles that the code requires.
 fn operands_fit(segment: &Segment, step: &Step) -> bool {
-    let (k, m) = (segment.shape.k(), segment.shape.m());
+    let k = segment.shape.k();
+    let m = segment.shape.m();
     let role_fits = |role: &Role| match *role {
         Role::Data(index) => index < k,
         Role::Parity(index) => index < m,

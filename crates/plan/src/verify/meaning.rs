@@ -44,7 +44,8 @@ fn check_read(
     nodes: &[&Node<'_>],
     found: &mut Vec<Violation>,
 ) {
-    let (cuts, old) = (Cuts::new(set, segment, stripe, nodes), Old::new(set, segment, stripe));
+    let cuts = Cuts::new(set, segment, stripe, nodes);
+    let old = Old::new(set, segment, stripe);
     let memory = run(&old, &cuts, nodes);
     for data in 0..segment.shape.k() {
         for part in cuts.parts(&asked(set, segment, stripe, data)) {

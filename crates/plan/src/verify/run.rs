@@ -188,7 +188,8 @@ impl Memory {
 pub(super) fn run(old: &Old<'_>, cuts: &Cuts, nodes: &[&Node<'_>]) -> Memory {
     let mut memory = Memory { cells: BTreeMap::new(), differ: false };
     let ids: Vec<_> = nodes.iter().map(|node| node.id).collect();
-    let (mut done, mut left) = (Vec::new(), nodes.to_vec());
+    let mut done = Vec::new();
+    let mut left = nodes.to_vec();
     while !left.is_empty() {
         let (now, later): (Vec<_>, Vec<_>) = left
             .into_iter()
@@ -240,7 +241,8 @@ fn apply(old: &Old<'_>, node: &Node<'_>, at: u32, memory: &mut Memory) {
             }
         }
         Act::Client(Step::Delta { data, old: before, new, parity }) => {
-            let (before, new) = (value(before, memory), value(new, memory));
+            let before = value(before, memory);
+            let new = value(new, memory);
             let change: Vec<u8> = before.iter().zip(&new).map(|(a, b)| a ^ b).collect();
             for (index, location) in parity {
                 let mut bytes = load(old, memory, here(location));

@@ -87,7 +87,8 @@ pub(super) fn check_rebuild(
 
 impl<'a> Judge<'a> {
     fn new(set: &'a PlanSet, segment: &'a Segment, stripe: Stripe, nodes: &'a [&'a Node<'a>]) -> Judge<'a> {
-        let (cuts, old) = (Cuts::new(set, segment, stripe, nodes), Old::new(set, segment, stripe));
+        let cuts = Cuts::new(set, segment, stripe, nodes);
+        let old = Old::new(set, segment, stripe);
         let memory = run(&old, &cuts, nodes);
         Judge { set, segment, stripe, nodes, old, cuts, memory }
     }

@@ -230,7 +230,8 @@ impl<'a> Execution<'a> {
             }
             Op::StripeWrite { stripe, from, to, bytes, stamp, cover, .. } => {
                 let bytes = self.source(buffer, bytes, to - from);
-                let (stamp, cover) = (self.version(stamp), cover.iter().map(|v| self.version(v)).collect());
+                let stamp = self.version(stamp);
+                let cover = cover.iter().map(|v| self.version(v)).collect();
                 columns.apply(column, *stripe, *from, &bytes, stamp, cover);
                 Ok(())
             }

@@ -146,7 +146,8 @@ impl File {
             if random.is_multiple_of(3) { value - value % u64::from(UNIT) } else { value }
         };
         let capacity = self.capacity();
-        let (a, b) = (self.random(), self.random());
+        let a = self.random();
+        let b = self.random();
         let from = align(u64::from(at) * capacity / 65536, a).min(capacity - 1);
         let to = align(from + 1 + u64::from(len) * (capacity - from) / 65536, b).min(capacity);
         from..to.max(from + 1)
@@ -188,7 +189,8 @@ impl File {
     }
 
     fn overlay(&mut self, range: &std::ops::Range<u64>, bytes: &[u8]) {
-        let (from, to) = (usize::try_from(range.start).unwrap(), usize::try_from(range.end).unwrap());
+        let from = usize::try_from(range.start).unwrap();
+        let to = usize::try_from(range.end).unwrap();
         if self.bytes.len() < to {
             self.bytes.resize(to, 0);
         }

@@ -39,7 +39,6 @@ pub(super) struct Sample {
     pub(super) load: u32,
     pub(super) write: bool,
     pub(super) bytes: u64,
-    /// Nanoseconds.
     pub(super) took: u64,
 }
 
@@ -261,7 +260,6 @@ impl Collector {
         }
     }
 
-    /// The results.
     pub(super) fn outcome(self, spec: &Spec, parts: Vec<PartOutcome>, now: u64, events: u64) -> Outcome {
         let ended = match (self.ended, self.saturated) {
             // Before enough of it was done.

@@ -117,7 +117,8 @@ impl Engine<'_> {
     pub(super) fn on_disk_done(&mut self, work: Work) {
         let Work { request, node, .. } = work;
         let protocol = &self.spec.parts.protocol;
-        let (reply, acknowledgement) = (protocol.reply.0, protocol.acknowledgement.0);
+        let reply = protocol.reply.0;
+        let acknowledgement = protocol.acknowledgement.0;
         let client = self.client_of(request);
         let program = Rc::clone(&self.requests[index(u64::from(request))].program);
         match (&program.node(node).act, work.kind) {

@@ -26,7 +26,8 @@ impl Engine<'_> {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         let message = self.add_message(Message { work, to, left: bytes, data });
         let whole = u32::try_from(self.network.model.burst.0).unwrap_or(u32::MAX);
-        let (mut left, mut first) = (bytes, true);
+        let mut left = bytes;
+        let mut first = true;
         loop {
             let part = left.min(whole);
             let burst = Burst { message, bytes: part, first };

@@ -24,7 +24,6 @@ pub(super) struct Generator {
     entry: usize,
 }
 
-/// A request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Drawn {
     pub(super) file: u32,
@@ -56,7 +55,8 @@ impl Generator {
         match self.load.pattern {
             Pattern::Random | Pattern::NTo1 => 0,
             Pattern::Sequential => {
-                let (turn, together) = (client / self.files, self.clients.div_ceil(self.files));
+                let turn = client / self.files;
+                let together = self.clients.div_ceil(self.files);
                 let share = self.file_bytes / together / self.stripe_bytes * self.stripe_bytes;
                 turn * share
             }
@@ -78,7 +78,6 @@ impl Generator {
         if mean == 0 { 0 } else { whole(self.arrivals.exponential(real(mean))) }
     }
 
-    /// Any client.
     pub(super) fn any_client(&mut self) -> u32 {
         u32::try_from(self.requests.below(self.clients)).expect("clients are counted in 32 bits")
     }

@@ -19,7 +19,6 @@ pub enum Distribution {
 }
 
 impl Distribution {
-    /// Nothing.
     pub const ZERO: Distribution = Distribution::Constant(Span(0));
 
     /// Uniform from 0, with this mean: what Swift takes a seek and a rotational delay for (section 5.1).
@@ -63,7 +62,8 @@ mod tests {
 
     #[test]
     fn draws_have_the_mean_and_the_variance() {
-        let (low, high) = (Span::milliseconds(2.0), Span::milliseconds(10.0));
+        let low = Span::milliseconds(2.0);
+        let high = Span::milliseconds(10.0);
         for distribution in [
             Distribution::Constant(high),
             Distribution::Uniform([low, high]),

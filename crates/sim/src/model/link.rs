@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 use crate::number::whole;
 use crate::units::{Bytes, Rate, Span};
 
-/// One network.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LinkModel {

@@ -29,7 +29,6 @@ pub struct CostModel {
     /// Each drive's disk.
     #[serde(deserialize_with = "preset::named")]
     pub disk: DiskModel,
-    /// Each link.
     #[serde(deserialize_with = "preset::named")]
     pub link: LinkModel,
     /// The processor of a client's host.

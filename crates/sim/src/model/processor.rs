@@ -5,13 +5,11 @@ use serde::{Deserialize, Serialize};
 use crate::number::{SECOND, real, whole};
 use crate::units::{Bytes, Rate};
 
-/// One processor.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProcessorModel {
     /// Million instructions a second, of one core.
     pub mips: f64,
-    /// Cores.
     #[serde(default = "one")]
     pub cores: u32,
     /// Instructions for a message, sent or received, beside its packets.

@@ -134,7 +134,8 @@ mod tests {
     fn extents_hold_the_pages_that_a_list_of_pages_holds() {
         let mut stream = crate::random::Stream::new(3, crate::random::Source::Disk(0));
         for pages_max in [1, 7, 40] {
-            let (mut cache, mut plain) = (Cache::new(PAGE * pages_max), Plain::default());
+            let mut cache = Cache::new(PAGE * pages_max);
+            let mut plain = Plain::default();
             let most = usize::try_from(pages_max).expect("few");
             for turn in 0..20_000 {
                 let object = u32::from(stream.below(3) == 0);

@@ -34,9 +34,7 @@ pub(crate) struct Command<W> {
 pub(crate) enum Taken {
     /// The cache has it.
     Cached,
-    /// It waits.
     Waits,
-    /// It starts.
     Starts(Start),
     /// There is no place to wait.
     Refused,
@@ -323,7 +321,8 @@ mod tests {
                 start = Some(first);
             }
         }
-        let (mut found, mut done) = (Vec::new(), Vec::new());
+        let mut found = Vec::new();
+        let mut done = Vec::new();
         while let Some(Start { slot, after }) = start {
             now += after;
             start = disk.end(now, slot, &mut done)[1];
@@ -393,7 +392,8 @@ mod tests {
             Taken::Starts(start) => start,
             other => panic!("{other:?}"),
         };
-        let (first, second) = (begin(&mut disk, 1), begin(&mut disk, 2));
+        let first = begin(&mut disk, 1);
+        let second = begin(&mut disk, 2);
         assert_eq!((first.after, second.after), (1000, 1000));
         assert_eq!(disk.positioned(1000, first.slot), Some(Start { slot: first.slot, after: 100 }));
         assert_eq!(disk.positioned(1000, second.slot), None);

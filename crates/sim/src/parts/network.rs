@@ -117,7 +117,8 @@ mod tests {
     #[test]
     fn a_bucket_lets_through_what_it_holds() {
         let free = LinkModel::preset("free").expect("it is listed");
-        let (rate, bucket) = (crate::units::Rate(1e9), Some(crate::units::Bytes(1000)));
+        let rate = crate::units::Rate(1e9);
+        let bucket = Some(crate::units::Bytes(1000));
         let mut network: Network<()> = Network::new(LinkModel { rate, bucket, ..free }, 1, 1);
         // A byte is a nanosecond. 600 of 1000 are there, then 400, and the rest comes at the rate.
         assert_eq!(network.service(5000, 0, 600, false), 0);

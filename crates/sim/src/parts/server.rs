@@ -22,7 +22,6 @@ impl Class {
     }
 }
 
-/// The server.
 #[derive(Debug)]
 pub(crate) struct Server<J> {
     lanes: u32,

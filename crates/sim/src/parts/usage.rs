@@ -12,7 +12,6 @@ pub(crate) struct Usage {
     busy_ns: f64,
     waiting_ns: f64,
     waiting_max: u32,
-    /// Jobs begun.
     pub(crate) served: u64,
     /// Jobs that found no place to wait.
     pub(crate) refused: u64,
@@ -41,7 +40,8 @@ impl Usage {
 
     /// Forgets what was before.
     pub(crate) fn reset(&mut self, now: u64) {
-        let (busy, waiting) = (self.busy, self.waiting);
+        let busy = self.busy;
+        let waiting = self.waiting;
         *self = Usage { since: now, last: now, busy, waiting, waiting_max: waiting, ..Usage::default() };
     }
 

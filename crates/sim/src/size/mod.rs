@@ -29,7 +29,6 @@ pub const FULL_MAX: f64 = 0.85;
 pub struct Ask {
     /// Streams at the same time.
     pub streams: u32,
-    /// Of each.
     pub rate: Rate,
     /// The share of streams that read, 0 to 1; the others write.
     pub read: f64,
@@ -39,7 +38,6 @@ pub struct Ask {
     pub survive: u8,
     /// Each drive's disk.
     pub disk: DiskModel,
-    /// Its bytes.
     pub disk_capacity: Bytes,
     /// Each host's link.
     pub link: LinkModel,
@@ -54,15 +52,12 @@ pub struct Ask {
 /// What to buy.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Answer {
-    /// Drives.
     pub drives: u32,
     /// Hosts of drives.
     pub hosts: u32,
     /// The scheme, as `braid volume create` takes it.
     pub scheme: String,
-    /// Columns.
     pub width: u8,
-    /// The unit.
     pub unit: Bytes,
     /// Whether files survive the loss of a host with all of its drives: no host holds more of a file's
     /// columns than may be lost.
@@ -166,7 +161,8 @@ mod tests {
     fn the_fullest_host_and_client_count() {
         // Four drives on two hosts, and one of them lost: a host has two of the three.
         let gigabit = LinkModel::preset("1GbE").expect("it is listed");
-        let (flash, rate) = (DiskModel::preset("nvme-2026").expect("it is listed"), Rate(1e7));
+        let flash = DiskModel::preset("nvme-2026").expect("it is listed");
+        let rate = Rate(1e7);
         let few = Ask { disk: flash, link: gigabit, rate, streams: 18, drives_per_host: 2, ..ask() };
         let few = Ask { capacity: Bytes(1_000_000_000_000), ..few };
         let answer = size(&few).expect("it is possible");

@@ -31,14 +31,7 @@ pub enum SizeError {
         "the {part} would be {percent:.0} % busy however many drives there are, and {limit:.0} % is the limit: \
          use a faster one, or more clients"
     )]
-    Client {
-        /// The part.
-        part: Part,
-        /// How busy.
-        percent: f64,
-        /// The limit.
-        limit: f64,
-    },
+    Client { part: Part, percent: f64, limit: f64 },
     /// No scheme and unit does it.
     #[error("no scheme does it with {DRIVES_MAX} drives or fewer")]
     None,
@@ -113,14 +106,16 @@ fn answer(ask: &Ask, shape: Shape) -> Result<Answer, SizeError> {
     let degraded_state = |drives: u32| state(ask, shape, &degraded, drives, lost);
     // With columns lost less is written, so either may be the worse.
     let worst = |drives: u32| {
-        let (all, less) = (healthy_state(drives).busiest(), degraded_state(drives).busiest());
+        let all = healthy_state(drives).busiest();
+        let less = degraded_state(drives).busiest();
         if all.1 >= less.1 { (all.0, all.1, false) } else { (less.0, less.1, true) }
     };
     let (part, busy, _) = worst(DRIVES_MAX);
     if busy > BUSY_MAX && matches!(part, Part::ClientLink | Part::ClientProcessor) {
         return Err(SizeError::Client { part, percent: 100.0 * busy, limit: 100.0 * BUSY_MAX });
     }
-    let (mut low, mut high) = (u32::from(shape.width()), DRIVES_MAX);
+    let mut low = u32::from(shape.width());
+    let mut high = DRIVES_MAX;
     let enough = |drives: u32| worst(drives).1 <= BUSY_MAX;
     if !enough(high) {
         return Err(SizeError::None);
@@ -171,7 +166,6 @@ fn rebuild(ask: &Ask, shape: Shape, drives: u32, full: f64, disk: f64, link: f64
     (seconds.is_finite() && seconds > 0.0 && disk < 1.0 && link < 1.0).then(|| Span(whole(seconds * SECOND)))
 }
 
-/// Rounded up.
 fn ceil(value: f64) -> u32 {
     u32::try_from(whole(value.ceil())).unwrap_or(u32::MAX)
 }

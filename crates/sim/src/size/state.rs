@@ -14,7 +14,6 @@ use crate::number::{SECOND, real};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
-    /// The disks.
     Disk,
     /// The links of the drives' hosts.
     DriveLink,
@@ -41,7 +40,6 @@ impl fmt::Display for Part {
 /// How busy each kind of part is, 0 to 1; above 1: it is too much.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct State {
-    /// The disks.
     pub disk: f64,
     /// The links of the drives' hosts, in the busier direction.
     pub drive_link: f64,
@@ -89,8 +87,8 @@ impl StripeCost {
         let mut health = Health::whole(&shape, Generation(1));
         health.set = health.set.minus(braid_layout::ColumnMask::all(lost));
         let target = Target { segment: &segment, index: 0, health };
-        let (mut cost, mut stripes) =
-            (StripeCost { reads: 0.0, writes: 0.0, read_arithmetic: 0.0, write_arithmetic: 0.0 }, 0.0);
+        let mut cost = StripeCost { reads: 0.0, writes: 0.0, read_arithmetic: 0.0, write_arithmetic: 0.0 };
+        let mut stripes = 0.0;
         for stripe in 0..u64::from(shape.width()) {
             let range = stripe * shape.stripe_bytes()..(stripe + 1) * shape.stripe_bytes();
             let read = braid_plan::read(&target, range.clone(), 0, Want::Newest).ok()?;
@@ -123,7 +121,8 @@ impl StripeCost {
 pub(super) fn state(ask: &Ask, shape: Shape, cost: &StripeCost, drives: u32, lost: u32) -> State {
     let all = f64::from(ask.streams) * ask.rate.0;
     let stripes = all / real(shape.stripe_bytes());
-    let (reads, writes) = (stripes * ask.read * cost.reads, stripes * (1.0 - ask.read) * cost.writes);
+    let reads = stripes * ask.read * cost.reads;
+    let writes = stripes * (1.0 - ask.read) * cost.writes;
     let unit = u64::from(shape.unit_bytes());
     let disk = reads * disk_share(&ask.disk, false, unit) + writes * disk_share(&ask.disk, true, unit);
     let wire = real(ask.link.on_the_wire(unit)) / ask.link.rate.0;
@@ -155,7 +154,8 @@ fn fullest(drives: u32, drives_per_host: u32) -> u32 {
 
 /// The share of a second that one unit takes of a disk: of its transfers, or of its places to position.
 pub(super) fn disk_share(disk: &DiskModel, write: bool, unit: u64) -> f64 {
-    let (position, transfer) = (disk.positioning(write) / SECOND, disk.transfer(write, unit) / SECOND);
+    let position = disk.positioning(write) / SECOND;
+    let transfer = disk.transfer(write, unit) / SECOND;
     if disk.lanes == 1 {
         position + transfer
     } else {

@@ -33,7 +33,6 @@ pub struct Load {
     /// Bytes of each request, or several sizes with weights.
     #[serde(default = "one_mib")]
     pub size: Size,
-    /// Which bytes.
     #[serde(default)]
     pub pattern: Pattern,
     /// Random offsets are multiples of this; absent: of the request's size.
@@ -54,7 +53,6 @@ pub struct Load {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Interval {
-    /// Exponential.
     #[default]
     Exponential,
     /// All the same: a stream.
@@ -80,10 +78,8 @@ pub enum Pattern {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Reserved {
-    /// Nothing.
     #[default]
     Nothing,
-    /// The disks.
     Disks,
     /// Disks, processors and links.
     All,
@@ -93,9 +89,7 @@ pub enum Reserved {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "a size such as \"1M\", or a list such as [{ size = \"4K\", weight = 3 }]")]
 pub enum Size {
-    /// Of each.
     One(Bytes),
-    /// Several.
     Some(Vec<Weighted>),
 }
 
@@ -103,7 +97,6 @@ pub enum Size {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Weighted {
-    /// Bytes.
     pub size: Bytes,
     /// How often, compared with the others.
     pub weight: f64,

@@ -19,7 +19,6 @@ pub use error::SpecError;
 pub use load::{Arrivals, Interval, Load, Pattern, Reserved, Size, Weighted};
 pub use sweep::{Point, Sweep, points};
 
-/// A simulation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Spec {
@@ -96,7 +95,6 @@ pub struct Cluster {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Files {
-    /// How many.
     #[serde(default = "one_small")]
     pub count: u32,
     /// Bytes of each; rounded up to whole stripes.

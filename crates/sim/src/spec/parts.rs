@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 use super::SpecError;
 use crate::model::CostModel;
 
-/// The file.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Parts<T> {
@@ -50,7 +49,8 @@ mod tests {
         let whole = Spec::parse(CLUSTER).expect("the example");
         let parts = CostModel::parse(&whole.parts.to_toml()).expect("what was written");
         assert_eq!(parts, whole.parts);
-        let (start, end) = (CLUSTER.find("[parts]").expect("it is there"), CLUSTER.find("[[load]]"));
+        let start = CLUSTER.find("[parts]").expect("it is there");
+        let end = CLUSTER.find("[[load]]");
         let without = format!("{}{}", &CLUSTER[..start], &CLUSTER[end.expect("it is there")..]);
         let (spec, text) = Spec::parse_with(&without, &parts).expect("the same spec");
         assert_eq!(spec, whole);

@@ -7,7 +7,6 @@
 
 use crate::number::{count, real};
 
-/// Samples averaged.
 const GROUP: usize = 5;
 
 /// How many samples to cut; `None`: the run is too short to tell.
@@ -16,7 +15,9 @@ pub(crate) fn cut(samples: &[f64]) -> Option<usize> {
         samples.chunks_exact(GROUP).map(|group| group.iter().sum::<f64>() / count(GROUP)).collect();
     let mut best: Option<(f64, usize)> = None;
     // From the end: sums over what is left after a cut.
-    let (mut sum, mut squares, mut left) = (0.0, 0.0, 0_u64);
+    let mut sum = 0.0;
+    let mut squares = 0.0;
+    let mut left = 0_u64;
     for (at, mean) in means.iter().enumerate().rev() {
         sum += mean;
         squares += mean * mean;

@@ -21,7 +21,6 @@ pub struct Claim {
     pub words: &'static str,
     /// The paper's number, if it gives one.
     pub paper: Option<f64>,
-    /// Ours.
     pub found: f64,
     /// The unit of both.
     pub unit: &'static str,
@@ -32,7 +31,6 @@ pub struct Claim {
 /// What one reading of the model gives.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Assumption {
-    /// The reading.
     pub what: &'static str,
     /// The mean time of one transfer of 32 KB, in milliseconds.
     pub transfer_ms: f64,

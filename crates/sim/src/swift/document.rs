@@ -10,9 +10,7 @@ use super::{Assumption, Claim, Study};
 /// A file to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Document {
-    /// Its name.
     pub name: String,
-    /// Its bytes.
     pub content: Vec<u8>,
 }
 
@@ -249,7 +247,6 @@ fn table_section(text: &mut String, table: &Table) {
     }
 }
 
-/// Three digits.
 fn digits(value: f64) -> String {
     match value.abs() {
         size if size >= 99.95 => format!("{value:.0}"),

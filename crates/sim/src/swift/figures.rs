@@ -120,7 +120,6 @@ fn rates(name: String, unit_kib: u64, request_kib: u64, runner: &Runner<'_>) -> 
     })
 }
 
-/// Three digits.
 fn round(rate: f64) -> f64 {
     let digits = 10_f64.powf(2.0 - rate.log10().floor());
     (rate * digits).round() / digits

@@ -51,7 +51,6 @@ pub struct Study {
 
 /// How runs are made, and who is told.
 pub struct Runner<'a> {
-    /// Threads.
     pub threads: usize,
     /// When set, it ends soon without a result.
     pub stop: &'a AtomicBool,
@@ -79,7 +78,9 @@ pub const FIGURES: [u8; 4] = [3, 4, 5, 6];
 /// One figure alone. `None`: it was stopped.
 pub fn figure(number: u8, runner: &Runner<'_>) -> Option<Study> {
     let figures = vec![figures::figure(number, runner)?];
-    let (claims, assumptions, undone) = (Vec::new(), Vec::new(), Vec::new());
+    let claims = Vec::new();
+    let assumptions = Vec::new();
+    let undone = Vec::new();
     Some(Study { figures, claims, assumptions, undone, today: Vec::new(), today_limits: Vec::new() })
 }
 

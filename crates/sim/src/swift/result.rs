@@ -2,12 +2,10 @@
 
 use serde::Serialize;
 
-/// A figure.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Figure {
     /// Its name in files, such as `swift-1991-figure-3`.
     pub name: String,
-    /// The caption.
     pub title: String,
     /// What it was made with.
     pub parameters: String,
@@ -17,14 +15,11 @@ pub struct Figure {
     pub y: String,
     /// The greatest value to draw; absent: all are drawn.
     pub y_max: Option<f64>,
-    /// The curves.
     pub lines: Vec<Line>,
 }
 
-/// A curve.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Line {
-    /// Its name.
     pub name: String,
     /// Its colour, by number.
     pub colour: usize,
@@ -38,7 +33,6 @@ pub struct Line {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Style {
-    /// A line.
     Line,
     /// A dashed line.
     Dashes,
@@ -66,13 +60,11 @@ pub struct Point {
 /// A table of numbers.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Table {
-    /// Its heading.
     pub title: String,
     /// What was done.
     pub about: String,
     /// What the numbers are, with their units.
     pub columns: Vec<String>,
-    /// The rows.
     pub rows: Vec<Row>,
 }
 

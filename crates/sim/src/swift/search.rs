@@ -16,7 +16,8 @@ pub(super) fn greatest(
     spec: impl Fn(f64) -> Spec,
     holds: impl Fn(&Outcome, f64) -> bool,
 ) -> Option<(f64, Outcome)> {
-    let (mut low, mut high) = (0.0, most);
+    let mut low = 0.0;
+    let mut high = most;
     let mut found = None;
     for _ in 0..HALVINGS {
         let rate = f64::midpoint(low, high);

@@ -32,7 +32,6 @@ const READS: f64 = 0.8;
 pub struct Setup {
     /// The disk of every storage agent.
     pub disk: DiskModel,
-    /// Storage agents.
     pub drives: u32,
     /// The disk transfer unit.
     pub unit: Bytes,
@@ -70,7 +69,6 @@ impl Setup {
         1e3 / (self.blocks_per_disk() * self.disk.access_ms(false, self.unit.0))
     }
 
-    /// The spec.
     pub fn spec(&self) -> Spec {
         let load = Load { read: READS, ..Load::open("requests", self.rate, self.request) };
         Spec {

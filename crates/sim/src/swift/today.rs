@@ -15,7 +15,6 @@ use crate::units::Bytes;
 const DRIVES: [u32; 4] = [4, 8, 16, 24];
 const REQUEST: Bytes = Bytes(1 << 20);
 
-/// One configuration.
 #[derive(Debug, Clone)]
 struct Case {
     drives: u32,

@@ -16,7 +16,6 @@ struct Case {
     spec: Spec,
 }
 
-/// All tables.
 pub(super) fn tables(runner: &Runner<'_>) -> Option<Vec<Table>> {
     Some(vec![
         parity(runner)?,

@@ -51,7 +51,8 @@ fn reserved_loads_go_first_on_flash_too() {
     let mean = |reserved: &str| {
         outcome(&cluster(1, "nvme-2026", &files, &loads(reserved))).loads[0].milliseconds.mean
     };
-    let (nothing, disks) = (mean("nothing"), mean("disks"));
+    let nothing = mean("nothing");
+    let disks = mean("disks");
     assert!(disks < 0.2 * nothing, "{disks} ms of {nothing}");
 }
 
@@ -66,7 +67,8 @@ fn a_cache_does_not_answer_for_what_was_never_there() {
         outcome(&cluster(5, "hdd-18tb", files, &store)).loads[0].milliseconds.mean
     };
     // What is replaced is read, the new bytes are written, and then the parity: three times 13 ms.
-    let (none, some) = (mean("0", false), mean("1M", false));
+    let none = mean("0", false);
+    let some = mean("1M", false);
     assert!((some / none - 1.0).abs() < 0.05, "{some} ms with a cache, {none} without");
     // Where nothing was, nothing is read.
     let fresh = mean("0", true);

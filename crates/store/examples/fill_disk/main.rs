@@ -351,7 +351,8 @@ impl Worker {
     /// Remove one object with all its units, if there is one.
     fn remove_unit_object(&mut self, store: &Store) -> Outcome<()> {
         let Some((object, _)) = self.pick() else { return Ok(()) };
-        let (object_id, g) = (ObjectId(object), Generation(1));
+        let object_id = ObjectId(object);
+        let g = Generation(1);
         store.commit(Mutation::Remove { partition: PARTITION, object: object_id, g })?;
         self.parts.retain(|&(of, _), _| of != object);
         Ok(())

@@ -107,7 +107,8 @@ impl Other {
     fn take(&self) -> io::Result<()> {
         let mut mine = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         let file = File::create(&self.path)?;
-        let (mut end, mut piece) = (0, PIECE);
+        let mut end = 0;
+        let mut piece = PIECE;
         while piece >= PIECE_MIN {
             match fallocate(&file, FallocateFlags::empty(), end, piece) {
                 Ok(()) => end += piece,

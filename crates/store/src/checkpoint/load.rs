@@ -79,7 +79,8 @@ impl Checkpoint {
         let mut wrong = Vec::new();
         let ours = |end| ours(end, superblock, number);
         let read = |end| twice(&*file, || Ok(read_end(&*file, bytes, end).map_err(failed)?.and_then(ours)));
-        let (header, trailer) = (read(End::Header)?, read(End::Trailer)?);
+        let header = read(End::Header)?;
+        let trailer = read(End::Trailer)?;
         for end in [&header, &trailer] {
             if let Err(DecodeError::Version(_)) = end {
                 return Err(Error::UnknownFormat(disk.place().join(file_name(number)), "a newer release's"));
@@ -107,7 +108,8 @@ impl Checkpoint {
                 return Ok(Err(format!("neither header ({header}) nor trailer ({trailer}) can be used")));
             }
         };
-        let (totals, pages) = (end.totals, begin..until.max(begin));
+        let totals = end.totals;
+        let pages = begin..until.max(begin);
         Ok(Ok(Checkpoint { file, end, totals, bytes, pages, wrong }))
     }
 
@@ -277,7 +279,8 @@ struct Walker<'a> {
 
 impl<'a> Walker<'a> {
     fn new(checkpoint: &'a Checkpoint) -> Walker<'a> {
-        let (at, buffer) = (checkpoint.pages.start, Vec::new());
+        let at = checkpoint.pages.start;
+        let buffer = Vec::new();
         Walker { checkpoint, at, searching: false, again: None, index: 0, buffer }
     }
 
@@ -293,7 +296,8 @@ impl<'a> Walker<'a> {
             // If the file has shrunk, the rest is zeros, which are not a page.
             bytes[got.bytes..].fill(0);
             let mut pages = Vec::new();
-            let (mut done, mut more) = (0, None);
+            let mut done = 0;
+            let mut more = None;
             while done < bytes.len() {
                 let offset = self.at + u64::try_from(done).expect("a length");
                 match self.page(&bytes[done..]) {

@@ -58,7 +58,9 @@ fn write_new(
         return Err(io::Error::other("the log has more segments than a checkpoint can name"));
     }
     let mut buffer = end.encode();
-    let (mut at, mut pages, mut durable_to) = (0, 0, end.replay.sequence - 1);
+    let mut at = 0;
+    let mut pages = 0;
+    let mut durable_to = end.replay.sequence - 1;
     let mut from = Key::FIRST;
     while from != Key::End {
         let page = index.read().image(from);

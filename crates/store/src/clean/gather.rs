@@ -130,7 +130,9 @@ fn join(owner: Owner, extents: &[Extent], segments: &BTreeSet<u32>) -> Vec<MoveR
             continue;
         }
         let mut pieces = Vec::new();
-        let (mut next, mut bytes, mut foreign) = (Some(first), 0, 0);
+        let mut next = Some(first);
+        let mut bytes = 0;
+        let mut foreign = 0;
         while let Some(piece) = next {
             taken[piece] = true;
             pieces.push(extents[piece]);
@@ -245,13 +247,17 @@ mod tests {
 
     #[test]
     fn neighbours_become_one_run() {
-        let (a, b, c) = (of(0, 4096, 1, 1), of(4096, 5000, 1, 9), of(6000, 7000, 1, 20));
+        let a = of(0, 4096, 1, 1);
+        let b = of(4096, 5000, 1, 9);
+        let c = of(6000, 7000, 1, 20);
         check(&[a, b, c], &[&[a, b], &[c]]);
     }
 
     #[test]
     fn a_small_neighbour_comes_along() {
-        let (own, small, large) = (of(0, 8192, 1, 1), of(8192, 9000, 2, 1), of(8192, 12_000, 2, 1));
+        let own = of(0, 8192, 1, 1);
+        let small = of(8192, 9000, 2, 1);
+        let large = of(8192, 12_000, 2, 1);
         check(&[own, small], &[&[own, small]]);
         check(&[own, small, of(9000, 9100, 1, 90)], &[&[own, small, of(9000, 9100, 1, 90)]]);
         check(&[own, large], &[&[own]]);
@@ -261,9 +267,12 @@ mod tests {
 
     #[test]
     fn versions_that_overlap_have_runs_of_their_own() {
-        let (old, new) = (of(0, 4096, 1, 1), of(0, 4096, 1, 9));
+        let old = of(0, 4096, 1, 1);
+        let new = of(0, 4096, 1, 9);
         check(&[old, new], &[&[old], &[new]]);
-        let (old, left, right) = (of(0, 8192, 1, 1), of(0, 4096, 1, 30), of(4096, 8192, 1, 40));
+        let old = of(0, 8192, 1, 1);
+        let left = of(0, 4096, 1, 30);
+        let right = of(4096, 8192, 1, 40);
         check(&[left, old, right], &[&[left, right], &[old]]);
     }
 
@@ -287,7 +296,8 @@ mod tests {
     #[test]
     fn a_run_is_bounded() {
         let megabyte = 1 << 20;
-        let (a, b) = (of(0, megabyte, 1, 1), of(megabyte, 2 * megabyte, 1, 5000));
+        let a = of(0, megabyte, 1, 1);
+        let b = of(megabyte, 2 * megabyte, 1, 5000);
         check(&[a, b], &[&[a], &[b]]);
         let large = of(0, 8 * megabyte, 1, 1);
         check(&[large], &[&[large]]);

@@ -9,7 +9,6 @@
 /// A sealed segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Candidate {
-    /// Its number.
     pub number: u32,
     /// Bytes of its file.
     pub bytes: u64,

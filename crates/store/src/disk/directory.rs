@@ -17,7 +17,6 @@ use crate::format::DIRS;
 /// What may be done with a directory's files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Everything.
     Write,
     /// Reading. What opening a store tidies up succeeds without effect: removing, cutting off, syncing names.
     /// Everything else is refused.

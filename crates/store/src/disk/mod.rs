@@ -81,7 +81,6 @@ impl Syncing {
 pub struct Space {
     /// Available to this process.
     pub free: u64,
-    /// In total.
     pub size: u64,
     /// The device of the file system, which others on this machine may share; 0: nobody does.
     pub device: u64,
@@ -99,9 +98,7 @@ pub struct FileIdentity {
 /// The file behind a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Named {
-    /// Its identity.
     pub identity: FileIdentity,
-    /// Its bytes.
     pub bytes: u64,
 }
 
@@ -157,7 +154,8 @@ pub(crate) fn write_and_start(
     mut offset: u64,
     part_bytes: usize,
 ) -> io::Result<()> {
-    let (mut part, mut bytes) = (Vec::with_capacity(buffers.len()), 0);
+    let mut part = Vec::with_capacity(buffers.len());
+    let mut bytes = 0;
     let mut room = part_bytes - usize::try_from(offset).unwrap_or(0) % part_bytes;
     for &buffer in buffers {
         let mut rest = buffer;

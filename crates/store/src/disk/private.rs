@@ -82,8 +82,9 @@ mod tests {
     #[test]
     fn what_others_may_do_is_taken_away_and_what_is_private_stays() {
         let dir = tempfile::tempdir().expect("a directory");
-        let (outer, inner, other) =
-            (dir.path().join("d"), dir.path().join("d/log"), dir.path().join("d/other"));
+        let outer = dir.path().join("d");
+        let inner = dir.path().join("d/log");
+        let other = dir.path().join("d/other");
         for dir in [&outer, &inner, &other] {
             fs::create_dir(dir).expect("made");
             fs::write(dir.join("f"), "x").expect("written");

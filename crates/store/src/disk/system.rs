@@ -93,7 +93,8 @@ impl DiskFile for SystemFile {
 
     fn start_writing(&self, range: Range<u64>) -> io::Result<()> {
         let number = |bytes: u64| i64::try_from(bytes).map_err(|_| io::ErrorKind::InvalidInput);
-        let (from, length) = (number(range.start)?, number(range.end.saturating_sub(range.start))?);
+        let from = number(range.start)?;
+        let length = number(range.end.saturating_sub(range.start))?;
         // Length 0 would mean: up to the file's end.
         if length == 0 {
             return Ok(());

@@ -14,7 +14,6 @@ use super::subject::Subject;
 use super::{DecodeError, LOG_BLOCK, padded};
 use crate::crc::crc32c;
 
-/// "BRAIDCKP".
 pub const MAGIC: [u8; 8] = *b"BRAIDCKP";
 /// Bytes of the block that describes an end.
 pub const BYTES: usize = LOG_BLOCK;
@@ -81,7 +80,6 @@ impl Default for ReplayPoint {
 /// A segment as it was when the checkpoint was begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SegmentRow {
-    /// Its number.
     pub number: u32,
     /// Whether damage was found in it.
     pub damaged: bool,
@@ -129,7 +127,6 @@ pub struct Totals {
 pub struct CheckpointEnd {
     /// The checkpoint's number, from 1; also in its file's name.
     pub number: u32,
-    /// The drive.
     pub drive: DriveId,
     /// The store's salt.
     pub salt: u64,

@@ -19,7 +19,6 @@ fields! {
 }
 
 fields! {
-    /// An operation.
     OPERATION_FIELDS of OperationEntry:
     .operation "operation" 0..8,
     .unit "unit" 8..16,
@@ -28,10 +27,8 @@ fields! {
     "reserved" 33..40,
 }
 
-/// A client.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DedupEntry {
-    /// Which.
     pub client: u64,
     /// The client repeats no operation below this one.
     pub watermark: u64,
@@ -44,7 +41,6 @@ pub struct DedupEntry {
 pub struct OperationEntry {
     /// The client's number for it.
     pub operation: u64,
-    /// The unit.
     pub unit: u64,
     /// The version that it made.
     pub version: Version,

@@ -119,10 +119,8 @@ entry_kinds! {
     SNAPSHOTS = 8 "snapshots",
 }
 
-/// A partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PartitionEntry {
-    /// Which.
     pub partition: PartitionId,
     /// The sequence number of the record that created it.
     pub birth: u64,
@@ -135,9 +133,7 @@ pub struct PartitionEntry {
 /// An object, without its units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ObjectEntry<'a> {
-    /// Its partition.
     pub partition: PartitionId,
-    /// Which.
     pub object: ObjectId,
     /// The sequence number of the record that created it.
     pub birth: u64,
@@ -157,9 +153,7 @@ pub struct ObjectEntry<'a> {
     pub unit_bytes: u32,
     /// The logical version.
     pub object_version: u32,
-    /// The generation.
     pub g: Generation,
-    /// Its column.
     pub column: Column,
     /// Whether the attributes are known.
     pub known: bool,
@@ -174,9 +168,7 @@ pub struct ObjectEntry<'a> {
 /// A unit in the common case: one settled version of a data column, all from one record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PlainUnit {
-    /// Which.
     pub unit: u64,
-    /// Its version.
     pub version: Version,
     /// The columns its write touched.
     pub columns: ColumnMask,
@@ -202,15 +194,12 @@ pub struct LostRange {
 /// An entry of a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Entry<'a> {
-    /// A partition.
     Partition(PartitionEntry),
-    /// An object.
     Object(ObjectEntry<'a>),
     /// Plain units, in order.
     PlainUnits(PlainUnits<'a>),
     /// One unit of any state; its body is decoded by [`super::unit::UnitEntry::decode`].
     Unit(&'a [u8]),
-    /// Lost keys.
     Lost(LostRange),
     /// One client's operations on the object; its body is decoded by [`super::dedup::DedupEntry::decode`].
     Dedup(&'a [u8]),

@@ -14,7 +14,6 @@ fields! {
 }
 
 fields! {
-    /// An extent.
     EXTENT_FIELDS of Extent:
     .from "from" 0..4,
     .to "to" 4..8,
@@ -25,7 +24,6 @@ fields! {
 /// A position in the log: where a record begins, or where damage was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct LogPosition {
-    /// The segment.
     pub segment: u32,
     /// The log block.
     pub block: u32,
@@ -35,7 +33,6 @@ pub struct LogPosition {
 /// of its header, its range and the checksums are read together with the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Extent {
-    /// First byte.
     pub from: u32,
     /// One past the last.
     pub to: u32,

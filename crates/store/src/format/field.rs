@@ -29,7 +29,6 @@ pub struct Field {
 
 /// What has one encoding of a fixed width.
 pub(crate) trait Value {
-    /// The width.
     const BYTES: usize;
 
     /// Writes it to `to`, which has the width. What a structure has no value for is left as it is.
@@ -141,7 +140,6 @@ stored! {
 }
 
 fields! {
-    /// A version.
     VERSION_FIELDS of Version:
     .g "g" 0..4,
     .lease "lease" 4..8,
@@ -175,7 +173,6 @@ pub(crate) fn append<T: Value>(to: &mut Vec<u8>, value: &T) {
     append_list(to, std::slice::from_ref(value));
 }
 
-/// Appends values.
 pub(crate) fn append_list<T: Value>(to: &mut Vec<u8>, values: &[T]) {
     let at = to.len();
     to.resize(at + T::BYTES * values.len(), 0);

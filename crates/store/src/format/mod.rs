@@ -35,7 +35,6 @@ const _: () = assert!(LOG_BLOCK as u64 == LOG_BLOCK_U64, "one constant in two wi
 pub(crate) const LOG_DIR: &str = "log";
 /// The checkpoints' directory.
 pub(crate) const CHECKPOINT_DIR: &str = "checkpoint";
-/// All directories.
 pub(crate) const DIRS: [&str; 2] = [LOG_DIR, CHECKPOINT_DIR];
 
 /// Why bytes cannot be decoded.

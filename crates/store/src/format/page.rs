@@ -12,7 +12,6 @@ use super::field::{self, Value as _, check_version, check_zero, count, decode, f
 use super::{DecodeError, FORMAT_VERSION, padded};
 use crate::crc::crc32c_of;
 
-/// "BPag".
 pub const MAGIC: [u8; 4] = *b"BPag";
 /// Bytes of the fixed part, which the entries follow.
 pub const FIXED_BYTES: usize = 96;

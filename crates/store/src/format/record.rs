@@ -17,7 +17,6 @@ use super::{COUNTED_BYTES, DecodeError, FORMAT_VERSION, LOG_BLOCK, VERSION_BYTES
 use crate::crc::crc32c_of;
 use crate::mutation::WriteKind;
 
-/// "BRec".
 pub const MAGIC: [u8; 4] = *b"BRec";
 /// Bytes of the fixed part.
 pub const FIXED_BYTES: usize = 256;
@@ -193,7 +192,6 @@ pub struct Record {
     pub commit_left: u32,
     /// The object's partition.
     pub partition: PartitionId,
-    /// The object.
     pub object: ObjectId,
     /// The sequence number of the record that created the object (or the partition).
     pub birth: u64,
@@ -224,9 +222,7 @@ pub struct Record {
     pub operation: u64,
     /// The client repeats no operation below this one.
     pub watermark: u64,
-    /// The generation.
     pub g: Generation,
-    /// Its set.
     pub set: ColumnMask,
     /// Its joining columns.
     pub joining: ColumnMask,

@@ -5,7 +5,6 @@ use braid_layout::DriveId;
 use super::field::{Value as _, decode, fields, seal, unseal};
 use super::{DecodeError, LOG_BLOCK};
 
-/// "BRAIDSEG".
 pub const MAGIC: [u8; 8] = *b"BRAIDSEG";
 /// Its length: one log block.
 pub const BYTES: usize = LOG_BLOCK;
@@ -31,7 +30,6 @@ fields! {
 pub struct SegmentHeader {
     /// The segment's number, from 1; also in its file's name.
     pub number: u32,
-    /// The drive.
     pub drive: DriveId,
     /// The store's salt.
     pub salt: u64,
@@ -45,7 +43,6 @@ pub struct SegmentHeader {
 }
 
 impl SegmentHeader {
-    /// Encodes it.
     pub fn encode(&self) -> [u8; BYTES] {
         let mut bytes = [0; BYTES];
         self.put(&mut bytes);

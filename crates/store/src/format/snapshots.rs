@@ -36,7 +36,8 @@ impl SnapshotsEntry {
     pub fn decode(body: &[u8]) -> Result<SnapshotsEntry, DecodeError> {
         let (mut entry, live) = split::<SnapshotsEntry>(body)?;
         entry.live = decode_list(live)?;
-        let (highest, live) = (entry.highest, &entry.live);
+        let highest = entry.highest;
+        let live = &entry.live;
         let rising = live.windows(2).all(|pair| pair[0] < pair[1]);
         let bounded = live.first() != Some(&0) && live.last().is_none_or(|&last| last <= highest);
         if highest == 0 || !rising || !bounded || live.len() > SNAPSHOTS_MAX {

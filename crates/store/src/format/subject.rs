@@ -12,7 +12,6 @@ pub const BYTES: usize = 25;
 pub const TOGETHER_MAX: usize = 8;
 
 fields! {
-    /// A subject.
     FIELDS of Subject:
     .partition "partition" 0..8,
     .object "object" 8..16,
@@ -33,11 +32,8 @@ stored! {
 pub struct Subject {
     /// Its kind; `None`: there is no such record, or the next record's number does not follow it.
     pub kind: Option<Kind>,
-    /// Its partition.
     pub partition: PartitionId,
-    /// Its object.
     pub object: ObjectId,
-    /// Its unit.
     pub unit: u64,
 }
 

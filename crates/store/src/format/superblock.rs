@@ -5,9 +5,7 @@ use braid_layout::{ClusterId, DriveId};
 use super::field::{Value as _, decode, fields, get, length, put, seal, unseal};
 use super::{DecodeError, LOG_BLOCK};
 
-/// "BRAIDSTO".
 pub const MAGIC: [u8; 8] = *b"BRAIDSTO";
-/// Its length.
 pub const BYTES: usize = LOG_BLOCK;
 
 fields! {
@@ -27,16 +25,13 @@ fields! {
 /// A decoded superblock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Superblock {
-    /// The cluster.
     pub cluster: ClusterId,
-    /// The drive.
     pub drive: DriveId,
     /// Random; also in every segment and record, so that another store's bytes are never taken for its own.
     pub salt: u64,
 }
 
 impl Superblock {
-    /// Encodes it.
     pub fn encode(&self) -> [u8; BYTES] {
         let mut bytes = [0; BYTES];
         self.put(&mut bytes);

@@ -88,20 +88,16 @@ impl Role {
     }
 }
 
-/// A unit.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct UnitEntry {
-    /// Which.
     pub unit: u64,
     /// Where damage was found that hit it; `None`: it is not lost.
     pub lost: Option<LogPosition>,
     /// The newest live snapshot when the settled version became settled; 0: there was none.
     pub epoch: u32,
-    /// Its versions.
     pub contents: Vec<ContentEntry>,
 }
 
-/// One version.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ContentEntry {
     /// Its role in the unit.
@@ -173,7 +169,8 @@ impl UnitEntry {
     /// Decodes an entry's body and checks all of it.
     pub fn decode(body: &[u8]) -> Result<UnitEntry, DecodeError> {
         let (mut unit, mut rest) = split::<UnitEntry>(body)?;
-        let (is_lost, lost) = (get(body, U_LOST)?, get(body, U_LOST_AT)?);
+        let is_lost = get(body, U_LOST)?;
+        let lost = get(body, U_LOST_AT)?;
         unit.lost = if is_lost { Some(lost) } else { entry::not_lost(lost)? };
         for _ in 0..get::<u32>(body, U_CONTENTS)? {
             let (content, tail) = ContentEntry::take(rest)?;

@@ -136,7 +136,8 @@ impl Index {
     }
 
     fn apply_remove(&mut self, record: &Record) {
-        let (partition, object) = (record.partition, record.object);
+        let partition = record.partition;
+        let object = record.object;
         self.know(Key::At(partition, Some(object)));
         let found = self.partitions.get(&partition).and_then(|p| p.objects.get(&object));
         if found.is_some_and(|found| found.birth <= record.birth) {
@@ -183,7 +184,8 @@ impl Index {
     /// without attributes, and what may be lost of it stays lost. A record of an older object with the same
     /// number is skipped; one of a newer object means that the older one is gone.
     fn with_object(&mut self, record: &Record, act: impl FnOnce(&mut Access<'_>)) {
-        let (partition, object) = (record.partition, record.object);
+        let partition = record.partition;
+        let object = record.object;
         let key = Key::At(partition, Some(object));
         let is_made = record.kind == Kind::ObjectCreate;
         let mut lost = if is_made { None } else { self.lost.find(key).map(LostRange::place) };
@@ -208,7 +210,8 @@ impl Index {
         entry.birth = record.birth;
         entry.lost = entry.lost.or(lost);
         let before = entry.outstanding();
-        let (segments, foldable) = (&mut self.segments, &mut self.foldable);
+        let segments = &mut self.segments;
+        let foldable = &mut self.foldable;
         let owner = (partition, object);
         let watched = large_object::watched(&mut self.watched, owner);
         act(&mut Access { owner, object: &mut *entry, used, segments, foldable, watched });
@@ -286,7 +289,8 @@ impl Access<'_> {
             if let Some(new) = &unit.pending {
                 note_pending(pending, new.version, number);
             }
-            let (before, after) = (stored(&before[same..]), stored(&after[same..]));
+            let before = stored(&before[same..]);
+            let after = stored(&after[same..]);
             *bytes = *bytes - before + after;
             **used = **used - before + after;
             note_unsettled(extra, number, &unit);
@@ -334,7 +338,8 @@ impl Access<'_> {
 
     /// Applies one unit's part of a verdict.
     fn judge(&mut self, verdict: &UnitVerdict) {
-        let (number, unit_bytes) = (verdict.unit, self.object.attributes.unit_bytes);
+        let number = verdict.unit;
+        let unit_bytes = self.object.attributes.unit_bytes;
         let mut undone: Vec<(u64, Operation)> = Vec::new();
         self.unit(number, |unit| {
             let stamp = unit.pending.as_ref().map(|pending| pending.version);

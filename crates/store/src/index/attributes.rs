@@ -30,7 +30,6 @@ pub(crate) struct PackedAttributes {
 pub struct ObjectState<'a> {
     /// Its logical version.
     pub object_version: u32,
-    /// Its generation.
     pub g: Generation,
     /// Columns that every write of the generation must reach.
     pub set: ColumnMask,
@@ -91,7 +90,8 @@ impl PackedAttributes {
 
     /// What requests are checked against.
     pub(crate) fn state(&self) -> ObjectState<'_> {
-        let (object_version, g) = (self.object_version, self.g);
+        let object_version = self.object_version;
+        let g = self.g;
         ObjectState { object_version, g, set: self.set, joining: self.joining, map: self.map() }
     }
 

@@ -112,7 +112,8 @@ pub(super) fn one_more(
     (number, unit): (u64, &Unit),
     range: &Range<u32>,
 ) -> Result<(), Error> {
-    let (keeps, whole) = (have.keeps(unit), 0..have.attributes.unit_bytes);
+    let keeps = have.keeps(unit);
+    let whole = 0..have.attributes.unit_bytes;
     // Of a lost unit, snapshots keep only the fact that it was lost.
     if (!keeps || unit.lost.is_some()) && *range == whole {
         return Ok(());

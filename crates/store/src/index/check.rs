@@ -92,7 +92,8 @@ pub(crate) fn check(index: &Index, growth: &mut Growth, mutation: &Mutation) -> 
             check_step::deltas_settled(have, (*partition, *object), *unit, (*data, *up_to))
         }
         Mutation::Retire { partition, object, g, settled_below, client, watermark } => {
-            let (have, of_client) = (asked_in(index, (*partition, *object), *g)?, (*client, *watermark));
+            let have = asked_in(index, (*partition, *object), *g)?;
+            let of_client = (*client, *watermark);
             check_step::retire(have, &index.bounds, (*partition, *object), *settled_below, of_client)
         }
         Mutation::Fence { partition, object, g, set, joining } => {
@@ -263,7 +264,9 @@ fn check_write(index: &Index, growth: &mut Growth, write: &Write) -> Result<Deci
         None => written_to(index, (write.partition, write.object), write.g, write.to)?,
     };
     let unit = object.unit(write.unit);
-    let (lost, settled, tip) = (unit.lost, unit.settled_version(), unit.tip_version());
+    let lost = unit.lost;
+    let settled = unit.settled_version();
+    let tip = unit.tip_version();
     let unit_bytes = object.attributes.unit_bytes;
     if write.ends.iter().any(|end| end.least > unit_bytes) {
         return Err(Error::Malformed("a data unit that ends past itself"));

@@ -197,7 +197,8 @@ fn effective(object: &Object, units: &[UnitVerdict]) -> Vec<UnitVerdict> {
         };
         let only = |stamps: &[Version]| stamps.iter().copied().filter(named).collect::<Vec<_>>();
         let cuts = |cut: &(Column, Version)| unit.has_above(cut.0, cut.1);
-        let (forward, back) = (only(&verdict.forward), only(&verdict.back));
+        let forward = only(&verdict.forward);
+        let back = only(&verdict.back);
         let cut_offs: Vec<_> = verdict.cut_offs.iter().copied().filter(cuts).collect();
         if !forward.is_empty() || !back.is_empty() || !cut_offs.is_empty() {
             out.push(UnitVerdict { unit: verdict.unit, forward, back, cut_offs });

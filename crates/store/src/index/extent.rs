@@ -30,7 +30,8 @@ impl Extent {
 
     /// The part of it inside `range`, if any.
     pub(crate) fn clip(&self, range: &Range<u32>) -> Option<Extent> {
-        let (from, to) = (self.from.max(range.start), self.to.min(range.end));
+        let from = self.from.max(range.start);
+        let to = self.to.min(range.end);
         (from < to).then_some(Extent { from, to, ..*self })
     }
 }

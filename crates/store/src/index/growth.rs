@@ -26,7 +26,6 @@ pub(crate) struct Growth {
 /// A change of the reserved bytes.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ReservedChange {
-    /// Bytes reserved.
     pub(crate) more: u64,
     /// Reserved bytes that a write takes.
     pub(crate) less: u64,

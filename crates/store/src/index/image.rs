@@ -108,7 +108,9 @@ impl Sink {
     fn partition(&mut self, partition: PartitionId, owner: &Partition) -> bool {
         // A partition whose values are lost has no entry: loading its objects creates it again.
         if owner.known {
-            let (birth, quota_bytes, key_epoch) = (owner.birth, owner.quota_bytes, owner.key_epoch);
+            let birth = owner.birth;
+            let quota_bytes = owner.quota_bytes;
+            let key_epoch = owner.key_epoch;
             PartitionEntry { partition, birth, quota_bytes, key_epoch }.put(&mut self.bytes);
         }
         true

@@ -141,7 +141,8 @@ impl Making {
     /// Makes parts from a range of units until they have about `most` bytes. Returns the rest of the range.
     fn make(&mut self, object: &Object, (first, end): Units, most: usize) -> Option<Units> {
         let mut sink = Sink::default();
-        let (mut part, mut made) = (first, 0);
+        let mut part = first;
+        let mut made = 0;
         for (unit, slot) in object.units.from(first).take_while(|(unit, _)| end.is_none_or(|end| *unit < end))
         {
             if sink.bytes.len() >= TARGET_BYTES {

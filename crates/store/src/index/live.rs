@@ -3,7 +3,6 @@
 use crate::format::extent::Extent;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// One segment.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Segment {
     /// The sequence number of its first record.
@@ -16,7 +15,6 @@ pub(crate) struct Segment {
     pub(crate) damaged: bool,
 }
 
-/// All segments.
 #[derive(Debug, Default)]
 pub(crate) struct Segments {
     pub(crate) all: BTreeMap<u32, Segment>,

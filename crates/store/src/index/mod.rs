@@ -74,7 +74,6 @@ pub(crate) struct Index {
     pub(crate) watched: Option<Box<Watched>>,
 }
 
-/// A partition.
 #[derive(Debug, Default)]
 pub(crate) struct Partition {
     pub(crate) quota_bytes: Option<u64>,
@@ -91,7 +90,6 @@ pub(crate) struct Partition {
     pub(crate) objects: BTreeMap<ObjectId, Box<Object>>,
 }
 
-/// An object.
 #[derive(Debug)]
 pub(crate) struct Object {
     /// The sequence number of the record that created it. It distinguishes records of an earlier object with
@@ -120,18 +118,14 @@ pub(crate) type PendingVersions = PagedMap<(u32, u32, u64, u64), ()>;
 pub(crate) struct Extra {
     /// Units with owed versions, or with deltas not known to be settled.
     pub(crate) unsettled: PagedMap<u64, ()>,
-    /// Completed operations.
     pub(crate) dedup: Dedup,
     /// For a joining column: the units that it has caught up with.
     pub(crate) ready: Runs,
-    /// Its snapshots.
     pub(crate) snapshots: Snapshots,
 }
 
-/// A partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartitionState {
-    /// Which.
     pub partition: PartitionId,
     /// Soft quota in bytes; `None`: no bound.
     pub quota_bytes: Option<u64>,
@@ -162,7 +156,6 @@ pub struct ObjectUsage {
 /// The known operations of a client on an object. A repeated one is answered, not executed again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientOperations {
-    /// The client.
     pub client: u64,
     /// The client repeats no operation below this one.
     pub watermark: u64,
@@ -173,7 +166,6 @@ pub struct ClientOperations {
 /// The versions of one unit, oldest first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chain {
-    /// The unit.
     pub unit: u64,
     /// At most one settled entry, followed by at most one pending one or by owed ones.
     pub entries: Vec<ChainEntry>,

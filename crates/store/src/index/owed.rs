@@ -54,7 +54,9 @@ impl Unit {
         if record.previous != self.tip_version() && self.lost.is_none() {
             self.lost = Some(record.position());
         }
-        let (version, client, operation) = (record.version, record.client, record.operation);
+        let version = record.version;
+        let client = record.client;
+        let operation = record.operation;
         self.owed.push(Owed { version, client, operation, own: own_extent(record), doubt });
     }
 
@@ -86,7 +88,8 @@ impl Unit {
     /// The owed version `version`, with the version and content that it was written on.
     pub(crate) fn owed_step(&self, version: Version) -> Option<OwedStep> {
         let at = self.owed.iter().position(|owed| owed.version == version)?;
-        let (below, owed) = (&self.owed[..at], self.owed[at].clone());
+        let below = &self.owed[..at];
+        let owed = self.owed[at].clone();
         let from = below.last().map_or_else(|| self.settled_version(), |owed| owed.version);
         let settled = self.settled_extents().to_vec();
         let under = below.iter().fold(settled, |under, owed| overlay(&under, owed.own));

@@ -14,7 +14,6 @@ const PAGE_LEN: usize = 128;
 /// Entries sorted by key.
 type Page<K, V> = Vec<(K, V)>;
 
-/// The map.
 #[derive(Debug, PartialEq)]
 pub(crate) enum PagedMap<K, V> {
     /// At most one page.
@@ -242,7 +241,8 @@ mod tests {
         let pairs = |map: &PagedMap<u64, u32>| map.iter().map(|(k, &v)| (k, v)).collect::<Vec<_>>();
         assert_eq!(pairs(map), model.iter().map(|(&k, &v)| (k, v)).collect::<Vec<_>>());
         assert_eq!(map.len(), model.len());
-        let (from, to) = (range.start.min(range.end), range.end.max(range.start));
+        let from = range.start.min(range.end);
+        let to = range.end.max(range.start);
         let expected: Vec<_> = model.range(from..to).map(|(&k, &v)| (k, v)).collect();
         assert_eq!(map.range(from..to).map(|(k, &v)| (k, v)).collect::<Vec<_>>(), expected);
         let mut back: Vec<_> = map.range(from..to).rev().map(|(k, &v)| (k, v)).collect();
@@ -285,7 +285,8 @@ mod tests {
     proptest! {
         #[test]
         fn behaves_like_a_tree(steps in prop::collection::vec(step(), 1..200), range in (0..3000_u64, 0..3000_u64)) {
-            let (mut map, mut model) = (PagedMap::default(), BTreeMap::new());
+            let mut map = PagedMap::default();
+            let mut model = BTreeMap::new();
             let remove = |map: &mut PagedMap<u64, u32>, model: &mut BTreeMap<u64, u32>, key| {
                 map.update(key, |_| false);
                 model.remove(&key);

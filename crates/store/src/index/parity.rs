@@ -65,7 +65,6 @@ pub(crate) enum Cut<'a> {
 
 /// What a cut counts in.
 struct Counted {
-    /// The versions.
     cover: Vec<Version>,
     /// Where the data units' bytes end in these.
     ends: Few<u32>,
@@ -377,7 +376,8 @@ impl Unit {
         let extents = overlay(self.settled_extents(), own_extent(record)).into();
         let cover = record.cover.clone().into_boxed_slice();
         self.keep_above(&cover);
-        let (version, columns) = (record.version, record.columns);
+        let version = record.version;
+        let columns = record.columns;
         let kind = WriteKind::ParityBase;
         let ends = whole_ends(record);
         let layers = Vec::new();

@@ -293,7 +293,8 @@ impl Unit {
             let mended = self.mended(unit_bytes).filter(named).ok_or_else(|| damaged(place))?;
             return Ok(Some(self.pending_found(mended, range)));
         }
-        let (tip, settled) = (self.tip_version(), self.settled_version());
+        let tip = self.tip_version();
+        let settled = self.settled_version();
         let stamp = self.pending.as_ref().map_or(settled, |pending| pending.version);
         let version = match want {
             Want::Newest | Want::Settled if self.is_in_doubt() => return Err(Error::InDoubt { tip }),

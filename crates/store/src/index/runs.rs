@@ -77,7 +77,8 @@ mod tests {
     fn a_run_takes_in_all_that_it_meets() {
         let check = |first, last, expected: &[(u64, u64)]| {
             let mut runs: Runs = [(2, 4), (8, 9), (20, 30)].into_iter().collect();
-            let (touches, held) = (runs.touches(first, last), runs.contains_run(first, last));
+            let touches = runs.touches(first, last);
+            let held = runs.contains_run(first, last);
             runs.add(first, last);
             assert_eq!(runs.iter().collect::<Vec<_>>(), expected, "{first} to {last}");
             assert_eq!(touches, expected.len() <= 3, "{first} to {last}");

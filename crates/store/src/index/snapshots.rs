@@ -166,7 +166,8 @@ impl Object {
 
 /// Updates the lists of units that change when a snapshot is taken or dropped.
 pub(crate) fn note(extra: &mut Option<Box<Extra>>, number: u64, unit: &Unit) {
-    let (kept, deltas) = (unit.epoch > 0 || !unit.kept.is_empty(), !unit.deltas.is_empty());
+    let kept = unit.epoch > 0 || !unit.kept.is_empty();
+    let deltas = !unit.deltas.is_empty();
     if kept || deltas {
         let snapshots = &mut extra.get_or_insert_default().snapshots;
         snapshots.units.update(number, |()| kept);

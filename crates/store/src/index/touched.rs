@@ -135,7 +135,8 @@ mod tests {
 
     #[test]
     fn what_could_decide_on_another_is_not_in_its_commit() {
-        let (object, unit) = (ObjectId(1), 3);
+        let object = ObjectId(1);
+        let unit = 3;
         let ready = Mutation::Ready { partition: P, object, g: Generation(1), unit, units: 1 };
         let install = write(1, 3, Standing::Installed, 0);
         let settling = write(1, 4, Standing::Pending, 5);

@@ -53,7 +53,6 @@ pub(crate) struct Pending {
     pub(crate) whole: bool,
 }
 
-/// A unit.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Unit {
     /// The settled version; `None`: never written.
@@ -284,7 +283,9 @@ fn replaces(own: Extent, lost: LogPosition, unit_bytes: u32) -> bool {
 }
 
 fn content(record: &Record, extents: Few<Extent>) -> Content {
-    let (version, kind, columns) = (record.version, record.kind.write_kind(), record.columns);
+    let version = record.version;
+    let kind = record.kind.write_kind();
+    let columns = record.columns;
     let cover = record.cover.clone().into_boxed_slice();
     let ends = whole_ends(record);
     Content { version, kind, columns, cover, ends, extents, layers: Vec::new() }

@@ -30,7 +30,9 @@ pub(super) fn unit_entry(number: u64, unit: &Unit) -> UnitEntry {
     let owed = unit.owed.iter().map(|owed| {
         let previous = std::mem::replace(&mut previous, owed.version);
         let step = StepEntry { previous, client: owed.client, operation: owed.operation, own: owed.own };
-        let (role, kind, version) = (Role::Owed, Kind::Data, owed.version);
+        let role = Role::Owed;
+        let kind = Kind::Data;
+        let version = owed.version;
         ContentEntry { role, kind, version, step: Some(step), ..ContentEntry::default() }
     });
     let deltas = unit.deltas.iter().map(|delta| ContentEntry {
@@ -88,7 +90,9 @@ fn kept_entries(kept: &KeptContent) -> Vec<ContentEntry> {
 pub(super) fn unit(entry: &UnitEntry) -> Result<(u64, Unit), DecodeError> {
     let mut unit = Unit { lost: entry.lost, epoch: entry.epoch, ..Unit::default() };
     for content in &entry.contents {
-        let (version, kind, columns) = (content.version, content.kind.write_kind(), content.columns);
+        let version = content.version;
+        let kind = content.kind.write_kind();
+        let columns = content.columns;
         let cover = content.cover.clone().into_boxed_slice();
         let ends = content.ends.iter().map(|end| end.after(0)).collect();
         match (content.role, &content.step) {
@@ -117,7 +121,9 @@ pub(super) fn unit(entry: &UnitEntry) -> Result<(u64, Unit), DecodeError> {
                 unit.pending = Some(Box::new(Pending { version, kind, columns, cover, ends, own, whole }));
             }
             (Role::Owed, Some(step)) if unit.pending.is_none() => {
-                let (client, operation, own) = (step.client, step.operation, step.own);
+                let client = step.client;
+                let operation = step.operation;
+                let own = step.own;
                 unit.owed.push(Owed { version, client, operation, own, doubt: Doubt::Reopened });
             }
             (Role::Delta, Some(step)) => unit.deltas.push(ChainDelta {

@@ -37,13 +37,10 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// The number of findings that are not harmless.
     pub damaged: u64,
-    /// Segments read.
     pub segments: u64,
-    /// Records read.
     pub records: u64,
     /// Payload bytes verified.
     pub payload_bytes: u64,
-    /// Checkpoints read.
     pub checkpoints: u64,
     /// Extents of the index whose records were looked up.
     pub extents: u64,

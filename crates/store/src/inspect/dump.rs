@@ -19,7 +19,6 @@ use crate::format::record::{Kind, Record, flags};
 use crate::format::snapshots::SnapshotsEntry;
 use crate::format::unit::UnitEntry;
 
-/// One piece.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
     /// The file, in the store's directory.
@@ -28,7 +27,6 @@ pub struct Line {
     pub offset: u64,
     /// What it is: a record's kind, `segment`, `checkpoint`, `page`, an entry's kind, or `bad`.
     pub kind: &'static str,
-    /// Its fields.
     pub text: String,
 }
 
@@ -59,7 +57,8 @@ pub fn dump(dir: &Path, mut act: impl FnMut(Line) -> bool) -> Result<(), Error> 
                 found.walk(|offset, page| match page {
                     Err(why) => line(offset, "bad", why.to_owned()),
                     Ok((head, entries)) => {
-                        let (part, parts) = (head.part + 1, head.parts);
+                        let part = head.part + 1;
+                        let parts = head.parts;
                         let range = format!("from={:?} to={:?}", head.from.to_string(), head.to.to_string());
                         line(offset, "page", format!("as-of={} {range} part={part}/{parts}", head.as_of));
                         for entry in Entries::new(entries) {

@@ -11,7 +11,6 @@ use crate::scan::{Scanned, Scanner, header_length, read_segment_header};
 
 /// A piece of a segment.
 pub(crate) enum Item<'a> {
-    /// Its header.
     Header(&'a Result<SegmentHeader, DecodeError>),
     /// A record, its offset, and what is wrong with its payload.
     Record(&'a Record, u64, Option<&'static str>),
@@ -48,7 +47,8 @@ pub(crate) fn walk(
     act(Item::Header(&header));
     let earlier = header.map_or(0, |header| header.earlier_bytes);
     let next = next_header(disk, superblock, number);
-    let (is_last, end) = (next.is_none(), next.map_or(length, |next| length.min(next.previous_end)));
+    let is_last = next.is_none();
+    let end = next.map_or(length, |next| length.min(next.previous_end));
     let mut scanner = Scanner::new(&*file, end, number, superblock.salt);
     while let Some(found) = scanner.next()? {
         match found {

@@ -15,10 +15,8 @@ use crate::index::unit::Unit;
 use crate::recover::Recovery;
 use crate::store::Identity;
 
-/// One segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentFacts {
-    /// Its number.
     pub number: u32,
     /// Bytes of its file.
     pub bytes: u64,
@@ -28,10 +26,8 @@ pub struct SegmentFacts {
     pub damaged: bool,
 }
 
-/// A store.
 #[derive(Debug, Clone)]
 pub struct StoreFacts {
-    /// Its identity.
     pub identity: Identity,
     /// Its segments, in order.
     pub segments: Vec<SegmentFacts>,
@@ -39,9 +35,7 @@ pub struct StoreFacts {
     pub checkpoint_bytes: u64,
     /// Bytes of the log that the next opening replays.
     pub tail_bytes: u64,
-    /// Partitions.
     pub partitions: u64,
-    /// Objects.
     pub objects: u64,
     /// Units with a state.
     pub units: u64,

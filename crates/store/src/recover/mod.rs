@@ -42,9 +42,7 @@ pub struct Damage {
 pub struct Recovery {
     /// The checkpoint that was loaded. 0: none, so the log was read from its first record.
     pub checkpoint: u32,
-    /// Segments read.
     pub segments: u64,
-    /// Records replayed.
     pub records: u64,
     /// Bytes of a torn tail that were cut. None of them was ever acknowledged.
     pub torn_bytes: u64,
@@ -79,7 +77,8 @@ pub(crate) fn recover(files: &Files, superblock: Superblock, syncing: Syncing) -
         files.get(last)?.drop_cache(WHOLE);
     }
     let mut begin = Begin::find(files, &superblock, &numbers)?;
-    let (kept, doubtful) = (std::mem::take(&mut begin.kept), std::mem::take(&mut begin.doubtful));
+    let kept = std::mem::take(&mut begin.kept);
+    let doubtful = std::mem::take(&mut begin.doubtful);
     let from = begin.replay;
     let mut replay = Replay::new(files, superblock, begin);
     replay.recovery.checkpoint = kept.last().map_or(0, |kept| kept.number);

@@ -106,7 +106,8 @@ mod tests {
             let (files, log) = segment(dir.path(), is_used);
             let file = log.file.as_ref().expect("a segment");
             let read = |at| are_resident(file.as_file().expect("a file"), at, 4096);
-            let (before, end) = (1 << 20, BYTES - 4096);
+            let before = 1 << 20;
+            let end = BYTES - 4096;
             if read(end) != Some(false) {
                 // In a memory file system everything is resident, and some systems do not tell.
                 return;

@@ -357,7 +357,8 @@ impl Replay<'_> {
     /// number does not follow the last one.
     pub(crate) fn end(mut self) -> (Index, Recovery, Recent, bool) {
         let gap = self.gap.take();
-        let (first, durable) = (self.expected, self.durable_to);
+        let first = self.expected;
+        let durable = self.durable_to;
         // The last record that may be missing. If the file ends before what was durable, it is unknown how
         // much came after that.
         let next = gap.map_or(first.max(self.first), |(_, next)| next);

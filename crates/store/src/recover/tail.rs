@@ -54,7 +54,9 @@ impl Tail<'_> {
     fn commits_end(&self, records: u64, synced: u64) -> Result<(u64, Option<u64>), Error> {
         // The newest commit's offset and first record, how many of its records are still to come, and the
         // next record's number.
-        let (mut commit_offset, mut commit_first, mut commit_left) = (self.from, 0, 0);
+        let mut commit_offset = self.from;
+        let mut commit_first = 0;
+        let mut commit_left = 0;
         let mut expected = self.first;
         let mut scanner = self.scan(records);
         let mut unreadable = None;
@@ -103,7 +105,8 @@ impl Tail<'_> {
     /// The last record known to be durable (known before, or named by a record), where the last record ends,
     /// and that offset once more if the disk cannot read what follows.
     fn synced(&self) -> Result<(u64, u64, Option<u64>), Error> {
-        let (mut synced, mut end) = (self.synced, self.from);
+        let mut synced = self.synced;
+        let mut end = self.from;
         let mut unreadable = None;
         let mut scanner = self.scan(self.length);
         while let Some(found) = scanner.next()? {
@@ -221,7 +224,11 @@ mod tests {
         log.recent.clear();
         assert!(log.append(&mut [(Record::new(Kind::SettledTo), Bytes::new())]).is_ok());
         let file = files.get(1).expect("there");
-        let (number, salt, from, first, synced) = (1, 3, LOG_BLOCK_U64, 1, 0);
+        let number = 1;
+        let salt = 3;
+        let from = LOG_BLOCK_U64;
+        let first = 1;
+        let synced = 0;
         let ends =
             Tail { file: &**file, length, number, salt, from, first, synced }.find().expect("readable");
         assert_eq!((ends.commits, ends.records), (2 * LOG_BLOCK_U64, length), "its numbers are right");
@@ -299,7 +306,11 @@ mod tests {
         (record.version.n, record.crcs) = (2, block_crcs(0, &payload));
         assert!(log.append(&mut [(record, payload)]).is_ok());
         let file = files.get(1).expect("there");
-        let (length, number, from, first, synced) = (log.end, 1, LOG_BLOCK_U64, 1, 0);
+        let length = log.end;
+        let number = 1;
+        let from = LOG_BLOCK_U64;
+        let first = 1;
+        let synced = 0;
         let find = |salt, from| {
             let tail = Tail { file: &**file, length, number, salt, from, first, synced };
             let ends = tail.find().expect("readable");

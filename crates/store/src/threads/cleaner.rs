@@ -118,7 +118,9 @@ impl Cleaner {
     fn round(&mut self, effort: Effort) -> u64 {
         let urgent = effort == Effort::Urgent;
         let mut passed = BTreeSet::new();
-        let (mut moved, mut given, mut looks) = (0, 0, if urgent { usize::MAX } else { LOOKS_MAX });
+        let mut moved = 0;
+        let mut given = 0;
+        let mut looks = if urgent { usize::MAX } else { LOOKS_MAX };
         // More is freed than a waiting write needs, as others will follow.
         let goal = if urgent { self.batch_bytes / 2 } else { 0 };
         while moved < self.batch_bytes || given < goal {

@@ -42,7 +42,6 @@ const SHARED_PART: u64 = 4;
 /// Bytes that live long are kept apart from those that soon die, so that segments die as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Heat {
-    /// Just written.
     Hot,
     /// Moved by the cleaner.
     Cold,

@@ -42,7 +42,9 @@ impl Shared {
     /// The space there is now.
     pub(crate) fn space_budget(&self) -> SpaceBudget {
         let index = self.index.read();
-        let (log, next, reserved) = (index.segments.used(), index.head.sequence, index.reserved);
+        let log = index.segments.used();
+        let next = index.head.sequence;
+        let reserved = index.reserved;
         let longest = index.segments.longest();
         drop(index);
         let used = log.saturating_add(self.checkpointer.bytes());

@@ -58,9 +58,10 @@ fn overwrite(store: &Store, round: u64) {
 
 #[test]
 fn totals_survive_closing_and_being_killed() {
-    let (live, killed) =
-        (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
-    let (dir, kept) = (live.path(), killed.path());
+    let live = tempfile::tempdir().expect("a directory");
+    let killed = tempfile::tempdir().expect("a directory");
+    let dir = live.path();
+    let kept = killed.path();
     let store = fresh(dir, options());
     let mut seen = CachedRef::default();
     store.commit(create(1)).expect("create");

@@ -39,7 +39,8 @@ fn filled() -> (Memory, Store) {
 #[test]
 fn they_are_the_same_as_those_that_wait() {
     let (_, store) = filled();
-    let (mut read, mut left) = (0, 0);
+    let mut read = 0;
+    let mut left = 0;
     for unit in 0..11 {
         for (from, to) in [(0, 4096), (0, 10), (4096, 12_288), (8000, 21_000), (40_000, 48_000), (100, 8192)]
         {

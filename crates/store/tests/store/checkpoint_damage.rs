@@ -140,8 +140,8 @@ fn without_an_older_one_the_keys_of_a_bad_page_are_lost_and_nothing_else() {
 #[test]
 fn a_checkpoint_that_is_not_chosen_still_says_what_was_durable() {
     for trailer in [true, false] {
-        let (live, dir) =
-            (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
+        let live = tempfile::tempdir().expect("a directory");
+        let dir = tempfile::tempdir().expect("a directory");
         let store = fresh(live.path(), Options { sync: true, ..options() });
         for object in 0..OBJECTS {
             store.commit(large(object)).expect("create");
@@ -215,8 +215,8 @@ fn thousands_of_lost_ranges_are_kept() {
     let (store, recovery) = open(dir.path());
     assert_eq!((recovery.records, recovery.damaged_count), (0, 0), "{:?}", recovery.damaged);
     for object in 0..PIECES {
-        let (removed, lost) =
-            (store.object(P, ObjectId(2 * object)), store.object(P, ObjectId(2 * object + 1)));
+        let removed = store.object(P, ObjectId(2 * object));
+        let lost = store.object(P, ObjectId(2 * object + 1));
         assert!(matches!(removed, Err(Error::NoObject(..))), "object {}: {removed:?}", 2 * object);
         assert!(matches!(lost, Err(Error::Damaged { .. })), "object {}: {lost:?}", 2 * object + 1);
     }
@@ -265,7 +265,8 @@ fn check_lost(store: &Store, lost: &std::ops::Range<u64>) {
 
 /// Lost objects can be made anew or removed, and stay so.
 fn check_made_anew(store: Store, dir: &Path, first: u64) {
-    let (made, removed) = (ObjectId(first), ObjectId(first + 1));
+    let made = ObjectId(first);
+    let removed = ObjectId(first + 1);
     assert_eq!(store.commit(large(first)).expect("create"), Outcome::Applied);
     assert_eq!(store.commit(remove(first + 1)).expect("remove"), Outcome::Applied);
     let copied = tempfile::tempdir().expect("a directory");
@@ -308,7 +309,8 @@ fn either_end_of_the_file_will_do() {
     let dir = tempfile::tempdir().expect("a directory");
     image(dir.path(), false);
     let length = usize::try_from(std::fs::metadata(newest(dir.path())).expect("stat").len()).expect("small");
-    let (header, trailer) = (100, length - 400);
+    let header = 100;
+    let trailer = length - 400;
     // The table, the block, both; and neither end, which is as if the file did not exist.
     for (places, number) in [
         (vec![header], 2),

@@ -282,7 +282,9 @@ fn any_content() -> impl Strategy<Value = ContentEntry> {
             let keeping = keeping.filter(|_| role == Role::Kept);
             let role = if role == Role::Kept && keeping.is_none() { Role::Settled } else { role };
             let keeping = keeping.map(|(epoch, until, lost)| KeepingEntry { epoch, until, lost });
-            let (column, data, settled) = (Column(kind), 63 - kind, kind % 2 == 1);
+            let column = Column(kind);
+            let data = 63 - kind;
+            let settled = kind % 2 == 1;
             let kind = Kind::ALL[usize::from(kind) - 1].0;
             let end = if role == Role::Pending { EndBound::at_least } else { EndBound::exactly };
             ContentEntry {

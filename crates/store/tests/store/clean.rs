@@ -46,7 +46,8 @@ impl Parts {
 
     fn write(&mut self, store: &Store, part: u64) {
         self.n += 1;
-        let (unit, at) = (part / PARTS_PER_UNIT, u32::try_from(part % PARTS_PER_UNIT).expect("small") * PART);
+        let unit = part / PARTS_PER_UNIT;
+        let at = u32::try_from(part % PARTS_PER_UNIT).expect("small") * PART;
         let mut write = write(1, unit, at, at + PART, version(1, self.n));
         // Settled at once, so that the whole chain is one version.
         write.settled_below = version(1, self.n);
@@ -59,8 +60,8 @@ impl Parts {
     fn check(&self, store: &Store) {
         store.commit(settled(1, version(1, self.n + 1))).expect("settle");
         for (part, &n) in (0_u64..).zip(&self.versions) {
-            let (unit, at) =
-                (part / PARTS_PER_UNIT, u32::try_from(part % PARTS_PER_UNIT).expect("small") * PART);
+            let unit = part / PARTS_PER_UNIT;
+            let at = u32::try_from(part % PARTS_PER_UNIT).expect("small") * PART;
             let bytes = content(store, 1, unit, at, at + PART, Want::Newest).expect("read");
             assert!(bytes == pattern(n, usize::try_from(PART).expect("small")), "part {part}");
         }
@@ -104,7 +105,8 @@ fn the_cleaner_keeps_to_its_share() {
         let dir = tempfile::tempdir().expect("a directory");
         let store = fresh(dir.path(), Options { clean_share_percent, ..small() });
         let mut parts = Parts::fill(&store, 60);
-        let (mut random, mut most) = (Random(5), 0);
+        let mut random = Random(5);
+        let mut most = 0;
         for n in 0.. {
             assert!(n < 4096, "nothing is moved");
             let part = random.below(60 * PARTS_PER_UNIT);
@@ -118,7 +120,8 @@ fn the_cleaner_keeps_to_its_share() {
         parts.check(&store);
         most * 100 / CAPACITY
     };
-    let (large, none) = (used_at_first(1000), used_at_first(0));
+    let large = used_at_first(1000);
+    let none = used_at_first(0);
     assert!(large > 70, "{large} % were used: with ample space nothing is moved");
     assert!(none > 88, "{none} % were used: no write had to wait");
 }
@@ -132,7 +135,8 @@ fn writes_in_flight_are_not_refused_while_there_are_dead_bytes() {
     let store = fresh(dir.path(), Options { capacity: Some(4 * CAPACITY), ..options() });
     store.commit(create(1)).expect("create");
     // About 80 % of the unreserved space.
-    let (quarters, flying) = (1450, 16);
+    let quarters = 1450;
+    let flying = 16;
     let (answer, answers) = std::sync::mpsc::channel::<(u64, Result<Outcome, Error>)>();
     let mut random = Random(11);
     let last = 12_000;
@@ -286,7 +290,8 @@ fn readers_see_nothing_of_it() {
     let done = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         for seed in 1..3 {
-            let (store, done) = (store.clone(), &done);
+            let store = store.clone();
+            let done = &done;
             scope.spawn(move || {
                 let mut random = Random(seed);
                 while !done.load(std::sync::atomic::Ordering::Relaxed) {

@@ -68,7 +68,9 @@ pub(crate) fn remove(object: u64) -> Mutation {
 
 /// Settles what was written below; says nothing about a client's operations.
 pub(crate) fn settled(object: u64, below: Version) -> Mutation {
-    let (partition, object, g) = (P, ObjectId(object), Generation(1));
+    let partition = P;
+    let object = ObjectId(object);
+    let g = Generation(1);
     Mutation::Retire { partition, object, g, settled_below: below, client: 0, watermark: 0 }
 }
 
@@ -160,7 +162,8 @@ pub(crate) fn read_stored(view: &View) -> Result<Vec<u8>, Error> {
 pub(crate) fn bytes_of(view: &View, length: u32) -> Result<Vec<u8>, Error> {
     let stored = read_stored(view)?;
     let mut out = Vec::new();
-    let (mut rest, mut blocks) = (&stored[..], view.blocks());
+    let mut rest = &stored[..];
+    let mut blocks = view.blocks();
     for extent in view.extents() {
         match *extent {
             ViewExtent::Hole { from, to } => {

@@ -181,7 +181,9 @@ fn spoil_headers(path: &Path, starts: &[usize]) {
 #[test]
 fn the_values_of_a_partition_are_not_older_ones() {
     let dir = tempfile::tempdir().expect("a directory");
-    let (partition, quota_bytes, key_epoch) = (P, None, 2);
+    let partition = P;
+    let quota_bytes = None;
+    let key_epoch = 2;
     let steps = [
         create(1),
         Mutation::Write(write(1, 0, 0, 5000, version(1, 1))),
@@ -288,8 +290,8 @@ fn a_snapshot_whose_settling_is_lost_shows_nothing_older() {
 #[test]
 fn a_removed_object_stays_removed_if_the_record_of_its_making_is_read_again() {
     for anew in [false, true] {
-        let (dir, later) =
-            (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
+        let dir = tempfile::tempdir().expect("a directory");
+        let later = tempfile::tempdir().expect("a directory");
         let mut steps = vec![create(1), create(2)];
         if anew {
             steps.extend([remove(1), create(1)]);

@@ -215,7 +215,8 @@ fn a_truncation_is_holes_which_free_what_was_there_and_lower_the_size() {
         let hole = Write { body: Body::Hole, ..write(1, unit, from, UNIT, version(1, n)) };
         assert_eq!(fixture.store.commit(Mutation::Write(hole)).expect("a hole"), Outcome::Applied);
     }
-    let (g, settled_below) = (Generation(1), version(1, 10));
+    let g = Generation(1);
+    let settled_below = version(1, 10);
     let retire = Mutation::Retire { partition: P, object: O, g, settled_below, client: 0, watermark: 0 };
     fixture.store.commit(retire).expect("settled");
     let fixture = fixture.check(|store| {
@@ -252,7 +253,8 @@ fn a_fence_refuses_other_generations() {
     assert_eq!(fixture.store.commit(fence(4)).expect("fence"), Outcome::Applied);
     assert_eq!(fixture.store.commit(fence(4)).expect("again"), Outcome::Already);
     let stale = fixture.write(0, 0, 1, version(1, 1));
-    let (have, asked) = (Generation(4), Generation(1));
+    let have = Generation(4);
+    let asked = Generation(1);
     assert!(matches!(stale, Err(Error::StaleGeneration { have: h, asked: a }) if (h, a) == (have, asked)));
     assert!(matches!(fixture.store.commit(fence(3)), Err(Error::StaleGeneration { .. })));
     fixture.check(|store| {
@@ -294,7 +296,8 @@ fn what_was_asked_before_a_fence_is_refused_after_it() {
         watermark: 0,
     };
     let verdict = |g| {
-        let (forward, back) = (vec![version(1, 1)], Vec::new());
+        let forward = vec![version(1, 1)];
+        let back = Vec::new();
         let units = vec![UnitVerdict { unit: 0, forward, back, cut_offs: Vec::new() }];
         Mutation::Verdict { partition: P, object: O, g: Generation(g), units }
     };

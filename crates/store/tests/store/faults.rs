@@ -35,7 +35,8 @@ fn fresh_disk() -> (Memory, Store) {
 fn a_segment_whose_making_failed_is_not_gone_on_with() {
     let (disk, store) = fresh_disk();
     store.commit(Mutation::Write(write(1, 0, 0, UNIT, version(1, 1)))).expect("fills the segment");
-    let (sync, name) = (disk.operations(On::Sync), disk.operations(On::Name));
+    let sync = disk.operations(On::Sync);
+    let name = disk.operations(On::Name);
     disk.inject(On::Sync, sync..sync + 1, Fault::Io);
     disk.inject(On::Name, name + 1..name + 2, Fault::Io);
     let refused = store.commit(Mutation::Write(write(1, 1, 0, 100, version(1, 2))));
@@ -180,7 +181,8 @@ fn a_segment_that_cannot_be_removed_takes_its_space() {
         let files = disk.files();
         let of_the_log = files.iter().filter(|name| name.ends_with(".seg"));
         let lengths = of_the_log.map(|name| disk.content(name).expect("there").len());
-        let (files, log) = (lengths.clone().count(), u64::try_from(lengths.sum::<usize>()).expect("small"));
+        let files = lengths.clone().count();
+        let log = u64::try_from(lengths.sum::<usize>()).expect("small");
         let stat = store.stat().expect("stat");
         assert!(stat.used >= log, "name operation {k}: {} is said to be used of {log}", stat.used);
         kept += u64::from(u64::try_from(files).expect("small") > stat.segments);
@@ -202,7 +204,8 @@ fn a_checkpoint_whose_name_may_not_last_is_taken_away() {
     assert_eq!(there().len(), 2, "{:?}", there());
     for stays in [false, true] {
         // The sync of its file, then that of its directory.
-        let (sync, name) = (disk.operations(On::Sync), disk.operations(On::Name));
+        let sync = disk.operations(On::Sync);
+        let name = disk.operations(On::Name);
         disk.inject(On::Sync, sync + 1..sync + 2, Fault::Io);
         if stays {
             // Its directory and its file are created, obstacles are removed; then it is renamed, and twice

@@ -48,7 +48,8 @@ fn delta(unit: u64, second: bool) -> Mutation {
 
 /// The contents of a unit with both deltas.
 fn both(unit: u64) -> Vec<u8> {
-    let (first, second) = (pattern(1 + 2 * unit, LENGTH), pattern(2 + 2 * unit, LENGTH));
+    let first = pattern(1 + 2 * unit, LENGTH);
+    let second = pattern(2 + 2 * unit, LENGTH);
     first.iter().zip(&second).map(|(a, b)| a ^ b).collect()
 }
 

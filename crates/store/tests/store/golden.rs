@@ -178,7 +178,8 @@ fn superblock_and_segment_header() {
     check("segment", segment::FIELDS, &header);
     assert_eq!(SegmentHeader::decode(&header), Ok(segment_example()));
     for i in 0..superblock::BYTES {
-        let (mut bytes, mut header) = (bytes, header);
+        let mut bytes = bytes;
+        let mut header = header;
         bytes[i] ^= 4;
         header[i] ^= 4;
         assert!(Superblock::decode(&bytes).is_err() && SegmentHeader::decode(&header).is_err(), "byte {i}");

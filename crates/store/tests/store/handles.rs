@@ -28,7 +28,8 @@ fn reading_everything_opens_a_bounded_number_of_files() {
     // Parts of units, so that their records' headers are cached.
     for round in 0..3 {
         for unit in 0..UNITS {
-            let (from, to) = (round * 8192, round * 8192 + 4096);
+            let from = round * 8192;
+            let to = round * 8192 + 4096;
             store.read(P, ObjectId(1), unit, from..to, Want::Newest).expect("read");
         }
     }

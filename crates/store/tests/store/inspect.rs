@@ -104,7 +104,8 @@ const CASES: &[Case] = &[
         "a record copied to another place",
         |dir| {
             let found = records(&segment(dir, 2));
-            let ((from, length), (to, _)) = (found[0], found[2]);
+            let (from, length) = found[0];
+            let (to, _) = found[2];
             spoil(&segment(dir, 2), |bytes| bytes.copy_within(from..from + length, to));
         },
         SEGMENT_2,

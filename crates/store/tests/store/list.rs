@@ -15,7 +15,8 @@ fn walk(
     page: (usize, usize),
 ) -> Vec<(u64, u32)> {
     let (limit, looked_at) = page;
-    let (mut found, mut next) = (Vec::new(), Some(from));
+    let mut found = Vec::new();
+    let mut next = Some(from);
     while let Some(from) = next {
         let listed = store.list(P, O, Listing { from, direction, holes }, limit, looked_at).expect("a list");
         assert!(listed.units.len() <= limit);

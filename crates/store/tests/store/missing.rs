@@ -106,7 +106,8 @@ fn a_log_cut_short_under_a_checkpoint_is_damage_and_takes_no_later_write_along()
         let read = content(&store, 1, unit, 0, 5000, Want::Newest);
         assert!(matches!(read, Err(Error::Damaged { .. })), "unit {unit}: {read:?}");
     }
-    let (after, again) = (version(2, 77), version(2, 78));
+    let after = version(2, 77);
+    let again = version(2, 78);
     assert!(matches!(store.commit(create(2)), Err(Error::Damaged { .. })), "the partition's values are lost");
     store.commit(partition()).expect("made anew");
     store.commit(create(2)).expect("create");

@@ -132,7 +132,9 @@ impl Run {
                 let attributes = &mut model.attributes;
                 attributes.g = Generation(attributes.g.0 + 1);
                 attributes.set = ColumnMask(self.n);
-                let (g, set, joining) = (attributes.g, attributes.set, attributes.joining);
+                let g = attributes.g;
+                let set = attributes.set;
+                let joining = attributes.joining;
                 let fence = Mutation::Fence { partition: P, object: ObjectId(object), g, set, joining };
                 assert_eq!(self.store.commit(fence).expect("fence"), Outcome::Applied);
             }
@@ -140,8 +142,10 @@ impl Run {
                 let Some(model) = self.model.get_mut(&object) else { return };
                 model.attributes.opaque = vec![opaque; usize::from(opaque) * 9];
                 model.attributes.modified_ms = self.n;
-                let (opaque, modified_ms) = (Some(model.attributes.opaque.clone()), Some(self.n));
-                let (g, object) = (model.attributes.g, ObjectId(object));
+                let opaque = Some(model.attributes.opaque.clone());
+                let modified_ms = Some(self.n);
+                let g = model.attributes.g;
+                let object = ObjectId(object);
                 let change = Change { opaque, modified_ms, ..Change::default() };
                 let set = Mutation::SetAttributes { partition: P, object, g, change };
                 self.store.commit(set).expect("set attributes");
@@ -178,7 +182,9 @@ impl Run {
             Standing::Installed if write.stamp < settled => Outcome::Older { tip },
             _ => Outcome::Applied,
         };
-        let (from, version, standing) = (write.from, write.stamp, write.standing);
+        let from = write.from;
+        let version = write.stamp;
+        let standing = write.standing;
         assert_eq!(self.store.commit(Mutation::Write(write)).expect("write"), expected);
         if expected != Outcome::Applied {
             return;

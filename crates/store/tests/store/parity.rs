@@ -158,7 +158,8 @@ impl Run {
                 }
             }
             Step::Broken { data } => {
-                let (tip, beyond) = (self.chain(data).tip(), version(1, self.n + 100));
+                let tip = self.chain(data).tip();
+                let beyond = version(1, self.n + 100);
                 let broken = self.delta(data, 0, &[1], (beyond, version(1, self.n + 101)));
                 let answer = self.store.commit(Mutation::Delta(broken));
                 assert!(matches!(answer, Err(Error::Chain { tip: told }) if told == tip), "{answer:?}");
@@ -175,7 +176,8 @@ impl Run {
         let to = self.next();
         let own = pattern(to.n, size((from + length).min(BYTES) - from));
         let chain = self.chain(data);
-        let (tip, before) = (chain.tip(), chain.versions.last().expect("a version").1.clone());
+        let tip = chain.tip();
+        let before = chain.versions.last().expect("a version").1.clone();
         let after = chain.overlaid(from, &own);
         let changed: Vec<u8> = before.iter().zip(&after).map(|(old, new)| old ^ new).collect();
         let bytes = &changed[size(from)..size(from) + own.len()];
@@ -253,7 +255,8 @@ impl Run {
             return;
         }
         let chain = self.chain(data);
-        let (version, count) = (chain.versions[chain.settled - 1].0, chain.settled);
+        let version = chain.versions[chain.settled - 1].0;
+        let count = chain.settled;
         let news = chain.versions.len() > count;
         let cut_offs = vec![(Column(data + 1), version)];
         let units = vec![UnitVerdict { unit: 0, forward: vec![], back: vec![], cut_offs }];

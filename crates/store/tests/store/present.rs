@@ -128,7 +128,8 @@ fn nobody_else_may_read_what_is_stored_whatever_it_was_before() {
 #[test]
 fn a_directory_that_is_no_store_or_another_s_keeps_its_modes() {
     let root = tempfile::tempdir().expect("a directory");
-    let (letters, store) = (root.path().join("letters"), root.path().join("store"));
+    let letters = root.path().join("letters");
+    let store = root.path().join("store");
     fs::create_dir_all(letters.join("log")).expect("made");
     stored(&store).close().expect("closed");
     let files = [letters.join("letter"), store.join("letter")];

@@ -27,7 +27,8 @@ fn run(g: u32, unit: u64, units: u32) -> Mutation {
 }
 
 fn fence(g: u32, joining: ColumnMask) -> Mutation {
-    let (g, set) = (Generation(g), ColumnMask::all(5));
+    let g = Generation(g);
+    let set = ColumnMask::all(5);
     Mutation::Fence { partition: P, object: O, g, set, joining }
 }
 

@@ -51,7 +51,8 @@ fn a_snapshot_costs_one_record_and_then_what_is_overwritten() {
         store.commit(Mutation::Write(write(1, n, 0, UNIT, version(1, n)))).expect("write");
     }
     store.commit(retire(41)).expect("settle");
-    let (before, written) = (used(&store), store.stat().expect("stat").written);
+    let before = used(&store);
+    let written = store.stat().expect("stat").written;
     assert_eq!(store.commit(take(1)).expect("taken"), Outcome::Applied);
     assert_eq!(used(&store), before);
     assert_eq!(store.stat().expect("stat").written - written, 512, "one record");

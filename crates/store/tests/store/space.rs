@@ -167,7 +167,8 @@ const SMALL_DISK: &str = "BRAID_STORE_TEST_SMALL_DISK";
 #[test]
 fn small_disk() {
     let Some(dir) = std::env::var_os(SMALL_DISK) else { return };
-    let (disk, dir) = (Path::new(&dir), Path::new(&dir).join("store"));
+    let disk = Path::new(&dir);
+    let dir = Path::new(&dir).join("store");
     let store = fresh(&dir, Options { sync: true, ..options() });
     let written = fill(&store, 1);
     assert!(written > 20, "only {written} units fit");
@@ -222,8 +223,8 @@ fn a_disk_without_space_leaves_the_log_whole() {
         .output();
     match run {
         Ok(output) if output.status.code() != Some(77) && !output.stdout.is_empty() => {
-            let (out, err) =
-                (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+            let out = String::from_utf8_lossy(&output.stdout);
+            let err = String::from_utf8_lossy(&output.stderr);
             assert!(output.status.success(), "{out}{err}");
         }
         _ => println!("this machine gives no file system of one's own: not run"),

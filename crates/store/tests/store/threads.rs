@@ -20,7 +20,8 @@ fn readers_see_whole_versions_that_never_go_back() {
     }
     std::thread::scope(|scope| {
         for object in 0..3 {
-            let (store, done) = (store.clone(), &done);
+            let store = store.clone();
+            let done = &done;
             scope.spawn(move || {
                 for n in 1..=ROUNDS {
                     let write = write(object, n % 4, 0, 20_000, version(1, n));
@@ -32,7 +33,8 @@ fn readers_see_whole_versions_that_never_go_back() {
             });
         }
         for object in 0..3 {
-            let (store, done) = (store.clone(), &done);
+            let store = store.clone();
+            let done = &done;
             scope.spawn(move || {
                 let mut newest = [0; 4];
                 while done.load(Ordering::SeqCst) < 3 {

@@ -116,7 +116,8 @@ fn without_space_nothing_is_written_to_what_is_not_created() {
         let answers = commit_together(&store, &[create(1), first(1, 0), create(2), first(2, 3)]);
         let objects = [1, 2].map(|object| store.units(P, braid_layout::ObjectId(object), 0, 10).ok());
         for (object, there) in [(0, &objects[0]), (1, &objects[1])] {
-            let (created, written) = (&answers[2 * object], &answers[2 * object + 1]);
+            let created = &answers[2 * object];
+            let written = &answers[2 * object + 1];
             assert_eq!(created.is_ok(), there.is_some(), "{answers:?}");
             assert!(created.is_ok() || written.is_err(), "{answers:?}");
             let units = there.as_ref().map_or(0, Vec::len);

@@ -202,7 +202,8 @@ fn a_verdict_takes_owed_versions_back_and_their_operations_can_be_done_again() {
         store.commit(Mutation::UnitWrite(unit_write(0, 0, 100, operation))).expect("unit write");
     }
     let verdict = |forward: &[Version], back: &[Version]| {
-        let (forward, back) = (forward.to_vec(), back.to_vec());
+        let forward = forward.to_vec();
+        let back = back.to_vec();
         let units = vec![UnitVerdict { unit: 0, forward, back, cut_offs: Vec::new() }];
         Mutation::Verdict { partition: P, object: O, g: Generation(1), units }
     };

@@ -72,7 +72,9 @@ fn a_page_that_cannot_be_read_costs_what_is_on_it() {
     let log: Vec<&String> = files.iter().filter(|name| name.starts_with("log/")).collect();
     let tail = log[log.len() - replayed].clone();
     assert_eq!(files.iter().filter(|name| name.starts_with("checkpoint/")).count(), 2);
-    let (mut hit, mut pages, mut together) = (0, 0, 0);
+    let mut hit = 0;
+    let mut pages = 0;
+    let mut together = 0;
     for name in files {
         let length = u64::try_from(whole.content(&name).expect("there").len()).expect("small");
         for page in (0..length).step_by(usize::try_from(PAGE).expect("small")) {

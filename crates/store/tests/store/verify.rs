@@ -18,7 +18,8 @@ fn stored() -> (Memory, Store, usize) {
     Store::format_on(&disk, identity(), &options()).expect("format");
     let (store, _) = Store::open_on(Arc::new(disk.clone()), None, options()).expect("open");
     let attributes = Attributes { unit_bytes: 4 << 20, ..attributes() };
-    let (partition, object) = (P, ObjectId(1));
+    let partition = P;
+    let object = ObjectId(1);
     for mutation in [
         Mutation::PartitionCreate { partition, quota_bytes: None, key_epoch: 1 },
         Mutation::Create { partition, object, attributes },
@@ -114,7 +115,9 @@ fn damage_is_repaired_under_its_own_version_and_nothing_newer_is_undone() {
 fn what_only_a_snapshot_sees_does_not_make_the_unit_damaged() {
     let (disk, store, payload) = stored();
     store.commit(settled(1, version(1, 2))).expect("settle");
-    let (partition, object, g) = (P, ObjectId(1), braid_layout::Generation(1));
+    let partition = P;
+    let object = ObjectId(1);
+    let g = braid_layout::Generation(1);
     store.commit(Mutation::Snapshot { partition, object, g, number: 1 }).expect("snapshot");
     store.commit(Mutation::Write(write(1, 0, FROM, TO, version(1, 3)))).expect("a newer one");
     store.commit(settled(1, version(1, 4))).expect("settle");

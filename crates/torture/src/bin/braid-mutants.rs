@@ -95,11 +95,13 @@ fn copy_tree(from: &Path, to: &Path) -> io::Result<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from)? {
         let entry = entry?;
-        let (name, kind) = (entry.file_name(), entry.file_type()?);
+        let name = entry.file_name();
+        let kind = entry.file_type()?;
         if name == "target" || name == ".git" || name == "fuzz" {
             continue;
         }
-        let (source, place) = (entry.path(), to.join(&name));
+        let source = entry.path();
+        let place = to.join(&name);
         if kind.is_dir() {
             copy_tree(&source, &place)?;
         } else if kind.is_file() {

@@ -48,7 +48,6 @@ struct State {
     failure: Option<String>,
 }
 
-/// A moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct At {
     tick: u64,
@@ -62,7 +61,6 @@ pub(crate) struct Life {
     pub(crate) life: u64,
 }
 
-/// Who reads.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reader {
     /// Through this mount; `None`: through none.

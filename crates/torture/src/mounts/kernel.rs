@@ -44,7 +44,6 @@ struct Node {
     /// Begins and ends of writes so far, and of each page the last one.
     writes: u64,
     touched: BTreeMap<u64, u64>,
-    /// Descriptors.
     opens: u64,
 }
 
@@ -319,7 +318,8 @@ impl Kernel {
     }
 
     pub(crate) async fn write(&self, open: &Descriptor, at: u64, data: &[u8]) -> Answer<()> {
-        let (number, range) = (open.number, at..at + length(data));
+        let number = open.number;
+        let range = at..at + length(data);
         if open.flags & libc::O_DIRECT != 0 {
             self.write_past(open, at, data).await?;
             self.lock().node(number).drop_pages(range);
@@ -449,7 +449,8 @@ fn descriptor(number: u64, flags: i32, opened: Opened) -> Descriptor {
 
 /// Puts written bytes where they belong in a page.
 fn overlay(bytes: &mut [u8], page: u64, at: u64, data: &[u8]) {
-    let (from, to) = (at.max(page * PAGE), (at + length(data)).min((page + 1) * PAGE));
+    let from = at.max(page * PAGE);
+    let to = (at + length(data)).min((page + 1) * PAGE);
     if from < to {
         let place = index(from - page * PAGE)..index(to - page * PAGE);
         bytes[place].copy_from_slice(&data[index(from - at)..index(to - at)]);

@@ -9,7 +9,6 @@ use super::judge::{FileNo, Reader};
 use super::programs::{Open, Program};
 use crate::host::now_ms;
 
-/// Its name.
 pub(crate) const LOCKED: &str = "locked";
 /// Records, and the bytes of each. They share pages.
 pub(crate) const RECORDS: u64 = 4;
@@ -25,7 +24,8 @@ impl Program {
     pub(crate) async fn lock_some(&mut self, file: FileNo) {
         let Some(mut open) = self.open_locked(file).await else { return };
         let record = self.random.below(RECORDS);
-        let (from, to) = (record * RECORD, (record + 1) * RECORD);
+        let from = record * RECORD;
+        let to = (record + 1) * RECORD;
         let asked = self.judge.now();
         let began_ms = now_ms();
         let taken =
@@ -71,7 +71,8 @@ impl Program {
         if let Some(open) = self.locked.take() {
             return Some(open);
         }
-        let (opened, began_ms) = (self.judge.now(), now_ms());
+        let opened = self.judge.now();
+        let began_ms = now_ms();
         let is_durable = self.mix.data && self.random.percent(DURABLE);
         let flags = libc::O_RDWR | if is_durable { libc::O_DSYNC } else { 0 };
         let descriptor = self.kernel.open(LOCKED, flags).await;
@@ -82,7 +83,8 @@ impl Program {
 
     /// Reads and writes a record that is locked. Whether all of it was done.
     async fn use_record(&mut self, open: &Open, record: u64) -> bool {
-        let (from, to) = (record * RECORD, (record + 1) * RECORD);
+        let from = record * RECORD;
+        let to = (record + 1) * RECORD;
         let who = self.index.0;
         if !self.read(open, from..to).await {
             return false;

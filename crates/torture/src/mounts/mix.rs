@@ -52,7 +52,6 @@ impl Mix {
         ]
     }
 
-    /// Everything.
     pub fn all() -> Mix {
         Mix {
             names: true,

@@ -25,7 +25,6 @@ const OPEN_MAX: usize = 4;
 /// How often a sync is tried in the end, a second apart.
 const END_TRIES: u32 = 60;
 
-/// A program.
 pub(crate) struct Program {
     pub(crate) who: String,
     /// Its number, and how many programs there are, on all mounts.
@@ -148,7 +147,8 @@ impl Program {
         if self.mix.data && self.random.percent(10) {
             flags |= libc::O_DSYNC;
         }
-        let (began, began_ms) = (self.judge.now(), now_ms());
+        let began = self.judge.now();
+        let began_ms = now_ms();
         let (new, id) = match known {
             Known::Nothing => {
                 flags |= libc::O_CREAT | libc::O_EXCL;
@@ -192,7 +192,8 @@ impl Program {
     /// Opens any file to read it.
     async fn open_any(&mut self) {
         let name = self.any_name();
-        let (began, began_ms) = (self.judge.now(), now_ms());
+        let began = self.judge.now();
+        let began_ms = now_ms();
         let opened = self.kernel.open(&name, libc::O_RDONLY).await;
         self.told(&format!("opens {name} to read"), began_ms, &opened);
         match opened {
@@ -212,7 +213,8 @@ impl Program {
 
     async fn keep(&mut self, file: FileNo, descriptor: Descriptor, opened: super::judge::At, is_own: bool) {
         let reader = Reader { life: Some(self.life), opened };
-        let (began, size) = (self.judge.now(), self.kernel.fstat(&descriptor).await);
+        let began = self.judge.now();
+        let size = self.kernel.fstat(&descriptor).await;
         self.lives("fstat", file, &size);
         if let Ok(size) = size {
             self.judge.size(file, size, (reader, began, &self.who));
@@ -227,7 +229,8 @@ impl Program {
         if open.descriptor.flags & libc::O_DIRECT != 0 && range.end - range.start > PAGE {
             // Two at once, for which it does not wait one after the other.
             let middle = range.start + (range.end - range.start) / 2;
-            let (one, other) = (range.start..middle, middle..range.end);
+            let one = range.start..middle;
+            let other = middle..range.end;
             tokio::join!(self.write(&open, one, true), self.write(&open, other, true));
             return;
         }
@@ -235,7 +238,8 @@ impl Program {
     }
 
     pub(crate) async fn write(&self, open: &Open, range: Range<u64>, is_async: bool) -> bool {
-        let (began, began_ms) = (self.judge.now(), now_ms());
+        let began = self.judge.now();
+        let began_ms = now_ms();
         let (id, bytes) = self.judge.begin_write(open.file, range.clone(), self.life);
         let written = match is_async {
             true => self.kernel.write_past(&open.descriptor, range.start, &bytes).await,
@@ -263,7 +267,8 @@ impl Program {
     }
 
     pub(crate) async fn read(&self, open: &Open, range: Range<u64>) -> bool {
-        let (began, began_ms) = (self.judge.now(), now_ms());
+        let began = self.judge.now();
+        let began_ms = now_ms();
         let found = self.kernel.read(&open.descriptor, range.clone()).await;
         self.told(&format!("reads {range:?} of f{}", open.file.0), began_ms, &found);
         self.lives("read", open.file, &found);
@@ -281,7 +286,8 @@ impl Program {
     }
 
     pub(crate) async fn sync(&self, open: &Open, data_only: bool) -> Answer<()> {
-        let (began, began_ms) = (self.judge.now(), now_ms());
+        let began = self.judge.now();
+        let began_ms = now_ms();
         let synced = self.kernel.fsync(&open.descriptor).await;
         self.judge.synced(open.file, began, self.life, synced.is_ok());
         self.lives("fsync", open.file, &synced);
@@ -297,7 +303,8 @@ impl Program {
     }
 
     pub(crate) async fn close(&self, open: Open) {
-        let (began, began_ms) = (self.judge.now(), now_ms());
+        let began = self.judge.now();
+        let began_ms = now_ms();
         let closed = self.kernel.close(open.descriptor, self.owner()).await;
         if open.is_own {
             self.judge.synced(open.file, began, self.life, closed.is_ok());
@@ -307,7 +314,9 @@ impl Program {
 
     async fn cut_some(&mut self) {
         let Some(at) = self.any_open(true) else { return };
-        let (open, to, began_ms) = (self.open[at].clone(), self.random.below(FILE_MAX), now_ms());
+        let open = self.open[at].clone();
+        let to = self.random.below(FILE_MAX);
+        let began_ms = now_ms();
         let id = self.judge.begin_cut(open.file, to, self.life);
         let cut = self.kernel.truncate(&open.descriptor, to).await;
         self.judge.end(open.file, id, cut.is_ok());
@@ -317,7 +326,8 @@ impl Program {
 
     async fn stat_any(&mut self) {
         let name = self.any_name();
-        let (began, began_ms) = (self.judge.now(), now_ms());
+        let began = self.judge.now();
+        let began_ms = now_ms();
         let found = self.kernel.stat(&name).await;
         self.told(&format!("stats {name}"), began_ms, &found);
         match found {

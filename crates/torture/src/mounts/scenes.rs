@@ -296,7 +296,8 @@ fn what_a_close_could_not_have_for_quota_is_told_and_stays_away() {
 #[test]
 fn nobody_who_reads_waits_for_a_manager_that_is_not_heard() {
     let (mut scene, reader) = Scene::of_a_changed_file();
-    let (manager, mount) = (scene.world.ip(scene.cluster.manager), scene.world.ip(scene.mounts[0].0));
+    let manager = scene.world.ip(scene.cluster.manager);
+    let mount = scene.world.ip(scene.mounts[0].0);
     scene.world.net.block(manager, mount);
     scene.world.net.block(mount, manager);
     let reads = [scene.read(0, reader), scene.read(0, reader)];
@@ -360,7 +361,8 @@ fn who_has_lost_a_lock_writes_nothing_before_he_is_told() {
 #[test]
 fn what_is_being_renamed_to_shared_memory_is_not_mapped() {
     let mut scene = Scene::new(1, 0);
-    let (manager, mount) = (scene.world.ip(scene.cluster.manager), scene.world.ip(scene.mounts[0].0));
+    let manager = scene.world.ip(scene.cluster.manager);
+    let mount = scene.world.ip(scene.mounts[0].0);
     scene.create(0, libc::O_RDWR);
     let number = scene.on(0, |mount| async move { mount.lookup(ROOT, "f").await.expect("found").number });
     scene.world.net.slow(manager, mount, 1000);

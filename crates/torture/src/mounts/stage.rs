@@ -27,7 +27,6 @@ use crate::trace::Trace;
 use crate::workload;
 use crate::world::HostId;
 
-/// Mounts.
 const MOUNTS: usize = 3;
 /// Programs on each.
 const PROGRAMS: usize = 2;
@@ -171,10 +170,15 @@ impl Stage {
     fn start_mount(&mut self, mount: usize, contact: &Contact) {
         let (host, life) = &mut self.mounts[mount];
         *life += 1;
-        let (host, life) = (*host, Life { mount, life: *life });
-        let (contact, judge, mix, records) = (contact.clone(), self.judge.clone(), self.mix, self.records);
-        let (trace, stop, done) =
-            (self.site.world.trace.clone(), Arc::clone(&self.stop), Arc::clone(&self.operations));
+        let host = *host;
+        let life = Life { mount, life: *life };
+        let contact = contact.clone();
+        let judge = self.judge.clone();
+        let mix = self.mix;
+        let records = self.records;
+        let trace = self.site.world.trace.clone();
+        let stop = Arc::clone(&self.stop);
+        let done = Arc::clone(&self.operations);
         let stopped = Arc::clone(&self.stopped);
         let mut random = self.random.fork();
         self.site.world.start(host, async move {
@@ -317,7 +321,8 @@ async fn mounted(contact: &Contact) -> Kernel {
 
 /// The file of which records are locked, as the judge knows it.
 fn records(judge: &Judge) -> FileNo {
-    let (file, by) = (judge.new_file(), Life { mount: MOUNTS, life: 0 });
+    let file = judge.new_file();
+    let by = Life { mount: MOUNTS, life: 0 };
     let id = judge.begin_cut(file, RECORDS * RECORD, by);
     judge.end(file, id, true);
     judge.synced(file, judge.now(), by, true);

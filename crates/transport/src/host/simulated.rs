@@ -47,9 +47,7 @@ pub trait Listener: Debug + Send + Sync {
 /// One end of a connection of a simulated network.
 #[derive(Debug)]
 pub struct Socket {
-    /// This end.
     pub local: SocketAddr,
-    /// The other.
     pub peer: SocketAddr,
     /// What comes from there.
     pub read: Box<dyn Read>,

@@ -116,8 +116,8 @@ async fn who_waits_is_told_when_the_peer_has_gone() {
     })
     .await;
     let session = shared(&address).await;
-    let (first, second) =
-        (session.ask(&grant(), &stat(), &[]).unwrap(), session.ask(&grant(), &stat(), &[]).unwrap());
+    let first = session.ask(&grant(), &stat(), &[]).unwrap();
+    let second = session.ask(&grant(), &stat(), &[]).unwrap();
     for asking in [first, second] {
         let error = asking.unwrap().await.unwrap_err();
         assert!(matches!(error, TransportError::Closed { .. }), "{error}");

@@ -28,7 +28,8 @@ impl ShapeSpec {
 
 impl From<Shape> for ShapeSpec {
     fn from(shape: Shape) -> ShapeSpec {
-        let (scheme, unit_bytes) = (shape.scheme().number(), shape.unit_bytes());
+        let scheme = shape.scheme().number();
+        let unit_bytes = shape.unit_bytes();
         ShapeSpec { scheme, k: shape.k(), m: shape.m(), unit_bytes }
     }
 }

@@ -18,7 +18,8 @@ fn a_request_is_good_once_and_in_order() {
         let _ = asker.seal(&grant(capability()), number, &read().into(), 0, &mut body);
         (FrameHeader::new(DriveRequest::from(read()).kind(), number, &body, 0), body)
     };
-    let (first, second) = (seal(1), seal(2));
+    let first = seal(1);
+    let second = seal(2);
     let mut last = 0;
     assert!(authorise(&scene(), &mut last, &second.0, &second.1).is_ok());
     for again in [&second, &first] {
@@ -30,7 +31,8 @@ fn a_request_is_good_once_and_in_order() {
     assert_eq!(refused(authorise(&elsewhere, &mut 0, &first.0, &first.1)), Reason::Forged);
     // A request that is refused for another reason has used up its number too.
     let silent = Scene { now_ms: None, ..scene() };
-    let (third, mut last) = (seal(3), 0);
+    let third = seal(3);
+    let mut last = 0;
     assert_eq!(refused(authorise(&silent, &mut last, &third.0, &third.1)), Reason::NotServing);
     assert_eq!(refused(authorise(&scene(), &mut last, &third.0, &third.1)), Reason::Replayed);
 }

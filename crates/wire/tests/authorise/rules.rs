@@ -123,7 +123,8 @@ fn well_known_objects_have_attributes_and_no_bytes() {
         let key_epoch = if partition == PartitionId(0) { 1 } else { 5 };
         Capability { rights, partition, object: ObjectId(0), key_epoch, ..capability() }
     };
-    let (drive, partition) = (PartitionId(0), AT.partition);
+    let drive = PartitionId(0);
+    let partition = AT.partition;
     let at = Address::of_partition(partition);
     let look = || GetAttributes { at: Address::of_partition(partition) };
     check(of(partition, Rights::GET_ATTRIBUTES), look(), None);

@@ -31,7 +31,8 @@ fn seal(asker: &mut Asker, number: u64, capability: Capability) -> Sealed {
 
 /// A session that knows the tests' capability, and its asker, after one request.
 fn acquainted() -> (Session, Asker) {
-    let (mut session, mut asker) = (Session::default(), Asker::new(&hello(), [6; 16]));
+    let mut session = Session::default();
+    let mut asker = Asker::new(&hello(), [6; 16]);
     let first = seal(&mut asker, 1, capability());
     assert!(authorise_in(&mut session, &scene(), &first.0, &first.1).is_ok());
     assert_eq!((session.known(), session.sequence()), (1, 1));
@@ -53,7 +54,8 @@ fn the_private_part_is_derived_once() {
         working_key(partition, epoch)
     };
     let scene = Scene { working_key: &counted, ..scene() };
-    let (mut session, mut asker) = (Session::default(), Asker::new(&hello(), [6; 16]));
+    let mut session = Session::default();
+    let mut asker = Asker::new(&hello(), [6; 16]);
     for number in 1..10 {
         let sealed = seal(&mut asker, number, capability());
         let verified = authorise_in(&mut session, &scene, &sealed.0, &sealed.1).expect("good");
@@ -146,7 +148,8 @@ fn a_capability_of_another_generation_is_another() {
 
 #[test]
 fn what_is_known_is_bounded() {
-    let (mut session, mut asker) = (Session::default(), Asker::new(&hello(), [6; 16]));
+    let mut session = Session::default();
+    let mut asker = Asker::new(&hello(), [6; 16]);
     for number in 1..=1000 {
         let of_object = Capability { object: ObjectId(number % 300 + 1), ..capability() };
         let sealed = seal(&mut asker, number, of_object.clone());

@@ -31,8 +31,11 @@ fn document_path() -> PathBuf {
 
 fn document() -> Document {
     let text = std::fs::read_to_string(document_path()).expect("read docs/format-wire.md");
-    let (mut headings, mut tables) = (Vec::new(), BTreeMap::<String, Vec<Vec<Vec<String>>>>::new());
-    let (mut heading, mut in_table, mut in_code) = (String::new(), false, false);
+    let mut headings = Vec::new();
+    let mut tables = BTreeMap::<String, Vec<Vec<Vec<String>>>>::new();
+    let mut heading = String::new();
+    let mut in_table = false;
+    let mut in_code = false;
     for line in text.lines() {
         in_code ^= line.starts_with("```");
         let is_row = line.starts_with('|') && !in_code;
@@ -187,7 +190,8 @@ fn targets_have_what_the_fields_name() {
     for (&(kind, name), (_, _, fields)) in DriveRequest::KINDS.iter().zip(DriveRequest::BODIES) {
         let golden = bytes_of(&format!("drive-request-{kind:04x}-{name}.txt"));
         let request = DriveRequest::from_body(kind, &golden).expect("golden bytes decode");
-        let (target, has) = (request.target(), |name| fields.iter().any(|(field, _)| *field == name));
+        let target = request.target();
+        let has = |name| fields.iter().any(|(field, _)| *field == name);
         assert_eq!(target.term.is_some(), has("term"), "{name}: term");
         assert_eq!(target.at.object.0 != 0, has("at"), "{name}: at");
         assert_eq!(target.stamp != Stamp::None, has("stamp"), "{name}: stamp");

@@ -89,7 +89,8 @@ fn keys() {
     let working = partition.working_key(1);
     let private = working.private_part(&capability());
     let token = Key::new(secret(0x60));
-    let (binding, nonce) = (drive_hello().binding(), half(0x50));
+    let binding = drive_hello().binding();
+    let nonce = half(0x50);
     let lines = [
         ("master", hex(master.secret())),
         ("drive", hex(drive.secret())),
@@ -136,7 +137,8 @@ fn dump_frame(
     ];
     let bytes = [&header, body, payload].concat();
     let named = header_parts.iter().chain(parts).chain((!payload.is_empty()).then_some(&("payload", 8)));
-    let (mut lines, mut offset) = (Vec::new(), 0);
+    let mut lines = Vec::new();
+    let mut offset = 0;
     for &(name, length) in named {
         let bytes = bytes[offset..offset + length].to_vec();
         lines.push(Line { offset, bytes, path: name.to_owned(), type_name: String::new() });
@@ -241,7 +243,8 @@ fn example_control() {
     let hello = Hello { role: PeerRole::Manager, drive: DriveId(0), ..drive_hello() };
     let mut out = String::new();
     out += &dump_frame("manager: Hello", (HELLO, 0), &hello.to_bytes(), &HELLO_PARTS, &[]);
-    let (token, nonce) = (Key::new(secret(0x60)), half(0x50));
+    let token = Key::new(secret(0x60));
+    let nonce = half(0x50);
     let proof = Token::asker_proof(&token, &hello.binding(), &nonce, Standing::Client, DriveId(0));
     let request = Authenticate { standing: Standing::Client, drive: DriveId(0), nonce, proof };
     let kind = ControlRequest::from(request.clone()).kind();

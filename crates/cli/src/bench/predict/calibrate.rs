@@ -99,7 +99,8 @@ pub(super) async fn costs(run: &Run) -> Result<CostModel, Failure> {
 }
 
 async fn disk(run: &Run) -> Result<Disk, Failure> {
-    let ((bytes, rounds), directory) = (run.size(LARGE, LARGE_QUICK), run.path().to_owned());
+    let (bytes, rounds) = run.size(LARGE, LARGE_QUICK);
+    let directory = run.path().to_owned();
     let rates =
         OnThread::begin(move |stop: &AtomicBool| disk_rates(&directory, bytes, rounds, stop))?.end().await?;
     let positioning = rates.small_read_seconds - real(SMALL_BYTES) / rates.read_rate;
@@ -175,7 +176,8 @@ impl Runs<'_> {
     /// Small reads or overwrites, one after another: seconds and processor time for one.
     async fn small(&mut self, read: bool) -> Result<(f64, Sides), Failure> {
         self.run.tell(format!("calibrate: small {}", if read { "reads" } else { "overwrites" }));
-        let (bytes, limit) = (PIECES_BYTES, self.run.size(SMALL, SMALL_QUICK));
+        let bytes = PIECES_BYTES;
+        let limit = self.run.size(SMALL, SMALL_QUICK);
         let file = format!("braid://{VOLUME}/pieces");
         if read {
             let work = small::Work::Fill { file: file.clone(), bytes };
@@ -188,7 +190,9 @@ impl Runs<'_> {
         };
         let job = |seed| small::Job { work: work.clone(), in_flight: 1, limit, seed };
         alone(&mut self.client, &job(0)).await?;
-        let (mut seconds, mut client, mut drives) = (Vec::new(), Vec::new(), Vec::new());
+        let mut seconds = Vec::new();
+        let mut client = Vec::new();
+        let mut drives = Vec::new();
         for seed in 1..=SMALL_ROUNDS {
             let before = self.reading().await?;
             let done = alone(&mut self.client, &job(seed)).await?;

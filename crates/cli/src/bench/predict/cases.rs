@@ -71,8 +71,10 @@ pub(super) struct Group {
 
 /// All of them.
 pub(super) fn groups() -> Vec<Group> {
-    let (read, write) = (Act::Read { degraded: false }, Act::Write { degraded: false });
-    let (read_less, write_less) = (Act::Read { degraded: true }, Act::Write { degraded: true });
+    let read = Act::Read { degraded: false };
+    let write = Act::Write { degraded: false };
+    let read_less = Act::Read { degraded: true };
+    let write_less = Act::Write { degraded: true };
     let small = [Act::SmallRead(1), Act::SmallRead(16), Act::SmallWrite(1), Act::SmallWrite(16)];
     let group = |experiment, (scheme, width, k): (&'static str, u8, u64), links, megabits: u64, acts| Group {
         experiment,

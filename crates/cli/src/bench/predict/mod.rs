@@ -194,7 +194,8 @@ fn pieces() -> String {
 /// A large file, read or written in whole stripes.
 fn large(file: &Name, group: &Group, reads: bool) -> stripes::Job {
     let request_bytes = group.k * u64::from(UNIT_BYTES);
-    let (bytes, depth) = (STRIPES * request_bytes, STRIPES_AT_ONCE);
+    let bytes = STRIPES * request_bytes;
+    let depth = STRIPES_AT_ONCE;
     let work = match reads {
         true => stripes::Work::Read { bytes, request_bytes, depth },
         false => stripes::Work::Write { bytes, request_bytes, depth },

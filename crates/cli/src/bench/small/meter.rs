@@ -37,7 +37,8 @@ pub(in crate::bench) struct Reading {
 
 impl Meter {
     pub(in crate::bench) fn of(cluster: &Cluster) -> Result<Meter, Failure> {
-        let (mut manager, mut drives) = (None, Vec::new());
+        let mut manager = None;
+        let mut drives = Vec::new();
         for server in &cluster.running.servers {
             let process = (server.record.pid, port(&server.record.address)?);
             match server.name == MANAGER {

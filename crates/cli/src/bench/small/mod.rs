@@ -114,14 +114,16 @@ impl Small {
 
     /// A sample of the plain exchanges of an operation.
     async fn plain(&mut self, kind: Operation, in_flight: u32, limit: Limit) -> Result<PlainSample, Failure> {
-        let (exchanges, rest) = (kind.exchanges(self.found.names), (in_flight, limit));
+        let exchanges = kind.exchanges(self.found.names);
+        let rest = (in_flight, limit);
         self.far_ends.sample(&mut self.client, &self.meter, &self.sockets, exchanges, rest).await
     }
 }
 
 /// What a disk can sync: in the directory where the cluster will be.
 async fn syncs(run: &Run, of: Synced) -> Result<SyncRate, Failure> {
-    let (directory, length) = (run.path().to_owned(), run.size(SYNCS, SYNCS_QUICK));
+    let directory = run.path().to_owned();
+    let length = run.size(SYNCS, SYNCS_QUICK);
     OnThread::begin(move |stop| sync_rate(&directory, of, length, stop))?.end().await
 }
 
@@ -150,7 +152,8 @@ fn text(found: &Found) -> String {
 }
 
 fn cells(row: &Row) -> Vec<String> {
-    let (rate, cpu) = (&row.per_second, &row.cpu_us);
+    let rate = &row.per_second;
+    let cpu = &row.cpu_us;
     vec![
         row.name.clone(),
         show_number(rate.median),

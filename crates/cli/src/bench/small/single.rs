@@ -99,7 +99,9 @@ fn samples(small: &Small) -> (u32, u32, Limit) {
 /// An operation that changes no names.
 async fn row(small: &mut Small, kind: Operation, in_flight: u32) -> Result<(), Failure> {
     let (count, warm_ups, limit) = samples(small);
-    let (file, bytes, files) = (large(), small.found.large_bytes, small.found.names);
+    let file = large();
+    let bytes = small.found.large_bytes;
+    let files = small.found.names;
     let directory = directory("names");
     let work = match kind {
         Operation::OpenRead => Work::OpenRead { directory, files },
@@ -127,7 +129,8 @@ async fn create_and_unlink(small: &mut Small, in_flight: u32) -> Result<(), Fail
     let (count, warm_ups, limit) = samples(small);
     let most = Limit { operations: limit.operations.min(CREATES_MAX), ..limit };
     small.begin(Operation::Create, Some(in_flight), count + warm_ups);
-    let (mut made, mut removed) = (Vec::new(), Vec::new());
+    let mut made = Vec::new();
+    let mut removed = Vec::new();
     for round in 0..count + warm_ups {
         let number = small.seed();
         let name = mkdir(small, &format!("made-{number}")).await?;
@@ -158,7 +161,8 @@ async fn create_and_unlink(small: &mut Small, in_flight: u32) -> Result<(), Fail
 async fn files(small: &Small, directory: &Name, expected: u64) -> Result<u64, Failure> {
     let found = entries(&small.cluster.client, directory).await?;
     let right = found.iter().filter(|entry| entry.size() == u64::from(FILE_BYTES)).count();
-    let (there, right) = (found.len() as u64, right as u64);
+    let there = found.len() as u64;
+    let right = right as u64;
     if there == expected && right == expected {
         return Ok(there);
     }
@@ -170,7 +174,8 @@ async fn files(small: &Small, directory: &Name, expected: u64) -> Result<u64, Fa
 async fn pair(small: &mut Small, kind: Operation, round: u32, job: Job) -> Result<Sample, Failure> {
     // The plain side has as many sockets as Braid has used, so Braid is first.
     let first = round.is_multiple_of(2);
-    let (in_flight, seconds) = (job.in_flight, job.limit.seconds.unwrap_or(SECONDS));
+    let in_flight = job.in_flight;
+    let seconds = job.limit.seconds.unwrap_or(SECONDS);
     let limit = Limit { seconds: Some(seconds.min(SECONDS) / 2.0), operations: OPERATIONS_MAX };
     let mut plain = None;
     if !first {

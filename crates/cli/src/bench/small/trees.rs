@@ -36,7 +36,8 @@ pub(super) async fn measure(small: &mut Small) -> Result<(), Failure> {
     let tree = small.run.size(TREE, TREE_QUICK);
     small.found.tree_files = tree.files;
     small.run.tell("a tree of small files");
-    let (source, copy) = (small.run.path().join("tree"), small.run.path().join("copy"));
+    let source = small.run.path().join("tree");
+    let copy = small.run.path().join("copy");
     let root = source.clone();
     OnThread::begin(move |stop| make_tree(&root, tree, stop))?.end().await?;
     let name = Name::new(VOLUME, b"tree").doing(|| "name a tree".into())?;
@@ -153,7 +154,8 @@ async fn check(
 /// Files below a directory; 0 if there is no such directory.
 async fn files_below(small: &Small, root: &Name) -> Result<u64, Failure> {
     let client = &small.cluster.client;
-    let (mut stack, mut files) = (Vec::new(), 0);
+    let mut stack = Vec::new();
+    let mut files = 0;
     stack.extend(stat_if_there(client, root).await?.map(|_| root.clone()));
     while let Some(directory) = stack.pop() {
         for entry in entries(client, &directory).await? {

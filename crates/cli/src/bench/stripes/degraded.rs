@@ -153,7 +153,8 @@ impl Degraded {
                 if which == Which::Second {
                     return Ok(rate_of(alone(&mut self.client, &job).await?));
                 }
-                let (old, new) = (self.victims[0].clone(), format!("{}x", self.victims[0]));
+                let old = self.victims[0].clone();
+                let new = format!("{}x", self.victims[0]);
                 self.cluster.kill(&old).await?;
                 std::fs::remove_dir_all(&directory).doing(|| format!("empty {}", directory.display()))?;
                 self.cluster.start(&new, &directory).await?;

@@ -155,7 +155,8 @@ async fn easy(cluster: &mut Cluster, clients: &mut [ClientProcess], scale: Scale
 /// file of the easy side.
 async fn ranges(cluster: &mut Cluster, clients: &mut [ClientProcess], scale: Scale) -> Result<f64, Failure> {
     let file = cluster.create().await?;
-    let (bytes, request_bytes) = (scale.bytes(), K * u64::from(UNIT_BYTES));
+    let bytes = scale.bytes();
+    let request_bytes = K * u64::from(UNIT_BYTES);
     let work = |client| {
         let depth = STRIPES_AT_ONCE;
         job(&file, Work::Range { from: client * bytes, bytes, request_bytes, depth })
@@ -175,7 +176,8 @@ async fn hard(
     check: bool,
 ) -> Result<f64, Failure> {
     let file = cluster.create().await?;
-    let (count, records) = (u64::try_from(clients.len()).unwrap_or(1), scale.records());
+    let count = u64::try_from(clients.len()).unwrap_or(1);
+    let records = scale.records();
     let work = |client| job(&file, Work::Records { client, clients: count, records });
     let done = all_at_once(clients, &(0..count).map(work).collect::<Vec<_>>()).await?;
     if check {

@@ -92,7 +92,8 @@ async fn rebuild(cluster: &mut Cluster, drive: &str) -> Result<Rates, Failure> {
     let before = written(&cluster.client.heal_status(None).await?);
     cluster.kill(drive).await?;
     let end = Instant::now() + BOUND;
-    let (mut began, mut seen) = (None, Vec::new());
+    let mut began = None;
+    let mut seen = Vec::new();
     loop {
         let status = cluster.client.heal_status(None).await?;
         let stale: u64 = status.drives.iter().map(|row| row.stale).sum();

@@ -97,7 +97,9 @@ impl Updates {
     async fn sample(&mut self, by_stripe: bool) -> Result<Done, Failure> {
         // Other places each time.
         self.seed += 1;
-        let (within, pieces, seed) = (self.within, self.pieces, self.seed);
+        let within = self.within;
+        let pieces = self.pieces;
+        let seed = self.seed;
         let work = Work::Updates { within, piece_bytes: PIECE_BYTES, pieces, depth: DEPTH, seed };
         let mut job = job(&self.file, work);
         job.by_stripe = by_stripe;

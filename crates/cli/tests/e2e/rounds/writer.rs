@@ -74,7 +74,8 @@ impl Task {
         let mut writes = JoinSet::new();
         for _ in 0..AT_ONCE {
             self.next += 1;
-            let (seq, file) = (self.next, Arc::clone(file));
+            let seq = self.next;
+            let file = Arc::clone(file);
             // The writers' records alternate.
             let record = usize::try_from(seq % self.records * self.of + self.index).expect("few");
             say("begun", record, seq);

@@ -145,8 +145,8 @@ async fn serve(stream: Stream, state: Arc<Mutex<State>>) {
         challenge: challenge(),
     };
     let secret_of = |asker: &Authenticate| secret_of(&state, asker);
-    let (places, holder) =
-        (ConnectionSlots::new(Bounds::new(1, 1), GivesWay::Idle), stream.holder().unwrap());
+    let places = ConnectionSlots::new(Bounds::new(1, 1), GivesWay::Idle);
+    let holder = stream.holder().unwrap();
     let place_for = |_: &Authenticate| Ok(places.take(holder, Origin::Here).unwrap());
     let accepted = ControlPeer::accept(stream, &hello, || head(&state), secret_of, place_for).await;
     let Ok(mut peer) = accepted else { return };
@@ -169,9 +169,12 @@ async fn serve(stream: Stream, state: Arc<Mutex<State>>) {
                 if !state.answers {
                     return;
                 }
-                let (lease_ms, epoch, instance) = (state.lease_ms, state.epoch, state.instance);
+                let lease_ms = state.lease_ms;
+                let epoch = state.epoch;
+                let instance = state.instance;
                 let admission = if state.replaced { Admission::Replaced } else { state.admission };
-                let (detail, mark) = ("as the test says".to_owned(), state.mark.clone());
+                let detail = "as the test says".to_owned();
+                let mark = state.mark.clone();
                 ControlReply::Heartbeat(HeartbeatReply {
                     lease_ms,
                     admission,
@@ -195,7 +198,8 @@ async fn serve(stream: Stream, state: Arc<Mutex<State>>) {
 /// The sisters that have ever sent a heartbeat, with the rights that a manager gives.
 fn sisters(state: &State, asker: DriveId, asked: &Sisters) -> ControlReply {
     let row = |drive: &DriveId| {
-        let (master, address) = (state.masters.get(drive)?, state.addresses.get(drive)?.clone());
+        let master = state.masters.get(drive)?;
+        let address = state.addresses.get(drive)?.clone();
         let partition = asked.partition;
         let capability = Capability {
             drive: *drive,

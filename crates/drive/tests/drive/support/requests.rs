@@ -177,7 +177,8 @@ impl Drive {
         let (reply, payload) =
             session.call(&self.grant(object_level()), &read(unit, from, to), &[]).await.unwrap();
         let DriveReply::Read(reply) = reply else { panic!("{reply:?}") };
-        let (mut rest, mut crcs) = (payload.as_slice(), Vec::new());
+        let mut rest = payload.as_slice();
+        let mut crcs = Vec::new();
         for extent in reply.extents.iter().filter(|extent| !extent.hole) {
             let (head, tail) = rest.split_at(usize::try_from(extent.to - extent.from).unwrap());
             crcs.extend(block_crcs(extent.from, head));

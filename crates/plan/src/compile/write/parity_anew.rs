@@ -57,7 +57,8 @@ impl Anew<'_> {
     fn read_rest(&mut self) -> Result<(), PlanError> {
         let mut lost = Vec::new();
         for (data, unit) in (0..).zip(&self.job.units) {
-            let (role, live) = (Role::Data(data), and(&self.hull, &(0..unit.live)));
+            let role = Role::Data(data);
+            let live = and(&self.hull, &(0..unit.live));
             for range in minus(&live, unit.written.iter().map(|written| &written.range)) {
                 if self.job.target.readable(self.job.stripe, role) {
                     self.gather.read_scratch(self.job.target, &mut self.draft, role, &range, Want::Newest);
@@ -91,7 +92,8 @@ impl Anew<'_> {
     /// The version of a unit that is not touched: from a read of it, from a parity's cover, or from a read of
     /// one byte for this purpose.
     fn version(&mut self, data: u8) -> Result<VersionOf, PlanError> {
-        let (target, stripe) = (self.job.target, self.job.stripe);
+        let target = self.job.target;
+        let stripe = self.job.stripe;
         if let Some(read) = self.gather.read_of(Role::Data(data)) {
             return Ok(VersionOf::Read(read));
         }
@@ -177,7 +179,8 @@ impl Anew<'_> {
     fn encode(&mut self, all: &[u8], indices: &[u8], locations: &[MemoryRange]) -> Vec<InstructionId> {
         let mut steps = Vec::new();
         for part in self.cuts(all) {
-            let (mut data, mut after) = (Vec::new(), Vec::new());
+            let mut data = Vec::new();
+            let mut after = Vec::new();
             for &index in all {
                 let (operand, waits) = self.operand(index, &part);
                 data.push(operand);

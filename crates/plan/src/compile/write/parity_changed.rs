@@ -13,7 +13,8 @@ use crate::ir::{InstructionId, MemoryRange, Operand, Source, Step, Strategy, Ver
 /// Drafts the stripe, if possible: every parity column of the set can be read, and so can the old bytes of
 /// what is written.
 pub(super) fn draft(job: &Job<'_>) -> Option<Draft> {
-    let (target, stripe) = (job.target, job.stripe);
+    let target = job.target;
+    let stripe = job.stripe;
     let indices: Vec<u8> = job.parity_in_set().collect();
     let parity_there = indices.iter().all(|&index| target.readable(stripe, Role::Parity(index)));
     let data_there = job.written().all(|(data, _)| {

@@ -58,7 +58,8 @@ impl Job<'_> {
     /// stripe write (C2).
     fn ways(&self, operation: u64) -> Result<Vec<(Way, Draft)>, PlanError> {
         let mut ways = self.stripe_writes()?;
-        let (target, mut written) = (self.target, self.written());
+        let target = self.target;
+        let mut written = self.written();
         let (Some((data, only)), None) = (written.next(), written.next()) else { return Ok(ways) };
         let all = ColumnMask::all(target.segment.shape.width());
         if !ways[0].1.strategy.needs_cut() || target.health.readable() != all || only.source == Source::Hole {

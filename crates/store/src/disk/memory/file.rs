@@ -45,7 +45,8 @@ impl Bytes {
         if bytes.is_empty() {
             return;
         }
-        let (old, end) = (self.cached.len(), at + bytes.len());
+        let old = self.cached.len();
+        let end = at + bytes.len();
         if end > old {
             self.cached.resize(end, 0);
             self.unsynced.push(Event::Length(end));

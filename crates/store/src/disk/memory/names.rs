@@ -25,7 +25,6 @@ enum Change {
 }
 
 impl Names {
-    /// All files.
     pub(crate) fn files(&self) -> impl Iterator<Item = (&str, u64)> {
         self.seen.iter().filter_map(|(name, node)| Some((name.as_str(), (*node)?)))
     }

@@ -3,9 +3,7 @@
 /// How unsynced things survive a power cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Survival {
-    /// None survives.
     None,
-    /// All survive.
     All,
     /// The earliest survive, up to some point.
     Begin,

@@ -58,7 +58,9 @@ impl Driver {
         let previous = object(&self.index).unit(unit).tip_version();
         let settled_below = if n % 3 == 0 { version } else { Version::ZERO };
         let columns = ColumnMask(1);
-        let (birth, from, to) = (BIRTH, 0, 4096);
+        let birth = BIRTH;
+        let from = 0;
+        let to = 4096;
         let record = Record::new(Kind::Data);
         self.take(Record {
             birth,
@@ -99,7 +101,8 @@ impl Driver {
         let mut loaded = Loaded::default();
         loaded.page(KEY, image.to, &image.parts.concat()).expect("good pages");
         let loaded = loaded.into_index();
-        let (expected, loaded) = (object(&expected), object(&loaded));
+        let expected = object(&expected);
+        let loaded = object(&loaded);
         assert_eq!(loaded.attributes, expected.attributes);
         assert_eq!((loaded.bytes, loaded.units.len()), (expected.bytes, expected.units.len()));
         for ((unit, found), (other, wanted)) in loaded.units.iter().zip(expected.units.iter()) {

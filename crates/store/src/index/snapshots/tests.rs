@@ -100,7 +100,8 @@ fn at(byte: u32) -> usize {
 
 impl Driver {
     fn new() -> Driver {
-        let (log, taken) = (BTreeMap::new(), BTreeMap::new());
+        let log = BTreeMap::new();
+        let taken = BTreeMap::new();
         let mut run = Driver { index: Index::default(), n: 0, log, taken };
         run.ask(&Mutation::PartitionCreate { partition: P, quota_bytes: None, key_epoch: 1 });
         let attributes = Attributes { unit_bytes: UNIT, g: Generation(1), ..Attributes::default() };
@@ -374,7 +375,8 @@ impl Driver {
         let mut index = loaded.into_index();
         index.head = self.index.head;
         (index.serving, index.bounds) = (true, self.index.bounds);
-        let (old, new) = (self.index.find_object(P, O).expect("old"), index.find_object(P, O).expect("new"));
+        let old = self.index.find_object(P, O).expect("old");
+        let new = index.find_object(P, O).expect("new");
         for unit in 0..UNITS {
             let mut unit_old = old.unit(unit).into_owned();
             unit_old.owed.iter_mut().for_each(|owed| owed.doubt = Doubt::Reopened);

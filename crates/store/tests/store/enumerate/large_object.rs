@@ -97,7 +97,9 @@ fn parts(disk: &Memory) -> u32 {
 
 #[test]
 fn checkpoints_of_a_big_object_are_cut_short_after_each_operation() {
-    let (disk, expected, steps) = (prepared(), expected(), steps());
+    let disk = prepared();
+    let expected = expected();
+    let steps = steps();
     for n in 0.. {
         let run = disk.after_kill(n);
         run.cut_after(n);
@@ -120,7 +122,9 @@ fn checkpoints_of_a_big_object_are_cut_short_after_each_operation() {
 
 #[test]
 fn each_operation_of_a_big_objects_checkpoints_fails() {
-    let (disk, expected, steps) = (prepared(), expected(), steps());
+    let disk = prepared();
+    let expected = expected();
+    let steps = steps();
     for (on, fault) in [
         (On::Write, Fault::Io),
         (On::Write, Fault::NoSpace),

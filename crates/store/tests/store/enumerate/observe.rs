@@ -53,7 +53,9 @@ fn observe_object(
         for unit in store.units(partition, object, 0, 1000)? {
             let view = store.read_snapshot(partition, object, unit, 0..attributes.unit_bytes, number)?;
             let bytes = read_stored(&view)?;
-            let (version, extents, crc) = (view.version, view.extents(), crc32c(&bytes));
+            let version = view.version;
+            let extents = view.extents();
+            let crc = crc32c(&bytes);
             lines.push(format!(
                 "object {object}: snapshot {number} unit {unit} {version} {extents:?} {crc:x}"
             ));
@@ -73,7 +75,8 @@ fn observe_object(
         for owed in chain.entries.iter().filter(|entry| entry.owed) {
             let OwedDelta { from_version, from, to, client, operation, crcs, bytes, .. } =
                 store.delta(partition, object, unit, owed.version)?;
-            let (version, crc) = (owed.version, crc32c(&bytes));
+            let version = owed.version;
+            let crc = crc32c(&bytes);
             lines.push(format!(
                 "object {object}: unit {unit} owes {version} from {from_version}: {from}..{to} {client} {operation} {crcs:?} {crc:x}"
             ));
@@ -82,7 +85,9 @@ fn observe_object(
         for want in wants {
             let view = store.read(partition, object, unit, 0..attributes.unit_bytes, want)?;
             let bytes = read_stored(&view)?;
-            let (extents, cover, crc) = (view.extents(), &view.cover, crc32c(&bytes));
+            let extents = view.extents();
+            let cover = &view.cover;
+            let crc = crc32c(&bytes);
             lines.push(format!("object {object}: unit {unit} {want:?} {extents:?} {cover:?} {crc:x}"));
         }
     }

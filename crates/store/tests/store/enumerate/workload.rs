@@ -96,7 +96,8 @@ fn parity(kind: WriteKind, unit: u64, version: Version) -> Mutation {
 }
 
 fn unit_writes(steps: &mut Vec<Step>) {
-    let (object, client) = (ObjectId(1), 11);
+    let object = ObjectId(1);
+    let client = 11;
     for (unit, operation) in [(40, 1), (40, 2), (41, 3), (41, 4), (30, 5)] {
         one(
             steps,
@@ -112,7 +113,8 @@ fn unit_writes(steps: &mut Vec<Step>) {
         steps,
         Mutation::OwedSettled { partition: P, object, g: Generation(1), unit: 40, up_to: version(4, 1) },
     );
-    let (forward, back) = (vec![version(4, 1)], vec![version(4, 2)]);
+    let forward = vec![version(4, 1)];
+    let back = vec![version(4, 2)];
     let units = vec![UnitVerdict { unit: 41, forward, back, cut_offs: Vec::new() }];
     one(steps, Mutation::Verdict { partition: P, object, g: Generation(1), units });
     one(steps, Mutation::Write(write(1, 41, 0, 1000, version(5, 1))));
@@ -133,7 +135,9 @@ fn deltas(steps: &mut Vec<Step>) {
     one(steps, Mutation::Write(stripe));
     one(steps, delta(0, 3000..3100, (version(6, 9), version(6, 10)), Version::ZERO));
     one(steps, delta(2, 3000..3100, (version(6, 3), version(6, 11)), Version::ZERO));
-    let (forward, back, cut_offs) = (Vec::new(), Vec::new(), vec![(Column(3), version(6, 3))]);
+    let forward = Vec::new();
+    let back = Vec::new();
+    let cut_offs = vec![(Column(3), version(6, 3))];
     let units = vec![UnitVerdict { unit: 21, forward, back, cut_offs }];
     one(steps, Mutation::Verdict { partition: P, object: ObjectId(2), g: Generation(1), units });
 }
@@ -178,7 +182,9 @@ fn rules(steps: &mut Vec<Step>) {
         vec![UnitVerdict { unit: 12, forward: vec![version(3, 9)], back: Vec::new(), cut_offs: Vec::new() }];
     one(steps, Mutation::Verdict { partition: P, object: ObjectId(1), g: Generation(1), units: forward });
     one(steps, settled(1, version(1, 100)));
-    let (g, set, joining) = (Generation(2), ColumnMask::all(4), ColumnMask(4));
+    let g = Generation(2);
+    let set = ColumnMask::all(4);
+    let joining = ColumnMask(4);
     one(steps, Mutation::Fence { partition: P, object: ObjectId(2), g, set, joining });
 }
 
@@ -188,7 +194,9 @@ fn joining(steps: &mut Vec<Step>) {
         |g, unit| Mutation::Ready { partition: P, object: ObjectId(2), g: Generation(g), unit, units: 1 };
     one(steps, ready(2, 20));
     one(steps, ready(2, 21));
-    let (g, set, joining) = (Generation(3), ColumnMask::all(3), ColumnMask(4));
+    let g = Generation(3);
+    let set = ColumnMask::all(3);
+    let joining = ColumnMask(4);
     one(steps, Mutation::Fence { partition: P, object: ObjectId(2), g, set, joining });
     steps.push(Step::Commit(vec![ready(3, 4), ready(3, 30)]));
 }

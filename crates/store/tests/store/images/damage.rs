@@ -9,7 +9,6 @@ use crate::common::*;
 
 /// A damaged image.
 pub(super) struct Case {
-    /// Its file.
     pub(super) name: &'static str,
     /// What the damage is.
     pub(super) what: &'static str,

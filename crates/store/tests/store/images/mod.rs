@@ -142,7 +142,8 @@ fn case_text(case: &Case, patches: &[Patch], image: &Image, whole: &Told) -> Str
             format!("{opening}told otherwise:\n{}{}", differences(whole, &first), anew(&store, whole))
         }
     };
-    let (patch, found) = (patch_text(patches), report_text(&report));
+    let patch = patch_text(patches);
+    let found = report_text(&report);
     format!("{}\npatch:\n{patch}check:\n{found}opening:\n{opening}", case.what)
 }
 

@@ -124,7 +124,8 @@ fn partitions(store: &Store) {
 
 /// Object 1, of a data column, with two snapshots, of which one is dropped.
 fn data(store: &Store) {
-    let (partition, object) = (P, ObjectId(1));
+    let partition = P;
+    let object = ObjectId(1);
     let owed =
         |unit, n| Mutation::OwedSettled { partition, object, g: Generation(1), unit, up_to: version(4, n) };
     let unit_write = |unit, from, to, operation| {
@@ -224,10 +225,13 @@ fn parity(store: &Store) {
 
 /// Object 3, of a joining column, and object 5, which is made and removed.
 fn joining(store: &Store) {
-    let (partition, object) = (P, ObjectId(3));
+    let partition = P;
+    let object = ObjectId(3);
     let attributes = Attributes { joining: ColumnMask(4), ..attributes() };
     let ready = |g, unit| Mutation::Ready { partition, object, g: Generation(g), unit, units: 1 };
-    let (g, set, joining) = (Generation(2), ColumnMask::all(4), ColumnMask(4));
+    let g = Generation(2);
+    let set = ColumnMask::all(4);
+    let joining = ColumnMask(4);
     all(
         store,
         [
@@ -249,7 +253,8 @@ fn joining(store: &Store) {
 
 /// The records after the checkpoint: in two segments, and about things in the checkpoint.
 fn tail(store: &Store) {
-    let (partition, object) = (P, ObjectId(1));
+    let partition = P;
+    let object = ObjectId(1);
     let change = Change { modified_ms: Some(3000), ..Change::default() };
     all(
         store,

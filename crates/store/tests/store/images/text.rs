@@ -139,7 +139,8 @@ pub(super) fn check_golden(name: &str, text: &str, why: &str) {
             .filter(|line| !not_in.lines().any(|other| other == *line))
             .fold(String::new(), |all, line| all + &format!("{sign} {line}\n"))
     };
-    let (gone, new) = (lines(&golden, text, '-'), lines(text, &golden, '+'));
+    let gone = lines(&golden, text, '-');
+    let new = lines(text, &golden, '+');
     assert!(text == golden, "{name}: {why}\n{gone}{new}");
 }
 

@@ -25,7 +25,9 @@ pub(super) fn told(store: &Store) -> Told {
         let key = partition.0.to_string();
         let Some(state) = put(&mut told, &key, store.partition(partition), |state| {
             let quota = state.quota_bytes.map_or("none".to_owned(), |quota| quota.to_string());
-            let (epoch, used, reserved) = (state.key_epoch, state.used, state.reserved);
+            let epoch = state.key_epoch;
+            let used = state.used;
+            let reserved = state.reserved;
             format!(
                 "quota {quota}, key epoch {epoch}, used {used}, reserved {reserved}, {} objects",
                 state.objects

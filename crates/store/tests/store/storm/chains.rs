@@ -46,7 +46,6 @@ pub(super) struct Owed {
     doubt: bool,
 }
 
-/// A delta.
 #[derive(Debug, Clone)]
 pub(super) struct Step {
     column: Column,
@@ -67,7 +66,6 @@ struct Client {
     done: BTreeMap<(u64, u64, u8), Version>,
 }
 
-/// An object.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Object {
     pub(super) g: Generation,
@@ -305,7 +303,8 @@ impl Object {
         let unit = self.units.entry(delta.unit).or_default();
         let (data, tip) = (delta.data, unit.chain_tip(delta.data));
         let stamp = unit.pending.as_ref().filter(|pending| pending.touches(data)).map(|p| p.version);
-        let (from, to) = (delta.from_version, delta.to_version);
+        let from = delta.from_version;
+        let to = delta.to_version;
         let on_chain = unit.deltas.iter().any(|d| d.data == data && d.to == to);
         if to == unit.cover[usize::from(data)] || stamp == Some(to) || on_chain {
             return (Ok(Outcome::Counted { tip }), false);

@@ -132,14 +132,16 @@ impl Life {
             clean_share_percent: u32::try_from(random.below(200)).expect("small"),
             ..Options::default()
         };
-        let (disk, reference_disk) = (Memory::new(seed), Memory::new(seed));
+        let disk = Memory::new(seed);
+        let reference_disk = Memory::new(seed);
         // Somewhat more than the capacity, which includes checkpoints and the reserve.
         let budget = if options.capacity.is_some() { capacity + (1 << 20) } else { capacity };
         disk.set_budget(Some(budget));
         let store = make(&disk, &options);
         let model = steps::make(&store);
         let reference = make(&reference_disk, &plain());
-        let (n, unknown) = (0, Vec::new());
+        let n = 0;
+        let unknown = Vec::new();
         Life { seed, random, options, budget, disk, store, reference, reference_disk, model, n, unknown }
     }
 
@@ -392,7 +394,8 @@ impl Life {
                 }
                 (Err(Error::NoObject(..)), Err(Error::NoObject(..))) => {}
                 (found, expected) => {
-                    let (found, expected) = (found.map(drop), expected.map(drop));
+                    let found = found.map(drop);
+                    let expected = expected.map(drop);
                     panic!("seed {}: object {object}, unit {unit}: {found:?}, not {expected:?}", self.seed);
                 }
             }

@@ -62,7 +62,8 @@ pub(super) fn mutation(random: &mut Random, n: u64, model: &Model) -> Mutation {
             Mutation::Ready { partition: Q, object, g: of.g, unit, units }
         }
         23 => {
-            let (client, watermark) = (1 + random.below(2), n.saturating_sub(random.below(60)));
+            let client = 1 + random.below(2);
+            let watermark = n.saturating_sub(random.below(60));
             // A client without remembered operations has nothing to retire.
             if !of.knows(client) {
                 return Mutation::UnitWrite(unit_write(random, n, unit, model.objects[&DATA].g));
@@ -95,7 +96,8 @@ fn change(random: &mut Random, n: u64) -> (u32, u32, Body) {
     let bound = [50, 4000, 9000][usize::try_from(random.below(3)).expect("small")];
     let from = random.below(u64::from(UNIT) / 2);
     let (from, to) = (from, from + 1 + random.below(bound));
-    let (from, to) = (u32::try_from(from).expect("small"), u32::try_from(to).expect("small"));
+    let from = u32::try_from(from).expect("small");
+    let to = u32::try_from(to).expect("small");
     let bytes = pattern(n, usize::try_from(to - from).expect("small"));
     (from, to, if random.once_in(8) { Body::Hole } else { body(from, &bytes) })
 }
@@ -253,7 +255,8 @@ fn data_differs(store: &Store, number: u64, unit: &Unit) -> Result<Option<String
         }
     }
     for want in [Want::Newest, Want::Settled] {
-        let (shown, read) = (unit.shown(want), store.read(Q, DATA, number, 0..UNIT, want));
+        let shown = unit.shown(want);
+        let read = store.read(Q, DATA, number, 0..UNIT, want);
         match read {
             Err(Error::InDoubt { .. }) if doubt => {}
             read => {

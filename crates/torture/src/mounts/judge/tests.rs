@@ -63,7 +63,8 @@ fn sizes_are_what_was_written_or_cut() {
 fn a_name_is_what_it_was_at_some_moment_of_the_look() {
     let check = |found: Found, is_over: bool, may: bool| {
         let judge = Judge::new(0, true);
-        let (one, other) = (judge.new_file(), judge.new_file());
+        let one = judge.new_file();
+        let other = judge.new_file();
         judge.is_number(one, 7);
         judge.is_number(other, 8);
         judge.is_sure("a", Some(one), 0, judge.now());

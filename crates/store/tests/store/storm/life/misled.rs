@@ -68,7 +68,8 @@ impl Life {
     /// Close, kill or cut the power; reopen twice, and compare.
     fn end_misled(&mut self, counts: &mut Counts) {
         self.count_cleaning(counts);
-        let (how, seed) = (self.random.below(3), self.random.below(1 << 30));
+        let how = self.random.below(3);
+        let seed = self.random.below(1 << 30);
         if how == 2 {
             let _ = self.store.close();
         }
