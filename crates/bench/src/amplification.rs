@@ -1,8 +1,8 @@
-//! The cost of cleaning: bytes written per byte of client writes, by how full the store is.
+//! The cost of cleaning: bytes written per byte of client writes, at different degrees of filling.
 //!
-//! A small store is filled with units up to a given part of what writes may use. They are overwritten until
-//! cleaning reaches a steady state; then bytes are counted. Nothing is timed, so nothing is synced. Beside it
-//! stands what the cleaner's decisions give in a simulation of a log of the same shape.
+//! A small store is filled with units up to a given part of the space that writes may use. They are
+//! overwritten until cleaning reaches a steady state; then bytes are counted. Nothing is timed, so nothing
+//! is synced. The same cleaning decisions are also simulated on a log of the same shape, for comparison.
 
 use crate::simulate::{Policy, Setup, simulate};
 use braid_store::Options;
@@ -16,12 +16,12 @@ use crate::rates::{STREAM_DEPTH, payloads};
 use crate::report::{Amplification, Load};
 use crate::subject::{At, Subject};
 
-/// Live percentages of the space that writes may use.
+/// Live units as percentages of the space that writes may use.
 const LIVE_PERCENT: [u32; 6] = [50, 60, 70, 80, 90, 95];
 const LOADS: [Load; 2] = [Load::Uniform, Load::HotCold];
-/// Nine tenths of the writes go to a tenth of the units.
+/// Percentage of the writes that go to hot units, and percentage of the units that are hot.
 const HOT: (u32, u32) = (90, 10);
-/// Samples in total.
+/// Steps of progress in total.
 pub(crate) const STEPS: u64 = 12;
 const _: () = assert!(LIVE_PERCENT.len() * LOADS.len() == 12, "each is one sample");
 
@@ -32,11 +32,11 @@ const HEADER_BYTES: u32 = 512;
 /// Bytes of a unit on a checkpoint's page, doubled for pages that are not full.
 const CHECKPOINT_UNIT_BYTES: u64 = 112;
 
-/// The amount that is written.
+/// The amount of work of a measurement.
 struct Scale {
     capacity: u64,
     unit_bytes: u32,
-    /// How often the capacity is overwritten before counting begins, and again while counting.
+    /// Number of times that the capacity is overwritten before counting begins, and again while counting.
     rounds: u64,
 }
 
@@ -61,7 +61,8 @@ impl Scale {
         u32::try_from(bytes.div_ceil(u64::from(self.record_bytes()))).expect("a small store")
     }
 
-    /// Units that are this percentage of what writes may use, next to a checkpoint and space for another.
+    /// Number of units that fill this percentage of the space that writes may use, beside one checkpoint
+    /// and space for another.
     fn units(&self, live_percent: u32) -> u64 {
         let record = u64::from(self.record_bytes());
         let checkpoint = u64::from(self.checkpoint_records()) * record;
@@ -71,7 +72,7 @@ impl Scale {
     }
 }
 
-/// The figures for one place.
+/// Measures the write amplification in one place.
 pub(crate) fn measure(
     pairs: &mut Pairs<'_>,
     place: &MeasuredDir,

@@ -1,4 +1,4 @@
-//! Where, when and on what a bench of a cluster ran.
+//! The place, time and machine of a cluster's benchmark.
 
 use std::path::Path;
 use std::time::Instant;
@@ -8,17 +8,18 @@ use serde::Serialize;
 use crate::error::Error;
 use crate::machine::{self, Machine, MeasuredDir};
 
-/// Where, when and on what a bench ran: the head of its report.
+/// The place, time and machine of a benchmark: the head of its report.
 #[derive(Debug, Clone, Serialize)]
 pub struct Conditions {
-    /// What was measured.
+    /// Name of the experiment.
     pub experiment: &'static str,
-    /// The release that was measured.
+    /// Release that was measured.
     pub version: &'static str,
-    /// The run did too little work to say anything about speed: it only tests that it runs.
+    /// True if the run did too little work to say anything about speed: it only tests that the benchmark
+    /// runs.
     pub quick: bool,
     pub machine: Machine,
-    /// The directory that the drives were in.
+    /// Directory that the drives were in.
     pub place: MeasuredDir,
     /// Duration of the run in seconds.
     pub seconds: f64,
@@ -27,7 +28,7 @@ pub struct Conditions {
 }
 
 impl Conditions {
-    /// A run in `directory` that begins now.
+    /// The conditions of a run in `directory` that begins now.
     pub(crate) fn begin(
         experiment: &'static str,
         directory: &Path,
@@ -45,14 +46,14 @@ impl Conditions {
         })
     }
 
-    /// The run has ended.
+    /// Ends the run: notes its duration and the load of the machine.
     pub fn end(&mut self) {
         self.machine.load_after = machine::load();
         self.seconds = self.began.elapsed().as_secs_f64();
     }
 
-    /// The head of a document in Markdown: its title, the command line, the date, the plot's file, if there
-    /// is one, with what it shows, and the machine.
+    /// The head of a document in Markdown: its title, the command line, the date, the machine, and the plot
+    /// if there is one, as a description and the name of its file.
     pub(crate) fn head(&self, title: &str, command: &str, when: &str, plot: Option<(&str, &str)>) -> String {
         let machine = &self.machine;
         let place = &self.place;

@@ -1,7 +1,6 @@
-//! The bytes that jobs write, and by which a mistake shows: each word says to which request it belongs, and
-//! where in it.
+//! Contents that jobs write, in which mistakes show: each word identifies its request, and its place in it.
 
-/// An odd number, and what takes it back: their product is 1 (modulo 2^64).
+/// An odd factor and its inverse: their product is 1 (modulo 2^64).
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 const INVERSE: u64 = 0xf1de_83e1_9937_733d;
 
@@ -13,12 +12,13 @@ pub(crate) fn fill(number: u64, into: &mut [u8]) {
     }
 }
 
-/// Whether `bytes` are those of request `number`.
+/// Returns true if `bytes` are those of request `number`.
 pub(crate) fn is_filled(number: u64, bytes: &[u8]) -> bool {
     (0_u64..).zip(bytes.chunks(8)).all(|(index, word)| word_of(number, index).to_le_bytes().starts_with(word))
 }
 
-/// The number of the request whose bytes these are, by the first word and the last; `None`: of none.
+/// The number of the request that these bytes belong to, by their first and last words; `None` if they are
+/// no request's.
 pub(crate) fn number_of(bytes: &[u8]) -> Option<u64> {
     let first = bytes.first_chunk()?;
     let last = bytes.last_chunk()?;
@@ -33,7 +33,7 @@ fn word_of(number: u64, index: u64) -> u64 {
     (number << 20 | index).wrapping_mul(FACTOR)
 }
 
-/// A sequence of numbers that look random (splitmix64), the same for the same seed.
+/// A sequence of pseudo-random numbers (splitmix64), the same for the same seed.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {

@@ -1,4 +1,5 @@
-//! A disk by plain files: how fast it reads and writes one after another, and how long a small read takes.
+//! The speed of a disk, measured with plain files: rates of sequential reads and writes, and the time of a
+//! small read.
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -20,18 +21,18 @@ const SMALL_BYTES: usize = 4096;
 /// Small reads of a sample.
 const SMALL_READS: u64 = 64;
 
-/// What a disk does. Medians of samples.
+/// Speed of a disk; medians of samples.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct DiskRates {
-    /// Bytes a second, read from its beginning, with nothing of it cached.
+    /// Bytes a second of sequential reads from a file's beginning, none of it cached.
     pub read_rate: f64,
-    /// Bytes a second, written from its beginning and synced once.
+    /// Bytes a second of sequential writes from a file's beginning, synced once.
     pub write_rate: f64,
-    /// Seconds of a read of 4 KiB at a random place, with nothing of it cached.
+    /// Seconds of a read of 4 KiB at a random offset, with nothing of the file cached.
     pub small_read_seconds: f64,
 }
 
-/// Measures the disk that `directory` is on, with a file of so many bytes, which is removed.
+/// Measures the disk that `directory` is on, with a file of this many bytes, which is removed afterwards.
 ///
 /// # Errors
 /// The file cannot be written or read.

@@ -1,8 +1,8 @@
-//! Why a measurement ended without a result.
+//! Errors that end a measurement without a result.
 
 use std::io;
 
-/// Why a measurement ended without a result.
+/// An error that ends a measurement without a result.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The part being measured refused or failed.
@@ -13,7 +13,7 @@ pub enum Error {
         /// The store's error.
         source: braid_store::Error,
     },
-    /// The plain system failed.
+    /// A system call on plain files or sockets failed.
     #[error("failed to {doing}: {source}")]
     Io {
         /// The action attempted.
@@ -29,10 +29,10 @@ pub enum Error {
         /// The client's error.
         source: Box<braid_client::Error>,
     },
-    /// What was read is not what was written, or what was asked for makes no sense.
+    /// The bytes read are not those that were written, or the request makes no sense.
     #[error("{what}")]
     Content {
-        /// What it is, and where.
+        /// Description of the error, with its place.
         what: String,
     },
     /// The caller asked the run to stop ([`crate::Watch`]).
@@ -41,7 +41,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether there was no space left.
+    /// Returns true if no space was left.
     pub fn is_full(&self) -> bool {
         let says_so = |source: &io::Error| source.kind() == io::ErrorKind::StorageFull;
         match self {
@@ -53,9 +53,9 @@ impl Error {
     }
 }
 
-/// Adds the action attempted to an error.
+/// Adds the attempted action to an error.
 pub(crate) trait Doing<T> {
-    /// Adds the action `doing` to the error.
+    /// Wraps an error together with the action `doing` that was attempted.
     fn doing(self, doing: &'static str) -> Result<T, Error>;
 }
 

@@ -1,16 +1,16 @@
 //! Experiments: Braid's parts compared with what the machine does without them.
 //!
-//! Every figure is a ratio taken within one run. A measurement is a row of pairs: one sample of Braid and one
-//! of the plain system doing the same work (sizes, depth, sync policy), one right after the other. The order
-//! alternates from pair to pair, so that other load on the machine affects both. The figure is the median of
-//! the pairs' ratios, with its spread beside it. Rates and CPU time are medians of each side. Two results
-//! have no such pair: the time to open a store is compared with a target ([`Timing`]), and the cost of
-//! cleaning, which is counted in bytes, with a simulation of the same decisions ([`Amplification`]).
+//! Every figure is a ratio taken within one run. A measurement is a row of pairs: one sample of Braid and
+//! one of the plain system doing the same work (sizes, depth, sync policy), one right after the other. The
+//! order alternates from pair to pair, so that other load on the machine affects both. The figure is the
+//! median of the pairs' ratios, with its spread beside it. Rates and CPU time are medians of each side. Two
+//! results have no such pair: the time to open a store is compared with a target ([`Timing`]), and the cost
+//! of cleaning, which is counted in bytes, with a simulation of the same decisions ([`Amplification`]).
 //!
-//! [`store`] measures one drive's store against raw files, [`stripes`] what clients get of drives, [`small`]
-//! how many small files, names and pieces they get a second; `docs/bench.md` describes each row. How results
-//! are shown is the caller's: [`markdown`] and [`plot`] make documents of a [`Report`], and `stripes` and
-//! `small` have their own.
+//! [`store`] measures one drive's store against raw files, [`stripes`] the rates that clients get from
+//! several drives, [`small`] the rates of small files, names and pieces; `docs/bench.md` describes each
+//! row. The caller shows the results: [`markdown`] and [`plot`] make documents of a [`Report`], and
+//! `stripes` and `small` have their own.
 
 mod amplification;
 mod conditions;

@@ -6,7 +6,8 @@ use std::sync::atomic::AtomicBool;
 use crate::error::Error;
 use crate::measure::{Limit, Meter, Sample};
 
-/// A xorshift generator: both sides of a pair use the same places, the next pair other ones.
+/// A xorshift generator. Both sides of a pair use one seed and so the same offsets; the next pair uses
+/// others.
 #[derive(Debug, Clone)]
 pub(crate) struct Random(u64);
 
@@ -22,12 +23,12 @@ impl Random {
         self.0
     }
 
-    /// A number below `bound`.
+    /// A random number below `bound`.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         (self.next() >> 16) % bound.max(1)
     }
 
-    /// This many bytes.
+    /// Random bytes of this length.
     pub(crate) fn bytes(&mut self, length: u32) -> Vec<u8> {
         let mut bytes = Vec::new();
         while bytes.len() < usize::try_from(length).expect("memory") {
@@ -38,12 +39,12 @@ impl Random {
     }
 }
 
-/// How the threads work.
+/// The work of the threads of a sample.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Work {
     /// The number of threads.
     pub(crate) depth: u32,
-    /// The limit for all of them together.
+    /// Limit of all threads together.
     pub(crate) limit: Limit,
     /// Requests between two checks of the clock.
     pub(crate) turn: u64,
@@ -57,11 +58,11 @@ where
     W: FnMut() -> Result<(), Error>,
 {
     let share = Limit { operations: work.limit.operations.div_ceil(u64::from(work.depth)), ..work.limit };
-    // The load threads and the one that measures the time.
+    // The load threads, and this thread, which measures the time.
     let begin = Barrier::new(usize::try_from(work.depth).expect("a few") + 1);
     let one = |index| {
         let mut worker = hire(index);
-        // First all are ready; then the measurement has begun.
+        // At the first barrier all threads are ready; after the second the measurement has begun.
         begin.wait();
         begin.wait();
         let mut running = share.begin(stop);

@@ -14,19 +14,19 @@ pub struct Machine {
     pub cpu: String,
     /// Processors that this process may use.
     pub cpus: usize,
-    /// Bytes of memory.
+    /// Bytes of memory in the machine.
     pub memory_bytes: u64,
-    /// The kernel's release.
+    /// Release of the kernel.
     pub kernel: String,
     pub architecture: String,
     /// Load averages over 1, 5 and 15 minutes when the run began: other load on the machine.
     pub load_before: String,
-    /// The same when the run ended.
+    /// Load averages over 1, 5 and 15 minutes when the run ended.
     pub load_after: String,
 }
 
 impl Machine {
-    /// This machine, now.
+    /// Describes this machine now.
     pub(crate) fn here() -> Machine {
         let name = uname();
         let cpus = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -49,8 +49,8 @@ pub(crate) fn load() -> String {
     text.split(' ').take(3).collect::<Vec<&str>>().join(" ")
 }
 
-/// Bytes of memory that can be taken without harm to other processes: what the system has available, within
-/// the container's limit.
+/// Bytes of memory that can be taken without harm to other processes: the memory that the system has
+/// available, within the container's limit.
 pub fn available_bytes() -> u64 {
     let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let limit = fs::read_to_string("/sys/fs/cgroup/memory.max").unwrap_or_default();
@@ -73,17 +73,19 @@ fn field<'a>(table: &'a str, name: &str) -> Option<&'a str> {
 /// A directory to measure in.
 #[derive(Debug, Clone, Serialize)]
 pub struct MeasuredDir {
-    /// Its name in rows: the type of its file system, numbered if several have the same.
+    /// Name of the directory in rows: the type of its file system, numbered if several directories have the
+    /// same.
     pub label: String,
-    /// The directory asked for.
+    /// Path of the directory.
     pub directory: PathBuf,
-    /// The file system's type.
+    /// Type of the file system.
     pub file_system: String,
-    /// The file system's size in bytes.
+    /// Size of the file system in bytes.
     pub bytes: u64,
-    /// Bytes free when the run began.
+    /// Free bytes when the run began.
     pub free_bytes: u64,
-    /// Whether it is in memory: then no read misses the cache, and nothing can be made durable.
+    /// True if the file system is in memory: then no read misses the cache, and nothing can be made
+    /// durable.
     pub memory: bool,
 }
 
@@ -116,7 +118,7 @@ impl MeasuredDir {
     }
 }
 
-/// A file system's name by its magic number (statfs(2)).
+/// Name of a file system by its magic number (statfs(2)).
 fn file_system(magic: u64) -> String {
     match magic {
         0xef53 => "ext4".to_owned(),

@@ -13,17 +13,17 @@ use crate::stats;
 /// The progress of a run, shown to users.
 #[derive(Debug, Clone)]
 pub struct Progress {
-    /// What is measured now.
+    /// Step that is measured now.
     pub name: String,
     /// Samples taken so far.
     pub done: u64,
-    /// Samples in all.
+    /// Total number of samples.
     pub total: u64,
 }
 
-/// The caller's control of a run: to stop it and to follow its progress.
+/// The control of a run: the caller can stop it and follow its progress.
 pub struct Watch<'a> {
-    /// When it is set, the run ends within one operation with [`Error::Stopped`].
+    /// Flag that stops the run within one operation, with [`Error::Stopped`].
     pub stop: &'a AtomicBool,
     /// Called before each sample.
     pub tell: &'a dyn Fn(Progress),
@@ -48,7 +48,7 @@ impl Meter {
         Meter { cpu: process_cpu(), began: Instant::now() }
     }
 
-    /// The sample is over: `operations` requests of `request_bytes` bytes each were done.
+    /// Ends the sample, in which `operations` requests of `request_bytes` bytes each were done.
     pub(crate) fn end(self, operations: u64, request_bytes: u32) -> Sample {
         let wall = self.began.elapsed();
         let cpu = process_cpu().saturating_sub(self.cpu);
@@ -56,7 +56,7 @@ impl Meter {
     }
 }
 
-/// User and system time of all threads of this process. Braid and the plain system run in turn.
+/// User and system time of all threads of this process. It serves for both sides, which run in turn.
 fn process_cpu() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap_or_default()
 }
@@ -79,7 +79,7 @@ impl Sample {
     }
 }
 
-/// How much one sample does: it ends at whichever is reached first.
+/// The amount of work of one sample, which ends at whichever limit is reached first.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limit {
     pub(crate) time: Duration,
@@ -94,12 +94,12 @@ pub(crate) struct Running<'a> {
 }
 
 impl Limit {
-    /// This many operations, however long they take.
+    /// A limit of this many operations, however long they take.
     pub(crate) fn operations(operations: u64) -> Limit {
         Limit { time: Duration::from_secs(24 * 3600), operations }
     }
 
-    /// A `times`th part of it.
+    /// A limit of one `times`th of the time and of the operations.
     pub(crate) fn part(self, times: u32) -> Limit {
         Limit { time: self.time / times, operations: (self.operations / u64::from(times)).max(1) }
     }
@@ -110,7 +110,7 @@ impl Limit {
 }
 
 impl Running<'_> {
-    /// How many operations to do before the next check: at most `most`; zero at the end.
+    /// The number of operations to do before the next check: at most `most`; zero at the end.
     pub(crate) fn next(&mut self, most: u64) -> Result<u64, Error> {
         if self.stop.load(Ordering::Relaxed) {
             return Err(Error::Stopped);
@@ -121,7 +121,7 @@ impl Running<'_> {
     }
 }
 
-/// What a row measures, before it is measured.
+/// The description of a row, before it is measured.
 #[derive(Debug, Clone)]
 pub(crate) struct Question {
     pub(crate) experiment: Experiment,
@@ -131,13 +131,13 @@ pub(crate) struct Question {
     pub(crate) depth: u32,
     pub(crate) cache: Option<Cache>,
     pub(crate) target: Option<f64>,
-    /// This row takes so many times the usual number of pairs.
+    /// Factor of the usual number of pairs.
     pub(crate) times: u32,
-    /// About how much memory the system gives a sample: it is touched before the sample begins.
+    /// About the bytes of memory that the system gives a sample; they are touched before the sample begins.
     pub(crate) memory_bytes: u64,
 }
 
-/// How much work an experiment does.
+/// The amount of work of an experiment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effort {
     /// Enough for figures that mean something.
@@ -149,7 +149,7 @@ pub enum Effort {
 /// Takes pairs of samples and counts the samples.
 pub(crate) struct Pairs<'a> {
     pub(crate) watch: &'a Watch<'a>,
-    /// Measure only rows whose title contains this.
+    /// Text that the titles of measured rows contain; `None`: all rows are measured.
     pub(crate) only: Option<&'a str>,
     /// Pairs that count.
     pub(crate) rounds: u32,
@@ -160,17 +160,17 @@ pub(crate) struct Pairs<'a> {
 }
 
 impl Pairs<'_> {
-    /// Samples that one row takes.
+    /// The number of samples that one row takes.
     pub(crate) fn samples(rounds: u32, warm_ups: u32) -> u64 {
         2 * (u64::from(rounds) + u64::from(warm_ups))
     }
 
-    /// Whether a row with this title is measured.
+    /// Returns true if a row with this title is measured.
     pub(crate) fn wants(&self, title: &str) -> bool {
         self.only.is_none_or(|only| title.contains(only))
     }
 
-    /// Whether `question` is skipped; its samples then count as taken.
+    /// Returns true if `question` is skipped; its samples then count as taken.
     pub(crate) fn leaves_out(&mut self, question: &Question) -> bool {
         let is_wanted =
             self.wants(&title(question.name, question.request_bytes, question.depth, question.cache));
@@ -180,7 +180,7 @@ impl Pairs<'_> {
         !is_wanted
     }
 
-    /// Measures `question` in `place`: `braid` and `raw` each take the sample of the given round.
+    /// Measures `question` in `place`; `braid` and `raw` each take their sample of the given round.
     pub(crate) fn row(
         &mut self,
         place: &str,
@@ -206,7 +206,7 @@ impl Pairs<'_> {
         let title = format!("{place}: {}", row.title());
         let memory = question.memory_bytes;
         for round in 0..u64::from(self.rounds * question.times) + u64::from(self.warm_ups) {
-            // The order alternates: the second one finds the disk as the first left it.
+            // The order alternates: the second side finds the disk as the first left it.
             let (our, their) = if round % 2 == 0 {
                 let our = self.sample(&title, memory, || braid(round))?;
                 (our, self.sample(&title, memory, || raw(round))?)

@@ -6,11 +6,11 @@
 
 use crate::machine;
 
-/// At most one in this many bytes of available memory is touched, so that no process is killed for it.
+/// Only one in this many bytes of available memory is touched, so that no process is killed for it.
 const PART: u64 = 4;
 
-/// Makes the system provide `bytes` of memory, or as much as does no harm, and frees it: the next sample gets
-/// pages that are present. Returns how much it was.
+/// Makes the system provide `bytes` of memory, or as much as is harmless, and frees it, so that the next
+/// sample gets pages that are present. Returns the number of bytes.
 pub fn touch(bytes: u64) -> u64 {
     const PAGE_BYTES: usize = 4096;
     let bytes = harmless(bytes, machine::available_bytes());
@@ -33,7 +33,8 @@ mod tests {
     /// Page faults of this process so far.
     fn faults() -> u64 {
         let stat = fs::read_to_string("/proc/self/stat").expect("read");
-        // The fields after the name, which may contain spaces: state and six numbers, then this one.
+        // The fields after the name, which may contain spaces: the state, six numbers, then the page
+        // faults.
         let fields = stat.rsplit(')').next().expect("fields");
         fields.split_whitespace().nth(7).and_then(|field| field.parse().ok()).expect("a number")
     }

@@ -1,8 +1,9 @@
-//! How long a large store takes to open after kill -9.
+//! The time to open a large store after kill -9.
 //!
-//! The store is generated ([`braid_store::bench`]): a million objects over 100 GiB of log, of which only the
-//! checkpoint and the tail after it take space. Its files are in the page cache, as a killed process leaves
-//! them. After each opening the store is closed, and what that wrote is removed again.
+//! The store is generated ([`braid_store::bench`]): a million objects over 100 GiB of log, of which only
+//! the checkpoint and the tail after it take space. Its files are in the page cache, as a killed process
+//! leaves them. After each opening the store is closed, and the bytes that were written then are removed
+//! again.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -21,25 +22,25 @@ use crate::report::Timing;
 use crate::stats;
 
 const IDENTITY: Identity = Identity { cluster: ClusterId(0xb), drive: DriveId(0xd) };
-/// The row's name.
+/// Name of the row.
 const NAME: &str = "open after kill -9";
-/// "Open after kill -9 with 1 M objects and 100 GB of log < 1 s."
+/// Target of a full run: "Open after kill -9 with 1 M objects and 100 GB of log < 1 s."
 const TARGET_SECONDS: f64 = 1.0;
-/// Openings of one store.
+/// Number of openings of one store.
 const OPENINGS: u64 = 9;
-/// Samples in total: making each store counts as one.
+/// Steps of progress in total: making each store counts as one.
 pub(crate) const STEPS: u64 = 3 * (1 + OPENINGS);
 
-/// How big the store is.
+/// The size of the store.
 struct Scale {
     objects: u64,
     log_bytes: u64,
-    /// Each tail's length (`None`: the longest possible), and how long its segments' files were before. The
-    /// first is that of a store with small checkpoints.
+    /// Length of each tail (`None`: the longest possible), and length that the files of its segments had
+    /// before. The first tail is that of a store with small checkpoints.
     tails: [(Option<u64>, u64); 3],
 }
 
-/// The times for one place.
+/// Measures the times to open a store in one place.
 pub(crate) fn measure(
     pairs: &mut Pairs<'_>,
     place: &MeasuredDir,
@@ -123,20 +124,21 @@ impl Drop for Big {
 struct Image {
     dir: PathBuf,
     lengths: BTreeMap<PathBuf, u64>,
-    /// Bytes after the log's end in the last segment's file.
+    /// Bytes after the log's end in the file of the last segment.
     stale_bytes: u64,
 }
 
 impl Image {
-    /// Records the files as they are, and syncs them: what a killed process acknowledged was synced.
+    /// Records the files as they are, and syncs them: all that a killed process had acknowledged was
+    /// synced.
     fn of(dir: &Path, stale_bytes: u64) -> io::Result<Image> {
         let lengths = files(dir)?;
         lengths.keys().try_for_each(|path| File::open(path)?.sync_all())?;
         Ok(Image { dir: dir.to_owned(), lengths, stale_bytes })
     }
 
-    /// Removes what was created or appended since, and puts back the bytes after the log's end. A log is only
-    /// appended to, so this is enough.
+    /// Removes everything created or appended since, and restores the bytes after the log's end. A log is
+    /// only appended to, so this is enough.
     fn restore(&self) -> io::Result<()> {
         for (path, now) in files(&self.dir)? {
             match self.lengths.get(&path) {

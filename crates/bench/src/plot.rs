@@ -1,6 +1,6 @@
 //! A report as a picture. For each place it shows E7's ratios one by one, E8's by request size, and the
-//! store's sending; then how long opening takes, and the cost of cleaning by how full the store is. The scale
-//! is logarithmic, so that twice as fast and half as fast are equally far from the centre.
+//! store's sending; then the time to open a store, and the cost of cleaning by the share of live units. The
+//! scale is logarithmic, so that twice as fast and half as fast are equally far from the centre.
 
 use braid_draw::{Anchor, Axis, Drawing, FAINT, INK, goal_colour};
 
@@ -11,19 +11,19 @@ const SERIES: [&str; 3] = ["#0072b2", "#e69f00", "#cc79a7"];
 
 const WIDTH: f64 = 1120.0;
 const HEAD: f64 = 84.0;
-/// A list of rows: labels end here, then comes the axis.
+/// The positions of a list of rows: its labels end at `labels_end`, then comes the axis.
 #[derive(Clone, Copy)]
 struct Frame {
     labels_end: f64,
     axis: (f64, f64),
 }
 
-/// The single ratios.
+/// Positions of the single ratios.
 const SINGLES: Frame = Frame { labels_end: 265.0, axis: (280.0, 570.0) };
-/// For sending: longer names, and at `AGAINST` what they are compared with.
+/// Positions for sending, whose names are longer; each row's other side is named at `AGAINST`.
 const SENDING: Frame = Frame { labels_end: 320.0, axis: (335.0, 640.0) };
 const AGAINST: f64 = 710.0;
-/// The ratios by request size.
+/// Position of the ratios by request size.
 const SIZES: (f64, f64) = (680.0, 1080.0);
 const ROW: f64 = 26.0;
 const PANEL_HEIGHT_MIN: f64 = 260.0;
@@ -79,7 +79,7 @@ pub fn svg(report: &Report) -> String {
     drawing.finish(WIDTH, top - 20.0)
 }
 
-/// A line for each time, against its target.
+/// Draws a line for each time, with its target.
 fn times(drawing: &mut Drawing, times: &[Timing], top: f64) {
     let Some(first) = times.first() else { return };
     drawing.text((20.0, top), Anchor::Start, 15, &format!("{}, opening", first.place));
@@ -104,7 +104,7 @@ fn times(drawing: &mut Drawing, times: &[Timing], top: f64) {
     }
 }
 
-/// A curve for each load: solid for what was measured, dashed for the simulation.
+/// Draws two curves for each load: solid for the measured values, dashed for the simulated ones.
 fn amplification(drawing: &mut Drawing, points: &[Amplification], top: f64, height: f64) {
     let Some(first) = points.first() else { return };
     let (from, to) = SIZES;
@@ -150,7 +150,7 @@ fn amplification(drawing: &mut Drawing, points: &[Amplification], top: f64, heig
     drawing.text((at + 80.0, top + height + 38.0), Anchor::Start, 12, "dashes: simulated");
 }
 
-/// A line for each row, with its ratio on an axis.
+/// Draws a line for each row, with its ratio on an axis.
 fn one_by_one(drawing: &mut Drawing, frame: Frame, rows: &[&Row], top: f64, length: f64) {
     let values = rows.iter().flat_map(|row| [row.ratio.min, row.ratio.max, row.target.unwrap_or(1.0)]);
     let axis = Axis::over(values, frame.axis);
@@ -171,7 +171,7 @@ fn one_by_one(drawing: &mut Drawing, frame: Frame, rows: &[&Row], top: f64, leng
     }
 }
 
-/// A curve for each kind of request.
+/// Draws a curve for each kind of request.
 fn by_size(drawing: &mut Drawing, rows: &[&Row], top: f64, height: f64) {
     let (from, to) = SIZES;
     let values = rows.iter().flat_map(|row| [row.ratio.min, row.ratio.max, row.target.unwrap_or(1.0)]);
@@ -202,7 +202,7 @@ fn by_size(drawing: &mut Drawing, rows: &[&Row], top: f64, height: f64) {
     for (shift, (&(name, cache), colour)) in [0.0, 3.0, -3.0].into_iter().zip(kinds.iter().zip(SERIES)) {
         let mut points = Vec::new();
         for row in rows.iter().filter(|row| (row.name, row.cache) == (name, cache)) {
-            // Side by side, so that the spreads do not hide one another.
+            // Shifted a little, so that the spreads do not hide one another.
             let x = place(row.request_bytes) + shift;
             drawing.line((x, axis.at(row.ratio.min)), (x, axis.at(row.ratio.max)), colour, 1.0);
             points.push((x, axis.at(row.ratio.median)));

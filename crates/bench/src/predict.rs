@@ -1,4 +1,4 @@
-//! What was predicted of a cluster beside what was measured of it (E3b).
+//! Predicted rates of a cluster beside its measured ones (E3b).
 
 use std::fmt::Write;
 use std::path::Path;
@@ -11,43 +11,43 @@ use crate::report::Spread;
 use crate::stats;
 use crate::stripes::{LeftOut, Unit, show_figure, show_value};
 
-/// How far a prediction may be from what is measured.
+/// Greatest relative error of a near prediction.
 pub const WITHIN: f64 = 0.10;
 
-/// All rows of one run, and where it ran.
+/// All rows of one run, with its conditions.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
-    /// Where, when and on what.
+    /// Place, time and machine.
     #[serde(flatten)]
     pub ran: Conditions,
-    /// The costs of the parts, as `braid bench calibrate` writes them.
+    /// Costs of the parts, as `braid bench calibrate` writes them.
     pub parts: String,
     pub rows: Vec<Row>,
-    /// What could not be measured here, and why.
+    /// Rows that could not be measured here, with the reasons.
     pub left_out: Vec<LeftOut>,
 }
 
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
-    /// The experiment that does the same work.
+    /// Experiment that does the same work.
     pub experiment: &'static str,
-    /// What is done.
+    /// Description of the work.
     pub name: String,
-    /// What the rates count: bytes, or operations.
+    /// Unit of the rates: bytes, or operations.
     pub counts: Counts,
-    /// What the simulator says, a second.
+    /// Simulated rate, a second.
     pub predicted: f64,
-    /// What was measured, a second.
+    /// Measured rate, a second.
     pub measured: Spread,
-    /// The prediction over the median of what was measured.
+    /// Prediction over the median of the measurements.
     pub ratio: f64,
-    /// Whether it is as near as it is to be ([`WITHIN`]).
+    /// True if the prediction is at most [`WITHIN`] off.
     pub is_near: bool,
-    /// The part that limits, as simulated, and how busy it is.
+    /// Part that limits in the simulation, and its utilisation.
     pub bottleneck: String,
 }
 
-/// What a rate counts.
+/// The unit that a rate counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Counts {
@@ -56,7 +56,7 @@ pub enum Counts {
 }
 
 impl Counts {
-    /// A rate, for people.
+    /// A rate as text for people.
     pub fn show(self, rate: f64) -> String {
         match self {
             Counts::Bytes => show_value(rate, Unit::BytesPerSecond),
@@ -66,7 +66,7 @@ impl Counts {
 }
 
 impl Report {
-    /// A report without rows, of a run in `directory` that begins now.
+    /// Begins a report of a run in `directory`, without rows.
     ///
     /// # Errors
     /// The directory cannot be looked at.

@@ -1,5 +1,5 @@
 //! The rates of experiment E7: whole units written and read in sequence, random 4 KiB reads, durable 4 KiB
-//! writes; and what they share with the other rows.
+//! writes; and the parts that other rows share with them.
 
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
@@ -20,35 +20,36 @@ use crate::subject::{At, Object, Payload, Subject};
 pub(crate) const STREAM_DEPTH: u32 = 16;
 /// Unit sizes for whole units, in bytes.
 pub(crate) const UNITS: [u32; 2] = [1 << 20, 512 << 10];
-/// The targets in the issue and in EXPERIMENTS.
+/// Targets from the issue and EXPERIMENTS.
 const SEQUENTIAL_TARGET: f64 = 0.97;
 const RANDOM_TARGET: f64 = 0.95;
 const GROUP_TARGET: f64 = 10.0;
 /// Numbers of random reads in flight.
 pub(crate) const RANDOM_DEPTHS: [u32; 3] = [1, 8, 32];
-/// A disk's rate varies from second to second, by more than the difference sought: misses take this many
-/// times as many pairs, each a quarter as long.
+/// Factor of pairs for reads that miss the cache; each pair is a quarter as long. A disk's rate varies from
+/// second to second by more than the difference sought.
 pub(crate) const MISS_TIMES: u32 = 16;
-/// The same for sequential misses, where each sample reads another quarter of the bytes.
+/// Factor of pairs for sequential reads that miss the cache, where each sample reads another quarter of the
+/// bytes.
 pub(crate) const STREAM_MISS_TIMES: u32 = 12;
 const MISS_PART: u32 = 4;
-/// In this order no part follows directly on the one read before it.
+/// Order of the parts, in which no part follows directly on the one read before it.
 const MISS_ORDER: [u64; MISS_PART as usize] = [0, 2, 1, 3];
 
-/// Writes to memory end before they have taken much of it: this many times as many pairs, each shorter by the
-/// same factor.
+/// Factor of pairs for writes to memory, each shorter by the same factor: a sample must end before it has
+/// taken much of the memory.
 pub(crate) const MEMORY_TIMES: u32 = 4;
 
-/// The amount of work.
+/// The amount of work in one place.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Scale {
-    /// A sample ends after this time.
+    /// Time after which a sample ends.
     pub(crate) time: Duration,
     /// Bytes of one sample of whole units.
     pub(crate) stream_bytes: u64,
     /// Bytes that reads are spread over.
     pub(crate) set_bytes: u64,
-    /// The part of them that is kept in the page cache for reads that hit.
+    /// Bytes of these that are kept in the page cache for reads that hit.
     pub(crate) hit_bytes: u64,
     /// Bytes written and removed before durable writes are measured.
     pub(crate) used_bytes: u64,
@@ -90,7 +91,7 @@ pub(crate) struct Bench<'a, 'w> {
     pub(crate) rows: &'a mut Vec<Row>,
 }
 
-/// The same bytes in a file and in an object of the store.
+/// A file and an object of the store with the same bytes.
 pub(crate) struct ReadSet {
     pub(crate) file: Scratch,
     pub(crate) subject: Subject,
@@ -99,7 +100,7 @@ pub(crate) struct ReadSet {
 }
 
 impl Bench<'_, '_> {
-    /// Whole units appended.
+    /// Measures appends of whole units.
     pub(crate) fn streams(&mut self) -> Result<(), Error> {
         for unit_bytes in UNITS {
             let (payloads, plain) = payloads(unit_bytes);
@@ -141,7 +142,8 @@ impl Bench<'_, '_> {
         Ok(())
     }
 
-    /// Whole units and random parts of them, read. Returns what was read from, for more reads.
+    /// Measures reads of whole units and of random parts of them. Returns the set that was read from, for
+    /// more reads.
     pub(crate) fn reads(&mut self) -> Result<ReadSet, Error> {
         let small = self.read_set(UNITS[1], self.scale.set_bytes)?;
         self.sequential_reads(&small)?;
@@ -181,7 +183,7 @@ impl Bench<'_, '_> {
         Ok(ReadSet { file, subject, object, bytes })
     }
 
-    /// The cache states that can be measured here.
+    /// Cache states that can be measured here.
     fn caches(&self) -> &'static [Cache] {
         if self.place.memory { &[Cache::Hit] } else { &[Cache::Miss, Cache::Hit] }
     }
@@ -195,8 +197,8 @@ impl Bench<'_, '_> {
             let units = bytes / u64::from(unit_bytes) / parts;
             let limit = Limit { time: self.scale.time * 10, operations: units };
             let plan = Work { depth: 1, limit, turn: 1, request_bytes: unit_bytes };
-            // Both sides read each part in turn. Read-ahead of the part before may still be arriving in the
-            // cache and cannot be dropped, but it belongs to none of the next parts.
+            // Both sides read each part in turn. Read-ahead of the previous part may still be arriving in
+            // the cache and cannot be dropped, but it belongs to none of the next parts.
             let first = |round| MISS_ORDER[usize::try_from(round / 2 % parts).expect("small")] * units;
             let question = Question {
                 experiment: Experiment::E7,
@@ -237,7 +239,7 @@ impl Bench<'_, '_> {
             let times = if cache == Cache::Miss { question.times } else { 1 };
             let parts = if times > 1 { MISS_PART } else { 1 };
             let time = self.scale.time / parts;
-            // About what a fast disk delivers in that time.
+            // About the bytes that a fast disk delivers in that time.
             let memory_bytes = if cache == Cache::Miss { set.bytes / 4 / u64::from(parts) } else { 0 };
             let limit = Limit { time, operations: self.operations(question.request_bytes) };
             let turn = u64::from((64 << 10) / question.request_bytes.max(4096)).max(1);
@@ -264,7 +266,7 @@ impl Bench<'_, '_> {
         Ok(())
     }
 
-    /// The most reads of one sample: time ends it, unless the run is only a test.
+    /// The most reads of one sample: the time ends it, unless the run is only a test.
     pub(crate) fn operations(&self, request_bytes: u32) -> u64 {
         if self.scale.set_bytes < 1 << 28 {
             self.scale.set_bytes / u64::from(request_bytes)
@@ -273,8 +275,8 @@ impl Bench<'_, '_> {
         }
     }
 
-    /// Brings the bytes for hits into the cache by a read from the beginning. The misses before would leave
-    /// different places on each side, in small pages.
+    /// Brings the bytes for hits into the cache by a read from the beginning. Otherwise the misses before
+    /// would leave different bytes on each side, in small pages.
     fn prepare(&self, set: &ReadSet, cache: Cache) -> Result<(), Error> {
         if cache == Cache::Miss {
             return Ok(());
@@ -300,9 +302,9 @@ impl Bench<'_, '_> {
         Ok(())
     }
 
-    /// 4 KiB writes, each durable before it is answered, to random units of a sparse object. The last row is
-    /// the limit of group commit: all requests in flight by one write and one sync, with no request to decode
-    /// and no thread to wake.
+    /// Measures 4 KiB writes, each durable before it is answered, to random units of a sparse object. The
+    /// last row is the limit of group commit: all requests in flight by one write and one sync, with no
+    /// request to decode and no thread to wake.
     pub(crate) fn durable(&mut self) -> Result<(), Error> {
         const REQUEST: u32 = 4096;
         const FLIGHT: u32 = 16 * REQUEST;
@@ -353,16 +355,16 @@ impl Bench<'_, '_> {
     }
 }
 
-/// The numbers up to `units`, a few at a time. Both sides of a pair get their memory alternately, this many
-/// units at a time: if two sets are made one after the other, the first gets contiguous pages and the second
-/// what is left, which reads up to a sixth slower.
+/// Ranges of a few numbers each, together `0..units`. Both sides of a pair get their memory alternately,
+/// this many units at a time: if two sets are made one after the other, the first gets contiguous pages and
+/// the second the remaining ones, which reads up to a sixth slower.
 fn turns(units: u64) -> impl Iterator<Item = Range<u64>> {
     const TURN: u64 = 16;
     (0..units.div_ceil(TURN)).map(move |turn| turn * TURN..units.min((turn + 1) * TURN))
 }
 
-/// The target of reads in this cache state. Hits have none: what one costs cannot be seen by a client across
-/// a socket, so they are judged there.
+/// The target of reads in this cache state. Hits have none: a client across a socket cannot see their cost,
+/// so they are judged there.
 fn of_misses(target: f64, cache: Cache) -> Option<f64> {
     (cache == Cache::Miss).then_some(target)
 }
@@ -376,12 +378,12 @@ fn pause(cache: Cache) {
     }
 }
 
-/// Drops the cache before a sample that is to miss it.
+/// Drops the cache before a sample that must miss it.
 pub(crate) fn before(cache: Cache, forget: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
     if cache == Cache::Miss { forget() } else { Ok(()) }
 }
 
-/// Different requests, 16 MiB or 64 of them, whichever is less, for both sides.
+/// Different requests for both sides: 16 MiB of them or 64, whichever is less.
 pub(crate) fn payloads(request_bytes: u32) -> (Vec<Payload>, Vec<Bytes>) {
     let count = ((16 << 20) / request_bytes).clamp(1, 64);
     let mut random = Random::new(u64::from(request_bytes));

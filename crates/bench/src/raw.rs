@@ -16,7 +16,7 @@ use crate::error::{Doing, Error};
 use crate::load_threads::{Random, Work};
 use crate::measure::{Limit, Meter, Sample};
 
-/// The most buffers in one vectored write (Linux allows 1024).
+/// Most buffers in one vectored write (Linux allows 1024).
 const VECTORS_MAX: usize = 1024;
 /// About the most bytes of one group of writes, the same as in the store.
 const GROUP_BYTES_MAX: usize = 32 << 20;
@@ -35,12 +35,12 @@ impl Scratch {
         Ok(Scratch { file: file.doing("make a file")?, path })
     }
 
-    /// Drops its cached pages.
+    /// Drops the file's cached pages.
     pub(crate) fn forget(&self) -> Result<(), Error> {
         forget(&self.path).doing("drop a file's cached pages")
     }
 
-    /// Fills `range` of it with `payloads`.
+    /// Fills a range of the file with `payloads`.
     pub(crate) fn fill(&self, payloads: &[Bytes], range: Range<u64>, stop: &AtomicBool) -> Result<(), Error> {
         let mut at = range.start;
         for payload in payloads.iter().cycle() {
@@ -56,7 +56,7 @@ impl Scratch {
         Ok(())
     }
 
-    /// Makes it durable.
+    /// Makes the file durable.
     pub(crate) fn sync(&self) -> Result<(), Error> {
         self.file.sync_all().doing("sync a file")
     }
@@ -74,7 +74,8 @@ pub(crate) fn settle(dir: Option<&Path>) {
     let _ = dir.map(|dir| File::open(dir).and_then(|dir| dir.sync_all()));
 }
 
-/// Drops all cached pages of `path`, or of the files below it; a store may remove some of these meanwhile.
+/// Drops all cached pages of `path`, or of the files below it; a store may remove some of the files
+/// meanwhile.
 pub(crate) fn forget(path: &Path) -> io::Result<()> {
     if path.is_dir() {
         return fs::read_dir(path)?.try_for_each(|entry| match forget(&entry?.path()) {
@@ -88,7 +89,7 @@ pub(crate) fn forget(path: &Path) -> io::Result<()> {
     Ok(fadvise(&file, 0, None, Advice::DontNeed)?)
 }
 
-/// Reads of `request` bytes at random multiples of that size, below `bytes`.
+/// Measures reads at random multiples of the request's size, below `bytes`.
 pub(crate) fn random_reads(
     file: &File,
     bytes: u64,
@@ -108,7 +109,7 @@ pub(crate) fn random_reads(
     crate::load_threads::run(plan, stop, hire)
 }
 
-/// One pass of reads, starting at request `first`.
+/// Measures one pass of reads, starting at request `first`.
 pub(crate) fn sequential_reads(
     file: &File,
     first: u64,
@@ -127,16 +128,16 @@ pub(crate) fn sequential_reads(
     crate::load_threads::run(plan, stop, hire)
 }
 
-/// Where synced writes go.
+/// Positions of synced writes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Target {
-    /// One after the other, each thread in a part of its own.
+    /// Each thread writes one request after the other in a part of its own.
     Append,
-    /// At random multiples of the request's size, within this many bytes, all written before.
+    /// At random multiples of the request's size, within this many bytes, all of which were written before.
     InPlace(u64),
 }
 
-/// Writes, each followed by an fdatasync of its own.
+/// Measures writes, each followed by an fdatasync of its own.
 pub(crate) fn synced_writes(
     file: &File,
     payloads: &[Bytes],
@@ -165,8 +166,8 @@ pub(crate) fn synced_writes(
     crate::load_threads::run(plan, stop, hire)
 }
 
-/// Appends with `depth` in flight and group commit: a writer takes all waiting requests, writes them in one
-/// go, syncs once and answers.
+/// Measures appends with `depth` in flight and group commit: a writer takes all waiting requests, writes
+/// them together, syncs once and answers.
 pub(crate) fn grouped_appends(
     file: &File,
     payloads: &[Bytes],

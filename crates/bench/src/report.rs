@@ -4,17 +4,18 @@ use serde::Serialize;
 
 use crate::machine::{Machine, MeasuredDir};
 
-/// All rows of one run, and where it ran.
+/// All rows of one run, with its conditions.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
-    /// What was measured.
+    /// Name of the experiment.
     pub experiment: &'static str,
-    /// The release that was measured.
+    /// Release that was measured.
     pub version: &'static str,
-    /// The run did too little work to say anything about speed: it only tests that it runs.
+    /// True if the run did too little work to say anything about speed: it only tests that the benchmark
+    /// runs.
     pub quick: bool,
     pub machine: Machine,
-    /// The directories it was measured in.
+    /// Directories that were measured in.
     pub places: Vec<MeasuredDir>,
     /// Rates: ratios of pairs of samples.
     pub rows: Vec<Row>,
@@ -25,29 +26,29 @@ pub struct Report {
     pub seconds: f64,
 }
 
-/// Which experiment a row belongs to.
+/// The experiment of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum Experiment {
     /// The store's share of the raw disk.
     E7,
     /// Reads and writes by request size against the local file system.
     E8,
-    /// Bytes of reads sent by `sendfile` or by a copy: the basis of the drive's default.
+    /// Bytes of reads sent by `sendfile` or by a copy, the basis of the drive's default.
     Sending,
 }
 
-/// Whether reads find their bytes in the page cache.
+/// The state of the page cache for reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Cache {
-    /// All of them do.
+    /// All reads find their bytes in the cache.
     Hit,
-    /// None does before the sample begins.
+    /// No read's bytes are in the cache before the sample begins.
     Miss,
 }
 
 impl Cache {
-    /// The name to print.
+    /// The name that is printed.
     pub fn name(self) -> &'static str {
         match self {
             Cache::Hit => "hit",
@@ -59,29 +60,29 @@ impl Cache {
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
     pub experiment: Experiment,
-    /// The file system measured on: a [`MeasuredDir`]'s label.
+    /// Label of the [`MeasuredDir`] that was measured on.
     pub place: String,
-    /// What was done; size, depth and cache are in other fields.
+    /// Kind of work; size, depth and cache are in other fields.
     pub name: &'static str,
-    /// What the other side did.
+    /// Kind of work of the other side.
     pub against: &'static str,
-    /// Bytes of a request.
+    /// Bytes of each request.
     pub request_bytes: u32,
     /// Requests in flight.
     pub depth: u32,
-    /// For reads: whether from the page cache.
+    /// State of the page cache; only for reads.
     pub cache: Option<Cache>,
     pub braid: Side,
     /// The plain system's side; for [`Experiment::Sending`] Braid's copies.
     pub raw: Side,
-    /// Braid's rate over the other's, pair by pair.
+    /// Braid's rate over that of the other side, pair by pair.
     pub ratio: Spread,
-    /// The smallest ratio that meets the target, if there is one.
+    /// Smallest ratio that meets the target, if there is one.
     pub target: Option<f64>,
 }
 
 impl Row {
-    /// Whether the target is met; `None` without one.
+    /// Returns true if the target is met; `None` without one.
     pub fn is_met(&self) -> Option<bool> {
         self.target.map(|target| self.ratio.median >= target)
     }
@@ -92,57 +93,57 @@ impl Row {
     }
 }
 
-/// How long an operation takes that is not a stream of requests.
+/// The time of an operation that is not a stream of requests.
 #[derive(Debug, Clone, Serialize)]
 pub struct Timing {
-    /// A [`MeasuredDir`]'s label.
+    /// Label of the [`MeasuredDir`] that was measured on.
     pub place: String,
-    /// What was done.
+    /// Name of the operation.
     pub name: &'static str,
     /// Objects in the store.
     pub objects: u64,
-    /// Bytes of its log.
+    /// Bytes of the store's log.
     pub log_bytes: u64,
-    /// Bytes of its checkpoint.
+    /// Bytes of the store's checkpoint.
     pub checkpoint_bytes: u64,
     /// Bytes of the log after the checkpoint.
     pub tail_bytes: u64,
-    /// Bytes that its file held after the log's end.
+    /// Bytes that the last segment's file held after the log's end.
     pub stale_bytes: u64,
     pub records: u64,
-    /// How long it took.
+    /// Times of the openings, in seconds.
     pub seconds: Spread,
     /// CPU time of this process, user and system: the median.
     pub cpu_seconds: f64,
-    /// The target: less than this.
+    /// Target: less than this many seconds.
     pub target_seconds: f64,
 }
 
 impl Timing {
-    /// Whether the target is met.
+    /// Returns true if the target is met.
     pub fn is_met(&self) -> bool {
         self.seconds.median < self.target_seconds
     }
 
-    /// The name with what distinguishes it from other rows.
+    /// The operation's name with the fields that distinguish it from other rows.
     pub fn title(&self) -> String {
         let file = if self.stale_bytes > 0 { " in a used file" } else { "" };
         format!("{}, tail {} MiB{file}", self.name, self.tail_bytes >> 20)
     }
 }
 
-/// Which units are overwritten.
+/// The choice of units that are overwritten.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Load {
-    /// All with the same probability.
+    /// All units with the same probability.
     Uniform,
     /// A tenth of the units gets nine tenths of the writes.
     HotCold,
 }
 
 impl Load {
-    /// The name to print.
+    /// The name that is printed.
     pub fn name(self) -> &'static str {
         match self {
             Load::Uniform => "uniform",
@@ -154,15 +155,15 @@ impl Load {
 /// The cost of cleaning: bytes of records written per byte of a mutation's record, in the steady state.
 #[derive(Debug, Clone, Serialize)]
 pub struct Amplification {
-    /// A [`MeasuredDir`]'s label.
+    /// Label of the [`MeasuredDir`] that was measured on.
     pub place: String,
-    /// Which units are overwritten.
+    /// Choice of units that are overwritten.
     pub load: Load,
-    /// The live percentage of the space that writes may use.
+    /// Live units as a percentage of the space that writes may use.
     pub live_percent: u32,
-    /// The store's measured value.
+    /// Measured write amplification of the store.
     pub measured: f64,
-    /// The value of the same decisions in a simulation (`simulate`).
+    /// Write amplification of the same decisions in a simulation (`simulate`).
     pub simulated: f64,
     /// Bytes of mutations' records during the measurement.
     pub written_bytes: u64,
@@ -170,13 +171,13 @@ pub struct Amplification {
     pub moved_bytes: u64,
 }
 
-/// A row's title.
+/// The title of a row.
 pub(crate) fn title(name: &str, request_bytes: u32, depth: u32, cache: Option<Cache>) -> String {
     let cache = cache.map_or(String::new(), |cache| format!(", {}", cache.name()));
     format!("{name} {}, depth {depth}{cache}", show_size(request_bytes))
 }
 
-/// A request's size for users.
+/// The size of a request as text for users.
 pub(crate) fn show_size(bytes: u32) -> String {
     match bytes {
         bytes if bytes >= 1 << 20 && bytes % (1 << 20) == 0 => format!("{} MiB", bytes >> 20),
@@ -185,12 +186,12 @@ pub(crate) fn show_size(bytes: u32) -> String {
     }
 }
 
-/// The medians of one side.
+/// Medians of one side's samples.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Side {
-    /// Bytes of requests in a second.
+    /// Bytes of requests a second.
     pub bytes_per_second: f64,
-    /// Requests in a second.
+    /// Requests a second.
     pub operations_per_second: f64,
     /// CPU time of this process, user and system, per GiB of requests.
     pub cpu_seconds_per_gib: f64,
@@ -202,7 +203,7 @@ pub struct Spread {
     pub samples: u32,
     pub median: f64,
     pub mean: f64,
-    /// Their standard deviation.
+    /// Standard deviation of the samples.
     pub deviation: f64,
     pub min: f64,
     pub max: f64,

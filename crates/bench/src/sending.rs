@@ -1,8 +1,9 @@
-//! The bytes of a read go to a socket from the file by `sendfile`, or through a buffer: the basis of the
-//! drive's default.
+//! Sending: the bytes of a read go to a socket from the file by `sendfile`, or through a buffer. The
+//! comparison is the basis of the drive's default.
 //!
-//! Both are what a drive does between lookup and network, without frames. The far end reads and discards. Its
-//! processor time is not counted, as it is the client's, or on a real network the network card's work.
+//! Both ways are the work of a drive between lookup and network, without frames. The far end reads and
+//! discards. Its processor time is not counted, as it is the client's, or on a real network the network
+//! card's work.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -19,7 +20,7 @@ use crate::subject::{Object, Subject};
 const UNIT: u32 = 1 << 20;
 /// Bytes per send.
 const SENT: [u32; 7] = [UNIT, 512 << 10, 256 << 10, 128 << 10, 64 << 10, 16 << 10, 4096];
-/// The number of rows.
+/// Number of rows.
 pub(crate) const ROWS: u64 = SENT.len() as u64;
 
 /// Measures all rows.
@@ -90,7 +91,7 @@ enum Way {
 /// A connection to this process whose far end reads and discards.
 struct Wire {
     near: TcpStream,
-    /// Returns the far end's processor time.
+    /// Thread of the far end; it returns its processor time.
     far: Option<JoinHandle<Duration>>,
 }
 
@@ -134,7 +135,7 @@ impl Wire {
         Ok(())
     }
 
-    /// Closes it; returns the processor time of the far end.
+    /// Closes the connection, and returns the processor time of the far end.
     fn end(&mut self) -> Duration {
         let _ = self.near.shutdown(std::net::Shutdown::Both);
         self.far.take().and_then(|far| far.join().ok()).unwrap_or_default()

@@ -1,8 +1,8 @@
 //! A simulated log of counters: measures the cost of cleaning without bytes or disks.
 //!
-//! It runs the decisions of [`braid_store::clean`] on blocks of equal size that are
-//! overwritten at random. A segment is as long as its contents: cleaned blocks get segments of their own,
-//! which may be short.
+//! The simulation runs the decisions of [`braid_store::clean`] on blocks of equal size that are overwritten
+//! at random. A segment is as long as its contents: cleaned blocks get segments of their own, which may be
+//! short.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use braid_store::clean::pace::Pacer;
 use braid_store::clean::reserve::Reserve;
 use braid_store::clean::victim::{Candidate, choose};
 
-/// How victims are chosen.
+/// Policy for the choice of victims.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Policy {
-    /// As the store does it.
+    /// The store's own policy.
     CostBenefit,
-    /// The segment with the least live bytes, for the test that compares both.
+    /// The segment with the fewest live bytes, for the test that compares both.
     #[cfg(test)]
     Greedy,
 }
@@ -23,36 +23,37 @@ pub(crate) enum Policy {
 /// The parameters of a simulation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Setup {
-    /// The capacity, in full segments.
+    /// Capacity, in full segments.
     pub(crate) segments: u32,
     /// Blocks of a full segment.
     pub(crate) segment_blocks: u32,
     /// Blocks of a checkpoint.
     pub(crate) checkpoint_blocks: u32,
-    /// The share of live blocks in what writes may use (the capacity without the reserve).
+    /// Percentage of live blocks in the space that writes may use (the capacity without the reserve).
     pub(crate) live_percent: u32,
-    /// How many of 100 writes go to how many of 100 live blocks; `None`: uniform.
+    /// Percentage of the writes that go to hot blocks, and percentage of the live blocks that are hot;
+    /// `None`: uniform.
     pub(crate) hot: Option<(u32, u32)>,
-    /// How victims are chosen.
+    /// Policy for the choice of victims.
     pub(crate) policy: Policy,
     /// Moved blocks per 100 written ones when space begins to be scarce.
     pub(crate) share_percent: u32,
-    /// The seed of the random choices.
+    /// Seed of the random choices.
     pub(crate) seed: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Figures {
-    /// Blocks the foreground wrote.
+    /// Blocks written by the foreground.
     pub(crate) written: u64,
-    /// Blocks the cleaner moved.
+    /// Blocks moved by the cleaner.
     pub(crate) moved: u64,
     pub(crate) freed: u64,
-    /// Checkpoints made for freeing them.
+    /// Checkpoints made to free segments.
     pub(crate) checkpoints: u64,
 }
 
-/// How often the capacity is overwritten before counting, and again while counting.
+/// Number of times that the capacity is overwritten before counting, and again while counting.
 const ROUNDS: u64 = 6;
 /// Batches of moves per full segment, as in a small store.
 const BURSTS: u64 = 4;
@@ -74,7 +75,7 @@ impl Figures {
     }
 }
 
-/// Fill a log, overwrite it until it is in equilibrium, then count while it is overwritten further.
+/// Fills a log, overwrites it until it is in equilibrium, then counts while it is overwritten further.
 pub(crate) fn simulate(setup: &Setup) -> Figures {
     let mut log = CountedLog::new(setup);
     let live = log.reserve.free_for_writes(log.used) * u64::from(setup.live_percent) / 100;
@@ -112,7 +113,7 @@ impl Random {
     }
 }
 
-/// What a segment holds.
+/// The kind of blocks in a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Temperature {
     #[default]
@@ -124,22 +125,22 @@ enum Temperature {
 /// A round of cleaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Round {
-    /// Paced by the credit of the foreground.
+    /// The foreground's credit pays for the moves.
     Paced,
-    /// A write waits for it: it costs no credit.
+    /// A write waits for the round, which costs no credit.
     Urgent,
 }
 
 #[derive(Debug, Default)]
 struct Segment {
-    /// All blocks put into it, dead or not; `None`: a record without payload.
+    /// All blocks put into the segment, dead or not; `None`: a record without payload.
     blocks: Vec<Option<u64>>,
     live: u64,
     begun: u64,
     temperature: Temperature,
 }
 
-/// The log: the place of each live block, and each segment's contents.
+/// A log with the place of each live block, and the contents of each segment.
 #[derive(Debug)]
 struct CountedLog {
     capacity: u64,
@@ -178,7 +179,7 @@ impl CountedLog {
         }
     }
 
-    /// Overwrite a block; returns whether there was space.
+    /// Overwrites a block. Returns false if there was no space.
     fn write(&mut self, block: u64) -> bool {
         while self.reserve.free_for_writes(self.used) == 0 {
             if !self.clean(Round::Urgent) {
@@ -238,7 +239,8 @@ impl CountedLog {
         }
     }
 
-    /// One round: move about one batch, make a checkpoint, free. Returns whether anything was freed.
+    /// Runs one round: moves about one batch, makes a checkpoint, frees segments. Returns true if any was
+    /// freed.
     fn clean(&mut self, round: Round) -> bool {
         let mut victims = Vec::new();
         let mut moved = 0;
@@ -314,14 +316,15 @@ mod tests {
             println!(
                 "{live_percent} %: uniform {uniform:.2}, hot/cold {skewed:.2}, hot/cold greedy {greedy:.2}"
             );
-            // A victim of average utilisation would cost 1 / (1 - u). Choosing does better than the average.
+            // A victim of average utilisation would cost 1 / (1 - u). A choice does better than the
+            // average.
             assert!(uniform < 100.0 / f64::from(100 - live_percent), "{live_percent} %: {uniform}");
             assert!(skewed < uniform && skewed < greedy, "{live_percent} %: {skewed}, {uniform}, {greedy}");
         }
     }
 
     impl CountedLog {
-        /// Remove a block, which takes a record; returns whether there was space.
+        /// Removes a block, which takes a record. Returns false if there was no space.
         fn remove(&mut self, block: u64) -> bool {
             while self.reserve.free_for_removes(self.used) == 0 {
                 if !self.clean(Round::Urgent) {
@@ -356,8 +359,8 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
-        /// The limits of `reserve` hold in every sequence: no assertion in the log fails, refusals are
-        /// justified, and all space comes back.
+        /// Tests that the limits of `reserve` hold in every sequence: no assertion in the log fails,
+        /// refusals are justified, and all space comes back.
         #[test]
         fn a_nearly_full_log_is_never_stuck(
             segments in 6..24_u32,

@@ -8,19 +8,18 @@ use crate::raw::{self, Scratch, Target};
 use crate::report::Experiment;
 use crate::subject::{At, Subject};
 
-/// Sizes of the requests, in bytes.
+/// Request sizes, in bytes.
 const SIZES: [u32; 6] = [512, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
 /// Unit size of the objects, in bytes.
 const UNIT: u32 = 1 << 20;
-/// "At least equal everywhere."
+/// Target: "At least equal everywhere."
 const TARGET: f64 = 1.0;
-/// The most bytes that one sample of writes may write.
+/// Most bytes that one sample of writes may write.
 const SAMPLE_BYTES: u64 = 32 << 20;
-/// A sync takes longer now and then, so writes take this many times as many pairs, each shorter by the same
-/// factor.
+/// Factor of pairs for writes, each shorter by the same factor: a sync takes longer now and then.
 const WRITE_TIMES: u32 = 4;
 
-/// The same for reads that miss, each a quarter as long.
+/// Factor of pairs for reads that miss the cache, each a quarter as long.
 const MISS_TIMES: u32 = 12;
 
 /// Extra pairs of all rows together, as a multiple of the usual number per row.
@@ -35,7 +34,7 @@ fn question(name: &'static str, against: &'static str, request_bytes: u32) -> Qu
     Question { experiment, name, against, request_bytes, depth, cache, target, times, memory_bytes: 0 }
 }
 
-/// Reads at random places.
+/// Measures reads at random offsets.
 pub(crate) fn reads(bench: &mut Bench<'_, '_>, set: &ReadSet) -> Result<(), Error> {
     SIZES.iter().try_for_each(|&size| {
         let asked = Question { times: MISS_TIMES, ..question("read", "pread of a file", size) };
@@ -43,8 +42,8 @@ pub(crate) fn reads(bench: &mut Bench<'_, '_>, set: &ReadSet) -> Result<(), Erro
     })
 }
 
-/// Durable overwrites at random places. The file's blocks are allocated and its pages cached, so that it
-/// reads nothing to write a part of a page.
+/// Measures durable overwrites at random offsets. The file's blocks are allocated and its pages cached, so
+/// that writing a part of a page reads nothing.
 pub(crate) fn writes(bench: &mut Bench<'_, '_>) -> Result<(), Error> {
     let directory = &bench.place.directory;
     let stop = bench.pairs.watch.stop;
@@ -60,7 +59,7 @@ pub(crate) fn writes(bench: &mut Bench<'_, '_>) -> Result<(), Error> {
         }
         let (payloads, plain) = payloads(size);
         let limit = bench.scale.limit(SAMPLE_BYTES, size).part(WRITE_TIMES);
-        // Created anew for each size, so that no size is affected by the one before.
+        // The file is created anew for each size, so that no size is affected by the one before.
         let file = Scratch::make(directory, "file")?;
         file.fill(&unit_plain, 0..bytes, stop)?;
         file.sync()?;

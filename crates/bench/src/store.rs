@@ -2,8 +2,8 @@
 //!
 //! E7 is in `rates`, E8 in `sizes`. The store is used as a drive uses it. A write comes with checksums (the
 //! client makes them), which are verified on arrival; a read returns bytes and checksums, which the client
-//! verifies. Beside the rates: how fast a large store opens (`open`), what cleaning costs (`amplification`),
-//! and what sending a read's bytes costs (`sending`).
+//! verifies. Besides the rates, the run measures the time to open a large store (`open`), the cost of
+//! cleaning (`amplification`), and the cost of sending a read's bytes (`sending`).
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -15,14 +15,14 @@ use crate::rates::{Bench, MEMORY_TIMES, MISS_TIMES, RANDOM_DEPTHS, STREAM_MISS_T
 use crate::report::Report;
 use crate::{amplification, open, sending, sizes};
 
-/// What to measure, and where.
+/// The measurements to make, and their directories.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Directories for this run only, each on a file system to measure; the caller removes them.
     pub directories: Vec<PathBuf>,
-    /// How much work to do.
+    /// Amount of work.
     pub effort: Effort,
-    /// Measure only rows whose title contains this.
+    /// Text that the titles of measured rows contain; `None`: all rows are measured.
     pub only: Option<String>,
 }
 
@@ -34,7 +34,7 @@ pub fn needed_bytes(effort: Effort) -> u64 {
     }
 }
 
-/// Runs the experiments. Their files are removed when it returns, also after an error.
+/// Runs the experiments. Their files are removed when the function returns, also after an error.
 pub fn run(settings: &Settings, watch: &Watch<'_>) -> Result<Report, Error> {
     let began = Instant::now();
     let quick = settings.effort == Effort::Quick;

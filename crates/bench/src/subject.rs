@@ -27,7 +27,7 @@ const USED_UNIT_BYTES: u32 = 1 << 20;
 const G: Generation = Generation(1);
 const IDENTITY: Identity = Identity { cluster: ClusterId(0xb), drive: DriveId(0xd) };
 
-/// A request's bytes with the checksums that the client sends along, made before the sample begins.
+/// The bytes of a request with the checksums that the client sends along, made before the sample begins.
 #[derive(Debug, Clone)]
 pub(crate) struct Payload {
     pub(crate) bytes: Bytes,
@@ -45,11 +45,11 @@ impl Payload {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Object {
     id: ObjectId,
-    /// Size of its units in bytes.
+    /// Bytes of one of the object's units.
     pub(crate) unit_bytes: u32,
 }
 
-/// Where a write goes.
+/// The position of a write.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct At {
     pub(crate) unit: u64,
@@ -60,18 +60,18 @@ pub(crate) struct At {
 pub(crate) struct Subject {
     dir: PathBuf,
     store: Store,
-    /// The number of the last stamp, and below it that of the last object.
+    /// Number of the last stamp; `objects` is the number of the last object.
     stamps: u64,
     objects: u64,
 }
 
 impl Subject {
-    /// A new store in `dir/name`, as a drive opens it.
+    /// Makes a new store in `dir/name`, as a drive opens it.
     pub(crate) fn make(dir: &Path, name: &str) -> Result<Subject, Error> {
         Subject::with(dir, name, Options::default())
     }
 
-    /// A new store in `dir/name`.
+    /// Makes a new store in `dir/name` with these options.
     pub(crate) fn with(dir: &Path, name: &str, options: Options) -> Result<Subject, Error> {
         let dir = dir.join(name);
         Store::format(&dir, IDENTITY, &options).doing("format")?;
@@ -82,10 +82,10 @@ impl Subject {
         Ok(subject)
     }
 
-    /// A store that has been in use: five quarters of `bytes` were written and removed, then three eighths,
-    /// and their segments are free for reuse. The second filling goes from a new segment to a reused one.
-    /// Segments vary a little in length, so where `bytes` is two of them, it does not end near the end of
-    /// one.
+    /// Makes a store that has been in use: five quarters of `bytes` were written and removed, then three
+    /// eighths, and their segments are free for reuse. The second filling goes from a new segment to a
+    /// reused one. Segments vary a little in length, so where `bytes` is two of them, the filling does not
+    /// end near the end of a segment.
     pub(crate) fn used(dir: &Path, bytes: u64, stop: &AtomicBool) -> Result<Subject, Error> {
         let mut subject = Subject::make(dir, "store")?;
         let payload = [Payload::new(Bytes::from(Random::new(bytes).bytes(USED_UNIT_BYTES)))];
@@ -93,14 +93,14 @@ impl Subject {
             let object = subject.filled(&payload, bytes / u64::from(USED_UNIT_BYTES), 16, stop)?;
             let remove = Mutation::Remove { partition: PARTITION, object: object.id, g: G };
             subject.store.commit(remove).doing("remove an object")?;
-            // Two checkpoints are kept, and keep their segments.
+            // The store keeps two checkpoints, which keep their segments.
             subject.checkpoint()?;
             subject.checkpoint()?;
         }
         Ok(subject)
     }
 
-    /// A new object.
+    /// Makes a new object.
     pub(crate) fn object(&mut self, unit_bytes: u32) -> Result<Object, Error> {
         self.objects += 1;
         let id = ObjectId(self.objects);
@@ -116,7 +116,7 @@ impl Subject {
         Ok(Object { id, unit_bytes })
     }
 
-    /// A new object of `units` whole units.
+    /// Makes a new object of `units` whole units.
     pub(crate) fn filled(
         &mut self,
         payloads: &[Payload],
@@ -131,7 +131,7 @@ impl Subject {
         Ok(object)
     }
 
-    /// Writes this many whole units of an object.
+    /// Writes a range of whole units of an object.
     pub(crate) fn fill(
         &mut self,
         object: Object,
@@ -145,7 +145,8 @@ impl Subject {
         self.writes(object, payloads, depth, limit, stop, place).map(drop)
     }
 
-    /// Writes with `depth` in flight, each durable when it is answered; `place` chooses where each goes.
+    /// Writes with `depth` in flight, each durable when it is answered; `place` chooses the position of
+    /// each.
     pub(crate) fn writes(
         &mut self,
         object: Object,
@@ -181,7 +182,8 @@ impl Subject {
         }
     }
 
-    /// A write with the next stamp. It says that all but the `flying` stamps before it are settled.
+    /// A write with the next stamp. Its `settled_below` says that all stamps before it but `flying` are
+    /// settled.
     fn write(&mut self, object: Object, at: At, payload: &Payload, flying: u64) -> Write {
         self.stamps += 1;
         let stamp = |n| Version { g: G, lease: Lease(1), n };
@@ -228,7 +230,7 @@ impl Subject {
         crate::load_threads::run(plan, stop, hire)
     }
 
-    /// One pass over whole units, starting at `first`.
+    /// Measures one pass over whole units, starting at `first`.
     pub(crate) fn sequential_reads(
         &self,
         object: Object,
@@ -248,7 +250,7 @@ impl Subject {
         crate::load_threads::run(plan, stop, hire)
     }
 
-    /// The store's figures.
+    /// Statistics of the store.
     pub(crate) fn stat(&self) -> Result<Stat, Error> {
         self.store.stat().doing("count")
     }
@@ -258,12 +260,13 @@ impl Subject {
         self.store.checkpoint().doing("write a checkpoint")
     }
 
-    /// What a drive does before it sends bytes from the file: look up the unit and its checksums.
+    /// The work of a drive before it sends bytes from the file: looks up the unit and its checksums.
     pub(crate) fn view(&self, object: Object, unit: u64, range: Range<u32>) -> Result<View, Error> {
         self.store.read(PARTITION, object.id, unit, range, Want::Newest).doing("read")
     }
 
-    /// What a drive does for a read that is not sent from the file: look up the unit, checksums and bytes.
+    /// The work of a drive for a read that is not sent from the file: looks up the unit, checksums and
+    /// bytes.
     pub(crate) fn read(&self, object: Object, unit: u64, from: u32, buffer: &mut [u8]) -> Result<(), Error> {
         let to = from + u32::try_from(buffer.len()).expect("a request");
         let view = self.view(object, unit, from..to)?;
@@ -277,11 +280,11 @@ impl Subject {
     }
 }
 
-/// A write's answer.
+/// The answer to a write.
 type Answer = Result<Outcome, StoreError>;
 
-/// Answers on their way to the thread that waits for them. Only the first wakes it, and it takes all that
-/// have arrived, as when many tasks of one thread are woken by one call.
+/// Answers on their way to the thread that waits for them. Only the first of them wakes the thread, which
+/// takes all that have arrived, as when many tasks of one thread are woken by one call.
 struct Answers {
     came: Mutex<Vec<Answer>>,
     asker: Thread,
@@ -298,7 +301,7 @@ impl Answers {
         }
     }
 
-    /// Waits for at least one.
+    /// Waits for at least one answer, and takes all that have arrived.
     fn take(&self) -> Vec<Answer> {
         loop {
             let came = std::mem::take(&mut *self.came.lock().unwrap_or_else(PoisonError::into_inner));
@@ -334,7 +337,7 @@ mod tests {
         let mut buffer = vec![0; 4096];
         subject.read(object, 2, 8192, &mut buffer).expect("read");
         assert_eq!(buffer, bytes[8192..12_288]);
-        // Over the same bytes: the stamps continue.
+        // Writes over the same bytes: the stamps continue.
         let sample =
             subject.writes(object, &[payload], 2, Limit::operations(5), &stop, || At { unit: 1, from: 0 });
         assert_eq!(sample.expect("written").operations, 5);

@@ -1,4 +1,4 @@
-//! Axes: from values to pixels, with marks.
+//! Axes, which map values to pixels and have marks.
 
 /// A logarithmic axis with a mark at each power of two.
 #[derive(Debug, Clone, Copy)]
@@ -10,17 +10,17 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// From 1 to the power of two above all `values`, none of which is below 1.
+    /// An axis from 1 to the power of two above all `values`, none of which is below 1.
     pub fn from_one(values: impl Iterator<Item = f64>, ends: (f64, f64)) -> Axis {
         Axis { low: 0, ..Axis::over(values, ends) }
     }
 
-    /// From the power of two below all `values` to the one above, at least from 1/2 to 2.
+    /// An axis from the power of two below all `values` to the one above, at least from 1/2 to 2.
     pub fn over(values: impl Iterator<Item = f64>, ends: (f64, f64)) -> Axis {
         Axis::within((-1.0, 1.0), values, ends)
     }
 
-    /// From the power of two below all `values` to the one above.
+    /// An axis from the power of two below all `values` to the one above.
     pub fn around(values: impl Iterator<Item = f64>, ends: (f64, f64)) -> Axis {
         let axis = Axis::within((f64::INFINITY, f64::NEG_INFINITY), values, ends);
         Axis { high: axis.high.max(axis.low + 1), ..axis }
@@ -32,19 +32,19 @@ impl Axis {
         for value in values.filter(|value| value.is_finite() && *value > 0.0) {
             (low, high) = (low.min(value.log2().floor()), high.max(value.log2().ceil()));
         }
-        // Ratios beyond a million are clamped.
+        // Powers are clamped to -20..=20: a ratio of 2^20 is about a million.
         let whole = |power: f64| (-20..=20).find(|&step| f64::from(step) >= power).unwrap_or(20);
         Axis { low: whole(low), high: whole(high), ends }
     }
 
-    /// Where a value is, in pixels; what is outside stands at the end.
+    /// Position of a value, in pixels; a value outside the axis is put at its end.
     pub fn at(&self, value: f64) -> f64 {
         let power = value.max(f64::MIN_POSITIVE).log2().clamp(f64::from(self.low), f64::from(self.high));
         let share = (power - f64::from(self.low)) / f64::from(self.high - self.low);
         self.ends.0 + share * (self.ends.1 - self.ends.0)
     }
 
-    /// The marks with their labels; only every other one if there are many.
+    /// The marks with their labels; only every other one if the axis has more than 10.
     pub fn marks(&self) -> impl Iterator<Item = (f64, String)> + '_ {
         let step = if self.high - self.low > 9 { 2 } else { 1 };
         (self.low..=self.high).filter(move |power| power % step == 0).map(|power| {
@@ -64,7 +64,7 @@ pub struct Linear {
 }
 
 impl Linear {
-    /// From 0 to at least `most`, in about `marks` steps that are round numbers.
+    /// An axis from 0 to at least `most`, in about `marks` steps that are round numbers.
     pub fn to(most: f64, marks: u32, ends: (f64, f64)) -> Linear {
         let most = if most.is_finite() && most > 0.0 { most } else { 1.0 };
         let rough = most / f64::from(marks.max(1));
@@ -75,7 +75,7 @@ impl Linear {
         Linear { step, steps, ends }
     }
 
-    /// Where a value is, in pixels; what is outside stands at the end.
+    /// Position of a value, in pixels; a value outside the axis is put at its end.
     pub fn at(&self, value: f64) -> f64 {
         let share = (value / (self.step * f64::from(self.steps))).clamp(0.0, 1.0);
         self.ends.0 + share * (self.ends.1 - self.ends.0)
@@ -83,7 +83,7 @@ impl Linear {
 
     /// The marks with their labels.
     pub fn marks(&self) -> impl Iterator<Item = (f64, String)> + '_ {
-        // A step has at most two digits that count.
+        // A step has at most two significant digits.
         let decimals = (0..=18).find(|&more| self.step * 10_f64.powi(more) >= 9.99).unwrap_or(18);
         (0..=self.steps).map(move |number| {
             let value = f64::from(number) * self.step;

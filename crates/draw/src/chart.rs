@@ -11,44 +11,44 @@ const HEIGHT: f64 = 520.0;
 const PLOT_X: (f64, f64) = (70.0, 620.0);
 const PLOT_Y: (f64, f64) = (460.0, 70.0);
 const LEGEND: f64 = 640.0;
-/// Of a legend's curve.
+/// Height of one row of the legend, in pixels.
 const ROW: f64 = 18.0;
-/// Letters that fit: those of a picture are as wide as its font, 9 to 17 of 1720 pixels.
+/// Most letters of a title and a subtitle that fit: letters are as wide as the font's, 9 to 17 of the
+/// picture's 1720 pixels.
 const TITLE_LETTERS: usize = 90;
 const SUBTITLE_LETTERS: usize = 130;
-/// Of a legend, and those for which the picture becomes no wider.
+/// Most letters of a name in the legend, and most for which the picture is not widened.
 const LEGEND_LETTERS: usize = 120;
 const LEGEND_FREE: usize = 36;
-/// The width of one more.
+/// Width that each further letter of the legend adds, in pixels.
 const LETTER: f64 = 7.0;
 
 #[derive(Debug, Clone, Default)]
 pub struct Chart {
     pub title: String,
-    /// Below the title.
+    /// Text below the title.
     pub subtitle: String,
-    /// What is drawn to the right, with its unit.
+    /// Name of the horizontal axis, with its unit.
     pub x: String,
-    /// What is drawn upwards, with its unit.
+    /// Name of the vertical axis, with its unit.
     pub y: String,
-    /// The greatest value that is shown upwards; absent: all are.
+    /// Greatest value of the vertical axis; absent: all values are shown.
     pub y_max: Option<f64>,
     pub curves: Vec<Curve>,
 }
 
 #[derive(Debug, Clone, Default)]
 pub struct Curve {
-    /// Its name in the legend.
+    /// Name in the legend.
     pub name: String,
-    /// Its points, from left to right.
+    /// Points, from left to right.
     pub points: Vec<(f64, f64)>,
-    /// Its colour, by number; curves of one colour differ by their style.
+    /// Number of the colour; curves of one colour differ by their style.
     pub colour: usize,
-    /// How it is drawn.
     pub style: Style,
 }
 
-/// How a curve is drawn. Its points are dots in any case.
+/// Line style of a curve. The points are drawn as dots in every style.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Style {
     #[default]
@@ -115,7 +115,7 @@ impl Chart {
     }
 }
 
-/// A text, shortened in its middle if it has more letters than fit: often its end tells it from others.
+/// Shortens a text with more than `most` letters in its middle: often its end tells it from others.
 fn fitting(text: &str, most: usize) -> String {
     let letters: Vec<char> = text.chars().collect();
     if letters.len() <= most {

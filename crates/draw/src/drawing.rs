@@ -3,7 +3,7 @@
 use crate::axis::Axis;
 use crate::{png, svg};
 
-/// Text and axes.
+/// Colour of text and axes.
 pub const INK: &str = "#222222";
 pub const FAINT: &str = "#d8d8d8";
 
@@ -21,14 +21,14 @@ pub fn goal_colour(met: Option<bool>) -> &'static str {
     }
 }
 
-/// How a text is aligned to its point.
+/// Alignment of a text to its point.
 #[derive(Debug, Clone, Copy)]
 pub enum Anchor {
-    /// It begins there.
+    /// The text begins at the point.
     Start,
-    /// Its middle is there.
+    /// The text's middle is at the point.
     Middle,
-    /// It ends there.
+    /// The text ends at the point.
     End,
 }
 
@@ -38,10 +38,10 @@ pub struct Drawing {
     pub(crate) shapes: Vec<Shape>,
 }
 
-/// A point: pixels from the left and from above.
+/// A point: pixels from the left and from the top.
 pub(crate) type Point = (f64, f64);
 
-/// What a drawing is made of.
+/// An element of a drawing.
 #[derive(Debug, Clone)]
 pub(crate) enum Shape {
     Line { from: Point, to: Point, colour: String, width: f64 },
@@ -52,38 +52,38 @@ pub(crate) enum Shape {
 }
 
 impl Drawing {
-    /// A straight line.
+    /// Adds a straight line.
     pub fn line(&mut self, from: (f64, f64), to: (f64, f64), colour: &str, width: f64) {
         self.shapes.push(Shape::Line { from, to, colour: colour.to_owned(), width });
     }
 
-    /// A filled circle.
+    /// Adds a filled circle.
     pub fn dot(&mut self, at: (f64, f64), radius: f64, colour: &str) {
         self.shapes.push(Shape::Dot { at, radius, colour: colour.to_owned() });
     }
 
-    /// Straight lines from point to point.
+    /// Adds straight lines from point to point.
     pub fn curve(&mut self, points: &[(f64, f64)], colour: &str) {
         self.shapes.push(Shape::Curve { points: points.to_vec(), colour: colour.to_owned(), dashed: false });
     }
 
-    /// A dashed curve.
+    /// Adds dashed lines from point to point.
     pub fn dashes(&mut self, points: &[(f64, f64)], colour: &str) {
         self.shapes.push(Shape::Curve { points: points.to_vec(), colour: colour.to_owned(), dashed: true });
     }
 
-    /// Text on a baseline.
+    /// Adds a text on a baseline.
     pub fn text(&mut self, at: (f64, f64), anchor: Anchor, size: u32, text: &str) {
         self.shapes.push(Shape::Text { at, anchor, size, text: text.to_owned() });
     }
 
-    /// A filled rectangle.
+    /// Adds a filled rectangle.
     pub fn rectangle(&mut self, at: (f64, f64), size: (f64, f64), colour: &str) {
         self.shapes.push(Shape::Rectangle { at, size, colour: colour.to_owned() });
     }
 
-    /// What the colours of rows mean that have a `goal` or not, on the plot's third line. Returns where it
-    /// ends.
+    /// Adds a legend for the colours of rows that meet, miss or lack a `goal`, on the plot's third line.
+    /// Returns the position of its right end.
     pub fn goals_legend(&mut self, goal: &str) -> f64 {
         let words = [
             (Some(true), format!("{goal} met")),
@@ -101,7 +101,7 @@ impl Drawing {
         at + 90.0
     }
 
-    /// The marks of an axis, as lines of this length from `top` down.
+    /// Adds the marks of an axis, as vertical lines of this length from `top` down, with their labels.
     pub fn grid(&mut self, axis: &Axis, top: f64, length: f64) {
         for (x, name) in axis.marks() {
             self.line((x, top), (x, top + length), FAINT, 1.0);
@@ -114,7 +114,7 @@ impl Drawing {
         svg::document(&self.shapes, width, height)
     }
 
-    /// The whole picture as PNG, two pixels for one.
+    /// The whole picture as PNG, with two of its pixels for one of the drawing.
     pub fn png(&self, width: f64, height: f64) -> Vec<u8> {
         png::picture(&self.shapes, width, height)
     }

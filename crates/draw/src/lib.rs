@@ -1,6 +1,7 @@
 //! Drawings: what plots are made of, shown as SVG text or as a PNG picture.
 //!
-//! The lowest floor, and pure: values come in, texts and bytes go out. It knows no experiment and no file.
+//! The crate is on the lowest floor, and pure: values come in, texts and bytes go out. It knows nothing of
+//! experiments or files.
 
 mod axis;
 mod chart;

@@ -1,17 +1,17 @@
-//! Shapes as a PNG picture, for what shows no SVG.
+//! Shapes as a PNG picture, for programs that show no SVG.
 //!
-//! Everything drawn is a line with round ends, a dot, a rectangle or a text. A pixel's share of the colour
-//! follows from its distance to the line, which makes edges smooth. Texts come from a font of finished
-//! letters, which all have one width.
+//! Everything drawn is a line with round ends, a dot, a rectangle or a text. A line's share of a pixel's
+//! colour follows from the pixel's distance to it, which makes edges smooth. Texts come from a bitmap font,
+//! whose letters all have one width.
 
 use noto_sans_mono_bitmap::{FontWeight, RasterHeight, get_raster, get_raster_width};
 use png::{BitDepth, ColorType, Encoder};
 
 use crate::drawing::{Anchor, INK, Point, Shape};
 
-/// Pixels of the picture for one of the drawing.
+/// Pixels of the picture for one pixel of the drawing.
 const SCALE: f64 = 2.0;
-/// The most pixels of a side.
+/// Most pixels of a side.
 const SIDE_MAX: f64 = 16_384.0;
 
 /// A picture of these shapes.
@@ -51,7 +51,7 @@ impl Canvas {
         }
     }
 
-    /// A line with round ends.
+    /// Draws a line with round ends.
     fn stroke(&mut self, from: Point, to: Point, width: f64, colour: Colour) {
         let (x1, y1) = scaled(from);
         let (x2, y2) = scaled(to);
@@ -152,7 +152,7 @@ impl Canvas {
     }
 }
 
-/// A position as the number of a pixel; what is left of or above the picture is 0.
+/// A position as the number of a pixel; 0 for a position left of or above the picture.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped before")]
 fn pixel(position: f64) -> usize {
     position.clamp(0.0, SIDE_MAX) as usize

@@ -1,22 +1,22 @@
-//! What is agreed with the kernel before its first request.
+//! Settings agreed with the kernel before its first request.
 
 use fuser::{InitFlags, KernelConfig};
 
 use crate::buffers::BUFFER_BYTES;
 
-/// Longest read and write that the kernel asks for at once.
+/// Maximum length in bytes of a read or write that the kernel requests at once.
 const REQUEST_BYTES_MAX: u32 = 1 << 20;
 const _: () = assert!(REQUEST_BYTES_MAX as usize == BUFFER_BYTES);
-/// Reads ahead and writes of mappings that the kernel has under way.
+/// Maximum number of reads ahead and writes of mappings that the kernel has under way.
 const BACKGROUND_MAX: u16 = 64;
 
-/// Asks the kernel for what a mount makes use of. Where it lacks something, the mount does without.
+/// Asks the kernel for the features that a mount uses. The mount does without those that the kernel lacks.
 pub(crate) fn with(config: &mut KernelConfig) {
     let as_near = |asked: Result<u32, u32>| asked.err();
     if let Some(most) = as_near(config.set_max_write(REQUEST_BYTES_MAX)) {
         let _ = config.set_max_write(most);
     }
-    // The kernel offers no more than it would read ahead by itself; `readahead` has it read further.
+    // The kernel offers no more than it would read ahead by default; `readahead` has it read further.
     if let Some(most) = as_near(config.set_max_readahead(REQUEST_BYTES_MAX * 8)) {
         let _ = config.set_max_readahead(most);
     }
@@ -28,7 +28,7 @@ pub(crate) fn with(config: &mut KernelConfig) {
         InitFlags::FUSE_DONT_MASK,
         InitFlags::FUSE_POSIX_LOCKS,
         InitFlags::FUSE_FLOCK_LOCKS,
-        // Numbers last: what the kernel has forgotten is found again by its number.
+        // Numbers are permanent: a file that the kernel has forgotten is found again by its number.
         InitFlags::FUSE_EXPORT_SUPPORT,
     ] {
         let _ = config.add_capabilities(wanted);

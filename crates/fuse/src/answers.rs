@@ -1,5 +1,4 @@
-//! How requests of the kernel are carried out and answered, and what of them is read in another way than it
-//! comes.
+//! Running and answering of the kernel's requests, and conversions of their arguments.
 
 use std::future::{Future, ready};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,12 +21,12 @@ use crate::shared::Shared;
 use crate::waits::{self, Bound};
 use crate::write_back::Outcome;
 
-/// The last byte of a lock that goes to the end, for the kernel.
+/// The last byte of a lock that reaches to the end, in the kernel's form.
 const LAST: u64 = i64::MAX as u64;
 
 impl Mounted {
-    /// Carries a request out: as far as it need not wait in the thread that read it, which saves an answer
-    /// from what is kept two changes of threads, and the rest in a task of its own.
+    /// Carries a request out: as far as it need not wait in the thread that read it, which saves two thread
+    /// switches for an answer from kept records, and the rest in a task of its own.
     pub(crate) fn spawn<F>(&self, carry_out: impl FnOnce(Arc<Shared>) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -40,15 +39,15 @@ impl Mounted {
         let _here = runtime.enter();
         let mut carried_out = Box::pin(carried_out);
         let begun = || carried_out.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-        // A task that panics answers EIO as it is dropped; so does this, and the thread goes on.
+        // A task that panics answers EIO as it is dropped; so does this future, and the thread goes on.
         if let Ok(Poll::Pending) = catch_unwind(AssertUnwindSafe(begun)) {
-            // It is polled again, and so leaves its own waker where it waits.
+            // The future is polled again in its task, and so leaves that task's waker where it waits.
             runtime.spawn(carried_out);
         }
     }
 
-    /// The same, of a request that only looks, and answers by itself. It is given up if nobody waits for it
-    /// any more (`waits`).
+    /// Carries out a request that only reads, and answers by itself. It is dropped if its asker no longer
+    /// waits (`waits`).
     pub(crate) fn spawn_look<F>(&self, asker: &Request, carry_out: impl FnOnce(Arc<Shared>) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -59,7 +58,7 @@ impl Mounted {
         self.begin(async move { waits::look(thread, &shared.context.answers, work).await });
     }
 
-    /// The same, of a request that is answered within a bound. What was done after the answer is given
+    /// Carries out a request that is answered within a bound. A result that comes after the answer is given
     /// to `late`.
     pub(crate) fn spawn_for<T, F, L>(
         &self,
@@ -81,7 +80,7 @@ impl Mounted {
         });
     }
 
-    /// The same, of a request that is answered by yes or no.
+    /// Carries out a request that is answered by success or an error only.
     pub(crate) fn spawn_done<F>(
         &self,
         (asker, bound): (&Request, Bound),
@@ -97,7 +96,7 @@ impl Mounted {
         self.spawn_for((asker, bound), carry_out, answer, |_, ()| ready(()));
     }
 
-    /// The same, of a request that is answered by attributes.
+    /// Carries out a request that is answered by attributes.
     pub(crate) fn spawn_attributes<F>(
         &self,
         (asker, bound): (&Request, Bound),
@@ -114,7 +113,7 @@ impl Mounted {
         self.spawn_for((asker, bound), carry_out, answer, |_, _| ready(()));
     }
 
-    /// The same, of a request that is answered by what was made or found.
+    /// Carries out a request that is answered by the entry that was made or found.
     pub(crate) fn spawn_entry<F>(
         &self,
         asker: &Request,
@@ -137,7 +136,7 @@ impl Mounted {
     }
 }
 
-/// Whose something new is.
+/// Owner and mode of a new entry.
 pub(crate) fn new_attributes(asker: &Request, mode: u32) -> NewAttributes {
     NewAttributes { mode: mode & MODE_MAX, uid: asker.uid(), gid: asker.gid() }
 }
@@ -149,7 +148,7 @@ pub(crate) fn nanoseconds_of(time: TimeOrNow) -> i64 {
     }
 }
 
-/// Answers with bytes, or with how many there are if nobody has room for any.
+/// Answers with bytes, or with their number if the asker gives no room.
 pub(crate) fn give(bytes: Outcome<Vec<u8>>, room: u32, reply: ReplyXattr) {
     match bytes.map(|bytes| (u32::try_from(bytes.len()).unwrap_or(u32::MAX), bytes)) {
         Ok((length, _)) if room == 0 => reply.size(length),
@@ -163,7 +162,7 @@ pub(crate) fn open_flags(flags: i32) -> OFlags {
     OFlags::from_bits_retain(flags.cast_unsigned())
 }
 
-/// The kind of a lock, as the kernel has it.
+/// The kind of a lock from the kernel's number; `None` to unlock.
 pub(crate) fn lock_kind(number: i32) -> Outcome<Option<LockKind>> {
     match number {
         libc::F_RDLCK => Ok(Some(LockKind::Shared)),
@@ -173,12 +172,12 @@ pub(crate) fn lock_kind(number: i32) -> Outcome<Option<LockKind>> {
     }
 }
 
-/// The bytes of a lock, as the kernel has them.
+/// The byte range of a lock from the kernel's first and last byte.
 pub(crate) fn lock_span(from: u64, to: u64) -> Span {
     Span { from, to: if to >= LAST { u64::MAX } else { to } }
 }
 
-/// Answers with the lock that is in the way of one, if any.
+/// Answers with the lock that conflicts with the one asked for, if any.
 pub(crate) fn give_lock(asked: Span, found: Option<(Span, LockKind, u32)>, reply: ReplyLock) {
     let (span, number, pid) = match found {
         None => (asked, libc::F_UNLCK, 0),

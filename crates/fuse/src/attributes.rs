@@ -1,4 +1,4 @@
-//! What the kernel is told of a file or directory.
+//! Attributes of files and directories as the kernel is told them.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -6,13 +6,13 @@ use braid_layout::FileId;
 use braid_wire::control::{EntryKind, FileAttributes, MODE_MAX};
 use fuser::{FileAttr, FileType, INodeNo};
 
-/// Bytes that programs are told to read and write at a time.
+/// Number of bytes that programs are told to read and write at a time.
 const BLOCK_BYTES: u32 = 1 << 20;
-/// The unit of a file's `blocks`, whatever the file system's own is.
+/// Unit in bytes of a file's `blocks`, whatever the file system's own unit is.
 const COUNTED_BLOCK_BYTES: u64 = 512;
 const NS_PER_SECOND: i128 = 1_000_000_000;
 
-/// From this size on holes are worth a search.
+/// Minimum file size in bytes for which a search for holes is worthwhile.
 const HOLES_BYTES: u64 = 64 << 20;
 
 /// The kind of an entry.
@@ -28,12 +28,12 @@ pub(crate) fn file_type(kind: EntryKind) -> FileType {
     }
 }
 
-/// The number by which the kernel knows it. `root`: the volume's root.
+/// The number by which the kernel knows a file. `root` is the volume's root.
 pub(crate) fn number(file: FileId, root: FileId) -> INodeNo {
     if file == root { INodeNo::ROOT } else { INodeNo(file.0) }
 }
 
-/// What is known of a file, as the kernel wants it.
+/// A file's attributes in the kernel's form.
 pub(crate) fn of(file: FileId, of: &FileAttributes, root: FileId) -> FileAttr {
     FileAttr {
         ino: number(file, root),
@@ -54,8 +54,8 @@ pub(crate) fn of(file: FileId, of: &FileAttributes, root: FileId) -> FileAttr {
     }
 }
 
-/// The blocks of a file. What it has stored only its drives know, so holes are counted. But programs that
-/// copy look for holes only in a file that has fewer blocks than its size says, and then find them.
+/// Number of blocks of a file. Only the drives know how many bytes are stored, so holes are counted. But
+/// programs that copy look for holes only in a file with fewer blocks than its size says, and then find them.
 fn blocks(size: u64) -> u64 {
     if size < HOLES_BYTES { size.div_ceil(COUNTED_BLOCK_BYTES) } else { size / COUNTED_BLOCK_BYTES - 1 }
 }
@@ -77,8 +77,8 @@ pub(crate) fn nanoseconds(time: SystemTime) -> i64 {
     }
 }
 
-/// Nanoseconds since 1970 of a time that a program has set. The kernel counts a part of a second forwards
-/// from the whole one, also before 1970; fuser 0.18 takes it off there, which is undone here.
+/// Nanoseconds since 1970 of a time that a program has set. The kernel counts the fraction forwards from the
+/// whole second, also before 1970; fuser 0.18 subtracts the fraction there, which is undone here.
 pub(crate) fn asked_nanoseconds(time: SystemTime) -> i64 {
     match time.duration_since(UNIX_EPOCH) {
         Ok(_) => nanoseconds(time),
@@ -89,8 +89,8 @@ pub(crate) fn asked_nanoseconds(time: SystemTime) -> i64 {
     }
 }
 
-/// What can be stored is from 1677-09-21 to 2262-04-11; what is beyond becomes the nearest of that, as in
-/// other file systems.
+/// Nanoseconds since 1970 as they can be stored: from 1677-09-21 to 2262-04-11. A time beyond that becomes
+/// the nearest bound, as in other file systems.
 fn stored(seconds: i128, nanoseconds: i128) -> i64 {
     let ns = seconds * NS_PER_SECOND + nanoseconds;
     i64::try_from(ns).unwrap_or(if ns < 0 { i64::MIN } else { i64::MAX })
@@ -100,7 +100,8 @@ fn stored(seconds: i128, nanoseconds: i128) -> i64 {
 mod tests {
     use super::*;
 
-    /// What fuser 0.18 makes of the kernel's seconds and nanoseconds (`time::system_time_from_time`).
+    /// The time that fuser 0.18 makes of the kernel's seconds and nanoseconds
+    /// (`time::system_time_from_time`).
     fn by_fuser(seconds: i64, nanoseconds: u32) -> SystemTime {
         let distance = Duration::new(seconds.unsigned_abs(), nanoseconds);
         if seconds >= 0 { UNIX_EPOCH + distance } else { UNIX_EPOCH - distance }

@@ -1,22 +1,22 @@
-//! Memory that is used again: a fresh MiB costs a page fault per page, and to be cleared.
+//! Read buffers that are used again: a fresh MiB costs a page fault per page, and must be cleared.
 
 use std::sync::{Mutex, PoisonError};
 
-/// Length of a buffer: what the kernel reads at once, at most.
+/// Length of a buffer in bytes: the maximum that the kernel reads at once.
 pub(crate) const BUFFER_BYTES: usize = 1 << 20;
 const KEPT_MAX: usize = 32;
 
-/// Buffers that nobody uses.
+/// Buffers that are not in use.
 #[derive(Debug, Default)]
 pub(crate) struct Buffers {
     free: Mutex<Vec<Vec<u8>>>,
 }
 
-/// What was read.
+/// A buffer with the bytes that were read.
 #[derive(Debug)]
 pub(crate) struct Filled {
     pub(crate) buffer: Vec<u8>,
-    /// Bytes of it that count; behind them is anything.
+    /// Number of bytes that were read; the rest of the buffer has any content.
     pub(crate) bytes: usize,
 }
 
@@ -27,7 +27,7 @@ impl Buffers {
         kept.unwrap_or_else(|| vec![0; bytes.max(BUFFER_BYTES)])
     }
 
-    /// It is not used any more.
+    /// Gives back a buffer that is no longer used.
     pub(crate) fn give(&self, buffer: Vec<u8>) {
         let mut free = self.free();
         if free.len() < KEPT_MAX && buffer.len() == BUFFER_BYTES {

@@ -1,5 +1,5 @@
-//! What is done for a mount now and then, though nobody asks: bytes that have waited long are written, sizes
-//! are committed, what cannot be written is tried again and in the end dropped.
+//! Work done for a mount from time to time without a request: bytes that have waited long are written, sizes
+//! are committed, bytes that cannot be written are tried again and in the end dropped.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -15,14 +15,15 @@ use crate::memory::{self, Memory};
 use crate::shared::Shared;
 use crate::write_back::{AGE_MAX, KEPT_FOR};
 
-/// How often it looks.
+/// Interval between two looks at the open files.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// Pause after a try that failed.
+/// Pause after a failed try.
 const TRY_EVERY: Duration = Duration::from_secs(5);
-/// How often it is asked whether the volume has a quota, in looks.
+/// Number of looks between two requests whether the volume has a quota.
 const QUOTA_EVERY: u32 = 40;
 
-/// If so much time passed between two looks, also asleep, leases may be over that seem to be held.
+/// Minimum time between two looks, suspended time included, after which leases that seem to be held may be
+/// over.
 const AWAY_MIN_MS: u64 = 3_000;
 
 /// Runs until the mount is gone.
@@ -61,10 +62,10 @@ pub(crate) async fn run(shared: Weak<Shared>) {
     }
 }
 
-/// Looks after a file. `is_full`: the mount can take no more until something is written.
+/// Looks after a file. `is_full` is true if the mount can take no more bytes until some are written.
 fn look(inode: &Arc<Inode>, is_full: bool) {
     if inode.slot.try_read().is_ok_and(|slot| slot.is_lost()) {
-        // What programs, and the kernel, have of it is of before.
+        // The bytes that programs and the kernel have of the file are from before the loss.
         let inode = Arc::clone(inode);
         inode.context.runtime.clone().spawn(async move { inode.reading().await.map(drop) });
         return;
@@ -73,7 +74,7 @@ fn look(inode: &Arc<Inode>, is_full: bool) {
         let state = inode.state();
         let is_old = state.since.is_some_and(|since| since.elapsed() >= AGE_MAX);
         let is_over = state.failing.is_some_and(|since| since.elapsed() >= KEPT_FOR);
-        // One try at a time, and not again at once after one that failed.
+        // One try at a time, and a pause after one that failed.
         let flies = !state.flights.is_empty();
         let rests = state.tended || state.failed_at.is_some_and(|at| at.elapsed() < TRY_EVERY);
         let is_due = !rests && if state.stopped.is_some() { !flies } else { is_old };
@@ -105,7 +106,7 @@ fn look(inode: &Arc<Inode>, is_full: bool) {
     }
 }
 
-/// Writes all that waits, of all files, within a time. Returns how many could not be written.
+/// Writes all that waits, of all files, within a time. Returns the number of files that could not be written.
 pub(crate) async fn settle(shared: &Shared, within: Duration) -> usize {
     let mut syncs = JoinSet::new();
     for inode in shared.inodes.all() {

@@ -1,4 +1,4 @@
-//! The end of writing, and changes of a file as a whole: close, truncation, holes.
+//! End of writing, and changes of a file as a whole: close, truncation, holes.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,26 +15,26 @@ use crate::write_back::Outcome;
 /// A change of a file as a whole.
 enum Change {
     Length(u64),
-    /// Bytes that are to read as zeros.
+    /// Bytes that become a hole and read as zeros.
     Hole(Range<u64>),
 }
 
-/// While it lives nothing is in flight.
+/// Guard during whose life nothing of the file is in flight.
 struct Hold<'a>(&'a Arc<Inode>);
 
 impl Drop for Hold<'_> {
     fn drop(&mut self) {
         self.0.state().holds -= 1;
         self.0.start();
-        // What somebody waits for may have been cut off.
+        // Bytes for which a task waits may have been cut off.
         self.0.landed.notify_waiters();
     }
 }
 
 impl Inode {
-    /// A handle that writes is closed: all that it wrote is with the drives when this returns, and the
-    /// manager has the size. `is_last`: no other handle writes; then the lease is ended too, in the same
-    /// request.
+    /// Flushes the file for the close of a handle that writes: all that was written by it is with the drives
+    /// when this returns, and the manager has the size. `is_last` is true if no other handle writes; then the
+    /// lease is ended too, in the same request.
     pub(crate) async fn flush(self: &Arc<Inode>, is_last: bool) -> Outcome<()> {
         let is_done = {
             let state = self.state();
@@ -44,7 +44,7 @@ impl Inode {
             return Ok(());
         }
         self.drain().await?;
-        // Without its lease it would be gone.
+        // A file without a name would be gone without its lease.
         let lives_by_lease = self.nameless.load(Ordering::Acquire);
         let was_closed = self.slot.read().await.was_closed;
         if !is_last || lives_by_lease || was_closed {
@@ -73,7 +73,7 @@ impl Inode {
             }
         };
         let Some(mark) = mark else {
-            // Another program writes by a copy of the descriptor.
+            // Another program writes through a copy of the descriptor.
             drop(slot);
             return self.sync().await;
         };
@@ -102,7 +102,7 @@ impl Inode {
             }
             drop(telling);
             if error.reason() == Some(Reason::Quota) {
-                // It has taken back what did not fit.
+                // The close has taken back what did not fit.
                 self.context.has_quota.store(true, Ordering::Relaxed);
                 self.context.changed(self.file);
                 self.give_up(Errno::EDQUOT);
@@ -114,7 +114,7 @@ impl Inode {
                 self.context.changed(self.file);
                 return Err(self.stopped_by(&error));
             }
-            // With a new lease the manager knows the size, and this one can be ended cleanly.
+            // With a new lease the manager knows the size, and the new lease can be ended cleanly.
             self.open_to_write(&mut slot).await.map_err(|error| self.stop(errno(&error)))?;
             self.state().writes = false;
         }
@@ -122,7 +122,8 @@ impl Inode {
         Ok(())
     }
 
-    /// The last handle that writes is gone: the lease ends, and with it what cannot be written.
+    /// Ends writing once the last handle that writes is gone: the lease ends, and bytes that cannot be
+    /// written are dropped.
     pub(crate) async fn finish(self: &Arc<Inode>) {
         let drained = self.drain().await;
         let mut done = match drained {
@@ -142,7 +143,8 @@ impl Inode {
         }
     }
 
-    /// Drops what cannot be written. What was refused for quota is cut off too.
+    /// Drops the bytes that cannot be written. Bytes that were refused for quota are cut off at the drives
+    /// too.
     pub(crate) async fn drop_waiting(self: &Arc<Inode>, why: Errno) {
         let order = self.give_up(why);
         if why == Errno::EDQUOT {
@@ -150,10 +152,10 @@ impl Inode {
         }
     }
 
-    /// Cuts off what the manager did not take, for quota, if nothing was written since `order`, and as long
-    /// as nobody else writes the file: what lies there may then be others'.
+    /// Cuts off the bytes that the manager refused for quota, if nothing was written since `order`, and as
+    /// long as no other mount writes the file: bytes there may then be another's.
     async fn cut_back(self: &Arc<Inode>, order: u64) {
-        // Nothing gets to the drives while it is held.
+        // No bytes get to the drives while `slot` is held.
         let slot = self.slot.write().await;
         if self.state().order != order {
             return;
@@ -188,19 +190,19 @@ impl Inode {
 
     /// Makes a range read as zeros. The size stays.
     pub(crate) async fn punch(self: &Arc<Inode>, range: Range<u64>) -> Outcome<()> {
-        // What waits may be all that makes the file so long.
+        // The bytes that wait may be all that makes the file so long.
         self.drain().await?;
         self.change(Change::Hole(range)).await
     }
 
-    /// Makes a change of the file at the drives while nothing else is on its way to them, and then drops what
-    /// waits to be written there.
+    /// Makes a change of the file at the drives while no bytes are on their way to them, and then drops the
+    /// bytes that wait to be written there.
     async fn change(self: &Arc<Inode>, change: Change) -> Outcome<()> {
         let _hold = self.hold().await;
         let mut tries = 0;
         loop {
             drop(self.writing().await.map_err(|error| errno(&error))?);
-            // Reads wait too: they would see it half done.
+            // Reads wait too: they would see the change half done.
             let slot = self.slot.write().await;
             let Some(file) = slot.file.as_ref().filter(|_| slot.writes) else { continue };
             let made = match &change {
@@ -230,7 +232,7 @@ impl Inode {
         Ok(())
     }
 
-    /// Waits until nothing is in flight, and keeps it so.
+    /// Waits until nothing is in flight, and keeps it so until the returned guard is dropped.
     async fn hold(self: &Arc<Inode>) -> Hold<'_> {
         self.state().holds += 1;
         let hold = Hold(self);
@@ -249,14 +251,14 @@ impl Inode {
     pub(crate) async fn adopt(self: &Arc<Inode>, file: File) -> Outcome<()> {
         let mut slot = self.slot.write().await;
         if slot.file.is_some() && slot.writes {
-            // Another handle was quicker.
+            // Another handle was opened for writing first.
             return file.close().await.map_err(|error| errno(&error));
         }
         self.install(&mut slot, file);
         Ok(())
     }
 
-    /// Makes room at the end, without drives that keep it free: `end` is at least the size then.
+    /// Extends the file to at least `end`, without reserving space on the drives.
     pub(crate) async fn extend(self: &Arc<Inode>, end: u64) -> Outcome<()> {
         self.place_tail().await?;
         drop(self.writing().await.map_err(|error| errno(&error))?);

@@ -1,4 +1,5 @@
-//! What all files of a mount share: the client, the bound on what waits to be written, the way to the kernel.
+//! State that all files of a mount share: the client, the bound on the bytes that wait to be written, the
+//! notifications to the kernel.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -25,11 +26,12 @@ use crate::locks::Locks;
 use crate::said::Said;
 use crate::waits::Answers;
 
-/// Bytes that may wait to be written, of all files of a mount. Enough that a writer goes on while some of it
-/// is on its way to the drives; what a crash of this process may lose of what was not synced.
+/// Maximum number of bytes that wait to be written, of all files of a mount. Enough that a writer goes on
+/// while some of them are on their way to the drives; a crash of this process may lose so many that were not
+/// synced.
 pub(crate) const DIRTY_BYTES_MAX: u64 = 64 << 20;
 
-/// How long the kernel may take to drop pages that a program has written past.
+/// Time that the kernel may take to drop pages that a program has written past.
 const PAGES_WAIT: Duration = Duration::from_secs(5);
 
 /// Shared by all files of a mount.
@@ -42,15 +44,15 @@ pub(crate) struct Context {
     pub(crate) teller: Teller,
     pub(crate) budget: Budget,
     pub(crate) buffers: Buffers,
-    /// The volume has a quota: what a file grows by is committed before its writer gives up its lease.
+    /// True if the volume has a quota: a file's growth is committed before its writer gives up its lease.
     pub(crate) has_quota: AtomicBool,
-    /// How often something was dropped that could not be written.
+    /// Number of times that bytes were dropped because they could not be written.
     pub(crate) lossy: AtomicUsize,
-    /// Versions that the kernel has pages of, of files that are not open.
+    /// Versions of which the kernel has pages, of files that are not open.
     pub(crate) remembered: Remembered,
     /// Versions that the kernel was told.
     pub(crate) told: Remembered,
-    /// Versions of directories that the kernel has listings of.
+    /// Versions of directories of which the kernel has listings.
     pub(crate) listed: Remembered,
     pub(crate) ends: Ends,
     pub(crate) kept: Kept,
@@ -58,27 +60,27 @@ pub(crate) struct Context {
     pub(crate) locks: Arc<Locks>,
     pub(crate) said: Said,
     pub(crate) answers: Answers,
-    /// Files of which the kernel was told what the manager does not know yet.
+    /// Files of which the kernel was told attributes that the manager does not know yet.
     pub(crate) early: Mutex<BTreeSet<FileId>>,
     /// Open files of the client that no program has open any more.
     pub(crate) idle: Idle,
-    /// Present once it is mounted.
+    /// The kernel, once the volume is mounted.
     pub(crate) kernel: OnceLock<Arc<dyn Kernel>>,
 }
 
-/// The bytes that wait to be written, of all files. A file may have no more of them than are left for all
-/// others: so one that cannot be written leaves them room.
+/// Budget of the bytes that wait to be written, of all files. A file may have no more of them than are left
+/// for all others: so a file that cannot be written leaves them room.
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
     used: AtomicU64,
-    /// Some were written, or a file takes no more.
+    /// Notified when bytes were written, or a file takes no more.
     stirred: Notify,
-    /// Somebody waits for room.
+    /// Notified when a writer waits for room.
     wanted: Notify,
 }
 
 impl Context {
-    /// Something of a file has changed here, and the manager knows it.
+    /// Notes a change of a file made here that the manager knows.
     pub(crate) fn changed(&self, file: FileId) {
         self.ends.mark(file);
         self.kept.forget(file);
@@ -87,7 +89,8 @@ impl Context {
         }
     }
 
-    /// The kernel is told of a file what the manager does not know yet, and asks again when it does.
+    /// Notes that the kernel is told attributes of a file that the manager does not know yet; the kernel is
+    /// made to ask again when the manager does.
     pub(crate) fn told_early(&self, file: FileId) {
         self.early().insert(file);
     }
@@ -96,19 +99,19 @@ impl Context {
         self.early.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The manager takes these to be open here.
+    /// Notes files that the manager takes to be open here.
     pub(crate) fn said_open(&self, files: impl IntoIterator<Item = FileId>) {
         self.said.put(files, Instant::now());
     }
 
-    /// The manager told this of a file: one without a name is open from then on.
+    /// Notes a record that the manager returned: a file without a name is open from then on.
     pub(crate) fn found(&self, row: &StatRow) {
         if row.attributes.links == 0 && row.kind() == EntryKind::File {
             self.said_open([row.file]);
         }
     }
 
-    /// A file that was said to be open is so no more.
+    /// Notes that a file that was said to be open no longer is.
     pub(crate) fn closed(&self, file: FileId) {
         self.early().remove(&file);
         if self.said.take(file)
@@ -118,7 +121,7 @@ impl Context {
         }
     }
 
-    /// How long the kernel may rely on what it is told.
+    /// Time for which the kernel may rely on attributes and names.
     pub(crate) fn trust(&self) -> Duration {
         self.kept.watching().map_or(Duration::ZERO, Watching::live_for).min(KNOWN_FOR)
     }
@@ -130,14 +133,14 @@ impl Context {
 
     /// Has the kernel ask for the attributes of a file before it next needs them.
     pub(crate) fn expire(&self, file: FileId) {
-        // An offset below 0: no pages, so that it waits for nobody.
+        // An offset below 0 means no pages, so that the call waits for no request.
         let expired = self.kernel.get().map(|kernel| kernel.inval_inode(number(file, self.root), -1, 0));
         if let Some(Err(error)) = expired {
             tracing::debug!(%file, %error, "the kernel keeps its attributes");
         }
     }
 
-    /// Has the kernel ask for what has a name before it next needs it. That may have to wait for requests
+    /// Has the kernel ask for a name before it next uses the name. The call may have to wait for requests
     /// that are under way in the directory.
     pub(crate) fn expire_name(&self, directory: FileId, name: &[u8]) {
         let expired = self.kernel.get().map(|kernel| kernel.expire_name(number(directory, self.root), name));
@@ -146,13 +149,13 @@ impl Context {
         }
     }
 
-    /// Has the kernel forget what it has cached of a file. It may have to wait for requests that are under
-    /// way, so none of them waits for what this returns, which is done when the kernel has.
+    /// Has the kernel drop all that it has cached of a file. It may have to wait for requests that are under
+    /// way, so no request may await the returned future, which is done when the kernel has dropped it.
     pub(crate) fn invalidate(&self, file: FileId) -> impl Future<Output = ()> + use<> {
         self.invalidate_range(file, (0, 0))
     }
 
-    /// The same of a range: its first byte and its length; 0: to the end.
+    /// Does the same for a range of the file, given as first byte and length; length 0 means to the end.
     fn invalidate_range(&self, file: FileId, (from, length): (i64, i64)) -> impl Future<Output = ()> + use<> {
         let kernel = self.kernel.get().cloned();
         let ino: INodeNo = number(file, self.root);
@@ -164,8 +167,9 @@ impl Context {
         async move { drop(dropping.await) }
     }
 
-    /// A program has written past the kernel's pages (`O_DIRECT`), and is not answered yet. The kernel drops
-    /// them itself only where the program waits in the call, and not for one that is told later.
+    /// Has the kernel drop pages past which a program has written (`O_DIRECT`), before that program is
+    /// answered. The kernel drops them by itself only where the program waits in the call, and not for one
+    /// that is told later.
     pub(crate) async fn wrote_past_pages(&self, file: FileId, offset: u64, length: usize) {
         let (Ok(from), Ok(length)) = (i64::try_from(offset), i64::try_from(length)) else { return };
         if length > 0 && timeout(PAGES_WAIT, self.invalidate_range(file, (from, length))).await.is_err() {
@@ -175,7 +179,7 @@ impl Context {
 }
 
 impl Budget {
-    /// A file has `now` bytes, of which `counted` were counted before.
+    /// Counts that a file has `now` bytes waiting, of which `counted` were counted before.
     pub(crate) fn recount(&self, counted: &mut u64, now: u64) {
         if now >= *counted {
             self.used.fetch_add(now - *counted, Ordering::AcqRel);
@@ -186,29 +190,29 @@ impl Budget {
         *counted = now;
     }
 
-    /// Whether there is room for so many bytes of a file that has `held` already. Its first find room as long
-    /// as there is any.
+    /// Returns true if there is room for so many bytes of a file that has `held` already. A file's first
+    /// bytes find room as long as there is any.
     pub(crate) fn has_room(&self, held: u64, bytes: u64) -> bool {
         let used = self.used.load(Ordering::Acquire) + bytes;
         used <= DIRTY_BYTES_MAX && (held == 0 || held + bytes <= DIRTY_BYTES_MAX - used)
     }
 
-    /// Somebody waits for room.
+    /// Tells the caretaker that a writer waits for room.
     pub(crate) fn want(&self) {
         self.wanted.notify_one();
     }
 
-    /// Who waits for room looks again.
+    /// Wakes the writers that wait for room, to look again.
     pub(crate) fn stir(&self) {
         self.stirred.notify_waiters();
     }
 
-    /// Done when somebody who waits for room is to look again.
+    /// A future that is done when a writer that waits for room is to look again.
     pub(crate) fn stirred(&self) -> Notified<'_> {
         self.stirred.notified()
     }
 
-    /// Waits until somebody waits for room.
+    /// Waits until a writer waits for room.
     pub(crate) async fn wanted(&self) {
         self.wanted.notified().await;
     }

@@ -1,4 +1,4 @@
-//! Files that a mount makes.
+//! Creation of files.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use crate::shared::Shared;
 use crate::write_back::Outcome;
 
 impl Shared {
-    /// Creates a file. One that another has made meanwhile is opened if the asker may; else the kernel looks
-    /// at it, and whether it may be opened, as at one that was there before.
+    /// Creates a file. If another program has made it meanwhile, it is opened if the asker may; otherwise the
+    /// kernel looks at it, and whether it may be opened, as at a file that was there before.
     pub(crate) async fn create(
         &self,
         at: (INodeNo, &[u8]),
@@ -44,7 +44,7 @@ impl Shared {
             self.end(open).await;
             return Err(error);
         }
-        // The answer to a repeat may come when others have written it.
+        // The answer to a repeated request may come when others have written the file.
         open.inode.state().is_new = row.attributes.changed_ns == row.attributes.created_ns;
         open.inode.tell(&mut row).await;
         let Entry { attributes, .. } = self.entry(&row, is_kept);
@@ -52,7 +52,7 @@ impl Shared {
         Ok((attributes, trust, self.files.put(open)))
     }
 
-    /// Opens what another has made while it was to be created.
+    /// Opens a file that another program has made while it was to be created.
     async fn open_made(
         &self,
         at: (INodeNo, &[u8]),
@@ -80,7 +80,7 @@ impl Shared {
     }
 }
 
-/// Whether somebody may surely open a file so, who has just made it, as far as it is concerned.
+/// Returns true if a user who tried to create the file may surely open it with these flags.
 fn may_open(of: &FileAttributes, uid: u32, flags: OFlags) -> bool {
     let wanted = match flags & OFlags::RWMODE {
         OFlags::RDWR => 0o600,

@@ -1,23 +1,23 @@
 //! Bytes of a file that were taken from the kernel and are not with the drives yet.
 //!
-//! They are kept as *runs*: bytes that lie together. A run never crosses the bound of a *chunk*, a multiple
-//! of the file's stripe, so that a sequential writer's runs are written as whole stripes, and a later one is
-//! collected while an earlier one is on its way. Each run has the number of the oldest write in it: whoever
-//! waits for all writes up to a number knows when there are none left.
+//! Dirty bytes are kept as *runs*: bytes that lie together. A run never crosses the bound of a *chunk*, a
+//! multiple of the file's stripe, so that a sequential writer's runs are written as whole stripes, and a
+//! later run is collected while an earlier one is on its way. Each run has the number of the oldest write in
+//! it, which shows when no writes up to a number are left.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Memory that is kept for runs to come, of a file that is being written.
+/// Maximum number of buffers kept for later runs, of a file that is being written.
 const SPARE_MAX: usize = 4;
-/// Less is not worth keeping.
+/// Minimum capacity in bytes of a buffer that is kept.
 const SPARE_BYTES_MIN: usize = 4 << 20;
 
 /// Bytes that lie together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Run {
     pub(crate) bytes: Vec<u8>,
-    /// The oldest write in it.
+    /// Number of the oldest write in the run.
     pub(crate) order: u64,
 }
 
@@ -27,29 +27,29 @@ pub(crate) struct Extents {
     chunk: u64,
     runs: BTreeMap<u64, Run>,
     bytes: u64,
-    /// Memory of runs that were written, for those to come.
+    /// Buffers of runs that were written, kept for later runs.
     spare: Vec<Vec<u8>>,
 }
 
 impl Extents {
-    /// None yet. `chunk`: its length in bytes.
+    /// Extents without runs. `chunk` is the length of a chunk in bytes.
     pub(crate) fn new(chunk: u64) -> Extents {
         Extents { chunk: chunk.max(1), runs: BTreeMap::new(), bytes: 0, spare: Vec::new() }
     }
 
-    /// Another chunk's length, from now on; only while there are no runs.
+    /// Sets the length of a chunk, which can only be changed while there are no runs.
     pub(crate) fn set_chunk(&mut self, chunk: u64) {
         if self.runs.is_empty() {
             self.chunk = chunk.max(1);
         }
     }
 
-    /// Bytes in all runs.
+    /// Number of bytes in all runs.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// A run was written: its memory is used for another, while there is one.
+    /// Keeps the buffer of a run that was written, as long as there are runs.
     pub(crate) fn written(&mut self, run: Run) {
         if self.runs.is_empty() {
             self.spare.clear();
@@ -58,24 +58,24 @@ impl Extents {
         }
     }
 
-    /// One past the last byte.
+    /// Offset one past the last byte of all runs.
     pub(crate) fn end(&self) -> u64 {
         self.runs.last_key_value().map_or(0, |(from, run)| end(*from, run))
     }
 
-    /// Whether there are writes of up to this number.
+    /// Returns true if there are writes with a number up to `order`.
     pub(crate) fn has_up_to(&self, order: u64) -> bool {
         self.runs.values().any(|run| run.order <= order)
     }
 
-    /// Adds a write. It replaces what was there.
+    /// Adds a write, which replaces the bytes that were there.
     pub(crate) fn put(&mut self, offset: u64, data: &[u8], order: u64) {
         for (from, piece) in self.pieces(offset, data) {
             self.put_piece(from, piece, order);
         }
     }
 
-    /// Adds a write that came before all that is there, which replaces it.
+    /// Adds a write that is older than all bytes there, which replace it.
     pub(crate) fn put_under(&mut self, offset: u64, data: &[u8], order: u64) {
         let over: Vec<(u64, Run)> = self
             .within(offset..offset.saturating_add(length(data)))
@@ -85,7 +85,7 @@ impl Extents {
         over.iter().for_each(|(from, run)| self.put(*from, &run.bytes, run.order));
     }
 
-    /// Takes the first run from an offset on of which `which` holds, else the first of all.
+    /// Takes the first run at or after an offset for which `which` is true, else the first of all.
     pub(crate) fn take(&mut self, from: u64, which: impl Fn(u64, &Run) -> bool) -> Option<(u64, Run)> {
         let fits = |(from, run): (&u64, &Run)| which(*from, run).then_some(*from);
         let found = self.runs.range(from..).find_map(fits);
@@ -95,12 +95,12 @@ impl Extents {
         Some((found, run))
     }
 
-    /// A chunk's length.
+    /// Length of a chunk in bytes.
     pub(crate) fn chunk(&self) -> u64 {
         self.chunk
     }
 
-    /// Whether a write reaches the end of a chunk.
+    /// Returns true if a write reaches the end of a chunk.
     pub(crate) fn passes_chunk(&self, from: u64, to: u64) -> bool {
         from / self.chunk != to / self.chunk
     }
@@ -115,7 +115,7 @@ impl Extents {
         self.within(range.clone()).map(part).collect()
     }
 
-    /// Forgets the bytes of a range.
+    /// Drops the bytes of a range.
     pub(crate) fn cut(&mut self, range: Range<u64>) {
         let met: Vec<u64> = self.within(range.clone()).map(|(from, _)| from).collect();
         for from in met {
@@ -203,7 +203,7 @@ impl Extents {
     }
 }
 
-/// Puts bytes that have an offset where they belong in a buffer that begins at another.
+/// Copies bytes at offset `from` of the file to their place in a buffer that begins at offset `at`.
 pub(crate) fn overlay(buffer: &mut [u8], at: u64, from: u64, bytes: &[u8]) {
     let begin = from.max(at);
     let to = (from + length(bytes)).min(at + length(buffer));
@@ -213,7 +213,7 @@ pub(crate) fn overlay(buffer: &mut [u8], at: u64, from: u64, bytes: &[u8]) {
     }
 }
 
-/// Bytes in a slice.
+/// Length of a slice in bytes.
 pub(crate) fn length(bytes: &[u8]) -> u64 {
     u64::try_from(bytes.len()).expect("a slice is below 2^64 bytes")
 }
@@ -235,7 +235,7 @@ mod tests {
     const CHUNK: u64 = 64;
     const FILE: usize = 300;
 
-    /// What a naive keeper of dirty bytes has: one value per byte, or none.
+    /// Step of the test against a naive model, which has one value per byte, or none.
     #[derive(Debug, Clone)]
     enum Step {
         Put(usize, usize),

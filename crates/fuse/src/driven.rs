@@ -1,9 +1,9 @@
-//! A mount without the system's kernel: a test plays the kernel's part. It asks what the kernel would ask,
-//! one function for each request, and is told to drop what it has cached. All else is as in a real mount:
-//! what is decided, kept, written later, watched and locked.
+//! A mount without the system's kernel: a test plays the kernel's part. The test makes the kernel's requests,
+//! one function for each, and is told to drop what it has cached. All else is as in a real mount: its
+//! decisions, kept records, delayed writes, watches and locks.
 //!
-//! Requests are carried out by the task that asks. Each function does what the request of this name does in
-//! `mounted`.
+//! Requests are carried out by the task that makes them. Each function does what the request of this name
+//! does in `mounted`.
 
 use std::io;
 use std::sync::Arc;
@@ -24,38 +24,38 @@ use crate::shared::{Shared, manner};
 use crate::unmapped::Unmapped;
 use crate::write_back::{Outcome, Through};
 
-/// The number of the volume's root.
+/// Inode number of the volume's root.
 pub const ROOT: u64 = INodeNo::ROOT.0;
 
-/// What the mount has a kernel drop.
+/// Cache of a kernel, from which the mount has it drop entries.
 pub trait Cache: Send + Sync {
-    /// What a name in a directory stands for.
+    /// Drops the entry of a name in a directory.
     fn drop_name(&self, directory: u64, name: &[u8]);
-    /// The attributes of a file, and its pages from an offset on, if one is given.
+    /// Drops the attributes of a file, and its pages from an offset on, if one is given.
     fn drop_file(&self, number: u64, pages_from: Option<u64>);
 }
 
-/// What a kernel is told of a file.
+/// Attributes of a file as a kernel is told them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Facts {
     pub number: u64,
     pub size: u64,
-    /// How long it may rely on its size, and on the name under which it was found.
+    /// Time for which the kernel may rely on the size.
     pub trust: Duration,
-    /// See `trust`.
+    /// Time for which the kernel may rely on the name under which the file was found.
     pub name_trust: Duration,
 }
 
-/// What a kernel is told of a file that it has opened.
+/// Answer to a kernel that has opened a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Opened {
-    /// The handle by which it asks from now on.
+    /// Handle for the following requests.
     pub handle: u64,
-    /// It may keep the pages that it has.
+    /// True if the kernel may keep the pages that it has.
     pub keeps_pages: bool,
-    /// A close need not be told.
+    /// True if a close need not be reported (no `flush`).
     pub closes_silently: bool,
-    /// Programs may map it to be shared.
+    /// True if programs may map the file as shared memory.
     pub is_mapped: bool,
 }
 
@@ -65,7 +65,7 @@ pub struct Driven {
     shared: Arc<Shared>,
 }
 
-/// The system's number for an error.
+/// Result with the system's error number.
 pub type Answer<T> = Result<T, i32>;
 
 struct Told(Arc<dyn Cache>);
@@ -90,10 +90,10 @@ impl Driven {
     /// Mounts a volume: its loops run in the runtime of the caller, until the last clone is dropped.
     ///
     /// # Errors
-    /// There is no such volume.
+    /// There is no such volume, or the manager does not answer.
     pub async fn new(client: Client, volume: &str, cache: Arc<dyn Cache>) -> io::Result<Driven> {
         let shared = Mount::shared(client, volume).await?;
-        // Nobody else sets it.
+        // It is set only here.
         let _ = shared.context.kernel.set(Arc::new(Told(cache)));
         tokio::spawn(caretaker::run(Arc::downgrade(&shared)));
         let (watching, told) = shared.context.client.watch();
@@ -102,6 +102,8 @@ impl Driven {
         Ok(Driven { shared })
     }
 
+    /// Looks a name up in a directory.
+    ///
     /// # Errors
     /// As the system's.
     pub async fn lookup(&self, directory: u64, name: &str) -> Answer<Facts> {
@@ -117,11 +119,13 @@ impl Driven {
         Facts { number: attributes.ino.0, size: attributes.size, trust, name_trust }
     }
 
-    /// The kernel has forgotten a file.
+    /// Tells the mount that the kernel has forgotten a file.
     pub fn forget(&self, number: u64) {
         self.shared.forget(INodeNo(number));
     }
 
+    /// Returns the attributes of a file.
+    ///
     /// # Errors
     /// As the system's.
     pub async fn getattr(&self, number: u64) -> Answer<Facts> {
@@ -140,6 +144,8 @@ impl Driven {
         answer(set.map(|attributes| self.facts(&attributes, Duration::ZERO)))
     }
 
+    /// Creates and opens a file.
+    ///
     /// # Errors
     /// As the system's.
     pub async fn create(&self, directory: u64, name: &str, flags: i32) -> Answer<(Facts, Opened)> {
@@ -152,6 +158,8 @@ impl Driven {
         }))
     }
 
+    /// Opens a file.
+    ///
     /// # Errors
     /// As the system's.
     pub async fn open(&self, number: u64, flags: i32) -> Answer<Opened> {
@@ -164,6 +172,8 @@ impl Driven {
         }))
     }
 
+    /// Reads bytes.
+    ///
     /// # Errors
     /// As the system's.
     pub async fn read(&self, handle: u64, offset: u64, size: u32) -> Answer<Vec<u8>> {
@@ -179,6 +189,8 @@ impl Driven {
         }))
     }
 
+    /// Writes bytes.
+    ///
     /// # Errors
     /// As the system's.
     pub async fn write(&self, handle: u64, offset: u64, data: &[u8], flags: i32) -> Answer<()> {
@@ -194,7 +206,7 @@ impl Driven {
         answer(write.await)
     }
 
-    /// A descriptor is closed.
+    /// Closes a descriptor.
     ///
     /// # Errors
     /// As the system's.
@@ -202,18 +214,20 @@ impl Driven {
         answer(self.shared.flush(FileHandle(handle), owner).await)
     }
 
+    /// Syncs a file.
+    ///
     /// # Errors
     /// As the system's.
     pub async fn fsync(&self, handle: u64) -> Answer<()> {
         answer(self.shared.sync(FileHandle(handle)).await)
     }
 
-    /// A handle is given back.
+    /// Gives a handle back.
     pub async fn release(&self, handle: u64) {
         self.shared.release(FileHandle(handle), None).await;
     }
 
-    /// Takes a lock of bytes, exclusive or shared, or gives it back; waits for nobody.
+    /// Takes a lock on a range of bytes, exclusive or shared, or releases it; never waits for another holder.
     ///
     /// # Errors
     /// As the system's.
@@ -231,6 +245,8 @@ impl Driven {
         answer(lock.await)
     }
 
+    /// Removes a name.
+    ///
     /// # Errors
     /// As the system's.
     pub async fn unlink(&self, directory: u64, name: &str) -> Answer<()> {
@@ -238,6 +254,8 @@ impl Driven {
         answer(self.shared.remove(INodeNo(directory), name.as_bytes(), only).await)
     }
 
+    /// Renames an entry within a directory.
+    ///
     /// # Errors
     /// As the system's.
     pub async fn rename(&self, directory: u64, name: &str, new_name: &str) -> Answer<()> {

@@ -1,10 +1,10 @@
-//! What programs are told: errors of the client as error numbers of the system.
+//! Errors of the client as error numbers of the system, which programs get.
 
 use braid_client::{Error, Kind};
 use braid_wire::Reason;
 use fuser::Errno;
 
-/// The system's number for an error.
+/// The system's error number for an error of the client.
 pub(crate) fn errno(error: &Error) -> Errno {
     let of_reason = error.reason().and_then(|reason| match reason {
         Reason::NotEmpty => Some(Errno::ENOTEMPTY),

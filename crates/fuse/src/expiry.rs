@@ -1,34 +1,36 @@
-//! Has the kernel ask for a name before it next uses it, without taking it away: a program whose working
-//! directory it is still has one. `fuser` has no words for that (FUSE_NOTIFY_INVAL_ENTRY with
-//! FUSE_EXPIRE_ONLY, Linux 6.2; earlier ones take the name away).
+//! Has the kernel ask for a name before it next uses it, without taking the name away: a program whose
+//! working directory it is still has one. `fuser` has no call for that (FUSE_NOTIFY_INVAL_ENTRY with
+//! FUSE_EXPIRE_ONLY, Linux 6.2; earlier kernels take the name away).
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use fuser::INodeNo;
 
-/// The message: "a name is not valid any more".
+/// Number of the message "a name is not valid any more".
 const INVAL_ENTRY: u32 = 3;
-/// Its flag: it is only to be asked for.
+/// Flag of the message: the name is only to be asked for again.
 const EXPIRE_ONLY: u32 = 1;
-/// Bytes before the name: length, message, no request's number, directory, length of the name, flags.
+/// Number of bytes before the name: length, message, a request number of zero, directory, length of the name,
+/// flags.
 const HEAD_BYTES: usize = 32;
 
-/// The way to the kernel.
+/// Sender of expiry messages to the kernel.
 pub(crate) struct Expiry {
     device: OwnedFd,
 }
 
 impl Expiry {
-    /// By a mount's own device.
+    /// Sends by a mount's own device.
     pub(crate) fn new(device: impl AsFd) -> io::Result<Expiry> {
         Ok(Expiry { device: device.as_fd().try_clone_to_owned()? })
     }
 
-    /// Tells the kernel. It may have to wait for requests that are under way in the directory.
+    /// Tells the kernel to expire a name. The call may have to wait for requests that are under way in the
+    /// directory.
     pub(crate) fn expire(&self, directory: INodeNo, name: &[u8]) -> io::Result<()> {
         match rustix::io::write(&self.device, &message(directory, name)) {
-            // It does not know the name.
+            // The kernel does not know the name.
             Err(rustix::io::Errno::NOENT) => Ok(()),
             done => Ok(done.map(drop)?),
         }

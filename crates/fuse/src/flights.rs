@@ -9,21 +9,21 @@ use crate::errors::errno;
 use crate::inode::{Flight, Inode, State, TRIES};
 use crate::write_back::Outcome;
 
-/// Runs of a file in flight.
+/// Maximum number of runs of a file in flight.
 const FLIGHTS_MAX: usize = 16;
-/// Bytes of a file in flight, beyond which no other run begins.
+/// Number of bytes of a file in flight from which on no other run begins.
 const FLIGHT_BYTES_MAX: u64 = 32 << 20;
-/// A run that ends a chunk is written at once if it has as many bytes.
+/// Minimum number of bytes with which a run that ends a chunk is written at once.
 const WHOLE_BYTES_MIN: u64 = 1 << 20;
 
-/// A flight under way. Dropped without an answer (its task has ended), it has failed.
+/// A flight under way. If it is dropped without an answer (its task has ended), it has failed.
 struct Aloft {
     inode: Arc<Inode>,
     flight: Option<Arc<Flight>>,
 }
 
 impl Inode {
-    /// Begins what may begin.
+    /// Begins all flights that may begin.
     pub(crate) fn start(self: &Arc<Inode>) {
         let mut begun = Vec::new();
         {
@@ -38,7 +38,7 @@ impl Inode {
         }
     }
 
-    /// Writes a run, with a new lease if the one is lost.
+    /// Writes a run, with a new lease if its lease is lost.
     async fn write_out(&self, flight: &Flight) -> Outcome<()> {
         let mut tries = 0;
         loop {

@@ -1,5 +1,6 @@
-//! Directories and special files that were removed while programs had them open. The manager has nothing of
-//! them any more; what it told last is kept here until the kernel forgets them, and changes with what is set.
+//! Directories and special files that were removed while programs had them open. The manager no longer has a
+//! record of them; its last record is kept here until the kernel forgets them, and attributes that are set
+//! change it.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,7 +11,7 @@ use braid_wire::control::{EntryKind, StatRow};
 
 use crate::kept::ROWS_MAX;
 
-/// What is known of them.
+/// The last records of removed directories and special files.
 #[derive(Default)]
 pub(crate) struct Former {
     rows: Mutex<HashMap<FileId, StatRow>>,
@@ -21,7 +22,8 @@ impl Former {
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// It may be removed now, or may have been by others. The manager keeps files itself.
+    /// Keeps the record of an entry that may be removed now, or may have been removed by others. The manager
+    /// itself keeps files.
     pub(crate) fn put(&self, row: &StatRow) {
         if row.kind() == EntryKind::File {
             return;
@@ -33,12 +35,12 @@ impl Former {
         rows.insert(row.file, row.clone());
     }
 
-    /// The kernel has forgotten it.
+    /// Removes the record of an entry that the kernel has forgotten.
     pub(crate) fn forget(&self, file: FileId) {
         self.lock().remove(&file);
     }
 
-    /// What is known of something that the manager has no more: it has no name.
+    /// The record of an entry that the manager no longer has: it has no name.
     pub(crate) fn row(&self, file: FileId) -> Option<StatRow> {
         let mut row = self.lock().get(&file).cloned()?;
         row.attributes.links = 0;

@@ -1,10 +1,10 @@
-//! What the kernel's cached pages of a file are from, and whether they are still its content: close-to-open.
+//! Versions of the kernel's cached pages of a file, and whether they are still its content: close-to-open.
 //!
-//! Whoever opens a file sees all that was written before it was closed elsewhere: pages are kept over an open
-//! only if the file is unchanged at the manager since they were read, and so are attributes, which the kernel
-//! may have been told up to a second before. While it stays open, changes made
-//! elsewhere are seen when the kernel next asks for its attributes, which it does every second at most.
-//! Attributes and pages that the kernel holds are questioned in this file only.
+//! A program that opens a file sees all that was written before the file was closed elsewhere: pages are kept
+//! over an open only if the file is unchanged at the manager since they were read, and so are attributes,
+//! which the kernel may have been told up to a second before. While the file stays open, changes made
+//! elsewhere are seen when the kernel next asks for its attributes, which it does every second at most. Only
+//! this file decides whether attributes and pages that the kernel holds are current.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,30 +23,31 @@ use crate::inode::Inode;
 use crate::kept::ROWS_MAX;
 use crate::write_back::Outcome;
 
-/// How long the kernel may rely on what it was told.
+/// Maximum time for which the kernel may rely on what it was told.
 pub(crate) const KNOWN_FOR: Duration = Duration::from_secs(1);
-/// Files that are remembered: as many as records are kept.
+/// Maximum number of files that are remembered: as many as records are kept.
 const REMEMBERED_MAX: usize = ROWS_MAX;
-/// How often it is looked whether news are heard yet.
+/// Interval between two looks whether news are heard yet.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
-/// Ends of writing that are remembered.
+/// Number of ends of writing that are remembered.
 const ENDS_MAX: usize = 1024;
 
-/// A content of a file, as far as the manager can tell it from others.
+/// Version of a file's content, as far as the manager can tell contents apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Version {
     size: u64,
     changed_ns: i64,
 }
 
-/// The versions that the kernel may know, by file. Bounded: what is forgotten is only asked for anew.
+/// The versions that the kernel may know, by file. Bounded: a version that is forgotten is only asked for
+/// again.
 #[derive(Debug, Default)]
 pub(crate) struct Remembered {
     versions: Mutex<HashMap<u64, Version>>,
 }
 
-/// When writers ended or cut their files, by a count of such events. An answer of the manager that was asked
-/// for before such an end may be older than what was known here.
+/// Events at which writers closed or truncated their files, numbered by a count. An answer of the manager
+/// that was asked for before such an event may be older than what was known here.
 #[derive(Debug, Default)]
 pub(crate) struct Ends {
     count: AtomicU64,
@@ -58,7 +59,7 @@ impl Version {
         Version { size: row.size(), changed_ns: row.attributes.changed_ns }
     }
 
-    /// The same, as the kernel is told.
+    /// The version that the kernel is told with these attributes.
     pub(crate) fn told(attributes: &FileAttr) -> Version {
         Version { size: attributes.size, changed_ns: nanoseconds(attributes.ctime) }
     }
@@ -69,12 +70,12 @@ impl Remembered {
         self.versions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The kernel has forgotten the file.
+    /// Removes a file that the kernel has forgotten.
     pub(crate) fn forget(&self, file: FileId) {
         self.lock().remove(&file.0);
     }
 
-    /// The kernel knows this version.
+    /// Sets the version that the kernel knows; `None` if it knows none.
     pub(crate) fn put(&self, file: FileId, version: Option<Version>) {
         let mut versions = self.lock();
         versions.remove(&file.0);
@@ -86,7 +87,7 @@ impl Remembered {
         }
     }
 
-    /// What the kernel knows, if it is remembered.
+    /// The version that the kernel knows, if it is remembered.
     pub(crate) fn get(&self, file: FileId) -> Option<Version> {
         self.lock().get(&file.0).copied()
     }
@@ -98,7 +99,7 @@ impl Ends {
         self.count.load(Ordering::Acquire)
     }
 
-    /// A writer of the file ended, or cut it.
+    /// Notes that a writer of the file ended, or truncated it.
     pub(crate) fn mark(&self, file: FileId) {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let count = self.count.fetch_add(1, Ordering::AcqRel) + 1;
@@ -108,7 +109,8 @@ impl Ends {
         }
     }
 
-    /// Whether there was one of this file since the count was `then`, or so many that it is not known.
+    /// Returns true if there was an event of this file since the count was `then`, or if there were so many
+    /// events that this is not known.
     pub(crate) fn any_since(&self, then: u64, file: FileId) -> bool {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let is_known = last.front().is_none_or(|(first, _)| *first <= then + 1);
@@ -117,7 +119,7 @@ impl Ends {
 }
 
 impl Inode {
-    /// A handle that reads is opened. Returns whether the kernel may keep the pages that it has.
+    /// Prepares the open of a handle that reads. Returns true if the kernel may keep the pages that it has.
     pub(crate) async fn look(self: &Arc<Inode>) -> Outcome<bool> {
         self.catch_up().await;
         if self.slot.read().await.is_lost() {
@@ -127,14 +129,14 @@ impl Inode {
             let slot = self.slot.read().await;
             match &slot.file {
                 Some(file) if slot.writes => {
-                    // All changes are made through this mount, while no other writes the file.
+                    // All changes are made through this mount, while no other mount writes the file.
                     return Ok(!file.is_shared() && !self.is_behind());
                 }
                 Some(file) => match self.context.kept.row(self.file) {
                     Some(row) if Version::of(&row) == Version::of(&file.known()) => Some(row),
                     _ => Some(self.ask(file).await.map_err(|error| errno(&error))?),
                 },
-                // If the kernel has just what the manager says that there is, nothing need be opened.
+                // If the kernel has exactly the manager's version, the file need not be opened.
                 None => self.context.kept.row(self.file).filter(|row| *self.seen() == Some(Version::of(row))),
             }
         };
@@ -154,7 +156,7 @@ impl Inode {
         Ok(self.is_seen(&row))
     }
 
-    /// Asks the manager for the facts of an open file, and watches it.
+    /// Asks the manager for the record of an open file, and watches it.
     async fn ask(&self, file: &File) -> Result<StatRow> {
         let asked = self.context.kept.ask();
         let row = self.context.client.stat_itself(&self.context.name(self.file)).await?;
@@ -166,8 +168,9 @@ impl Inode {
         Ok(row)
     }
 
-    /// Others have changed it since it was opened. If that cannot be asked for, as nobody is heard, it is as
-    /// it was. Who comes while it is asked for waits for the answer too.
+    /// Brings the open file up to date after others have changed it. If the manager cannot be asked, as news
+    /// are not heard, the file stays as it was. A caller that comes while another asks waits for the answer
+    /// too.
     pub(crate) async fn catch_up(&self) {
         if !self.may_catch_up() {
             return;
@@ -183,23 +186,25 @@ impl Inode {
         let was_shared = file.is_shared();
         let ask = async {
             match self.ask(file).await {
-                // Its own size is another.
+                // The open file's own size has to be asked for too.
                 Ok(row) if slot.writes => file.stat().await.map(|_| row),
                 asked => asked,
             }
         };
         let Some(asked) = self.while_heard(ask).await else { return };
         match asked {
-            // The kernel has dropped what it had, and what it reads from now on is of this content or later.
+            // The kernel has dropped its pages, and those that it reads from now on are of this content or
+            // later.
             Ok(row) if !slot.writes => {
                 self.is_seen(&row);
             }
-            // Of what is written here alone it has dropped nothing: others may have come, and left again.
+            // The kernel has dropped no page of a file that is written here alone: others may have come, and
+            // left again.
             Ok(_) if was_shared || file.is_shared() || file.lease() != lease => {
                 drop(self.context.invalidate(self.file));
             }
             Ok(_) => {}
-            // Whoever reads next opens it anew.
+            // The next read opens the file again.
             Err(error) if slot.loses(&error) => {}
             Err(error) => {
                 tracing::debug!(file = %self.file, %error, "it is read as it was");
@@ -213,7 +218,8 @@ impl Inode {
         self.is_behind() && self.context.kept.is_live()
     }
 
-    /// What is asked for, as long as news are heard: when they are again, all may have changed once more.
+    /// Waits for an answer as long as news are heard; `None` once they are not: when they are heard again,
+    /// all may have changed once more.
     async fn while_heard<T>(&self, asking: impl Future<Output = T>) -> Option<T> {
         let mut asking = std::pin::pin!(asking);
         loop {
@@ -229,8 +235,8 @@ impl Inode {
         self.heard.load(Ordering::Acquire) != self.caught.load(Ordering::Acquire)
     }
 
-    /// This process stood still, or the machine slept: whether the lease of what is open for writing has
-    /// outlived that. If nobody can be asked, its renewals find out.
+    /// Asks whether the lease of a file that is open for writing has outlived a pause of this process or of
+    /// the machine. If the manager cannot be asked, the lease's renewals find out.
     pub(crate) async fn ask_for_lease(&self) {
         let is_lost = {
             let slot = self.slot.read().await;
@@ -244,11 +250,11 @@ impl Inode {
         }
     }
 
-    /// A lock was granted: nothing older than its grant is kept of the file.
+    /// Makes the file current after a lock was granted: no cached state older than the grant is kept.
     pub(crate) async fn refresh(self: &Arc<Inode>) -> Outcome<()> {
         self.context.expire(self.file);
         {
-            // Whether others write it too, and where it ends by now.
+            // The manager is asked whether others write the file too, and for its present size.
             let slot = self.slot.read().await;
             if let Some(file) = slot.file.as_ref().filter(|_| slot.writes)
                 && let Err(error) = file.stat().await
@@ -263,16 +269,17 @@ impl Inode {
         Ok(())
     }
 
-    /// The manager says this of the file. Returns whether the kernel's pages are from just this content; if
-    /// they are not, they will be, as they are dropped.
+    /// Notes the manager's record of the file. Returns true if the kernel's pages are from exactly this
+    /// content; if they are not, they will be, as they are dropped.
     fn is_seen(&self, row: &StatRow) -> bool {
-        // While the kernel drops pages it has some of before, and what is opened has it drop them itself.
+        // While the kernel drops pages it may have some old ones, and a file that is opened then has it drop
+        // them.
         let is_dropping = self.dropping.load(Ordering::Acquire) > 0;
         let version = Some(Version::of(row)).filter(|_| !is_dropping);
         std::mem::replace(&mut *self.seen(), version) == version && !is_dropping
     }
 
-    /// The manager says this of a file that is open here. Pages of other content are dropped.
+    /// Notes the manager's record of a file that is open here. Pages of other content are dropped.
     pub(crate) async fn heed(&self, row: &StatRow) {
         {
             let slot = self.slot.read().await;
@@ -286,9 +293,9 @@ impl Inode {
         }
     }
 
-    /// Others have changed it: what the kernel has is of no content that is known. Returns whether it is
-    /// written here, and by nobody else as far as is known. Waits for nothing: whoever opens it may wait for
-    /// this news to be heeded.
+    /// Notes that others have changed the file: the kernel's pages are of no known content. Returns true if
+    /// the file is written here, and by no other mount as far as is known. Never waits: an open of the file
+    /// may wait for this news to be heeded.
     pub(crate) fn forget_seen(&self) -> bool {
         self.heard.fetch_add(1, Ordering::AcqRel);
         *self.seen() = None;

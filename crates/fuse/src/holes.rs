@@ -1,5 +1,5 @@
-//! Where a file has data and where holes, for programs that pass over these (SEEK_DATA, SEEK_HOLE). A hole is
-//! what no drive has bytes of, in whole stripes; so nothing need be read to find it.
+//! Data and holes of a file, for programs that skip holes (SEEK_DATA, SEEK_HOLE). A hole consists of whole
+//! stripes of which no drive has bytes; so nothing need be read to find it.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use crate::names::known;
 use crate::shared::Shared;
 use crate::write_back::Outcome;
 
-/// What is looked for.
+/// Target of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Find {
     Data,
-    /// The end of the file is one.
+    /// A hole, or the end of the file.
     Hole,
 }
 
@@ -30,7 +30,7 @@ impl Find {
 }
 
 impl Shared {
-    /// The first offset from this one on where there is what is looked for, as the kernel has it.
+    /// The first offset at or after `from` with data or a hole, as the kernel asks for it (`whence`).
     pub(crate) async fn find(&self, handle: FileHandle, from: i64, whence: i32) -> Outcome<i64> {
         let what = Find::new(whence)?;
         let from = u64::try_from(from).map_err(|_| Errno::ENXIO)?;
@@ -40,11 +40,11 @@ impl Shared {
 }
 
 impl Inode {
-    /// The first offset from this one on where there is what is looked for.
+    /// The first offset at or after `from` with data or a hole.
     pub(crate) async fn find(self: &Arc<Inode>, what: Find, from: u64) -> Outcome<u64> {
         let is_clean = self.state().is_clean();
         if !is_clean {
-            // What waits is with no drive yet.
+            // Bytes that wait to be written are on no drive yet.
             self.drain().await?;
         }
         self.catch_up().await;
@@ -58,7 +58,7 @@ impl Inode {
             let data = file.data_after(at).await.map_err(|error| errno(&error))?;
             match (what, data) {
                 (Find::Data, data) => return data.map(|data| data.start).ok_or(Errno::ENXIO),
-                // It goes on where the last answer ended.
+                // The search goes on where the last answer ended.
                 (Find::Hole, Some(data)) if data.start == at && data.end > at => at = data.end,
                 (Find::Hole, _) => return Ok(at.min(file.size())),
             }

@@ -1,5 +1,5 @@
-//! Open files of the client that no program has open any more: who opens one again soon need ask nobody, as
-//! long as what is kept of it says that it is unchanged.
+//! Open files of the client that no program has open any more: a program that opens one again soon needs no
+//! request to the manager, as long as the kept record says that the file is unchanged.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
@@ -9,10 +9,10 @@ use braid_layout::FileId;
 
 use crate::fresh::Version;
 
-/// Most of them.
+/// Maximum number of idle files.
 const IDLE_MAX: usize = 1024;
 
-/// Files that are open to be read, with what they were when they were opened.
+/// Files that are open for reading, with their versions when they were opened.
 #[derive(Default)]
 pub(crate) struct Idle {
     state: Mutex<State>,
@@ -21,12 +21,12 @@ pub(crate) struct Idle {
 #[derive(Default)]
 struct State {
     files: HashMap<FileId, (Version, File)>,
-    /// The oldest first; some may be gone.
+    /// Numbers of the files, the oldest first; some may have been removed.
     order: VecDeque<FileId>,
 }
 
 impl Idle {
-    /// No program has it open any more.
+    /// Keeps a file that no program has open any more.
     pub(crate) fn put(&self, number: FileId, file: File) {
         let version = Version::of(&file.known());
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -40,7 +40,7 @@ impl Idle {
         }
     }
 
-    /// One that is of just this version.
+    /// Takes the open file, if it is of exactly this version.
     pub(crate) fn take(&self, number: FileId, version: Version) -> Option<File> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let (of, file) = state.files.remove(&number)?;

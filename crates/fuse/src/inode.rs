@@ -1,11 +1,11 @@
 //! A file that is open in this mount: all its handles share one record of it.
 //!
-//! The record has one open file of the client, to read or to write. It is opened by the first who needs it;
-//! one for writing serves reads too, so that readers of the same mount see the writer's bytes and size. While
-//! it is open for writing, the file has a lease at the manager.
+//! The record has one open file of the client, for reading or for writing. It is opened at the first need; a
+//! file open for writing serves reads too, so that readers of the same mount see the writer's bytes and size.
+//! While it is open for writing, the file has a lease at the manager.
 //!
-//! Lock order: `ending`, then `placing`, then `slot`, then `telling`, then `state`. Whoever writes or reads
-//! holds `slot` to read; whoever opens, closes or truncates holds it to write.
+//! Lock order: `ending`, then `placing`, then `slot`, then `telling`, then `state`. Writes and reads hold
+//! `slot` shared; open, close and truncation hold it exclusively.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,13 +27,13 @@ use crate::fresh::Version;
 use crate::reach::reach;
 use crate::write_back::Outcome;
 
-/// How often what a lost lease interrupted is begun again with a new one.
+/// Maximum number of tries of an operation that a lost lease interrupts; each has a new lease.
 pub(crate) const TRIES: u32 = 3;
-/// About as many bytes as a plan set of the client has: they are written together.
+/// Usual size of a chunk in bytes, about that of one plan set of the client: a chunk is written together.
 pub(crate) const CHUNK_BYTES: u64 = 8 << 20;
-/// The most, of files whose stripes are longer.
+/// Maximum size of a chunk in bytes, for files whose stripes are longer.
 pub(crate) const CHUNK_BYTES_MAX: u64 = 32 << 20;
-/// The kernel reads whole pages, also of a file's end.
+/// Size of the kernel's pages: it reads whole ones, also at a file's end.
 const PAGE_BYTES: u64 = 4096;
 
 /// An open file.
@@ -42,28 +42,28 @@ pub(crate) struct Inode {
     pub(crate) context: Arc<Context>,
     pub(crate) slot: RwLock<Slot>,
     state: Mutex<State>,
-    /// Held while the last handle that writes is closed: another that is opened meanwhile waits, as what the
-    /// former could not write is dropped.
+    /// Held while the last handle that writes is closed: another that is opened meanwhile waits, as bytes
+    /// that the former could not write are dropped.
     pub(crate) ending: AsyncMutex<()>,
-    /// Allows one to have the tail placed at a time.
+    /// Held while the tail is placed.
     pub(crate) placing: AsyncMutex<()>,
-    /// Allows one to ask for locks at a time.
+    /// Held by the task whose turn it is to ask for locks.
     pub(crate) locking: Arc<AsyncMutex<()>>,
-    /// Held while attributes are told, one set after the other.
+    /// Held while attributes are sent, one set after the other.
     pub(crate) telling: AsyncMutex<()>,
-    /// Something was written, or could not be.
+    /// Notified when bytes were written, or could not be.
     pub(crate) landed: Notify,
-    /// Its last name was removed here: it lives as long as its lease.
+    /// True if the file's last name was removed here: the file lives as long as its lease.
     pub(crate) nameless: AtomicBool,
-    /// How often it was heard that others have changed it, and with which of these what is open of it has
-    /// caught up.
+    /// `heard` counts reports that others have changed the file; `caught` is the count with which its open
+    /// file has caught up.
     pub(crate) heard: AtomicU64,
     pub(crate) caught: AtomicU64,
-    /// Held while that is asked for.
+    /// Held while the manager is asked to catch up.
     pub(crate) catching: AsyncMutex<()>,
-    /// What the kernel's pages of it are from.
+    /// Version of the file from which the kernel's pages are.
     pub(crate) seen: Mutex<Option<Version>>,
-    /// How often the kernel is being told to drop its pages, and may have some of before.
+    /// Number of calls under way by which the kernel drops its pages, while it may have some old ones.
     pub(crate) dropping: AtomicUsize,
 }
 
@@ -71,74 +71,74 @@ pub(crate) struct Inode {
 #[derive(Default)]
 pub(crate) struct Slot {
     pub(crate) file: Option<File>,
-    /// It is open for writing.
+    /// True if the file is open for writing.
     pub(crate) writes: bool,
-    /// A write of it failed: it writes no more.
+    /// True if a write of the file failed: it writes no more.
     pub(crate) broken: AtomicBool,
-    /// An answer said that its lease is lost.
+    /// True if an answer said that its lease is lost.
     pub(crate) lost: AtomicBool,
-    /// When it could not be opened for writing, the last time, and why.
+    /// Time and error of the last failed try to open it for writing.
     refused: Option<(Instant, Errno)>,
-    /// The writer was closed at a flush, and a handle stayed open: a descriptor was copied, and each copy's
-    /// end is a flush. Next time it stays open.
+    /// True if the writer was closed at a flush while a handle stayed open: the descriptor was copied, and
+    /// the end of each copy is a flush. Next time it stays open.
     pub(crate) was_closed: bool,
 }
 
-/// What is not with the drives or not with the manager.
+/// Bytes and attributes that are not yet with the drives or not with the manager.
 pub(crate) struct State {
     pub(crate) extents: Extents,
     /// Runs on their way to the drives; no two have a byte in common.
     pub(crate) flights: Vec<Arc<Flight>>,
-    /// Bytes to be appended, which have no place yet.
+    /// Bytes to be appended, whose offset is not fixed yet.
     pub(crate) tail: Vec<u8>,
-    /// Where they will be if nobody else appends.
+    /// Offset of the tail if no other mount appends.
     pub(crate) tail_at: u64,
     /// The number of the last write.
     pub(crate) order: u64,
-    /// What is from writes of up to this number is to be written now.
+    /// Bytes of writes up to this number are to be written now.
     pub(crate) drain: u64,
-    /// Where the last flight ended.
+    /// End of the last flight.
     pub(crate) cursor: u64,
     /// One past the last byte that the drives have and the manager may not know of.
     pub(crate) landed_end: u64,
-    /// How many want that nothing is in flight.
+    /// Number of holders that want nothing in flight.
     pub(crate) holds: u32,
-    /// Bytes counted in the budget.
+    /// Number of bytes counted in the budget.
     counted: u64,
-    /// Since when there is something to be written or committed.
+    /// Time since which there is something to be written or committed.
     pub(crate) since: Option<Instant>,
-    /// A write failed, and not all has been written since: no other is taken before that.
+    /// Error of a failed write, while not all has been written since: no other write is taken before that.
     pub(crate) stopped: Option<Errno>,
-    /// No run is sent until somebody asks for it.
+    /// True if no run is sent until a request asks for it.
     pub(crate) halted: bool,
-    /// Since when nothing could be written.
+    /// Time since which nothing could be written.
     pub(crate) failing: Option<Instant>,
-    /// It is being synced though nobody has asked.
+    /// True while the caretaker syncs the file.
     pub(crate) tended: bool,
-    /// When that failed, if it did the last time.
+    /// Time of the caretaker's last sync, if it failed.
     pub(crate) failed_at: Option<Instant>,
-    /// What is from writes of up to this number is not to be written any more, as the locks under which it
-    /// may have been are lost.
+    /// Bytes of writes up to this number are not to be written any more, as the locks under which they may
+    /// have been written are lost.
     pub(crate) forfeited: u64,
-    /// How often bytes were dropped, and why the last time.
+    /// Number of times that bytes were dropped, and the last reason.
     pub(crate) lost: (u64, Option<Errno>),
-    /// The time of the last write, or what was set after it, until the manager knows of it.
+    /// Time of the last write, or one that was set after it, until the manager knows of it.
     pub(crate) modified: Option<i64>,
-    /// When something was written last.
+    /// Time of the last write, in nanoseconds since 1970.
     pub(crate) written_ns: i64,
-    /// It was made here, and the manager was told of nothing since.
+    /// True if the file was made here, and the manager was told of no change since.
     pub(crate) is_new: bool,
-    /// What else is to be told with the next commit.
+    /// Attribute changes to be sent with the next commit.
     pub(crate) later: AttributeChanges,
-    /// What of it is being told.
+    /// Attribute changes that are being sent.
     pub(crate) told_now: AttributeChanges,
-    /// Written since the last commit.
+    /// True if there were writes since the last commit.
     pub(crate) uncommitted: bool,
-    /// The slot's file is open for writing.
+    /// True if the slot's file is open for writing.
     pub(crate) writes: bool,
 }
 
-/// A run on its way.
+/// A run on its way to the drives.
 pub(crate) struct Flight {
     pub(crate) from: u64,
     pub(crate) run: Run,
@@ -165,7 +165,7 @@ impl Inode {
         }
     }
 
-    /// Takes the file out, if it is open to be read only and nobody uses it.
+    /// Takes the file out, if it is open for reading only and not in use.
     pub(crate) fn take_reader(&self) -> Option<File> {
         let mut slot = self.slot.try_write().ok()?;
         if slot.writes { None } else { slot.file.take() }
@@ -175,14 +175,14 @@ impl Inode {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts what waits to be written anew.
+    /// Counts the bytes that wait to be written again, in the budget.
     pub(crate) fn recount(&self, state: &mut State) {
         let now = state.held_bytes();
         self.context.budget.recount(&mut state.counted, now);
     }
 
-    /// The file, open at least for reading. One that was open for writing, under a lease that is lost, is
-    /// opened anew: others may have written since.
+    /// The file, open at least for reading. A file that was open for writing, under a lease that is lost, is
+    /// opened again: others may have written since.
     pub(crate) async fn reading(&self) -> Result<RwLockReadGuard<'_, Slot>> {
         let slot = self.slot.read().await;
         if slot.file.is_some() && !slot.is_lost() {
@@ -214,8 +214,8 @@ impl Inode {
         Ok(slot.downgrade())
     }
 
-    /// The same for what waits to be written, of which there may be much: those who wait for a try that fails
-    /// try no more, as each may take as long as the client is patient.
+    /// The file, open for writing, for the many tasks that may write waiting bytes: if one's try fails, those
+    /// that wait for it do not try again, as each try may take as long as the client's patience.
     pub(crate) async fn writing_out(&self) -> Outcome<RwLockReadGuard<'_, Slot>> {
         let asked = Instant::now();
         let slot = self.slot.read().await;
@@ -237,13 +237,13 @@ impl Inode {
         Ok(slot.downgrade())
     }
 
-    /// The size as this mount knows it: of what it has open, and of what waits to be written.
+    /// The size as this mount knows it: of the open file, and of the bytes that wait to be written.
     pub(crate) async fn size(&self) -> u64 {
         let slot = self.slot.read().await;
         reach(&self.state, || slot.file.as_ref().map_or(0, File::size))
     }
 
-    /// Changes what the manager says to what is known here: the size and time of what it was not told yet.
+    /// Changes the manager's record to the size and times known here that the manager was not told yet.
     pub(crate) async fn tell(&self, row: &mut StatRow) {
         self.tell_of(&*self.slot.read().await, row);
     }
@@ -257,18 +257,18 @@ impl Inode {
         }
         if state.uncommitted {
             row.attributes.changed_ns = row.attributes.changed_ns.max(state.written_ns);
-            // The manager will have a time of its own for it.
+            // The manager will set a time of its own for this change.
             self.context.told_early(self.file);
         }
         state.overlay(row);
     }
 
-    /// Reads. What waits to be written is put over what the drives have.
+    /// Reads bytes. Those that wait to be written are put over the drives' bytes.
     pub(crate) async fn read(self: &Arc<Inode>, offset: u64, size: u32) -> Outcome<Filled> {
         let end = offset.saturating_add(u64::from(size));
         let meets_tail = |state: &State| !state.tail.is_empty() && end > state.tail_at;
         self.catch_up().await;
-        // Where nobody else can append it is known where the tail will be.
+        // If no other mount can append, the tail's place is known.
         if meets_tail(&self.state()) && !self.is_alone().await {
             self.place_tail().await?;
         }
@@ -282,7 +282,7 @@ impl Inode {
         }
     }
 
-    /// Whether it is written here, and by nobody elsewhere.
+    /// Returns true if the file is written here, and by no other mount.
     async fn is_alone(&self) -> bool {
         let slot = self.slot.read().await;
         slot.can_write() && slot.file.as_ref().is_some_and(|file| !file.is_shared())
@@ -291,7 +291,7 @@ impl Inode {
     async fn read_by(&self, slot: &Slot, offset: u64, size: u32) -> Result<Filled> {
         let end = offset.saturating_add(u64::from(size));
         let file = slot.file.as_ref().expect("it is open");
-        // Looked at first: what lands meanwhile is then both here and there.
+        // This is looked at first: bytes that land meanwhile are then both here and there.
         let (over, dirty_end) = self.state().over(offset..end);
         let size = usize::try_from(size).unwrap_or(usize::MAX);
         let mut buffer = self.context.buffers.take(size);
@@ -299,7 +299,7 @@ impl Inode {
         let mut filled = fill(file, bytes, offset).await?;
         let expects_more = end > file.size().next_multiple_of(PAGE_BYTES);
         if filled < size && !slot.writes && expects_more {
-            // The kernel knows of more bytes than there were when it was opened.
+            // The kernel knows of more bytes than the file had when it was opened.
             file.stat().await?;
             let at = offset + length(&bytes[..filled]);
             filled += fill(file, &mut bytes[filled..], at).await?;
@@ -319,18 +319,18 @@ impl Slot {
         self.writes && self.file.is_some() && !self.broken.load(Ordering::Acquire) && !self.is_lost()
     }
 
-    /// Whether it was open for writing, and writes no more as a write failed.
+    /// Returns true if the file was open for writing, and writes no more as a write failed.
     pub(crate) fn is_broken(&self) -> bool {
         self.writes && self.broken.load(Ordering::Acquire)
     }
 
-    /// Whether it was open for writing, and its lease is lost.
+    /// Returns true if the file was open for writing, and its lease is lost.
     pub(crate) fn is_lost(&self) -> bool {
         let is_told = || self.file.as_ref().is_some_and(File::is_lost);
         self.writes && (self.lost.load(Ordering::Acquire) || is_told())
     }
 
-    /// Whether an error says that its lease is lost: then it is noted.
+    /// Returns true if an error says that the file's lease is lost, and notes it.
     pub(crate) fn loses(&self, error: &Error) -> bool {
         let says_so = matches!(error, Error::LeaseLost { .. }) || error.reason() == Some(Reason::LeaseLost);
         if self.writes && says_so {
@@ -339,12 +339,13 @@ impl Slot {
         self.writes && says_so
     }
 
-    /// Whether to begin again after an error, with a new lease. The file writes no more after one.
+    /// Returns true if the operation may begin again after an error, with a new lease. The file writes no
+    /// more after an error.
     pub(crate) fn failed(&self, error: &Error) -> bool {
         self.loses(error);
         let may_again = matches!(error, Error::LeaseLost { .. } | Error::Unfinished { .. })
             || matches!(error.reason(), Some(Reason::LeaseLost | Reason::StaleGeneration | Reason::Leased));
-        // A refused commit, for quota, leaves it as it was.
+        // A commit that is refused, for quota, leaves the file as it was.
         if error.reason() != Some(Reason::Quota) {
             self.broken.store(true, Ordering::Release);
         }
@@ -383,25 +384,25 @@ impl State {
         }
     }
 
-    /// Bytes that wait to be written, as the budget has them.
+    /// Number of bytes that wait to be written, as counted in the budget.
     pub(crate) fn counted(&self) -> u64 {
         self.counted
     }
 
-    /// Bytes that wait to be written.
+    /// Number of bytes that wait to be written.
     pub(crate) fn held_bytes(&self) -> u64 {
         let flying: u64 = self.flights.iter().map(|flight| length(&flight.run.bytes)).sum();
         self.extents.bytes() + length(&self.tail) + flying
     }
 
-    /// One past the last byte that waits.
+    /// Offset one past the last byte that waits.
     pub(crate) fn end(&self) -> u64 {
         let flying = self.flights.iter().map(|flight| flight.end()).max().unwrap_or(0);
         let tail = if self.tail.is_empty() { 0 } else { self.tail_at + length(&self.tail) };
         self.extents.end().max(flying).max(tail)
     }
 
-    /// Copies of what waits within a range, older first, and where all of it ends.
+    /// Copies of the waiting bytes within a range, older first, and the end of all waiting bytes.
     fn over(&self, range: std::ops::Range<u64>) -> (Vec<(u64, Vec<u8>)>, u64) {
         let mut over = Vec::new();
         for flight in &self.flights {
@@ -413,8 +414,8 @@ impl State {
             }
         }
         over.extend(self.extents.copies(range.clone()));
-        // What was appended since a reader had all of it placed is here too, where it will be as far as is
-        // known.
+        // Bytes that were appended since a reader had the tail placed are here too, at their place as far as
+        // it is known.
         let from = self.tail_at.max(range.start);
         let to = (self.tail_at + length(&self.tail)).min(range.end);
         if from < to {
@@ -424,7 +425,7 @@ impl State {
         (over, self.end())
     }
 
-    /// The number of a new write.
+    /// Counts a new write, and returns its number.
     pub(crate) fn wrote(&mut self) -> u64 {
         self.order += 1;
         self.uncommitted = true;
@@ -441,7 +442,7 @@ impl Flight {
     }
 }
 
-/// Reads until the buffer is full or the file ends. Returns how much.
+/// Reads until the buffer is full or the file ends. Returns the number of bytes read.
 async fn fill(file: &File, buffer: &mut [u8], offset: u64) -> Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {

@@ -13,19 +13,19 @@ use crate::inode::Inode;
 /// An open handle.
 pub(crate) struct OpenFile {
     pub(crate) inode: Arc<Inode>,
-    /// It was opened for writing.
+    /// True if the handle was opened for writing.
     pub(crate) writes: bool,
-    /// The losses that it was told of.
+    /// Number of losses of the file that the handle was told of.
     pub(crate) told: AtomicU64,
-    /// Locks that were taken by it are lost, and it serves no more.
+    /// True if locks taken by the handle are lost: it serves no more.
     pub(crate) lost_locks: AtomicBool,
 }
 
-/// Records of open files. A file has one as long as it has a handle.
+/// Records of open files. A file has a record as long as it has a handle.
 #[derive(Default)]
 pub(crate) struct Inodes {
     open: Mutex<BTreeMap<u64, Entry>>,
-    /// Records that have ended.
+    /// Number of records that have ended.
     closed: AtomicUsize,
 }
 
@@ -40,7 +40,7 @@ impl Inodes {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A handle more.
+    /// Adds a handle.
     pub(crate) fn open(&self, context: &Arc<Context>, file: FileId, writes: bool) -> OpenFile {
         let mut open = self.lock();
         let entry = open.entry(file.0).or_insert_with(|| {
@@ -54,12 +54,12 @@ impl Inodes {
         OpenFile { inode: Arc::clone(&entry.inode), writes, told, lost_locks: AtomicBool::new(false) }
     }
 
-    /// How many handles write it.
+    /// Number of handles that write the file.
     pub(crate) fn writers(&self, inode: &Inode) -> usize {
         self.lock().get(&inode.file.0).map_or(0, |entry| entry.writers)
     }
 
-    /// A handle that writes is gone. Returns whether it was the last.
+    /// Removes a handle that writes. Returns true if it was the last.
     pub(crate) fn writer_left(&self, inode: &Inode) -> bool {
         let mut open = self.lock();
         let Some(entry) = open.get_mut(&inode.file.0) else { return true };
@@ -67,7 +67,7 @@ impl Inodes {
         entry.writers == 0
     }
 
-    /// A handle is gone, and all is done that its end required.
+    /// Removes a handle, after all that its end required was done.
     pub(crate) fn left(&self, inode: &Inode) {
         let mut open = self.lock();
         if let Some(entry) = open.get_mut(&inode.file.0) {
@@ -87,7 +87,7 @@ impl Inodes {
         }
     }
 
-    /// Does this of a file that has no handle. None is opened meanwhile.
+    /// Calls `then` if the file has no handle. None is opened meanwhile.
     pub(crate) fn unless_open(&self, file: FileId, then: impl FnOnce()) {
         let open = self.lock();
         if !open.contains_key(&file.0) {
@@ -100,23 +100,23 @@ impl Inodes {
         self.lock().get(&file.0).map(|entry| Arc::clone(&entry.inode))
     }
 
-    /// All of them.
+    /// The records of all open files.
     pub(crate) fn all(&self) -> Vec<Arc<Inode>> {
         self.lock().values().map(|entry| Arc::clone(&entry.inode)).collect()
     }
 
-    /// Those that have a handle that writes.
+    /// The records of files with a handle that writes.
     pub(crate) fn all_written(&self) -> Vec<Arc<Inode>> {
         let open = self.lock();
         open.values().filter(|entry| entry.writers > 0).map(|entry| Arc::clone(&entry.inode)).collect()
     }
 
-    /// How many files were closed by all that had them open, ever.
+    /// Number of files ever closed by all that had them open.
     pub(crate) fn closed(&self) -> usize {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// Whether no file is open.
+    /// Returns true if no file is open.
     pub(crate) fn is_empty(&self) -> bool {
         self.lock().is_empty()
     }

@@ -1,30 +1,30 @@
-//! Whether a program that waits is to be let go, as it has a signal.
+//! Signals of programs that wait: a program that has a signal is not to wait any longer.
 //!
-//! The kernel tells so in a message that `fuser` does not hand on, and lets the program wait until it is
-//! answered. So signals are looked at.
+//! The kernel reports a signal in a message that `fuser` does not pass on, and lets the program wait until
+//! its request is answered. So signals are read from `/proc`.
 
 use std::fs;
 
 /// A thread that waits.
 pub(crate) struct Waiter {
     thread: u32,
-    /// Its process had a signal the last time, which any of its threads may take.
+    /// True if the process had a signal at the last look, which any of its threads may take.
     had: bool,
 }
 
 impl Waiter {
-    /// A thread by its number; 0: one that cannot be seen from here.
+    /// A thread by its id; 0 for a thread that cannot be seen from here.
     pub(crate) fn new(thread: u32) -> Waiter {
         Waiter { thread, had: false }
     }
 
-    /// Whether it can be seen.
+    /// Returns true if the thread can be seen from here.
     pub(crate) fn is_known(&self) -> bool {
         self.thread != 0
     }
 
-    /// Whether it has a signal that it does not hold off, or is gone. One for its process counts when it is
-    /// still there the next time: else another thread has taken it.
+    /// Returns true if the thread has a signal that it does not block, or is gone. A signal for its process
+    /// counts if it is still there at the next look: otherwise another thread has taken it.
     pub(crate) fn has_signal(&mut self) -> bool {
         if !self.is_known() {
             return false;
@@ -37,7 +37,7 @@ impl Waiter {
     }
 }
 
-/// Whether the thread, and whether its process, has a signal that is not held off.
+/// Returns whether the thread, and whether its process, has a signal that is not blocked.
 fn pending(status: &str) -> (bool, bool) {
     let mask = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name));

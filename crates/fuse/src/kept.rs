@@ -1,7 +1,8 @@
-//! What the manager told of names and attributes. It is kept until the manager says that others have changed
-//! it, or until it changes here; and nothing is answered from it while that would not be heard.
+//! Kept records: names and attributes as the manager told them. A record is kept until the manager reports
+//! that others have changed it, or until it changes here; and no request is answered from it while such
+//! reports would not be heard.
 //!
-//! An answer that was asked for before such a change, and comes after it, is not kept.
+//! An answer is not kept if it was asked for before such a change and comes after it.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -10,11 +11,11 @@ use braid_client::Watching;
 use braid_layout::FileId;
 use braid_wire::control::{Entry, EntryKind, StatRow};
 
-/// Most records that are kept: then all are dropped.
+/// Maximum number of records that are kept: beyond it all are dropped.
 pub(crate) const ROWS_MAX: usize = 1 << 17;
 const NAMES_MAX: usize = 1 << 18;
 
-/// Names and records.
+/// Names and records kept from the manager's answers.
 #[derive(Default)]
 pub(crate) struct Kept {
     watching: OnceLock<Watching>,
@@ -23,10 +24,10 @@ pub(crate) struct Kept {
 
 #[derive(Default)]
 struct State {
-    /// Changes so far.
+    /// Number of changes so far.
     changes: u64,
     rows: HashMap<FileId, StatRow>,
-    /// Those of them that have several names.
+    /// Files among `rows` that have several names.
     linked: BTreeSet<FileId>,
     names: HashMap<FileId, Names>,
     count: usize,
@@ -36,36 +37,36 @@ struct State {
 #[derive(Default)]
 struct Names {
     known: HashMap<Vec<u8>, Name>,
-    /// It was made here, and nobody else has changed it: there are no names but these.
+    /// True if the directory was made here and no other mount has changed it: it has no names but these.
     are_all: bool,
 }
 
-/// What a name is known to stand for.
+/// Entry that a name is known to stand for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Name {
     File(FileId),
     Nothing,
-    /// It has changed here, and nobody has asked since.
+    /// The name has changed here, and has not been asked for since.
     Changed,
 }
 
-/// When something was asked for.
+/// Count of changes at the time of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Asked(u64);
 
-/// What is known of a name.
+/// Kept knowledge of a name.
 pub(crate) enum Known {
-    /// What it stands for.
+    /// Record of the entry with this name.
     Row(StatRow),
-    /// There is none.
+    /// The name does not exist.
     Nothing,
     Unknown,
 }
 
 impl Kept {
-    /// From now on changes are heard of.
+    /// Begins to keep records, as changes are heard of from now on.
     pub(crate) fn begin(&self, watching: Watching) {
-        // Nobody else sets it.
+        // The watch is set only here.
         let _ = self.watching.set(watching);
     }
 
@@ -77,12 +78,12 @@ impl Kept {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether all changes are heard of now.
+    /// Returns true if all changes by others are heard of now.
     pub(crate) fn is_live(&self) -> bool {
         self.watching.get().is_some_and(Watching::is_live)
     }
 
-    /// Something is about to be asked for.
+    /// Returns the count of changes, for a request that is about to be made.
     pub(crate) fn ask(&self) -> Asked {
         Asked(self.lock().changes)
     }
@@ -94,7 +95,7 @@ impl Kept {
         self.lock().rows.get(&file).cloned()
     }
 
-    /// What was told last, though it may have changed.
+    /// The last record of a file, though it may have changed.
     pub(crate) fn known_row(&self, file: FileId) -> Option<StatRow> {
         self.lock().rows.get(&file).cloned()
     }
@@ -120,7 +121,8 @@ impl Kept {
         }
     }
 
-    /// An answer about a name. Returns whether it is kept: if it is not, its changes are not heard of.
+    /// Keeps an answer about a name. Returns true if it is kept: if not, changes of the name are not heard
+    /// of.
     pub(crate) fn put_name(&self, asked: Asked, at: (FileId, &[u8]), row: Option<&StatRow>) -> bool {
         let mut state = self.lock();
         if state.changes != asked.0 {
@@ -134,7 +136,7 @@ impl Kept {
         true
     }
 
-    /// A name in a directory was given here to what this says, by a request. Returns whether it is kept.
+    /// Records that a request of this mount gave a name to the entry `row`. Returns true if the name is kept.
     pub(crate) fn give_name(&self, asked: Asked, at: (FileId, &[u8]), row: &StatRow) -> bool {
         let mut state = self.lock();
         let is_last = state.changes == asked.0;
@@ -146,7 +148,7 @@ impl Kept {
         is_last
     }
 
-    /// A name was moved here, by a request. Returns whether the new one is kept.
+    /// Records that a request of this mount moved a name. Returns true if the new name is kept.
     pub(crate) fn move_name(&self, asked: Asked, from: (FileId, &[u8]), to: (FileId, &[u8])) -> bool {
         let mut state = self.lock();
         let is_last = state.changes == asked.0;
@@ -160,7 +162,7 @@ impl Kept {
         true
     }
 
-    /// A directory was made here, and is empty.
+    /// Keeps an empty directory that was made here.
     pub(crate) fn put_empty(&self, asked: Asked, directory: FileId) {
         let mut state = self.lock();
         if state.changes == asked.0 {
@@ -170,7 +172,7 @@ impl Kept {
         }
     }
 
-    /// An entry of a listing. Where a symbolic link leads is not said there.
+    /// Keeps an entry of a listing, except a symbolic link: listings do not give its target.
     pub(crate) fn put_entry(&self, asked: Asked, directory: FileId, entry: &Entry) {
         if entry.kind() != EntryKind::Symlink {
             let (volume, g, target, segments) = Default::default();
@@ -181,7 +183,8 @@ impl Kept {
         }
     }
 
-    /// The answer to an open, which nobody watches: what is kept that is older is dropped.
+    /// Drops the kept record of a file if it is older than the answer to an open, which is not watched for
+    /// changes.
     pub(crate) fn refine(&self, asked: Asked, row: &StatRow) {
         let mut state = self.lock();
         let is_other = state
@@ -193,19 +196,20 @@ impl Kept {
         }
     }
 
-    /// A file or directory has changed here.
+    /// Drops the record of a file or directory that has changed here.
     pub(crate) fn forget(&self, file: FileId) {
         let mut state = self.lock();
         state.changes += 1;
         state.rows.remove(&file);
     }
 
-    /// A name in a directory has changed here.
+    /// Drops a name in a directory that has changed here.
     pub(crate) fn forget_name(&self, directory: FileId, name: &[u8]) {
         self.lock().forget_name(directory, name);
     }
 
-    /// Others have changed it. Gives the names in it that were known, if it is a directory.
+    /// Drops the records of a file or directory that others have changed. Returns the names in it that were
+    /// known, if it is a directory.
     pub(crate) fn heed(&self, file: FileId) -> Vec<Vec<u8>> {
         let mut state = self.lock();
         state.changes += 1;
@@ -215,7 +219,8 @@ impl Kept {
         names.known.into_keys().collect()
     }
 
-    /// All may have changed. Gives all directories with their names that were known, and all records.
+    /// Drops all records, as all may have changed. Returns all directories with their names that were known,
+    /// and all records.
     pub(crate) fn heed_all(&self) -> (Vec<(FileId, Vec<u8>)>, Vec<StatRow>) {
         let mut state = self.lock();
         let rows = std::mem::take(&mut state.rows);
@@ -236,7 +241,7 @@ impl State {
         if row.attributes.links > 1 && row.kind() != EntryKind::Directory {
             self.linked.insert(row.file);
         }
-        // Where its bytes are is asked for when it is opened.
+        // The segments are asked for when the file is opened.
         self.rows.insert(row.file, StatRow { segments: Vec::new(), ..row.clone() });
     }
 
@@ -253,7 +258,7 @@ impl State {
             Some(Name::File(file)) => drop(self.rows.remove(&file)),
             Some(Name::Nothing) => {}
             None if are_all => {}
-            // It may have been any that has another name too.
+            // The name may have been that of any file with another name too.
             None | Some(Name::Changed) => {
                 let linked = std::mem::take(&mut self.linked);
                 linked.iter().for_each(|file| drop(self.rows.remove(file)));

@@ -1,4 +1,4 @@
-//! The way to the kernel: it drops what it has cached when it is told to.
+//! Notifications to the kernel, which drops what it has cached when it is told to.
 
 use std::collections::HashMap;
 use std::io;
@@ -12,16 +12,18 @@ use tokio::task::JoinHandle;
 
 use crate::expiry::Expiry;
 
-/// Threads that tell the kernel something at a time. Each may wait for a read that is slow.
+/// Maximum number of threads that notify the kernel at a time. Each may wait for a slow read.
 const THREADS_MAX: usize = 64;
-/// Those of one file or directory: so one that waits for long does not hold up others.
+/// Maximum number of these threads for one file or directory, so that one which waits for long does not hold
+/// up others.
 const THREADS_EACH: usize = 2;
 
 /// A kernel that caches.
 pub(crate) trait Kernel: Send + Sync {
-    /// What a name stands for is asked for before it is next used.
+    /// Has the kernel ask for a name before it next uses the name.
     fn expire_name(&self, directory: INodeNo, name: &[u8]) -> io::Result<()>;
-    /// Attributes are dropped, and pages from an offset on; if it is below 0, no pages.
+    /// Has the kernel drop a file's attributes, and its pages from an offset on; if that is below 0, no
+    /// pages.
     fn inval_inode(&self, number: INodeNo, from: i64, length: i64) -> io::Result<()>;
 }
 
@@ -40,15 +42,15 @@ impl Kernel for System {
     }
 }
 
-/// Tells the kernel things on threads of their own, as it may have to wait for requests under way.
+/// Notifies the kernel on threads of its own, as the kernel may have to wait for requests under way.
 pub(crate) struct Teller {
     runtime: Handle,
     threads: Arc<Semaphore>,
-    /// Of each that the kernel is told something of now.
+    /// Permits of each file or directory for which the kernel is being notified.
     of: Arc<Mutex<HashMap<u64, Arc<Semaphore>>>>,
 }
 
-/// Room for one thread.
+/// Permits for one thread.
 struct Place {
     number: u64,
     own: Option<OwnedSemaphorePermit>,
@@ -61,7 +63,7 @@ impl Teller {
         Teller { runtime, threads: Arc::new(Semaphore::new(THREADS_MAX)), of: Arc::default() }
     }
 
-    /// Tells something of a file or directory. Done when the kernel was told.
+    /// Notifies the kernel about a file or directory. The handle is done when the kernel was told.
     pub(crate) fn tell(&self, of: INodeNo, telling: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
         let _here = self.runtime.enter();
         let number = of.0;
@@ -81,7 +83,7 @@ impl Teller {
                 drop(own);
                 begin(place(one, any), telling)
             }
-            // The others wait for requests, each of which ends.
+            // The threads that hold the permits wait for requests, each of which ends.
             Err(_) => self.runtime.spawn(async move {
                 let own = own.acquire_owned().await.expect("it is never closed");
                 let any = threads.acquire_owned().await.expect("it is never closed");
@@ -99,7 +101,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         let mut of = lock(&self.of);
         self.own = None;
-        // Nobody else is there, or waits.
+        // No other thread holds or awaits a permit of this file.
         if of.get(&self.number).is_some_and(|own| Arc::strong_count(own) == 1) {
             of.remove(&self.number);
         }
@@ -122,8 +124,8 @@ mod tests {
 
     use super::*;
 
-    /// Tells something of so many files in turn, which the kernel waits to be told. Returns how many threads
-    /// that takes, after `meanwhile`.
+    /// Notifies the kernel about `files` files in turn while it waits, and checks that this takes `most`
+    /// threads, after `meanwhile`.
     async fn waiting(files: u64, most: usize, meanwhile: impl AsyncFnOnce(&Teller)) {
         const TOLD: u64 = THREADS_MAX as u64 + 10;
         let teller = Teller::new(Handle::current());

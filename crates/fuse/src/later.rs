@@ -1,8 +1,9 @@
-//! Attributes that go with a new file's first bytes: programs that copy and unpack set owner, permissions and
-//! times of each file that they make, one after the other, before they close it.
+//! Attributes that are sent with a new file's first bytes: programs that copy and unpack set owner,
+//! permissions and times of each file that they make, one after the other, before they close it.
 //!
-//! They are told to the manager with the first size, in the same message. Others see them no later than the
-//! bytes. What takes a permission away is told at once: from then on others must not open the file.
+//! The manager is told the attributes with the first size, in the same message. Others see them no later than
+//! the bytes. A change that takes a permission away is sent at once: from then on others must not open the
+//! file.
 
 use std::time::{Instant, SystemTime};
 
@@ -13,8 +14,8 @@ use crate::attributes::nanoseconds;
 use crate::inode::{Inode, State};
 
 impl Inode {
-    /// Takes changes that are to be told with the file's size, if it is new and written here only. Gives its
-    /// facts then.
+    /// Takes changes that are to be sent with the file's size, if the file is new and written here only.
+    /// Returns the file's record then.
     pub(crate) async fn set_later(&self, changes: AttributeChanges) -> Option<StatRow> {
         let slot = self.slot.read().await;
         let file = slot.file.as_ref().filter(|file| slot.writes && !file.is_shared())?;
@@ -31,7 +32,7 @@ impl Inode {
         Some(row)
     }
 
-    /// Tells the manager.
+    /// Sends changes to the manager at once.
     pub(crate) async fn set_now(&self, changes: AttributeChanges) -> Result<()> {
         if changes == AttributeChanges::NONE {
             return Ok(());
@@ -42,7 +43,8 @@ impl Inode {
     }
 }
 
-/// Whether somebody could do something with the file before the changes, and cannot after them.
+/// Returns true if the changes take a permission away: a user could do something with the file before them,
+/// and cannot after them.
 fn takes_away(of: &FileAttributes, changes: &AttributeChanges) -> bool {
     let &AttributeChanges { mode, uid, gid, .. } = changes;
     // The superuser loses nothing.
@@ -51,7 +53,7 @@ fn takes_away(of: &FileAttributes, changes: &AttributeChanges) -> bool {
         || gid.is_some_and(|gid| gid != of.gid && of.gid != 0 && of.mode & 0o070 != 0)
 }
 
-/// Changes, and later ones, as one.
+/// Merges changes with later ones.
 pub(crate) fn merged(before: AttributeChanges, changes: AttributeChanges) -> AttributeChanges {
     AttributeChanges {
         mode: changes.mode.or(before.mode),
@@ -67,31 +69,32 @@ impl State {
         self.order += 1;
         self.uncommitted = true;
         self.since.get_or_insert_with(Instant::now);
-        // The time of change goes with the size.
+        // The modification time goes with the size.
         self.modified = changes.modified_ns.or(self.modified);
         self.later = AttributeChanges { modified_ns: None, ..merged(self.later, changes) };
     }
 
-    /// Takes what is to be told now. From then on the file is none that is new.
+    /// Takes the changes that are to be sent now. From then on the file no longer counts as new.
     pub(crate) fn take_later(&mut self) -> AttributeChanges {
         self.is_new = false;
         self.told_now = std::mem::take(&mut self.later);
         self.told_now
     }
 
-    /// It could not be told: it goes with the next size, unless it was changed since.
+    /// Puts changes back that could not be sent: they go with the next size, except for attributes changed
+    /// since.
     pub(crate) fn put_back(&mut self, changes: AttributeChanges) {
         self.told_now = AttributeChanges::NONE;
         let since = std::mem::replace(&mut self.later, changes);
         self.set_later(since);
     }
 
-    /// What was taken is told.
+    /// Notes that the changes that were taken have been sent.
     pub(crate) fn told_later(&mut self) {
         self.told_now = AttributeChanges::NONE;
     }
 
-    /// Changes what the manager says to what it was not told yet.
+    /// Changes the manager's record of the file by the changes that the manager was not told yet.
     pub(crate) fn overlay(&self, row: &mut StatRow) {
         let later = merged(self.told_now, self.later);
         let attributes = &mut row.attributes;

@@ -1,5 +1,5 @@
-//! An open directory: what was listed last, so that the kernel may go on, or back, by position. Who goes
-//! further back has the directory listed again from there.
+//! An open directory: its last listed entries, so that the kernel may go on, or back, by position. If it goes
+//! further back, the directory is listed again from there.
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -18,14 +18,14 @@ use crate::kept::Asked;
 
 /// Positions of `.` and `..`, which are in every directory.
 const DOTS: u64 = 2;
-/// Entries that are kept of an open directory: more than the kernel asks for at once.
+/// Number of entries that are kept of an open directory: more than the kernel asks for at once.
 const WINDOW: usize = 4096;
 
-/// A listing from its begin, in the order of the names.
+/// A listing from its beginning, in the order of the names.
 pub(crate) struct Listing {
     context: Arc<Context>,
     directory: FileId,
-    /// The directory, and the one above it.
+    /// Numbers of the directory and of the one above it.
     own: INodeNo,
     above: INodeNo,
     state: Mutex<State>,
@@ -33,19 +33,19 @@ pub(crate) struct Listing {
 
 struct State {
     lister: Lister,
-    /// When the first entries were asked for.
+    /// Count of changes when the first entries were asked for.
     asked: Asked,
     window: Window,
     is_whole: bool,
 }
 
-/// The newest entries, and what it takes to list older ones again.
+/// The newest entries, and the names after which older ones are listed again.
 #[derive(Debug, Default)]
 struct Window {
-    /// The index of the first that is kept.
+    /// Index of the first entry that is kept.
     begin: usize,
     kept: VecDeque<Listed>,
-    /// The name of the last entry before each multiple of [`WINDOW`], but the first.
+    /// The name of the last entry before each multiple of [`WINDOW`], except the first.
     marks: Vec<Vec<u8>>,
 }
 
@@ -99,8 +99,8 @@ impl State {
         State { lister, asked, window: Window::default(), is_whole: false }
     }
 
-    /// Lists up to the entry of this index; `None` if there are fewer. What is listed is kept: programs ask
-    /// for the attributes next, as a rule.
+    /// Lists up to the entry of this index; `None` if there are fewer. The records of listed entries are
+    /// kept, as programs usually ask for the attributes next.
     async fn reach(
         &mut self,
         index: usize,
@@ -114,7 +114,7 @@ impl State {
         }
         while self.window.end() <= index && !self.is_whole {
             let next = match self.lister.next().await {
-                // It was removed, and so was empty.
+                // The directory was removed, and so was empty.
                 Err(error) if error.reason() == Some(Reason::NotFound) => None,
                 next => next?,
             };
@@ -153,7 +153,7 @@ impl Window {
         }
     }
 
-    /// For an entry that is no longer kept: the name after which to list again.
+    /// Prepares to list again for an entry that is no longer kept: returns the name after which to list.
     fn go_back(&mut self, index: usize) -> Option<Vec<u8>> {
         if index >= self.begin {
             return None;

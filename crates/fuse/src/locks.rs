@@ -1,13 +1,13 @@
-//! Advisory locks of programs, `fcntl` and `flock`: the manager has them, so that they hold between mounts.
+//! Advisory locks of programs, `fcntl` and `flock`: the manager holds them, so that they hold between mounts.
 //!
-//! Before a lock is released, what was written is with the drives and the manager has its size; and when one
-//! is granted, nothing older is kept of the file. So programs that lock see each other's bytes.
+//! Before a lock is released, all written bytes are with the drives and the manager has the file's size; and
+//! when a lock is granted, nothing older is kept of the file. So programs that lock see each other's bytes.
 //!
-//! The mount remembers its locks, to claim them when the manager has forgotten them or did not hear from it.
-//! If it cannot, all are lost: the handles by which they were taken give errors from then on, as their
-//! programs rely on what is no longer so. What was written by then and is not with the drives is dropped: the
-//! manager ended the file's lease here before it gave the lock to another, and it must not come after what
-//! that one writes.
+//! The mount remembers its locks, to claim them when the manager has forgotten them or did not hear from the
+//! mount. If it cannot claim them, all are lost: the handles by which they were taken give errors from then
+//! on, as their programs rely on locks that no longer exist. Bytes written by then that are not with the
+//! drives are dropped: the manager ended the file's lease here before it gave the lock to another program,
+//! and they must not come after the bytes that that program writes.
 //!
 //! `fuser` does not say which locks are `flock`'s. They are locks of the whole file, as over NFS.
 
@@ -31,9 +31,9 @@ use crate::interrupts::Waiter;
 use crate::shared::Shared;
 use crate::write_back::Outcome;
 
-/// How often it is asked anew for a lock that others hold, at first and in the end.
+/// Retry interval for a lock that others hold: the first, and the longest.
 const AGAIN: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
-/// Bound of a request, of claims, and of a wait of somebody whose signals cannot be seen.
+/// Timeout of a request, of claims, and of a wait of a program whose signals cannot be seen.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Pause after a request that failed.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -41,9 +41,9 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// The locks of a mount.
 pub(crate) struct Locks {
     state: Mutex<State>,
-    /// One was released here.
+    /// Notified when a lock was released here.
     released: Notify,
-    /// Held, to write, while locks are claimed.
+    /// Held exclusively while locks are claimed.
     claiming: RwLock<()>,
 }
 
@@ -53,7 +53,7 @@ struct State {
     held: BTreeMap<(FileId, u64), Held>,
 }
 
-/// What a program holds of a file.
+/// Locks of a program on a file.
 #[derive(Default)]
 struct Held {
     pid: u32,
@@ -71,7 +71,7 @@ pub(crate) struct Wanted {
 }
 
 impl Locks {
-    /// `session`: a random number, the first session's.
+    /// Locks of a new mount. `session` is a random number, the first session's.
     pub(crate) fn new(session: u64) -> Locks {
         let state = State { session, order: 0, held: BTreeMap::new() };
         Locks { state: Mutex::new(state), released: Notify::new(), claiming: RwLock::default() }
@@ -85,19 +85,19 @@ impl Locks {
         self.lock().held.get(&(file, owner)).is_some_and(|held| held.ranges.meeting(span).next().is_some())
     }
 
-    /// Whether it may write there by a lock.
+    /// Returns true if an exclusive lock lets the owner write there.
     fn holds_exclusive(&self, file: FileId, owner: u64, span: Span) -> bool {
         let state = self.lock();
         let mut held = state.held.get(&(file, owner)).into_iter().flat_map(|held| held.ranges.meeting(span));
         held.any(|(_, kind)| kind == LockKind::Exclusive)
     }
 
-    /// Whether anybody here has locks of a file.
+    /// Returns true if any program here has locks of a file.
     pub(crate) fn are_any(&self, file: FileId) -> bool {
         self.lock().held.range((file, 0)..=(file, u64::MAX)).next().is_some()
     }
 
-    /// All that is held in a session is lost. Others begin in a new one.
+    /// Loses all locks of a session. Later locks are taken in a new one.
     fn lose(&self, session: u64) {
         let held = {
             let mut state = self.lock();
@@ -151,8 +151,9 @@ impl State {
         }
     }
 
-    /// What is held; at last, also if that is nothing, that it is all. That is said of any file: else the
-    /// manager would take this mount for one that is not heard, and end its leases for the locks of others.
+    /// The locks to claim; the last claim says that these are all, even if there are none. It is made for any
+    /// file: otherwise the manager would take this mount for one that is not heard, and end its leases for
+    /// the locks of others.
     fn claims(&self, any: FileId) -> Vec<(FileId, Wanted)> {
         let is_all = Wanted { owner: 0, pid: 0, span: Span::ALL, kind: None };
         self.held_in(..).chain([(any, is_all)]).collect()
@@ -165,7 +166,7 @@ impl State {
         })
     }
 
-    /// What is held within a span, and what of it is not.
+    /// The parts of a span that are locked, and those that are not.
     fn pieces(&self, file: FileId, wanted: Wanted) -> Vec<Wanted> {
         let mut pieces = Ranges::default();
         pieces.set(wanted.span, Some(None));
@@ -179,7 +180,8 @@ impl State {
 }
 
 impl Shared {
-    /// The lock that is in the way of one, if any: where, how, and the process if it is of this mount.
+    /// The lock that conflicts with `wanted`, if any: its range, its kind, and the process id if that is of
+    /// this mount (otherwise 0).
     pub(crate) async fn lock_in_the_way(
         &self,
         open: &OpenFile,
@@ -195,7 +197,8 @@ impl Shared {
         }))
     }
 
-    /// Locks, or releases. `wait`: until nobody else holds it, or the waiter has a signal.
+    /// Locks, or releases. With `wait`, waits until no other program holds the lock, or the waiter has a
+    /// signal.
     pub(crate) async fn lock(
         self: &Arc<Shared>,
         open: &Arc<OpenFile>,
@@ -209,7 +212,7 @@ impl Shared {
         }
         open.keeps_locks()?;
         if self.locks.holds_any(open.inode.file, wanted.owner, wanted.span) {
-            // It may be shared from now on, with others who are to see what was written.
+            // The lock may be shared from now on, with programs that are to see the written bytes.
             open.inode.sync().await?;
         }
         let until = Instant::now() + PATIENCE;
@@ -241,7 +244,7 @@ impl Shared {
         if refreshed.is_err() {
             self.unlock(&open.inode, Wanted { kind: None, ..wanted }).await?;
         }
-        // It may have been lost meanwhile.
+        // The lock may have been lost meanwhile.
         refreshed.and_then(|()| open.keeps_locks())
     }
 
@@ -267,7 +270,7 @@ impl Shared {
             }
             Ok(state) => Ok(state),
             Err(error) => {
-                // It may have been set.
+                // The lock may have been set.
                 drop(no_claims);
                 self.settle(inode, wanted, turn);
                 Err(error)
@@ -275,10 +278,10 @@ impl Shared {
         }
     }
 
-    /// Before a lock is released, all is written: the next holder is to see it. What cannot be written is
-    /// dropped if it may have been written under the lock: it must not come after what the next one writes.
-    /// Nor must what failed and is on its way yet: the manager fences who gave its lease up so, before it
-    /// grants the next lock.
+    /// Writes all bytes before a lock is released: the next holder is to see them. Bytes that cannot be
+    /// written are dropped if they may have been written under the lock: they must not come after the next
+    /// holder's. Nor may failed writes that are still on their way: the manager fences a mount that gave its
+    /// lease up so, before it grants the next lock.
     async fn write_out(&self, inode: &Arc<Inode>, wanted: Wanted) -> Outcome<()> {
         if !self.locks.holds_any(inode.file, wanted.owner, wanted.span) {
             return Ok(());
@@ -314,7 +317,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Releases what was locked by a handle that is closed for good, and by no other that is open.
+    /// Releases the locks that were taken by a handle that is closed for good, and by no other open handle.
     pub(crate) async fn unlock_by(self: &Arc<Shared>, open: &Arc<OpenFile>) {
         let file = open.inode.file;
         let owners: Vec<u64> = {
@@ -331,7 +334,7 @@ impl Shared {
         }
     }
 
-    /// Releases all that a program holds of a file.
+    /// Releases all locks of a program on a file.
     pub(crate) async fn unlock_all(self: &Arc<Shared>, inode: &Arc<Inode>, owner: u64) {
         let wanted = Wanted { owner, pid: 0, span: Span::ALL, kind: None };
         if let Err(error) = self.write_out(inode, wanted).await {
@@ -350,8 +353,8 @@ impl Shared {
         }
     }
 
-    /// What the manager has is made what is held here: it is not known what became of a request. Others of
-    /// this file wait for it.
+    /// Makes the manager's locks match those held here, after a request whose outcome is not known. Other
+    /// requests for locks of this file wait for it.
     fn settle(self: &Arc<Shared>, inode: &Arc<Inode>, wanted: Wanted, turn: OwnedMutexGuard<()>) {
         let shared = Arc::downgrade(self);
         let inode = Arc::clone(inode);
@@ -386,15 +389,15 @@ impl Shared {
 }
 
 impl Context {
-    /// The manager may have forgotten what is held, or given it to others.
+    /// Claims all locks, as the manager may have forgotten them, or given them to others.
     pub(crate) async fn claim_locks(&self) {
         let _claims = self.locks.claiming.write().await;
         let claims = self.locks.lock().claims(self.root);
         self.claim(claims).await;
     }
 
-    /// Finds out whether what is held of this file is: a session loses all of its locks or none, so one is
-    /// claimed.
+    /// Finds out whether the locks on this file are still held: a session loses all of its locks or none, so
+    /// one is claimed.
     pub(crate) async fn claim_one_of(&self, file: FileId) {
         let _claims = self.locks.claiming.write().await;
         let one = self.locks.lock().held_in((file, 0)..=(file, u64::MAX)).next();
@@ -425,7 +428,7 @@ impl Context {
     }
 }
 
-/// Waits for other requests for locks of the file.
+/// Waits for the turn to ask for locks of the file.
 async fn turn(inode: &Inode) -> Outcome<OwnedMutexGuard<()>> {
     timeout(PATIENCE, Arc::clone(&inode.locking).lock_owned()).await.map_err(|_| Errno::ENOLCK)
 }

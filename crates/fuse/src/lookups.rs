@@ -1,5 +1,6 @@
-//! How often the kernel was told of each file: it says how many of these it has forgotten, and knows the file
-//! until that is all of them. It may be told once more while it is about to forget the others.
+//! Number of times that the kernel was told of each file. The kernel reports how many of these it has
+//! forgotten, and knows the file until that is all of them. It may be told once more while it is about to
+//! forget the others.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -13,15 +14,16 @@ pub(crate) struct Lookups {
 }
 
 impl Lookups {
-    /// The kernel is about to be told of a file. `remember` puts down what is to be known of it as long as
-    /// the kernel knows it: nothing is forgotten meanwhile.
+    /// Counts that the kernel is about to be told of a file. `remember` records what is to be known of the
+    /// file as long as the kernel knows it: nothing is forgotten meanwhile.
     pub(crate) fn told(&self, number: INodeNo, remember: impl FnOnce()) {
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         *files.entry(number.0).or_default() += 1;
         remember();
     }
 
-    /// It has forgotten so many. If it knows the file no more, `drop` drops what is known of it.
+    /// Counts that the kernel has forgotten `times` of its lookups of a file. If it no longer knows the file,
+    /// `drop` drops the records of the file.
     pub(crate) fn forget(&self, number: INodeNo, times: u64, drop: impl FnOnce()) {
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = files.get_mut(&number.0) {
@@ -58,8 +60,8 @@ mod tests {
         assert!(forgets(file, 1), "it was found again");
     }
 
-    /// The kernel forgets a file, and another of its threads looks it up before all that was known of it is
-    /// dropped: what that puts down is of a file that the kernel knows.
+    /// The kernel forgets a file, and another of its threads looks the file up before all its records are
+    /// dropped: the record of that lookup is of a file that the kernel knows, and must stay.
     #[test]
     fn what_is_put_down_for_a_lookup_is_not_dropped_by_a_forget_before_it() {
         let lookups = Lookups::default();
@@ -78,7 +80,7 @@ mod tests {
                     });
                     let _ = told.send(());
                 });
-                // It comes in between, if it can.
+                // The lookup comes in between, if it can.
                 let _ = is_told.recv_timeout(Duration::from_millis(100));
                 records.lock().expect("no holder panics").remove(&file.0);
             });

@@ -1,20 +1,20 @@
-//! Memory that is not used any more goes back to the system. The C library keeps what was freed, for the
-//! process to use again: after many files were open at once, that is as much as they all took.
+//! Returns unused memory to the system. The C library keeps freed memory for the process to use again: after
+//! many files were open at once, that is as much as they all took.
 
-/// So many files must have been closed since the last time.
+/// Minimum number of files closed since the last time that memory was given back.
 const CLOSED_MIN: usize = 256;
 
 /// Finds out when to give memory back.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
-    /// Files closed when it was looked last, and when memory was given back.
+    /// Numbers of files closed: `seen` at the last look, `given` when memory was last given back.
     seen: usize,
     given: usize,
 }
 
 impl Memory {
-    /// Whether to give memory back now: many files were closed, and none of late. `closed`: so many were,
-    /// ever.
+    /// Returns true if memory is to be given back now: many files were closed, and none since the last look.
+    /// `closed` is the number of files closed ever.
     pub(crate) fn is_due(&mut self, closed: usize) -> bool {
         let is_quiet = std::mem::replace(&mut self.seen, closed) == closed;
         let is_due = is_quiet && closed - self.given >= CLOSED_MIN;
@@ -25,11 +25,11 @@ impl Memory {
     }
 }
 
-/// Gives back what is free.
+/// Gives free memory back to the system.
 pub(crate) fn give_back() {
     #[cfg(target_env = "gnu")]
     #[expect(unsafe_code, reason = "the C library's interface")]
-    // SAFETY: it takes a number, and touches only what is free.
+    // SAFETY: `malloc_trim` takes a number, and touches only free memory.
     unsafe {
         libc::malloc_trim(0);
     }

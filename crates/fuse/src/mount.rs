@@ -1,4 +1,4 @@
-//! A mount from its begin to its end.
+//! A mount, from its beginning to its end.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -25,52 +25,52 @@ use crate::readahead;
 use crate::shared::Shared;
 use crate::waits::Answers;
 
-/// Threads that take requests from the kernel.
+/// Number of threads that take requests from the kernel.
 const THREADS: usize = 2;
-/// How often it is looked whether somebody has unmounted it.
+/// Interval between two looks whether the volume was unmounted.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// How long those who use it when it ends are still served.
+/// Time for which programs that use the mount when it ends are still served.
 const LEAVE_WAIT: Duration = Duration::from_secs(3);
-/// How long it may take to write what waits when it ends: more than a manager's restart.
+/// Time that writing the waiting bytes may take when the mount ends: more than a manager's restart.
 const SETTLE_WAIT: Duration = Duration::from_secs(30);
 
-/// What fusermount3 says is missing where users may not let others use their mounts.
+/// Option that fusermount3 reports as missing where users may not let others use their mounts.
 const FOR_OTHERS: &str = "user_allow_other";
 
-/// How a volume is mounted.
+/// Options of a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MountOptions {
-    /// Other users may use it too.
+    /// Lets other users use the mount too.
     pub allow_other: bool,
-    /// It is only read.
+    /// Mounts the volume read-only.
     pub read_only: bool,
-    /// No program in it is run.
+    /// Refuses to run programs from the mount.
     pub no_exec: bool,
-    /// Each write is answered as if `fsync` followed.
+    /// Answers each write as if `fsync` followed.
     pub sync: bool,
 }
 
-/// A mounted volume. Dropped, it is unmounted.
+/// A mounted volume. It is unmounted when dropped.
 pub struct Mount {
     at: PathBuf,
     session: BackgroundSession,
     shared: Arc<Shared>,
 }
 
-/// How a mount ended.
+/// Outcome of a mount's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unmounted {
-    /// Nobody used it, and all that was written through it is with the drives.
+    /// No program used the mount, and all that was written through it is with the drives.
     Cleanly,
-    /// Programs had files open in it, or were in its directories: they get errors from now on. All that they
-    /// had written by then is with the drives.
+    /// Programs had files open in the mount, or were in its directories: they get errors from now on. All
+    /// that they had written by then is with the drives.
     InUse,
-    /// So often something could not be written, and is lost.
+    /// Bytes could not be written and are lost, so many times.
     Lossy(usize),
 }
 
 impl Mount {
-    /// What all requests to a mounted volume share.
+    /// Makes the state that all requests to a mounted volume share.
     pub(crate) async fn shared(client: Client, volume: &str) -> io::Result<Arc<Shared>> {
         let root = Name::root(volume).map_err(io::Error::other)?;
         let row = client.stat(&root).await.map_err(io::Error::other)?;
@@ -85,7 +85,7 @@ impl Mount {
             teller: Teller::new(Handle::current()),
             budget: Default::default(),
             buffers: Default::default(),
-            // Where it is not known it is taken for one: then closes ask first.
+            // A volume of which this is unknown is taken to have a quota: then closes ask first.
             has_quota: room.is_none_or(|room| room.has_quota).into(),
             lossy: Default::default(),
             remembered: Default::default(),
@@ -107,7 +107,8 @@ impl Mount {
     /// Mounts a volume at a directory.
     ///
     /// # Errors
-    /// There is no such volume, the directory is none or may not be mounted on, or there is no FUSE here.
+    /// There is no such volume, `at` is not a directory or may not be mounted on, or there is no FUSE here.
+    /// here.
     pub async fn new(client: Client, volume: &str, at: &Path, options: MountOptions) -> io::Result<Mount> {
         let shared = Mount::shared(client, volume).await?;
         let mut config = Config::default();
@@ -124,7 +125,7 @@ impl Mount {
         }
         config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
         (config.n_threads, config.clone_fd) = (Some(THREADS), true);
-        // Before it is mounted: from then on this process asks for nothing there (`readahead`).
+        // This comes before the mount: from then on this process accesses nothing there (`readahead`).
         let at = std::fs::canonicalize(at)?;
         let to = at.clone();
         let mounted = Mounted { shared: Arc::clone(&shared), sync: options.sync };
@@ -134,7 +135,7 @@ impl Mount {
             Ok((session.spawn()?, expiry))
         });
         let (session, expiry) = mounting.await.map_err(io::Error::other)?.map_err(explained)?;
-        // Nobody else sets it.
+        // It is set only here.
         let _ = shared.context.kernel.set(Arc::new(System { notifier: session.notifier(), expiry }));
         tokio::spawn(caretaker::run(Arc::downgrade(&shared)));
         let (watching, told) = shared.context.client.watch();
@@ -145,27 +146,28 @@ impl Mount {
         Ok(Mount { at, session, shared })
     }
 
-    /// Waits until somebody has unmounted it.
+    /// Waits until the volume was unmounted from outside.
     pub async fn unmounted(&self) {
         while !self.session.guard.is_finished() {
             tokio::time::sleep(LOOK_EVERY).await;
         }
     }
 
-    /// After somebody has unmounted it: waits, for a while, until all that was written is with the drives.
+    /// After the volume was unmounted from outside: waits, for a while, until all that was written is with
+    /// the drives.
     pub async fn settled(self) -> Unmounted {
         self.leave(Unmounted::Cleanly).await
     }
 
-    /// Unmounts it, when all that waits is written. If it is in use it goes from its directory all the same,
-    /// and those who use it are served for a moment.
+    /// Unmounts the volume, once all that waits is written. If it is in use it is detached from its directory
+    /// all the same, and programs that use it are served for a moment.
     ///
     /// # Errors
-    /// It may not be unmounted.
+    /// The volume may not be unmounted.
     pub async fn end(self) -> io::Result<Unmounted> {
         caretaker::settle(&self.shared, SETTLE_WAIT).await;
         let mut ended = Unmounted::Cleanly;
-        // If somebody did it meanwhile, what is there now is another's.
+        // If it was unmounted meanwhile, a mount that is there now is another one.
         if !self.session.guard.is_finished() {
             let at = self.at.clone();
             let unmounting = tokio::task::spawn_blocking(move || unmount(&at));
@@ -177,11 +179,12 @@ impl Mount {
         Ok(self.leave(ended).await)
     }
 
-    /// Closes what is open.
+    /// Closes all open files, and says how the mount ended.
     async fn leave(self, ended: Unmounted) -> Unmounted {
         let Mount { session, shared, .. } = self;
-        // It is off its directory. Dropped, the session would unmount what is there, which may be another's
-        // by now: fuser 0.18 takes the end of its own connection for a sign that it is still mounted.
+        // The volume is off its directory. Dropped, the session would unmount what is there, which may be
+        // another mount by now: fuser 0.18 takes the end of its own connection for a sign that it is still
+        // mounted.
         std::mem::forget(session);
         if ended == Unmounted::Cleanly && caretaker::closed(&shared, SETTLE_WAIT).await {
             shared.context.client.finish().await;
@@ -200,7 +203,7 @@ impl Mount {
     }
 }
 
-/// What else it takes, for those who are not root.
+/// Adds to an error what users other than root need for a mount.
 fn explained(error: io::Error) -> io::Error {
     let is_refused = error.kind() == io::ErrorKind::PermissionDenied;
     if !is_refused || rustix::process::geteuid().is_root() {
@@ -209,7 +212,7 @@ fn explained(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), what_it_takes(&error.to_string()))
 }
 
-/// What one who is not root lacks, by what was said when it was refused.
+/// The requirement that a user other than root lacks, judging by the error text of the refusal.
 fn what_it_takes(said: &str) -> &'static str {
     // fusermount3 names the option.
     if said.contains(FOR_OTHERS) {
@@ -222,13 +225,13 @@ fn what_it_takes(said: &str) -> &'static str {
 fn unmount(at: &Path) -> io::Result<Unmounted> {
     match rustix::mount::unmount(at, UnmountFlags::empty()) {
         Ok(()) => Ok(Unmounted::Cleanly),
-        // It is not mounted any more.
+        // The volume is not mounted any more.
         Err(Errno::INVAL) => Ok(Unmounted::Cleanly),
         Err(Errno::BUSY) => {
             rustix::mount::unmount(at, UnmountFlags::DETACH)?;
             Ok(Unmounted::InUse)
         }
-        // Users have a helper that may.
+        // Users other than root have a helper that may unmount.
         Err(Errno::PERM) => {
             let helper = |how| Command::new("fusermount3").args([how, "--"]).arg(at).status();
             if helper("-u")?.success() {

@@ -1,5 +1,5 @@
-//! The kernel's requests. None waits for another: what must wait is carried out by a task of its own. A write
-//! that need wait for nothing is taken at once.
+//! The kernel's requests. No request waits for another: one that must wait is carried out by a task of its
+//! own. A write that need not wait is taken at once.
 
 use std::ffi::OsStr;
 use std::future::ready;
@@ -34,7 +34,7 @@ use crate::write_back::{Outcome, Through};
 /// A volume as the kernel sees it.
 pub(crate) struct Mounted {
     pub(crate) shared: Arc<Shared>,
-    /// Each write is as one with O_SYNC.
+    /// True if each write is treated as one with O_SYNC.
     pub(crate) sync: bool,
 }
 
@@ -76,7 +76,7 @@ impl Filesystem for Mounted {
         _: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        // With a size the kernel also says that it is now, which is so anyway.
+        // With a size the kernel also sends the present time, which is set anyway.
         let changes = AttributeChanges {
             mode: mode.map(|mode| mode & MODE_MAX),
             uid,
@@ -265,7 +265,7 @@ impl Filesystem for Mounted {
         };
         let flags = open_flags(flags.0);
         let is_root = asker.uid() == 0;
-        // To cut off what a large file has may take long.
+        // Truncating a large file may take long.
         let bound = if flags.contains(OFlags::TRUNC) { Bound::Answered } else { Bound::Asked };
         let open = |shared: Arc<Shared>| async move { shared.open_as(is_root, number, flags).await };
         let late = |shared: Arc<Shared>, (handle, _): (FileHandle, _)| async move {
@@ -330,7 +330,8 @@ impl Filesystem for Mounted {
             Err(error) => reply.error(error),
         };
         if how.contains(WriteFlags::FUSE_WRITE_CACHE) {
-            // Whoever has the kernel write its pages may be killed: the bytes are not its own.
+            // The program that has the kernel write its pages may be killed: the bytes may be another
+            // program's.
             self.spawn(|shared| async move { answer(work(shared).await) });
         } else {
             self.spawn_for((asker, Bound::Answered), work, answer, |_, ()| ready(()));

@@ -1,4 +1,4 @@
-//! Names: looked up, made, removed, moved.
+//! Names in directories: lookup, creation, removal, renaming.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,7 +20,8 @@ use crate::unmapped::Unmapped;
 use crate::waits::PATIENCE;
 use crate::write_back::Outcome;
 
-/// How often an answer is asked for anew that may be older than what happened here meanwhile.
+/// Maximum number of times that the manager is asked for an answer that may be older than changes made here
+/// meanwhile.
 const ANEW_MAX: u32 = 4;
 
 impl Shared {
@@ -43,7 +44,7 @@ impl Shared {
         self.context.client.stat_itself(name).await.map_err(|error| errno(&error))
     }
 
-    /// What has a number, as it is kept or else as the manager says.
+    /// The record of the entry with a number, as it is kept or else from the manager.
     pub(crate) async fn row(&self, file: FileId) -> Outcome<StatRow> {
         let kept = &self.context.kept;
         if let Some(row) = kept.row(file) {
@@ -61,7 +62,7 @@ impl Shared {
         }
     }
 
-    /// What has a name, as it is kept or else as the manager says; and whether it is kept.
+    /// The record of the entry with a name, as it is kept or else from the manager; and whether it is kept.
     pub(crate) async fn row_of(&self, directory: INodeNo, name: &[u8]) -> Outcome<(StatRow, bool)> {
         let kept = &self.context.kept;
         let at = (self.file(directory), name);
@@ -85,8 +86,8 @@ impl Shared {
         }
     }
 
-    /// What the kernel is told of a name, or of a directory that it knows by its number only, or of that
-    /// above.
+    /// The entry of a name for the kernel; `.` and `..` are the directory itself, if the kernel knows only
+    /// its number, and the one above it.
     pub(crate) async fn look_up(&self, directory: INodeNo, name: &[u8]) -> Outcome<Entry> {
         let file = self.file(directory);
         let file = match name {
@@ -100,11 +101,11 @@ impl Shared {
                 return Ok(found.named(name));
             }
         };
-        // Where it lies may change unheard.
+        // The entry's parent may change unheard.
         self.told(async || self.row(file).await.map(|row| (row, false))).await
     }
 
-    /// What the kernel is told of a name: what is known of it, and what this mount knows better.
+    /// The entry of a name for the kernel: the record, with what this mount knows better.
     pub(crate) async fn attributes(&self, directory: INodeNo, name: &[u8]) -> Outcome<Entry> {
         self.told(|| self.row_of(directory, name)).await
     }
@@ -128,7 +129,7 @@ impl Shared {
             tries += 1;
             let mut may_be_older = self.context.ends.any_since(then, row.file);
             if let Some(inode) = inode.filter(|_| may_be_older && tries >= ANEW_MAX) {
-                // It is closed and opened all the time, but not while this is held.
+                // The file is closed and opened all the time, but not while `slot` is held.
                 let slot = inode.slot.read().await;
                 (row, is_kept) = ask().await?;
                 inode.tell_of(&slot, &mut row);
@@ -140,13 +141,13 @@ impl Shared {
         }
     }
 
-    /// The same of what has a number.
+    /// The attributes of the entry with a number, for the kernel.
     pub(crate) async fn attributes_by_number(&self, number: INodeNo) -> Outcome<FileAttr> {
         let row = async || self.row(self.file(number)).await.map(|row| (row, true));
         Ok(self.told(row).await?.attributes)
     }
 
-    /// The kernel is told this of a name.
+    /// Makes the entry of a record for the kernel, and notes that the kernel is told it.
     pub(crate) fn entry(&self, row: &StatRow, is_kept: bool) -> Entry {
         self.context.told.put(row.file, Some(Version::of(row)));
         Entry { attributes: self.attributes_of(row), is_kept, is_unmapped: false }
@@ -166,7 +167,7 @@ impl Shared {
         let asked = self.context.kept.ask();
         let made = self.context.client.mkdir_with(&self.under(parent, name)?, Parents::MustExist, new).await;
         if let Ok(row) = &made
-            // The answer to a repeat may come when others have put something there.
+            // The answer to a repeated request may come when others have put entries there.
             && row.attributes.changed_ns == row.attributes.created_ns
         {
             self.context.kept.put_empty(asked, row.file);
@@ -201,7 +202,7 @@ impl Shared {
         let asked = self.context.kept.ask();
         let linked = self.context.client.hard_link(&self.name(of), &self.under(parent, name)?).await;
         let entry = self.made(asked, (parent, name), linked)?.named(name);
-        // What waits to be written of it is not in that.
+        // The answer does not include the bytes of the file that wait to be written.
         let Some(inode) = self.inodes.get(self.file(of)) else { return Ok(entry) };
         let mut row = self.row(inode.file).await?;
         inode.tell(&mut row).await;
@@ -227,25 +228,27 @@ impl Shared {
         }
     }
 
-    /// Where a symbolic link leads.
+    /// The target of a symbolic link.
     pub(crate) async fn target(&self, number: INodeNo) -> Outcome<Vec<u8>> {
         let row = self.row(self.file(number)).await?;
         if row.kind() == EntryKind::Symlink { Ok(row.target) } else { Err(Errno::EINVAL) }
     }
 
-    /// Opens a file. The flags say whether the kernel may keep what it has cached of it.
+    /// Opens a file. The flags say whether the kernel may keep the pages that it has cached of the file.
     pub(crate) async fn open(&self, number: INodeNo, flags: OFlags) -> Outcome<(FileHandle, FopenFlags)> {
         let writes = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
         let open = self.handle(self.file(number), writes).await;
         let begun = if writes && flags.contains(OFlags::TRUNC) {
             open.inode.set_len(0).await.map(|()| false)
         } else if flags.contains(OFlags::WRONLY) {
-            // Where it ends is asked for when it is needed.
+            // The size is asked for when it is needed.
             self.context.expire(open.inode.file);
-            // While others write here the kernel must not drop pages: what it reads anew may miss a write
-            // that is on its way, and it does not put that into pages that came later.
+            // While other handles write here the kernel must not drop pages: a page that it reads again may
+            // miss a write that is on its way, and the kernel does not put that write into pages that came
+            // later.
             let is_written = self.inodes.writers(&open.inode) > 1;
-            // Who watches it has it open for the manager; that it is there is not known before.
+            // A mount that watches the file has it open for the manager; that the file exists is not known
+            // before.
             self.row(open.inode.file).await.map(|_| is_written)
         } else {
             let keeps = open.inode.look().await;
@@ -267,7 +270,7 @@ impl Shared {
         }
     }
 
-    /// Whether other handles of this mount, and nobody elsewhere, write the file.
+    /// Returns true if other handles of this mount, and no other mount, write the file.
     fn is_written_beside(&self, open: &OpenFile) -> bool {
         let is_shared =
             open.inode.slot.try_read().is_ok_and(|slot| {
@@ -276,23 +279,23 @@ impl Shared {
         !is_shared && self.inodes.writers(&open.inode) > usize::from(open.writes)
     }
 
-    /// A handle more.
+    /// Opens a handle of a file.
     pub(crate) async fn handle(&self, file: FileId, writes: bool) -> OpenFile {
         let open = self.inodes.open(&self.context, file, writes);
         if let Some(watching) = self.context.kept.watching() {
-            // That it was closed must not be heard after what is asked of it now. Nothing else can be asked
-            // either as long as that cannot be said.
+            // That the file was closed must not be heard after what is asked of it now. As long as that
+            // cannot be said, nothing else can be asked either.
             let _ = timeout(PATIENCE, watching.until_said(file)).await;
         }
         if writes {
             drop(open.inode.ending.lock().await);
-            // What was lost before is not this one's loss.
+            // Bytes that were lost before are not this handle's loss.
             open.told.store(open.inode.state().lost.0, Ordering::Release);
         }
         open
     }
 
-    /// A handle is closed for good.
+    /// Closes a handle for good.
     pub(crate) async fn end(&self, open: impl AsRef<OpenFile>) {
         let open = open.as_ref();
         if open.writes {
@@ -304,7 +307,7 @@ impl Shared {
         self.inodes.left(&open.inode);
     }
 
-    /// A handle is given back.
+    /// Releases a handle that the kernel gives back.
     pub(crate) async fn release(self: &Arc<Shared>, handle: FileHandle, owner: Option<LockOwner>) {
         if let Some(open) = self.files.take(handle) {
             if let Some(LockOwner(owner)) = owner {
@@ -330,9 +333,10 @@ impl Shared {
         removed.map_err(|error| errno(&error))
     }
 
-    /// A name is about to be lost, perhaps the last one: who has found it and not opened it yet, or has it
-    /// open, goes on. So a file lives on until the kernel has forgotten it, which is said then. One that is
-    /// open for writing gets its lease now, and keeps that. Gives the file, if it is one.
+    /// Prepares the loss of a name, perhaps the last one: a program that has found it and not opened the file
+    /// yet, or has the file open, goes on. So a file lives on until the kernel has forgotten it, which is
+    /// reported then. A file that is open for writing gets its lease now, and keeps it. Returns the number of
+    /// the file, if the name is that of a file.
     async fn about_to_lose(&self, (directory, name): (INodeNo, &[u8])) -> Outcome<Option<FileId>> {
         let (row, _) = match self.row_of(directory, name).await {
             Ok(found) => found,
@@ -343,7 +347,7 @@ impl Shared {
             self.context.former.put(&row);
             return Ok(None);
         }
-        // It says so with the request.
+        // The request tells the manager so.
         self.context.said_open([row.file]);
         if let Some(inode) = self.inodes.get(row.file) {
             inode.nameless.store(true, Ordering::Release);
@@ -364,7 +368,7 @@ impl Shared {
         let target = self.under(to.0, to.1)?;
         let client = &self.context.client;
         let lost = if how == RenameHow::Replace { self.about_to_lose(to).await? } else { None };
-        // The kernel does not look it up by its new name.
+        // The kernel does not look the file up by its new name.
         for (name, (directory, former)) in [(to.1, from), (from.1, to)] {
             let is_moved = name == to.1 || how == RenameHow::Exchange;
             if is_moved && Unmapped::has(name) {
@@ -377,7 +381,7 @@ impl Shared {
             Some(_) => client.rename_over_open(&source, &target).await,
             None => client.rename_how(&source, &target, how).await,
         };
-        // What is moved says another parent from now on.
+        // The record of a moved entry has another parent from now on.
         let at = |(directory, name)| (self.file(directory), name);
         let is_kept = self.context.kept.move_name(asked, at(from), at(to));
         lost.iter().for_each(|file| self.context.kept.forget(*file));
@@ -395,17 +399,17 @@ impl Shared {
     }
 }
 
-/// What the kernel is told of a name.
+/// An entry for the kernel.
 pub(crate) struct Entry {
     pub(crate) attributes: FileAttr,
-    /// The name is kept: its changes are heard of.
+    /// True if the name is kept: its changes are heard of.
     pub(crate) is_kept: bool,
-    /// It is not to be mapped ([`Unmapped`]).
+    /// True if the file may not be mapped ([`Unmapped`]).
     pub(crate) is_unmapped: bool,
 }
 
 impl Entry {
-    /// What has this name.
+    /// The entry under this name.
     fn named(self, name: &[u8]) -> Entry {
         Entry { is_unmapped: Unmapped::has(name), ..self }
     }
@@ -417,13 +421,13 @@ impl AsRef<OpenFile> for OpenFile {
     }
 }
 
-/// A number that is none any more: the kernel then looks the name up anew, which may have gone to another
-/// file.
+/// The error for a number that no longer exists: the kernel then looks the name up again, which may have gone
+/// to another file.
 pub(crate) fn stale(error: Errno) -> Errno {
     if error == Errno::ENOENT { Errno::ESTALE } else { error }
 }
 
-/// A file by its handle.
+/// The open file with a handle.
 pub(crate) fn known(shared: &Shared, handle: FileHandle) -> Outcome<Arc<OpenFile>> {
     shared.files.get(handle).ok_or(Errno::EBADF)
 }

@@ -1,5 +1,6 @@
-//! News of what others change: what is kept of it is dropped here, and in the kernel, before they are heeded.
-//! Others wait for that. What others open is written out, if it is written here.
+//! News of changes made by others: the kept records of what changed are dropped here, and in the kernel,
+//! before the news are heeded. Others wait for that. A file that others open is written out, if it is written
+//! here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
@@ -16,14 +17,14 @@ use tokio::time::timeout;
 use crate::attributes::number;
 use crate::shared::Shared;
 
-/// How long the kernel may take to drop something. It waits for requests that are under way in the same
-/// directory, and one of those may wait for others to heed news of theirs.
+/// Time that the kernel may take to drop something. It waits for requests that are under way in the same
+/// directory, and one of those may wait for other mounts to heed their news.
 const KERNEL_WAIT: Duration = Duration::from_millis(50);
 
-/// How often it is looked whether the lease is over: timers stand still while the machine sleeps.
+/// Interval between two looks whether the lease is over: timers stand still while the machine sleeps.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// Heeds news until the mount is gone. When the lease is over nothing that was told counts any more.
+/// Heeds news until the mount is gone. When the lease is over, nothing that was told before counts any more.
 pub(crate) async fn run(shared: Weak<Shared>, mut news: Receiver<News>) {
     let mut was_live = false;
     loop {
@@ -37,7 +38,7 @@ pub(crate) async fn run(shared: Weak<Shared>, mut news: Receiver<News>) {
         {
             shared.context.answers.came();
             for inode in shared.inodes.all_written() {
-                // What others wrote meanwhile could not be asked for, and no page was dropped.
+                // The bytes that others wrote meanwhile could not be asked for, and no page was dropped.
                 shared.context.runtime.spawn(async move { inode.catch_up().await });
             }
         }
@@ -59,7 +60,7 @@ pub(crate) async fn run(shared: Weak<Shared>, mut news: Receiver<News>) {
     }
 }
 
-/// Drops all that is kept, and these, here and in the kernel.
+/// Drops all kept records, and those of the files in `changed`, here and in the kernel.
 async fn drop_all(shared: &Arc<Shared>, changed: &[FileId]) {
     let context = &shared.context;
     let (names, rows) = context.kept.heed_all();
@@ -69,7 +70,7 @@ async fn drop_all(shared: &Arc<Shared>, changed: &[FileId]) {
     drop_in_kernel(shared, names, files.chain(changed.iter().copied()).collect()).await;
 }
 
-/// They may have been removed: who has them open goes on with what was known of them.
+/// Keeps records of entries that may have been removed: programs that have them open go on with these.
 fn keep_former(shared: &Arc<Shared>, rows: &[StatRow]) {
     let context = &shared.context;
     let known = rows.iter().filter(|row| context.told.get(row.file).is_some());
@@ -92,7 +93,7 @@ async fn heed(shared: &Arc<Shared>, news: News) {
         }
         drop_in_kernel(shared, entries, news.changed.clone()).await;
     }
-    // What the kernel knows somebody may be about to open.
+    // A program may be about to open a file that the kernel knows.
     let is_open = |file: &FileId| shared.inodes.get(*file).is_some() || known.contains(file);
     let mut open: Vec<FileId> = news.changed.iter().copied().filter(is_open).collect();
     if news.everything {
@@ -107,7 +108,7 @@ async fn heed(shared: &Arc<Shared>, news: News) {
     if let Some(watching) = context.kept.watching() {
         watching.heed(news.number, open);
     }
-    // What is written out waits for others: so it must not hold up what they wait for.
+    // A file that is written out waits for others: so it must not hold up what they wait for.
     let shared = Arc::clone(shared);
     let recalled = news.recalled;
     let number = news.number;
@@ -146,7 +147,7 @@ async fn drop_in_kernel(shared: &Arc<Shared>, entries: Vec<(FileId, Vec<u8>)>, f
             inode.forget_seen()
         });
         if let Some(inode) = inode.clone().filter(|_| is_written) {
-            // Others may write it too by now, which is found out so.
+            // Others may write the file too by now, which this finds out.
             context.runtime.spawn(async move { inode.catch_up().await });
         }
         context.remembered.forget(file);
@@ -155,7 +156,7 @@ async fn drop_in_kernel(shared: &Arc<Shared>, entries: Vec<(FileId, Vec<u8>)>, f
             closed.push(number);
             continue;
         };
-        // What is written here may be on its way: a page that is read anew would miss it.
+        // Bytes that are written here may be on their way: a page that is read again would miss them.
         let kernel = Arc::clone(&kernel);
         let from = if is_written { -1 } else { 0 };
         dropping.push(context.teller.tell(number, move || {
@@ -163,7 +164,7 @@ async fn drop_in_kernel(shared: &Arc<Shared>, entries: Vec<(FileId, Vec<u8>)>, f
             inode.dropping.fetch_sub(1, Ordering::AcqRel);
         }));
     }
-    // Nobody reads these: the kernel waits for nothing.
+    // No handle reads these files, so the kernel does not have to wait.
     dropping.push(context.teller.tell(INodeNo(0), move || {
         closed.into_iter().for_each(|number| drop(kernel.inval_inode(number, 0, 0)));
     }));

@@ -1,4 +1,4 @@
-//! How the client's file of an inode is opened, and given up.
+//! Opening of the client's file of an inode, and giving it up.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,8 +10,9 @@ use crate::fresh::Version;
 use crate::inode::{CHUNK_BYTES, CHUNK_BYTES_MAX, Inode, Slot};
 
 impl Inode {
-    /// Opens it to be read. If the manager does not know yet all that was written here, it is opened to be
-    /// written: only so the size is settled first, and what is with the drives is no hole.
+    /// Opens the file for reading. If the manager does not yet know all that was written here, the file is
+    /// opened for writing: only so the size is settled first, and bytes that the drives have are not taken
+    /// for a hole.
     pub(crate) async fn open_again(&self, slot: &mut Slot) -> Result<()> {
         let is_known = {
             let state = self.state();
@@ -24,7 +25,7 @@ impl Inode {
         self.open_to_write(slot).await
     }
 
-    /// Opens it to be read: the one that is open yet, if it is unchanged.
+    /// Opens the file for reading: takes the idle open file, if it is unchanged.
     async fn open_to_read(&self) -> Result<File> {
         if let Some(row) = self.context.kept.row(self.file)
             && let Some(file) = self.context.idle.take(self.file, Version::of(&row))
@@ -39,7 +40,7 @@ impl Inode {
         Ok(file)
     }
 
-    /// Opens it for writing, in place of what is open.
+    /// Opens the file for writing, in place of the one that is open.
     pub(crate) async fn open_to_write(&self, slot: &mut Slot) -> Result<()> {
         if slot.is_lost() {
             drop(self.context.invalidate(self.file));
@@ -49,17 +50,18 @@ impl Inode {
         let file = self.context.client.open(&self.context.name(self.file), &options).await?;
         self.context.found(&file.known());
         self.install(slot, file);
-        // What waits, or is about to be written, is of programs that may have locked under a lease that is
-        // over. If the locks are lost, that may be why: then others have been given them, and nothing of it
-        // is written. Asked under the new lease, which would end with the locks.
+        // Bytes that wait, or are about to be written, are of programs that may have locked under a lease
+        // that is over. If the locks are lost, that may be the reason: others have been given them then, and
+        // none of these bytes may be written. The locks are claimed under the new lease, which would end with
+        // the locks.
         if self.context.locks.are_any(self.file) {
             self.context.claim_one_of(self.file).await;
         }
         Ok(())
     }
 
-    /// What is open, if anything, can be used no more. Its lease is given up before another is asked for:
-    /// else the two would share the file.
+    /// Closes the open file, if any, which can no longer be used. Its lease is given up before another is
+    /// asked for: otherwise the two would share the file.
     pub(crate) async fn close_broken(&self, slot: &mut Slot) {
         self.state().writes = false;
         let wrote = std::mem::take(&mut slot.writes);
@@ -70,7 +72,7 @@ impl Inode {
         {
             tracing::info!(file = %self.file, %error, "a writer is given up");
             if error.reason() == Some(Reason::Quota) {
-                // It has taken back what did not fit.
+                // The close has taken back what did not fit.
                 let mut state = self.state();
                 state.lost = (state.lost.0 + 1, Some(Errno::EDQUOT));
                 self.context.lossy.fetch_add(1, Ordering::Relaxed);
@@ -78,7 +80,7 @@ impl Inode {
         }
     }
 
-    /// If a write of it failed, its lease is given up.
+    /// Gives up the file's lease, if a write failed.
     pub(crate) async fn give_up_broken(&self) {
         let mut slot = self.slot.write().await;
         if slot.is_broken() {
@@ -86,7 +88,7 @@ impl Inode {
         }
     }
 
-    /// A file that is open for writing.
+    /// Installs a file that is open for writing.
     pub(crate) fn install(&self, slot: &mut Slot, file: File) {
         let layout = file.layout();
         let stripe = layout.segments().first().map_or(1, |segment| segment.shape.stripe_bytes());

@@ -1,12 +1,13 @@
-//! How long a file is, of which a part waits to be written.
+//! Size of a file, of which a part waits to be written.
 
 use std::sync::{Mutex, PoisonError};
 
 use crate::inode::State;
 
-/// How far a file reaches: to the end of what waits, or of what only the drives have and not the manager,
-/// or of what is known of the file itself. They are looked at in this order: what leaves the one has come to
-/// the other before. The file itself may know less: it is another one after the first has lost its lease.
+/// Size of a file: the end of the bytes that wait, of those that the drives have and the manager does not
+/// know of, or of the open file as the client knows it, whichever is highest. They are looked at in this
+/// order, as bytes come to the next place before they leave the one before. The client may know less: its
+/// file is another one after the first has lost its lease.
 pub(crate) fn reach(state: &Mutex<State>, known: impl FnOnce() -> u64) -> u64 {
     let own = {
         let state = state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -53,7 +54,7 @@ mod tests {
                     let flight = Arc::new(Flight { from: (step - 1) * STEP, run });
                     state.lock().expect("held").flights.push(flight);
                     taken.store(step * STEP, Ordering::SeqCst);
-                    // It lands: first the file has it, then it waits no more.
+                    // The flight lands: first the file has its bytes, then they no longer wait.
                     stored.store(step * STEP, Ordering::SeqCst);
                     state.lock().expect("held").flights.clear();
                 }

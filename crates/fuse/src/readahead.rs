@@ -1,18 +1,19 @@
-//! How far the kernel reads ahead. By itself it is 128 KiB, one unit or less: too little to have several
-//! drives read at once. Only root may change it, once it is mounted; for others a program's own larger reads
-//! count.
+//! Sets how far the kernel reads ahead. Its default is 128 KiB, one unit or less: too little to have several
+//! drives read at once. Only root may change it, once the volume is mounted; for others a program's own
+//! larger reads count.
 //!
-//! The mount's own process must never ask for what is mounted: killed while it waits for its own answer, it
-//! would be kept by that question, and the question by it. So the device is found in the list of mounts.
+//! The mount's own process must never access the mounted file system: killed while it waits for its own
+//! answer, it could not end before its request, nor the request before it. So the device is found in the list
+//! of mounts.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// What the kernel reads ahead of a program that reads in order.
+/// KiB that the kernel reads ahead of a program that reads in order.
 const READ_AHEAD_KIB: u32 = 8 << 10;
 
-/// Has the kernel read further ahead in what is mounted here, where that is allowed.
+/// Has the kernel read further ahead in the file system mounted here, where that is allowed.
 pub(crate) fn extend(at: &Path) {
     let mounts = fs::read("/proc/self/mountinfo").unwrap_or_default();
     let Some(device) = device(&mounts, at.as_os_str().as_bytes()) else {
@@ -24,7 +25,7 @@ pub(crate) fn extend(at: &Path) {
     }
 }
 
-/// The device, `MAJOR:MINOR`, of what was mounted last at this place.
+/// The device, `MAJOR:MINOR`, of the last file system mounted at this place.
 fn device(mounts: &[u8], at: &[u8]) -> Option<String> {
     let of_line = |line: &[u8]| {
         let mut words = line.split(|byte| *byte == b' ');
@@ -34,7 +35,7 @@ fn device(mounts: &[u8], at: &[u8]) -> Option<String> {
     mounts.split(|byte| *byte == b'\n').rev().find_map(of_line)
 }
 
-/// A word of the list: blanks and the like are written as a backslash and three octal digits.
+/// Decodes a word of the list: blanks and the like are written as a backslash and three octal digits.
 fn unescaped(word: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(word.len());
     let mut rest = word;

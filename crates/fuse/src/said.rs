@@ -1,9 +1,10 @@
 //! Files that the manager takes to be open here: it keeps them when they lose their names, until it is told
-//! that they are open no more.
+//! that they are no longer open.
 //!
-//! A file is open here as long as the kernel knows it: who has found a name opens what it found, also if that
-//! loses its name in between. The kernel says when it forgets a file; one that changed elsewhere it may know
-//! for ever, so that one counts as long only as somebody may be about to open it.
+//! A file is open here as long as the kernel knows it: a program that has found a name opens the file that it
+//! found, even if the file loses that name in between. The kernel reports when it forgets a file; but a file
+//! that changed elsewhere the kernel may know for ever, so such a file counts as open only as long as a
+//! program may be about to open it.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,10 +12,10 @@ use std::time::{Duration, Instant};
 
 use braid_layout::FileId;
 
-/// How long somebody may take from finding a name to opening what it found.
+/// Time that a program may take from finding a name to opening the file that it found.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// What was said to be open.
+/// Files that the manager was told are open.
 #[derive(Debug, Default)]
 pub(crate) struct Said {
     files: Mutex<HashMap<FileId, One>>,
@@ -22,9 +23,9 @@ pub(crate) struct Said {
 
 #[derive(Debug, Clone, Copy)]
 struct One {
-    /// When it was said, or closed last.
+    /// Time when the manager was told, or the last handle was closed.
     at: Instant,
-    /// The kernel has forgotten it since.
+    /// True if the kernel has forgotten the file since.
     is_forgotten: bool,
 }
 
@@ -33,17 +34,17 @@ impl Said {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The manager takes these to be open.
+    /// Adds files that the manager takes to be open.
     pub(crate) fn put(&self, files: impl IntoIterator<Item = FileId>, now: Instant) {
         self.lock().extend(files.into_iter().map(|file| (file, One { at: now, is_forgotten: false })));
     }
 
-    /// The kernel has forgotten a file. Returns whether it was said to be open.
+    /// Notes that the kernel has forgotten a file. Returns true if the file was said to be open.
     pub(crate) fn forget(&self, file: FileId) -> bool {
         self.lock().get_mut(&file).map(|one| one.is_forgotten = true).is_some()
     }
 
-    /// The last handle of a file is gone. Returns whether nobody can open it any more.
+    /// Notes that the last handle of a file is gone. Returns true if no program can open the file any more.
     pub(crate) fn left(&self, file: FileId, now: Instant) -> bool {
         self.lock().get_mut(&file).is_some_and(|one| {
             one.at = now;
@@ -51,7 +52,7 @@ impl Said {
         })
     }
 
-    /// It is open no more. Returns whether it was said to be.
+    /// Removes a file that is no longer open. Returns true if it was said to be open.
     pub(crate) fn take(&self, file: FileId) -> bool {
         self.lock().remove(&file).is_some()
     }
@@ -60,7 +61,7 @@ impl Said {
         self.lock().keys().copied().collect()
     }
 
-    /// Those that nobody is about to open.
+    /// Files that no program is about to open.
     pub(crate) fn old(&self, now: Instant) -> Vec<FileId> {
         let files = self.lock();
         let old = files.iter().filter(|(_, one)| now.saturating_duration_since(one.at) > LINGER);

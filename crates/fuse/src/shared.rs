@@ -1,4 +1,4 @@
-//! What all requests of a mount share, and what is done for files by their handles.
+//! State that all requests of a mount share, and operations on files by their handles.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -25,7 +25,7 @@ use crate::table::Table;
 use crate::unmapped::Unmapped;
 use crate::write_back::{Outcome, Place, Through};
 
-/// Shared by all requests.
+/// State shared by all requests of a mount.
 pub(crate) struct Shared {
     pub(crate) context: Arc<Context>,
     pub(crate) inodes: Inodes,
@@ -37,9 +37,10 @@ pub(crate) struct Shared {
     pub(crate) lookups: Lookups,
 }
 
-/// Where a write goes, and what is to happen before it is answered.
+/// Place of a write, and the condition for its answer.
 pub(crate) fn manner(offset: u64, flags: OFlags, is_from_pages: bool) -> (Place, Through) {
-    // The kernel writes pages of a mapping by any handle that writes, whose flags say nothing of them.
+    // The kernel writes pages of a mapping by any handle that writes; that handle's flags do not apply to
+    // them.
     if is_from_pages {
         return (Place::At(offset), Through::No);
     }
@@ -61,16 +62,16 @@ impl Shared {
         Shared { context, inodes, files, directories, space, locks, unmapped, lookups }
     }
 
-    /// How often something was dropped that could not be written.
+    /// Number of times that bytes were dropped because they could not be written.
     pub(crate) fn lost_files(&self) -> usize {
         self.context.lossy.load(Ordering::Relaxed)
     }
 
-    /// The kernel is about to be told of what has a name: from then on it knows it.
+    /// Notes that the kernel is about to be told of an entry: from then on it knows the entry.
     pub(crate) fn tell(&self, attributes: &FileAttr, is_unmapped: bool) {
         let number = attributes.ino;
         self.lookups.told(number, || {
-            // They may have been forgotten since they were looked up.
+            // These records may have been dropped since the entry was looked up.
             self.context.told.put(self.file(number), Some(Version::told(attributes)));
             if is_unmapped {
                 self.unmapped.note(number);
@@ -78,7 +79,7 @@ impl Shared {
         });
     }
 
-    /// The kernel knows a file no more.
+    /// Drops the records of a file that the kernel no longer knows.
     pub(crate) fn forget(&self, number: INodeNo) {
         let context = &self.context;
         let file = self.file(number);
@@ -109,8 +110,8 @@ impl Shared {
         Ok((listing, flags))
     }
 
-    /// Closing a descriptor: all that was written through any is with the drives then.
-    /// And the program's `fcntl` locks of the file are released.
+    /// Closes a descriptor: all that was written through any descriptor is with the drives then, and the
+    /// program's `fcntl` locks of the file are released.
     pub(crate) async fn flush(self: &Arc<Shared>, handle: FileHandle, owner: u64) -> Outcome<()> {
         let open = known(self, handle)?;
         let mut flushed = Ok(());
@@ -122,15 +123,16 @@ impl Shared {
         flushed.and_then(|()| open.not_lost())
     }
 
-    /// By any descriptor all that was written by any is with the drives then. It is told to the manager also
-    /// where only bytes are asked for: else others who open the file would take what they know for current.
+    /// Syncs a file by any of its descriptors: all that was written by any of them is with the drives then.
+    /// The manager is told also if only the bytes are to be synced (`fdatasync`): otherwise others who open
+    /// the file would take their cached content for current.
     pub(crate) async fn sync(&self, handle: FileHandle) -> Outcome<()> {
         let open = known(self, handle)?;
         open.inode.sync().await?;
         open.not_lost()
     }
 
-    /// Changes the size, and then what else is asked for.
+    /// Changes the size, and then the other attributes asked for.
     pub(crate) async fn set(
         &self,
         number: INodeNo,
@@ -147,7 +149,7 @@ impl Shared {
         let file = self.file(number);
         let inode = self.inodes.get(file);
         if let (Some(inode), Some(modified_ns)) = (&inode, changes.modified_ns) {
-            // What was written before must not tell a later time, when it is committed.
+            // Bytes written before must not set a later time when they are committed.
             let mut state = inode.state();
             if state.uncommitted {
                 state.modified = Some(modified_ns);
@@ -158,7 +160,7 @@ impl Shared {
         {
             return Ok(self.attributes_of(&row));
         }
-        // What was to be told later is older.
+        // Changes that were to be sent later are older.
         let telling = match &inode {
             Some(inode) => Some(inode.telling.lock().await),
             None => None,
@@ -188,8 +190,8 @@ impl Shared {
         Ok(self.attributes_of(&row))
     }
 
-    /// Opens a file for somebody. If not for root, one that it cuts loses its set-user-id and set-group-id
-    /// bits; when a file is written or cut later the kernel itself asks for that.
+    /// Opens a file for a user. If a user other than root truncates it, it loses its set-user-id and
+    /// set-group-id bits; when a file is written or truncated later the kernel itself asks for that.
     pub(crate) async fn open_as(
         &self,
         is_root: bool,
@@ -250,8 +252,8 @@ impl Shared {
     }
 }
 
-/// Permissions without what gives a program its owner's or group's rights. The set-group-ID bit of a file
-/// that its group may not run means something else, and stays.
+/// Permissions without the bits that give a program its owner's or group's rights. The set-group-ID bit of a
+/// file that its group may not run means something else, and stays.
 fn without_set_id(mode: u32) -> u32 {
     let mode = Mode::from_bits_retain(mode);
     let group = if mode.contains(Mode::XGRP) { Mode::SGID } else { Mode::empty() };
@@ -259,13 +261,13 @@ fn without_set_id(mode: u32) -> u32 {
 }
 
 impl OpenFile {
-    /// Takes a write, if it need wait for nothing.
+    /// Takes a write, if it need not wait. Returns false if it was not taken.
     pub(crate) fn write_at_once(&self, place: Place, data: &[u8]) -> bool {
         let asked = self.inode.state().order;
         self.keeps_locks().is_ok() && self.inode.write_at_once(place, data, asked)
     }
 
-    /// Takes a write, and waits for what it needs. `offset` and the flags are as the program asks.
+    /// Takes a write, after waits where they are needed. `offset` and the flags are as the program asks.
     pub(crate) async fn write(
         &self,
         (offset, flags): (u64, OFlags),
@@ -276,7 +278,7 @@ impl OpenFile {
         self.keeps_locks()?;
         self.inode.write(place, data, through, asked).await?;
         if through != Through::No {
-            // What was to last may have been dropped as it waited, with the locks.
+            // Bytes that were to be durable may have been dropped during the wait, with the locks.
             self.not_lost()?;
         }
         if flags.contains(OFlags::DIRECT) {
@@ -285,12 +287,12 @@ impl OpenFile {
         Ok(())
     }
 
-    /// Whether its program may rely on its locks.
+    /// Checks that the handle's program may rely on its locks.
     pub(crate) fn keeps_locks(&self) -> Outcome<()> {
         if self.lost_locks.load(Ordering::Acquire) { Err(Errno::EIO) } else { Ok(()) }
     }
 
-    /// Whether all was kept that was written, as far as this handle was not told yet.
+    /// Checks that no written bytes were lost of which this handle was not told yet.
     pub(crate) fn not_lost(&self) -> Outcome<()> {
         self.keeps_locks()?;
         let (times, why) = self.inode.state().lost;

@@ -1,4 +1,4 @@
-//! How much room a volume has, as `df` shows it.
+//! Size and free space of a volume, as `df` shows them.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,14 +8,14 @@ use fuser::ReplyStatfs;
 
 use crate::context::Context;
 
-/// How long an answer is given again.
+/// Time for which an answer of the manager is used again.
 const KNOWN_FOR: Duration = Duration::from_secs(1);
 
-/// The unit in which space is told.
+/// Unit in bytes in which space is reported.
 const UNIT: u32 = 4096;
 const NAME_BYTES_MAX: u32 = 255;
 
-/// The last answer.
+/// The manager's last answer, kept for [`KNOWN_FOR`].
 #[derive(Debug, Default)]
 pub(crate) struct Space {
     last: Mutex<Option<(Instant, Room)>>,
@@ -35,7 +35,7 @@ impl Space {
     }
 }
 
-/// Answers the kernel.
+/// Answers the kernel's `statfs` request.
 pub(crate) fn tell(room: &Room, reply: ReplyStatfs) {
     let units = |bytes: u64| bytes / u64::from(UNIT);
     let free = units(room.free_bytes);

@@ -1,4 +1,4 @@
-//! What is open, by the handles that the kernel was given.
+//! Open files and directories, by the handles that the kernel was given.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use fuser::FileHandle;
 
-/// Handles of one kind. A number is never used twice.
+/// Open handles of one kind. A number is never used twice.
 #[derive(Debug)]
 pub(crate) struct Table<T> {
     next: AtomicU64,
@@ -20,19 +20,19 @@ impl<T> Default for Table<T> {
 }
 
 impl<T> Table<T> {
-    /// A handle for it.
+    /// Adds a value and returns its new handle.
     pub(crate) fn put(&self, value: T) -> FileHandle {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         self.lock().insert(number, Arc::new(value));
         FileHandle(number)
     }
 
-    /// What has this handle.
+    /// The value with this handle.
     pub(crate) fn get(&self, handle: FileHandle) -> Option<Arc<T>> {
         self.lock().get(&handle.0).cloned()
     }
 
-    /// The handle is given back.
+    /// Removes a handle that is given back, and returns its value.
     pub(crate) fn take(&self, handle: FileHandle) -> Option<Arc<T>> {
         self.lock().remove(&handle.0)
     }

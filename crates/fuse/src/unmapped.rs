@@ -1,19 +1,20 @@
-//! Files that programs may not map to be shared: those by which SQLite's processes agree on a write-ahead
+//! Files that programs may not map as shared memory: those by which SQLite's processes agree on a write-ahead
 //! log.
 //!
-//! SQLite has them use one memory, of a mapped file beside the database. Two mounts cannot keep a mapping
-//! one memory, and so two programs would each write the log as if alone, and commits would be lost without
-//! a word. So mapping it is refused (ENODEV), and SQLite says that it cannot; its other journal modes work.
+//! SQLite's processes share one memory, that of a mapped file beside the database. Two mounts cannot keep a
+//! mapping one memory, so two programs would each write the log as if alone, and commits would be lost
+//! without an error. So mapping the file is refused (ENODEV), and SQLite reports that it cannot use this log;
+//! its other journal modes work.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fuser::{FopenFlags, INodeNo};
 
-/// How such a file's name ends.
+/// End of such a file's name.
 const END: &[u8] = b"-shm";
 
-/// Those that the kernel knows.
+/// The files of this kind that the kernel knows.
 #[derive(Debug, Default)]
 pub(crate) struct Unmapped {
     files: Mutex<BTreeSet<u64>>,
@@ -24,22 +25,22 @@ impl Unmapped {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a name is that of such a file.
+    /// Returns true if a name is that of such a file.
     pub(crate) fn has(name: &[u8]) -> bool {
         name.ends_with(END)
     }
 
-    /// The kernel is told what has the name of one.
+    /// Notes a file with such a name of which the kernel is told.
     pub(crate) fn note(&self, number: INodeNo) {
         self.files().insert(number.0);
     }
 
-    /// The kernel has forgotten it.
+    /// Removes a file that the kernel has forgotten.
     pub(crate) fn forget(&self, number: INodeNo) {
         self.files().remove(&number.0);
     }
 
-    /// How it is opened: what the kernel keeps no pages of it does not map to be shared.
+    /// Flags to open a file with: the kernel does not map a file as shared memory if it keeps no pages of it.
     pub(crate) fn flags(&self, number: INodeNo) -> FopenFlags {
         let is_one = self.files().contains(&number.0);
         if is_one { FopenFlags::FOPEN_DIRECT_IO } else { FopenFlags::empty() }

@@ -1,9 +1,9 @@
 //! Requests that wait for servers that do not answer. The kernel has a program wait until its request is
-//! answered, also if it is killed: so whoever is killed is looked for, and answered at once; and nobody waits
-//! for longer than [`PATIENCE`] without an answer of any server. What was asked for is carried out all the
-//! same, or fails later.
+//! answered, even if the program is killed: so killed programs are looked for, and answered at once; and no
+//! program waits for longer than [`PATIENCE`] without an answer of any server. The request is carried out all
+//! the same, or fails later.
 //!
-//! Once a request has waited so long in vain, others do not wait for that anew, until something is answered.
+//! Once a request has waited so long in vain, others do not wait for that time again, until a server answers.
 
 use std::fs;
 use std::future::poll_fn;
@@ -18,34 +18,34 @@ use tokio::time::{Instant, timeout};
 
 use crate::write_back::Outcome;
 
-/// How long a request waits at most. Each of the library's requests has nearly as long; one that comes after
-/// others of the same file could wait for each of them.
+/// Maximum time that a request waits. Each of the library's requests has nearly as long; a request that comes
+/// after others of the same file could wait for each of them.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(59);
-/// How long, while nothing is answered.
+/// Maximum time that a request waits while no server answers.
 const IN_VAIN: Duration = Duration::from_secs(2);
-/// How often it is looked whether who waits was killed.
+/// Interval between two looks whether a waiting program was killed.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// The bit of SIGKILL among the pending signals.
 const KILL: u64 = 1 << 8;
 
-/// When a request that waits is given up.
+/// Time limit of a request that waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bound {
-    /// [`PATIENCE`] after it was asked for.
+    /// [`PATIENCE`] after the request was made.
     Asked,
-    /// As long after a server has answered anything: it may be much that is written.
+    /// [`PATIENCE`] after the last answer of any server, as there may be much to write.
     Answered,
-    /// It waits for another program, or nobody waits for it.
+    /// No limit: the request waits for another program, or no program waits for it.
     None,
 }
 
-/// Whether servers answer, as far as requests show that had to wait, and drives.
+/// Counts answers, to know whether servers answer: those to requests that had to wait, and those of drives.
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
-    /// Whose drives are counted.
+    /// Client whose drives' answers are counted.
     client: Option<Client>,
     count: AtomicU64,
-    /// One more than the count when it was found that none come; 0: they do.
+    /// One more than the count at which servers were found not to answer; 0 while they do.
     missing_at: AtomicU64,
 }
 
@@ -54,7 +54,7 @@ impl Answers {
         Answers { client: Some(client), ..Answers::default() }
     }
 
-    /// Something was answered.
+    /// Counts an answer.
     pub(crate) fn came(&self) {
         self.count.fetch_add(1, Ordering::AcqRel);
     }
@@ -63,7 +63,8 @@ impl Answers {
         self.count.load(Ordering::Acquire) + self.client.as_ref().map_or(0, Client::drive_answers)
     }
 
-    /// A request has waited as long as may be. None came since there were `then`?
+    /// Notes that a request has waited for the maximum time: if no answer came since the count was `then`,
+    /// servers do not answer.
     fn waited(&self, then: u64) {
         if self.count() == then {
             self.missing_at.store(then + 1, Ordering::Release);
@@ -82,7 +83,7 @@ struct Wait<'a> {
     bound: Bound,
     answers: &'a Answers,
     began: Instant,
-    /// How many answers there were when it began, and when it was looked last.
+    /// Number of answers when the wait began, and at the last look.
     counts: (u64, u64),
 }
 
@@ -92,7 +93,7 @@ impl Wait<'_> {
         Wait { thread, bound, answers, began: Instant::now(), counts: (count, count) }
     }
 
-    /// Why it is to wait no more, if it is.
+    /// The error to answer if the request is to wait no longer.
     fn is_over(&mut self) -> Option<Errno> {
         let count = self.answers.count();
         if std::mem::replace(&mut self.counts.1, count) != count && self.bound == Bound::Answered {
@@ -109,8 +110,8 @@ impl Wait<'_> {
     }
 }
 
-/// Carries out what a thread asked for, and answers it within a bound. What is done after the answer is given
-/// to `late`.
+/// Carries out a thread's request, and answers it within a bound. A result that comes after the answer is
+/// given to `late`.
 pub(crate) async fn carry_out<T, L>(
     (thread, bound): (u32, Bound),
     answers: &Answers,
@@ -148,7 +149,7 @@ pub(crate) async fn carry_out<T, L>(
     }
 }
 
-/// The same of what only looks, and answers by itself: it is given up.
+/// Carries out a request that only reads, and answers by itself: after the bound it is dropped.
 pub(crate) async fn look(thread: u32, answers: &Answers, work: impl Future<Output = ()>) {
     let mut work = pin!(work);
     if poll_fn(|context| Poll::Ready(work.as_mut().poll(context))).await.is_ready() {
@@ -165,14 +166,14 @@ pub(crate) async fn look(thread: u32, answers: &Answers, work: impl Future<Outpu
     }
 }
 
-/// Whether a thread is about to die. One that cannot be seen from here is not.
+/// Returns true if a thread is about to die. A thread that cannot be seen from here is not.
 fn is_killed(thread: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{thread}/status"));
     status.is_ok_and(|status| has_kill(&status))
 }
 
-/// Whether the thread has the signal that ends its process: one that is fatal becomes this for each thread.
-/// One that is dying, and closes its files, has taken its own; that of the process stays.
+/// Returns true if the thread has the signal that ends its process: a fatal signal becomes this one for each
+/// thread. A thread that is dying, and closes its files, has taken its own; that of the process stays.
 fn has_kill<'a>(status: &'a str) -> bool {
     let pending = |line: &'a str| line.strip_prefix("SigPnd:").or_else(|| line.strip_prefix("ShdPnd:"));
     let masks = status.lines().filter_map(pending);
@@ -196,7 +197,7 @@ mod tests {
         assert!(!is_killed(std::process::id()) && !is_killed(u32::MAX));
     }
 
-    /// Asks for what is never done, and gives how many seconds it took until that was given up.
+    /// Makes a request that is never done, and returns the number of seconds until it was given up.
     async fn in_vain(bound: Bound, answers: &Answers) -> u64 {
         let (tell, told) = tokio::sync::oneshot::channel();
         let began = Instant::now();
@@ -220,12 +221,12 @@ mod tests {
         let (asked, answered, ()) =
             tokio::join!(in_vain(Bound::Asked, &answers), in_vain(Bound::Answered, &answers), some);
         assert_eq!((asked, answered), (59, 99));
-        // While these waited there was one.
+        // An answer came while these requests waited.
         assert_eq!(in_vain(Bound::Answered, &answers).await, 59);
         assert_eq!(in_vain(Bound::Asked, &answers).await, 2);
         look(0, &answers, pending()).await;
         assert_eq!(in_vain(Bound::Answered, &answers).await, 2);
-        // What asked nobody says nothing.
+        // A request that needed no server proves nothing.
         carry_out((0, Bound::Asked), &answers, async { Ok(()) }, |_| (), async |()| ()).await;
         assert_eq!(in_vain(Bound::Asked, &answers).await, 2);
         let asks = async {

@@ -1,15 +1,15 @@
 //! Writing: bytes are taken from the kernel into memory, and written to the drives later.
 //!
-//! They are written when a run is whole (a chunk, see `dirty`), when they are [`AGE_MAX`] old, when the mount
-//! holds too many (`context`), and when somebody asks: fsync, close, truncation. The kernel does not hand on
-//! `sync` and `syncfs`, so that age is all that these wait for. Several runs are in flight
-//! at a time; no two that have a byte in common, so that the later write of a byte lands later.
+//! The bytes are written when a run is whole (a chunk, see `dirty`), when they are [`AGE_MAX`] old, when the
+//! mount holds too many (`context`), and on request: fsync, close, truncation. The kernel does not pass on
+//! `sync` and `syncfs`, so these wait for that age at most. Several runs are in flight at a time; no two have
+//! a byte in common, so that the later write of a byte lands later.
 //!
-//! What fails stays. A writer whose lease was lost is opened again at once, and the bytes are written anew.
-//! Any other error stops the file: it is told to whoever waits, and to the next write, which is not taken.
-//! Then it is tried again whenever somebody asks, and now and then by itself (`caretaker`), until
-//! [`KEPT_FOR`] is over. Bytes that were not written then, or when the last writer has left, are dropped;
-//! every handle that is open is told so once.
+//! Bytes whose write fails stay. A writer whose lease was lost is opened again at once, and its bytes are
+//! written again. Any other error stops the file: it is returned to every request that waits, and to the next
+//! write, which is not taken. Then the write is tried again on each request, and from time to time by the
+//! caretaker (`caretaker`), until [`KEPT_FOR`] is over. Bytes that were not written then, or when the last
+//! writer has left, are dropped; every open handle is told so once.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,43 +23,43 @@ use crate::dirty::length;
 use crate::errors::errno;
 use crate::inode::{Inode, State, TRIES};
 
-/// How long bytes wait until they are written and synced, if nobody asks.
+/// Maximum age of bytes before they are written and synced without a request.
 pub(crate) const AGE_MAX: Duration = Duration::from_secs(1);
-/// How long bytes are kept that cannot be written. The client has tried for its own patience each time.
+/// Time for which bytes are kept that cannot be written. The client has tried for its own patience each time.
 pub(crate) const KEPT_FOR: Duration = Duration::from_secs(60);
 
-/// What a program is told.
+/// Result with the error that a program gets.
 pub(crate) type Outcome<T> = Result<T, Errno>;
 
-/// Where a write goes.
+/// Place of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
     At(u64),
-    /// At the end, wherever that is by then.
+    /// At the end, wherever that is when the bytes are placed.
     End,
 }
 
-/// What must have happened before a write is answered.
+/// Condition for the answer to a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Through {
-    /// Nothing: it is in memory.
+    /// None: the bytes are in memory.
     No,
-    /// The drives have it.
+    /// The drives have the bytes.
     Drives,
-    /// And the manager has the size.
+    /// The drives have the bytes, and the manager has the size.
     Manager,
 }
 
-/// All writes up to a moment.
+/// Mark for all writes up to a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mark {
-    /// The last write's number.
+    /// Number of the last write.
     order: u64,
     at: Instant,
 }
 
 impl Inode {
-    /// Takes a write, if it need wait for nothing. `asked`: see [`Inode::write`].
+    /// Takes a write, if it need not wait, and returns true then. `asked`: see [`Inode::write`].
     pub(crate) fn write_at_once(self: &Arc<Inode>, place: Place, data: &[u8], asked: u64) -> bool {
         let bytes = length(data);
         let mut state = self.state();
@@ -99,8 +99,8 @@ impl Inode {
         true
     }
 
-    /// Takes a write, and waits for what it needs. `asked`: the number of the last write when it was found
-    /// that its program has its locks. It is not taken if they were lost since.
+    /// Takes a write, after waits where they are needed. `asked` is the number of the last write when the
+    /// program was found to have its locks. The write is not taken if they were lost since.
     pub(crate) async fn write(
         self: &Arc<Inode>,
         place: Place,
@@ -115,7 +115,7 @@ impl Inode {
         }
         self.room(length(data)).await;
         if self.state().stopped.is_some() {
-            // Nothing more is taken of a file while what it has cannot be written.
+            // No more bytes of a file are taken while those that it has cannot be written.
             self.sync().await?;
         }
         drop(self.writing().await.map_err(|error| errno(&error))?);
@@ -130,8 +130,8 @@ impl Inode {
         }
     }
 
-    /// Waits until there is room for more bytes of the file, or it takes none as something failed. What waits
-    /// is written meanwhile, or dropped when its time is over.
+    /// Waits until there is room for more bytes of the file, or it takes none as a write failed. Waiting
+    /// bytes are written meanwhile, or dropped when their time is over.
     async fn room(&self, bytes: u64) {
         let budget = &self.context.budget;
         loop {
@@ -177,12 +177,12 @@ impl Inode {
             self.place_tail().await?;
             self.start_all();
         }
-        // While it is held nobody closes the writer, whose size says where the end is.
+        // While `slot` is held the writer is not closed, whose size says where the end is.
         let slot = self.writing().await.map_err(|error| errno(&error))?;
         let mut state = self.state();
         state.allow(asked)?;
         if state.tail.is_empty() {
-            // Nothing that waits gets to the file while the state is held.
+            // No waiting bytes get to the file while `state` is held.
             let end = slot.file.as_ref().map_or(0, File::size);
             state.tail_at = end.max(state.end());
         }
@@ -192,14 +192,14 @@ impl Inode {
         Ok(())
     }
 
-    /// Gives what is to be appended its place, at the end that the file has by now at the manager.
+    /// Gives the tail its place, at the present end of the file at the manager.
     pub(crate) async fn place_tail(self: &Arc<Inode>) -> Outcome<()> {
         let _placing = self.placing.lock().await;
         let bytes = self.state().tail.len();
         if bytes == 0 {
             return Ok(());
         }
-        // What was written before lies below it, and the end is known only with it.
+        // Bytes that were written before lie below the tail, and the end is known only with them.
         self.drain_extents().await?;
         let mut tries = 0;
         let offset = loop {
@@ -224,13 +224,13 @@ impl Inode {
         self.recount(&mut state);
         drop(state);
         if is_elsewhere {
-            // The kernel took it for the end that it knew.
+            // The kernel assumed the end that it knew.
             drop(self.context.invalidate(self.file));
         }
         Ok(())
     }
 
-    /// Has all that waits now written, without waiting for it.
+    /// Has all waiting bytes written, without waiting for them.
     pub(crate) fn start_all(self: &Arc<Inode>) {
         {
             let mut state = self.state();
@@ -239,7 +239,7 @@ impl Inode {
         self.start();
     }
 
-    /// Writes all that waits. When it returns, the drives have it.
+    /// Writes all waiting bytes. When it returns, the drives have them.
     pub(crate) async fn drain(self: &Arc<Inode>) -> Outcome<()> {
         self.place_tail().await?;
         self.drain_extents().await
@@ -271,10 +271,10 @@ impl Inode {
         }
     }
 
-    /// Writes all that waits, and tells the manager the size and that it was changed: others who open it then
-    /// see what was written, also where the size is as before.
+    /// Writes all waiting bytes, and tells the manager the size and that the file was changed: others who
+    /// open it then see the bytes, also where the size is as before.
     pub(crate) async fn sync(self: &Arc<Inode>) -> Outcome<()> {
-        // What is written from here on is the next sync's.
+        // Bytes that are written from here on belong to the next sync.
         let mark = self.state().mark();
         self.drain().await?;
         self.commit(mark).await
@@ -315,7 +315,7 @@ impl Inode {
         }
     }
 
-    /// Has the time of the last write go with the next size.
+    /// Has the time of the last write sent with the next size.
     pub(crate) fn tell_time(&self, file: &File) {
         let modified = {
             let state = self.state();
@@ -330,12 +330,12 @@ impl Inode {
 
     pub(crate) fn stop(&self, why: Errno) -> Errno {
         self.state().stop(why);
-        // Who waits for room of this file does so in vain.
+        // A writer that waits for room of this file does so in vain.
         self.context.budget.stir();
         why
     }
 
-    /// The same, for an answer to what was asked of the manager.
+    /// Stops the file after an error of the manager.
     pub(crate) fn stopped_by(&self, error: &Error) -> Errno {
         if error.reason() == Some(Reason::Quota) {
             self.context.has_quota.store(true, Ordering::Relaxed);
@@ -343,8 +343,8 @@ impl Inode {
         self.stop(errno(error))
     }
 
-    /// The locks under which it may have been written are lost, and others have been given them: what waits
-    /// must not come after what these write.
+    /// Drops all waiting bytes, as the locks under which they may have been written are lost and given to
+    /// others: these bytes must not come after those that the new holders write.
     pub(crate) fn forfeit(self: &Arc<Inode>) {
         {
             let mut state = self.state();
@@ -356,7 +356,8 @@ impl Inode {
         self.give_up(Errno::EIO);
     }
 
-    /// Drops what cannot be written. Every handle is told once. Returns the number of the last write dropped.
+    /// Drops the bytes that cannot be written. Every handle is told once. Returns the number of the last
+    /// write dropped.
     pub(crate) fn give_up(self: &Arc<Inode>, why: Errno) -> u64 {
         let mut state = self.state();
         let order = state.order;
@@ -391,7 +392,7 @@ impl State {
         self.failing.get_or_insert_with(Instant::now);
     }
 
-    /// Nothing that was written or asked for so far is to be written any more.
+    /// Marks all writes made or asked for so far as not to be written any more.
     fn forfeit(&mut self) {
         self.order += 1;
         self.forfeited = self.order;
@@ -402,13 +403,13 @@ impl State {
         if self.forfeited > asked { Err(Errno::EIO) } else { Ok(()) }
     }
 
-    /// All writes so far.
+    /// A mark for all writes so far.
     pub(crate) fn mark(&self) -> Mark {
         Mark { order: self.order, at: Instant::now() }
     }
 
-    /// All up to a mark is with the drives, and the manager has the size.
-    /// `landed`: how far what had landed reached when it was told.
+    /// Notes that all writes up to a mark are with the drives, and the manager has the size. `landed` is the
+    /// end of the landed bytes when the manager was told.
     pub(crate) fn committed(&mut self, mark: Mark, landed: u64) {
         (self.stopped, self.failing) = (None, None);
         if self.landed_end <= landed {
@@ -421,7 +422,7 @@ impl State {
         }
     }
 
-    /// Whether nothing waits to be written.
+    /// Returns true if no bytes wait to be written.
     pub(crate) fn is_clean(&self) -> bool {
         self.extents.bytes() == 0 && self.tail.is_empty() && self.flights.is_empty()
     }
@@ -454,11 +455,11 @@ mod tests {
         state.committed(mark, 0);
         assert!(state.uncommitted && state.modified.is_some(), "the manager has not its size");
         assert_eq!(state.since, Some(mark.at), "it is written by itself in time");
-        // The next one is for that too.
+        // The next sync covers the second write too.
         let mark = state.mark();
         state.committed(mark, 0);
         assert!(!state.uncommitted && state.since.is_none());
-        // One that ends late changes nothing.
+        // A sync that ends late changes nothing.
         state.committed(Mark { order: first, ..mark }, 0);
         assert!(!state.uncommitted && state.since.is_none());
     }

@@ -1,5 +1,5 @@
-//! Extended attributes. Those of the system itself (access control lists) have rules that Braid does not
-//! keep, and so are not there.
+//! Extended attributes. Attributes of the system itself (access control lists) have rules that Braid does not
+//! keep, and so are refused.
 
 use braid_wire::control::XattrHow;
 use fuser::{Errno, INodeNo};
@@ -10,7 +10,7 @@ use crate::names::stale;
 use crate::shared::Shared;
 use crate::write_back::Outcome;
 
-/// Names that are refused begin so.
+/// Prefix of names that are refused.
 const SYSTEM: &[u8] = b"system.";
 
 impl Shared {
@@ -53,7 +53,7 @@ impl Shared {
         found.map(|xattr| xattr.value).ok_or(Errno::ENODATA)
     }
 
-    /// All names, each with a NUL after it.
+    /// All names, each followed by a NUL.
     pub(crate) async fn xattr_names(&self, number: INodeNo) -> Outcome<Vec<u8>> {
         if !self.row(self.file(number)).await?.attributes.has_xattrs {
             return Ok(Vec::new());

@@ -1,17 +1,18 @@
-//! What a drive's process does beside serving: it brings the drive's own stale columns up to date.
+//! The healer in a drive's process: it brings the drive's own stale columns up to date, beside serving.
 //!
-//! What it guarantees
-//! - It needs nobody: it asks the manager what is stale on its drive, and goes on until nothing is. A drive
-//!   that returns, that takes the place of another, or that is given columns of a lost one is healed alike.
+//! The healer guarantees:
+//! - It needs no operator: it asks the manager what is stale on its drive, and goes on until nothing is. A
+//!   drive that returns, that takes the place of another, or that is given columns of a lost one is healed in
+//!   the same way.
 //! - Every drive heals its own columns, so the columns of a lost drive, which many others take over, are
 //!   rebuilt by all of these at once.
-//! - Units that the drive has found damaged are made anew in place, from the file's other columns, soon.
-//! - It writes no faster than the manager says, and tells it how far it is.
-//! - It keeps nothing: what is done is known by the versions that the drive holds (PROTOCOL section 7), so it
-//!   may be stopped at any time.
+//! - Units that the drive has found damaged are soon rebuilt in place, from the file's other columns.
+//! - It writes no faster than the rate that the manager sets, and reports its progress to the manager.
+//! - It keeps no state: the work that is done is known by the versions that the drive holds (PROTOCOL section
+//!   7), so the healer may be stopped at any time.
 //!
-//! What it refuses to know: how a file is healed (the client library's executor does it, with plans of the
-//! planner), and the drive's store, which it reaches by the drive's address like anybody else.
+//! It refuses to know how a file is healed (the client library's executor does it, with plans of the
+//! planner), and the drive's store, which it reaches by the drive's address like any other client.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -27,20 +28,21 @@ use braid_wire::control::HealProgress;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
-/// Between two reports to the manager, which are also how the drive learns what is stale on it.
+/// Interval between two reports to the manager, whose answers also tell the drive what is stale on it.
 const REPORT_EVERY: Duration = Duration::from_millis(500);
-/// Files asked for at a time.
+/// Number of stale files asked for at a time.
 const PAGE: u32 = 256;
-/// Files healed at once: few enough that those which wait leave plan sets to the others.
+/// Maximum number of files healed at once: few enough that those which wait leave plan sets to the others.
 const FILES_AT_ONCE: usize = 4;
-/// Plan sets in flight, over all files: half as many as a client may have, which has the right of way.
+/// Maximum number of plan sets in flight, over all files: half as many as a client may have, which has the
+/// right of way.
 const SETS: usize = 8;
-/// Sessions with the manager: few, as the manager has places for eight of one drive, and heartbeats need one
-/// (`manager::session_slots`).
+/// Number of sessions with the manager: few, as the manager has places for eight of one drive, and heartbeats
+/// need one (`manager::session_slots`).
 const CONTROL_SESSIONS: usize = 2;
-/// Bytes of a file in one plan set: few, so that a low rate is kept evenly.
+/// Number of bytes of a file in one plan set: few, so that a low rate is kept evenly.
 const SET_BYTES: u64 = 1 << 20;
-/// The pause before files that could not be healed are tried again: at first, and at most.
+/// Pause before files that could not be healed are tried again: the first, and the longest.
 const AGAIN_MIN: Duration = Duration::from_secs(1);
 const AGAIN_MAX: Duration = Duration::from_secs(30);
 
@@ -51,21 +53,21 @@ pub async fn run(
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), DriveError> {
     let (tell, told) = oneshot::channel::<Ready>();
-    // Aborted when this ends: what it has begun is begun again by the next process.
+    // The healing is aborted when this function ends: the next process begins unfinished work again.
     let mut healing = JoinSet::new();
     healing.spawn(async move {
         let Ok(started) = told.await else { return };
         let mut config = Config::with(&started.manager, started.credentials.clone());
         (config.sets, config.set_bytes, config.control_sessions) = (SETS, SET_BYTES, CONTROL_SESSIONS);
         let damage = Arc::clone(&started.damage);
-        // If nobody waits for it, the drive is healed all the same.
+        // If no receiver is left, the drive is healed all the same.
         let _ = ready.send(started);
         heal(config, damage).await;
     });
     braid_drive::run(config, tell, shutdown).await
 }
 
-/// Heals the drive whose credentials the settings have, for ever.
+/// Heals the drive whose credentials are in `config`, for ever.
 async fn heal(config: Config, damage: Arc<Damage>) {
     let drive = config.credentials.drive.to_string();
     let client = loop {
@@ -101,28 +103,28 @@ async fn heal(config: Config, damage: Arc<Damage>) {
 
 struct Healer {
     client: Client,
-    /// The drive's identity, as the manager takes it.
+    /// The drive's identity, as a string for the manager.
     drive: String,
     tally: HealTally,
     done: Done,
     damage: Arc<Damage>,
 }
 
-/// A file, and whether its columns are up to date now.
+/// A file, and the result of healing it: `Ok` if its columns are up to date now.
 type Healed = (FileId, Result<(), Error>);
 
-/// What was done since the process began.
+/// Work done since the process began, and the errors of the last tries.
 #[derive(Default)]
 struct Done {
     files: AtomicU64,
-    /// Why files could not be healed, in the present pass and the last one.
+    /// Errors of files that could not be healed, in the present pass and the last one.
     errors: Mutex<BTreeMap<FileId, String>>,
-    /// Why damaged units could not be repaired, at the last try.
+    /// Errors of damaged units that could not be repaired, at the last try.
     damage: Mutex<BTreeMap<FileId, String>>,
 }
 
 impl Healer {
-    /// Reports, for ever, and tells what the manager answers.
+    /// Reports to the manager, for ever, and passes on the number of stale files that it answers.
     async fn report(&self, tell: &watch::Sender<u64>) {
         loop {
             let progress = HealProgress {
@@ -144,7 +146,7 @@ impl Healer {
         }
     }
 
-    /// Has damaged units made anew, for ever, file by file. What cannot be repaired comes again, later.
+    /// Repairs damaged units, for ever, file by file. A unit that cannot be repaired comes again, later.
     async fn repair(&self) {
         loop {
             let mut files: BTreeMap<FileId, Vec<DamagedPart>> = BTreeMap::new();
@@ -157,7 +159,7 @@ impl Healer {
                     Ok(left) => left.into_iter().next().map(|((_, unit), why)| {
                         format!("unit {unit} of file number {file} is damaged and cannot be repaired: {why}")
                     }),
-                    // It was removed meanwhile.
+                    // The file was removed meanwhile.
                     Err(error) if error.reason() == Some(Reason::NotFound) => None,
                     Err(error) => {
                         Some(format!("damaged units of file number {file} are not repaired yet: {error}"))
@@ -177,7 +179,7 @@ impl Healer {
         }
     }
 
-    /// Why something could not be done, at the last try; empty: all could.
+    /// The error of a file or unit that failed at the last try; empty if all succeeded.
     fn error(&self) -> String {
         let stale = self.errors().first_key_value().map(|(_, why)| why.clone());
         let mut damage = self.done.damage.lock().expect("no holder panics");
@@ -187,7 +189,7 @@ impl Healer {
         stale.or_else(|| damage.first_key_value().map(|(_, why)| why.clone())).unwrap_or_default()
     }
 
-    /// One walk over the stale files. Returns whether all could be healed.
+    /// Walks once over the stale files. Returns true if all could be healed.
     async fn pass(self: &Arc<Self>) -> bool {
         let mut running = JoinSet::new();
         let mut failed = BTreeMap::new();
@@ -225,7 +227,7 @@ impl Healer {
     ) {
         match ended {
             Some(Ok((_, Ok(())))) => drop(self.done.files.fetch_add(1, Ordering::Relaxed)),
-            // It was removed meanwhile, or what moved is on another drive now, which heals it.
+            // The file was removed meanwhile, or a moved column is on another drive now, which heals it.
             Some(Ok((_, Err(error)))) if error.reason() == Some(Reason::NotFound) => {}
             Some(Ok((file, Err(error)))) => {
                 tracing::info!(%file, %error, "the file's columns are not up to date yet");

@@ -11,9 +11,9 @@
 //! |---|---|
 //! | raid0 | there is no parity |
 //! | raid1, raid4, raid5 | all ones: a copy, or XOR |
-//! | rs | a Cauchy matrix scaled so that its first row and column are ones; numbers in tests/golden/code.txt |
+//! | rs | a Cauchy matrix whose first row and column are scaled to ones (numbers: tests/golden/code.txt) |
 //!
-//! The bytes are the same on every processor; [`Kernel`] only affects the speed. Nothing here knows units'
+//! The bytes are the same on every processor; [`Kernel`] only affects the speed. The code knows no unit
 //! sizes, columns or versions: callers pass roles and slices.
 
 mod combine;
@@ -39,7 +39,7 @@ pub struct Code {
     kernel: Kernel,
 }
 
-/// Why lost units were not reconstructed.
+/// Reason that lost units were not reconstructed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CodeError {
     /// Fewer than `k` units are available. Nothing was written to the lost ones.
@@ -47,27 +47,27 @@ pub enum CodeError {
         "{there} units of {shape} are there, {missing} fewer than the {needed} that bring back a lost one"
     )]
     TooFew {
-        /// The shape.
+        /// Shape of the stripe.
         shape: Shape,
-        /// Units available.
+        /// Number of units that are available.
         there: usize,
-        /// Units needed: `k`.
+        /// Number of units that are needed: `k`.
         needed: u8,
-        /// How many more are needed.
+        /// Number of units that are lacking: `needed - there`.
         missing: usize,
     },
     /// A role that no column of this shape has.
     #[error("{role:?} is not a role of {shape}")]
     NoSuchRole {
-        /// The role.
+        /// Role that the shape does not have.
         role: Role,
-        /// The shape.
+        /// Shape of the stripe.
         shape: Shape,
     },
     /// A role given twice, or both as available and as lost.
     #[error("{role:?} was given twice")]
     Twice {
-        /// The role.
+        /// Role that was given twice.
         role: Role,
     },
 }
@@ -83,7 +83,7 @@ impl Code {
         Code { shape, kernel }
     }
 
-    /// The shape it was made for.
+    /// The shape that the code was made for.
     pub fn shape(&self) -> Shape {
         self.shape
     }
@@ -193,8 +193,8 @@ impl Code {
         Ok(units)
     }
 
-    /// Which units to read, and the factor of each for each lost unit: all available data, and for each
-    /// missing data unit one parity unit, the lowest first (for rs the first is XOR).
+    /// The units to read, and the factor of each in each lost unit: all available data, and for each missing
+    /// data unit one parity unit, the lowest first (for rs the first is XOR).
     ///
     /// With `A` the used parity rows' coefficients of the missing data, and `B` those of the available data:
     /// parity = A missing + B available, so missing = A^-1 parity + A^-1 B available. A lost parity unit is

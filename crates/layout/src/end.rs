@@ -1,32 +1,32 @@
-//! Where the bytes of a unit end, and what a write of it says about that.
+//! The end of a unit's bytes, and the bounds on it that a write of the unit gives.
 
-/// What a write says of the end of a unit's bytes: one past the last byte that is not in a hole; 0: it has
-/// none. Bytes put the end at least behind them; a hole that reaches the end puts it at most where the hole
-/// begins. Who knows the end says it exactly. Applied one after another, in the order of the writes, they
-/// give the end.
+/// Bounds that a write sets on the end of a unit's bytes. The end is one past the last byte that is not in a
+/// hole, or 0 if there is no such byte. Written bytes put the end at or past their own end; a hole that
+/// reaches the end puts it at or before the hole's beginning. A writer that knows the end gives it exactly.
+/// Applied one after another, in the order of the writes, the bounds give the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct EndBound {
-    /// The end is not below this,
+    /// Lower bound of the end.
     pub least: u32,
-    /// and not above this, which is not below `least`.
+    /// Upper bound of the end; not below `least`.
     pub most: u32,
 }
 
 impl EndBound {
-    /// Nothing is said: the end stays where it is.
+    /// No bounds: the end stays where it is.
     pub const NONE: EndBound = EndBound { least: 0, most: u32::MAX };
 
-    /// The end is here.
+    /// Bounds of a known end.
     pub fn exactly(end: u32) -> EndBound {
         EndBound { least: end, most: end }
     }
 
-    /// Bytes up to here are written.
+    /// Bounds of a write of bytes up to `to`.
     pub fn at_least(to: u32) -> EndBound {
         EndBound { least: to, ..EndBound::NONE }
     }
 
-    /// From here on nothing but a hole is left.
+    /// Bounds of a hole that begins at `from` and reaches the end.
     pub fn at_most(from: u32) -> EndBound {
         EndBound { most: from, ..EndBound::NONE }
     }
@@ -36,12 +36,12 @@ impl EndBound {
         before.max(self.least).min(self.most)
     }
 
-    /// Whether it says where the end is.
+    /// Returns true if the bounds give the end exactly.
     pub fn is_exact(self) -> bool {
         self.least == self.most
     }
 
-    /// Whether some end is within it.
+    /// Returns true if some end satisfies both bounds.
     pub fn is_possible(self) -> bool {
         self.least <= self.most
     }

@@ -1,14 +1,4 @@
-//! Bytes to units: which column, which stripe and which offset in the component object hold a byte of a file.
-//!
-//! A segment covers the bytes `start..end` of its file. Within it, byte `b` (counted from `start`) lies in
-//! stripe `b / (k * unit)`, data role `b / unit mod k`, at offset `b mod unit` in its unit; and the unit of
-//! stripe `s` lies in its component object at `s * unit`, whatever its role. The roles of stripe `s` are on
-//! these columns (`n = k + m`):
-//!
-//! | scheme | column of role `r` in stripe `s` (data `0..k`, parity `k..n`) |
-//! |---|---|
-//! | raid0, raid4 | `r` |
-//! | raid1, raid5, rs | `(r + n - s mod n) mod n`: for raid5 this is left-symmetric (Patterson et al.; Linux md's default) |
+//! Bytes to units: the column, the stripe and the offset in the component object that hold a byte of a file.
 
 use std::ops::Range;
 
@@ -19,7 +9,7 @@ use crate::{Column, ColumnMask, DriveId, ObjectId, Shape};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Stripe(pub u64);
 
-/// What a column holds in one stripe.
+/// Role of a column in one stripe: the unit that it holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
     /// The data unit with this index, `0..k`.
@@ -31,7 +21,7 @@ pub enum Role {
 /// The object that holds one column of a segment, and the drive it is on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Component {
-    /// The drive.
+    /// Drive that holds the object.
     pub drive: DriveId,
     /// The object in the volume's partition on that drive.
     pub object: ObjectId,
@@ -44,13 +34,14 @@ pub struct Segment {
     pub start: u64,
     /// One past the last byte; `u64::MAX` for the last segment.
     pub end: u64,
-    /// Scheme, `k`, `m`, unit.
+    /// Scheme, `k`, `m` and unit size.
     pub shape: Shape,
     /// One component per column: `shape.width()` of them, each on a different drive.
     pub components: Vec<Component>,
 }
 
-/// Where a file's bytes are: segments in order, the first from 0, the last to `u64::MAX`, without gaps.
+/// Map of a file's bytes to drives: segments in order, the first from 0, the last to `u64::MAX`, without
+/// gaps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
     segments: Vec<Segment>,
@@ -59,21 +50,21 @@ pub struct Layout {
 /// Part of one data unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece {
-    /// Where the piece begins in the file.
+    /// Offset of the piece's first byte in the file.
     pub file_offset: u64,
-    /// Its stripe.
+    /// Stripe that holds the piece.
     pub stripe: Stripe,
-    /// Its data unit in the stripe, `0..k`.
+    /// Index of the piece's data unit in the stripe, `0..k`.
     pub data: u8,
-    /// The column that holds it.
+    /// Column that holds the piece.
     pub column: Column,
-    /// Where it begins in its unit, in bytes.
+    /// First byte of the piece in its unit.
     pub from: u32,
-    /// Where it ends in its unit, exclusive.
+    /// One past the last byte of the piece in its unit.
     pub to: u32,
 }
 
-/// Why a layout was refused.
+/// Reason that a layout was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
     /// No segment, a gap, an overlap, or a last segment that ends before `u64::MAX`.
@@ -85,11 +76,11 @@ pub enum LayoutError {
     /// The number of components is not the width, or one drive has two of them.
     #[error("segment {index} of the layout has {components} distinct drives for {width} columns")]
     Components {
-        /// The segment.
+        /// Index of the segment in the layout.
         index: usize,
-        /// Distinct drives listed.
+        /// Number of distinct drives listed.
         components: usize,
-        /// Columns needed.
+        /// Number of columns of the segment.
         width: u8,
     },
 }
@@ -157,7 +148,7 @@ impl Layout {
 }
 
 impl Segment {
-    /// Where the unit of `stripe` begins in its component object, whatever its role. In bytes.
+    /// Offset in bytes of the unit of `stripe` in its component object, whatever its role.
     pub fn object_offset(&self, stripe: Stripe) -> u64 {
         stripe.0 * u64::from(self.shape.unit_bytes())
     }
@@ -167,7 +158,7 @@ impl Segment {
         self.shape.column(stripe, role)
     }
 
-    /// What `column` holds in `stripe`.
+    /// The role of `column` in `stripe`.
     pub fn role(&self, stripe: Stripe, column: Column) -> Role {
         self.shape.role(stripe, column)
     }
@@ -203,7 +194,7 @@ impl Segment {
         from.min(self.end)..from.saturating_add(unit).min(self.end)
     }
 
-    /// How many bytes at the beginning of the unit with `role` in `stripe` stand for bytes of a file of
+    /// Number of bytes at the beginning of the unit with `role` in `stripe` that stand for bytes of a file of
     /// `size` bytes; the rest of the unit is zeros. A parity unit is as long as the longest data unit, which
     /// is the first.
     pub fn unit_len(&self, stripe: Stripe, role: Role, size: u64) -> u32 {
@@ -215,7 +206,7 @@ impl Segment {
         unit_offset(end.min(size).saturating_sub(start))
     }
 
-    /// How many bytes the component object of `column` has when the file has `size` bytes: up to the end of
+    /// Length in bytes of the component object of `column` when the file has `size` bytes: up to the end of
     /// the last unit that stands for any, so that there may be zeros between.
     pub fn component_len(&self, column: Column, size: u64) -> u64 {
         let end = self.end.min(size);
@@ -231,7 +222,7 @@ impl Segment {
         }
     }
 
-    /// The byte of the file that byte `offset` of the component object of `column` is; `None` where that is
+    /// Offset in the file of the byte at `offset` in the component object of `column`; `None` if that byte is
     /// parity, or past the segment's end. The inverse of [`Layout::locate`].
     pub fn file_offset(&self, column: Column, offset: u64) -> Option<u64> {
         let unit = u64::from(self.shape.unit_bytes());
@@ -290,7 +281,7 @@ impl Shape {
         }
     }
 
-    /// What `column` holds in `stripe`: the inverse of [`Shape::column`].
+    /// The role of `column` in `stripe`: the inverse of [`Shape::column`].
     pub fn role(&self, stripe: Stripe, column: Column) -> Role {
         let n = u64::from(self.width());
         assert!(u64::from(column.0) < n, "column {column} is not a column of {self}");
@@ -303,12 +294,12 @@ impl Shape {
 }
 
 impl Piece {
-    /// Bytes in the piece.
+    /// Length of the piece in bytes.
     pub fn len(&self) -> u32 {
         self.to - self.from
     }
 
-    /// Whether it holds no byte.
+    /// Returns true if the piece holds no byte.
     pub fn is_empty(&self) -> bool {
         self.from == self.to
     }

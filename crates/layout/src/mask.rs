@@ -11,14 +11,14 @@ pub struct Column(pub u8);
 pub struct ColumnMask(pub u64);
 
 impl Column {
-    /// As an index into a segment's components.
+    /// The column as an index into a segment's components.
     pub fn index(self) -> usize {
         usize::from(self.0)
     }
 }
 
 impl ColumnMask {
-    /// No column.
+    /// The set of no columns.
     pub const EMPTY: ColumnMask = ColumnMask(0);
 
     /// The columns `0..width`. `width` is at most 64.
@@ -27,7 +27,7 @@ impl ColumnMask {
         if width == 64 { ColumnMask(u64::MAX) } else { ColumnMask((1 << width) - 1) }
     }
 
-    /// Whether `column` is in the set.
+    /// Returns true if `column` is in the set.
     pub fn contains(self, column: Column) -> bool {
         column.0 < 64 && self.0 & (1 << column.0) != 0
     }
@@ -45,13 +45,13 @@ impl ColumnMask {
         if column.0 < 64 { ColumnMask(self.0 & !(1 << column.0)) } else { self }
     }
 
-    /// Columns in both.
+    /// Columns that are in both sets.
     #[must_use]
     pub fn and(self, other: ColumnMask) -> ColumnMask {
         ColumnMask(self.0 & other.0)
     }
 
-    /// Columns in either.
+    /// Columns that are in at least one of the two sets.
     #[must_use]
     pub fn or(self, other: ColumnMask) -> ColumnMask {
         ColumnMask(self.0 | other.0)
@@ -63,12 +63,12 @@ impl ColumnMask {
         ColumnMask(self.0 & !other.0)
     }
 
-    /// How many columns.
+    /// Number of columns in the set.
     pub fn count(self) -> u32 {
         self.0.count_ones()
     }
 
-    /// Whether it holds no column.
+    /// Returns true if the set holds no column.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }

@@ -1,24 +1,5 @@
-//! Which drives a new file gets: a pure, versioned function of the file's number and the available drives.
-//!
-//! Weighted rendezvous hashing: every drive draws a number from its own identity, the file's and its weight;
-//! the smallest draws are chosen (see `rank.rs`). The choice is spread over failure domains: a drive whose
-//! host has fewer columns of this file comes before one whose host has more; on a tie the same is compared
-//! for the next wider domain (rack), and so on; then the smaller draw wins. So
-//! - no two columns share a host if there are enough hosts. Otherwise hosts have equally many, as far as they
-//!   have drives. Within that, the same holds for racks;
-//! - removing a drive that was not chosen changes nothing, and neither does the order of the candidates;
-//! - removing a chosen drive puts exactly one other in the set of drives, whatever the domains: the same one
-//!   that [`choose_beside`] gives for the lost column. Adding a drive puts it in place of one, or changes
-//!   nothing.
-//!
-//! (These hold because the cost, convex in the numbers of columns in nested domains, makes the choice a
-//! greedy basis of a valuated matroid; the tests check them on small clusters of every form.)
-//!
-//! The chosen drives are then ordered independently of their weights. So no drive is the first column, which
-//! small files fill first, more often than others that are chosen as often. The order is for new files:
-//! columns of existing files are replaced one by one, and the others stay.
-//!
-//! A version never changes: same inputs, same drives, on every build. It uses integers only.
+//! The choice of a new file's drives: a pure, versioned function of the file's number and the available
+//! drives.
 
 mod rank;
 
@@ -28,11 +9,11 @@ use std::collections::BTreeMap;
 use crate::DriveId;
 use rank::{Rank, Use, hash};
 
-/// Which function chooses. Existing files keep their drives: a new version moves nothing.
+/// Version of the function that chooses. Existing files keep their drives: a new version moves nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[repr(u8)]
 pub enum PlacementVersion {
-    /// The one described above.
+    /// Weighted rendezvous hashing as described at the top of this module.
     #[default]
     V1 = 1,
 }
@@ -40,32 +21,33 @@ pub enum PlacementVersion {
 /// A drive that may be chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
-    /// The drive.
+    /// Identity of the drive.
     pub drive: DriveId,
-    /// Its share of new files, relative to the other candidates: say, its capacity in GiB. 0 takes none.
+    /// The drive's share of new files, relative to the other candidates: say, its capacity in GiB. A drive of
+    /// weight 0 takes none.
     pub weight: u32,
-    /// The domains that it fails with, the widest first, the host last: `["rack-2", "host-7"]`. A host's name
-    /// is unique within its rack only. Drives without domains count as on one host.
+    /// The domains that the drive fails with, the widest first, the host last: `["rack-2", "host-7"]`. A
+    /// host's name is unique within its rack only. Drives without domains count as on one host.
     pub domain: Vec<String>,
 }
 
-/// Why no drives were chosen.
+/// Reason that no drives were chosen.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlacementError {
     /// Fewer drives can take new files than there are columns. Add drives or use a narrower scheme.
     #[error("{width} columns need as many drives, but only {drives} on {hosts} hosts take new files")]
     TooFew {
-        /// Columns asked for.
+        /// Number of columns asked for.
         width: u8,
-        /// Drives that could be chosen: weight above 0, and not kept already.
+        /// Number of drives that could be chosen: weight above 0, and not kept already.
         drives: usize,
-        /// Hosts that they are on.
+        /// Number of hosts that these drives are on.
         hosts: usize,
     },
     /// A drive is listed twice.
     #[error("drive {drive} is listed twice")]
     Twice {
-        /// The drive.
+        /// Drive that is listed twice.
         drive: DriveId,
     },
     /// No version has this number.
@@ -110,9 +92,9 @@ pub fn choose_beside(
     Ok(chosen)
 }
 
-/// The drives for one more column that keep it as far from the kept ones as [`choose_beside`]'s choice does:
-/// that one first, then the others by their draws. For a caller that moves many columns, and spreads them
-/// more evenly than draws do.
+/// The drives for one more column that are as good as [`choose_beside`]'s choice: as far from the kept ones.
+/// That choice comes first, then the others by their draws. For a caller that moves many columns, and spreads
+/// them more evenly than draws do.
 pub fn equals_beside<'a>(
     version: PlacementVersion,
     seed: u64,
@@ -168,7 +150,7 @@ fn take(kept: &[Candidate], usable: &[&Candidate], count: u8) -> Vec<DriveId> {
     chosen
 }
 
-/// How many columns of a file each domain has.
+/// Number of columns of a file in each domain.
 struct Columns {
     /// For each usable drive the domains it is in, as indices into `counts`, its host first.
     domains: Vec<Vec<usize>>,
@@ -201,15 +183,15 @@ impl Columns {
         }
     }
 
-    /// Compares the columns on their hosts, then in their racks, and so on.
+    /// Compares the numbers of columns on the two drives' hosts, then in their racks, and so on.
     fn compare(&self, a: usize, b: usize) -> Ordering {
         let around = |candidate: usize| self.domains[candidate].iter().map(|index| self.counts[*index]);
         around(a).cmp(around(b))
     }
 }
 
-/// The domain of a drive at a level: 0 its host, 1 the rack, and so on. Drives with fewer domains than others
-/// share a nameless one above.
+/// The domain of a drive at a level: 0 is its host, 1 the rack, and so on. Drives with fewer domains than
+/// others share a nameless one above.
 fn domain(candidate: &Candidate, level: usize) -> &[String] {
     &candidate.domain[..candidate.domain.len().saturating_sub(level)]
 }

@@ -1,11 +1,11 @@
-//! Ranges of a file's bytes with a value each: what is locked, and how.
+//! Ranges of a file's bytes with a value each, such as the mode of a lock.
 
 /// Bytes from the first to the last, both included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
     /// The first byte.
     pub from: u64,
-    /// The last byte; the highest number: to the end, wherever that is.
+    /// The last byte, included; `u64::MAX` stands for the end of the file, wherever that is.
     pub to: u64,
 }
 
@@ -13,13 +13,13 @@ impl Span {
     /// All bytes that a file may have.
     pub const ALL: Span = Span { from: 0, to: u64::MAX };
 
-    /// Whether the two have a byte in common.
+    /// Returns true if the two spans have a byte in common.
     pub fn meets(self, other: Span) -> bool {
         self.from <= other.to && other.from <= self.to
     }
 }
 
-/// Values of ranges that have no byte in common, in order. Neighbours of one value are one range.
+/// Disjoint ranges with a value each, in order. Adjacent ranges with the same value are merged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ranges<V> {
     list: Vec<(Span, V)>,
@@ -32,12 +32,12 @@ impl<V> Default for Ranges<V> {
 }
 
 impl<V: Copy + PartialEq> Ranges<V> {
-    /// Whether no byte has a value.
+    /// Returns true if no byte has a value.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// How many ranges there are.
+    /// Number of ranges.
     pub fn len(&self) -> usize {
         self.list.len()
     }
@@ -47,13 +47,13 @@ impl<V: Copy + PartialEq> Ranges<V> {
         self.list.iter().copied()
     }
 
-    /// The ranges that have a byte in common with `span`, each as it is.
+    /// The ranges that have a byte in common with `span`, not cut at its ends.
     pub fn meeting(&self, span: Span) -> impl Iterator<Item = (Span, V)> + '_ {
         let first = self.list.partition_point(|(one, _)| one.to < span.from);
         self.list[first..].iter().copied().take_while(move |(one, _)| one.from <= span.to)
     }
 
-    /// Whether each byte of `span` has a value, and all of these pass `is_fit`.
+    /// Returns true if each byte of `span` has a value, and all of these values pass `is_fit`.
     pub fn cover(&self, span: Span, is_fit: impl Fn(V) -> bool) -> bool {
         let mut from = span.from;
         for (one, value) in self.meeting(span) {
@@ -68,7 +68,7 @@ impl<V: Copy + PartialEq> Ranges<V> {
         false
     }
 
-    /// Gives all bytes of `span` a value, or none.
+    /// Gives all bytes of `span` a value, or removes their values.
     pub fn set(&mut self, span: Span, value: Option<V>) {
         let mut list = Vec::with_capacity(self.list.len() + 2);
         let before = span.from.checked_sub(1);
@@ -119,7 +119,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a table of bytes.
+        /// Compares the ranges with a table of one value per byte.
         #[test]
         fn each_byte_has_the_value_it_was_given_last(
             sets in prop::collection::vec((0_u64..24, 0_u64..24, prop::option::of(0_u8..2)), 0..24),

@@ -6,30 +6,30 @@
 use std::fmt;
 use std::ops::RangeInclusive;
 
-/// Smallest unit: 4 KiB, one checksum block.
+/// Minimum unit size: 4 KiB, one checksum block.
 pub const UNIT_BYTES_MIN: u32 = 4 << 10;
-/// Largest unit: 64 MiB.
+/// Maximum unit size: 64 MiB.
 pub const UNIT_BYTES_MAX: u32 = 64 << 20;
-/// The unit of a shape that names none: 512 KiB.
+/// Unit size of a shape that names none: 512 KiB.
 pub const UNIT_BYTES_DEFAULT: u32 = 512 << 10;
-/// Most parity units a stripe may have.
+/// Maximum number of parity units in a stripe.
 pub const PARITY_MAX: u8 = 4;
-/// Most columns a segment may have.
+/// Maximum number of columns in a segment.
 pub const WIDTH_MAX: u8 = 64;
 
-/// Where the roles of a stripe lie.
+/// Order of a stripe's roles on the columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rotation {
-    /// In the same columns in every stripe; parity last.
+    /// Each role in the same column in every stripe; parity last.
     Fixed,
-    /// One column to the left with each stripe (left-symmetric).
+    /// Roles move one column to the left with each stripe (left-symmetric).
     LeftSymmetric,
 }
 
-/// How parity is made of data.
+/// Method by which parity is made from data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Redundancy {
-    /// There is none.
+    /// There is no parity.
     None,
     /// Each parity unit is a copy of the one data unit.
     Copies,
@@ -39,12 +39,12 @@ pub(crate) enum Redundancy {
     ReedSolomon,
 }
 
-/// How people write a scheme's columns.
+/// Notation of a scheme's columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Notation {
     /// `raid0 4`: data columns only.
     Data,
-    /// `raid5 4+1`.
+    /// `raid5 4+1`: data columns plus parity columns.
     Sum,
     /// `rs(4,2)`: the columns are part of the name.
     Call,
@@ -57,22 +57,22 @@ struct Row {
     rotation: Rotation,
     redundancy: Redundancy,
     notation: Notation,
-    /// How many data columns the scheme allows.
+    /// Number of data columns that the scheme allows.
     data: RangeInclusive<u8>,
-    /// How many parity columns the scheme allows.
+    /// Number of parity columns that the scheme allows.
     parity: RangeInclusive<u8>,
     /// The two ranges in words, for an error message.
     rule: &'static str,
-    /// The ways to write it, for an error message.
+    /// The ways to write the scheme, for an error message.
     form: &'static str,
-    /// The default width; `None`: it depends on the number of drives.
+    /// The default width; `None` if it depends on the number of drives.
     width_default: Option<u8>,
 }
 
 /// Declares [`Scheme`] by its rows, each with the scheme's number in every format.
 macro_rules! schemes {
     ($($(#[$doc:meta])* $number:literal $name:ident => $row:expr,)*) => {
-        /// How a stripe is made redundant. The discriminants are the numbers in every format.
+        /// Redundancy scheme of a stripe. The discriminants are the numbers in every format.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[repr(u8)]
         pub enum Scheme { $($(#[$doc])* $name = $number),* }
@@ -160,7 +160,7 @@ pub struct Shape {
     unit_bytes: u32,
 }
 
-/// Why a shape was refused.
+/// Reason that a shape was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SchemeError {
     /// The scheme's name is unknown.
@@ -174,21 +174,21 @@ pub enum SchemeError {
     Columns {
         /// The scheme asked for.
         scheme: Scheme,
-        /// Data columns asked for.
+        /// Number of data columns asked for.
         k: u8,
-        /// Parity columns asked for.
+        /// Number of parity columns asked for.
         m: u8,
-        /// What is allowed.
+        /// Columns that the scheme allows, in words.
         rule: &'static str,
     },
     /// The scheme's numbers are malformed or far out of bounds.
     #[error("\"{text}\" is not a way to write {scheme}: write {form}")]
     Form {
-        /// What was given.
+        /// Text that was to be parsed.
         text: String,
-        /// The scheme it names.
+        /// Scheme that the text names.
         scheme: Scheme,
-        /// Ways to write it.
+        /// Ways to write the scheme.
         form: &'static str,
     },
     /// A scheme whose number of columns is not in its name, given without a width.
@@ -201,9 +201,9 @@ pub enum SchemeError {
     Width {
         /// The scheme as given.
         text: String,
-        /// Columns it has.
+        /// Number of columns written in the text.
         columns: u16,
-        /// The width given with it.
+        /// Width that was given beside the text.
         width: u8,
     },
     /// The unit is not a power of two from 4 KiB to 64 MiB.
@@ -212,7 +212,7 @@ pub enum SchemeError {
 }
 
 impl Scheme {
-    /// The number in every format.
+    /// The scheme's number in every format.
     pub const fn number(self) -> u8 {
         self as u8
     }
@@ -223,12 +223,12 @@ impl Scheme {
         known.copied().ok_or(SchemeError::UnknownNumber(number))
     }
 
-    /// Whether the parity units are copies of the one data unit.
+    /// Returns true if the parity units are copies of the one data unit.
     pub fn is_mirror(self) -> bool {
         self.redundancy() == Redundancy::Copies
     }
 
-    /// The width of a scheme that is written without numbers; `None`: it depends on the number of drives.
+    /// The width of a scheme that is written without numbers; `None` if it depends on the number of drives.
     pub fn width_default(self) -> Option<u8> {
         self.row().width_default
     }
@@ -241,7 +241,7 @@ impl Scheme {
         self.row().rotation
     }
 
-    /// `k` and `m` of this many columns; `None`: the number alone does not tell.
+    /// Splits this many columns into `k` and `m`; `None` if the number alone does not determine them.
     fn split(self, width: u8) -> Option<(u8, u8)> {
         let data = &self.row().data;
         let parity = &self.row().parity;
@@ -254,7 +254,7 @@ impl Scheme {
         }
     }
 
-    /// The names of all schemes, as a sentence has them.
+    /// The names of all schemes, listed as in a sentence.
     fn names() -> String {
         let name = |scheme: &Scheme| match scheme.row().notation {
             Notation::Call => format!("{scheme}(k,m)"),
@@ -276,7 +276,7 @@ impl Shape {
     /// | scheme | ways to write it (spaces and case do not matter) | width |
     /// |---|---|---|
     /// | raid0 | `raid0`; `raid0:4` or `raid0(4)` for 4 columns | needed with the first only |
-    /// | raid1 | `raid1`; `raid1:1+2` or `raid1(1,2)` for two copies beside the first | needed with the first only |
+    /// | raid1 | `raid1`; `raid1:1+2` or `raid1(1,2)` for two more copies | needed with the first only |
     /// | raid4, raid5 | `raid5`; `raid5:4+1` or `raid5(4,1)` | needed with the first only |
     /// | rs | `rs(4,2)`, `rs:4,2`, `rs:4+2`, `rs4+2`, `rs 4+2` | never needed |
     ///
@@ -304,7 +304,7 @@ impl Shape {
         Shape::new(scheme, k, m, unit_bytes)
     }
 
-    /// Checks that the parts are valid together.
+    /// Makes a shape, if its parts are valid together.
     pub fn new(scheme: Scheme, k: u8, m: u8, unit_bytes: u32) -> Result<Shape, SchemeError> {
         let row = scheme.row();
         let rule = if !row.data.contains(&k) || !row.parity.contains(&m) {
@@ -326,7 +326,7 @@ impl Shape {
     }
 
     /// The default shape. It is raid5 4+1 in units of [`UNIT_BYTES_DEFAULT`]. With fewer than five drives it
-    /// is the widest that fits: raid5 3+1 on four, raid5 2+1 on three, raid1 on two, raid0 on one. `None`:
+    /// is the widest that fits: raid5 3+1 on four, raid5 2+1 on three, raid1 on two, raid0 on one. `None` if
     /// there is no drive.
     pub fn default_on(drives: usize) -> Option<Shape> {
         let (scheme, k, m) = match drives {
@@ -340,32 +340,32 @@ impl Shape {
         Some(Shape { scheme, k, m, unit_bytes: UNIT_BYTES_DEFAULT })
     }
 
-    /// The scheme.
+    /// Redundancy scheme of the shape.
     pub fn scheme(&self) -> Scheme {
         self.scheme
     }
 
-    /// Data units in a stripe.
+    /// Number of data units in a stripe.
     pub fn k(&self) -> u8 {
         self.k
     }
 
-    /// Parity units in a stripe.
+    /// Number of parity units in a stripe.
     pub fn m(&self) -> u8 {
         self.m
     }
 
-    /// Columns: `k + m`.
+    /// Number of columns: `k + m`.
     pub fn width(&self) -> u8 {
         self.k + self.m
     }
 
-    /// Bytes in a unit; a power of two from 4 KiB to 64 MiB.
+    /// Size of a unit in bytes: a power of two from 4 KiB to 64 MiB.
     pub fn unit_bytes(&self) -> u32 {
         self.unit_bytes
     }
 
-    /// Bytes of the file in a whole stripe: `k` units.
+    /// Number of bytes of the file in a whole stripe: `k` units.
     pub fn stripe_bytes(&self) -> u64 {
         u64::from(self.k) * u64::from(self.unit_bytes)
     }

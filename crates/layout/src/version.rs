@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// A file's generation: durable at the manager, together with the file's set and joining columns. It rises
-/// with every change of these, and when a lease ends without a clean release.
+/// with every change of the set or the joining columns, and when a lease ends without a clean release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Generation(pub u32);
 
@@ -11,22 +11,23 @@ pub struct Generation(pub u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Lease(pub u32);
 
-/// `(g, lease, n)`, compared left to right; 16 bytes. [`Version::ZERO`] means never written: reads as zeros.
+/// Version `(g, lease, n)` of a unit's content, compared left to right; 16 bytes. [`Version::ZERO`] means
+/// never written: the unit reads as zeros.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Version {
     /// The generation under which the content was first sent.
     pub g: Generation,
-    /// The lease under which it was written.
+    /// The lease under which the content was written.
     pub lease: Lease,
-    /// Counts the writes of one lease, from 1.
+    /// Number of the write under the lease, from 1.
     pub n: u64,
 }
 
 impl Version {
-    /// Never written.
+    /// Version of a unit that was never written.
     pub const ZERO: Version = Version { g: Generation(0), lease: Lease(0), n: 0 };
 
-    /// Whether this is [`Version::ZERO`].
+    /// Returns true if this is [`Version::ZERO`].
     pub fn is_zero(self) -> bool {
         self == Version::ZERO
     }

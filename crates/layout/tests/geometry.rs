@@ -1,4 +1,4 @@
-//! Where bytes lie: against a model that walks unit by unit, and against golden tables.
+//! Placement of bytes: against a model that walks unit by unit, and against golden tables.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -32,7 +32,7 @@ struct Placed {
     stripe: u64,
     role: Role,
     column: u8,
-    /// The position in the file of its first byte; parity has none.
+    /// The position in the file of the unit's first byte; `None` for parity.
     file_offset: Option<u64>,
 }
 

@@ -112,7 +112,7 @@ proptest! {
         }
     }
 
-    /// The drive that replaces it is the one that a rebuild would choose.
+    /// The drive that replaces a lost one is the drive that a rebuild would choose.
     #[test]
     fn taking_away_a_chosen_drive_changes_one_place((candidates, seed, width) in any_request()) {
         let drives = chosen(seed, width, &candidates);
@@ -127,7 +127,7 @@ proptest! {
             let equals = equals_beside(V1, seed, &kept, &rest).expect("there is one more");
             prop_assert_eq!(Some(equals[0].drive), replacement.as_ref().ok().map(|chosen| chosen[0]));
             for other in &equals {
-                // As if the others were not there, it would have been chosen.
+                // If the other equals were not there, this one would have been chosen.
                 let without_others: Vec<_> = rest
                     .iter()
                     .filter(|one| one.drive == other.drive || equals.iter().all(|equal| equal.drive != one.drive))
@@ -203,7 +203,7 @@ fn refusals() {
     assert_eq!(choose(V1, 0, 0, &[]), Ok(Vec::new()));
 }
 
-/// How often each drive was counted over many files, in the order of the drives.
+/// Number of times that each drive was counted over many files, in the order of the drives.
 fn counts(files: u64, candidates: &[Candidate], count: impl Fn(u64) -> Vec<DriveId>) -> Vec<f64> {
     let mut counts = vec![0.0; candidates.len()];
     for drive in (0..files).flat_map(count) {
@@ -212,7 +212,7 @@ fn counts(files: u64, candidates: &[Candidate], count: impl Fn(u64) -> Vec<Drive
     counts
 }
 
-/// Five standard deviations: the seeds are fixed, so this passes always or never.
+/// Checks a count within five standard deviations: the seeds are fixed, so the check passes always or never.
 fn check_share(what: &str, found: f64, files: f64, share: f64) {
     let deviation = (files * share * (1.0 - share)).sqrt();
     assert!(

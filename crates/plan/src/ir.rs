@@ -28,11 +28,11 @@ use crate::request::Request;
 /// The program that carries out one request, or a part of it, against one segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlanSet {
-    /// What was asked.
+    /// Request that the set carries out.
     pub request: Request,
     /// Index of the segment in the file's layout.
     pub segment: usize,
-    /// The generation this was compiled under; every request to a drive carries it.
+    /// Generation that the set was compiled under; every request to a drive carries it.
     pub g: Generation,
     /// Columns that every write must reach.
     pub set: ColumnMask,
@@ -44,26 +44,26 @@ pub struct PlanSet {
     pub scratch: Vec<u32>,
     /// One plan per column that takes part, by column.
     pub plans: Vec<Plan>,
-    /// The client's own steps, in an order in which they can run.
+    /// Steps that the client does itself, in an order in which they can run.
     pub arithmetic: Vec<Arithmetic>,
-    /// How each stripe is done, by stripe.
+    /// Strategy of each stripe, in stripe order.
     pub stripes: Vec<StripeNote>,
 }
 
 /// One drive's instructions, in the order in which they are sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// The column.
+    /// Column that the plan is for.
     pub column: Column,
-    /// Its drive.
+    /// Drive that holds the column.
     pub drive: DriveId,
     /// The column's object on that drive.
     pub object: ObjectId,
-    /// What to do.
+    /// Instructions in the order in which they are sent.
     pub instructions: Vec<Instruction>,
 }
 
-/// Names an instruction or an arithmetic step within its plan set; from 0 without gaps, so it may index a
+/// Number of an instruction or arithmetic step within its plan set; from 0 without gaps, so it may index a
 /// vector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InstructionId(pub u32);
@@ -71,35 +71,35 @@ pub struct InstructionId(pub u32);
 /// One exchange with a drive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Instruction {
-    /// Its name.
+    /// Number of the instruction in the plan set.
     pub id: InstructionId,
-    /// Every instruction and step whose bytes or versions it uses.
+    /// Every instruction and step whose bytes or versions this instruction uses.
     pub after: Vec<InstructionId>,
-    /// What to do.
+    /// Operation that the drive is asked for.
     pub op: Op,
 }
 
-/// What an instruction asks of its drive. Ranges are bytes in the unit, `to` exclusive.
+/// Operation that an instruction asks of its drive. Ranges are bytes in the unit, `to` exclusive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Op {
     /// Read part of a unit.
     Read {
         /// The unit's stripe.
         stripe: Stripe,
-        /// First byte.
+        /// First byte in the unit.
         from: u32,
         /// One past the last byte.
         to: u32,
-        /// Where the bytes go; `to - from` bytes.
+        /// Destination of the bytes; `to - from` bytes.
         into: MemoryRange,
-        /// Which version.
+        /// Version to read.
         want: Want,
     },
-    /// This column's part of a stripe write (PROTOCOL C2).
+    /// A stripe write's part for one column (PROTOCOL C2).
     StripeWrite {
         /// The unit's stripe.
         stripe: Stripe,
-        /// First byte.
+        /// First byte in the unit.
         from: u32,
         /// One past the last byte.
         to: u32,
@@ -109,7 +109,7 @@ pub enum Op {
         /// that was never written) the write is not sent, as there is nothing to install.
         stamp: VersionOf,
         /// Touched data columns and all parity columns of the stripe, in the set or out. For a rebuilt unit:
-        /// its own column only.
+        /// the unit's own column only.
         columns: ColumnMask,
         /// For a parity column, the version of each data unit that the new parity counts in, in data order.
         /// Empty for a data column.
@@ -119,7 +119,7 @@ pub enum Op {
     UnitWrite {
         /// The unit's stripe.
         stripe: Stripe,
-        /// First byte.
+        /// First byte in the unit.
         from: u32,
         /// One past the last byte.
         to: u32,
@@ -127,18 +127,19 @@ pub enum Op {
         bytes: Source,
         /// The client's operation number.
         operation: u64,
-        /// Given by the client under an exclusive lease; under a shared one the drive makes the version.
+        /// Version of the write, given by the client under an exclusive lease. `None` under a shared lease:
+        /// the drive makes the version.
         stamp: Option<Version>,
     },
 }
 
-/// Which version a read asks for. (When it must ask again, the executor also asks for exactly V.)
+/// Version that a read asks for. (When it must ask again, the executor also asks for exactly V.)
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Want {
-    /// The newest, pending or not.
+    /// The newest version, pending or not.
     #[default]
     Newest,
-    /// The newest that is settled.
+    /// The newest version that is settled.
     Settled,
 }
 
@@ -149,21 +150,21 @@ pub enum MemoryRange {
     User {
         /// First byte, counted from the buffer's start.
         offset: u64,
-        /// Bytes.
+        /// Length in bytes.
         len: u32,
     },
     /// In a scratch piece.
     Scratch {
-        /// Which: an index into [`PlanSet::scratch`].
+        /// Scratch piece, as an index into [`PlanSet::scratch`].
         piece: u32,
         /// First byte in the piece.
         offset: u32,
-        /// Bytes.
+        /// Length in bytes.
         len: u32,
     },
 }
 
-/// Where a write's bytes come from.
+/// Source of a write's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     /// A memory range of `to - from` bytes.
@@ -184,7 +185,7 @@ pub enum Operand {
 /// A version that is known now or once a read has answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum VersionOf {
-    /// This one.
+    /// A version that is known when the set is compiled.
     Given(Version),
     /// The version that this read returned.
     Read(InstructionId),
@@ -195,45 +196,45 @@ pub enum VersionOf {
         /// The data unit, `0..k`.
         data: u8,
     },
-    /// The newest of these.
+    /// The newest of several versions.
     Newest(Vec<VersionOf>),
 }
 
 /// One step that the client does itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Arithmetic {
-    /// Its name.
+    /// Number of the step in the plan set.
     pub id: InstructionId,
-    /// Every instruction and step whose bytes it uses.
+    /// Every instruction and step whose bytes this step uses.
     pub after: Vec<InstructionId>,
-    /// The stripe whose units it is about.
+    /// Stripe whose units the step works on.
     pub stripe: Stripe,
     /// First byte in the units.
     pub from: u32,
     /// One past the last byte. Every memory range of the step has `to - from` bytes.
     pub to: u32,
-    /// What to do.
+    /// Calculation to do.
     pub step: Step,
 }
 
-/// What an arithmetic step does.
+/// Calculation of an arithmetic step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Copies bytes to where others lie: for a unit that must be written whole, from new and old parts.
+    /// Copies bytes next to others: a unit that must be written whole is put together from new and old parts.
     Copy {
-        /// From here.
+        /// Bytes to copy.
         from: Operand,
-        /// To here.
+        /// Destination of the copy.
         into: MemoryRange,
     },
-    /// Parity from all data.
+    /// Computes parity from all data units.
     Encode {
         /// The `k` data units, in order.
         data: Vec<Operand>,
-        /// The parity units to make: index `0..m` and where it goes.
+        /// The parity units to make: index `0..m` and destination.
         parity: Vec<(u8, MemoryRange)>,
     },
-    /// Makes lost units from `k` others.
+    /// Makes lost units from `k` other units of the stripe.
     Reconstruct {
         /// Exactly `k` units of the stripe.
         have: Vec<(Role, Operand)>,
@@ -245,42 +246,42 @@ pub enum Step {
     Delta {
         /// The data unit that changes, `0..k`.
         data: u8,
-        /// What it held.
+        /// Bytes of the unit before the write.
         old: Operand,
-        /// What it will hold.
+        /// Bytes of the unit after the write.
         new: Operand,
-        /// The parity units to change: index `0..m` and where it lies.
+        /// The parity units to change: index `0..m` and location.
         parity: Vec<(u8, MemoryRange)>,
     },
-    /// Compares two units. If they differ, the executor reports the parity unit as a mismatch, which is no
-    /// error of the plan.
+    /// Compares a parity unit as stored with the same unit as computed. If they differ, the executor reports
+    /// the parity unit as a mismatch, which is no error of the plan.
     Compare {
-        /// The parity unit, `0..m`.
+        /// Index of the parity unit, `0..m`.
         parity: u8,
-        /// As read.
+        /// The unit as it was read.
         stored: MemoryRange,
-        /// As computed.
+        /// The unit as it was computed from others.
         computed: MemoryRange,
     },
 }
 
-/// How a stripe is done.
+/// Strategy of one stripe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StripeNote {
-    /// The stripe.
+    /// Stripe that the note is about.
     pub stripe: Stripe,
-    /// How.
+    /// Strategy by which the stripe is read, written, rebuilt or checked.
     pub strategy: Strategy,
 }
 
-/// The ways to do a stripe.
+/// The ways to read, write, rebuild or check a stripe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Strategy {
-    /// Read: each unit by itself.
+    /// Read: each unit from its own column.
     Direct,
     /// Read: from a copy in place of the data column (raid1).
     Copy,
-    /// Read: lost units from `k` others.
+    /// Read: lost units are made from `k` others.
     Degraded,
     /// Write: the new parity follows from the new bytes alone; nothing is read.
     FullStripe,
@@ -299,7 +300,8 @@ pub enum Strategy {
 }
 
 impl Strategy {
-    /// Whether the reads of the stripe must be of one consistent cut before their bytes are used together.
+    /// Returns true if the reads of the stripe must be of one consistent cut before their bytes are used
+    /// together.
     pub fn needs_cut(self) -> bool {
         matches!(
             self,
@@ -320,7 +322,7 @@ impl MemoryRange {
         }
     }
 
-    /// Whether it holds no byte.
+    /// Returns true if the range holds no byte.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -339,21 +341,21 @@ impl MemoryRange {
 }
 
 impl InstructionId {
-    /// As an index into a vector with one entry per instruction and step.
+    /// The number as an index into a vector with one entry per instruction and step.
     pub fn index(self) -> usize {
         usize::try_from(self.0).expect("ids are below the bound on instructions")
     }
 }
 
 impl Op {
-    /// The stripe it is about.
+    /// Stripe whose unit is read or written.
     pub fn stripe(&self) -> Stripe {
         match *self {
             Op::Read { stripe, .. } | Op::StripeWrite { stripe, .. } | Op::UnitWrite { stripe, .. } => stripe,
         }
     }
 
-    /// The bytes of the unit it is about.
+    /// Bytes of the unit that are read or written.
     pub fn range(&self) -> std::ops::Range<u32> {
         match *self {
             Op::Read { from, to, .. } | Op::StripeWrite { from, to, .. } | Op::UnitWrite { from, to, .. } => {
@@ -362,19 +364,19 @@ impl Op {
         }
     }
 
-    /// Whether it changes what the drive holds.
+    /// Returns true if the operation changes what the drive holds.
     pub fn is_write(&self) -> bool {
         !matches!(self, Op::Read { .. })
     }
 }
 
 impl PlanSet {
-    /// How many instructions and arithmetic steps there are; ids are below this.
+    /// Number of instructions and arithmetic steps; ids are below it.
     pub fn len(&self) -> usize {
         self.plans.iter().map(|plan| plan.instructions.len()).sum::<usize>() + self.arithmetic.len()
     }
 
-    /// Whether there is nothing to do.
+    /// Returns true if the set has no instruction and no step.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -386,10 +388,10 @@ impl PlanSet {
             .flat_map(|plan| plan.instructions.iter().map(move |instruction| (plan, instruction)))
     }
 
-    /// The same writes under a newer generation (PROTOCOL C3), once every read and step of this set is done.
+    /// Moves the writes to a newer generation (PROTOCOL C3), once every read and step of this set is done.
     /// Stamps, columns, covers and bytes stay; columns that went out are no longer sent to. Columns that
     /// entered the set meanwhile are not added: the writer sends them whole units, made from what is written
-    /// here. The finished reads are kept, as versions refer to them. Run only the writes.
+    /// here. The finished reads are kept, as versions refer to them. Run only the writes afterwards.
     pub fn retarget(&mut self, g: Generation, set: ColumnMask, joining: ColumnMask) {
         assert!(g >= self.g, "generations rise, but {g} is below {}", self.g);
         self.g = g;

@@ -1,16 +1,16 @@
 //! Plans: from a request, a layout and the health of its columns to a plan set.
 //!
 //! A *plan* is one drive's list of instructions. A *plan set* is all plans for one request, with the
-//! arithmetic that the client does in between ([`ir`]). Nothing else decides who sends what where: the
-//! client's executor runs plan sets, `braid plan` prints them, the simulator times them. A plan set is a
-//! program, and is treated as one:
+//! arithmetic that the client does in between ([`ir`]). Nothing else decides which bytes go from where to
+//! where: the client's executor runs plan sets, `braid plan` prints them, the simulator times them. A plan
+//! set is a program, and is treated as one:
 //!
-//! - [`compile`] makes it: pure functions for reads, writes, rebuilds and checks.
-//! - [`mod@verify`] judges it, independently of the compilers and by other means.
-//! - [`template`] keeps those of short reads, which are alike.
-//! - [`mod@print`] shows it, and [`totals`] counts it.
+//! - [`compile`] makes plan sets: pure functions for reads, writes, rebuilds and checks.
+//! - [`mod@verify`] judges them, independently of the compilers and by other means.
+//! - [`template`] keeps the plan sets of short reads, which are alike.
+//! - [`mod@print`] shows them, and [`totals`] counts their bytes and instructions.
 //!
-//! It knows no socket, clock, file, thread or message.
+//! The crate knows no socket, clock, file, thread or message.
 
 #![warn(missing_docs)]
 

@@ -16,10 +16,10 @@
 //!   all: 0 bytes read, 10 bytes written, 10 bytes of scratch, 1 round trips
 //! ```
 //!
-//! An instruction or step begins with its id; `after` names those it waits for. A range in brackets is of
-//! bytes in the unit. A cover has one entry per data unit: `stamp` is the write's own, `zero` is never
-//! written, `@4` is the version that read 4 returned, `@4:1` that of data unit 1 in the cover that read 4
-//! returned.
+//! An instruction or step begins with its id; `after` names the ids that it waits for. A range in brackets is
+//! of bytes in the unit. A cover has one entry per data unit: `stamp` is the write's own version, `zero`
+//! means never written, `@4` is the version that read 4 returned, `@4:1` is the version of data unit 1 in the
+//! cover that read 4 returned.
 
 use std::fmt;
 use std::ops::Range;

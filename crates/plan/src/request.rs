@@ -1,50 +1,51 @@
-//! What is asked of a segment, the state of its columns, and how a large request is split into plan sets of
+//! Requests on a segment, the state of its columns, and how a large request is split into plan sets of
 //! bounded size.
 
 use std::ops::Range;
 
 use braid_layout::{Column, ColumnMask, DriveId, Generation, Layout, Segment, Shape, Stripe, Version};
 
-/// Most instructions and arithmetic steps of one plan set.
+/// Maximum number of instructions and arithmetic steps in one plan set.
 pub const INSTRUCTIONS_MAX: usize = 8192;
-/// Most scratch bytes of one plan set, unless it covers one stripe only: a stripe is never split.
+/// Maximum number of scratch bytes in one plan set, unless it covers one stripe only: a stripe is never
+/// split.
 pub const SCRATCH_BYTES_MAX: u64 = 64 << 20;
-/// Most instructions and steps that one column can cost in one stripe: three reads, a write, and its share of
-/// the steps.
+/// Maximum number of instructions and steps that one column can cost in one stripe: three reads, a write, and
+/// its share of the steps.
 const STEPS_PER_COLUMN: usize = 8;
 
-/// What a plan set was compiled for. Ranges are bytes of the file.
+/// Request that a plan set was compiled for. Ranges are bytes of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
     /// Reads bytes into the caller's buffer.
     Read {
         /// Bytes of the file; the caller has cut them at the file's size.
         range: Range<u64>,
-        /// Where the first of them goes in the caller's buffer.
+        /// Offset in the caller's buffer of the first byte read.
         buffer: u64,
     },
     /// Writes bytes from the caller's buffer, or zeros.
     Write(Write),
     /// Rebuilds joining columns from the others.
     Rebuild {
-        /// Stripe indices.
+        /// Stripes to rebuild, by index.
         stripes: Range<u64>,
-        /// The columns, each joining.
+        /// Columns to rebuild, each of them joining.
         columns: ColumnMask,
     },
     /// Reads every unit, computes the parity again and compares.
     Check {
-        /// Stripe indices.
+        /// Stripes to check, by index.
         stripes: Range<u64>,
     },
 }
 
-/// A write.
+/// Write of a range of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Write {
     /// Bytes of the file.
     pub range: Range<u64>,
-    /// What they become.
+    /// New content of the range.
     pub body: Body,
     /// The file's size before the write. Bytes at or past it are zeros on every column, so they need not be
     /// read. A writer can know it only under an exclusive lease.
@@ -62,7 +63,7 @@ pub struct Write {
 pub enum Body {
     /// In the caller's buffer.
     Buffer {
-        /// Where the first byte is.
+        /// Offset of the first byte in the buffer.
         offset: u64,
     },
     /// Zeros, kept as holes: a punch, or a truncation's tail.
@@ -72,7 +73,7 @@ pub enum Body {
 /// The state of a segment's columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Health {
-    /// The generation in which this is so.
+    /// Generation in which this state holds.
     pub g: Generation,
     /// Columns that every write must reach, joining ones too.
     pub set: ColumnMask,
@@ -84,18 +85,18 @@ pub struct Health {
     pub away: ColumnMask,
 }
 
-/// The segment that a request is about, and its state.
+/// The segment that a request is about, and the state of its columns.
 #[derive(Debug, Clone, Copy)]
 pub struct Target<'a> {
-    /// The segment.
+    /// Segment of the file's layout.
     pub segment: &'a Segment,
-    /// Its index in the file's layout.
+    /// Index of the segment in the file's layout.
     pub index: usize,
     /// The state of its columns.
     pub health: Health,
 }
 
-/// Why a request cannot be planned.
+/// Reason that a request cannot be planned.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// Too few columns can be read (or, for a write, are ready). Bring one of the drives back, then try
@@ -104,41 +105,41 @@ pub enum PlanError {
     TooFewReady {
         /// The first stripe that cannot be done.
         stripe: Stripe,
-        /// Columns needed.
+        /// Number of columns that the stripe needs.
         needed: u8,
-        /// Columns available.
+        /// Number of columns that are available.
         ready: u8,
-        /// Those that are not available, with their drives.
+        /// Columns that are not available, with their drives.
         missing: Vec<(Column, DriveId)>,
     },
     /// The range is empty, ends before it starts, or is not in the segment: the caller splits with [`parts`].
     #[error("bytes {}..{} are not in the segment's {}..{}", range.start, range.end, segment.start, segment.end)]
     Range {
-        /// What was asked.
+        /// Bytes of the file that were asked for.
         range: Range<u64>,
-        /// What the segment holds.
+        /// Bytes of the file that the segment holds.
         segment: Range<u64>,
     },
     /// No stripes, or stripes past the segment's last.
     #[error("stripes {}..{} are not in the segment's 0..{count}", stripes.start, stripes.end)]
     Stripes {
-        /// What was asked.
+        /// Stripes that were asked for.
         stripes: Range<u64>,
-        /// How many stripes the segment has.
+        /// Number of stripes of the segment.
         count: u64,
     },
     /// More stripes than one set may hold: the caller splits with [`parts`] or [`stripes_max`].
     #[error("{stripes} stripes are too many for one plan set: at most {max}")]
     TooLarge {
-        /// Stripes asked for.
+        /// Number of stripes asked for.
         stripes: u64,
-        /// Stripes allowed.
+        /// Maximum number of stripes of one set.
         max: u64,
     },
     /// A column to rebuild is not a joining column of the set.
     #[error("column {column} is not joining: only a joining column is rebuilt")]
     NotJoining {
-        /// The column.
+        /// Column that was to be rebuilt.
         column: Column,
     },
     /// The column of a unit write is out of the set: the stripe needs an exclusive lease and a stripe write.
@@ -146,19 +147,20 @@ pub enum PlanError {
         "column {column} is out: its unit can only be written with the whole stripe, under an exclusive lease"
     )]
     ColumnOut {
-        /// The column.
+        /// Column that cannot take a unit write: the written one or, for a joining column, the written or a
+        /// parity one.
         column: Column,
     },
-    /// The state names columns that the segment does not have, or joining or away ones outside the set.
+    /// The state names columns that the segment does not have, or joining or away columns outside the set.
     #[error("set {set}, joining {joining} and away {away} do not fit a segment of {width} columns")]
     Health {
-        /// The set.
+        /// Columns that are named as the set.
         set: ColumnMask,
-        /// Joining columns.
+        /// Columns that are named as joining.
         joining: ColumnMask,
-        /// Columns away.
+        /// Columns that are named as away.
         away: ColumnMask,
-        /// Columns of the segment.
+        /// Number of columns of the segment.
         width: u8,
     },
 }
@@ -166,18 +168,19 @@ pub enum PlanError {
 /// A part of a request that one plan set carries out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
-    /// Index of its segment in the layout.
+    /// Index of the part's segment in the layout.
     pub segment: usize,
-    /// Its bytes of the file.
+    /// Bytes of the file that the part covers.
     pub range: Range<u64>,
-    /// Where they begin in the whole range: add this to the caller's offset in the buffer.
+    /// Distance in bytes from the beginning of the whole range: add this to the caller's offset in the
+    /// buffer.
     pub skip: u64,
-    /// How many stripes it covers, and so how many stamps a write of it takes.
+    /// Number of stripes that the part covers, and so of the stamps that a write of it takes.
     pub stripes: u64,
 }
 
 impl Health {
-    /// All columns of `shape` ready.
+    /// State in which all columns of `shape` are ready.
     pub fn whole(shape: &Shape, g: Generation) -> Health {
         Health { g, set: ColumnMask::all(shape.width()), joining: ColumnMask::EMPTY, away: ColumnMask::EMPTY }
     }
@@ -193,7 +196,7 @@ impl Health {
     }
 }
 
-/// Most stripes that one plan set may cover.
+/// Maximum number of stripes that one plan set may cover.
 pub fn stripes_max(shape: &Shape) -> u64 {
     let width = u64::from(shape.width());
     let steps = u64::try_from(INSTRUCTIONS_MAX / STEPS_PER_COLUMN).expect("the bound is small") / width;

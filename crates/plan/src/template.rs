@@ -1,14 +1,14 @@
 //! Templates: the read of a short piece, compiled and verified once and then used for every read of the same
 //! class.
 //!
-//! A read of part of one data unit has the same plan set as another one of the same length, of the same data
-//! unit, in a stripe whose columns have the same roles, with the same columns to read from: only the stripe
-//! and the place in the unit differ, and the range moves with them. So a template is compiled where the first
-//! read of its class lies, is verified there, and is moved for the others. Tests compare what it gives with
-//! what compiling gives.
+//! A template applies to all reads of one class: reads of the same number of bytes, of the same data unit, in
+//! stripes whose columns have the same roles, with the same columns to read from. Their plan sets are alike:
+//! only the stripe and the place in the unit differ, and the range moves with them. So a template is compiled
+//! where the first read of its class lies, is verified there, and is moved for the others. Tests compare the
+//! result with a compiled one.
 //!
-//! Only a set of one read is moved. Of others, compiling and verifying take little of the time: 5 us for a
-//! degraded read that asks four drives, 4 us for a write of one unit.
+//! Only a plan set of one read is moved. Compiling and verifying other sets takes little of the time: 5 us
+//! for a degraded read that asks four drives, 4 us for a write of one unit.
 
 use std::ops::Range;
 
@@ -19,21 +19,21 @@ use crate::ir::{Op, PlanSet, Want};
 use crate::request::{Health, PlanError, Target};
 use crate::verify::{Violation, verify};
 
-/// What two reads must have in common to have the same template, in one segment.
+/// Properties that two reads in one segment must have in common to use the same template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Class {
-    /// The stripe, of those that differ in their columns' roles.
+    /// Stripe index modulo the number of columns: stripes with the same value have the same roles.
     turn: u64,
-    /// The data unit.
+    /// Index of the data unit in the stripe.
     data: u8,
     bytes: u32,
     health: Health,
 }
 
-/// A read's class, and where in the class it lies.
+/// A read's class, and the place of the read in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Placed {
-    /// The class.
+    /// Class of the read.
     pub class: Class,
     /// The first byte in the file.
     offset: u64,
@@ -58,11 +58,11 @@ pub struct UnitRead {
     pub from: u32,
     /// One past the last byte.
     pub to: u32,
-    /// Which version.
+    /// Version to read.
     pub want: Want,
 }
 
-/// Why there is no template for a read.
+/// Reason that there is no template for a read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
     /// The read cannot be planned.
@@ -74,7 +74,7 @@ pub enum TemplateError {
 }
 
 impl Placed {
-    /// Of a read of these bytes; `None` if they are not in one data unit of the segment.
+    /// The class and place of a read of these bytes; `None` if they are not in one data unit of the segment.
     pub fn of(segment: &Segment, health: Health, range: &Range<u64>) -> Option<Placed> {
         if range.start >= range.end || range.start < segment.start || range.end > segment.end {
             return None;
@@ -102,13 +102,13 @@ impl Template {
         Ok(Template { made_for: placed, set })
     }
 
-    /// Whether it is for reads of this class.
+    /// Returns true if the template is for reads of this class.
     pub fn is_of(&self, class: &Class) -> bool {
         self.made_for.class == *class
     }
 
-    /// The only instruction of the plan set of a read of its class, if it has no other and no step: it brings
-    /// all bytes, to the beginning of the buffer.
+    /// The read's only instruction, if its plan set has no other and no step: it brings all bytes, to the
+    /// beginning of the buffer.
     pub fn only_read(&self, placed: &Placed) -> Option<(Column, UnitRead)> {
         assert!(self.is_of(&placed.class), "{placed:?} is of another class than {:?}", self.made_for);
         let (plan, only) = self.set.instructions().next().filter(|_| self.set.len() == 1)?;
@@ -122,7 +122,7 @@ impl Template {
         Some((plan.column, read))
     }
 
-    /// A byte of the template's unit, moved to where the read is.
+    /// Moves a byte offset in the template's unit to where the read is.
     fn moved(&self, placed: &Placed, at: u32) -> u32 {
         at - self.made_for.from + placed.from
     }

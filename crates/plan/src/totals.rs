@@ -1,50 +1,50 @@
-//! What a plan set costs: bytes and instructions per column, scratch, and sequential round trips.
+//! The cost of a plan set: bytes and instructions per column, scratch, and sequential round trips.
 
 use braid_layout::Column;
 
 use crate::ir::{Instruction, InstructionId, Op, PlanSet, Source};
 
-/// The sums over a plan set.
+/// Cost of a plan set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Totals {
-    /// One entry per plan, in their order.
+    /// One entry per plan, in the order of the plans.
     pub columns: Vec<ColumnTotals>,
-    /// Bytes of scratch.
+    /// Size of all scratch pieces in bytes.
     pub scratch_bytes: u64,
     /// Exchanges with drives that must follow one another: 1 for a healthy read, 2 if a write must read
     /// first.
     pub round_trips: u32,
 }
 
-/// The sums over one plan.
+/// Cost of one plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ColumnTotals {
-    /// The column.
+    /// Column that the plan is for.
     pub column: Column,
-    /// Read instructions.
+    /// Number of read instructions.
     pub reads: u32,
-    /// Write instructions.
+    /// Number of write instructions.
     pub writes: u32,
-    /// Bytes requested.
+    /// Number of bytes that the reads ask for.
     pub read_bytes: u64,
-    /// Bytes sent; holes send none.
+    /// Number of bytes that the writes send; holes send none.
     pub written_bytes: u64,
 }
 
 impl Totals {
-    /// Bytes read from all drives.
+    /// Number of bytes read from all drives.
     pub fn read_bytes(&self) -> u64 {
         self.columns.iter().map(|column| column.read_bytes).sum()
     }
 
-    /// Bytes written to all drives.
+    /// Number of bytes written to all drives.
     pub fn written_bytes(&self) -> u64 {
         self.columns.iter().map(|column| column.written_bytes).sum()
     }
 }
 
 impl PlanSet {
-    /// What it costs.
+    /// Computes the cost of the plan set.
     pub fn totals(&self) -> Totals {
         Totals {
             columns: self.plans.iter().map(|plan| column(plan.column, &plan.instructions)).collect(),
@@ -53,8 +53,8 @@ impl PlanSet {
         }
     }
 
-    /// The most drive exchanges on any chain of `after`. Unknown ids and cycles, which a verified set does
-    /// not have, are ignored.
+    /// Maximum number of drive exchanges on any chain of `after`. Unknown ids and cycles, which a verified
+    /// set does not have, are ignored.
     fn round_trips(&self) -> u32 {
         let nodes: Vec<(InstructionId, &[InstructionId], u32)> = self
             .instructions()

@@ -1,4 +1,5 @@
-//! Filling a column of a new layout: its own units and nothing else, whole, from the caller's bytes alone.
+//! Fills of a column of a new layout: only the column's own units are written, whole, from the caller's bytes
+//! alone.
 
 use braid_layout::{
     Column, Component, DriveId, Generation, Lease, ObjectId, Role, Scheme, Segment, Shape, Stripe, Version,
@@ -26,7 +27,7 @@ fn each_column_of_each_scheme_is_filled_by_itself() {
         let shape = Shape::new(scheme, k, m, 4096).unwrap();
         let segment = segment(shape);
         let mut health = Health::whole(&shape, Generation(3));
-        // Nothing of it is ready.
+        // No column of the new layout is ready.
         health.joining = health.set;
         let target = Target { segment: &segment, index: 0, health };
         for own in (0..shape.width()).map(Column) {

@@ -4,7 +4,7 @@
 //! a line `====` ends it. Input lines, `#` for comments:
 //!
 //! ```text
-//! layout raid5 4+1 4K [bytes 0..100]     scheme, columns (`k` or `k+m`), unit, the segment's bytes of the file
+//! layout raid5 4+1 4K [bytes 0..100]     scheme, columns (`k` or `k+m`), unit, bytes of the file
 //! out 1 2                                columns that are not in the set; so also `joining`, `away`
 //! read 0..100 [settled]
 //! write 0..100 size 50 [reach 50] [any]    any: unit writes too
@@ -57,7 +57,7 @@ fn plans_print_as_expected() {
     assert!(wrong.is_empty(), "{wrong}");
 }
 
-/// The case with the present result.
+/// The case with the plan set as it is compiled now.
 fn answer(case: &str, path: &Path) -> String {
     let Some((input, _)) = case.split_once("---\n") else {
         assert!(case.trim().is_empty(), "{}: a case without ---: {case}", path.display());

@@ -1,4 +1,4 @@
-//! What a template gives is what compiling gives.
+//! A template gives the same read as compiling does.
 
 use braid_layout::{Column, ColumnMask, Component, DriveId, Generation, ObjectId, Scheme, Segment, Shape};
 use braid_plan::{

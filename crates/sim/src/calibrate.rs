@@ -1,9 +1,9 @@
 //! A cost model from short measured runs: what `braid bench calibrate` finds out is turned into the parts of
 //! a spec.
 //!
-//! Processor costs follow from counted processor time. What no counter shows, a message's way from one
-//! process to another and a commit, follows from the time that a small operation takes: it is the time that
-//! is left when the same operation is simulated without them.
+//! Processor costs follow from counted processor time. Two costs have no counter: a message's way from one
+//! process to another, and a commit. They follow from a small operation, which takes less time when it is
+//! simulated without them: the difference is theirs.
 
 use crate::Spec;
 use crate::model::{
@@ -16,67 +16,67 @@ use crate::units::{Bytes, Rate, Span};
 
 /// Bytes of a small operation.
 pub const SMALL_BYTES: u64 = 4096;
-/// What instructions are counted in: one is a nanosecond.
+/// Speed of the fitted processors, in million instructions a second: an instruction takes a nanosecond.
 const MIPS: f64 = 1000.0;
-/// A cost per byte below which there is none, in nanoseconds.
+/// Cost of a byte, in nanoseconds, below which it counts as none.
 const NOTHING: f64 = 1e-4;
 
-/// What was measured on a cluster whose links are not the limit. Times are in nanoseconds of one processor,
-/// and means.
+/// Measurements of a cluster whose links are not the limit. Times are means, in nanoseconds of one
+/// processor unless a field says otherwise.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Measured {
-    /// The files' layout, without a drive away.
+    /// Layout of the files; no drive is away.
     pub files: Files,
     /// Drives of the cluster.
     pub drives: u32,
     /// Processor time for a byte of large reads, of the client and of all drives.
     pub read: Sides,
-    /// The same for a byte of whole stripes that are written.
+    /// Processor time for a byte of whole stripes that are written, of the client and of all drives.
     pub write: Sides,
     /// Processor time for a read of [`SMALL_BYTES`].
     pub small_read: Sides,
-    /// How long one takes that is alone, in seconds.
+    /// Time of a read of [`SMALL_BYTES`] that runs alone, in seconds.
     pub small_read_seconds: f64,
-    /// How long an overwrite of [`SMALL_BYTES`] takes that is alone, in seconds.
+    /// Time of an overwrite of [`SMALL_BYTES`] that runs alone, in seconds.
     pub small_write_seconds: f64,
-    /// Bytes that a request has beside its data.
+    /// Bytes of a request beside its data.
     pub request_bytes: u64,
-    /// The disk that the drives are on.
+    /// Disk that the drives are on.
     pub disk: Disk,
-    /// Memory that may hold what drives have read and written.
+    /// Bytes of memory that can cache what the drives have read and written.
     pub cache_bytes: u64,
 }
 
-/// A figure of both sides.
+/// A measured figure of the client and of the drives.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sides {
     pub client: f64,
-    /// That of all drives together.
+    /// Figure of all drives together.
     pub drives: f64,
 }
 
-/// A disk, by plain files.
+/// A disk, measured with plain files.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Disk {
-    /// Bytes a second that are read one after another.
+    /// Bytes a second of sequential reads.
     pub read_rate: f64,
-    /// Bytes a second that are written one after another and synced.
+    /// Bytes a second of sequential writes that are synced.
     pub write_rate: f64,
-    /// From a small read's beginning to its bytes, in nanoseconds.
+    /// Time from the beginning of a small read to its bytes, in nanoseconds.
     pub positioning: f64,
 }
 
 impl Measured {
-    /// The costs of the parts.
+    /// The cost model that reproduces the measurements.
     pub fn fit(&self) -> CostModel {
         let mut model = self.processors();
         let left = |measured: f64, model: &CostModel, read: bool, parts: f64| {
             let simulated = self.small(model, read);
             Span(whole(((measured - simulated) / parts).max(0.0) * SECOND))
         };
-        // A request and its answer.
+        // A read has two messages: the request and its answer.
         model.link.latency = left(self.small_read_seconds, &model, true, 2.0);
-        // The data drive's commit, and then the parity drive's.
+        // An overwrite has two commits: the data drive's, and then the parity drive's.
         model.store.sync = left(self.small_write_seconds, &model, false, 2.0);
         model
     }
@@ -124,14 +124,14 @@ impl Measured {
         }
     }
 
-    /// Data columns and all columns.
+    /// Numbers of data columns and of all columns.
     fn shape(&self) -> (f64, f64) {
         let spec = self.spec(Load::closed("small", 1, Bytes(SMALL_BYTES)), None);
         let shape = spec.shape().expect("a cluster was made with it");
         (f64::from(shape.k()), f64::from(shape.width()))
     }
 
-    /// How long a small operation takes alone, in seconds.
+    /// Simulated time of a small operation that runs alone, in seconds.
     fn small(&self, model: &CostModel, read: bool) -> f64 {
         let mut load = Load::closed("small", 1, Bytes(SMALL_BYTES));
         load.read = if read { 1.0 } else { 0.0 };
@@ -173,7 +173,7 @@ impl CostModel {
     }
 }
 
-/// A rate of so many nanoseconds for a byte; `None` if that is nothing.
+/// The rate at which a byte takes `ns` nanoseconds; `None` if the time is negligible.
 fn rate(ns: f64) -> Option<Rate> {
     (ns > NOTHING).then(|| Rate(SECOND / ns))
 }
@@ -209,7 +209,8 @@ mod tests {
         let model = measured.fit();
         assert!((model.client.per_message - 20_000.0).abs() < 1.0, "{}", model.client.per_message);
         assert!((model.drive.per_message - 10_000.0).abs() < 1.0, "{}", model.drive.per_message);
-        // 0.2 ns more for a byte than 5/4 of it sent; 0.15 ns more than a byte read.
+        // A written byte costs the client 0.2 ns more than 5/4 of a byte read: its parity. A stored byte
+        // costs the drives 0.15 ns more than a byte read: its checksum.
         assert!((model.client.parity.expect("it costs").0 / 5e9 - 1.0).abs() < 1e-6);
         assert!((model.drive.checksum.expect("it costs").0 * 0.15 / 1e9 - 1.0).abs() < 1e-6);
         for (read, seconds) in [(true, 100e-6), (false, 400e-6)] {

@@ -1,13 +1,14 @@
 //! Plan sets timed on modelled parts.
 //!
 //! A discrete-event simulator: requests of loads are compiled to plan sets by `braid-plan`, as the client
-//! does it, and their instructions visit modelled processors, links and disks. It says how long requests
-//! take, how busy each part is and which one limits; with the papers' parts it reproduces Swift's figures
-//! ([`swift`]), and with others it tells what a cluster will do before it is bought.
+//! does it, and their instructions visit modelled processors, links and disks. The results say how long
+//! requests take, how busy each part is and which part limits. With the papers' parts the simulator
+//! reproduces Swift's figures ([`swift`]), and with others it tells what a cluster will do before it is
+//! bought.
 //!
-//! It is pure: texts are handed in and results handed out; time is simulated; all randomness follows from the
-//! spec's seed, so the same spec gives the same results to the last byte, on any number of threads
-//! ([`sweep`]). It decides nothing about who sends what where: that is the plan sets'.
+//! The crate is pure: texts are handed in and results handed out; time is simulated; all randomness follows
+//! from the spec's seed, so the same spec gives the same results to the last byte, on any number of threads
+//! ([`sweep`]). Which host sends what to which is decided by the plan sets, not here.
 //!
 //! | module | about |
 //! |---|---|

@@ -1,16 +1,16 @@
 //! Conversions between whole and real numbers, each with what it does at its limits.
 
-/// Nanoseconds of a second.
+/// Nanoseconds in a second.
 pub(crate) const SECOND: f64 = 1e9;
 
-/// A real number of nanoseconds or bytes, rounded; 0 if it is negative or no number, and at most 10^18: sums
-/// of several fit.
+/// A real number of nanoseconds or bytes, rounded; 0 if it is negative or not a number, and at most 10^18,
+/// so that sums of several fit.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped before")]
 pub(crate) fn whole(value: f64) -> u64 {
     if value.is_nan() { 0 } else { value.round().clamp(0.0, 1e18) as u64 }
 }
 
-/// As a real number; above 2^53 the nearest one.
+/// A whole number as a real number; above 2^53 the nearest one.
 #[expect(clippy::cast_precision_loss, reason = "figures are shown with a few digits")]
 pub(crate) fn real(value: u64) -> f64 {
     value as f64

@@ -4,32 +4,32 @@ use serde::Serialize;
 
 use crate::parts::usage::Usage;
 
-/// What a run found.
+/// The results of one run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Outcome {
-    /// Why it ended.
+    /// Reason for which the run ended.
     pub ending: Ending,
-    /// The part that was busiest, if any was busy at all.
+    /// The busiest part, if any was busy at all.
     pub bottleneck: Option<Bottleneck>,
     pub loads: Vec<LoadOutcome>,
     pub parts: Vec<PartOutcome>,
-    /// Simulated seconds that were counted.
+    /// Simulated seconds after the warm-up, which are counted.
     pub seconds: f64,
-    /// Simulated seconds before that.
+    /// Simulated seconds of the warm-up.
     pub warm_up_seconds: f64,
-    /// Requests before that.
+    /// Requests done during the warm-up.
     pub warm_up_requests: u64,
     /// Events of the whole run.
     pub events: u64,
 }
 
-/// Why a run ended.
+/// Reason for which a run ended.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ending {
     /// The intervals are as tight as was asked for.
     Settled,
-    /// More is asked for than can be served: the backlog grew, and times mean nothing.
+    /// More was asked for than could be served: the backlog grew, and times mean nothing.
     Saturated(Saturated),
     /// The bound on requests or events came first. The intervals say how much is known.
     Bound,
@@ -37,12 +37,12 @@ pub enum Ending {
     Done,
 }
 
-/// What was served of a load that was too much.
+/// The service of a load that asked for too much.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Saturated {
-    /// The load's name.
+    /// Name of the load.
     pub load: String,
-    /// Requests a second that were done.
+    /// Requests done a second.
     pub per_second: f64,
 }
 
@@ -50,40 +50,40 @@ pub struct Saturated {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LoadOutcome {
     pub name: String,
-    /// Requests a second that came; of an open load.
+    /// Requests that arrived a second; only for an open load.
     pub offered_per_second: Option<f64>,
     pub requests: u64,
-    /// Of them reads.
+    /// Reads among the requests.
     pub reads: u64,
-    /// Of them writes.
+    /// Writes among the requests.
     pub writes: u64,
-    /// Of them after the deadline, if there is one.
+    /// Requests that took longer than the deadline; only if the load has one.
     pub late: Option<u64>,
     /// Requests done a second.
     pub per_second: f64,
-    /// Their bytes a second.
+    /// Bytes of these requests a second.
     pub bytes_per_second: f64,
-    /// How long they took, in milliseconds.
+    /// Times of the requests, in milliseconds.
     pub milliseconds: Times,
-    /// Requests in the system at the end.
+    /// Requests still in the system at the end.
     pub unfinished: u64,
 }
 
-/// How long requests took, in milliseconds.
+/// Times of requests, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Times {
     pub mean: f64,
-    /// Half the width of its interval; `None`: too few requests.
+    /// Half the width of the mean's interval; `None` if there were too few requests.
     pub half: Option<f64>,
-    /// Percent of confidence of the interval.
+    /// Confidence of the interval, in percent.
     pub confidence: u8,
     /// Half of the requests took less.
     pub p50: f64,
-    /// Nine of ten.
+    /// Nine of ten requests took less.
     pub p90: f64,
-    /// 99 of a hundred.
+    /// 99 of 100 requests took less.
     pub p99: f64,
-    /// 999 of a thousand.
+    /// 999 of 1000 requests took less.
     pub p999: f64,
     pub max: f64,
 }
@@ -96,14 +96,14 @@ pub enum PartKind {
     Disk,
     /// A client's processor.
     ClientProcessor,
-    /// The processor of drives.
+    /// The processor of a host of drives.
     DriveProcessor,
-    /// A link that all share.
+    /// A link that all hosts share.
     Medium,
-    /// A client's port, to the switch.
+    /// A client's port to the switch.
     ClientSend,
     ClientReceive,
-    /// A port of a host of drives, to the switch.
+    /// A port from a host of drives to the switch.
     DriveSend,
     DriveReceive,
 }
@@ -121,7 +121,7 @@ impl PartKind {
         PartKind::DriveReceive,
     ];
 
-    /// The name to print.
+    /// The name that is printed.
     pub fn name(self) -> &'static str {
         match self {
             PartKind::Disk => "disk",
@@ -136,18 +136,17 @@ impl PartKind {
     }
 }
 
-/// What one part was used for, after the warm-up.
+/// Use of one part after the warm-up.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PartOutcome {
-    /// What it is.
     pub kind: PartKind,
-    /// Which one: its number, and of a link the rail.
+    /// Number of the part, and of a link also the rail.
     pub name: String,
-    /// The share of the time in which it was busy, 0 to 1.
+    /// Share of the time in which the part was busy, 0 to 1.
     pub utilisation: f64,
-    /// Jobs that waited, on average.
+    /// Mean number of jobs that waited.
     pub queue_mean: f64,
-    /// Jobs that waited, at most.
+    /// Greatest number of jobs that waited.
     pub queue_max: u32,
     pub served: u64,
     /// Jobs that found no place to wait: refused commands, lost bursts.
@@ -157,26 +156,24 @@ pub struct PartOutcome {
 /// All parts of one kind together.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Group {
-    /// What they are.
     pub kind: PartKind,
     pub count: usize,
-    /// The mean of their utilisation.
+    /// Mean of the parts' utilisation.
     pub utilisation: f64,
-    /// The busiest one's.
+    /// Utilisation of the busiest part.
     pub busiest: f64,
-    /// The mean of their mean queues.
+    /// Mean of the parts' mean queues.
     pub queue_mean: f64,
-    /// The longest queue.
+    /// Longest queue of any part.
     pub queue_max: u32,
     pub refused: u64,
 }
 
-/// The part that limits.
+/// The part that limits a run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Bottleneck {
-    /// What it is.
     pub kind: PartKind,
-    /// The busiest one of the kind whose mean utilisation is greatest.
+    /// Name of the busiest part.
     pub name: String,
     pub utilisation: f64,
 }
@@ -196,17 +193,17 @@ impl PartOutcome {
 }
 
 impl Outcome {
-    /// The parts by kind; kinds that are not there are left out.
+    /// The parts by kind, without the kinds that the cluster has no part of.
     pub fn groups(&self) -> Vec<Group> {
         PartKind::ALL.iter().filter_map(|&kind| group(kind, &self.parts)).collect()
     }
 
-    /// The mean utilisation of a kind of part; 0 if there is none.
+    /// The mean utilisation of a kind of part; 0 if the cluster has none.
     pub fn utilisation(&self, kind: PartKind) -> f64 {
         group(kind, &self.parts).map_or(0.0, |group| group.utilisation)
     }
 
-    /// Whether more was asked for than could be served.
+    /// Returns true if more was asked for than could be served.
     pub fn is_saturated(&self) -> bool {
         matches!(self.ending, Ending::Saturated(_))
     }
@@ -227,7 +224,7 @@ fn group(kind: PartKind, parts: &[PartOutcome]) -> Option<Group> {
     })
 }
 
-/// The busiest part.
+/// The busiest of all parts; `None` if none was busy.
 pub(crate) fn bottleneck(parts: &[PartOutcome]) -> Option<Bottleneck> {
     let groups = PartKind::ALL.iter().filter_map(|&kind| group(kind, parts));
     let busiest =

@@ -1,8 +1,9 @@
-//! A plan set in the form in which it is timed: its instructions and steps by number, with what waits for
-//! each.
+//! A plan set in the form in which it is timed: its instructions and steps are numbered nodes, and each
+//! node knows those that wait for it.
 //!
-//! Nothing is decided here. Who sends what where is the plan set's; this only turns columns into drives'
-//! places, ranges of units into offsets in objects, and `after` around into "what follows".
+//! Nothing is decided here: the plan set says which host sends what to which. Only the form changes:
+//! columns become the drives' places, ranges of units become offsets in objects, and `after` is turned
+//! around into followers.
 
 use std::ops::Range;
 
@@ -14,11 +15,11 @@ use crate::number::{index, narrow};
 /// A plan set to be timed. Offsets in objects count from the first byte of the stripe it was compiled for.
 #[derive(Debug)]
 pub(crate) struct Program {
-    /// By instruction id.
+    /// Nodes by instruction id.
     pub(crate) nodes: Vec<Node>,
-    /// The ids that each node's range is of.
+    /// Ids of followers; each node has a range of this list.
     followers: Vec<u32>,
-    /// What waits for nothing.
+    /// Nodes that wait for nothing.
     pub(crate) roots: Vec<u32>,
 }
 
@@ -26,26 +27,26 @@ pub(crate) struct Program {
 #[derive(Debug, Clone)]
 pub(crate) struct Node {
     pub(crate) act: Act,
-    /// How many others it waits for.
+    /// Number of nodes that this one waits for.
     pub(crate) waits: u32,
     followers: Range<usize>,
 }
 
-/// What a node does.
+/// Work of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Act {
-    /// Bytes of an object to the client.
+    /// Bytes of an object go to the client.
     Read { column: u8, offset: u64, bytes: u32 },
-    /// Bytes from the client into an object. A hole has none.
+    /// Bytes from the client go into an object. For a hole none are sent.
     Write { column: u8, offset: u64, bytes: u32, sent: u32 },
-    /// A write through the data drive, which sends the change to these columns.
+    /// A write through the data drive, which sends the change to the columns of `parity`.
     UnitWrite { column: u8, offset: u64, bytes: u32, parity: Vec<u8> },
-    /// Arithmetic on so many bytes of operands, each as often as it is used.
+    /// Arithmetic on `bytes` bytes of operands; an operand counts once for each use.
     Compute { bytes: u64 },
 }
 
 impl Program {
-    /// The program of plan sets that run at the same time, on one segment.
+    /// The program of plan sets that run at the same time on one segment.
     pub(crate) fn new(sets: &[PlanSet], segment: &Segment) -> Program {
         let mut program = Program { nodes: Vec::new(), followers: Vec::new(), roots: Vec::new() };
         sets.iter().for_each(|set| program.add(set, segment));
@@ -80,7 +81,7 @@ impl Program {
         }
     }
 
-    /// What waits for a node.
+    /// The nodes that wait for a node.
     pub(crate) fn followers(&self, node: u32) -> &[u32] {
         &self.followers[self.nodes[index(u64::from(node))].followers.clone()]
     }
@@ -106,17 +107,17 @@ fn act(op: &Op, column: u8, segment: &Segment) -> Act {
     }
 }
 
-/// The columns of a stripe's parity.
+/// The parity columns of a stripe.
 fn parity(segment: &Segment, stripe: Stripe) -> Vec<u8> {
     (0..segment.shape.m()).map(|index| segment.column(stripe, Role::Parity(index)).0).collect()
 }
 
-/// The bytes that all steps of a plan set go through.
+/// Bytes of operands of all steps of a plan set.
 pub(crate) fn arithmetic_bytes(set: &PlanSet) -> u64 {
     set.arithmetic.iter().map(|step| operand_bytes(&step.step, u64::from(step.to - step.from))).sum()
 }
 
-/// The bytes that a step goes through: each operand once for each unit that is made of it.
+/// Bytes of operands of a step: each operand counts once for each unit that is made of it.
 fn operand_bytes(step: &Step, length: u64) -> u64 {
     let times = |a: usize, b: usize| u64::from(narrow(a)) * u64::from(narrow(b)) * length;
     match step {

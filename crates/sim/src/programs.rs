@@ -16,34 +16,34 @@ use braid_plan::{Body, Health, PlanError, PlanSet, Stamped, Target, Want, Write}
 use crate::program::Program;
 use crate::spec::Spec;
 
-/// How a write is made.
+/// The way in which a request is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     Read,
-    /// Under an exclusive lease, of a file that has its whole size.
+    /// Write under an exclusive lease, to a file that has its whole size.
     Update,
-    /// Under an exclusive lease, of a file that ends where the write begins.
+    /// Write under an exclusive lease, to a file that ends where the write begins.
     Append,
-    /// Under a shared lease.
+    /// Write under a shared lease.
     SharedUpdate,
 }
 
-/// What requests of one class have in common.
+/// The properties that requests with one program have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Class {
     kind: Kind,
-    /// The first byte, counted from a stripe whose number is a multiple of the width.
+    /// First byte, counted from a stripe whose number is a multiple of the width.
     from: u64,
     bytes: u64,
-    /// Columns that are out.
+    /// Mask of the columns that are out.
     out: u64,
 }
 
-/// A file's drives.
+/// A file's layout and drives.
 #[derive(Debug)]
 pub(crate) struct File {
     layout: Layout,
-    /// The drive of each column.
+    /// Drive of each column.
     pub(crate) drives: Vec<u32>,
     health: Health,
 }
@@ -57,7 +57,7 @@ pub(crate) struct Programs {
     compiled: HashMap<Class, Rc<Program>>,
 }
 
-/// A request's program, and what to add to its offsets.
+/// A request's program, and the number to add to its offsets.
 pub(crate) struct Placed {
     pub(crate) program: Rc<Program>,
     pub(crate) shift: u64,
@@ -104,8 +104,8 @@ impl Programs {
     }
 }
 
-/// A file with its drives, chosen as the manager chooses them. The drives that are out are chosen too: they
-/// went out later.
+/// A file with its drives, chosen as the manager chooses them. Drives that are out are chosen too, as if
+/// they had gone out later.
 fn place(spec: &Spec, shape: Shape, file: u32, candidates: &[Candidate]) -> File {
     let chosen = placement::choose(PlacementVersion::V1, u64::from(file), shape.width(), candidates)
         .expect("there are as many drives as columns");
@@ -121,7 +121,7 @@ fn place(spec: &Spec, shape: Shape, file: u32, candidates: &[Candidate]) -> File
     File { layout, drives, health }
 }
 
-/// The plan sets of a request: several if it is larger than one may be.
+/// The plan sets of a request: several if the request is larger than a plan set may be.
 fn compile(file: &File, kind: Kind, range: Range<u64>, size: u64) -> Result<Vec<PlanSet>, PlanError> {
     let first = range.start;
     let stamp = Version { g: Generation(1), lease: Lease(1), n: 1 };

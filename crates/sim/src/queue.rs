@@ -1,9 +1,10 @@
-//! The events to come, in the order of their time; those of one time in the order in which they were added.
+//! The queue of events, in the order of their times; events of one time come in the order in which they
+//! were added.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-/// Events by time in nanoseconds.
+/// Events by time, in nanoseconds.
 #[derive(Debug)]
 pub(crate) struct EventQueue<E> {
     heap: BinaryHeap<Entry<E>>,
@@ -19,7 +20,7 @@ struct Entry<E> {
 }
 
 impl<E> Ord for Entry<E> {
-    /// The heap hands out the greatest: the earliest event.
+    /// Orders the earliest event as the greatest, since the heap hands out the greatest.
     fn cmp(&self, other: &Entry<E>) -> Ordering {
         (other.at, other.number).cmp(&(self.at, self.number))
     }
@@ -71,7 +72,7 @@ mod tests {
             queue.push(at, number);
             expected.push((at, number));
             if number % 3 == 0 {
-                // The earliest of those there are, as a sorted list has it.
+                // The earliest event, as a sorted list has it.
                 expected.sort_unstable();
                 assert_eq!(queue.pop(), Some(expected.remove(0)));
             }

@@ -1,31 +1,31 @@
 //! Random numbers: one stream for each source of randomness of a run, all from the run's seed.
 //!
-//! A part that draws more or fewer numbers changes no other part's: runs that differ in one thing are
-//! comparable (common random numbers; Law, Simulation Modeling and Analysis, chapter 11).
-//! The generator is xoshiro256++, by name, so that another release of a library gives the same numbers.
+//! A part that draws more or fewer numbers does not change those of another part, so runs that differ in
+//! one thing are comparable (common random numbers; Law, Simulation Modeling and Analysis, chapter 11). The
+//! generator is xoshiro256++, by name, so that another release of a library gives the same numbers.
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 use crate::number::real;
 
-/// One source's numbers.
+/// The numbers of one source.
 #[derive(Debug, Clone)]
 pub(crate) struct Stream(Xoshiro256PlusPlus);
 
-/// What draws numbers.
+/// A source of randomness.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// When a load's requests come.
+    /// Times between the requests of a load.
     Arrivals(u32),
-    /// What a load's requests are.
+    /// Contents of a load's requests: client, file, offset, size, read or write.
     Requests(u32),
-    /// Where a disk's head is.
+    /// Positioning times of a disk.
     Disk(u32),
 }
 
 impl Stream {
-    /// The stream of a source in the run of a seed.
+    /// The stream of a source in the run with this seed.
     pub(crate) fn new(seed: u64, source: Source) -> Stream {
         let number = match source {
             Source::Arrivals(load) => (1 << 32) | u64::from(load),
@@ -38,17 +38,17 @@ impl Stream {
         ))
     }
 
-    /// Uniform, at least 0 and below 1.
+    /// A uniform number, at least 0 and below 1.
     pub(crate) fn unit(&mut self) -> f64 {
         real(self.0.next_u64() >> 11) * (-53_f64).exp2()
     }
 
-    /// Exponential, with this mean.
+    /// An exponential number with this mean.
     pub(crate) fn exponential(&mut self, mean: f64) -> f64 {
         -mean * (1.0 - self.unit()).ln()
     }
 
-    /// Below `bound`, each with the same chance; 0 if `bound` is 0.
+    /// A uniform whole number below `bound`; 0 if `bound` is 0.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         // The bias of a 64-bit product is below 2^-32 for the bounds of a simulation.
         let product = u128::from(self.0.next_u64()) * u128::from(bound);

@@ -8,7 +8,7 @@ use toml::Value;
 
 use crate::outcome::{Ending, Outcome, PartKind};
 
-/// A point of a sweep, and what was found.
+/// A point of a sweep with its results.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Ran {
     /// The swept keys and their values.
@@ -16,7 +16,7 @@ pub struct Ran {
     pub outcome: Outcome,
 }
 
-/// A word for how a run ended.
+/// The word for the reason of a run's end.
 pub fn ending(ending: &Ending) -> &'static str {
     match ending {
         Ending::Settled => "settled",
@@ -68,7 +68,7 @@ pub fn csv(ran: &[Ran]) -> String {
     text
 }
 
-/// The charts of the points: times and data-rates by the last swept key, if its values are numbers; of a
+/// The charts of the points: times and data-rates by the last swept key, if its values are numbers; for a
 /// single point the times by the share of requests that are faster.
 pub fn charts(title: &str, ran: &[Ran]) -> Vec<(&'static str, Chart)> {
     let swept = ran.first().and_then(|first| first.values.last()).map(|(key, _)| key.clone());
@@ -101,7 +101,7 @@ fn last(one: &Ran) -> Option<f64> {
     }
 }
 
-/// A curve for each load and each combination of the other keys.
+/// A chart with a curve for each load and each combination of the other keys.
 fn by_key(
     title: &str,
     key: &str,
@@ -153,7 +153,7 @@ fn shares(title: &str, outcome: &Outcome) -> Chart {
     }
 }
 
-/// A value as a field of CSV (RFC 4180): what is no number is quoted.
+/// A value as a field of CSV (RFC 4180), quoted unless it is a number or a boolean.
 fn cell(value: &Value) -> String {
     match value {
         Value::Integer(_) | Value::Float(_) | Value::Boolean(_) => value.to_string(),
@@ -161,7 +161,7 @@ fn cell(value: &Value) -> String {
     }
 }
 
-/// A value as people write it, without quotes around texts.
+/// A value as people write it: a text has no quotes.
 pub fn field(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

@@ -1,19 +1,19 @@
-//! Many runs on several threads, their results in the order of the runs.
+//! Many runs on several threads, with their results in the order of the runs.
 //!
-//! Each run has its own seed and its own state, so what it finds does not depend on who runs it.
+//! Each run has its own seed and its own state, so its results do not depend on the thread that runs it.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// What a sweep is told while it goes on.
+/// The control of a sweep, and the listener to its progress.
 pub struct Watch<'a> {
-    /// When set, runs that have not begun are left out.
+    /// Flag that stops the sweep: runs that have not begun are left out.
     pub stop: &'a AtomicBool,
-    /// How many runs have ended, each time that one has.
+    /// Called each time that a run ends, with the number of runs that have ended.
     pub tell: &'a (dyn Fn(usize) + Sync),
 }
 
-/// Runs `work` on each of `points`, on so many threads. `None`: it was stopped.
+/// Runs `work` on each of `points`, on at most `threads` threads. Returns `None` if the sweep was stopped.
 pub fn run<P: Sync, R: Send>(
     points: &[P],
     threads: usize,

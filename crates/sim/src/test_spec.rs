@@ -1,10 +1,10 @@
-//! Specs for tests: parts that take no time, of which a test makes some take time.
+//! Specs for tests: parts that take no time, some of which a test then slows down.
 
 use crate::model::{CostModel, Preset, ProtocolModel, StoreModel};
 use crate::spec::{Cluster, Files, Load, Run, Spec};
 use crate::units::Bytes;
 
-/// One client, one drive, one file of 1 MiB in units of 4 KiB, and nothing takes time.
+/// A spec of one client, one drive and one file of 1 MiB in units of 4 KiB, where nothing takes time.
 pub(crate) fn small() -> Spec {
     Spec {
         title: String::new(),

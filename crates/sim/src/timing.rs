@@ -1,4 +1,4 @@
-//! How long a plan set takes, instruction by instruction, if it runs alone: what `braid plan --time` prints.
+//! The time of each instruction of a plan set that runs alone: what `braid plan --time` prints.
 
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,16 +15,17 @@ use crate::program::Program;
 use crate::spec::{Cluster, Files, Load, Run};
 use crate::units::Bytes;
 
-/// Runs of which the means are taken, where the parts' times are random.
+/// Number of runs whose mean is taken, if the parts' times are random.
 const RUNS: u64 = 400;
-/// Instructions of all runs together, at most; but never less than [`RUNS_MIN`] runs.
+/// Most instructions of all runs together; but there are never fewer than [`RUNS_MIN`] runs.
 const INSTRUCTIONS_MAX: u64 = 400_000;
 const RUNS_MIN: u64 = 20;
 
-/// When a plan set and each of its instructions and steps is done, in milliseconds from its beginning: means.
+/// Mean times, in milliseconds from the beginning, at which a plan set and each of its instructions and
+/// steps are done.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Timed {
-    /// All of it.
+    /// Time at which the whole plan set is done.
     pub done_ms: f64,
     pub instructions: Vec<Times>,
 }
@@ -32,16 +33,16 @@ pub struct Timed {
 /// An instruction's or a step's times.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Times {
-    /// Its id in the plan set.
+    /// Id of the instruction or step in the plan set.
     pub id: u32,
-    /// It waits for nothing any more.
+    /// Time from which it waits for nothing any more.
     pub begins_ms: f64,
-    /// Its bytes are in memory, or durable.
+    /// Time at which its bytes are in memory, or durable.
     pub done_ms: f64,
 }
 
-/// How long a plan set takes on parts that are otherwise idle, with nothing cached, each drive on a host of
-/// its own. The same plan set and parts have the same times. `None`: `stop` was set before the end.
+/// Times a plan set on parts that are otherwise idle, with nothing cached, each drive on a host of its own.
+/// The same plan set and parts have the same times. Returns `None` if `stop` was set before the end.
 pub fn time(set: &PlanSet, segment: &Segment, parts: &CostModel, stop: &AtomicBool) -> Option<Timed> {
     let program = Rc::new(Program::new(std::slice::from_ref(set), segment));
     let nodes = program.nodes.len();
@@ -66,7 +67,7 @@ pub fn time(set: &PlanSet, segment: &Segment, parts: &CostModel, stop: &AtomicBo
     Some(Timed { done_ms: mean(whole), instructions: (0..).zip(sums).map(times).collect() })
 }
 
-/// One client, and a drive for each column.
+/// A spec of one client, and a drive for each column.
 fn spec(segment: &Segment, parts: &CostModel, seed: u64) -> Spec {
     let shape = segment.shape;
     Spec {
@@ -110,7 +111,7 @@ mod tests {
         Segment { start: 0, end: u64::MAX, shape, components: (0..shape.width()).map(component).collect() }
     }
 
-    /// Disks that take 1 ms for a command, and nothing else takes time.
+    /// Parts whose disks take 1 ms for a command, and nothing else takes time.
     fn parts(seek: Distribution) -> CostModel {
         let mut parts = CostModel::free();
         parts.disk.seek = seek;
@@ -135,7 +136,8 @@ mod tests {
         let target = Target { segment: &segment, index: 0, health };
         let set = braid_plan::read(&target, 0..4 * u64::from(UNIT), 0, Want::Newest).expect("a plan set");
         let mut parts = parts(Distribution::Constant(Span::milliseconds(1.0)));
-        // Four units over the client's link, a millisecond each; then three operands at the same rate.
+        // Four units take a millisecond each over the client's link; then three operands are computed at
+        // the same rate.
         let rate = Rate(f64::from(UNIT) * 1000.0);
         parts.link =
             LinkModel { medium: crate::model::Medium::Switch, client_rate: Some(rate), ..parts.link };
@@ -163,7 +165,7 @@ mod tests {
             Write { range: 0..4096, body: Body::Buffer { offset: 0 }, size: 1 << 20, reach: u64::MAX, stamp };
         let set = braid_plan::unit_write(&target, write, 1, Stamped::ByDrive).expect("a plan set");
         let parts = parts(Distribution::Constant(Span::milliseconds(1.0)));
-        // The new bytes, the old ones, and the parity drive's change.
+        // The new bytes, the old ones, and the parity drive's change: a millisecond each.
         assert!(near(timed(&set, &segment, &parts).done_ms, 3.0));
     }
 

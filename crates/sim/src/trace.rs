@@ -1,4 +1,4 @@
-//! Traces: requests as they happened, one on each line of a CSV text.
+//! Traces: recorded requests, one on each line of a CSV text.
 //!
 //! ```text
 //! seconds,client,operation,file,offset,bytes
@@ -6,41 +6,41 @@
 //! 0.013,1,write,2,4096,65536
 //! ```
 //!
-//! The first line is the header. `seconds` count from the trace's beginning and never fall; `client` and
-//! `file` are numbers from 0, below the spec's; `operation` is `read` or `write`; `offset` and `bytes` are in
-//! bytes and end within the file. Lines that are empty or begin with `#` are skipped.
+//! The first line is the header. `seconds` count from the trace's beginning and never decrease; `client`
+//! and `file` are numbers from 0, below the spec's counts; `operation` is `read` or `write`; `offset` and
+//! `bytes` are in bytes and lie within the file. Lines that are empty or begin with `#` are skipped.
 
 use crate::number::{SECOND, whole};
 use crate::spec::Spec;
 use crate::spec::check::REQUEST_BYTES_MAX;
 
-/// The header of a trace.
+/// Header of a trace.
 pub const HEADER: &str = "seconds,client,operation,file,offset,bytes";
-/// The most requests of a trace.
+/// Most requests of a trace.
 const REQUESTS_MAX: usize = 10_000_000;
 
 /// A request of a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
-    /// When, in nanoseconds from the beginning.
+    /// Time of the request, in nanoseconds from the beginning.
     pub at: u64,
     pub client: u32,
-    /// Whether it writes.
+    /// True for a write, false for a read.
     pub write: bool,
-    /// The file's number.
+    /// Number of the file.
     pub file: u32,
-    /// The first byte.
+    /// Offset of the first byte.
     pub offset: u64,
     pub bytes: u64,
 }
 
-/// Why a trace is refused.
+/// Error of a trace, with its line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {what}")]
 pub struct TraceError {
-    /// The line, from 1.
+    /// Number of the line, from 1.
     pub line: usize,
-    /// What is wrong, and what would be right.
+    /// The error, and what would be right.
     pub what: String,
 }
 

@@ -1,8 +1,9 @@
-//! Sizes, rates and times as a spec has them: text with a unit, such as `32K`, `2.5MB/s` and `8.3ms`.
+//! Sizes, rates and times as a spec writes them: text with a unit, such as `32K`, `2.5MB/s` and `8.3ms`.
 //!
 //! | kind | units |
 //! |---|---|
-//! | size | none or `B`: bytes; `K`, `M`, `G`, `T`, `P` (also `KiB` ...): powers of 1024; `KB` ... `PB`: of 1000 |
+//! | size | none or `B`: bytes; `K` ... `P` (also `KiB` ...): powers of 1024; `KB` ... `PB`: powers of 1000
+//! |
 //! | rate | a size and `/s`; or bits: `Mbit/s`, `Gbit/s`, powers of 1000; or `25GbE` |
 //! | time | `ns`, `us`, `ms`, `s` |
 
@@ -13,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::number::{SECOND, real, whole};
 
-/// The most bytes that are anything's size.
+/// Greatest size, in bytes.
 const BYTES_MAX: f64 = 1e18;
 
 /// A number of bytes.
@@ -21,7 +22,7 @@ const BYTES_MAX: f64 = 1e18;
 #[serde(try_from = "String", into = "String")]
 pub struct Bytes(pub u64);
 
-/// Bytes a second; above 0.
+/// A rate in bytes a second, above 0.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Rate(pub f64);
@@ -32,7 +33,7 @@ pub struct Rate(pub f64);
 pub struct Span(pub u64);
 
 impl Span {
-    /// So many milliseconds.
+    /// A time of this many milliseconds.
     pub fn milliseconds(value: f64) -> Span {
         Span(whole(value * SECOND / 1e3))
     }
@@ -43,13 +44,13 @@ impl Span {
 }
 
 impl Rate {
-    /// The time that so many bytes take, in nanoseconds.
+    /// The time that this many bytes take, in nanoseconds.
     pub(crate) fn time(self, bytes: u64) -> f64 {
         real(bytes) / self.0 * SECOND
     }
 }
 
-/// The number at a text's beginning, which is not negative, and the rest.
+/// Splits a text into the number at its beginning, which is not negative, and the rest.
 fn split<'a>(text: &'a str, what: &str, example: &str) -> Result<(f64, &'a str), String> {
     let text = text.trim();
     let wrong = || format!("\"{text}\" is not a {what}: write it like {example}");
@@ -63,7 +64,7 @@ fn split<'a>(text: &'a str, what: &str, example: &str) -> Result<(f64, &'a str),
     Ok((number, text[end..].trim()))
 }
 
-/// What a unit of sizes stands for, in bytes.
+/// The bytes that a unit of sizes stands for.
 fn size_unit(unit: &str) -> Option<f64> {
     let powers = |base: f64, power: i32| Some(base.powi(power));
     match unit {

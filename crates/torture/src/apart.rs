@@ -1,6 +1,6 @@
-//! A seed in a process of its own. Some of what a run meets is counted per process (tokio mixes the number of
-//! runtimes into the seed of its `select!`), so only a fresh process is the same each time. It also bounds
-//! the time of a run that never ends.
+//! Runs a seed in a process of its own. Some inputs of a run are counted per process (tokio mixes the
+//! number of runtimes into the seed of its `select!`), so only a fresh process is the same each time. The
+//! process also bounds the time of a run that never ends.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use crate::mounts::Mix;
 use crate::run::Outcome;
 
-/// A run that takes longer, in real time, is given up: one takes about half a second.
+/// Real time after which a run is given up; a run takes about half a second.
 const REAL_BOUND: Duration = Duration::from_secs(120);
-/// The argument by which the program prints a report, for [`run_apart`].
+/// Argument with which the program prints a report, for [`run_apart`].
 pub const REPORT: &str = "--report";
 
 /// Runs a seed in a process of `program`, which is `braid-torture`.
@@ -41,7 +41,7 @@ pub fn run_apart(program: &Path, seed: u64, mounts: Option<Mix>) -> io::Result<O
     Ok(parse(seed, &text))
 }
 
-/// The outcome as text.
+/// The outcome as text that [`run_apart`] reads back.
 pub fn report(outcome: &Outcome) -> String {
     let one_line = |text: &str| text.replace('\n', "\u{1f}");
     let mut text = format!(

@@ -1,4 +1,5 @@
-//! The cluster: one manager and some drives, each on a host of its own, and what starts them again.
+//! The cluster: one manager and some drives, each on a host of its own, and the code that starts them
+//! again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,16 +19,17 @@ use crate::disk::{DriveDisk, End, Mounted};
 use crate::random::Random;
 use crate::world::{HostId, Slot, World};
 
-/// A drive's heartbeat lease.
+/// Duration of a drive's heartbeat lease.
 pub(crate) const LEASE_MS: u32 = 2000;
-/// A client's lease.
+/// Duration of a client's lease.
 pub(crate) const CLIENT_LEASE_MS: u32 = 3000;
-/// Where the manager writes what a comparison found: the one thing that it puts on a real disk.
+/// Directory into which the manager writes the results of a comparison, the only data that it puts on a
+/// real disk.
 const MANAGER_DIR: &str = "/tmp/braid-torture";
-/// How long a process that has ended stays away before it is started again.
+/// Time after which a process that has ended is started again.
 const AWAY_MS: u64 = 500;
 
-/// What clients and drives need to know of the manager.
+/// The address and the tokens of the manager, for clients and drives.
 #[derive(Debug, Clone)]
 pub(crate) struct Contact {
     pub(crate) address: String,
@@ -35,21 +37,21 @@ pub(crate) struct Contact {
     pub(crate) join_token: Token,
 }
 
-/// Manager and drives.
+/// The manager and the drives.
 pub(crate) struct Cluster {
     pub(crate) manager: HostId,
     pub(crate) drives: Vec<DriveHost>,
     state: MemoryKv,
     contact: Slot<Contact>,
     known: Option<Contact>,
-    /// Why the manager's process ended, if it did by itself.
+    /// Reason for which the manager's process ended by itself.
     manager_ended: Slot<String>,
-    /// When the manager is to be started again.
+    /// Time at which the manager is to be started again.
     manager_back_ms: Option<u64>,
-    /// The manager's state is older than what drives have seen, and they know that in memory only: the power
-    /// is not cut everywhere, so that it can be found out.
+    /// True if the manager's state is older than the one that drives have seen. They know that in memory
+    /// only, so the power is not cut everywhere: the manager must be able to find it out.
     pub(crate) is_older: bool,
-    /// A drive whose disk lies: it and the manager are left alone, so that the lie can be found out.
+    /// A drive whose disk lies. The drive and the manager are left alone, so that the lie can be found out.
     pub(crate) guarded: Option<HostId>,
 }
 
@@ -60,12 +62,12 @@ pub(crate) struct DriveHost {
     pub(crate) disk: Arc<DriveDisk>,
     ready: Slot<Ready>,
     ended: Slot<String>,
-    /// When it is to be started again.
+    /// Time at which the drive is to be started again.
     back_ms: Option<u64>,
 }
 
 impl Cluster {
-    /// Hosts for a manager and this many drives; nothing runs yet.
+    /// Adds hosts for a manager and this many drives; nothing runs yet.
     pub(crate) fn new(world: &mut World, drives: usize, random: &mut Random) -> Cluster {
         let manager = world.add_host("manager");
         let drive = |index: usize| {
@@ -88,17 +90,18 @@ impl Cluster {
         }
     }
 
-    /// Whether nothing may happen to this host now.
+    /// Returns true if nothing may happen to this host now.
     pub(crate) fn spares(&self, host: HostId) -> bool {
         self.guarded.is_some_and(|drive| host == drive || host == self.manager)
     }
 
-    /// How far the manager surely knows the drive's log to be, by its heartbeats.
+    /// Number of the last record of the drive's log that the manager surely knows of by heartbeats; 0:
+    /// none.
     pub(crate) fn told(&self, index: usize) -> u64 {
         self.known_of(index).0
     }
 
-    /// How far it knows that by receipts.
+    /// Number of the last record of the drive's log that the manager knows of by receipts; 0: none.
     pub(crate) fn receipt(&self, index: usize) -> u64 {
         self.known_of(index).1
     }
@@ -118,18 +121,18 @@ impl Cluster {
         known.unwrap_or_default()
     }
 
-    /// What becomes of the manager's commits, until it starts anew.
+    /// Sets the fate of the manager's commits until it is started again.
     pub(crate) fn set_manager_disk(&self, disk: Disk) {
         self.state.set_disk(disk);
     }
 
-    /// The manager's state as it is now.
+    /// A copy of the manager's present state.
     pub(crate) fn manager_state(&self) -> MemoryKv {
         self.state.restarted()
     }
 
-    /// The manager's process is gone for `away_ms`, and finds this state when it returns; `marked`: it was
-    /// put there as restored.
+    /// Ends the manager's process for `away_ms`. When it returns it finds this state; `marked`: as a state
+    /// that was restored.
     pub(crate) fn put_manager_back(
         &mut self,
         world: &mut World,
@@ -145,7 +148,7 @@ impl Cluster {
         }
     }
 
-    /// Where the manager is, once it has served.
+    /// The manager's address and tokens, once it has served.
     pub(crate) fn contact(&mut self) -> Option<Contact> {
         if let Some(contact) = self.contact.take() {
             self.known = Some(contact);
@@ -166,7 +169,7 @@ impl Cluster {
         });
     }
 
-    /// The manager's process is gone for `away_ms`.
+    /// Ends the manager's process for `away_ms`.
     pub(crate) fn crash_manager(&mut self, world: &mut World, away_ms: u64) {
         world.kill(self.manager);
         self.manager_back_ms = Some(world.now_ms() + away_ms);
@@ -204,7 +207,7 @@ impl Cluster {
         });
     }
 
-    /// The drive's process is gone for `away_ms`.
+    /// Ends the drive's process for `away_ms`.
     pub(crate) fn crash_drive(&mut self, world: &mut World, index: usize, end: End, away_ms: u64) {
         let drive = &mut self.drives[index];
         if end == End::PowerCut {
@@ -215,7 +218,7 @@ impl Cluster {
         drive.back_ms = Some(world.now_ms() + away_ms);
     }
 
-    /// The drive's process is gone for `away_ms`, and finds this disk when it returns.
+    /// Ends the drive's process for `away_ms`; when it returns it finds this disk.
     pub(crate) fn exchange_disk(
         &mut self,
         world: &mut World,
@@ -227,7 +230,7 @@ impl Cluster {
         self.drives[index].disk = disk;
     }
 
-    /// Notices what ended, and starts what is due.
+    /// Notices processes that have ended, and starts those that are due.
     pub(crate) fn tend(&mut self, world: &mut World) {
         if let Some(why) = self.manager_ended.take() {
             world.trace.event(format!("the manager ended: {why}"));
@@ -251,7 +254,7 @@ impl Cluster {
         }
     }
 
-    /// Everything that is away returns at once, and nothing goes any more.
+    /// Starts everything that is away at once, and cancels power cuts to come.
     pub(crate) fn recall(&mut self, world: &World) {
         let now_ms = world.now_ms();
         self.manager_back_ms = self.manager_back_ms.map(|_| now_ms);
@@ -261,18 +264,19 @@ impl Cluster {
         }
     }
 
-    /// Whether the drive's process is there.
+    /// Returns true if the drive's process runs or is paused.
     pub(crate) fn is_up(&self, world: &World, index: usize) -> bool {
         world.is_running(self.drives[index].host)
     }
 }
 
-/// A manager's life.
+/// Runs a manager until its loops end, which they should not.
 async fn manage(kv: MemoryKv, contact: Slot<Contact>) -> Result<(), String> {
     std::fs::create_dir_all(MANAGER_DIR).map_err(|error| format!("{MANAGER_DIR}: {error}"))?;
     let mut config = Config::new(MANAGER_DIR, "0.0.0.0:7000");
     (config.lease_ms, config.client_lease_ms) = (LEASE_MS, CLIENT_LEASE_MS);
-    // A restore adds minutes to the time, and a state that was put back does not know what moved since.
+    // A restore adds minutes to the time, and a state that was put back does not know of columns moved
+    // since.
     config.lost_after_ms = 0;
     let slots = SessionSlots::of(64, 64);
     let listener = Listener::bind_with(&config.listen, Limits::default(), slots.capacity()).await;
@@ -288,7 +292,7 @@ async fn manage(kv: MemoryKv, contact: Slot<Contact>) -> Result<(), String> {
     tasks.spawn(serve::serve(Arc::clone(&core), listener));
     tasks.spawn(sweep::sweep(core));
     while tasks.join_next().await.is_some() {}
-    // Both run for ever.
+    // Both loops should run for ever.
     tokio::time::sleep(Duration::from_secs(1)).await;
     Err("its loops ended".to_owned())
 }

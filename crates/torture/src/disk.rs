@@ -1,4 +1,4 @@
-//! A drive's disk: its store and its small files, in memory, with what a crash leaves of them.
+//! A drive's disk in memory: its store and its small files, and the parts of them that a crash leaves.
 
 use std::io::{self, IoSlice};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,21 +15,21 @@ use crate::host::Machine;
 use crate::net::Net;
 use crate::random::Random;
 
-/// How a drive's process ended.
+/// The way in which a drive's process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
-    /// It was killed: what it wrote is there.
+    /// The process was killed: everything that it wrote is there.
     Killed,
-    /// Its host lost its power: what it did not sync may be gone, or torn.
+    /// The host lost its power: bytes that were not synced may be gone, or torn.
     PowerCut,
 }
 
-/// What a disk suffers from for a while.
+/// A temporary fault of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ailment {
-    /// It has no room for more, and says so.
+    /// The disk has no room for more, and reports that.
     Full,
-    /// It says that there is room, and refuses it.
+    /// The disk reports that there is room, and refuses it.
     NoSpace,
     /// Writes and syncs fail.
     WritesFail,
@@ -44,10 +44,10 @@ pub(crate) struct DriveDisk {
     machine: Arc<Machine>,
     net: Net,
     random: Mutex<Random>,
-    /// The longest that a commit takes.
+    /// Longest time of a commit.
     commit_ms: u64,
     ailment: Mutex<Option<Ailment>>,
-    /// How far the store's log is, as heartbeats tell it.
+    /// Number of the last durable record of the store's log, as heartbeats tell it.
     log: AtomicU64,
 }
 
@@ -72,7 +72,7 @@ impl DriveDisk {
         })
     }
 
-    /// What the next process finds. This one writes nothing any more.
+    /// The disk that the next process finds. This one writes nothing any more.
     pub(crate) fn after(&self, end: End) -> Arc<DriveDisk> {
         let mut random = lock(&self.random).fork();
         let store = lock(&self.store).clone();
@@ -91,7 +91,7 @@ impl DriveDisk {
         next
     }
 
-    /// A copy of the disk as it is now, to be put in its place later.
+    /// A copy of the disk as it is now, which may be put in its place later.
     pub(crate) fn copy(&self) -> Arc<DriveDisk> {
         let mut random = lock(&self.random).fork();
         let store = lock(&self.store).clone();
@@ -118,7 +118,7 @@ impl DriveDisk {
         })
     }
 
-    /// The disk suffers from this until it recovers, also in the next process.
+    /// Makes the disk suffer from `ailment` until it recovers, also in the next process.
     pub(crate) fn fall_ill(&self, ailment: Ailment) {
         *lock(&self.ailment) = Some(ailment);
         for disk in [&*lock(&self.store), &self.files] {
@@ -134,7 +134,7 @@ impl DriveDisk {
         }
     }
 
-    /// The disk is well again.
+    /// Ends the disk's ailment.
     pub(crate) fn recover(&self) {
         *lock(&self.ailment) = None;
         for disk in [&*lock(&self.store), &self.files] {
@@ -143,37 +143,37 @@ impl DriveDisk {
         }
     }
 
-    /// Syncs do nothing from now on, and say that they did.
+    /// Makes syncs do nothing from now on, although they report success.
     pub(crate) fn lie(&self) {
         lock(&self.store).lie();
         self.files.lie();
     }
 
-    /// What was lied about becomes true.
+    /// Makes the syncs true that the disk has lied about, and ends the lie.
     pub(crate) fn own_up(&self) {
         lock(&self.store).own_up();
         self.files.own_up();
     }
 
-    /// The power is cut after this many more changes of the store's files.
+    /// Cuts the power after this many more changes of the store's files.
     pub(crate) fn cut_soon(&self, changes: u64) {
         let store = lock(&self.store);
         store.cut_after(store.operations(On::Change) + changes);
     }
 
-    /// The power will not be cut.
+    /// Cancels a power cut to come.
     pub(crate) fn cut_never(&self) {
         if !self.is_cut() {
             lock(&self.store).cut_after(u64::MAX);
         }
     }
 
-    /// Whether the power is cut.
+    /// Returns true if the power is cut.
     pub(crate) fn is_cut(&self) -> bool {
         lock(&self.store).is_cut()
     }
 
-    /// How far the store's log is; of a drive that is away, how far it was.
+    /// Number of the last durable record of the store's log; of a drive that is away, the last known one.
     pub(crate) fn log(&self) -> u64 {
         self.log.load(Ordering::Relaxed)
     }
@@ -182,7 +182,7 @@ impl DriveDisk {
         self.log.store(store.last_record(), Ordering::Relaxed);
     }
 
-    /// The store's disk, for damage.
+    /// The store's disk, for damage to it.
     pub(crate) fn store(&self) -> Memory {
         lock(&self.store).clone()
     }
@@ -192,7 +192,7 @@ impl DriveDisk {
     }
 }
 
-/// The drive's disk as a medium; the store's work is done by a task.
+/// The drive's disk as a medium. A task does the store's work.
 #[derive(Debug)]
 pub(crate) struct Mounted(pub(crate) Arc<DriveDisk>);
 
@@ -253,7 +253,7 @@ impl Medium for Mounted {
     }
 }
 
-/// Commits what is queued in the store, a while after it was queued.
+/// Commits the mutations queued in the store, a while after they were queued.
 async fn commit(store: Store, due: Arc<Notify>, disk: Arc<DriveDisk>) {
     loop {
         due.notified().await;
@@ -261,7 +261,7 @@ async fn commit(store: Store, due: Arc<Notify>, disk: Arc<DriveDisk>) {
         store.turn();
         disk.note_log(&store);
         if disk.is_cut() {
-            // A host without power sends nothing: what failed now is told to nobody.
+            // A host without power sends nothing: nobody is told of a failure now.
             disk.net.set_down(disk.machine.ip);
         }
     }

@@ -1,5 +1,5 @@
-//! When nothing goes wrong any more: all drives come up, every file is decided, the drives heal themselves,
-//! and everything is checked.
+//! The end of a run, in which nothing goes wrong any more: all drives come up, every file is decided, the
+//! drives heal themselves, and everything is checked.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::run::DRIVES;
 use crate::trace::Trace;
 use crate::workload::Target;
 
-/// How long the heal may take.
+/// Longest time of the heal, in virtual seconds.
 const HEAL_SECONDS: u64 = 120;
 
 /// Waits until the manager hears from all drives.
@@ -28,7 +28,7 @@ pub(crate) async fn all_up(client: &Client) {
     }
 }
 
-/// Opens the file for writing, so that what its last writer left is decided, and reads it.
+/// Opens the file for writing, so that the writes which its last writer left are decided, and reads it.
 pub(crate) async fn decide(client: &Client, target: &Target, model: &Model) -> Result<(), String> {
     let options = OpenOptions::new().read(true).write(true).create(true).shape(target.shape).alone(true);
     let mut tries = 0;
@@ -45,7 +45,8 @@ pub(crate) async fn decide(client: &Client, target: &Target, model: &Model) -> R
     file.close().await.map_err(|error| format!("a file that was not written does not close: {error}"))
 }
 
-/// A drive that a failing disk has just ended may be away for a moment, beside one that is not healed yet.
+/// Reads the whole file, with retries: a drive that a failing disk has just ended may be away for a moment,
+/// beside one that is not healed yet.
 async fn read_all(file: &File, target: &Target) -> Result<Vec<u8>, String> {
     let mut tries = 0;
     loop {
@@ -62,7 +63,7 @@ async fn read_all(file: &File, target: &Target) -> Result<Vec<u8>, String> {
     }
 }
 
-/// Waits until the drives have healed themselves: nothing is stale, nothing is to be laid out anew.
+/// Waits until the drives have healed themselves: no file is stale, and none is to be laid out anew.
 pub(crate) async fn healed(client: &Client, names: &[String], trace: &Trace) -> Result<(), String> {
     let mut last = String::new();
     for second in 0..HEAL_SECONDS {
@@ -80,7 +81,7 @@ pub(crate) async fn healed(client: &Client, names: &[String], trace: &Trace) -> 
                 }
             }
         }
-        // What a disk has lost is there again as well.
+        // Ranges and objects that a disk has lost are restored as well.
         match client.status().await {
             Ok(status) => {
                 let lost = status.drives.iter().find(|row| row.scrub.lost > 0 || row.scrub.objects > 0);
@@ -116,7 +117,8 @@ pub(crate) async fn healed(client: &Client, names: &[String], trace: &Trace) -> 
     Err(format!("the heal does not end: {last}"))
 }
 
-/// Parity equals data, and each byte is what was decided. Damage of the disk is found, named and repaired.
+/// Checks that parity equals data, and that each byte is as it was decided. Damage of the disk must be
+/// found, named and repaired.
 pub(crate) async fn check(
     client: &Client,
     target: &Target,
@@ -130,8 +132,8 @@ pub(crate) async fn check(
         if report.is_clean() {
             break;
         }
-        // The drive on whose disk bits flipped has its damage repaired, and one that misses a heartbeat is
-        // away for a moment.
+        // The damage on the drive whose disk has flipped bits is being repaired, and a drive that misses a
+        // heartbeat is away for a moment.
         report.findings.retain(|finding| {
             let on = finding.unit.as_ref().map(|unit| unit.drive.as_str());
             !(matches!(finding.fault, Fault::Damaged(_)) && on == damaged && on.is_some()) || tries == 60

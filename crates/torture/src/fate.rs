@@ -1,21 +1,22 @@
-//! What the C library would take from the system is taken from the seed: random numbers, and the clock that
-//! the standard library reads. So hash maps, tokio's `select!`, identities and nonces are the same each time.
+//! Random numbers and time from the seed: the random numbers that the C library would take from the system,
+//! and the clock that the standard library reads. So hash maps, tokio's `select!`, identities and nonces
+//! are the same each time.
 //!
-//! Both functions here replace those of the C library in every program that has this crate. In a thread that
-//! runs no seed they ask the system.
+//! Both functions here replace those of the C library in every program that has this crate. In a thread
+//! that runs no seed they ask the system.
 
 use std::cell::Cell;
 
 use crate::random::Random;
 
 thread_local! {
-    /// The thread's stream of random numbers; `None`: the system's.
+    /// State of the thread's stream of random numbers; `None`: the system's numbers are used.
     static SEED: Cell<Option<u64>> = const { Cell::new(None) };
-    /// The thread's time in nanoseconds, if it has a seed.
+    /// Time of the thread in nanoseconds, if it has a seed.
     static NOW: Cell<u64> = const { Cell::new(0) };
 }
 
-/// From now on all that this thread takes from the system comes from `seed`.
+/// Makes this thread take its random numbers and its time from `seed` from now on.
 pub(crate) fn begin(seed: u64) {
     SEED.set(Some(seed));
 }
@@ -37,7 +38,7 @@ pub(crate) unsafe extern "C" fn getrandom(
     flags: libc::c_uint,
 ) -> isize {
     let Some(seed) = SEED.get() else {
-        // SAFETY: the caller's arguments go to the system as they came.
+        // SAFETY: the caller's arguments go to the system unchanged.
         let done = unsafe { libc::syscall(libc::SYS_getrandom, to, length, flags) };
         return isize::try_from(done).unwrap_or(-1);
     };
@@ -66,7 +67,7 @@ pub(crate) unsafe extern "C" fn clock_gettime(
     to: *mut libc::timespec,
 ) -> libc::c_int {
     if SEED.get().is_none() {
-        // SAFETY: the caller's arguments go to the system as they came.
+        // SAFETY: the caller's arguments go to the system unchanged.
         let done = unsafe { libc::syscall(libc::SYS_clock_gettime, clock, to) };
         return libc::c_int::try_from(done).unwrap_or(-1);
     }

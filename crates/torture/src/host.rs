@@ -1,4 +1,4 @@
-//! One simulated host: its address, its clocks, its place in the network.
+//! A simulated host: its address, its clocks, its place in the network.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -16,14 +16,14 @@ use tokio::time::Instant;
 use crate::net::Net;
 use crate::random::Random;
 
-/// The wall clock at the world's begin: some day in 2026.
+/// Wall clock at the beginning of the world: some day in 2026.
 const BEGIN_WALL_MS: u64 = 1_780_000_000_000;
-/// The world's begin on the standard library's clock.
+/// Standard library's clock at the beginning of the world.
 pub(crate) const BEGIN_MS: u64 = 1_000_000;
 
-/// A step of work for the disk takes less than this...
+/// Bound of the time of most steps of work for the disk.
 const QUICK_MS: u64 = 4;
-/// ... but so many in a hundred less than that.
+/// Bound of the time of a slow step; `SLOW_PERCENT` of the steps are slow.
 const SLOW_MS: u64 = 200;
 const SLOW_PERCENT: u64 = 3;
 
@@ -31,19 +31,19 @@ const SLOW_PERCENT: u64 = 3;
 pub(crate) struct Machine {
     pub(crate) ip: IpAddr,
     net: Net,
-    /// The process that runs on it now; 0: none.
+    /// Number of the process that runs on the host now; 0: none.
     process: AtomicU32,
-    /// By how much its wall clock is wrong.
+    /// Error of the wall clock, in milliseconds.
     wall_ms: AtomicI64,
-    /// How long its disk takes; what drives store has disks of its own.
+    /// Source of the disk's delays; the drives' stores have disks of their own.
     random: Mutex<Random>,
     kernel: Arc<Kernel>,
 }
 
-/// What the hosts know of each other's processes.
+/// The hosts' knowledge of each other's processes.
 #[derive(Debug)]
 pub(crate) struct Kernel {
-    /// They are one machine in truth: each can tell whether a process of another is gone.
+    /// True if all hosts are really one machine: each can tell whether a process of another is gone.
     is_shared: bool,
     living: Mutex<BTreeSet<u32>>,
 }
@@ -66,7 +66,7 @@ impl Machine {
         Arc::new(Machine { ip, net, process, wall_ms, random, kernel })
     }
 
-    /// Another process runs on it; 0: none.
+    /// Notes the process that runs on the host from now on; 0: none.
     pub(crate) fn set_process(&self, process: u32) {
         let before = self.process.swap(process, Ordering::Relaxed);
         let mut living = self.kernel.living();
@@ -74,34 +74,34 @@ impl Machine {
         living.insert(process);
     }
 
-    /// Its wall clock is wrong by this much from now on.
+    /// Sets the error of the wall clock.
     pub(crate) fn set_wall(&self, by_ms: i64) {
         self.wall_ms.store(by_ms, Ordering::Relaxed);
     }
 }
 
 /// The time of the host whose process is running, or the world's if none is; in milliseconds since the
-/// world's begin. It also counts what the host slept, which its runtime does not know of.
+/// beginning of the world. It includes the time that the host slept, which its runtime does not know of.
 pub(crate) fn now_ms() -> u64 {
-    // The standard library's clock is ours, and that of each runtime began with it.
+    // The standard library's clock is simulated, and the clock of each runtime began with it.
     let now = Instant::now().into_std();
     let ran = ZERO.with(|zero| now.saturating_duration_since(*zero).as_millis());
     u64::try_from(ran).unwrap_or(0) + SLEPT_MS.get()
 }
 
 thread_local! {
-    /// The world's begin: read first when the thread's clock stands there.
+    /// Beginning of the world: read first when the thread's clock shows it.
     static ZERO: std::time::Instant = std::time::Instant::now();
-    /// How long the host of the running process slept since that process began.
+    /// Time that the host of the running process has slept since that process began.
     static SLEPT_MS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The host of the process that runs next has slept for so long since it began.
+/// Sets the time that the host of the next process to run has slept since that process began.
 pub(crate) fn set_slept(slept_ms: u64) {
     SLEPT_MS.set(slept_ms);
 }
 
-/// Reads the world's begin off the thread's clock, which must stand there.
+/// Reads the beginning of the world off the thread's clock, which must show it.
 pub(crate) fn begin() {
     ZERO.with(|_| {});
 }

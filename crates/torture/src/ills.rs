@@ -1,6 +1,6 @@
-//! What else goes wrong, in half of the runs: disks that are full, that fail or that lie, hosts that sleep,
-//! wall clocks that jump, and a manager whose state is put back from a copy. It is drawn apart from
-//! [`crate::nemesis`], so that runs without it are what they were.
+//! Further troubles in half of the runs: disks that are full, that fail or that lie, hosts that sleep, wall
+//! clocks that jump, and a manager whose state is put back from a copy. They are drawn apart from
+//! [`crate::nemesis`], so that runs without them are unchanged.
 
 use std::collections::BTreeMap;
 
@@ -13,33 +13,34 @@ use crate::nemesis::{Kind, Nemesis};
 use crate::random::Random;
 use crate::world::{HostId, World};
 
-/// A disk is ill, a host sleeps, or a manager serves nothing for at most this long.
+/// Longest time for which a disk is ill, a host sleeps, or a manager serves nothing.
 const TROUBLE_MS: u64 = 8_000;
-/// A drive that came back after a lie is left alone for this long, until its columns are out.
+/// Time for which a drive that came back after a lie is left alone, until its columns are out.
 const OUT_MS: u64 = 2_000;
-/// Well below what lies between two heartbeats.
+/// Time well below the interval between two heartbeats.
 const HEARD_MS: u64 = 200;
-/// A wall clock jumps by at most this much, to either side.
+/// Greatest jump of a wall clock, to either side.
 const JUMP_MS: u64 = 600_000;
 
-/// Ills under way, and when the next one is due.
+/// Ills under way, and the time at which the next one is due.
 pub(crate) struct Ills {
     random: Random,
     next_ms: u64,
-    /// How long it waits between two of them, at most.
+    /// Longest pause between two ills.
     pause_ms: u64,
     kind: Kind,
     victims: Vec<usize>,
-    /// Whether the manager's state may be put back.
+    /// True if the manager's state may be put back.
     restores: bool,
-    /// Whether a disk may lie: beside a column that moves and a victim that is away, that would be a third.
+    /// True if a disk may lie. Beside a column that moves and a victim that is away, a lie would be a third
+    /// loss.
     lies: bool,
-    /// Until when disks are ill.
+    /// Time until which each ill disk is ill.
     sick: BTreeMap<usize, u64>,
     asleep: Vec<(HostId, u64)>,
     lie: Option<Lie>,
     backup: Option<MemoryKv>,
-    /// When an old state of the manager's is accepted as the best there is.
+    /// Time at which an old state of the manager is accepted as the best there is.
     accept_ms: Option<u64>,
 }
 
@@ -47,22 +48,23 @@ pub(crate) struct Ills {
 #[derive(Debug, Clone, Copy)]
 struct Lie {
     drive: usize,
-    /// How far the log was that the disk really has, and since when it lies about what came after.
+    /// Number of the last record that the disk really has, and time since which it lies about later ones.
     log: u64,
     since_ms: u64,
-    /// The power is cut when a receipt tells of more, but no heartbeat does; if that comes until then.
+    /// True if the power is cut when a receipt tells of more, but no heartbeat does; if that happens by
+    /// `until_ms`.
     by_receipt: bool,
     until_ms: u64,
-    /// How long it goes on after the manager was first told of more.
+    /// Time for which the lie goes on after the manager was first told of more.
     time_ms: u64,
-    /// When the manager was first seen to know of more, by a heartbeat or a receipt.
+    /// Time at which the manager was first seen to know of more, by a heartbeat or a receipt.
     told_ms: Option<u64>,
-    /// The power was cut; since when the drive is up again.
+    /// Set once the power was cut; holds the time since which the drive is up again.
     back_ms: Option<Option<u64>>,
 }
 
 impl Lie {
-    /// Has what was lied about become true before a heartbeat tells of it.
+    /// Makes the lie true before a heartbeat tells of it, and begins another one.
     fn begin_anew(&mut self, disk: &DriveDisk, now_ms: u64) {
         if self.since_ms + HEARD_MS <= now_ms {
             disk.own_up();
@@ -73,13 +75,14 @@ impl Lie {
 }
 
 impl Ills {
-    /// `moves`: columns move to other drives, so an old state of the manager's does not know where they are.
+    /// Draws the ills of a run. `moves`: columns move to other drives, and an old state of the manager does
+    /// not know where they are.
     pub(crate) fn new(mut random: Random, nemesis: &Nemesis, moves: bool) -> Ills {
         let pause_ms = 500 + random.below(6000);
         let kind = nemesis.kind();
         let mut victims = nemesis.victims().to_vec();
         if kind == Kind::Damage && moves {
-            // Beside a writer a column that moves is not there for a while: that counts too.
+            // Beside a writer, a column that moves is missing for a while: that counts as a loss too.
             victims.truncate(1);
         }
         let (sick, asleep, lie, backup, accept_ms) = Default::default();
@@ -101,7 +104,7 @@ impl Ills {
         }
     }
 
-    /// Ends what is over, and begins another ill if one is due.
+    /// Ends the ills that are over, and begins another one if it is due.
     pub(crate) fn act(
         &mut self,
         world: &mut World,
@@ -130,7 +133,7 @@ impl Ills {
         }
     }
 
-    /// Everything is well again.
+    /// Ends all ills.
     pub(crate) fn end(&mut self, world: &mut World, cluster: &mut Cluster) {
         wake(world, std::mem::take(&mut self.asleep));
         self.sick.clear();
@@ -148,8 +151,8 @@ impl Ills {
     fn begin(&mut self, world: &mut World, cluster: &mut Cluster, clients: &[HostId], model: &Model) {
         match self.random.below(100) {
             0..50 if self.lies => self.begin_to_lie(world, cluster),
-            // Where a disk tells that it is full, columns move away to where the others are not as full: an
-            // old state of the manager's does not know where they are.
+            // If a disk reports that it is full, columns move to drives that are less full, and an old
+            // state of the manager does not know where they are.
             0..15 if !self.restores => self.sicken(world, cluster, Ailment::Full),
             0..25 => self.sicken(world, cluster, Ailment::NoSpace),
             25..40 => self.sicken(world, cluster, Ailment::WritesFail),
@@ -193,7 +196,7 @@ impl Ills {
         self.random.one(&all).expect("there are hosts")
     }
 
-    /// A host is suspended as a whole: its timers stand still, and only its boot-time clock goes on.
+    /// Suspends a host as a whole: its timers stand still, and only its boot-time clock goes on.
     fn sleep(&mut self, world: &mut World, cluster: &Cluster, clients: &[HostId]) {
         let host = self.any_host(cluster, clients);
         if !world.is_running(host) || world.is_paused(host) || cluster.spares(host) {
@@ -206,7 +209,7 @@ impl Ills {
         self.asleep.push((host, world.now_ms() + time_ms));
     }
 
-    /// A host's wall clock goes forward or back.
+    /// Sets a host's wall clock forward or back.
     fn jump(&mut self, world: &World, cluster: &Cluster, clients: &[HostId]) {
         let mut host = self.any_host(cluster, clients);
         if self.random.percent(20) {
@@ -280,8 +283,9 @@ impl Ills {
         }
     }
 
-    /// The manager's state is copied, or is put back from its copy: as the operator's guide says, or unseen,
-    /// in which case the manager finds out and serves nothing until the operator accepts the state.
+    /// Copies the manager's state, or puts it back from its copy: either as the operator's guide says, or
+    /// unseen. If unseen, the manager finds it out, and serves nothing until the operator accepts the
+    /// state.
     fn put_back(&mut self, world: &mut World, cluster: &mut Cluster, model: &Model) {
         let Some(backup) = self.backup.take() else {
             if model.has_begun() && world.is_running(cluster.manager) {

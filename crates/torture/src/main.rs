@@ -1,4 +1,4 @@
-//! `braid-torture --seed N` runs one seed, `--seeds A..B` many.
+//! The program: `braid-torture --seed N` runs one seed, `--seeds A..B` runs many.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -29,7 +29,7 @@ struct Args {
     /// Print every event as it happens.
     #[arg(long)]
     trace: bool,
-    /// How many seeds run at a time; by default one per processor.
+    /// Number of seeds that run at a time; by default one per processor.
     #[arg(long)]
     jobs: Option<usize>,
     /// Print the outcome for another program.
@@ -124,7 +124,7 @@ fn many(args: &Args) -> ExitCode {
     sum.into_inner().expect("no holder panics").print()
 }
 
-/// What came of several seeds.
+/// The sum of the outcomes of several seeds.
 #[derive(Debug)]
 struct Sum {
     began: Instant,
@@ -172,7 +172,7 @@ impl Sum {
     }
 }
 
-/// Tells of a seed that failed.
+/// Prints a seed that failed, with the command that runs it again.
 fn tell(outcome: &Outcome, why: &str, brief: bool, mounts: Option<Mix>) {
     if !brief {
         outcome.last.iter().for_each(|line| println!("{line}"));

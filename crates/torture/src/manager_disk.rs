@@ -1,5 +1,5 @@
-//! The manager's disk, which is full for a while in some runs, or fails so that nobody knows what it stored.
-//! Drawn apart from all else, so that runs without it are what they were.
+//! The manager's disk, which in some runs is full for a while, or fails so that nobody knows what it
+//! stored. Its faults are drawn apart from all others, so that runs without them are unchanged.
 
 use braid_manager::memory::Disk;
 
@@ -7,14 +7,14 @@ use crate::cluster::Cluster;
 use crate::random::Random;
 use crate::world::World;
 
-/// It fails for at most this long.
+/// Longest time of a failure.
 const TROUBLE_MS: u64 = 4_000;
 
-/// When it fails, and until when.
+/// The failure of the disk under way, and the time at which the next one is due.
 pub(crate) struct ManagerDisk {
     random: Random,
     next_ms: u64,
-    /// How long it is sound between two failures, at most.
+    /// Longest pause between two failures.
     pause_ms: u64,
     until_ms: Option<u64>,
 }
@@ -25,7 +25,7 @@ impl ManagerDisk {
         ManagerDisk { next_ms: random.below(pause_ms), random, pause_ms, until_ms: None }
     }
 
-    /// Ends what is over, and has it fail if that is due.
+    /// Ends a failure that is over, and begins the next one if it is due.
     pub(crate) fn act(&mut self, world: &World, cluster: &Cluster) {
         let now_ms = world.now_ms();
         if self.until_ms.is_some_and(|at_ms| at_ms <= now_ms) {
@@ -49,7 +49,7 @@ impl ManagerDisk {
         }
     }
 
-    /// It is sound again.
+    /// Ends the failure: the disk is sound again.
     pub(crate) fn end(&mut self, world: &World, cluster: &Cluster) {
         if self.until_ms.take().is_some() {
             cluster.set_manager_disk(Disk::Sound);

@@ -1,10 +1,11 @@
-//! What each byte of each file may be: the judge of all reads.
+//! The model of the files: the values that each byte may have. It judges all reads.
 //!
-//! A byte is what the last acknowledged write made it, or what a write made it of which nobody knows whether
-//! it took effect (*in doubt*: its writer died, or got an error). A read may return any of these, or what was
-//! allowed at any moment while it ran. When a writer opens a file again, everything before it is decided: the
-//! owner reads it all and says what was found ([`Model::decide`]). From then on nothing else is allowed: what
-//! was decided is not taken back. Of a write in doubt each stripe must be there as a whole or not at all.
+//! The value of a byte is that of its last acknowledged write, or that of a write of which nobody knows
+//! whether it took effect (*in doubt*: its writer died, or got an error). A read may return any of these,
+//! or a value that was allowed at any moment while it ran. When a writer opens a file again, everything
+//! before it is decided: the owner reads it all and reports what was found ([`Model::decide`]). From then
+//! on nothing else is allowed: a decision is not taken back. A write in doubt must be there as a whole in
+//! each stripe, or not at all.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,15 +15,15 @@ use braid_layout::ColumnMask;
 
 use crate::random::mix;
 
-/// Names a write.
+/// The id of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct WriteId(u64);
 
-/// Names a read in progress.
+/// The id of a read in progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ReadId(u64);
 
-/// All files. Clones share them.
+/// The model of all files. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Model(Arc<Mutex<State>>);
 
@@ -32,8 +33,8 @@ struct State {
     files: Vec<File>,
     reads: BTreeMap<ReadId, Read>,
     failure: Option<String>,
-    /// The manager's state was put back: a size that only the manager knew may be lost. Bytes past the end
-    /// that a file then has must still be zeros.
+    /// True if the manager's state was put back: then a size that only the manager knew may be lost. Bytes
+    /// past the end that a file then has must still be zeros.
     restored: bool,
 }
 
@@ -41,38 +42,38 @@ struct State {
 struct File {
     name: String,
     stripe: u64,
-    /// As the last acknowledged write left it, and which write that was (0: none).
+    /// Bytes of the acknowledged writes, the last of each byte.
     bytes: Vec<u8>,
-    /// Writes in progress or in doubt, with the parts of them that no later write has replaced.
+    /// Writes in progress or in doubt, with their parts that no later write has replaced.
     doubts: Vec<(WriteId, Range<u64>)>,
-    /// The end of what was acknowledged.
+    /// End of the acknowledged bytes.
     end: u64,
-    /// The size that the manager was told.
+    /// Size that the manager was told.
     committed: u64,
-    /// The smallest size of the truncations in doubt.
+    /// Smallest size of the truncations in doubt.
     cut: u64,
-    /// It was opened for writing.
+    /// True once the file was opened for writing.
     begun: bool,
-    /// The columns that have bytes, and all of them; the latter is not known before the first write.
+    /// Columns that have bytes; `columns` are all columns, which are not known before the first write.
     touched: ColumnMask,
     columns: ColumnMask,
 }
 
-/// A read in progress: what was allowed when it began, and what was written since.
+/// A read in progress: the bytes that were allowed when it began, and the writes since.
 #[derive(Debug)]
 struct Read {
     file: usize,
     range: Range<u64>,
     before: Vec<u8>,
     doubts: Vec<(WriteId, Range<u64>)>,
-    /// The size that the manager knew when it began.
+    /// Size that the manager knew when the read began.
     committed: u64,
 }
 
-/// Marks a write of zeros: what a truncation does to the bytes past the new size.
+/// Bit that marks a write of zeros: the effect of a truncation on the bytes past the new size.
 const ZEROS: u64 = 1 << 63;
 
-/// The byte that a write puts at a place.
+/// The value that a write gives to the byte at `at`.
 fn byte_of(write: WriteId, at: u64) -> u8 {
     if write.0 & ZEROS != 0 {
         return 0;
@@ -89,7 +90,7 @@ impl Model {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A file of at most `length` bytes, of stripes of `stripe` bytes.
+    /// Adds a file of at most `length` bytes, with stripes of `stripe` bytes. Returns its number.
     pub(crate) fn add(&self, name: &str, length: u64, stripe: u64) -> usize {
         let file = File {
             name: name.to_owned(),
@@ -108,35 +109,35 @@ impl Model {
         state.files.len() - 1
     }
 
-    /// Whether every file has its name, and bytes in each of its columns. A restore takes a file for removed
-    /// whose columns should have bytes by its size, and have no objects.
+    /// Returns true if every file has its name, and bytes in each of its columns. A restore takes a file
+    /// for removed if by its size its columns should have bytes, and they have no objects.
     pub(crate) fn has_begun(&self) -> bool {
         self.lock().files.iter().all(|file| file.begun && file.touched == file.columns)
     }
 
-    /// Bytes were written in these columns of a file that has `columns`.
+    /// Notes that bytes were written in these columns of a file that has `columns`.
     pub(crate) fn touched(&self, file: usize, touched: ColumnMask, columns: ColumnMask) {
         let file = &mut self.lock().files[file];
         file.touched = file.touched.or(touched);
         file.columns = columns;
     }
 
-    /// The first thing that was wrong.
+    /// The first error that was found, if any.
     pub(crate) fn failure(&self) -> Option<String> {
         self.lock().failure.clone()
     }
 
-    /// The manager's state is put back from a copy.
+    /// Notes that the manager's state is put back from a copy.
     pub(crate) fn put_back(&self) {
         self.lock().restored = true;
     }
 
-    /// Something is wrong.
+    /// Notes an error; only the first one counts.
     pub(crate) fn fail(&self, what: String) {
         self.lock().failure.get_or_insert(what);
     }
 
-    /// A write begins. Returns its bytes.
+    /// Begins a write, and returns its bytes.
     pub(crate) fn begin_write(&self, file: usize, range: Range<u64>) -> (WriteId, Vec<u8>) {
         let mut state = self.lock();
         state.next += 1;
@@ -148,7 +149,7 @@ impl Model {
         (write, range.map(|at| byte_of(write, at)).collect())
     }
 
-    /// The write was acknowledged.
+    /// Notes that the write was acknowledged.
     pub(crate) fn end_write(&self, file: usize, write: WriteId, range: Range<u64>) {
         let mut state = self.lock();
         let file = &mut state.files[file];
@@ -159,12 +160,12 @@ impl Model {
         file.doubts = std::mem::take(&mut file.doubts)
             .into_iter()
             .filter(|(other, _)| *other != write)
-            // A later write in progress, beside this one, does not overlap it: see the workload.
+            // A later write in progress beside this one does not overlap it: see the workload.
             .flat_map(|(other, doubt)| without(doubt, &range).map(move |left| (other, left)))
             .collect();
     }
 
-    /// A truncation begins.
+    /// Begins a truncation.
     pub(crate) fn begin_cut(&self, file: usize, to: u64) -> WriteId {
         let mut state = self.lock();
         state.next += 1;
@@ -180,7 +181,7 @@ impl Model {
         cut
     }
 
-    /// The truncation is done.
+    /// Notes that the truncation is done.
     pub(crate) fn end_cut(&self, file: usize, cut: WriteId, to: u64) {
         let length = self.lock().files[file].bytes.len() as u64;
         self.end_write(file, cut, to..length);
@@ -189,7 +190,7 @@ impl Model {
         (of.end, of.committed, of.cut) = (to, to, u64::MAX);
     }
 
-    /// The manager was told the size.
+    /// Notes that the manager was told the size.
     pub(crate) fn committed(&self, file: usize) {
         let mut state = self.lock();
         let file = &mut state.files[file];
@@ -197,7 +198,7 @@ impl Model {
         file.begun = true;
     }
 
-    /// A read begins. It must be ended.
+    /// Begins a read, which must be ended.
     pub(crate) fn begin_read(&self, file: usize, range: Range<u64>) -> ReadId {
         let mut state = self.lock();
         state.next += 1;
@@ -214,12 +215,12 @@ impl Model {
         id
     }
 
-    /// The read failed: nothing to check.
+    /// Ends a read that failed: there is nothing to check.
     pub(crate) fn drop_read(&self, id: ReadId) {
         self.lock().reads.remove(&id);
     }
 
-    /// The read returned these bytes: fewer than asked for if the file ended.
+    /// Ends a read that returned these bytes: fewer than asked for if the file ended.
     pub(crate) fn end_read(&self, id: ReadId, found: &[u8], who: &str) {
         let mut state = self.lock();
         let Some(read) = state.reads.remove(&id) else { return };
@@ -234,8 +235,8 @@ impl Model {
         }
     }
 
-    /// All writers before are gone, and the file was read as a whole: what was found is what it is. `found`
-    /// may be shorter than the file's length: the rest is zeros.
+    /// Decides a file: all writers before are gone, and the file was read as a whole, so its contents are
+    /// what was found. `found` may be shorter than the file's length: the rest is zeros.
     pub(crate) fn decide(&self, file: usize, found: &[u8], who: &str) {
         let mut state = self.lock();
         let is_restored = state.restored;
@@ -258,14 +259,15 @@ impl Model {
 }
 
 impl Model {
-    /// All earlier writers of these parts of the file are gone, and the file was read: what was found there
-    /// is what it is. Others may be writing elsewhere in it. `found` may be shorter than the file's length.
+    /// Decides parts of a file: all earlier writers of these parts are gone, and the file was read, so
+    /// their contents are what was found. Other clients may be writing elsewhere in the file. `found` may
+    /// be shorter than the file's length.
     pub(crate) fn decide_part(&self, file: usize, parts: &[Range<u64>], found: &[u8], who: &str) {
         let mut state = self.lock();
         let of = &mut state.files[file];
         let mut whole = found.to_vec();
         whole.resize(of.bytes.len(), 0);
-        // Nothing is said of the rest.
+        // Nothing is decided about the rest.
         let is_part = |at: u64| parts.iter().any(|part| part.contains(&at));
         let all = std::mem::take(&mut of.doubts);
         let overlaps = |range: &Range<u64>| parts.iter().any(|p| p.start < range.end && range.start < p.end);
@@ -284,7 +286,7 @@ impl Model {
     }
 }
 
-/// `range` without `taken`.
+/// The parts of `range` outside `taken`.
 fn without(range: Range<u64>, taken: &Range<u64>) -> impl Iterator<Item = Range<u64>> + use<> {
     let before = range.start..range.end.min(taken.start);
     let after = range.start.max(taken.end)..range.end;
@@ -292,7 +294,7 @@ fn without(range: Range<u64>, taken: &Range<u64>) -> impl Iterator<Item = Range<
 }
 
 impl Read {
-    /// So many bytes were known to be there.
+    /// Number of bytes that are known to be there.
     fn must(&self) -> u64 {
         self.range.end.min(self.committed).saturating_sub(self.range.start)
     }
@@ -330,14 +332,14 @@ impl File {
         self.doubts.iter().try_for_each(|(write, range)| self.judge_whole(*write, range, found))
     }
 
-    /// In each stripe, a write in doubt is there as a whole or not at all.
+    /// Checks that a write in doubt is there as a whole or not at all in each stripe.
     fn judge_whole(&self, write: WriteId, range: &Range<u64>, found: &[u8]) -> Result<(), String> {
         let mut from = range.start;
         while from < range.end {
             let to = (from / self.stripe + 1) * self.stripe;
             let part = from..to.min(range.end);
             from = part.end;
-            // Where other writes are in doubt too, nothing can be told.
+            // Bytes at which other writes are in doubt too tell nothing.
             let alone = |at: &u64| {
                 let others = self.doubts.iter().filter(|(other, _)| *other != write);
                 !others.into_iter().any(|(_, range)| range.contains(at))

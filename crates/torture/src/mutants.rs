@@ -9,9 +9,9 @@ use std::path::Path;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Mutant {
     pub name: String,
-    /// The invariants that it breaks, and the rule that it switches off.
+    /// Invariants that the mutant breaks, and rule that it switches off.
     pub breaks: String,
-    /// The mix of programs on mounts that is to find it; none: clients are.
+    /// Mix of programs on mounts that should find the mutant; `None`: clients should.
     pub mounts: Option<String>,
     places: Vec<Place>,
 }
@@ -30,7 +30,8 @@ pub fn mutants(root: &Path) -> io::Result<Vec<Mutant>> {
 }
 
 impl Mutant {
-    /// The changed files, by path, with their new text. An error if a place is not there, or there twice.
+    /// The changed files, by path, with their new text. Returns an error if the old text of a place does
+    /// not occur exactly once.
     pub fn applied(&self, root: &Path) -> io::Result<BTreeMap<String, String>> {
         let mut changed: BTreeMap<String, String> = BTreeMap::new();
         for place in &self.places {

@@ -1,4 +1,4 @@
-//! What goes wrong, by seed.
+//! The faults of all runs, drawn by seed.
 
 use std::sync::Arc;
 
@@ -8,43 +8,43 @@ use crate::random::Random;
 use crate::told::{Marks, segments};
 use crate::world::{HostId, World};
 
-/// A process is gone, or stopped, or a link is bad for at most this long.
+/// Longest time for which a process is gone or stopped, or a link is bad.
 const TROUBLE_MS: u64 = 8_000;
 
-/// Troubles under way, and when the next one is due.
+/// Troubles under way, and the time at which the next one is due.
 pub(crate) struct Nemesis {
     random: Random,
     next_ms: u64,
-    /// How long it waits between two troubles, at most.
+    /// Longest pause between two troubles.
     pause_ms: u64,
     paused: Vec<(HostId, u64)>,
-    /// When the links are healed.
+    /// Time at which the links are healed.
     heal_ms: Option<u64>,
     kind: Kind,
-    /// The drives that come to harm.
+    /// Drives that come to harm.
     victims: Vec<usize>,
-    /// Whether a disk may go back to an older state.
+    /// True if a disk may go back to an older state.
     goes_back: bool,
     /// An older state of the first victim's disk.
     copy: Option<Arc<DriveDisk>>,
-    /// Of the first victim's disk.
+    /// Marks of the first victim's disk.
     marks: Marks,
 }
 
-/// What goes wrong in a run.
+/// The kind of faults in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Nothing that was synced is lost: anything may be away, and everything at once.
+    /// No synced bytes are lost: anything may be away, and everything at once.
     Away,
-    /// A disk loses what was synced, or goes back to an older state. As a column that is stale and one that
-    /// is damaged count together, only two drives come to harm, and all files can do without two.
+    /// A disk loses synced bytes, or goes back to an older state. As a column that is stale and one that is
+    /// damaged count together, only two drives come to harm, and all files can do without two.
     Damage,
 }
 
 impl Nemesis {
-    /// `moves`: columns move to other drives. One that has just moved, a disk that went back, and another
-    /// drive that is away would be three: in such runs either no disk goes back, or one drive alone comes to
-    /// harm.
+    /// Draws the faults of a run. `moves`: columns move to other drives. A column that has just moved, a
+    /// disk that went back, and another drive that is away would be three losses: in such runs either no
+    /// disk goes back, or only one drive comes to harm.
     pub(crate) fn new(mut random: Random, drives: usize, kind: Kind, moves: bool) -> Nemesis {
         let pause_ms = 500 + random.below(5000);
         let mut victims: Vec<usize> = (0..drives).collect();
@@ -60,7 +60,8 @@ impl Nemesis {
         Nemesis { random, next_ms: 0, pause_ms, paused, heal_ms, kind, victims, goes_back, copy, marks }
     }
 
-    /// Ends what is over, and begins another trouble if one is due. Returns a client's host that is to crash.
+    /// Ends troubles that are over, and begins another one if it is due. Returns a client's host that must
+    /// crash.
     pub(crate) fn act(
         &mut self,
         world: &mut World,
@@ -89,7 +90,7 @@ impl Nemesis {
         self.trouble(world, cluster, clients)
     }
 
-    /// Everything is well again.
+    /// Ends all troubles.
     pub(crate) fn end(&mut self, world: &mut World) {
         for (host, _) in std::mem::take(&mut self.paused) {
             resume(world, host);
@@ -135,7 +136,8 @@ impl Nemesis {
         self.random.one(&self.victims).expect("there are victims")
     }
 
-    /// Whether the way between two hosts may go bad. A drive that is cut off may go out of a file's set.
+    /// Returns true if the link between two hosts may go bad. A drive that is cut off may go out of a
+    /// file's set.
     fn may_part(&self, cluster: &Cluster, one: HostId, other: HostId) -> bool {
         let is_victim = |host| self.victims.iter().any(|&index| cluster.drives[index].host == host);
         let is_spared = cluster.spares(one) || cluster.spares(other);
@@ -218,7 +220,7 @@ impl Nemesis {
         }
     }
 
-    /// One host is cut off from some of the others, in one direction or both.
+    /// Cuts off one host from some of the others, in one direction or both.
     fn partition(&mut self, world: &World, cluster: &Cluster, clients: &[HostId]) {
         let host = self.any_host(cluster, clients);
         let one_way = self.random.below(3);
@@ -271,7 +273,7 @@ impl Nemesis {
         world.trace.event(format!("{count} connections are cut"));
     }
 
-    /// The first victim's disk goes back to an older state, as if it was restored from a copy.
+    /// Makes the first victim's disk go back to an older state, as if it was restored from a copy.
     fn go_back(&mut self, world: &mut World, cluster: &mut Cluster) {
         let index = self.victims[0];
         let name = cluster.drives[index].name.clone();
@@ -291,7 +293,7 @@ impl Nemesis {
         }
     }
 
-    /// One bit of a file of the first victim's disk, of what the manager was told of.
+    /// Flips one bit of the first victim's disk, in a part of a file that the manager was told of.
     fn rot(&mut self, world: &World, cluster: &Cluster) {
         let index = self.victims[0];
         let drive = &cluster.drives[index];

@@ -1,10 +1,10 @@
 //! The simulated network: connections that keep bytes in order and whole, as TCP does, until they are cut.
 //!
-//! Each direction of a connection is a pipe. Bytes that were sent arrive after a delay, at the end of a step
-//! of the world ([`Net::deliver`]). A direction between two hosts can be blocked: its bytes then wait, as TCP
-//! sends them again when it is open again. A host that is down takes and sends nothing; after its return its
-//! old connections are reset by the first byte that comes for them. [`Net::cut`] resets a connection in the
-//! middle of what is in flight.
+//! Each direction of a connection is a pipe. Bytes that were sent arrive after a delay, at the end of a
+//! step of the world ([`Net::deliver`]). A direction between two hosts can be blocked: its bytes then wait,
+//! as TCP sends them again when the direction is open again. A host that is down takes and sends nothing;
+//! after its return its old connections are reset by the first byte that arrives on them. [`Net::cut`]
+//! resets a connection in the middle of the bytes in flight.
 
 mod ends;
 
@@ -20,12 +20,12 @@ use self::ends::{Connection, Listening, ReadEnd, WriteEnd};
 use crate::random::Random;
 use crate::trace::Trace;
 
-/// The most bytes of a direction that were sent and not yet read.
+/// Most bytes of a direction that were sent and not yet read.
 const WINDOW: usize = 128 << 10;
-/// The first port that is given to who asks for none.
+/// Ports above this one are given to sockets that ask for none.
 const FREE_PORT: u16 = 40_000;
 
-/// The network. Clones share it.
+/// The network. Clones share its state.
 #[derive(Debug, Clone)]
 pub(crate) struct Net(Arc<Mutex<State>>);
 
@@ -37,17 +37,17 @@ struct State {
     next: u64,
     next_port: u16,
     pipes: BTreeMap<u64, Pipe>,
-    /// The pipes that have something on its way, and perhaps others.
+    /// All pipes with something in flight, and perhaps others.
     flying: BTreeSet<u64>,
-    /// An end of a pipe is gone.
+    /// True if an end of a pipe was dropped since the last delivery.
     shed: bool,
     listeners: BTreeMap<SocketAddr, Backlog>,
     attempts: BTreeMap<u64, Attempt>,
     down: BTreeSet<IpAddr>,
     blocked: BTreeSet<(IpAddr, IpAddr)>,
-    /// Extra delay of a direction, at most this many milliseconds.
+    /// Greatest extra delay of each direction, in milliseconds.
     slow: BTreeMap<(IpAddr, IpAddr), u64>,
-    /// Something was sent or is on its way.
+    /// True if something was sent since the last call of [`Net::is_busy`].
     busy: bool,
 }
 
@@ -56,12 +56,12 @@ struct State {
 struct Pipe {
     from: SocketAddr,
     to: SocketAddr,
-    /// The other direction.
+    /// Id of the other direction.
     other: u64,
     flight: VecDeque<(u64, Item)>,
     flight_bytes: usize,
     arrived: VecDeque<u8>,
-    /// The sender's end has arrived.
+    /// True if the sender's end has arrived.
     ended: bool,
     reset: bool,
     reader_gone: bool,
@@ -115,40 +115,41 @@ impl Net {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The host neither sends nor receives from now on.
+    /// Takes the host off the network: it neither sends nor receives from now on.
     pub(crate) fn set_down(&self, host: IpAddr) {
         self.lock().down.insert(host);
     }
 
-    /// The host is there again.
+    /// Puts the host back on the network.
     pub(crate) fn set_up(&self, host: IpAddr) {
         self.lock().down.remove(&host);
     }
 
-    /// Blocks what goes from one host to another.
+    /// Blocks the direction from one host to another.
     pub(crate) fn block(&self, from: IpAddr, to: IpAddr) {
         self.lock().blocked.insert((from, to));
     }
 
-    /// Delays what goes from one host to another, by at most this much more.
+    /// Delays all that goes from one host to another, by at most this much more.
     pub(crate) fn slow(&self, from: IpAddr, to: IpAddr, delay_ms: u64) {
         self.lock().slow.insert((from, to), delay_ms);
     }
 
-    /// All links are sound again.
+    /// Makes all links sound again.
     pub(crate) fn heal(&self) {
         let mut state = self.lock();
         state.blocked.clear();
         state.slow.clear();
     }
 
-    /// Whether no link is blocked or slow.
+    /// Returns true if no link is blocked or slow.
     pub(crate) fn is_sound(&self) -> bool {
         let state = self.lock();
         state.blocked.is_empty() && state.slow.is_empty()
     }
 
-    /// Cuts one of the connections, chosen at random, somewhere in what is on its way. False: there is none.
+    /// Cuts one of the connections, chosen at random, somewhere in its bytes in flight. Returns false if
+    /// there is none.
     pub(crate) fn cut(&self) -> bool {
         let mut state = self.lock();
         let ids: Vec<u64> = state.pipes.keys().copied().collect();
@@ -173,7 +174,7 @@ impl Net {
         true
     }
 
-    /// Whether anything was sent since the last call, or is on its way.
+    /// Returns true if anything was sent since the last call, or is in flight and can arrive.
     pub(crate) fn is_busy(&self) -> bool {
         let mut state = self.lock();
         let on_its_way = |pipe: &Pipe, state: &State| {
@@ -184,7 +185,7 @@ impl Net {
         std::mem::take(&mut state.busy) || flies
     }
 
-    /// Brings in what arrives until `now_ms`.
+    /// Delivers everything that arrives until `now_ms`.
     pub(crate) fn deliver(&self, now_ms: u64) {
         let mut wakers = Vec::new();
         let mut state = self.lock();
@@ -261,7 +262,7 @@ impl State {
         }
     }
 
-    /// Brings in what has arrived of one pipe.
+    /// Delivers everything that has arrived on one pipe.
     fn bring(&mut self, id: u64, wakers: &mut Vec<Waker>) {
         let Some(pipe) = self.pipes.get(&id) else { return };
         if self.is_cut_off(pipe.from.ip(), pipe.to.ip()) {
@@ -357,7 +358,7 @@ impl State {
         (end(near, far, back, there), end(far, near, there, back))
     }
 
-    /// Sends something on a pipe.
+    /// Sends bytes or an end on a pipe.
     fn send(&mut self, id: u64, item: Item) {
         let Some(pipe) = self.pipes.get(&id) else { return };
         let from = pipe.from.ip();

@@ -1,4 +1,4 @@
-//! What operators do while things go wrong: drives are drained, drains are ended, files are laid out anew.
+//! The operators' work during the trouble: they drain drives, end drains, and have files laid out anew.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,13 +13,13 @@ use crate::random::Random;
 use crate::trace::Trace;
 use crate::workload::{self, Target};
 
-/// Between two things that it does, at most.
+/// Longest pause between two actions.
 const PAUSE_MS: u64 = 6_000;
 
-/// What an operator knows of the run.
+/// An operator who drains drives.
 pub(crate) struct Operator {
     pub(crate) contact: Contact,
-    /// The drives' names.
+    /// Names of the drives.
     pub(crate) drives: Vec<String>,
     pub(crate) random: Random,
     pub(crate) trace: Trace,
@@ -27,7 +27,7 @@ pub(crate) struct Operator {
 }
 
 impl Operator {
-    /// Does something now and then, until it is told to stop.
+    /// Drains a drive or ends a drain now and then, until told to stop.
     pub(crate) async fn operate(mut self) {
         let client = connected(&self.contact).await;
         let mut drained: Option<String> = None;
@@ -67,7 +67,7 @@ impl Operator {
     }
 }
 
-/// What an operator needs who has files laid out anew.
+/// An operator who has files laid out anew.
 pub(crate) struct Relayer {
     pub(crate) contact: Contact,
     pub(crate) targets: Vec<Target>,
@@ -77,7 +77,7 @@ pub(crate) struct Relayer {
 }
 
 impl Relayer {
-    /// Has a file laid out anew now and then, until it is told to stop.
+    /// Has a file laid out anew now and then, until told to stop.
     pub(crate) async fn operate(mut self) {
         let client = connected(&self.contact).await;
         loop {
@@ -102,8 +102,8 @@ impl Relayer {
     }
 }
 
-/// Shapes in which the file survives as many drives, and whose stripes and units are whole ones of those that
-/// it was made with: so what is all or none stays that.
+/// Shapes in which the file survives as many lost drives, and whose stripes and units are multiples of
+/// those that it was made with: so a write that is all or none in a stripe stays so.
 fn shapes_for(target: &Target) -> Vec<Shape> {
     let k = target.shape.k();
     let m = target.shape.m();

@@ -9,29 +9,29 @@ impl Random {
         Random(seed)
     }
 
-    /// The next number.
+    /// Draws the next number.
     pub(crate) fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mix(self.0)
     }
 
-    /// A number below `bound`; 0 if that is 0.
+    /// Draws a number below `bound`; 0 if `bound` is 0.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.draw() % bound.max(1)
     }
 
-    /// Whether something happens that has this chance in a hundred.
+    /// Returns true with this chance in a hundred.
     pub(crate) fn percent(&mut self, chance: u64) -> bool {
         self.below(100) < chance
     }
 
-    /// One of several.
+    /// Chooses one of several; `None` if there are none.
     pub(crate) fn one<T: Copy>(&mut self, of: &[T]) -> Option<T> {
         let index = self.below(u64::try_from(of.len()).unwrap_or(0));
         of.get(usize::try_from(index).unwrap_or(0)).copied()
     }
 
-    /// Another stream, for a part of its own.
+    /// Begins another stream, for a part of its own.
     pub(crate) fn fork(&mut self) -> Random {
         Random(self.draw())
     }

@@ -1,5 +1,5 @@
-//! One run: a cluster is made, clients work while things go wrong, all becomes well again, and everything is
-//! checked.
+//! One run: a cluster is made, clients work while things go wrong, all becomes well again, and everything
+//! is checked.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -24,52 +24,52 @@ use crate::trace::Trace;
 use crate::workload::{self, Target, Task};
 use crate::world::HostId;
 
-/// Drives of a cluster.
+/// Drives of a cluster, without the one that is added.
 pub(crate) const DRIVES: usize = 6;
-/// Of a hundred runs, those with an operator.
+/// Percentage of runs with an operator.
 const OPERATED: u64 = 50;
-/// Of a hundred runs, those with a file that each client writes a part of.
+/// Percentage of runs with a file of which each client writes a part.
 const RANGED: u64 = 50;
-/// Of a hundred runs, those in which files are laid out anew.
+/// Percentage of runs in which files are laid out anew.
 const RELAID: u64 = 40;
-/// Of a hundred runs, those in which disks, clocks and the manager's state suffer too.
+/// Percentage of runs in which disks, clocks and the manager's state suffer too.
 const ILL: u64 = 50;
-/// Of a hundred runs, those in which the manager's disk fails for a while.
+/// Percentage of runs in which the manager's disk fails for a while.
 const MANAGER_DISK_ILL: u64 = 30;
-/// Clients that work.
+/// Clients of a run.
 const CLIENTS: usize = 3;
-/// Files that one client writes.
+/// Files that are written by one client each.
 const FILES: usize = 6;
 /// Virtual time in which things go wrong.
 pub(crate) const TROUBLE_MS: u64 = 30_000;
 
-/// The roles' code runs in one thread, and is not optimised: it has large frames.
+/// Bytes of a run's stack: the roles' code runs in one thread, and unoptimised code has large frames.
 const STACK_BYTES: usize = 64 << 20;
 
-/// What came of a seed.
+/// The outcome of a seed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outcome {
     pub seed: u64,
-    /// Of everything that happened: equal for equal runs.
+    /// Hash of everything that happened: equal for equal runs.
     pub hash: u64,
     /// Virtual time that passed, in milliseconds.
     pub passed_ms: u64,
-    /// Operations that clients did.
+    /// Number of operations that clients did.
     pub operations: u64,
-    /// Faults of each kind.
+    /// Number of faults of each kind.
     pub faults: BTreeMap<String, u64>,
-    /// What went wrong, if anything did.
+    /// First failure, if there was one.
     pub failure: Option<String>,
     /// The last events.
     pub last: Vec<String>,
 }
 
-/// How to run a seed.
+/// The way in which a seed is run.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Settings {
-    /// Print events as they happen.
+    /// True if events are printed as they happen.
     pub printed: bool,
-    /// Mounts with programs take the clients' place.
+    /// Mix of programs on mounts, which take the clients' place; `None`: clients.
     pub mounts: Option<Mix>,
 }
 
@@ -78,8 +78,8 @@ thread_local! {
     static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Runs one seed, in a thread of its own: what threads keep for themselves begins anew. It is the same each
-/// time if nothing of the kind ran in this process before: see [`crate::run_apart`].
+/// Runs one seed, in a thread of its own, so that thread-local state begins anew. The run is the same each
+/// time if no other seed ran in this process before: see [`crate::run_apart`].
 pub fn run(seed: u64, settings: Settings) -> Outcome {
     let running = std::thread::Builder::new().name(format!("seed {seed}")).stack_size(STACK_BYTES);
     let running = running.spawn(move || {
@@ -89,7 +89,7 @@ pub fn run(seed: u64, settings: Settings) -> Outcome {
     running.expect("a thread").join().expect("a run gives its outcome, whatever happens")
 }
 
-/// Panics are noted, also those that a task's runtime catches.
+/// Installs a hook that notes panics of a run, also those that a task's runtime catches.
 pub fn note_panics() {
     let told = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -124,9 +124,10 @@ pub(crate) fn first_panic() -> Option<String> {
     PANIC.with_borrow(Clone::clone)
 }
 
-/// Gives what went wrong, if anything did; the time that passed; and the operations that were done.
+/// Runs a seed with clients. Returns the failure, if there was one; the time that passed; and the
+/// operations that were done.
 fn with_clients(seed: u64, trace: &Trace) -> (Option<String>, u64, u64) {
-    // Drawn apart: seeds without an operator and without ills are what they were.
+    // Each is drawn apart, so that seeds without an operator and without ills are unchanged.
     let mut operator = Random::new(seed ^ 0x0042_7261_6964);
     let operator = operator.percent(OPERATED).then_some(operator);
     let mut ranged = Random::new(seed ^ 0x7261_6e67_6573);
@@ -153,7 +154,7 @@ struct Run {
     relayer: Option<(HostId, Random)>,
     ills: Option<Random>,
     manager_disk: Option<ManagerDisk>,
-    /// When a drive is added.
+    /// Time at which a drive is added.
     added_ms: Option<u64>,
     clients: Vec<HostId>,
     targets: Vec<Target>,
@@ -205,7 +206,7 @@ impl Run {
         }
         let mut others = Vec::from_iter(self.operator);
         if let Some((host, random)) = self.relayer.take() {
-            // A range is of the stripes that the file was made with.
+            // A range consists of stripes of the shape that the file was made with.
             let targets = self.targets.iter().filter(|target| !target.ranged).cloned().collect();
             let contact = contact.clone();
             let trace = self.site.world.trace.clone();
@@ -231,7 +232,7 @@ impl Run {
         self.heal(&contact, damaged)
     }
 
-    /// Starts the drive that is added, if its time has come.
+    /// Starts the additional drive, if its time has come.
     fn add_drive(&mut self, since_ms: u64) {
         if self.added_ms.is_some_and(|at_ms| at_ms <= since_ms) {
             self.added_ms = None;
@@ -265,7 +266,7 @@ impl Run {
         self.site.world.start(self.clients[index], work);
     }
 
-    /// Gives the drive on whose disk damage may be found.
+    /// Lets things go wrong for a while. Returns the drive on whose disk damage may be found.
     fn trouble(&mut self, contact: &Contact) -> Result<Option<String>, String> {
         let moves = self.operator.is_some();
         let mut nemesis = Nemesis::new(self.random.fork(), DRIVES, self.kind, moves);
@@ -311,7 +312,7 @@ impl Run {
         self.clients.iter().all(|&client| stopped(self.site.world.name(client)))
     }
 
-    /// All drives come up and are rebuilt; then every file is checked and read.
+    /// Waits until all drives are up and healed, then checks and reads every file.
     fn heal(&mut self, contact: &Contact, damaged: Option<String>) -> Result<(), String> {
         let contact = contact.clone();
         let names = self.drive_names();
@@ -338,7 +339,8 @@ impl Run {
     }
 }
 
-/// The files: some for each client, of several schemes, of a few stripes each; and one that all write.
+/// The files: some for each client, of several schemes, of a few stripes each; and one that all clients
+/// write.
 fn targets(model: &Model, random: &mut Random, kind: Kind) -> Vec<Target> {
     let two = [(Scheme::Rs, 2, 2), (Scheme::Raid1, 1, 2), (Scheme::Rs, 3, 2)];
     let all = [
@@ -360,7 +362,7 @@ fn targets(model: &Model, random: &mut Random, kind: Kind) -> Vec<Target> {
         let path = format!("braid://main/f{number}");
         let name = path.parse().expect("a good name");
         let record = (number == FILES).then(|| 1 + random.below(2 * u64::from(unit)).max(unit.into()) / 2);
-        // With others, a write is all or none within a unit.
+        // If several clients write a file, a write is all or none within a unit.
         let whole = if record.is_some() { u64::from(unit) } else { stripe };
         assert_eq!(model.add(&path, length, whole), number, "in order");
         Target { number, name, shape, length, record, ranged: false }
@@ -368,7 +370,7 @@ fn targets(model: &Model, random: &mut Random, kind: Kind) -> Vec<Target> {
     shapes.into_iter().enumerate().map(target).collect()
 }
 
-/// The file that each client writes a part of.
+/// The file of which each client writes a part.
 fn by_range(model: &Model, random: &mut Random, others: &[Target]) -> Target {
     let shapes: Vec<Shape> = others.iter().map(|target| target.shape).collect();
     let shape = random.one(&shapes).expect("some");
@@ -380,7 +382,7 @@ fn by_range(model: &Model, random: &mut Random, others: &[Target]) -> Target {
     let length = record * clients - random.below(stripe);
     let path = format!("braid://main/f{number}");
     let name = path.parse().expect("a good name");
-    // Where one came that wants more, they share it.
+    // If a client comes that wants more, the clients share the file.
     assert_eq!(model.add(&path, length, unit), number, "in order");
     Target { number, name, shape, length, record: Some(record), ranged: true }
 }

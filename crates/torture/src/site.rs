@@ -1,4 +1,4 @@
-//! Where a run takes place: a world with a cluster in it, and an administrator.
+//! The place of a run: a world with a cluster in it, and an administrator.
 
 use braid_client::Client;
 
@@ -10,7 +10,7 @@ use crate::trace::Trace;
 use crate::workload;
 use crate::world::{HostId, World};
 
-/// In this time the cluster must be made, the clients must stop, and all must heal: each.
+/// Longest virtual time for each phase: to make the cluster, to stop the clients, and to heal.
 pub(crate) const BOUND_MS: u64 = 400_000;
 
 /// A world, a cluster in it, and an administrator.
@@ -18,12 +18,13 @@ pub(crate) struct Site {
     pub(crate) world: World,
     pub(crate) cluster: Cluster,
     admin: HostId,
-    /// What the checkers have found wrong.
+    /// Returns the first error that the checkers have found.
     failure: Box<dyn Fn() -> Option<String>>,
 }
 
 impl Site {
-    /// A cluster of that many drives, of which none has begun. `failure`: what the checkers have found wrong.
+    /// A world with a cluster of this many drives, none of which is started. `failure` returns the
+    /// checkers' first error.
     pub(crate) fn new(
         drives: usize,
         random: &mut Random,
@@ -36,7 +37,8 @@ impl Site {
         Site { world, cluster, admin, failure: Box::new(failure) }
     }
 
-    /// One step of the world; an error when the time is up or something was wrong.
+    /// Runs one step of the world. Returns the time that is left; an error if the time is up or a checker
+    /// failed.
     pub(crate) fn step(&mut self, what: &str, left_ms: u64) -> Result<u64, String> {
         let before = self.world.now_ms();
         self.world.step();
@@ -49,7 +51,7 @@ impl Site {
             .ok_or_else(|| format!("waited {} s in vain for {what}", BOUND_MS / 1000))
     }
 
-    /// Runs a task on the administrator's host to its end.
+    /// Runs a task on the administrator's host, until it ends.
     pub(crate) fn administer<T: Send + 'static>(
         &mut self,
         what: &str,
@@ -65,8 +67,8 @@ impl Site {
         }
     }
 
-    /// Starts the manager and the first `drives` drives, and runs a task for the administrator when they are
-    /// up.
+    /// Starts the manager and the first `drives` drives. When they are up, runs a task for the
+    /// administrator.
     pub(crate) fn bring_up<Made>(
         &mut self,
         drives: usize,

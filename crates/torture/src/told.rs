@@ -1,17 +1,17 @@
-//! What of a drive's log the manager was told of. A drive that returns without it is found out. What comes
-//! after it looks like a crash's torn tail when it is damaged or gone (PROTOCOL R9), so disks lose nothing
-//! else.
+//! The part of a drive's log that the manager was told of. A drive that returns without this part is found
+//! out. If records after it are damaged or gone, that looks like a crash's torn tail (PROTOCOL R9); so
+//! disks lose only records that the manager was told of.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use braid_store::disk::memory::Memory;
 
-/// Between two marks, at least.
+/// Least time between two marks.
 const PAUSE_MS: u64 = 100;
-/// What is damaged together: a record begins with such a sector.
+/// Bytes that are damaged together: a record begins with such a sector.
 const SECTOR: usize = 512;
 
-/// A disk's segments as they were when its log had come to some positions.
+/// A disk's segments as they were at some positions of its log.
 #[derive(Debug, Default)]
 pub(crate) struct Marks {
     marks: VecDeque<(u64, BTreeMap<String, Vec<u8>>)>,
@@ -19,7 +19,8 @@ pub(crate) struct Marks {
 }
 
 impl Marks {
-    /// Looks at a disk now and then: how far its log is, and how far the manager knows it to be.
+    /// Marks the disk's state now and then. `state` returns the numbers of the log's last record, and of
+    /// the last one that the manager knows of.
     pub(crate) fn look(&mut self, now_ms: u64, disk: &Memory, state: impl FnOnce() -> (u64, u64)) {
         if now_ms < self.next_ms {
             return;
@@ -34,7 +35,7 @@ impl Marks {
         }
     }
 
-    /// Whether the sector of this byte is as it was when the manager was told of all before.
+    /// Returns true if the sector of this byte is as it was when the manager was told of everything before.
     pub(crate) fn is_told(&self, told: u64, name: &str, byte: usize, content: &[u8]) -> bool {
         let sector = |content: &[u8]| {
             let from = byte / SECTOR * SECTOR;

@@ -1,14 +1,14 @@
-//! What happened, for people and for comparing two runs: a hash of everything, and the last events as text.
+//! The trace of a run: a hash of everything, to compare two runs, and the last events as text, for people.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::random::mix;
 
-/// How many events are kept.
+/// Number of events that are kept.
 const KEPT: usize = 400;
 
-/// Shared by all parts of a run.
+/// The trace, shared by all parts of a run.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Trace(Arc<Mutex<State>>);
 
@@ -22,7 +22,7 @@ struct State {
 }
 
 impl Trace {
-    /// One that prints each event as it happens.
+    /// A trace that prints each event as it happens, if `printed`.
     pub(crate) fn printing(printed: bool) -> Trace {
         Trace(Arc::new(Mutex::new(State { printed, ..State::default() })))
     }
@@ -35,7 +35,7 @@ impl Trace {
         self.lock().now_ms = now_ms;
     }
 
-    /// Counts bytes that passed somewhere into the hash.
+    /// Adds bytes that passed at some place to the hash.
     pub(crate) fn bytes(&self, place: u64, bytes: &[u8]) {
         let mut state = self.lock();
         let mut hash = mix(state.hash ^ place ^ (state.now_ms << 20));
@@ -47,7 +47,7 @@ impl Trace {
         state.hash = hash;
     }
 
-    /// An event, as text.
+    /// Notes an event, as text.
     pub(crate) fn event(&self, text: String) {
         self.bytes(u64::MAX, text.as_bytes());
         let mut state = self.lock();

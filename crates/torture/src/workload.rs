@@ -1,5 +1,5 @@
-//! What a client does: it writes its own files, and reads its own and those of others. One file is
-//! everybody's: each writes records of its own in it.
+//! The work of a client: it writes its own files, and reads its own and those of others. One file is
+//! shared: each client writes records of its own in it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,41 +16,41 @@ use crate::model::Model;
 use crate::random::Random;
 use crate::trace::Trace;
 
-/// No operation takes longer, whatever happens.
+/// Longest time of an operation, whatever happens.
 const OPERATION_BOUND: Duration = Duration::from_secs(180);
-/// How long a client retries one request.
+/// Time for which a client retries one request.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A file of the workload.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
-    /// Its number in the model.
+    /// Number of the file in the model.
     pub(crate) number: usize,
     pub(crate) name: Name,
     pub(crate) shape: Shape,
     pub(crate) length: u64,
-    /// The bytes of a record, in the file that all clients write.
+    /// Bytes of a record, in a file that all clients write.
     pub(crate) record: Option<u64>,
-    /// A record is whole stripes, each client has one, and opens the file for it alone.
+    /// True if a record is whole stripes, each client has one, and opens the file for it alone.
     pub(crate) ranged: bool,
 }
 
-/// What a client knows of the run.
+/// The identity of a client, and its share of the run.
 #[derive(Debug, Clone)]
 pub(crate) struct Task {
     pub(crate) who: String,
-    /// Its number, and how many clients there are.
+    /// Number of the client, and number of clients.
     pub(crate) index: (u64, u64),
     pub(crate) own: Vec<Target>,
     pub(crate) others: Vec<Target>,
     pub(crate) model: Model,
     pub(crate) trace: Trace,
     pub(crate) stop: Arc<AtomicBool>,
-    /// Operations done, by all clients.
+    /// Number of operations done by all clients.
     pub(crate) done: Arc<AtomicU64>,
 }
 
-/// One of the client's files, open for writing or not.
+/// One of the client's files, with its handle if it is open for writing.
 struct Own {
     target: Target,
     open: Option<File>,
@@ -100,7 +100,7 @@ pub(crate) async fn work(task: Task, contact: Contact, mut random: Random) {
     task.trace.event(format!("{} has stopped", task.who));
 }
 
-/// One operation on one of the client's files.
+/// Does one operation on one of the client's files.
 async fn operate(task: &Task, client: &Client, own: &mut Own, what: u64, random: &mut Random) {
     if what < 25 && !task.others.is_empty() {
         let other = usize::try_from(random.below(task.others.len() as u64)).unwrap_or(0);
@@ -142,7 +142,7 @@ impl Task {
         self.trace.event(format!("{} {what} {} in {took} ms{end}", self.who, target.name));
     }
 
-    /// Opens for writing, and looks at what the writers before left.
+    /// Opens a file for writing, and reads the bytes that the earlier writers left.
     async fn open(&self, client: &Client, target: &Target, random: &mut Random) -> Option<File> {
         let began = now_ms();
         let options = OpenOptions::new().read(true).write(true).create(true).shape(target.shape);
@@ -153,7 +153,8 @@ impl Task {
             None => options.clone(),
         };
         let file = match client.open(&target.name, &by_range).await {
-            // The first is to make it as long as it is to be, which none does that has a part of it only.
+            // The first client makes the file as long as it is to be. A client that has only a part of it
+            // cannot.
             Ok(file) if range.is_some() && file.size() < target.length => {
                 self.close(target, file).await;
                 client.open(&target.name, &options).await
@@ -188,8 +189,8 @@ impl Task {
         }
     }
 
-    /// For what a client opens the file that each writes a part of: mostly that part, now and then more,
-    /// which makes others share it.
+    /// The range for which a client opens the file of which each client writes a part: mostly that part,
+    /// now and then more, which makes the clients share the file.
     fn range(&self, target: &Target, random: &mut Random) -> Option<Range<u64>> {
         let own = target.records(self.index).next()?;
         let is_last = self.index.0 + 1 == self.index.1;
@@ -201,8 +202,9 @@ impl Task {
         }
     }
 
-    /// Looks at what the writers before left. In the file that all write that is this client's records, and
-    /// the file has its full length first, so that its size decides nothing.
+    /// Reads the bytes that the earlier writers left, and decides them in the model. In the file that all
+    /// clients write, these are the client's own records, and the file gets its full length first, so that
+    /// its size decides nothing.
     async fn look(&self, target: &Target, file: &File) -> Result<(), Error> {
         if target.record.is_some() && file.size() < target.length {
             file.set_len(target.length).await?;
@@ -238,7 +240,8 @@ impl Task {
         self.told("flushed", target, began, result.as_ref().map(drop));
     }
 
-    /// Writes somewhere, now and then in several pieces at once; false: the handle writes no more.
+    /// Writes somewhere, now and then in several pieces at once. Returns false if the handle can write no
+    /// more.
     async fn write_some(&self, target: &Target, file: &File, random: &mut Random) -> bool {
         let range = match target.record {
             None => somewhere(target, random),
@@ -276,7 +279,7 @@ impl Task {
         result.is_ok()
     }
 
-    /// Truncates the file; false: the handle is used no more.
+    /// Truncates the file. Returns false if the handle must not be used any more.
     async fn cut(&self, target: &Target, file: &File, random: &mut Random) -> bool {
         let began = now_ms();
         let to = random.below(file.size().min(target.length) + 1);
@@ -321,7 +324,7 @@ impl Task {
 }
 
 impl Target {
-    /// The columns that have bytes of this range, or of its parity.
+    /// Columns that have bytes of this range, or their parity.
     fn columns(&self, range: &Range<u64>) -> ColumnMask {
         let unit = u64::from(self.shape.unit_bytes());
         let mut columns = ColumnMask::EMPTY;
@@ -336,7 +339,7 @@ impl Target {
         columns
     }
 
-    /// The records of one client of so many.
+    /// Records of one of several clients.
     fn records(&self, (client, of): (u64, u64)) -> impl Iterator<Item = Range<u64>> {
         let bytes = self.record.unwrap_or(self.length);
         let length = self.length;

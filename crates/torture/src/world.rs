@@ -1,9 +1,10 @@
 //! The world: hosts with one process each, and the time that passes for all of them.
 //!
-//! Each process has a runtime of its own with a paused clock, so that it can be killed or stopped as a whole,
-//! whatever it is doing. Time passes in short steps. In a step each process runs alone, with its own timers,
-//! until the step's end; then the network delivers. What a process does within a step does not depend on the
-//! others, so the order in which they run does not matter for what is possible, and is drawn by lot.
+//! Each process has a runtime of its own with a paused clock, so that it can be killed or stopped as a
+//! whole, whatever it is doing. Time passes in short steps. In a step each process runs alone, with its own
+//! timers, until the step's end; then the network delivers. The work of a process within a step does not
+//! depend on the others, so the order in which they run does not limit what is possible, and is drawn at
+//! random.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,16 +20,16 @@ use crate::net::Net;
 use crate::random::{Random, mix};
 use crate::trace::Trace;
 
-/// A step while the network has something to deliver.
+/// Duration of a step while the network has something to deliver.
 const STEP_MS: u64 = 1;
-/// A step while it has not.
+/// Duration of a step while the network has nothing to deliver.
 const IDLE_STEP_MS: u64 = 5;
 
-/// A host by its number.
+/// The number of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct HostId(pub(crate) usize);
 
-/// Hosts, network and time.
+/// The hosts, the network and the time.
 pub(crate) struct World {
     pub(crate) net: Net,
     pub(crate) trace: Trace,
@@ -38,7 +39,8 @@ pub(crate) struct World {
     started: u32,
     begin: Instant,
     kernel: Arc<Kernel>,
-    /// The standard library's clock of a host stands still while it is suspended, as it does in truth.
+    /// True if the standard library's clock of a host stands still while it is suspended, as on a real
+    /// host.
     stands_still: bool,
 }
 
@@ -48,9 +50,9 @@ struct Process {
     machine: Arc<Machine>,
     runtime: Option<Runtime>,
     paused: bool,
-    /// How long the host slept since the process began.
+    /// Time that the host has slept since the process began.
     slept_ms: u64,
-    /// Since when it sleeps.
+    /// Time at which the host fell asleep, if it sleeps.
     asleep_ms: Option<u64>,
 }
 
@@ -65,21 +67,21 @@ impl World {
         World { net, trace, random, hosts, now_ms: 0, started: 0, begin, kernel, stands_still: false }
     }
 
-    /// From now on the standard library's clock of a host stands still while it is suspended.
+    /// Makes the standard library's clock of a host stand still while it is suspended, from now on.
     pub(crate) fn stand_still_in_suspend(&mut self) {
         self.stands_still = true;
     }
 
-    /// Milliseconds since the world's begin.
+    /// Milliseconds since the beginning of the world.
     pub(crate) fn now_ms(&self) -> u64 {
         self.now_ms
     }
 
-    /// Another host, without a process.
+    /// Adds a host without a process.
     pub(crate) fn add_host(&mut self, name: &str) -> HostId {
         let number = u8::try_from(self.hosts.len() + 1).expect("few hosts");
         let ip = IpAddr::V4(Ipv4Addr::new(10, 0, number, 1));
-        // Drawn beside the others, which go on as if it were not.
+        // The number is drawn from a copy of the stream, which goes on as if it had not been drawn.
         let random = Random::new(mix(self.random.clone().draw() ^ u64::from(number)));
         let machine = Machine::new(ip, self.net.clone(), random, Arc::clone(&self.kernel));
         self.hosts.push(Process {
@@ -105,7 +107,7 @@ impl World {
         &self.hosts[host.0].name
     }
 
-    /// Starts a process whose main task is `main`.
+    /// Starts a process on a host, whose main task is `main`.
     pub(crate) fn start(&mut self, host: HostId, main: impl Future<Output = ()> + Send + 'static) {
         self.started += 1;
         let process = &mut self.hosts[host.0];
@@ -119,7 +121,7 @@ impl World {
         process.runtime = Some(runtime);
     }
 
-    /// Whether a process runs or is paused there.
+    /// Returns true if a process runs or is paused on the host.
     pub(crate) fn is_running(&self, host: HostId) -> bool {
         self.hosts[host.0].runtime.is_some()
     }
@@ -132,12 +134,12 @@ impl World {
         process.machine.set_process(0);
     }
 
-    /// The process does nothing until it is resumed.
+    /// Pauses the host's process: it does nothing until it is resumed.
     pub(crate) fn pause(&mut self, host: HostId) {
         self.hosts[host.0].paused = true;
     }
 
-    /// It goes on where it was, and its clock leaps to the present; but if the host was suspended, the clock
+    /// Resumes the host's process. Its clock leaps to the present; but if the host was suspended, the clock
     /// of its timers goes on where it was.
     pub(crate) fn resume(&mut self, host: HostId) {
         let process = &mut self.hosts[host.0];
@@ -147,7 +149,7 @@ impl World {
         }
     }
 
-    /// The host is suspended as a whole until it is resumed.
+    /// Suspends the host as a whole until it is resumed.
     pub(crate) fn suspend(&mut self, host: HostId) {
         self.hosts[host.0].asleep_ms = Some(self.now_ms);
         self.pause(host);
@@ -157,7 +159,7 @@ impl World {
         self.hosts[host.0].paused
     }
 
-    /// Adds a task to the host's process. Its result is in the slot once it is there.
+    /// Adds a task to the host's process. Its result is put into the slot when it is done.
     pub(crate) fn spawn<T: Send + 'static>(
         &self,
         host: HostId,
@@ -174,7 +176,7 @@ impl World {
         slot
     }
 
-    /// Lets a short time pass.
+    /// Lets one step of time pass.
     pub(crate) fn step(&mut self) {
         let step_ms = if self.net.is_busy() { STEP_MS } else { IDLE_STEP_MS };
         let first = usize::try_from(self.random.below(self.hosts.len() as u64)).unwrap_or(0);
@@ -217,7 +219,7 @@ impl Drop for World {
     }
 }
 
-/// Where the result of a task appears.
+/// A place for the result of a task.
 #[derive(Debug)]
 pub(crate) struct Slot<T>(Arc<Mutex<Option<T>>>);
 

@@ -1,10 +1,10 @@
-//! A fixed bunch of seeds, each a cluster's bad half minute; and the seeds that once failed, by name.
+//! A fixed set of seeds, each a cluster's bad half minute; and the seeds that once failed, by name.
 
 use std::path::Path;
 
 use braid_torture::{Mix, Outcome, run_apart};
 
-/// Seeds of one test.
+/// Number of seeds in one test.
 const EACH: u64 = 25;
 
 fn tortured(seed: u64) -> Outcome {
@@ -62,7 +62,7 @@ fn seeds_of_the_fourth_block() {
     survive(3);
 }
 
-/// Programs on mounts, for what is known to hold of mounts.
+/// Runs programs on mounts, with all that is known to hold of mounts.
 #[test]
 fn mounts_survive() {
     let mix = Mix::all();
@@ -72,11 +72,11 @@ fn mounts_survive() {
     assert_eq!(with(1, Some(mix)), with(1, Some(mix)));
 }
 
-/// Each showed one fault: a sync that nobody woke, an open file without a name that lost a dead writer's
-/// bytes, a size without what had landed; a unit that ended too late, as its column had joined meanwhile,
-/// three times; a lock granted when it was lost, twice, and one whose former holder was taken for a writer
-/// again, twice; a late heartbeat of a former process taken for a disk that is behind; bytes of a program
-/// that had lost its lock.
+/// Each seed once showed one fault: a sync that nobody woke; an open file without a name that lost a dead
+/// writer's bytes; a size without bytes that had landed; a unit that ended too late, as its column had
+/// joined meanwhile, three times; a lock granted when it was lost, twice, and a lock whose former holder
+/// was taken for a writer again, twice; a late heartbeat of a former process taken for a disk that is
+/// behind; bytes of a program that had lost its lock.
 #[test]
 fn mounts_survive_what_they_once_did_not() {
     let named: [(&str, &[u64]); 2] =
@@ -89,14 +89,14 @@ fn mounts_survive_what_they_once_did_not() {
     }
 }
 
-/// Each showed that a column became ready, or a write was acknowledged, while a column that had joined during
-/// the write lacked it.
+/// Each seed once showed that a column became ready, or a write was acknowledged, while a column that had
+/// joined during the write lacked it.
 #[test]
 fn columns_that_join_during_a_write_have_it() {
     [81, 113, 115, 126, 155, 164, 215].into_iter().for_each(survives);
 }
 
-/// A parity column kept a delta that another one lacked, as that one's base was older than its own.
+/// A parity column kept a delta that another parity column lacked, as the base of the latter was older.
 #[test]
 fn deltas_above_a_cut_off_go_whatever_the_base_counts_in() {
     survives(64);
@@ -114,46 +114,47 @@ fn a_restore_in_the_middle_of_a_fence_loses_no_file() {
     [17, 25, 39].into_iter().for_each(survives);
 }
 
-/// A cut that was under way when the backup was made was done again after the restore.
+/// A cut of a file that was under way when the backup was made was done again after the restore.
 #[test]
 fn a_restore_does_not_repeat_a_cut() {
     survives(104);
 }
 
-/// The manager restarted in the middle of a comparison, and took what was left of it for all.
+/// The manager restarted in the middle of a comparison, and took the rest of it for the whole.
 #[test]
 fn a_successor_lacks_nothing_that_was_written_before_the_manager_restarted() {
     survives(144);
 }
 
-/// A column moved away, its disk came back from before that, and another column of the file came to it.
+/// A column moved away, its disk came back with an older state, and another column of the file came to that
+/// disk.
 #[test]
 fn an_object_that_came_back_does_not_pass_for_another_column() {
     survives(730);
 }
 
-/// The administrator read a file in the moment in which a drive was started again.
+/// The administrator read a file at the moment in which a drive was started again.
 #[test]
 fn the_end_waits_for_a_drive_that_starts_again() {
     survives(248);
 }
 
-/// The only write of a unit was taken back, and its record was damaged: a unit that was never written was not
-/// made anew.
+/// The only write of a unit was taken back, and its record was damaged: a unit that was never written was
+/// not restored.
 #[test]
 fn a_lost_unit_that_was_never_written_is_repaired() {
     survives(297);
 }
 
-/// The manager had places for two sessions of a drive, and its healer took both: a drive that nothing had
-/// happened to sent no heartbeats, and went out.
+/// The manager had places for two sessions of a drive, and its healer took both: a drive to which nothing
+/// had happened sent no heartbeats, and went out.
 #[test]
 fn a_healer_takes_no_place_from_heartbeats() {
     survives(1030);
 }
 
 /// A column of a new layout became ready in the generation in which another drive had been told that it was
-/// not: that one refused its fence for ever when it returned.
+/// not: when that drive returned, it refused its fence for ever.
 #[test]
 fn what_is_ready_of_a_new_layout_is_told_under_a_new_generation() {
     [4909, 6828].into_iter().for_each(survives);

@@ -1,17 +1,17 @@
 //! Memory for frame bodies, bounded over all connections of a listener.
 //!
 //! A header announces its body before the body arrives, so a thousand peers that announce a MiB each would
-//! take a GiB, and an allocator does not return all of it. Small bodies need no share; a large one waits for
-//! its share. An unauthenticated peer may send small ones only.
+//! take a GiB, and an allocator does not return all of it. Small bodies need no share of the memory; a large
+//! one waits for its share. An unauthenticated peer may send small bodies only.
 
 use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The longest body of an unauthenticated peer, in bytes; up to this, a body needs no share. A proof has
-/// about 200, a write of a 4 MiB unit about 5,000.
+/// Maximum length in bytes of an unauthenticated peer's body; up to this, a body needs no share. A proof has
+/// about 200 bytes, a write of a 4 MiB unit about 5,000.
 pub const STRANGER_BODY_BYTES_MAX: u32 = 8 << 10;
-/// Bytes of larger bodies that the connections of one listener may hold at a time.
+/// Maximum number of bytes of larger bodies that the connections of one listener may hold at a time.
 const SHARED_BYTES_MAX: usize = 64 << 20;
 
 /// The body memory of one listener. Cheap to clone.
@@ -20,7 +20,7 @@ pub(crate) struct Bodies {
     bytes: Arc<Semaphore>,
 }
 
-/// Returned on drop.
+/// Share of a listener's body memory, returned on drop.
 pub(crate) type Share = OwnedSemaphorePermit;
 
 impl Bodies {
@@ -33,7 +33,7 @@ impl Bodies {
         if bytes <= STRANGER_BODY_BYTES_MAX {
             return None;
         }
-        // Fails only if closed, and it never is.
+        // This fails only if the semaphore is closed, and it never is.
         Arc::clone(&self.bytes).acquire_many_owned(bytes).await.ok()
     }
 }

@@ -18,7 +18,8 @@ use crate::stream::Stream;
 pub struct Asked {
     /// The frame's number on this connection, for the reply.
     pub number: u64,
-    /// Which operation of whom it is; [`RequestHead::NONE`] if even the head could not be decoded.
+    /// The client and operation that the request belongs to; [`RequestHead::NONE`] if even the head could not
+    /// be decoded.
     pub head: RequestHead,
     /// The request, or the refusal to answer with if it could not be decoded.
     pub request: std::result::Result<ControlRequest, Refusal>,
@@ -29,7 +30,7 @@ pub struct Asked {
 pub struct ControlPeer {
     sender: Sender,
     receiver: Receiver,
-    /// What the peer may do.
+    /// Rights of the peer.
     pub standing: Standing,
     /// The peer's drive; zero for a client.
     pub drive: DriveId,
@@ -119,7 +120,8 @@ impl ControlPeer {
         Ok(Some(Asked { number: header.request, head, request }))
     }
 
-    /// The answer is one that the peer waits for all the time, so that its place may be given to another.
+    /// Counts the connection as idle until its next request, so that its slot may be given to another. Called
+    /// for an answer that the peer waits for all the time.
     pub fn rest(&mut self) {
         self.receiver.rest();
     }

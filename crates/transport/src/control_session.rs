@@ -14,16 +14,16 @@ use crate::receiver::Receiver;
 use crate::sender::Sender;
 use crate::stream::Stream;
 
-/// What a client or drive proves to the manager.
+/// Identity and secret that a client or drive proves to the manager.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credentials {
-    /// What the session may do.
+    /// Rights of the session.
     pub standing: Standing,
-    /// The cluster that the manager must belong to.
+    /// Cluster that the manager must belong to.
     pub cluster: ClusterId,
-    /// The drive; zero for a client.
+    /// Identity of the drive; zero for a client.
     pub drive: DriveId,
-    /// The token's secret, or the drive's own.
+    /// The token's secret, or the drive's own secret once it has joined.
     pub secret: Key,
 }
 
@@ -91,14 +91,14 @@ impl ControlSession {
         }
     }
 
-    /// One request that is not an operation, and its reply: see [`ControlSession::call_as`].
+    /// Sends a request that is not an operation, and returns its reply: see [`ControlSession::call_as`].
     pub async fn call(&mut self, request: &ControlRequest) -> Result<ControlReply> {
         self.call_as(&RequestHead::NONE, request).await
     }
 
-    /// One request and its reply, which must begin within `limits.reply`. A refusal is
-    /// [`TransportError::Refusal`]; the session stays usable after it. If dropped midway, the session is
-    /// unusable.
+    /// Sends a request and returns its reply, which must begin within `limits.reply`. A refusal is
+    /// [`TransportError::Refusal`]; the session stays usable after it. If the call is dropped midway, the
+    /// session is unusable.
     pub async fn call_as(&mut self, head: &RequestHead, request: &ControlRequest) -> Result<ControlReply> {
         self.request += 1;
         let mut body = Vec::new();
@@ -124,7 +124,7 @@ impl ControlSession {
         }
     }
 
-    /// The manager's term and time in its last reply.
+    /// The manager's term and time as given in its last reply.
     pub fn head(&self) -> &ControlHead {
         &self.head
     }
@@ -144,8 +144,8 @@ impl ControlSession {
         self.receiver.address()
     }
 
-    /// The error for a reply to another request: the manager could not tell which one it answers, an answer
-    /// came twice, or an earlier call was dropped and left its answer behind.
+    /// The error for a reply to another request: the manager could not tell which request it answers, an
+    /// answer came twice, or an earlier call was dropped and left its answer behind.
     fn out_of_step(&self, answered: u64, reply: &ControlReply) -> TransportError {
         let what = match reply {
             ControlReply::Refused(refusal) if answered == 0 => refusal.detail.clone(),

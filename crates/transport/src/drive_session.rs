@@ -21,16 +21,16 @@ use crate::receiver::Receiver;
 use crate::sender::Sender;
 use crate::stream::Stream;
 
-/// The most unanswered requests on one session.
+/// Maximum number of unanswered requests on one session.
 const ASKED_MAX: usize = 1024;
 
-/// Why an answer is expected.
+/// Reason that an answer is expected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Purpose {
-    /// For a request of the caller, with the caller's tag.
+    /// The caller made a request, with this tag.
     Request(u64),
-    /// A small request that proves our key, sent before a first request longer than an unauthenticated peer
-    /// may send. Its answer is discarded.
+    /// The session proved its key by a small request, sent before a first request that is longer than an
+    /// unauthenticated peer may send. The answer is discarded.
     Introduction,
 }
 
@@ -46,7 +46,7 @@ pub struct DriveSession {
     answers: Answers,
 }
 
-/// The sending half.
+/// The sending half of a session.
 #[derive(Debug)]
 pub struct Asker {
     sender: Sender,
@@ -55,11 +55,11 @@ pub struct Asker {
     request: u64,
     unanswered: Unanswered,
     body: Vec<u8>,
-    /// Whole frames that were put and not sent.
+    /// Whole frames from [`Asker::put`] that are not sent yet.
     put: Vec<u8>,
 }
 
-/// The receiving half: an answer comes when its request is done.
+/// The receiving half of a session: an answer comes when its request is done.
 #[derive(Debug)]
 pub struct Answers {
     receiver: Receiver,
@@ -67,25 +67,25 @@ pub struct Answers {
     unanswered: Unanswered,
 }
 
-/// An answer. Take its payload next, by [`Answers::payload`]; what is not taken is skipped.
+/// An answer. Take its payload next, by [`Answers::payload`]; the part that is not taken is skipped.
 #[derive(Debug)]
 pub struct Answer {
     /// The tag that [`Asker::ask`] was given.
     pub tag: u64,
     /// The drive's generation of the object.
     pub head: ReplyHead,
-    /// The answer itself, or a refusal.
+    /// The drive's reply, which may be a refusal.
     pub reply: DriveReply,
-    /// Bytes of payload that follow.
+    /// Number of payload bytes that follow.
     pub payload_bytes: u32,
 }
 
 /// The parts of a session at rest.
 pub(crate) struct Parts {
-    /// The socket, and what was read from it and not used.
+    /// The socket, and bytes that were read from it and not used.
     pub(crate) reading: (ReadHalf, Vec<u8>),
     pub(crate) writing: WriteHalf,
-    /// Where the bytes sent are counted, if anywhere.
+    /// Counter of the bytes sent, if any.
     pub(crate) sent: Option<Arc<AtomicU64>>,
     pub(crate) address: Arc<str>,
     pub(crate) limits: Limits,
@@ -122,7 +122,8 @@ impl DriveSession {
         self.drive
     }
 
-    /// From now on adds the bytes that it sends to `sent`: headers, capabilities, MACs and payloads.
+    /// From now on adds the number of bytes that the session sends to `sent`: headers, capabilities, MACs and
+    /// payloads.
     pub fn count_sent(&mut self, sent: Arc<AtomicU64>) {
         self.asker.sender.count_into(sent);
     }
@@ -137,7 +138,7 @@ impl DriveSession {
         (self.asker, self.answers)
     }
 
-    /// Whether nothing is in flight, and nothing was left midway.
+    /// Returns true if nothing is in flight, and no frame was left midway.
     pub(crate) fn is_at_rest(&self) -> bool {
         let is_between = self.asker.put.is_empty()
             && self.asker.sender.is_between_frames()
@@ -145,7 +146,7 @@ impl DriveSession {
         is_between && self.asker.in_flight() == 0
     }
 
-    /// What it consists of.
+    /// Takes the session apart.
     pub(crate) fn into_parts(self) -> Parts {
         let (writing, address, sent) = self.asker.sender.into_parts();
         let reading = self.answers.receiver.into_parts();
@@ -155,8 +156,8 @@ impl DriveSession {
         Parts { reading, writing, sent, address, limits, seal, request }
     }
 
-    /// One request and its answer, with the payload. A refusal is [`TransportError::Refusal`]; the session
-    /// stays usable after it. Not to be mixed with requests in flight.
+    /// Sends a request and returns its answer, with the payload. A refusal is [`TransportError::Refusal`];
+    /// the session stays usable after it. Not to be mixed with requests in flight.
     pub async fn call(
         &mut self,
         grant: &Grant,
@@ -178,7 +179,7 @@ impl DriveSession {
 
 impl Asker {
     /// Sends a request under `grant`, with its payload from where it lies. The answer will carry `tag`. If
-    /// dropped midway, the session is unusable.
+    /// the call is dropped midway, the session is unusable.
     pub async fn ask(
         &mut self,
         tag: u64,
@@ -223,12 +224,12 @@ impl Asker {
         Ok(())
     }
 
-    /// Bytes that were put and not sent yet.
+    /// Number of bytes that were put and not sent yet.
     pub fn put_bytes(&self) -> usize {
         self.put.len()
     }
 
-    /// Sends what was put.
+    /// Sends the frames that were put.
     pub async fn send_put(&mut self) -> Result<()> {
         if self.put.is_empty() { Ok(()) } else { self.sender.send_frames(&mut self.put).await }
     }
@@ -242,12 +243,12 @@ impl Asker {
 
     async fn send(&mut self, purpose: Purpose, asked: Asked, kind: u16, payload: &[&[u8]]) -> Result<()> {
         let number = asked.request();
-        // Before the first byte is sent, since the answer may arrive before `send` returns.
+        // This comes before the first byte is sent, since the answer may arrive before `send` returns.
         self.unanswered.lock().unwrap_or_else(PoisonError::into_inner).insert(number, (purpose, asked));
         self.sender.send(kind, number, &self.body, payload).await
     }
 
-    /// How many requests have no answer yet.
+    /// Number of requests without an answer yet.
     pub fn in_flight(&self) -> usize {
         self.unanswered.lock().unwrap_or_else(PoisonError::into_inner).len()
     }

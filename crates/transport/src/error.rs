@@ -10,7 +10,7 @@ use braid_wire::{DecodeError, FrameError, Refusal};
 /// A result of this crate.
 pub type Result<T> = std::result::Result<T, TransportError>;
 
-/// Why an exchange with a peer failed.
+/// Error of an exchange with a peer.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransportError {
@@ -31,7 +31,7 @@ pub enum TransportError {
     /// The address to listen on is in use.
     #[error("cannot listen on {address}: it is in use; stop the other process or choose another port")]
     InUse { address: String },
-    /// It is impossible to listen on this address.
+    /// The system cannot listen on this address.
     #[error("cannot listen on {address}: {source}")]
     Bind {
         address: String,
@@ -41,7 +41,7 @@ pub enum TransportError {
     /// A wait reached its bound.
     #[error("timed out waiting for {address} ({what})")]
     Timeout {
-        /// What was waited for.
+        /// Event that was waited for.
         what: &'static str,
         address: String,
     },
@@ -59,7 +59,7 @@ pub enum TransportError {
     #[error("from {address}: {source}")]
     Frame {
         address: String,
-        /// What is wrong.
+        /// Fault of the bytes.
         source: FrameError,
     },
     /// In the middle of a session with the manager: bytes that are not a frame, or the answer to another
@@ -67,21 +67,21 @@ pub enum TransportError {
     #[error("damaged on the way to or from {address}: {what}")]
     Damaged {
         address: String,
-        /// What is wrong.
+        /// Fault of the exchange.
         what: String,
     },
     /// A frame that is not the message it claims to be.
     #[error("from {address}: {source}")]
     Decode {
         address: String,
-        /// What is wrong.
+        /// Fault of the message.
         source: DecodeError,
     },
     /// A message that is not valid here: an unknown or unordered reply, or a payload of the wrong length.
     #[error("from {address}: unexpected {what}")]
     Unexpected {
         address: String,
-        /// What was received.
+        /// Description of what was received.
         what: String,
     },
     /// The proof of a reply or of the peer is wrong: the peer does not know the secret, or bytes were changed
@@ -89,14 +89,14 @@ pub enum TransportError {
     #[error("{address} could not prove that it knows the secret: its {what} is forged")]
     Forged {
         address: String,
-        /// What should have been proved.
+        /// Name of the message with the wrong proof.
         what: &'static str,
     },
     /// Another peer answers at this address.
     #[error("{address} is another peer: {mismatch}")]
     WrongPeer {
         address: String,
-        /// How it differs.
+        /// Difference from the expected peer.
         mismatch: Mismatch,
     },
     /// The peer refused the request.
@@ -105,7 +105,7 @@ pub enum TransportError {
     /// The session cannot track more requests in flight: take answers first.
     #[error("{0} requests are in flight to {1} already")]
     TooManyAsked(usize, String),
-    /// A message of ours would exceed the frame limit: nothing was sent. Ask for less at a time.
+    /// A message to send would exceed the frame limit: nothing was sent. Ask for less at a time.
     #[error(
         "a message to {address} would have {bytes} bytes; at most {} fit",
         braid_wire::frame::BODY_BYTES_MAX
@@ -117,12 +117,12 @@ pub enum TransportError {
     )]
     TooMuch {
         address: String,
-        /// The length that it announced.
+        /// Length in bytes that the peer announced.
         bytes: u32,
-        /// The most that it may send.
+        /// Maximum number of bytes that the peer may send.
         most: u32,
     },
-    /// Its slot was needed for another connection.
+    /// The slot of this connection was needed for another connection.
     #[error(
         "{address} gave way to another connection: all places were taken, and it was idle for the longest"
     )]
@@ -132,14 +132,14 @@ pub enum TransportError {
     Poisoned { address: String },
 }
 
-/// Whether a peer has said Hello.
+/// State of a connection before or after the peer's Hello.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Greeted {
     Yes,
     No,
 }
 
-/// How a peer differs from the one that was expected.
+/// Difference of a peer from the expected one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Mismatch {
     /// A manager where a drive was expected, or the reverse.
@@ -172,14 +172,14 @@ pub enum Mismatch {
         Versions(*min, *max), braid_wire::frame::WIRE_VERSION
     )]
     Version {
-        /// Lowest version spoken there.
+        /// Lowest version that the peer speaks.
         min: u16,
-        /// Highest version spoken there.
+        /// Highest version that the peer speaks.
         max: u16,
     },
 }
 
-/// The versions from the first to the second, for messages.
+/// A range of wire versions, from the first to the second, for messages.
 struct Versions(u16, u16);
 
 impl fmt::Display for Versions {
@@ -202,8 +202,8 @@ impl TransportError {
     }
 
     /// Classifies a frame error. A wrong checksum means damage in transit. Other wrong bytes may come from a
-    /// foreign program, but only before the peer's Hello (`greeted`): later they are our frames out of step,
-    /// hence damage too.
+    /// foreign program, but only before the peer's Hello (`greeted`): later they are valid frames out of
+    /// step, hence damage too.
     pub(crate) fn or_damaged(self, greeted: Greeted) -> TransportError {
         use FrameError::{BodyChecksum, HeaderChecksum};
         match self {
@@ -216,7 +216,7 @@ impl TransportError {
         }
     }
 
-    /// Whether the peer violated the protocol, as opposed to being away or refusing.
+    /// Returns true if the peer violated the protocol, as opposed to being away or refusing.
     pub fn is_misbehaviour(&self) -> bool {
         matches!(
             self,

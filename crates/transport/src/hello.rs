@@ -18,8 +18,8 @@ pub fn challenge() -> Challenge {
     bytes
 }
 
-/// Receives the peer's Hello and checks that it is the expected peer. Versions are compared first, as they
-/// stand in the header of its very first frame: nothing of another version is sent or understood.
+/// Receives the peer's Hello and checks that the peer is the expected one. Versions are compared first, as
+/// they stand in the header of the peer's very first frame: nothing of another version is sent or understood.
 pub(crate) async fn take(
     receiver: &mut Receiver,
     role: PeerRole,
@@ -67,8 +67,8 @@ fn mismatch(hello: &Hello, role: PeerRole, cluster: ClusterId, drive: Option<Dri
     Some(Mismatch::Drive { expected, found: hello.drive })
 }
 
-/// Tells a peer beyond the connection limit that we are busy. The frame normally fits the new socket's empty
-/// send buffer; if not, the peer only sees the close.
+/// Tells a peer beyond the connection limit that the server is busy. The frame normally fits the new socket's
+/// empty send buffer; if not, the peer only sees the close.
 pub(crate) fn refuse_busy(stream: &Socket, why: &str) {
     let body = Refusal::new(Reason::Busy, why).to_bytes();
     let mut frame = FrameHeader::new(HELLO_REFUSED, 0, &body, 0).emit().to_vec();

@@ -1,8 +1,4 @@
-//! What a role has from its host: clocks, threads for work that blocks, its process mark.
-//!
-//! With the feature `simulated`, which no binary has, a thread can be given a simulated host: see
-//! [`simulated`]. All roles then run in that thread, on a virtual clock and network. Nothing else in Braid
-//! tells simulated from real.
+//! Services that a role gets from its host: clocks, threads for work that blocks, its process mark.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -47,8 +43,9 @@ pub fn spawn_blocking<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'stat
     tokio::task::spawn_blocking(work)
 }
 
-/// Calls `step`, each time for work that waits for the disk, until it says that nothing is left. On this
-/// thread, which may block; simulated, in a task of its own, in which every step takes a moment.
+/// Calls `step` until it returns false, which means that nothing is left; each call is work that waits for
+/// the disk. It runs on this thread, which may block; simulated, in a task of its own, in which every step
+/// takes a moment.
 pub fn repeat(mut step: impl FnMut() -> bool + Send + 'static) {
     #[cfg(feature = "simulated")]
     if let Some(host) = simulated::host() {
@@ -65,7 +62,7 @@ pub fn repeat(mut step: impl FnMut() -> bool + Send + 'static) {
     while step() {}
 }
 
-/// This process's number.
+/// Process id of this process.
 pub fn process_id() -> u32 {
     #[cfg(feature = "simulated")]
     if let Some(host) = simulated::host() {
@@ -74,7 +71,7 @@ pub fn process_id() -> u32 {
     std::process::id()
 }
 
-/// This process's mark: see [`process`].
+/// Mark of this process: see [`process`].
 pub fn own_mark() -> ProcessMark {
     #[cfg(feature = "simulated")]
     if let Some(host) = simulated::host() {
@@ -83,7 +80,7 @@ pub fn own_mark() -> ProcessMark {
     process::own_mark()
 }
 
-/// Whether the process with this mark is gone: see [`process`].
+/// Tells whether the process with this mark is gone: see [`process`].
 pub fn presence(mark: &ProcessMark) -> Presence {
     #[cfg(feature = "simulated")]
     if let Some(host) = simulated::host() {

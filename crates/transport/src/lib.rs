@@ -1,13 +1,13 @@
 //! Frames between two peers over TCP, and the sessions built from them.
 //!
-//! What it guarantees
+//! The crate guarantees:
 //! - Every wait is bounded by [`Limits`]: for a connection, for the rest of a frame (stalled or trickling),
 //!   for a reply.
 //! - A frame that is garbage, oversized, damaged or truncated gives an error. The stream is then unusable and
-//!   says so ([`TransportError::Poisoned`]), rather than continue out of step. So does one dropped in
-//!   mid-frame.
+//!   says so ([`TransportError::Poisoned`]), rather than continue out of step. So does a stream whose call
+//!   was dropped in mid-frame.
 //! - An unauthenticated peer gets little ([`ConnectionSlots`], [`STRANGER_BODY_BYTES_MAX`]): a slot that the
-//!   next such peer may take, a few seconds, small bodies. The server gives it another slot once it has
+//!   next such peer may take, a few seconds, small bodies. The server gives the peer another slot once it has
 //!   proved its identity ([`Receiver::admit`]).
 //! - Payloads are not copied: one vectored write sends them from where they lie, and they are received in
 //!   their final place (except for what came in the same read as the header).
@@ -16,7 +16,8 @@
 //!
 //! [`process`] identifies a peer's process, and tells whether one on this machine is gone.
 //!
-//! What it refuses to know: what requests mean, which of them may be sent again, and who may do what.
+//! The crate refuses to know what requests mean, which of them may be sent again, and which rights a peer
+//! has.
 //!
 //! [`Stream`] is the only type that knows TCP: other transports (TLS, datagrams) would take its place.
 

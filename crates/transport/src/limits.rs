@@ -6,17 +6,18 @@ use std::time::Duration;
 /// outages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// For connecting, and for the peer's Hello, each. Default 3 s.
+    /// Timeout for connecting, and for the peer's Hello, each. Default 3 s.
     pub connect: Duration,
-    /// For the next byte of a started frame, in either direction. Default 10 s.
+    /// Timeout for the next byte of a started frame, in either direction. Default 10 s.
     pub stall: Duration,
-    /// For the first byte of a reply. Default 30 s.
+    /// Timeout for the first byte of a reply. Default 30 s.
     pub reply: Duration,
-    /// For a peer's authentication, from accept on; until then it may use few resources. Default 5 s.
+    /// Timeout for a peer's authentication, from accept on; until then the peer may use few resources.
+    /// Default 5 s.
     pub proof: Duration,
-    /// For the next request on a connection. Default 15 min; the peer then reconnects.
+    /// Timeout for the next request on a connection. Default 15 min; the peer then reconnects.
     pub idle: Duration,
-    /// The lowest rate of a frame, in bytes per second, so that a peer which trickles bytes cannot hold a
+    /// Minimum rate of a frame, in bytes per second, so that a peer which trickles bytes cannot hold a
     /// frame's resources: a frame of `b` bytes takes at most `stall + b / rate_min`. Default 64 KiB/s.
     pub rate_min: u32,
 }
@@ -35,7 +36,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The longest that a frame of `bytes` may take.
+    /// Maximum time that a frame of `bytes` may take.
     pub(crate) fn whole(&self, bytes: u64) -> Duration {
         self.stall + Duration::from_millis(bytes.saturating_mul(1000) / u64::from(self.rate_min.max(1)))
     }

@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 #[cfg(feature = "simulated")]
 use crate::host::simulated;
 
-/// Listens on an address.
+/// A listening socket.
 #[derive(Debug)]
 pub(crate) enum Listening {
     Tcp(TcpListener),
@@ -43,7 +43,7 @@ pub(crate) enum WriteHalf {
     Simulated(Box<dyn simulated::Write>),
 }
 
-/// The same done to a half of either kind.
+/// Does the same with a half of either kind.
 macro_rules! of_either {
     ($half:expr, $kind:ident, $inner:ident => $done:expr) => {
         match $half {
@@ -111,7 +111,7 @@ impl Socket {
         }
     }
 
-    /// The system's socket, for its options.
+    /// The system's socket, to set its options; `None` if simulated.
     pub(crate) fn as_tcp(&self) -> Option<&TcpStream> {
         match self {
             Socket::Tcp(stream) => Some(stream),
@@ -135,7 +135,7 @@ impl Socket {
 }
 
 impl WriteHalf {
-    /// The system's socket, for its own ways to send.
+    /// The system's socket, for other ways to send; `None` if simulated.
     pub(crate) fn as_tcp(&self) -> Option<&TcpStream> {
         match self {
             WriteHalf::Tcp(half) => Some(half.as_ref()),

@@ -1,4 +1,5 @@
 //! Identifies a peer's process so that another process on the same machine can look it up.
+//!
 //! A drive sends its process mark with its heartbeats. A manager under the same kernel and in the same
 //! namespaces can then ask the host whether the process is gone. Nothing else proves that: an address that
 //! refuses connections may be behind a firewall.
@@ -16,20 +17,21 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 
-/// How long to wait for a lock. A killed process holds its locks until the last of its threads has ended,
-/// slightly after it looks dead. Whoever restarts it at once must not be told that it still runs.
+/// Time to wait for a lock. A killed process holds its locks until the last of its threads has ended,
+/// slightly after it looks dead. A process that is started in its place at once must not be told that the
+/// killed one still runs.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 
-/// What the host knows about a process.
+/// Knowledge of the host about a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Presence {
-    /// It has ended: it executes nothing any more.
+    /// The process has ended: it executes nothing any more.
     Gone,
-    /// It exists, or this host cannot tell.
+    /// The process exists, or this host cannot tell.
     MayLive,
 }
 
-/// The fields of `/proc/PID/stat` that are used.
+/// The fields of `/proc/PID/stat` that this module uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stat {
     state: u8,
@@ -37,12 +39,12 @@ struct Stat {
     started: u64,
 }
 
-/// This process's mark; all zeros if the system does not provide one.
+/// Mark of this process; all zeros if the system does not provide one.
 pub fn own_mark() -> ProcessMark {
     mark_of(std::process::id()).unwrap_or_default()
 }
 
-/// Whether the process with this mark is gone.
+/// Tells whether the process with this mark is gone.
 pub fn presence(mark: &ProcessMark) -> Presence {
     let same_view = mark_of(std::process::id()).is_some_and(|own| {
         (own.boot, own.pid_namespace, own.time_namespace)
@@ -64,8 +66,8 @@ pub fn presence(mark: &ProcessMark) -> Presence {
     }
 }
 
-/// Locks an open file for this process. Returns false if another process still holds it after two seconds,
-/// for which this blocks.
+/// Locks an open file for this process. Blocks for up to two seconds while another process holds the lock,
+/// and returns false if it still does.
 pub fn lock(file: &File) -> io::Result<bool> {
     let end = Instant::now() + LOCK_PATIENCE;
     loop {
@@ -95,8 +97,8 @@ pub fn mark_of(pid: u32) -> Option<ProcessMark> {
     })
 }
 
-/// A pid with another start time was reused, so the process is gone. A zombie has ended once it has no other
-/// thread left.
+/// Judges a process by its state. A pid with another start time was reused, so the process is gone. A zombie
+/// has ended once it has no other thread left.
 fn judge(stat: Stat, started: u64) -> Presence {
     let ended = matches!(stat.state, b'Z' | b'X' | b'x') && stat.threads <= 1;
     if stat.started != started || ended { Presence::Gone } else { Presence::MayLive }
@@ -111,7 +113,7 @@ fn parse(text: &str) -> Option<Stat> {
     Some(Stat { state: *fields.first()?.as_bytes().first()?, threads: number(20)?, started: number(22)? })
 }
 
-/// The boot id, which is printed as a UUID.
+/// Parses the boot id, which is printed as a UUID.
 fn parse_boot(text: &str) -> Option<[u8; 16]> {
     let digits: String = text.trim().chars().filter(|&c| c != '-').collect();
     let boot = (digits.len() == 32).then(|| u128::from_str_radix(&digits, 16).ok()).flatten()?;
@@ -140,7 +142,7 @@ mod tests {
         let mark = mark_of(child.0.id()).expect("Linux tells");
         assert_eq!(presence(&mark), Presence::MayLive);
         child.0.kill().unwrap();
-        // It is a zombie now, or soon will be.
+        // The child is a zombie now, or soon will be.
         let until = Instant::now() + Duration::from_secs(20);
         while presence(&mark) == Presence::MayLive {
             assert!(Instant::now() < until, "a killed process still counts as living");

@@ -19,14 +19,14 @@ use crate::limits::Limits;
 use crate::net::ReadHalf;
 use crate::slots::{ConnectionSlot, Work};
 
-/// How far a read for a header may read. Small, since payload bytes in it are copied.
+/// Maximum number of bytes of a read for a header. Small, since payload bytes in it are copied.
 const AHEAD_BYTES: usize = 16 << 10;
-/// A body up to this capacity is kept for reuse.
+/// Maximum capacity in bytes of a body buffer that is kept for reuse.
 const BODY_KEPT_BYTES: usize = 8 << 10;
-/// Skipped payloads are read in pieces of this size.
+/// Size in bytes of the pieces in which skipped payloads are read.
 const SKIP_BYTES: usize = 64 << 10;
 
-/// Receives frames. It is poisoned after an error or a call that was dropped midway.
+/// Receives frames. The receiver is poisoned after an error or a call that was dropped midway.
 #[derive(Debug)]
 pub struct Receiver {
     inner: ReadHalf,
@@ -37,31 +37,31 @@ pub struct Receiver {
     taken: usize,
     /// Bytes of the last frame's payload that were not taken yet.
     payload_left: u32,
-    /// A body buffer for reuse.
+    /// A body buffer kept for reuse.
     spare: Vec<u8>,
     /// False while a partly done read, if lost, would leave the stream out of step.
     sound: bool,
-    /// The listener's resources that it holds, if it was accepted.
+    /// Resources of the listener that the connection holds, if it was accepted.
     held: Option<Held>,
 }
 
-/// What an accepted connection holds.
+/// Resources that an accepted connection holds.
 #[derive(Debug)]
 pub(crate) struct Held {
-    /// Its permit among all connections; the sender shares it.
+    /// The connection's permit among all connections; the sender shares it.
     pub(crate) slot: Arc<OwnedSemaphorePermit>,
-    /// Its slot: one for unauthenticated peers, or later one for its kind.
+    /// The connection's slot: one for unauthenticated peers, or later one for its kind of peer.
     pub(crate) place: ConnectionSlot,
     /// The deadline for authentication; `None` once it has succeeded.
     pub(crate) stranger_until: Option<Instant>,
     pub(crate) bodies: Bodies,
-    /// Its share of the memory for bodies, until the next frame.
+    /// The connection's share of the memory for bodies, until the next frame.
     pub(crate) share: Option<Share>,
-    /// Held from a frame's first byte until the wait for the next frame.
+    /// Mark of work in progress, held from a frame's first byte until the wait for the next frame.
     pub(crate) work: Option<Work>,
 }
 
-/// Whether a wait is for the first byte of a frame.
+/// Position of a wait in the stream: before the first byte of a frame, or after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum At {
     Begin,
@@ -84,7 +84,7 @@ impl Receiver {
         }
     }
 
-    /// The peer is authenticated: it gets `place` instead of its first slot, and the usual bounds.
+    /// Admits an authenticated peer: it gets `place` instead of its first slot, and the usual bounds.
     pub fn admit(&mut self, place: ConnectionSlot) {
         if let Some(held) = &mut self.held {
             held.work = Some(place.work());
@@ -98,7 +98,7 @@ impl Receiver {
         self.held.as_ref().map(|held| held.place.work())
     }
 
-    /// The connection counts as idle until its next frame: its peer only waits.
+    /// Counts the connection as idle until its next frame, as its peer only waits.
     pub(crate) fn rest(&mut self) {
         if let Some(held) = &mut self.held {
             held.work = None;
@@ -155,8 +155,8 @@ impl Receiver {
         Ok(Some((header, body)))
     }
 
-    /// The next frame, if all of its header and body has come with the last one: nothing is waited for.
-    /// `None`: ask by [`Receiver::frame`].
+    /// The next frame, if all of its header and body came with the last one: this never waits. If `None`,
+    /// call [`Receiver::frame`].
     pub fn frame_at_hand(&mut self) -> Result<Option<(FrameHeader, Vec<u8>)>> {
         if !self.sound || self.payload_left > 0 {
             return Ok(None);
@@ -185,12 +185,12 @@ impl Receiver {
         Ok(Some((header, body)))
     }
 
-    /// Whether the next byte is a frame's first.
+    /// Returns true if the next byte is a frame's first.
     pub(crate) fn is_between_frames(&self) -> bool {
         self.sound && self.payload_left == 0
     }
 
-    /// Its socket, and what was read from it and not used.
+    /// The socket, and the bytes that were read from it and not used.
     pub(crate) fn into_parts(mut self) -> (ReadHalf, Vec<u8>) {
         self.ahead.drain(..self.taken);
         (self.inner, self.ahead)
@@ -203,7 +203,7 @@ impl Receiver {
         }
     }
 
-    /// Bytes of the last frame's payload that were not taken yet.
+    /// Number of bytes of the last frame's payload that were not taken yet.
     pub fn payload_left(&self) -> u32 {
         self.payload_left
     }
@@ -265,7 +265,7 @@ impl Receiver {
         TransportError::Frame { address: self.address.to_string(), source }
     }
 
-    /// Returns false if the stream ended instead.
+    /// Waits for the first byte of a frame. Returns false if the stream ended instead.
     async fn wait_for_first_byte(&mut self, wait: Duration, what: &'static str) -> Result<bool> {
         if self.taken < self.ahead.len() {
             return Ok(true);
@@ -330,8 +330,8 @@ enum Read {
     GaveWay,
 }
 
-/// One bounded read. For an unauthenticated peer it ends at the deadline or when its slot goes to another. An
-/// authenticated peer gives up its slot only between frames.
+/// Does one bounded read. For an unauthenticated peer the read ends at the deadline or when the peer's slot
+/// goes to another. An authenticated peer gives up its slot only between frames.
 async fn read(
     inner: &mut ReadHalf,
     into: &mut impl BufMut,

@@ -1,8 +1,9 @@
-//! Log lines that anybody who reaches the port can cause: a bound on how many are written.
+//! Rate limit for log lines that anybody who reaches the port can cause.
 //!
-//! A log is on the disk of what it is about. So about one source, an address, there is a line in [`EACH`] at
-//! most, and at most [`LINES_MAX`] about all sources together; each says how many were left out before it.
-//! Nothing is remembered of a source whose line is older than that.
+//! A log is on the disk of the machine that it is about, so it must not grow without bound. About one source
+//! (an address) at most one line is written in [`EACH`], and at most [`LINES_MAX`] about all sources
+//! together; each line says how many were left out before it. A source whose last line is older than that is
+//! forgotten.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -12,25 +13,25 @@ use tokio::time::Instant;
 
 use crate::slots::Holder;
 
-/// Between two lines about one source.
+/// Minimum interval between two lines about one source.
 const EACH: Duration = Duration::from_secs(10);
-/// Most lines about all sources within that time.
+/// Maximum number of lines about all sources within that interval.
 const LINES_MAX: usize = 20;
 
-/// Which lines are written.
+/// Rate limit for log lines about peers.
 #[derive(Debug, Default)]
 pub struct Seldom(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// When the last line about a source was written.
+    /// Time of the last line about each source.
     written: BTreeMap<Holder, Instant>,
     left_out: u64,
 }
 
 impl Seldom {
-    /// Whether a line about this source is to be written now. Gives how many, about any, were left out
-    /// before.
+    /// Decides whether a line about this source is to be written now: `None` if not, else the number of
+    /// lines, about any source, that were left out before.
     pub fn due(&self, source: Holder) -> Option<u64> {
         self.due_at(source, Instant::now())
     }

@@ -21,28 +21,28 @@ use crate::error::{Result, TransportError};
 use crate::limits::Limits;
 use crate::net::WriteHalf;
 
-/// Sends frames. It is poisoned after a send that failed or was dropped midway.
+/// Sends frames. The sender is poisoned after a send that failed or was dropped midway.
 #[derive(Debug)]
 pub struct Sender {
     inner: WriteHalf,
     address: Arc<str>,
     limits: Limits,
-    /// False while a frame is being sent, and for ever after one that was not finished.
+    /// False while a frame is being sent, and for ever after a frame that was not finished.
     sound: bool,
-    /// The end of frames that [`Sender::send_now`] took, which the connection has not taken yet. It goes
-    /// before anything else.
+    /// Rest of the frames that [`Sender::send_now`] took and the connection has not taken yet. It goes before
+    /// anything else.
     rest: Vec<u8>,
-    /// Where the bytes sent are counted, if anywhere.
+    /// Counter of the bytes sent, if any.
     sent: Option<Arc<AtomicU64>>,
     /// The connection's slot at the listener.
     _slot: Option<Arc<OwnedSemaphorePermit>>,
 }
 
-/// A piece of payload inside a file.
+/// A piece of a payload that lies in a file.
 #[derive(Debug, Clone, Copy)]
 pub struct FilePiece<'a> {
-    /// The file. This part of it must not change until the peer has received the bytes: pages are sent
-    /// without a copy.
+    /// File that holds the piece. This part of it must not change until the peer has received the bytes:
+    /// pages are sent without a copy.
     pub file: &'a File,
     /// Offset of the first byte.
     pub offset: u64,
@@ -65,17 +65,17 @@ impl Sender {
         &self.address
     }
 
-    /// From now on counts what is sent here: headers, bodies and payloads.
+    /// From now on counts the bytes that this sender sends: headers, bodies and payloads.
     pub(crate) fn count_into(&mut self, sent: Arc<AtomicU64>) {
         self.sent = Some(sent);
     }
 
-    /// Whether all frames so far have been sent as a whole.
+    /// Returns true if all frames so far have been sent as a whole.
     pub(crate) fn is_between_frames(&self) -> bool {
         self.sound && self.rest.is_empty()
     }
 
-    /// Its socket, its peer's address, and where the bytes sent are counted.
+    /// The socket, the peer's address, and the counter of the bytes sent.
     pub(crate) fn into_parts(self) -> (WriteHalf, Arc<str>, Option<Arc<AtomicU64>>) {
         (self.inner, self.address, self.sent)
     }
@@ -105,8 +105,8 @@ impl Sender {
     /// call may block on the disk if pages are not cached. Limits as for [`Sender::send`].
     ///
     /// The header is sent before a file turns out to be unreadable or short. Zeros then replace the missing
-    /// bytes, so that the connection stays in step; the peer sees checksum mismatches. Returns how many bytes
-    /// were missing.
+    /// bytes, so that the connection stays in step; the peer sees checksum mismatches. Returns the number of
+    /// missing bytes.
     pub async fn send_files(
         &mut self,
         kind: u16,
@@ -138,8 +138,9 @@ impl Sender {
     }
 
     /// Sends whole frames that the caller has put together, as far as the connection takes them now: never
-    /// waits. Empties `frames`. Returns whether it took all; if not, the rest goes before whatever is sent
-    /// next, and [`Sender::send_frames`] waits for it. While there is such a rest, nothing is taken.
+    /// waits. Empties `frames`. Returns true if the connection took all; if not, the rest goes before
+    /// whatever is sent next, and [`Sender::send_frames`] waits for it. While there is such a rest, nothing
+    /// is taken.
     pub async fn send_now(&mut self, frames: &mut Vec<u8>) -> Result<bool> {
         self.require_sound()?;
         if !self.rest.is_empty() {
@@ -170,7 +171,7 @@ impl Sender {
         Ok(self.rest.is_empty())
     }
 
-    /// Sends whole frames that the caller has put together, after what is left of others, and empties
+    /// Sends whole frames that the caller has put together, after the rest of earlier frames, and empties
     /// `frames`.
     pub async fn send_frames(&mut self, frames: &mut Vec<u8>) -> Result<()> {
         self.require_sound()?;
@@ -186,7 +187,7 @@ impl Sender {
         if self.rest.is_empty() {
             return Ok(());
         }
-        // If this is dropped midway, it is not known how much of it went.
+        // If this call is dropped midway, it is not known how much of the rest was sent.
         self.sound = false;
         let rest = std::mem::take(&mut self.rest);
         self.write_all(&mut [IoSlice::new(&rest)]).await?;
@@ -194,7 +195,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Sends one piece. Returns how many of its bytes could not be read.
+    /// Sends one piece. Returns the number of its bytes that could not be read.
     async fn send_file(&mut self, deadline: Instant, piece: &FilePiece<'_>) -> Result<u32> {
         let mut at = piece.offset;
         let end = piece.offset + u64::from(piece.length);

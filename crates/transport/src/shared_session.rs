@@ -1,12 +1,13 @@
-//! A session with a drive that many callers share, for small requests: what several of them ask at about the
-//! same time goes in one system call, and so do the answers that have come.
+//! A session with a drive that many callers share, for small requests: requests that several of them make at
+//! about the same time go in one system call, and so do the answers that have come.
 //!
-//! One task has the connection ([`driver`]). A caller seals its request under a lock, puts the frame to those
-//! that are not sent yet, and waits for its answer, whose bytes the task copies for it. The caller checks
-//! them itself: MACs are made and verified where the callers run.
+//! One task has the connection ([`driver`]). A caller seals its request under a lock, adds the frame to those
+//! that are not sent yet, and waits for its answer, whose bytes the task copies for the caller. The caller
+//! checks the answer itself: MACs are made and verified where the callers run.
 //!
 //! A wait needs no timer of its own: while answers are awaited, the task looks from time to time which are
-//! overdue. An answer that comes late or for nobody is dropped; what comes unasked ends the session.
+//! overdue. An answer that comes late or has lost its caller is dropped; an answer to no request ends the
+//! session.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -26,23 +27,24 @@ use crate::limits::Limits;
 
 mod driver;
 
-/// The most bytes of payload of a request, or of a read, for which a session is shared.
+/// Maximum payload in bytes of a request, or of a read, for which a session is shared.
 pub const SHARED_PAYLOAD_BYTES_MAX: u32 = 16 << 10;
-/// The most unanswered requests on one session. Below what a drive takes before it lets a peer wait.
+/// Maximum number of unanswered requests on one session. It is below the number that a drive takes before it
+/// lets a peer wait.
 const ASKED_MAX: usize = 192;
-/// Looks for overdue answers in the longest wait.
+/// Number of looks for overdue answers during the longest wait.
 const LOOKS_PER_WAIT: u32 = 8;
-/// How many buffers of answers are kept for reuse, and up to which capacity.
+/// Maximum number of answer buffers that are kept for reuse, and maximum capacity in bytes of each.
 const BUFFERS_KEPT: usize = 64;
 const BUFFER_KEPT_BYTES: usize = 32 << 10;
 
-/// A shared session. Dropped, it ends once nobody waits for an answer.
+/// A shared session. After it is dropped, it ends once no caller waits for an answer.
 #[derive(Debug)]
 pub struct SharedSession {
     line: Arc<Line>,
 }
 
-/// What callers and the session's task share.
+/// State that callers and the session's task share.
 #[derive(Debug)]
 struct Line {
     address: Arc<str>,
@@ -58,31 +60,31 @@ struct State {
     /// Whole frames that the task has not taken yet.
     unsent: Vec<u8>,
     places: BTreeMap<u64, Place>,
-    /// Buffers for answers.
+    /// Buffers kept for later answers.
     spare: Vec<Vec<u8>>,
-    /// The session's task, unless it runs.
+    /// Waker of the session's task; `None` while the task runs.
     driver: Option<Waker>,
-    /// How often the task has looked for overdue answers.
+    /// Number of looks of the task for overdue answers.
     looks: u64,
-    /// No more requests will come.
+    /// True if no more requests will come.
     is_closing: bool,
     ended: Option<Ended>,
 }
 
-/// Where an answer is to go.
+/// Place for the answer to a request.
 #[derive(Debug)]
 enum Place {
-    /// Its caller waits since this look.
+    /// The caller has waited since the look number `since`.
     Waiting { since: u64, waker: Option<Waker> },
-    /// It has come: body, then payload.
+    /// The answer has come: header, then body and payload in one buffer.
     Came(FrameHeader, Vec<u8>),
-    /// It is overdue.
+    /// The answer is overdue.
     Late,
-    /// Its caller waits no more.
+    /// The caller no longer waits.
     Abandoned,
 }
 
-/// Why a session has ended.
+/// Reason that a session has ended.
 #[derive(Debug, Clone)]
 enum Ended {
     Closed,
@@ -90,7 +92,7 @@ enum Ended {
     Misbehaved(String),
 }
 
-/// A request whose answer is awaited. Dropped, it is answered in vain.
+/// A request whose answer is awaited. If it is dropped, its answer is discarded.
 #[derive(Debug)]
 pub struct Asking {
     line: Arc<Line>,
@@ -102,24 +104,24 @@ pub struct Asking {
 pub struct SmallAnswer {
     /// The drive's generation of the object.
     pub head: ReplyHead,
-    /// The answer itself, or a refusal.
+    /// The drive's reply, which may be a refusal.
     pub reply: DriveReply,
-    /// All of its payload.
+    /// The whole payload of the answer.
     pub payload: SmallPayload,
 }
 
-/// An answer's payload. Its buffer is used again.
+/// An answer's payload. Its buffer is used again after the drop.
 #[derive(Debug)]
 pub struct SmallPayload {
     line: Arc<Line>,
-    /// The answer's body comes first.
+    /// Body of the answer, then the payload from `from` on.
     bytes: Vec<u8>,
     from: usize,
 }
 
 impl DriveSession {
-    /// Makes this a session that many share; it comes back if something is in flight on it. Called in a
-    /// runtime.
+    /// Makes this a session that many callers share; returns it unchanged if a request is in flight. Must be
+    /// called in a runtime.
     pub fn share(self) -> std::result::Result<SharedSession, Box<DriveSession>> {
         if !self.is_at_rest() {
             return Err(Box::new(self));
@@ -144,13 +146,14 @@ impl DriveSession {
 }
 
 impl SharedSession {
-    /// Whether it takes no more requests.
+    /// Returns true if the session takes no more requests.
     pub fn has_ended(&self) -> bool {
         self.line.lock().ended.is_some()
     }
 
-    /// Asks something, with at most [`SHARED_PAYLOAD_BYTES_MAX`] of payload either way. `None` if as much as
-    /// may be is unanswered: then ask in another session.
+    /// Sends a request, with at most [`SHARED_PAYLOAD_BYTES_MAX`] of payload either way. `None` if the
+    /// request is too large for a shared session, or the maximum number of requests is unanswered: then ask
+    /// in another session.
     pub fn ask(&self, grant: &Grant, request: &DriveRequest, payload: &[u8]) -> Result<Option<Asking>> {
         let payload_bytes = u32::try_from(payload.len()).unwrap_or(u32::MAX);
         let mut guard = self.line.lock();
@@ -167,7 +170,7 @@ impl SharedSession {
         state.unsent.resize(body, 0);
         let asked = state.seal.seal(grant, number, request, payload_bytes, &mut state.unsent);
         if u32::try_from(state.unsent.len() - body).is_ok_and(|bytes| bytes > STRANGER_BODY_BYTES_MAX) {
-            // Its sequence number is left out, which is no fault.
+            // The sequence number of this request is left out, which the drive accepts.
             state.unsent.truncate(begin);
             return Ok(None);
         }
@@ -203,7 +206,7 @@ impl Line {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The session has ended: all who wait are told.
+    /// Ends the session and wakes all callers that wait.
     fn end(&self, why: Ended) {
         let wakers: Vec<Waker> = {
             let mut state = self.lock();
@@ -228,7 +231,7 @@ impl Line {
         }
     }
 
-    /// Checks and decodes an answer. One that is not the drive's ends the session.
+    /// Checks and decodes an answer. An answer that is not the drive's ends the session.
     fn open(self: &Arc<Line>, asked: &Asked, header: &FrameHeader, bytes: Vec<u8>) -> Result<SmallAnswer> {
         let payload_from = usize::try_from(header.body_bytes).expect("a body is at most 1 MiB");
         let body = &bytes[..payload_from];

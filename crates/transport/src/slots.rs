@@ -14,7 +14,7 @@ use braid_layout::DriveId;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Who holds a slot.
+/// Holder of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Holder {
     /// An IPv4 address or a 64-bit IPv6 prefix, all of which one machine may control.
@@ -23,33 +23,34 @@ pub enum Holder {
     Drive(DriveId),
 }
 
-/// Where a holder is.
+/// Location of a holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// On this machine.
+    /// The holder is on this machine.
     Here,
-    /// On another machine.
+    /// The holder is on another machine.
     Elsewhere,
 }
 
-/// The number of slots.
+/// Maximum numbers of slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
     pub all: usize,
-    /// For one holder on another machine.
+    /// Maximum for one holder on another machine.
     pub each: usize,
-    /// For one holder on this machine, where many processes share an address.
+    /// Maximum for one holder on this machine, where many processes share an address.
     pub each_here: usize,
-    /// How many of all are reserved for holders on this machine, so that its operator can always connect.
+    /// Number of slots, out of `all`, that are reserved for holders on this machine, so that its operator can
+    /// always connect.
     pub kept_here: usize,
 }
 
-/// Which connections may lose their slot to a new one.
+/// Connections that may lose their slot to a new one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GivesWay {
     /// Any connection: none of them is authenticated.
     Anyone,
-    /// Only one without work in progress.
+    /// Only a connection without work in progress.
     Idle,
 }
 
@@ -77,9 +78,9 @@ struct Taken {
 #[derive(Debug)]
 struct Life {
     began: Instant,
-    /// Number of works in progress.
+    /// Number of [`Work`] values, each for work in progress.
     busy: AtomicU32,
-    /// When the connection became idle, in milliseconds since `began`.
+    /// Time when the connection became idle, in milliseconds since `began`.
     idle_since_ms: AtomicU64,
     gave_way: AtomicBool,
     told: Notify,
@@ -110,14 +111,14 @@ impl Holder {
 }
 
 impl Bounds {
-    /// `all` in total and `each` per holder, wherever it is.
+    /// Bounds of `all` in total and `each` per holder, wherever the holder is.
     pub fn new(all: usize, each: usize) -> Bounds {
         Bounds { all, each, each_here: each, kept_here: 0 }
     }
 }
 
 impl ConnectionSlots {
-    /// All slots are free.
+    /// Slots of which all are free.
     pub fn new(bounds: Bounds, gives_way: GivesWay) -> ConnectionSlots {
         let began = Instant::now();
         let taken = Mutex::default();
@@ -152,7 +153,7 @@ impl ConnectionSlots {
         Some(ConnectionSlot { number, shared: Arc::clone(&self.shared), life })
     }
 
-    /// How many slots are taken.
+    /// Number of slots that are taken.
     pub fn taken(&self) -> usize {
         self.shared.lock().by_number.len()
     }
@@ -188,7 +189,7 @@ impl Taken {
 }
 
 impl ConnectionSlot {
-    /// Completes once the slot went to another connection: this one must end.
+    /// Completes once the slot went to another connection: this connection must end.
     pub async fn given_away(&self) {
         while !self.life.gave_way.load(Ordering::Acquire) {
             self.life.told.notified().await;

@@ -1,4 +1,5 @@
-//! TCP: listening, accepting, connecting. Nothing else in Braid knows TCP, but the kinds of sockets (`net`).
+//! TCP: listening, accepting, connecting. No other module of Braid knows TCP, except for the kinds of sockets
+//! (`net`).
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -20,29 +21,31 @@ use crate::seldom::Seldom;
 use crate::sender::Sender;
 use crate::slots::{Bounds, ConnectionSlot, ConnectionSlots, GivesWay, Holder, Origin};
 
-/// Default for the most connections held at once. Each costs a socket, a task and a few KiB.
+/// Default maximum number of connections held at once. Each costs a socket, a task and a few KiB.
 const CONNECTIONS_MAX: usize = 1024;
-/// A dead peer is noticed after about a minute and a half of silence.
+/// Silence before the first keepalive probe, and interval between probes: a dead peer is noticed after about
+/// a minute and a half of silence.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(7);
-/// How connections share a link. The system's own choice may be one for long ways (BBR), which sends on into
-/// the full queue of a switch: where many send to one drive, most of the time then goes into repetitions.
+/// Congestion control of all connections. The system's default may be made for long distances (BBR), which
+/// sends on into the full queue of a switch: where many peers send to one drive, most of the time then goes
+/// into retransmissions.
 const CONGESTION: &[u8] = b"cubic";
 
-/// Unauthenticated peers in total. An honest peer is one of them for a round trip.
+/// Maximum number of unauthenticated peers in total. An honest peer is one of them for a round trip.
 const STRANGERS_MAX: usize = 256;
-/// Unauthenticated peers per address.
+/// Maximum number of unauthenticated peers per address.
 const STRANGERS_EACH: usize = 128;
 
-/// How many connections a listener holds, and what it tells peers beyond that.
+/// Maximum number of connections of a listener, and its message to peers beyond that.
 #[derive(Debug, Clone)]
 pub struct Capacity {
-    /// Connections of all kinds, including those about to end. The server bounds authenticated ones
-    /// separately, below this number.
+    /// Maximum number of connections of all kinds, including those about to end. The server bounds
+    /// authenticated connections separately, below this number.
     pub connections: usize,
-    /// Unauthenticated ones. The oldest give way to new ones.
+    /// Bounds on unauthenticated connections. The oldest give way to new ones.
     pub strangers: Bounds,
-    /// The message for refused peers: who is full, and what to do about it.
+    /// The message for refused peers: which server is full, and what to do about it.
     pub full: String,
 }
 
@@ -56,7 +59,7 @@ pub struct Listener {
     strangers: ConnectionSlots,
     bodies: Bodies,
     full: String,
-    /// Lines about peers that were told to come back later.
+    /// Rate limit of log lines about peers that were told to come back later.
     refused: Seldom,
 }
 
@@ -66,11 +69,11 @@ pub struct Stream {
     inner: Socket,
     address: String,
     limits: Limits,
-    /// Present if it was accepted.
+    /// Resources of an accepted connection; `None` if this side connected.
     accepted: Option<Accepted>,
 }
 
-/// What an accepted connection holds until it is authenticated.
+/// Resources that an accepted connection holds until it is authenticated.
 #[derive(Debug)]
 struct Accepted {
     slot: OwnedSemaphorePermit,
@@ -113,14 +116,14 @@ impl Listener {
         Ok(Listener { inner, address: local, limits, connections, strangers, bodies, full, refused })
     }
 
-    /// The address that it listens on.
+    /// The address that the listener listens on.
     pub fn local_address(&self) -> SocketAddr {
         self.address
     }
 
     /// The next connection. It is unauthenticated: it may be displaced by a newer one, and has `limits.proof`
-    /// to authenticate ([`Receiver::admit`]). Beyond the limit of all connections, the peer is told so and
-    /// the connection closed. Cancel-safe.
+    /// to authenticate ([`Receiver::admit`]). A peer beyond the limit of all connections is told so, and its
+    /// connection is closed. Cancel-safe.
     ///
     /// An error means that the system lacks a resource (descriptors, memory): wait a little and call again.
     pub async fn accept(&self) -> Result<Stream> {
@@ -177,8 +180,8 @@ impl Stream {
         &self.address
     }
 
-    /// Whether the peer is on this machine, judging by addresses: it calls from loopback or from the address
-    /// it called.
+    /// Returns true if the peer is on this machine, judging by addresses: it calls from loopback or from the
+    /// address that it called.
     pub fn is_local(&self) -> bool {
         match (self.inner.local_addr(), self.inner.peer_addr()) {
             (Ok(local), Ok(peer)) => is_same_machine(local.ip(), peer.ip()),
@@ -186,24 +189,24 @@ impl Stream {
         }
     }
 
-    /// The same as an [`Origin`], for slots.
+    /// The peer's location as an [`Origin`], for slots.
     pub fn origin(&self) -> Origin {
         if self.is_local() { Origin::Here } else { Origin::Elsewhere }
     }
 
-    /// The holder, judging by the peer's address.
+    /// The holder of the connection's slot, judging by the peer's address.
     pub fn holder(&self) -> Result<Holder> {
         let peer = self.inner.peer_addr().map_err(|source| TransportError::io(&self.address, source))?;
         Ok(Holder::at(peer.ip()))
     }
 
-    /// The bounds of its waits.
+    /// The bounds of this connection's waits.
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    /// Splits it into its two directions. The connection ends when both are dropped; the peer sees the end of
-    /// our direction when [`Sender`] is dropped.
+    /// Splits the connection into its two directions. It ends when both are dropped; the peer sees the end of
+    /// this side's direction when [`Sender`] is dropped.
     pub fn into_halves(self) -> (Sender, Receiver) {
         let (read, write) = self.inner.into_split();
         let address = Arc::<str>::from(self.address);
@@ -227,9 +230,9 @@ fn is_same_machine(local: IpAddr, peer: IpAddr) -> bool {
     peer.is_loopback() || peer == local
 }
 
-/// Whether the connection is connected to itself. On loopback, the ephemeral port chosen for a new connection
-/// can be the called port. If nobody listens there, the connection reaches itself and would keep the port
-/// from the server that returns to it. It is reset at once, to free the port.
+/// Returns true if the connection is connected to itself. On loopback, the ephemeral port chosen for a new
+/// connection can be the called port. If nothing listens there, the connection reaches itself and would keep
+/// the port from the server that returns to it. Such a connection is reset at once, to free the port.
 fn is_own_echo(stream: &Socket) -> bool {
     let own = matches!((stream.local_addr(), stream.peer_addr()), (Ok(local), Ok(peer)) if local == peer);
     if own
@@ -249,7 +252,7 @@ fn set_up(stream: &Socket) -> io::Result<()> {
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_INTERVAL);
     let socket = SockRef::from(stream);
     socket.set_tcp_keepalive(&keepalive)?;
-    // A kernel built without it goes on with its own.
+    // A kernel built without this congestion control goes on with its own.
     if let Err(error) = socket.set_tcp_congestion(CONGESTION) {
         debug!(%error, "the connection keeps the system's congestion control");
     }

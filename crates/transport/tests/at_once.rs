@@ -38,7 +38,7 @@ async fn frames_that_come_together_are_at_hand_and_a_part_of_one_is_not() {
     let (mut sender, mut receiver) = pair().await;
     assert_eq!(receiver.frame_at_hand().unwrap(), None);
     let mut three = frames(1..4, b"abc", b"");
-    // A fourth, of which the last byte is missing.
+    // A fourth frame follows, without its last byte.
     three.extend_from_slice(&frames(4..5, b"abc", b"")[..34]);
     assert!(sender.send_now(&mut three).await.unwrap());
     assert!(three.is_empty());
@@ -88,7 +88,7 @@ async fn what_the_peer_does_not_take_yet_goes_before_what_is_sent_next() {
     let (mut sender, mut receiver) = pair().await;
     let payload = vec![3; 16 << 10];
     let mut sent = 0;
-    // Until the sockets are full.
+    // Frames are sent until the sockets are full.
     loop {
         let mut some = frames(sent..sent + 4, b"abc", &payload);
         let took_all = sender.send_now(&mut some).await.unwrap();
@@ -99,7 +99,7 @@ async fn what_the_peer_does_not_take_yet_goes_before_what_is_sent_next() {
         }
         assert!(sent < 100_000, "the sockets take everything");
     }
-    // Nothing more is taken, and nothing is lost of it.
+    // The connection takes nothing more, and no byte of the next frame is lost.
     let mut more = frames(sent..sent + 1, b"abc", &payload);
     let before = more.clone();
     assert!(!sender.send_now(&mut more).await.unwrap());

@@ -55,7 +55,8 @@ async fn the_wrong_peer_is_told() {
     }
 }
 
-/// Its messages may be of another form from the first on, so nothing but the header is looked at.
+/// A peer of another version may use another form from its first message on, so nothing but the header is
+/// looked at.
 #[tokio::test]
 async fn a_peer_of_another_version_is_told_by_its_first_header() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -116,7 +117,7 @@ async fn requests_are_pipelined_and_answered_in_any_order() {
     let address = drive_of(move |seal| {
         let number = seal.request();
         seals.push(seal);
-        // The last of the first fifty comes first.
+        // The request that came last is answered first.
         if number < COUNT {
             return Vec::new();
         }
@@ -250,7 +251,7 @@ async fn each_side_proves_the_secret() {
     assert_eq!((session.head().term, session.head().now_ms), (3, 99));
 }
 
-/// As a mount that waits for news does all the time.
+/// The session waits for an answer all the time, as a mount that waits for news does.
 #[tokio::test]
 async fn a_session_that_rests_gives_its_place_to_another() {
     let listener = Listener::bind_with("127.0.0.1:0", limits(), Capacity::default()).await.unwrap();
@@ -379,7 +380,7 @@ async fn answered_with(answer: Vec<u8>) -> TransportError {
         use tokio::io::AsyncWriteExt;
         let (mut near, _) = listener.accept().await.unwrap();
         let mut far = tokio::net::TcpStream::connect(&real).await.unwrap();
-        // Hello, proof and welcome are forwarded; the first request is answered here.
+        // The Hello, proof and welcome are forwarded; the first request is answered here.
         copy_frame(&mut far, &mut near).await;
         copy_frame(&mut near, &mut far).await;
         copy_frame(&mut far, &mut near).await;

@@ -1,4 +1,4 @@
-//! Unauthenticated peers: what they may send, how long they live, and that they keep nobody out.
+//! Unauthenticated peers: what they may send, how long they may stay, and that they keep no other peer out.
 
 use std::time::{Duration, Instant};
 

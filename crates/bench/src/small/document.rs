@@ -80,7 +80,7 @@ fn cpu_line(text: &mut String, row: &Row) {
 }
 
 impl Row {
-    /// The goals and whether they are met, for people; empty without any.
+    /// The goals, and whether they are met, as text for people; empty if there are none.
     pub fn show_goal(&self) -> String {
         let goals = &self.goals;
         let parts = [
@@ -97,7 +97,8 @@ impl Row {
     }
 }
 
-/// A number with three digits or so, or all of them with thousands apart.
+/// A number with about three digits; from 100 on all digits of its whole part, with commas between
+/// thousands.
 pub fn show_number(value: f64) -> String {
     let digits = if value < 9.995 { 2 } else { usize::from(value < 99.95) };
     let shown = format!("{value:.digits$}");
@@ -108,7 +109,7 @@ pub fn show_number(value: f64) -> String {
     groups.collect::<Vec<&str>>().join(",")
 }
 
-/// What an operation took, with a unit; empty if it was not timed.
+/// The time of an operation, with a unit; empty if it was not timed.
 pub fn show_latency(us: Option<f64>) -> String {
     match us {
         None => String::new(),

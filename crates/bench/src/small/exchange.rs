@@ -1,9 +1,9 @@
-//! Plain exchanges: a request of so many bytes, and a reply of so many. They cost what any protocol pays for
-//! sockets and processes, and are the bound beside an operation.
+//! Plain exchanges: a request and a reply of given lengths. They cost what any protocol pays for sockets
+//! and processes, and are the bound to which an operation is compared.
 //!
-//! A request begins with its own length and that of the reply, 4 bytes each, little-endian. A far end answers
-//! the requests of a socket in their order. The near end has any number of them in flight on a socket. Each
-//! end is one thread that waits for all its sockets.
+//! A request begins with its own length and that of the reply, 4 bytes each, little-endian. A far end
+//! answers the requests of a socket in their order. The near end has any number of requests in flight on a
+//! socket. Each end is one thread that waits for all its sockets.
 
 use std::collections::VecDeque;
 use std::io;
@@ -23,42 +23,43 @@ use super::pace::{Done, Limit, Turns};
 use crate::content::Random;
 use crate::error::{Doing, Error};
 
-/// The most bytes of a request or a reply.
+/// Most bytes of a request or a reply.
 const MESSAGE_BYTES_MAX: u32 = 1 << 20;
-/// Bytes of the two lengths.
+/// Bytes of the two lengths at a request's beginning.
 const HEAD_BYTES: u32 = 8;
-/// What either end receives at once.
+/// Bytes that either end receives at once.
 const BUFFER_BYTES: usize = 64 << 10;
-/// How long a sample may take in all.
+/// Longest time of a sample.
 const BOUND: Duration = Duration::from_secs(120);
 
 /// One request and its reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exchange {
     pub with: With,
-    /// Bytes of the request: at least 8.
+    /// Bytes of the request, at least 8.
     pub request_bytes: u32,
-    /// Bytes of the reply: at least one.
+    /// Bytes of the reply, at least 1.
     pub reply_bytes: u32,
 }
 
-/// Who answers an exchange: what stands for the manager, or any of those that stand for the drives.
+/// Far end of an exchange: the process that stands for the manager, or one of those that stand for the
+/// drives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum With {
     Manager,
-    /// One of the drives, a random one.
+    /// A random one of the drives.
     Drives,
 }
 
-/// A far end, and how many sockets lead to it.
+/// A far end, and the number of sockets to it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FarEnd {
     pub address: String,
-    /// Sockets: at least one.
+    /// Number of sockets, at least 1.
     pub sockets: u32,
 }
 
-/// Answers requests at `listener` until it is dropped, on the caller's runtime.
+/// Answers requests at `listener` until the future is dropped, on the caller's runtime.
 pub async fn serve(listener: TcpListener) -> io::Result<()> {
     let mut sockets = JoinSet::new();
     loop {
@@ -68,7 +69,7 @@ pub async fn serve(listener: TcpListener) -> io::Result<()> {
                 socket.set_nodelay(true)?;
                 sockets.spawn(answer(socket));
             }
-            // One that fails is the near end's to report.
+            // The near end reports a socket that fails.
             Some(_) = sockets.join_next() => {}
         }
     }
@@ -93,7 +94,7 @@ async fn answer(socket: TcpStream) -> io::Result<()> {
     }
 }
 
-/// Sockets to far ends, ready for one sample: its end closes them.
+/// Sockets to far ends, ready for one sample. They are closed when the sample ends.
 #[derive(Debug)]
 pub(super) struct Sockets {
     manager: Vec<Plain>,
@@ -101,7 +102,7 @@ pub(super) struct Sockets {
 }
 
 impl Sockets {
-    /// Connects all of them.
+    /// Connects all sockets.
     pub(super) fn connect(manager: &FarEnd, drives: &[FarEnd]) -> Result<Sockets, Error> {
         let all = |end: &FarEnd| -> io::Result<Vec<Plain>> {
             (0..end.sockets.max(1)).map(|_| connect(&end.address)).collect()
@@ -112,8 +113,8 @@ impl Sockets {
         })
     }
 
-    /// Takes one sample: an operation is all of `exchanges`, one after another. It runs on a thread of its
-    /// own, which waits for all sockets.
+    /// Takes one sample, in which an operation is all of `exchanges`, one after another. The sample runs on
+    /// a thread of its own, which waits for all sockets.
     pub(super) async fn run(
         &self,
         exchanges: &[Exchange],
@@ -191,19 +192,19 @@ async fn sample(
     turns.end(slots).await
 }
 
-/// This end of a socket, which any number of slots use at once.
+/// The near end of a socket, which any number of slots use at once.
 #[derive(Debug)]
 struct NearEnd {
     sending: Mutex<OwnedWriteHalf>,
-    /// Those who wait for a reply, in the order of their requests, with its length: at most one for a slot.
-    /// `None`: no more is received.
+    /// Slots that wait for a reply, in the order of their requests, with the reply's length: at most one
+    /// entry for each slot. `None`: no more replies are received.
     waiting: Lock<Option<Waiting>>,
 }
 
 type Waiting = VecDeque<(u32, oneshot::Sender<()>)>;
 
 impl NearEnd {
-    /// Also starts what receives its replies, which ends with `receivers`.
+    /// Wraps a socket, and starts the task that receives its replies, which ends with `receivers`.
     fn of(socket: Plain, receivers: &mut JoinSet<io::Result<()>>) -> io::Result<Arc<NearEnd>> {
         let (receiving, sending) = TcpStream::from_std(socket)?.into_split();
         let end =
@@ -211,7 +212,7 @@ impl NearEnd {
         let receiver = Arc::clone(&end);
         receivers.spawn(async move {
             let ended = receiver.receive(receiving).await;
-            // Whoever waits sees that nothing comes any more.
+            // The slots that wait see that no reply comes any more.
             *receiver.waiting() = None;
             ended
         });
@@ -238,7 +239,7 @@ impl NearEnd {
         let mut receiving = BufReader::with_capacity(BUFFER_BYTES, receiving);
         let mut reply = Vec::new();
         loop {
-            // Its first byte says that there is one. It belongs to the first in the queue.
+            // The first byte says that there is a reply. It belongs to the first slot in the queue.
             receiving.read_u8().await?;
             let next = self.waiting().as_mut().and_then(VecDeque::pop_front);
             let (bytes, answer) = next.ok_or(io::ErrorKind::InvalidData)?;

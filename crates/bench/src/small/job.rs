@@ -1,5 +1,5 @@
-//! What a client process does. Preparing opens the large file, or connects the plain sockets; only running is
-//! timed.
+//! The work of a client process. Preparing opens the large file, or connects the plain sockets; only
+//! running is timed.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,71 +16,71 @@ use crate::error::{Doing, Error};
 
 /// Bytes of a request that fills the large file.
 const FILL_BYTES: u64 = 8 << 20;
-/// Pieces of the large file that content tells apart: 4 GiB.
+/// Pieces of the large file that their contents tell apart: 4 GiB.
 const PIECES_MAX: u64 = 1 << 20;
-/// How often a piece may be overwritten until its content repeats.
+/// Number of overwrites of a piece after which its content repeats.
 const VERSIONS: u64 = 1 << 24;
 
-/// What one client is to do.
+/// A job of one client.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Job {
-    /// What is done.
+    /// Kind of operation.
     pub work: Work,
     /// Operations in flight.
     pub in_flight: u32,
-    /// When the sample ends.
+    /// Limits at which the sample ends.
     pub limit: Limit,
-    /// Another seed gives other places.
+    /// Seed of the random choices: another seed gives other places.
     pub seed: u64,
 }
 
-/// What is done. Files of a directory are `f0`, `f1` and so on; names are whole.
+/// Kind of work. Files of a directory are `f0`, `f1` and so on; names are full paths.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Work {
     /// Makes, writes and closes files of a directory, from `f0` on.
     Create { directory: String },
-    /// Removes them, from `f0` on.
+    /// Removes files of a directory, from `f0` on.
     Unlink { directory: String },
     /// Opens, reads and closes files.
     OpenRead {
         directory: String,
-        /// How many are in it.
+        /// Number of files in the directory.
         files: u64,
     },
-    /// Asks for the facts about files.
+    /// Asks for the attributes of files.
     Stat {
         directory: String,
-        /// How many are in it.
+        /// Number of files in the directory.
         files: u64,
     },
-    /// Lists the directory.
+    /// Lists a directory.
     List {
         directory: String,
-        /// How many names are in it.
+        /// Number of names in the directory.
         files: u64,
     },
-    /// Makes the large file, in large requests: not measured.
+    /// Makes the large file, in large requests; this is not measured.
     Fill {
         file: String,
-        /// Its bytes: a multiple of 4 KiB.
+        /// Bytes of the file, a multiple of 4 KiB.
         bytes: u64,
     },
-    /// Reads pieces of it.
+    /// Reads pieces of the large file.
     Read { file: String, bytes: u64 },
-    /// Overwrites pieces of it.
+    /// Overwrites pieces of the large file.
     Overwrite { file: String, bytes: u64 },
-    /// Plain exchanges instead.
+    /// Plain exchanges instead of operations on the cluster.
     Plain {
-        /// Those of one operation.
+        /// Exchanges of one operation.
         exchanges: Vec<Exchange>,
-        /// What stands for the manager.
+        /// Process that stands for the manager.
         manager: FarEnd,
-        /// What stands for the drives.
+        /// Processes that stand for the drives.
         drives: Vec<FarEnd>,
     },
 }
 
-/// A client process's client.
+/// The client of a client process.
 #[derive(Debug)]
 pub struct Worker {
     config: Config,
@@ -100,15 +100,15 @@ enum Ready {
     Plain(Sockets),
 }
 
-/// What operations need.
+/// The context of a job's operations.
 #[derive(Debug)]
 struct Subject {
     client: Client,
     work: Work,
     seed: u64,
-    /// The directory, or the large file.
+    /// Name of the directory, or of the large file.
     name: Name,
-    /// The large file.
+    /// The large file, if the job needs it open.
     file: Option<File>,
 }
 
@@ -118,7 +118,7 @@ impl Worker {
         Worker { config, client: None }
     }
 
-    /// Opens the job's file, if it has one.
+    /// Opens the job's file, if it has one, or connects its sockets.
     pub async fn prepare(&mut self, job: &Job) -> Result<Prepared, Error> {
         let ready = match &job.work {
             Work::Plain { manager, drives, .. } => {
@@ -163,7 +163,7 @@ impl Worker {
 }
 
 impl Prepared {
-    /// Does it, with the clock going.
+    /// Runs the job, with the clock going.
     pub async fn run(&self) -> Result<Done, Error> {
         let Job { in_flight, limit, .. } = self.job;
         match (&self.ready, &self.job.work) {
@@ -176,7 +176,7 @@ impl Prepared {
         }
     }
 
-    /// Closes the file.
+    /// Closes the job's file, if it has one.
     pub async fn close(self) -> Result<(), Error> {
         let Ready::Braid(subject) = self.ready else { return Ok(()) };
         match Arc::into_inner(subject).and_then(|subject| subject.file) {
@@ -288,7 +288,7 @@ impl Subject {
     }
 }
 
-/// Pieces of a file.
+/// Number of pieces of a file.
 fn pieces(bytes: u64) -> u64 {
     (bytes / u64::from(FILE_BYTES)).min(PIECES_MAX)
 }

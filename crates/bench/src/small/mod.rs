@@ -1,10 +1,10 @@
 //! Small work on a cluster: files of 4 KiB, names by the thousand, 4 KiB at random places of a large file.
 //!
-//! [`Operation`] lists what is measured, with its goals. [`Worker`] is what a client process does: it
-//! prepares a [`Job`], and runs it with the clock going; [`serve`] is the far end of the plain exchanges that
-//! stand beside. [`Report`] holds the figures, [`document`] and [`svg`] make documents of it. It knows no
-//! processes: the caller starts the manager, the drives, the clients and the far ends, and reads their
-//! processor time.
+//! [`Operation`] lists the measurements, with their goals. [`Worker`] is the work of a client process: it
+//! prepares a [`Job`], and runs it with the clock going; [`serve`] is the far end of the plain exchanges,
+//! which are measured beside the operations. [`Report`] holds the figures, [`document`] and [`svg`] make
+//! documents of it. The module knows no processes: the caller starts the manager, the drives, the clients
+//! and the far ends, and reads their processor time.
 
 mod document;
 mod exchange;

@@ -1,60 +1,60 @@
-//! What is measured: the operations, what the least exchange of messages for each is, and their goals.
+//! The operations that are measured, the fewest messages that each needs, and their goals.
 
 use serde::Serialize;
 
 use super::exchange::{Exchange, With};
 use super::report::Synced;
 
-/// Bytes of a small file, and of a piece of the large one.
+/// Bytes of a small file, and of a piece of the large file.
 pub const FILE_BYTES: u32 = 4096;
-/// How many single operations are in flight: a row each.
+/// Numbers of single operations in flight, with a row each.
 pub const IN_FLIGHT: [u32; 3] = [1, 16, 64];
-/// The goals are of this number in flight.
+/// Number in flight to which the goals apply.
 const GOAL_IN_FLIGHT: u32 = 16;
-/// About the bytes of a name with its facts in a listing.
+/// About the bytes of a name with its attributes in a listing.
 pub const NAME_REPLY_BYTES: u32 = 64;
-/// About the bytes of a request or an answer that moves no data: with its header, a capability and a MAC.
+/// About the bytes of a request or an answer that moves no data, with its header, a capability and a MAC.
 const MESSAGE_BYTES: u32 = 128;
 
-/// One kind of operation, in the order of the report.
+/// A kind of operation, in the order of the report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Operation {
-    /// Makes a file, writes 4 KiB and closes it: it is durable, and so is its name.
+    /// Makes a file, writes 4 KiB and closes it; then the file is durable, and so is its name.
     Create,
     /// Removes a file.
     Unlink,
     /// Opens a file, reads its 4 KiB and closes it.
     OpenRead,
-    /// Asks for the facts about a file.
+    /// Asks for the attributes of a file.
     Stat,
     /// Lists a directory.
     List,
-    /// Reads 4 KiB at a random place of the large file.
+    /// Reads 4 KiB at a random offset of the large file.
     Read,
-    /// Overwrites 4 KiB there, durably.
+    /// Overwrites 4 KiB at a random offset of the large file, durably.
     Overwrite,
     /// Copies a file into the cluster, by `cp -r` of a tree.
     CopyIn,
-    /// Copies one out of it, likewise.
+    /// Copies a file out of the cluster, by `cp -r` of a tree.
     CopyOut,
-    /// Removes one, by `rm -r` of a tree.
+    /// Removes a file, by `rm -r` of a tree.
     RemoveTree,
 }
 
-/// What a row should come to.
+/// The goals of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct Goals {
-    /// At least this many operations a second.
+    /// Least operations a second.
     pub per_second: Option<f64>,
-    /// At most this much processor time of all processes for one, in microseconds.
+    /// Most processor time of all processes for one operation, in microseconds.
     pub cpu_us: Option<f64>,
-    /// At least this share of the rate of plain exchanges.
+    /// Least share of the rate of plain exchanges.
     pub of_plain: Option<f64>,
 }
 
 impl Operation {
-    /// Those that a client does one by one, with a number of them in flight.
+    /// Operations that a client does one by one, with a number of them in flight.
     pub const SINGLE: [Operation; 7] = [
         Operation::Create,
         Operation::Unlink,
@@ -64,10 +64,10 @@ impl Operation {
         Operation::Read,
         Operation::Overwrite,
     ];
-    /// Those of a whole tree, by a command.
+    /// Operations on a whole tree, by a command.
     pub const OF_TREES: [Operation; 3] = [Operation::CopyIn, Operation::CopyOut, Operation::RemoveTree];
 
-    /// Its name in rows.
+    /// The operation's name in rows.
     pub fn name(self) -> &'static str {
         match self {
             Operation::Create => "create + write 4 KiB + close",
@@ -83,7 +83,7 @@ impl Operation {
         }
     }
 
-    /// The name of its row.
+    /// The title of the operation's row.
     pub fn title(self, in_flight: Option<u32>) -> String {
         match in_flight {
             Some(number) => format!("{}, {number} in flight", self.name()),
@@ -91,7 +91,7 @@ impl Operation {
         }
     }
 
-    /// Its goals (issue 22). All are of drives in memory, but one.
+    /// The operation's goals (issue 22). All but one are for drives in memory.
     pub fn goals(self, in_flight: Option<u32>, memory: bool) -> Goals {
         let rate = |per_second| Goals { per_second: Some(per_second), ..Goals::default() };
         match (self, memory) {
@@ -113,8 +113,8 @@ impl Operation {
         }
     }
 
-    /// The fewest messages that carry it, one after another: those of the plain side. `names` is how many a
-    /// listing has.
+    /// The fewest messages that carry the operation, one after another: the plain side does these. `names`
+    /// is the number of names in a listing.
     pub fn exchanges(self, names: u64) -> Vec<Exchange> {
         let with = |with, request_bytes, reply_bytes| Exchange { with, request_bytes, reply_bytes };
         let asked = with(With::Manager, MESSAGE_BYTES, 2 * MESSAGE_BYTES);
@@ -133,7 +133,7 @@ impl Operation {
         }
     }
 
-    /// Which disk must be synced for it to be durable; `None`: it changes nothing.
+    /// The disk that must be synced before the operation is durable; `None`: it changes nothing.
     pub fn synced(self) -> Option<Synced> {
         match self {
             Operation::Create | Operation::CopyIn | Operation::Unlink | Operation::RemoveTree => {
@@ -150,7 +150,7 @@ impl Operation {
 }
 
 impl Goals {
-    /// Whether a row that came to this meets all of them; `None`: there are none.
+    /// Returns true if a row with these figures meets all goals; `None` if there are none.
     pub(super) fn are_met(&self, per_second: f64, cpu_us: f64, of_plain: Option<f64>) -> Option<bool> {
         let met = [
             self.per_second.map(|least| per_second >= least),

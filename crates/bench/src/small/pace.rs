@@ -1,5 +1,5 @@
-//! A number of operations in flight: that many slots, each of which begins the next operation when its last
-//! one has ended.
+//! A fixed number of operations in flight: that many slots, each of which begins the next operation when
+//! its last one has ended.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -9,29 +9,29 @@ use tokio::task::JoinSet;
 
 use crate::error::{Doing, Error};
 
-/// When a sample ends: at whichever comes first.
+/// The limits of a sample, which ends at whichever is reached first.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Limit {
-    /// Seconds after which no operation begins; `None`: it goes by their number alone.
+    /// Seconds after which no operation begins; `None`: the number of operations alone counts.
     pub seconds: Option<f64>,
-    /// How many begin.
+    /// Number of operations that begin.
     pub operations: u64,
 }
 
-/// What a job came to.
+/// The result of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Done {
     /// Operations that were begun, all of which have ended.
     pub operations: u64,
-    /// From the first one's beginning to the last one's end.
+    /// Seconds from the beginning of the first operation to the end of the last one.
     pub seconds: f64,
-    /// Half of them took this long or less, in microseconds.
+    /// Median time of an operation, in microseconds.
     pub p50_us: f64,
-    /// All but a hundredth of them took this long or less.
+    /// 99th percentile of the operations' times, in microseconds.
     pub p99_us: f64,
 }
 
-/// Hands out the operations' numbers, from 0.
+/// The source of the operations' numbers, from 0.
 #[derive(Debug)]
 pub(super) struct Turns {
     next: AtomicU64,
@@ -41,24 +41,26 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    /// The time begins now.
+    /// Starts the clock.
     pub(super) fn begin(limit: Limit) -> Turns {
         let began = Instant::now();
         let end = limit.seconds.map(|seconds| began + Duration::from_secs_f64(seconds));
         Turns { next: AtomicU64::new(0), operations: limit.operations, began, end }
     }
 
-    /// The next one's number; `None`: the sample is over.
+    /// The number of the next operation; `None`: the sample is over.
     pub(super) fn next(&self) -> Option<u64> {
         if self.end.is_some_and(|end| Instant::now() >= end) {
             return None;
         }
-        // A number that is taken is an operation that is begun: those below the last are the ones done.
+        // A number that is taken is an operation that is begun: the operations done are those below the
+        // last number.
         let take = |number: u64| (number < self.operations).then_some(number + 1);
         self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok()
     }
 
-    /// Waits for all slots, each of which returns what its operations took. The first error ends them all.
+    /// Waits for all slots, each of which returns the times of its operations. The first error ends them
+    /// all.
     pub(super) async fn end(&self, mut slots: JoinSet<Result<Vec<Duration>, Error>>) -> Result<Done, Error> {
         let mut took = Vec::new();
         while let Some(ended) = slots.join_next().await {
@@ -75,7 +77,7 @@ impl Turns {
     }
 }
 
-/// The nearest rank's value, in microseconds; zero if there is none.
+/// The value at the nearest rank, in microseconds; zero if there is none.
 fn percentile(sorted: &[Duration], percent: usize) -> f64 {
     let rank = (sorted.len() * percent).div_ceil(100).max(1);
     sorted.get(rank - 1).map_or(0.0, |took| took.as_secs_f64() * 1e6)

@@ -1,12 +1,13 @@
-//! A report as a picture: for each row its rate on a logarithmic axis, with the goal and the plain exchanges,
-//! and beside it who the processor time went to.
+//! A report as a picture: each row has its rate on a logarithmic axis, with the goal and the plain
+//! exchanges, and beside it the shares of the processor time.
 
 use braid_draw::{Anchor, Axis, Drawing, INK, goal_colour};
 
 use super::document::show_number;
 use super::report::{CpuTime, Report, Row};
 
-/// Client, drives, manager: in programs, and, paler, in the kernel for them (after Okabe and Ito).
+/// Colours of client, drives and manager: their user time, and, paler, the kernel time spent for them
+/// (after Okabe and Ito).
 const PARTS: [(&str, [&str; 2]); 3] = [
     ("client", ["#56b4e9", "#c3e3f7"]),
     ("drives", ["#e69f00", "#f7dea8"]),
@@ -95,7 +96,7 @@ fn rate(drawing: &mut Drawing, axis: &Axis, row: &Row, y: f64) {
     drawing.text((RATES_END, y + 4.0), Anchor::End, 12, &show_number(rate.median));
 }
 
-/// The parts of a row's processor time, and all of it in figures.
+/// Draws the parts of a row's processor time as a bar, with the total as a number.
 fn bar(drawing: &mut Drawing, row: &Row, y: f64) {
     let cpu = &row.cpu_us;
     let mut x = BARS.0;

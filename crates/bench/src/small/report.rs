@@ -10,62 +10,62 @@ use crate::error::Error;
 use crate::report::Spread;
 use crate::stats;
 
-/// All rows of one run, and where it ran.
+/// All rows of one run, with its conditions.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
-    /// Where, when and on what.
+    /// Place, time and machine.
     #[serde(flatten)]
     pub ran: Conditions,
     /// Bytes of memory that were touched before anything was measured.
     pub touched_bytes: u64,
-    /// Names in the directory that is listed, opened from and asked about.
+    /// Names in the directory that is listed, and from which files are opened and stat'ed.
     pub names: u64,
     /// Files of the tree that is copied and removed.
     pub tree_files: u64,
     /// Bytes of the large file.
     pub large_bytes: u64,
     pub rows: Vec<Row>,
-    /// What the disks can sync, plainly.
+    /// Rates at which the disks can sync plain files.
     pub syncs: Vec<SyncRate>,
 }
 
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
-    /// What was measured.
+    /// Kind of operation.
     pub operation: Operation,
     pub name: String,
-    /// How many were in flight; `None`: as many as the command has.
+    /// Operations in flight; `None`: as many as the command has.
     pub in_flight: Option<u32>,
     /// Operations of all samples.
     pub operations: u64,
-    /// Files that were there after these, as a listing has them, in all samples together; `None`: the
-    /// operation changes none.
+    /// Files that a listing shows after the operations, in all samples together; `None`: the operation
+    /// changes no files.
     pub files_there: Option<u64>,
     /// Operations a second.
     pub per_second: Spread,
-    /// The medians of what half of a sample's operations took at most, in microseconds; `None`: they were not
-    /// timed one by one.
+    /// Median over the samples of their median times, in microseconds; `None`: operations were not timed
+    /// one by one.
     pub p50_us: Option<f64>,
-    /// The same of all but a hundredth.
+    /// Median over the samples of their 99th percentiles, in microseconds.
     pub p99_us: Option<f64>,
     /// Processor time for one operation, in microseconds.
     pub cpu_us: Processes,
-    /// All of it.
+    /// Processor time for one operation of all processes together, user and kernel.
     pub cpu_total_us: f64,
-    /// The part of it that the kernel took.
+    /// Kernel part of that time.
     pub cpu_kernel_us: f64,
     /// Plain exchanges of the same bytes.
     pub plain: Option<Plain>,
-    /// Operations a second over the syncs that the disk can do in it; `None`: nothing is synced, or only in
+    /// Operations for each sync that the disk can do in that time; `None`: nothing is synced, or only in
     /// memory.
     pub per_sync: Option<f64>,
-    /// What it should come to.
+    /// Goals of the row.
     pub goals: Goals,
-    /// Whether it does, in all; `None`: there are no goals.
+    /// True if all goals are met; `None`: there are no goals.
     pub met: Option<bool>,
 }
 
-/// Processor time of the processes, by what they are.
+/// Processor time by kind of process.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Processes {
     pub client: CpuTime,
@@ -78,32 +78,32 @@ pub struct Processes {
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct CpuTime {
     pub user: f64,
-    /// In the kernel, for them.
+    /// Kernel time spent for the processes.
     pub kernel: f64,
 }
 
-/// Plain exchanges beside a row.
+/// The plain exchanges beside a row.
 #[derive(Debug, Clone, Serialize)]
 pub struct Plain {
-    /// Medians of what a second had of them: an operation is all of its exchanges.
+    /// Median rate of operations a second; an operation is all of its exchanges.
     pub per_second: f64,
-    /// Braid's operations over them, pair by pair.
+    /// Braid's rate over the plain rate, pair by pair.
     pub ratio: Spread,
-    /// Their processor time for one, at both ends, in microseconds.
+    /// Processor time for one plain operation, at both ends, in microseconds.
     pub cpu_us: f64,
-    /// Sockets to what stands for the manager, of the last sample.
+    /// Sockets to the process that stands for the manager, in the last sample.
     pub manager_sockets: u32,
-    /// Sockets to all that stand for the drives.
+    /// Sockets to all processes that stand for the drives.
     pub drive_sockets: u32,
 }
 
-/// What a disk can sync.
+/// The rate at which a disk can sync.
 #[derive(Debug, Clone, Serialize)]
 pub struct SyncRate {
     pub of: Synced,
-    /// What was done.
+    /// Kind of write.
     pub name: &'static str,
-    /// How often in a second.
+    /// Syncs a second.
     pub per_second: Spread,
 }
 
@@ -114,28 +114,28 @@ pub enum Synced {
     Drive,
 }
 
-/// One sample of a row, with the plain one that was taken right before or after it.
+/// One sample of a row, with the plain sample that was taken right before or after it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sample {
     pub operations: u64,
-    /// What they took together.
+    /// Seconds of all operations together.
     pub seconds: f64,
-    /// As in a row.
+    /// Median time of an operation, as in a row.
     pub p50_us: Option<f64>,
-    /// As in a row.
+    /// 99th percentile of the times, as in a row.
     pub p99_us: Option<f64>,
-    /// Processor time of all of them, in microseconds.
+    /// Processor time of all operations together, in microseconds.
     pub cpu_us: Processes,
-    /// Files that were there afterwards.
+    /// Files that a listing shows afterwards.
     pub files_there: Option<u64>,
-    /// Plain operations a second, and their processor time for one, in microseconds.
+    /// Plain operations a second, and processor time for one of them in microseconds.
     pub plain: (f64, f64),
-    /// Sockets of these.
+    /// Plain sockets: to the manager, and to all drives.
     pub sockets: (u32, u32),
 }
 
 impl Synced {
-    /// What is done there.
+    /// The kind of write that is synced on that disk.
     pub fn name(self) -> &'static str {
         match self {
             Synced::Manager => "4 KiB in place + fdatasync, on the manager's disk",
@@ -159,7 +159,7 @@ impl CpuTime {
 }
 
 impl Processes {
-    /// All of them.
+    /// Processor time of all processes together.
     pub fn sum(&self) -> CpuTime {
         self.client.plus(self.drives).plus(self.manager)
     }
@@ -182,7 +182,7 @@ impl Processes {
 }
 
 impl Report {
-    /// A report without rows, of a run in `directory` that begins now.
+    /// Begins a report of a run in `directory`, without rows.
     pub fn begin(directory: &Path, quick: bool) -> Result<Report, Error> {
         Ok(Report {
             ran: Conditions::begin("small", directory, quick)?,
@@ -195,7 +195,7 @@ impl Report {
         })
     }
 
-    /// The run has ended. Puts the rows in order: they were measured in another, by what they need.
+    /// Ends the run. Puts the rows in order: they were measured in another order, by what they need.
     pub fn end(&mut self) {
         self.ran.end();
         self.rows.sort_by_key(|row| (row.operation, row.in_flight));
@@ -212,7 +212,7 @@ impl Report {
 }
 
 impl Row {
-    /// The row of some samples. `sync` is the rate of the syncs that it needs.
+    /// The row of some samples. `sync` is the rate of the syncs that the operation needs.
     fn of(
         (operation, in_flight): (Operation, Option<u32>),
         goals: Goals,

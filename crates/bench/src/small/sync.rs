@@ -1,4 +1,5 @@
-//! How often a disk can sync, plainly: the bound of what must be durable before it is answered.
+//! The rate at which a disk can sync plain files: the bound for operations that must be durable before they
+//! are answered.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -16,11 +17,12 @@ use crate::stats;
 
 /// Pieces of the file that is overwritten.
 const PIECES: u64 = 256;
-/// The most appends of a sample.
+/// Most appends of a sample.
 const OPERATIONS_MAX: u64 = 1 << 16;
 
-/// Writes of 4 KiB by one thread, each followed by an fdatasync: in `rounds` samples of this length. Those of
-/// a manager's disk are in place, as a database's are; those of a drive's are appended, as a log's are.
+/// Measures writes of 4 KiB by one thread, each followed by an fdatasync, in `rounds` samples of this
+/// length. Writes to a manager's disk are in place, as a database's are; those to a drive's disk are
+/// appended, as a log's are.
 pub fn sync_rate(
     directory: &Path,
     of: Synced,

@@ -9,12 +9,12 @@ use super::operation::FILE_BYTES;
 use crate::content::fill;
 use crate::error::{Doing, Error};
 
-/// How a tree looks: files of 4 KiB, so many in each directory, of which the last may have fewer.
+/// The form of a tree: files of 4 KiB, with the same number in each directory; the last may have fewer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tree {
-    /// Files in all.
+    /// Number of files in the tree.
     pub files: u64,
-    /// Files in a directory.
+    /// Number of files in a directory.
     pub each: u64,
 }
 
@@ -24,7 +24,7 @@ impl Tree {
     }
 }
 
-/// Makes one at `root`, which does not exist yet.
+/// Makes a tree at `root`, which does not exist yet.
 pub fn make_tree(root: &Path, tree: Tree, stop: &AtomicBool) -> Result<(), Error> {
     fs::create_dir(root).doing("make a tree")?;
     let mut bytes = vec![0; usize::try_from(FILE_BYTES).expect("it is small")];
@@ -42,7 +42,7 @@ pub fn make_tree(root: &Path, tree: Tree, stop: &AtomicBool) -> Result<(), Error
     Ok(())
 }
 
-/// How many files of the tree are in a copy of it, with the bytes that they must have.
+/// Number of files of the tree that are in its copy with the right bytes.
 pub fn count_same(copy: &Path, tree: Tree, stop: &AtomicBool) -> Result<u64, Error> {
     let mut expected = vec![0; usize::try_from(FILE_BYTES).expect("it is small")];
     let mut same = 0;

@@ -47,18 +47,18 @@ pub(super) fn goal(row: &Row) -> String {
 }
 
 impl Row {
-    /// The goal and whether it is met, for people; empty without one.
+    /// The goal, and whether it is met, as text for people; empty without one.
     pub fn show_goal(&self) -> String {
         goal(self)
     }
 }
 
-/// A ratio with three digits or so.
+/// A ratio with about three digits.
 pub fn show_figure(ratio: f64) -> String {
     if ratio.abs() < 0.1 { format!("{ratio:.4}") } else { format!("{ratio:.2}") }
 }
 
-/// A side's value, with three digits and a binary unit.
+/// The value of a side, with three digits and a binary unit.
 pub fn show_value(value: f64, unit: Unit) -> String {
     const STEPS: [&str; 4] = ["B", "KiB", "MiB", "GiB"];
     let mut value = value;

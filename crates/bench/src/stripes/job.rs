@@ -1,5 +1,5 @@
-//! What a client process does. Preparing opens the file and makes the bytes; only running is timed. A write
-//! counts when it is durable, and a job that writes ends with the commit of the file's size.
+//! The work of a client process. Preparing opens the file and makes the bytes; only running is timed. A
+//! write counts when it is durable, and a job that writes ends with the commit of the file's size.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,77 +11,77 @@ use tokio::task::JoinSet;
 use crate::content::{Random, fill, is_filled};
 use crate::error::{Doing, Error};
 
-/// Bytes of a record of the shared file: IO500's.
+/// Bytes of a record of the shared file, as in IO500.
 pub const RECORD_BYTES: u64 = 47_008;
-/// Records of one client in flight: the next ones follow when all are answered.
+/// Records of one client in flight; the next ones follow when all are answered.
 pub const RECORDS_AT_ONCE: u32 = 16;
-/// Bytes of memory that a job writes from, again and again, unless it is verified.
+/// Bytes of memory that a job writes from, again and again, unless its data are verified.
 const WINDOW_BYTES: u64 = 64 << 20;
 
-/// What one client is to do.
+/// A job of one client.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
-    /// The file's whole name; it exists.
+    /// Full name of the file, which exists.
     pub file: String,
-    /// The client computes the parity of every write itself.
+    /// True if the client computes the parity of every write itself.
     pub by_stripe: bool,
-    /// What it does with the file.
+    /// Work on the file.
     pub work: Work,
 }
 
-/// What is done with the file.
+/// Kinds of work on the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Work {
-    /// Writes it from the beginning.
+    /// Writes the file from the beginning.
     Write {
-        /// Bytes in all.
+        /// Bytes to write in all.
         bytes: u64,
         /// Bytes of a request.
         request_bytes: u64,
         /// Requests in flight.
         depth: u32,
     },
-    /// Writes only these bytes, and says so when it opens the file: [`OpenOptions::range`].
+    /// Writes only these bytes, and declares them when it opens the file: [`OpenOptions::range`].
     Range {
-        /// Where they begin: a stripe's first byte.
+        /// Offset of the first byte, which is a stripe's first byte.
         from: u64,
-        /// Bytes in all: whole stripes.
+        /// Bytes to write in all, whole stripes.
         bytes: u64,
         /// Bytes of a request.
         request_bytes: u64,
         /// Requests in flight.
         depth: u32,
     },
-    /// Reads it from the beginning.
+    /// Reads the file from the beginning.
     Read {
-        /// Bytes in all.
+        /// Bytes to read in all.
         bytes: u64,
         /// Bytes of a request.
         request_bytes: u64,
         /// Requests in flight.
         depth: u32,
     },
-    /// Writes every `clients`th record of a file that all of them write, from record `client` on.
+    /// Writes every `clients`th record of a file that all clients write, from record `client` on.
     Records {
-        /// This client's number, from 0.
+        /// Number of this client, from 0.
         client: u64,
-        /// How many there are.
+        /// Number of clients.
         clients: u64,
         /// Records of this client.
         records: u64,
     },
-    /// Reads all records, and fails if one is not what was written.
+    /// Reads all records, and fails if one is not as it was written.
     Verify {
         /// Records of all clients.
         records: u64,
     },
-    /// Overwrites pieces at random places, aligned to their length.
+    /// Overwrites pieces at random offsets, aligned to their length.
     Updates {
         /// Bytes of the file.
         within: u64,
         /// Bytes of a piece.
         piece_bytes: u64,
-        /// How many pieces.
+        /// Number of pieces.
         pieces: u64,
         /// Pieces in flight.
         depth: u32,
@@ -93,23 +93,23 @@ pub enum Work {
         within: u64,
         /// Bytes of a piece.
         piece_bytes: u64,
-        /// From one piece to the next.
+        /// Bytes from one piece to the next.
         every_bytes: u64,
     },
 }
 
-/// What a job came to.
+/// The result of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Done {
-    /// Bytes that it wrote or read.
+    /// Bytes that the job wrote or read.
     pub bytes: u64,
-    /// How long that took.
+    /// Seconds that the job took.
     pub seconds: f64,
-    /// Bytes that its sessions sent to drives.
+    /// Bytes that the job's sessions sent to drives.
     pub sent_bytes: u64,
 }
 
-/// One request: where in the file, and from where in memory.
+/// One request: its offset in the file, and that of its bytes in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Request {
     offset: u64,
@@ -117,20 +117,20 @@ struct Request {
     memory: u64,
 }
 
-/// When the next requests follow.
+/// The time at which further requests follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pace {
-    /// As soon as one is answered.
+    /// As soon as one request is answered.
     Rolling,
-    /// When all in flight are answered.
+    /// All at once, after all requests in flight are answered.
     Batches,
 }
 
-/// A client process's clients, and the file of the prepared job.
+/// The clients of a client process.
 #[derive(Debug)]
 pub struct Worker {
     config: Config,
-    /// Those that write parts of units as [`PartWrites`] says: the usual one, and by stripe.
+    /// Clients by the way they write parts of units ([`PartWrites`]): the usual one, and by stripe.
     clients: [Option<Client>; 2],
 }
 
@@ -159,7 +159,7 @@ impl Worker {
         Worker { config, clients: [None, None] }
     }
 
-    /// Opens the job's file, and makes what it will write.
+    /// Opens the job's file, and makes the bytes that it will write.
     pub async fn prepare(&mut self, job: &Job) -> Result<Prepared, Error> {
         let client = self.client(job.by_stripe).await?;
         let name = Name::parse(job.file.as_bytes())
@@ -189,7 +189,7 @@ impl Worker {
 }
 
 impl Prepared {
-    /// Does it, with the clock going.
+    /// Runs the job, with the clock going.
     pub async fn run(&self) -> Result<Done, Error> {
         let sent = self.client.sent_bytes();
         let began = Instant::now();
@@ -205,7 +205,7 @@ impl Prepared {
         Ok(Done { bytes, seconds, sent_bytes: self.client.sent_bytes() - sent })
     }
 
-    /// Closes the file.
+    /// Closes the job's file.
     pub async fn close(self) -> Result<(), Error> {
         match Arc::into_inner(self.file) {
             Some(file) => file.close().await.doing("close the job's file"),
@@ -302,7 +302,7 @@ fn plan(work: &Work) -> Plan {
             rolling(requests, depth, Way::Writes)
         }
         Work::Read { bytes, request_bytes, depth } => {
-            // It reads into buffers of its own.
+            // A read has a buffer of its own.
             let mut requests = sequence(bytes, request_bytes);
             requests.iter_mut().for_each(|request| request.memory = 0);
             Plan { requests, memory: Vec::new(), way: Way::Reads, depth, pace: Pace::Rolling }

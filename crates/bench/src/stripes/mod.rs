@@ -1,9 +1,9 @@
 //! Experiments E15, E16, E18 and E19: stripes over real drives, each figure a ratio taken within one run.
 //!
-//! [`Worker`] is what a client process does: it prepares a [`Job`], and runs it with the clock going.
-//! [`Report`] holds the figures, [`document`] and `plot` make documents of it. It knows neither processes
-//! nor hosts: the caller starts the manager, the drives and the clients, and says which of two samples came
-//! first.
+//! [`Worker`] is the work of a client process: it prepares a [`Job`], and runs it with the clock going.
+//! [`Report`] holds the figures, [`document`] and `plot` make documents of it. The module knows neither
+//! processes nor hosts: the caller starts the manager, the drives and the clients, and says which of two
+//! samples came first.
 
 mod document;
 mod job;

@@ -9,14 +9,14 @@ use crate::error::Error;
 use crate::report::Spread;
 use crate::stats;
 
-/// All rows of one run, and where it ran.
+/// All rows of one run, with its conditions.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
-    /// Where, when and on what.
+    /// Place, time and machine.
     #[serde(flatten)]
     pub ran: Conditions,
     pub rows: Vec<Row>,
-    /// What could not be measured here, and why.
+    /// Rows that could not be measured here, with the reasons.
     pub left_out: Vec<LeftOut>,
 }
 
@@ -27,73 +27,73 @@ pub struct LeftOut {
     pub why: String,
 }
 
-/// What a row measures, before it is measured.
+/// The description of a row, before it is measured.
 #[derive(Debug, Clone)]
 pub struct Question {
-    /// The experiment's number, such as `E18`.
+    /// Number of the experiment, such as `E18`.
     pub experiment: &'static str,
-    /// What is compared.
+    /// Kind of work that is compared.
     pub name: String,
-    /// What is measured on either side.
+    /// Unit of both sides' values.
     pub unit: Unit,
-    /// The first side, which the ratio has above.
+    /// First side, the numerator of the ratio.
     pub first: &'static str,
-    /// The second side.
+    /// Second side, the denominator.
     pub second: &'static str,
-    /// The goal, if there is one.
+    /// Goal of the ratio, if there is one.
     pub goal: Option<Goal>,
 }
 
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
-    /// The experiment's number.
+    /// Number of the experiment.
     pub experiment: &'static str,
-    /// What is compared.
+    /// Kind of work that is compared.
     pub name: String,
-    /// The first over the second, pair by pair.
+    /// First value over the second, pair by pair.
     pub ratio: Spread,
-    /// The goal, if there is one.
+    /// Goal of the ratio, if there is one.
     pub goal: Option<Goal>,
-    /// Whether it is met; absent without one.
+    /// True if the goal is met; absent without one.
     pub met: Option<bool>,
-    /// What either side's values are.
+    /// Unit of both sides' values.
     pub unit: Unit,
-    /// The first side.
+    /// First side, the numerator.
     pub first: Side,
-    /// The second side.
+    /// Second side, the denominator.
     pub second: Side,
 }
 
 /// One side of a row.
 #[derive(Debug, Clone, Serialize)]
 pub struct Side {
-    /// What it is.
+    /// Name of what was measured.
     pub name: &'static str,
-    /// The median of its samples.
+    /// Median of the side's samples.
     pub median: f64,
 }
 
-/// What is measured.
+/// The unit of a measured value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
-    /// Bytes a second.
+    /// Rate in bytes a second.
     BytesPerSecond,
     Bytes,
 }
 
-/// What a ratio should come to.
+/// The goal of a ratio.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Goal {
-    /// This much or less.
+    /// The ratio must be this or less.
     AtMost(f64),
-    /// This much or more.
+    /// The ratio must be this or more.
     AtLeast(f64),
 }
 
 impl Goal {
-    /// Whether a ratio meets it.
+    /// Returns true if a ratio meets the goal.
     pub fn is_met(self, ratio: f64) -> bool {
         match self {
             Goal::AtMost(most) => ratio <= most,
@@ -101,7 +101,7 @@ impl Goal {
         }
     }
 
-    /// The ratio in question.
+    /// The ratio that the goal names.
     pub fn value(self) -> f64 {
         let (Goal::AtMost(value) | Goal::AtLeast(value)) = self;
         value
@@ -109,7 +109,7 @@ impl Goal {
 }
 
 impl Report {
-    /// A report without rows, of a run in `directory` that begins now.
+    /// Begins a report of a run in `directory`, without rows.
     pub fn begin(directory: &Path, quick: bool) -> Result<Report, Error> {
         let ran = Conditions::begin("stripes", directory, quick)?;
         Ok(Report { ran, rows: Vec::new(), left_out: Vec::new() })

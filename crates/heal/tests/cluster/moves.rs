@@ -61,7 +61,7 @@ async fn a_lost_drives_columns_are_made_anew_by_all_others_and_stay_there_if_it_
     }
     cluster.kill(0);
     check_all(&client, &bytes, "without another drive").await;
-    // The lost one comes back: it frees what it has, and is a drive like any other.
+    // The lost drive comes back: it frees its components, and is a drive like any other.
     cluster.restart(0).await;
     cluster.restart(2).await;
     cluster.all_up(&client).await;
@@ -72,7 +72,7 @@ async fn a_lost_drives_columns_are_made_anew_by_all_others_and_stay_there_if_it_
     check_all(&client, &bytes, "after its return").await;
 }
 
-/// Drawn by hash, they come to equal shares for many more columns only.
+/// Columns placed by hash alone would come to equal shares only for many more columns.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_columns_of_a_lost_drive_are_dealt_out_evenly() {
     const COLUMNS: u64 = 240;
@@ -100,11 +100,11 @@ async fn the_columns_of_a_lost_drive_are_dealt_out_evenly() {
     assert!(most.zip(least).is_some_and(|(most, least)| most - least <= 2), "{given:?}");
 }
 
-/// Each file has one drive to spare, on which its column's successor is.
+/// Each file has one spare drive, on which its column's successor is.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drain_that_is_under_way_may_be_asked_for_again_taken_back_and_begun_anew() {
     let (_cluster, client, bytes) = with_files(6, 2, 0).await;
-    // Six seconds a column.
+    // At this rate a column takes six seconds.
     client.heal_status(Some(5_000)).await.expect("a low rate");
     assert!(!client.drain_drive("d4", true).await.expect("drained").was);
     wait_for(|| async {
@@ -133,10 +133,10 @@ async fn a_drive_that_cannot_take_the_columns_of_another_does_not_take_its_place
     let (mut cluster, client, bytes) = with_files(5, 2, 0).await;
     cluster.kill(1);
     wait_for(|| async { row_of(&client, "d1").await.state == DriveState::Away }).await;
-    // All five have a column of each file.
+    // All five drives have a column of each file.
     let refused =
         || async { client.replace_drive("d1", "d2").await.expect_err("it has columns of all files") };
-    // Until its lease has surely lapsed that is the reason.
+    // Until the drive's lease has surely lapsed that is the reason.
     wait_for(|| async { refused().await.reason() == Some(Reason::TooFewDrives) }).await;
     let error = refused().await;
     let text = error.to_string();
@@ -144,7 +144,7 @@ async fn a_drive_that_cannot_take_the_columns_of_another_does_not_take_its_place
     assert_eq!(row_of(&client, "d1").await.state, DriveState::Away, "nothing is done");
     cluster.add_drive(5, None).await;
     wait_for(|| async { row_of(&client, "d5").await.state == DriveState::Up }).await;
-    // Its lease may not have lapsed yet.
+    // The drive's lease may not have lapsed yet.
     wait_for(|| async { client.replace_drive("d1", "d5").await.is_ok() }).await;
     all_healed(&client).await;
     cluster.kill(0);
@@ -172,7 +172,7 @@ async fn nothing_moves_where_there_are_too_few_drives() {
     tokio::time::sleep(Duration::from_secs(9)).await;
     assert_eq!(components(&client, "d3").await, u64::try_from(FILES).expect("small"));
     check_all(&client, &bytes, "degraded").await;
-    // One more drive is enough.
+    // One more drive makes room for the columns.
     cluster.add_drive(4, None).await;
     wait_for(|| async { components(&client, "d3").await == 0 }).await;
     all_healed(&client).await;
@@ -211,7 +211,7 @@ async fn a_drive_that_is_added_gets_its_share_and_nothing_moves_that_need_not() 
     let mut cluster = Cluster::start_losing(5, |_| Some(CAPACITY), 0).await;
     let client = cluster.client().await;
     client.volume_create("main", None, 0).await.expect("a volume");
-    // Else it may begin while the files are written, and what it says is of that time.
+    // Otherwise the balancing may begin while the files are written, and its figures are of that time.
     client.set_balance(false).await.expect("it is off");
     let bytes: Vec<Vec<u8>> =
         (0..24).map(|seed| pattern(u64::try_from(seed).expect("small"), FILE)).collect();
@@ -232,7 +232,7 @@ async fn a_drive_that_is_added_gets_its_share_and_nothing_moves_that_need_not() 
     all_healed(&client).await;
     let status = client.heal_status(None).await.expect("the heals");
     let moved: u64 = status.drives.iter().map(|row| row.progress.written_bytes).sum();
-    // The new drive's share is a sixth; what the others differ by at first comes on top.
+    // The new drive's share is a sixth; the initial differences between the other drives come on top.
     assert!(status.balance.begun_bytes >= total / 6, "{:?}", status.balance);
     assert!(moved * 10 <= status.balance.begun_bytes * 11, "{moved}: {:?}", status.balance);
     assert!(status.balance.spread_permille <= 50, "{:?}", status.balance);
@@ -241,7 +241,7 @@ async fn a_drive_that_is_added_gets_its_share_and_nothing_moves_that_need_not() 
     for index in 0..bytes.len() {
         assert!(client.check(&name(&format!("f{index}")), |_| {}).await.expect("check").is_clean());
     }
-    // It stays so: nothing moves back.
+    // The balance stays: nothing moves back.
     let before = components(&client, "d5").await;
     cluster.restart_manager().await;
     cluster.all_up(&client).await;
@@ -269,7 +269,7 @@ async fn a_file_lacks_no_column_while_its_drive_is_drained_and_readers_and_write
     }
     assert!(most > 0, "nothing moves");
     check_all(&client, &bytes, "while they move").await;
-    // It is ended: what moves does so to the end, and then nothing does.
+    // The drain is ended: columns on the move arrive, and then nothing moves.
     client.drain_drive("d2", false).await.expect("it is not drained any more");
     client.heal_status(Some(0)).await.expect("no limit");
     all_healed(&client).await;

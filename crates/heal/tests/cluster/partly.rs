@@ -1,5 +1,5 @@
-//! More drives are lost than the parity can replace, while a column is only partly made anew: what is made
-//! anew of it can be read, and the rest is named as lost.
+//! More drives are lost than the parity can replace, while a column is only partly rebuilt: its rebuilt part
+//! can be read, and the rest is reported as lost.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use braid_layout::{Scheme, Shape};
 use crate::common::{Cluster, Random, assert_same, name, pattern, put, read_all, shape, wait_for};
 use crate::support::{all_healed, row, written};
 
-/// Several plan sets of a heal, so that some are done and some are not.
+/// Size of the file: several plan sets of a heal, so that some are done and some are not.
 const BYTES: usize = 48 << 20;
 const UNIT: u32 = 16 << 10;
-/// One stripe of so many is read: each lost one is waited for.
+/// One stripe of so many is read: a read waits for each lost stripe.
 const SAMPLE: usize = 5;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -44,12 +44,12 @@ async fn partly(shape: Shape, others: &[usize]) {
     let (read, lost) = read_by_stripes(&cluster, shape, &model, others).await;
     println!("{read} stripes read by way of the joining column, {lost} lost");
     assert!(read > 0 && lost > 0, "{read} stripes read and {lost} lost");
-    // What no drive that is left lists may be there all the same.
+    // A range that no remaining drive lists may hold data all the same.
     let file = client.open(&name("f"), &OpenOptions::new().read(true)).await.expect("it opens");
     assert_eq!(file.data_after(0).await.expect("all counts"), Some(0..BYTES as u64));
     let checked = client.check(&name("f"), |_| {}).await;
     assert!(matches!(checked, Err(Error::TooManyAway { .. })), "{checked:?}");
-    // They come back, and all goes on as if they had never been away.
+    // The killed drives come back, and all goes on as if they had never been away.
     for &other in others {
         cluster.restart(other).await;
     }
@@ -62,7 +62,7 @@ async fn partly(shape: Shape, others: &[usize]) {
     assert_same(&read_all(&client, &name("f")).await.expect("read"), &model, "from the healed column");
 }
 
-/// Writes all over the file, in what is made anew and in what is not.
+/// Writes all over the file, in parts that are rebuilt already and in parts that are not.
 async fn write_beside(client: &Client, model: &mut [u8]) {
     let file = client.open(&name("f"), &OpenOptions::new().read(true).write(true)).await.expect("open");
     let mut random = Random(91);
@@ -75,8 +75,8 @@ async fn write_beside(client: &Client, model: &mut [u8]) {
     file.close().await.expect("close");
 }
 
-/// Reads some of the stripes, each by itself. Every one of them needs a unit of the joining column. Gives how
-/// many were read, and how many are lost.
+/// Reads some of the stripes, each by itself. Every one of them needs a unit of the joining column. Returns
+/// the numbers of stripes that were read, and that are lost.
 async fn read_by_stripes(cluster: &Cluster, shape: Shape, model: &[u8], others: &[usize]) -> (u32, u32) {
     let mut config = cluster.config();
     config.grace = Duration::from_millis(20);

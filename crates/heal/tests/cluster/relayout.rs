@@ -1,4 +1,4 @@
-//! Files are laid out anew, beside readers and whatever befalls their drives.
+//! Files are laid out anew, beside readers and failures of their drives.
 
 use std::time::{Duration, Instant};
 
@@ -36,7 +36,8 @@ async fn a_file_gets_each_other_scheme_and_keeps_its_bytes() {
     let mut cluster = Cluster::start(6).await;
     let client = cluster.client().await;
     client.volume_create("main", None, 0).await.expect("a volume");
-    // Not whole stripes, and zeros within: whole units of them, and the end of one.
+    // The file does not end with a whole stripe, and has zeros within: whole units of them, and the end of
+    // one.
     let mut model = pattern(5, 700_001);
     model[100_000..300_000].fill(0);
     let first = shape(Scheme::Raid5, 4, 1, 16 << 10);
@@ -55,7 +56,7 @@ async fn a_file_gets_each_other_scheme_and_keeps_its_bytes() {
         assert_same(&read_all(&client, &name("f")).await.expect("read"), &model, &shape.to_string());
         assert!(client.check(&name("f"), |_| {}).await.expect("check").is_clean(), "{shape}");
         assert!(!client.relayout(&name("f"), Some(shape)).await.expect("asked").begun, "it has it");
-        // It is written as any file.
+        // The file is written like any other.
         let file = client.open(&name("f"), &OpenOptions::new().write(true)).await.expect("open");
         let bytes = pattern(u64::from(shape.unit_bytes()), 30_000);
         file.write_at(&bytes, 280_000).await.expect("write");
@@ -65,7 +66,7 @@ async fn a_file_gets_each_other_scheme_and_keeps_its_bytes() {
     assert!(client.check(&name("f"), |_| {}).await.expect("check").is_clean());
     cluster.kill(0);
     assert_same(&read_all(&client, &name("f")).await.expect("read"), &model, "without a drive");
-    // What the old layouts had is freed: nothing but this file's components is left.
+    // The components of the old layouts are freed: only those of the present layout are left.
     let rows = client.status().await.expect("status").drives;
     assert_eq!(rows.iter().map(|row| row.components).sum::<u64>(), 5);
 }
@@ -88,7 +89,7 @@ async fn a_reader_goes_on_and_a_writer_comes_first() {
     writer.write_at(&bytes, 777_777).await.expect("write");
     model[777_777..827_777].copy_from_slice(&bytes);
     writer.close().await.expect("close");
-    // It is begun, slowly, and disturbed.
+    // The relayout begins, slowly, and is disturbed by a writer.
     client.heal_status(Some(300_000)).await.expect("a low rate");
     soon(|| async { list(&client).await.first().is_some_and(|row| row.columns == 5) }).await;
     let writer = client.open(&name("f"), &OpenOptions::new().write(true)).await.expect("it is not refused");
@@ -136,7 +137,7 @@ async fn while_a_file_is_laid_out_anew_no_drive_counts_as_behind_and_one_that_is
     assert_same(&read_all(&client, &name("f")).await.expect("read"), &model, "in the end");
 }
 
-/// What it reads at a time is more than one plan set of the new layout may have.
+/// The reader reads more at a time than one plan set of the new layout may have.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reader_from_before_reads_a_layout_of_many_small_stripes() {
     let cluster = Cluster::start(5).await;

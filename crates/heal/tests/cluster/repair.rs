@@ -12,13 +12,13 @@ use crate::support::{Writer, row, soon};
 
 const UNIT: usize = 16 << 10;
 
-/// Bytes of which no 32 in a row are elsewhere.
+/// Random bytes, of which no 32 in a row occur elsewhere.
 fn noise(seed: u64, length: usize) -> Vec<u8> {
     let mut random = Random(seed);
     (0..length.div_ceil(8)).flat_map(|_| random.draw().to_le_bytes()).take(length).collect()
 }
 
-/// Inverts a byte in a drive's log, at the first place that holds `bytes`. Returns whether there was one.
+/// Inverts a byte in a drive's log, at the first place that holds `bytes`. Returns true if there was one.
 fn damage(drive: &Path, bytes: &[u8]) -> bool {
     for entry in std::fs::read_dir(drive.join("store/log")).expect("a log") {
         let path = entry.expect("read").path();
@@ -32,7 +32,7 @@ fn damage(drive: &Path, bytes: &[u8]) -> bool {
     false
 }
 
-/// Damages the data unit that begins at byte `at` of the file. Gives the drive on which it is.
+/// Damages the data unit that begins at byte `at` of the file. Returns the drive that holds it.
 fn damage_unit(cluster: &Cluster, model: &[u8], at: usize) -> usize {
     let hit: Vec<usize> = (0..cluster.drives.len())
         .filter(|&index| damage(&cluster.drives[index].dir, &model[at..at + 32]))
@@ -56,7 +56,8 @@ async fn is_clean(client: &Client, path: &str) {
     assert!(report.is_clean(), "{report:?}");
 }
 
-/// No two columns of the file may be out, but each of them has a damaged unit, in a stripe of its own.
+/// The file tolerates only one lost column, but each of its columns has a damaged unit, in a stripe of its
+/// own.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_reader_meets_is_repaired_on_every_column_of_the_file() {
     let mut cluster = Cluster::start(5).await;
@@ -79,7 +80,7 @@ async fn what_a_reader_meets_is_repaired_on_every_column_of_the_file() {
     is_clean(&client, "f").await;
     let after = client.stat(&name("f")).await.expect("stat");
     assert_eq!((before.g, before.segments.len()), (after.g, after.segments.len()), "no column went out");
-    // What was repaired is read: without another drive nothing else has it.
+    // The repaired units are read: with a drive killed, no other unit can stand in for them.
     cluster.kill(1);
     assert_same(&read_all(&client, &name("f")).await.expect("read"), &model, "degraded");
 }
@@ -101,7 +102,7 @@ async fn a_scrub_has_it_repaired_beside_a_writer_and_nothing_newer_is_undone() {
     soon(|| async {
         let rows = status().await;
         let repaired: u64 = rows.iter().map(|row| row.scrub.repaired).sum();
-        // Some are written anew before they are found.
+        // Some damaged units are overwritten before they are found.
         repaired > 10 && rows.iter().all(|row| row.scrub.passes > 0 && row.scrub.damaged == 0)
     })
     .await;
@@ -138,13 +139,13 @@ async fn what_cannot_be_repaired_is_named_and_left_as_it_is() {
     };
     waits(bare, "no redundancy").await;
     waits(kept, if bare == kept { "no redundancy" } else { "cannot be repaired" }).await;
-    // A block that is whole is read as before.
+    // An undamaged block is read as before.
     let file = client.open(&name("bare"), &OpenOptions::new().read(true)).await.expect("open");
     let mut block = vec![0; 4096];
     let at = 3 * UNIT + 8192;
     file.read_at(&mut block, u64::try_from(at).expect("small")).await.expect("another block of the unit");
     assert_same(&block, &model[at..at + 4096], "beside the damage");
-    // With its sister back, what can be repaired is.
+    // Once the other drive is back, the unit that can be repaired is.
     cluster.restart(other).await;
     repaired_at_least(&client, kept).await;
     is_clean(&client, "kept").await;

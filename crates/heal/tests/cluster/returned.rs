@@ -18,7 +18,7 @@ async fn a_drive_that_was_away_for_one_percent_of_the_data_gets_that_percent() {
     let shape = shape(Scheme::Raid5, 4, 1, unit);
     let mut model = pattern(4, 400 * stripe);
     put(&client, &path, shape, &model).await;
-    // What the drive does not know to be settled when it goes away is made anew.
+    // Units that the drive does not know to be settled when it goes away are rebuilt.
     client.finish().await;
     cluster.stop(2).await;
     let file = client.open(&path, &OpenOptions::new().write(true)).await.expect("open");
@@ -44,7 +44,7 @@ async fn a_writer_and_readers_go_on_while_a_column_catches_up() {
     beside_writers(1).await;
 }
 
-/// With several writers, what touches the column is written in turns, each in a generation of its own.
+/// With several writers, stripes that touch the column are written in turns, each in a generation of its own.
 #[tokio::test(flavor = "multi_thread")]
 async fn several_writers_of_one_file_go_on_while_a_column_catches_up() {
     beside_writers(3).await;
@@ -64,9 +64,9 @@ async fn beside_writers(count: usize) {
         writers.push(Writer::begin(cluster.client().await, "f", part, &before));
     }
     cluster.kill(1);
-    // The writer takes its column out.
+    // The writer has the drive's column taken out.
     wait_for(|| async { row(&client, "d1").await.is_some_and(|row| row.stale == 1) }).await;
-    // Slow enough that much is written meanwhile.
+    // The rate is low enough that much is written meanwhile.
     client.heal_status(Some(50_000)).await.expect("the rate is set");
     cluster.restart(1).await;
     written(&client, "d1", 1).await;
@@ -87,7 +87,7 @@ async fn beside_writers(count: usize) {
     assert_same(&read_all(&client, &name("f")).await.expect("read"), &model, "from the healed column");
 }
 
-/// As two processes of a drive would, of which one was thought to be gone.
+/// Two healers run at once, as two processes of a drive would, of which one was thought to be gone.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_column_that_several_processes_heal_at_once_beside_a_writer_is_whole() {
     const BYTES: usize = 3_000_000;
@@ -105,7 +105,7 @@ async fn a_column_that_several_processes_heal_at_once_beside_a_writer_is_whole()
     written(&client, "d1", 1).await;
     let (one, other) = tokio::join!(cluster.try_to_heal(1), cluster.try_to_heal(1));
     for outcome in [&one, &other] {
-        // Whoever comes when another has ended it is told so.
+        // A healer that comes when another has ended the heal is told so.
         if let Err(error) = outcome {
             assert_eq!(error.reason(), Some(Reason::NotFound), "{error}");
             assert!(error.to_string().contains("no stale column on d1"), "{error}");
@@ -146,7 +146,7 @@ async fn a_drive_that_takes_the_place_of_another_is_filled() {
     }
 }
 
-/// Nothing but the parity still knows how far the writer had got: the zeros at the end were acknowledged too.
+/// Only the parity still knows how far the writer had got: the zeros at the end were acknowledged too.
 #[tokio::test(flavor = "multi_thread")]
 async fn acknowledged_zeros_at_the_end_are_there_after_their_unit_was_made_anew_and_the_writer_died() {
     let mut cluster = Cluster::start(3).await;
@@ -168,7 +168,7 @@ async fn acknowledged_zeros_at_the_end_are_there_after_their_unit_was_made_anew_
         let file = client.open(&name("f"), &OpenOptions::new().write(true)).await.expect("open");
         file.write_at(&written, 0).await.expect("it is acknowledged");
         tell.send(()).expect("the test waits");
-        // Until it is killed.
+        // The writer stays until it is killed.
         std::future::pending::<()>().await;
     });
     told.await.expect("it wrote");

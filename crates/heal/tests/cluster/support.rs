@@ -1,4 +1,4 @@
-//! What the tests of healing have in common.
+//! Helpers that the tests of healing share.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 
 use crate::common::{Random, name, pattern};
 
-/// A drive's row among the heals; a new one if it has none.
+/// A drive's row among the heals; `None` if it has none.
 pub(crate) async fn row(client: &Client, drive: &str) -> Option<HealRow> {
     let status = client.heal_status(None).await.expect("the heals");
     status.drives.into_iter().find(|row| row.name == drive)
@@ -51,16 +51,16 @@ pub(crate) async fn written(client: &Client, drive: &str, bytes: u64) {
     .await;
 }
 
-/// Somebody who writes to a part of a file at random places until he is told to stop.
+/// A writer to a part of a file, at random places until it is told to stop.
 pub(crate) struct Writer {
     task: JoinHandle<Vec<u8>>,
     stop: watch::Sender<bool>,
-    /// How many writes are done.
+    /// Number of writes that are done.
     done: watch::Receiver<u64>,
 }
 
 impl Writer {
-    /// Begins to write; `model` is what the whole file holds.
+    /// Begins to write; `model` is the content of the whole file.
     pub(crate) fn begin(client: Client, path: &'static str, part: Range<usize>, model: &[u8]) -> Self {
         let model = model[part.clone()].to_vec();
         let (stop, stopped) = watch::channel(false);
@@ -69,8 +69,8 @@ impl Writer {
         Self { task, stop, done }
     }
 
-    /// Waits until some more writes are done than at the call, for 60 s at most. How long they take is the
-    /// machine's matter, and that of the writers whose turn it is. But he gets on.
+    /// Waits until some more writes are done than at the call, for 60 s at most. Their speed depends on the
+    /// machine, and on other writers whose turn it is, but the writer must make progress.
     pub(crate) async fn gets_on(&self) {
         let mut done = self.done.clone();
         let before = *done.borrow_and_update();
@@ -78,7 +78,7 @@ impl Writer {
         waited.await.expect("the writer is not held up").expect("the writer runs");
     }
 
-    /// Ends it after some more writes. Gives what the file must hold in that part then.
+    /// Ends the writer after some more writes. Returns the content that the file must have in that part then.
     pub(crate) async fn end(self) -> Vec<u8> {
         self.gets_on().await;
         self.stop.send(true).expect("the writer runs");

@@ -9,7 +9,7 @@ use crate::support::{all_healed, row, written};
 const BYTES: usize = 12_000_000;
 const UNIT: u32 = 8192;
 
-/// Six drives; the file `f` of rs 4+2; drive 0 was away while all of it was written anew. Healing is slow.
+/// Six drives; the file `f` of rs 4+2; drive 0 was away while all of the file was rewritten. Healing is slow.
 async fn behind() -> (Cluster, Client, Vec<u8>) {
     let mut cluster = Cluster::start(6).await;
     let client = cluster.client().await;
@@ -28,7 +28,7 @@ async fn behind() -> (Cluster, Client, Vec<u8>) {
     (cluster, client, bytes)
 }
 
-/// All is read with two other drives dead, so that the healed column is needed for every stripe.
+/// Reads all with two other drives dead, so that the healed column is needed for every stripe.
 async fn check_all(mut cluster: Cluster, client: &Client, bytes: &[u8], others: [usize; 2]) {
     for other in others.into_iter().filter(|&other| cluster.drives[other].node.is_some()).collect::<Vec<_>>()
     {

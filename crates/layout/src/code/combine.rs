@@ -10,8 +10,8 @@ pub(super) struct Input<'a> {
     pub(super) coefficients: Coefficients,
 }
 
-/// Sets each output to the sum of the products (or adds it to it): output `i` gets `coefficients[i] * bytes`
-/// of each input, each input zero-extended or cut to the output's length. At most four outputs.
+/// Sets each output to the sum of the products, or adds the sum to it: output `i` gets `coefficients[i] *
+/// bytes` of each input, each input zero-extended or cut to the output's length. At most four outputs.
 ///
 /// The slices' ends divide the bytes into stretches. In each, the kernel gets the slices that reach its end.
 pub(super) fn combine(kernel: Kernel, inputs: &[Input<'_>], outputs: &mut [&mut [u8]], start: Start) {

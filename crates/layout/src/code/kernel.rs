@@ -7,17 +7,17 @@
 
 use super::field::PRODUCTS;
 
-/// Which instructions are used. A value proves that this processor has them, as it can only be obtained by
-/// detecting them.
+/// The kind of processor instructions that the inner loops use. A value proves that this processor has them,
+/// as it can only be obtained by detecting them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kernel(Path);
 
-/// What an output holds before the sum.
+/// Content of an output before the sum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Start {
-    /// Nothing: it is overwritten.
+    /// The output has no content yet: it is overwritten.
     Fresh,
-    /// Bytes that the sum is added to.
+    /// The output has content that the sum is added to.
     Onto,
 }
 
@@ -68,7 +68,7 @@ impl Kernel {
         }
     }
 
-    /// The sums of products for `M` outputs. All slices have one length.
+    /// Computes the sums of products for `M` outputs. All slices have one length.
     pub(super) fn sum<const M: usize>(
         self,
         coefficients: &[[u8; M]],
@@ -120,7 +120,7 @@ impl Kernel {
         }
     }
 
-    /// The sum of `sources`. All slices have one length.
+    /// Computes the XOR of `sources`. All slices have one length.
     pub(super) fn xor(self, sources: &[&[u8]], output: &mut [u8], start: Start) {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
@@ -150,7 +150,7 @@ fn x86() -> Vec<Kernel> {
     kernels
 }
 
-/// The sums from byte `from` on: everything without vector kernels, otherwise the last bytes.
+/// Computes the sums from byte `from` on: everything without vector kernels, otherwise the last bytes.
 fn sum_scalar<const M: usize>(
     coefficients: &[[u8; M]],
     sources: &[&[u8]],
@@ -176,7 +176,8 @@ fn sum_scalar<const M: usize>(
     }
 }
 
-/// The same loop, which the compiler vectorizes for 32-byte registers: it runs at the rate of the cache.
+/// The loop of `xor_blocks`, which the compiler vectorizes for 32-byte registers: it runs at the rate of the
+/// cache.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn xor_avx2(sources: &[&[u8]], output: &mut [u8], start: Start) {

@@ -106,8 +106,8 @@ fn times_matrix_32(bytes: __m256i, matrix: __m256i) -> __m256i {
     _mm256_gf2p8affine_epi64_epi8::<0>(bytes, matrix)
 }
 
-/// The products of the low nibbles, and of the high ones, each in both halves of a register, because shuffles
-/// work on halves.
+/// The products of the low nibbles, and of the high nibbles, each in both halves of a register, because
+/// shuffles work on halves.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn nibbles(coefficient: u8) -> [__m256i; 2] {

@@ -11,10 +11,10 @@ use std::cmp::Ordering;
 
 use crate::DriveId;
 
-/// What a hash is used for: each use gives an independent number for a drive and seed.
+/// Purpose of a hash: each gives an independent number for a drive and seed.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Use {
-    /// The draw that decides whether a drive is chosen.
+    /// The draw by which drives are chosen.
     Draw = 1,
     /// The order of the chosen drives.
     Column = 2,

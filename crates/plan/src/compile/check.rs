@@ -2,8 +2,8 @@
 //! and compared with what is stored.
 //!
 //! If all data units are readable, every readable parity unit is checked. If some are lost, as many parity
-//! units stand in for them, and the rest are checked. With only `k` units there is nothing to compare. They
-//! are read all the same, as damage shows in a unit's checksums.
+//! units stand in for them, and the rest are checked. With only `k` units there is nothing to compare. The
+//! units are read all the same, as damage shows in a unit's checksums.
 
 use std::ops::Range;
 

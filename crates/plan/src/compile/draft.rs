@@ -91,7 +91,7 @@ impl Draft {
         self.instructions.iter().filter(|(_, i)| !i.op.is_write()).map(|(_, i)| i.id).collect()
     }
 
-    /// Bytes to and from drives.
+    /// Number of bytes to and from drives.
     pub(super) fn bytes_moved(&self) -> u64 {
         let moved = |op: &Op| match op {
             Op::StripeWrite { bytes: Source::Hole, .. } | Op::UnitWrite { bytes: Source::Hole, .. } => 0,

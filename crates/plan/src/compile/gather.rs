@@ -1,4 +1,4 @@
-//! Which bytes of a stripe are in memory, and how lost ones are made from `k` readable units.
+//! The bytes of a stripe that are in memory, and how lost ones are made from `k` readable units.
 
 use std::ops::Range;
 
@@ -18,7 +18,7 @@ pub(super) struct Known {
     pub(super) id: InstructionId,
 }
 
-/// What of a stripe is in memory.
+/// The bytes of a stripe that are in memory.
 #[derive(Debug, Default)]
 pub(super) struct Gather {
     pub(super) known: Vec<Known>,
@@ -66,7 +66,7 @@ impl Gather {
         self.reads.iter().find(|(read, _)| matches!(read, Role::Parity(_))).map(|(_, id)| *id)
     }
 
-    /// Where `range` of `role` is, if it is in one memory range.
+    /// Location of `range` of `role`, if it is in one memory range.
     pub(super) fn find(&self, role: Role, range: &Range<u32>) -> Option<(MemoryRange, InstructionId)> {
         self.known.iter().find(|known| known.role == role && holds(&known.range, range)).map(|known| {
             (known.location.part(range.start - known.range.start, range.end - range.start), known.id)
@@ -78,8 +78,8 @@ impl Gather {
         self.known.iter().filter(move |known| known.role == role).map(|known| &known.range)
     }
 
-    /// Makes the bytes `wanted` of units that cannot be read, from `k` readable units. It takes those of
-    /// which the most needed bytes are in memory, and reads the rest of them into scratch.
+    /// Makes the bytes `wanted` of units that cannot be read, from `k` readable units. The units with the
+    /// most needed bytes in memory are taken, and the rest of the needed bytes is read into scratch.
     pub(super) fn reconstruct(
         &mut self,
         target: &Target<'_>,
@@ -110,7 +110,8 @@ impl Gather {
         Ok(())
     }
 
-    /// The `k` readable units that cost the fewest bytes; on a tie data before parity, lower before higher.
+    /// The `k` readable units with the fewest bytes left to read; on a tie data before parity, lower before
+    /// higher.
     fn choose(
         &self,
         target: &Target<'_>,
@@ -137,7 +138,7 @@ impl Gather {
         Ok(there.into_iter().map(|(_, role)| role).collect())
     }
 
-    /// One step for `part`, which is in one memory range for each unit.
+    /// Adds one step for `part`, which is in one memory range for each unit.
     fn step(
         &mut self,
         draft: &mut Draft,

@@ -2,13 +2,13 @@
 
 use std::ops::Range;
 
-/// Bytes in both.
+/// The bytes that lie in both ranges.
 pub(super) fn and(a: &Range<u32>, b: &Range<u32>) -> Range<u32> {
     let from = a.start.max(b.start);
     from..a.end.min(b.end).max(from)
 }
 
-/// Whether `outer` holds all of `inner`.
+/// Returns true if `outer` holds all of `inner`.
 pub(super) fn holds(outer: &Range<u32>, inner: &Range<u32>) -> bool {
     outer.start <= inner.start && inner.end <= outer.end
 }
@@ -50,7 +50,7 @@ pub(super) fn cut<'a>(range: &Range<u32>, ranges: impl Iterator<Item = &'a Range
     points.windows(2).map(|pair| pair[0]..pair[1]).collect()
 }
 
-/// Bytes in disjoint ranges.
+/// Number of bytes in disjoint ranges.
 pub(super) fn total(ranges: &[Range<u32>]) -> u64 {
     ranges.iter().map(|range| u64::from(range.end - range.start)).sum()
 }

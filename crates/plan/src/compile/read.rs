@@ -1,10 +1,11 @@
 //! Reads: every byte straight into the caller's buffer.
 //!
 //! A piece whose column can be read goes to its final place. Other pieces are made from `k` units of the
-//! stripe: first those that are requested anyway, which are in the caller's buffer already; then those that
-//! need the fewest additional bytes. These go into scratch, and only as far as the lost pieces need them. On
-//! a mirror a copy is read instead, into the caller's buffer. A reader cannot know that bytes past the file's
-//! size are zeros, so they are read: a drive that has none answers with a hole, which costs nothing.
+//! stripe: first those that are requested anyway, which are in the caller's buffer already; then those with
+//! the fewest additional bytes to read. The additional bytes go into scratch, and only as far as the lost
+//! pieces need them. On a mirror a copy is read instead, into the caller's buffer. A reader cannot know that
+//! bytes past the file's size are zeros, so they are read: a drive that has none answers with a hole, which
+//! costs nothing.
 
 use std::ops::Range;
 

@@ -1,9 +1,9 @@
 //! Rebuilds: whole units of joining columns, made from `k` readable units of their stripe.
 //!
 //! A rebuilt unit is installed under the version that the cut names, not under a new stamp, so that a
-//! catch-up that starts again finds what it has done. A data unit gets its version in a parity's cover; a
-//! parity unit gets the cover that was read, and the newest version in it. `columns` is the unit's own column
-//! only, as no other column has to have it.
+//! catch-up that starts again finds what it has done. A data unit gets its version in a parity unit's cover;
+//! a parity unit gets the cover that was read, and the newest version in it. The `columns` of the write are
+//! the unit's own column only, as no other column has to have the write.
 
 use std::ops::Range;
 

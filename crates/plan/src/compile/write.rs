@@ -1,7 +1,7 @@
 //! Writes: each stripe in the way that moves the fewest bytes, with stamps, columns and covers as PROTOCOL C2
 //! requires.
 //!
-//! Which parity bytes change. A stripe write has one range per unit, and the ranges differ: the first unit's
+//! Parity bytes that change. A stripe write has one range per unit, and the ranges differ: the first unit's
 //! begins where the request does, the last one's ends where it does. Parity is written over their hull, from
 //! the lowest first byte to the highest last byte of any unit written. Bytes of the hull that are not written
 //! keep their content. Hence
@@ -10,14 +10,15 @@
 //!   stripe's first unit, reads nothing;
 //! - *reconstruct-write*: the live bytes of the hull that are not written are read, or made from `k` others
 //!   if their column is lost, and the parity is computed from all (`parity_anew.rs`);
-//! - *read-modify-write*: the old bytes of what is written, and the old parity over the hull, are read
+//! - *read-modify-write*: the old bytes of the written ranges, and the old parity over the hull, are read
 //!   (`parity_changed.rs`).
 //!
-//! - *unit write*: where a stripe write would read first, and one unit is written and all columns are there:
-//!   the new bytes go to the data drive alone, which sends the parity drives what changed.
+//! - *unit write*: where a stripe write would read first, one unit is written, and all columns are there: the
+//!   new bytes go to the data drive alone, which sends the parity drives what changed.
 //!
-//! Lost columns need no separate method. Nothing is sent to a touched one: its bytes live in the parity. An
-//! old byte that only it had is made from the others. A parity column that is out is not computed.
+//! Lost columns need no separate method. Nothing is sent to a touched column that is lost: its bytes live in
+//! the parity. An old byte that only a lost column had is made from the others. A parity column that is out
+//! is not computed.
 //!
 //! The version of a unit that is not touched comes with the bytes read. If none of its bytes is needed, one
 //! byte is read for the version. A unit past the file's size that may have been written before a truncation
@@ -54,8 +55,8 @@ pub fn write_cheapest(target: &Target<'_>, request: Write, operation: u64) -> Re
     each_stripe(target, &request, |job, index| job.cheapest(operation + index))
 }
 
-/// Fills one column of a segment that nobody reads yet, from whole stripes in the caller's buffer. Nothing is
-/// read, and nothing is sent to the other columns, which are filled alike.
+/// Fills one column of a segment from which nothing is read yet, from whole stripes in the caller's buffer.
+/// Nothing is read, and nothing is sent to the other columns, which are filled in the same way.
 pub fn fill(target: &Target<'_>, request: Write, column: Column) -> Result<PlanSet, PlanError> {
     let own = ColumnMask::EMPTY.with(column);
     let health = Health { set: own, joining: own, away: ColumnMask::EMPTY, ..target.health };
@@ -109,7 +110,7 @@ pub fn unit_write(
             if !target.health.set.contains(column) {
                 return Err(PlanError::ColumnOut { column });
             }
-            // A joining one takes whole units only, and parity that is not caught up no deltas.
+            // A joining column takes whole units only, and parity that is not caught up takes no deltas.
             let all = std::iter::once(Role::Data(data)).chain(target.parity());
             let mut joining = all.filter(|&role| target.joining(job.stripe, role));
             if let Some(role) = joining.next() {
@@ -124,7 +125,7 @@ pub fn unit_write(
     target.finish(Request::Write(request.clone()), drafts)
 }
 
-/// Who chooses the versions of unit writes.
+/// Source of the versions of unit writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stamped {
     /// The client, under an exclusive lease.
@@ -133,7 +134,7 @@ pub enum Stamped {
     ByDrive,
 }
 
-/// One stripe of a write, and what is known of it.
+/// One stripe of a write, and the known state of its units.
 struct Job<'a> {
     target: &'a Target<'a>,
     stripe: Stripe,
@@ -146,11 +147,11 @@ struct Job<'a> {
 
 /// One data unit of the stripe.
 struct Unit {
-    /// What the request writes there.
+    /// Range of the unit that the request writes, with its source; `None` if it writes none.
     written: Option<Written>,
-    /// Bytes from here on are zero.
+    /// End of the bytes that may be nonzero: all bytes at or past it are zero.
     live: u32,
-    /// The unit was never written.
+    /// True if the unit was never written.
     fresh: bool,
 }
 
@@ -226,7 +227,8 @@ impl<'a> Job<'a> {
         draft.instruction(self.target.column(self.stripe, Role::Data(data)), Vec::new(), op);
     }
 
-    /// Checks that the stripe can be read after this write: `k` columns ready; without parity, those touched.
+    /// Checks that the stripe can be read after this write: `k` columns are ready or, without parity, those
+    /// touched.
     fn check_ready(&self) -> Result<(), PlanError> {
         let (target, ready) = (self.target, self.target.health.ready());
         let enough = if target.segment.shape.m() == 0 {
@@ -249,7 +251,7 @@ impl<'a> Job<'a> {
             .filter(|&index| self.target.in_set(self.stripe, Role::Parity(index)))
     }
 
-    /// No parity to maintain: only the data is written.
+    /// Drafts a stripe without parity to maintain: only the data is written.
     fn data_only(&self) -> Draft {
         let mut draft = Draft::new(self.stripe, Strategy::DataOnly);
         let touched =
@@ -258,7 +260,7 @@ impl<'a> Job<'a> {
         draft
     }
 
-    /// The writes: to every column of the set that is touched or parity. Each waits for every read of the
+    /// Adds the writes to every column of the set that is touched or parity. Each waits for every read of the
     /// stripe, not only its own drive's. Until the first write is sent, a stripe whose reads fail may be
     /// compiled again under the same stamp. After that it can only be finished with what was read.
     fn send(&self, draft: &mut Draft, touched: Vec<Touched>, parity: Vec<Parity>) {

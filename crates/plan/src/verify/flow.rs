@@ -1,4 +1,4 @@
-//! Rules 10 to 13: what is used was produced, once, and is waited for.
+//! Rules 10 to 13: bytes that are used were produced, once, and are waited for.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +37,7 @@ pub(super) fn check(
     found: &mut Vec<Violation>,
 ) {
     let cuts = Cuts::new(set, segment, stripe, nodes);
-    // What produces and changes the bytes at a spot, and which byte of the unit the spot stands for.
+    // The ids that produce and change the bytes at a spot, and the byte of the unit that the spot stands for.
     let mut makers: BTreeMap<Spot, (u32, InstructionId)> = BTreeMap::new();
     let mut changers: BTreeMap<Spot, Vec<InstructionId>> = BTreeMap::new();
     for node in nodes {
@@ -70,7 +70,7 @@ pub(super) fn check(
     check_early(nodes, found);
 }
 
-/// What produces the spot, if it stands for the byte that `node` expects.
+/// Id that produces the spot, if the spot stands for the byte that `node` expects.
 fn made(
     makers: &BTreeMap<Spot, (u32, InstructionId)>,
     at: u32,

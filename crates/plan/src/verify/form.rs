@@ -71,7 +71,7 @@ fn check_notes(set: &PlanSet, segment: &Segment, nodes: &[Node<'_>], found: &mut
     }
 }
 
-/// Whether a step uses anything but the caller's bytes.
+/// Returns true if a step uses anything but the caller's bytes.
 fn reads_something(set: &PlanSet, node: &Node<'_>) -> bool {
     let written = matches!(set.request, Request::Write(_));
     node.uses()
@@ -141,7 +141,7 @@ fn check_node(
     }
 }
 
-/// Whether bytes may be taken from here.
+/// Returns true if bytes may be taken from this memory range.
 fn may_use(set: &PlanSet, location: &MemoryRange) -> bool {
     match *location {
         MemoryRange::Scratch { piece, offset, len } => in_scratch(set, piece, offset, len),
@@ -156,7 +156,7 @@ fn may_use(set: &PlanSet, location: &MemoryRange) -> bool {
     }
 }
 
-/// Whether bytes may be put here.
+/// Returns true if bytes may be put into this memory range.
 fn may_make(set: &PlanSet, location: &MemoryRange) -> bool {
     may_use(set, location)
         && (matches!(location, MemoryRange::Scratch { .. }) || matches!(set.request, Request::Read { .. }))
@@ -172,7 +172,7 @@ fn in_buffer(buffer: u64, range: &Range<u64>, offset: u64, len: u32) -> bool {
     skip.checked_add(u64::from(len)).is_some_and(|end| end <= range.end - range.start)
 }
 
-/// Whether a step's operands have the number and roles that the code requires.
+/// Returns true if a step's operands have the number and roles that the code requires.
 fn operands_fit(segment: &Segment, step: &Step) -> bool {
     let k = segment.shape.k();
     let m = segment.shape.m();
@@ -198,7 +198,8 @@ fn operands_fit(segment: &Segment, step: &Step) -> bool {
     }
 }
 
-/// Repeatedly removes what waits for nothing that is left. What remains is in a cycle or waits for one.
+/// Finds a cycle: repeatedly removes the nodes that wait for no node that is left. A node that remains is in
+/// a cycle or waits for one.
 fn check_cycles(nodes: &[Node<'_>], found: &mut Vec<Violation>) {
     let mut waiters: Vec<Vec<InstructionId>> = vec![Vec::new(); nodes.len()];
     let mut waits = vec![0_usize; nodes.len()];

@@ -1,4 +1,4 @@
-//! Rules 14 and 23: a read returns what was asked, a check finds damage. Writes have their own file.
+//! Rules 14 and 23: a read returns what was asked for, a check finds damage. Writes have their own file.
 
 use braid_layout::{Role, Segment, Stripe};
 

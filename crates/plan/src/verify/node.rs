@@ -1,4 +1,4 @@
-//! Instructions and arithmetic steps as one type: what they use, make and change.
+//! Instructions and arithmetic steps as one type: the bytes that they use, make and change.
 
 use std::ops::Range;
 
@@ -14,11 +14,11 @@ pub(super) struct Node<'a> {
     pub(super) stripe: Stripe,
     pub(super) range: Range<u32>,
     pub(super) act: Act<'a>,
-    /// The instruction before it in its plan.
+    /// The instruction before this one in its plan.
     pub(super) previous: Option<InstructionId>,
 }
 
-/// What a node does.
+/// Action of a node.
 pub(super) enum Act<'a> {
     Drive(Column, &'a Op),
     Client(&'a Step),
@@ -79,7 +79,7 @@ pub(super) fn by_stripe<'n, 'a>(
 }
 
 impl<'a> Node<'a> {
-    /// The read, if it is one.
+    /// The column read and the destination, if the node is a read.
     pub(super) fn read(&self) -> Option<(Column, MemoryRange)> {
         match self.act {
             Act::Drive(column, Op::Read { into, .. }) => Some((column, *into)),
@@ -87,7 +87,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The column, if it writes.
+    /// The column and the operation, if the node is a write.
     pub(super) fn write(&self) -> Option<(Column, &'a Op)> {
         match self.act {
             Act::Drive(column, op) if op.is_write() => Some((column, op)),
@@ -95,7 +95,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Places whose bytes it uses, and does not change.
+    /// The memory ranges whose bytes the node uses and does not change.
     pub(super) fn uses(&self) -> Vec<MemoryRange> {
         let of = |operand: &Operand| match operand {
             Operand::MemoryRange(location) => Some(*location),
@@ -115,7 +115,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The memory ranges that it fills.
+    /// The memory ranges that the node fills.
     pub(super) fn makes(&self) -> Vec<MemoryRange> {
         match self.act {
             Act::Drive(_, Op::Read { into, .. }) | Act::Client(Step::Copy { into, .. }) => vec![*into],
@@ -129,7 +129,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The memory ranges that it changes.
+    /// The memory ranges that the node changes.
     pub(super) fn changes(&self) -> Vec<MemoryRange> {
         match self.act {
             Act::Client(Step::Delta { parity, .. }) => parity.iter().map(|(_, location)| *location).collect(),
@@ -137,7 +137,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The reads whose versions it uses.
+    /// The reads whose versions the node uses.
     pub(super) fn versions(&self) -> Vec<InstructionId> {
         fn reads(version: &VersionOf) -> Vec<InstructionId> {
             match version {

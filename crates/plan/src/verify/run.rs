@@ -2,8 +2,8 @@
 //!
 //! Every range in a stripe begins and ends at a cut: an end of some instruction's or step's range, or of the
 //! requested bytes, or of the bytes that may be nonzero. Between two cuts all bytes are treated alike, and
-//! the code works on each byte by itself, so eight bytes stand for the whole part. What units and the
-//! caller's buffer hold is a hash of its position, so that bytes in the wrong place do not pass by chance.
+//! the code works on each byte by itself, so eight bytes stand for the whole part. The content of units and
+//! of the caller's buffer is a hash of the position, so that bytes in the wrong place do not pass by chance.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,7 +15,7 @@ use super::node::{Act, Node};
 use crate::ir::{MemoryRange, Op, Operand, PlanSet, Source, Step};
 use crate::request::{Body, Request};
 
-/// What stands for the bytes of one part.
+/// Bytes that stand for all bytes of one part.
 pub(super) type Bytes = [u8; 8];
 
 /// A byte of the client's memory.
@@ -36,7 +36,7 @@ pub(super) fn spot(location: &MemoryRange, index: u32) -> Spot {
     }
 }
 
-/// Where the units of one stripe are cut.
+/// Offsets at which the units of one stripe are cut.
 pub(super) struct Cuts(Vec<u32>);
 
 impl Cuts {
@@ -66,7 +66,7 @@ fn unit_start(segment: &Segment, stripe: Stripe, data: u8) -> u64 {
     segment.stripe_range(stripe).start.saturating_add(u64::from(data) * unit)
 }
 
-/// How many bytes of a data unit, from its first, lie before byte `end` of the file.
+/// Number of bytes of a data unit, from its first, that lie before byte `end` of the file.
 fn before(segment: &Segment, stripe: Stripe, data: u8, end: u64) -> u32 {
     let bytes = end.min(segment.end).saturating_sub(unit_start(segment, stripe, data));
     let unit = segment.shape.unit_bytes();
@@ -83,7 +83,7 @@ pub(super) fn asked(set: &PlanSet, segment: &Segment, stripe: Stripe, data: u8) 
     before(segment, stripe, data, range.start)..before(segment, stripe, data, range.end)
 }
 
-/// How many bytes of a data unit, from its first, may be nonzero before the request.
+/// Number of bytes of a data unit, from its first, that may be nonzero before the request.
 pub(super) fn live(set: &PlanSet, segment: &Segment, stripe: Stripe, data: u8) -> u32 {
     match &set.request {
         Request::Write(write) => before(segment, stripe, data, write.size),
@@ -91,7 +91,7 @@ pub(super) fn live(set: &PlanSet, segment: &Segment, stripe: Stripe, data: u8) -
     }
 }
 
-/// Whether a data unit is known never to have been written.
+/// Returns true if a data unit is known never to have been written.
 pub(super) fn fresh(set: &PlanSet, segment: &Segment, stripe: Stripe, data: u8) -> bool {
     match &set.request {
         Request::Write(write) => unit_start(segment, stripe, data) >= write.reach,
@@ -99,7 +99,7 @@ pub(super) fn fresh(set: &PlanSet, segment: &Segment, stripe: Stripe, data: u8) 
     }
 }
 
-/// Where byte `at` of a data unit is in the caller's buffer.
+/// Spot of byte `at` of a data unit in the caller's buffer.
 pub(super) fn buffer_spot(
     set: &PlanSet,
     segment: &Segment,
@@ -119,7 +119,7 @@ pub(super) fn buffer_spot(
     Some(Spot { area: None, offset: buffer + (byte - range.start) })
 }
 
-/// What the caller's buffer holds in a part that begins at `spot`.
+/// Content of the caller's buffer in a part that begins at `spot`.
 pub(super) fn user_bytes(spot: Spot) -> Bytes {
     mixed(&[1, spot.offset])
 }
@@ -130,7 +130,7 @@ pub(super) struct Old<'a> {
     segment: &'a Segment,
     stripe: Stripe,
     code: Code,
-    /// A unit whose content is wrong, to see whether that shows.
+    /// A unit whose content is falsified, to test whether a check finds it.
     pub(super) damaged: Option<Role>,
 }
 
@@ -139,7 +139,7 @@ impl<'a> Old<'a> {
         Old { set, segment, stripe, code: Code::new(segment.shape), damaged: None }
     }
 
-    /// What `role` holds in a part that begins at `at`.
+    /// Content of the unit `role` in a part that begins at `at`.
     pub(super) fn bytes(&self, role: Role, at: u32) -> Bytes {
         let mut bytes = match role {
             Role::Data(data) => self.data(data, at),
@@ -171,7 +171,7 @@ impl<'a> Old<'a> {
     }
 }
 
-/// What the client's memory holds after a run, and whether any comparison differed.
+/// Content of the client's memory after a run, and whether any comparison differed.
 pub(super) struct Memory {
     cells: BTreeMap<Spot, Bytes>,
     pub(super) differ: bool,
@@ -256,7 +256,7 @@ fn apply(old: &Old<'_>, node: &Node<'_>, at: u32, memory: &mut Memory) {
     }
 }
 
-/// What a write sends for the part that begins at `at`.
+/// The bytes that a write sends for the part that begins at `at`.
 pub(super) fn sent(old: &Old<'_>, memory: &Memory, node: &Node<'_>, source: &Source, at: u32) -> Bytes {
     match source {
         Source::Hole => Bytes::default(),

@@ -1,4 +1,4 @@
-//! Rules 15 to 22: what writes and rebuilds send, where, and under which names.
+//! Rules 15 to 22: the bytes that writes and rebuilds send, their columns, and their stamps and covers.
 
 use std::ops::Range;
 
@@ -10,14 +10,14 @@ use super::run::{Bytes, Cuts, Memory, Old, asked, buffer_spot, fresh, live, run,
 use crate::ir::{InstructionId, Op, PlanSet, Source, VersionOf};
 use crate::request::Write;
 
-/// How the bytes of a stripe are written.
+/// Kind of the writes of a stripe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WriteKind {
     Stripe,
     Unit,
 }
 
-/// One stripe of a write.
+/// One stripe of a write, with the result of running its reads and steps.
 struct Judge<'a> {
     set: &'a PlanSet,
     segment: &'a Segment,
@@ -28,7 +28,7 @@ struct Judge<'a> {
     memory: Memory,
 }
 
-/// A write instruction for one column.
+/// A write instruction, with its operation.
 struct Sent<'a> {
     node: &'a Node<'a>,
     op: &'a Op,
@@ -93,8 +93,8 @@ impl<'a> Judge<'a> {
         Judge { set, segment, stripe, nodes, old, cuts, memory }
     }
 
-    /// Whether the write includes this data unit: the request does, or a hole was written over a unit past
-    /// the file's size whose version is not known.
+    /// Returns true if the write includes this data unit: the request does, or a hole was written over a unit
+    /// past the file's size whose version is not known.
     fn touches(&self, data: u8) -> bool {
         if !self.asked(data).is_empty() {
             return true;
@@ -192,7 +192,8 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Whether `version` is that of data unit `data`: as it was read, or zero if it was never written.
+    /// Returns true if `version` is that of data unit `data`: as it was read, or zero if it was never
+    /// written.
     fn is_version(&self, data: u8, version: &VersionOf) -> bool {
         match version {
             VersionOf::Given(version) => {
@@ -206,13 +207,13 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// The role that this read of the stripe reads.
+    /// The role of the unit that this instruction of the stripe reads.
     fn read_role(&self, id: InstructionId) -> Option<Role> {
         let node = self.nodes.iter().find(|node| node.id == id)?;
         node.read().map(|(column, _)| self.segment.role(self.stripe, column))
     }
 
-    /// Rules 16 and 17: what the column holds afterwards.
+    /// Rules 16 and 17: the content of the column afterwards.
     fn check_bytes(&self, role: Role, column: Column, sent: &Sent<'_>, found: &mut Vec<Violation>) {
         let joining = self.set.joining.contains(column);
         for part in self.cuts.parts(&(0..self.segment.shape.unit_bytes())) {
@@ -241,7 +242,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// What a unit must hold after the write, in the part that begins at `at`.
+    /// Content that a unit must have after the write, in the part that begins at `at`.
     fn expected(&self, role: Role, at: u32) -> Bytes {
         match role {
             Role::Data(data) if self.asked(data).contains(&at) => {

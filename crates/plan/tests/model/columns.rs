@@ -1,7 +1,7 @@
 //! Runs plan sets on columns in memory: the meaning of every instruction, as a program. For tests, and slow.
 //!
-//! [`Columns`] keeps what the drives of one segment would: the bytes, version and cover of each column's unit
-//! in each stripe. The drives' protocol is kept minimal: a stripe write with a stamp newer than the unit's
+//! [`Columns`] keeps what the drives of one segment would keep: the bytes, version and cover of each column's
+//! unit in each stripe. The drives' protocol is minimal: a stripe write with a stamp newer than the unit's
 //! version is applied, an equal or older one changes nothing (PROTOCOL R1), and everything is settled at
 //! once. [`Execution`] runs one plan set, one instruction or step at a time. The caller picks the order among
 //! those allowed, so that tests and simulations can try many.
@@ -23,21 +23,21 @@ pub(crate) struct Columns {
 /// A unit as its drive keeps it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Unit {
-    /// Its bytes.
+    /// Content of the unit; its length is the unit size.
     pub(crate) bytes: Vec<u8>,
-    /// Its version.
+    /// Version of the last write that was applied; [`Version::ZERO`] if there was none.
     pub(crate) version: Version,
     /// In a parity unit, the version of each data unit counted in; otherwise empty.
     pub(crate) cover: Vec<Version>,
 }
 
-/// What went wrong in a run. It does not happen with verified plans and one writer.
+/// Error of a run. It does not happen with verified plans and one writer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ModelError {
     /// The reads of a stripe are not of one consistent cut.
     #[error("stripe {}: the reads are not of one cut", stripe.0)]
     Torn {
-        /// The stripe.
+        /// Stripe whose reads differ.
         stripe: Stripe,
     },
     /// Instructions wait for one another.
@@ -45,12 +45,12 @@ pub(crate) enum ModelError {
     Stuck,
 }
 
-/// A parity unit that a check found not to match.
+/// A parity unit that failed a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mismatch {
-    /// The stripe.
+    /// Stripe of the unit.
     pub(crate) stripe: Stripe,
-    /// The parity unit.
+    /// Index of the parity unit in the stripe.
     pub(crate) parity: u8,
 }
 
@@ -60,12 +60,12 @@ impl Columns {
         Columns { segment, units: BTreeMap::new() }
     }
 
-    /// What `column` holds in `stripe`.
+    /// The unit that `column` holds in `stripe`.
     pub(crate) fn unit(&self, column: Column, stripe: Stripe) -> Unit {
         self.units.get(&(column, stripe)).cloned().unwrap_or_else(|| self.empty(column, stripe))
     }
 
-    /// Sets a unit, whatever was there.
+    /// Sets a unit, whatever was there before.
     pub(crate) fn put(&mut self, column: Column, stripe: Stripe, unit: Unit) {
         self.units.insert((column, stripe), unit);
     }
@@ -111,15 +111,15 @@ pub(crate) struct Execution<'a> {
     code: Code,
     scratch: Vec<Vec<u8>>,
     done: Vec<bool>,
-    /// How many of each plan's instructions are done.
+    /// Number of each plan's instructions that are done.
     heads: Vec<usize>,
-    /// Per read, the version and cover it returned.
+    /// The version and cover that each read returned.
     versions: BTreeMap<InstructionId, (Version, Vec<Version>)>,
     mismatches: Vec<Mismatch>,
 }
 
 impl<'a> Execution<'a> {
-    /// Nothing of `set` is done yet.
+    /// An execution of `set` of which nothing is done yet.
     pub(crate) fn new(set: &'a PlanSet, segment: &Segment) -> Execution<'a> {
         Execution {
             set,
@@ -132,7 +132,7 @@ impl<'a> Execution<'a> {
         }
     }
 
-    /// Runs all that is left; `pick` gets the number of those that can run, and chooses one.
+    /// Runs all that is left; `pick` gets the number of instructions and steps that can run, and chooses one.
     pub(crate) fn finish(
         &mut self,
         columns: &mut Columns,
@@ -143,7 +143,7 @@ impl<'a> Execution<'a> {
         Ok(std::mem::take(&mut self.mismatches))
     }
 
-    /// Runs one instruction or step. `false`: all were done.
+    /// Runs one instruction or step. Returns false if all were done.
     pub(crate) fn step(
         &mut self,
         columns: &mut Columns,
@@ -185,7 +185,7 @@ impl<'a> Execution<'a> {
         Ok(true)
     }
 
-    /// Whether all reads and steps are done.
+    /// Returns true if all reads and steps are done.
     pub(crate) fn has_read(&self) -> bool {
         let reads = self.set.instructions().filter(|(_, i)| !i.op.is_write()).map(|(_, i)| i.id);
         reads.chain(self.set.arithmetic.iter().map(|step| step.id)).all(|id| self.done[id.index()])
@@ -243,7 +243,7 @@ impl<'a> Execution<'a> {
         }
     }
 
-    /// The data drive's write and, at once, the deltas that it owes.
+    /// Applies the data drive's write and, at once, the deltas that it owes.
     fn unit_write(
         &self,
         columns: &mut Columns,
@@ -273,7 +273,7 @@ impl<'a> Execution<'a> {
         }
     }
 
-    /// Checks that all reads of the stripe so far are of one cut, if they must be.
+    /// Checks that all reads of the stripe so far are of one cut, if the strategy needs one.
     fn check_cut(&self, stripe: Stripe, segment: &Segment) -> Result<(), ModelError> {
         let note = self.set.stripes.iter().find(|note| note.stripe == stripe);
         if !note.is_some_and(|note| note.strategy.needs_cut()) {

@@ -345,7 +345,7 @@ impl File {
         assert!(buffer == expected, "wrong bytes by {set}");
     }
 
-    /// The plan; `None` if it was rightly refused.
+    /// The plan set; `None` if the request was refused and had to be.
     fn planned(&self, result: Result<PlanSet, PlanError>) -> Option<PlanSet> {
         match result {
             Ok(set) => Some(set),

@@ -1,4 +1,4 @@
-//! The verifier returns a result for any set, however broken.
+//! Plan sets with random field values: the verifier returns a result for any set, however broken.
 
 use braid_layout::{Column, ColumnMask};
 use braid_plan::{MemoryRange, Op, PlanSet, VersionOf, verify};

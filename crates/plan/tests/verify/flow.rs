@@ -23,7 +23,7 @@ fn rule_11_what_is_used_was_made() {
         have[0].1 = Operand::MemoryRange(MemoryRange::Scratch { piece: 4, offset: 0, len: UNIT });
     };
     spoiled(degraded_read(), unmade, &[Violation::Undefined { id: id(4) }]);
-    // Made, but for other bytes of the unit.
+    // The bytes are made, but for other bytes of the unit.
     let shifted = |set: &mut PlanSet| {
         set.scratch[1] = 101;
         let Step::Delta { old, .. } = &mut step(set, 4).step else { panic!() };

@@ -1,4 +1,4 @@
-//! One broken plan set per rule of the verifier: a good one with one defect, and exactly that is found.
+//! One broken plan set per rule of the verifier: a good set with one defect, which is exactly what is found.
 
 mod any;
 mod flow;
@@ -42,12 +42,12 @@ pub(crate) fn healthy_read() -> PlanSet {
     with(&[], &[], |target| read(target, 4096..10000, 0, Want::Newest).unwrap())
 }
 
-/// Column 1 from the others.
+/// Column 1 made from the others.
 pub(crate) fn degraded_read() -> PlanSet {
     with(&[1], &[], |target| read(target, 4096..8192, 0, Want::Newest).unwrap())
 }
 
-/// All of stripe 0, nothing read: writes 0 to 4, the last of them parity; encode 5.
+/// A write of all of stripe 0, nothing read: writes 0 to 4, the last of them parity; encode 5.
 pub(crate) fn full_stripe() -> PlanSet {
     with(&[], &[], |target| write(target, request(0..16384, 0)).unwrap())
 }

@@ -28,7 +28,7 @@ fn rule_14_every_byte_asked_for_is_produced() {
         (*from, *to) = (1, 1809);
     };
     spoiled(healthy_read(), other, &[Violation::WrongBytes { stripe: FIRST, data: 2, at: 0 }]);
-    // Decoded, but as another unit.
+    // The bytes are decoded, but as another unit.
     let confused = |set: &mut PlanSet| {
         let Step::Reconstruct { have, lost } = &mut step(set, 4).step else { panic!() };
         let (Role::Data(a), Role::Data(b)) = (have[0].0, lost[0].0) else { panic!() };
@@ -119,7 +119,7 @@ fn rule_17_parity_matches_the_data() {
         *old = Operand::Zeros;
     };
     spoiled(read_modify_write(), old, &[Violation::Parity { stripe: FIRST, parity: 0, at: 4 }]);
-    // The delta for half of what was written.
+    // The delta covers half of what was written.
     let half = |set: &mut PlanSet| {
         let arithmetic = step(set, 4);
         arithmetic.to = 54;

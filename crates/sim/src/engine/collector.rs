@@ -1,13 +1,13 @@
 //! Samples of requests, and when the run ends.
 //!
-//! Until MSER-5 says that the warm-up is over, samples only serve to find that out. Then all is counted from
-//! new: what is thrown away is at least the warm-up. From then on the intervals of the loads' mean times are
-//! looked at, ever more seldom, until all are tight.
+//! Until MSER-5 says that the warm-up is over, samples only serve to find that out. Then all counts begin
+//! anew: at least the warm-up is thrown away. From then on the intervals of the loads' mean times are
+//! checked, ever more seldom, until all are tight.
 //!
-//! An open load is saturated when its backlog, the requests in the system, grows with what arrives, for so
-//! long that it is not the filling of a system which has many in flight: see [`Backlog`]. A load within ten
-//! percent above what can be carried is found out later: at the bound of requests its backlog is a hundredth
-//! of what arrived, and the later requests took much longer.
+//! An open load is saturated when its backlog, the requests in the system, grows with the arrivals for
+//! longer than it takes to fill a system that has many requests in flight: see [`Backlog`]. A load at most
+//! ten percent above the greatest that can be carried is found out later: at the bound of requests its
+//! backlog is a hundredth of all arrivals, and the later requests took much longer.
 
 use crate::number::{SECOND, count, index, narrow, real, seconds};
 use crate::outcome::{Ending, LoadOutcome, Outcome, PartOutcome, Saturated, Times};
@@ -16,21 +16,21 @@ use crate::stats::batch_means::interval;
 use crate::stats::percentiles::percentiles;
 use crate::stats::warm_up;
 
-/// A backlog of less is not called growing.
+/// A smaller backlog never counts as growing.
 const BACKLOG_MIN: u64 = 100;
-/// Of so many arrivals one more in the system is a backlog that grows.
+/// A backlog grows if one of this many arrivals stays in the system.
 const BACKLOG_SHARE: u64 = 10;
-/// The same at the bound of requests, where all arrivals count.
+/// Like [`BACKLOG_SHARE`], at the bound of requests, where all arrivals count.
 const BACKLOG_SHARE_AT_BOUND: u64 = 100;
-/// Arrivals of the first window in which a backlog is watched.
+/// Arrivals in the first window of a backlog.
 const BACKLOG_WINDOW: u64 = 1000;
-/// A backlog of so many requests, or of requests with so many instructions, is too much in any case.
+/// A backlog of so many requests, or of requests with so many instructions, is too large in any case.
 const BACKLOG_MAX: u64 = 50_000;
 const BACKLOG_INSTRUCTIONS_MAX: u64 = 4_000_000;
-/// Requests that are done before it is said at which rate a load is saturated. No more come meanwhile: what
-/// waits is enough for that.
+/// Requests that are done before the rate of a saturated load is reported. No more arrive meanwhile: those
+/// that wait are enough.
 const SATURATED_REQUESTS: u32 = 500;
-/// The time between two looks grows by this.
+/// Factor by which the time between two checks of the intervals grows.
 const LOOK_GROWTH: f64 = 1.25;
 
 /// A request that is done.
@@ -42,46 +42,47 @@ pub(super) struct Sample {
     pub(super) took: u64,
 }
 
-/// Why a run ended.
+/// Reason for which a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ended {
     /// The intervals are tight.
     Settled,
     /// The backlog of this load grows.
     Saturated(u32),
-    /// A bound on requests or events.
+    /// A bound on requests or events was reached.
     Bound,
-    /// Nothing is left to do: the trace is over.
+    /// No event is left: the trace is over.
     Nothing,
 }
 
 /// One load's samples.
 #[derive(Debug, Default)]
 struct Series {
-    /// Milliseconds of each request since the warm-up.
+    /// Time of each request since the warm-up, in milliseconds.
     times: Vec<f64>,
-    /// When each was done.
+    /// Time at which each of them was done, in nanoseconds.
     ends: Vec<u64>,
     reads: u64,
     writes: u64,
     bytes: u64,
     late: u64,
-    /// Since the beginning of the run.
+    /// Requests that have arrived since the beginning of the run.
     began: u64,
     done: u64,
 }
 
-/// A load's requests in the system, watched in windows that double.
+/// The backlog of a load (its requests in the system), watched in windows that double.
 ///
-/// A window ends when as many have arrived as before it, and all that were in the system at its beginning
-/// could have left, as many are done. If the backlog has grown by a tenth of what arrived in it, in two
-/// windows one after the other, it grows for ever. The first window does not count, and a steady load with
-/// many in flight (by Little's law, rate times time) grows in one more at most: while the system fills.
+/// A window ends when as many requests have arrived as before it, and as many are done as had arrived at
+/// its beginning, so that all that were in the system then could have left. If in each of two successive
+/// windows the backlog has grown by a tenth of the arrivals, it grows for ever. The first window does not
+/// count. A steady load with many requests in flight (by Little's law, rate times time) grows in one more
+/// window at most, while the system fills.
 #[derive(Debug)]
 struct Backlog {
-    /// The arrivals and the backlog at the window's beginning.
+    /// Arrivals and backlog at the beginning of the window.
     from: (u64, u64),
-    /// When the window may end.
+    /// Arrivals before which the window does not end.
     arrivals: u64,
     has_grown: bool,
 }
@@ -91,7 +92,7 @@ impl Backlog {
         Backlog { from: (0, 0), arrivals: BACKLOG_WINDOW, has_grown: false }
     }
 
-    /// After an arrival: whether it grows for ever.
+    /// Notes an arrival. Returns true if the backlog grows for ever.
     fn grows(&mut self, began: u64, done: u64, instructions: u64) -> bool {
         let backlog = began - done;
         if backlog < BACKLOG_MIN && began < self.arrivals {
@@ -115,12 +116,12 @@ impl Backlog {
 #[derive(Debug)]
 pub(super) struct Collector {
     series: Vec<Series>,
-    /// Of each open load.
+    /// Backlog of each open load; `None` for other loads.
     backlogs: Vec<Option<Backlog>>,
     deadlines: Vec<Option<u64>>,
     is_trace: bool,
     warm: bool,
-    /// Look again when every load has so many samples.
+    /// Samples that every load must have before the next check.
     look_at: u32,
     requests_min: u32,
     requests_max: u32,
@@ -129,7 +130,7 @@ pub(super) struct Collector {
     since: u64,
     cut_requests: u64,
     pub(super) wants_reset: bool,
-    /// The load whose backlog grows: no requests come any more.
+    /// The load whose backlog grows, once one is found. No requests arrive any more.
     pub(super) saturated: Option<u32>,
     pub(super) ended: Option<Ended>,
 }
@@ -161,7 +162,7 @@ impl Collector {
         }
     }
 
-    /// A request has begun; all in the system have so many instructions.
+    /// Notes that a request has begun. `instructions` counts those of all requests in the system.
     pub(super) fn began(&mut self, load: u32, instructions: u64) {
         let at = index(u64::from(load));
         let series = &mut self.series[at];
@@ -194,7 +195,7 @@ impl Collector {
         if let Some(load) = self.saturated {
             let series = &self.series[index(u64::from(load))];
             let enough = narrow(series.times.len()) >= SATURATED_REQUESTS;
-            // Another load may leave it no turn at all.
+            // Another load may leave this one no turn at all.
             let others = self.series.iter().any(|series| narrow(series.times.len()) >= self.requests_max);
             if enough || others || series.began - series.done < BACKLOG_MIN / 2 {
                 self.ended = Some(Ended::Saturated(load));
@@ -207,7 +208,7 @@ impl Collector {
             if self.warm { self.look() } else { self.look_for_warm_up(now) }
         }
         if self.ended.is_none() && most >= self.requests_max {
-            // If it never settled, what there is tells whether it is saturated.
+            // If the run never settled, the samples at hand tell whether it is saturated.
             self.ended = Some(self.at_the_bound());
         }
     }
@@ -241,15 +242,16 @@ impl Collector {
         self.look_at = u32::try_from(grown).unwrap_or(u32::MAX);
     }
 
-    /// At the bound of requests: saturated if many of all that arrived are in the system, and those of the
-    /// last third took half as long again as those before; or if most of all are in the system.
+    /// The end at the bound of requests. The run is saturated if a load's backlog is a large share of its
+    /// arrivals, and the requests of the last third took half as long again as those before; or if the
+    /// backlog is half of its arrivals.
     fn at_the_bound(&self) -> Ended {
         let mean = |times: &[f64]| times.iter().sum::<f64>() / count(times.len().max(1));
         let grows = |series: &Series| {
             let third = series.times.len() / 3;
             let backlog = series.began - series.done;
             let slower = mean(&series.times[2 * third..]) > 1.5 * mean(&series.times[third..2 * third]);
-            // One that gets no turn at all has no times.
+            // A load that gets no turn at all has no times.
             backlog >= BACKLOG_MIN.max(series.began / BACKLOG_SHARE_AT_BOUND)
                 && (slower || backlog >= series.began / 2)
         };
@@ -262,7 +264,7 @@ impl Collector {
 
     pub(super) fn outcome(self, spec: &Spec, parts: Vec<PartOutcome>, now: u64, events: u64) -> Outcome {
         let ended = match (self.ended, self.saturated) {
-            // Before enough of it was done.
+            // The run ended before enough requests of the saturated load were done.
             (Some(Ended::Bound) | None, Some(load)) => Ended::Saturated(load),
             (ended, _) => ended.unwrap_or(Ended::Bound),
         };
@@ -316,7 +318,7 @@ impl Collector {
     }
 }
 
-/// So many in so many nanoseconds, as a rate a second.
+/// The rate a second of `number` things in `ns` nanoseconds.
 fn rate(number: f64, ns: u64) -> f64 {
     if ns == 0 { 0.0 } else { number / real(ns) * SECOND }
 }
@@ -334,8 +336,8 @@ fn later_rate(ends: &[u64]) -> f64 {
 mod tests {
     use super::*;
 
-    /// After how many arrivals a load is called saturated, if of each so many are done later, and of those
-    /// that come no more than a share is done.
+    /// The number of arrivals after which a load is called saturated, if each request is done `lag`
+    /// arrivals later, and no more than `share` of the arrivals are done.
     fn saturated_after(lag: u64, share: f64) -> Option<u64> {
         let mut backlog = Backlog::new();
         (1..1_000_000_u64).find(|&began| {

@@ -1,4 +1,4 @@
-//! At a drive: from a message to the disk, and from the disk to the answer.
+//! The work at a drive: from a message to the disk, and from the disk to the answer.
 
 use std::rc::Rc;
 
@@ -8,13 +8,14 @@ use crate::parts::disk::{Command, Start, Taken};
 use crate::program::Act;
 use crate::spec::Reserved;
 
-/// Whether a drive has others to bring up to date before it answers.
+/// Returns true for a write through a data drive that has parity drives to update before it answers.
 fn has_parity(act: &Act) -> bool {
     matches!(act, Act::UnitWrite { parity, .. } if !parity.is_empty())
 }
 
 impl Engine<'_> {
-    /// A request for all reads that can begin is at a host: those of its drives go to their disks.
+    /// A request for all reads that can begin has reached a host: the reads of its drives go to their
+    /// disks.
     pub(super) fn ask_all(&mut self, host: u32, request: u32) {
         let program = Rc::clone(&self.requests[index(u64::from(request))].program);
         for &node in &program.roots {
@@ -26,8 +27,8 @@ impl Engine<'_> {
         }
     }
 
-    /// A write's bytes are at their drive. One that sends what it changes first reads what was there, before
-    /// it is in the cache.
+    /// The bytes of a write have reached their drive. A drive that sends the change to parity drives first
+    /// reads the bytes that are replaced, before the new ones are in the cache.
     pub(super) fn put(&mut self, work: Work) {
         let active = &self.requests[index(u64::from(work.request))];
         let fresh = self.spec.load[index(u64::from(active.load))].fresh;
@@ -35,7 +36,7 @@ impl Engine<'_> {
         self.ask_disk(if reads { Work { kind: WorkKind::Old, ..work } } else { work });
     }
 
-    /// Hands what an instruction asks of a drive to its disk.
+    /// Hands the command of an instruction to the disk of its drive.
     pub(super) fn ask_disk(&mut self, work: Work) {
         let active = &self.requests[index(u64::from(work.request))];
         let (column, offset, bytes) = match &active.program.node(work.node).act {
@@ -113,7 +114,7 @@ impl Engine<'_> {
         self.done = done;
     }
 
-    /// The disk is done with what an instruction asked: answers, or goes on.
+    /// The disk is done with an instruction's command: the drive answers, or goes on to the next step.
     pub(super) fn on_disk_done(&mut self, work: Work) {
         let Work { request, node, .. } = work;
         let protocol = &self.spec.parts.protocol;
@@ -155,7 +156,8 @@ impl Engine<'_> {
         }
     }
 
-    /// A parity drive has what a unit write changed. The last one's word answers the client.
+    /// A parity drive has stored the change of a unit write. After the last of them the data drive answers
+    /// the client.
     pub(super) fn delta_done(&mut self, work: Work) {
         let active = &mut self.requests[index(u64::from(work.request))];
         let waits = &mut active.waits[index(u64::from(work.node))];

@@ -1,5 +1,5 @@
 //! Messages from one host to another, in bursts: the sender's processor, its port, the link, the switch's
-//! port, the receiver's processor. A message is there when its last burst is.
+//! port, the receiver's processor. A message has arrived when its last burst has.
 
 use super::{Burst, Engine, Event, Job, Work, WorkKind};
 use crate::model::Medium;
@@ -12,16 +12,16 @@ use crate::spec::Reserved;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Message {
     pub(super) work: Work,
-    /// `None`: to all drives that the request begins with.
+    /// Receiving host. `None`: the hosts of all drives that the request begins with.
     to: Option<u32>,
     /// Bytes that the receiver has not yet processed.
     left: u32,
-    /// Whether it carries bytes of files, which have checksums.
+    /// True if the message carries bytes of files, which have checksums.
     data: bool,
 }
 
 impl Engine<'_> {
-    /// Sends a message of so many bytes.
+    /// Sends a message of this many bytes.
     pub(super) fn send(&mut self, from: u32, to: Option<u32>, bytes: u64, data: bool, work: Work) {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         let message = self.add_message(Message { work, to, left: bytes, data });
@@ -58,8 +58,8 @@ impl Engine<'_> {
         &mut self.messages[index(u64::from(burst.message))]
     }
 
-    /// The time that a host's processor needs for a burst. Who sends or receives data as a client has its
-    /// checksums to do; a drive only if it receives.
+    /// The time that a host's processor needs for a burst, in nanoseconds. A client computes checksums of
+    /// data that it sends or receives, a drive only of data that it receives.
     fn processor_ns(&self, host: u32, burst: Burst, data: bool, sends: bool) -> u64 {
         let is_client = host < self.spec.cluster.clients;
         let model = if is_client { &self.spec.parts.client } else { &self.spec.parts.drive };
@@ -72,7 +72,7 @@ impl Engine<'_> {
     pub(super) fn transmit(&mut self, host: u32, burst: Burst) {
         let message = *self.message(burst);
         if message.to == Some(host) {
-            // Both are on one host: nothing goes over the link.
+            // Sender and receiver are on one host: nothing goes over the link.
             return self.arrived(burst);
         }
         let rail = self.network.take_rail(host);
@@ -121,7 +121,7 @@ impl Engine<'_> {
         self.events.push(self.now + latency, Event::Across { burst, rail, end });
     }
 
-    /// A burst has crossed the link. One to many hosts becomes one for each.
+    /// A burst has crossed the link. A multicast becomes one burst for each receiving host.
     pub(super) fn across(&mut self, burst: Burst, rail: u32, end: End) {
         let message = *self.message(burst);
         if message.to.is_some() {
@@ -141,7 +141,8 @@ impl Engine<'_> {
         self.messages_free.push(burst.message);
     }
 
-    /// To the switch's port of the receiver, if there is room.
+    /// Puts a burst into the switch's port to the receiver if it has room; else the burst is lost and sent
+    /// again.
     pub(super) fn at_receiver(&mut self, burst: Burst, rail: u32) {
         let host = self.message(burst).to.expect("it was copied for each host");
         let port = self.network.port(host, rail, End::Receive);
@@ -153,7 +154,7 @@ impl Engine<'_> {
         self.at_port(port, burst);
     }
 
-    /// A burst is at its host.
+    /// A burst has reached its host.
     fn arrived(&mut self, burst: Burst) {
         let Message { to, data, work, .. } = *self.message(burst);
         let host = to.expect("it was copied for each host");
@@ -181,7 +182,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Whether a request's load has these parts reserved.
+    /// The class that a request has at these parts: reserved if its load has them reserved.
     pub(super) fn class_of(&self, request: u32, parts: Reserved) -> Class {
         let load = self.requests[index(u64::from(request))].load;
         let reserved = self.spec.load[index(u64::from(load))].reserved;

@@ -1,18 +1,18 @@
 //! The engine: requests of loads, as plan sets, through processors, links and disks.
 //!
-//! Each instruction is a chain of visits. A read: the client's processor, the link and the drive's processor
-//! with the request; the disk; and the way back with the bytes. A write: the way there with the bytes, the
-//! disk, and the way back with the acknowledgement. A unit write goes on from the data drive to the parity
-//! drives with what changed. Arithmetic steps are the client's processor's. What a node of the program waits
-//! for is its plan set's `after`, and nothing else.
+//! Each instruction is a chain of visits. A read visits the client's processor, the link and the drive's
+//! processor with the request; then the disk; and goes back the same way with the bytes. A write goes there
+//! with the bytes, to the disk, and back with the acknowledgement. A unit write goes on from the data drive
+//! to the parity drives with the change. Arithmetic steps are done by the client's processor. A node of the
+//! program waits for the nodes in its plan set's `after`, and for nothing else.
 //!
 //! | file | about |
 //! |---|---|
-//! | `requests` | from a load's turn to the last node done |
-//! | `messages` | from one host to another, in bursts |
-//! | `drives` | what arrives at a drive, and its disk |
-//! | `workload` | which requests, and when |
-//! | `collector` | samples, and when the run ends |
+//! | `requests` | the life of a request, from its load's turn to the last node done |
+//! | `messages` | messages from one host to another, in bursts |
+//! | `drives` | the work at a drive, and its disk |
+//! | `workload` | the requests that a load makes, and their times |
+//! | `collector` | samples, and the end of the run |
 
 mod collector;
 mod drives;
@@ -39,7 +39,7 @@ use messages::Message;
 use requests::Active;
 use workload::{Drawn, Generator};
 
-/// Runs a spec that was checked; with the entries of its load's trace, if it has one.
+/// Runs a checked spec, with the entries of its load's trace if it has one.
 pub fn run(spec: &Spec, trace: &[Entry]) -> Outcome {
     let mut engine = Engine::new(spec, trace);
     engine.begin();
@@ -47,21 +47,21 @@ pub fn run(spec: &Spec, trace: &[Entry]) -> Outcome {
     engine.finish()
 }
 
-/// When a node of a program begins and is done, in nanoseconds.
+/// Times at which a node of a program begins and is done, in nanoseconds.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct NodeTimes {
     pub(crate) begins: u64,
     pub(crate) done: u64,
 }
 
-/// Runs one program as a request of a spec's first client and load, with nothing beside it: when each of its
-/// nodes begins and is done.
+/// Runs one program as a request of a spec's first client and load, with nothing beside it. Returns the
+/// times of each of its nodes.
 pub(crate) fn run_alone(spec: &Spec, program: &Rc<Program>) -> Vec<NodeTimes> {
     let mut engine = Engine::new(spec, &[]);
     engine.times = Some(vec![NodeTimes::default(); program.nodes.len()]);
     let nothing = Drawn { file: 0, kind: Kind::Read, write: false, range: 0..0 };
     engine.start_placed(0, 0, &nothing, Placed { program: Rc::clone(program), shift: 0 });
-    // The one request's place is free when it is done.
+    // The slot of the one request becomes free when it is done.
     while engine.requests_free.is_empty()
         && let Some((at, event)) = engine.events.pop()
     {
@@ -71,17 +71,17 @@ pub(crate) fn run_alone(spec: &Spec, program: &Rc<Program>) -> Vec<NodeTimes> {
     engine.times.take().unwrap_or_default()
 }
 
-/// The most nanoseconds that are simulated: a century.
+/// Greatest simulated time, in nanoseconds: a century.
 const TIME_MAX: u64 = 3_155_760_000_000_000_000;
 
-/// What happens at a time.
+/// An event at a simulated time.
 #[derive(Debug, Clone, Copy)]
 enum Event {
-    /// An open load's next request.
+    /// The next request of an open load, or of a trace, arrives.
     Arrival { load: u32 },
-    /// A client of a closed load has thought.
+    /// A client of a closed load has thought, and makes its next request.
     Issue { load: u32, client: u32 },
-    /// A host's processor is done.
+    /// A host's processor is done with a job.
     Processor { host: u32, job: Job },
     /// A port is done with a burst.
     Port { port: u32, burst: Burst },
@@ -89,17 +89,17 @@ enum Event {
     Across { burst: Burst, rail: u32, end: End },
     /// A lost burst is sent again.
     Resend { burst: Burst, rail: u32 },
-    /// Commands have positioned.
+    /// A disk has positioned for the commands of a slot.
     Positioned { disk: u32, slot: u32 },
-    /// Commands are done.
+    /// A disk is done with the commands of a slot.
     DiskDone { disk: u32, slot: u32 },
-    /// A command that the cache answered.
+    /// A command is answered by the cache.
     Cached { work: Work },
-    /// A refused command is handed in again: which one is in `refused`.
+    /// A refused command is handed in again; `at` is its place in `refused`.
     Retry { at: u32 },
 }
 
-/// What a processor does.
+/// Work of a processor.
 #[derive(Debug, Clone, Copy)]
 enum Job {
     Send(Burst),
@@ -115,21 +115,21 @@ struct Burst {
     first: bool,
 }
 
-/// What a message or a disk's command is for.
+/// Purpose of a message or of a disk's command.
 #[derive(Debug, Clone, Copy)]
 struct Work {
     kind: WorkKind,
     request: u32,
     node: u32,
-    /// Of a delta: which of the parity columns.
+    /// Index of the parity column; only for a delta.
     place: u8,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WorkKind {
-    /// All reads that can begin are asked for, at all drives.
+    /// A message asks all drives for all reads that can begin.
     AskAll,
-    /// A read is asked for; at the disk: the read.
+    /// A message asks for a read; at the disk: the read.
     Ask,
     /// A read's bytes go to the client.
     Reply,
@@ -137,11 +137,11 @@ enum WorkKind {
     Put,
     /// A write is durable.
     Acknowledge,
-    /// What a unit write replaces is read.
+    /// The disk reads the bytes that a unit write replaces.
     Old,
-    /// What changed goes to a parity drive; at the disk: the append.
+    /// The change goes to a parity drive; at the disk: the append.
     Delta,
-    /// A parity drive has what changed.
+    /// A parity drive has stored the change.
     DeltaDone,
 }
 
@@ -150,7 +150,7 @@ struct Engine<'a> {
     now: u64,
     events: EventQueue<Event>,
     handled: u64,
-    /// Of clients, then of drives' hosts.
+    /// Processors of the clients, then of the drives' hosts.
     processors: Vec<Server<Job>>,
     network: Network<Burst>,
     disks: Vec<Disk<Work>>,
@@ -167,9 +167,9 @@ struct Engine<'a> {
     loads: Vec<Generator>,
     trace: &'a [Entry],
     collector: Collector,
-    /// Commands just done; kept for its memory.
+    /// Commands just done; kept to reuse its memory.
     done: Vec<Command<Work>>,
-    /// Of a program that runs alone, its nodes' times.
+    /// Times of the nodes; only for a program that runs alone.
     times: Option<Vec<NodeTimes>>,
 }
 
@@ -249,7 +249,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// The warm-up is over: what parts were used for counts from now on.
+    /// The warm-up is over: the use of parts is counted from now on.
     fn reset(&mut self) {
         self.collector.wants_reset = false;
         let now = self.now;
@@ -258,7 +258,7 @@ impl<'a> Engine<'a> {
         self.disks.iter_mut().for_each(|disk| disk.reset(now));
     }
 
-    /// A host's processor is handed a job of so many nanoseconds.
+    /// Hands a host's processor a job of `service` nanoseconds.
     fn process(&mut self, host: u32, job: Job, service: u64, request: u32) {
         let class = self.class_of(request, crate::spec::Reserved::All);
         let processor = &mut self.processors[index(u64::from(host))];

@@ -1,4 +1,4 @@
-//! A request: begun by its load, node by node, until the last one is done.
+//! A request: begun by its load, then done node by node.
 
 use std::rc::Rc;
 
@@ -20,14 +20,15 @@ pub(super) struct Active {
     write: bool,
     bytes: u64,
     began: u64,
-    /// Its number, never used again.
+    /// Number of the request, never used again.
     pub(super) number: u64,
     pub(super) program: Rc<Program>,
-    /// What to add to the program's offsets.
+    /// Number to add to the program's offsets.
     pub(super) shift: u64,
-    /// Nodes not done.
+    /// Nodes that are not done.
     left: u32,
-    /// What each node still waits for. Of a unit write that has begun: parity drives without the change.
+    /// Number of nodes for which each node still waits. For a unit write that has begun: parity drives that
+    /// have not stored the change.
     pub(super) waits: Vec<u32>,
 }
 
@@ -57,7 +58,7 @@ impl Engine<'_> {
         }
     }
 
-    /// An open load's next request, or a trace's.
+    /// The next request of an open load or of a trace arrives.
     pub(super) fn arrive(&mut self, load: u32) {
         if self.spec.load[index(u64::from(load))].trace.is_some() {
             let generator = &mut self.loads[index(u64::from(load))];
@@ -79,7 +80,7 @@ impl Engine<'_> {
         self.start(load, client, drawn);
     }
 
-    /// A client of a closed load asks again.
+    /// A client of a closed load makes its next request.
     pub(super) fn issue(&mut self, load: u32, client: u32) {
         let drawn = self.loads[index(u64::from(load))].next(client);
         self.start(load, client, drawn);
@@ -132,7 +133,7 @@ impl Engine<'_> {
         self.begin_roots(slot);
     }
 
-    /// Begins what waits for nothing. Reads among it may be asked for by one message.
+    /// Begins the nodes that wait for nothing. Reads among them may be asked for by one message.
     fn begin_roots(&mut self, request: u32) {
         let program = Rc::clone(&self.requests[index(u64::from(request))].program);
         let multicast = self.spec.parts.protocol.requests == Requests::Multicast;
@@ -171,7 +172,7 @@ impl Engine<'_> {
         self.send(client, Some(host), bytes, data, Work { kind, request, node, place: 0 });
     }
 
-    /// A node is done: begins what waited for it alone.
+    /// A node is done. Begins the nodes that waited for it alone.
     pub(super) fn node_done(&mut self, request: u32, node: u32) {
         self.note_times(node, |times, now| times.done = now);
         let program = Rc::clone(&self.requests[index(u64::from(request))].program);
@@ -189,7 +190,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Where times of nodes are kept, notes one.
+    /// Notes a time of a node, if times are kept.
     fn note_times(&mut self, node: u32, set: impl Fn(&mut NodeTimes, u64)) {
         if let Some(times) = &mut self.times {
             set(&mut times[index(u64::from(node))], self.now);
@@ -209,18 +210,18 @@ impl Engine<'_> {
         }
     }
 
-    /// The drive of a request's column.
+    /// The drive of a column of a request's file.
     pub(super) fn drive_of(&self, request: u32, column: u8) -> u32 {
         let file = self.requests[index(u64::from(request))].file;
         self.programs.files[index(u64::from(file))].drives[usize::from(column)]
     }
 
-    /// A drive's host; clients' hosts come first.
+    /// The host of a drive; clients' hosts come first.
     pub(super) fn host_of(&self, drive: u32) -> u32 {
         self.spec.cluster.clients + drive / self.spec.cluster.drives_per_host
     }
 
-    /// A request's client.
+    /// The client that made a request.
     pub(super) fn client_of(&self, request: u32) -> u32 {
         self.requests[index(u64::from(request))].client
     }

@@ -1,4 +1,4 @@
-//! Which requests a load makes, and when.
+//! The requests that a load makes, and their times.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use crate::random::{Source, Stream};
 use crate::spec::{Interval, Load, Pattern, Size, Spec};
 use crate::trace::Entry;
 
-/// One load's choices.
+/// The random choices of one load.
 #[derive(Debug)]
 pub(super) struct Generator {
     load: Load,
@@ -18,9 +18,9 @@ pub(super) struct Generator {
     stripe_bytes: u64,
     arrivals: Stream,
     requests: Stream,
-    /// Where each client goes on.
+    /// Position of each client: an offset, or with n-to-1 the number of its records.
     positions: Vec<u64>,
-    /// The next entry of the trace.
+    /// Index of the trace's next entry.
     entry: usize,
 }
 
@@ -50,7 +50,7 @@ impl Generator {
         generator
     }
 
-    /// Where a client begins: of several on one file each somewhere else.
+    /// The offset at which a client begins: clients that share a file begin at different places.
     fn first_position(&self, client: u64) -> u64 {
         match self.load.pattern {
             Pattern::Random | Pattern::NTo1 => 0,
@@ -63,7 +63,7 @@ impl Generator {
         }
     }
 
-    /// Nanoseconds to the next request of an open load.
+    /// Time to the next request of an open load, in nanoseconds.
     pub(super) fn interval(&mut self) -> u64 {
         let mean = SECOND / self.load.rate.expect("the load is open");
         match self.load.interval {
@@ -72,7 +72,7 @@ impl Generator {
         }
     }
 
-    /// Nanoseconds from an answer to the next request of a closed load.
+    /// Time from an answer to the next request of a closed load, in nanoseconds.
     pub(super) fn think(&mut self) -> u64 {
         let mean = self.load.think.0;
         if mean == 0 { 0 } else { whole(self.arrivals.exponential(real(mean))) }
@@ -139,7 +139,7 @@ impl Generator {
         hit.unwrap_or(&sizes[sizes.len() - 1]).size.0
     }
 
-    /// The trace's next entry, and when the one after it comes.
+    /// The trace's next entry, and the time of the one after it.
     pub(super) fn next_entry(&mut self, trace: &[Entry]) -> (Entry, Option<u64>) {
         let entry = trace[self.entry];
         self.entry += 1;

@@ -1,4 +1,4 @@
-//! A disk: positioning, then transfer.
+//! The model of a disk: positioning, then transfer.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,30 +7,31 @@ use crate::number::whole;
 use crate::random::Stream;
 use crate::units::{Rate, Span};
 
-/// One disk's times. A transfer costs seek, rotation and the bytes at the direction's rate (Swift, section
-/// 5.1). What needs positioning at all is the store's affair ([`super::StoreModel`]).
+/// Times of one disk. A transfer costs seek, rotation and the bytes at the direction's rate (Swift, section
+/// 5.1). The store decides which transfers need positioning ([`super::StoreModel`]).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DiskModel {
-    /// Moving the head; on a disk without one the time from command to first byte.
+    /// Time to move the head; on a disk without one the time from command to first byte.
     pub seek: Distribution,
-    /// Waiting for the sector.
+    /// Time to wait for the sector.
     #[serde(default = "zero")]
     pub rotation: Distribution,
-    /// The same for writes, both in one. Absent: as for reads.
+    /// Positioning time of writes, seek and rotation in one. Absent: as for reads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub write_seek: Option<Distribution>,
-    /// From the medium.
+    /// Rate of transfers from the medium.
     pub read_rate: Rate,
-    /// To the medium.
+    /// Rate of transfers to the medium.
     pub write_rate: Rate,
-    /// Commands that position at the same time. Transfers of all share the rate. 1: a disk with one head.
+    /// Number of commands that position at the same time; their transfers share the rate. 1: a disk with
+    /// one head.
     #[serde(default = "one")]
     pub lanes: u32,
-    /// Commands that wait at most; one more is refused, and asked again after `retry`. Absent: no bound.
+    /// Most commands that wait; one more is refused, and handed in again after `retry`. Absent: no bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<u32>,
-    /// After which time a refused command is tried again.
+    /// Time after which a refused command is tried again.
     #[serde(default = "retry")]
     pub retry: Span,
 }
@@ -48,7 +49,7 @@ fn retry() -> Span {
 }
 
 impl DiskModel {
-    /// The mean time to position, in nanoseconds.
+    /// Mean time to position, in nanoseconds.
     pub fn positioning(&self, write: bool) -> f64 {
         match (&self.write_seek, write) {
             (Some(seek), true) => seek.mean(),
@@ -56,18 +57,18 @@ impl DiskModel {
         }
     }
 
-    /// Whether times to position differ.
+    /// Returns true if times to position vary.
     pub(crate) fn is_random(&self) -> bool {
         let differ = |time: &Distribution| time.variance() > 0.0;
         differ(&self.seek) || differ(&self.rotation) || self.write_seek.as_ref().is_some_and(differ)
     }
 
-    /// The time to transfer, in nanoseconds.
+    /// Time to transfer, in nanoseconds.
     pub fn transfer(&self, write: bool, bytes: u64) -> f64 {
         if write { self.write_rate.time(bytes) } else { self.read_rate.time(bytes) }
     }
 
-    /// The mean time of one transfer that positions first, in milliseconds.
+    /// Mean time of one transfer that positions first, in milliseconds.
     pub fn access_ms(&self, write: bool, bytes: u64) -> f64 {
         (self.positioning(write) + self.transfer(write, bytes)) / 1e6
     }
@@ -80,7 +81,7 @@ impl DiskModel {
         }
     }
 
-    /// The time to transfer, rounded.
+    /// Time to transfer, in whole nanoseconds.
     pub(crate) fn transfer_ns(&self, write: bool, bytes: u64) -> u64 {
         whole(self.transfer(write, bytes))
     }

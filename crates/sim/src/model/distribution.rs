@@ -1,4 +1,4 @@
-//! How a time varies.
+//! Distributions of random times.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,18 +10,19 @@ use crate::units::Span;
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Distribution {
-    /// Always the same.
+    /// A constant time.
     Constant(Span),
-    /// Any between these two with the same chance.
+    /// A uniform time between these two.
     Uniform([Span; 2]),
-    /// Exponential, with this mean.
+    /// An exponential time with this mean.
     Exponential(Span),
 }
 
 impl Distribution {
     pub const ZERO: Distribution = Distribution::Constant(Span(0));
 
-    /// Uniform from 0, with this mean: what Swift takes a seek and a rotational delay for (section 5.1).
+    /// Uniform from 0, with this mean: the distribution that Swift assumes for a seek and a rotational
+    /// delay (section 5.1).
     pub fn uniform_around(mean: Span) -> Distribution {
         Distribution::Uniform([Span(0), Span(2 * mean.0)])
     }
@@ -43,7 +44,7 @@ impl Distribution {
         }
     }
 
-    /// Draws one, in nanoseconds.
+    /// Draws a time, in nanoseconds.
     pub(crate) fn draw(&self, stream: &mut Stream) -> u64 {
         match self {
             Distribution::Constant(span) => span.0,

@@ -8,45 +8,45 @@ use crate::units::{Bytes, Rate, Span};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LinkModel {
-    /// Who shares it.
+    /// Hosts that share the link.
     pub medium: Medium,
-    /// What it carries, frames' overhead included; of a switch each port, each way.
+    /// Rate of the link, frames' overhead included; of a switch each port, each way.
     pub rate: Rate,
-    /// Of a switch, what a port of a client's host carries, where that is another rate.
+    /// Rate of a port of a client's host, if it differs; only for a switch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_rate: Option<Rate>,
-    /// Of a switch, bytes that a port which was idle lets through at once: the token bucket of a rate limit
-    /// (RFC 2697, section 3, has one as the committed burst size). Absent: a wire, which has none.
+    /// Bytes that an idle port of a switch lets through at once: the token bucket of a rate limit (RFC
+    /// 2697, section 3, has one as the committed burst size). Absent: a wire, which has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bucket: Option<Bytes>,
-    /// From the last bit sent to the first bit there: token or switch, wire, interrupts.
+    /// Time from the last bit sent to the first bit received: token or switch, wire, interrupts.
     #[serde(default)]
     pub latency: Span,
-    /// The most bytes of messages in a frame.
+    /// Most bytes of messages in a frame.
     #[serde(default = "payload")]
     pub payload: Bytes,
-    /// Bytes on the wire beside those of each frame.
+    /// Bytes on the wire that each frame adds.
     #[serde(default)]
     pub overhead: Bytes,
-    /// A longer message goes in bursts of so many bytes, which others may come between.
+    /// Bytes of a burst: a longer message goes in several, and other messages may come between them.
     #[serde(default = "burst")]
     pub burst: Bytes,
-    /// Bytes that may wait at a switch's port; a burst that does not fit is lost, and sent again after
+    /// Most bytes that wait at a switch's port; a burst that does not fit is lost, and sent again after
     /// `resend`. Absent: no bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<Bytes>,
-    /// After which time a lost burst is sent again.
+    /// Time after which a lost burst is sent again.
     #[serde(default = "resend")]
     pub resend: Span,
 }
 
-/// Who shares a link.
+/// The sharing of a link among hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Medium {
-    /// All hosts share one: a token ring, a bus. A multicast is sent once.
+    /// All hosts share one link: a token ring, a bus. A multicast is sent once.
     Shared,
-    /// Each host has a port with both directions of its own.
+    /// Each host has a port of its own, with both directions.
     Switch,
 }
 
@@ -63,22 +63,22 @@ fn resend() -> Span {
 }
 
 impl LinkModel {
-    /// Bytes on the wire for so many bytes of a message.
+    /// Bytes on the wire for this many bytes of a message.
     pub fn on_the_wire(&self, bytes: u64) -> u64 {
         bytes + bytes.div_ceil(self.payload.0).max(1) * self.overhead.0
     }
 
-    /// The share of the rate that carries bytes of long messages.
+    /// Share of the rate that carries bytes of long messages.
     pub fn efficiency(&self) -> f64 {
         crate::number::real(self.payload.0) / crate::number::real(self.payload.0 + self.overhead.0)
     }
 
-    /// The time that bytes of a message take at a client's port or at another, in nanoseconds.
+    /// Time that bytes of a message take at a port of a client or of a drive's host, in nanoseconds.
     pub(crate) fn time(&self, bytes: u64, of_client: bool) -> u64 {
         self.time_on_wire(self.on_the_wire(bytes), of_client)
     }
 
-    /// The same of bytes with their frames' overhead.
+    /// Time that bytes take which include their frames' overhead, in nanoseconds.
     pub(crate) fn time_on_wire(&self, bytes: u64, of_client: bool) -> u64 {
         let rate = self.client_rate.filter(|_| of_client).unwrap_or(self.rate);
         whole(rate.time(bytes))

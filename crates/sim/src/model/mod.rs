@@ -1,8 +1,8 @@
-//! What the parts of a cluster cost: the one description that a spec holds, that a calibration writes, and
+//! The costs of a cluster's parts: the one description that a spec holds, that a calibration writes, and
 //! that a sizing and a plan's predicted times read.
 //!
-//! One file for each part. Every number has its unit in its text (`units`). A part may also be named: the
-//! presets below are the parts of the papers and of today.
+//! Each part has a file. Every number has its unit in its text (`units`). A part may also be given by name:
+//! the presets are the parts of the papers and of today.
 
 mod disk;
 mod distribution;
@@ -37,10 +37,10 @@ pub struct CostModel {
     /// The processor of a host of drives.
     #[serde(deserialize_with = "preset::named")]
     pub drive: ProcessorModel,
-    /// What a drive's store does with its disk.
+    /// The store of a drive, which uses its disk.
     #[serde(default)]
     pub store: StoreModel,
-    /// The messages between client and drive.
+    /// Messages between client and drive.
     #[serde(default)]
     pub protocol: ProtocolModel,
 }

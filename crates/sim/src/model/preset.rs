@@ -9,18 +9,18 @@ use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use super::{DiskModel, Distribution, LinkModel, Medium, ProcessorModel};
 use crate::units::{Bytes, Rate, Span};
 
-/// A part that has models by name.
+/// A kind of part that has models by name.
 pub trait Preset: Sized {
-    /// What kind of part it is.
+    /// Word for the kind of part, for messages.
     const WHAT: &'static str;
-    /// The names, each with what it stands for.
+    /// The names, each with a description.
     const NAMES: &'static [(&'static str, &'static str)];
 
-    /// The model of a name.
+    /// The model with this name; `None` if there is none.
     fn preset(name: &str) -> Option<Self>;
 }
 
-/// The names of a kind of part, as a sentence has them.
+/// The names of a kind of part, separated by commas.
 pub fn names<T: Preset>() -> String {
     T::NAMES.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
 }
@@ -54,8 +54,8 @@ where
     deserializer.deserialize_any(Either(PhantomData))
 }
 
-/// A megabyte of the papers' disk rates: 1000 KB of 1024 bytes. Only so 32 KB at 2.5 MB/s take 12.8 ms, and
-/// with seek and rotation the "about 37" of Swift's section 5.2.
+/// A megabyte of the papers' disk rates: 1000 KB of 1024 bytes. Only then do 32 KB at 2.5 MB/s take 12.8
+/// ms, and with seek and rotation the "about 37" of Swift's section 5.2.
 const PAPER_MB: f64 = 1_024_000.0;
 
 impl Preset for DiskModel {

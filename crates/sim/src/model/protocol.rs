@@ -1,4 +1,4 @@
-//! The messages between client and drive.
+//! The model of the messages between client and drive.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,17 +8,17 @@ use crate::units::Bytes;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ProtocolModel {
-    /// How reads are asked for.
+    /// The way in which reads are asked for.
     pub requests: Requests,
-    /// Bytes of a request, and before the data of a write.
+    /// Bytes of a request, and of a write's message before its data.
     pub request: Bytes,
-    /// Bytes before the data of a read's answer.
+    /// Bytes of a read's answer before its data.
     pub reply: Bytes,
     /// Bytes of the answer to a write.
     pub acknowledgement: Bytes,
 }
 
-/// How the reads of a plan set are asked for.
+/// The way in which the reads of a plan set are asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Requests {

@@ -1,4 +1,4 @@
-//! What a drive's store does with its disk: where units lie, how writes are made durable, what is cached.
+//! The model of a drive's store: where units lie on its disk, how writes become durable, what is cached.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,33 +8,33 @@ use crate::units::{Bytes, Span};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct StoreModel {
-    /// Where the units of an object lie.
+    /// Placement of the units of an object.
     pub placement: Placement,
-    /// Whether writes go to the end of a log. A commit takes all writes that wait, and positions only after
-    /// something else moved the head. Otherwise writes go to where the unit is.
+    /// True if writes go to the end of a log. A commit then takes all writes that wait, and positions only
+    /// if something else has moved the head. Otherwise writes go to the place of their unit.
     pub log: bool,
-    /// The time of a sync, once for each commit.
+    /// Time of a sync, once for each commit.
     pub sync: Span,
-    /// The most bytes of a commit.
+    /// Most bytes of a commit.
     pub commit: Bytes,
-    /// Whether a disk finishes what one request asks of it before it begins another's (Swift, section 5.1:
-    /// "Multiblock requests are allowed to complete before the resource is relinquished").
+    /// True if a disk finishes all commands of one request before it begins those of another (Swift,
+    /// section 5.1: "Multiblock requests are allowed to complete before the resource is relinquished").
     pub whole_requests: bool,
-    /// Memory that holds units read or written last. 0: none.
+    /// Bytes of memory that hold the units read or written last. 0: no cache.
     pub cache: Bytes,
-    /// Bytes read further when a read goes on where the last one of its object ended. 0: none.
+    /// Bytes that are read ahead when a read begins where the last one of its object ended. 0: none.
     pub read_ahead: Bytes,
 }
 
-/// Where the units of an object lie on its disk.
+/// Placement of an object's units on its disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Placement {
     /// Anywhere: every unit needs positioning. Swift's assumption.
     Scattered,
-    /// Those of one request lie together: it needs one positioning for each disk.
+    /// The units of one request lie together: each disk positions once for a request.
     Clustered,
-    /// Preallocated as one extent: positioning only if the head is elsewhere.
+    /// Preallocated as one extent: a disk positions only if the head is elsewhere.
     Contiguous,
 }
 

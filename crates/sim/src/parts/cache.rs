@@ -6,15 +6,16 @@ use std::ops::Range;
 /// Bytes of a page.
 const PAGE: u64 = 4096;
 
-/// Pages of objects; the one that was used longest ago goes first. Pages that were used together are kept as
-/// one extent: what a use costs depends on how many extents it meets, not on how many pages it has.
+/// Pages of objects, of which the least recently used go first. Pages that were used together are kept as
+/// one extent, so that the cost of a use depends on the number of extents that it meets, not on the number
+/// of its pages.
 #[derive(Debug)]
 pub(crate) struct Cache {
     pages_max: u64,
     pages: u64,
-    /// Of each object, extents that do not overlap: from the first page to the end, and its last use.
+    /// Extents of each object, which do not overlap: from the first page to the end and the last use.
     extents: HashMap<u32, BTreeMap<u64, (u64, u64)>>,
-    /// The object of each extent, by its last use and its first page.
+    /// Object of each extent, by the extent's last use and first page.
     by_use: BTreeMap<(u64, u64), u32>,
     uses: u64,
 }
@@ -24,7 +25,7 @@ impl Cache {
         Cache { pages_max: bytes / PAGE, pages: 0, extents: HashMap::new(), by_use: BTreeMap::new(), uses: 0 }
     }
 
-    /// Whether all of these bytes are there. If so, they are used.
+    /// Returns true if all of these bytes are cached, and then notes a use of them.
     pub(crate) fn has(&mut self, object: u32, offset: u64, bytes: u64) -> bool {
         let Range { start, end } = pages(offset, bytes);
         let Some(extents) = self.extents.get(&object) else { return false };
@@ -42,7 +43,7 @@ impl Cache {
         start >= end
     }
 
-    /// These bytes were read or written.
+    /// Notes that these bytes were read or written: they are cached and used.
     pub(crate) fn touch(&mut self, object: u32, offset: u64, bytes: u64) {
         if self.pages_max == 0 {
             return;
@@ -59,7 +60,7 @@ impl Cache {
         }
     }
 
-    /// Takes pages out, where they are there.
+    /// Removes pages from the extents that hold them.
     fn cut(&mut self, object: u32, pages: &Range<u64>) {
         while let Some(extents) = self.extents.get(&object)
             && let Some((&first, &(past, use_))) = extents.range(..pages.end).next_back()
@@ -71,7 +72,7 @@ impl Cache {
         }
     }
 
-    /// Adds an extent, if it has a page.
+    /// Adds an extent, unless it is empty.
     fn add(&mut self, object: u32, pages: Range<u64>, use_: u64) {
         if !pages.is_empty() {
             self.pages += pages.end - pages.start;
@@ -80,7 +81,7 @@ impl Cache {
         }
     }
 
-    /// Removes an extent. Its end.
+    /// Removes an extent, and returns its end.
     fn remove(&mut self, object: u32, first: u64, use_: u64) -> u64 {
         self.by_use.remove(&(use_, first));
         let removed = self.extents.get_mut(&object).and_then(|extents| extents.remove(&first));
@@ -90,7 +91,7 @@ impl Cache {
     }
 }
 
-/// The pages that these bytes are in.
+/// The pages that these bytes lie in.
 fn pages(offset: u64, bytes: u64) -> Range<u64> {
     offset / PAGE..(offset + bytes).div_ceil(PAGE)
 }
@@ -111,10 +112,10 @@ mod tests {
         assert!(cache.has(0, 0, PAGE) && cache.has(1, 0, PAGE) && !cache.has(0, 0, 2 * PAGE));
     }
 
-    /// The same, page by page.
+    /// Equivalent of [`Cache`] that keeps a list of single pages.
     #[derive(Default)]
     struct Plain {
-        /// From the one used longest ago.
+        /// Pages in use, the least recently used one first.
         used: Vec<(u32, u64)>,
     }
 

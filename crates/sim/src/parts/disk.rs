@@ -1,8 +1,8 @@
-//! A drive's disk, and what its store does with it: which command is next, whether it positions, what the
-//! cache answers.
+//! A drive's disk, and how its store uses it: the order of commands, their positioning, and what the cache
+//! answers.
 //!
-//! With one lane a command positions and transfers, then comes the next. With several, commands position at
-//! the same time, and their transfers share the disk's rate, one after another.
+//! With one lane a command positions and transfers before the next one begins. With several lanes, commands
+//! position at the same time, and their transfers take turns at the disk's rate.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -13,14 +13,14 @@ use crate::model::{DiskModel, Placement, StoreModel};
 use crate::number::{index, narrow};
 use crate::random::Stream;
 
-/// How far a disk looks for more of the request it is at.
+/// Number of waiting commands among which a disk looks for more of the request it is at.
 const LOOK_AHEAD: usize = 256;
 
-/// A command for a disk; `W` says what for.
+/// A command for a disk; `W` tells its purpose.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Command<W> {
     pub(crate) work: W,
-    /// The request's number, never used again.
+    /// Number of the request, never used again.
     pub(crate) request: u64,
     pub(crate) object: u32,
     pub(crate) offset: u64,
@@ -29,18 +29,18 @@ pub(crate) struct Command<W> {
     pub(crate) class: Class,
 }
 
-/// What becomes of a command that is handed in.
+/// Result of handing in a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Taken {
-    /// The cache has it.
+    /// The cache answers it.
     Cached,
     Waits,
     Starts(Start),
-    /// There is no place to wait.
+    /// The queue is full.
     Refused,
 }
 
-/// Commands that start: they are in this slot, and something follows after so many nanoseconds.
+/// The start of the commands in a slot, whose next event comes after `after` nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Start {
     pub(crate) slot: u32,
@@ -51,19 +51,19 @@ pub(crate) struct Start {
 #[derive(Debug)]
 struct Slot<W> {
     commands: Vec<Command<W>>,
-    /// Bytes that are read beyond the only command's.
+    /// Bytes that are read ahead, beyond the slot's only command.
     ahead: u64,
-    /// While the command waited, what it reads came into the cache.
+    /// True if the bytes that the command reads came into the cache while it waited.
     cached: bool,
 }
 
-/// Where the head is.
+/// Position of the head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Head {
     Unknown,
     /// At the end of the log.
     Log,
-    /// Behind these bytes of an object, for this request.
+    /// Behind these bytes of an object, read or written for this request.
     Behind {
         object: u32,
         offset: u64,
@@ -85,7 +85,7 @@ pub(crate) struct Disk<W> {
     bus: Server<u32>,
     head: Head,
     cache: Cache,
-    /// Where the last read of each object ended.
+    /// Offset at which the last read of each object ended.
     ends: HashMap<u32, u64>,
     pub(crate) usage: Usage,
 }
@@ -126,7 +126,7 @@ impl<W: Copy> Disk<W> {
         start.map_or(Taken::Waits, Taken::Starts)
     }
 
-    /// Commands in a slot have positioned. `Some`: their transfer starts now.
+    /// The commands of a slot have positioned. Returns their transfer if it starts now.
     pub(crate) fn positioned(&mut self, now: u64, slot: u32) -> Option<Start> {
         if self.model.lanes == 1 {
             return Some(Start { slot, after: 0 });
@@ -137,8 +137,8 @@ impl<W: Copy> Disk<W> {
         Some(Start { slot, after })
     }
 
-    /// Commands in a slot are done. They are put into `done`. What starts now: the next transfer, and the
-    /// next commands.
+    /// The commands of a slot are done, and are put into `done`. Returns the starts that follow: the next
+    /// transfer, and the next commands.
     pub(crate) fn end(&mut self, now: u64, slot: u32, done: &mut Vec<Command<W>>) -> [Option<Start>; 2] {
         let transfer = if self.model.lanes == 1 { None } else { self.bus.end(now) };
         done.clear();
@@ -155,19 +155,20 @@ impl<W: Copy> Disk<W> {
         [transfer.map(|(slot, after)| Start { slot, after }), next]
     }
 
-    /// The share of the time in which it was busy: with its places for commands, or with transfers.
+    /// Share of the time in which the disk was busy: its places for commands or its transfers, whichever is
+    /// greater.
     pub(crate) fn utilisation(&mut self, now: u64) -> f64 {
         let places = self.usage.utilisation(now, self.model.lanes);
         places.max(self.bus.usage.utilisation(now, 1))
     }
 
-    /// Forgets what it was used for.
+    /// Forgets the use up to now.
     pub(crate) fn reset(&mut self, now: u64) {
         self.usage.reset(now);
         self.bus.usage.reset(now);
     }
 
-    /// Whether positioning and transfer are two events.
+    /// Returns true if positioning and transfer are two events.
     pub(crate) fn has_lanes(&self) -> bool {
         self.model.lanes > 1
     }
@@ -180,7 +181,7 @@ impl<W: Copy> Disk<W> {
         self.usage.note(now, self.busy, self.waiting());
     }
 
-    /// Starts the next commands if there are some and a place is free.
+    /// Starts the next commands if any wait and a place is free.
     fn start(&mut self) -> Option<Start> {
         if self.busy == self.model.lanes {
             return None;
@@ -219,7 +220,8 @@ impl<W: Copy> Disk<W> {
         Some(Start { slot, after })
     }
 
-    /// The next command: of the request that the disk is at, if it finishes requests, else the first.
+    /// The next command: one of the request that the disk is at, if it finishes requests, else the first in
+    /// the queue.
     fn next(&mut self) -> Option<Command<W>> {
         let queue = self.waiting.iter_mut().find(|queue| !queue.is_empty())?;
         if self.store.whole_requests
@@ -238,7 +240,7 @@ impl<W: Copy> Disk<W> {
         let mut at = 0;
         while at < queue.len() {
             if queue[at].write && bytes + u64::from(queue[at].bytes) > self.store.commit.0 {
-                // It is full. What is behind is not looked at, however much that is.
+                // The commit is full. The commands behind are not looked at, however many there are.
                 break;
             }
             if queue[at].write
@@ -264,7 +266,7 @@ impl<W: Copy> Disk<W> {
         }
     }
 
-    /// The time to transfer what is in a slot, and to sync it.
+    /// Time to transfer the commands of a slot, and to sync it if they are writes, in nanoseconds.
     fn transfer_ns(&self, slot: u32) -> u64 {
         let Slot { commands, ahead, cached } = &self.slots[index(u64::from(slot))];
         if *cached {
@@ -275,13 +277,13 @@ impl<W: Copy> Disk<W> {
         self.model.transfer_ns(write, bytes + ahead) + if write { self.store.sync.0 } else { 0 }
     }
 
-    /// The bytes to read beyond a read which goes on where the last one of its object ended.
+    /// Bytes to read ahead: none unless the read begins where the last one of its object ended.
     fn ahead(&self, command: &Command<W>) -> u64 {
         let goes_on = !command.write && self.ends.get(&command.object) == Some(&command.offset);
         if goes_on { self.store.read_ahead.0 } else { 0 }
     }
 
-    /// Puts what was transferred into the cache.
+    /// Puts transferred bytes into the cache.
     fn keep(&mut self, command: &Command<W>, ahead: u64) {
         self.cache.touch(command.object, command.offset, u64::from(command.bytes) + ahead);
         if !command.write {
@@ -311,8 +313,7 @@ mod tests {
         Command { work: (), request, object: 0, offset, bytes: 100, write, class: Class::Rest }
     }
 
-    /// Hands in all commands at a time, and returns how long each service took and how many commands it was
-    /// for.
+    /// Hands in all commands at once. Returns the time and the number of commands of each service.
     fn services(disk: &mut Disk<()>, from: u64, commands: &[Command<()>]) -> Vec<(u64, usize)> {
         let mut now = from;
         let mut start = None;
@@ -369,7 +370,7 @@ mod tests {
         let mut disk = disk(StoreModel { cache: Bytes(1 << 20), read_ahead: ahead, ..StoreModel::default() });
         let at = |page: u64| Command { bytes: 4096, ..command(1, page * 4096, false) };
         assert_eq!(services(&mut disk, 0, &[at(0)]), [(1000 + 4096, 1)]);
-        // The second goes on where the first ended, so the disk reads on; without positioning.
+        // The second read begins where the first ended, so the disk reads ahead, without positioning.
         assert_eq!(services(&mut disk, 9000, &[at(1)]), [(4096 + ahead.0, 1)]);
         assert_eq!(disk.begin(90_000, at(2)), Taken::Cached);
     }

@@ -4,26 +4,26 @@ use super::server::Server;
 use crate::model::{LinkModel, Medium};
 use crate::number::index;
 
-/// All ports of all rails.
+/// The ports of all rails.
 #[derive(Debug)]
 pub(crate) struct Network<J> {
     pub(crate) model: LinkModel,
     rails: u32,
     pub(crate) ports: Vec<Server<J>>,
-    /// Up to when each port's rate is spent, later by what its bucket holds.
+    /// Time up to which each port's rate is spent, if the bucket is not counted, in nanoseconds.
     spent: Vec<u64>,
     /// Bytes that wait at each port.
     waiting_bytes: Vec<u64>,
-    /// The rail on which each host sends next.
+    /// Rail on which each host sends its next burst.
     next_rail: Vec<u32>,
 }
 
-/// Which end of a link a port is.
+/// Direction of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
-    /// A host sends through it.
+    /// A host sends through the port.
     Send,
-    /// The switch sends to the host through it.
+    /// The switch sends to the host through the port.
     Receive,
 }
 
@@ -43,7 +43,7 @@ impl<J> Network<J> {
         }
     }
 
-    /// The rail that a host's next burst takes: each in turn.
+    /// The rail for a host's next burst: each rail in turn.
     pub(crate) fn take_rail(&mut self, host: u32) -> u32 {
         let next = &mut self.next_rail[index(u64::from(host))];
         let rail = *next;
@@ -60,7 +60,7 @@ impl<J> Network<J> {
         }
     }
 
-    /// A port's host, rail and end; of a shared medium only the rail is meant.
+    /// The host, rail and end of a port; for a shared medium only the rail has a meaning.
     pub(crate) fn of_port(&self, port: u32) -> (u32, u32, End) {
         match self.model.medium {
             Medium::Shared => (0, port, End::Send),
@@ -71,8 +71,8 @@ impl<J> Network<J> {
         }
     }
 
-    /// How long a burst keeps a port, in nanoseconds. One that finds a bucket pays what is missing in it, and
-    /// one that waits pays all: nothing is left for it.
+    /// Time for which a burst keeps a port, in nanoseconds. A burst at an idle port with a bucket pays only
+    /// what the bucket lacks. A burst that must wait pays all: nothing is left in the bucket for it.
     pub(crate) fn service(&mut self, now: u64, port: u32, bytes: u32, of_client: bool) -> u64 {
         let whole = self.model.time(u64::from(bytes), of_client);
         let Some(bucket) = self.model.bucket else { return whole };
@@ -88,7 +88,7 @@ impl<J> Network<J> {
         missing
     }
 
-    /// Whether a burst finds room at a switch's port. One that is refused is counted.
+    /// Returns true if a burst finds room at a switch's port, and else counts the loss.
     pub(crate) fn has_room(&mut self, port: u32, bytes: u32) -> bool {
         let at = index(u64::from(port));
         let full = self.model.queue.is_some_and(|queue| self.waiting_bytes[at] + u64::from(bytes) > queue.0);
@@ -98,7 +98,7 @@ impl<J> Network<J> {
         !full
     }
 
-    /// A burst is at a port, or has left it.
+    /// Notes that a burst has come to a port (`Receive`) or has left it (`Send`).
     pub(crate) fn note_bytes(&mut self, port: u32, bytes: u32, end: End) {
         let waiting = &mut self.waiting_bytes[index(u64::from(port))];
         match end {
@@ -120,20 +120,22 @@ mod tests {
         let rate = crate::units::Rate(1e9);
         let bucket = Some(crate::units::Bytes(1000));
         let mut network: Network<()> = Network::new(LinkModel { rate, bucket, ..free }, 1, 1);
-        // A byte is a nanosecond. 600 of 1000 are there, then 400, and the rest comes at the rate.
+        // A byte takes a nanosecond. The bucket has the first 600 of 1000, then 400 of the next 600; the
+        // rest comes at the rate.
         assert_eq!(network.service(5000, 0, 600, false), 0);
         assert_eq!(network.service(5000, 0, 600, false), 200);
         assert_eq!(network.ports[0].begin(5000, (), 200, Class::Rest), Some(((), 200)));
-        // What waits finds nothing.
+        // A burst that waits finds nothing in the bucket.
         assert_eq!(network.service(5100, 0, 300, false), 300);
         assert_eq!(network.ports[0].begin(5100, (), 300, Class::Rest), None);
         assert_eq!(network.ports[0].end(5200), Some(((), 300)));
         assert_eq!(network.ports[0].end(5500), None);
-        // After 400 ns it has 400 bytes, and never more than it holds.
+        // After 400 ns the bucket has 400 bytes again; it never has more than it holds.
         assert_eq!(network.service(5900, 0, 500, false), 100);
         network.spent[0] = 6000;
         assert_eq!(network.service(1_000_000, 0, 1001, false), 1);
-        // What did not wait counts too: 600 + 400 + 400 + 1000, beside the 200 + 300 that were handed in.
+        // Bytes from the bucket count too: 600 + 400 + 400 + 1000, beside the 200 + 300 of the jobs that
+        // were handed in.
         assert_eq!(network.ports[0].usage.utilisation(5800, 1), 0.5);
     }
 

@@ -1,12 +1,12 @@
-//! A server of some lanes with one queue: a processor, a link's port, a disk's transfers. First come, first
-//! served; what is reserved is served before what is not, and nothing is broken off.
+//! A server of some lanes with one queue: a processor, a link's port, a disk's transfers. It serves first
+//! come, first served; reserved jobs go before others, and no job is interrupted.
 
 use std::collections::VecDeque;
 
 use super::usage::Usage;
 use crate::number::narrow;
 
-/// Whether a job is served before others.
+/// Priority of a job: reserved ones are served before the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Class {
     Reserved,
@@ -35,8 +35,8 @@ impl<J> Server<J> {
         Server { lanes, busy: 0, waiting: [VecDeque::new(), VecDeque::new()], usage: Usage::default() }
     }
 
-    /// Hands in a job of so many nanoseconds. `Some`: it starts now, and its end is to be told by
-    /// [`Server::end`].
+    /// Hands in a job of `service` nanoseconds. Returns the job if it starts now; [`Server::end`] must be
+    /// called when it ends.
     pub(crate) fn begin(&mut self, now: u64, job: J, service: u64, class: Class) -> Option<(J, u64)> {
         if self.busy < self.lanes {
             self.busy += 1;
@@ -49,7 +49,7 @@ impl<J> Server<J> {
         None
     }
 
-    /// A job has ended. The next one, which starts now, with its time.
+    /// A job has ended. Returns the next job, which starts now, with its time.
     pub(crate) fn end(&mut self, now: u64) -> Option<(J, u64)> {
         let next = self.waiting.iter_mut().find_map(VecDeque::pop_front);
         match next {
@@ -60,17 +60,17 @@ impl<J> Server<J> {
         next
     }
 
-    /// Whether a job would start at once.
+    /// Returns true if a job would start at once.
     pub(crate) fn is_free(&self) -> bool {
         self.busy < self.lanes
     }
 
-    /// How many wait.
+    /// Number of jobs that wait.
     pub(crate) fn waiting(&self) -> u32 {
         narrow(self.waiting.iter().map(VecDeque::len).sum())
     }
 
-    /// How many it serves at once.
+    /// Number of jobs that are served at the same time.
     pub(crate) fn lanes(&self) -> u32 {
         self.lanes
     }

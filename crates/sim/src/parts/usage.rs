@@ -1,4 +1,4 @@
-//! What a part was used for: integrals over time of how busy it was and how many waited.
+//! The use of a part: integrals over time of the busy places and of the waiting jobs.
 
 use crate::number::real;
 
@@ -18,7 +18,7 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    /// From now on so many places are busy and so many jobs wait.
+    /// Notes the busy places and the waiting jobs from now on.
     pub(crate) fn note(&mut self, now: u64, busy: u32, waiting: u32) {
         self.advance(now);
         self.busy = busy;
@@ -33,26 +33,26 @@ impl Usage {
         self.last = now;
     }
 
-    /// Something was served in no time that counts as this much of it.
+    /// Counts busy time of a job that was served at once, for example from a bucket.
     pub(crate) fn add_busy(&mut self, ns: u64) {
         self.busy_ns += real(ns);
     }
 
-    /// Forgets what was before.
+    /// Forgets the use up to now.
     pub(crate) fn reset(&mut self, now: u64) {
         let busy = self.busy;
         let waiting = self.waiting;
         *self = Usage { since: now, last: now, busy, waiting, waiting_max: waiting, ..Usage::default() };
     }
 
-    /// The share of `lanes` places that was busy, from 0 to 1.
+    /// Share of `lanes` places that was busy, from 0 to 1.
     pub(crate) fn utilisation(&mut self, now: u64, lanes: u32) -> f64 {
         self.advance(now);
         let whole = real(now - self.since) * f64::from(lanes);
         if whole > 0.0 { (self.busy_ns / whole).min(1.0) } else { 0.0 }
     }
 
-    /// How many waited, on average and at most.
+    /// Mean and greatest number of jobs that waited.
     pub(crate) fn queue(&mut self, now: u64) -> (f64, u32) {
         self.advance(now);
         let whole = real(now - self.since);

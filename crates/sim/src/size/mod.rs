@@ -1,12 +1,12 @@
-//! Sizing: the fewest drives that carry so many streams and so many bytes, and survive so many losses.
+//! Sizing: the fewest drives that carry a number of streams and bytes, and survive a number of losses.
 //!
-//! Arithmetic alone, on the same cost models and plan sets as the simulator: what a stripe costs is counted
-//! in the instructions of its plan sets, with all columns there and with as many lost as are to be survived.
-//! A cluster is large enough if its busiest part stays below [`BUSY_MAX`], with the losses and without. The
-//! drives of a host that is not full are busy as all others; its link is less.
+//! Sizing is arithmetic on the same cost models and plan sets as the simulator's: the cost of a stripe is
+//! counted in the instructions of its plan sets, with all columns there, and with as many lost as must be
+//! survived. A cluster is large enough if its busiest part stays below [`BUSY_MAX`], with the losses and
+//! without. The drives of a host that is not full are as busy as all others; its link is less busy.
 //!
-//! What is assumed: streams go through their files stripe by stripe, and there are so many of them that every
-//! unit needs positioning; files are declustered over all drives; drives are at most 85 % full.
+//! Assumptions: streams go through their files stripe by stripe, and are so many that every unit needs
+//! positioning; files are declustered over all drives; drives are at most 85 % full.
 
 mod search;
 mod state;
@@ -19,20 +19,20 @@ use crate::units::{Bytes, Rate, Span};
 pub use search::{SizeError, size};
 pub use state::{Part, State};
 
-/// How busy a part may be: beyond, waiting grows without need.
+/// Greatest utilisation of a part: above it, requests wait too long.
 pub const BUSY_MAX: f64 = 0.8;
-/// How full a drive may be.
+/// Greatest share of a drive's capacity that is used.
 pub const FULL_MAX: f64 = 0.85;
 
-/// What is asked for.
+/// Demands on a cluster.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ask {
     /// Streams at the same time.
     pub streams: u32,
     pub rate: Rate,
-    /// The share of streams that read, 0 to 1; the others write.
+    /// Share of streams that read, 0 to 1; the others write.
     pub read: f64,
-    /// Bytes of files.
+    /// Bytes of the files.
     pub capacity: Bytes,
     /// Drives that may be lost at the same time; 0 to 4.
     pub survive: u8,
@@ -43,43 +43,44 @@ pub struct Ask {
     pub link: LinkModel,
     /// Each host's processor.
     pub processor: ProcessorModel,
-    /// Drives of a host, at most.
+    /// Most drives of a host.
     pub drives_per_host: u32,
-    /// Hosts that the streams are on.
+    /// Hosts that run the streams.
     pub clients: u32,
 }
 
-/// What to buy.
+/// The cluster to buy.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Answer {
     pub drives: u32,
     /// Hosts of drives.
     pub hosts: u32,
-    /// The scheme, as `braid volume create` takes it.
+    /// Scheme, as `braid volume create` takes it.
     pub scheme: String,
     pub width: u8,
     pub unit: Bytes,
-    /// Whether files survive the loss of a host with all of its drives: no host holds more of a file's
+    /// True if files survive the loss of a host with all of its drives: no host holds more of a file's
     /// columns than may be lost.
     pub survives_a_host: bool,
     /// Drives that the capacity alone needs.
     pub drives_for_capacity: u32,
     /// Drives that the streams alone need.
     pub drives_for_streams: u32,
-    /// How full the drives are, 0 to 1.
+    /// Share of the drives' capacity that is used, 0 to 1.
     pub full: f64,
-    /// How busy all parts are with all drives there.
+    /// Utilisation of all parts with all drives there.
     pub healthy: State,
-    /// And with as many lost as are to be survived.
+    /// Utilisation of all parts with as many drives lost as must be survived.
     pub degraded: State,
     /// The part that limits.
     pub bottleneck: Part,
-    /// Whether it is busier with the losses than without: with columns lost, less is written.
+    /// True if that part is busier with the losses than without. It may be less busy: with columns lost,
+    /// less is written.
     pub with_losses: bool,
-    /// Streams that it could carry, when that part is busy all the time.
+    /// Number of streams at which that part is busy all the time.
     pub breaks_at_streams: f64,
-    /// How long it takes to make a lost drive's columns anew beside the streams, if nothing holds it up;
-    /// absent: nothing is left for it, or nothing is redundant, or nothing is stored.
+    /// Time to rebuild a lost drive's columns beside the streams, if nothing delays it. Absent: no capacity
+    /// is left for it, or nothing is redundant, or nothing is stored.
     pub rebuild: Option<Span>,
 }
 
@@ -107,7 +108,7 @@ mod tests {
     #[test]
     fn the_example_of_the_help() {
         let answer = size(&ask()).expect("it is possible");
-        // 200 TB in 85 % of 18 TB, without parity, are 13.1 drives: there can be no fewer than 14.
+        // 200 TB without parity in 85 % of 18 TB need 13.1 drives: there can be no fewer than 14.
         assert!(answer.drives >= 14 && answer.drives <= 20, "{answer:?}");
         assert_eq!(answer.drives, answer.drives_for_capacity.max(answer.drives_for_streams));
         assert!(answer.degraded.busiest().1 <= BUSY_MAX, "{answer:?}");
@@ -149,7 +150,8 @@ mod tests {
 
     #[test]
     fn no_drive_is_more_than_the_capacity_needs() {
-        // 76 TB in 85 % of 18 TB with one of six columns parity: 5.96 drives. 107 TB with one of eight: 7.99.
+        // 76 TB in 85 % of 18 TB, with one of six columns parity, need 5.96 drives; 107 TB with one of
+        // eight 7.99.
         for (terabytes, drives) in [(76, 6), (107, 8)] {
             let capacity = Bytes(terabytes * 1_000_000_000_000);
             let ask = Ask { streams: 1, clients: 1, rate: Rate(1e7), capacity, ..ask() };
@@ -159,7 +161,7 @@ mod tests {
 
     #[test]
     fn the_fullest_host_and_client_count() {
-        // Four drives on two hosts, and one of them lost: a host has two of the three.
+        // Four drives on two hosts, one of them lost: one host has two of the remaining three.
         let gigabit = LinkModel::preset("1GbE").expect("it is listed");
         let flash = DiskModel::preset("nvme-2026").expect("it is listed");
         let rate = Rate(1e7);
@@ -168,7 +170,7 @@ mod tests {
         let answer = size(&few).expect("it is possible");
         let hosts = answer.hosts;
         assert!(answer.drives > 4 && hosts > 2, "{answer:?}");
-        // A stream is on one host, however many there are.
+        // A stream runs on one host, however many there are.
         let one = Ask { streams: 1, clients: 100, rate: Rate(10e9), ..few };
         assert!(size(&one).is_err(), "a client's link has a gigabit");
     }

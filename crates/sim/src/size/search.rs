@@ -9,35 +9,34 @@ use crate::units::{Bytes, Span};
 
 /// Numbers of data columns that are tried.
 const DATA_COLUMNS: std::ops::RangeInclusive<u8> = 1..=60;
-/// Units that are tried, as powers of two.
+/// Unit sizes that are tried, as powers of two.
 const UNIT_POWERS: std::ops::RangeInclusive<u32> = 16..=23;
-/// A stripe holds at most so many seconds of a stream: it is what a client has in memory, and waits for
-/// first.
+/// Most seconds of a stream in one stripe: a client has a stripe in memory, and waits for it first.
 const STRIPE_SECONDS: f64 = 2.0;
-/// The most drives of an answer.
+/// Most drives of an answer.
 const DRIVES_MAX: u32 = 100_000;
 
-/// Why there is no answer.
+/// Reason for which there is no answer.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum SizeError {
-    /// Something asked for makes no sense.
+    /// A demand makes no sense.
     #[error("{what}")]
     Ask {
-        /// What, and what would.
+        /// The demand, and what would make sense.
         what: String,
     },
-    /// More drives would not help.
+    /// A client's part limits, so more drives would not help.
     #[error(
         "the {part} would be {percent:.0} % busy however many drives there are, and {limit:.0} % is the limit: \
          use a faster one, or more clients"
     )]
     Client { part: Part, percent: f64, limit: f64 },
-    /// No scheme and unit does it.
+    /// No scheme and unit meets the demands.
     #[error("no scheme does it with {DRIVES_MAX} drives or fewer")]
     None,
 }
 
-/// The fewest drives for what is asked, and how to use them.
+/// Finds the fewest drives that meet the demands, and the best way to use them.
 pub fn size(ask: &Ask) -> Result<Answer, SizeError> {
     check(ask)?;
     let mut best: Option<(Order, Answer)> = None;
@@ -73,7 +72,8 @@ fn check(ask: &Ask) -> Result<(), SizeError> {
     Ok(())
 }
 
-/// What is better: fewer drives, a shorter rebuild (in minutes), fewer columns, smaller units.
+/// Order of answers, the best first: fewer drives, a shorter rebuild (in minutes), fewer columns, smaller
+/// units.
 type Order = (u32, u64, u8, u64);
 
 fn order(answer: &Answer) -> Order {
@@ -81,7 +81,7 @@ fn order(answer: &Answer) -> Order {
     (answer.drives, minutes, answer.width, answer.unit.0)
 }
 
-/// All shapes that survive enough and whose stripes are short enough.
+/// All shapes that survive enough losses and whose stripes are short enough.
 fn shapes(ask: &Ask) -> impl Iterator<Item = Shape> + '_ {
     let scheme = match ask.survive {
         0 => Scheme::Raid0,
@@ -104,7 +104,7 @@ fn answer(ask: &Ask, shape: Shape) -> Result<Answer, SizeError> {
     let for_capacity = ceil(stored / (real(ask.disk_capacity.0) * FULL_MAX));
     let healthy_state = |drives: u32| state(ask, shape, &healthy, drives, 0);
     let degraded_state = |drives: u32| state(ask, shape, &degraded, drives, lost);
-    // With columns lost less is written, so either may be the worse.
+    // With columns lost less is written, so either state may be the busier one.
     let worst = |drives: u32| {
         let all = healthy_state(drives).busiest();
         let less = degraded_state(drives).busiest();
@@ -124,7 +124,8 @@ fn answer(ask: &Ask, shape: Shape) -> Result<Answer, SizeError> {
         let middle = u32::midpoint(low, high);
         if enough(middle) { high = middle } else { low = middle + 1 }
     }
-    // Whole hosts make steps: the drives that are added for the capacity may come with a slower host.
+    // The number of hosts grows in steps: drives that are added for the capacity may make the fullest host
+    // busier.
     let for_streams = low;
     let drives = (for_streams.max(for_capacity)..=DRIVES_MAX).find(|&d| enough(d)).ok_or(SizeError::None)?;
     let hosts = drives.div_ceil(ask.drives_per_host);
@@ -150,15 +151,15 @@ fn answer(ask: &Ask, shape: Shape) -> Result<Answer, SizeError> {
     })
 }
 
-/// How long the columns of one lost drive take to be made anew, on all others at once, with what the streams
-/// leave of disks and links.
+/// Time to rebuild the columns of one lost drive on all others at once, with the capacity of disks and
+/// links that the streams leave.
 fn rebuild(ask: &Ask, shape: Shape, drives: u32, full: f64, disk: f64, link: f64) -> Option<Span> {
     let left = f64::from(drives.checked_sub(1).filter(|&left| left > 0 && shape.m() > 0)?);
     let unit = u64::from(shape.unit_bytes());
     let units = real(ask.disk_capacity.0) * full / real(unit);
     let reads = f64::from(shape.k()) * disk_share(&ask.disk, false, unit);
     let disk_seconds = units * (reads + disk_share(&ask.disk, true, unit)) / left / (1.0 - disk);
-    // Each host receives k units for each that it makes, and sends as many.
+    // Each host receives k units for each unit that it rebuilds, and sends as many.
     let hosts = f64::from(drives.div_ceil(ask.drives_per_host));
     let wire = real(ask.link.on_the_wire(unit)) / ask.link.rate.0;
     let link_seconds = units * f64::from(shape.k()) * wire / hosts / (1.0 - link);

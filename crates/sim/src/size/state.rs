@@ -1,4 +1,4 @@
-//! How busy the parts of a cluster are, with all drives there or with some lost.
+//! The utilisation of a cluster's parts, with all drives there or with some lost.
 
 use std::fmt;
 
@@ -37,22 +37,22 @@ impl fmt::Display for Part {
     }
 }
 
-/// How busy each kind of part is, 0 to 1; above 1: it is too much.
+/// Utilisation of each kind of part, 0 to 1; above 1 the part is overloaded.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct State {
     pub disk: f64,
-    /// The links of the drives' hosts, in the busier direction.
+    /// Links of the drives' hosts, in the busier direction.
     pub drive_link: f64,
-    /// The links of the clients' hosts, in the busier direction.
+    /// Links of the clients' hosts, in the busier direction.
     pub client_link: f64,
-    /// The processors of the drives' hosts.
+    /// Processors of the drives' hosts.
     pub drive_processor: f64,
-    /// The processors of the clients' hosts.
+    /// Processors of the clients' hosts.
     pub client_processor: f64,
 }
 
 impl State {
-    /// The part that is busiest, and how busy it is.
+    /// The busiest part, and its utilisation.
     pub fn busiest(&self) -> (Part, f64) {
         let parts = [
             (Part::Disk, self.disk),
@@ -65,20 +65,20 @@ impl State {
     }
 }
 
-/// What the plan sets of whole stripes cost, on average over as many stripes as there are columns.
+/// Mean cost of the plan sets of whole stripes, over as many stripes as there are columns.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct StripeCost {
-    /// Units read for a stripe that is read.
+    /// Units read for each stripe that is read.
     pub(super) reads: f64,
-    /// Units written for a stripe that is written.
+    /// Units written for each stripe that is written.
     pub(super) writes: f64,
-    /// Bytes of operands of arithmetic, for each.
+    /// Bytes of operands of arithmetic, for each stripe read and for each stripe written.
     pub(super) read_arithmetic: f64,
     pub(super) write_arithmetic: f64,
 }
 
 impl StripeCost {
-    /// Of a shape with these columns lost.
+    /// The cost for a shape with this number of columns lost; `None` if a plan set cannot be made.
     pub(super) fn of(shape: Shape, lost: u8) -> Option<StripeCost> {
         let components = (0..shape.width())
             .map(|column| Component { drive: DriveId(u128::from(column)), object: ObjectId(1) })
@@ -116,7 +116,7 @@ impl StripeCost {
     }
 }
 
-/// How busy the busiest parts of this many drives are, if so many of them are lost, and none of them on the
+/// Utilisation of the busiest parts of this many drives, if `lost` of them are lost, none of them on the
 /// fullest host.
 pub(super) fn state(ask: &Ask, shape: Shape, cost: &StripeCost, drives: u32, lost: u32) -> State {
     let all = f64::from(ask.streams) * ask.rate.0;
@@ -127,7 +127,7 @@ pub(super) fn state(ask: &Ask, shape: Shape, cost: &StripeCost, drives: u32, los
     let disk = reads * disk_share(&ask.disk, false, unit) + writes * disk_share(&ask.disk, true, unit);
     let wire = real(ask.link.on_the_wire(unit)) / ask.link.rate.0;
     let left = f64::from(drives.saturating_sub(lost).max(1));
-    // What the fullest host has of all, and of what the client with the most streams does.
+    // The host that has most drives, and the client that has most streams, determine the shares.
     let hosts = left / f64::from(fullest(drives, ask.drives_per_host));
     let clients = f64::from(ask.streams) / f64::from(ask.streams.div_ceil(ask.clients));
     let busier = reads.max(writes) * wire;
@@ -147,12 +147,12 @@ pub(super) fn state(ask: &Ask, shape: Shape, cost: &StripeCost, drives: u32, los
     }
 }
 
-/// The drives of the host that has most of them, if they are spread evenly over as few as possible.
+/// Drives of the fullest host, if they are spread evenly over as few hosts as possible.
 fn fullest(drives: u32, drives_per_host: u32) -> u32 {
     drives.max(1).div_ceil(drives.max(1).div_ceil(drives_per_host))
 }
 
-/// The share of a second that one unit takes of a disk: of its transfers, or of its places to position.
+/// Share of a second that one unit takes of a disk: of its transfers, or of its lanes for positioning.
 pub(super) fn disk_share(disk: &DiskModel, write: bool, unit: u64) -> f64 {
     let position = disk.positioning(write) / SECOND;
     let transfer = disk.transfer(write, unit) / SECOND;

@@ -1,21 +1,21 @@
-//! What a spec must be to make sense.
+//! The checks of a spec.
 
 use braid_layout::{Shape, scheme::PARITY_MAX};
 
 use super::{Pattern, Spec, SpecError};
 use crate::model::{CostModel, Distribution, LinkModel, Medium, Placement, ProcessorModel, Requests};
 
-/// The most drives, and the most clients.
+/// Most drives, and most clients.
 const PARTS_MAX: u32 = 4096;
-/// The most rails.
+/// Most rails of a cluster.
 const RAILS_MAX: u32 = 16;
-/// The most files.
+/// Most files of a spec.
 const FILES_MAX: u32 = 65_536;
-/// The most requests of a closed load in flight, of all clients together.
+/// Most requests in flight of a closed load, of all clients together.
 const IN_FLIGHT_MAX: u64 = 1_000_000;
-/// The greatest request.
+/// Most bytes of a request.
 pub(crate) const REQUEST_BYTES_MAX: u64 = 1 << 30;
-/// What messages and frames have beside their data, at most.
+/// Most bytes of a message or a frame beside its data.
 const MESSAGE_BYTES_MAX: u64 = 1 << 20;
 
 fn error(key: &str, what: impl Into<String>) -> SpecError {
@@ -31,7 +31,7 @@ fn within(key: &str, value: u32, low: u32, high: u32) -> Result<(), SpecError> {
 }
 
 impl Spec {
-    /// The shape of all files.
+    /// Shape of all files.
     pub fn shape(&self) -> Result<Shape, SpecError> {
         let unit = u32::try_from(self.files.unit.0)
             .map_err(|_| error("files.unit", format!("a unit of {}: at most 64M", self.files.unit)))?;
@@ -47,13 +47,13 @@ impl Spec {
         })
     }
 
-    /// Bytes of each file: whole stripes.
+    /// Bytes of each file, a multiple of the stripe.
     pub(crate) fn file_bytes(&self) -> u64 {
         let stripe = self.shape().map_or(1, |shape| shape.stripe_bytes());
         self.files.size.0.div_ceil(stripe).max(1) * stripe
     }
 
-    /// Checks all of it.
+    /// Checks the whole spec.
     pub fn check(&self) -> Result<(), SpecError> {
         self.check_run()?;
         self.check_cluster()?;
@@ -103,7 +103,7 @@ impl Spec {
         }
         within("run.requests_min", run.requests_min, 100, 10_000_000)?;
         within("run.requests_max", run.requests_max, run.requests_min, 10_000_000)?;
-        // TOML has signed numbers.
+        // TOML has signed numbers only.
         for (key, number) in [("seed", self.seed), ("run.events_max", run.events_max)] {
             if i64::try_from(number).is_err() {
                 return Err(error(key, format!("{number} is not possible: give at most {}", i64::MAX)));
@@ -153,7 +153,7 @@ impl Spec {
 }
 
 impl CostModel {
-    /// Checks the numbers that a type cannot.
+    /// Checks numbers whose types allow more than makes sense.
     pub(crate) fn check(&self) -> Result<(), SpecError> {
         let disk = &self.disk;
         within("parts.disk.lanes", disk.lanes, 1, 65_536)?;

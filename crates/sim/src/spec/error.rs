@@ -1,18 +1,18 @@
-//! Why a spec is refused: key, line, reason, remedy.
+//! The error of a refused spec: key, line, reason, remedy.
 
 use std::fmt;
 use std::ops::Range;
 
 use toml::de::{DeTable, DeValue};
 
-/// Why a spec is refused.
+/// Error of a refused spec.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpecError {
-    /// The line of the text, from 1; `None`: the key is not in it.
+    /// Line of the text, from 1; `None`: the key is not in the text.
     pub line: Option<usize>,
-    /// The key, from the top, such as `cluster.drives` or `load.0.rate`; empty if the text is no TOML.
+    /// Key from the top, such as `cluster.drives` or `load.0.rate`; empty if the text is not TOML.
     pub key: String,
-    /// What is wrong, and what would be right.
+    /// The error, and what would be right.
     pub what: String,
 }
 
@@ -21,16 +21,16 @@ impl SpecError {
         SpecError { line: None, key: key.into(), what: what.into() }
     }
 
-    /// What the TOML reader says, with its line. Its message names the key.
+    /// The TOML reader's error, with its line. The message names the key.
     pub(super) fn of_toml(text: &str, error: &toml::de::Error) -> SpecError {
-        // What is missing at the top has the line of no key.
+        // An error about a key that is missing at the top has an empty span, which is no key's line.
         let span = error.span().filter(|span| *span != (0..0));
         let key = span.clone().map(|span| key_at(text, &span)).unwrap_or_default();
         let what = error.message().trim_end().replace('\n', "; ");
         SpecError { line: span.map(|span| line_of(text, span.start)), key, what }
     }
 
-    /// Finds the line of the key, or of the longest part of it that is there.
+    /// Finds the line of the key, or of the longest part of it that is in the text.
     pub(super) fn find_line(mut self, text: &str) -> SpecError {
         let Ok(table) = DeTable::parse(text) else { return self };
         let mut at = None;
@@ -57,12 +57,12 @@ impl SpecError {
     }
 }
 
-/// The line of a byte, from 1.
+/// Line of a byte, from 1.
 fn line_of(text: &str, byte: usize) -> usize {
     text.as_bytes().iter().take(byte).filter(|&&byte| byte == b'\n').count() + 1
 }
 
-/// The key whose value, or which itself, is at these bytes: what stands before `=` on the line.
+/// The key at these bytes: the text before `=` on the line, or a table's name.
 fn key_at(text: &str, span: &Range<usize>) -> String {
     let start = text.get(..span.start).and_then(|before| before.rfind('\n')).map_or(0, |at| at + 1);
     let line = text.get(start..).unwrap_or_default().lines().next().unwrap_or_default();

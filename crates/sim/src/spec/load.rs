@@ -1,33 +1,33 @@
-//! A load: who asks for what, and how often.
+//! A load: the requests of clients, and their times.
 
 use serde::{Deserialize, Serialize};
 
 use super::SpecError;
 use crate::units::{Bytes, Span};
 
-/// Requests of one kind. Exactly one of `rate`, `outstanding` and `trace` says when they come.
+/// Requests of one kind. Exactly one of `rate`, `outstanding` and `trace` determines when they come.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Load {
-    /// A name for results.
+    /// Name of the load in results.
     #[serde(default = "name")]
     pub name: String,
-    /// Open: requests a second, of all clients together, whether earlier ones are done or not.
+    /// Open load: requests a second of all clients together, whether earlier ones are done or not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<f64>,
-    /// Open: how the times between requests vary.
+    /// Open load: distribution of the times between requests.
     #[serde(default)]
     pub interval: Interval,
-    /// Closed: requests that each client has in flight.
+    /// Closed load: requests that each client has in flight.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outstanding: Option<u32>,
-    /// Closed: the mean time from an answer to the next request, exponential.
+    /// Closed load: mean of the exponential time from an answer to the next request.
     #[serde(default)]
     pub think: Span,
-    /// A trace: the name of a CSV file.
+    /// Trace: name of a CSV file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<String>,
-    /// The share of reads, 0 to 1.
+    /// Share of reads, 0 to 1.
     #[serde(default = "all")]
     pub read: f64,
     /// Bytes of each request, or several sizes with weights.
@@ -35,46 +35,46 @@ pub struct Load {
     pub size: Size,
     #[serde(default)]
     pub pattern: Pattern,
-    /// Random offsets are multiples of this; absent: of the request's size.
+    /// Random offsets are multiples of this size; absent: of the request's size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub align: Option<Bytes>,
-    /// Writes are to files that end where the write begins; nothing need be read for parity.
+    /// True if writes go to files that end where the write begins, so that nothing is read for parity.
     #[serde(default)]
     pub fresh: bool,
-    /// Which parts serve it before loads that have nothing reserved.
+    /// Parts that serve this load before loads that have nothing reserved.
     #[serde(default)]
     pub reserved: Reserved,
-    /// A request that takes longer is late.
+    /// Time after which a request counts as late.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Span>,
 }
 
-/// How the times between requests of an open load vary.
+/// Distribution of the times between requests of an open load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Interval {
     #[default]
     Exponential,
-    /// All the same: a stream.
+    /// Constant times: a stream.
     Constant,
 }
 
-/// Which bytes of which file a request is about.
+/// Choice of a request's file and offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pattern {
     /// Any file, any offset.
     #[default]
     Random,
-    /// Each client its own file, from its beginning to its end, again and again.
+    /// Each client has its own file, and goes from its beginning to its end again and again.
     Sequential,
-    /// All clients one file, record after record in turn. Several writers share its lease, so they write
-    /// units through the data drives.
+    /// All clients share one file, and take its records in turn. Several writers share its lease, so they
+    /// write units through the data drives.
     #[serde(rename = "n-to-1")]
     NTo1,
 }
 
-/// What is reserved for a load.
+/// Parts that are reserved for a load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Reserved {
@@ -85,7 +85,7 @@ pub enum Reserved {
     All,
 }
 
-/// Bytes of requests.
+/// Sizes of requests.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "a size such as \"1M\", or a list such as [{ size = \"4K\", weight = 3 }]")]
 pub enum Size {
@@ -98,18 +98,18 @@ pub enum Size {
 #[serde(deny_unknown_fields)]
 pub struct Weighted {
     pub size: Bytes,
-    /// How often, compared with the others.
+    /// Weight of the size compared with the others; above 0.
     pub weight: f64,
 }
 
-/// When a load's requests come.
+/// Arrivals of a load's requests.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Arrivals {
-    /// So many a second.
+    /// Requests a second.
     Open(f64),
-    /// So many in flight for each client.
+    /// Requests in flight for each client.
     Closed(u32),
-    /// As the trace says.
+    /// The times of the trace.
     Trace,
 }
 
@@ -131,7 +131,7 @@ impl Load {
         Load { rate: Some(rate), ..Load::base(name, size) }
     }
 
-    /// A load of reads, so many in flight for each client.
+    /// A load of reads with `outstanding` requests in flight for each client.
     pub fn closed(name: &str, outstanding: u32, size: Bytes) -> Load {
         Load { outstanding: Some(outstanding), ..Load::base(name, size) }
     }
@@ -154,7 +154,7 @@ impl Load {
         }
     }
 
-    /// When its requests come. Of a checked load.
+    /// The arrivals of a checked load.
     pub(crate) fn arrivals(&self) -> Arrivals {
         match (self.rate, self.outstanding) {
             (Some(rate), _) => Arrivals::Open(rate),
@@ -163,7 +163,7 @@ impl Load {
         }
     }
 
-    /// The greatest size of a request.
+    /// Greatest size of a request, in bytes.
     pub(super) fn size_max(&self) -> u64 {
         match &self.size {
             Size::One(size) => size.0,
@@ -171,7 +171,7 @@ impl Load {
         }
     }
 
-    /// Checks what can be said of it alone; `key` is its own.
+    /// Checks the load by itself; `key` is its own key in the spec.
     pub(super) fn check(&self, key: &str) -> Result<(), SpecError> {
         let wrong = |part: &str, what: String| Err(SpecError::new(format!("{key}.{part}"), what));
         let ways = [self.rate.is_some(), self.outstanding.is_some(), self.trace.is_some()];

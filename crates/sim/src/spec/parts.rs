@@ -21,13 +21,13 @@ impl CostModel {
         Ok(found.parts)
     }
 
-    /// As TOML, which [`CostModel::parse`] reads back.
+    /// The parts as TOML, which [`CostModel::parse`] reads back.
     pub fn to_toml(&self) -> String {
         toml::to_string(&Parts { parts: self }).expect("parts have only tables, texts and numbers")
     }
 }
 
-/// A spec's text with these parts at its end, where no line before them moves.
+/// A spec's text with these parts at its end, where they move no other line.
 pub(super) fn added(text: &str, parts: &CostModel) -> Result<String, SpecError> {
     let error = SpecError::new("parts", "they are handed in beside the spec: leave one of the two out");
     let error = error.find_line(text);

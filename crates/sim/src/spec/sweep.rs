@@ -1,20 +1,20 @@
-//! Sweeps: a spec run again and again with other values of some keys.
+//! Sweeps: one spec run again and again with other values of some keys.
 
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
 use super::{Spec, SpecError};
 
-/// The most points of all sweeps together.
+/// Most points of all sweeps together.
 const POINTS_MAX: usize = 10_000;
 
 /// A key and the values to run with.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sweep {
-    /// The key from the top, such as `load.0.rate`; a number is an index in a list.
+    /// Key from the top, such as `load.0.rate`; a number is an index in a list.
     pub key: String,
-    /// What it is set to.
+    /// Values that the key is set to.
     pub values: Vec<Value>,
 }
 
@@ -27,8 +27,8 @@ pub struct Point {
     pub spec: Spec,
 }
 
-/// The points of a spec: one for each combination of its sweeps' values, the last sweep's values fastest.
-/// `text` is where the spec was read from.
+/// The points of a spec: one for each combination of its sweeps' values, in which the last sweep's values
+/// change fastest. `text` is the text that the spec was read from.
 pub fn points(text: &str, spec: &Spec) -> Result<Vec<Point>, SpecError> {
     let count = spec.sweep.iter().map(|sweep| sweep.values.len()).try_fold(1, usize::checked_mul);
     if count.is_none_or(|count| count == 0 || count > POINTS_MAX) {
@@ -64,7 +64,8 @@ fn point(table: &Table, values: Vec<(String, Value)>) -> Result<Point, SpecError
     Ok(Point { values, spec })
 }
 
-/// Sets a key of a table, which must be there or in a table that is there.
+/// Sets a key. The tables and lists that it leads through must exist, the key itself need not. Returns
+/// `None` if one is missing.
 fn set(table: &mut Table, key: &str, value: Value) -> Option<()> {
     let Some((first, rest)) = key.split_once('.') else {
         table.insert(key.to_owned(), value);

@@ -4,11 +4,11 @@
 
 use crate::number::count;
 
-/// How many batches. With their number fixed, longer runs have longer batches.
+/// Number of batches. It is fixed, so longer runs have longer batches.
 const BATCHES: usize = 25;
 /// Two-sided points of Student's t for 24 degrees of freedom, at 90, 95 and 99 percent.
 const STUDENT_24: [(u8, f64); 3] = [(90, 1.711), (95, 2.064), (99, 2.797)];
-/// Batches whose means follow each other more closely than this are too short.
+/// Greatest correlation of successive batches' means; above it the batches are too short.
 const CORRELATION_MAX: f64 = 0.4;
 
 /// A mean with its interval.
@@ -17,11 +17,11 @@ pub(crate) struct Interval {
     pub(crate) mean: f64,
     /// Half of the interval's width.
     pub(crate) half: f64,
-    /// Whether the batches are long enough for the interval to mean something.
+    /// True if the batches are long enough for the interval to mean something.
     pub(crate) sound: bool,
 }
 
-/// The interval of the samples' mean. Fewer samples than batches have none.
+/// The interval of the samples' mean. It is infinite if there are fewer samples than batches.
 pub(crate) fn interval(samples: &[f64], confidence: u8) -> Interval {
     let mean_of =
         |samples: &[f64]| samples.iter().fold(0.0, |sum, one| sum + one) / count(samples.len().max(1));
@@ -29,7 +29,7 @@ pub(crate) fn interval(samples: &[f64], confidence: u8) -> Interval {
     if samples.len() < BATCHES {
         return Interval { mean, half: f64::INFINITY, sound: false };
     }
-    // What would be left over makes some batches one longer.
+    // Samples that would be left over make some batches longer by one.
     let cut = |batch: usize| samples.len() * batch / BATCHES;
     let means: Vec<f64> = (0..BATCHES).map(|batch| mean_of(&samples[cut(batch)..cut(batch + 1)])).collect();
     let batches = count(BATCHES);
@@ -65,7 +65,7 @@ mod tests {
         let drifting: Vec<f64> = (0..1000).map(f64::from).collect();
         assert!(!interval(&drifting, 95).sound);
         assert_eq!(interval(&[1.0; 10], 95).half, f64::INFINITY);
-        // All samples count, those that fill no batch too.
+        // All samples count, even those that do not fill a batch.
         let all: Vec<f64> = [700.0; 24].into_iter().chain([7.0; 25]).collect();
         assert!((interval(&all, 95).mean - (24.0 * 700.0 + 25.0 * 7.0) / 49.0).abs() < 1e-9);
         assert!(interval(&[], 95).mean.is_sign_positive());

@@ -1,4 +1,4 @@
-//! What can be said of a run's samples, and when enough is known.
+//! Statistics of a run's samples: means, percentiles and the end of the warm-up.
 
 pub(crate) mod batch_means;
 pub(crate) mod percentiles;

@@ -2,12 +2,12 @@
 
 use crate::number::{count, index, whole};
 
-/// The samples' values below which these percentages lie, by nearest rank; 0 if there are none.
+/// The samples' values at these percentages, by nearest rank; 0 if there are no samples.
 pub(crate) fn percentiles<const N: usize>(samples: &[f64], percents: [f64; N]) -> [f64; N] {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
     percents.map(|percent| {
-        // 99.9 of 100 is no binary fraction: a rank that is meant to be whole may be above it by a hair.
+        // 99.9 percent is no binary fraction: a rank that should be whole may come out above it by a hair.
         let rank = (percent / 100.0 * count(sorted.len()) - 1e-6).ceil().max(1.0);
         sorted.get(index(whole(rank)) - 1).copied().unwrap_or(0.0)
     })

@@ -1,20 +1,20 @@
-//! Where a run's warm-up ends: MSER-5 (White, Cobb and Spratt, "A comparison of five steady-state truncation
-//! heuristics for simulation", Winter Simulation Conference 2000).
+//! The end of a run's warm-up: MSER-5 (White, Cobb and Spratt, "A comparison of five steady-state
+//! truncation heuristics for simulation", Winter Simulation Conference 2000).
 //!
-//! The samples are averaged by fives. Of all places to cut, the one is best after which the mean has the
-//! least standard error: what is cut too little has the warm-up's bias in it, what is cut too much has few
-//! samples. A best place in the second half says that the run is too short to tell.
+//! The samples are averaged by fives. The best place to cut is the one after which the mean has the least
+//! standard error: if too little is cut, the warm-up's bias remains; if too much is cut, few samples
+//! remain. A best place in the second half means that the run is too short to tell.
 
 use crate::number::{count, real};
 
 const GROUP: usize = 5;
 
-/// How many samples to cut; `None`: the run is too short to tell.
+/// Number of samples to cut; `None` if the run is too short to tell.
 pub(crate) fn cut(samples: &[f64]) -> Option<usize> {
     let means: Vec<f64> =
         samples.chunks_exact(GROUP).map(|group| group.iter().sum::<f64>() / count(GROUP)).collect();
     let mut best: Option<(f64, usize)> = None;
-    // From the end: sums over what is left after a cut.
+    // From the end: sums over the samples that remain after a cut.
     let mut sum = 0.0;
     let mut squares = 0.0;
     let mut left = 0_u64;
@@ -25,7 +25,7 @@ pub(crate) fn cut(samples: &[f64]) -> Option<usize> {
         let n = real(left);
         let deviation = (squares - sum * sum / n).max(0.0);
         let error = deviation / (n * n);
-        // The last few groups vary too little by chance.
+        // The last few groups may differ little by chance.
         if left >= 10 && best.is_none_or(|(least, _)| error <= least) {
             best = Some((error, at));
         }

@@ -1,4 +1,4 @@
-//! What the paper's text says, beside what comes out; and where it contradicts itself.
+//! The points that the paper's text fixes, beside the simulated results; and where it contradicts itself.
 
 use serde::Serialize;
 
@@ -12,48 +12,48 @@ use crate::outcome::{Outcome, PartKind};
 use crate::spec::{Load, Spec};
 use crate::units::{Bytes, Span};
 
-/// A point that the text fixes.
+/// A point that the text fixes, and its simulated value.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Claim {
-    /// Where it stands.
+    /// Place in the paper.
     pub place: &'static str,
     /// The paper's words.
     pub words: &'static str,
     /// The paper's number, if it gives one.
     pub paper: Option<f64>,
     pub found: f64,
-    /// The unit of both.
+    /// Unit of both numbers.
     pub unit: &'static str,
-    /// How it was found, and what to think of it.
+    /// The way in which the number was found, and a judgement of it.
     pub note: String,
 }
 
-/// What one reading of the model gives.
+/// The results of one reading of the model.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Assumption {
     pub what: &'static str,
-    /// The mean time of one transfer of 32 KB, in milliseconds.
+    /// Mean time of one transfer of 32 KB, in milliseconds.
     pub transfer_ms: f64,
-    /// The disks' utilisation at 22 requests a second, 0 to 1.
+    /// Utilisation of the disks at 22 requests a second, 0 to 1.
     pub busy_at_22: f64,
-    /// The mean time of a request at 22 a second, in milliseconds; `None`: saturated.
+    /// Mean time of a request at 22 a second, in milliseconds; `None`: saturated.
     pub ms_at_22: Option<f64>,
-    /// The maximum sustainable load by the paper's definition, in requests a second.
+    /// Maximum sustainable load by the paper's definition, in requests a second.
     pub sustainable: f64,
-    /// The same in megabytes a second.
+    /// Maximum sustainable load in megabytes a second.
     pub sustainable_mb: f64,
-    /// The disks' utilisation there.
+    /// Utilisation of the disks at this load.
     pub busy_there: f64,
     /// Requests a second at which the disks are busy all the time, by arithmetic.
     pub limit: f64,
 }
 
-/// Figure 3's configuration with 32 disks.
+/// Configuration of figure 3 with 32 disks.
 fn wide() -> Setup {
     Setup::new(32, 32, 1024)
 }
 
-/// What the runs for the claims found.
+/// Results of the runs for the claims.
 enum Found {
     LoneDisk(f64),
     At22(Outcome),
@@ -62,7 +62,7 @@ enum Found {
     SmallUnit(f64),
 }
 
-/// Compares the text's points with what comes out.
+/// Compares the points of the text with simulated results. Returns `None` if it was stopped.
 pub(super) fn claims(figures: &[Figure], runner: &Runner<'_>) -> Option<Vec<Claim>> {
     let kinds = [0_u8, 1, 2, 3, 4];
     let found = runner.map("what the text says", &kinds, |kind| match kind {
@@ -143,14 +143,14 @@ fn add(claims: &mut Vec<Claim>, found: Found, figures: &[Figure]) {
     }
 }
 
-/// The rate of a figure's first curve at so many disks.
+/// The rate of a figure's first curve at this number of disks.
 fn figure_rate(figures: &[Figure], name: &str, disks: f64) -> f64 {
     let line = figures.iter().find(|figure| figure.name.ends_with(name)).and_then(|f| f.lines.first());
     let point = line.and_then(|line| line.points.iter().find(|point| point.x == disks));
     point.and_then(|point| point.y).unwrap_or(f64::NAN)
 }
 
-/// What figures 3, 5 and 6 say.
+/// Adds the claims about figures 3, 5 and 6.
 fn from_figures(claims: &mut Vec<Claim>, figures: &[Figure]) {
     let rate = |name: &str, disks: f64| figure_rate(figures, name, disks);
     let mut claim = |place, words, paper, found, unit, note: &str| {
@@ -202,7 +202,7 @@ fn from_figures(claims: &mut Vec<Claim>, figures: &[Figure]) {
     );
 }
 
-/// The mean time of one block on a lone disk, with processors and link that take no time.
+/// Mean time of one block on a lone disk, where processors and link take no time.
 pub(super) fn lone_disk(unit_kib: u64) -> f64 {
     let setup = Setup::new(1, unit_kib, unit_kib);
     let mut spec = setup.spec();
@@ -216,7 +216,7 @@ pub(super) fn lone_disk(unit_kib: u64) -> f64 {
     crate::run(&spec, &[]).loads[0].milliseconds.mean
 }
 
-/// The rate at which a request takes three times as long as alone.
+/// The rate at which a request takes three times as long as one that runs alone.
 fn knee(setup: &Setup) -> f64 {
     let alone = crate::run(&setup.at(0.02 * setup.disks_limit()).spec(), &[]).loads[0].milliseconds.mean;
     let holds =
@@ -224,7 +224,7 @@ fn knee(setup: &Setup) -> f64 {
     greatest(setup.disks_limit(), |rate| setup.at(rate).spec(), holds).map_or(0.0, |(rate, _)| rate)
 }
 
-/// A reading of the model: its words, and what it makes of the setup.
+/// A reading of the model: its words, and its change of the setup.
 type Reading = (&'static str, fn(&mut Setup));
 
 const READINGS: [Reading; 4] = [
@@ -242,7 +242,7 @@ const READINGS: [Reading; 4] = [
     }),
 ];
 
-/// Which reading gives which numbers, for 32 disks, units of 32 KB and requests of 1 MB.
+/// The results of each reading, for 32 disks, units of 32 KB and requests of 1 MB.
 pub(super) fn assumptions(runner: &Runner<'_>) -> Option<Vec<Assumption>> {
     runner.map("readings of the model", &READINGS, |(what, change)| {
         let mut setup = wide();

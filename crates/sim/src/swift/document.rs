@@ -14,8 +14,8 @@ pub struct Document {
     pub content: Vec<u8>,
 }
 
-/// All files of a study: each figure as SVG and PNG, all points as CSV, and of a whole study the document.
-/// `command` is how to make them again; it stands in the document.
+/// All files of a study: each figure as SVG and PNG, all points as CSV, and for a whole study the document.
+/// `command` is the command that makes them again; the document names it.
 pub fn documents(study: &Study, command: &str) -> Vec<Document> {
     let mut documents = Vec::new();
     for figure in study.figures.iter().chain(&study.today) {
@@ -23,7 +23,7 @@ pub fn documents(study: &Study, command: &str) -> Vec<Document> {
         documents.push(Document { name: format!("{}.svg", figure.name), content: svg.into_bytes() });
         documents.push(Document { name: format!("{}.png", figure.name), content: png });
     }
-    // A figure alone does not replace the whole.
+    // One figure's file must not replace that of the whole study.
     let csv_name = match &study.figures[..] {
         [only] if study.claims.is_empty() => format!("{}.csv", only.name),
         _ => "swift-1991.csv".to_owned(),
@@ -84,7 +84,7 @@ fn chart(figure: &Figure) -> Chart {
     }
 }
 
-/// A figure's title, with the paper's number if it has one.
+/// The title of a figure, with the paper's number if it has one.
 fn heading(figure: &Figure) -> String {
     match figure.name.strip_prefix("swift-1991-figure-") {
         Some(number) => format!("Figure {number}: {}", figure.title),

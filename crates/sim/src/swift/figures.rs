@@ -11,7 +11,7 @@ use crate::outcome::{Ending, Outcome, PartKind};
 const DISKS: [u32; 4] = [4, 8, 16, 32];
 /// Numbers of disks in figures 5 and 6.
 const MORE_DISKS: [u32; 8] = [4, 8, 12, 16, 20, 24, 28, 32];
-/// Shares of what the disks can do at which a request's time is measured. The last is too much.
+/// Shares of the disks' limit at which a request's time is measured. The last is above the limit.
 const SHARES: [f64; 12] = [0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.1];
 
 /// A figure of the paper.
@@ -39,7 +39,7 @@ pub(super) fn figure(number: u8, runner: &Runner<'_>) -> Option<Figure> {
     }
 }
 
-/// The mean time of a request by the number of requests a second.
+/// A figure of the mean time of a request by the number of requests a second.
 fn times(name: String, about: &str, y_max: f64, setups: Vec<Setup>, runner: &Runner<'_>) -> Option<Figure> {
     let points: Vec<Setup> = setups
         .iter()
@@ -82,7 +82,7 @@ fn point(setup: &Setup, outcome: &Outcome) -> Point {
     }
 }
 
-/// The data-rate at the maximum sustainable load, by the number of disks.
+/// A figure of the data-rate at the maximum sustainable load by the number of disks.
 fn rates(name: String, unit_kib: u64, request_kib: u64, runner: &Runner<'_>) -> Option<Figure> {
     let disks =
         [("fujitsu-m2372k", "2.5 megabytes/second (Fujitsu M2372K)"), ("swift-slow", "1.5 megabytes/second")];

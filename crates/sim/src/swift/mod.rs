@@ -1,13 +1,14 @@
-//! Swift's simulation study (Cabrera and Long, "Exploiting Multiple I/O Streams to Provide High Data-Rates",
-//! 1991, section 5), run again: figures 3 to 6, every point that the text fixes, what the authors left
-//! undone, and the same questions asked of today's parts.
+//! Swift's simulation study (Cabrera and Long, "Exploiting Multiple I/O Streams to Provide High
+//! Data-Rates", 1991, section 5), run again: figures 3 to 6, every point that the text fixes, the work that
+//! the authors left undone, and the same questions asked of today's parts.
 //!
 //! | file | about |
 //! |---|---|
 //! | `setup` | the paper's model as a spec, with each assumption named |
-//! | `search` | the rate at which something holds: the paper's sustainable load, the knee, the most |
+//! | `search` | the greatest rate at which a condition holds: the paper's sustainable load, the knee, the
+//! most |
 //! | `figures` | the four figures |
-//! | `claims` | what the text says, beside what comes out; where it contradicts itself |
+//! | `claims` | the text's points beside the results; where the text contradicts itself |
 //! | `undone` | parity, lost disks, preallocation, read-ahead, caching, reservations |
 //! | `today` | the same curves with flash disks and 100 Gbit/s |
 //! | `document` | all of it as Markdown, CSV and pictures |
@@ -32,34 +33,34 @@ pub use document::{Document, csv, documents};
 pub use result::{Figure, Line, Point, Row, Style, Table};
 pub use setup::Setup;
 
-/// What was found.
+/// The results of the study.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Study {
     /// The figures, in the paper's order.
     pub figures: Vec<Figure>,
-    /// What the text fixes; of a whole study only.
+    /// Points that the text fixes; only in a whole study.
     pub claims: Vec<Claim>,
-    /// Which assumption gives which numbers; of a whole study only.
+    /// Results of each reading of the model; only in a whole study.
     pub assumptions: Vec<Assumption>,
-    /// What the authors left undone; of a whole study only.
+    /// Work that the authors left undone; only in a whole study.
     pub undone: Vec<Table>,
-    /// Today's parts; of a whole study only.
+    /// Figures with today's parts; only in a whole study.
     pub today: Vec<Figure>,
-    /// And their limits.
+    /// Limits of today's parts; only in a whole study.
     pub today_limits: Vec<Table>,
 }
 
-/// How runs are made, and who is told.
+/// The control of a study's runs, and the listener to their progress.
 pub struct Runner<'a> {
     pub threads: usize,
-    /// When set, it ends soon without a result.
+    /// Flag that stops the study soon, without a result.
     pub stop: &'a AtomicBool,
-    /// What goes on, how many of its runs have ended, and of how many.
+    /// Called with the name of the step, the number of its runs that have ended, and their total.
     pub tell: &'a (dyn Fn(&str, usize, usize) + Sync),
 }
 
 impl Runner<'_> {
-    /// Runs `work` on all points. `None`: it was stopped.
+    /// Runs `work` on all points. Returns `None` if it was stopped.
     fn map<P: Sync, R: Send>(
         &self,
         name: &str,
@@ -75,7 +76,7 @@ impl Runner<'_> {
 /// The figures of the paper.
 pub const FIGURES: [u8; 4] = [3, 4, 5, 6];
 
-/// One figure alone. `None`: it was stopped.
+/// The study of one figure alone; `None` if it was stopped.
 pub fn figure(number: u8, runner: &Runner<'_>) -> Option<Study> {
     let figures = vec![figures::figure(number, runner)?];
     let claims = Vec::new();
@@ -84,7 +85,7 @@ pub fn figure(number: u8, runner: &Runner<'_>) -> Option<Study> {
     Some(Study { figures, claims, assumptions, undone, today: Vec::new(), today_limits: Vec::new() })
 }
 
-/// All of it. `None`: it was stopped.
+/// The whole study; `None` if it was stopped.
 pub fn study(runner: &Runner<'_>) -> Option<Study> {
     let mut figures = Vec::new();
     for number in FIGURES {

@@ -4,16 +4,16 @@ use serde::Serialize;
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Figure {
-    /// Its name in files, such as `swift-1991-figure-3`.
+    /// Name in files, such as `swift-1991-figure-3`.
     pub name: String,
     pub title: String,
-    /// What it was made with.
+    /// Parameters of the runs, as a sentence.
     pub parameters: String,
-    /// What is drawn to the right, with its unit.
+    /// Name of the horizontal axis, with its unit.
     pub x: String,
-    /// What is drawn upwards, with its unit.
+    /// Name of the vertical axis, with its unit.
     pub y: String,
-    /// The greatest value to draw; absent: all are drawn.
+    /// Greatest value to draw; absent: all are drawn.
     pub y_max: Option<f64>,
     pub lines: Vec<Line>,
 }
@@ -21,39 +21,38 @@ pub struct Figure {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Line {
     pub name: String,
-    /// Its colour, by number.
+    /// Number of the colour.
     pub colour: usize,
-    /// How it is drawn.
     pub style: Style,
-    /// Its points, from left to right.
+    /// Points, from left to right.
     pub points: Vec<Point>,
 }
 
-/// How a curve is drawn.
+/// Line style of a curve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Style {
     Line,
     /// A dashed line.
     Dashes,
-    /// Its points alone.
+    /// The points alone.
     Dots,
 }
 
 /// A point of a curve.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Point {
-    /// To the right.
+    /// Value on the horizontal axis.
     pub x: f64,
-    /// Upwards; `None`: saturated.
+    /// Value on the vertical axis; `None`: saturated.
     pub y: Option<f64>,
-    /// Half the width of the 95 % interval of `y`, where it is a mean.
+    /// Half the width of the 95 % interval of `y`, where `y` is a mean.
     pub half: Option<f64>,
-    /// The mean share of time in which the disks were busy.
+    /// Mean share of time in which the disks were busy.
     pub disks_busy: f64,
-    /// The share of the link's rate that was used.
+    /// Share of the link's rate that was used.
     pub link_busy: f64,
-    /// Where it is saturated: requests a second that were done.
+    /// Requests a second that were done; only where the point is saturated.
     pub saturated_at: Option<f64>,
 }
 
@@ -61,9 +60,9 @@ pub struct Point {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Table {
     pub title: String,
-    /// What was done.
+    /// Description of the runs.
     pub about: String,
-    /// What the numbers are, with their units.
+    /// Names of the numbers, with their units.
     pub columns: Vec<String>,
     pub rows: Vec<Row>,
 }
@@ -71,8 +70,8 @@ pub struct Table {
 /// A row of a table.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
-    /// What it is about.
+    /// Name of the case.
     pub name: String,
-    /// One for each column; `None`: it has none.
+    /// Value for each column; `None`: the case has none.
     pub values: Vec<Option<f64>>,
 }

@@ -1,12 +1,12 @@
 //! The paper's model as a spec.
 //!
-//! From section 5 and 5.1: hosts of 100 MIPS, a token ring of 1 Gb/s, 1500 instructions for a packet and one
-//! for each byte, at each end; reads multicast a small request; a disk finishes a request's blocks one after
-//! the other; every block costs a seek and a rotational delay, which are independent and uniform; a block is
-//! sent as soon as it is read; a write's blocks are sent and each is acknowledged when it is on the disk; no
-//! cache, no parity, no read-ahead; reads to writes 4:1; exponential intervals.
+//! From section 5 and 5.1: hosts of 100 MIPS, a token ring of 1 Gb/s, 1500 instructions for a packet and
+//! one for each byte, at each end; reads multicast a small request; a disk finishes a request's blocks one
+//! after the other; every block costs a seek and a rotational delay, which are independent and uniform; a
+//! block is sent as soon as it is read; a write's blocks are sent and each is acknowledged when it is on
+//! the disk; no cache, no parity, no read-ahead; reads to writes 4:1; exponential intervals.
 //!
-//! What the text leaves open, and what is assumed:
+//! Assumptions where the text leaves a choice:
 //!
 //! - A1: a block travels as one packet ("as the size of the packet increases, the protocol cost decreases
 //!   proportionally"); requests and acknowledgements are packets of 64 bytes.
@@ -33,7 +33,7 @@ pub struct Setup {
     /// The disk of every storage agent.
     pub disk: DiskModel,
     pub drives: u32,
-    /// The disk transfer unit.
+    /// Disk transfer unit.
     pub unit: Bytes,
     /// Bytes of a client's request.
     pub request: Bytes,
@@ -42,7 +42,7 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// On the Fujitsu M2372K.
+    /// A setup on the Fujitsu M2372K.
     pub fn new(drives: u32, unit_kib: u64, request_kib: u64) -> Setup {
         Setup {
             disk: named("fujitsu-m2372k"),
@@ -53,18 +53,18 @@ impl Setup {
         }
     }
 
-    /// At this rate.
+    /// The setup at this rate, in requests a second.
     #[must_use]
     pub fn at(&self, rate: f64) -> Setup {
         Setup { rate, ..self.clone() }
     }
 
-    /// Blocks of a request on each disk, on average.
+    /// Mean number of blocks of a request on each disk.
     pub(super) fn blocks_per_disk(&self) -> f64 {
         crate::number::real(self.request.0.div_ceil(self.unit.0)) / f64::from(self.drives)
     }
 
-    /// Requests a second that the disks can do, by arithmetic: each is busy with its blocks.
+    /// Requests a second that the disks can do, by arithmetic: each disk is always busy with its blocks.
     pub fn disks_limit(&self) -> f64 {
         1e3 / (self.blocks_per_disk() * self.disk.access_ms(false, self.unit.0))
     }
@@ -116,7 +116,7 @@ pub(super) fn parts(disk: DiskModel) -> CostModel {
     }
 }
 
-/// A part that is known to be listed.
+/// The part of this name, which must be listed.
 pub(super) fn named<T: Preset>(name: &str) -> T {
     T::preset(name).expect("the name is listed")
 }

@@ -11,7 +11,7 @@ use crate::outcome::{Ending, PartKind};
 use crate::spec::{Cluster, Files, Load, Run, Spec};
 use crate::units::Bytes;
 
-/// Drives; four on each host.
+/// Numbers of drives; each host has four.
 const DRIVES: [u32; 4] = [4, 8, 16, 24];
 const REQUEST: Bytes = Bytes(1 << 20);
 
@@ -64,7 +64,7 @@ impl Case {
     }
 }
 
-/// raid0 over all drives, as in the paper.
+/// A case of raid0 over all drives, as in the paper.
 fn plain(drives: u32, unit_kib: u64) -> Case {
     Case { drives, unit_kib, scheme: "raid0", width: u8::try_from(drives).ok(), rate: 1.0, read: 0.8 }
 }
@@ -74,7 +74,7 @@ pub(super) fn all(runner: &Runner<'_>) -> Option<(Vec<Figure>, Vec<Table>)> {
     Some((vec![times(runner)?, rates(runner)?], vec![limits(runner)?]))
 }
 
-/// The mean time of a request by the number of requests a second.
+/// A figure of the mean time of a request by the number of requests a second.
 fn times(runner: &Runner<'_>) -> Option<Figure> {
     const SHARES: [f64; 10] = [0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9];
     let cases: Vec<Case> =
@@ -118,7 +118,7 @@ fn times(runner: &Runner<'_>) -> Option<Figure> {
     })
 }
 
-/// The data-rate at the paper's maximum sustainable load, and the most.
+/// A figure of the data-rate at the paper's maximum sustainable load, and of the most.
 fn rates(runner: &Runner<'_>) -> Option<Figure> {
     let cases: Vec<Case> =
         [32, 128, 512].iter().flat_map(|&unit| DRIVES.map(|drives| plain(drives, unit))).collect();
@@ -163,7 +163,7 @@ fn rates(runner: &Runner<'_>) -> Option<Figure> {
     })
 }
 
-/// What limits 24 disks, by scheme and direction.
+/// A table of the parts' utilisation with 24 disks, by scheme and direction.
 fn limits(runner: &Runner<'_>) -> Option<Table> {
     let case = |scheme, width, read| Case { scheme, width, read, ..plain(24, 128) };
     let cases = [

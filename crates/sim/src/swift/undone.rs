@@ -1,4 +1,4 @@
-//! What the paper's authors left undone (sections 5.1 and 6.1): parity, lost disks, preallocation and
+//! Work that the paper's authors left undone (sections 5.1 and 6.1): parity, lost disks, preallocation and
 //! read-ahead, caching, and reservations that hold on all parts at once.
 
 use super::Runner;
@@ -10,7 +10,7 @@ use crate::outcome::{Outcome, PartKind};
 use crate::spec::{Interval, Load, Pattern, Reserved, Spec};
 use crate::units::{Bytes, Rate, Span};
 
-/// One row to be run: its name, its spec, and what is measured.
+/// One row to be run: its name and its spec.
 struct Case {
     name: &'static str,
     spec: Spec,
@@ -26,17 +26,18 @@ pub(super) fn tables(runner: &Runner<'_>) -> Option<Vec<Table>> {
     ])
 }
 
-/// Loads of reads and writes apart, together `rate` a second, 4:1.
+/// Replaces the load by separate loads of reads and of writes, 4:1, together `rate` requests a second.
 fn apart(spec: &mut Spec, rate: f64, request: Bytes) {
     let reads = Load::open("reads", 0.8 * rate, request);
     let writes = Load { read: 0.0, ..Load::open("writes", 0.2 * rate, request) };
     spec.load = vec![reads, writes];
 }
 
-/// Times of reads and of writes at the spec's rate, and the most there can be.
+/// A row with the times of reads and of writes at the spec's rate, and the greatest data-rate.
 fn times_and_most(case: &Case) -> Row {
     let at_rate = crate::run(&case.spec, &[]);
-    // The same mix in one load, always some waiting. One load has one pattern: that of the writes.
+    // The greatest rate is that of the same mix in one load that always has requests waiting. One load has
+    // one pattern: that of the writes.
     let pattern = case.spec.load[1].pattern;
     let mixed = Load { read: 0.8, pattern, ..case.spec.load[0].clone() };
     let full = most(&Spec { load: vec![mixed], ..case.spec.clone() });
@@ -60,7 +61,8 @@ fn columns() -> Vec<String> {
     names.map(str::to_owned).to_vec()
 }
 
-/// 32 data disks and one more: without parity, with parity, with its arithmetic, with a disk lost.
+/// A table of 32 data disks and one more: without parity, with parity, with its arithmetic, with a disk
+/// lost.
 fn parity(runner: &Runner<'_>) -> Option<Table> {
     let request = Bytes(1 << 20);
     let base = |disks: u32, scheme: &str, arithmetic: bool, lost: bool| {
@@ -109,7 +111,7 @@ fn rs(mut spec: Spec, lost: &[u32]) -> Spec {
     spec
 }
 
-/// Writes that do not fill a stripe, by the way they are made.
+/// A table of writes that do not fill a stripe, by the way in which they are made.
 fn small_writes(runner: &Runner<'_>) -> Option<Table> {
     let base = |scheme: &str, disks: u32, shared: bool| {
         let mut spec = Setup::new(disks, 32, 32).at(20.0).spec();
@@ -144,7 +146,7 @@ fn small_writes(runner: &Runner<'_>) -> Option<Table> {
     })
 }
 
-/// Where units lie, and reading ahead.
+/// A table of the placements of units, and of reading ahead.
 fn placement(runner: &Runner<'_>) -> Option<Table> {
     let base = |unit: u64, placement: Placement, sequential: bool, ahead: u64| {
         let mut spec = Setup::new(8, unit, 1024).at(2.0).spec();
@@ -181,7 +183,7 @@ fn placement(runner: &Runner<'_>) -> Option<Table> {
     })
 }
 
-/// Caches of several sizes before data that is read again and again.
+/// A table of caches of several sizes before data that is read again and again.
 fn caching(runner: &Runner<'_>) -> Option<Table> {
     let base = |cache: u64| {
         let mut spec = Setup::new(8, 32, 256).at(4.0).spec();
@@ -209,7 +211,7 @@ fn caching(runner: &Runner<'_>) -> Option<Table> {
     })
 }
 
-/// Streams with a deadline beside a load that takes all it gets.
+/// A table of streams with a deadline beside a load that takes all that is left.
 fn reservations(runner: &Runner<'_>) -> Option<Table> {
     let spec = |reserved: Reserved, ring: &str| {
         let mut spec = Setup::new(32, 32, 1024).spec();

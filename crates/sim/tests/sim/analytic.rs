@@ -69,7 +69,7 @@ fn a_queue_for_a_disk() {
 
 #[test]
 fn one_request_over_several_disks_takes_as_long_as_the_slowest() {
-    // The greatest of n uniform times from 0 to b is n / (n + 1) b on average.
+    // The mean of the greatest of n uniform times from 0 to b is n / (n + 1) b.
     for disks in [2_u32, 8, 31] {
         let disk = format!("seek = {{ uniform = [\"0ms\", \"20ms\"] }}\n{FAST}");
         let size = u64::from(disks) * 4096;
@@ -126,8 +126,8 @@ fn a_request_in_an_age_ends_too() {
 
 #[test]
 fn clients_that_think_are_as_many_as_there_are() {
-    // One client, one request, exponential service and thinking: a cycle takes s + z, and the disk is busy s
-    // of it.
+    // One client, one request, exponential service and thinking: a cycle takes s + z, and the disk is busy
+    // for s of it.
     let disk = format!("seek = {{ exponential = \"10ms\" }}\n{FAST}");
     let outcome = run(&spec(&disk, 1, "outstanding = 1\nthink = \"30ms\"\nsize = \"4K\"", LONG), &[]);
     let load = &outcome.loads[0];

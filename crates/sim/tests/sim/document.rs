@@ -1,4 +1,4 @@
-//! docs/sim.md has every key and no other, and its examples run.
+//! docs/sim.md lists all keys of a spec and no others, and its examples run.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ const CLUSTER: &str = include_str!("../../../../docs/sim/cluster.toml");
 const TRACE: &str = include_str!("../../../../docs/sim/trace.toml");
 const ENTRIES: &str = include_str!("../../../../docs/sim/trace.csv");
 
-/// All keys below a value.
+/// Adds all keys inside a value to `found`.
 fn keys(value: &Value, found: &mut BTreeSet<String>) {
     match value {
         Value::Table(table) => {
@@ -29,7 +29,7 @@ fn keys(value: &Value, found: &mut BTreeSet<String>) {
     }
 }
 
-/// A spec in which everything that may be left out is there.
+/// A spec in which every optional key is set.
 fn full() -> Spec {
     let text = format!("{CLUSTER}\n[[sweep]]\nkey = \"seed\"\nvalues = [1]\n");
     let mut spec = Spec::parse(&text).expect("the example");
@@ -60,7 +60,7 @@ fn full() -> Spec {
 fn every_key_is_documented_and_no_other() {
     let mut known = BTreeSet::new();
     keys(&Value::try_from(full()).expect("a table"), &mut known);
-    // How a distribution is written is in the rows that have one.
+    // The document explains distributions in the rows of the keys that have one.
     for word in ["constant", "uniform", "exponential"] {
         known.remove(word);
     }

@@ -1,4 +1,5 @@
-//! What loads do to each other and to the parts: reservations, saturation, caches, and what a run says of it.
+//! The effects of loads on each other and on the parts: reservations, saturation, caches, and what a run
+//! reports about them.
 
 use braid_sim::outcome::Ending;
 use braid_sim::{Outcome, Spec, run, trace};
@@ -66,11 +67,11 @@ fn a_cache_does_not_answer_for_what_was_never_there() {
         let files = "scheme = \"raid5\"\nwidth = 5\nunit = \"64K\"\nsize = \"64G\"";
         outcome(&cluster(5, "hdd-18tb", files, &store)).loads[0].milliseconds.mean
     };
-    // What is replaced is read, the new bytes are written, and then the parity: three times 13 ms.
+    // The bytes to be replaced are read, the new bytes are written, and then the parity: three times 13 ms.
     let none = mean("0", false);
     let some = mean("1M", false);
     assert!((some / none - 1.0).abs() < 0.05, "{some} ms with a cache, {none} without");
-    // Where nothing was, nothing is read.
+    // In a file that ends where the write begins, nothing is read.
     let fresh = mean("0", true);
     assert!((fresh / none - 2.0 / 3.0).abs() < 0.05, "{fresh} ms of {none}");
 }
@@ -79,7 +80,7 @@ fn a_cache_does_not_answer_for_what_was_never_there() {
 fn a_trace_counts_all_its_requests() {
     let text = cluster(1, "hdd-18tb", &format!("{ONE}\nsize = \"1G\""), "[[load]]\ntrace = \"x.csv\"");
     let spec = Spec::parse(&text).expect("a spec");
-    // A spreadsheet's mark, and 24 slow requests before 25 fast ones.
+    // A spreadsheet's byte order mark, and 24 slow requests before 25 fast ones.
     let mut lines = format!("\u{feff}{}\r\n", trace::HEADER);
     for number in 0..49_u32 {
         let bytes = if number < 24 { 64 << 20 } else { 4096 };

@@ -1,4 +1,4 @@
-//! Programs of the simulator, with bad input, and against what can be calculated.
+//! Tests of the simulator's programs, with bad input, and against results that can be calculated.
 
 mod analytic;
 mod bad_input;

@@ -1,4 +1,4 @@
-//! What is timed are plan sets: the bytes that parts see are those of the plan.
+//! Plan sets are what is timed: the bytes that the parts see are those of the plan.
 
 use braid_sim::outcome::PartKind;
 use braid_sim::{Outcome, Spec, run};
@@ -46,8 +46,8 @@ fn a_full_stripe_costs_its_parity() {
 
 #[test]
 fn a_small_write_goes_through_its_data_drive() {
-    // The new bytes are written, the old ones read, and the parity drive appends the change: three commands,
-    // and the client sends the unit once.
+    // The new bytes are written, the old ones read, and the parity drive appends the change: three
+    // commands, and the client sends the unit once.
     let outcome = outcome(RAID5, "", "read = 0.0\nsize = \"64K\"");
     assert!(near(commands(&outcome), 3.0), "{}", commands(&outcome));
     let sent = bytes_out(&outcome, PartKind::ClientSend);
@@ -59,7 +59,7 @@ fn a_small_write_goes_through_its_data_drive() {
 fn a_degraded_read_reads_the_others() {
     let healthy = outcome(RAID5, "", "size = \"64K\"");
     assert!(near(commands(&healthy), 1.0), "{}", commands(&healthy));
-    // One ninth of the units is lost; each of these costs eight.
+    // One ninth of the units is lost; each of them costs eight.
     let degraded = outcome(RAID5, "down = [3]", "size = \"64K\"");
     let expected = 8.0 / 9.0 + 8.0 / 9.0;
     assert!((commands(&degraded) / expected - 1.0).abs() < 0.15, "{}", commands(&degraded));
@@ -77,7 +77,8 @@ fn several_writers_of_one_file_share_it() {
     let load = "read = 0.0\nsize = \"512K\"\npattern = \"n-to-1\"";
     let alone = outcome(RAID5, "", load);
     assert!(near(commands(&alone), 9.0), "one client has it to itself: {}", commands(&alone));
-    // Of two each unit is written through its drive, with its old bytes and its parity's change.
+    // With two clients each unit is written through its data drive, with its old bytes and its parity's
+    // change.
     let shared = outcome(RAID5, "clients = 2", load);
     assert!(near(commands(&shared), 24.0), "{}", commands(&shared));
 }
@@ -101,7 +102,7 @@ fn a_bucket_serves_a_lone_message_at_once_and_many_at_the_rate() {
         );
         run(&Spec::parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}")), &[])
     };
-    // 4096 bytes in 40.96 ms: a tenth of what the port carries, and none waits more than the drive's link.
+    // 4096 bytes in 40.96 ms: a tenth of the port's rate. No burst waits for more than the drive's link.
     let alone = outcome("rate = 24.4140625\ninterval = \"constant\"");
     assert!(alone.loads[0].milliseconds.mean < 0.02, "{:?}", alone.loads[0].milliseconds);
     assert!(near(alone.utilisation(PartKind::ClientReceive), 0.1));

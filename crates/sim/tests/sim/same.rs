@@ -1,4 +1,4 @@
-//! Same seed, same output: byte for byte, on any number of threads.
+//! The same seed gives the same output: byte for byte, on any number of threads.
 
 use std::sync::atomic::AtomicBool;
 

@@ -1,5 +1,5 @@
-//! Shows that the torture bites: switches off one mechanism after another (`mutants.txt`), each in a copy of
-//! the workspace, and looks for the first seed that finds it.
+//! Shows that the torture finds faults: switches off one mechanism after another (`mutants.txt`), each in a
+//! copy of the workspace, and looks for the first seed that finds it.
 
 use std::fs;
 use std::io;
@@ -14,12 +14,12 @@ use clap::Parser;
 #[derive(Debug, Parser)]
 #[command(name = "braid-mutants")]
 struct Args {
-    /// Only these; by default all.
+    /// Only these mutants; by default all.
     names: Vec<String>,
     /// The seeds to try: A..B.
     #[arg(long, default_value = "0..400")]
     seeds: String,
-    /// Where the copy of the workspace is made, and built.
+    /// Directory in which the copy of the workspace is made and built.
     #[arg(long)]
     dir: Option<PathBuf>,
 }
@@ -35,7 +35,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Gives how many were not found.
+/// Tries all mutants. Returns the number of those that were not found.
 fn go(args: &Args) -> io::Result<usize> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize()?;
     let all = mutants(&root)?;
@@ -74,7 +74,7 @@ fn tell(mutant: &Mutant, found: &io::Result<Option<String>>, began: Instant) {
     }
 }
 
-/// Builds the copy and runs seeds until one fails. Gives what it said.
+/// Builds the copy and runs seeds until one fails. Returns the line that reports it.
 fn try_one(copy: &Path, target: &Path, mutant: &Mutant, seeds: &str) -> io::Result<Option<String>> {
     let mut cargo = Command::new("cargo");
     cargo.current_dir(copy).env("CARGO_TARGET_DIR", target);
@@ -90,7 +90,7 @@ fn try_one(copy: &Path, target: &Path, mutant: &Mutant, seeds: &str) -> io::Resu
     Ok(said.lines().find(|line| line.contains(" FAILED: ")).map(str::to_owned))
 }
 
-/// Copies what a build needs. Files that are as they were keep their times.
+/// Copies all files that a build needs. Files that are unchanged keep their times.
 fn copy_tree(from: &Path, to: &Path) -> io::Result<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from)? {

@@ -1,13 +1,14 @@
-//! What programs on mounts may find: names, bytes, sizes and locks, each by the promises of docs/posix.md.
+//! The judge of programs on mounts: the names, bytes, sizes and locks that they may find, by the promises
+//! of docs/posix.md.
 //!
 //! - Bytes: each byte has one program at a time that writes it, so its writes have an order. A reader may
-//!   find any that has begun, but none that is older than one that it must see: what its own mount has taken,
-//!   and what was synced or closed before it opened the file.
-//! - What was synced lasts, whatever dies. What was not may be gone when its mount has died, or when a sync
-//!   said so.
-//! - Names: each has one program that changes it. Everybody finds what it stood for at some moment while he
-//!   looked.
-//! - Locks: what is written under a lock that is lost is never found by those who got it later.
+//!   find any write that has begun, but none that is older than one that it must see: a write that its own
+//!   mount has taken, or that was synced or closed before the reader opened the file.
+//! - Synced bytes last, whatever dies. Bytes that were not synced may be gone when their mount has died, or
+//!   when a sync reported so.
+//! - Names: each has one program that changes it. A look at a name finds a file that the name stood for at
+//!   some moment of the look.
+//! - Locks: bytes written under a lock that is lost are never found by programs that got it later.
 
 mod locks;
 
@@ -19,12 +20,12 @@ use self::locks::{Holder, Loser};
 use crate::host::now_ms;
 use crate::random::mix;
 
-/// How long a request may be under way whose sender has died.
+/// Longest time for which a request may be under way after its sender has died.
 const UNDER_WAY_MS: u64 = 5_000;
-/// The longest file.
+/// Greatest length of a file.
 pub(crate) const FILE_MAX: u64 = 96 << 10;
 
-/// Shared by all parts of a run.
+/// The judge, shared by all parts of a run.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Judge(Arc<Mutex<State>>);
 
@@ -33,17 +34,17 @@ struct State {
     tick: u64,
     files: Vec<File>,
     names: BTreeMap<String, Vec<Value>>,
-    /// Who holds the lock of a record.
+    /// Program that holds the lock of each record.
     holders: BTreeMap<u64, Holder>,
-    /// When somebody got one last.
+    /// Time at which the lock of each record was last granted.
     granted: BTreeMap<u64, At>,
-    /// Who held one until another got it, and was not told yet.
+    /// Programs that held the lock of a record until another got it, and were not told yet.
     losers: BTreeMap<(u64, u64), Loser>,
-    /// When each mount has died last.
+    /// Time of each mount's last death.
     died_ms: BTreeMap<usize, u64>,
-    /// Sizes are judged.
+    /// True if sizes are judged.
     sizes: bool,
-    /// How much later than at once others must see what has changed.
+    /// Delay after which others must see a change; 0: at once.
     slack_ms: u64,
     failure: Option<String>,
 }
@@ -54,7 +55,7 @@ pub(crate) struct At {
     ms: u64,
 }
 
-/// A mount, from its begin to its end.
+/// A mount from its beginning to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Life {
     pub(crate) mount: usize,
@@ -63,56 +64,56 @@ pub(crate) struct Life {
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reader {
-    /// Through this mount; `None`: through none.
+    /// The mount that is read through; `None`: none, for the administrator.
     pub(crate) life: Option<Life>,
-    /// When it opened the file, or got a lock of it.
+    /// Time at which the reader opened the file, or got a lock of it.
     pub(crate) opened: At,
 }
 
-/// A file by its number in the model.
+/// The number of a file in the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FileNo(pub(crate) usize);
 
 #[derive(Debug, Default)]
 struct File {
-    /// The mounts' number of it, once it is known.
+    /// Number of the file on the mounts, once it is known.
     number: Option<u64>,
     ops: Vec<Op>,
 }
 
-/// A write, or a cut: then the range goes to the end.
+/// A write or a cut; the range of a cut goes to the end.
 #[derive(Debug)]
 struct Op {
     id: u64,
     range: Range<u64>,
     is_cut: bool,
     by: Life,
-    /// The mount has taken it.
+    /// Tick at which the mount took the operation.
     taken: Option<u64>,
-    /// It was synced or closed.
+    /// Time at which the operation was synced, or the file closed.
     synced: Option<At>,
-    /// It may be there or not: its mount has died, or a sync failed.
+    /// True if the bytes may be there or not: the mount has died, or a sync failed.
     in_doubt: bool,
 }
 
-/// What a name stands for from a moment on.
+/// The file that a name stands for from a moment on.
 #[derive(Debug)]
 struct Value {
     id: u64,
-    /// When it was asked for, or the request failed.
+    /// Time of the request, or of its failure.
     asked_ms: u64,
     file: Option<FileNo>,
     ended: Option<At>,
 }
 
-/// What somebody found under a name.
+/// The result of a look at a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Found {
     Nothing,
     Number(u64),
 }
 
-/// What a name stands for, as far as the model knows.
+/// The file that a name stands for, as far as the model knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Known {
     File(FileNo),
@@ -133,7 +134,7 @@ fn length(bytes: &[u8]) -> u64 {
 }
 
 impl Judge {
-    /// See `Mix`.
+    /// Makes a judge for the demands of a `Mix`.
     pub(crate) fn new(slack_ms: u64, sizes: bool) -> Judge {
         Judge(Arc::new(Mutex::new(State { slack_ms, sizes, ..State::default() })))
     }
@@ -154,20 +155,20 @@ impl Judge {
         self.lock().now()
     }
 
-    /// A file that is about to be made.
+    /// Adds a file that is about to be made.
     pub(crate) fn new_file(&self) -> FileNo {
         let mut state = self.lock();
         state.files.push(File::default());
         FileNo(state.files.len() - 1)
     }
 
-    /// A write begins. Gives its bytes.
+    /// Begins a write, and returns its id and its bytes.
     pub(crate) fn begin_write(&self, file: FileNo, range: Range<u64>, by: Life) -> (u64, Vec<u8>) {
         let id = self.begin(file, range.clone(), false, by);
         (id, range.map(|at| byte_of(id, at)).collect())
     }
 
-    /// A truncation begins.
+    /// Begins a truncation.
     pub(crate) fn begin_cut(&self, file: FileNo, to: u64, by: Life) -> u64 {
         self.begin(file, to..FILE_MAX, true, by)
     }
@@ -180,7 +181,7 @@ impl Judge {
         id
     }
 
-    /// A write or a truncation was answered.
+    /// Notes the answer to a write or a truncation.
     pub(crate) fn end(&self, file: FileNo, id: u64, is_done: bool) {
         let mut state = self.lock();
         let now = state.now();
@@ -191,7 +192,7 @@ impl Judge {
         }
     }
 
-    /// A sync or close of a file through a mount, begun then, was answered.
+    /// Notes the answer to a sync or close of a file through a mount, which began at `began`.
     pub(crate) fn synced(&self, file: FileNo, began: At, by: Life, is_done: bool) {
         let mut state = self.lock();
         let now = state.now();
@@ -204,7 +205,7 @@ impl Judge {
         }
     }
 
-    /// A durable write was answered: it lasts.
+    /// Notes that a durable write was answered: its bytes last.
     pub(crate) fn lasts(&self, file: FileNo, id: u64) {
         let mut state = self.lock();
         let now = state.now();
@@ -213,7 +214,7 @@ impl Judge {
         }
     }
 
-    /// A mount has died.
+    /// Notes that a mount has died.
     pub(crate) fn died(&self, life: Life) {
         let mut state = self.lock();
         for op in state.files.iter_mut().flat_map(|file| &mut file.ops).filter(|op| op.by == life) {
@@ -223,7 +224,7 @@ impl Judge {
         state.died_ms.insert(life.mount, now_ms());
     }
 
-    /// What was read from a place on, of so many bytes that were asked for.
+    /// Judges a read of `range`. `found` may be shorter, if the file ended.
     pub(crate) fn read(
         &self,
         file: FileNo,
@@ -246,7 +247,7 @@ impl Judge {
         }
     }
 
-    /// A size was told.
+    /// Judges a size that was reported.
     pub(crate) fn size(&self, file: FileNo, size: u64, (reader, began, who): (Reader, At, &str)) {
         let mut state = self.lock();
         let slack_ms = state.slack_ms;
@@ -257,7 +258,7 @@ impl Judge {
         }
     }
 
-    /// Whether each byte of a file was written, and the file was never cut.
+    /// Returns true if each byte of a file was written, and the file was never cut.
     pub(crate) fn is_full(&self, file: FileNo) -> bool {
         let state = self.lock();
         let mut written: Vec<&Op> = state.files[file.0].ops.iter().filter(|op| op.taken.is_some()).collect();
@@ -268,7 +269,7 @@ impl Judge {
         reach.is_some()
     }
 
-    /// Names change, together.
+    /// Begins a change of several names at once.
     pub(crate) fn begin_names(&self, changes: &[(&str, Option<FileNo>)]) -> u64 {
         let mut state = self.lock();
         let id = state.now().tick;
@@ -279,7 +280,8 @@ impl Judge {
         id
     }
 
-    /// They have changed (`Some(true)`), or not; `None`: who knows.
+    /// Ends a change of names: they have changed (`Some(true)`), or not (`Some(false)`); `None`: nobody
+    /// knows.
     pub(crate) fn end_names(&self, id: u64, is_done: Option<bool>) {
         let mut state = self.lock();
         let now = state.now();
@@ -296,12 +298,12 @@ impl Judge {
         }
     }
 
-    /// Its number is known.
+    /// Notes the number of a file.
     pub(crate) fn is_number(&self, file: FileNo, number: u64) {
         self.lock().files[file.0].number = Some(number);
     }
 
-    /// What a name stands for.
+    /// The file that a name stands for.
     pub(crate) fn known(&self, name: &str) -> Known {
         let state = self.lock();
         match state.names.get(name).and_then(|values| values.last()) {
@@ -312,7 +314,7 @@ impl Judge {
         }
     }
 
-    /// Somebody looked at a name from a moment on and found this. Gives the file.
+    /// Judges a look at a name that began at `began`. Returns the file that was found.
     pub(crate) fn looked(&self, name: &str, began: At, found: Found, who: &str) -> Option<FileNo> {
         let mut state = self.lock();
         let values = state.names.get(name).map_or(&[][..], Vec::as_slice);
@@ -359,9 +361,9 @@ impl Judge {
         }
     }
 
-    /// After a doubt its owner, on this mount, has looked what a name stands for, from that moment on. A
-    /// request may still be on its way that failed, or whose mount has died: what was found too early says
-    /// nothing.
+    /// Settles a doubt: the owner of a name has looked, on this mount and from `began` on, what it stands
+    /// for. A request that failed, or whose mount has died, may still be on its way: a look that began too
+    /// early settles nothing.
     pub(crate) fn is_sure(&self, name: &str, file: Option<FileNo>, mount: usize, began: At) {
         let is_too_early = {
             let state = self.lock();
@@ -398,7 +400,7 @@ impl Op {
 }
 
 impl File {
-    /// What is wrong with bytes that were found, if anything is.
+    /// The error in bytes that were found, if there is one.
     fn judge_bytes(&self, range: &Range<u64>, found: &[u8], must: impl Fn(&Op) -> bool) -> Option<String> {
         let byte = |at: u64| found.get(index(at - range.start)).copied();
         let mut open = vec![true; index(range.end - range.start)];
@@ -430,7 +432,7 @@ impl File {
         format!("byte {at} is {byte:?} (of {of:?}), and must be of {id}, to {range:?}, or later")
     }
 
-    /// The least and the most that it may be long.
+    /// The least and the greatest size that the file may have.
     fn sizes(&self, must: impl Fn(&Op) -> bool) -> (u64, u64) {
         self.ops.iter().fold((0, 0), |(least, most), op| match (op.is_cut, must(op)) {
             (true, true) => (op.range.start, op.range.start),

@@ -1,9 +1,10 @@
-//! A kernel that asks a mount as Linux does: it trusts names and attributes for a while, keeps pages until
-//! they are dropped, reads and writes whole pages through them, and passes them by with O_DIRECT.
+//! A kernel that uses a mount as Linux does: it trusts names and attributes for a while, keeps pages until
+//! they are dropped, reads and writes whole pages through them, and bypasses them with O_DIRECT.
 //!
-//! What Linux does that is told of here is that of fs/fuse in its releases 6.x, without write-back: see
-//! `fuse_change_attributes`, `fuse_perform_write`, `fuse_cache_read_iter`, `fuse_reverse_inval_inode`. Where
-//! Linux waits for requests under way before it drops a page or a name, what they bring is not kept here.
+//! The behaviour of Linux named here is that of fs/fuse in its releases 6.x, without write-back: see
+//! `fuse_change_attributes`, `fuse_perform_write`, `fuse_cache_read_iter`, `fuse_reverse_inval_inode`.
+//! Where Linux waits for requests under way before it drops a page or a name, this kernel does not keep
+//! their results.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,20 +16,20 @@ use tokio::time::Instant;
 
 /// Bytes of a page.
 pub(crate) const PAGE: u64 = 4096;
-/// Pages that are read at once, at most.
+/// Most pages that are read at once.
 const READ_AHEAD: u64 = 8;
 
-/// What a kernel has cached.
+/// Everything that a kernel has cached.
 #[derive(Debug, Default)]
 pub(crate) struct Caches(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
     names: BTreeMap<String, (u64, Instant)>,
-    /// How often a name was dropped.
+    /// Number of times that a name was dropped.
     dropped: u64,
     files: BTreeMap<u64, Node>,
-    /// The last number of a change of attributes.
+    /// Number of the last change of attributes.
     version: u64,
 }
 
@@ -36,12 +37,12 @@ struct State {
 struct Node {
     size: u64,
     trusted_until: Option<Instant>,
-    /// When its attributes changed last.
+    /// Number of the last change of the file's attributes.
     version: u64,
     pages: BTreeMap<u64, Vec<u8>>,
-    /// How often pages were dropped.
+    /// Number of times that pages were dropped.
     drops: u64,
-    /// Begins and ends of writes so far, and of each page the last one.
+    /// Number of beginnings and ends of writes so far; `touched` has the last one of each page.
     writes: u64,
     touched: BTreeMap<u64, u64>,
     opens: u64,
@@ -92,7 +93,7 @@ impl State {
         self.files.entry(number).or_default()
     }
 
-    /// A file's attributes change now.
+    /// Notes that a file's attributes change now.
     fn changed(&mut self, number: u64) {
         self.version += 1;
         let version = self.version;
@@ -101,7 +102,7 @@ impl State {
         }
     }
 
-    /// Attributes that were asked for at a version came.
+    /// Takes in attributes that were asked for at version `asked`.
     fn learn(&mut self, facts: &Facts, asked: u64) {
         let node = self.node(facts.number);
         if node.version > asked {
@@ -116,7 +117,7 @@ impl State {
         self.changed(facts.number);
     }
 
-    /// So much was written.
+    /// Notes a write that ended at offset `end`.
     fn wrote(&mut self, number: u64, end: u64) {
         self.changed(number);
         let node = self.node(number);
@@ -130,8 +131,8 @@ impl Node {
         self.pages.retain(|page, _| (page + 1) * PAGE <= range.start || page * PAGE >= range.end);
     }
 
-    /// A write of pages begins or ends. A read of them that is under way is not kept: Linux has one wait for
-    /// the other.
+    /// Notes that a write of pages begins or ends. A read of these pages that is under way is not kept:
+    /// Linux makes one wait for the other.
     fn touch(&mut self, pages: Range<u64>) {
         self.writes += 1;
         let now = self.writes;
@@ -160,7 +161,7 @@ impl Kernel {
         self.caches.lock()
     }
 
-    /// The number that a name stands for; asked for if it is not trusted, or `anew`.
+    /// The number that a name stands for; the mount is asked if the name is not trusted, or if `anew`.
     async fn walk(&self, name: &str, anew: bool) -> Answer<u64> {
         let (dropped, asked) = {
             let state = self.lock();
@@ -183,7 +184,7 @@ impl Kernel {
         Ok(facts.number)
     }
 
-    /// The number and size of what has a name.
+    /// The number and the size of the file that has a name.
     pub(crate) async fn stat(&self, name: &str) -> Answer<(u64, u64)> {
         match self.stat_once(name, false).await {
             Err(libc::ESTALE) => self.stat_once(name, true).await,
@@ -215,7 +216,7 @@ impl Kernel {
     }
 
     pub(crate) async fn open(&self, name: &str, flags: i32) -> Answer<Descriptor> {
-        // What is trusted may be out of date.
+        // A trusted name may be out of date.
         match self.open_once(name, flags, false).await {
             Err(libc::ESTALE) => self.open_once(name, flags, true).await,
             done => done,
@@ -282,7 +283,7 @@ impl Kernel {
         Ok(bytes)
     }
 
-    /// A page that is cached, or is read with those that follow it.
+    /// A page from the cache, or read together with missing pages that follow it.
     async fn page(&self, open: &Descriptor, page: u64) -> Answer<Vec<u8>> {
         let (drops, writes, asked, count) = {
             let mut state = self.lock();
@@ -341,7 +342,7 @@ impl Kernel {
         let mut state = self.lock();
         state.node(number).touch(pages.clone());
         if written.is_err() || state.node(number).drops != drops {
-            // It waited for the pages to be written.
+            // The drop waited for the pages to be written.
             state.node(number).drop_pages(range.clone());
         } else {
             for page in pages.filter(|page| page * PAGE >= range.start && (page + 1) * PAGE <= range.end) {
@@ -356,8 +357,8 @@ impl Kernel {
         written
     }
 
-    /// Writes with O_DIRECT, and completes as for a program that does not wait: pages that came meanwhile
-    /// stay.
+    /// Writes with O_DIRECT, and completes as for a program that does not wait: pages that were cached
+    /// meanwhile stay.
     pub(crate) async fn write_past(&self, open: &Descriptor, at: u64, data: &[u8]) -> Answer<()> {
         let range = at..at + length(data);
         self.lock().node(open.number).drop_pages(range.clone());
@@ -380,7 +381,7 @@ impl Kernel {
         self.mount.fsync(open.handle).await
     }
 
-    /// Closes a descriptor, of a program by its number. The handle is given back behind it.
+    /// Closes a descriptor for the program `owner`. The handle is released later, in the background.
     pub(crate) async fn close(&self, open: Descriptor, owner: u64) -> Answer<()> {
         let flushed = match open.closes_silently {
             true => Ok(()),
@@ -427,7 +428,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// Memory is scarce: what is cached goes, of a name and its file.
+    /// Drops the cache of a name and of its file, as if memory were scarce.
     pub(crate) fn evict(&self, name: &str) {
         let mut state = self.lock();
         let Some((number, _)) = state.names.remove(name) else { return };
@@ -447,7 +448,7 @@ fn descriptor(number: u64, flags: i32, opened: Opened) -> Descriptor {
     Descriptor { number, flags, handle: opened.handle, closes_silently: opened.closes_silently }
 }
 
-/// Puts written bytes where they belong in a page.
+/// Puts written bytes into a page, where they overlap.
 fn overlay(bytes: &mut [u8], page: u64, at: u64, data: &[u8]) {
     let from = at.max(page * PAGE);
     let to = (at + length(data)).min((page + 1) * PAGE);

@@ -1,4 +1,5 @@
-//! What programs do under locks: one file has records that all write, each under a lock of its bytes.
+//! The programs' work under locks: one file has records that all programs write, each under a lock of its
+//! bytes.
 
 use std::time::Duration;
 
@@ -10,17 +11,17 @@ use super::programs::{Open, Program};
 use crate::host::now_ms;
 
 pub(crate) const LOCKED: &str = "locked";
-/// Records, and the bytes of each. They share pages.
+/// Number of records, and bytes of each. Records share pages.
 pub(crate) const RECORDS: u64 = 4;
 pub(crate) const RECORD: u64 = 6000;
-/// Of a hundred descriptors, those whose writes are durable when they are answered.
+/// Percentage of descriptors whose writes are durable when they are answered.
 const DURABLE: u64 = 30;
-/// How long a lock is held, mostly, and now and then.
+/// Longest time for which a lock is held, mostly, and now and then.
 const HELD_MS: u64 = 400;
 const HELD_LONG_MS: u64 = 7000;
 
 impl Program {
-    /// Takes the lock of a record; reads and writes that; gives the lock back.
+    /// Takes the lock of a record, reads and writes the record, and gives the lock back.
     pub(crate) async fn lock_some(&mut self, file: FileNo) {
         let Some(mut open) = self.open_locked(file).await else { return };
         let record = self.random.below(RECORDS);
@@ -51,7 +52,7 @@ impl Program {
         let released = self.kernel.lock_bytes(&open.descriptor, self.owner(), (from, to - 1), None).await;
         self.told(&format!("unlocks record {record}"), began_ms, &released);
         if released.is_err() {
-            // It is told once that something was lost, perhaps of another program on the mount.
+            // A program is told once that bytes were lost, perhaps those of another program on the mount.
             self.judge.synced(file, began, self.life, false);
         }
         if is_well && was_held && released.is_ok() {
@@ -62,7 +63,7 @@ impl Program {
         }
     }
 
-    /// Who has its locks, for the kernel.
+    /// The owner of the program's locks, for the kernel.
     pub(super) fn owner(&self) -> u64 {
         self.index.0 + 1
     }
@@ -81,7 +82,7 @@ impl Program {
         descriptor.ok().map(|descriptor| Open { file, descriptor, reader, is_own: true })
     }
 
-    /// Reads and writes a record that is locked. Whether all of it was done.
+    /// Reads and writes a locked record. Returns true if all of it was done.
     async fn use_record(&mut self, open: &Open, record: u64) -> bool {
         let from = record * RECORD;
         let to = (record + 1) * RECORD;
@@ -96,7 +97,7 @@ impl Program {
             let held = self.judge.holds(record, who);
             let is_written = match held {
                 true => self.write(open, range, false).await,
-                // It does not know yet.
+                // The program does not know yet that it has lost the lock.
                 false => self.kernel.write(&open.descriptor, range.start, &[0xee; 50]).await.is_ok(),
             };
             self.judge.went_on(record, (who, &self.who), began_ms, is_written);

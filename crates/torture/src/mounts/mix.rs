@@ -1,40 +1,40 @@
-//! What programs on mounts do, and what is demanded of them, in words: `all`, and then words that are taken
-//! away with `/`.
+//! The work of programs on mounts, and the demands on the mounts, in words: `all`, and then words that are
+//! taken away with `/`.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// What programs on mounts do, and what is demanded of them.
+/// The work of programs on mounts, and the demands on the mounts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mix {
     /// `names`: names are removed and moved.
     pub(crate) names: bool,
-    /// `live`: an open file is there until it is closed, whoever removes it.
+    /// `live`: an open file exists until it is closed, whoever removes it.
     pub(crate) live: bool,
-    /// `readers`: a descriptor that only reads syncs what others of its mount have written.
+    /// `readers`: a descriptor that only reads syncs the writes of others on its mount.
     pub(crate) readers: bool,
-    /// `data`: fdatasync and O_DSYNC, of which others know at once.
+    /// `data`: fdatasync and O_DSYNC, whose effect others see at once.
     pub(crate) data: bool,
-    /// `direct`: O_DIRECT, of which some writes complete while the program does something else.
+    /// `direct`: O_DIRECT, where some writes complete while the program does something else.
     pub(crate) direct: bool,
     /// `suspends`: hosts of mounts are suspended.
     pub(crate) suspends: bool,
     /// `sizes`: a file is never longer than it may be.
     pub(crate) sizes: bool,
-    /// `locks`: records of a file that all write are locked, read and written.
+    /// `locks`: records of a file that all programs write are locked, read and written.
     pub(crate) locks: bool,
     /// `cuts`: files are truncated.
     pub(crate) cuts: bool,
-    /// `at-once`: others see what has changed at once, and not a second later.
+    /// `at-once`: others see changes at once, not a second later.
     pub(crate) at_once: bool,
     /// `quota`: some volumes have a quota that is too small.
     pub(crate) quota: bool,
-    /// `restores`: in the end some managers are put back to a backup, while a drive is gone.
+    /// `restores`: at the end some managers are put back to a backup, while a drive is away.
     pub(crate) restores: bool,
 }
 
 impl Mix {
-    /// The words, with what each stands for.
+    /// The words, each with its flag.
     fn words(&mut self) -> [(&'static str, &mut bool); 12] {
         [
             ("names", &mut self.names),
@@ -69,7 +69,7 @@ impl Mix {
         }
     }
 
-    /// How much later than at once others must see what has changed.
+    /// Delay after which others must see a change; 0: at once.
     pub(crate) fn slack_ms(self) -> u64 {
         if self.at_once { 0 } else { 1000 }
     }

@@ -1,6 +1,6 @@
 //! Mounts under torture: a few of them, each on a host of its own with programs that use it, beside drives
-//! and a manager, while things go wrong by seed. The mounts are the real ones but for their kernel
-//! (`kernel`), which asks as Linux does. `programs` are what uses them, `locked` what they do under locks,
+//! and a manager, with faults drawn from a seed. The mounts are the real ones except for their kernel
+//! (`kernel`), which uses them as Linux does. `programs` has the programs, `locked` their work under locks,
 //! and `judge` says what they may find. `scenes` are tests in which nothing is left to chance.
 
 mod judge;

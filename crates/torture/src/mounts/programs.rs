@@ -1,4 +1,5 @@
-//! Programs that use mounts: each writes and moves files of its own, reads everybody's, and takes locks.
+//! Programs that use mounts: each writes and moves files of its own, reads those of all programs, and takes
+//! locks.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -16,18 +17,18 @@ use crate::host::now_ms;
 use crate::random::Random;
 use crate::trace::Trace;
 
-/// No call takes longer, whatever happens.
+/// Longest time of a call, whatever happens.
 const CALL_BOUND: Duration = Duration::from_secs(180);
-/// Names that each program has.
+/// Number of names of each program.
 const NAMES: u64 = 3;
 /// Files that a program has open at a time.
 const OPEN_MAX: usize = 4;
-/// How often a sync is tried in the end, a second apart.
+/// Number of tries of a sync at the end, a second apart.
 const END_TRIES: u32 = 60;
 
 pub(crate) struct Program {
     pub(crate) who: String,
-    /// Its number, and how many programs there are, on all mounts.
+    /// Number of the program, and number of programs on all mounts.
     pub(crate) index: (u64, u64),
     pub(crate) life: Life,
     pub(crate) kernel: Kernel,
@@ -36,10 +37,10 @@ pub(crate) struct Program {
     pub(crate) random: Random,
     pub(crate) trace: Trace,
     pub(crate) stop: Arc<AtomicBool>,
-    /// Calls done, by all programs.
+    /// Number of calls done by all programs.
     pub(crate) done: Arc<AtomicU64>,
     pub(crate) open: Vec<Open>,
-    /// The file of which records are locked, and its descriptor if it is open.
+    /// File whose records are locked; `locked` is its descriptor, if it is open.
     pub(crate) records: FileNo,
     pub(crate) locked: Option<Open>,
 }
@@ -50,7 +51,7 @@ pub(crate) struct Open {
     pub(crate) file: FileNo,
     pub(crate) descriptor: Descriptor,
     pub(crate) reader: Reader,
-    /// It may write all of it, and is the only one.
+    /// True if the program may write all of the file, and is the only one that may.
     pub(crate) is_own: bool,
 }
 
@@ -60,7 +61,7 @@ pub(crate) fn names_of(program: u64) -> impl Iterator<Item = String> {
 }
 
 impl Program {
-    /// Works until told to stop, and then closes what it has open.
+    /// Works until told to stop, and then closes all open files.
     pub(crate) async fn work(mut self) {
         while !self.stop.load(Ordering::Relaxed) {
             let what = self.random.below(100);
@@ -114,7 +115,7 @@ impl Program {
         format!("p{program}-{}", self.random.below(NAMES))
     }
 
-    /// An open file's place in the list.
+    /// The index of a random open file.
     fn any_open(&mut self, is_own: bool) -> Option<usize> {
         let all: Vec<usize> = (0..self.open.len()).filter(|&at| self.open[at].is_own || !is_own).collect();
         self.random.one(&all)
@@ -129,7 +130,7 @@ impl Program {
         self.trace.event(format!("{} {what} in {took} ms{end}", self.who));
     }
 
-    /// An open file must not be gone.
+    /// Checks that an open file is not gone.
     fn lives<T>(&self, what: &str, file: FileNo, answer: &Answer<T>) {
         let is_gone = matches!(answer, Err(libc::ENOENT | libc::ESTALE | libc::EBADF));
         if is_gone && self.mix.live {
@@ -137,7 +138,7 @@ impl Program {
         }
     }
 
-    /// Opens one of its own files, makes it if there is none.
+    /// Opens one of the program's own files, and makes it if there is none.
     async fn open_own(&mut self, name: &str) {
         let known = self.judge.known(name);
         let mut flags = libc::O_RDWR;
@@ -189,7 +190,7 @@ impl Program {
         }
     }
 
-    /// Opens any file to read it.
+    /// Opens the file of any program to read it.
     async fn open_any(&mut self) {
         let name = self.any_name();
         let began = self.judge.now();
@@ -227,7 +228,7 @@ impl Program {
         let open = self.open[at].clone();
         let range = self.somewhere();
         if open.descriptor.flags & libc::O_DIRECT != 0 && range.end - range.start > PAGE {
-            // Two at once, for which it does not wait one after the other.
+            // Two writes at once: the program does not wait for one before it begins the other.
             let middle = range.start + (range.end - range.start) / 2;
             let one = range.start..middle;
             let other = middle..range.end;
@@ -248,7 +249,7 @@ impl Program {
         let through = self.judge.now();
         self.judge.end(open.file, id, written.is_ok());
         if open.descriptor.flags & libc::O_DSYNC != 0 && written.is_ok() {
-            // Its sync may have begun before other writes that were taken meanwhile.
+            // The sync of this write may have begun before other writes that were taken meanwhile.
             self.judge.synced(open.file, began, self.life, true);
             self.judge.lasts(open.file, id);
         } else if written.is_err() {
@@ -343,7 +344,7 @@ impl Program {
         }
     }
 
-    /// Removes one of its names.
+    /// Removes one of the program's names.
     async fn unlink(&mut self, name: &str) {
         let known = self.judge.known(name);
         if known == Known::Unsure {
@@ -356,7 +357,7 @@ impl Program {
         self.end_names(id, &removed, known, name);
     }
 
-    /// Moves one of its names to another, perhaps over what is there.
+    /// Moves one of the program's names to another, perhaps over another file.
     async fn rename(&mut self, name: &str) {
         let known = self.judge.known(name);
         let names: Vec<String> = names_of(self.index.0).filter(|other| other != name).collect();
@@ -388,7 +389,7 @@ impl Program {
         }
     }
 
-    /// In the end all that is written can be synced, and then be closed.
+    /// Syncs and closes a file at the end, when all written bytes can be synced.
     async fn settle(&self, open: Open) {
         let mut tries = 0;
         while open.is_own
@@ -396,7 +397,7 @@ impl Program {
         {
             let is_gone = matches!(number, libc::ENOENT | libc::ESTALE) && !self.mix.live;
             if is_gone || number == libc::EDQUOT || open.file == self.records {
-                // What did not fit is lost, and what was written under locks that are lost.
+                // Bytes that did not fit are lost, and so are those that were written under lost locks.
                 break;
             }
             tries += 1;
@@ -410,7 +411,7 @@ impl Program {
         self.close(open).await;
     }
 
-    /// A range of a file.
+    /// A random range of a file.
     fn somewhere(&mut self) -> Range<u64> {
         let range = match self.random.below(10) {
             0..4 => {
@@ -431,7 +432,7 @@ impl Program {
     }
 }
 
-/// All names, of so many programs.
+/// The names of all programs.
 pub(crate) fn all_names(programs: u64) -> BTreeSet<String> {
     (0..programs).flat_map(names_of).collect()
 }

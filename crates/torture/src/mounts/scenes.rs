@@ -1,5 +1,5 @@
-//! Scenes: a few mounts beside drives and a manager do what a test says, step by step. For what a seed meets
-//! too seldom.
+//! Scenes: a few mounts beside drives and a manager act step by step as a test says. They are for
+//! situations that seeds meet too seldom.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,13 +19,13 @@ use crate::trace::Trace;
 use crate::workload;
 use crate::world::{HostId, Slot, World};
 
-/// No step of a scene takes longer.
+/// Longest time of a step of a scene.
 const BOUND_MS: u64 = 200_000;
-/// The program that locks.
+/// Id of the program that takes locks.
 const OWNER: u64 = 5;
 const BYTES: (u64, u64) = (0, 99);
 
-/// A kernel that keeps nothing, and counts how often it is to drop pages.
+/// A kernel that keeps nothing, and counts the requests to drop pages.
 #[derive(Default)]
 struct Forgetful(AtomicU64);
 
@@ -102,7 +102,7 @@ impl Scene {
         }
     }
 
-    /// What an administrator does, to its end.
+    /// Runs an administrator's task, until it ends.
     fn administer<T, F>(&mut self, work: impl FnOnce(Client) -> F + Send + 'static) -> T
     where
         T: Send + 'static,
@@ -116,7 +116,7 @@ impl Scene {
         self.until(&done)
     }
 
-    /// Programs of a mount begin to do something.
+    /// Begins a task of programs on a mount.
     fn begin<T, F>(&mut self, mount: usize, work: impl FnOnce(Driven) -> F + Send + 'static) -> Slot<T>
     where
         T: Send + 'static,
@@ -127,7 +127,7 @@ impl Scene {
         self.world.spawn(*host, async move { work(mounted).await })
     }
 
-    /// They do it, to its end.
+    /// Runs a task of programs on a mount, until it ends.
     fn on<T, F>(&mut self, mount: usize, work: impl FnOnce(Driven) -> F + Send + 'static) -> T
     where
         T: Send + 'static,
@@ -170,7 +170,7 @@ impl Scene {
         self.begin(mount, move |mount| async move { mount.read(handle, 0, 4096).await })
     }
 
-    /// What the file holds, and whether somebody has it open for writing.
+    /// The contents of the file, and whether anyone has it open for writing.
     fn look(&mut self) -> (Vec<u8>, bool) {
         self.administer(async move |client| {
             let name = "braid://main/f".parse().expect("a good name");
@@ -187,7 +187,8 @@ impl Scene {
         })
     }
 
-    /// The second mount has changed a file that is open on the first, which has heard so. Gives its handle.
+    /// A scene in which the second mount has changed a file that is open on the first, and the first mount
+    /// has heard of the change. Returns the first mount's handle.
     fn of_a_changed_file() -> (Scene, u64) {
         let mut scene = Scene::new(2, 0);
         let made = scene.create(0, libc::O_RDWR);
@@ -196,7 +197,7 @@ impl Scene {
             mount.flush(made, OWNER).await.expect("closed");
             mount.release(made).await;
         });
-        // Drives refuse nothing of what it opens now.
+        // Drives refuse nothing through a handle that the second mount opens now.
         let writer = scene.open(1, libc::O_WRONLY);
         scene.write(1, writer, b"new", libc::O_WRONLY);
         assert_eq!(scene.fsync(1, writer), Ok(()));
@@ -222,12 +223,13 @@ impl Scene {
     }
 }
 
-/// A write under an exclusive lock fails. When the lock is released nothing of it is kept to be written, and
-/// its lease is given up: the manager has drives refuse what is on its way before others have the lock.
+/// A write under an exclusive lock fails. When the lock is released, none of its bytes are kept to be
+/// written later, and the mount's lease is given up: the manager has drives refuse writes on their way
+/// before others get the lock.
 #[test]
 fn what_fails_under_a_lock_does_not_come_later() {
     let mut scene = Scene::new(1, 0);
-    // Until the manager has heard of it.
+    // Time for the manager to hear of the mount.
     scene.pass(1000);
     let handle = scene.create(0, libc::O_RDWR);
     assert_eq!(scene.lock(0, handle, Some(LockKind::Exclusive)), Ok(()));
@@ -242,7 +244,7 @@ fn what_fails_under_a_lock_does_not_come_later() {
     scene.pass(15_000);
     assert_eq!(scene.look(), (b"first".to_vec(), false));
     assert_eq!(scene.fsync(0, handle), Err(libc::EIO), "the descriptor is told that bytes are lost");
-    // Under a shared one nothing may have been written: what was is not of the lock.
+    // A shared lock protects no writes: bytes that wait do not belong to the lock, and are kept.
     assert_eq!(scene.lock(0, handle, Some(LockKind::Shared)), Ok(()));
     scene.disks(Some(Ailment::NoSpace));
     scene.write(0, handle, b"other", libc::O_RDWR);
@@ -252,8 +254,8 @@ fn what_fails_under_a_lock_does_not_come_later() {
     assert_eq!(scene.look().0, b"other");
 }
 
-/// Others have changed a file that is open here, and the manager does not answer what it is now: all who read
-/// it meanwhile wait for that.
+/// Others have changed a file that is open here, and the manager does not answer what it is now: all
+/// readers meanwhile wait for the answer.
 #[test]
 fn all_who_read_wait_for_what_others_have_changed() {
     let (mut scene, reader) = Scene::of_a_changed_file();
@@ -267,8 +269,9 @@ fn all_who_read_wait_for_what_others_have_changed() {
     }
 }
 
-/// While a descriptor is closed, what was written by it is synced, more gets to the drives by another of the
-/// same open file. That does not fit into the quota: it is told once that bytes are lost, and they stay so.
+/// While a descriptor is closed and its bytes are synced, more bytes get to the drives by another
+/// descriptor of the same open file. They do not fit into the quota: it is told once that bytes are lost,
+/// and they stay lost.
 #[test]
 fn what_a_close_could_not_have_for_quota_is_told_and_stays_away() {
     const FLAGS: i32 = libc::O_RDWR | libc::O_DIRECT;
@@ -291,8 +294,8 @@ fn what_a_close_could_not_have_for_quota_is_told_and_stays_away() {
     assert_eq!(scene.look().0.len(), 4096);
 }
 
-/// A mount hears the manager no more, and does not know what others have changed: the file is read as it was
-/// when the mount last knew, and nobody waits for the manager.
+/// A mount does not hear the manager any more, and does not know what others have changed: the file is read
+/// as it was when the mount last knew, and no reader waits for the manager.
 #[test]
 fn nobody_who_reads_waits_for_a_manager_that_is_not_heard() {
     let (mut scene, reader) = Scene::of_a_changed_file();
@@ -308,8 +311,8 @@ fn nobody_who_reads_waits_for_a_manager_that_is_not_heard() {
     assert!(matches!(later.take(), Some(Ok(_))), "it waits");
 }
 
-/// Another mount has opened the file for writing, has written, and has left again, before this one, which
-/// writes it too, has heard of either: the kernel's pages are of before.
+/// Another mount has opened the file for writing, has written, and has closed it again, before this mount,
+/// which writes it too, has heard of either: the kernel's pages are outdated.
 #[test]
 fn pages_go_when_others_have_come_and_left() {
     let mut scene = Scene::new(2, 0);
@@ -332,8 +335,8 @@ fn pages_go_when_others_have_come_and_left() {
     assert!(scene.pages_dropped(0) > before, "none was dropped");
 }
 
-/// A program writes after its lock is lost, before its mount has heard so. None of its bytes get to the
-/// drives, and it is told: at once if the write is durable, or else when it syncs.
+/// A program writes after its lock is lost, before its mount has heard of the loss. None of its bytes get
+/// to the drives, and the program is told: at once if the write is durable, or else when it syncs.
 #[test]
 fn who_has_lost_a_lock_writes_nothing_before_he_is_told() {
     for flags in [libc::O_RDWR, libc::O_RDWR | libc::O_DSYNC, libc::O_RDWR | libc::O_DIRECT] {
@@ -356,8 +359,8 @@ fn who_has_lost_a_lock_writes_nothing_before_he_is_told() {
     }
 }
 
-/// What is renamed to a name of SQLite's shared memory is not mapped from then on, also while the answer of
-/// the manager is awaited: it may have been renamed already.
+/// A file that is renamed to a name of SQLite's shared memory is not mapped from then on, even while the
+/// manager's answer is awaited: the file may have been renamed already.
 #[test]
 fn what_is_being_renamed_to_shared_memory_is_not_mapped() {
     let mut scene = Scene::new(1, 0);
@@ -366,7 +369,7 @@ fn what_is_being_renamed_to_shared_memory_is_not_mapped() {
     scene.create(0, libc::O_RDWR);
     let number = scene.on(0, |mount| async move { mount.lookup(ROOT, "f").await.expect("found").number });
     scene.world.net.slow(manager, mount, 1000);
-    // An answer may be there before it was seen that the file has its new name: then once more.
+    // The answer may arrive before the new name was seen: then the test tries once more.
     let was_awaited = (0..30).any(|_| {
         let renamed = scene.begin(0, |mount| async move { mount.rename(ROOT, "f", "f-shm").await });
         let is_renamed = (0..1000).any(|_| {

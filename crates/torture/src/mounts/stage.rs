@@ -1,4 +1,4 @@
-//! One run with mounts, from begin to end.
+//! One run with mounts, from beginning to end.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -28,20 +28,21 @@ use crate::workload;
 use crate::world::HostId;
 
 const MOUNTS: usize = 3;
-/// Programs on each.
+/// Programs on each mount.
 const PROGRAMS: usize = 2;
-/// Of a hundred mounts that die, those with which a drive dies.
+/// Percentage of dying mounts with which a drive dies.
 const WITH_A_DRIVE: u64 = 40;
-/// A drive that dies with a mount is away for at most this long.
+/// Longest time for which a drive that dies with a mount is away.
 const DRIVE_AWAY_MS: u64 = 20_000;
-/// A host is suspended for at most this long, and so long after the one before.
+/// Longest time for which a host is suspended, and longest time from one suspension to the next.
 const SUSPENDED_MS: u64 = 14_000;
-/// Of a hundred runs, those in which the volume has a quota, and how many bytes it leaves for files, at most.
+/// Percentage of runs in which the volume has a quota; `QUOTA_MAX` is the most bytes that it leaves for
+/// files.
 const WITH_QUOTA: u64 = 25;
 const QUOTA_MAX: u64 = 2 << 20;
-/// How often what fails in the end is tried anew, a second apart.
+/// Number of tries of a request at the end, a second apart.
 const TRIES: u32 = 60;
-/// Of a hundred runs, those in which the manager is put back in the end.
+/// Percentage of runs in which the manager is put back at the end.
 const PUT_BACK: u64 = 25;
 
 struct Stage {
@@ -49,12 +50,12 @@ struct Stage {
     judge: Judge,
     random: Random,
     mix: Mix,
-    /// The volume's; 0: none.
+    /// Quota of the volume; 0: none.
     quota_bytes: u64,
-    /// Draws whether the manager is put back, and what of.
+    /// Draws for the restore at the end; `None`: the manager is not put back.
     restores: Option<Random>,
     mounts: Vec<(HostId, u64)>,
-    /// The file of which records are locked.
+    /// The file whose records are locked.
     records: FileNo,
     asleep: Option<(HostId, u64)>,
     next_sleep_ms: u64,
@@ -63,10 +64,10 @@ struct Stage {
     operations: Arc<AtomicU64>,
 }
 
-/// Runs a seed. Gives what went wrong, if anything did; the time that passed; and the calls that were done.
+/// Runs a seed. Returns the failure, if there was one; the time that passed; and the calls that were done.
 pub(crate) fn torture(seed: u64, mix: Mix, trace: Trace) -> (Option<String>, u64, u64) {
     let mut stage = Stage::new(Random::new(seed ^ 0x6d6f_756e_7473), mix, trace);
-    // Drawn apart: seeds without them are what they were.
+    // Each is drawn apart, so that seeds without them are unchanged.
     let mut quotas = Random::new(seed ^ 0x0071_756f_7461);
     if mix.quota && quotas.percent(WITH_QUOTA) {
         stage.quota_bytes = RECORDS * RECORD + quotas.below(QUOTA_MAX);
@@ -125,8 +126,8 @@ impl Stage {
         }
     }
 
-    /// The manager goes on with a backup of what all files are. While it did not run, a drive went away.
-    /// Nobody has written since the backup, so the files without holes are as they were, also before that
+    /// Puts the manager back to a backup of the final state. While it did not run, a drive went away.
+    /// Nobody has written since the backup, so the files without holes are unchanged, even before that
     /// drive is back. (A file with holes may count as not whole: docs/operations.md.)
     fn put_back(&mut self, mut random: Random, contact: &Contact, full: Vec<String>) -> Result<(), String> {
         let backup = self.site.cluster.manager_state();
@@ -166,7 +167,7 @@ impl Stage {
         Ok(contact)
     }
 
-    /// A mount begins, with its programs.
+    /// Starts a mount with its programs.
     fn start_mount(&mut self, mount: usize, contact: &Contact) {
         let (host, life) = &mut self.mounts[mount];
         *life += 1;
@@ -209,7 +210,7 @@ impl Stage {
                 });
             }
             while programs.join_next().await.is_some() {}
-            // What was closed is given back behind the programs.
+            // Handles of closed files are released behind the programs.
             std::future::pending::<()>().await;
         });
     }
@@ -234,7 +235,7 @@ impl Stage {
         Ok(())
     }
 
-    /// A mount dies with its programs, and perhaps a drive with it; another begins.
+    /// Ends a mount with its programs, and perhaps a drive with it; starts another mount.
     fn crash(&mut self, mount: usize, contact: &Contact) {
         let (host, life) = self.mounts[mount];
         self.site.world.kill(host);
@@ -271,7 +272,7 @@ impl Stage {
         }
     }
 
-    /// What has slept until now wakes.
+    /// Wakes the host that sleeps, if its time has come.
     fn wake(&mut self, now_ms: u64) {
         if let Some((host, until_ms)) = self.asleep
             && until_ms <= now_ms
@@ -284,8 +285,8 @@ impl Stage {
         }
     }
 
-    /// All is well again; every name is what it must be, and has the bytes that it must have. Returns those
-    /// of files without holes.
+    /// Waits until all is well again, then checks that every name stands for the file that it must, with
+    /// the bytes that it must have. Returns the names of files without holes.
     fn check(&mut self, contact: &Contact) -> Result<Vec<String>, String> {
         let contact = contact.clone();
         let judge = self.judge.clone();
@@ -319,7 +320,7 @@ async fn mounted(contact: &Contact) -> Kernel {
     }
 }
 
-/// The file of which records are locked, as the judge knows it.
+/// The file whose records are locked, as the judge knows it.
 fn records(judge: &Judge) -> FileNo {
     let file = judge.new_file();
     let by = Life { mount: MOUNTS, life: 0 };
@@ -337,12 +338,13 @@ async fn make_records(client: &Client) -> braid_client::Result<()> {
     file.close().await
 }
 
-/// All names that there may be.
+/// All names that may exist.
 fn names() -> impl Iterator<Item = String> {
     all_names((MOUNTS * PROGRAMS) as u64).into_iter().chain([LOCKED.to_owned()])
 }
 
-/// What has the name is what it must be, of the size and with the bytes that it must have, and is whole.
+/// Checks that a name stands for the file that it must, that the file has the size and the bytes that it
+/// must have, and that it is whole.
 async fn check(client: &Client, name: &str, judge: &Judge) -> Result<Option<FileNo>, String> {
     let Some(file) = look(client, name, judge).await? else { return Ok(None) };
     let path = path_of(name);
@@ -354,7 +356,7 @@ async fn check(client: &Client, name: &str, judge: &Judge) -> Result<Option<File
     }
 }
 
-/// Has the judge see what a name leads to.
+/// Has the judge see the file that a name stands for.
 async fn look(client: &Client, name: &str, judge: &Judge) -> Result<Option<FileNo>, String> {
     let who = "the administrator, at the end,";
     let path = path_of(name);
@@ -369,9 +371,9 @@ async fn look(client: &Client, name: &str, judge: &Judge) -> Result<Option<FileN
     Ok(Some(file))
 }
 
-/// What was seen under a name.
+/// The result of a look at a name.
 struct Seen {
-    /// When the look began.
+    /// Time at which the look began.
     began: At,
     /// The file's number, its size and its bytes; `None`: nothing has this name.
     file: Option<(u64, u64, Vec<u8>)>,
@@ -383,7 +385,7 @@ async fn look_once(client: &Client, path: &Name, judge: &Judge) -> braid_client:
         Err(error) if error.kind() == braid_client::Kind::NotFound => return Ok(Seen { began, file: None }),
         row => row?,
     };
-    // What its last writer left is decided on.
+    // Opening the file for writing decides the writes that its last writer left.
     let open = client.open(path, &OpenOptions::new().read(true).write(true)).await?;
     let mut bytes = vec![0; usize::try_from(FILE_MAX).unwrap_or(0)];
     let count = open.read_at(&mut bytes, 0).await?;
@@ -393,7 +395,7 @@ async fn look_once(client: &Client, path: &Name, judge: &Judge) -> braid_client:
     Ok(Seen { began, file: Some((row.file.0, size, bytes)) })
 }
 
-/// What is done, at one of some tries.
+/// Does a request, with some retries.
 async fn patiently<T, Acting>(act: impl Fn() -> Acting) -> Result<T, String>
 where
     Acting: Future<Output = braid_client::Result<T>>,

@@ -1,4 +1,4 @@
-//! What processes hold of the network: listeners, connections being made, and the ends of pipes.
+//! The processes' handles of the network: listeners, connections being made, and the ends of pipes.
 
 use std::io;
 use std::net::SocketAddr;
@@ -36,7 +36,7 @@ impl Listener for Listening {
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        // What waits is closed after the lock is free.
+        // The sockets that wait are closed after the lock is free.
         let _backlog = self.net.lock().listeners.remove(&self.address);
     }
 }

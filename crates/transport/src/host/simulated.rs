@@ -1,4 +1,4 @@
-//! A host that is simulated: what it must offer, and which one the current thread is on.
+//! Simulated hosts: the interface that one must offer, and the host of the current thread.
 
 use std::cell::RefCell;
 use std::fmt::Debug;
@@ -17,15 +17,15 @@ use crate::process::Presence;
 
 /// One simulated machine with one process on it.
 pub trait Host: Debug + Send + Sync {
-    /// See [`super::boot_ms`].
+    /// Host's part of [`super::boot_ms`].
     fn boot_ms(&self) -> u64;
-    /// See [`super::wall_ms`].
+    /// Host's part of [`super::wall_ms`].
     fn wall_ms(&self) -> u64;
-    /// How long the next step of work takes that waits for the disk.
+    /// Duration of the next step of work that waits for the disk.
     fn disk_wait(&self) -> Duration;
-    /// See [`super::own_mark`].
+    /// Host's part of [`super::own_mark`].
     fn own_mark(&self) -> ProcessMark;
-    /// See [`super::presence`].
+    /// Host's part of [`super::presence`].
     fn presence(&self, mark: &ProcessMark) -> Presence;
     /// Listens on an address; port 0 takes a free one.
     fn listen(&self, address: &str) -> io::Result<Box<dyn Listener>>;
@@ -33,14 +33,14 @@ pub trait Host: Debug + Send + Sync {
     fn connect(&self, address: &str) -> Connecting;
 }
 
-/// A connection being made.
+/// A connection that is being made.
 pub type Connecting = Pin<Box<dyn Future<Output = io::Result<Socket>> + Send>>;
 
-/// What listens on an address of a simulated network.
+/// Listener on an address of a simulated network.
 pub trait Listener: Debug + Send + Sync {
-    /// Where it listens.
+    /// Address that the listener listens on.
     fn address(&self) -> SocketAddr;
-    /// The next connection.
+    /// Polls for the next connection.
     fn poll_accept(&self, context: &mut Context<'_>) -> Poll<io::Result<Socket>>;
 }
 
@@ -49,15 +49,15 @@ pub trait Listener: Debug + Send + Sync {
 pub struct Socket {
     pub local: SocketAddr,
     pub peer: SocketAddr,
-    /// What comes from there.
+    /// Bytes that come from the peer.
     pub read: Box<dyn Read>,
-    /// What goes there.
+    /// Bytes that go to the peer.
     pub write: Box<dyn Write>,
 }
 
-/// The receiving direction.
+/// The receiving direction of a simulated connection.
 pub trait Read: AsyncRead + Debug + Send + Sync + Unpin {}
-/// The sending direction.
+/// The sending direction of a simulated connection.
 pub trait Write: AsyncWrite + Debug + Send + Sync + Unpin {}
 
 impl<T: AsyncRead + Debug + Send + Sync + Unpin> Read for T {}
@@ -67,14 +67,14 @@ thread_local! {
     static HOST: RefCell<Option<Arc<dyn Host>>> = const { RefCell::new(None) };
 }
 
-/// The host that this thread is on; `None`: the real one.
+/// The simulated host that this thread is on; `None` on the real one.
 pub fn host() -> Option<Arc<dyn Host>> {
     HOST.with_borrow(Clone::clone)
 }
 
 /// Runs `act` on this host.
 pub fn on<T>(host: Arc<dyn Host>, act: impl FnOnce() -> T) -> T {
-    /// Goes back, also after a panic.
+    /// Restores the former host on drop, also after a panic.
     struct Back(Option<Arc<dyn Host>>);
     impl Drop for Back {
         fn drop(&mut self) {

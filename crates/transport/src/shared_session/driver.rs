@@ -1,7 +1,7 @@
 //! The task of a shared session: it sends what callers have asked and hands out the answers.
 //!
-//! Before it sends, it lets those run that can: who has just got an answer may ask the next thing, which then
-//! goes along.
+//! Before the task sends, it yields to the tasks that can run: a caller that has just got an answer may make
+//! its next request, which is then sent along.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -20,9 +20,9 @@ use super::{Ended, LOOKS_PER_WAIT, Line, Place, State};
 use crate::limits::Limits;
 use crate::net::{ReadHalf, WriteHalf};
 
-/// How far a read may go: a dozen answers of 4 KiB.
+/// Maximum number of bytes of one read: a dozen answers of 4 KiB.
 const AHEAD_BYTES: usize = 64 << 10;
-/// The longest frame of an answer. One with 16 KiB of payload has a few hundred bytes more, or a list of
+/// Maximum length of an answer's frame. One with 16 KiB of payload has a few hundred bytes more, or a list of
 /// extents.
 const FRAME_BYTES_MAX: usize = 1 << 20;
 
@@ -31,31 +31,32 @@ pub(super) struct Driver {
     line: Arc<Line>,
     read: ReadHalf,
     write: WriteHalf,
-    /// What was received lies at `taken..filled`.
+    /// Received bytes; those not yet handed out lie at `taken..filled`.
     ahead: Vec<u8>,
     taken: usize,
     filled: usize,
-    /// Frames of which the first `written` bytes are sent.
+    /// Frames to send, of which the first `written` bytes are sent.
     sending: Vec<u8>,
     written: usize,
-    /// Where the bytes sent are counted, if anywhere.
+    /// Counter of the bytes sent, if any.
     sent: Option<Arc<AtomicU64>>,
-    /// The next look for overdue answers, while some are awaited.
+    /// Timer of the next look for overdue answers, which runs while some are awaited.
     look: Pin<Box<Sleep>>,
     is_looking: bool,
-    /// Whether bytes went either way since the last look, and how many looks they did not.
+    /// `has_moved` is true if bytes went either way since the last look; `unmoved` is the number of looks in
+    /// a row that found a frame begun and none moved.
     has_moved: bool,
     unmoved: u32,
 }
 
-/// What a poll came to.
+/// Outcome of a poll.
 enum Step {
-    /// Callers have asked something.
+    /// Callers have made requests.
     Asked,
     Ended(Ended),
 }
 
-/// Ends the session with its task, also when the runtime stops.
+/// Ends the session when its task ends, also when the runtime stops.
 struct EndOnDrop(Arc<Line>);
 
 impl Drop for EndOnDrop {
@@ -65,7 +66,7 @@ impl Drop for EndOnDrop {
 }
 
 impl Driver {
-    /// `received` was read already.
+    /// Makes the driver of a connection. `received` was already read from it.
     pub(super) fn new(
         line: Arc<Line>,
         (read, received): (ReadHalf, Vec<u8>),
@@ -132,7 +133,7 @@ impl Driver {
         self.look(context, is_awaited).map(Step::Ended)
     }
 
-    /// Takes what has come, and hands out the answers in it.
+    /// Takes the bytes that have come, and hands out the answers in them.
     fn receive(&mut self, context: &mut Context<'_>) -> Result<(), Ended> {
         loop {
             let mut into = ReadBuf::new(&mut self.ahead[self.filled..]);
@@ -177,7 +178,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Makes room for a frame of so many bytes, of which the first are there.
+    /// Makes room for a frame of so many bytes, of which the first have come.
     fn make_room(&mut self, frame_bytes: usize) {
         if self.taken == self.filled {
             (self.taken, self.filled) = (0, 0);
@@ -190,7 +191,7 @@ impl Driver {
         }
     }
 
-    /// Sends as much as the connection takes.
+    /// Sends as many bytes as the connection takes.
     fn send(&mut self, context: &mut Context<'_>) -> Result<(), Ended> {
         while self.written < self.sending.len() {
             match Pin::new(&mut self.write).poll_write(context, &self.sending[self.written..]) {
@@ -209,7 +210,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Looks from time to time for overdue answers, and whether a frame has begun that goes no further.
+    /// Looks from time to time for overdue answers, and for a frame that has begun and goes no further.
     fn look(&mut self, context: &mut Context<'_>, is_awaited: bool) -> Poll<Ended> {
         let between = between_looks(&self.line.limits);
         loop {
@@ -252,7 +253,7 @@ impl Driver {
     }
 }
 
-/// Puts an answer where its caller finds it.
+/// Puts an answer where its caller finds it, or discards it if no caller waits for it.
 fn place(
     (places, spare): (&mut BTreeMap<u64, Place>, &mut Vec<Vec<u8>>),
     header: FrameHeader,

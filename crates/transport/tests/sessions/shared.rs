@@ -20,7 +20,7 @@ async fn many_callers_get_their_own_answers_in_any_order() {
     let address = drive_of(move |seal| {
         let number = seal.request();
         seals.push(seal);
-        // The last of each fifty comes first.
+        // Of each fifty requests, the one that came last is answered first.
         if number % COUNT != 0 {
             return Vec::new();
         }

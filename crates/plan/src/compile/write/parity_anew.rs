@@ -27,7 +27,7 @@ pub(super) fn draft(job: &Job<'_>) -> Result<Draft, PlanError> {
     Ok(anew.draft)
 }
 
-/// Whether a joining column would be sent less than a whole unit.
+/// Returns true if a joining column would be sent less than a whole unit.
 fn must_widen(job: &Job<'_>) -> bool {
     let whole = 0..job.target.unit();
     let data = (0..).zip(&job.units).any(|(data, unit)| {
@@ -38,8 +38,8 @@ fn must_widen(job: &Job<'_>) -> bool {
     data || parity && job.hull != whole
 }
 
-/// Whether the stripe write includes this unit: it is written, or it lies past the size and may have been
-/// written once, so that its version is not known.
+/// Returns true if the stripe write includes this unit: it is written, or it lies past the size and may have
+/// been written once, so that its version is not known.
 fn touches(job: &Job<'_>, data: u8) -> bool {
     let unit = &job.units[usize::from(data)];
     unit.written.is_some() || unit.live == 0 && !unit.fresh
@@ -89,8 +89,8 @@ impl Anew<'_> {
         Ok(cover)
     }
 
-    /// The version of a unit that is not touched: from a read of it, from a parity's cover, or from a read of
-    /// one byte for this purpose.
+    /// The version of a unit that is not touched: from a read of the unit, from a parity unit's cover, or
+    /// from a read of one byte for this purpose.
     fn version(&mut self, data: u8) -> Result<VersionOf, PlanError> {
         let target = self.job.target;
         let stripe = self.job.stripe;
@@ -111,7 +111,7 @@ impl Anew<'_> {
         }
     }
 
-    /// What is sent to the data columns.
+    /// The stripe write's parts for the data columns.
     fn touched(&mut self) -> Vec<Touched> {
         let whole = 0..self.job.target.unit();
         let touched: Vec<u8> =
@@ -131,7 +131,7 @@ impl Anew<'_> {
         parts
     }
 
-    /// The whole unit, old and new bytes, in scratch.
+    /// Puts the whole unit together in scratch, from old and new bytes.
     fn put_together(&mut self, data: u8) -> Touched {
         let whole = 0..self.job.target.unit();
         let location = self.draft.scratch(&whole);
@@ -144,7 +144,7 @@ impl Anew<'_> {
         Touched { data, written: Written { range: whole, source: Source::MemoryRange(location) }, after }
     }
 
-    /// What is sent to the parity columns.
+    /// The stripe write's parts for the parity columns.
     fn parity(&mut self, cover: Vec<VersionOf>) -> Vec<Parity> {
         let indices: Vec<u8> = self.job.parity_in_set().collect();
         let all: Vec<u8> = (0..self.job.target.segment.shape.k()).collect();
@@ -169,7 +169,7 @@ impl Anew<'_> {
         indices.iter().zip(sources).map(part).collect()
     }
 
-    /// On a mirror: the data's own bytes, if they cover the hull.
+    /// The source of the data's own bytes, if the scheme is a mirror and they cover the hull.
     fn mirrored(&self) -> Option<Source> {
         let written = self.job.units[0].written.as_ref()?;
         let mirror = self.job.target.segment.shape.scheme().is_mirror();
@@ -206,7 +206,7 @@ impl Anew<'_> {
         cut(&self.hull, ends.iter())
     }
 
-    /// Where the bytes of `part` of a data unit are: new, old or zeros.
+    /// Source of the bytes of `part` of a data unit: new, old or zeros.
     fn operand(&self, data: u8, part: &Range<u32>) -> (Operand, Vec<InstructionId>) {
         let unit = &self.job.units[usize::from(data)];
         if let Some(written) = unit.written.as_ref().filter(|written| holds(&written.range, part)) {

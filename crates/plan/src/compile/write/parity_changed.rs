@@ -10,8 +10,8 @@ use crate::compile::gather::Gather;
 use crate::compile::interval::{and, cut};
 use crate::ir::{InstructionId, MemoryRange, Operand, Source, Step, Strategy, VersionOf, Want};
 
-/// Drafts the stripe, if possible: every parity column of the set can be read, and so can the old bytes of
-/// what is written.
+/// Drafts the stripe, if possible: every parity column of the set must be readable, and so must the old bytes
+/// of the written ranges.
 pub(super) fn draft(job: &Job<'_>) -> Option<Draft> {
     let target = job.target;
     let stripe = job.stripe;
@@ -55,7 +55,7 @@ pub(super) fn draft(job: &Job<'_>) -> Option<Draft> {
     Some(draft)
 }
 
-/// The bytes that are overwritten and may be nonzero.
+/// The bytes of a unit that are overwritten and may be nonzero.
 fn old(unit: &Unit) -> Range<u32> {
     unit.written.as_ref().map_or(0..0, |written| and(&written.range, &(0..unit.live)))
 }

@@ -1,8 +1,9 @@
-//! The ways to write a stripe, and what each costs. The cheapest is taken.
+//! The ways to write a stripe, and the cost of each. The cheapest is taken.
 //!
-//! A way's cost is the bytes on the client's link, the bytes between drives, and its round trips, each as so
-//! many bytes. A stripe write that must read first has two: read, then write. A unit write has one of the
-//! client's, and one from drive to drive within it. The writes of a way go to all drives at once.
+//! A way's cost is the sum of the bytes on the client's link, the bytes between drives, and its round trips,
+//! each counted as `ROUND_TRIP_BYTES`. A stripe write that must read first has two round trips: read, then
+//! write. A unit write also has two: one from the client, and one from drive to drive within it. The writes
+//! of a way go to all drives at once.
 
 use braid_layout::{ColumnMask, Stripe};
 
@@ -11,24 +12,24 @@ use crate::compile::draft::Draft;
 use crate::ir::{Source, Strategy};
 use crate::request::{PlanError, Target, Write};
 
-/// What a round trip costs, in bytes: what a link of 10 Gbit/s carries in 50 us.
+/// Cost of a round trip, in bytes: the bytes that a link of 10 Gbit/s carries in 50 us.
 const ROUND_TRIP_BYTES: u64 = 64 << 10;
 
 /// One way to write a stripe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Way {
-    /// How.
+    /// Strategy by which the stripe is written.
     pub strategy: Strategy,
-    /// Bytes that the client reads and sends.
+    /// Number of bytes that the client reads and sends.
     pub client_bytes: u64,
-    /// Bytes that drives send each other.
+    /// Number of bytes that drives send each other.
     pub drive_bytes: u64,
-    /// Exchanges that must follow one another.
+    /// Number of exchanges that must follow one another.
     pub round_trips: u32,
 }
 
 impl Way {
-    /// All of it in one number, of bytes.
+    /// Total cost in bytes, with each round trip as a number of bytes.
     pub fn cost(&self) -> u64 {
         self.client_bytes + self.drive_bytes + ROUND_TRIP_BYTES * u64::from(self.round_trips)
     }
@@ -43,18 +44,18 @@ pub fn ways(target: &Target<'_>, request: &Write) -> Result<Vec<(Stripe, Vec<Way
 }
 
 impl Job<'_> {
-    /// The cheapest way.
+    /// The draft of the cheapest way.
     pub(super) fn cheapest(&self, operation: u64) -> Result<Draft, PlanError> {
         Ok(self.ways(operation)?.swap_remove(0).1)
     }
 
-    /// The cheapest stripe write.
+    /// The draft of the cheapest stripe write.
     pub(super) fn draft(&self) -> Result<Draft, PlanError> {
         Ok(self.stripe_writes()?.swap_remove(0).1)
     }
 
     /// All ways, the cheapest first. A unit write is one of them where a stripe write would read first, one
-    /// unit is written (PROTOCOL C5), and all columns are there: one that is out, or catches up, needs a
+    /// unit is written (PROTOCOL C5), and all columns are there: a column that is out, or catches up, needs a
     /// stripe write (C2).
     fn ways(&self, operation: u64) -> Result<Vec<(Way, Draft)>, PlanError> {
         let mut ways = self.stripe_writes()?;

@@ -1,10 +1,10 @@
-//! Locks: who holds that of a record, and who has lost it.
+//! Locks: the program that holds the lock of each record, and those that have lost it.
 
 use std::ops::Range;
 
 use super::{At, FileNo, Judge, Life};
 
-/// How long a program that has lost its lock may go on before it is told.
+/// Time for which a program that has lost its lock may go on before it is told.
 pub(super) const TOLD_AFTER_MS: u64 = 3000;
 
 /// A program that holds a lock.
@@ -17,16 +17,17 @@ pub(super) struct Holder {
 /// A program whose lock another has got.
 #[derive(Debug)]
 pub(super) struct Loser {
-    /// When it lost it.
+    /// Time at which the program lost the lock.
     lost_ms: u64,
-    /// When it first did something after that.
+    /// Time at which the program first did something after the loss.
     seen_ms: Option<u64>,
 }
 
 impl Judge {
-    /// A program got the lock of a record. Who had it has lost it, and what it did not sync may be gone.
-    /// Gives the moment since which it must see what was done under the lock before. `None` if another got it
-    /// since it was asked for: it is not known who was first, and that one has lost it.
+    /// Grants the lock of a record to a program. The former holder has lost it, and bytes that it did not
+    /// sync may be gone. Returns the moment since which the program must see everything done under the lock
+    /// before. `None` if another program got the lock after this one asked for it: it is not known which
+    /// was first, and this program has lost it.
     pub(crate) fn granted(
         &self,
         file: FileNo,
@@ -41,7 +42,7 @@ impl Judge {
             return None;
         }
         state.granted.insert(record, now);
-        // It may have lost the same one before, when its mount died.
+        // The program may have lost the same lock before, when its mount died.
         state.losers.remove(&(record, program));
         if let Some(holder) = state.holders.insert(record, Holder { program, life }) {
             state.losers.insert((record, holder.program), Loser { lost_ms: now.ms, seen_ms: None });
@@ -50,16 +51,16 @@ impl Judge {
                 op.in_doubt |= op.range.start < range.end && range.start < op.range.end;
             }
         }
-        // No slack: it is what locks are for.
+        // No slack: locks exist to give this order.
         Some(At { ms: now.ms + state.slack_ms, ..now })
     }
 
-    /// Whether a program has not lost the lock of a record.
+    /// Returns true if a program has not lost the lock of a record.
     pub(crate) fn holds(&self, record: u64, program: u64) -> bool {
         self.lock().holders.get(&record).is_some_and(|holder| holder.program == program)
     }
 
-    /// It gives the lock back. Whether it had it.
+    /// Notes that a program gives the lock back. Returns true if it had the lock.
     pub(crate) fn releases(&self, record: u64, program: u64) -> bool {
         let mut state = self.lock();
         state.losers.remove(&(record, program));
@@ -70,7 +71,8 @@ impl Judge {
         holds
     }
 
-    /// A program that took the lock did something under it, begun then. Once that is lost it must be told.
+    /// Notes that a program which took the lock did something under it, from `began_ms` on. Once the lock
+    /// is lost, the program must be told.
     pub(crate) fn went_on(&self, record: u64, (program, who): (u64, &str), began_ms: u64, is_done: bool) {
         let mut state = self.lock();
         let Some(loser) = state.losers.get_mut(&(record, program)) else { return };

@@ -17,7 +17,7 @@ fn written() -> (Judge, FileNo, [Vec<u8>; 2]) {
     (judge, file, [old, new])
 }
 
-/// Whether so many bytes may be found by who opens the file now.
+/// Returns true if these bytes may be found by a reader that opens the file now.
 fn may_read(judge: &Judge, file: FileNo, by: Life, found: &[u8]) -> bool {
     let now = judge.now();
     judge.read(file, 0..10, found, (Reader { life: Some(by), opened: now }, now, "one"));
