@@ -8,9 +8,9 @@ use braid_wire::control::{
 use braid_wire::{Reason, Refusal};
 
 use crate::directories::resolve;
-use crate::kv::Tx;
 use crate::names::show;
 use crate::schema::{InodeRecord, XattrRecord, key};
+use crate::tx::Tx;
 
 /// Changes attributes of what is there. Gives its number.
 pub fn set(tx: &mut Tx, at: &Place, changes: &AttributeChanges, now_ms: u64) -> Result<FileId, Refusal> {

@@ -20,9 +20,10 @@ use braid_wire::{Reason, Refusal};
 
 use crate::core::Core;
 use crate::embedded::EmbeddedKv;
-use crate::kv::{Batch, Kv, KvError, Tx};
+use crate::kv::{Batch, Kv, KvError};
 use crate::schema::{SCHEMA_VERSION_OLDEST, encode, key};
 use crate::start::{ManagerError, STATE_FILE, lock};
+use crate::tx::Tx;
 
 /// The first bytes of a backup: what it is, and its version.
 const MAGIC: [u8; 8] = *b"BRAIDMB\x03";

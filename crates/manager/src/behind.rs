@@ -18,9 +18,9 @@ use braid_wire::Refusal;
 use crate::columns;
 use crate::core::Core;
 use crate::inodes::{self, set_stale};
-use crate::kv::Tx;
 use crate::schema::{ComponentPlace, DriveRecord, StaleRecord, key};
 use crate::successors;
+use crate::tx::Tx;
 
 /// Most columns put out by one transaction.
 const COLUMNS_PER_BATCH: usize = 512;

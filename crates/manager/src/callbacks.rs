@@ -5,7 +5,6 @@
 //! its names. A request that changes something waits here for the news of it to be heeded. A manager that was
 //! restarted knows none of those who watched: until their leases are over, changes are not answered.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -15,43 +14,28 @@ use braid_wire::control::{News, Watch};
 use braid_wire::{Reason, Refusal};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
+use crate::asker::asker;
 use crate::core::Core;
 use crate::files;
 use crate::inodes;
-use crate::kv::Tx;
+use crate::leading::until_leading;
 use crate::schema::key;
-use crate::sweep::until_leading;
-use crate::watchers::{LEASE_MS, Told};
+use crate::tx::Tx;
+use crate::watchers::LEASE_MS;
 
 /// Longest wait for news.
 const WAIT_MAX: Duration = Duration::from_secs(2);
 /// How long who opens a file waits for others to write out what they have of it.
 const RECALL_MAX: Duration = Duration::from_secs(10);
-/// How often leases are looked at that may be over, while news are waited for.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// Most files that are removed in one transaction.
 const TOGETHER_MAX: usize = 64;
 /// The word of the state that says that somebody has watched.
 const WATCHED: &str = "watched";
 
-tokio::task_local! {
-    static ASKER: u64;
-}
-
-/// Who sent the request that this task carries out; 0: nobody, or one that did not say.
-pub fn asker() -> u64 {
-    ASKER.try_with(|asker| *asker).unwrap_or(0)
-}
-
-/// Carries out a request of this client.
-pub async fn asked_by<T>(asker: u64, work: impl Future<Output = T>) -> T {
-    ASKER.scope(asker, work).await
-}
-
 /// Waits for news.
 pub async fn watch(core: &Arc<Core>, asked: Watch) -> Result<News, Refusal> {
     if asked.client == 0 {
-        return Err(Refusal::new(Reason::Malformed, "who watches has a number"));
+        return Err(Refusal::new(Reason::Malformed, "a client that watches must name its number"));
     }
     if !core.is_watched.swap(true, Ordering::AcqRel) {
         core.write(|_, tx| {
@@ -92,30 +76,7 @@ pub async fn recall(core: &Arc<Core>, file: FileId) {
     if !told.is_empty() {
         core.told.notify_waiters();
         // Whoever cannot write it out, as drives are away, does not keep others from what is there.
-        let _ = timeout(RECALL_MAX, heeded(core, &told)).await;
-    }
-}
-
-/// Waits until news are heeded. Clients that do not heed them lose their leases: so it ends.
-pub async fn heeded(core: &Core, told: &[Told]) {
-    loop {
-        let heeded = core.heeded.notified();
-        let mut heeded = std::pin::pin!(heeded);
-        heeded.as_mut().enable();
-        if told.is_empty() || core.watchers().are_heeded(told, core.running_ms()) {
-            return;
-        }
-        let _ = timeout(LOOK_EVERY, heeded).await;
-    }
-}
-
-/// Waits, after a change, until clients that watched before this manager's start keep nothing any more.
-pub async fn after_a_start(core: &Core) {
-    if core.was_watched {
-        let left_ms = u64::from(LEASE_MS).saturating_sub(core.uptime_ms());
-        if left_ms > 0 {
-            sleep(Duration::from_millis(left_ms)).await;
-        }
+        let _ = timeout(RECALL_MAX, core.until_heeded(&told)).await;
     }
 }
 

@@ -9,12 +9,12 @@ use braid_wire::control::EntryKind;
 
 use crate::columns;
 use crate::db::Db;
-use crate::kv::Tx;
-use crate::relayout;
+use crate::relayouts;
 use crate::schema::{
     ComponentPlace, DriveCount, DriveRecord, EntryRecord, InodeRecord, MoveRecord, RemovalRecord,
     RemoveRecord, StaleRecord, VolumeRecord, XattrRecord, key, table,
 };
+use crate::tx::Tx;
 
 /// One inconsistency, in words.
 pub type Violation = String;
@@ -346,7 +346,7 @@ impl State {
 fn relayouts(tx: &Tx, found: &mut Vec<Violation>) -> Result<(), Refusal> {
     let (from, to) = key::all(table::RELAYOUT);
     let rows = tx.scan(&from, &to, usize::MAX)?.len();
-    let counted = tx.number(relayout::COUNT)?;
+    let counted = tx.number(relayouts::COUNT)?;
     if u64::try_from(rows).ok() != Some(counted) {
         found.push(format!("{rows} files are to be laid out anew, and {counted} are counted"));
     }

@@ -6,9 +6,10 @@
 
 use braid_layout::{DriveId, FileId};
 
-use crate::kv::{KvError, Tx};
+use crate::kv::KvError;
 use crate::schema::chunk::{self, Spot};
 use crate::schema::{ComponentPlace, SCHEMA_VERSION, damaged, fields, key, table};
+use crate::tx::Tx;
 
 /// Chunks looked up at a time.
 const CHUNKS: usize = 16;

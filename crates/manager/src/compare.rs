@@ -33,7 +33,6 @@ use crate::core::Core;
 use crate::drives::Drive;
 use crate::filling;
 use crate::inodes::{self, set_stale};
-use crate::kv::Tx;
 use crate::layouts::{self, OnDrives};
 use crate::leadership::Leadership;
 use crate::listing::{self, Listed, Listing, cannot_be_asked};
@@ -41,6 +40,7 @@ use crate::members::has_untold;
 use crate::names::show;
 use crate::present::present_set;
 use crate::schema::{ComponentPlace, InodeRecord, StaleRecord, key, table};
+use crate::tx::Tx;
 use crate::volumes;
 
 /// Pause between two checks whether every drive was heard, and after a failure.

@@ -20,36 +20,39 @@ use braid_transport::host::{self, boot_ms};
 use braid_wire::control::{ControlHead, DriveState, StateMark};
 use braid_wire::{Reason, Refusal};
 use tokio::sync::{Notify, OwnedMutexGuard, Semaphore, oneshot};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::admission::Admissions;
-use crate::balance::Balance;
-use crate::callbacks;
+use crate::asker::asker;
+use crate::comparisons::Comparisons;
 use crate::db::{Db, Storer};
 use crate::drive_calls::DriveCalls;
 use crate::drives::{Drive, DriveTable};
 use crate::files::columns_on;
-use crate::healing::Healing;
-use crate::kv::Tx;
+use crate::fullness::Balance;
+use crate::heal_reports::Healing;
 use crate::leadership::Leadership;
 use crate::leases::Leases;
-use crate::locking::Locking;
-use crate::operations::{Once, Operation, Operations, Outcome, once};
-use crate::relayout::Reasons;
+use crate::lock_table::Locking;
+use crate::operations::{Once, Operation, Operations, Outcome, recorded, remember};
+use crate::relayouts::Reasons;
 use crate::schema::{ClusterRecord, key};
 use crate::session_slots::SessionSlots;
 use crate::shapes::drives_for;
 use crate::space::{candidate, has_room};
-use crate::successors::Comparisons;
 use crate::time::ManagerClock;
 use crate::together::Together;
-use crate::watchers::Watchers;
+use crate::tx::Tx;
+use crate::watchers::{LEASE_MS, Told, Watchers};
 
 /// How long a request may wait for another procedure on the same file.
 const FILE_WAIT: Duration = Duration::from_secs(25);
 
 /// How long a request may wait for the state's disk. Longer than a client waits for its answer.
 const STATE_WAIT: Duration = Duration::from_secs(40);
+
+/// Interval between two looks for watch leases that are over, while news are waited for.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Most transactions that a thread takes at a time.
 const TOGETHER_MAX: usize = 256;
@@ -102,9 +105,9 @@ pub struct Core {
     pub(crate) relayouts: Mutex<Reasons>,
     pub(crate) watchers: Mutex<Watchers>,
     pub(crate) locking: Locking,
-    /// Clients that watch have news.
+    /// There are news for clients that watch.
     pub(crate) told: Notify,
-    /// Some of them have heeded some.
+    /// A client has said which news it has heeded.
     pub(crate) heeded: Notify,
     /// Somebody watches, and the state says so.
     pub(crate) is_watched: AtomicBool,
@@ -270,7 +273,7 @@ impl Core {
         work: impl FnOnce(&Core, &mut Tx) -> Result<R, Refusal> + Send + 'static,
         then: impl FnOnce(&Core, &R) + Send + 'static,
     ) -> Result<R, Refusal> {
-        let by = callbacks::asker();
+        let by = asker();
         let (answer, answered) = oneshot::channel();
         let given_up = Arc::new(AtomicBool::new(false));
         let is_given_up = Arc::clone(&given_up);
@@ -303,10 +306,33 @@ impl Core {
         }
         let (result, told, has_changed) = within(STATE_WAIT, &given_up, answered).await?;
         if by != 0 && has_changed {
-            callbacks::heeded(self, &told).await;
-            callbacks::after_a_start(self).await;
+            self.until_heeded(&told).await;
+            self.until_former_watchers_left().await;
         }
         Ok(result)
+    }
+
+    /// Waits until clients have heeded news. Clients that do not heed them lose their leases: so it ends.
+    pub(crate) async fn until_heeded(&self, told: &[Told]) {
+        loop {
+            let heeded = self.heeded.notified();
+            let mut heeded = std::pin::pin!(heeded);
+            heeded.as_mut().enable();
+            if told.is_empty() || self.watchers().are_heeded(told, self.running_ms()) {
+                return;
+            }
+            let _ = timeout(LOOK_EVERY, heeded).await;
+        }
+    }
+
+    /// Waits, after a change, until clients that watched before this manager's start keep nothing any more.
+    async fn until_former_watchers_left(&self) {
+        if self.was_watched {
+            let left_ms = u64::from(LEASE_MS).saturating_sub(self.uptime_ms());
+            if left_ms > 0 {
+                sleep(Duration::from_millis(left_ms)).await;
+            }
+        }
     }
 
     /// Decides all that waits, and then stores it if nobody else does. Others may decide meanwhile.
@@ -342,13 +368,26 @@ impl Core {
         work: impl FnOnce(&Core, &mut Tx) -> Result<(Outcome, R), Refusal> + Send + 'static,
         then: impl FnOnce(&Core, &R) + Send + 'static,
     ) -> Result<Once<R>, Refusal> {
-        let work = move |core: &Core, tx: &mut Tx| once(core, tx, operation, |tx| work(core, tx));
+        let work = move |core: &Core, tx: &mut Tx| {
+            if let Some(before) = core.recall(tx, operation)? {
+                return Ok(Once::Before(before));
+            }
+            let (outcome, result) = work(core, tx)?;
+            remember(tx, operation, outcome, core.now_ms())?;
+            Ok(Once::Now(result))
+        };
         let then = move |core: &Core, done: &Once<R>| {
             if let Once::Now(result) = done {
                 then(core, result);
             }
         };
         self.write_then(work, then).await
+    }
+
+    /// The operation's earlier result, if it was carried out. Refused if its client has settled it.
+    pub(crate) fn recall(&self, tx: &Tx, operation: Operation) -> Result<Option<Outcome>, Refusal> {
+        self.operations().check(&operation)?;
+        recorded(tx, operation)
     }
 
     /// Waits for the file's lock: one procedure runs on a file at a time.

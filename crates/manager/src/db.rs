@@ -25,8 +25,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use braid_wire::{Reason, Refusal};
 
-use crate::kv::{Batch, Kv, Tx};
+use crate::kv::{Batch, Kv};
 use crate::seats::Seats;
+use crate::tx::Tx;
 
 /// Most transactions that wait for their commit. A session waits for one at a time, but gives up on a disk
 /// that hangs, and asks again.

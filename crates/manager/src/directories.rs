@@ -12,10 +12,10 @@ use braid_wire::{Reason, Refusal};
 use crate::attributes;
 use crate::entries::{self, Keeps, Named};
 use crate::inodes;
-use crate::kv::Tx;
 use crate::names::{show, split, split_last};
-use crate::schema::{EntryRecord, InodeRecord, VolumeRecord, key};
-use crate::volumes::{self, directory_record};
+use crate::schema::{EntryRecord, InodeRecord, VolumeRecord, directory_record, key};
+use crate::tx::Tx;
+use crate::volumes;
 
 /// Most entries in one reply: even with the longest names they fit a frame.
 pub const ENTRIES_PER_PAGE_MAX: usize = 1000;

@@ -25,8 +25,17 @@ use braid_wire::data::ScrubState;
 use self::heard::heard;
 use crate::pauses::Pauses;
 use crate::schema::DriveRecord;
+use braid_wire::{Reason, Refusal};
 
 mod heard;
+
+/// Most drives of a cluster that were not replaced. A status names each, in one reply.
+pub const DRIVES_MAX: usize = 1000;
+
+/// "No such drive".
+pub fn no_drive(name: &str) -> Refusal {
+    Refusal::new(Reason::NoDrive, format!("no drive {name:?}"))
+}
 
 /// How long writers wait for a drive that returned to be told of all that it missed.
 pub const RETURN_MAX_MS: u64 = 60_000;

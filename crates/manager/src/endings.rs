@@ -10,15 +10,16 @@ use braid_layout::version::Lease;
 use braid_wire::Refusal;
 use braid_wire::control::{Commit, Cut, Ended, Ending, Link, Release, Sized};
 
+use crate::asker::asker;
 use crate::callbacks;
 use crate::core::Core;
 use crate::files::{self, leased};
 use crate::inodes;
-use crate::kv::Tx;
 use crate::opens::renew_lease;
 use crate::operations::{Operation, Outcome};
 use crate::receipts;
 use crate::sharing;
+use crate::tx::Tx;
 
 /// How a holder's part in a lease ended.
 #[derive(Debug, Clone, Copy)]
@@ -40,7 +41,7 @@ pub async fn link(core: &Arc<Core>, operation: Operation, request: Link) -> Resu
     };
     let link = move |core: &Core, tx: &mut Tx| {
         sharing::must_hold(core, tx, file, lease, holder)?;
-        let by = callbacks::asker();
+        let by = asker();
         files::link(tx, &request, &|file| callbacks::keeps(core, file, (by, false)), core.now_ms())?;
         receipts::keep(core, tx, file, &request.backing.receipts)?;
         let end = match &request.ends {

@@ -8,8 +8,8 @@ use braid_wire::Refusal;
 use braid_wire::control::EntryKind;
 
 use crate::inodes;
-use crate::kv::Tx;
 use crate::schema::{EntryRecord, InodeRecord, VolumeRecord, key};
+use crate::tx::Tx;
 use crate::volumes;
 
 /// A name in a directory.

@@ -26,13 +26,15 @@ use crate::attributes;
 use crate::directories::{exists, is_directory, not_found, resolve_to_end, slot};
 use crate::entries::{self, Keeps, Named};
 use crate::inodes;
-use crate::kv::Tx;
 use crate::names::show;
 use crate::parts;
-use crate::schema::{EntryRecord, InodeRecord, PartRecord, SegmentRecord, VolumeRecord};
-use crate::settle::FILE_BYTES_MAX;
+use crate::schema::{EntryRecord, InodeRecord, PartRecord, SegmentRecord, VolumeRecord, directory_record};
 use crate::shapes::from_spec;
+use crate::tx::Tx;
 use crate::volumes;
+
+/// The largest size that a client can work with.
+pub const FILE_BYTES_MAX: u64 = i64::MAX.unsigned_abs();
 
 /// Chooses the drives for a new file's columns from its number and shape, and which columns are out from the
 /// start.
@@ -408,7 +410,7 @@ fn new_record(
         client: part.holder,
         alone: part.alone,
         segments: vec![segment],
-        ..volumes::directory_record(volume.volume, FileId(0), Vec::new(), now_ms)
+        ..directory_record(volume.volume, FileId(0), Vec::new(), now_ms)
     };
     part.take(&mut inode)?;
     Ok((file, inode))

@@ -23,16 +23,17 @@ use braid_wire::{Reason, Refusal};
 use crate::core::Core;
 use crate::heal::{join, lease_of, must_be_up, nothing, olds_of, run};
 use crate::inodes::{self, occupy, set_stale};
-use crate::kv::{KvError, Tx};
+use crate::kv::KvError;
 use crate::opens::{make_free, opened_by, reader};
 use crate::procedure::{self, Cause, hold_lapsed};
-use crate::relayout;
+use crate::relayouts;
 use crate::schema::{
     ComponentPlace, DriveRecord, InodeRecord, LeftRecord, RelayoutRecord, SegmentRecord, StaleRecord, key,
     table,
 };
 use crate::shapes::from_spec;
 use crate::successors;
+use crate::tx::Tx;
 use crate::view::Opener;
 
 /// Gives the file a segment of this shape to be filled. Refused while the file is open for writing. The
@@ -109,7 +110,7 @@ pub fn adopt(
     }
     keep(tx, file, segment.object, inode.g)?;
     inode.segments.push(segment);
-    relayout::take_off(tx, file)?;
+    relayouts::take_off(tx, file)?;
     Ok(())
 }
 
@@ -329,7 +330,7 @@ fn take_place(tx: &mut Tx, file: FileId, inode: &mut InodeRecord) -> Result<(), 
     // Another shape may have been asked for since.
     let wanted: Option<RelayoutRecord> = tx.record(&key::relayout(file))?;
     if wanted.is_some_and(|wanted| wanted.shape == segment.shape) {
-        relayout::take_off(tx, file)?;
+        relayouts::take_off(tx, file)?;
     }
     Ok(())
 }
@@ -342,7 +343,7 @@ mod tests {
     use super::*;
     use crate::db::Db;
     use crate::memory::MemoryKv;
-    use crate::volumes::directory_record;
+    use crate::schema::directory_record;
 
     #[test]
     fn what_was_asked_for_last_is_still_to_be_done_when_an_earlier_shape_takes_the_place() {
@@ -365,7 +366,7 @@ mod tests {
                 let mut inode = directory_record(VolumeId(1), FileId(2), b"f".to_vec(), 0);
                 let version = Version { g: Generation(1), lease: Lease(0), n: 1 };
                 inode.segments = vec![of(0, None), of(1, Some(version))];
-                relayout::put_on(tx, file, wanted.clone())?;
+                relayouts::put_on(tx, file, wanted.clone())?;
                 take_place(tx, file, &mut inode)?;
                 assert_eq!(inode.in_force().map(|on| on.number).collect::<Vec<_>>(), [1]);
                 Ok(tx.get(&key::relayout(file))?.is_some())

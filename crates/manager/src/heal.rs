@@ -17,16 +17,17 @@ use braid_wire::{Reason, Refusal};
 use crate::columns;
 use crate::core::Core;
 use crate::drives::Drive;
+use crate::drives::no_drive;
 use crate::filling;
 use crate::inodes::{self, occupy, set_stale, vacate};
-use crate::kv::{KvError, Tx};
-use crate::members::no_drive;
+use crate::kv::KvError;
 use crate::moves::takes_columns;
 use crate::opens::opened_by;
 use crate::procedure::{self, Cause, RecordedLease, hold_lapsed};
 use crate::schema::{ComponentPlace, InodeRecord, StaleRecord, key, table};
 use crate::space::candidate;
 use crate::successors;
+use crate::tx::Tx;
 use crate::view::Opener;
 
 /// Most files in one reply.

@@ -1,65 +1,27 @@
 //! How far the drives have brought their stale columns up to date: their reports, the rate that they may go
 //! on at, and what is left. Reports are soft: each drive repeats its own. The rate is stored.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use braid_layout::{DriveId, FileId};
 use braid_wire::Refusal;
-use braid_wire::control::{HealOrders, HealProgress, HealReport, HealRow, HealStatus, HealStatusReply};
+use braid_wire::control::{HealOrders, HealReport, HealRow, HealStatus, HealStatusReply};
 
 use crate::balance;
 use crate::columns;
 use crate::core::Core;
 use crate::heal::olds_of;
+use crate::heal_reports::none;
 use crate::inodes;
-use crate::kv::Tx;
 use crate::schema::{ComponentPlace, key, table};
+use crate::tx::Tx;
 
 /// Where the rate is stored.
 const RATE: &str = "heal-rate";
 /// Bytes a second that a drive may write until somebody sets another rate.
 const RATE_DEFAULT: u64 = 100 << 20;
-/// Over about this long a drive's rate is taken.
-const RATE_WINDOW_MS: u64 = 3000;
 /// Most stale components of a drive whose sizes are added up; beyond that, their average counts.
 pub const SIZED_MAX: usize = 4096;
-
-/// The drives' reports.
-#[derive(Debug, Default)]
-pub struct Healing {
-    heard: BTreeMap<DriveId, Heard>,
-}
-
-/// What one drive reported.
-#[derive(Debug)]
-struct Heard {
-    progress: HealProgress,
-    at_ms: u64,
-    /// Where the measurement of the rate began: the time, and the bytes compared by then.
-    since: (u64, u64),
-    rate: u64,
-}
-
-impl Healing {
-    /// A drive's report.
-    pub fn handle_report(&mut self, drive: DriveId, progress: HealProgress, now_ms: u64) {
-        let bytes = progress.compared_bytes;
-        let before = self.heard.get(&drive);
-        let (mut since, mut rate) = before.map_or(((now_ms, bytes), 0), |heard| (heard.since, heard.rate));
-        if bytes < since.1 {
-            (since, rate) = ((now_ms, bytes), 0); // it has restarted
-        }
-        let over_ms = now_ms.saturating_sub(since.0);
-        if over_ms >= RATE_WINDOW_MS {
-            rate = (bytes - since.1).saturating_mul(1000) / over_ms;
-            since = (now_ms, bytes);
-        } else if rate == 0 && over_ms > 0 {
-            rate = (bytes - since.1).saturating_mul(1000) / over_ms;
-        }
-        self.heard.insert(drive, Heard { progress, at_ms: now_ms, since, rate });
-    }
-}
 
 /// Takes a drive's report, and says what it has to do.
 pub async fn report(core: &Arc<Core>, drive: DriveId, report: HealReport) -> Result<HealOrders, Refusal> {
@@ -113,17 +75,6 @@ pub async fn status(core: &Arc<Core>, asked: HealStatus) -> Result<HealStatusRep
     .await
 }
 
-fn none() -> HealProgress {
-    HealProgress {
-        files: 0,
-        compared_bytes: 0,
-        written_bytes: 0,
-        repaired: 0,
-        damaged: 0,
-        error: String::new(),
-    }
-}
-
 fn rate(tx: &Tx) -> Result<u64, Refusal> {
     Ok(tx.record::<u64>(&key::meta(RATE))?.unwrap_or(RATE_DEFAULT))
 }
@@ -164,26 +115,4 @@ pub fn component_bytes(tx: &Tx, file: FileId, index: u32) -> Result<u64, Refusal
     };
     let bytes = inode.size.min(segment.end).saturating_sub(segment.start);
     Ok(bytes.div_ceil(u64::from(segment.shape.k.max(1))))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_rate_is_of_the_last_seconds_and_begins_anew_with_the_process() {
-        let mut healing = Healing::default();
-        let drive = DriveId(1);
-        let mut says = |bytes, now_ms| {
-            healing.handle_report(drive, HealProgress { compared_bytes: bytes, ..none() }, now_ms);
-            healing.heard[&drive].rate
-        };
-        assert_eq!(says(1000, 0), 0);
-        assert_eq!(says(3000, 1000), 2000);
-        assert_eq!(says(7000, 4000), 1500);
-        assert_eq!(says(7000, 5000), 1500, "the window is not over");
-        assert_eq!(says(7000, 7000), 0, "nothing was done in it");
-        assert_eq!(says(10, 8000), 0);
-        assert_eq!(says(1010, 9000), 1000);
-    }
 }

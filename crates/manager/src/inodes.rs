@@ -8,11 +8,12 @@ use braid_layout::{DriveId, FileId, ObjectId};
 use braid_wire::{Reason, Refusal};
 
 use crate::columns;
-use crate::kv::{KvError, Tx};
+use crate::kv::KvError;
 use crate::schema::{
     ComponentPlace, DriveCount, DriveRecord, InodeRecord, MoveRecord, RemovalRecord, RemoveRecord,
     StaleRecord, VolumeRecord, key, table,
 };
+use crate::tx::Tx;
 
 /// A file's record.
 pub fn find(tx: &Tx, file: FileId) -> Result<Option<InodeRecord>, KvError> {

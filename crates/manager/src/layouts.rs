@@ -101,10 +101,10 @@ mod tests {
     use crate::db::Db;
     use crate::drives::tests::record;
     use crate::inodes::create;
-    use crate::kv::Tx;
     use crate::memory::MemoryKv;
+    use crate::schema::directory_record;
     use crate::schema::{LeftRecord, VolumeRecord, key, table};
-    use crate::volumes::directory_record;
+    use crate::tx::Tx;
 
     const FILE: FileId = FileId(8);
     const OLD: u64 = 10;

@@ -8,20 +8,20 @@
 //! A client that did not claim its locks in time may still write what it had locked. That outlives restarts
 //! too, as a session that nobody has (`silence`).
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use braid_layout::FileId;
 use braid_wire::control::{Lock, LockHow, LockState, Locked};
 use braid_wire::{Reason, Refusal};
 
-use crate::callbacks::asker;
+use crate::asker::asker;
 use crate::core::Core;
-use crate::kv::Tx;
-use crate::locks::{Locks, Outcome};
-use crate::pauses::Pauses;
+use crate::leading::until_leading;
+use crate::locks::Outcome;
 use crate::schema::{LockSessionRecord, key, table};
-use crate::sweep::{end_lease_alone, until_leading};
+use crate::sweep::end_lease_alone;
+use crate::tx::Tx;
 use crate::watchers::LEASE_MS;
 
 /// How long after a start others may claim what they hold: until then nothing new is granted.
@@ -30,41 +30,6 @@ const CLAIM_MS: u64 = 2 * LEASE_MS as u64;
 const IDLE_EVERY: Duration = Duration::from_secs(30);
 /// When who was not heard asks again.
 const AGAIN_MS: u64 = 100;
-
-/// What the manager has in memory of locks.
-#[derive(Debug)]
-pub(crate) struct Locking {
-    locks: Mutex<Locks>,
-    /// Held while sessions begin or end, in memory and in the state.
-    alone: tokio::sync::Mutex<()>,
-    /// When somebody watched first since the start.
-    first_watched_ms: OnceLock<u64>,
-    pauses: Arc<Pauses>,
-}
-
-impl Locking {
-    /// At a start. `sessions`: those that may claim their locks, and their clients.
-    pub(crate) fn new(sessions: Vec<(u64, u64)>, pauses: Arc<Pauses>) -> Locking {
-        let mut locks = Locks::default();
-        locks.begin(sessions);
-        let (alone, first_watched_ms) = Default::default();
-        Locking { locks: Mutex::new(locks), alone, first_watched_ms, pauses }
-    }
-
-    pub(crate) fn watched(&self, now_ms: u64) {
-        self.first_watched_ms.get_or_init(|| now_ms);
-    }
-
-    /// For how long somebody may have watched by now, in milliseconds. A pause of the manager begins it anew.
-    fn watched_for(&self, now_ms: u64) -> u64 {
-        let listening_ms = self.pauses.last().ended_ms;
-        self.first_watched_ms.get().map_or(0, |first| now_ms.saturating_sub(listening_ms.max(*first)))
-    }
-
-    fn locks(&self) -> MutexGuard<'_, Locks> {
-        self.locks.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 /// Carries out a request.
 pub(crate) async fn lock(core: &Arc<Core>, asked: Lock) -> Result<Locked, Refusal> {

@@ -13,14 +13,12 @@ use braid_wire::{Reason, Refusal};
 
 use crate::admission::{Last, Ruling};
 use crate::core::Core;
-use crate::kv::Tx;
+use crate::drives::{DRIVES_MAX, no_drive};
 use crate::leadership::{Leadership, Seen};
 use crate::names::check_label;
 use crate::schema::{DriveRecord, StaleRecord, key, table};
 use crate::start::{RESTORED_LATER_MS, begin_term, is_of_lost_state};
-
-/// Most drives of a cluster that were not replaced. A status names each, in one reply.
-pub const DRIVES_MAX: usize = 1000;
+use crate::tx::Tx;
 
 /// Longest address that a drive may report, in bytes: a name of 253, a colon and a port.
 pub const ADDRESS_BYTES_MAX: usize = 259;
@@ -299,11 +297,6 @@ pub fn has_untold(tx: &Tx, drive: DriveId) -> Result<bool, Refusal> {
             _ => return Ok(false),
         }
     }
-}
-
-/// "No such drive".
-pub fn no_drive(name: &str) -> Refusal {
-    Refusal::new(Reason::NoDrive, format!("no drive {name:?}"))
 }
 
 fn join_tx(

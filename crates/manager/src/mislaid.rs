@@ -26,10 +26,10 @@ use crate::drive_calls::CallError;
 use crate::fence::{Target, drive_call};
 use crate::heal;
 use crate::inodes;
+use crate::leading::{pause, until_leading};
 use crate::live_out;
 use crate::procedure::{Cause, too_many_away};
 use crate::schema::{ComponentPlace, InodeRecord};
-use crate::sweep::{pause, until_leading};
 
 /// Between two looks at a drive that still has lost something.
 const AGAIN: Duration = Duration::from_secs(5);

@@ -31,7 +31,7 @@ use crate::drives::{Drive, DriveTable};
 use crate::filling;
 use crate::heal::{lease_of, run};
 use crate::inodes::{self, occupy, set_stale, vacate};
-use crate::kv::Tx;
+use crate::leading::until_leading;
 use crate::needs::Needs;
 use crate::procedure::{self, Cause, hold_lapsed};
 use crate::relayout;
@@ -39,7 +39,7 @@ use crate::schema::{ComponentPlace, InodeRecord, LeftRecord, SegmentRecord, Stal
 use crate::space::{candidate, has_room};
 use crate::spread::Spread;
 use crate::successors;
-use crate::sweep::until_leading;
+use crate::tx::Tx;
 
 /// Pause between two looks at which drives are to be emptied.
 const ROUND: Duration = Duration::from_secs(1);

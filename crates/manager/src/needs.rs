@@ -12,10 +12,10 @@ use crate::core::Core;
 use crate::drives::Drive;
 use crate::healing::{SIZED_MAX, bytes_of, component_bytes};
 use crate::inodes;
-use crate::kv::Tx;
 use crate::moves::{fitting, holds, segment_of, takes_columns};
 use crate::schema::ComponentPlace;
 use crate::successors;
+use crate::tx::Tx;
 
 /// Of the room on other drives, the part that may be filled: the rest is for what is written meanwhile.
 const ROOM_PERCENT: u64 = 90;

@@ -8,10 +8,10 @@ use braid_wire::{Reason, Refusal};
 use crate::attributes;
 use crate::directories::{exists, resolve, slot};
 use crate::entries::{self, Named};
-use crate::kv::Tx;
 use crate::names::show;
 use crate::schema::EntryRecord;
-use crate::volumes::directory_record;
+use crate::schema::directory_record;
+use crate::tx::Tx;
 
 /// Makes one. Gives its number.
 pub fn make(tx: &mut Tx, make: &MakeNode, now_ms: u64) -> Result<FileId, Refusal> {

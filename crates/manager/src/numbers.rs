@@ -5,8 +5,9 @@
 //! the upper 39 bits are random and drawn anew at every start, the lower 24 count. The highest bit stays
 //! zero, for readers that keep numbers signed.
 
-use crate::kv::{KvError, Tx};
+use crate::kv::KvError;
 use crate::schema::key;
+use crate::tx::Tx;
 
 /// Bits that count within a block; then the next block is drawn.
 const COUNT_BITS: u32 = 24;

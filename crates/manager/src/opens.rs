@@ -11,6 +11,7 @@ use braid_wire::control::{
 };
 use braid_wire::{Reason, Refusal};
 
+use crate::asker::asker;
 use crate::callbacks;
 use crate::core::{Core, busy};
 use crate::directories;
@@ -19,15 +20,15 @@ use crate::files::{self, Part, lease_lost, leased};
 use crate::filling;
 use crate::heal::lease_of;
 use crate::inodes;
-use crate::kv::Tx;
 use crate::leases::LeaseState;
 use crate::live_out;
 use crate::names::show;
-use crate::operations::{Once, Operation, Outcome, recall, remember};
+use crate::operations::{Once, Operation, Outcome, remember};
 use crate::procedure::{self, Cause, Life, Lost, Probe, RecordedLease, drive_of, hold_lapsed};
 use crate::receipts;
 use crate::schema::InodeRecord;
 use crate::sharing;
+use crate::tx::Tx;
 use crate::view::{self, Opener};
 
 /// Creates a file without a name, leased to the asker.
@@ -60,7 +61,7 @@ pub async fn open_to_read(core: &Arc<Core>, request: Open) -> Result<Opened, Ref
     let file = core.read(move |_, tx| Ok(files::find(tx, &request)?.0)).await?;
     callbacks::recall(core, file).await;
     let since = core.watchers().now();
-    let client = callbacks::asker();
+    let client = asker();
     let opened = reader(core, file).await?;
     core.watchers().watch(client, opened.stat.file, since);
     finds(core, client, &opened.stat);
@@ -70,7 +71,7 @@ pub async fn open_to_read(core: &Arc<Core>, request: Open) -> Result<Opened, Ref
 /// What is at a path.
 pub async fn stat(core: &Arc<Core>, request: Lookup) -> Result<StatRow, Refusal> {
     let since = core.watchers().now();
-    let client = callbacks::asker();
+    let client = asker();
     let watches = request.watch;
     let (file, mut inode) = core
         .read(move |core, tx| {
@@ -104,7 +105,7 @@ pub async fn stat(core: &Arc<Core>, request: Lookup) -> Result<StatRow, Refusal>
 /// created before, whatever has the name now. The asker watches it from then on.
 pub async fn open_to_write(core: &Arc<Core>, operation: Operation, request: Open) -> Result<Opened, Refusal> {
     let since = core.watchers().now();
-    let client = callbacks::asker();
+    let client = asker();
     let opened = open_some_to_write(core, operation, request).await?;
     core.watchers().watch(client, opened.stat.file, since);
     finds(core, client, &opened.stat);
@@ -128,7 +129,7 @@ async fn open_some_to_write(
 ) -> Result<Opened, Refusal> {
     let part = Part::from(&request);
     let open = move |core: &Core, tx: &mut Tx| {
-        if let Some(before) = recall(core, tx, operation)? {
+        if let Some(before) = core.recall(tx, operation)? {
             return Ok((before.file, None, None));
         }
         let none = BTreeSet::new();
@@ -176,7 +177,7 @@ pub async fn still_open(
 ) -> Result<Option<Opened>, Refusal> {
     let before = core
         .read(move |core, tx| {
-            let Some(Outcome { file, lease, .. }) = recall(core, tx, operation)? else { return Ok(None) };
+            let Some(Outcome { file, lease, .. }) = core.recall(tx, operation)? else { return Ok(None) };
             let inode = inodes::find(tx, file)?.filter(|inode| inode.held && inode.is_current(lease));
             Ok(inode.map(|inode| (file, lease, inode)))
         })
@@ -218,7 +219,7 @@ pub fn renew(core: &Core, request: &Renew) -> Renewed {
     let now_ms = core.running_ms();
     let renewed = |of: &&Held| core.leases().renew(of.file, of.lease, of.holder, now_ms);
     let (held, lost): (Vec<&Held>, Vec<&Held>) = request.leases.iter().partition(renewed);
-    let client = callbacks::asker();
+    let client = asker();
     for of in held {
         core.leases().is_of(of.file, of.holder, client);
         core.watchers().writes(of.file, of.holder, client);
@@ -325,7 +326,7 @@ pub async fn grant(
 ) -> Result<Opened, Refusal> {
     let grant = move |core: &Core, tx: &mut Tx| {
         // Refuses what the client has settled. A repeat whose earlier lease is over gets another.
-        recall(core, tx, operation)?;
+        core.recall(tx, operation)?;
         let inode = files::grant(tx, file, part)?;
         remember(tx, operation, Outcome::opened(file, inode.lease), core.now_ms())?;
         Ok(inode)
@@ -354,8 +355,8 @@ pub async fn opened_to_write(
     if inode.lease_of(holder).is_none() {
         return Err(lease_lost(file, inode.lease));
     }
-    core.watchers().writes(file, holder, callbacks::asker());
-    core.leases().is_of(file, holder, callbacks::asker());
+    core.watchers().writes(file, holder, asker());
+    core.leases().is_of(file, holder, asker());
     opened_by(core, file, inode, Opener::Writer(holder)).await
 }
 
@@ -443,7 +444,7 @@ async fn make_partitions(core: &Arc<Core>, inode: &InodeRecord, epochs: &[Vec<Op
 pub(crate) fn renew_lease(core: &Core, file: FileId, lease: Lease, holder: u64) -> Result<(), Refusal> {
     let renewed = core.leases().renew(file, lease, holder, core.running_ms());
     // After a restart it is not known yet.
-    core.leases().is_of(file, holder, callbacks::asker());
+    core.leases().is_of(file, holder, asker());
     if renewed { Ok(()) } else { Err(lease_lost(file, lease)) }
 }
 
@@ -500,4 +501,36 @@ async fn wait_until_dead(
         return Err(Refusal::new(Reason::Busy, detail));
     }
     Ok(held)
+}
+
+#[cfg(test)]
+mod tests {
+    use braid_layout::version::Lease;
+    use braid_wire::control::Held;
+
+    use super::*;
+    use crate::asker::asked_by;
+    use crate::memory::MemoryKv;
+    use crate::schema::{InodeRecord, directory_record};
+    use crate::session_slots::SessionSlots;
+    use crate::start::{Config, start};
+
+    const FILE: FileId = FileId(7);
+
+    #[tokio::test]
+    async fn after_a_restart_a_renewal_says_whose_lease_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = Config::new(dir.path(), "");
+        let core = start(Arc::new(MemoryKv::new()), &config, SessionSlots::of(4, 4)).await.unwrap();
+        let root = directory_record(Default::default(), FileId(0), Vec::new(), 0);
+        let record = InodeRecord { lease: Lease(3), client: 1, held: true, ..root };
+        core.leases().resume(FILE, &record, core.running_ms());
+        let held = Renew { leases: vec![Held { file: FILE, lease: Lease(3), holder: 1 }] };
+        // Where it is not known who asks.
+        renew(&core, &held);
+        assert!(core.leases().are_silent(FILE, &BTreeSet::new()));
+        asked_by(70, async { renew(&core, &held) }).await;
+        assert!(!core.leases().are_silent(FILE, &BTreeSet::new()));
+        assert!(!core.leases().give_up_all_of(FILE, 71) && core.leases().give_up_all_of(FILE, 70));
+    }
 }

@@ -19,17 +19,15 @@
 //! copy of what that one had settled. Its asker begins it anew.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use braid_layout::FileId;
 use braid_layout::version::Lease;
-use braid_wire::checksum::crc32c;
-use braid_wire::control::{ControlReply, ControlRequest, RequestHead};
+use braid_wire::control::{ControlRequest, RequestHead};
 use braid_wire::{Reason, Refusal};
 
-use crate::core::Core;
-use crate::kv::{KvError, Tx};
-use crate::schema::{OperationRecord, key, table};
+use crate::kv::KvError;
+use crate::schema::{OperationRecord, key};
+use crate::tx::Tx;
 
 /// How long results are kept for a client that left without settling them: an hour.
 pub const KEPT_MS: u64 = 3_600_000;
@@ -44,8 +42,6 @@ const ASKERS_MAX: usize = 1 << 12;
 const REFUSALS_MAX: usize = 1024;
 /// Most rows of settled operations that one transaction deletes beside its own work.
 const SETTLED_PER_WRITE: usize = 64;
-/// Rows read in one transaction of the background.
-const ROWS_PER_ROUND: usize = 4096;
 
 /// Which operation a request is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,13 +91,6 @@ struct Asker {
     heard_ms: u64,
 }
 
-/// An operation in progress: no other copy of it runs.
-pub struct Turn {
-    core: Arc<Core>,
-    /// Which it is.
-    pub operation: Operation,
-}
-
 impl Outcome {
     /// Done, with nothing else to report.
     pub const DONE: Outcome = Outcome { file: FileId(0), lease: Lease(0), number: 0 };
@@ -119,38 +108,8 @@ impl<R> Once<R> {
     }
 }
 
-/// Begins an operation, as its request's head says. Refused if the head contradicts itself or is too old.
-pub fn begin(core: &Arc<Core>, head: &RequestHead, request: &ControlRequest) -> Result<Turn, Refusal> {
-    let now_ms = core.now_ms();
-    check_head(head, request, now_ms)?;
-    let mut body = request.kind().to_le_bytes().to_vec();
-    request.put_body(&mut body);
-    let &RequestHead { client, operation: number, settled_below, .. } = head;
-    core.operations().begin((client, number), settled_below, (head.begun_ms, now_ms))?;
-    let operation = Operation { client, number, settled_below, request: crc32c(&body) };
-    Ok(Turn { core: Arc::clone(core), operation })
-}
-
-impl Turn {
-    /// Ends it with this answer. A final refusal is repeated to any later copy, as the client was told that
-    /// nothing changed.
-    pub fn end(self, answer: &Result<ControlReply, Refusal>) {
-        if let Err(refusal) = answer
-            && is_final(refusal.reason)
-        {
-            self.core.operations().refused(&self.operation, refusal.clone());
-        }
-    }
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        self.core.operations().end(&self.operation);
-    }
-}
-
 impl Operations {
-    fn begin(
+    pub fn begin(
         &mut self,
         (client, number): (u64, u64),
         settled_below: u64,
@@ -191,7 +150,7 @@ impl Operations {
         Ok(())
     }
 
-    fn end(&mut self, operation: &Operation) {
+    pub fn end(&mut self, operation: &Operation) {
         let Some(asker) = self.askers.get_mut(&operation.client) else { return };
         asker.running.remove(&operation.number);
         // Numbers begin at 1, so a mark of 1 excludes nothing.
@@ -200,7 +159,7 @@ impl Operations {
         }
     }
 
-    fn refused(&mut self, operation: &Operation, refusal: Refusal) {
+    pub fn refused(&mut self, operation: &Operation, refusal: Refusal) {
         let Some(asker) = self.askers.get_mut(&operation.client) else { return };
         asker.refused.insert(operation.number, refusal);
         if asker.refused.len() > REFUSALS_MAX {
@@ -209,7 +168,7 @@ impl Operations {
     }
 
     /// Refuses a copy of an operation that was refused before or that its client has settled.
-    fn check(&self, operation: &Operation) -> Result<(), Refusal> {
+    pub fn check(&self, operation: &Operation) -> Result<(), Refusal> {
         let Some(asker) = self.askers.get(&operation.client) else { return Ok(()) };
         if operation.number < asker.settled_below {
             let detail = format!("operation {} was given up or answered before", operation.number);
@@ -219,15 +178,14 @@ impl Operations {
     }
 
     /// Forgets clients that were not heard for so long that all they sent is too old to be carried out.
-    fn forget(&mut self, now_ms: u64) {
+    pub fn forget(&mut self, now_ms: u64) {
         self.askers
             .retain(|_, asker| !asker.running.is_empty() || now_ms.saturating_sub(asker.heard_ms) < KEPT_MS);
     }
 }
 
-/// The operation's earlier result, if it was carried out. Refused if its client has settled it.
-pub fn recall(core: &Core, tx: &Tx, operation: Operation) -> Result<Option<Outcome>, Refusal> {
-    core.operations().check(&operation)?;
+/// The operation's result on record, if it was carried out.
+pub fn recorded(tx: &Tx, operation: Operation) -> Result<Option<Outcome>, Refusal> {
     let key = key::operation(operation.client, operation.number);
     let Some(record) = tx.record::<OperationRecord>(&key)? else { return Ok(None) };
     if record.request != operation.request {
@@ -249,50 +207,8 @@ pub fn remember(tx: &mut Tx, operation: Operation, outcome: Outcome, now_ms: u64
     Ok(())
 }
 
-/// Carries an operation out by `work` in this transaction, unless it was carried out before.
-pub fn once<R>(
-    core: &Core,
-    tx: &mut Tx,
-    operation: Operation,
-    work: impl FnOnce(&mut Tx) -> Result<(Outcome, R), Refusal>,
-) -> Result<Once<R>, Refusal> {
-    if let Some(before) = recall(core, tx, operation)? {
-        return Ok(Once::Before(before));
-    }
-    let (outcome, result) = work(tx)?;
-    remember(tx, operation, outcome, core.now_ms())?;
-    Ok(Once::Now(result))
-}
-
-/// Deletes results whose clients left without settling them: background work.
-pub async fn forget_old(core: &Arc<Core>) -> Result<(), Refusal> {
-    let now_ms = core.now_ms();
-    core.operations().forget(now_ms);
-    let (mut from, to) = key::all(table::OPERATION);
-    loop {
-        let range = (from.clone(), to.clone());
-        let rows = core.read(move |_, tx| Ok(tx.records::<OperationRecord>(&range, ROWS_PER_ROUND)?)).await?;
-        let full = rows.len() == ROWS_PER_ROUND;
-        if let Some((last, _)) = rows.last() {
-            from = [last.as_slice(), &[0]].concat();
-        }
-        let old = |record: &OperationRecord| now_ms.saturating_sub(record.done_ms) >= KEPT_MS;
-        let old: Vec<Vec<u8>> =
-            rows.into_iter().filter(|(_, record)| old(record)).map(|(row, _)| row).collect();
-        if !old.is_empty() {
-            core.write(move |_, tx| {
-                old.into_iter().for_each(|row| tx.delete(row));
-                Ok(())
-            })
-            .await?;
-        }
-        if !full {
-            return Ok(());
-        }
-    }
-}
-
-fn check_head(head: &RequestHead, request: &ControlRequest, now_ms: u64) -> Result<(), Refusal> {
+/// Refuses a request whose head contradicts itself or is too old.
+pub fn check_head(head: &RequestHead, request: &ControlRequest, now_ms: u64) -> Result<(), Refusal> {
     let &RequestHead { client, operation, settled_below, begun_ms } = head;
     let malformed = |what: &str| Err(Refusal::new(Reason::Malformed, format!("{}: {what}", request.name())));
     if client == 0 || operation == 0 || begun_ms == 0 {
@@ -322,7 +238,7 @@ fn check_head(head: &RequestHead, request: &ControlRequest, now_ms: u64) -> Resu
 
 /// Whether the client takes the refusal as its answer. After the other reasons it asks again under the same
 /// number; after a failure of the state it is not known whether the change is durable.
-fn is_final(reason: Reason) -> bool {
+pub fn is_final(reason: Reason) -> bool {
     !matches!(reason, Reason::Busy | Reason::NotLeading | Reason::Closing) && !reason.leaves_unknown()
 }
 

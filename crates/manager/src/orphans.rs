@@ -23,10 +23,11 @@ use crate::columns;
 use crate::core::Core;
 use crate::drive_calls::CallError;
 use crate::inodes;
-use crate::kv::{KvError, Tx};
+use crate::kv::KvError;
+use crate::leading::{pause, until_leading};
 use crate::listing;
 use crate::schema::{ComponentPlace, LeftRecord, RemoveRecord, key, table};
-use crate::sweep::{pause, until_leading};
+use crate::tx::Tx;
 
 /// Time between two searches of a drive that did not start in between.
 const AGAIN: Duration = Duration::from_secs(24 * 3600);

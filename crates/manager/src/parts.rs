@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn a_range_is_of_whole_stripes() {
-        let root = crate::volumes::directory_record(Default::default(), Default::default(), Vec::new(), 0);
+        let root = crate::schema::directory_record(Default::default(), Default::default(), Vec::new(), 0);
         let inode = InodeRecord { segments: vec![segment(0, u64::MAX)], ..root };
         for good in [range(0, 8192), range(8192, 81920), range(16384, u64::MAX)] {
             check(&inode, good).unwrap();

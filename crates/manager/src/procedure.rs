@@ -30,11 +30,11 @@ use crate::core::Core;
 use crate::fence::{fence_all, judge_all};
 use crate::files::{self, worn_out};
 use crate::inodes::{self, set_stale};
-use crate::kv::Tx;
 use crate::live_out;
 use crate::recovery::Stamps;
 use crate::schema::{ComponentPlace, InodeRecord, StaleRecord};
 use crate::settle::data_end;
+use crate::tx::Tx;
 
 /// How long a procedure may take in addition to the drives' lease.
 const SPARE: Duration = Duration::from_secs(10);

@@ -10,8 +10,8 @@ use braid_wire::data::Receipt;
 
 use crate::core::Core;
 use crate::inodes;
-use crate::kv::Tx;
 use crate::schema::{key, table};
+use crate::tx::Tx;
 
 /// Keeps the highest receipt of each drive, in the transaction that rests on them. Those of drives that the
 /// file is not on count for nothing.

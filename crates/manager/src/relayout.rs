@@ -21,11 +21,13 @@ use crate::core::Core;
 use crate::directories::resolve;
 use crate::filling;
 use crate::inodes;
-use crate::kv::{KvError, Tx};
+use crate::kv::KvError;
+use crate::relayouts::{COUNT, put_on, take_off};
+use crate::tx::Tx;
 
+use crate::leading::{pause, until_leading};
 use crate::schema::{InodeRecord, RelayoutRecord, SegmentRecord, key, table};
 use crate::shapes::{check_width, from_spec};
-use crate::sweep::{pause, until_leading};
 
 /// Files that are filled at a time: enough for all drives to have something to do.
 const AT_ONCE: usize = 16;
@@ -35,14 +37,9 @@ const PAGE: usize = 256;
 const PAGES_PER_ROUND: usize = 16;
 /// Most rows in one reply.
 const ROWS_MAX: usize = 1024;
-/// The word of how many files are on the list.
-pub(crate) const COUNT: &str = "relayouts";
 /// The pause before a file is begun again: at first, and at most.
 const AGAIN_MIN: Duration = Duration::from_secs(1);
 const AGAIN_MAX: Duration = Duration::from_secs(120);
-
-/// Why files are not begun, for whoever asks. Soft.
-pub type Reasons = BTreeMap<FileId, String>;
 
 /// Puts a file on the list, or takes it off.
 pub async fn ask(core: &Arc<Core>, asked: Relayout) -> Result<RelayoutReply, Refusal> {
@@ -85,28 +82,6 @@ fn put(
     }
     put_on(tx, file, shape)?;
     Ok(true)
-}
-
-/// Puts a file on the list, or changes its shape there. Rows are counted as they come and go: whoever asks
-/// how many there are must not read them all.
-pub(crate) fn put_on(tx: &mut Tx, file: FileId, shape: ShapeSpec) -> Result<(), KvError> {
-    if tx.get(&key::relayout(file))?.is_none() {
-        let count = tx.number(COUNT)? + 1;
-        tx.set(key::meta(COUNT), &count);
-    }
-    tx.set(key::relayout(file), &RelayoutRecord { shape });
-    Ok(())
-}
-
-/// Takes a file off the list. Whether it was on it.
-pub(crate) fn take_off(tx: &mut Tx, file: FileId) -> Result<bool, KvError> {
-    let was = tx.get(&key::relayout(file))?.is_some();
-    if was {
-        let count = tx.number(COUNT)?.saturating_sub(1);
-        tx.set(key::meta(COUNT), &count);
-        tx.delete(key::relayout(file));
-    }
-    Ok(was)
 }
 
 /// Puts a file without redundancy on the list, in its own shape: a drive of its is to be emptied, and its
@@ -330,7 +305,7 @@ mod tests {
     use super::*;
     use crate::db::Db;
     use crate::memory::MemoryKv;
-    use crate::volumes::directory_record;
+    use crate::schema::directory_record;
 
     const FILE: FileId = FileId(8);
     const MIRROR: ShapeSpec = ShapeSpec { scheme: 1, k: 1, m: 1, unit_bytes: 4096 };

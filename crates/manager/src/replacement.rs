@@ -12,17 +12,18 @@ use braid_wire::{Reason, Refusal};
 use tokio::time::Instant;
 
 use crate::core::Core;
+use crate::drives::no_drive;
 use crate::inodes;
-use crate::kv::Tx;
-use crate::members::{no_drive, set_record};
+use crate::members::set_record;
 use crate::needs::{LOOK_MAX, Needs};
-use crate::operations::{Once, Operation, Outcome, recall};
+use crate::operations::{Once, Operation, Outcome};
 use crate::procedure::{self, Life};
 use crate::schema::{DriveRecord, key};
+use crate::tx::Tx;
 
 /// Lets `new` replace `old`, which must be dead. Gives the number of components to rebuild.
 pub async fn replace(core: &Arc<Core>, operation: Operation, request: ReplaceDrive) -> Result<u64, Refusal> {
-    if let Some(before) = core.read(move |core, tx| recall(core, tx, operation)).await? {
+    if let Some(before) = core.read(move |core, tx| core.recall(tx, operation)).await? {
         return Ok(before.number);
     }
     let (old, new) = replaceable(core, &request)?;

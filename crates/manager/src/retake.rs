@@ -11,10 +11,10 @@ use braid_layout::FileId;
 use braid_wire::Refusal;
 
 use crate::core::Core;
-use crate::kv::Tx;
+use crate::leading::{pause, until_leading};
 use crate::members::set_record;
 use crate::schema::{DriveRecord, InodeRecord, key, table};
-use crate::sweep::{pause, until_leading};
+use crate::tx::Tx;
 
 /// Most files in one transaction.
 const FILES_PER_ROUND: usize = 1024;
@@ -96,11 +96,12 @@ mod tests {
     use tokio::task::JoinHandle;
 
     use super::*;
+    use crate::inodes;
     use crate::leases::LeaseState;
     use crate::memory::{Disk, MemoryKv};
+    use crate::schema::directory_record;
     use crate::session_slots::SessionSlots;
     use crate::start::{Config, start};
-    use crate::{inodes, volumes};
 
     const FILE: FileId = FileId(5);
 
@@ -108,7 +109,7 @@ mod tests {
     fn lease(core: &Arc<Core>) -> JoinHandle<Result<(), Refusal>> {
         let core = Arc::clone(core);
         let work = |_: &Core, tx: &mut Tx| {
-            let root = volumes::directory_record(Default::default(), FileId(0), Vec::new(), 1);
+            let root = directory_record(Default::default(), FileId(0), Vec::new(), 1);
             let kind = braid_wire::control::EntryKind::File;
             let record = InodeRecord { kind, lease: Lease(7), held: true, client: 3, ..root };
             inodes::save(tx, FILE, &record)?;

@@ -23,10 +23,10 @@ use crate::drive_calls::{CALLS_PER_DRIVE, CallError};
 use crate::fence::tell;
 use crate::free::free_left;
 use crate::inodes::{self, set_stale};
-use crate::kv::Tx;
+use crate::leading::{pause, until_leading};
 use crate::members::has_untold;
 use crate::schema::{ComponentPlace, StaleRecord, key, table};
-use crate::sweep::{pause, until_leading};
+use crate::tx::Tx;
 
 /// Most columns told to a drive at a time. Some calls are left for other procedures.
 const TELLS: usize = CALLS_PER_DRIVE - CALLS_PER_DRIVE / 4;

@@ -12,7 +12,7 @@ use braid_wire::capability::Key;
 use braid_wire::control::{EntryKind, ShapeSpec};
 use braid_wire::{Wire, record};
 
-use crate::kv::{KvError, Tx};
+use crate::kv::KvError;
 
 /// The version byte before every value that is written.
 pub const SCHEMA_VERSION: u8 = 3;
@@ -27,7 +27,7 @@ mod segment;
 pub mod stored;
 pub mod table;
 
-pub use inode::{InodeRecord, PartRecord, Times, ns, usual_mode};
+pub use inode::{InodeRecord, PartRecord, Times, directory_record, ns, usual_mode};
 pub use segment::SegmentRecord;
 
 record! {
@@ -427,36 +427,4 @@ pub fn fields<'a>(key: &[u8], bytes: &'a [u8]) -> Result<&'a [u8], KvError> {
 /// A value does not decode.
 pub fn damaged(key: &[u8], what: impl ToString) -> KvError {
     KvError::Damaged { key: key.to_vec(), what: what.to_string() }
-}
-
-impl Tx {
-    /// The record under a key.
-    pub fn record<R: Wire>(&self, key: &[u8]) -> Result<Option<R>, KvError> {
-        self.get(key)?.map(|bytes| decode(key, &bytes)).transpose()
-    }
-
-    /// Sets a record.
-    pub fn set(&mut self, key: Vec<u8>, record: &impl Wire) {
-        self.put(key, encode(record));
-    }
-
-    /// Sets a key that has no value beyond its presence.
-    pub fn mark(&mut self, key: Vec<u8>) {
-        self.put(key, encode(&()));
-    }
-
-    /// The first `limit` records of a range of keys.
-    pub fn records<R: Wire>(
-        &self,
-        range: &(Vec<u8>, Vec<u8>),
-        limit: usize,
-    ) -> Result<Vec<(Vec<u8>, R)>, KvError> {
-        let rows = self.scan(&range.0, &range.1, limit)?;
-        rows.into_iter().map(|(key, bytes)| decode(&key, &bytes).map(|record| (key, record))).collect()
-    }
-
-    /// A number of the cluster; 0 if it was never set.
-    pub fn number(&self, word: &str) -> Result<u64, KvError> {
-        Ok(self.record(&key::meta(word))?.unwrap_or_default())
-    }
 }

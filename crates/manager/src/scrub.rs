@@ -7,8 +7,8 @@ use braid_wire::{Reason, Refusal};
 
 use crate::core::Core;
 use crate::drive_calls::CallError;
+use crate::drives::no_drive;
 use crate::fence::drive_call;
-use crate::members::no_drive;
 
 /// Asks a drive to scrub, or for the state of its scrub.
 pub async fn scrub_drive(core: &Core, asked: ScrubDrive) -> Result<ScrubDriveReply, Refusal> {

@@ -13,8 +13,9 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use braid_layout::{DriveId, FileId};
 
-use crate::kv::{KvError, Tx};
+use crate::kv::KvError;
 use crate::schema::{InodeRecord, SCHEMA_VERSION, damaged, fields, key, stored};
+use crate::tx::Tx;
 
 /// The word of the last seat that was given.
 const LAST: &str = "seats";

@@ -21,11 +21,13 @@ use braid_wire::token::{Standing, Token};
 use braid_wire::{Reason, Refusal};
 use tokio::task::JoinSet;
 
+use crate::asker::{asked_by, asker};
 use crate::core::Core;
 use crate::directories::Parents;
-use crate::kv::Tx;
-use crate::operations::{self, Once, Operation, Outcome};
+use crate::operation_turns;
+use crate::operations::{Once, Operation, Outcome};
 use crate::session_slots::Visitor;
+use crate::tx::Tx;
 use crate::{
     attributes, backup, bulk, callbacks, compare, directories, drain, endings, filling, heal, healing,
     inodes, locking, members, nodes, opens, relayout, replacement, scrub, shapes, sisters, status, view,
@@ -159,10 +161,10 @@ pub(crate) async fn answer_asked(
 ) -> Result<ControlReply, Refusal> {
     core.leadership().serving()?;
     if !request.is_operation() {
-        return callbacks::asked_by(head.client, answer_client(core, request)).await;
+        return asked_by(head.client, answer_client(core, request)).await;
     }
-    let turn = operations::begin(core, head, &request)?;
-    let answer = callbacks::asked_by(head.client, answer_operation(core, turn.operation, request)).await;
+    let turn = operation_turns::begin(core, head, &request)?;
+    let answer = asked_by(head.client, answer_operation(core, turn.operation, request)).await;
     turn.end(&answer);
     answer
 }
@@ -250,7 +252,7 @@ async fn answer_client(core: &Arc<Core>, request: ControlRequest) -> Result<Cont
 /// Lists a directory, and has the asker watch what is listed.
 async fn listing_of(core: &Arc<Core>, read: ReadDirectory) -> Result<(Vec<Entry>, bool), Refusal> {
     let since = core.watchers().now();
-    let client = callbacks::asker();
+    let client = asker();
     core.read(move |core, tx| {
         let directory = directories::resolve(tx, &read.at)?.file;
         let listed = directories::list(tx, &read.at, &read.after, read.limit)?;
@@ -289,7 +291,7 @@ async fn answer_operation(
             .await
         }
         R::Rename(Rename { from, to, how, keep }) => {
-            let by = callbacks::asker();
+            let by = asker();
             in_one(core, operation, move |core, tx| {
                 let keeps = |file| callbacks::keeps(core, file, (by, keep));
                 directories::rename(tx, (&from, &to), how, (&keeps, core.now_ms()))
@@ -297,7 +299,7 @@ async fn answer_operation(
             .await
         }
         R::Unlink(Unlink { at, only, keep }) => {
-            let by = callbacks::asker();
+            let by = asker();
             in_one(core, operation, move |core, tx| {
                 let keeps = |file| callbacks::keeps(core, file, (by, keep));
                 directories::unlink(tx, &at, only, (&keeps, core.now_ms()))
@@ -371,7 +373,7 @@ async fn made(
     work: impl FnOnce(&Core, &mut Tx) -> Result<FileId, Refusal> + Send + 'static,
 ) -> Result<ControlReply, Refusal> {
     let since = core.watchers().now();
-    let client = callbacks::asker();
+    let client = asker();
     let once = core.once(operation, move |core, tx| {
         let file = work(core, tx)?;
         Ok((Outcome { file, ..Outcome::DONE }, (file, inodes::get(tx, file)?)))

@@ -14,7 +14,7 @@ use braid_wire::control::Authenticate;
 use braid_wire::token::Standing;
 use braid_wire::{Reason, Refusal};
 
-use crate::members::DRIVES_MAX;
+use crate::drives::DRIVES_MAX;
 
 /// Most sessions of clients.
 const CLIENTS_MAX: usize = 1024;

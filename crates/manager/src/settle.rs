@@ -20,13 +20,12 @@ use tokio::task::JoinSet;
 use crate::core::Core;
 use crate::drive_calls::CallError;
 use crate::fence::Target;
+use crate::files::FILE_BYTES_MAX;
 use crate::schema::{InodeRecord, SegmentRecord};
 use crate::shapes::from_spec;
 
 /// Units asked for at a time; usually the first is enough.
 const PAGE: u32 = 64;
-/// The largest size that a client can work with.
-pub const FILE_BYTES_MAX: u64 = i64::MAX.unsigned_abs();
 
 /// A data unit: its stripe, and its place there.
 type DataUnit = (Stripe, u8);
@@ -262,7 +261,7 @@ mod tests {
     use braid_wire::data::{PendingState, Tip};
 
     use super::*;
-    use crate::volumes::directory_record;
+    use crate::schema::directory_record;
 
     const UNIT: u64 = 4096;
     /// Stamps of the lease below this one are within the size.

@@ -34,15 +34,15 @@ use braid_wire::{Reason, Refusal};
 use crate::core::Core;
 use crate::files::{Part, current, lease_lost, worn_out};
 use crate::inodes;
-use crate::kv::Tx;
 use crate::leases::LeaseState;
 use crate::names::show;
 use crate::opens::opened_to_write;
-use crate::operations::{Operation, Outcome, recall, remember};
+use crate::operations::{Operation, Outcome, remember};
 use crate::parts;
 use crate::procedure::{self, Cause, Change, RecordedLease, hold_lapsed};
 use crate::schema::{InodeRecord, PartRecord};
 use crate::turns::AGAIN_MS_MAX;
+use crate::tx::Tx;
 
 /// What a lease becomes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,7 +85,7 @@ pub async fn join(
     let lease = inode.lease_of(holder).ok_or_else(|| lease_lost(file, inode.lease))?;
     let join = move |core: &Core, tx: &mut Tx| {
         // Refuses what the client has settled.
-        recall(core, tx, operation)?;
+        core.recall(tx, operation)?;
         let mut inode = current(tx, file, lease)?;
         if inode.shared && inode.parts != parts {
             inode.parts = parts.clone();

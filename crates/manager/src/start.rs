@@ -29,13 +29,15 @@ use crate::drive_calls::DriveCalls;
 use crate::drives::{DriveTable, margin_ms};
 use crate::embedded::EmbeddedKv;
 use crate::grants::CAPABILITY_MS;
-use crate::kv::{Kv, KvError, Tx};
+use crate::kv::{Kv, KvError};
 use crate::leadership::Leadership;
 use crate::leases::Leases;
-use crate::locking::{self, Locking};
+use crate::lock_table::Locking;
+use crate::locking;
 use crate::members::has_untold;
 use crate::receipts;
 use crate::retake::take_over;
+use crate::tx::Tx;
 
 use crate::callbacks;
 use crate::schema::{ClusterRecord, DriveRecord, key, table};

@@ -11,8 +11,8 @@ use braid_wire::control::{DriveRow, StatusReply};
 use crate::core::Core;
 use crate::drives::Drive;
 use crate::inodes;
-use crate::kv::Tx;
 use crate::schema::{DriveCount, key, table};
+use crate::tx::Tx;
 use crate::view::drive_row;
 use crate::volumes;
 

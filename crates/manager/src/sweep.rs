@@ -25,13 +25,13 @@ use crate::drive_calls::CallError;
 use crate::fence::{drive_call, make_partition};
 use crate::free::{forget_replaced, free_components, free_left, is_absent};
 use crate::inodes;
-use crate::kv::Tx;
+use crate::leading::{ROUND, pause, until_leading};
 use crate::leases::Step;
 use crate::locking;
 use crate::members::set_record;
 use crate::mislaid;
 use crate::moves;
-use crate::operations;
+use crate::operation_turns;
 use crate::orphans;
 use crate::pauses::LISTEN_MS;
 use crate::procedure::{self, Cause, RecordedLease, hold_lapsed};
@@ -41,13 +41,9 @@ use crate::retake;
 use crate::returns::readmit_drives;
 use crate::schema::{DriveRecord, key, table};
 use crate::sharing;
+use crate::tx::Tx;
 use crate::volumes;
 
-/// Pause between two rounds when nothing wakes a loop.
-const ROUND: Duration = Duration::from_millis(500);
-/// Pause of a loop that was woken. Every request that changes a file wakes all of them: without it each looks
-/// at everything anew for each request while there are many.
-const GATHER: Duration = Duration::from_millis(10);
 /// Time between two stores of the drives' log positions. If a drive loses less than this and the manager is
 /// killed too, the loss is not detected.
 const LOGS_EVERY: Duration = Duration::from_secs(1);
@@ -111,20 +107,6 @@ pub async fn make_partitions_of(core: &Arc<Core>, volume: VolumeId) {
     let all = async { while calls.join_next().await.is_some() {} };
     if timeout(PARTITIONS_WAIT, all).await.is_err() {
         tracing::info!(%volume, "some drives do not have the volume's partition yet");
-    }
-}
-
-/// Waits until something wakes the background, or a round has passed.
-pub async fn pause(core: &Core) {
-    if timeout(ROUND, core.wake.notified()).await.is_ok() {
-        tokio::time::sleep(GATHER).await;
-    }
-}
-
-/// Returns once the state is known to be current: an old state must not end, free or take out anything.
-pub(crate) async fn until_leading(core: &Core) {
-    while core.leadership().serving().is_err() {
-        pause(core).await;
     }
 }
 
@@ -247,7 +229,7 @@ pub(crate) async fn end_lease_alone(core: &Arc<Core>, file: FileId) -> Result<()
 async fn forget_operations(core: Arc<Core>) {
     loop {
         until_leading(&core).await;
-        if let Err(error) = operations::forget_old(&core).await {
+        if let Err(error) = operation_turns::forget_old(&core).await {
             tracing::error!(%error, "old operations cannot be forgotten");
         }
         tokio::time::sleep(FORGET_ROUND).await;

@@ -7,8 +7,8 @@ use braid_wire::Refusal;
 use braid_wire::control::EntryKind;
 
 use crate::inodes;
-use crate::kv::Tx;
 use crate::schema::{SCHEMA_VERSION, VolumeRecord, key, table};
+use crate::tx::Tx;
 
 /// Records looked at together.
 const PAGE: usize = 4096;
@@ -73,7 +73,7 @@ mod tests {
     use crate::db::Db;
     use crate::memory::MemoryKv;
     use crate::schema::InodeRecord;
-    use crate::volumes::directory_record;
+    use crate::schema::directory_record;
 
     #[test]
     fn files_without_a_name_are_counted_once() {

@@ -1,13 +1,13 @@
 //! Volumes: name spaces with a quota and a default shape.
 
 use braid_layout::{DriveId, FileId, VolumeId};
-use braid_wire::control::{EntryKind, ShapeSpec, VolumeRow};
+use braid_wire::control::{ShapeSpec, VolumeRow};
 use braid_wire::{Reason, Refusal};
 
 use crate::inodes;
-use crate::kv::Tx;
 use crate::names::check_label;
-use crate::schema::{DriveRecord, InodeRecord, Times, VolumeRecord, key, table, usual_mode};
+use crate::schema::{DriveRecord, VolumeRecord, directory_record, key, table};
+use crate::tx::Tx;
 
 /// Most volumes of a cluster: each has a partition on every drive, and a list of them fits one reply.
 pub const VOLUMES_MAX: usize = 1000;
@@ -96,44 +96,6 @@ pub fn rows(tx: &Tx) -> Result<Vec<VolumeRow>, Refusal> {
     let mut rows: Vec<VolumeRow> = all(tx)?.into_iter().map(row).collect();
     rows.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(rows)
-}
-
-/// The record of a new directory.
-pub fn directory_record(volume: VolumeId, parent: FileId, name: Vec<u8>, now_ms: u64) -> InodeRecord {
-    InodeRecord {
-        volume,
-        kind: EntryKind::Directory,
-        parent,
-        name,
-        size: 0,
-        reserved: 0,
-        created_ms: now_ms,
-        times: Times::at(now_ms),
-        mode: usual_mode(EntryKind::Directory),
-        uid: 0,
-        gid: 0,
-        more_links: 0,
-        device: 0,
-        target: Vec::new(),
-        xattr_bytes: 0,
-        g: Default::default(),
-        lease: Default::default(),
-        held: false,
-        client: 0,
-        alone: false,
-        shared: false,
-        since: Default::default(),
-        parts: Vec::new(),
-        gone: Vec::new(),
-        cut_at: Default::default(),
-        touched: None,
-        cut: false,
-        within: Default::default(),
-        order: 0,
-        kept: false,
-        unfenced: false,
-        segments: Vec::new(),
-    }
 }
 
 fn row(volume: VolumeRecord) -> VolumeRow {

@@ -8,8 +8,8 @@ use braid_layout::{FileId, VolumeId};
 use braid_manager::check::check;
 use braid_manager::db::Db;
 use braid_manager::directories::{self, Parents};
-use braid_manager::kv::Tx;
 use braid_manager::memory::MemoryKv;
+use braid_manager::tx::Tx;
 use braid_manager::{attributes, nodes, volumes};
 use braid_wire::control::{
     AttributeChanges, EntryKind, HardLink, MakeNode, NewAttributes, Place, RenameHow, SetXattr, ShapeSpec,

@@ -355,12 +355,12 @@ impl Real {
     }
 }
 
-fn leased(tx: &braid_manager::kv::Tx, path: &str) -> Option<(FileId, Lease)> {
+fn leased(tx: &braid_manager::tx::Tx, path: &str) -> Option<(FileId, Lease)> {
     let found = directories::resolve(tx, &at(path)).ok()?;
     found.inode.held.then_some((found.file, found.inode.lease))
 }
 
-fn walk(tx: &braid_manager::kv::Tx, path: &str, model: &mut Model) -> Result<(), Refusal> {
+fn walk(tx: &braid_manager::tx::Tx, path: &str, model: &mut Model) -> Result<(), Refusal> {
     let (entries, more) = directories::list(tx, &at(path), b"", 0)?;
     assert!(!more);
     for entry in entries {

@@ -6,8 +6,8 @@ use redb::StorageBackend;
 
 use super::*;
 use crate::db::Db;
-use crate::kv::Tx;
 use crate::memory::MemoryKv;
+use crate::tx::Tx;
 
 /// A file in memory, on a disk that is full on demand.
 #[derive(Debug, Clone, Default)]

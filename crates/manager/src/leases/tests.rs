@@ -1,10 +1,4 @@
-use braid_wire::control::{Held, Renew};
-
 use super::*;
-use crate::memory::MemoryKv;
-use crate::session_slots::SessionSlots;
-use crate::start::{Config, start};
-use crate::{callbacks, opens};
 
 const FILE: FileId = FileId(7);
 const A: u64 = 1;
@@ -98,7 +92,7 @@ fn a_lease_given_up_ends_while_it_is_live() {
 }
 
 fn record(lease: u32, since: u32, shared: bool, client: u64) -> InodeRecord {
-    let root = crate::volumes::directory_record(Default::default(), FileId(0), Vec::new(), 0);
+    let root = crate::schema::directory_record(Default::default(), FileId(0), Vec::new(), 0);
     InodeRecord { lease: Lease(lease), since: Lease(since), shared, client, held: true, ..root }
 }
 
@@ -143,21 +137,6 @@ fn the_last_one_of_a_shared_lease_is_alone_after_a_while() {
     assert_eq!(leases.step(FILE, 5 + ALONE_MS), Step::Apart);
     leases.changed(FILE, &record(3, 1, false, B));
     assert_eq!(leases.step(FILE, 5 + ALONE_MS), Step::Nothing, "it is exclusive");
-}
-
-#[tokio::test]
-async fn after_a_restart_a_renewal_says_whose_lease_it_is() {
-    let dir = tempfile::tempdir().unwrap();
-    let config = Config::new(dir.path(), "");
-    let core = start(Arc::new(MemoryKv::new()), &config, SessionSlots::of(4, 4)).await.unwrap();
-    core.leases().resume(FILE, &record(3, 0, false, A), core.running_ms());
-    let held = Renew { leases: vec![Held { file: FILE, lease: Lease(3), holder: A }] };
-    // Where it is not known who asks.
-    opens::renew(&core, &held);
-    assert!(core.leases().are_silent(FILE, &BTreeSet::new()));
-    callbacks::asked_by(70, async { opens::renew(&core, &held) }).await;
-    assert!(!core.leases().are_silent(FILE, &BTreeSet::new()));
-    assert!(!core.leases().give_up_all_of(FILE, 71) && core.leases().give_up_all_of(FILE, 70));
 }
 
 #[test]

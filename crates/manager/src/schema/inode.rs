@@ -312,3 +312,41 @@ impl InodeRecord {
         })
     }
 }
+
+/// The record of a new directory.
+pub fn directory_record(volume: VolumeId, parent: FileId, name: Vec<u8>, now_ms: u64) -> InodeRecord {
+    InodeRecord {
+        volume,
+        kind: EntryKind::Directory,
+        parent,
+        name,
+        size: 0,
+        reserved: 0,
+        created_ms: now_ms,
+        times: Times::at(now_ms),
+        mode: usual_mode(EntryKind::Directory),
+        uid: 0,
+        gid: 0,
+        more_links: 0,
+        device: 0,
+        target: Vec::new(),
+        xattr_bytes: 0,
+        g: Default::default(),
+        lease: Default::default(),
+        held: false,
+        client: 0,
+        alone: false,
+        shared: false,
+        since: Default::default(),
+        parts: Vec::new(),
+        gone: Vec::new(),
+        cut_at: Default::default(),
+        touched: None,
+        cut: false,
+        within: Default::default(),
+        order: 0,
+        kept: false,
+        unfenced: false,
+        segments: Vec::new(),
+    }
+}

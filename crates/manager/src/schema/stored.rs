@@ -9,10 +9,8 @@ use braid_layout::{ColumnMask, FileId, Generation, ObjectId, Version, VolumeId};
 use braid_wire::control::{EntryKind, ShapeSpec};
 use braid_wire::{DecodeError, Wire};
 
-use crate::volumes;
-
 use super::compact::{self, take, take_near, take_u32};
-use super::inode::{Times, usual_mode};
+use super::inode::{Times, directory_record, usual_mode};
 use super::{InodeRecord, PartRecord, SCHEMA_VERSION, SegmentRecord};
 
 /// Bits of a record: what it is, and what follows.
@@ -152,7 +150,7 @@ pub fn decode(
     let size = take(input, "size")?;
     let reserved = if has(bit::RESERVED) { not_zero(take(input, "reserved")?, "reserved")? } else { 0 };
     let created_ms = take(input, "created_ms")?;
-    let mut inode = volumes::directory_record(volume, parent, name, created_ms);
+    let mut inode = directory_record(volume, parent, name, created_ms);
     (inode.size, inode.reserved) = (size, reserved);
     take_attributes(input, bits, &mut inode)?;
     // In version 2 it was there if somebody had set it.

@@ -96,7 +96,7 @@ fn make(core: &Arc<Core>, n: u64) -> JoinHandle<Result<(), Refusal>> {
     let core = Arc::clone(core);
     tokio::spawn(async move {
         let operation = Operation { client: n + 1, number: 1, settled_below: 1, request: 7 };
-        let work = move |_: &Core, tx: &mut braid_manager::kv::Tx| {
+        let work = move |_: &Core, tx: &mut braid_manager::tx::Tx| {
             let at = Place::of("main", format!("all/{n}/in"));
             directories::make(tx, &at, &NEW_FILE, Parents::Made, 1)?;
             Ok((Outcome::DONE, ()))

@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use braid_layout::Column;
-use braid_manager::operations::{AGE_MAX_MS, KEPT_MS, forget_old};
+use braid_manager::operation_turns::forget_old;
+use braid_manager::operations::{AGE_MAX_MS, KEPT_MS};
 use braid_manager::schema::{OperationRecord, key, table};
 use braid_wire::Reason;
 use braid_wire::control::*;

@@ -1,0 +1,27 @@
+//! Pauses of background work, and its wait until the state is known to be the current one.
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use crate::core::Core;
+
+/// Pause between two rounds when nothing wakes a loop.
+pub(crate) const ROUND: Duration = Duration::from_millis(500);
+/// Pause of a loop that was woken. Every request that changes a file wakes all of them: without it each looks
+/// at everything anew for each request while there are many.
+const GATHER: Duration = Duration::from_millis(10);
+
+/// Waits until something wakes the background, or a round has passed.
+pub async fn pause(core: &Core) {
+    if timeout(ROUND, core.wake.notified()).await.is_ok() {
+        tokio::time::sleep(GATHER).await;
+    }
+}
+
+/// Returns once the state is known to be current: an old state must not end, free or take out anything.
+pub(crate) async fn until_leading(core: &Core) {
+    while core.leadership().serving().is_err() {
+        pause(core).await;
+    }
+}

@@ -1,0 +1,41 @@
+//! The table of advisory locks, with what guards its changes.
+
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use crate::locks::Locks;
+use crate::pauses::Pauses;
+
+/// What the manager has in memory of locks.
+#[derive(Debug)]
+pub(crate) struct Locking {
+    locks: Mutex<Locks>,
+    /// Held while sessions begin or end, in memory and in the state.
+    pub(crate) alone: tokio::sync::Mutex<()>,
+    /// When somebody watched first since the start.
+    first_watched_ms: OnceLock<u64>,
+    pauses: Arc<Pauses>,
+}
+
+impl Locking {
+    /// At a start. `sessions`: those that may claim their locks, and their clients.
+    pub(crate) fn new(sessions: Vec<(u64, u64)>, pauses: Arc<Pauses>) -> Locking {
+        let mut locks = Locks::default();
+        locks.begin(sessions);
+        let (alone, first_watched_ms) = Default::default();
+        Locking { locks: Mutex::new(locks), alone, first_watched_ms, pauses }
+    }
+
+    pub(crate) fn watched(&self, now_ms: u64) {
+        self.first_watched_ms.get_or_init(|| now_ms);
+    }
+
+    /// For how long somebody may have watched by now, in milliseconds. A pause of the manager begins it anew.
+    pub(crate) fn watched_for(&self, now_ms: u64) -> u64 {
+        let listening_ms = self.pauses.last().ended_ms;
+        self.first_watched_ms.get().map_or(0, |first| now_ms.saturating_sub(listening_ms.max(*first)))
+    }
+
+    pub(crate) fn locks(&self) -> MutexGuard<'_, Locks> {
+        self.locks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
