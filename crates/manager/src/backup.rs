@@ -19,10 +19,10 @@ use braid_wire::control::BackupReply;
 use braid_wire::{Reason, Refusal};
 
 use crate::core::Core;
+use crate::directory::{ManagerError, STATE_FILE, lock};
 use crate::embedded::EmbeddedKv;
 use crate::kv::{Batch, Kv, KvError};
 use crate::schema::{SCHEMA_VERSION_OLDEST, encode, key};
-use crate::start::{ManagerError, STATE_FILE, lock};
 use crate::tx::Tx;
 
 /// The first bytes of a backup: what it is, and its version.

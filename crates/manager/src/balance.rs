@@ -23,10 +23,9 @@ use tokio::time::Instant;
 use crate::columns;
 use crate::core::Core;
 use crate::fullness::{Load, Loads};
-use crate::healing::component_bytes;
-use crate::inodes;
+use crate::inodes::{self, component_bytes, holds, segment_of, still_moving};
 use crate::leading::until_leading;
-use crate::moves::{begin_move, holds, segment_of, still_moving};
+use crate::moves::begin_move;
 use crate::schema::{ComponentPlace, InodeRecord, key};
 use crate::tx::Tx;
 

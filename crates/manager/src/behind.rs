@@ -15,12 +15,11 @@ use std::sync::Arc;
 use braid_layout::{DriveId, FileId};
 use braid_wire::Refusal;
 
-use crate::columns;
 use crate::core::Core;
 use crate::inodes::{self, set_stale};
 use crate::schema::{ComponentPlace, DriveRecord, StaleRecord, key};
-use crate::successors;
 use crate::tx::Tx;
+use crate::{columns, successor_rows};
 
 /// Most columns put out by one transaction.
 const COLUMNS_PER_BATCH: usize = 512;
@@ -93,7 +92,7 @@ fn put_out_one(tx: &mut Tx, place: ComponentPlace) -> Result<Option<bool>, Refus
     let Some(segment) = inode.segment_mut(place.segment) else { return Ok(None) };
     if segment.drive(place.column) != place.drive {
         // A successor: its drive frees what it holds of it before it serves.
-        successors::give_up(tx, place, &inode)?;
+        successor_rows::give_up(tx, place, &inode)?;
         inode.g = inode.g.next().ok_or_else(|| crate::files::worn_out(place.file))?;
         inode.unfenced = true;
         let held = inode.held;

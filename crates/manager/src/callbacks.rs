@@ -16,12 +16,11 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::asker::asker;
 use crate::core::Core;
-use crate::files;
-use crate::inodes;
 use crate::leading::until_leading;
 use crate::schema::key;
 use crate::tx::Tx;
 use crate::watchers::LEASE_MS;
+use crate::{files, inodes};
 
 /// Longest wait for news.
 const WAIT_MAX: Duration = Duration::from_secs(2);

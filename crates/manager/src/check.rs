@@ -7,14 +7,13 @@ use braid_layout::{Column, ColumnMask, DriveId, FileId, Lease, VolumeId};
 use braid_wire::Refusal;
 use braid_wire::control::EntryKind;
 
-use crate::columns;
 use crate::db::Db;
-use crate::relayouts;
 use crate::schema::{
     ComponentPlace, DriveCount, DriveRecord, EntryRecord, InodeRecord, MoveRecord, RemovalRecord,
     RemoveRecord, StaleRecord, VolumeRecord, XattrRecord, key, table,
 };
 use crate::tx::Tx;
+use crate::{columns, relayouts};
 
 /// One inconsistency, in words.
 pub type Violation = String;

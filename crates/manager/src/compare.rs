@@ -31,17 +31,15 @@ use braid_wire::{Reason, Refusal};
 
 use crate::core::Core;
 use crate::drives::Drive;
-use crate::filling;
-use crate::inodes::{self, set_stale};
+use crate::filling_rows;
+use crate::inodes::{self, has_untold, set_stale};
 use crate::layouts::{self, OnDrives};
 use crate::leadership::Leadership;
 use crate::listing::{self, Listed, Listing, cannot_be_asked};
-use crate::members::has_untold;
-use crate::names::show;
 use crate::present::present_set;
 use crate::schema::{ComponentPlace, InodeRecord, StaleRecord, key, table};
 use crate::tx::Tx;
-use crate::volumes;
+use crate::volumes::path_of;
 
 /// Pause between two checks whether every drive was heard, and after a failure.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
@@ -237,15 +235,15 @@ fn settle(tx: &mut Tx, file: FileId, found: OnDrives, away: &BTreeSet<DriveId>) 
     // First, so that what is freed may have the generation that it has.
     inode.g = g.next().ok_or_else(|| crate::files::worn_out(file))?;
     match found.layout {
-        Some(layout) if is_adopted == Some(true) => filling::adopt(tx, file, &mut inode, layout)?,
+        Some(layout) if is_adopted == Some(true) => filling_rows::adopt(tx, file, &mut inode, layout)?,
         // What there is of it is freed, if that can be done in the generation on record, or as an orphan.
         Some(layout) => {
             if let Some(below) = newest.0.checked_sub(1).map(Generation) {
-                filling::keep(tx, file, layout.object, below)?;
+                filling_rows::keep(tx, file, layout.object, below)?;
             }
             return Ok(Found::Again);
         }
-        None => filling::drop_segment(tx, file, &mut inode)?,
+        None => filling_rows::drop_segment(tx, file, &mut inode)?,
     }
     let segments = std::mem::take(&mut inode.segments);
     for mut segment in segments {
@@ -297,18 +295,6 @@ fn files_without_objects(tx: &Tx, seen: &BTreeSet<FileId>) -> Result<Vec<FileId>
             rows.iter().filter(|(file, inode)| inode.kind == EntryKind::File && !seen.contains(file));
         files.extend(unseen.map(|(file, _)| *file));
     }
-}
-
-/// A file's volume and path, shown to users.
-pub fn path_of(tx: &Tx, inode: &InodeRecord) -> Result<String, Refusal> {
-    let volume = volumes::by_number(tx, inode.volume)?.name;
-    let mut path = show(&inode.name);
-    let mut parent = inode.parent;
-    while let Some(directory) = inodes::find(tx, parent)?.filter(|directory| directory.parent != FileId(0)) {
-        path = format!("{}/{path}", show(&directory.name));
-        parent = directory.parent;
-    }
-    Ok(format!("braid://{volume}/{path}"))
 }
 
 async fn finish(core: &Arc<Core>, report: Report) -> Result<(), Refusal> {

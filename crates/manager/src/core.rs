@@ -36,7 +36,7 @@ use crate::leases::Leases;
 use crate::lock_table::Locking;
 use crate::operations::{Once, Operation, Operations, Outcome, recorded, remember};
 use crate::relayouts::Reasons;
-use crate::schema::{ClusterRecord, key};
+use crate::schema::{ClusterRecord, DriveRecord, key};
 use crate::session_slots::SessionSlots;
 use crate::shapes::drives_for;
 use crate::space::{candidate, has_room};
@@ -457,6 +457,11 @@ impl Core {
         }
         Ok((drives, out))
     }
+}
+
+/// The table of drives follows the state.
+pub fn set_record(core: &Core, record: &DriveRecord) {
+    core.drives().set_record(record.clone());
 }
 
 /// The refusal of a request that waited too long for the file's lock.

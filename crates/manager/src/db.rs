@@ -20,8 +20,7 @@
 //!
 //! It knows no thread, no task and no clock: who stores, and where, is the caller's affair ([`Db::decide`]).
 
-use std::sync::mpsc;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 
 use braid_wire::{Reason, Refusal};
 

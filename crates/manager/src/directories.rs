@@ -9,13 +9,11 @@ use braid_layout::FileId;
 use braid_wire::control::{Entry, EntryKind, NewAttributes, Place, RenameHow, UnlinkOnly};
 use braid_wire::{Reason, Refusal};
 
-use crate::attributes;
 use crate::entries::{self, Keeps, Named};
-use crate::inodes;
 use crate::names::{show, split, split_last};
 use crate::schema::{EntryRecord, InodeRecord, VolumeRecord, directory_record, key};
 use crate::tx::Tx;
-use crate::volumes;
+use crate::{attributes, inodes, volumes};
 
 /// Most entries in one reply: even with the longest names they fit a frame.
 pub const ENTRIES_PER_PAGE_MAX: usize = 1000;

@@ -21,11 +21,11 @@ use std::sync::Arc;
 use braid_layout::DriveId;
 use braid_wire::control::{DriveState, FileSystem, Heartbeat, Latency, ProcessMark};
 use braid_wire::data::ScrubState;
+use braid_wire::{Reason, Refusal};
 
 use self::heard::heard;
 use crate::pauses::Pauses;
 use crate::schema::DriveRecord;
-use braid_wire::{Reason, Refusal};
 
 mod heard;
 

@@ -11,15 +11,12 @@ use braid_wire::Refusal;
 use braid_wire::control::{Commit, Cut, Ended, Ending, Link, Release, Sized};
 
 use crate::asker::asker;
-use crate::callbacks;
 use crate::core::Core;
 use crate::files::{self, leased};
-use crate::inodes;
-use crate::opens::renew_lease;
+use crate::opened::renew_lease;
 use crate::operations::{Operation, Outcome};
-use crate::receipts;
-use crate::sharing;
 use crate::tx::Tx;
+use crate::{callbacks, inodes, receipts, sharing};
 
 /// How a holder's part in a lease ended.
 #[derive(Debug, Clone, Copy)]

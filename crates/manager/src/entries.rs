@@ -7,10 +7,9 @@ use braid_layout::FileId;
 use braid_wire::Refusal;
 use braid_wire::control::EntryKind;
 
-use crate::inodes;
 use crate::schema::{EntryRecord, InodeRecord, VolumeRecord, key};
 use crate::tx::Tx;
-use crate::volumes;
+use crate::{inodes, volumes};
 
 /// A name in a directory.
 #[derive(Debug, Clone, Copy)]

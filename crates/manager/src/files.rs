@@ -22,16 +22,13 @@ use braid_wire::control::{
 };
 use braid_wire::{Reason, Refusal};
 
-use crate::attributes;
 use crate::directories::{exists, is_directory, not_found, resolve_to_end, slot};
 use crate::entries::{self, Keeps, Named};
-use crate::inodes;
 use crate::names::show;
-use crate::parts;
 use crate::schema::{EntryRecord, InodeRecord, PartRecord, SegmentRecord, VolumeRecord, directory_record};
 use crate::shapes::from_spec;
 use crate::tx::Tx;
-use crate::volumes;
+use crate::{attributes, inodes, parts, volumes};
 
 /// The largest size that a client can work with.
 pub const FILE_BYTES_MAX: u64 = i64::MAX.unsigned_abs();

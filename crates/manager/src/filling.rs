@@ -16,23 +16,21 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use braid_layout::{ColumnMask, DriveId, FileId, Generation, ObjectId, Version};
+use braid_layout::{ColumnMask, DriveId, FileId, ObjectId, Version};
 use braid_wire::control::{Access, EndHeal, Opened, Refresh, ShapeSpec};
 use braid_wire::{Reason, Refusal};
 
+use crate::column_changes::{lease_of, must_be_up, nothing, olds_of, run};
 use crate::core::Core;
-use crate::heal::{join, lease_of, must_be_up, nothing, olds_of, run};
+use crate::filling_rows::{drop_segment, places, ready, take_place};
+use crate::heal::join;
 use crate::inodes::{self, occupy, set_stale};
 use crate::kv::KvError;
-use crate::opens::{make_free, opened_by, reader};
+use crate::opened::opened_by;
+use crate::opens::{make_free, reader};
 use crate::procedure::{self, Cause, hold_lapsed};
-use crate::relayouts;
-use crate::schema::{
-    ComponentPlace, DriveRecord, InodeRecord, LeftRecord, RelayoutRecord, SegmentRecord, StaleRecord, key,
-    table,
-};
+use crate::schema::{InodeRecord, SegmentRecord, StaleRecord, key, table};
 use crate::shapes::from_spec;
-use crate::successors;
 use crate::tx::Tx;
 use crate::view::Opener;
 
@@ -94,39 +92,6 @@ fn add_segment(
     Ok(())
 }
 
-/// After a restore: the drives know a segment that took the place of those on record, or was about to. What
-/// they hold of those is freed.
-pub fn adopt(
-    tx: &mut Tx,
-    file: FileId,
-    inode: &mut InodeRecord,
-    segment: SegmentRecord,
-) -> Result<(), KvError> {
-    for old in inode.segments.clone() {
-        remove(tx, file, inode, &old)?;
-    }
-    for place in places(file, &segment) {
-        occupy(tx, place)?;
-    }
-    keep(tx, file, segment.object, inode.g)?;
-    inode.segments.push(segment);
-    relayouts::take_off(tx, file)?;
-    Ok(())
-}
-
-/// An object of the file that this state was to have freed, in this generation or an earlier one, is kept.
-pub fn keep(tx: &mut Tx, file: FileId, object: ObjectId, g: Generation) -> Result<(), KvError> {
-    for (_, drive) in tx.records::<DriveRecord>(&key::all(table::DRIVE), usize::MAX)? {
-        let of_file = key::of_file(table::LEFT, drive.drive, file);
-        for (row, left) in tx.records::<LeftRecord>(&of_file, usize::MAX)? {
-            if left.object == object && left.g <= g {
-                tx.delete(row);
-            }
-        }
-    }
-    Ok(())
-}
-
 /// Drives that have something of the file still to be freed. Its place in the state is by drive, file,
 /// segment and column, and the new segment may get the same.
 fn drives_with_leftovers(core: &Core, tx: &Tx, file: FileId) -> Result<BTreeSet<DriveId>, KvError> {
@@ -139,11 +104,6 @@ fn drives_with_leftovers(core: &Core, tx: &Tx, file: FileId) -> Result<BTreeSet<
         }
     }
     Ok(with)
-}
-
-fn places(file: FileId, segment: &SegmentRecord) -> Vec<ComponentPlace> {
-    let of = |column| ComponentPlace { drive: segment.drive(column), file, segment: segment.number, column };
-    segment.all().iter().map(of).collect()
 }
 
 /// Gives the segment up, if there is one: what drives hold of it is freed. The caller holds the file's lock.
@@ -176,30 +136,6 @@ pub async fn give_up(core: &Arc<Core>, file: FileId) -> Result<(), Refusal> {
     core.write_then(give_up, unfinished).await?;
     tracing::debug!(%file, "its new layout is given up");
     core.wake.notify_waiters();
-    Ok(())
-}
-
-/// The same within a transaction; the caller stores the record.
-pub fn drop_segment(tx: &mut Tx, file: FileId, inode: &mut InodeRecord) -> Result<(), KvError> {
-    let Some(segment) = inode.filling().cloned() else { return Ok(()) };
-    remove(tx, file, inode, &segment)
-}
-
-/// A segment is none of the file's any more: what drives hold of it, and of successors of its columns, is to
-/// be freed.
-fn remove(
-    tx: &mut Tx,
-    file: FileId,
-    inode: &mut InodeRecord,
-    segment: &SegmentRecord,
-) -> Result<(), KvError> {
-    if let Some(successor) = successors::find(tx, file, segment.number)? {
-        successors::give_up(tx, successor, inode)?;
-    }
-    for place in places(file, segment) {
-        successors::leave(tx, place, inode)?;
-    }
-    inode.segments.retain(|other| other.number != segment.number);
     Ok(())
 }
 
@@ -295,83 +231,4 @@ async fn step(core: &Arc<Core>, file: FileId, change: Option<procedure::Change>)
     let is_whole = lost.is_empty();
     let change = change.filter(|_| is_whole);
     Ok(run(core, file, Cause { lease, lost, change }).await?.is_some() && is_whole)
-}
-
-/// Columns of the segment are filled. That is told under a new generation, as any change of what is ready
-/// is: a drive knows one set of joining columns by each.
-fn ready(tx: &mut Tx, file: FileId, inode: &mut InodeRecord, columns: ColumnMask) -> Result<(), KvError> {
-    let Some(number) = inode.filling().map(|segment| segment.number) else { return Ok(()) };
-    let Some(segment) = inode.segment_mut(number) else { return Ok(()) };
-    for column in columns.iter() {
-        let place = ComponentPlace { drive: segment.drive(column), file, segment: number, column };
-        set_stale(tx, place, None)?;
-    }
-    segment.joining = segment.joining.minus(columns);
-    Ok(())
-}
-
-/// The segment takes the others' place.
-fn take_place(tx: &mut Tx, file: FileId, inode: &mut InodeRecord) -> Result<(), Refusal> {
-    let filled = inode.filling().filter(|segment| segment.ready() == segment.all());
-    let Some((number, version)) = filled.and_then(|segment| Some((segment.number, segment.filling?))) else {
-        let detail = format!("file {file} has no new layout that is filled: compare again");
-        return Err(Refusal::new(Reason::StaleGeneration, detail));
-    };
-    if inode.held || inode.lease != version.lease {
-        // Nobody can have got here: who opens the file gives the segment up. The bytes are worth a look.
-        let detail = format!("file {file} was written since its new layout was begun");
-        return Err(Refusal::new(Reason::Leased, detail));
-    }
-    for old in inode.in_force().cloned().collect::<Vec<_>>() {
-        remove(tx, file, inode, &old)?;
-    }
-    let Some(segment) = inode.segment_mut(number) else { return Ok(()) };
-    segment.filling = None;
-    // Another shape may have been asked for since.
-    let wanted: Option<RelayoutRecord> = tx.record(&key::relayout(file))?;
-    if wanted.is_some_and(|wanted| wanted.shape == segment.shape) {
-        relayouts::take_off(tx, file)?;
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use braid_layout::VolumeId;
-    use braid_layout::version::Lease;
-
-    use super::*;
-    use crate::db::Db;
-    use crate::memory::MemoryKv;
-    use crate::schema::directory_record;
-
-    #[test]
-    fn what_was_asked_for_last_is_still_to_be_done_when_an_earlier_shape_takes_the_place() {
-        let mirror = ShapeSpec { scheme: 1, k: 1, m: 1, unit_bytes: 4096 };
-        for (wanted, stays) in [(mirror.clone(), false), (ShapeSpec::DEFAULT, true)] {
-            let db = Db::new(Arc::new(MemoryKv::new()));
-            let is_listed = db.write(|tx| {
-                let file = FileId(8);
-                let of = |number, filling| SegmentRecord {
-                    number,
-                    start: 0,
-                    end: u64::MAX,
-                    shape: mirror.clone(),
-                    object: ObjectId(u64::from(number) + 10),
-                    drives: vec![DriveId(1), DriveId(2)],
-                    set: ColumnMask::all(2),
-                    joining: ColumnMask::EMPTY,
-                    filling,
-                };
-                let mut inode = directory_record(VolumeId(1), FileId(2), b"f".to_vec(), 0);
-                let version = Version { g: Generation(1), lease: Lease(0), n: 1 };
-                inode.segments = vec![of(0, None), of(1, Some(version))];
-                relayouts::put_on(tx, file, wanted.clone())?;
-                take_place(tx, file, &mut inode)?;
-                assert_eq!(inode.in_force().map(|on| on.number).collect::<Vec<_>>(), [1]);
-                Ok(tx.get(&key::relayout(file))?.is_some())
-            });
-            assert_eq!(is_listed.unwrap(), stays);
-        }
-    }
 }

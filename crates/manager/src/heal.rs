@@ -11,24 +11,21 @@ use std::sync::Arc;
 
 use braid_layout::placement::{Candidate, PlacementVersion, choose_beside};
 use braid_layout::{Column, DriveId, FileId};
-use braid_wire::control::{BeginHeal, DriveState, EndHeal, Opened, StaleFiles, StaleFilesReply};
+use braid_wire::control::{BeginHeal, EndHeal, Opened, StaleFiles, StaleFilesReply};
 use braid_wire::{Reason, Refusal};
 
-use crate::columns;
+use crate::column_changes::{lease_of, must_be_up, nothing, olds_of, run};
 use crate::core::Core;
-use crate::drives::Drive;
-use crate::drives::no_drive;
-use crate::filling;
+use crate::drives::{Drive, no_drive};
 use crate::inodes::{self, occupy, set_stale, vacate};
 use crate::kv::KvError;
-use crate::moves::takes_columns;
-use crate::opens::opened_by;
+use crate::opened::opened_by;
 use crate::procedure::{self, Cause, RecordedLease, hold_lapsed};
 use crate::schema::{ComponentPlace, InodeRecord, StaleRecord, key, table};
-use crate::space::candidate;
-use crate::successors;
+use crate::space::{candidate, takes_columns};
 use crate::tx::Tx;
 use crate::view::Opener;
+use crate::{columns, filling, successor_rows, successors};
 
 /// Most files in one reply.
 const FILES_PER_PAGE_MAX: usize = 4096;
@@ -78,7 +75,7 @@ pub async fn begin(core: &Arc<Core>, asker: DriveId, request: BeginHeal) -> Resu
     if !gone.is_empty() {
         let inode = inode.clone();
         core.write(move |_, tx| {
-            Ok(gone.iter().try_for_each(|&at| successors::give_up(tx, at, &inode).map(drop))?)
+            Ok(gone.iter().try_for_each(|&at| successor_rows::give_up(tx, at, &inode).map(drop))?)
         })
         .await?;
     }
@@ -154,43 +151,6 @@ pub async fn end(core: &Arc<Core>, asker: DriveId, request: EndHeal) -> Result<(
     run(core, file, Cause { lease: ended, lost, change: Some(change) }).await.map(drop)
 }
 
-/// The state of the lease on record. If it has lapsed, its end begins, which [`run`] completes.
-pub fn lease_of(core: &Core, file: FileId, inode: &InodeRecord) -> RecordedLease {
-    if !inode.held {
-        RecordedLease::None
-    } else if core.leases().begin_end(file, core.now_ms()) {
-        RecordedLease::Ended
-    } else {
-        RecordedLease::Live
-    }
-}
-
-/// Runs the procedure, and ends the file's lease with it if it was over. The caller holds the file's lock.
-pub async fn run(core: &Arc<Core>, file: FileId, cause: Cause) -> Result<Option<InodeRecord>, Refusal> {
-    let lease = cause.lease;
-    let after = procedure::run(core, file, cause).await?;
-    if lease == RecordedLease::Ended {
-        core.leases().end(file);
-    }
-    Ok(after)
-}
-
-/// The refusal to a drive that has no column to heal.
-pub fn nothing(core: &Core, file: FileId, target: DriveId) -> Refusal {
-    let name = core.drives().name(target);
-    Refusal::new(
-        Reason::NotFound,
-        format!("file {file} has no stale column on {name}: nothing is to be done"),
-    )
-}
-
-/// The drives that this one has replaced.
-pub fn olds_of(core: &Core, target: DriveId) -> Vec<DriveId> {
-    let table = core.drives();
-    let olds = table.iter().map(|drive| drive.record.drive).filter(|&old| old != target);
-    olds.filter(|&old| table.successor(old) == target).collect()
-}
-
 /// The drive that a name refers to, and those that it has replaced.
 fn target_of(core: &Core, name: &str) -> Result<(DriveId, Vec<DriveId>), Refusal> {
     let target = {
@@ -199,17 +159,6 @@ fn target_of(core: &Core, name: &str) -> Result<(DriveId, Vec<DriveId>), Refusal
         table.successor(named)
     };
     Ok((target, olds_of(core, target)))
-}
-
-/// Refuses for a drive that is away.
-pub fn must_be_up(core: &Core, target: DriveId) -> Result<(), Refusal> {
-    let now_ms = core.now_ms();
-    let table = core.drives();
-    if table.state(target, now_ms) == DriveState::Up {
-        return Ok(());
-    }
-    let name = table.name(target);
-    Err(Refusal::new(Reason::NoDrive, format!("{name} is away: start it, then rebuild")))
 }
 
 /// Adds the first `limit` files above `after` of those in which a drive has some components. `page` gives the
@@ -269,11 +218,11 @@ pub fn join(
     };
     let old = segment.drive(column);
     if let Some(at) =
-        successors::find(tx, file, index)?.filter(|at| at.drive == target && at.column == column)
+        successor_rows::find(tx, file, index)?.filter(|at| at.drive == target && at.column == column)
         && old != target
     {
         // It was on its way here when its drive died, which this one has replaced.
-        return successors::take_place(tx, at, inode, true);
+        return successor_rows::take_place(tx, at, inode, true);
     }
     let new = if old == target { old } else { new_home(core, file, &name, &segment.drives, target)? };
     if new != old {

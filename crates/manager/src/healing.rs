@@ -3,18 +3,17 @@
 
 use std::sync::Arc;
 
-use braid_layout::{DriveId, FileId};
+use braid_layout::DriveId;
 use braid_wire::Refusal;
 use braid_wire::control::{HealOrders, HealReport, HealRow, HealStatus, HealStatusReply};
 
-use crate::balance;
-use crate::columns;
+use crate::column_changes::olds_of;
 use crate::core::Core;
-use crate::heal::olds_of;
 use crate::heal_reports::none;
-use crate::inodes;
+use crate::inodes::{self, bytes_of};
 use crate::schema::{ComponentPlace, key, table};
 use crate::tx::Tx;
+use crate::{balance, columns};
 
 /// Where the rate is stored.
 const RATE: &str = "heal-rate";
@@ -93,26 +92,4 @@ fn left(core: &Core, tx: &Tx, drive: DriveId) -> Result<(u64, u64), Refusal> {
         bytes = bytes.saturating_add(bytes_of(tx, &places, components)?);
     }
     Ok((stale, bytes))
-}
-
-/// About how many bytes `components` have, of which these are some.
-pub fn bytes_of(tx: &Tx, some: &[ComponentPlace], components: u64) -> Result<u64, Refusal> {
-    let mut sized = 0u64;
-    let mut bytes = 0u64;
-    for place in some {
-        bytes = bytes.saturating_add(component_bytes(tx, place.file, place.segment)?);
-        sized += 1;
-    }
-    let all = u128::from(bytes) * u128::from(components.max(sized)) / u128::from(sized.max(1));
-    Ok(u64::try_from(all).unwrap_or(u64::MAX))
-}
-
-/// About how many bytes a component of this segment has.
-pub fn component_bytes(tx: &Tx, file: FileId, index: u32) -> Result<u64, Refusal> {
-    let Some(inode) = inodes::find(tx, file)? else { return Ok(0) };
-    let Some(segment) = inode.segment(index) else {
-        return Ok(0);
-    };
-    let bytes = inode.size.min(segment.end).saturating_sub(segment.start);
-    Ok(bytes.div_ceil(u64::from(segment.shape.k.max(1))))
 }

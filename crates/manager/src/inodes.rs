@@ -4,16 +4,18 @@
 //! Invariant, kept by every function here and checked by [`check`](crate::check): the derived rows say what
 //! the records say.
 
+use std::collections::BTreeSet;
+
 use braid_layout::{DriveId, FileId, ObjectId};
 use braid_wire::{Reason, Refusal};
 
-use crate::columns;
 use crate::kv::KvError;
 use crate::schema::{
     ComponentPlace, DriveCount, DriveRecord, InodeRecord, MoveRecord, RemovalRecord, RemoveRecord,
-    StaleRecord, VolumeRecord, key, table,
+    SegmentRecord, StaleRecord, VolumeRecord, key, table,
 };
 use crate::tx::Tx;
+use crate::columns;
 
 /// A file's record.
 pub fn find(tx: &Tx, file: FileId) -> Result<Option<InodeRecord>, KvError> {
@@ -241,4 +243,66 @@ fn count(tx: &mut Tx, drive: DriveId, change: impl FnOnce(&mut DriveCount)) -> R
     change(&mut counts);
     tx.set(key::drive_count(drive), &counts);
     Ok(())
+}
+
+/// Whether a drive was not told of some of its columns that went out, or has not freed some that moved.
+pub fn has_untold(tx: &Tx, drive: DriveId) -> Result<bool, Refusal> {
+    let (first, end) = key::of_drive(table::LEFT, drive);
+    if !tx.scan(&first, &end, 1)?.is_empty() {
+        return Ok(true);
+    }
+    let (mut from, to) = key::of_drive(table::STALE, drive);
+    loop {
+        let rows = tx.records::<StaleRecord>(&(from.clone(), to.clone()), 512)?;
+        if rows.iter().any(|(_, stale)| !stale.told) {
+            return Ok(true);
+        }
+        match rows.last() {
+            Some((last, _)) if rows.len() == 512 => from = [last.as_slice(), &[0]].concat(),
+            _ => return Ok(false),
+        }
+    }
+}
+
+/// About how many bytes `components` have, of which these are some.
+pub fn bytes_of(tx: &Tx, some: &[ComponentPlace], components: u64) -> Result<u64, Refusal> {
+    let mut sized = 0u64;
+    let mut bytes = 0u64;
+    for place in some {
+        bytes = bytes.saturating_add(component_bytes(tx, place.file, place.segment)?);
+        sized += 1;
+    }
+    let all = u128::from(bytes) * u128::from(components.max(sized)) / u128::from(sized.max(1));
+    Ok(u64::try_from(all).unwrap_or(u64::MAX))
+}
+
+/// About how many bytes a component of this segment has.
+pub fn component_bytes(tx: &Tx, file: FileId, index: u32) -> Result<u64, Refusal> {
+    let Some(inode) = find(tx, file)? else { return Ok(0) };
+    let Some(segment) = inode.segment(index) else {
+        return Ok(0);
+    };
+    let bytes = inode.size.min(segment.end).saturating_sub(segment.start);
+    Ok(bytes.div_ceil(u64::from(segment.shape.k.max(1))))
+}
+
+/// The segment that a column is of.
+pub fn segment_of(inode: &InodeRecord, place: ComponentPlace) -> Option<&SegmentRecord> {
+    inode.segment(place.segment)
+}
+
+/// Whether the column is on that drive.
+pub fn holds(inode: &InodeRecord, place: ComponentPlace) -> bool {
+    segment_of(inode, place).is_some_and(|segment| segment.drive(place.column) == place.drive)
+}
+
+/// Those of the files that have successors which are not in their columns' places yet.
+pub fn still_moving(tx: &Tx, files: BTreeSet<FileId>) -> Result<BTreeSet<FileId>, Refusal> {
+    let mut still = BTreeSet::new();
+    for file in files {
+        if !moves(tx, file)?.is_empty() {
+            still.insert(file);
+        }
+    }
+    Ok(still)
 }

@@ -17,10 +17,10 @@ use braid_wire::{Reason, Refusal};
 
 use crate::asker::asker;
 use crate::core::Core;
+use crate::lapses::end_lease_alone;
 use crate::leading::until_leading;
 use crate::locks::Outcome;
 use crate::schema::{LockSessionRecord, key, table};
-use crate::sweep::end_lease_alone;
 use crate::tx::Tx;
 use crate::watchers::LEASE_MS;
 

@@ -12,12 +12,12 @@ use braid_wire::control::{
 use braid_wire::{Reason, Refusal};
 
 use crate::admission::{Last, Ruling};
-use crate::core::Core;
+use crate::core::{Core, set_record};
 use crate::drives::{DRIVES_MAX, no_drive};
 use crate::leadership::{Leadership, Seen};
 use crate::names::check_label;
-use crate::schema::{DriveRecord, StaleRecord, key, table};
-use crate::start::{RESTORED_LATER_MS, begin_term, is_of_lost_state};
+use crate::schema::{DriveRecord, key, table};
+use crate::terms::{RESTORED_LATER_MS, begin_term, is_of_lost_state};
 use crate::tx::Tx;
 
 /// Longest address that a drive may report, in bytes: a name of 253, a colon and a port.
@@ -273,30 +273,6 @@ fn store_heard(tx: &mut Tx, heard: DriveRecord) -> Result<DriveRecord, Refusal> 
     let record = DriveRecord { name, replaced_by, rack, instance, stored, start, log, behind, ..heard };
     tx.set(key, &record);
     Ok(record)
-}
-
-/// The table of drives follows the state.
-pub fn set_record(core: &Core, record: &DriveRecord) {
-    core.drives().set_record(record.clone());
-}
-
-/// Whether a drive was not told of some of its columns that went out, or has not freed some that moved.
-pub fn has_untold(tx: &Tx, drive: DriveId) -> Result<bool, Refusal> {
-    let (first, end) = key::of_drive(table::LEFT, drive);
-    if !tx.scan(&first, &end, 1)?.is_empty() {
-        return Ok(true);
-    }
-    let (mut from, to) = key::of_drive(table::STALE, drive);
-    loop {
-        let rows = tx.records::<StaleRecord>(&(from.clone(), to.clone()), 512)?;
-        if rows.iter().any(|(_, stale)| !stale.told) {
-            return Ok(true);
-        }
-        match rows.last() {
-            Some((last, _)) if rows.len() == 512 => from = [last.as_slice(), &[0]].concat(),
-            _ => return Ok(false),
-        }
-    }
 }
 
 fn join_tx(

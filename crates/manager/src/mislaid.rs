@@ -20,16 +20,13 @@ use braid_wire::data::{Scrub, ScrubAct};
 use braid_wire::{Reason, Refusal};
 use tokio::time::Instant;
 
-use crate::columns;
 use crate::core::Core;
 use crate::drive_calls::CallError;
 use crate::fence::{Target, drive_call};
-use crate::heal;
-use crate::inodes;
 use crate::leading::{pause, until_leading};
-use crate::live_out;
 use crate::procedure::{Cause, too_many_away};
 use crate::schema::{ComponentPlace, InodeRecord};
+use crate::{column_changes, columns, inodes, live_out};
 
 /// Between two looks at a drive that still has lost something.
 const AGAIN: Duration = Duration::from_secs(5);
@@ -154,8 +151,8 @@ async fn take_out(core: &Arc<Core>, place: ComponentPlace) -> Result<(), Refusal
         return Err(too_many_away(core, &inode, segment.all().minus(left), segment));
     }
     let lost = vec![live_out::hold(core, &inode, place.segment, place.column)];
-    let lease = heal::lease_of(core, file, &inode);
-    heal::run(core, file, Cause { lease, lost, change: None }).await.map(drop)
+    let lease = column_changes::lease_of(core, file, &inode);
+    column_changes::run(core, file, Cause { lease, lost, change: None }).await.map(drop)
 }
 
 fn is_here(inode: &InodeRecord, place: ComponentPlace) -> bool {

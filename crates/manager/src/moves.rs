@@ -18,28 +18,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use braid_layout::placement::{Candidate, PlacementVersion, equals_beside};
-use braid_layout::{Column, DriveId, FileId};
+use braid_layout::{DriveId, FileId};
 use braid_wire::control::DriveState;
 use braid_wire::{Reason, Refusal};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::columns;
+use crate::column_changes::{lease_of, run};
 use crate::core::Core;
 use crate::drives::{Drive, DriveTable};
-use crate::filling;
-use crate::heal::{lease_of, run};
-use crate::inodes::{self, occupy, set_stale, vacate};
+use crate::homes::{can_be_made, candidates, choose, nowhere};
+use crate::inodes::{self, holds, occupy, segment_of, set_stale, still_moving, vacate};
 use crate::leading::until_leading;
 use crate::needs::Needs;
 use crate::procedure::{self, Cause, hold_lapsed};
-use crate::relayout;
 use crate::schema::{ComponentPlace, InodeRecord, LeftRecord, SegmentRecord, StaleRecord, key, table};
-use crate::space::{candidate, has_room};
 use crate::spread::Spread;
-use crate::successors;
 use crate::tx::Tx;
+use crate::{columns, filling, relayout, successor_rows, successors};
 
 /// Pause between two looks at which drives are to be emptied.
 const ROUND: Duration = Duration::from_secs(1);
@@ -186,17 +182,11 @@ async fn hindered(
     place: ComponentPlace,
     inode: &InodeRecord,
 ) -> Result<Option<ComponentPlace>, Refusal> {
-    let found = core.read(move |_, tx| Ok(successors::find(tx, place.file, place.segment)?)).await?;
+    let found = core.read(move |_, tx| Ok(successor_rows::find(tx, place.file, place.segment)?)).await?;
     let is_in_vain = |at: &ComponentPlace| {
         segment_of(inode, place).is_some_and(|segment| !can_be_made(segment, at.column, Some(place.column)))
     };
     Ok(found.filter(|at| at.column != place.column && is_in_vain(at)))
-}
-
-/// Whether a column can be made from the segment's others, also without one that is lost.
-fn can_be_made(segment: &SegmentRecord, column: Column, lost: Option<Column>) -> bool {
-    let others = segment.ready().without(column);
-    lost.map_or(others, |lost| others.without(lost)).count() >= u32::from(segment.shape.k)
 }
 
 /// Gives the next columns of a drive that is drained successors, as far as they may move now.
@@ -221,17 +211,6 @@ async fn drain_some(core: &Arc<Core>, drive: DriveId, moving: &mut BTreeSet<File
         }
     }
     if moving.is_empty() { failed } else { Ok(()) }
-}
-
-/// Those of the files that have successors which are not in their columns' places yet.
-pub fn still_moving(tx: &Tx, files: BTreeSet<FileId>) -> Result<BTreeSet<FileId>, Refusal> {
-    let mut still = BTreeSet::new();
-    for file in files {
-        if !inodes::moves(tx, file)?.is_empty() {
-            still.insert(file);
-        }
-    }
-    Ok(still)
 }
 
 /// Has one column of a drive that is drained move. Returns whether it does.
@@ -278,7 +257,7 @@ pub fn begin_move(
     let Some(inode) = inodes::find(tx, place.file)?.filter(|inode| holds(inode, place)) else {
         return Ok(false);
     };
-    if !inode.is_named() || successors::moves(tx, place.file, place.segment)? {
+    if !inode.is_named() || successor_rows::moves(tx, place.file, place.segment)? {
         return Ok(false);
     }
     let Some(segment) = segment_of(&inode, place).filter(|segment| segment.filling.is_none()) else {
@@ -296,7 +275,7 @@ pub fn begin_move(
         Some(_) => return Err(nowhere(core, place, &inode)),
         None => choose(core, tx, place, &inode, &Spread::default())?,
     };
-    successors::plan(tx, place, drive)?;
+    successor_rows::plan(tx, place, drive)?;
     Ok(true)
 }
 
@@ -319,7 +298,8 @@ fn move_column(
     spread: &Spread,
 ) -> Result<DriveId, Refusal> {
     // What its successor holds of it counts.
-    let successor = successors::find(tx, place.file, place.segment)?.filter(|at| at.column == place.column);
+    let successor =
+        successor_rows::find(tx, place.file, place.segment)?.filter(|at| at.column == place.column);
     let new = match successor {
         Some(at) => at.drive,
         None => choose(core, tx, place, inode, spread)?,
@@ -347,88 +327,6 @@ fn move_column(
     Ok(new)
 }
 
-/// The drive that takes a column: one that is up, has room, holds nothing of the file, and whose host does
-/// not get more columns of the file than one has now. Of those that are as good, the one that was given
-/// least.
-fn choose(
-    core: &Core,
-    tx: &Tx,
-    place: ComponentPlace,
-    inode: &InodeRecord,
-    spread: &Spread,
-) -> Result<DriveId, Refusal> {
-    let clean = candidates(core, tx, place, inode)?;
-    let kept = kept(core, place, inode);
-    let equals = equals_beside(PlacementVersion::V1, place.file.0, &kept, &clean).unwrap_or_default();
-    let k = segment_of(inode, place).map_or(1, |segment| u64::from(segment.shape.k));
-    spread.give(&equals, inode.size / k).ok_or_else(|| nowhere(core, place, inode))
-}
-
-fn nowhere(core: &Core, place: ComponentPlace, inode: &InodeRecord) -> Refusal {
-    let detail = format!(
-        "a column of {:?} (file {}) on {} can move nowhere: no other drive is up, has room, holds no other \
-         column of it, and is on a host that has fewer: add a drive",
-        crate::names::show(&inode.name),
-        place.file,
-        core.drives().name(place.drive),
-    );
-    Refusal::new(Reason::TooFewDrives, detail)
-}
-
-/// The drives of the file's other columns.
-fn kept(core: &Core, place: ComponentPlace, inode: &InodeRecord) -> Vec<Candidate> {
-    let table = core.drives();
-    let drives = segment_of(inode, place).map_or(&[][..], |segment| &segment.drives);
-    let others = drives.iter().filter(|drive| **drive != place.drive);
-    others.filter_map(|drive| table.drive(*drive)).map(candidate).collect()
-}
-
-/// The drives that may take a column now: they hold nothing else of its file.
-pub fn candidates(
-    core: &Core,
-    tx: &Tx,
-    place: ComponentPlace,
-    inode: &InodeRecord,
-) -> Result<Vec<Candidate>, Refusal> {
-    let object = segment_of(inode, place).map(|segment| segment.object).unwrap_or_default();
-    let mut clean = Vec::new();
-    for candidate in fitting(core, place, inode)? {
-        // What it still has of the file from before would be freed under the column.
-        if inodes::holds_nothing(tx, candidate.drive, place.file)?
-            && tx.get(&key::remove(candidate.drive, place.file, object))?.is_none()
-        {
-            clean.push(candidate);
-        }
-    }
-    Ok(clean)
-}
-
-/// The drives that may take a column, once they hold nothing else of its file that is to be freed: they are
-/// up, have room and no column of the segment, and no host gets more of it than one has now.
-pub fn fitting(core: &Core, place: ComponentPlace, inode: &InodeRecord) -> Result<Vec<Candidate>, Refusal> {
-    let Some(segment) = segment_of(inode, place) else {
-        return Err(Refusal::new(Reason::NotFound, format!("file {} has no such segment", place.file)));
-    };
-    let kept = kept(core, place, inode);
-    let now_ms = core.now_ms();
-    let table = core.drives();
-    let old = table.drive(place.drive).map(candidate);
-    let on_host = |of: &Candidate| kept.iter().filter(|kept| kept.domain == of.domain).count();
-    let most_now = kept
-        .iter()
-        .chain(&old)
-        .map(|of| on_host(of) + usize::from(old.as_ref().is_some_and(|old| old.domain == of.domain)));
-    let most_now = most_now.max().unwrap_or(1).max(1);
-    let takes = |drive: &&Drive| takes_columns(drive) && !segment.drives.contains(&drive.record.drive);
-    let takers = table.up(now_ms).into_iter().filter_map(|drive| table.drive(drive)).filter(takes);
-    Ok(takers.map(candidate).filter(|candidate| on_host(candidate) < most_now).collect())
-}
-
-/// Whether columns may move to a drive. One that has lost ranges of keys cannot tell that an object is new.
-pub fn takes_columns(drive: &Drive) -> bool {
-    has_room(drive) && !drive.draining && drive.scrub.lost == 0
-}
-
 async fn page(
     core: &Arc<Core>,
     drive: DriveId,
@@ -437,16 +335,6 @@ async fn page(
     core.read(move |_, tx| Ok(columns::on_drive(tx, drive, after, PAGE)?)).await
 }
 
-/// The segment that a column is of.
-pub fn segment_of(inode: &InodeRecord, place: ComponentPlace) -> Option<&SegmentRecord> {
-    inode.segment(place.segment)
-}
-
 fn segment_mut(inode: &mut InodeRecord, place: ComponentPlace) -> Option<&mut SegmentRecord> {
     inode.segment_mut(place.segment)
-}
-
-/// Whether the column is on that drive.
-pub fn holds(inode: &InodeRecord, place: ComponentPlace) -> bool {
-    segment_of(inode, place).is_some_and(|segment| segment.drive(place.column) == place.drive)
 }

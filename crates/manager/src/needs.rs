@@ -6,16 +6,16 @@ use std::time::Duration;
 use braid_layout::DriveId;
 use braid_wire::{Reason, Refusal};
 
-use crate::columns;
-use crate::compare::path_of;
 use crate::core::Core;
 use crate::drives::Drive;
-use crate::healing::{SIZED_MAX, bytes_of, component_bytes};
-use crate::inodes;
-use crate::moves::{fitting, holds, segment_of, takes_columns};
+use crate::healing::SIZED_MAX;
+use crate::homes::fitting;
+use crate::inodes::{self, bytes_of, component_bytes, holds, segment_of};
 use crate::schema::ComponentPlace;
-use crate::successors;
+use crate::space::takes_columns;
 use crate::tx::Tx;
+use crate::volumes::path_of;
+use crate::{columns, successor_rows};
 
 /// Of the room on other drives, the part that may be filled: the rest is for what is written meanwhile.
 const ROOM_PERCENT: u64 = 90;
@@ -108,7 +108,9 @@ impl Needs {
                 }
                 continue;
             }
-            if successors::find(tx, place.file, place.segment)?.is_some_and(|at| at.column == place.column) {
+            if successor_rows::find(tx, place.file, place.segment)?
+                .is_some_and(|at| at.column == place.column)
+            {
                 continue; // it is on its way
             }
             let bytes = component_bytes(tx, place.file, place.segment)?;

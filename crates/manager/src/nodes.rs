@@ -9,8 +9,7 @@ use crate::attributes;
 use crate::directories::{exists, resolve, slot};
 use crate::entries::{self, Named};
 use crate::names::show;
-use crate::schema::EntryRecord;
-use crate::schema::directory_record;
+use crate::schema::{EntryRecord, directory_record};
 use crate::tx::Tx;
 
 /// Makes one. Gives its number.

@@ -12,24 +12,18 @@ use braid_wire::control::{
 use braid_wire::{Reason, Refusal};
 
 use crate::asker::asker;
-use crate::callbacks;
+use crate::column_changes::lease_of;
 use crate::core::{Core, busy};
-use crate::directories;
-use crate::fence::make_partition;
 use crate::files::{self, Part, lease_lost, leased};
-use crate::filling;
-use crate::heal::lease_of;
-use crate::inodes;
 use crate::leases::LeaseState;
-use crate::live_out;
 use crate::names::show;
+use crate::opened::{opened_by, opened_to_write, renew_lease};
 use crate::operations::{Once, Operation, Outcome, remember};
 use crate::procedure::{self, Cause, Life, Lost, Probe, RecordedLease, drive_of, hold_lapsed};
-use crate::receipts;
 use crate::schema::InodeRecord;
-use crate::sharing;
 use crate::tx::Tx;
 use crate::view::{self, Opener};
+use crate::{callbacks, directories, filling, inodes, live_out, receipts, sharing};
 
 /// Creates a file without a name, leased to the asker.
 pub async fn create_unnamed(
@@ -345,40 +339,6 @@ fn granted(core: &Core, file: FileId, inode: &InodeRecord, holder: u64) {
     leases.changed(file, inode);
 }
 
-/// The answer to a writer.
-pub async fn opened_to_write(
-    core: &Arc<Core>,
-    file: FileId,
-    inode: InodeRecord,
-    holder: u64,
-) -> Result<Opened, Refusal> {
-    if inode.lease_of(holder).is_none() {
-        return Err(lease_lost(file, inode.lease));
-    }
-    core.watchers().writes(file, holder, asker());
-    core.leases().is_of(file, holder, asker());
-    opened_by(core, file, inode, Opener::Writer(holder)).await
-}
-
-/// What somebody needs to work on a file.
-pub async fn opened_by(
-    core: &Arc<Core>,
-    file: FileId,
-    inode: InodeRecord,
-    opener: Opener,
-) -> Result<Opened, Refusal> {
-    let mut inode = inode;
-    let is_filler = matches!(opener, Opener::Filler(_));
-    inode.segments.retain(|segment| segment.filling.is_some() == is_filler);
-    let (mut inode, mut epochs) = with_epochs(core, inode).await?;
-    if opener != Opener::Reader && make_partitions(core, &inode, &epochs).await {
-        (inode, epochs) = with_epochs(core, inode).await?;
-    }
-    let now_ms = core.now_ms();
-    let lease_ms = core.client_lease_ms;
-    Ok(view::opened(&core.drives(), (file, &inode), &epochs, opener, lease_ms, now_ms))
-}
-
 /// Opens a file for reading, as its record says once it is settled.
 pub async fn reader(core: &Arc<Core>, file: FileId) -> Result<Opened, Refusal> {
     let inode = settled(core, file).await?;
@@ -404,48 +364,6 @@ async fn settled(core: &Arc<Core>, file: FileId) -> Result<InodeRecord, Refusal>
         core.leases().end(file);
     }
     after.ok_or_else(|| Refusal::new(Reason::NotFound, format!("file {file} was removed")))
-}
-
-async fn with_epochs(
-    core: &Arc<Core>,
-    inode: InodeRecord,
-) -> Result<(InodeRecord, Vec<Vec<Option<u32>>>), Refusal> {
-    core.read(move |_, tx| {
-        let epochs = view::key_epochs(tx, &inode)?;
-        Ok((inode, epochs))
-    })
-    .await
-}
-
-/// Makes missing partitions on drives that are up. Returns whether any was made.
-async fn make_partitions(core: &Arc<Core>, inode: &InodeRecord, epochs: &[Vec<Option<u32>>]) -> bool {
-    let mut calls = tokio::task::JoinSet::new();
-    for (segment, epochs) in inode.segments.iter().zip(epochs) {
-        for (&drive, _) in segment.drives.iter().zip(epochs).filter(|(_, epoch)| epoch.is_none()) {
-            if core.drives().state(drive, core.now_ms()) == DriveState::Up {
-                let core = Arc::clone(core);
-                let volume = inode.volume;
-                calls.spawn(async move { make_partition(&core, drive, volume).await });
-            }
-        }
-    }
-    let mut made = false;
-    while let Some(done) = calls.join_next().await {
-        match done {
-            Ok(Ok(())) => made = true,
-            // The client will find out and report the drive.
-            Ok(Err(error)) => tracing::info!(%error, "a partition could not be made yet"),
-            Err(error) => tracing::error!(%error, "making a partition failed within the manager"),
-        }
-    }
-    made
-}
-
-pub(crate) fn renew_lease(core: &Core, file: FileId, lease: Lease, holder: u64) -> Result<(), Refusal> {
-    let renewed = core.leases().renew(file, lease, holder, core.running_ms());
-    // After a restart it is not known yet.
-    core.leases().is_of(file, holder, asker());
-    if renewed { Ok(()) } else { Err(lease_lost(file, lease)) }
 }
 
 /// Refuses if such a drive holds its lease and answers us: one client's bad link must take no column out.

@@ -19,15 +19,13 @@ use braid_wire::Refusal;
 use braid_wire::data::ListedObject;
 use tokio::time::{Instant, sleep};
 
-use crate::columns;
 use crate::core::Core;
 use crate::drive_calls::CallError;
-use crate::inodes;
 use crate::kv::KvError;
 use crate::leading::{pause, until_leading};
-use crate::listing;
 use crate::schema::{ComponentPlace, LeftRecord, RemoveRecord, key, table};
 use crate::tx::Tx;
+use crate::{columns, inodes, listing};
 
 /// Time between two searches of a drive that did not start in between.
 const AGAIN: Duration = Duration::from_secs(24 * 3600);

@@ -16,18 +16,16 @@ use braid_wire::control::{
 use braid_wire::{Reason, Refusal};
 use tokio::time::Instant;
 
-use crate::compare::path_of;
 use crate::core::Core;
 use crate::directories::resolve;
-use crate::filling;
-use crate::inodes;
 use crate::kv::KvError;
-use crate::relayouts::{COUNT, put_on, take_off};
-use crate::tx::Tx;
-
 use crate::leading::{pause, until_leading};
+use crate::relayouts::{COUNT, put_on, take_off};
 use crate::schema::{InodeRecord, RelayoutRecord, SegmentRecord, key, table};
 use crate::shapes::{check_width, from_spec};
+use crate::tx::Tx;
+use crate::volumes::path_of;
+use crate::{filling, inodes};
 
 /// Files that are filled at a time: enough for all drives to have something to do.
 const AT_ONCE: usize = 16;

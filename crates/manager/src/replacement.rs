@@ -11,10 +11,9 @@ use braid_wire::control::{DriveState, ReplaceDrive};
 use braid_wire::{Reason, Refusal};
 use tokio::time::Instant;
 
-use crate::core::Core;
+use crate::core::{Core, set_record};
 use crate::drives::no_drive;
 use crate::inodes;
-use crate::members::set_record;
 use crate::needs::{LOOK_MAX, Needs};
 use crate::operations::{Once, Operation, Outcome};
 use crate::procedure::{self, Life};

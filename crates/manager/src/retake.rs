@@ -10,9 +10,8 @@ use std::sync::Arc;
 use braid_layout::FileId;
 use braid_wire::Refusal;
 
-use crate::core::Core;
+use crate::core::{Core, set_record};
 use crate::leading::{pause, until_leading};
-use crate::members::set_record;
 use crate::schema::{DriveRecord, InodeRecord, key, table};
 use crate::tx::Tx;
 

@@ -22,9 +22,8 @@ use crate::core::Core;
 use crate::drive_calls::{CALLS_PER_DRIVE, CallError};
 use crate::fence::tell;
 use crate::free::free_left;
-use crate::inodes::{self, set_stale};
+use crate::inodes::{self, has_untold, set_stale};
 use crate::leading::{pause, until_leading};
-use crate::members::has_untold;
 use crate::schema::{ComponentPlace, StaleRecord, key, table};
 use crate::tx::Tx;
 

@@ -23,14 +23,13 @@ use tokio::task::JoinSet;
 
 use crate::asker::{asked_by, asker};
 use crate::core::Core;
-use crate::directories::Parents;
-use crate::operation_turns;
+use crate::directories::{self, Parents};
 use crate::operations::{Once, Operation, Outcome};
 use crate::session_slots::Visitor;
 use crate::tx::Tx;
 use crate::{
-    attributes, backup, bulk, callbacks, compare, directories, drain, endings, filling, heal, healing,
-    inodes, locking, members, nodes, opens, relayout, replacement, scrub, shapes, sisters, status, view,
+    attributes, backup, bulk, callbacks, compare, drain, endings, filling, heal, healing, inodes, locking,
+    members, nodes, opens, operation_turns, relayout, replacement, scrub, shapes, sisters, status, view,
     volumes,
 };
 
@@ -349,7 +348,7 @@ async fn create_volume(core: &Arc<Core>, operation: Operation, create: VolumeCre
         .await?;
     // For a volume that was made before, the background makes missing partitions.
     if let Once::Now(volume) = made {
-        crate::sweep::make_partitions_of(core, volume).await;
+        crate::partitions::make_partitions_of(core, volume).await;
     }
     Ok(())
 }

@@ -33,16 +33,15 @@ use braid_wire::{Reason, Refusal};
 
 use crate::core::Core;
 use crate::files::{Part, current, lease_lost, worn_out};
-use crate::inodes;
 use crate::leases::LeaseState;
 use crate::names::show;
-use crate::opens::opened_to_write;
+use crate::opened::opened_to_write;
 use crate::operations::{Operation, Outcome, remember};
-use crate::parts;
 use crate::procedure::{self, Cause, Change, RecordedLease, hold_lapsed};
 use crate::schema::{InodeRecord, PartRecord};
 use crate::turns::AGAIN_MS_MAX;
 use crate::tx::Tx;
+use crate::{inodes, parts};
 
 /// What a lease becomes.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -23,6 +23,11 @@ pub fn candidate(drive: &Drive) -> Candidate {
     Candidate { drive: drive.record.drive, weight, domain }
 }
 
+/// Whether columns may move to a drive. One that has lost ranges of keys cannot tell that an object is new.
+pub fn takes_columns(drive: &Drive) -> bool {
+    has_room(drive) && !drive.draining && drive.scrub.lost == 0
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;

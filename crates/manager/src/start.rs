@@ -3,8 +3,7 @@
 //! The directory holds `LOCK` (locked while a manager runs), `manager.redb` (the state), `client.token` and
 //! `join.token`. All but the lock are readable to their owner only.
 
-use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::future::Future;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -15,7 +14,7 @@ use std::time::Duration;
 
 use braid_layout::{ClusterId, DriveId, FileId};
 use braid_transport::host::{self, boot_ms};
-use braid_transport::{Limits, Listener, Seldom, TransportError, process, raise_descriptors};
+use braid_transport::{Limits, Listener, Seldom, raise_descriptors};
 use braid_wire::Refusal;
 use braid_wire::capability::Key;
 use braid_wire::token::{Standing, Token};
@@ -25,43 +24,32 @@ use tokio::time::timeout;
 
 use crate::core::Core;
 use crate::db::Db;
+use crate::directory::{LOCK_FILE, ManagerError, STATE_FILE, lock};
 use crate::drive_calls::DriveCalls;
 use crate::drives::{DriveTable, margin_ms};
 use crate::embedded::EmbeddedKv;
-use crate::grants::CAPABILITY_MS;
-use crate::kv::{Kv, KvError};
+use crate::inodes::has_untold;
+use crate::kv::Kv;
 use crate::leadership::Leadership;
 use crate::leases::Leases;
 use crate::lock_table::Locking;
-use crate::locking;
-use crate::members::has_untold;
-use crate::receipts;
 use crate::retake::take_over;
-use crate::tx::Tx;
-
-use crate::callbacks;
 use crate::schema::{ClusterRecord, DriveRecord, key, table};
 use crate::serve::serve;
 use crate::session_slots::SessionSlots;
 use crate::sweep::{extend_time, sweep};
-use crate::time::{AHEAD_MS, ManagerClock};
+use crate::terms::{RESTORED_LATER_MS, begin_term, random};
+use crate::time::ManagerClock;
 use crate::together::Together;
+use crate::tx::Tx;
 use crate::upgrade::upgrade;
 use crate::watchers::Watchers;
-use crate::{backup, private};
+use crate::{backup, callbacks, locking, private, receipts};
 
-/// All of a manager's state, in its directory.
-pub(crate) const STATE_FILE: &str = "manager.redb";
-/// Locked while a manager runs.
-const LOCK_FILE: &str = "LOCK";
 /// A new file system's root contains it.
 const LOST_AND_FOUND: &str = "lost+found";
 const CLIENT_TOKEN: &str = "client.token";
 const JOIN_TOKEN: &str = "join.token";
-/// How far ahead time begins on a restored state, so that all capabilities of the lost manager have expired:
-/// it may have signed them at times up to `AHEAD_MS` past the wall clock. Drives get leases before they are
-/// told what went out since the backup, and would still accept such capabilities.
-pub(crate) const RESTORED_LATER_MS: u64 = AHEAD_MS + CAPABILITY_MS;
 /// How long a stop waits for the transactions under way.
 const CLOSE_WAIT: Duration = Duration::from_secs(20);
 
@@ -101,57 +89,6 @@ pub struct Ready {
     /// The token with which drives prove that they may join.
     pub join_token: Token,
     pub cluster: ClusterId,
-}
-
-/// Why a manager cannot run.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ManagerError {
-    /// Another manager runs on the directory.
-    #[error("{0} is in use by another manager: stop it, or choose another directory")]
-    InUse(PathBuf),
-    /// A file of the directory could not be made, read or written.
-    #[error("{path}: {source}")]
-    File {
-        path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// The directory holds other things and no manager's state.
-    #[error("{dir} holds {holds:?} and no manager's state: choose an empty or new directory")]
-    NotAManager {
-        dir: PathBuf,
-        /// One of the things in it.
-        holds: OsString,
-    },
-    /// The state cannot be opened.
-    #[error(
-        "{0}; if it is damaged, move it away and restore a backup: braid manager restore BACKUP --dir DIR"
-    )]
-    State(#[from] KvError),
-    /// There are tokens and no state: it was lost. A manager that started afresh would know none of the
-    /// cluster's files.
-    #[error(
-        "{dir} has the tokens of a cluster, and its state ({STATE_FILE}) is missing or empty: put it back, or restore a backup: \
-         braid manager restore BACKUP --dir {dir}; to found a new cluster, use an empty directory"
-    )]
-    StateGone { dir: PathBuf },
-    /// A backup is restored only where there is no state.
-    #[error("{0} is there already: move it away first, if the backup is to take its place")]
-    StateThere(PathBuf),
-    /// A file is no backup, or damaged.
-    #[error("the backup {path}: {what}")]
-    Backup {
-        path: PathBuf,
-        /// What is wrong with it.
-        what: String,
-    },
-    /// The state could not be loaded at the start.
-    #[error("cannot start: {0}")]
-    Start(Refusal),
-    /// It cannot listen.
-    #[error(transparent)]
-    Listen(#[from] TransportError),
 }
 
 impl Config {
@@ -379,26 +316,6 @@ fn open_state(db: &Db, speak_ms: u64) -> Result<Opened, Refusal> {
     })
 }
 
-/// Stores the next term, higher than `above` too, with a random mark. After a restore the term is also kept
-/// as `restored_term`: see [`is_of_lost_state`].
-pub(crate) fn begin_term(tx: &mut Tx, above: u64) -> Result<(u64, u64), Refusal> {
-    let term = tx.number("term")?.max(above) + 1;
-    let mark = u64::from_le_bytes(random());
-    if tx.number("restored")? != 0 {
-        tx.set(key::meta("restored_term"), &term);
-    }
-    tx.set(key::meta("term"), &term);
-    tx.set(key::term(term), &mark);
-    Ok((term, mark))
-}
-
-/// Whether a term that a drive has seen is of the state that was lost when this one was restored. A drive
-/// that was away during the comparison reports such a term when it returns: that does not make this state
-/// outdated.
-pub(crate) fn is_of_lost_state(tx: &Tx, term: u64) -> Result<bool, Refusal> {
-    Ok(term < tx.number("restored_term")?)
-}
-
 /// Refuses a directory without a state that has tokens (its state was lost) or that has files of others. A
 /// manager's first start finds neither.
 fn refuse_without_state(dir: &Path) -> Result<(), ManagerError> {
@@ -421,12 +338,6 @@ fn refuse_without_state(dir: &Path) -> Result<(), ManagerError> {
     }
 }
 
-fn random<const N: usize>() -> [u8; N] {
-    let mut bytes = [0; N];
-    getrandom::fill(&mut bytes).expect("the system gives random bytes");
-    bytes
-}
-
 fn token(cluster: &ClusterRecord, standing: Standing) -> Token {
     let secret = if standing == Standing::Client { &cluster.client_secret } else { &cluster.join_secret };
     Token { standing, cluster: cluster.cluster, secret: secret.clone() }
@@ -434,17 +345,6 @@ fn token(cluster: &ClusterRecord, standing: Standing) -> Token {
 
 fn failed(error: &dyn std::fmt::Display) -> Refusal {
     Refusal::new(braid_wire::Reason::Medium, error.to_string())
-}
-
-pub(crate) fn lock(dir: &Path) -> Result<File, ManagerError> {
-    let path = dir.join(LOCK_FILE);
-    let opened = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
-    let file = opened.map_err(|source| ManagerError::File { path: path.clone(), source })?;
-    match process::lock(&file) {
-        Ok(true) => Ok(file),
-        Ok(false) => Err(ManagerError::InUse(dir.to_owned())),
-        Err(source) => Err(ManagerError::File { path, source }),
-    }
 }
 
 /// Writes a token's file atomically.

@@ -10,11 +10,10 @@ use braid_wire::control::{DriveRow, StatusReply};
 
 use crate::core::Core;
 use crate::drives::Drive;
-use crate::inodes;
 use crate::schema::{DriveCount, key, table};
 use crate::tx::Tx;
 use crate::view::drive_row;
-use crate::volumes;
+use crate::{inodes, volumes};
 
 /// Stale columns of a drive that are looked at one by one.
 const LOOKED_AT_MAX: usize = 4096;

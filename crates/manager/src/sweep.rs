@@ -9,40 +9,27 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
-use braid_layout::{DriveId, FileId, PartitionId, VolumeId};
+use braid_layout::{DriveId, FileId, PartitionId};
 use braid_wire::control::DriveState;
 use braid_wire::data::{Address, Remove};
 use braid_wire::{Reason, Refusal};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
-use crate::balance;
-use crate::behind;
-use crate::callbacks;
-use crate::compare;
-use crate::core::Core;
+use crate::core::{Core, set_record};
 use crate::drive_calls::CallError;
 use crate::fence::{drive_call, make_partition};
 use crate::free::{forget_replaced, free_components, free_left, is_absent};
-use crate::inodes;
+use crate::lapses::end_lease_alone;
 use crate::leading::{ROUND, pause, until_leading};
-use crate::leases::Step;
-use crate::locking;
-use crate::members::set_record;
-use crate::mislaid;
-use crate::moves;
-use crate::operation_turns;
-use crate::orphans;
 use crate::pauses::LISTEN_MS;
-use crate::procedure::{self, Cause, RecordedLease, hold_lapsed};
-use crate::receipts;
-use crate::relayout;
-use crate::retake;
 use crate::returns::readmit_drives;
 use crate::schema::{DriveRecord, key, table};
-use crate::sharing;
 use crate::tx::Tx;
-use crate::volumes;
+use crate::{
+    balance, behind, callbacks, compare, locking, mislaid, moves, operation_turns, orphans, receipts,
+    relayout, retake, volumes,
+};
 
 /// Time between two stores of the drives' log positions. If a drive loses less than this and the manager is
 /// killed too, the loss is not detected.
@@ -55,8 +42,6 @@ const TRY_AGAIN: Duration = Duration::from_secs(5);
 const PROCEDURES: usize = 8;
 /// Most components freed on one drive between two transactions.
 const REMOVES_PER_ROUND: usize = 256;
-/// How long creating a volume waits for its partitions; the rest are made later.
-const PARTITIONS_WAIT: Duration = Duration::from_secs(5);
 
 /// Runs until the task is dropped.
 pub async fn sweep(core: Arc<Core>) {
@@ -95,19 +80,6 @@ pub async fn extend_time(core: &Arc<Core>) -> Result<(), Refusal> {
     .await?;
     core.clock.extended(bound);
     Ok(())
-}
-
-/// Makes a new volume's partitions on the drives that are up and answer soon.
-pub async fn make_partitions_of(core: &Arc<Core>, volume: VolumeId) {
-    let mut calls = JoinSet::new();
-    for drive in core.drives().up(core.now_ms()) {
-        let core = Arc::clone(core);
-        calls.spawn(async move { make_partition(&core, drive, volume).await });
-    }
-    let all = async { while calls.join_next().await.is_some() {} };
-    if timeout(PARTITIONS_WAIT, all).await.is_err() {
-        tracing::info!(%volume, "some drives do not have the volume's partition yet");
-    }
 }
 
 async fn keep_time(core: Arc<Core>) {
@@ -188,42 +160,6 @@ async fn end_lease(core: &Arc<Core>, file: FileId) -> bool {
             false
         }
     }
-}
-
-/// The same by who holds the file's lock.
-pub(crate) async fn end_lease_alone(core: &Arc<Core>, file: FileId) -> Result<(), Refusal> {
-    let step = core.leases().step(file, core.now_ms());
-    if step != Step::End {
-        // Somebody holds a lease again: its end does what was left undone. If the file stayed listed, it
-        // would be due again at once.
-        core.unfinished().remove(&file);
-    }
-    match step {
-        Step::End => {}
-        Step::Nothing => return Ok(()),
-        Step::Without(gone) => return sharing::without(core, file, gone).await,
-        Step::Apart => return sharing::apart(core, file).await,
-    }
-    let found = core.read(move |_, tx| Ok(inodes::find(tx, file)?)).await?;
-    if let Some(inode) = found.filter(|inode| inode.held || inode.unfenced) {
-        if inode.lives() {
-            let lease = if inode.held { RecordedLease::Ended } else { RecordedLease::None };
-            let lost = hold_lapsed(core, &inode);
-            procedure::run(core, file, Cause { lease, lost, ..Cause::nothing() }).await?;
-        } else {
-            core.write(move |_, tx| {
-                // It may have got its name since.
-                match inodes::find(tx, file)? {
-                    Some(inode) if !inode.lives() => inodes::bury(tx, file, &inode),
-                    _ => Ok(()),
-                }
-            })
-            .await?;
-        }
-    }
-    core.leases().end(file);
-    core.unfinished().remove(&file);
-    Ok(())
 }
 
 async fn forget_operations(core: Arc<Core>) {

@@ -7,11 +7,10 @@ use braid_wire::control::{ColumnRow, DriveRow, DriveState, Grant, Opened, Segmen
 
 use crate::drives::{Drive, DriveTable};
 use crate::grants::{self, ALL_STRIPES, Use};
-use crate::parts;
 use crate::schema::{DriveCount, InodeRecord, PartitionRecord, SegmentRecord, key, table};
-use crate::slow;
 use crate::space::has_room;
 use crate::tx::Tx;
+use crate::{parts, slow};
 
 /// Stat of a file or directory.
 pub fn stat(drives: &DriveTable, file: FileId, inode: &InodeRecord, now_ms: u64) -> StatRow {

@@ -4,10 +4,10 @@ use braid_layout::{DriveId, FileId, VolumeId};
 use braid_wire::control::{ShapeSpec, VolumeRow};
 use braid_wire::{Reason, Refusal};
 
-use crate::inodes;
-use crate::names::check_label;
-use crate::schema::{DriveRecord, VolumeRecord, directory_record, key, table};
+use crate::names::{check_label, show};
+use crate::schema::{DriveRecord, InodeRecord, VolumeRecord, directory_record, key, table};
 use crate::tx::Tx;
+use crate::inodes;
 
 /// Most volumes of a cluster: each has a partition on every drive, and a list of them fits one reply.
 pub const VOLUMES_MAX: usize = 1000;
@@ -108,4 +108,16 @@ fn row(volume: VolumeRecord) -> VolumeRow {
         file_bytes: volume.file_bytes,
         created_ms: volume.created_ms,
     }
+}
+
+/// A file's volume and path, shown to users.
+pub fn path_of(tx: &Tx, inode: &InodeRecord) -> Result<String, Refusal> {
+    let volume = by_number(tx, inode.volume)?.name;
+    let mut path = show(&inode.name);
+    let mut parent = inode.parent;
+    while let Some(directory) = inodes::find(tx, parent)?.filter(|directory| directory.parent != FileId(0)) {
+        path = format!("{}/{path}", show(&directory.name));
+        parent = directory.parent;
+    }
+    Ok(format!("braid://{volume}/{path}"))
 }

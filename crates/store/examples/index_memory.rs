@@ -1,8 +1,9 @@
-//! What the index costs: fills a new store with objects, units and extents and prints the process's resident
-//! memory. Then it measures a process that opens the store as after kill -9 and serves it, and another that
-//! does the same after the first closed it.
+//! The memory cost of the index: fills a new store with objects, units and extents and prints the process's
+//! resident memory. Then it measures a process that opens the store as after kill -9 and serves it, and
+//! another that does the same after the first closed it.
 //!
-//!     cargo run --release -p braid-store --example index_memory -- DIR OBJECTS UNITS EXTENTS [ORDER [LIMIT_MIB]]
+//!     cargo run --release -p braid-store --example index_memory -- \
+//!         DIR OBJECTS UNITS EXTENTS [ORDER [LIMIT_MIB]]
 //!
 //! `UNITS` per object, `EXTENTS` per unit. The writes are holes, which cost the index as much as bytes do and
 //! the disk 512 bytes each: 10 million take 5 GB in `DIR`, which must be empty or absent. `ORDER`:
@@ -205,7 +206,7 @@ fn version(n: u64) -> Version {
     Version { g: Generation(1), lease: Lease(1), n }
 }
 
-/// Only anonymous memory: mapped file pages belong to the page cache.
+/// Resident anonymous memory of this process, in KiB: mapped file pages belong to the page cache.
 fn resident_kib() -> std::io::Result<u64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap_or_default();

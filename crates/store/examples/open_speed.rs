@@ -1,4 +1,4 @@
-//! How fast a large store opens after it was killed: generates one, opens it and prints the times.
+//! The time in which a large store opens after it was killed: generates one, opens it and prints the times.
 //!
 //!     cargo run --release -p braid-store --example open_speed -- DIR OBJECTS LOG_GIB [TAIL_MIB]
 //!

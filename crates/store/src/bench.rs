@@ -34,7 +34,7 @@ const TAIL_WRITE_BYTES: u32 = 4096;
 /// Records of a commit in the tail.
 const COMMIT_LEN: usize = 16;
 
-/// What was made.
+/// Sizes of a generated store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Generated {
     /// Bytes of the checkpoint.
@@ -45,7 +45,8 @@ pub struct Generated {
     pub stale_bytes: u64,
 }
 
-/// Fills files that are reused for segments. It is no record, and no cheaper to tell from one than others.
+/// Byte that fills the recycled files. A block of it is no record, and telling it from one takes as long as
+/// for any other byte.
 pub const STALE: u8 = 0x5a;
 
 /// Make a store in `dir`, which must be absent or empty, in the state that a killed process leaves. It has

@@ -1,14 +1,14 @@
-//! How long a commit waits for requests to share its sync.
+//! The time that a commit waits for requests to share its sync.
 //!
-//! A sync costs about the same for one request as for many, so a commit that waits a little is worth it if
-//! others are about to come. Databases have two settings for this (PostgreSQL: `commit_delay` and
+//! A sync costs about the same for one request as for many, so it is worth waiting a little before a commit
+//! if more requests are about to come. Databases have two settings for this (PostgreSQL: `commit_delay` and
 //! `commit_siblings`). Here both come from the commit before: writers that were just answered tend to write
 //! again at once. If they do not, the next commit loses a fraction of a sync, and the one after it expects
 //! only those that came.
 
 use std::time::Duration;
 
-/// The delay is at most this part of the time the last commit took, ...
+/// The delay is at most the time the last commit took, divided by this, ...
 const TIME_PART: u32 = 4;
 /// ... and at most this long.
 const TIME_MAX: Duration = Duration::from_millis(2);

@@ -34,7 +34,7 @@ pub(crate) fn blocks(range: Range<u32>) -> impl Iterator<Item = Range<u32>> {
     })
 }
 
-/// How many blocks the unit range `from..to` has.
+/// Number of blocks in the unit range `from..to`.
 pub fn block_count(from: u32, to: u32) -> u32 {
     if from >= to { 0 } else { to.div_ceil(BLOCK_BYTES) - from / BLOCK_BYTES }
 }
@@ -52,7 +52,8 @@ pub fn block_crcs(from: u32, bytes: &[u8]) -> Vec<u32> {
         .collect()
 }
 
-/// Whether `crcs` are the checksums of `bytes`; if not, the unit offset of the first block that differs.
+/// Checks that `crcs` are the checksums of `bytes`, which begin at `from` in their unit. The error is the
+/// unit offset of the first block that differs.
 pub(crate) fn verify_blocks(from: u32, bytes: &[u8], crcs: &[u32]) -> Result<(), u32> {
     let Ok(length) = u32::try_from(bytes.len()) else { return Err(from) };
     let Some(to) = from.checked_add(length) else { return Err(from) };

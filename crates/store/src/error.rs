@@ -1,4 +1,4 @@
-//! What can go wrong in a store. Callers treat each variant differently.
+//! Errors of a store. Callers treat each variant differently.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use braid_layout::{ClusterId, DriveId, Generation, ObjectId, PartitionId, Version};
 
-/// Why a store refused or failed. Cloneable: one failed commit answers many callers.
+/// Error of a store. Cloneable, as one failed commit answers many callers.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -56,14 +56,14 @@ pub enum Error {
     /// are settled.
     #[error("owed versions up to {tip} are in doubt until the parity columns have them")]
     InDoubt {
-        /// The newest of them.
+        /// The newest owed version.
         tip: Version,
     },
     /// A unit has reached its limit of unsettled steps: wait until some are settled or folded.
     #[error("the unit has {0} unsettled steps, as many as it may have")]
     Backlog(usize),
-    /// A snapshot needs the whole object settled. Let writers settle or retire what is in progress, or decide
-    /// on it, then take the snapshot.
+    /// A snapshot needs the whole object settled. Let writers settle or retire their writes in progress, or
+    /// decide on these, then take the snapshot.
     #[error(
         "unit {unit} of object {object} in partition {partition} is not settled, so no snapshot can be taken: settle it first"
     )]
@@ -115,7 +115,7 @@ pub enum Error {
     /// with units in the gaps.
     #[error("the column has caught up with {0} runs of units, as many as there may be: fill the gaps first")]
     Runs(usize),
-    /// Impossible ranges, lengths or counts; says which.
+    /// A range, length or count is impossible; the text says which.
     #[error("malformed request: {0}")]
     Malformed(&'static str),
     /// The payload does not match the checksums that came with it: it was damaged in transit.
@@ -130,9 +130,9 @@ pub enum Error {
     #[error("quota: partition {partition} holds {used} of {quota} bytes, {asked} more were asked")]
     Quota {
         partition: PartitionId,
-        /// Bytes it holds.
+        /// Bytes the partition holds.
         used: u64,
-        /// Bytes it may hold.
+        /// Bytes the partition may hold.
         quota: u64,
         /// Bytes the request adds.
         asked: u64,
@@ -142,7 +142,7 @@ pub enum Error {
     Full {
         /// Bytes the store uses, or has reserved for objects.
         used: u64,
-        /// Bytes it may use.
+        /// Bytes the store may use.
         capacity: u64,
     },
 
@@ -154,7 +154,7 @@ pub enum Error {
         segment: u64,
         /// Byte offset in its file.
         offset: u64,
-        /// What is wrong there.
+        /// Description of the damage.
         what: &'static str,
     },
     /// The disk reported an error. Reads and mutations may be retried: a refused mutation changed nothing
@@ -163,10 +163,10 @@ pub enum Error {
     Io {
         /// The action attempted.
         doing: &'static str,
-        /// What the system said.
+        /// The operating system's error.
         source: Arc<io::Error>,
     },
-    /// What was asked for is not in memory, or is locked now: it is to be asked for in a way that waits.
+    /// The bytes or the lock asked for cannot be had at once. Ask again by a call that waits.
     #[error("it is not in memory")]
     WouldWait,
     /// The file system is mounted read-only.
@@ -194,9 +194,9 @@ pub enum Error {
     /// The store belongs to another cluster or drive.
     #[error("the store belongs to drive {drive} of cluster {cluster}, not to the one expected")]
     Foreign {
-        /// The cluster it belongs to.
+        /// The store's cluster.
         cluster: ClusterId,
-        /// The drive it is.
+        /// The store's drive.
         drive: DriveId,
     },
     /// Written by a newer release, or not by Braid at all.
@@ -218,7 +218,7 @@ impl Error {
         }
     }
 
-    /// Whether the error means that the disk, or a quota on it, has no space left.
+    /// Returns true if the error means that the disk, or a quota on it, has no space left.
     pub(crate) fn is_no_space(source: &io::Error) -> bool {
         matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
     }

@@ -29,8 +29,8 @@ pub(crate) const SUPERBLOCK: &str = "superblock";
 pub(crate) struct Files {
     disk: Arc<dyn Disk>,
     segments: RwLock<Segments>,
-    /// Held while a segment is opened, renamed or removed: none is opened meanwhile, and those who read open
-    /// ones do not wait.
+    /// Held while a segment is opened, renamed or removed, so that no other is opened meanwhile. Readers of
+    /// segments that are open already do not wait.
     renames: Mutex<()>,
     recycled: RecycledSegments,
     /// Segments from this number on were made since the store was opened.
@@ -49,7 +49,7 @@ pub(crate) struct Open {
 #[derive(Debug, Default)]
 struct Segments {
     known: BTreeMap<u32, Known>,
-    /// Those kept open though nobody may have them, the oldest first.
+    /// Segments kept open even if nothing uses them, the oldest first.
     kept: VecDeque<Arc<Open>>,
 }
 
@@ -64,7 +64,7 @@ struct Known {
 /// Shared by all users of a segment: each [`Open`] of it counts as one reference.
 #[derive(Debug, Default)]
 struct Users {
-    /// Bytes of it may have been sent straight from the page cache.
+    /// True if bytes of the segment may have been sent straight from the page cache.
     lent: AtomicBool,
 }
 
@@ -88,7 +88,7 @@ impl Deref for Open {
 pub(crate) fn format(disk: &dyn Disk, superblock: &Superblock) -> Result<(), Error> {
     let doing = |what| move |error| Error::io(what, error);
     for name in disk.list("").map_err(doing("list the store's directory"))? {
-        // Leftovers of an interrupted format are fine, and so is what a new file system contains.
+        // Leftovers of an interrupted format are fine, and so are the entries of a new file system.
         let empty = || disk.list(&name).is_ok_and(|names| names.is_empty());
         if name != "superblock.new" && name != "lost+found" && !(DIRS.contains(&&*name) && empty()) {
             return Err(Error::NotEmpty(disk.place().to_owned()));
@@ -98,7 +98,7 @@ pub(crate) fn format(disk: &dyn Disk, superblock: &Superblock) -> Result<(), Err
         tolerate(io::ErrorKind::AlreadyExists, disk.make_dir(dir))
             .map_err(doing("make the store's directories"))?;
     }
-    // This must be durable before the superblock says that there is a store.
+    // The directories must be durable before the superblock says that there is a store.
     disk.sync_dir("").map_err(doing("sync the store's directory"))?;
     let temporary = "superblock.new";
     tolerate(io::ErrorKind::NotFound, disk.remove(temporary))
@@ -159,7 +159,7 @@ impl Files {
         self.segments.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keep a segment open, in place of the one that was kept longest if there are many.
+    /// Keep a segment open. Beyond [`OPEN_MAX`] the one that was kept longest is dropped.
     fn keep(&self, number: u32, file: Arc<dyn DiskFile>) -> Arc<Open> {
         let mut segments = self.segments();
         let known = || Known { users: Arc::default(), open: Weak::new() };
@@ -258,14 +258,14 @@ impl Files {
         &self.recycled
     }
 
-    /// This process makes the segments from `number` on. Of older ones it is unknown whether they were sent
-    /// from.
+    /// Note that this process makes the segments from `number` on. Older segments may have been sent from the
+    /// page cache by an earlier process, so they are not recycled.
     pub(crate) fn begin_own(&self, number: u32) {
         self.own_from.store(number, Ordering::Relaxed);
     }
 
-    /// Rename a segment's file for recycling, if nobody has it open and nothing was sent from it. It may be
-    /// reused once the rename is durable. `None`: it cannot be reused, and keeps its name.
+    /// Rename a segment's file for recycling, if it is not open elsewhere and nothing was sent from it. It
+    /// may be reused once the rename is durable. `None`: it cannot be reused, and keeps its name.
     pub(crate) fn set_aside(&self, number: u32) -> Option<RecycledSegment> {
         if number < self.own_from.load(Ordering::Relaxed) {
             return None;

@@ -23,8 +23,8 @@ use crate::stored_extent::{self, Patience, Stored, Whose, stored};
 use crate::threads::committer::{Committer, Heat};
 use crate::threads::space_budget::NoSpace;
 
-/// How many units with settled deltas may wait before all are folded: folding at once would rewrite the base
-/// for every delta.
+/// Number of units with settled deltas that may wait before all are folded: folding at once would rewrite the
+/// base for every delta.
 const WAITING_MAX: usize = 64;
 /// A unit with this many deltas and layers is folded even if few units wait.
 const DELTAS_LEN: usize = 32;
@@ -93,7 +93,7 @@ impl Committer {
         }
         drop(index);
         if !idle.is_empty() {
-            // These are lost or gone. A unit that is repaired is queued again when it changes.
+            // The idle units are lost or gone. A unit that is repaired is queued again when it changes.
             let mut index = self.shared.index.write();
             index.foldable.retain(|key| !idle.contains(key));
         }

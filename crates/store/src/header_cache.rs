@@ -20,21 +20,21 @@ const SHARDS: usize = 64;
 /// Longer lists of checksums (units above 2 MiB) are not kept, which bounds the cache to 9 MiB.
 const CRCS_MAX: usize = 512;
 
-/// What a read needs of a record's header, except the checksums.
+/// The part of a record's header that a read needs, except the checksums.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CachedHeader {
     /// The record's segment.
     pub(crate) segment: u32,
     /// The record's block in the segment.
     pub(crate) block: u32,
-    /// Where the payload begins in the file.
+    /// Byte offset of the payload in the segment's file.
     pub(crate) payload_offset: u64,
     /// The unit range of the payload.
     pub(crate) payload: Range<u32>,
 }
 
 impl CachedHeader {
-    /// Where the unit's byte `at` lies in the file.
+    /// File offset of the unit's byte `at`.
     pub(crate) fn offset_of(&self, at: u32) -> u64 {
         self.payload_offset + u64::from(at - self.payload.start)
     }

@@ -17,9 +17,9 @@ pub(crate) fn segment_bytes(asked: u64, capacity: u64) -> u64 {
 
 /// From this many segments on they become longer: a checkpoint names them all, at most [`ROWS_MAX`].
 const MANY_SEGMENTS: usize = ROWS_MAX / 4;
-/// The length doubles with every further group of this many.
+/// The length doubles with every further group of this many segments.
 const DOUBLING: usize = ROWS_MAX / 64;
-/// The most bytes that it grows to.
+/// The greatest length in bytes that a segment grows to.
 const GROWN_BYTES_MAX: u64 = 1 << 30;
 
 /// The length at which a segment is sealed, with the setting `asked` and `count` segments.

@@ -1,9 +1,9 @@
 //! One drive's store: objects in partitions, kept in an append-only log of checked records on one disk.
 //!
-//! What it guarantees
+//! The store guarantees:
 //! - A [`Mutation`] is answered only when its record is durable; many share one `fdatasync` (group commit). A
 //!   refused mutation changed nothing.
-//! - Mutations take effect in the order in which they were submitted; a reader sees only what is durable.
+//! - Mutations take effect in the order in which they were submitted; a reader sees only durable state.
 //! - After a crash at any point [`Store::open`] restores everything that was acknowledged. A torn tail is cut
 //!   off. Damage before the tail is reported and confined: the units it may have hit read as
 //!   [`Error::Damaged`], never as an older version (PROTOCOL R9).
@@ -12,7 +12,7 @@
 //! - An object's generation is checked inside the commit, in order: a write of another generation changes
 //!   nothing.
 //!
-//! What it does not know: sockets, capabilities, clocks, other drives, what a file is, what the bytes mean.
+//! The store does not know sockets, capabilities, clocks, other drives, files, or the meaning of the bytes.
 //! Times and the component map are the caller's and are returned unchanged.
 //!
 //! The format is documented in `docs/format-store.md`; `format` is its code. One thread per store (the

@@ -35,9 +35,9 @@ pub(crate) struct Log {
     pub(crate) superblock: Superblock,
     /// The segment being written; `None` before the first.
     pub(crate) file: Option<Arc<Open>>,
-    /// Its number; 0 before the first.
+    /// The number of the segment being written; 0 before the first.
     pub(crate) number: u32,
-    /// Where its next record goes, in bytes.
+    /// Byte offset in the segment at which the next record goes.
     pub(crate) end: u64,
     /// Up to here the file may hold bytes of its earlier use; 0: nowhere.
     pub(crate) earlier: u64,
@@ -48,9 +48,9 @@ pub(crate) struct Log {
     /// Records up to this one are durable.
     pub(crate) synced_to: u64,
     pub(crate) recent: Recent,
-    /// Whether commits are synced.
+    /// Sync policy of commits.
     pub(crate) syncing: Syncing,
-    /// Nothing more is appended to the segment, even if it is short.
+    /// True if nothing more is appended to the segment, even if it is short.
     pub(crate) sealed: bool,
     /// Segments that failed, or could not be made, since the last commit, for reasons other than lack of
     /// space.
@@ -67,7 +67,7 @@ const HEADERS_KEPT_BYTES_MAX: usize = 1 << 20;
 /// The log pauses after this many failed segments without a commit between them.
 const FAILED_SEGMENTS_MAX: u32 = 3;
 
-/// Why a commit is not in the log.
+/// Reason why a commit is not in the log.
 #[derive(Debug, Clone)]
 pub(crate) enum AppendError {
     /// No space. Nothing was appended, and later commits can succeed.
@@ -113,12 +113,12 @@ impl Log {
         }
     }
 
-    /// Whether the next commit begins a new segment.
+    /// Returns true if the next commit begins a new segment.
     pub(crate) fn wants_segment(&self) -> bool {
         self.file.is_none() || self.sealed || self.end >= self.segment_bytes
     }
 
-    /// Where the next record goes, in the form that replay starts from.
+    /// Position of the next record, in the form that replay starts from.
     pub(crate) fn head(&self) -> ReplayPoint {
         let block = u32::try_from(self.end / LOG_BLOCK_U64).expect("a segment is below 2 TiB");
         ReplayPoint { segment: self.number, block, sequence: self.next, prior: self.recent.newest() }
@@ -262,7 +262,7 @@ impl Log {
         cut.is_ok()
     }
 
-    /// How many zeros to write behind a commit that ends at `end`. In a recycled file they complete the last
+    /// Number of zeros to write behind a commit that ends at `end`. In a recycled file they complete the last
     /// page, which the kernel would otherwise have to read first.
     fn page_rest(&self, end: u64) -> usize {
         let page_end = end.next_multiple_of(u64::try_from(PAGE_BYTES).expect("small"));
@@ -276,7 +276,8 @@ impl Log {
         (share / PART_BYTES_MIN * PART_BYTES_MIN).clamp(PART_BYTES_MIN, PART_BYTES_MAX)
     }
 
-    /// What lies behind the last durable commit is unknown: seal the segment.
+    /// Seal the segment after a failed write or sync, as the bytes behind the last durable commit are
+    /// unknown.
     fn fail_segment(&mut self, file: &dyn DiskFile, doing: &'static str, error: io::Error) -> AppendError {
         self.sealed = true;
         // Best effort: nothing reads the bytes behind the end, but they should take no space, and readers of
@@ -290,7 +291,8 @@ impl Log {
         self.count_failure(doing, error)
     }
 
-    /// The next commit tries another segment, up to a limit.
+    /// Count a failed segment. The next commit tries another one, but after [`FAILED_SEGMENTS_MAX`] in a row
+    /// the log pauses.
     fn count_failure(&mut self, doing: &'static str, error: io::Error) -> AppendError {
         self.failed_segments += 1;
         if self.failed_segments >= FAILED_SEGMENTS_MAX {
@@ -302,7 +304,7 @@ impl Log {
         AppendError::Failed(Error::io(doing, error))
     }
 
-    /// Acknowledged changes that were never synced may be lost.
+    /// Fail the log until it is reopened, as acknowledged changes that were never synced may be lost.
     fn fail(&mut self, doing: &'static str, error: io::Error) -> AppendError {
         self.rest = Rest::for_good();
         tracing::error!(doing, %error, segment = self.number, "the log failed and takes no more writes");
@@ -491,7 +493,8 @@ mod tests {
         assert!(matches!(append(&mut log, &files), Err(AppendError::NoSpace)));
         append(&mut log, &files).expect("there is space");
         log.sealed = true;
-        // Its name, its header, its directory. Each time, what was made of it is removed.
+        // The segment's name, header and directory entry fail in turn. Each time, the parts of the segment
+        // that were made are removed.
         for on in [On::Name, On::Write, On::Sync] {
             assert!(log.rest.check().is_ok());
             fail_now(&disk, on, 1, Fault::Io);

@@ -1,5 +1,5 @@
-//! How long a log pauses after its disk failed repeatedly: longer each time, so that a dead disk is not
-//! flooded with segments.
+//! The pauses of a log after its disk failed repeatedly: longer each time, so that a dead disk is not flooded
+//! with segments.
 
 use std::time::{Duration, Instant};
 
@@ -31,7 +31,7 @@ impl Rest {
         self.length
     }
 
-    /// An error during the pause. After it one more segment may be tried.
+    /// Returns an error during the pause. After the pause one more segment may be tried.
     pub(crate) fn check(&self) -> Result<(), Error> {
         match self.until {
             _ if self.is_for_good => Err(Error::Failed),

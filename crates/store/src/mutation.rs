@@ -41,15 +41,15 @@ pub enum Mutation {
     /// Make an object. Repeated with the same unit size, column, map and creation time: [`Outcome::Already`];
     /// else [`Error::Exists`].
     Create {
-        /// In which partition.
+        /// The object's partition.
         partition: PartitionId,
         object: ObjectId,
-        /// What it is made with.
+        /// The attributes that the new object begins with.
         attributes: Attributes,
     },
     /// Remove an object and all its bytes; if it or its partition is absent: [`Outcome::Already`].
     Remove {
-        /// In which partition.
+        /// The object's partition.
         partition: PartitionId,
         object: ObjectId,
         /// The request's generation: must not be below the object's.
@@ -57,19 +57,19 @@ pub enum Mutation {
     },
     /// Change some attributes.
     SetAttributes {
-        /// In which partition.
+        /// The object's partition.
         partition: PartitionId,
         object: ObjectId,
         /// The request's generation: must not be below the object's.
         g: Generation,
-        /// What to change.
+        /// The attributes to change.
         change: Change,
     },
     /// Write a range of one unit.
     Write(Write),
     /// Settles every lower stamp of `settled_below`'s lease (PROTOCOL section 3, Retire).
     Retire {
-        /// In which partition.
+        /// The object's partition.
         partition: PartitionId,
         object: ObjectId,
         /// The request's generation: must be the object's.
@@ -78,8 +78,8 @@ pub enum Mutation {
         settled_below: Version,
         /// The client that `watermark` is about.
         client: u64,
-        /// The client repeats none of its operations below this number. Zero: not told. It is not remembered
-        /// for a client without known operations.
+        /// The client repeats none of its operations below this number. Zero: not given. Not remembered for a
+        /// client without known operations.
         watermark: u64,
     },
     /// Write inside a unit through its data column. The answer is [`Outcome::Owed`].
@@ -87,19 +87,19 @@ pub enum Mutation {
     /// Every parity column of the set has the unit's owed versions up to this one, which settles them
     /// (PROTOCOL R3). Already settled: [`Outcome::Already`]; not on the chain: [`Error::Chain`].
     OwedSettled {
-        /// In which partition.
+        /// The object's partition.
         partition: PartitionId,
         object: ObjectId,
-        /// The generation in which they have it: must be the object's.
+        /// The generation in which the parity columns have the versions: must be the object's.
         g: Generation,
         unit: u64,
-        /// The newest of them.
+        /// The newest version that this settles.
         up_to: Version,
     },
     /// Every parity column has a data unit's deltas up to this version, so this one may fold them in
     /// (PROTOCOL R6). Nothing to settle: [`Outcome::Already`].
     DeltasSettled {
-        /// In which partition.
+        /// The object's partition.
         partition: PartitionId,
         object: ObjectId,
         /// The request's generation: must be the object's.
@@ -107,7 +107,7 @@ pub enum Mutation {
         unit: u64,
         /// The data unit's index in a cover.
         data: u8,
-        /// The newest of them.
+        /// The newest version that this settles.
         up_to: Version,
     },
     /// Append a data column's change to a parity unit. The answer is [`Outcome::Counted`], or
@@ -116,45 +116,45 @@ pub enum Mutation {
     /// Store a new generation with its set and joining columns (PROTOCOL R7). Repeated: [`Outcome::Already`];
     /// lower, or the same with another set: [`Error::StaleGeneration`].
     Fence {
-        /// In which partition.
+        /// The object's partition.
         partition: PartitionId,
         object: ObjectId,
         /// The new generation.
         g: Generation,
         /// The columns every write of `g` must reach.
         set: ColumnMask,
-        /// Those of the set that are joining.
+        /// The columns of the set that are joining.
         joining: ColumnMask,
     },
-    /// The object's column, which is joining, has caught up with units (PROTOCOL section 7). Each fence makes
-    /// that begin anew: its verdict may take forward what a joining column lacks. If all of them are ready
-    /// already, or the column is not joining: [`Outcome::Already`].
+    /// The object's column, which is joining, has caught up with some units (PROTOCOL section 7). Each fence
+    /// makes the catch-up begin anew, as its verdict may take forward what a joining column lacks. If all
+    /// these units are ready already, or the column is not joining: [`Outcome::Already`].
     Ready {
-        /// In which partition.
+        /// The object's partition.
         partition: PartitionId,
         object: ObjectId,
         /// The request's generation: must be the object's.
         g: Generation,
-        /// The first of them.
+        /// The first unit that is caught up.
         unit: u64,
-        /// How many follow each other: at least 1.
+        /// Number of consecutive units: at least 1.
         units: u32,
     },
     /// Settle or take back unsettled versions by name, and cut off deltas (PROTOCOL section 6, step 5).
     /// Versions that are neither pending nor owed are ignored, as are cut-offs that are not on their chain.
     Verdict {
-        /// In which partition.
+        /// The object's partition.
         partition: PartitionId,
         object: ObjectId,
         /// The request's generation: must be the object's.
         g: Generation,
-        /// Per unit; at most [`VERDICT_STAMPS_MAX`] stamps and cut-offs in all.
+        /// The verdict on each unit; at most [`VERDICT_STAMPS_MAX`] stamps and cut-offs in all.
         units: Vec<UnitVerdict>,
     },
     /// Keep an object's settled contents readable under `number`, whatever is written later (copy on write):
     /// one record, whatever the object's size. If any of it is unsettled: [`Error::Unsettled`].
     Snapshot {
-        /// In which partition.
+        /// The object's partition.
         partition: PartitionId,
         object: ObjectId,
         /// The request's generation: must be the object's.
@@ -165,7 +165,7 @@ pub enum Mutation {
     },
     /// Drop a snapshot, and all that only it refers to. If it is absent: [`Outcome::Already`].
     SnapshotDrop {
-        /// In which partition.
+        /// The object's partition.
         partition: PartitionId,
         object: ObjectId,
         /// The request's generation: must be the object's.
@@ -200,49 +200,50 @@ impl UnitVerdict {
 pub struct Attributes {
     /// Bytes per unit: a power of two from 4 KiB to 64 MiB.
     pub unit_bytes: u32,
-    /// Which column of its segment the object is.
+    /// The column of its segment that the object holds.
     pub column: Column,
     /// The generation last set (PROTOCOL section 1).
     pub g: Generation,
     /// The columns every write of `g` must reach.
     pub set: ColumnMask,
-    /// Those of the set that are joining.
+    /// The columns of the set that are joining.
     pub joining: ColumnMask,
     /// The logical version; a bump revokes every capability for the object.
     pub object_version: u32,
-    /// When it was made.
+    /// Creation time, according to the caller.
     pub created_ms: u64,
-    /// When it last changed, according to the caller.
+    /// Time of the last change, according to the caller.
     pub modified_ms: u64,
     /// Preallocation. The part of these bytes that the object's payload does not fill counts against the
     /// partition's quota and the store's space, so that other writes cannot take it. Not covered: headers,
-    /// padding, overwritten bytes that snapshots or unsettled writes hold, and what the disk itself loses.
+    /// padding, overwritten bytes that snapshots or unsettled writes hold, and space that the disk itself
+    /// loses.
     pub reserve_bytes: u64,
     /// Hint: the cleaner places objects of one partition and cluster near each other. 0: no cluster.
     pub cluster: u64,
     /// Shape and components, encoded by the caller; at most [`OPAQUE_BYTES_MAX`] bytes.
     pub map: Vec<u8>,
-    /// The manager's own; at most [`OPAQUE_BYTES_MAX`] bytes.
+    /// The manager's opaque bytes; at most [`OPAQUE_BYTES_MAX`].
     pub opaque: Vec<u8>,
 }
 
 /// A change of attributes; `None`: no change. [`Mutation::Fence`] changes generation, set and joining.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Change {
-    /// The logical version.
+    /// The new logical version.
     pub object_version: Option<u32>,
-    /// When it last changed.
+    /// The new time of the last change.
     pub modified_ms: Option<u64>,
     pub reserve_bytes: Option<u64>,
-    /// The cluster hint.
+    /// The new cluster hint.
     pub cluster: Option<u64>,
-    /// Shape and components.
+    /// The new shape and components.
     pub map: Option<Vec<u8>>,
-    /// The manager's own.
+    /// The manager's new opaque bytes.
     pub opaque: Option<Vec<u8>>,
 }
 
-/// What a write is for its unit.
+/// Kind of content that a write brings to its unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WriteKind {
     /// Bytes of a data column.
@@ -257,24 +258,27 @@ pub enum WriteKind {
 /// The state in which a written version begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Standing {
-    /// A stripe write (PROTOCOL R1): pending on what is there, which it settles (C1). Other bytes stay.
+    /// A stripe write (PROTOCOL R1): pending on the version that is there, which it settles (C1). Other bytes
+    /// stay.
     #[default]
     Pending,
-    /// The same of a data column, as the unit's whole content: outside its range the unit is a hole.
+    /// A stripe write to a data column that is the unit's whole content: outside its range the unit is a
+    /// hole.
     Whole,
     /// Installed by a rebuild or a catch-up (PROTOCOL section 7) as the unit's whole settled content, *below*
     /// a newer pending version. Outside its range the unit is a hole. Repairs a lost unit; a hole at version
     /// zero makes it one that was never written.
     Installed,
-    /// The same; and it replaces content of the same version too, as the caller has found that the stored
-    /// bytes do not match their checksums. Waits while the unit owes something.
+    /// As [`Standing::Installed`], but replaces content of the same version too, as the caller has found that
+    /// the stored bytes do not match their checksums. Refused with [`Error::InDoubt`] while the unit owes
+    /// something.
     Repaired,
 }
 
 /// A write of one range of one unit.
 #[derive(Debug, Clone)]
 pub struct Write {
-    /// In which partition.
+    /// The object's partition.
     pub partition: PartitionId,
     pub object: ObjectId,
     pub unit: u64,
@@ -282,9 +286,9 @@ pub struct Write {
     pub from: u32,
     /// One past the last byte; above `from`, at most the unit's size.
     pub to: u32,
-    /// What it is for the unit.
+    /// Kind of content.
     pub kind: WriteKind,
-    /// The state in which it begins.
+    /// The state in which the written version begins.
     pub standing: Standing,
     /// The stamp; not zero. The same stamp again is [`Outcome::Already`], without comparing the bytes.
     pub stamp: Version,
@@ -292,7 +296,7 @@ pub struct Write {
     pub columns: ColumnMask,
     /// Parity kinds: for each data column the version that is included in the bytes. Otherwise empty.
     pub cover: Vec<Version>,
-    /// For each of these: what the write says of the end of that data unit's bytes.
+    /// For each version in the cover: the bounds that the write gives for the end of that data unit's bytes.
     pub ends: Vec<EndBound>,
     /// The writer, for dedup.
     pub client: u64,
@@ -300,9 +304,9 @@ pub struct Write {
     pub operation: u64,
     /// The request's generation: must be the object's.
     pub g: Generation,
-    /// As in [`Mutation::Retire`]. Zero: not told.
+    /// As in [`Mutation::Retire`]. Zero: not given.
     pub settled_below: Version,
-    /// What is written.
+    /// The bytes to write, or a hole.
     pub body: Body,
 }
 
@@ -311,7 +315,7 @@ pub struct Write {
 pub enum Outcome {
     /// Done, and durable.
     Applied,
-    /// It was so already, durably.
+    /// The requested state was there already, durably.
     Already,
     /// Ignored: a write older than the unit's settled tip, or settled parity older in some column (PROTOCOL
     /// R1, section 7).
@@ -321,15 +325,15 @@ pub enum Outcome {
     },
     /// A unit write is durable here and owed to the parity columns.
     Owed {
-        /// The version it is based on.
+        /// The version that the write is based on.
         from: Version,
         version: Version,
     },
     /// The operation of a unit write was known already.
     Known {
-        /// The version it was given.
+        /// The version that the operation was given.
         version: Version,
-        /// Whether that is settled. If not, the writer's answer waits for the parity columns.
+        /// True if that version is settled. If not, the writer's answer waits for the parity columns.
         settled: bool,
     },
     /// A delta is on its column's chain, from now or from before.
@@ -345,12 +349,12 @@ impl Write {
         self.from..self.to
     }
 
-    /// Bytes of payload.
+    /// Payload length in bytes; 0 for a hole or a mutation without bytes.
     pub(crate) fn payload_bytes(&self) -> u64 {
         self.body.payload_bytes()
     }
 
-    /// Whether the write is consistent in itself, and its payload matches its checksums.
+    /// Checks that the write is consistent in itself, and that its payload matches its checksums.
     fn validate(&self) -> Result<(), Error> {
         let never_written = self.standing.is_settled()
             && matches!(self.body, Body::Hole)
@@ -392,7 +396,7 @@ impl Attributes {
         bounded(&self.opaque)
     }
 
-    /// Whether a repeated create means the same object.
+    /// Returns true if a repeated create with `other` means the same object.
     pub(crate) fn same_object(&self, other: &Attributes) -> bool {
         self.unit_bytes == other.unit_bytes
             && self.column == other.column
@@ -443,13 +447,13 @@ impl Mutation {
         }
     }
 
-    /// Whether it may wait a little for others to share their commit: nobody waits for it, and what it says
-    /// is known otherwise until the store is closed.
+    /// Returns true if the mutation may wait a little to share the commit of others: no caller waits for its
+    /// answer, and the fact that it records is known otherwise until the store is closed.
     pub(crate) fn may_wait(&self) -> bool {
         matches!(self, Mutation::OwedSettled { .. })
     }
 
-    /// Bytes of payload.
+    /// Payload length in bytes; 0 for a hole or a mutation without bytes.
     pub(crate) fn payload_bytes(&self) -> u64 {
         match self {
             Mutation::Write(write) => write.payload_bytes(),

@@ -1,5 +1,5 @@
-//! A mutex, and a condition variable for it, that know no poison: after a panic in one thread the others
-//! still have to answer who waits for them, and to end.
+//! A mutex, and a condition variable for it, that ignore poisoning: after a panic in one thread the others
+//! still have to answer the callers that wait for them, and to end.
 
 use std::sync::{self, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -29,7 +29,7 @@ impl Condvar {
         self.0.wait(guard).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for `time` at most. Also returns whether it was over.
+    /// Waits for `time` at most. The second value is true if the time ran out.
     pub(crate) fn wait_for<'a, T>(
         &self,
         guard: MutexGuard<'a, T>,

@@ -29,7 +29,7 @@ pub(crate) struct Opened {
     pub(crate) recovery: Recovery,
 }
 
-/// Recover what is on the disk.
+/// Recover the store on `disk`, and build the state that its threads share.
 pub(crate) fn open_parts(
     disk: Arc<dyn Disk>,
     expect: Option<Identity>,
@@ -46,7 +46,7 @@ pub(crate) fn open_parts(
     log.segment_bytes = segment_bytes;
     let checkpointer = Checkpointer::new(kept, doubtful);
     if recovery.damaged_count > 0 {
-        // A checkpoint records what was lost, so that it is known without meeting the damage again.
+        // A checkpoint records the losses, so that they are known without meeting the damage again.
         checkpointer.request();
     }
     let pacer =

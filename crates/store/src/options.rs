@@ -1,11 +1,11 @@
-//! How a store is opened.
+//! Options for opening a store.
 
 use std::time::Duration;
 
 use crate::disk::Syncing;
 use crate::error::Error;
 
-/// How a store is opened.
+/// Options for opening a store.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// A segment is sealed once it has this many bytes. Sequential reads lose some milliseconds where they
@@ -24,7 +24,7 @@ pub struct Options {
     /// marks). Its log then ends where it ended when it was closed or lost, so that the caller can judge
     /// whether the store is as new as it was. Default: no.
     pub held: bool,
-    /// Whether a commit is synced to the medium. `false` is for tests and benches: a power cut then loses
+    /// True if each commit is synced to the medium. `false` is for tests and benches: a power cut then loses
     /// writes.
     pub sync: bool,
 }
@@ -43,7 +43,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// As [`Options::sync`] says.
+    /// Sync policy that [`Options::sync`] chooses.
     pub(crate) fn syncing(&self) -> Syncing {
         if self.sync { Syncing::On } else { Syncing::Off }
     }

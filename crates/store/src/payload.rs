@@ -1,4 +1,4 @@
-//! What a write brings: bytes with their checksums, or a hole.
+//! The content of a write: bytes with their checksums, or a hole.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use bytes::Bytes;
 use crate::crc::{block_count, verify_blocks};
 use crate::error::Error;
 
-/// What is written.
+/// The content of a write.
 #[derive(Debug, Clone)]
 pub enum Body {
     /// `to - from` bytes, with the CRC32C of each 4 KiB block, cut at multiples of 4096 of the unit's offset.
@@ -21,7 +21,7 @@ pub enum Body {
 }
 
 impl Body {
-    /// Bytes of payload.
+    /// Payload length in bytes; 0 for a hole.
     pub(crate) fn payload_bytes(&self) -> u64 {
         match self {
             Body::Bytes { payload, .. } => u64::try_from(payload.len()).unwrap_or(u64::MAX),
@@ -29,7 +29,7 @@ impl Body {
         }
     }
 
-    /// Whether it fits `range`, and matches its checksums.
+    /// Checks that the payload fits `range` and matches its checksums.
     pub(crate) fn validate(&self, range: &Range<u32>) -> Result<(), Error> {
         if range.start >= range.end || range.end > braid_layout::scheme::UNIT_BYTES_MAX {
             return Err(Error::Malformed("a write's range is empty or past the largest unit"));

@@ -20,9 +20,9 @@ const SHORT: &str = "the file was cut short under the running drive";
 /// A file of a running store that its next opening would find missing or wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WrongFile {
-    /// Its name in the store's directory.
+    /// The file's name in the store's directory.
     pub name: String,
-    /// What is wrong.
+    /// Description of the fault.
     pub what: String,
 }
 
@@ -67,7 +67,7 @@ impl Store {
         Err(Error::Damaged { segment: u64::from(number), offset: 0, what })
     }
 
-    /// What is wrong with the file of a segment that should have at least `bytes`.
+    /// Describes the fault of a segment's file, which should have at least `bytes`. `None`: there is none.
     fn wrong_segment(&self, number: u32, bytes: u64) -> Option<String> {
         let name = segment_name(number);
         let wrong = match self.by_name(&name, bytes) {
@@ -81,7 +81,8 @@ impl Store {
         wrong.filter(|_| self.index().segments.all.get(&number).is_some_and(|segment| segment.bytes > 0))
     }
 
-    /// The identity of the file with this name, which should have at least `bytes`; or what is wrong.
+    /// The identity of the file with this name, which should have at least `bytes`; or the description of its
+    /// fault.
     fn by_name(&self, name: &str, bytes: u64) -> Result<crate::disk::FileIdentity, String> {
         match self.files().disk().named(name) {
             Ok(found) if found.bytes < bytes => Err(SHORT.to_owned()),

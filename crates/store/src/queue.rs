@@ -15,20 +15,20 @@ pub const QUEUE_LEN_MAX: usize = 4096;
 /// The most payload bytes in the queue. A single mutation is always accepted.
 pub const QUEUE_BYTES_MAX: u64 = 256 << 20;
 
-/// How long a mutation that may wait does, at most, for others to share a commit with.
+/// Longest time that a mutation waits for others to share a commit with, if it may wait.
 const WAIT_MAX: Duration = Duration::from_millis(5);
 
-/// Where the answer to a mutation goes.
+/// Callback that receives the answer to a mutation.
 pub type Reply = Box<dyn FnOnce(Result<Outcome, Error>) + Send>;
 
 /// A mutation that did not fit into the queue, handed back unchanged. Retry after an answer has arrived.
 pub struct Rejected {
     pub mutation: Mutation,
-    /// Where its answer was to go.
+    /// The callback for the mutation's answer.
     pub reply: Reply,
 }
 
-/// A mutation and where its answer goes.
+/// A mutation and the callback for its answer.
 pub(crate) type Request = (Mutation, Reply);
 
 #[derive(Default)]
@@ -42,30 +42,29 @@ pub(crate) struct Queue {
 struct State {
     waiting: VecDeque<Request>,
     bytes: u64,
-    /// How many of them may wait for others, and since when the first of these does.
+    /// Number of queued requests that may wait for others, and the time since which the first of these waits.
     patient: usize,
     patient_since: Option<Instant>,
     /// The committer sleeps until this many requests wait; `None`: it is awake.
     sleeps_until: Option<usize>,
-    /// It sleeps however long it takes.
+    /// The committer sleeps without a time limit.
     sleeps_soundly: bool,
-    /// Nothing is waited for.
+    /// No request waits for others to share its commit.
     is_hasty: bool,
-    /// How many submitters wait for space in the queue.
+    /// Number of submitters that wait for space in the queue.
     blocked: usize,
     closed: bool,
     /// The committer is gone.
     abandoned: bool,
     /// From the cleaner, which waits for its answer: served before all requests.
     batch: Option<MoveBatch>,
-    /// The cleaner's answer to a committer that waits for space. It could
-    /// do no more.
+    /// The cleaner's final answer to a committer that waits for space: the cleaner can do no more.
     helped: Option<CleanRound>,
     /// The cleaner has ended and sends no more answers.
     no_help: bool,
 }
 
-/// What a committer that waits for space gets from the cleaner.
+/// The cleaner's answer to a committer that waits for space.
 pub(crate) enum Help {
     /// Moves to commit. More will follow.
     MoveBatch(MoveBatch),
@@ -83,13 +82,13 @@ pub(crate) enum CleanRound {
 }
 
 impl Queue {
-    /// How many requests wait.
+    /// Number of requests in the queue.
     pub(crate) fn len(&self) -> usize {
         self.state.lock().waiting.len()
     }
 
     /// Queue a request. Waits while the queue is full, at most for `wait` if there is a bound, and then hands
-    /// the request back. A closed queue answers it.
+    /// the request back. A closed queue answers the request with [`Error::Closed`].
     #[expect(clippy::result_large_err, reason = "the request goes back as it came, without an allocation")]
     pub(crate) fn push(
         &self,
@@ -130,7 +129,8 @@ impl Queue {
             state.patient += 1;
             state.patient_since.get_or_insert_with(Instant::now);
         }
-        // A committer that sleeps soundly must wake to see when what may wait has waited long enough.
+        // A committer that sleeps without a time limit must wake to set one, even for a request that may
+        // wait.
         let waiting = state.waiting.len();
         let may_sleep = is_patient && !state.sleeps_soundly;
         let wake = state.sleeps_until.take_if(|count| waiting >= *count && !may_sleep).is_some();
@@ -240,7 +240,7 @@ impl Queue {
         }
     }
 
-    /// From now on nothing waits for others.
+    /// From now on no request waits for others to share its commit.
     #[cfg(any(test, feature = "faulty-disk"))]
     pub(crate) fn do_without_waits(&self) {
         self.state.lock().is_hasty = true;
@@ -253,7 +253,7 @@ impl Queue {
         self.drained.notify_all();
     }
 
-    /// Close the queue and answer what waits, as the committer is gone.
+    /// Close the queue and answer the requests that wait, as the committer is gone.
     pub(crate) fn abandon(&self) {
         self.close();
         let mut state = self.state.lock();
@@ -268,8 +268,8 @@ impl Queue {
 }
 
 impl State {
-    /// How long the committer may sleep before it takes something: `Some(None)`: until something comes.
-    /// `None`: something is to be taken now.
+    /// Longest time that the committer may sleep before it takes requests. `Some(None)`: until a request
+    /// comes. `None`: there are requests to take now.
     fn sleep(&self) -> Option<Option<Duration>> {
         if self.is_pressing() || self.waiting.len() > self.patient {
             return None;
@@ -279,7 +279,7 @@ impl State {
         (!self.is_hasty && !left.is_zero()).then_some(Some(left))
     }
 
-    /// Whether something waits that must not be delayed.
+    /// Returns true if the committer has work that must not be delayed: moves to commit, or the end.
     fn is_pressing(&self) -> bool {
         self.batch.is_some() || self.closed
     }
@@ -309,7 +309,8 @@ mod tests {
         (queue.take(&mut taken, 100, 1 << 20, delay), taken.len())
     }
 
-    /// What is taken by a thread that was asleep until `requests` requests wait; `act` runs meanwhile.
+    /// Result of a [`Queue::take`] in a thread that sleeps until `requests` requests wait; `act` runs
+    /// meanwhile.
     fn while_asleep(queue: &Queue, requests: usize, act: impl FnOnce()) -> (bool, usize) {
         std::thread::scope(|scope| {
             let taking = scope.spawn(|| take_after(queue, CommitDelay { requests, time: LONG }));

@@ -19,10 +19,10 @@ use crate::store::Store;
 use crate::stored_extent::{self, Patience, ViewExtent, Whose, stored};
 use crate::view::{Held, View};
 
-/// What an owed version changes, for the parity columns (PROTOCOL R3).
+/// The change that an owed version makes, for the parity columns (PROTOCOL R3).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwedDelta {
-    /// The version it starts from.
+    /// The version before the owed one.
     pub from_version: Version,
     /// The owed version.
     pub to_version: Version,
@@ -35,9 +35,9 @@ pub struct OwedDelta {
     pub client: u64,
     /// The writer's operation.
     pub operation: u64,
-    /// Old xor new.
+    /// The old bytes xor the new ones.
     pub bytes: Bytes,
-    /// Their CRC32C per block.
+    /// CRC32C of each 4 KiB block of `bytes`.
     pub crcs: Vec<u32>,
 }
 
@@ -59,9 +59,9 @@ impl Store {
         })
     }
 
-    /// Like [`Store::read`], if nothing need be waited for: no lock, no file, no byte. For callers that must
-    /// not block. [`Error::WouldWait`] if something must; any error is worth asking again in a way that
-    /// waits. The bytes are to be read by [`View::read_at_once_into`].
+    /// Like [`Store::read`], but never waits for a lock, a file or a byte: for callers that must not block.
+    /// If it would have to wait: [`Error::WouldWait`]. After any error it is worth asking again by the call
+    /// that waits. Read the bytes by [`View::read_at_once_into`].
     pub fn read_at_once(
         &self,
         partition: PartitionId,
@@ -111,8 +111,8 @@ impl Store {
         })
     }
 
-    /// Up to `limit` units that match a listing. It stops after looking at `looked_at` units, so that a call
-    /// stays short however many do not match.
+    /// Up to `limit` units that match a listing. The search stops after looking at `looked_at` units, so that
+    /// a call stays short however many do not match.
     pub fn list(
         &self,
         partition: PartitionId,
@@ -181,7 +181,8 @@ impl Store {
         Ok(view)
     }
 
-    /// What the owed version `version` of a data unit changes. [`Error::Chain`] if it is not owed (any more).
+    /// The change that the owed version `version` of a data unit makes. [`Error::Chain`] if it is not owed
+    /// (any more).
     pub fn delta(
         &self,
         partition: PartitionId,
@@ -192,7 +193,7 @@ impl Store {
         self.owed_delta((partition, object), unit, version, (Patience::Waits, self.index()))
     }
 
-    /// Like [`Store::delta`], if nothing need be waited for: see [`Store::read_at_once`].
+    /// Like [`Store::delta`], but never waits: see [`Store::read_at_once`].
     pub fn delta_at_once(
         &self,
         partition: PartitionId,
@@ -250,7 +251,7 @@ impl Store {
         self.verify(partition, object, unit, Unit::pins)
     }
 
-    /// As [`Store::verify_unit`], without what only snapshots still see, which no other drive has.
+    /// As [`Store::verify_unit`], without the bytes that only snapshots still see, which no other drive has.
     pub fn verify_present(&self, partition: PartitionId, object: ObjectId, unit: u64) -> Result<u64, Error> {
         self.verify(partition, object, unit, |unit| Unit { kept: Vec::new(), ..unit.clone() }.pins())
     }

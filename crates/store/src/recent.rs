@@ -10,7 +10,7 @@ use crate::format::{LOG_BLOCK, checkpoint::ReplayPoint, padded_u64};
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Recent(Vec<HeaderEnd>);
 
-/// Where a record's header ends.
+/// The page where a record's header ends.
 #[derive(Debug, Clone, Copy)]
 struct HeaderEnd {
     subject: Subject,
@@ -26,7 +26,7 @@ impl Recent {
         Recent(point.prior.kind.map(|_| header).into_iter().collect())
     }
 
-    /// `record`, of `bytes` bytes on the disk, is the next one. Its checksums may be missing.
+    /// Note `record`, of `bytes` bytes on the disk, as the next one. Its checksums may be missing.
     pub(crate) fn push(&mut self, record: &Record, bytes: u64) {
         let begin = count(record.block) * LOG_BLOCK;
         let header = bytes - padded_u64(u64::from(record.payload_bytes));
@@ -38,7 +38,7 @@ impl Recent {
         debug_assert!(self.0.len() <= TOGETHER_MAX, "a page has no more blocks");
     }
 
-    /// The next record's number does not follow: the records before it are unknown.
+    /// Forget all records, as the next record's number does not follow: the records before it are unknown.
     pub(crate) fn clear(&mut self) {
         self.0.clear();
     }
@@ -48,7 +48,7 @@ impl Recent {
         self.0.last().map(|header| header.subject).unwrap_or_default()
     }
 
-    /// The subjects of those before it, newest first.
+    /// The subjects of the records before the newest, newest first.
     pub(crate) fn before(&self) -> impl Iterator<Item = Subject> {
         self.0.iter().rev().skip(1).map(|header| header.subject)
     }

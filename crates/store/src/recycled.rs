@@ -6,7 +6,7 @@
 //! old contents do no harm: a record names its segment, so an old record is never taken for one of the new
 //! segment.
 //!
-//! A file is recycled only if nobody else has it open, and if no bytes of it were sent from the page cache:
+//! A file is recycled only if it is not open elsewhere, and if no bytes of it were sent from the page cache:
 //! the network may use these pages long after the call.
 
 use std::collections::VecDeque;
@@ -17,9 +17,9 @@ use crate::mutex::Mutex;
 
 /// The most recycled segments.
 const SEGMENTS_MAX: usize = 16;
-/// Their total is at most this part of the bytes that writes may take, ...
+/// The recycled segments have at most the bytes that writes may take, divided by this, ...
 const PART: u64 = 16;
-/// ... but a single one may have this part.
+/// ... but a single one may have those bytes divided by this.
 const ONE_PART: u64 = 4;
 
 /// A file of a freed segment, for reuse.
@@ -35,8 +35,8 @@ pub(crate) struct RecycledSegment {
 pub(crate) struct RecycledSegments(Mutex<VecDeque<RecycledSegment>>);
 
 impl RecycledSegments {
-    /// Whether one more of `bytes` may be kept, in addition to `coming` bytes that are about to be added, if
-    /// writes may take `free`.
+    /// Returns true if one more segment of `bytes` may be kept, in addition to `coming` bytes that are about
+    /// to be added, if writes may take `free`.
     pub(crate) fn wants(&self, bytes: u64, coming: u64, free: u64) -> bool {
         let segments = self.0.lock();
         let others = total(&segments).saturating_add(coming);
@@ -44,28 +44,28 @@ impl RecycledSegments {
         is_one || (segments.len() < SEGMENTS_MAX && others.saturating_add(bytes) <= free / PART)
     }
 
-    /// Bytes of all of them.
+    /// Total bytes of the recycled segments.
     pub(crate) fn bytes(&self) -> u64 {
         total(&self.0.lock())
     }
 
-    /// Add one whose name is durable.
+    /// Add a segment whose new name is durable.
     pub(crate) fn put(&self, segment: RecycledSegment) {
         self.0.lock().push_back(segment);
     }
 
-    /// Take the oldest.
+    /// Take the oldest segment.
     pub(crate) fn take(&self) -> Option<RecycledSegment> {
         self.0.lock().pop_front()
     }
 
-    /// Take the newest if there are more than `count`.
+    /// Take the newest segment if there are more than `count`.
     pub(crate) fn beyond(&self, count: usize) -> Option<RecycledSegment> {
         let mut segments = self.0.lock();
         if segments.len() > count { segments.pop_back() } else { None }
     }
 
-    /// Take the newest if they exceed their share of `free`, the bytes that writes may take.
+    /// Take the newest segment if all together exceed their share of `free`, the bytes that writes may take.
     pub(crate) fn surplus(&self, free: u64) -> Option<RecycledSegment> {
         let mut segments = self.0.lock();
         let part = if segments.len() == 1 { ONE_PART } else { PART };

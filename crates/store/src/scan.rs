@@ -1,6 +1,7 @@
 //! Reading a segment record by record, and finding the next record after damage.
 //!
-//! Memory is bounded: one window of the file and one header. It never panics, whatever the bytes are.
+//! Memory is bounded: one window of the file and one header. The scanner never panics, whatever the bytes
+//! are.
 
 use std::io;
 
@@ -25,33 +26,33 @@ const LONG_BYTES: u64 = 32 << 10;
 /// Bytes read at a time while looking for the next record.
 const SEARCH_BYTES: usize = 256 << 10;
 
-/// More than a system's read-ahead.
+/// Bytes to drop from the page cache before a second read: more than a system's read-ahead.
 const ALONG_BYTES: u64 = 16 << 20;
 
-/// What is at a position in a segment.
+/// Content found at a position in a segment.
 #[derive(Debug)]
 pub(crate) enum Scanned {
     /// A record with a valid header.
     Record {
         record: Box<Record>,
-        /// Its length, with padding.
+        /// The record's length in bytes, with padding.
         bytes: u64,
-        /// Whether all of its payload is inside the file.
+        /// True if the record's whole payload is inside the file.
         whole: bool,
     },
     /// No valid record up to the offset where one begins or the file ends.
     Bad {
-        /// Where it begins.
+        /// First byte offset without a valid record.
         from: u64,
-        /// Where it ends.
+        /// Offset where the next record begins, or the file ends.
         to: u64,
-        /// What is wrong at `from`.
+        /// The fault at `from`.
         why: DecodeError,
     },
 }
 
 impl Scanned {
-    /// The record, if it is one.
+    /// The record, if one was found.
     pub(crate) fn record(&self) -> Option<&Record> {
         match self {
             Scanned::Record { record, .. } => Some(record),
@@ -66,7 +67,7 @@ pub(crate) struct Scanner<'a> {
     length: u64,
     number: u32,
     salt: u64,
-    /// Where the next record begins.
+    /// Byte offset of the next record.
     pub(crate) offset: u64,
     window: Vec<u8>,
     window_at: u64,
@@ -90,7 +91,7 @@ impl<'a> Scanner<'a> {
         Scanner { file, length, number, salt, offset, window, window_at, needed, unreadable, ahead }
     }
 
-    /// What comes next; `None` at the end.
+    /// Returns the next record or bad range; `None` at the end.
     pub(crate) fn next(&mut self) -> Result<Option<Scanned>, Error> {
         if self.offset >= self.length {
             return Ok(None);
@@ -117,7 +118,8 @@ impl<'a> Scanner<'a> {
                 Ok(Some(Scanned::Record { record: Box::new(record), bytes, whole }))
             }
             Err(why) => {
-                // A header from before the file was reused may claim to extend over pages that do not matter.
+                // A header left from the file's earlier use may claim to extend over pages that do not
+                // matter.
                 let salt = self.salt;
                 let number = self.number;
                 let begins = is_placed(self.bytes(from, LOG_BLOCK)?, salt, number, from);
@@ -246,8 +248,8 @@ pub(crate) fn read_segment_header(
     })
 }
 
-/// Whether these bytes may begin a record that belongs at `offset` of this store's segment. Nothing is
-/// verified.
+/// Returns true if these bytes may begin a record that belongs at `offset` of this store's segment. Nothing
+/// is verified.
 fn is_placed(bytes: &[u8], salt: u64, segment: u32, offset: u64) -> bool {
     bytes.get(..FIXED_BYTES).is_some_and(|fixed| {
         let block = get::<u32>(fixed, F_BLOCK).map(u64::from);
@@ -281,7 +283,7 @@ mod tests {
 
     /// A record's position and number.
     type Here = (u64, u64);
-    /// A range without a record, and why.
+    /// A range without a record, and the reason.
     type Nothing = (u64, u64, DecodeError);
 
     /// A growing segment's bytes.
@@ -314,7 +316,7 @@ mod tests {
             u64::try_from(self.0.len()).expect("small")
         }
 
-        /// What a scanner finds.
+        /// The records and the gaps that a scanner finds.
         fn found(&self) -> Vec<Result<Here, Nothing>> {
             let disk = Memory::new(1);
             let file: Arc<dyn DiskFile> = disk.create("a").expect("made");

@@ -17,7 +17,7 @@ pub const DELTAS_MAX: usize = 256;
 /// here when all have it.
 #[derive(Debug, Clone)]
 pub struct UnitWrite {
-    /// In which partition.
+    /// The object's partition.
     pub partition: PartitionId,
     pub object: ObjectId,
     pub unit: u64,
@@ -36,20 +36,20 @@ pub struct UnitWrite {
     pub lease: Lease,
     /// The version, if the writer chooses it (an exclusive lease).
     pub stamp: Option<Version>,
-    /// As in [`crate::Mutation::Retire`]. Zero: not told.
+    /// As in [`crate::Mutation::Retire`]. Zero: not given.
     pub settled_below: Version,
-    /// What is written.
+    /// The bytes to write, or a hole.
     pub body: Body,
 }
 
 /// A data column's change, at a parity column (PROTOCOL R5).
 #[derive(Debug, Clone)]
 pub struct Delta {
-    /// In which partition.
+    /// The object's partition.
     pub partition: PartitionId,
-    /// Which object: the parity column's.
+    /// The parity column's object.
     pub object: ObjectId,
-    /// Which unit: the stripe.
+    /// The unit's index, which is the stripe's.
     pub unit: u64,
     /// First byte in the unit.
     pub from: u32,
@@ -57,11 +57,11 @@ pub struct Delta {
     pub to: u32,
     /// The data column.
     pub column: Column,
-    /// That data unit's index in the stripe: where its version is in a cover.
+    /// The data unit's index in the stripe, and so the index of its version in a cover.
     pub data: u8,
-    /// The version it starts from.
+    /// The version that the delta starts from.
     pub from_version: Version,
-    /// The version it leads to; above `from_version`.
+    /// The version that the delta leads to; above `from_version`.
     pub to_version: Version,
     /// One past the last byte of the data unit in that version that is not in a hole; 0: it has only holes.
     pub end: u32,
@@ -72,10 +72,10 @@ pub struct Delta {
     pub watermark: u64,
     /// The request's generation: must be the object's.
     pub g: Generation,
-    /// All of the column's versions up to this one are settled. Zero: not told. With one parity column the
-    /// caller passes `to_version`, as what is durable here is then settled.
+    /// All of the column's versions up to this one are settled. Zero: not given. With one parity column the
+    /// caller passes `to_version`, as a delta that is durable here is then settled.
     pub settled_to: Version,
-    /// What to xor to the parity: old xor new, multiplied by the column's coefficient (PROTOCOL R5). The
+    /// The bytes to xor to the parity: old xor new, multiplied by the column's coefficient (PROTOCOL R5). The
     /// parity column's drive multiplies before it stores, so that the store folds by xor alone for every
     /// code. A hole where nothing changed.
     pub body: Body,

@@ -36,19 +36,19 @@ use crate::threads::shared::Shared;
 /// A store's identity: written when it is formatted, never changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
-    /// The cluster it belongs to.
+    /// The store's cluster.
     pub cluster: ClusterId,
-    /// The drive whose disk it is.
+    /// The drive whose disk holds the store.
     pub drive: DriveId,
 }
 
 /// The store's figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stat {
-    /// Bytes the store may use: `Options::capacity`, else what it uses and keeps recycled, plus what the file
-    /// system has free.
+    /// Bytes the store may use: those of its files, recycled ones included, plus those that the file system
+    /// has free, but at most `Options::capacity`.
     pub capacity: u64,
-    /// Bytes of all its files.
+    /// Bytes of all the store's files.
     pub used: u64,
     /// Bytes of payload that some unit still refers to.
     pub live: u64,
@@ -65,14 +65,14 @@ pub struct Stat {
     pub moved: u64,
     /// Segments freed since the store was opened.
     pub freed: u64,
-    /// Bytes of recycled segments' files. They are not in `used`, but in `free`.
+    /// Bytes of recycled segments' files. Counted in `free`, not in `used`.
     pub spare: u64,
-    /// Bytes that writes may take before anything must be cleaned. It excludes the reserve, and what objects
-    /// have reserved.
+    /// Bytes that writes may take before anything must be cleaned. Excludes the reserve, and bytes that
+    /// objects have reserved.
     pub free: u64,
-    /// What its file system has free, and that one's device: see [`Space`](crate::disk::Space).
+    /// Bytes that the store's file system has free: see [`Space`](crate::disk::Space).
     pub disk_free: u64,
-    /// 0: it is not known.
+    /// Device number of that file system; 0: not known.
     pub disk_device: u64,
 }
 
@@ -85,9 +85,9 @@ pub struct Store {
 struct Handle {
     identity: Identity,
     shared: Arc<Shared>,
-    /// The committer, then the checkpointer and the cleaner, which end with it.
+    /// The committer, then the checkpointer and the cleaner, which end when the committer does.
     threads: Mutex<Vec<JoinHandle<()>>>,
-    /// Their work, if there are no threads.
+    /// The threads' work, if there are no threads.
     #[cfg(any(test, feature = "faulty-disk"))]
     by_hand: Option<ByHand>,
 }
@@ -166,7 +166,7 @@ impl Store {
         Ok((Store { handle: Arc::new(handle) }, recovery))
     }
 
-    /// Commit what is queued. Only for a store that was opened by [`Store::open_by_hand`].
+    /// Commit the queued mutations. Only for a store that was opened by [`Store::open_by_hand`].
     #[cfg(any(test, feature = "faulty-disk"))]
     pub fn turn(&self) {
         if let Some(by_hand) = &self.handle.by_hand {
@@ -203,13 +203,13 @@ impl Store {
         })
     }
 
-    /// The number of the log's last durable record; 0: there is none. It only rises, over the store's whole
-    /// life. If it is lower than before, the store is an older copy, or has lost what it acknowledged.
+    /// The number of the log's last durable record; 0: there is none. The number only rises, over the store's
+    /// whole life. If it is lower than before, the store is an older copy, or has lost acknowledged records.
     pub fn last_record(&self) -> u64 {
         self.index().head.sequence.saturating_sub(1)
     }
 
-    /// The store may write on its own from now on: see [`Options::held`].
+    /// Let the store write on its own from now on: see [`Options::held`].
     pub fn release(&self) {
         self.handle.shared.held.store(false, Ordering::Relaxed);
     }
@@ -223,10 +223,10 @@ impl Store {
         debug_assert!(queued.is_ok(), "it waits as long as it takes");
     }
 
-    /// Like [`Store::submit`], but hands both back if the queue stays full for `wait`, as when the disk
-    /// hangs. Zero never blocks, for async callers; `None` waits as long as it takes. When the mutation gets
-    /// its place in the order, `still` is asked whether it may be carried out at all. If not, the answer is
-    /// [`Error::Withdrawn`]. It must be quick.
+    /// Like [`Store::submit`], but hands mutation and reply back if the queue stays full for `wait`, as when
+    /// the disk hangs. Zero never blocks, for async callers; `None` waits as long as it takes. When the
+    /// mutation gets its place in the order, `still` is asked whether it may be carried out at all. If not,
+    /// the answer is [`Error::Withdrawn`]. `still` must be quick.
     #[expect(clippy::result_large_err, reason = "the request goes back as it came, without an allocation")]
     pub fn submit_within(
         &self,
@@ -268,8 +268,8 @@ impl Store {
         Ok(self.index().whole_object(partition, object)?.attributes.unpacked())
     }
 
-    /// Shows `look` what requests to an object are checked against. It must be quick, and must not call the
-    /// store.
+    /// Shows `look` the state that requests to an object are checked against. `look` must be quick, and must
+    /// not call the store.
     pub fn with_object<T>(
         &self,
         partition: PartitionId,
@@ -279,7 +279,7 @@ impl Store {
         Ok(look(&self.index().whole_object(partition, object)?.attributes.state()))
     }
 
-    /// What an object holds: its usage.
+    /// Space usage of an object.
     pub fn usage(&self, partition: PartitionId, object: ObjectId) -> Result<ObjectUsage, Error> {
         Ok(self.index().find_object(partition, object)?.usage())
     }
@@ -308,8 +308,8 @@ impl Store {
         self.index().partition_state(partition)
     }
 
-    /// What damage has made unknown as a whole, at most `limit` entries: values of partitions, then ranges of
-    /// keys. Lost objects that are known to exist are not included: [`Store::objects`] lists them, and
+    /// Values of partitions, then ranges of keys, that damage has made unknown as a whole: at most `limit`
+    /// entries. Lost objects that are known to exist are not included: [`Store::objects`] lists them, and
     /// [`Store::object`] refuses them.
     pub fn lost(&self, limit: usize) -> Vec<LostKeys> {
         self.index().lost_keys().take(limit).collect()
@@ -341,8 +341,8 @@ impl Store {
         Ok(self.index().whole_object(partition, object)?.operations())
     }
 
-    /// Whether a unit is caught up here: its column is not joining, or [`Mutation::Ready`] was applied; and
-    /// it is not known to be damaged.
+    /// Returns true if a unit is caught up here: its column is not joining, or [`Mutation::Ready`] was
+    /// applied; and it is not known to be damaged.
     pub fn is_ready(&self, partition: PartitionId, object: ObjectId, unit: u64) -> Result<bool, Error> {
         let index = self.index();
         let found = index.whole_object(partition, object)?;
@@ -356,15 +356,15 @@ impl Store {
         Ok(found.map_or_else(Vec::new, |snapshots| snapshots.live.iter().copied().collect()))
     }
 
-    /// Take what is lost as a whole for absent from now on, except partitions' values: all that should be
-    /// there was made anew or removed. Durable with the checkpoint that this writes.
+    /// Treat the keys that are lost as a whole as absent from now on, except partitions' values: all that
+    /// should be there was made anew or removed. Durable with the checkpoint that this writes.
     pub fn forget_lost(&self) -> Result<(), Error> {
         self.handle.shared.index.write().forget_lost();
         self.checkpoint()
     }
 
-    /// The number of the commit that is under way; `None`: there is none. Two answers that are the same mean
-    /// that it has been under way in between: its disk is slow, or hangs.
+    /// The number of the commit that is under way; `None`: there is none. If two calls return the same
+    /// number, that commit was under way all the time between them: its disk is slow, or hangs.
     pub fn commit_under_way(&self) -> Option<u64> {
         let count = self.handle.shared.commits.load(Ordering::Relaxed);
         (!count.is_multiple_of(2)).then_some(count)
@@ -383,8 +383,8 @@ impl Store {
         Ok(units.range(from..u64::MAX).map(|(unit, _)| unit).take(limit).collect())
     }
 
-    /// Write a checkpoint of everything committed so far, and free what nothing refers to and no checkpoint
-    /// needs. The store does so by itself; calling it makes the next opening short.
+    /// Write a checkpoint of everything committed so far, and free segments that nothing refers to and no
+    /// checkpoint needs. The store does so by itself; calling it makes the next opening short.
     pub fn checkpoint(&self) -> Result<(), Error> {
         self.handle.shared.checkpointer.make(&self.handle.shared).map(drop)
     }
@@ -409,9 +409,9 @@ impl Store {
         }
     }
 
-    /// Commit what is queued, mark the log as cleanly closed, write a checkpoint and stop the committer.
-    /// Clones of the store can still read. Later mutations are answered [`Error::Closed`]. Must not be called
-    /// from a mutation's reply.
+    /// Commit the queued mutations, mark the log as cleanly closed, write a checkpoint and stop the
+    /// committer. Clones of the store can still read. Later mutations are answered [`Error::Closed`]. Must
+    /// not be called from a mutation's reply.
     pub fn close(&self) -> Result<(), Error> {
         self.handle.close()
     }

@@ -37,11 +37,11 @@ pub(crate) struct Whose {
     pub(crate) unit: u64,
 }
 
-/// Whether reading may wait for the medium.
+/// Choice between reads that may wait for the medium and reads that may not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Patience {
     Waits,
-    /// What is not in memory is [`Error::WouldWait`].
+    /// A read of bytes that are not in memory fails with [`Error::WouldWait`].
     AtOnce,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct Part {
     from: u32,
     to: u32,
     header: CachedHeader,
-    /// Of the stored blocks that contain the part.
+    /// Checksums of the stored blocks that contain the part.
     crcs: Few<u32>,
     file: Arc<Open>,
     patience: Patience,
@@ -73,13 +73,13 @@ pub enum ViewExtent {
     Hole {
         /// First byte in the unit.
         from: u32,
-        /// One past the last.
+        /// One past the last byte in the unit.
         to: u32,
     },
     Stored {
         /// First byte in the unit.
         from: u32,
-        /// One past the last.
+        /// One past the last byte in the unit.
         to: u32,
     },
 }
@@ -89,7 +89,7 @@ pub enum ViewExtent {
 pub struct Piece {
     /// The file. Its contents do not change while this is held.
     pub(crate) file: Arc<Open>,
-    /// Offset in it.
+    /// Byte offset in the file.
     pub offset: u64,
     pub length: u32,
 }
@@ -174,7 +174,7 @@ impl Part {
         Piece { file: self.file, offset, length: self.to - self.from }
     }
 
-    /// Where the unit's byte `at` lies in the file.
+    /// File offset of the unit's byte `at`.
     fn offset_of(&self, at: u32) -> u64 {
         self.header.offset_of(at)
     }
@@ -240,7 +240,7 @@ pub(crate) fn extents(parts: &[Part], range: &Range<u32>) -> Few<ViewExtent> {
     out
 }
 
-/// Where the parts lie.
+/// The places of the parts in their files.
 pub(crate) fn pieces(parts: Few<Part>) -> Few<Piece> {
     let mut pieces = Few::new();
     for part in parts {
@@ -249,8 +249,8 @@ pub(crate) fn pieces(parts: Few<Part>) -> Few<Piece> {
     pieces
 }
 
-/// Whether to take the parts' bytes at once: they are few, and some are in memory already or must be read for
-/// their checksums.
+/// Returns true if the parts' bytes should be read now: they are few, and some are in memory already or must
+/// be read for their checksums.
 pub(crate) fn is_at_hand(parts: &[Part]) -> bool {
     let bytes: u32 = parts.iter().map(|part| part.to - part.from).sum();
     let ragged = |part: &Part| part.header.stored_blocks(&(part.from..part.to)) != (part.from..part.to);
@@ -404,7 +404,7 @@ pub(crate) fn read_stored(file: &Open, to: &mut [u8], offset: u64, patience: Pat
     Err(Error::Damaged { segment, offset, what: "a segment ends before its bytes" })
 }
 
-/// Fill `to` from `offset`, up to the file's end; one that does not wait may read less.
+/// Fill `to` from `offset`, up to the file's end. A read that may not wait may return less.
 fn read(
     file: &Open,
     to: &mut [u8],

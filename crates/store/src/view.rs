@@ -21,11 +21,11 @@ use crate::stored_extent::{Patience, Piece, ViewExtent, read_stored};
 pub struct View {
     /// The version's name; zero: never written.
     pub version: Version,
-    /// Whether this version is pending.
+    /// True if this version is pending.
     pub pending: bool,
-    /// What the version is; `Data` for a unit that was never written.
+    /// Kind of the version's content; `Data` for a unit that was never written.
     pub kind: WriteKind,
-    /// The columns its write touched.
+    /// The columns that the version's write touched.
     pub columns: ColumnMask,
     /// Parity kinds: per data column the version that is included.
     pub cover: Vec<Version>,
@@ -42,7 +42,7 @@ pub struct View {
     pub(crate) held: Held,
 }
 
-/// Where a view has its stored bytes and their checksums.
+/// The place of a view's stored bytes, and their checksums.
 #[derive(Debug, Clone)]
 pub(crate) enum Held {
     Files {
@@ -81,13 +81,13 @@ impl View {
         self.extents.iter().map(stored).sum()
     }
 
-    /// Fill `to` with the stored extents' bytes, without the holes. It must be exactly [`View::stored_bytes`]
-    /// long: [`Error::Malformed`] otherwise.
+    /// Fill `to` with the stored extents' bytes, without the holes. `to` must be exactly
+    /// [`View::stored_bytes`] long: [`Error::Malformed`] otherwise.
     pub fn read_exact_into(&self, to: &mut [u8]) -> Result<(), Error> {
         self.read_into(to, Patience::Waits)
     }
 
-    /// As [`View::read_exact_into`], if no byte need be waited for; [`Error::WouldWait`] if one must.
+    /// As [`View::read_exact_into`], but never waits: [`Error::WouldWait`] if a byte is not in memory.
     pub fn read_at_once_into(&self, to: &mut [u8]) -> Result<(), Error> {
         self.read_into(to, Patience::AtOnce)
     }
@@ -114,7 +114,7 @@ impl View {
         }
     }
 
-    /// The checksums of the stored extents' blocks, computed from `bytes`, which are theirs.
+    /// The checksums of the stored extents' blocks, computed from `bytes`, which are the extents' bytes.
     pub(crate) fn stored_crcs(&self, bytes: &[u8]) -> Few<u32> {
         let mut rest = bytes;
         let stored = self.extents.iter().filter_map(|extent| match *extent {
@@ -129,8 +129,8 @@ impl View {
         stored.flat_map(blocks).map(crc).collect()
     }
 
-    /// Whether all stored bytes are in the page cache now, so that sending them does not wait for the disk.
-    /// False if the kernel does not tell, or if the view itself holds the bytes.
+    /// Returns true if all stored bytes are in the page cache now, so that sending them does not wait for the
+    /// disk. False if the kernel does not tell, or if the view itself holds the bytes.
     pub fn is_resident(&self) -> bool {
         let resident =
             |piece: &Piece| piece.file.is_cached(piece.offset..piece.offset + u64::from(piece.length));
@@ -140,8 +140,8 @@ impl View {
         }
     }
 
-    /// Where the stored bytes are, in order. Empty if the view itself holds them: a few KiB that were read
-    /// for their checksums, and parity with deltas, which is computed at lookup.
+    /// The places of the stored bytes in files, in order. Empty if the view itself holds them: a few KiB that
+    /// were read for their checksums, and parity with deltas, which is computed at lookup.
     pub fn pieces(&self) -> Vec<Piece> {
         match &self.held {
             Held::Files { pieces, .. } => pieces.to_vec(),

@@ -35,10 +35,10 @@ const PART: u32 = 16 << 10;
 const UNITS: u64 = 16;
 /// A thread has filled the disk after this many refusals.
 const REFUSALS: u64 = 20;
-/// How often the space is taken before each kind of work. Sometimes there is still space in blocks that the
-/// file has.
+/// Number of times that the space is taken before each kind of work. Sometimes there is still space in blocks
+/// that the file has.
 const TAKEN: u64 = 20;
-/// While the space is gone each thread is refused this often.
+/// Number of refusals that each thread waits for while the space is gone.
 const SQUEEZED: u64 = 5;
 /// The most live bytes when the space is taken.
 const LIVE_MAX: u64 = 100 << 20;
@@ -47,7 +47,7 @@ const PATIENCE: Duration = Duration::from_secs(900);
 
 type Outcome<T> = Result<T, Box<dyn StdError + Send + Sync>>;
 
-/// What one thread wrote: the seed of each part of each unit.
+/// State of one thread: the seeds of the parts of the units that it wrote.
 #[derive(Default)]
 struct Worker {
     thread: u64,
@@ -116,7 +116,7 @@ fn free(store: &Store) -> Outcome<u64> {
     Ok(stat.capacity - stat.used)
 }
 
-/// Run `act` in all workers in parallel until it says that it is done.
+/// Run `act` in all workers in parallel, repeatedly until it returns true.
 fn together(
     store: &Store,
     workers: &mut [Worker],
@@ -186,7 +186,7 @@ fn squeeze(store: &Store, workers: &mut [Worker], other: &Other) -> Outcome<()> 
         together(store, workers, |worker, store| {
             worker.write_unit(store)?;
             if at == At::Checkpoint && asked.fetch_add(1, Ordering::Relaxed) == 0 {
-                // This one cannot be written; the next can.
+                // This checkpoint cannot be written; the next can.
                 let _ = store.checkpoint();
             }
             Ok(worker.refused >= SQUEEZED || asked.load(Ordering::Relaxed) > 0)

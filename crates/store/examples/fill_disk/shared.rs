@@ -1,4 +1,4 @@
-//! A directory on a file system with another user, who takes all free space just before the store does
+//! A directory on a file system with another user, which takes all free space just before the store does
 //! something. The file system's refusals are counted.
 
 use std::fmt;
@@ -26,7 +26,7 @@ pub(crate) enum At {
     Sync,
 }
 
-/// All of them, with their names.
+/// All kinds of operations, with their names.
 pub(crate) const ALL: [(At, &str); 4] = [
     (At::Write, "writing commits"),
     (At::Segment, "making segments"),
@@ -44,10 +44,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct Other {
     path: PathBuf,
-    /// Its file, and the bytes that it takes.
+    /// The other user's file, and the bytes that it takes.
     file: Mutex<Option<(File, u64)>>,
     before: AtomicUsize,
-    /// How often there was no space, for each of [`ALL`].
+    /// Number of refusals for lack of space, for each of [`ALL`].
     refused: [AtomicU64; ALL.len()],
 }
 
@@ -85,7 +85,7 @@ impl Other {
         }
     }
 
-    /// How often the file system refused this operation.
+    /// Number of times that the file system refused this operation.
     pub(crate) fn refused(&self, at: At) -> u64 {
         self.refused[at as usize].load(Ordering::SeqCst)
     }
@@ -120,7 +120,7 @@ impl Other {
     }
 }
 
-/// The store's directory on it.
+/// The store's directory on the file system that the other user fills.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) inner: Directory,

@@ -1,8 +1,8 @@
 //! Loads a checkpoint.
 //!
-//! One thread reads the pages in order and checks them; others decode their entries, so that a large index
-//! loads as fast as it can be read. If a page is bad, the range of keys between its neighbours is marked as
-//! lost.
+//! One thread reads the pages in order and checks them; other threads decode their entries, so that a large
+//! index loads as fast as it can be read. If a page is bad, the range of keys between its neighbours is
+//! marked as lost.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub(crate) struct Checkpoint {
     pub(crate) bytes: u64,
     /// The byte range of the pages.
     pub(crate) pages: Range<u64>,
-    /// What is wrong with the ends: offset and description.
+    /// Faults of the ends: offset and description of each.
     pub(crate) wrong: Vec<(u64, String)>,
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct PageContents {
     pub(crate) index: Index,
     /// Ranges that cover all keys, in order.
     pub(crate) ranges: Vec<PageRange>,
-    /// What is wrong: offset and description.
+    /// Faults of the pages: offset and description of each.
     pub(crate) wrong: Vec<(u64, String)>,
 }
 
@@ -113,7 +113,7 @@ impl Checkpoint {
         Ok(Ok(Checkpoint { file, end, totals, bytes, pages, wrong }))
     }
 
-    /// What the checkpointer needs to know.
+    /// The facts about this checkpoint that the checkpointer keeps.
     pub(crate) fn kept(&self) -> KeptCheckpoint {
         KeptCheckpoint { number: self.end.number, bytes: self.bytes, replay: self.end.replay }
     }
@@ -179,7 +179,7 @@ fn ours(end: CheckpointEnd, superblock: &Superblock, number: u32) -> Result<Chec
     Ok(end)
 }
 
-/// Which of a checkpoint's ends.
+/// One of a checkpoint's two ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     Header,
@@ -216,7 +216,7 @@ struct Batch {
     pages: Vec<BatchPage>,
 }
 
-/// A page's first key, end of its range, offset in the file, and where its entries are in the batch.
+/// A page's first key, end of its range, offset in the file, and its entries' range in the batch.
 type BatchPage = (Key, Key, u64, Range<usize>);
 
 #[derive(Default)]
@@ -251,11 +251,11 @@ fn grow_heap() {
     drop(std::hint::black_box(Vec::<u8>::with_capacity(HEAP_BYTES)));
 }
 
-/// What was found at an offset among the pages.
+/// Content found at an offset among the pages.
 enum Page {
     /// A page, its offset in the file, and its entries' range in the bytes that were read.
     Good(PageHead, u64, Range<usize>),
-    /// The offset of bytes that are no page, up to the next page, and why.
+    /// The offset of bytes that are no page, up to the next page, and the reason.
     Bad(u64, String),
 }
 
@@ -265,9 +265,9 @@ type Pages = (Vec<u8>, Vec<Page>);
 /// Iterates over the pages.
 struct Walker<'a> {
     checkpoint: &'a Checkpoint,
-    /// Where the next page begins.
+    /// File offset of the next page.
     at: u64,
-    /// Whether the last offset was bad, so that the next page is searched for.
+    /// True if the last offset was bad, so that the next page is searched for.
     searching: bool,
     /// The offset that was read again because it was bad.
     again: Option<u64>,
@@ -434,7 +434,7 @@ impl<'a> Reader<'a> {
         self.batches += 1;
     }
 
-    /// Whether a page's range continues the earlier ones. Keys that it skips are marked as lost.
+    /// Returns true if a page's range continues the earlier ones. Keys that it skips are marked as lost.
     fn begins(&mut self, head: &PageHead, offset: u64) -> bool {
         self.end_parts();
         if head.from < self.expected {

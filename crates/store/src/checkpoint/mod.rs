@@ -28,7 +28,7 @@ pub(crate) struct KeptCheckpoint {
 }
 
 impl ReplayPoint {
-    /// Its byte offset in the segment.
+    /// Byte offset of the replay point in its segment.
     pub(crate) fn offset(&self) -> u64 {
         u64::from(self.block) * LOG_BLOCK_U64
     }

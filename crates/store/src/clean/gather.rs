@@ -1,4 +1,4 @@
-//! Finds what is live in a segment and groups it for moving.
+//! Finds the live bytes of a segment and groups them for moving.
 //!
 //! The segment's headers tell which units it has bytes of; the index tells which of them are live. The live
 //! pieces of a unit form *runs* without gaps, each moved as one record. Small neighbours in other segments
@@ -28,7 +28,7 @@ const JOIN_PART: u64 = 4;
 /// The most bytes of a run, except for a single larger piece.
 const RUN_BYTES_MAX: u64 = 1 << 20;
 
-/// Whether the small neighbours that a run has in other segments join it or stay where they are.
+/// Treatment of the small neighbours that a run has in other segments: they join it or stay where they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Others {
     Join,
@@ -102,7 +102,7 @@ pub(crate) fn in_order(index: &Locked, owners: &BTreeSet<Owner>) -> Vec<Owner> {
     ordered
 }
 
-/// The runs that move what `owner` has in `segments`.
+/// The runs that move the bytes of `owner` in `segments`.
 pub(crate) fn runs(index: &Locked, owner: Owner, segments: &BTreeSet<u32>, others: Others) -> Vec<MoveRun> {
     let index = index.read();
     let object = index.partitions.get(&owner.partition).and_then(|found| found.objects.get(&owner.object));
@@ -121,7 +121,7 @@ pub(crate) fn extents(unit: &Unit) -> Vec<Extent> {
     union(unit.pins().into_vec())
 }
 
-/// Group the `extents` in `segments` into runs, with small neighbours in others.
+/// Group the `extents` in `segments` into runs, with small neighbours in other segments.
 fn join(owner: Owner, extents: &[Extent], segments: &BTreeSet<u32>) -> Vec<MoveRun> {
     let mut runs: Vec<MoveRun> = Vec::new();
     let mut taken = vec![false; extents.len()];
@@ -144,7 +144,7 @@ fn join(owner: Owner, extents: &[Extent], segments: &BTreeSet<u32>) -> Vec<MoveR
                 bytes + extent.bytes() <= RUN_BYTES_MAX
                     && (own || (foreign + extent.bytes()) * JOIN_PART <= bytes - foreign)
             };
-            // Several may begin here, as a unit's versions overlap.
+            // Several extents may begin here, as a unit's versions overlap.
             let from = extents.partition_point(|extent| extent.from < end);
             next = (from..extents.len())
                 .take_while(|&next| extents[next].from == end && pieces.len() < PIECES_MAX)
@@ -183,7 +183,7 @@ impl MoveRun {
         padded_u64(header) + u64::try_from(slack).expect("a page") + padded_u64(self.bytes())
     }
 
-    /// Whether at least one piece of it is still in its place.
+    /// Returns true if at least one piece of the run is still in its place.
     pub(crate) fn is_there(&self, index: &Index) -> bool {
         let object = index
             .partitions

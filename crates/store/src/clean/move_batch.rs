@@ -43,7 +43,7 @@ impl Move {
         Ok(Move { run: run.clone(), payload: payload.into(), crcs })
     }
 
-    /// Its record and payload, or `None` if nothing of it is in its old place any more.
+    /// The move's record and payload, or `None` if none of its bytes is in its old place any more.
     pub(crate) fn into_entry(self, index: &Index) -> Option<Entry> {
         if !self.run.is_there(index) {
             return None;

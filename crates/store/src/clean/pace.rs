@@ -1,4 +1,4 @@
-//! How fast the cleaner works relative to the foreground.
+//! The pace of the cleaner relative to the foreground.
 //!
 //! The cleaner earns *credit* with every foreground byte and spends it on the bytes it moves. A victim is
 //! emptied in one go, so that its contents stay together. What that costs beyond the credit is a debt, to be
@@ -47,12 +47,12 @@ impl Pacer {
         self.credit = self.credit.saturating_add(earned).min(most);
     }
 
-    /// Whether a batch of moves may be made now.
+    /// Returns true if a batch of moves may be made now.
     pub fn may_move(&self) -> bool {
         self.credit >= signed(self.batch)
     }
 
-    /// Nothing is worth a move: drop the credit, so that the search is not repeated at once.
+    /// Drop the credit, as nothing is worth a move, so that the search is not repeated at once.
     pub fn rest(&mut self) {
         self.credit = self.credit.min(0);
     }

@@ -2,18 +2,18 @@
 //!
 //! Let `C` be the capacity, `S` the most bytes of one segment, `K` the bytes of a checkpoint. Four limits:
 //! - *writes* are accepted while `used + need <= C - R`, with `R = max(2 S, C / 16) + K`;
-//! - *removes* (and whatever else frees space) while `used + need <= C - (S + K)`;
+//! - *removes* (and all else that frees space) while `used + need <= C - (S + K)`;
 //! - *fences*, objects that they have to make, and verdicts, which keep order and are small, while
-//!   `used + need <= C - (S / 4 + K)`. Others on the same disk may take what removes could have had, and a
-//!   file whose fence is refused can be neither closed nor removed;
+//!   `used + need <= C - (S / 4 + K)`. Other users of the same disk may take the space that removes could
+//!   have had, and a file whose fence is refused can be neither closed nor removed;
 //! - the *cleaner* works while `used + need + K <= C`, and checkpoints may fill `C`.
 //!
 //! `K` is estimated from the last checkpoint and the records since. If a checkpoint is longer nevertheless,
 //! and `C` is a setting, removes are accepted as long as the disk itself has `S + K` left: otherwise nothing
 //! could bring the store below `C` again.
 //!
-//! **It always makes progress.** A round moves the live bytes of one victim (of more while these still fit),
-//! writes a checkpoint and then removes the victim.
+//! **Cleaning always makes progress.** A round moves the live bytes of one victim (of more while these still
+//! fit), writes a checkpoint and then removes the victim.
 //! 1. At the start of a round `used <= C - (S + K)`: initially by the limits above, later by 3. Fences may
 //!    have taken some of it: they are dead after the next checkpoint, which is written before a victim is
 //!    chosen if a segment has nothing else.

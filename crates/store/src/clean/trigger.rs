@@ -1,8 +1,8 @@
 //! Communication between the committer and the cleaner's thread.
 //!
-//! The committer reports what the foreground wrote and what is free, and calls for help when a write does not
-//! fit ([`Cleaning::stall`]). It then serves only the cleaner's batches until it is told whether anything was
-//! freed. The cleaner waits here for a trigger.
+//! The committer reports the bytes that the foreground wrote and those that are free, and calls for help when
+//! a write does not fit ([`Cleaning::stall`]). It then serves only the cleaner's batches until it is told
+//! whether anything was freed. The cleaner waits here for a trigger.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ const REST_BYTES_MAX: u64 = 1 << 20;
 #[derive(Debug)]
 pub(crate) struct Cleaning {
     state: Mutex<State>,
-    /// `Options::give_back`.
+    /// The idle time after which space is given back: `Options::give_back`.
     rest: Option<Duration>,
     called: Condvar,
     freed: AtomicU64,
@@ -37,10 +37,10 @@ struct State {
     written: u64,
 }
 
-/// Why the cleaner should work.
+/// Reason for the cleaner to work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CleanTrigger {
-    /// Its credit is enough for a batch of moves.
+    /// The cleaner's credit is enough for a batch of moves.
     Paced,
     /// A write waits for space.
     Stalled,
@@ -50,12 +50,12 @@ pub(crate) enum CleanTrigger {
     Idle,
 }
 
-/// How urgently the cleaner works.
+/// Urgency of the cleaner's work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effort {
-    /// Beside the foreground, which earns its credit.
+    /// Beside the foreground, which earns the cleaner's credit.
     Paced,
-    /// A thread waits for it.
+    /// A thread waits for the result.
     Urgent,
     /// While the store is idle: slowly, and only segments that are mostly dead.
     Idle,
@@ -154,7 +154,8 @@ impl Cleaning {
         }
     }
 
-    /// Whether the round should stop: the store is closing, or only another round is waited for.
+    /// Returns true if the round should stop: the store is closing, or a thread waits for another, urgent
+    /// round.
     pub(crate) fn is_wanted_elsewhere(&self, effort: Effort) -> bool {
         let state = self.state.lock();
         state.closing || (effort != Effort::Urgent && (state.stalled || state.done < state.asked))
@@ -178,7 +179,7 @@ impl Cleaning {
         state.done >= mine
     }
 
-    /// There is nothing to gain until the foreground has written some more.
+    /// Drop the pacer's credit: there is nothing to gain until the foreground has written some more.
     pub(crate) fn rest(&self) {
         self.state.lock().pacer.rest();
     }

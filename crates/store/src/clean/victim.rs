@@ -1,4 +1,4 @@
-//! Which segment to clean.
+//! The choice of the segment to clean.
 //!
 //! Cost-benefit (Rosenblum and Ousterhout, "The Design and Implementation of a Log-Structured File System",
 //! 1992, section 3.6): a segment with the share `u` of its bytes live costs `1 + u` to clean (read whole,
@@ -10,11 +10,11 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Candidate {
     pub number: u32,
-    /// Bytes of its file.
+    /// Bytes of the segment's file.
     pub bytes: u64,
     /// Bytes of it that are live.
     pub live: u64,
-    /// How long ago it was begun, in sequence numbers: the store has no clock, and data ages by later writes.
+    /// Age of the segment, in sequence numbers: the store has no clock, and data ages by later writes.
     pub age: u64,
 }
 
@@ -22,7 +22,7 @@ pub struct Candidate {
 const GAIN_PART: u64 = 32;
 
 impl Candidate {
-    /// Whether cleaning it frees enough.
+    /// Returns true if cleaning the segment frees enough.
     pub fn is_worth_it(&self) -> bool {
         self.bytes.saturating_sub(self.live) > self.bytes / GAIN_PART
     }

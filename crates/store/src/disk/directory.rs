@@ -14,12 +14,12 @@ use super::{Disk, DiskFile, FileIdentity, Named, Space};
 use crate::error::Error;
 use crate::format::DIRS;
 
-/// What may be done with a directory's files.
+/// Kind of access to a directory's files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     Write,
-    /// Reading. What opening a store tidies up succeeds without effect: removing, cutting off, syncing names.
-    /// Everything else is refused.
+    /// Reading only. The changes by which opening a store tidies up (removing, cutting off, syncing names)
+    /// succeed without effect. Everything else is refused.
     Look,
 }
 
@@ -166,7 +166,7 @@ mod tests {
         assert!(matches!(Directory::lock(&dir.path().join("no")), Err(Error::NotAStore(_))));
     }
 
-    /// The same bytes, whatever the sizes of writes and reads.
+    /// The bytes read are those written, whatever the sizes of writes and reads.
     #[test]
     fn what_is_written_in_parts_is_read_in_others() {
         let expected: Vec<u8> = (0..70_000_u32).flat_map(u32::to_le_bytes).collect();

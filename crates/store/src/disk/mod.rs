@@ -1,9 +1,9 @@
 //! The disk under a store: files by name in one directory, and the operations on them.
 //!
-//! It is a trait with several implementations: [`Directory`] is the operating system's, the one for tests is
-//! in memory and fails as told (feature `faulty-disk`, which no binary has). Names are relative to the
-//! store's directory and use `/`; the directory itself is the empty name. All methods can be called from any
-//! thread.
+//! The disk is a trait with several implementations: [`Directory`] is the operating system's, the one for
+//! tests is in memory and fails on demand (feature `faulty-disk`, which no binary has). Names are relative to
+//! the store's directory and use `/`; the directory itself is the empty name. All methods can be called from
+//! any thread.
 //!
 //! The store's requirements are in `docs/format-store.md` ("What the medium is assumed to guarantee"): bytes
 //! are durable after a sync of their file, names after a sync of their directory, and nothing before that.
@@ -40,7 +40,7 @@ pub trait Disk: fmt::Debug + Send + Sync {
     /// Rename a file, replacing a file of the new name. Durable once the directory is synced.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
 
-    /// Remove a file's name. Those who have the file open can still read it. Durable once the directory is
+    /// Remove a file's name. The file can still be read through open handles. Durable once the directory is
     /// synced.
     fn remove(&self, name: &str) -> io::Result<()>;
 
@@ -59,11 +59,11 @@ pub trait Disk: fmt::Debug + Send + Sync {
     /// The identity and length of the file that has this name now.
     fn named(&self, name: &str) -> io::Result<Named>;
 
-    /// Where the files are, for messages.
+    /// The directory of the files, for messages.
     fn place(&self) -> &Path;
 }
 
-/// Whether changes are synced to the medium.
+/// Sync policy: changes are synced to the medium, or not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Syncing {
     On,
@@ -79,19 +79,19 @@ impl Syncing {
 /// A disk's space, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Space {
-    /// Available to this process.
+    /// Bytes available to this process.
     pub free: u64,
     pub size: u64,
-    /// The device of the file system, which others on this machine may share; 0: nobody does.
+    /// Device number of the file system, which other stores on this machine may share; 0: none does.
     pub device: u64,
 }
 
 /// Identifies a file whatever its name: no two files that exist at once have the same identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileIdentity {
-    /// The file system it is on.
+    /// Device number of the file's file system.
     pub device: u64,
-    /// Its number there.
+    /// The file's number in that file system.
     pub inode: u64,
 }
 
@@ -107,8 +107,8 @@ pub trait DiskFile: fmt::Debug + Send + Sync {
     /// Read at most `to.len()` bytes; 0 at the file's end.
     fn read_at(&self, to: &mut [u8], offset: u64) -> io::Result<usize>;
 
-    /// As [`DiskFile::read_at`], if it need not wait for the medium. `None`: it would have to, or it fails,
-    /// or the system does not tell. It may read less than there is.
+    /// As [`DiskFile::read_at`], but never waits for the medium. `None`: the read would have to wait, or it
+    /// fails, or the system does not tell. May read less than there is.
     fn read_cached_at(&self, to: &mut [u8], offset: u64) -> Option<usize>;
 
     /// Write the beginning of `buffers`, at most 1024 of them; returns the number of bytes written.
@@ -123,7 +123,7 @@ pub trait DiskFile: fmt::Debug + Send + Sync {
     /// Bytes of the file.
     fn length(&self) -> io::Result<u64>;
 
-    /// Which file it is.
+    /// Identity of the open file.
     fn identity(&self) -> io::Result<FileIdentity>;
 
     /// Truncate the file, or extend it with zeros.
@@ -133,7 +133,8 @@ pub trait DiskFile: fmt::Debug + Send + Sync {
     /// cannot fail.
     fn drop_cache(&self, range: Range<u64>);
 
-    /// Whether a whole range of bytes can be read without waiting for the medium, as far as the system tells.
+    /// Returns true if a whole range of bytes can be read without waiting for the medium, as far as the
+    /// system tells.
     fn is_cached(&self, range: Range<u64>) -> bool;
 
     /// Start writing a range of bytes to the medium without waiting for it, so that the next sync has less to
@@ -175,7 +176,7 @@ pub(crate) fn write_and_start(
     write_full(file, &part, offset)
 }
 
-/// `done`, but an error of this kind is none: the file to remove is gone, the directory to make exists.
+/// Turns an error of this kind into success: the file to remove is gone, or the directory to make exists.
 pub(crate) fn tolerate(kind: io::ErrorKind, done: io::Result<()>) -> io::Result<()> {
     done.or_else(|error| if error.kind() == kind { Ok(()) } else { Err(error) })
 }

@@ -26,7 +26,8 @@ pub(crate) fn make_dir(dir: &Path) -> io::Result<()> {
     DirBuilder::new().mode(DIR_MODE).create(dir)
 }
 
-/// Remove the access of others to `dir`, to the files in it, to its directories `inner`, and to their files.
+/// Remove the access of other users to `dir`, to the files in it, to its directories `inner`, and to their
+/// files.
 pub fn tighten(dir: &Path, inner: &[&str]) {
     let dirs = inner.iter().map(|name| dir.join(name)).filter(|inner| is_dir(inner));
     for dir in std::iter::once(dir.to_owned()).chain(dirs) {
@@ -39,7 +40,7 @@ pub fn tighten(dir: &Path, inner: &[&str]) {
             }
         };
         for entry in entries.filter_map(Result::ok) {
-            // Links lead elsewhere. The caller names the directories.
+            // Links lead elsewhere and are skipped. The caller names the directories.
             if entry.file_type().is_ok_and(|kind| kind.is_file()) {
                 tell(&entry.path(), tighten_one(&entry.path()));
             }
@@ -54,7 +55,7 @@ fn is_dir(path: &Path) -> bool {
 fn tighten_one(path: &Path) -> io::Result<()> {
     let mode = match fs::metadata(path) {
         Ok(found) => found.permissions().mode() & 0o7777,
-        // It was removed meanwhile.
+        // The file was removed meanwhile.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error),
     };

@@ -1,4 +1,4 @@
-//! Which bytes of a file are in the page cache, so that sending them does not wait for the disk.
+//! Tells which bytes of a file are in the page cache, so that sending them does not wait for the disk.
 //!
 //! `cachestat(2)`, Linux 6.5. If the kernel lacks it or a container forbids it, the answer is unknown.
 
@@ -9,17 +9,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::io::Errno;
 
-/// The same number on every architecture, like those of all newer system calls.
+/// Number of the system call, the same on every architecture like those of all newer calls.
 const CACHESTAT: libc::c_long = 451;
 
-/// `struct cachestat_range`.
+/// The kernel's `struct cachestat_range`, in bytes.
 #[repr(C)]
 struct Span {
     offset: u64,
     length: u64,
 }
 
-/// `struct cachestat`: pages.
+/// The kernel's `struct cachestat`, in pages.
 #[repr(C)]
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Pages {
@@ -30,14 +30,14 @@ struct Pages {
     recently_evicted: u64,
 }
 
-/// Whether every page of `length` bytes from `offset` on is in the page cache now; `None`: unknown.
+/// True if every page of `length` bytes from `offset` on is in the page cache now; `None`: unknown.
 pub(crate) fn are_resident(file: &File, offset: u64, length: u64) -> Option<bool> {
     let page = u64::try_from(rustix::param::page_size()).unwrap_or(4096);
     let expected = if length == 0 { 0 } else { (offset + length).div_ceil(page) - offset / page };
     Some(resident_pages(file, offset, length)? >= expected)
 }
 
-/// Whether the system tells which bytes of files are in the page cache. Otherwise nothing is sent by
+/// Returns true if the system tells which bytes of files are in the page cache. Otherwise nothing is sent by
 /// `sendfile`, as that might wait for the disk.
 pub fn is_residency_told() -> bool {
     // No file is passed: a system that has the call reports a bad file descriptor.

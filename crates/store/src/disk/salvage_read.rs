@@ -1,8 +1,8 @@
 //! Reading from a disk with unreadable sectors.
 //!
-//! An unreadable sector is damage like any other: it affects only what lies on it. While a store is opened or
-//! checked such bytes read as zeros, and their positions are reported. Zeros are no valid structure of the
-//! format, and no valid payload but one of zeros.
+//! An unreadable sector is damage like any other: it affects only the bytes that lie on it. While a store is
+//! opened or checked such bytes read as zeros, and their positions are reported. Zeros are no valid structure
+//! of the format, and no valid payload but one of zeros.
 
 use std::io;
 
@@ -33,7 +33,7 @@ impl SalvageRead {
     }
 }
 
-/// Whether one of the unreadable pages overlaps the `bytes` from `offset` on.
+/// Returns true if one of the unreadable pages overlaps the `bytes` from `offset` on.
 pub(crate) fn hits(unreadable: &[u64], offset: u64, bytes: u64) -> bool {
     unreadable.iter().any(|page| *page < offset.saturating_add(bytes) && offset < page + PAGE_BYTES as u64)
 }

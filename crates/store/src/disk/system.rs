@@ -25,7 +25,7 @@ const NOT_OFFERED: [i32; 4] = [libc::ENOSYS, libc::EPERM, libc::EINVAL, libc::ES
 pub(crate) struct SystemFile {
     pub(crate) file: File,
     pub(crate) access: Access,
-    /// The file system takes no reads that must not wait (tmpfs).
+    /// True if the file system does not support reads that must not wait (tmpfs).
     takes_no_nowait: AtomicBool,
 }
 
@@ -48,7 +48,7 @@ impl DiskFile for SystemFile {
                 read => return read.ok(),
             }
         }
-        // What is in the cache now is read at once, unless it is evicted in between.
+        // Bytes that are in the cache now are read at once, unless they are evicted in between.
         let end = offset.saturating_add(u64::try_from(to.len()).expect("a length"));
         if self.is_cached(offset..end) { pread(&self.file, to, offset).ok() } else { None }
     }

@@ -58,16 +58,16 @@ fields! {
     .first_sequence "first sequence" 16..24,
 }
 
-/// Where replay begins.
+/// Position in the log where replay begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReplayPoint {
     /// The segment; 0: the log was empty.
     pub segment: u32,
-    /// The log block of the first record to replay, or where the segment ended.
+    /// The log block of the first record to replay, or the block where the segment ended.
     pub block: u32,
-    /// That record's sequence number.
+    /// Sequence number of the first record to replay.
     pub sequence: u64,
-    /// The subject of the record before it.
+    /// The subject of the record before the first.
     pub prior: Subject,
 }
 
@@ -81,9 +81,9 @@ impl Default for ReplayPoint {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SegmentRow {
     pub number: u32,
-    /// Whether damage was found in it.
+    /// True if damage was found in the segment.
     pub damaged: bool,
-    /// Length of its file.
+    /// Length of the segment's file in bytes.
     pub bytes: u64,
     /// The sequence number of its first record.
     pub first_sequence: u64,
@@ -113,7 +113,7 @@ impl Appended {
     }
 }
 
-/// What the trailer adds.
+/// Totals of a checkpoint, which only the trailer has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Totals {
     /// The number of pages in the file.
@@ -130,7 +130,7 @@ pub struct CheckpointEnd {
     pub drive: DriveId,
     /// The store's salt.
     pub salt: u64,
-    /// Where replay begins.
+    /// Position in the log where replay begins.
     pub replay: ReplayPoint,
     /// Totals of all records before `replay`.
     pub appended: Appended,
@@ -149,7 +149,7 @@ pub struct Block {
 }
 
 impl CheckpointEnd {
-    /// The bytes: whole log blocks.
+    /// Encodes the end with its table, as whole log blocks.
     pub fn encode(&self) -> Vec<u8> {
         let table = self.table();
         let block = self.block(crc32c(&table));
@@ -208,7 +208,7 @@ impl Block {
         Ok(Block { end, rows, rows_crc: get(block, F_ROWS_CRC)? })
     }
 
-    /// Whether it belongs to a header.
+    /// Returns true if the block belongs to a header, false for a trailer.
     pub fn is_header(&self) -> bool {
         self.end.totals.is_none()
     }

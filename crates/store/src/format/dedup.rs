@@ -39,12 +39,12 @@ pub struct DedupEntry {
 /// A completed operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OperationEntry {
-    /// The client's number for it.
+    /// The client's number for the operation.
     pub operation: u64,
     pub unit: u64,
     /// The version that it made.
     pub version: Version,
-    /// At a parity column: which data unit of the stripe.
+    /// At a parity column: the data unit's index in the stripe.
     pub data: u8,
 }
 

@@ -95,9 +95,9 @@ fields! {
     L_TO_OBJECT "to object" 48..56,
 }
 
-/// The object's attributes are in its entry. Not set: they are lost.
+/// Flag: the object's attributes are in its entry. Not set: they are lost.
 const FLAG_KNOWN: u8 = 1;
-/// Damage may have hit any of the object's units.
+/// Flag: damage may have hit any of the object's units.
 const FLAG_LOST: u8 = 2;
 
 macro_rules! entry_kinds {
@@ -155,9 +155,9 @@ pub struct ObjectEntry<'a> {
     pub object_version: u32,
     pub g: Generation,
     pub column: Column,
-    /// Whether the attributes are known.
+    /// True if the attributes are known.
     pub known: bool,
-    /// Where damage was found that may have hit any of its units.
+    /// Position of damage that may have hit any of the object's units.
     pub lost: Option<LogPosition>,
     /// The object's map, as the caller gave it.
     pub map: &'a [u8],
@@ -170,9 +170,9 @@ pub struct ObjectEntry<'a> {
 pub struct PlainUnit {
     pub unit: u64,
     pub version: Version,
-    /// The columns its write touched.
+    /// The columns that the write touched.
     pub columns: ColumnMask,
-    /// Its bytes; not a hole.
+    /// The unit's bytes; not a hole.
     pub extent: Extent,
 }
 
@@ -203,7 +203,7 @@ pub enum Entry<'a> {
     Lost(LostRange),
     /// One client's operations on the object; its body is decoded by [`super::dedup::DedupEntry::decode`].
     Dedup(&'a [u8]),
-    /// Units the object has caught up with; its body is decoded by [`super::ready::ReadyEntry::decode`].
+    /// Units that the object has caught up with; its body is decoded by [`super::ready::ReadyEntry::decode`].
     Ready(&'a [u8]),
     /// The object's snapshots; its body is decoded by [`super::snapshots::SnapshotsEntry::decode`].
     Snapshots(&'a [u8]),
@@ -361,7 +361,8 @@ impl ObjectEntry<'_> {
 }
 
 impl PlainUnit {
-    /// Appends it to the run with its body at `run`, or to a new run. Returns where the run's body begins.
+    /// Appends the unit to the run with its body at `run`, or to a new run. Returns the offset of the run's
+    /// body.
     pub fn put(&self, to: &mut Vec<u8>, run: Option<usize>) -> usize {
         let run = run.unwrap_or_else(|| begin(to, PLAIN_UNITS));
         append(to, self);

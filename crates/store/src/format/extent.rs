@@ -1,4 +1,4 @@
-//! Where bytes of a unit lie in the log.
+//! The places of a unit's bytes in the log.
 
 use super::DecodeError;
 use super::field::fields;
@@ -29,12 +29,12 @@ pub struct LogPosition {
     pub block: u32,
 }
 
-/// A range of a unit and the record that holds its bytes. It names only where the record begins: the length
-/// of its header, its range and the checksums are read together with the bytes.
+/// A range of a unit and the record that holds its bytes. Only the record's position is given: the length of
+/// its header, its range and the checksums are read together with the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Extent {
     pub from: u32,
-    /// One past the last.
+    /// One past the last byte in the unit.
     pub to: u32,
     /// The segment of the record; 0 for a hole.
     pub segment: u32,
@@ -45,12 +45,12 @@ pub struct Extent {
 const _: () = assert!(size_of::<Extent>() == 16, "the index's stated cost");
 
 impl Extent {
-    /// Where the record begins; zeros for a hole.
+    /// Position of the record; zeros for a hole.
     pub fn position(&self) -> LogPosition {
         LogPosition { segment: self.segment, block: self.block }
     }
 
-    /// Checks one that was decoded: it is not empty, and it has a record or is a hole.
+    /// Checks a decoded extent: it is not empty, and it has a record or is a hole.
     pub(super) fn check(&self) -> Result<(), DecodeError> {
         if self.from >= self.to || (self.segment == 0) != (self.block == 0) {
             return Err(DecodeError::Malformed("an extent"));

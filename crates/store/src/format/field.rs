@@ -21,17 +21,18 @@ use crate::crc::crc32c;
 /// A field of a structure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Field {
-    /// Its name in `docs/format-store.md`.
+    /// The field's name in `docs/format-store.md`.
     pub name: &'static str,
-    /// Its byte range in the structure.
+    /// The field's byte range in the structure.
     pub bytes: Range<usize>,
 }
 
-/// What has one encoding of a fixed width.
+/// A type with one encoding of a fixed width.
 pub(crate) trait Value {
     const BYTES: usize;
 
-    /// Writes it to `to`, which has the width. What a structure has no value for is left as it is.
+    /// Writes the value to `to`, which has the width. Bytes for which a structure has no value are left as
+    /// they are.
     fn put(&self, to: &mut [u8]);
 
     /// Takes the value that `from` holds, and checks it.
@@ -80,7 +81,7 @@ macro_rules! numbered {
         pub enum $of { $($(#[$doc])* $variant,)* }
 
         impl $of {
-            /// All of them, with their numbers and names in the document.
+            /// All variants, with their numbers and names in the document.
             pub const ALL: &[($of, u8, &str)] = &[$(($of::$variant, $number, $text),)*];
 
             pub(crate) fn number(self) -> u8 {
@@ -147,7 +148,7 @@ fields! {
 }
 
 fields! {
-    /// What a write says of the end of a data unit's bytes.
+    /// The bounds that a write gives for the end of a data unit's bytes.
     END_BOUND_FIELDS of EndBound:
     .least "least" 0..4,
     .most "most" 4..8,
@@ -232,7 +233,7 @@ pub(crate) fn count(length: u32) -> usize {
 pub(crate) const SHORT: DecodeError = DecodeError::Malformed("a structure's length");
 pub(crate) const RESERVED: DecodeError = DecodeError::Malformed("reserved bytes are not zero");
 
-/// Whether a row of a table is reserved bytes.
+/// Returns true if a row of a table is reserved bytes.
 pub(crate) const fn is_reserved(text: &str) -> bool {
     matches!(text.as_bytes(), b"reserved")
 }
@@ -243,7 +244,8 @@ pub(crate) fn check_zero(bytes: &[u8]) -> Result<(), DecodeError> {
     if bytes.iter().fold(0, |all, byte| all | byte) == 0 { Ok(()) } else { Err(RESERVED) }
 }
 
-/// Blocks that stand alone (the superblock, a segment's header, those of a checkpoint) begin and end alike.
+/// Byte ranges of the fields that are the same in all blocks that stand alone (the superblock, a segment's
+/// header, those of a checkpoint).
 const MAGIC: Range<usize> = 0..8;
 const VERSION: Range<usize> = 8..10;
 const CRC: Range<usize> = LOG_BLOCK - 4..LOG_BLOCK;

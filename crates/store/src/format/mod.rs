@@ -37,7 +37,7 @@ pub(crate) const LOG_DIR: &str = "log";
 pub(crate) const CHECKPOINT_DIR: &str = "checkpoint";
 pub(crate) const DIRS: [&str; 2] = [LOG_DIR, CHECKPOINT_DIR];
 
-/// Why bytes cannot be decoded.
+/// Reason why bytes cannot be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// Too few bytes: this many are needed.
@@ -72,5 +72,5 @@ pub fn padded_u64(bytes: u64) -> u64 {
 
 /// Bytes of a version.
 pub(crate) const VERSION_BYTES: usize = 16;
-/// Bytes of a version in a cover, with what is known of the end of that unit's bytes.
+/// Bytes of a version in a cover, with the bounds of the end of that unit's bytes.
 pub(crate) const COUNTED_BYTES: usize = VERSION_BYTES + 8;

@@ -42,7 +42,7 @@ fields! {
     F_CRC "crc" 92..96,
 }
 
-/// What an entry is about: a partition itself, an object, or, as the end of a range, the end of all keys.
+/// Key of an entry: a partition itself, an object, or, as the end of a range, the end of all keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Key {
     /// A partition's values (`None`) or one of its objects.
@@ -56,7 +56,7 @@ impl Key {
     /// The first key of all.
     pub const FIRST: Key = Key::At(PartitionId(0), None);
 
-    /// The next possible key; [`Key::End`] is its own.
+    /// The next possible key; that of [`Key::End`] is [`Key::End`] itself.
     pub fn next(self) -> Key {
         match self {
             Key::At(partition, None) => Key::At(partition, Some(ObjectId(0))),
@@ -68,7 +68,7 @@ impl Key {
         }
     }
 
-    /// Writes it to fields of a structure.
+    /// Writes the key to fields of a structure.
     pub(super) fn put(
         self,
         to: &mut [u8],
@@ -86,7 +86,7 @@ impl Key {
         put(to, object, id);
     }
 
-    /// Reads it from fields of a structure.
+    /// Reads a key from fields of a structure.
     pub(super) fn get(
         from: &[u8],
         kind: Range<usize>,
@@ -123,13 +123,13 @@ pub struct PageHead {
     pub index: u64,
     /// The sequence number of the last record that is counted in.
     pub as_of: u64,
-    /// The first key it covers.
+    /// The first key that the page covers.
     pub from: Key,
-    /// The first key after its range.
+    /// The first key after the page's range.
     pub to: Key,
     /// The number of this part among [`PageHead::parts`], from 0.
     pub part: u32,
-    /// How many pages have this range; more than 1 only for an object that is too large for one page.
+    /// Number of pages with this range; more than 1 only for an object that is too large for one page.
     pub parts: u32,
 }
 

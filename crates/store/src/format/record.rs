@@ -1,4 +1,4 @@
-//! A record's header: what happened, with every field that PROTOCOL section 9 asks for.
+//! A record's header: the kind of change, with every field that PROTOCOL section 9 asks for.
 //!
 //! A record is the header (fixed part, cover, ends, checksums, subjects before, inline body, zeros up to the
 //! log block or, before a long payload, up to a page), then the payload and zeros up to the log block. The
@@ -79,7 +79,7 @@ fields! {
 }
 
 numbered! {
-    /// What a record says. The number is part of the format and is never reused for another kind.
+    /// Kind of a record. The number is part of the format and is never reused for another kind.
     Kind:
     /// Bytes, or a hole, of a data column's unit.
     Data = 1 "data",
@@ -93,7 +93,7 @@ numbered! {
     Fence = 5 "fence",
     /// Settles or takes back versions by their stamps.
     Verdict = 6 "verdict",
-    /// Settles what is below `settled_below`; with a unit, also its owed versions up to `version`.
+    /// Settles the versions below `settled_below`; with a unit, also its owed versions up to `version`.
     SettledTo = 7 "settled to",
     /// A joining column has caught up with a unit.
     Ready = 8 "ready",
@@ -114,19 +114,20 @@ numbered! {
     Mark = 15 "mark",
     /// Bytes of a unit that the cleaner moved here from the places that the body names.
     Move = 16 "move",
-    /// What is settled in an object now stays readable under this snapshot's number.
+    /// The content that is settled in an object now stays readable under this snapshot's number.
     Snapshot = 17 "snapshot",
     /// A snapshot is no longer wanted.
     SnapshotDrop = 18 "snapshot drop",
 }
 
 impl Kind {
-    /// Whether the record writes a unit's bytes.
+    /// Returns true if the record writes a unit's bytes.
     pub fn writes(self) -> bool {
         matches!(self, Kind::Data | Kind::ParityBase | Kind::StripeParity | Kind::Delta)
     }
 
-    /// What a record of this kind is for its unit. One that does not write data or a delta is not asked.
+    /// Kind of content that a record of this kind writes to its unit. Of no meaning for kinds that write
+    /// none.
     pub(crate) fn write_kind(self) -> WriteKind {
         match self {
             Kind::ParityBase => WriteKind::ParityBase,
@@ -135,7 +136,7 @@ impl Kind {
         }
     }
 
-    /// Whether the record holds a unit's bytes, or a hole: whether it names a unit and a range in it.
+    /// Returns true if the record holds a unit's bytes, or a hole, and so names a unit and a range in it.
     pub fn has_range(self) -> bool {
         self.writes() || self == Kind::Move
     }
@@ -172,23 +173,23 @@ pub mod flags {
 /// A decoded header.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Record {
-    /// What it says.
+    /// Kind of the record.
     pub kind: Kind,
-    /// See [`flags`].
+    /// Bits of [`flags`].
     pub flags: u8,
-    /// Its sequence number in the log, from 1, without gaps.
+    /// Sequence number in the log, from 1, without gaps.
     pub sequence: u64,
     /// The store's salt.
     pub salt: u64,
-    /// The segment it lies in.
+    /// Number of the segment that holds the record.
     pub segment: u32,
-    /// The log block of that segment at which it begins.
+    /// The log block of that segment at which the record begins.
     pub block: u32,
     /// All records up to this number were durable when the record was written.
     pub synced_to: u64,
-    /// The sequence number of its commit's first record.
+    /// The sequence number of the commit's first record.
     pub commit_first: u64,
-    /// How many records of its commit follow it.
+    /// Number of records of the same commit that follow.
     pub commit_left: u32,
     /// The object's partition.
     pub partition: PartitionId,
@@ -197,18 +198,19 @@ pub struct Record {
     pub birth: u64,
     /// The first unit.
     pub unit: u64,
-    /// How many units: 1 if the record is about one unit, their number for a verdict and for ready, else 0.
+    /// Number of units: 1 if the record is about one unit, the count of its units for a verdict and for
+    /// ready, else 0.
     pub units: u32,
     /// First byte in the unit.
     pub from: u32,
-    /// One past the last.
+    /// One past the last byte in the unit.
     pub to: u32,
     /// The version written; for a delta, the version it leads to.
     pub version: Version,
     /// The unit's tip when this was written; for a delta, the version it leads from.
     pub previous: Version,
-    /// What is settled: stamps of its lease below this one. For a delta, its chain up to and including this
-    /// one.
+    /// Bound of what is settled: the stamps of this one's lease below it. For a delta, its chain up to and
+    /// including this one.
     pub settled_below: Version,
     /// The columns of the stripe write.
     pub columns: ColumnMask,
@@ -224,18 +226,18 @@ pub struct Record {
     pub watermark: u64,
     pub g: Generation,
     pub set: ColumnMask,
-    /// Its joining columns.
+    /// The columns of the set that are joining.
     pub joining: ColumnMask,
     /// The subject of the record before this one.
     pub prior: Subject,
     /// The subjects of the records before that, newest first, as far as their headers reach the page where
     /// the prior record's header begins.
     pub before: Vec<Subject>,
-    /// For a delta: where the data unit's bytes end in the version it leads to.
+    /// For a delta: the end of the data unit's bytes in the version it leads to.
     pub end: u32,
     /// The version counted in per data column.
     pub cover: Vec<Version>,
-    /// For each version of the cover: what the write says of the end of that data unit's bytes.
+    /// For each version of the cover: the bounds that the write gives for the end of that data unit's bytes.
     pub ends: Vec<EndBound>,
     /// The payload's CRC32C per block.
     pub crcs: Vec<u32>,
@@ -251,12 +253,12 @@ impl Record {
         Record { kind, ..Record::default() }
     }
 
-    /// Where it lies in the log.
+    /// The record's position in the log.
     pub fn position(&self) -> LogPosition {
         LogPosition { segment: self.segment, block: self.block }
     }
 
-    /// Whether `flag` is set.
+    /// Returns true if `flag` is set.
     pub fn is(&self, flag: u8) -> bool {
         self.flags & flag != 0
     }

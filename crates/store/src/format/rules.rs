@@ -65,7 +65,7 @@ pub(super) fn check(record: &Record) -> Result<(), DecodeError> {
     Ok(())
 }
 
-/// Whether it makes a lost unit one that was never written.
+/// Returns true if the record makes a lost unit one that was never written.
 fn is_never_written(record: &Record) -> bool {
     let nothing_counted = record.cover.iter().all(|version| version.is_zero());
     record.is(flags::INSTALLED) && record.is(flags::HOLE) && nothing_counted

@@ -6,7 +6,7 @@ use super::field::{Value as _, decode, fields, seal, unseal};
 use super::{DecodeError, LOG_BLOCK};
 
 pub const MAGIC: [u8; 8] = *b"BRAIDSEG";
-/// Its length: one log block.
+/// Length of the header in bytes: one log block.
 pub const BYTES: usize = LOG_BLOCK;
 
 fields! {
@@ -33,7 +33,8 @@ pub struct SegmentHeader {
     pub drive: DriveId,
     /// The store's salt.
     pub salt: u64,
-    /// The sequence number of its first record. All earlier records were durable when the segment was made.
+    /// The sequence number of the segment's first record. All earlier records were durable when the segment
+    /// was made.
     pub first_sequence: u64,
     /// Byte offset where the valid records of the segment before it end; 0 for the first segment.
     pub previous_end: u64,

@@ -17,7 +17,7 @@ fields! {
 /// An object's snapshots.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SnapshotsEntry {
-    /// The highest number that was ever taken.
+    /// The highest snapshot number that was ever taken.
     pub highest: u32,
     /// The snapshots that can be read, in order.
     pub live: Vec<u32>,

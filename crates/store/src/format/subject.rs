@@ -1,4 +1,5 @@
-//! What a record is about: what is hit if it is damaged. Later records repeat it.
+//! The subject of a record: the key and the unit that are hit if the record is damaged. Later records repeat
+//! it.
 
 use braid_layout::{ObjectId, PartitionId};
 
@@ -27,10 +28,10 @@ stored! {
     };
 }
 
-/// What a record is about. The default: there is no record.
+/// The subject of a record: its kind, key and unit. The default: there is no record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Subject {
-    /// Its kind; `None`: there is no such record, or the next record's number does not follow it.
+    /// The record's kind; `None`: there is no such record, or the next record's number does not follow it.
     pub kind: Option<Kind>,
     pub partition: PartitionId,
     pub object: ObjectId,
@@ -38,7 +39,7 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// The key that it concerns.
+    /// The key that the record concerns.
     pub(crate) fn key(&self) -> Key {
         match self.kind {
             Some(Kind::PartitionCreate | Kind::PartitionSet | Kind::PartitionRemove) => {

@@ -15,7 +15,7 @@ pub const UNIT_BYTES: usize = 32;
 pub const CONTENT_BYTES: usize = 40;
 /// Bytes of a step.
 pub const STEP_BYTES: usize = 48;
-/// Bytes of what says which snapshots see a content.
+/// Bytes of the fields that tell which snapshots see a content.
 pub const KEEPING_BYTES: usize = 16;
 
 fields! {
@@ -48,7 +48,7 @@ fields! {
 }
 
 fields! {
-    /// A step: what one write added.
+    /// A step: the addition by one write.
     STEP_FIELDS of StepEntry:
     .previous "previous" 0..16,
     .client "client" 16..24,
@@ -57,7 +57,7 @@ fields! {
 }
 
 fields! {
-    /// Which snapshots see a kept content.
+    /// The snapshots that see a kept content.
     KEEPING_FIELDS of KeepingEntry:
     .epoch "epoch" 0..4,
     .until "until" 4..8,
@@ -78,7 +78,7 @@ numbered! {
     Delta = 4 "delta",
     /// A delta that the settled or kept version before it counts in, to xor to its bytes: one extent.
     Layer = 5 "layer",
-    /// A replaced settled version that snapshots still see; it says which ones.
+    /// A replaced settled version that snapshots still see; its entry tells which ones.
     Kept = 6 "kept",
 }
 
@@ -91,7 +91,7 @@ impl Role {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct UnitEntry {
     pub unit: u64,
-    /// Where damage was found that hit it; `None`: it is not lost.
+    /// Position of the damage that hit the unit; `None`: the unit is not lost.
     pub lost: Option<LogPosition>,
     /// The newest live snapshot when the settled version became settled; 0: there was none.
     pub epoch: u32,
@@ -100,42 +100,42 @@ pub struct UnitEntry {
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ContentEntry {
-    /// Its role in the unit.
+    /// Role of the content in the unit.
     pub role: Role,
-    /// The kind of the record that wrote it: data, parity base, stripe parity or delta.
+    /// The kind of the record that wrote the content: data, parity base, stripe parity or delta.
     pub kind: Kind,
     /// Identifies the version.
     pub version: Version,
-    /// The columns its write touched.
+    /// The columns that the write touched.
     pub columns: ColumnMask,
     /// A delta's data column.
     pub column: Column,
     /// The index of a delta's version in a cover.
     pub data: u8,
-    /// Whether a delta is known to be settled.
+    /// True if a delta is known to be settled.
     pub settled: bool,
-    /// Whether a pending version is the unit's whole content: what is below it does not show.
+    /// True if a pending version is the unit's whole content: the content below it does not show.
     pub whole: bool,
-    /// Where the data unit's bytes end in a delta's version.
+    /// End of the data unit's bytes in a delta's version.
     pub end: u32,
-    /// What its own write added. Only for pending and owed versions and deltas.
+    /// The step that the version's own write added. Only for pending and owed versions and deltas.
     pub step: Option<StepEntry>,
-    /// Which snapshots see it. Only for kept versions.
+    /// The snapshots that see the version. Only for kept versions.
     pub keeping: Option<KeepingEntry>,
     /// Parity: the version counted in per data column.
     pub cover: Vec<Version>,
-    /// For each version of the cover: what is known of the end of that data unit's bytes.
+    /// For each version of the cover: bounds of the end of that data unit's bytes.
     pub ends: Vec<EndBound>,
-    /// Where its bytes are.
+    /// The places of the version's bytes.
     pub extents: Vec<Extent>,
 }
 
-/// What one write added.
+/// The step that one write added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StepEntry {
-    /// The version below it when it was written.
+    /// The version below the step when it was written.
     pub previous: Version,
-    /// The client that wrote it.
+    /// The client that wrote the step.
     pub client: u64,
     /// The client's operation.
     pub operation: u64,
@@ -143,14 +143,14 @@ pub struct StepEntry {
     pub own: Extent,
 }
 
-/// Which snapshots see a kept version.
+/// The range of snapshots that see a kept version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct KeepingEntry {
-    /// The snapshots above this number see it,
+    /// The snapshots above this number, up to `until`, see the version.
     pub epoch: u32,
-    /// up to and including this one.
+    /// The last snapshot that can see the version.
     pub until: u32,
-    /// Where damage was found that had hit the unit. The version's content is then unknown.
+    /// Position of damage that had hit the unit. The version's content is then unknown.
     pub lost: Option<LogPosition>,
 }
 

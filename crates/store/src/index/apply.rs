@@ -1,4 +1,5 @@
-//! How a record changes the index: one code path for what was just committed and for what recovery replays.
+//! The changes of the index by a record: one code path for records just committed and for those that recovery
+//! replays.
 //!
 //! Replay is exact: each record is applied once, in order, to each key that it concerns. Only damage makes
 //! replay meet records whose predecessors are missing. The objects of such records then have no attributes,
@@ -110,7 +111,7 @@ impl Index {
         self.with_object(record, |object| {
             let attributes = &mut object.object.attributes;
             (attributes.g, attributes.set, attributes.joining) = (record.g, record.set, record.joining);
-            // A joining column has no vote: the generation's verdict may take forward what it lacks.
+            // A joining column has no vote: the generation's verdict may take forward versions that it lacks.
             if let Some(extra) = object.object.extra.as_mut() {
                 extra.ready = Runs::default();
             }
@@ -156,8 +157,8 @@ impl Index {
         (partition.birth, partition.known) = (record.birth, true);
     }
 
-    /// The partition was empty. Objects found here belong to the next partition of this number (their
-    /// checkpoint page was made after the removal), or damage hid that they were removed.
+    /// Removes a partition, which was empty. Objects found here belong to the next partition of this number
+    /// (their checkpoint page was made after the removal), or damage hid that they were removed.
     fn apply_partition_remove(&mut self, record: &Record) {
         self.know(Key::At(record.partition, None));
         let Some(partition) = self.partitions.get_mut(&record.partition) else { return };
@@ -175,14 +176,14 @@ impl Index {
         }
     }
 
-    /// `key` is known from now on: earlier damage to it no longer matters.
+    /// Notes that `key` is known from now on: earlier damage to it no longer matters.
     fn know(&mut self, key: Key) {
         self.lost.forget(key, key.next());
     }
 
     /// Runs `act` on the object that `record` belongs to. If damage hid the object's creation, it is created
-    /// without attributes, and what may be lost of it stays lost. A record of an older object with the same
-    /// number is skipped; one of a newer object means that the older one is gone.
+    /// without attributes, and the parts of it that may be lost stay lost. A record of an older object with
+    /// the same number is skipped; one of a newer object means that the older one is gone.
     fn with_object(&mut self, record: &Record, act: impl FnOnce(&mut Access<'_>)) {
         let partition = record.partition;
         let object = record.object;
@@ -192,11 +193,11 @@ impl Index {
         let known = self.partitions.get(&partition).and_then(|p| p.objects.get(&object)).map(|o| o.birth);
         match known {
             Some(birth) if birth > record.birth => return,
-            // Damage hid its creation, but what is lost of it is already noted.
+            // Damage hid the object's creation, but the loss is already noted.
             Some(0) if !is_made => {}
             Some(birth) if birth < record.birth => {
                 let old = self.drop_object(partition, object).and_then(|old| old.lost);
-                // Damage hid this object's creation. What else it hid was noted on the old object.
+                // Damage hid this object's creation. Other losses by it were noted on the old object.
                 if !is_made {
                     lost = lost.or(old).or(Some(record.position()));
                 }
@@ -253,8 +254,8 @@ struct Access<'a> {
 }
 
 impl Access<'_> {
-    /// Changes one unit and updates every account. Keeps what is replaced if a snapshot sees it. All changes
-    /// go this way, except those that change no content.
+    /// Changes one unit and updates every account. Keeps the replaced content if a snapshot sees it. All
+    /// changes are made this way, except those that change no content.
     fn unit(&mut self, number: u64, change: impl FnOnce(&mut Unit)) {
         let newest = self.object.newest_snapshot();
         if newest == 0 {
@@ -313,8 +314,8 @@ impl Access<'_> {
 
     /// Takes a snapshot. Settled deltas are counted in first, so that snapshots see whole contents.
     fn take_snapshot(&mut self, number: u32, place: LogPosition) {
-        // A snapshot is only taken while nothing is unsettled. If something is, damage hid how it was
-        // decided, and what the snapshot saw is unknown.
+        // A snapshot is only taken while nothing is unsettled. If something is unsettled, damage hid the
+        // decision on it, and the content that the snapshot saw is unknown.
         for unit in self.object.unsettled() {
             self.account(unit, |unit| unit.lost = Some(place));
         }
@@ -389,7 +390,7 @@ impl Access<'_> {
     }
 
     /// Marks the deltas of the stamp's lease below the stamp as settled. Only for a writer that pauses or
-    /// ends: while it writes, its next delta says it.
+    /// ends: while it writes, its next delta tells that they are settled.
     fn settle_deltas_below(&mut self, stamp: Version) {
         for unit in self.object.deltas_below(stamp) {
             self.unit(unit, |unit| unit.settle_deltas_below(stamp));

@@ -6,7 +6,7 @@ use braid_layout::{Column, ColumnMask, Generation};
 use crate::format::entry::ObjectEntry;
 use crate::mutation::{Attributes, OPAQUE_BYTES_MAX};
 
-/// [`Attributes`], packed.
+/// The packed form of [`Attributes`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct PackedAttributes {
     pub(crate) set: ColumnMask,
@@ -18,22 +18,22 @@ pub(crate) struct PackedAttributes {
     pub(crate) unit_bytes: u32,
     pub(crate) g: Generation,
     pub(crate) object_version: u32,
-    /// How many bytes of `bytes` are the map.
+    /// Length of the map, with which `bytes` begins.
     map_bytes: u16,
     pub(crate) column: Column,
     /// Set for few objects.
     placement: Option<Box<Placement>>,
 }
 
-/// Those of an object's attributes that requests are checked against, where they lie.
+/// The attributes of an object that requests are checked against, borrowed from the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ObjectState<'a> {
-    /// Its logical version.
+    /// The object's logical version.
     pub object_version: u32,
     pub g: Generation,
     /// Columns that every write of the generation must reach.
     pub set: ColumnMask,
-    /// Those of them that are joining.
+    /// The columns of the set that are joining.
     pub joining: ColumnMask,
     /// Shape and components.
     pub map: &'a [u8],
@@ -88,7 +88,7 @@ impl PackedAttributes {
         self.bytes.len()
     }
 
-    /// What requests are checked against.
+    /// The attributes that requests are checked against.
     pub(crate) fn state(&self) -> ObjectState<'_> {
         let object_version = self.object_version;
         let g = self.g;

@@ -3,7 +3,7 @@
 //! no bound here, because its units go to as many pages as they need.
 //!
 //! The bounds are checked before a record is made, and never for operations that settle, fold, drop or
-//! retire. Replay applies whatever was admitted.
+//! retire. Replay applies every record that was admitted.
 
 use std::ops::Range;
 
@@ -44,7 +44,8 @@ const ROOM: usize = PAGE_BYTES_MAX - FIXED_BYTES - TARGET_BYTES;
 
 // The factor of 2: settling may cut each layer in two. A write of the whole unit may exceed the bound.
 const _: () = assert!(2 * UNIT_ENTRY_BYTES_MAX + (OWED_MAX + DELTAS_MAX + 2) * STEP_ROOM <= ROOM);
-// All of one commit is decided against the same state. A client's entry is smaller than an operation's.
+// All mutations of one commit are decided against the same state. A client's entry is smaller than an
+// operation's.
 const _: () = assert!(HEAD_BYTES + DEDUP_BYTES <= OPERATION_BYTES);
 const _: () = assert!(
     HEAD_BYTES
@@ -87,7 +88,8 @@ impl Bounds {
         Err(Error::Operations(dedup.len()))
     }
 
-    /// Whether the watermark of `client` can be remembered. For a known client that takes no more space.
+    /// Returns true if the watermark of `client` can be remembered. For a known client that takes no more
+    /// space.
     pub(super) fn remembers(&self, have: &Object, client: u64) -> bool {
         let dedup = have.extra.as_deref().map(|extra| &extra.dedup);
         dedup.is_some_and(|dedup| dedup.knows(client) || dedup.len() < self.operations)
@@ -145,7 +147,7 @@ fn bytes_of(content: &Content) -> usize {
 }
 
 impl Unit {
-    /// Bytes of its entry in a checkpoint, if it is not a plain unit.
+    /// Bytes of the unit's entry in a checkpoint, if it is not a plain unit.
     pub(crate) fn entry_bytes(&self) -> usize {
         let pending = self.pending.iter().map(|pending| COUNTED_BYTES * pending.cover.len());
         let steps = pending.clone().count() + self.owed.len() + self.deltas.len();

@@ -1,9 +1,9 @@
-//! Decides what a mutation becomes: a refusal, an answer without a record, or a record to append.
+//! Decides the outcome of a mutation: a refusal, an answer without a record, or a record to append.
 //!
 //! Decisions are made against durable state only. The committer never puts two mutations into one commit if
 //! the decision on one could depend on the other ([`Touched`](super::touched::Touched)), so there is no state
 //! between "written" and "durable". One case is known beforehand: a write to an object that the same commit
-//! creates is one to an empty object.
+//! creates is decided as a write to an empty object.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -245,7 +245,7 @@ pub(super) fn written_to(
     Ok((owner, object))
 }
 
-/// Whether a write that was sent in generation `g` and ends at byte `to` of its unit fits the object.
+/// Checks that a write that was sent in generation `g` and ends at byte `to` of its unit fits the object.
 fn fits(object: &Object, g: Generation, to: u32) -> Result<(), Error> {
     is_in(object, g)?;
     if to > object.attributes.unit_bytes {
@@ -301,7 +301,7 @@ fn check_write(index: &Index, growth: &mut Growth, write: &Write) -> Result<Deci
     }
     let replaced = match write.standing {
         Standing::Installed | Standing::Repaired => 0..unit_bytes,
-        // What snapshots keep of a lost unit is freed when the write is settled, not before.
+        // Contents that snapshots keep of a lost unit are freed when the write is settled, not before.
         _ if lost.is_some() && object.keeps(&unit) => 0..0,
         Standing::Whole => 0..unit_bytes,
         Standing::Pending => write.range(),
@@ -323,12 +323,13 @@ pub(super) fn overwritten(object: &Object, unit: &Unit, range: &Range<u32>) -> u
 }
 
 impl Standing {
-    /// Whether it is settled from the beginning.
+    /// Returns true if a version of this standing is settled from the beginning.
     pub(crate) fn is_settled(self) -> bool {
         matches!(self, Standing::Installed | Standing::Repaired)
     }
 
-    /// Whether such a write may say this of an end. What is settled from the beginning knows it.
+    /// Returns true if a write of this standing may give the bound `end`. A write that is settled from the
+    /// beginning must know the end exactly.
     pub(crate) fn allows(self, end: EndBound) -> bool {
         end.is_possible() && (!self.is_settled() || end.is_exact())
     }

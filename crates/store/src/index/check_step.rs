@@ -115,7 +115,7 @@ pub(super) fn owed_settled(
     to_append(record)
 }
 
-/// Decides on what a data column says of its deltas.
+/// Decides on a data column's report that its deltas are settled.
 pub(super) fn deltas_settled(
     have: &Object,
     (partition, object): (PartitionId, ObjectId),
@@ -130,8 +130,8 @@ pub(super) fn deltas_settled(
     to_append(record)
 }
 
-/// Decides on units that a joining column has caught up with. One of them that is damaged is not ready all
-/// the same, until it is made anew. As it matters to no decision what they hold, a commit may have two runs
+/// Decides on units that a joining column has caught up with. A damaged unit among them is still not ready,
+/// until it is made anew. No decision depends on the contents of these runs, so a commit may have two runs
 /// that overlap: both are noted.
 pub(super) fn ready(
     have: &Object,
@@ -150,7 +150,7 @@ pub(super) fn ready(
     to_append(record)
 }
 
-/// Decides what to forget for a client or a lease.
+/// Decides on a retirement: the operations of a client to forget, and the versions of a lease to settle.
 pub(super) fn retire(
     have: &Object,
     bounds: &Bounds,
@@ -158,8 +158,8 @@ pub(super) fn retire(
     settled_below: Version,
     (client, watermark): (u64, u64),
 ) -> Result<Decision, Error> {
-    // What a lease no longer needs is settled in any case. If there is no space for one more client, its
-    // watermark is not stored.
+    // Versions that a lease no longer needs are settled in any case. If there is no space for one more
+    // client, its watermark is not stored.
     let watermark = if bounds.remembers(have, client) { watermark } else { 0 };
     let news = have.extra.as_ref().is_some_and(|extra| extra.dedup.is_news(client, watermark));
     if have.pending_below(settled_below).is_empty() && have.deltas_below(settled_below).is_empty() && !news {

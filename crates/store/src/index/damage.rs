@@ -1,5 +1,5 @@
-//! How damage found at opening changes the index: whatever it may have hit reads as damaged, never as an
-//! older version.
+//! Changes of the index by damage found at opening: units and objects that it may have hit read as damaged,
+//! never as an older version.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};

@@ -29,23 +29,23 @@ impl Dedup {
         self.clients.get(&client)?.done.get(&operation).copied()
     }
 
-    /// How many operations and clients are known, together.
+    /// Number of known operations and clients together.
     pub(crate) fn len(&self) -> usize {
         self.operations + self.clients.len()
     }
 
-    /// Whether anything is known of `client`.
+    /// Returns true if anything is known of `client`.
     pub(crate) fn knows(&self, client: u64) -> bool {
         self.clients.contains_key(&client)
     }
 
-    /// [`Dedup::len`] once `client` is known and what is below its watermark is forgotten.
+    /// [`Dedup::len`] once `client` is known and its operations below the watermark are forgotten.
     pub(crate) fn len_after(&self, client: u64, watermark: u64) -> usize {
         let Some(known) = self.clients.get(&client) else { return self.len() + 1 };
         self.len() - known.done.range(..(watermark, 0, 0)).count()
     }
 
-    /// Whether the client has retired the operation: it has the answer and will not repeat it.
+    /// Returns true if the client has retired the operation: it has the answer and will not repeat it.
     pub(crate) fn is_retired(&self, client: u64, operation: u64) -> bool {
         self.clients.get(&client).is_some_and(|client| operation < client.watermark)
     }
@@ -66,13 +66,14 @@ impl Dedup {
         }
     }
 
-    /// Whether [`Dedup::retire`] would change anything.
+    /// Returns true if [`Dedup::retire`] would change anything.
     pub(crate) fn is_news(&self, client: u64, watermark: u64) -> bool {
         let have = self.clients.get(&client);
         if watermark == u64::MAX { have.is_some() } else { have.map_or(0, |have| have.watermark) < watermark }
     }
 
-    /// The client repeats nothing below `watermark`; the highest value means that it never repeats anything.
+    /// Forgets the client's operations below `watermark`, which it will not repeat. The highest value forgets
+    /// the client, as it never repeats anything.
     pub(crate) fn retire(&mut self, client: u64, watermark: u64) {
         if !self.is_news(client, watermark) {
             return;

@@ -9,26 +9,26 @@ use std::ops::Range;
 
 use crate::format::extent::{Extent, LogPosition};
 
-/// Inline space for one: most reads find one record, and so need no allocation.
+/// A list with inline space for one item: most reads find one record, and so need no allocation.
 pub(crate) type Few<T> = SmallVec<[T; 1]>;
 
 impl Extent {
-    /// Whether it is a hole: zeros without a payload.
+    /// Returns true if the extent is a hole: zeros without a payload.
     pub(crate) fn is_hole(&self) -> bool {
         self.block == 0
     }
 
-    /// Its length in bytes.
+    /// Length of the extent in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         u64::from(self.to - self.from)
     }
 
-    /// Payload bytes that it refers to.
+    /// Payload bytes that the extent refers to; 0 for a hole.
     pub(crate) fn stored_bytes(&self) -> u64 {
         if self.is_hole() { 0 } else { self.bytes() }
     }
 
-    /// The part of it inside `range`, if any.
+    /// The part of the extent inside `range`, if any.
     pub(crate) fn clip(&self, range: &Range<u32>) -> Option<Extent> {
         let from = self.from.max(range.start);
         let to = self.to.min(range.end);
@@ -168,10 +168,10 @@ mod tests {
         };
         // Neighbours that were moved together are merged.
         check(&[of(0, 4, 7), of(4, 6, 8)], &[of(0, 4, 7), of(4, 6, 8)], &[new(0, 6)]);
-        // What was overwritten since is not changed.
+        // Bytes that were overwritten since are not changed.
         check(&[of(0, 2, 7), of(2, 6, 8)], &[of(0, 6, 7)], &[new(0, 2), of(2, 6, 8)]);
         check(&[of(0, 6, 8)], &[of(0, 6, 7)], &[of(0, 6, 8)]);
-        // Only what was named is moved.
+        // Only the named pieces are moved.
         check(&[of(0, 6, 7)], &[of(2, 4, 7)], &[of(0, 2, 7), new(2, 4), of(4, 6, 7)]);
         check(
             &[of(0, 9, 7)],

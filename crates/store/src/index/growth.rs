@@ -1,5 +1,5 @@
-//! What the commit being gathered adds: how much to partitions, how much it takes of objects' reservations,
-//! and which objects it creates.
+//! The growth by the commit being gathered: the bytes that it adds to partitions, the bytes that it takes
+//! from objects' reservations, and the objects that it creates.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub(crate) struct Growth {
     partitions: BTreeMap<PartitionId, u64>,
     /// Bytes that each object takes from its reservation.
     taken: BTreeMap<(PartitionId, ObjectId), u64>,
-    /// Objects that it creates: writes to them may be in the same commit.
+    /// Objects that the commit creates: writes to them may be in the same commit.
     created: BTreeMap<(PartitionId, ObjectId), Arc<Object>>,
     /// The effect of the last decision on the sum of all reservations.
     pub(crate) change: ReservedChange,
@@ -56,14 +56,14 @@ impl Growth {
         Ok(())
     }
 
-    /// An object is created with these attributes.
+    /// Notes that an object is created with these attributes.
     pub(super) fn create(&mut self, own: (PartitionId, ObjectId), attributes: &Attributes) {
-        // Its birth is known once the commit has its place in the log.
+        // The object's birth is known once the commit has its place in the log.
         let new = Object { attributes: attributes.packed(), known: true, ..Object::unknown(0) };
         self.created.insert(own, Arc::new(new));
     }
 
-    /// The object is not created after all: there is no space for its record.
+    /// Notes that the object is not created after all, as there is no space for its record.
     pub(crate) fn forget(&mut self, own: (PartitionId, ObjectId)) {
         self.created.remove(&own);
     }

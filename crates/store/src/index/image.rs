@@ -30,7 +30,7 @@ const LOST_MAX: usize = TARGET_BYTES / (HEAD_BYTES + LOST_BYTES);
 /// The entries of one page, or of all parts of a large object.
 #[derive(Debug)]
 pub(crate) struct Image {
-    /// The first key that it does not cover.
+    /// The first key that the image does not cover.
     pub(crate) to: Key,
     /// The number of the last record that is counted in.
     pub(crate) as_of: u64,
@@ -38,11 +38,11 @@ pub(crate) struct Image {
     pub(crate) parts: Vec<Vec<u8>>,
 }
 
-/// What is being encoded.
+/// Entries that are being encoded.
 #[derive(Debug, Default)]
 pub(super) struct Sink {
     pub(super) bytes: Vec<u8>,
-    /// Where the current run of plain units begins.
+    /// Offset of the current run's body in `bytes`; `None`: the last entry is no run of plain units.
     run: Option<usize>,
 }
 
@@ -96,7 +96,7 @@ impl Index {
     }
 }
 
-/// What a key stands for.
+/// The item that a key stands for.
 #[derive(Clone, Copy)]
 enum Item<'a> {
     Partition(PartitionId, &'a Partition),
@@ -116,7 +116,8 @@ impl Sink {
         true
     }
 
-    /// Returns whether the whole object fit. Encoding stops once the sink has more than about `most` bytes.
+    /// Appends an object. Returns true if all of it fit. Encoding stops once the sink has more than about
+    /// `most` bytes.
     fn object(&mut self, key: Key, object: &Object, most: usize) -> bool {
         self.own(key, object);
         for (unit, slot) in object.units.iter() {
@@ -194,7 +195,7 @@ pub(crate) struct Loaded {
     lost: Vec<LostRange>,
     /// Payload bytes per segment, one item for each run of consecutive charges to the same segment.
     charges: Vec<(u32, u64)>,
-    /// Units with something that waits to be folded.
+    /// Units with deltas or layers that wait to be folded.
     foldable: Vec<(PartitionId, ObjectId, u64)>,
     /// Objects without attributes.
     unknown: Vec<(PartitionId, ObjectId)>,

@@ -17,7 +17,8 @@ use crate::format::page::{Key, TARGET_BYTES};
 const SLICE_BYTES: usize = 4 * TARGET_BYTES;
 /// The most parts that are left for the last step.
 const LAST_PARTS: usize = 8;
-/// How many rounds make changed parts again; after them, all that are left are made under one lock.
+/// Number of rounds that make changed parts again; after them, all parts that are left are made under one
+/// lock.
 const ROUNDS_MAX: usize = 8;
 
 /// An object whose pages are being made, and the units that have changed since they were last looked at.
@@ -25,7 +26,7 @@ const ROUNDS_MAX: usize = 8;
 pub(crate) struct Watched {
     place: (PartitionId, ObjectId),
     units: BTreeSet<u64>,
-    /// It was removed.
+    /// True if the object was removed.
     gone: bool,
 }
 
@@ -84,7 +85,7 @@ impl Making {
         Making { place, parts: BTreeMap::new(), left: vec![(0, None)], rounds: 0 }
     }
 
-    /// Makes some parts. Returns whether ranges of this round are left.
+    /// Makes some parts. Returns true if ranges of this round are left.
     fn slice(&mut self, index: &Index) -> bool {
         let (Some(object), Some(range)) = (self.object(index), self.left.pop()) else { return false };
         let rest = self.make(object, range, SLICE_BYTES);
@@ -92,7 +93,8 @@ impl Making {
         !self.left.is_empty()
     }
 
-    /// Collects what has changed. Returns whether to make it in another round; if not, the last step follows.
+    /// Collects the parts that have changed. Returns true if they are to be made in another round; if not,
+    /// the last step follows.
     fn again(&mut self, index: &mut Index) -> bool {
         let Some(watched) = watched(&mut index.watched, self.place).filter(|watched| !watched.gone) else {
             return false;
@@ -103,7 +105,7 @@ impl Making {
         self.left.len() > LAST_PARTS && self.rounds <= ROUNDS_MAX
     }
 
-    /// Makes what is left and the object's own entries. The result is the object as it is now.
+    /// Makes the parts that are left and the object's own entries. The result is the object as it is now.
     fn finish(mut self, index: &Index) -> Option<Image> {
         let watched =
             index.watched.as_ref().filter(|watched| watched.place == self.place && !watched.gone)?;

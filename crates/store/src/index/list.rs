@@ -10,7 +10,7 @@ pub struct Listing {
     pub from: u64,
     /// The direction from there.
     pub direction: Direction,
-    /// Whether units without bytes are listed.
+    /// Treatment of units without bytes.
     pub holes: Holes,
 }
 
@@ -19,24 +19,24 @@ pub struct Listing {
 pub enum Direction {
     /// To higher units.
     Up,
-    /// To lower ones.
+    /// To lower units.
     Down,
 }
 
-/// Whether units that were written but hold no bytes are listed. Damaged units are always listed.
+/// Treatment of units that were written but hold no bytes. Damaged units are always listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Holes {
-    /// They are listed.
+    /// Units without bytes are listed.
     Listed,
-    /// They are not.
+    /// Units without bytes are not listed.
     PassedOver,
 }
 
-/// What a walk found.
+/// The result of a walk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
     /// The units, in the walk's order.
     pub units: Vec<Chain>,
-    /// Where to continue; `None`: there are no more.
+    /// The unit at which to continue; `None`: there are no more.
     pub next: Option<u64>,
 }

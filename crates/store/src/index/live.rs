@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Segment {
-    /// The sequence number of its first record.
+    /// The sequence number of the segment's first record.
     pub(crate) first_sequence: u64,
-    /// Length of its file.
+    /// Length of the segment's file in bytes.
     pub(crate) bytes: u64,
     /// Payload bytes that units refer to.
     pub(crate) payload: u64,
-    /// Damage was found in it.
+    /// True if damage was found in the segment.
     pub(crate) damaged: bool,
 }
 
@@ -45,7 +45,8 @@ impl Segments {
         Some(segment.bytes)
     }
 
-    /// The file of a removed segment could not be deleted: it takes `bytes` until the store is closed.
+    /// Counts the file of a removed segment that could not be deleted: it takes `bytes` until the store is
+    /// closed.
     pub(crate) fn leave(&mut self, bytes: u64) {
         self.used += bytes;
     }
@@ -124,7 +125,7 @@ impl Segments {
         missing.map(|(&number, _)| number)
     }
 
-    /// Whether a segment is idle.
+    /// Returns true if a segment is idle.
     pub(crate) fn is_idle(&self, number: u32) -> bool {
         self.idle.contains(&number)
     }

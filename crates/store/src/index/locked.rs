@@ -20,12 +20,12 @@ impl Locked {
         Locked(ShardedLock::new(index))
     }
 
-    /// Locks it for reading.
+    /// Locks the index for reading.
     pub(crate) fn read(&self) -> Reading<'_> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Locks it for reading, if no writer has it or waits for it.
+    /// Locks the index for reading, if no writer has it or waits for it.
     pub(crate) fn try_read(&self) -> Option<Reading<'_>> {
         match self.0.try_read() {
             Ok(reading) => Some(reading),
@@ -34,7 +34,7 @@ impl Locked {
         }
     }
 
-    /// Locks it for writing.
+    /// Locks the index for writing.
     pub(crate) fn write(&self) -> ShardedLockWriteGuard<'_, Index> {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }

@@ -21,7 +21,7 @@ pub struct LostKeys {
     pub from: Key,
     /// The first key after the range.
     pub to: Key,
-    /// What is damaged, and where.
+    /// Description of the damage and of its place.
     pub what: String,
 }
 
@@ -48,7 +48,7 @@ impl Index {
         values.chain(self.lost.within(Key::FIRST, Key::End).map(LostKeys::from))
     }
 
-    /// Whatever is lost as a whole is absent from now on: ranges of keys, and objects.
+    /// Treats everything that is lost as a whole as absent from now on: ranges of keys, and objects.
     pub(crate) fn forget_lost(&mut self) {
         self.lost.forget(Key::FIRST, Key::End);
         let of = |(&partition, owner): (&PartitionId, &Partition)| {
@@ -59,7 +59,7 @@ impl Index {
         lost.into_iter().for_each(|(partition, object)| drop(self.drop_object(partition, object)));
     }
 
-    /// How many items [`Index::lost_keys`] has.
+    /// Number of items of [`Index::lost_keys`].
     pub(crate) fn lost_count(&self) -> u64 {
         u64::try_from(self.without_values().count() + self.lost.len()).unwrap_or(u64::MAX)
     }
@@ -76,7 +76,7 @@ impl Index {
 }
 
 impl LostRange {
-    /// Where the damage is, as objects store it.
+    /// Position of the damage, as objects store it.
     pub(crate) fn place(&self) -> LogPosition {
         let block = u32::try_from(self.offset / LOG_BLOCK_U64).unwrap_or(u32::MAX);
         LogPosition { segment: self.segment, block }
@@ -121,7 +121,7 @@ impl Lost {
         }
     }
 
-    /// How many ranges there are.
+    /// Number of lost ranges.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }

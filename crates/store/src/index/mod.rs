@@ -2,9 +2,10 @@
 //!
 //! Only [`Index::apply`] changes it. The committer calls it for each record once that is durable, and
 //! recovery for each record that it finds, so replay rebuilds the same state. [`check`] decides, against that
-//! state, what a mutation becomes before it is written.
+//! state, the outcome of a mutation before it is written.
 //!
-//! It also counts the live bytes of each segment (`live`). A checkpoint is its image (`image`).
+//! The index also counts the live bytes of each segment (`live`). A checkpoint is the index's image
+//! (`image`).
 
 mod apply;
 pub(crate) mod attributes;
@@ -63,9 +64,9 @@ pub(crate) struct Index {
     pub(crate) unknown: BTreeSet<(PartitionId, ObjectId)>,
     /// Bytes that objects have reserved but not yet filled.
     pub(crate) reserved: u64,
-    /// Whether the store has been opened. Versions owed before that are in doubt.
+    /// True once the store has been opened. Versions owed before that are in doubt.
     pub(crate) serving: bool,
-    /// Where the next record goes: all earlier records are applied here.
+    /// Position of the next record: all earlier records are applied here.
     pub(crate) head: ReplayPoint,
     /// Bytes of all those records.
     pub(crate) appended: Appended,
@@ -78,13 +79,13 @@ pub(crate) struct Index {
 pub(crate) struct Partition {
     pub(crate) quota_bytes: Option<u64>,
     pub(crate) key_epoch: u32,
-    /// The sequence number of the record that created it.
+    /// The sequence number of the record that created the partition.
     pub(crate) birth: u64,
-    /// Whether its values (quota and key epoch) are known; damage may have hit them.
+    /// True if the partition's values (quota and key epoch) are known; damage may have hit them.
     pub(crate) known: bool,
-    /// Payload bytes its objects refer to.
+    /// Payload bytes that the partition's objects refer to.
     pub(crate) used: u64,
-    /// Bytes that its objects have reserved but not yet filled.
+    /// Bytes that the partition's objects have reserved but not yet filled.
     pub(crate) reserved: u64,
     /// Boxed because B-tree nodes are half empty after appends.
     pub(crate) objects: BTreeMap<ObjectId, Box<Object>>,
@@ -92,25 +93,25 @@ pub(crate) struct Partition {
 
 #[derive(Debug)]
 pub(crate) struct Object {
-    /// The sequence number of the record that created it. It distinguishes records of an earlier object with
-    /// the same number.
+    /// The sequence number of the record that created the object. It distinguishes records of an earlier
+    /// object with the same number.
     pub(crate) birth: u64,
     pub(crate) attributes: PackedAttributes,
-    /// Whether its attributes are known: damage may have hit them.
+    /// True if the object's attributes are known: damage may have hit them.
     pub(crate) known: bool,
-    /// Where damage was found that may have hit any of its units.
+    /// Position of damage that may have hit any of the object's units.
     pub(crate) lost: Option<LogPosition>,
     pub(crate) units: PagedMap<u64, Slot>,
     /// Pending versions. `None` if there are none: an empty map would take most of the memory of an object at
     /// rest.
     pub(crate) pending: Option<Box<PendingVersions>>,
-    /// Payload bytes its units refer to.
+    /// Payload bytes that the object's units refer to.
     pub(crate) bytes: u64,
     /// State that most objects do not have.
     pub(crate) extra: Option<Box<Extra>>,
 }
 
-/// Keys are (lease, g, n, unit), so that what a lease has settled is one range.
+/// Pending versions by (lease, g, n, unit), so that the versions that a lease has settled are one range.
 pub(crate) type PendingVersions = PagedMap<(u32, u32, u64, u64), ()>;
 
 /// Additional state of an object with unit writes or snapshots, or of a joining column.
@@ -131,15 +132,16 @@ pub struct PartitionState {
     pub quota_bytes: Option<u64>,
     /// The epoch of the working keys.
     pub key_epoch: u32,
-    /// Payload bytes its objects hold, retained versions included.
+    /// Payload bytes that the partition's objects hold, retained versions included.
     pub used: u64,
-    /// Bytes that its objects have reserved but not yet filled. They also count against the quota.
+    /// Bytes that the partition's objects have reserved but not yet filled. They also count against the
+    /// quota.
     pub reserved: u64,
-    /// How many objects it has.
+    /// Number of objects in the partition.
     pub objects: u64,
 }
 
-/// What an object holds.
+/// Space usage of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ObjectUsage {
     /// Payload bytes, retained versions included.
@@ -149,11 +151,11 @@ pub struct ObjectUsage {
     /// One past the last byte ever written, as data or as a hole, in the newest versions: unit and offset in
     /// the unit. Holes count because they have versions too. `None`: never written.
     pub end: Option<(u64, u32)>,
-    /// The same without holes. A truncation writes holes, and so lowers it.
+    /// As `end`, without counting holes. A truncation writes holes, and so lowers it.
     pub size: Option<(u64, u32)>,
 }
 
-/// The known operations of a client on an object. A repeated one is answered, not executed again.
+/// The known operations of a client on an object. A repeated operation is answered, not executed again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientOperations {
     pub client: u64,
@@ -171,9 +173,9 @@ pub struct Chain {
     pub entries: Vec<ChainEntry>,
     /// Parity: for each data column with deltas here, the newest version counted in.
     pub tips: Vec<ChainTip>,
-    /// Whether owed versions are in doubt because the store was reopened (PROTOCOL R4).
+    /// True if owed versions are in doubt because the store was reopened (PROTOCOL R4).
     pub in_doubt: bool,
-    /// Whether damage was found in the unit: it is lost here, whatever the entries say (PROTOCOL R9).
+    /// True if damage was found in the unit: it is lost here, whatever the entries say (PROTOCOL R9).
     pub lost: bool,
     /// One past the last byte that is not a hole, in the settled content or in the versions above it,
     /// whichever is greater; of parity, also the greatest such end of a data unit; 0: it has only holes.
@@ -196,16 +198,17 @@ pub struct ChainTip {
 pub struct ChainEntry {
     /// Identifies the version.
     pub version: Version,
-    /// Whether this drive knows that it is settled.
+    /// True if this drive knows that the version is settled.
     pub settled: bool,
-    /// Whether it is a unit write that is owed to the parity columns.
+    /// True if the version is a unit write that is owed to the parity columns.
     pub owed: bool,
-    /// What kind of write made it.
+    /// Kind of the write that made the version.
     pub kind: WriteKind,
-    /// The columns its write touched.
+    /// The columns that the write touched.
     pub columns: ColumnMask,
     /// Parity kinds: the version counted in per data column.
     pub cover: Vec<Version>,
-    /// Of these kinds: for each of these, one past the last byte of the data unit that is not in a hole.
+    /// Parity kinds: for each version of `cover`, one past the last byte of the data unit that is not in a
+    /// hole.
     pub ends: Vec<u32>,
 }

@@ -1,8 +1,8 @@
 //! Owed versions of a data column's unit (PROTOCOL R2 to R4): unit writes that some parity column may not
 //! have yet.
 //!
-//! Each stays a separate step until it is settled, so that all parity columns can be cut at the same
-//! versions.
+//! Each owed version stays a separate step until it is settled, so that all parity columns can be cut at the
+//! same versions.
 
 use braid_layout::Version;
 
@@ -17,33 +17,33 @@ use crate::mutation::WriteKind;
 pub(crate) struct Owed {
     /// Identifies the version.
     pub(crate) version: Version,
-    /// The client that wrote it.
+    /// The client that wrote the version.
     pub(crate) client: u64,
     /// The client's operation.
     pub(crate) operation: u64,
-    /// The bytes of its own write.
+    /// The bytes of the version's own write.
     pub(crate) own: Extent,
-    /// Whether it may have been acknowledged without this store's knowledge.
+    /// Doubt whether parity columns acknowledged the version without this store's knowledge.
     pub(crate) doubt: Doubt,
 }
 
-/// Whether a parity column's acknowledgement of an owed version may have been lost (PROTOCOL R4).
+/// Doubt about an owed version: a parity column's acknowledgement may have been lost (PROTOCOL R4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Doubt {
-    /// No: the store has been open since it was written.
+    /// No doubt: the store has been open since the version was written.
     None,
-    /// It was owed when the store was opened.
+    /// The version was owed when the store was opened.
     Reopened,
 }
 
-/// One owed version, and what it changes.
+/// One owed version, and the content that it changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OwedStep {
-    /// The version below it.
+    /// The version below the owed one.
     pub(crate) from: Version,
     /// The owed version.
     pub(crate) owed: Owed,
-    /// The content below it.
+    /// The content below the owed version.
     pub(crate) under: Vec<Extent>,
 }
 
@@ -60,7 +60,7 @@ impl Unit {
         self.owed.push(Owed { version, client, operation, own: own_extent(record), doubt });
     }
 
-    /// Settles the owed versions up to this one: every parity column has them.
+    /// Settles the owed versions up to this one, as every parity column has them.
     pub(crate) fn settle_owed(&mut self, up_to: Version, unit_bytes: u32) {
         let Some(last) = self.owed.iter().position(|owed| owed.version == up_to) else { return };
         let columns = self.settled.as_ref().map_or(Default::default(), |content| content.columns);
@@ -96,7 +96,7 @@ impl Unit {
         Some(OwedStep { from, owed, under })
     }
 
-    /// Whether an owed version is in doubt because the store was reopened.
+    /// Returns true if an owed version is in doubt because the store was reopened.
     pub(crate) fn is_in_doubt(&self) -> bool {
         self.owed.iter().any(|owed| owed.doubt == Doubt::Reopened)
     }

@@ -23,7 +23,7 @@ pub(crate) enum PagedMap<K, V> {
     Many(Box<BTreeMap<K, Page<K, V>>>),
 }
 
-/// The keys to append are not in order.
+/// Error: the keys to append are not in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OutOfOrder;
 
@@ -164,7 +164,8 @@ impl<K: Ord + Copy, V> PagedMap<K, V> {
         }
     }
 
-    /// The entry at `key` left its page: removes an empty page, merges a small one with the next.
+    /// Called after the entry at `key` left its page: removes an empty page, merges a small one with the
+    /// next.
     fn shrink(&mut self, key: K) {
         match self {
             PagedMap::One(page) => {

@@ -23,59 +23,59 @@ use crate::mutation::WriteKind;
 pub(crate) struct ChainDelta {
     /// The data column.
     pub(crate) column: Column,
-    /// The index of its version in a cover.
+    /// The index of the delta's version in a cover.
     pub(crate) data: u8,
-    /// The version it leads from.
+    /// The version that the delta leads from.
     pub(crate) from: Version,
-    /// The version it leads to.
+    /// The version that the delta leads to.
     pub(crate) to: Version,
-    /// The client that wrote it.
+    /// The client that wrote the change.
     pub(crate) client: u64,
     /// The client's operation.
     pub(crate) operation: u64,
-    /// The range that it changes, and its bytes.
+    /// The range that the delta changes, and its bytes.
     pub(crate) own: Extent,
-    /// Where the data unit's bytes end in the version it leads to.
+    /// End of the data unit's bytes in the version that the delta leads to.
     pub(crate) end: u32,
-    /// Whether it is known to be settled.
+    /// True if the delta is known to be settled.
     pub(crate) settled: bool,
 }
 
-/// How a delta relates to its chain.
+/// Relation of a delta to its chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Link {
-    /// It is on the chain already.
+    /// The delta is on the chain already.
     Known,
-    /// It continues the chain at the tip.
+    /// The delta continues the chain at the tip.
     Next,
-    /// Neither: versions between are missing.
+    /// Versions between the chain and the delta are missing.
     Broken,
 }
 
-/// Which versions a read of parity counts in.
+/// The versions that a read of parity counts in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cut<'a> {
     /// Everything stored here.
     Newest,
-    /// What is known to be settled.
+    /// The versions that are known to be settled.
     Settled,
     /// Exactly these versions.
     Exactly(&'a [Version]),
 }
 
-/// What a cut counts in.
+/// The versions that a cut counts in.
 struct Counted {
     cover: Vec<Version>,
-    /// Where the data units' bytes end in these.
+    /// Ends of the data units' bytes in the versions of `cover`.
     ends: Few<u32>,
-    /// The deltas that are needed for them.
+    /// The deltas that are needed for these versions.
     extents: Vec<Extent>,
 }
 
-/// What folding writes: the base with all settled deltas counted in.
+/// The base that folding writes, with all settled deltas counted in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Fold {
-    /// The range that it replaces.
+    /// The range that folding replaces.
     pub(crate) range: Range<u32>,
     /// The new base's version: the newest one counted in.
     pub(crate) version: Version,
@@ -83,23 +83,23 @@ pub(crate) struct Fold {
     pub(crate) previous: Version,
     /// The versions counted in.
     pub(crate) cover: Vec<Version>,
-    /// Where the data units' bytes end in these versions.
+    /// Ends of the data units' bytes in the versions of `cover`.
     pub(crate) ends: Few<u32>,
     /// The current base's bytes in the range.
     pub(crate) extents: Vec<Extent>,
-    /// The deltas to xor to them.
+    /// The deltas to xor to those bytes.
     pub(crate) layers: Vec<Extent>,
 }
 
 impl Pending {
-    /// Whether its stripe write touches the data unit: then the cover contains its stamp (C2).
+    /// Returns true if the stripe write touches the data unit: then the cover contains its stamp (C2).
     fn touches(&self, data: u8) -> bool {
         at(&self.cover, data) == self.version
     }
 }
 
 impl Unit {
-    /// Whether it has anything that only a parity unit has.
+    /// Returns true if the unit has anything that only a parity unit has.
     pub(crate) fn is_parity(&self) -> bool {
         !self.deltas.is_empty()
             || self.settled.as_ref().is_some_and(|content| content.kind != WriteKind::Data)
@@ -115,9 +115,9 @@ impl Unit {
         ends.get(usize::from(data)).copied().unwrap_or(0)
     }
 
-    /// Where the data units' bytes end in the versions that `pending` counts in. One that it does not touch
-    /// ends where it does in the version of its cover; where nothing below knows that one, what the write
-    /// says is all there is.
+    /// Ends of the data units' bytes in the versions that `pending` counts in. A data unit that the write
+    /// does not touch ends where it does in the version of its cover. If nothing below knows that version,
+    /// only the write's own bound is known.
     pub(crate) fn pending_ends(&self, pending: &Pending) -> Box<[u32]> {
         let end = |(data, (cover, bound)): (u8, (&Version, &EndBound))| {
             let named = |delta: &&ChainDelta| pending.touches(data) || delta.to == *cover;
@@ -139,7 +139,7 @@ impl Unit {
         }
     }
 
-    /// How a delta from one version to another relates to the chain (R5).
+    /// Relation of a delta from one version to another to the chain (R5).
     pub(crate) fn link(&self, data: u8, from: Version, to: Version) -> Link {
         let stamp = self.pending.as_ref().filter(|pending| pending.touches(data)).map(|p| p.version);
         let tip = self.chain(data).next_back().map_or_else(|| self.base_cover(data), |delta| delta.to);
@@ -183,14 +183,14 @@ impl Unit {
         self.deltas[..=last].iter_mut().filter(|delta| delta.data == data).for_each(|d| d.settled = true);
     }
 
-    /// Whether [`Unit::settle_deltas`] would change something.
+    /// Returns true if [`Unit::settle_deltas`] would change something.
     pub(crate) fn has_unsettled(&self, data: u8, up_to: Version) -> bool {
         let last = self.deltas.iter().rposition(|delta| delta.data == data && delta.to == up_to);
         let up_to = last.map_or(&[][..], |last| &self.deltas[..=last]);
         up_to.iter().any(|delta| delta.data == data && !delta.settled)
     }
 
-    /// Whether [`Unit::settle_deltas_below`] would change something.
+    /// Returns true if [`Unit::settle_deltas_below`] would change something.
     pub(crate) fn has_deltas_below(&self, stamp: Version) -> bool {
         self.deltas.iter().any(|delta| !delta.settled && is_below(delta.to, stamp))
     }
@@ -202,8 +202,9 @@ impl Unit {
         newest.into_iter().for_each(|(data, up_to)| self.settle_deltas(data, up_to));
     }
 
-    /// `pending` becomes the base. Removes the deltas that it counts in (all of the data units it touches, up
-    /// to its cover of the others) and returns the layers: old ones and removed deltas, outside its range.
+    /// Called when `pending` becomes the base. Removes the deltas that it counts in (all of the data units it
+    /// touches, up to its cover of the others) and returns the layers: old ones and removed deltas, outside
+    /// its range.
     pub(crate) fn absorb(&mut self, pending: &Pending) -> Vec<Extent> {
         let mut layers =
             self.settled.as_mut().map_or_else(Vec::new, |content| std::mem::take(&mut content.layers));
@@ -221,7 +222,7 @@ impl Unit {
         outside(&layers, pending.own)
     }
 
-    /// For each delta, whether `pending` does not count it in.
+    /// For each delta, true if `pending` does not count it in.
     fn above(&self, pending: &Pending) -> Vec<bool> {
         let above = |(i, delta): (usize, &ChainDelta)| {
             let cover = at(&pending.cover, delta.data);
@@ -232,7 +233,7 @@ impl Unit {
     }
 
     /// Removes a lost column's versions above `version` and returns them. `version` need not be on the chain:
-    /// it may be what the base counts in at another parity column, which is older than the base here.
+    /// it may be the version that an older base counts in at another parity column.
     pub(crate) fn cut_off(&mut self, column: Column, version: Version) -> Vec<ChainDelta> {
         let is_above = |delta: &ChainDelta| delta.column == column && delta.to > version;
         let (gone, stay): (Vec<_>, Vec<_>) = std::mem::take(&mut self.deltas).into_iter().partition(is_above);
@@ -240,7 +241,7 @@ impl Unit {
         gone
     }
 
-    /// Whether [`Unit::cut_off`] would remove something.
+    /// Returns true if [`Unit::cut_off`] would remove something.
     pub(crate) fn has_above(&self, column: Column, version: Version) -> bool {
         self.deltas.iter().any(|delta| delta.column == column && delta.to > version)
     }
@@ -307,7 +308,7 @@ impl Unit {
     }
 
     /// The versions that a cut counts in, and the deltas needed for them. Each chain begins at the version
-    /// `start`, which has its bytes' end beside it, and has the deltas for which `on` is true.
+    /// that `start` returns with its bytes' end, and has the deltas for which `on` is true.
     fn counted(
         &self,
         cut: Cut<'_>,
@@ -343,7 +344,8 @@ impl Unit {
         Some(Counted { cover, ends, extents })
     }
 
-    /// What folding would write (R6). Nothing while a stripe record is pending.
+    /// The base that folding would write (R6). `None` if there is nothing to fold, while a stripe record is
+    /// pending, and in a lost unit.
     pub(crate) fn fold(&self) -> Option<Fold> {
         if self.pending.is_some() || self.lost.is_some() {
             return None;
@@ -362,7 +364,7 @@ impl Unit {
         })
     }
 
-    /// Whether there are settled deltas or layers to fold.
+    /// Returns true if there are settled deltas or layers to fold.
     pub(crate) fn is_foldable(&self) -> bool {
         let layers = self.settled.as_ref().is_some_and(|base| !base.layers.is_empty());
         self.pending.is_none() && self.lost.is_none() && (layers || self.deltas.iter().any(|d| d.settled))
@@ -395,7 +397,7 @@ impl Unit {
     pub(crate) fn kept_above(&self, cover: &[Version]) -> Vec<ChainDelta> {
         let mut above = BTreeSet::new();
         let stays = |delta: &&ChainDelta| {
-            // A chain is in order: what comes before the delta that leads from the cover is counted in.
+            // A chain is in order: the deltas before the one that leads from the cover are counted in.
             if delta.from == at(cover, delta.data) {
                 above.insert(delta.data);
             }
@@ -405,7 +407,7 @@ impl Unit {
     }
 }
 
-/// Whether a version is of the stamp's lease, and older.
+/// Returns true if a version is of the stamp's lease, and older.
 fn is_below(version: Version, stamp: Version) -> bool {
     version.lease == stamp.lease && version < stamp
 }

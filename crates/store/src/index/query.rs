@@ -21,14 +21,14 @@ use crate::format::extent::Extent;
 use crate::format::page::Key;
 use crate::mutation::WriteKind;
 
-/// Which version of a unit is wanted.
+/// The version of a unit that a read wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Want {
     /// The tip, pending or settled. Owed versions are not shown.
     Newest,
-    /// The newest that is known here to be settled.
+    /// The newest version that is known here to be settled.
     Settled,
-    /// This version; [`Error::Gone`] if the chain does not have it.
+    /// Exactly this version; [`Error::Gone`] if the chain does not have it.
     Exactly(Version),
 }
 
@@ -40,9 +40,9 @@ pub(crate) struct Found {
     pub(crate) kind: WriteKind,
     pub(crate) columns: ColumnMask,
     pub(crate) cover: Vec<Version>,
-    /// See [`crate::View::ends`].
+    /// Ends of the bytes: see [`crate::View::ends`].
     pub(crate) ends: Few<u32>,
-    /// The asked range of its bytes.
+    /// The bytes of the range that was asked for.
     pub(crate) extents: Few<Extent>,
     /// Parity deltas to xor to those bytes.
     pub(crate) layers: Few<Extent>,
@@ -75,7 +75,7 @@ impl Index {
         })
     }
 
-    /// The error for a key that is missing because it is lost; `None`: it really does not exist.
+    /// The error for a key that is missing because it is lost; `None`: the key really does not exist.
     fn absent(&self, key: Key) -> Option<Error> {
         let lost = self.lost.find(key)?;
         let what = if lost.segment > 0 {
@@ -115,18 +115,18 @@ impl Object {
         self.units.get(unit).map_or_else(|| Cow::Owned(Unit::default()), Slot::unit)
     }
 
-    /// Whether the column is not joining, or has caught up with the unit.
+    /// Returns true if the column is not joining, or has caught up with the unit.
     pub(crate) fn is_ready(&self, unit: u64) -> bool {
         self.are_ready(unit, unit)
     }
 
-    /// The same of all units from `first` to `last`.
+    /// Returns true if [`Object::is_ready`] holds for all units from `first` to `last`.
     pub(super) fn are_ready(&self, first: u64, last: u64) -> bool {
         let joining = self.attributes.joining.contains(self.attributes.column);
         !joining || self.extra.as_ref().is_some_and(|extra| extra.ready.contains_run(first, last))
     }
 
-    /// Bytes that it has reserved but not yet filled.
+    /// Bytes that the object has reserved but not yet filled.
     pub(crate) fn outstanding(&self) -> u64 {
         self.attributes.reserve_bytes().saturating_sub(self.bytes)
     }
@@ -206,16 +206,17 @@ impl Object {
 }
 
 impl Unit {
-    /// See [`Chain::end`].
+    /// End of the unit's bytes: see [`Chain::end`].
     fn bytes_end(&self) -> u32 {
         let settled = bytes_end(self.settled_extents());
-        // Parity may be zeros where its data units have bytes that cancel out, or were made anew as a hole.
+        // Parity may be zeros where the data units' bytes cancel out, or where it was made anew as a hole.
         let counted = self.settled.iter().flat_map(|base| base.ends.iter().copied());
         let counted = counted.chain(self.deltas.iter().map(|delta| delta.end)).max().unwrap_or(0);
         self.end(Holes::PassedOver).unwrap_or(0).max(settled).max(counted)
     }
 
-    /// One past its last byte in the newest version, with or without counting `holes`. `None`: it has none.
+    /// One past the unit's last byte in the newest version, with or without counting `holes`. `None`: there
+    /// is none.
     fn end(&self, holes: Holes) -> Option<u32> {
         let holes = holes == Holes::Listed;
         let counts = |extent: &&Extent| holes || !extent.is_hole();
@@ -230,7 +231,7 @@ impl Unit {
 }
 
 impl Content {
-    /// See [`crate::View::ends`].
+    /// Ends of the bytes: see [`crate::View::ends`].
     fn unit_ends(&self) -> Few<u32> {
         match self.kind {
             WriteKind::Data => Few::from_elem(bytes_end(&self.extents), 1),
@@ -238,7 +239,7 @@ impl Content {
         }
     }
 
-    /// `range` of it, as a read of a settled version finds it.
+    /// `range` of the content, as a read of a settled version finds it.
     pub(super) fn found(&self, range: &Range<u32>) -> Found {
         Found {
             version: self.version,

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 pub(crate) struct Runs(BTreeMap<u64, u64>);
 
 impl Runs {
-    /// Whether one run has all numbers from `first` to `last`.
+    /// Returns true if one run has all numbers from `first` to `last`.
     pub(crate) fn contains_run(&self, first: u64, last: u64) -> bool {
         self.0.range(..=first).next_back().is_some_and(|(_, &end)| last <= end)
     }
@@ -24,13 +24,13 @@ impl Runs {
         self.0.insert(first, last);
     }
 
-    /// How many runs there are.
+    /// Number of runs.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether one of the numbers from `first` to `last` is in a run or next to one: adding them then makes
-    /// no new run.
+    /// Returns true if one of the numbers from `first` to `last` is in a run or next to one: adding them then
+    /// makes no new run.
     pub(crate) fn touches(&self, first: u64, last: u64) -> bool {
         let before = self.0.range(..=last.saturating_add(1)).next_back();
         before.is_some_and(|(_, &end)| end.saturating_add(1) >= first)
@@ -47,7 +47,7 @@ impl Runs {
 }
 
 impl FromIterator<(u64, u64)> for Runs {
-    /// From runs in order, with a gap between any two.
+    /// The set of these runs, which are in order with a gap between any two.
     fn from_iter<T: IntoIterator<Item = (u64, u64)>>(runs: T) -> Runs {
         Runs(runs.into_iter().collect())
     }

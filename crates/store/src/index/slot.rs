@@ -1,4 +1,4 @@
-//! How a unit is stored. Most hold one settled version in one piece, which fits in 40 bytes.
+//! The stored form of a unit. Most units hold one settled version in one piece, which fits in 40 bytes.
 //!
 //! A unit is changed in its full form and then stored in the smallest form that holds it.
 
@@ -19,7 +19,7 @@ pub(crate) enum Slot {
     Plain {
         /// First byte of the extent.
         from: u32,
-        /// One past its last byte. Never 0, so that the enum needs no extra tag.
+        /// One past the extent's last byte. Never 0, so that the enum needs no extra tag.
         to: NonZeroU32,
         /// As in [`Extent`].
         segment: u32,
@@ -27,7 +27,7 @@ pub(crate) enum Slot {
         block: u32,
         /// Identifies the version.
         version: Version,
-        /// The columns its write touched.
+        /// The columns that the write touched.
         columns: ColumnMask,
     },
     /// Anything else; `None`: an empty unit.

@@ -1,4 +1,5 @@
-//! Snapshots of an object: what was settled when a snapshot was taken stays readable, by copy on write.
+//! Snapshots of an object: the content that was settled when a snapshot was taken stays readable, by copy on
+//! write.
 //!
 //! Taking a snapshot changes no unit, except that settled deltas become layers. Each settled content has an
 //! *epoch*: the newest live snapshot when it became settled (0: none). A snapshot sees a content if it was
@@ -40,11 +41,11 @@ pub(crate) struct Snapshots {
 /// A replaced content that snapshots still see.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct KeptContent {
-    /// The content, or where damage was found that hit the unit before it was made whole again.
+    /// The content, or the position of damage that had hit the unit before it was made whole again.
     pub(crate) content: Result<Content, LogPosition>,
-    /// The snapshots above this number see it,
+    /// The snapshots above this number, up to `until`, see the content.
     pub(crate) epoch: u32,
-    /// up to and including this one.
+    /// The last snapshot that can see the content.
     pub(crate) until: u32,
 }
 
@@ -67,7 +68,7 @@ impl Unit {
         Before { settled: self.settled.clone(), lost: self.lost }
     }
 
-    /// Called after a change: keeps what it replaced, if the object's newest live snapshot sees it.
+    /// Called after a change: keeps the replaced content, if the object's newest live snapshot sees it.
     pub(crate) fn keep(&mut self, before: Before, newest: u32) {
         if let (Some(place), None) = (before.lost, self.lost) {
             // The earlier content is unknown, so no snapshot may show it.
@@ -80,7 +81,7 @@ impl Unit {
             self.epoch = newest;
             return;
         };
-        // A fold that counts in nothing new leaves the same bytes.
+        // A fold that counts in nothing new leaves the same bytes, which need not be kept.
         if (content.version, &content.cover) == (now.version, &now.cover) {
             return;
         }
@@ -90,7 +91,7 @@ impl Unit {
         self.epoch = newest;
     }
 
-    /// Called after a snapshot was dropped: frees what none of the `live` ones sees.
+    /// Called after a snapshot was dropped: frees the contents that none of the `live` ones sees.
     pub(crate) fn prune(&mut self, live: &BTreeSet<u32>) {
         self.kept.retain(|kept| live.iter().any(|&snapshot| kept.is_seen_by(snapshot)));
         if live.range(..=self.epoch).next().is_none() {
@@ -106,7 +107,7 @@ impl Unit {
         }
     }
 
-    /// `range` of what a live snapshot sees; `None`: the unit had not been written then.
+    /// `range` of the content that a live snapshot sees; `None`: the unit had not been written then.
     pub(crate) fn seen_by(&self, snapshot: u32, range: &Range<u32>) -> Result<Option<Found>, Error> {
         if let Some(place) = self.lost {
             return Err(damaged(place));
@@ -153,12 +154,12 @@ impl Object {
         self.extra.as_ref().map(|extra| &extra.snapshots)
     }
 
-    /// Whether `snapshot` can be read.
+    /// Returns true if `snapshot` can be read.
     pub(crate) fn has_snapshot(&self, snapshot: u32) -> bool {
         self.snapshots().is_some_and(|snapshots| snapshots.live.contains(&snapshot))
     }
 
-    /// Whether the settled content of `unit` will be kept when it is replaced.
+    /// Returns true if the settled content of `unit` will be kept when it is replaced.
     pub(crate) fn keeps(&self, unit: &Unit) -> bool {
         unit.settled.is_some() && unit.epoch < self.newest_snapshot()
     }

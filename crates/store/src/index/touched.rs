@@ -1,4 +1,4 @@
-//! Which mutations may be in one commit: those whose decisions do not depend on each other.
+//! The mutations that may be in one commit: those whose decisions do not depend on each other.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use braid_layout::{ObjectId, PartitionId};
 use crate::mutation::{Mutation, Write};
 use crate::step::{Delta, UnitWrite};
 
-/// What the mutations in the commit being gathered touch.
+/// Partitions, objects and units that the mutations in the commit being gathered touch.
 #[derive(Debug, Default)]
 pub(crate) struct Touched {
     /// Partitions that are touched as a whole.
@@ -16,14 +16,14 @@ pub(crate) struct Touched {
     within_partitions: BTreeSet<PartitionId>,
     /// Objects that are touched as a whole.
     objects: BTreeSet<(PartitionId, ObjectId)>,
-    /// Those of them that are created, if they do not exist yet.
+    /// The objects among these that are created, if they do not exist yet.
     created: BTreeSet<(PartitionId, ObjectId)>,
     /// Objects with a unit that is touched.
     within_objects: BTreeSet<(PartitionId, ObjectId)>,
     units: BTreeSet<(PartitionId, ObjectId, u64)>,
     /// Objects where a write settles other units too.
     settles: BTreeSet<(PartitionId, ObjectId)>,
-    /// Objects where a decision depends on what is pending.
+    /// Objects where a decision depends on the pending versions.
     steps: BTreeSet<(PartitionId, ObjectId)>,
 }
 
@@ -140,7 +140,7 @@ mod tests {
         let ready = Mutation::Ready { partition: P, object, g: Generation(1), unit, units: 1 };
         let install = write(1, 3, Standing::Installed, 0);
         let settling = write(1, 4, Standing::Pending, 5);
-        // It may settle the pending version of unit 3, on which a step there depends.
+        // The settling write may settle the pending version of unit 3, on which a step there depends.
         check_pair(&settling, &install, false);
         check_pair(&settling, &ready, false);
         check_pair(&settling, &write(1, 5, Standing::Pending, 6), true);

@@ -20,15 +20,16 @@ use crate::mutation::WriteKind;
 pub(crate) struct Content {
     /// Identifies the version.
     pub(crate) version: Version,
-    /// What kind of write made it.
+    /// Kind of the write that made the version.
     pub(crate) kind: WriteKind,
-    /// The columns its write touched.
+    /// The columns that the write touched.
     pub(crate) columns: ColumnMask,
     /// Parity kinds: the version counted in per data column.
     pub(crate) cover: Box<[Version]>,
-    /// Parity kinds: for each of these, one past the last byte of the data unit that is not in a hole.
+    /// Parity kinds: for each version of `cover`, one past the last byte of the data unit that is not in a
+    /// hole.
     pub(crate) ends: Box<[u32]>,
-    /// All its bytes, not only those of its own write.
+    /// All bytes of the version, not only those of its own write.
     pub(crate) extents: Few<Extent>,
     /// Parity: deltas that are counted in and must be xored to the bytes (`parity`).
     pub(crate) layers: Vec<Extent>,
@@ -39,17 +40,18 @@ pub(crate) struct Content {
 pub(crate) struct Pending {
     /// Identifies the version.
     pub(crate) version: Version,
-    /// What kind of write made it.
+    /// Kind of the write that made the version.
     pub(crate) kind: WriteKind,
-    /// The columns its write touched.
+    /// The columns that the write touched.
     pub(crate) columns: ColumnMask,
     /// Parity kinds: the version counted in per data column.
     pub(crate) cover: Box<[Version]>,
-    /// Parity kinds: for each of these, what its write says of the end of the data unit's bytes.
+    /// Parity kinds: for each version of `cover`, the bounds that the write gives for the end of the data
+    /// unit's bytes.
     pub(crate) ends: Box<[EndBound]>,
-    /// The bytes of its own write; its other bytes are those of the settled version.
+    /// The bytes of the version's own write; its other bytes are those of the settled version.
     pub(crate) own: Extent,
-    /// Whether its own write is the unit's whole content: the other bytes are a hole.
+    /// True if the version's own write is the unit's whole content: the other bytes are a hole.
     pub(crate) whole: bool,
 }
 
@@ -63,7 +65,7 @@ pub(crate) struct Unit {
     pub(crate) owed: Vec<Owed>,
     /// Parity column: deltas that are not in the settled version, in order of arrival.
     pub(crate) deltas: Vec<ChainDelta>,
-    /// Where damage was found that hit this unit: it is lost until it is completely rewritten.
+    /// Position of the damage that hit this unit: it is lost until it is completely rewritten.
     pub(crate) lost: Option<LogPosition>,
     /// The newest live snapshot when the settled version became settled (`snapshots`).
     pub(crate) epoch: u32,
@@ -194,9 +196,9 @@ impl Unit {
         }
     }
 
-    /// How settled content to be installed compares with the current settled content. Parity is compared
-    /// column by column, because a base is named by the newest version it counts in. Greater: no column is
-    /// older and at least one is newer. Less: some column is older (PROTOCOL section 7).
+    /// Compares settled content to be installed with the current settled content. Parity is compared column
+    /// by column, because a base is named by the newest version it counts in. Greater: no column is older and
+    /// at least one is newer. Less: some column is older (PROTOCOL section 7).
     pub(crate) fn installs(&self, kind: WriteKind, version: Version, cover: &[Version]) -> Ordering {
         if kind == WriteKind::Data {
             return version.cmp(&self.settled_version());
@@ -211,7 +213,8 @@ impl Unit {
         })
     }
 
-    /// Whether any newer version stays above settled content of this version and cover when it is installed.
+    /// Returns true if any newer version stays above settled content of this version and cover when it is
+    /// installed.
     pub(crate) fn has_newer(&self, version: Version, cover: &[Version]) -> bool {
         let pending = self.pending.as_ref().is_some_and(|pending| pending.version > version);
         let owed = self.owed.iter().any(|owed| owed.version > version);
@@ -264,7 +267,7 @@ impl Unit {
         }
         let hole = Extent { from: 0, to: unit_bytes, segment: 0, block: 0 };
         let installed = overlay(&[hole], own_extent(record));
-        // If something stayed above it that the damage may have hit, the unit stays lost.
+        // If a version stayed above the installed content that the damage may have hit, the unit stays lost.
         if !record.is(flags::BELOW) {
             self.lost = None;
         }
@@ -277,7 +280,7 @@ impl Unit {
     }
 }
 
-/// Whether these bytes cover the whole unit and came after the damage.
+/// Returns true if the bytes of `own` cover the whole unit and came after the damage.
 fn replaces(own: Extent, lost: LogPosition, unit_bytes: u32) -> bool {
     own.from == 0 && own.to == unit_bytes && own.position() > lost
 }
@@ -291,7 +294,7 @@ fn content(record: &Record, extents: Few<Extent>) -> Content {
     Content { version, kind, columns, cover, ends, extents, layers: Vec::new() }
 }
 
-/// Where the data units end that a record of whole content counts in.
+/// The ends of the data units that a record of whole content counts in.
 pub(crate) fn whole_ends(record: &Record) -> Box<[u32]> {
     record.ends.iter().map(|end| end.after(0)).collect()
 }

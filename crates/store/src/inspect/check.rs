@@ -17,23 +17,24 @@ use crate::index::Index;
 /// The most findings that are kept in [`Report::findings`].
 const FINDINGS_MAX: usize = 10_000;
 
-/// One thing that is wrong.
+/// One fault that the check found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     /// The file, in the store's directory.
     pub file: String,
-    /// Byte offset in it.
+    /// Byte offset in the file.
     pub offset: u64,
-    /// What is wrong there.
+    /// Description of the fault.
     pub what: String,
-    /// Whether it is only what a crash leaves and opening removes: nothing acknowledged is affected.
+    /// True if the fault is only something that a crash leaves and opening removes: nothing acknowledged is
+    /// affected.
     pub harmless: bool,
 }
 
-/// The result of a check, and how much it covered.
+/// The result of a check, with counts of what it covered.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
-    /// What is wrong, by file and offset; at most 10000.
+    /// The faults found, by file and offset; at most 10000.
     pub findings: Vec<Finding>,
     /// The number of findings that are not harmless.
     pub damaged: u64,
@@ -57,7 +58,7 @@ struct Reference {
 }
 
 /// Read everything in the store in `dir` (or in its `store/`) and compare. Nothing is written.
-/// [`Error::InUse`] if a process has it open. Other errors mean that it could not be read at all.
+/// [`Error::InUse`] if a process has the store open. Other errors mean that it could not be read at all.
 pub fn check(dir: &Path) -> Result<Report, Error> {
     let disk = disk(dir)?;
     let mut report = Report::default();
@@ -121,7 +122,7 @@ impl Report {
         self.take_out(|findings| findings.retain(|finding| !told(finding)));
     }
 
-    /// What `some` removes from the findings is not counted any more. More may be counted than are kept.
+    /// Lets `some` remove findings, which are then not counted any more. More may be counted than are kept.
     fn take_out(&mut self, some: impl FnOnce(&mut Vec<Finding>)) {
         let count = |findings: &[Finding]| findings.iter().filter(|finding| !finding.harmless).count();
         let before = count(&self.findings);
@@ -236,7 +237,7 @@ fn check_log(
     for number in files.list()? {
         report.segments += 1;
         let refer = references.remove(&number).unwrap_or_default();
-        // What opening cuts off is not damage: it was never acknowledged.
+        // Bytes that opening cuts off are not damage: they were never acknowledged.
         let end = log_end.filter(|(last, _)| *last == number).map_or(u64::MAX, |(_, end)| end);
         let mut segment = Segment { number, end, expected: None, refer, next: 0, report };
         walk(disk, superblock, number, Payloads::Verify, |item| segment.item(&item, before))?;

@@ -23,9 +23,9 @@ use crate::format::unit::UnitEntry;
 pub struct Line {
     /// The file, in the store's directory.
     pub file: String,
-    /// Byte offset in it.
+    /// Byte offset in the file.
     pub offset: u64,
-    /// What it is: a record's kind, `segment`, `checkpoint`, `page`, an entry's kind, or `bad`.
+    /// Kind of the piece: a record's kind, `segment`, `checkpoint`, `page`, an entry's kind, or `bad`.
     pub kind: &'static str,
     pub text: String,
 }

@@ -12,15 +12,15 @@ use crate::scan::{Scanned, Scanner, header_length, read_segment_header};
 /// A piece of a segment.
 pub(crate) enum Item<'a> {
     Header(&'a Result<SegmentHeader, DecodeError>),
-    /// A record, its offset, and what is wrong with its payload.
+    /// A record, its offset, and the fault of its payload, if any.
     Record(&'a Record, u64, Option<&'static str>),
-    /// Bytes that are no record: from, to and why.
+    /// Bytes that are no record: from, to and the reason.
     Bad(u64, u64, DecodeError),
-    /// Bytes behind its end, which nothing reads: from and to.
+    /// Bytes behind the segment's end, which nothing reads: from and to.
     Behind(u64, u64),
 }
 
-/// Whether payloads are read and verified, or not read.
+/// Treatment of payloads: they are read and verified, or not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Payloads {
     Verify,
@@ -86,7 +86,7 @@ fn next_header(disk: &dyn Disk, superblock: &Superblock, number: u32) -> Option<
     read_segment_header(&*disk.open(&name(next)).ok()?, superblock, next).ok()?.ok()
 }
 
-/// Where a record's payload begins.
+/// File offset of a record's payload.
 pub(crate) fn payload_offset(record: &Record) -> u64 {
     u64::from(record.block) * LOG_BLOCK_U64 + header_length(record)
 }

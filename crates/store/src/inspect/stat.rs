@@ -18,18 +18,18 @@ use crate::store::Identity;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentFacts {
     pub number: u32,
-    /// Bytes of its file.
+    /// Bytes of the segment's file.
     pub bytes: u64,
     /// Payload bytes that units refer to.
     pub live: u64,
-    /// Whether damage was found in it.
+    /// True if damage was found in the segment.
     pub damaged: bool,
 }
 
 #[derive(Debug, Clone)]
 pub struct StoreFacts {
     pub identity: Identity,
-    /// Its segments, in order.
+    /// The store's segments, in order.
     pub segments: Vec<SegmentFacts>,
     /// Bytes of all checkpoints.
     pub checkpoint_bytes: u64,
@@ -49,7 +49,7 @@ pub struct StoreFacts {
     pub opaque_bytes: u64,
     /// Bytes of all records that were ever written.
     pub appended: Appended,
-    /// What opening found.
+    /// The findings of opening.
     pub recovery: Recovery,
 }
 
@@ -64,8 +64,8 @@ impl StoreFacts {
     /// Bytes of memory per extent of a unit stored in full form.
     pub const EXTENT_BYTES: u64 = 16;
 
-    /// Bytes of memory of this store's index: the counts times their costs. It excludes the allocator's
-    /// overhead (10 to 25 of 100) and what waits to be settled.
+    /// Bytes of memory of this store's index: the counts times their costs. Excludes the allocator's overhead
+    /// (10 to 25 of 100) and versions that wait to be settled.
     pub fn index_bytes(&self) -> u64 {
         self.objects * Self::OBJECT_BYTES
             + self.opaque_bytes

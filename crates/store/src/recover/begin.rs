@@ -45,7 +45,7 @@ impl Begin {
         }
         begin.choose(files, usable, numbers)?;
         for name in unfinished {
-            // Left by a crash: it never became a checkpoint.
+            // The file was left by a crash: it never became a checkpoint.
             files
                 .disk()
                 .remove(&name)
@@ -55,7 +55,7 @@ impl Begin {
     }
 
     /// Loads the newest of `usable` (sorted newest first) that has lost no page. If each has lost some, loads
-    /// the newest; what is on its lost pages is then marked as lost. Records that any checkpoint says were
+    /// the newest; the keys of its lost pages are then marked as lost. Records that any checkpoint names as
     /// durable count as durable, whichever is chosen.
     fn choose(&mut self, files: &Files, usable: Vec<Checkpoint>, numbers: &[u32]) -> Result<(), Error> {
         let mut chosen: Option<(usize, PageContents)> = None;
@@ -92,7 +92,7 @@ impl Begin {
     }
 }
 
-/// Whether the log is complete, without a gap, from `replay` on.
+/// Returns true if the log is complete, without a gap, from `replay` on.
 fn is_whole(replay: &ReplayPoint, numbers: &[u32]) -> bool {
     let tail = &numbers[numbers.partition_point(|&number| number < replay.segment.max(1))..];
     let begins = replay.sequence == 1 || tail.first() == Some(&replay.segment);

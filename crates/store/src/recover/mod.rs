@@ -3,9 +3,9 @@
 //! A record is skipped if the checkpoint's page with its key counts it in, so that each is applied exactly
 //! once. A record *was* durable if its number is at most the `synced_to` of a later record, or if a
 //! checkpoint counts it in, or if it lies in a sealed segment. If such a record is bad, that is damage: it is
-//! reported, and what it may have hit reads as lost. Any other bad record was never acknowledged: it is a
-//! torn tail, which is cut at the last whole commit. Payloads after the last `synced_to` are verified here,
-//! all others by readers.
+//! reported, and everything that it may have hit reads as lost. Any other bad record was never acknowledged:
+//! it is a torn tail, which is cut at the last whole commit. Payloads after the last `synced_to` are verified
+//! here, all others by readers.
 
 mod begin;
 mod prefetch;
@@ -29,15 +29,15 @@ use replay::Replay;
 /// Damage found before the log's tail.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
-    /// The segment's number; 0: it is in a checkpoint.
+    /// The segment's number; 0: the damage is in a checkpoint.
     pub segment: u64,
-    /// Byte offset in that file.
+    /// Byte offset in the segment's or checkpoint's file.
     pub offset: u64,
-    /// What is wrong there, and what it has hit.
+    /// Description of the damage and of what it has hit.
     pub what: String,
 }
 
-/// What opening a store found.
+/// Findings of opening a store.
 #[derive(Debug, Clone, Default)]
 pub struct Recovery {
     /// The checkpoint that was loaded. 0: none, so the log was read from its first record.
@@ -50,7 +50,7 @@ pub struct Recovery {
     pub damaged: Vec<Damage>,
     /// Total number of places of damage.
     pub damaged_count: u64,
-    /// How long it took.
+    /// Time that opening took.
     pub took: Duration,
 }
 
@@ -73,7 +73,7 @@ pub(crate) fn recover(files: &Files, superblock: Superblock, syncing: Syncing) -
     let mut numbers = files.list()?;
     files.begin_own(numbers.last().map_or(1, |last| last.saturating_add(1)));
     if let Some(&last) = numbers.last() {
-        // After a failed sync, the page cache may hold what the disk does not: read from the disk.
+        // After a failed sync, the page cache may hold bytes that the disk does not: read from the disk.
         files.get(last)?.drop_cache(WHOLE);
     }
     let mut begin = Begin::find(files, &superblock, &numbers)?;
@@ -111,8 +111,8 @@ pub(crate) fn recover(files: &Files, superblock: Superblock, syncing: Syncing) -
         (log.file, log.number, log.end) = (Some(file), number, padded_u64(end).max(least));
     }
     if syncing.is_on() {
-        // What readers see from now on must not be lost again, nor what it is based on: a killed process may
-        // have left file names that were not made durable.
+        // State that readers see from now on must not be lost again, nor may the files that it is based on: a
+        // killed process may have left file names that were not made durable.
         if let Some(file) = &log.file {
             file.sync_all().map_err(|error| Error::io("sync the log's tail", error))?;
         }

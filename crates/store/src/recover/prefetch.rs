@@ -27,7 +27,7 @@ impl Prefetch {
     /// Starts to read the part of segment `last` that a replay from `point` will read, if it is worthwhile.
     pub(super) fn begin(files: &Files, last: u32, point: &ReplayPoint) -> Option<Prefetch> {
         files.get(last).ok()?.as_file()?;
-        // Opened separately, because the system does readahead per open file.
+        // The file is opened separately, because the system does readahead per open file.
         let file = files.disk().open(&segment_name(last)).ok()?;
         let from = if last == point.segment { point.offset() } else { LOG_BLOCK_U64 };
         let stop = Arc::new(AtomicBool::new(false));

@@ -45,12 +45,13 @@ pub(crate) struct Replay<'a> {
     /// Records up to this one were durable, whether they can be found or not.
     durable_to: u64,
     pub(crate) recovery: Recovery,
-    /// Where replay began.
+    /// The position where replay began.
     from: ReplayPoint,
     /// The next record's sequence number.
     expected: u64,
     recent: Recent,
-    /// Where damage of unknown extent began, and the highest number that the next good record can have.
+    /// Position where damage of unknown extent began, and the highest number that the next good record can
+    /// have.
     gap: Option<(LogPosition, u64)>,
     /// The newest segment so far, and (`first`) the least number that its first record can have.
     previous: Option<u32>,
@@ -83,7 +84,7 @@ impl Replay<'_> {
         replay
     }
 
-    /// Removes a segment torn at its creation (no whole header, no records). Returns whether it was one.
+    /// Removes a segment torn at its creation (no whole header, no records). Returns true if it was one.
     pub(crate) fn is_torn_creation(&mut self, number: u32) -> Result<bool, Error> {
         let file = self.files.get(number)?;
         let length = length(&**file)?;
@@ -170,8 +171,8 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Where a segment's valid records end. After a failed write this is not the end of the file: the next
-    /// segment's header records it.
+    /// Returns the end of a segment's valid records. After a failed write this is not the end of the file:
+    /// the next segment's header records it.
     pub(crate) fn sealed_end(&mut self, number: u32, file: &dyn DiskFile, next: u32) -> Result<u64, Error> {
         let length = length(file)?;
         if number.checked_add(1) != Some(next) {
@@ -207,8 +208,8 @@ impl Replay<'_> {
         // The last record may lack part of its padding. The log continues after it, so the file must extend
         // that far.
         let end = end.next_multiple_of(LOG_BLOCK_U64);
-        // In a recycled file, only records show what was written since. The rest can stay, as the log will
-        // overwrite it.
+        // In a recycled file, only records show which bytes were written since it was recycled. The rest can
+        // stay, as the log will overwrite it.
         let torn_to = if length > self.earlier { length } else { records };
         self.earlier = self.earlier.min(length);
         if end < torn_to || end > length || unreadable.is_some() {
@@ -246,7 +247,7 @@ impl Replay<'_> {
         })
     }
 
-    /// Applies what is read. If this ends early, the reader ends too.
+    /// Applies the batches that are read. If this ends early, the reader ends too.
     fn take_all(
         &mut self,
         number: u32,
@@ -324,8 +325,8 @@ impl Replay<'_> {
         self.gap_of(record.position(), SEGMENT_RECORDS_MAX);
     }
 
-    /// Whether to apply a record: the page of its key does not count it in. If that page is lost, only
-    /// records that need no state from before replay are applied.
+    /// Returns true if a record must be applied: the page of its key does not count it in. If that page is
+    /// lost, only records that need no state from before replay are applied.
     fn takes(&self, record: &Record) -> bool {
         if self.counted_to.is_some_and(|counted_to| record.sequence > counted_to) {
             return true;
@@ -353,14 +354,14 @@ impl Replay<'_> {
         self.range(key)?.as_of
     }
 
-    /// Ends replay. The last value says whether records at the end are missing, or may be, so that the next
+    /// Ends replay. The last value is true if records at the end are missing, or may be, so that the next
     /// number does not follow the last one.
     pub(crate) fn end(mut self) -> (Index, Recovery, Recent, bool) {
         let gap = self.gap.take();
         let first = self.expected;
         let durable = self.durable_to;
-        // The last record that may be missing. If the file ends before what was durable, it is unknown how
-        // much came after that.
+        // The last record that may be missing. If the file ends before the durable records do, the number of
+        // records after that is unknown.
         let next = gap.map_or(first.max(self.first), |(_, next)| next);
         let last = if next <= durable { durable + SEGMENT_RECORDS_MAX } else { next - 1 };
         let ends_early = first <= last;
@@ -372,8 +373,8 @@ impl Replay<'_> {
                 let what = format!("the log ends before records {first} to {durable}, which were durable");
                 self.damage(position.segment, u64::from(position.block) * LOG_BLOCK_U64, what);
             }
-            // Their numbers are not reused: pages may count them in, and what cannot be read now may become
-            // readable later.
+            // The numbers of the missing records are not reused: pages may count these in, and bytes that
+            // cannot be read now may become readable later.
             self.expected = last + 1;
             self.recent.clear();
         }
@@ -406,7 +407,7 @@ impl Replay<'_> {
     }
 }
 
-/// Sends what the scanner finds in batches, until the receiver is gone.
+/// Sends the scanner's findings in batches, until the receiver is gone.
 fn read_ahead(
     scanner: &mut Scanner<'_>,
     to: &SyncSender<Batch>,
@@ -427,7 +428,7 @@ fn read_ahead(
             }
         }
     }
-    // This fails only if the receiver ended early, with an error of its own.
+    // Sending fails only if the receiver ended early, with an error of its own.
     let _ = to.send(batch);
     Ok(())
 }

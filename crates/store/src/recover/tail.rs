@@ -1,4 +1,4 @@
-//! Finds where the last segment's whole commits end.
+//! Finds the end of the last segment's whole commits.
 
 use crate::crc::{blocks, crc32c, verify_blocks};
 use crate::disk::salvage_read::{hits, salvage_read};
@@ -8,7 +8,7 @@ use crate::format::record::{Kind, Record, flags};
 use crate::format::{DecodeError, LOG_BLOCK_U64};
 use crate::scan::{Scanned, Scanner, failed, header_length};
 
-/// The last segment, from where its records are not yet known.
+/// The last segment, from the first record that is not yet known.
 pub(crate) struct Tail<'a> {
     pub(crate) file: &'a dyn DiskFile,
     pub(crate) length: u64,
@@ -21,17 +21,17 @@ pub(crate) struct Tail<'a> {
     pub(crate) synced: u64,
 }
 
-/// What was found in the last segment.
+/// Ends of the commits and records in the last segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ends {
-    /// Where the whole commits end.
+    /// End offset of the whole commits.
     pub(crate) commits: u64,
-    /// Where the last record ends, even if its commit is not whole.
+    /// End offset of the last record, even if its commit is not whole.
     pub(crate) records: u64,
     /// All records up to this one are known to have been durable, whether they can be found or not.
     pub(crate) synced: u64,
-    /// Set if the whole commits end where the disk cannot read what comes next. That can be a write torn by a
-    /// crash, or an acknowledged one.
+    /// Set if the whole commits end where the disk cannot read the bytes that follow. These can be of a write
+    /// torn by a crash, or of an acknowledged one.
     pub(crate) unreadable: Option<u64>,
 }
 
@@ -49,11 +49,12 @@ impl Tail<'_> {
         Ok(Ends { commits, records, synced, unreadable: within.or(behind) })
     }
 
-    /// Where the whole commits end and, if that is because the disk cannot read a header before `records`,
-    /// where. The last record ends at `records`; nothing after it is read again.
+    /// Returns the end of the whole commits and, if they end there because the disk cannot read a header
+    /// before `records`, that header's offset. The last record ends at `records`; nothing after it is read
+    /// again.
     fn commits_end(&self, records: u64, synced: u64) -> Result<(u64, Option<u64>), Error> {
-        // The newest commit's offset and first record, how many of its records are still to come, and the
-        // next record's number.
+        // The newest commit's offset and first record, the number of its records still to come, and the next
+        // record's number.
         let mut commit_offset = self.from;
         let mut commit_first = 0;
         let mut commit_left = 0;
@@ -102,8 +103,8 @@ impl Tail<'_> {
         Ok((if torn { commit_offset } else { end }, unreadable))
     }
 
-    /// The last record known to be durable (known before, or named by a record), where the last record ends,
-    /// and that offset once more if the disk cannot read what follows.
+    /// The last record known to be durable (known before, or named by a record), the end of the last record,
+    /// and that offset once more if the disk cannot read the bytes that follow.
     fn synced(&self) -> Result<(u64, u64, Option<u64>), Error> {
         let mut synced = self.synced;
         let mut end = self.from;
@@ -138,7 +139,7 @@ pub(crate) fn newer_record(number: u32) -> Error {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Payload {
     Good,
-    /// It does not match its checksums.
+    /// The payload does not match its checksums.
     Wrong,
     /// The disk cannot read some of it; the rest is right.
     Unreadable,
@@ -165,8 +166,8 @@ pub(crate) fn verify(file: &dyn DiskFile, record: &Record) -> Result<Payload, Er
     Ok(verified.unwrap_or_else(|wrong| wrong))
 }
 
-/// Whether the blocks of a record's payload at `offset` match their checksums, except those on unreadable
-/// pages.
+/// Returns true if the blocks of a record's payload at `offset` match their checksums, except those on
+/// unreadable pages.
 fn rest_is_right(record: &Record, payload: &[u8], offset: u64, unreadable: &[u64]) -> bool {
     let at = |at: u32| usize::try_from(at - record.from).expect("at least 32 bits");
     blocks(record.from..record.to).zip(&record.crcs).all(|(block, &crc)| {
@@ -207,7 +208,7 @@ mod tests {
         (files, log)
     }
 
-    /// The same commit, of which only the first record can be read.
+    /// The commit of [`commit`], of which only the first record can be read.
     fn spoilt_commit() -> (Files, u64) {
         let (files, log) = commit();
         let file = files.get(1).expect("there");

@@ -1,5 +1,5 @@
-//! The threads' work without threads, for tests that must run the same each time: the caller says when what
-//! is queued is committed. The checkpointer's work is done after each commit; the cleaner's is not done.
+//! The threads' work without threads, for tests that must run the same each time: the caller says when the
+//! queue is committed. The checkpointer's work is done after each commit; the cleaner's is not done.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::threads::shared::Shared;
 
 pub(crate) struct ByHand {
     shared: Arc<Shared>,
-    /// `None`: it works right now, further up on the stack, or has ended.
+    /// `None`: the committer works right now, further up on the stack, or has ended.
     committer: Mutex<Option<Committer>>,
     wake: Box<dyn Fn() + Send + Sync>,
 }
@@ -44,7 +44,7 @@ impl ByHand {
         *self.committer.lock() = Some(committer);
     }
 
-    /// The queue is closed: commit what is left in it, and end.
+    /// Commit what is left in the closed queue, and end.
     pub(crate) fn end(&self) {
         self.turn();
         let Some(mut committer) = self.committer.lock().take() else { return };

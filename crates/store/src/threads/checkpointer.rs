@@ -11,14 +11,15 @@ use crate::mutex::{Condvar, Mutex};
 use crate::threads::shared::Shared;
 use crate::threads::{OnEnd, reclaim};
 
-/// How many checkpoints are kept.
+/// Number of checkpoints that are kept.
 pub(crate) const KEPT: usize = 2;
 /// A checkpoint is made when the log's tail is longer than this (or than a sixteenth of the capacity, if that
 /// is less), ...
 const TAIL_BYTES: u64 = 64 << 20;
 /// ... and longer than this many times the last checkpoint.
 const TAIL_CHECKPOINTS: u64 = 2;
-/// Segments without a live byte wait for a checkpoint until they have this many times its bytes.
+/// Segments without a live byte wait for a checkpoint until they have this many times the last checkpoint's
+/// bytes.
 const FREED_CHECKPOINTS: u64 = 4;
 
 /// Requests for checkpoints, and the list of those on the disk.
@@ -35,21 +36,21 @@ struct State {
     begun: u64,
     done: u64,
     closed: bool,
-    /// The usable ones, oldest first.
+    /// The usable checkpoints, oldest first.
     kept: Vec<KeptCheckpoint>,
     /// Files to remove once there is a new checkpoint: damaged ones, and those that could not be removed.
     doubtful: Vec<u32>,
     next_number: u32,
-    /// Why the last one failed.
+    /// The error of the last checkpoint, if it failed.
     error: Option<Error>,
     /// The tail's length when it last led to a request.
     tail: u64,
-    /// There is no thread: whoever waits for a checkpoint writes it.
+    /// There is no thread: a caller that waits for a checkpoint writes it.
     without_thread: bool,
 }
 
 impl Checkpointer {
-    /// With what opening found: the usable checkpoints, oldest first, and the others.
+    /// The state after opening, which found these usable checkpoints, oldest first, and these unusable ones.
     pub(crate) fn new(kept: Vec<KeptCheckpoint>, doubtful: Vec<u32>) -> Checkpointer {
         let numbers = kept.iter().map(|kept| kept.number).chain(doubtful.iter().copied());
         let next_number = numbers.max().unwrap_or(0).saturating_add(1);
@@ -65,8 +66,9 @@ impl Checkpointer {
         self.changed.notify_all();
     }
 
-    /// The log's tail has `tail` bytes. If that is too much, request a checkpoint, unless one is under way.
-    /// If the last one failed, the next is requested only when the tail has grown by as much again.
+    /// Note that the log's tail has `tail` bytes. If that is too much, request a checkpoint, unless one is
+    /// under way. If the last one failed, the next is requested only when the tail has grown by as much
+    /// again.
     pub(crate) fn on_tail(&self, tail: u64, capacity: Option<u64>) {
         let most = self.tail_bytes_max(capacity);
         let mut state = self.state.lock();
@@ -136,14 +138,14 @@ impl Checkpointer {
         self.state.lock().kept.iter().map(|kept| kept.bytes).sum()
     }
 
-    /// The first segment that a replay may need: the one where that of the oldest checkpoint begins. While
+    /// The first segment that a replay may need: the one where the oldest checkpoint's replay begins. While
     /// there is no second checkpoint, all segments are needed.
     pub(crate) fn floor(&self) -> u32 {
         let state = self.state.lock();
         if state.kept.len() < KEPT { 0 } else { state.kept[0].replay.segment }
     }
 
-    /// Whether freeing `bytes` of segments is worth a checkpoint.
+    /// Returns true if freeing `bytes` of segments is worth a checkpoint.
     pub(crate) fn is_worth(&self, bytes: u64) -> bool {
         bytes >= self.newest().map_or(0, |kept| kept.bytes).saturating_mul(FREED_CHECKPOINTS)
     }
@@ -155,7 +157,7 @@ impl Checkpointer {
         TAIL_BYTES.min(share).max(last.saturating_mul(TAIL_CHECKPOINTS))
     }
 
-    /// Space is short: remove all checkpoints but the newest. Returns the first segment that its replay
+    /// Remove all checkpoints but the newest, as space is short. Returns the first segment that its replay
     /// needs.
     pub(crate) fn forget_older(&self, shared: &Shared) -> u32 {
         let mut state = self.state.lock();
@@ -178,7 +180,7 @@ impl Checkpointer {
 /// Write checkpoints as they are asked for, until the checkpointer is closed.
 pub(crate) fn run(shared: &Arc<Shared>) {
     let checkpointer = &shared.checkpointer;
-    // Nobody waits for a checkpoint that cannot come.
+    // No caller must wait for a checkpoint that cannot come.
     let _ending = OnEnd(|| checkpointer.close());
     let mut state = checkpointer.state.lock();
     loop {
@@ -222,7 +224,7 @@ fn one(shared: &Shared) -> Result<(), Error> {
     let once = || {
         let number = checkpointer.number();
         write(&shared.files, &shared.index, &shared.superblock, number, shared.syncing).inspect_err(|_| {
-            // It failed, but may have got its final name already.
+            // Writing failed, but the file may have got its final name already.
             if remove(shared, &[number]).is_err() {
                 checkpointer.state.lock().doubtful.push(number);
             }

@@ -57,11 +57,11 @@ pub(crate) struct Cleaner {
 #[derive(Debug, Default)]
 struct Victims {
     numbers: BTreeSet<u32>,
-    /// The units of which they hold bytes.
+    /// The units of which the victims hold bytes.
     owners: BTreeSet<Owner>,
-    /// Bytes that moving their live records writes.
+    /// Bytes that moving the victims' live records writes.
     cost: u64,
-    /// Bytes that are freed by it, after what it writes.
+    /// Bytes that moving them frees, less the bytes written.
     gain: u64,
 }
 
@@ -75,7 +75,7 @@ impl Cleaner {
     /// Clean until the store is closed.
     pub(crate) fn run(mut self) {
         let shared = Arc::clone(&self.shared);
-        // The committer, and whoever asked for a round, must not wait for a cleaner that is gone.
+        // The committer, and a caller that asked for a round, must not wait for a cleaner that is gone.
         let _ending = OnEnd(|| {
             shared.queue.end_help();
             shared.cleaning.close();
@@ -103,7 +103,7 @@ impl Cleaner {
         }
     }
 
-    /// The store is idle: free what it does not need, a little at a time.
+    /// Free what an idle store does not need, a little at a time.
     fn rest(&mut self) {
         let shared = Arc::clone(&self.shared);
         if shared.is_held() {
@@ -114,14 +114,14 @@ impl Cleaner {
         }
     }
 
-    /// Empty some victims. Returns the bytes that this gives back once they are freed.
+    /// Empty some victims. Returns the bytes that are gained once the victims are freed.
     fn round(&mut self, effort: Effort) -> u64 {
         let urgent = effort == Effort::Urgent;
         let mut passed = BTreeSet::new();
         let mut moved = 0;
         let mut given = 0;
         let mut looks = if urgent { usize::MAX } else { LOOKS_MAX };
-        // More is freed than a waiting write needs, as others will follow.
+        // More is freed than a waiting write needs, as other writes will follow.
         let goal = if urgent { self.batch_bytes / 2 } else { 0 };
         while moved < self.batch_bytes || given < goal {
             let victims = self.victims(&mut passed, effort, &mut looks);
@@ -145,8 +145,8 @@ impl Cleaner {
         given
     }
 
-    /// The best segments that are worth it, for about one batch. Adds those looked at to `passed`, and does
-    /// not look at any of them again in this round.
+    /// The best segments that are worth cleaning, for about one batch. Adds those looked at to `passed`, and
+    /// does not look at any of them again in this round.
     fn victims(&mut self, passed: &mut BTreeSet<u32>, effort: Effort, looks: &mut usize) -> Victims {
         let mut victims = Victims::default();
         let budget = self.shared.space_budget();
@@ -186,7 +186,7 @@ impl Cleaner {
                 && !segment.damaged
                 && !self.aside.contains(&number)
                 && !passed.contains(&number);
-            // What has died since its headers were read need not be moved any more.
+            // Bytes that have died since the segment's headers were read need not be moved any more.
             let live = self.costs.get(&number).map_or(segment.payload, |&(cost, payload)| {
                 cost.saturating_sub(payload.saturating_sub(segment.payload))
             });
@@ -197,8 +197,8 @@ impl Cleaner {
         choose(candidates)
     }
 
-    /// Read the headers of `victim`: of which units it holds bytes, and what moving them costs. `None` if it
-    /// is not worth it, or damaged.
+    /// Read the headers of `victim`. Returns the units of which it holds bytes, and the bytes that moving
+    /// them writes; `None` if it is not worth it, or damaged.
     fn look(&mut self, victim: &Candidate, effort: Effort) -> Result<Option<(BTreeSet<Owner>, u64)>, Error> {
         let payload = {
             let index = self.shared.index.read();
@@ -219,8 +219,8 @@ impl Cleaner {
     }
 
     /// Move all that is live in `victims`, in the order of clusters, objects and units. Returns the bytes
-    /// written. Unless it is urgent, small neighbours in other segments are moved along, which takes more
-    /// space for now.
+    /// written. Unless cleaning is urgent, small neighbours in other segments are moved along, which takes
+    /// more space for now.
     fn empty(&mut self, victims: &Victims, effort: Effort) -> Result<u64, Error> {
         let join =
             effort != Effort::Urgent && self.shared.space_budget().fits_moves(victims.cost.saturating_mul(2));
@@ -279,7 +279,7 @@ impl Cleaner {
         }
     }
 
-    /// The run's pieces with their files. `None`: it was overwritten or removed meanwhile.
+    /// The run's pieces with their files. `None`: the run was overwritten or removed meanwhile.
     fn stored(&self, run: &MoveRun) -> Option<Result<Few<Stored>, Error>> {
         // While the index is locked, no segment that it refers to is freed.
         let index = self.shared.index.read();
@@ -292,8 +292,8 @@ impl Cleaner {
         })
     }
 
-    /// The piece of `run` at this position is damaged: mark the unit as lost, unless it does not need the
-    /// piece any more.
+    /// Mark the unit as lost, as the piece of `run` at this position is damaged, unless the unit does not
+    /// need the piece any more.
     fn lose(&self, run: &MoveRun, segment: u64, offset: u64) {
         let here = |piece: &&Extent| {
             u64::from(piece.segment) == segment && u64::from(piece.block) * LOG_BLOCK_U64 <= offset
@@ -313,8 +313,7 @@ impl Cleaner {
         index.segments.entry(hit.segment).damaged = true;
     }
 
-    /// A range of `segment` holds no whole record: mark the units that refer to it as lost. The segment
-    /// stays.
+    /// Mark the units as lost that refer to a range of `segment` without a whole record. The segment stays.
     fn lose_range(&self, segment: u32, range: &Range<u64>) {
         let mut index = self.shared.index.write();
         let hit: Vec<(Owner, LogPosition)> = referring(&index, segment, range);
@@ -352,8 +351,8 @@ impl Cleaner {
     }
 }
 
-/// Whether a segment is worth cleaning. In an idle store at least half of it must be dead, so that not more
-/// is moved than is given back.
+/// Returns true if a segment is worth cleaning. In an idle store at least half of it must be dead, so that
+/// not more is moved than is given back.
 fn is_wanted(candidate: &Candidate, effort: Effort) -> bool {
     let mostly_dead = candidate.live <= candidate.bytes / 2;
     candidate.is_worth_it() && (effort != Effort::Idle || mostly_dead)

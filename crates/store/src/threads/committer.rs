@@ -1,8 +1,8 @@
 //! The committer: the one thread that writes to the log.
 //!
-//! It takes what is queued and decides on each mutation in order. It appends the records of those that pass
-//! as one commit, syncs once, applies the records to the index, and answers. Between commits it frees
-//! segments ([`crate::threads::reclaim`]) and requests checkpoints.
+//! The committer takes the queued requests and decides on each mutation in order. It appends the records of
+//! those that pass as one commit, syncs once, applies the records to the index, and answers. Between commits
+//! it frees segments ([`crate::threads::reclaim`]) and requests checkpoints.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -35,11 +35,12 @@ const COMMIT_BYTES_MAX: u64 = 32 << 20;
 /// The most times that the cleaner is called for one request.
 const HELPS_MAX: u32 = 16;
 
-/// Moved bytes and others share a segment as long as it has less than this part of its full length: otherwise
-/// there would be many tiny segments.
+/// Moved and newly written bytes share a segment as long as it is shorter than its full length divided by
+/// this: otherwise there would be many tiny segments.
 const SHARED_PART: u64 = 4;
 
-/// Bytes that live long are kept apart from those that soon die, so that segments die as a whole.
+/// Expected lifetime of bytes. Bytes that live long are kept apart from those that soon die, so that segments
+/// die as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Heat {
     Hot,
@@ -53,7 +54,7 @@ pub(crate) struct Committer {
     pub(crate) log: Log,
     /// The heat of the segment being written.
     pub(crate) heat: Heat,
-    /// How long the next commit waits for more requests.
+    /// The delay in which the next commit waits for more requests.
     pub(crate) delay: CommitDelay,
 }
 
@@ -65,14 +66,14 @@ struct Gathered {
     barriers: Vec<Reply>,
     /// There is no space for the next mutation, which still waits.
     stalled: bool,
-    /// Bytes that writes may still take after it.
+    /// Bytes that writes may still take after this commit.
     free: u64,
 }
 
 /// A commit being gathered.
 struct Gathering {
     gathered: Gathered,
-    /// What the mutations so far changed: the decision on the next one may not depend on it.
+    /// The state that the mutations so far changed: the decision on the next one may not depend on it.
     touched: Touched,
     growth: Growth,
     budget: SpaceBudget,
@@ -138,7 +139,7 @@ impl Committer {
         self.end();
     }
 
-    /// Serve what waits, or wait for it. False: the queue is closed and empty.
+    /// Serve the requests that wait, or wait for one. False: the queue is closed and empty.
     pub(crate) fn turn(&mut self, waiting: &mut VecDeque<Request>) -> bool {
         let bytes = COMMIT_BYTES_MAX.min(self.log.segment_bytes);
         if !self.shared.queue.take(waiting, COMMIT_LEN_MAX, bytes, self.delay) {
@@ -153,7 +154,7 @@ impl Committer {
         true
     }
 
-    /// The queue is closed and empty: mark the log as cleanly closed.
+    /// Mark the log as cleanly closed, after the queue was closed and emptied.
     pub(crate) fn end(&mut self) {
         self.mark_closed();
         self.last_checkpoint();
@@ -174,7 +175,7 @@ impl Committer {
 
     /// Free space; false if nothing can be freed.
     fn gain(&mut self) -> bool {
-        // Checkpoints are not counted: one that is written meanwhile would hide what was freed.
+        // Checkpoints are not counted: one that is written meanwhile would hide the bytes that were freed.
         let before = self.log_bytes();
         self.free_space();
         // One round may not be enough: an earlier one, still under way, may take more than this one frees.
@@ -213,7 +214,7 @@ impl Committer {
         {
             return;
         }
-        // Without it the next opening takes longer to be sure, and that is all.
+        // Without the mark the next opening takes longer to be sure, and that is all.
         let _ = self.commit_entries(Heat::Hot, &mut [(Record::new(Kind::Mark), bytes::Bytes::new())]);
     }
 
@@ -250,7 +251,8 @@ impl Committer {
         fits
     }
 
-    /// Have the cleaner do a round, and serve only it meanwhile. False if it found no segment to empty.
+    /// Have the cleaner do a round, and serve only the cleaner meanwhile. False if it found no segment to
+    /// empty.
     fn call_cleaner(&mut self) -> bool {
         self.shared.cleaning.stall();
         loop {
@@ -261,7 +263,7 @@ impl Committer {
         }
     }
 
-    /// Commit what the cleaner has read, apart from what was just written.
+    /// Commit the bytes that the cleaner has read, apart from those that were just written.
     fn commit_moves(&mut self, batch: MoveBatch) {
         let MoveBatch { moves, reply } = batch;
         let index = self.shared.index.read();
@@ -273,19 +275,20 @@ impl Committer {
         let _ = reply.send(done.map(|()| bytes).map_err(|error| self.told(error)));
     }
 
-    /// Gather a commit of what waits.
+    /// Gather a commit of the requests that wait.
     fn gather(&self, waiting: &mut VecDeque<Request>, no_space: NoSpace) -> Gathered {
         let mut gathering = Gathering::new(self.space_budget(), no_space);
         gathering.admit(&self.shared.index.read(), waiting, COMMIT_BYTES_MAX.min(self.log.segment_bytes));
-        // These answers do not depend on this commit: what they tell is durable already, or they are errors.
+        // These answers do not depend on this commit: they report state that is durable already, or they are
+        // errors.
         for (reply, answer) in gathering.answers {
             reply(answer);
         }
         Gathered { free: gathering.budget.free(), ..gathering.gathered }
     }
 
-    /// The commit failed. If it was for lack of space, each request is tried alone, so that a remove among
-    /// writes gets through on a full disk.
+    /// Answer the requests of a commit that failed. If it failed for lack of space, each request is first
+    /// tried alone, so that a remove among writes gets through on a full disk.
     fn refuse(&mut self, gathered: Gathered, error: AppendError) {
         let alone = gathered.entries.len() == 1;
         let mut births: BTreeMap<(PartitionId, ObjectId), Option<u64>> = BTreeMap::new();
@@ -320,7 +323,7 @@ impl Committer {
         }
     }
 
-    /// What a request is told that was not appended.
+    /// The error to answer for a request that was not appended.
     fn told(&self, error: AppendError) -> Error {
         match error {
             AppendError::NoSpace => self.space_budget().full(),
@@ -385,7 +388,7 @@ impl Committer {
     }
 }
 
-/// What is answered when `record` is durable.
+/// The answer to a mutation whose `record` is durable.
 fn outcome(record: &Record) -> Outcome {
     match record.kind {
         Kind::Data if record.is(flags::OWED) => {

@@ -1,21 +1,22 @@
-//! What an idle store gives back to the file system.
+//! Space that an idle store gives back to the file system.
 //!
-//! It does so before space is scarce, because others may use the file system, and whoever removes files wants
-//! to see space come back. First it deletes most recycled segments. Then checkpoints are written, so that
-//! segments without a live byte can be freed. Then segments that are mostly dead are emptied, so slowly that
-//! a returning client hardly notices.
+//! The store does so before space is scarce, because other programs may use the file system, and a user who
+//! removes files wants to see space come back. First it deletes most recycled segments. Then checkpoints are
+//! written, so that segments without a live byte can be freed. Then segments that are mostly dead are
+//! emptied, so slowly that a returning client hardly notices.
 
 use std::time::Duration;
 
 use crate::threads::checkpointer::KEPT;
 use crate::threads::shared::Shared;
 
-/// Recycled segments that stay. A segment is at most a 64th of the capacity, so these are at most a 32nd.
+/// Number of recycled segments that stay. A segment is at most a 64th of the capacity, so these are at most a
+/// 32nd.
 const RECYCLED_KEPT: usize = 2;
 /// The most bytes moved per second.
 const MOVED_BYTES_PER_SECOND: u64 = 32 << 20;
 
-/// How long to pause after `bytes` were moved.
+/// The pause after `bytes` were moved.
 pub(crate) fn time_for(bytes: u64) -> Duration {
     Duration::from_millis(bytes.saturating_mul(1000) / MOVED_BYTES_PER_SECOND)
 }
@@ -23,14 +24,14 @@ pub(crate) fn time_for(bytes: u64) -> Duration {
 /// The state that the last checkpoints could not free anything of.
 #[derive(Debug, Default)]
 pub(crate) struct GivingBack {
-    /// The bytes to free and the last record when the last checkpoint was made, and how many were made in
-    /// that state.
+    /// The bytes to free and the last record when the last checkpoint was made, and the number of checkpoints
+    /// made in that state.
     freeing: (u64, u64),
     made: usize,
 }
 
 impl GivingBack {
-    /// Free what can be freed without moving anything. Returns whether there was something.
+    /// Free what can be freed without moving anything. Returns true if there was something.
     pub(crate) fn give_back(&mut self, shared: &Shared) -> bool {
         while let Some(segment) = shared.files.recycled().beyond(RECYCLED_KEPT) {
             shared.files.give_up(&segment);
@@ -48,8 +49,8 @@ impl GivingBack {
         true
     }
 
-    /// Whether another checkpoint may free something. After [`KEPT`] of them in the same state no older
-    /// checkpoint needs a segment any more, and one more gains nothing.
+    /// Returns true if another checkpoint may free something. After [`KEPT`] of them in the same state no
+    /// older checkpoint needs a segment any more, and one more gains nothing.
     fn is_new(&mut self, state: (u64, u64)) -> bool {
         self.made = if self.freeing == state { self.made + 1 } else { 1 };
         self.freeing = state;

@@ -1,7 +1,7 @@
-//! The store's three threads and what they share.
+//! The store's three threads and the state that they share.
 //!
 //! The committer alone appends to the log. The checkpointer writes checkpoints beside it. The cleaner reads
-//! segments that are mostly dead and hands what is live in them to the committer. All of them free segments.
+//! segments that are mostly dead and hands their live bytes to the committer. All of them free segments.
 
 #[cfg(any(test, feature = "faulty-disk"))]
 pub(crate) mod by_hand;
@@ -14,7 +14,7 @@ pub(crate) mod shared;
 mod space;
 pub(crate) mod space_budget;
 
-/// Does something when it is dropped, so that it is done however a thread ends.
+/// A function to call when this is dropped, so that it is called however a thread ends.
 struct OnEnd<F: FnMut()>(F);
 
 impl<F: FnMut()> Drop for OnEnd<F> {

@@ -37,7 +37,7 @@ pub(crate) fn free_segments(shared: &Shared, floor: u32) {
     if !shared.syncing.is_on() || idle.is_empty() {
         return;
     }
-    // They may be written to again only once their old names are durably gone.
+    // Recycled files may be written to again only once their old names are durably gone.
     let synced = shared.files.sync_log();
     for segment in aside {
         if synced {

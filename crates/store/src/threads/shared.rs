@@ -1,4 +1,4 @@
-//! What the store's three threads and its readers share.
+//! The state that the store's three threads and its readers share.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -19,21 +19,21 @@ pub(crate) struct Shared {
     pub(crate) headers: HeaderCache,
     pub(crate) checkpointer: Checkpointer,
     pub(crate) cleaning: Cleaning,
-    /// Whether nothing of the store's own may be written yet: see [`crate::Options::held`].
+    /// True if the store may write nothing of its own yet: see [`crate::Options::held`].
     pub(crate) held: AtomicBool,
     /// Commits that began and that ended: odd while one is under way.
     pub(crate) commits: AtomicU64,
     pub(crate) superblock: Superblock,
-    /// See [`crate::Options::capacity`].
+    /// Bytes the store may use: see [`crate::Options::capacity`].
     pub(crate) capacity: Option<u64>,
     /// The bytes after which a segment is sealed.
     pub(crate) segment_bytes: u64,
-    /// See [`crate::Options::sync`].
+    /// Sync policy: see [`crate::Options::sync`].
     pub(crate) syncing: Syncing,
 }
 
 impl Shared {
-    /// Whether nothing of the store's own may be written yet.
+    /// Returns true if the store may write nothing of its own yet.
     pub(crate) fn is_held(&self) -> bool {
         self.held.load(Ordering::Relaxed)
     }

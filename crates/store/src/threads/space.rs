@@ -1,4 +1,4 @@
-//! How the committer frees space: after each commit, and when there is none for the next one.
+//! The committer's ways to free space: after each commit, and when there is no space for the next one.
 
 use crate::threads::committer::Committer;
 use crate::threads::reclaim::free_segments;
@@ -21,9 +21,9 @@ impl Committer {
         }
     }
 
-    /// Space is short: free the recycled segments, the older checkpoint and all segments without a live byte.
-    /// If these are needed by the newest checkpoint, write another first. The committer waits for it, as the
-    /// next request needs the space.
+    /// Free the recycled segments, the older checkpoint and all segments without a live byte, as space is
+    /// short. If the newest checkpoint needs some of these, write another first. The committer waits for it,
+    /// as the next request needs the space.
     pub(crate) fn free_space(&mut self) {
         let active_is_idle = || {
             let index = self.shared.index.read();
@@ -45,7 +45,8 @@ impl Committer {
         }
     }
 
-    /// Whether a sealed segment has no live byte, or the active one is worth sealing for that.
+    /// Returns true if a sealed segment has no live byte, or the active one has none and is long enough to be
+    /// sealed.
     pub(crate) fn idle_segments(&self) -> bool {
         let index = self.shared.index.read();
         let sealed = index.segments.idle_before(self.log.number).next().is_some();

@@ -1,4 +1,4 @@
-//! How much space is left, and for whom ([`crate::clean::reserve`]).
+//! The space that is left for each purpose ([`crate::clean::reserve`]).
 
 use braid_layout::Generation;
 
@@ -11,17 +11,17 @@ use crate::threads::shared::Shared;
 
 /// Bytes of the smallest checkpoint.
 const CHECKPOINT_BYTES_MIN: u64 = 4096;
-/// About how many bytes a record adds to the next checkpoint.
+/// Estimate of the bytes that a record adds to the next checkpoint.
 const ENTRY_BYTES: u64 = 256;
 /// A file's first generation.
 const FIRST: Generation = Generation(1);
 
-/// What becomes of a mutation for which there is no space.
+/// Treatment of a mutation for which there is no space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NoSpace {
-    /// It waits until some was freed.
+    /// The mutation waits until space was freed.
     Wait,
-    /// It is refused, as nothing more can be freed.
+    /// The mutation is refused, as nothing more can be freed.
     Refuse,
 }
 
@@ -58,7 +58,7 @@ impl Shared {
         // The last commit of a segment may be as long as the segment's target, and that of a long unit
         // longer.
         let segment = self.segment_bytes.saturating_mul(2).max(longest);
-        // The next checkpoint may be somewhat longer than the last, and has what came since.
+        // The next checkpoint may be somewhat longer than the last, and also has the records since then.
         let (last, counted) =
             self.checkpointer.newest().map_or((0, 1), |kept| (kept.bytes, kept.replay.sequence));
         // Damage skips record numbers, so there may be fewer records than numbers.
@@ -112,26 +112,27 @@ impl SpaceBudget {
         self.reserve.free_for_writes(self.used.saturating_add(self.reserved))
     }
 
-    /// Whether the cleaner may write `bytes`, and the checkpoint that gives back what they came from.
+    /// Returns true if there is space for the cleaner to write `bytes`, and for the checkpoint after which
+    /// their old segments are freed.
     pub(crate) fn fits_moves(&self, bytes: u64) -> bool {
         self.used.saturating_add(bytes).saturating_add(self.checkpoint) <= self.capacity
     }
 
-    /// The error for what does not fit.
+    /// The error for a record that does not fit.
     pub(crate) fn full(&self) -> Error {
         let used = self.used.saturating_add(self.reserved).min(self.used.max(self.capacity));
         Error::Full { used, capacity: self.capacity }
     }
 }
 
-/// What a record is for, which decides how much of the reserve it may take.
+/// Purpose of a record, which decides how much of the reserve it may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Purpose {
-    /// It stores something.
+    /// The record stores something.
     Bytes,
-    /// It leads to freed space.
+    /// The record leads to freed space.
     Room,
-    /// It keeps order, so that others can free space.
+    /// The record keeps order, so that other requests can free space.
     Order,
 }
 
@@ -139,8 +140,8 @@ impl Purpose {
     fn of(record: &Record, change: ReservedChange) -> Purpose {
         match record.kind {
             Kind::Fence | Kind::Verdict => Purpose::Order,
-            // A fence makes what it does not find, and says where columns are by now. Who writes a new file
-            // makes its objects in the first generation.
+            // A fence makes what it does not find, and says where columns are by now. The writer of a new
+            // file makes its objects in the first generation.
             Kind::PartitionCreate => Purpose::Order,
             Kind::ObjectCreate if record.g > FIRST && change.more == 0 => Purpose::Order,
             Kind::ObjectAttributes if change.more == 0 => Purpose::Order,

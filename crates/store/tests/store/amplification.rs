@@ -15,7 +15,7 @@ use crate::common::*;
 struct CachedRef(BTreeMap<u64, (Kind, u64)>);
 
 impl CachedRef {
-    /// Read the log again, before any of it is freed.
+    /// Read the log again, before a part of it is freed.
     fn look(&mut self, dir: &Path) {
         for path in segments(dir).iter().filter(|path| path.extension().is_some_and(|end| end == "seg")) {
             let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
@@ -73,7 +73,7 @@ fn totals_survive_closing_and_being_killed() {
         assert_eq!(counted(&store), seen.totals(), "round {round}");
     }
     assert!(seen.totals().moved > 0 && seen.totals().amplification() > Some(1.0), "{:?}", seen.totals());
-    // Killed with a tail after a checkpoint. The copy keeps what is there now.
+    // The store is killed with a tail after a checkpoint. The copy keeps its present state.
     overwrite(&store, 3);
     seen.look(dir);
     copy(dir, kept);

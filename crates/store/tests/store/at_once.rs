@@ -1,4 +1,4 @@
-//! Reads that wait for nothing: the same bytes as any other read's, or none.
+//! Reads that wait for nothing: they return the same bytes as any other read, or none.
 
 use std::sync::Arc;
 

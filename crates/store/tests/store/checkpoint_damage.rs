@@ -1,5 +1,5 @@
-//! Damaged and missing checkpoints: repaired where possible, and otherwise known. What is lost never reads as
-//! absent or as an older version.
+//! Damaged and missing checkpoints: the damage is repaired where possible, and otherwise known. Lost state
+//! never reads as absent or as an older version.
 
 use std::path::{Path, PathBuf};
 
@@ -159,14 +159,14 @@ fn a_checkpoint_that_is_not_chosen_still_says_what_was_durable() {
         }
         let log = segments(dir.path()).pop().expect("a segment");
         let length = usize::try_from(std::fs::metadata(&log).expect("stat").len()).expect("small");
-        // Its header is two blocks before the end, as the payload is one.
+        // The last record's header begins two blocks before the end, as its payload takes one.
         flip(&log, length - 1024 + 100);
         let (store, recovery) = open(dir.path());
         assert_eq!((recovery.checkpoint, recovery.torn_bytes), (1, 0), "{:?}", recovery.damaged);
         let read = content(&store, 1, 0, 0, 100, Want::Newest);
         assert!(matches!(read, Err(Error::Damaged { .. })), "trailer {trailer}: {read:?}");
         store.commit(Mutation::Write(write(5, 0, 0, 9, version(1, 90_000)))).expect_err("any may be hit");
-        // Killed again, before a checkpoint records that. No record names the lost one.
+        // The store is killed again, before a checkpoint records the loss. No record names the lost one.
         store
             .commit(Mutation::PartitionCreate { partition: P, quota_bytes: None, key_epoch: 1 })
             .expect("made anew");
@@ -222,8 +222,8 @@ fn thousands_of_lost_ranges_are_kept() {
     }
 }
 
-/// A page with a valid checksum that is not part of the checkpoint: from before the file was begun, or with a
-/// wrong index.
+/// A page with a valid checksum that is not part of the checkpoint does not count: it is from before the file
+/// was begun, or has a wrong index.
 #[test]
 fn a_page_that_is_not_the_files_own_is_none() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -263,7 +263,7 @@ fn check_lost(store: &Store, lost: &std::ops::Range<u64>) {
     assert_eq!(matches!(absent, Err(Error::NoObject(..))), lost.end < u64::MAX, "{absent:?}");
 }
 
-/// Lost objects can be made anew or removed, and stay so.
+/// Lost objects can be made anew or removed, and stay made or removed.
 fn check_made_anew(store: Store, dir: &Path, first: u64) {
     let made = ObjectId(first);
     let removed = ObjectId(first + 1);
@@ -311,7 +311,7 @@ fn either_end_of_the_file_will_do() {
     let length = usize::try_from(std::fs::metadata(newest(dir.path())).expect("stat").len()).expect("small");
     let header = 100;
     let trailer = length - 400;
-    // The table, the block, both; and neither end, which is as if the file did not exist.
+    // Damage in the table, in the block, in both; and in both ends, which is as if the file did not exist.
     for (places, number) in [
         (vec![header], 2),
         (vec![600], 2),

@@ -1,4 +1,4 @@
-//! A checkpoint's bytes: exact, decoded to what was encoded, and with every error noticed.
+//! A checkpoint's bytes: exact, decoded to the values that were encoded, and with every error noticed.
 
 use braid_layout::{Column, ColumnMask, DriveId, EndBound, Generation, ObjectId, PartitionId, Version};
 use braid_store::format::checkpoint::{Appended, CheckpointEnd, FIELDS, ReplayPoint, SegmentRow, Totals};

@@ -25,7 +25,7 @@ impl Random {
     }
 }
 
-/// Objects of one unit each, overwritten in parts: the write that each part is from.
+/// Objects of one unit each, overwritten in parts, with the version of the write that each part is from.
 struct Parts {
     versions: Vec<u64>,
     n: u64,
@@ -49,7 +49,7 @@ impl Parts {
         let unit = part / PARTS_PER_UNIT;
         let at = u32::try_from(part % PARTS_PER_UNIT).expect("small") * PART;
         let mut write = write(1, unit, at, at + PART, version(1, self.n));
-        // Settled at once, so that the whole chain is one version.
+        // The write is settled at once, so that the whole chain is one version.
         write.settled_below = version(1, self.n);
         if let Err(error) = store.commit(Mutation::Write(write)) {
             panic!("write {}: {error}; {:?}", self.n, store.stat());
@@ -96,8 +96,8 @@ fn a_store_at_ninety_percent_takes_writes_for_ever() {
     println!("write amplification {amplification:.2}, {stat:?}");
 }
 
-/// The share decides when the cleaner works: never with ample space, and with share zero only if a write has
-/// to wait.
+/// The share decides the moment at which the cleaner works: never with ample space, and with share zero only
+/// if a write has to wait.
 #[test]
 fn the_cleaner_keeps_to_its_share() {
     // The most used bytes before anything is moved.
@@ -126,8 +126,8 @@ fn the_cleaner_keeps_to_its_share() {
     assert!(none > 88, "{none} % were used: no write had to wait");
 }
 
-/// The cleaner may be busy when space runs out. That it has temporarily taken more than it freed is no reason
-/// to refuse what there is space for.
+/// The cleaner may be busy when space runs out. It may temporarily have taken more than it freed; that is no
+/// reason to refuse writes for which there is space.
 #[test]
 fn writes_in_flight_are_not_refused_while_there_are_dead_bytes() {
     const QUARTER: u32 = UNIT / 4;
@@ -177,7 +177,7 @@ fn read_unit(store: &Store, unit: u64) -> Result<Vec<u8>, Error> {
     content(store, 1, unit, 0, 20_000, Want::Newest)
 }
 
-/// Where a unit's bytes are: the segment's file, and the offset in it.
+/// Place of a unit's bytes: the segment's file, and the offset in it.
 fn place(dir: &std::path::Path, unit: u64) -> (std::path::PathBuf, usize) {
     let bytes = pattern(unit + 1, 20_000);
     let found = segments(dir).into_iter().find_map(|path| {
@@ -254,7 +254,7 @@ fn damage_is_not_moved() {
     let (store, _) = open(dir.path());
     assert!(matches!(read_unit(&store, 4), Err(Error::Damaged { .. })), "and stays so");
     others(&store);
-    // After a rebuild from redundancy, it is intact again.
+    // After a rebuild from redundancy, the unit is intact again.
     let installed = Write { standing: Standing::Installed, ..write(1, 4, 0, UNIT, version(2, 99)) };
     store.commit(Mutation::Write(installed)).expect("install");
     assert!(
@@ -295,7 +295,7 @@ fn readers_see_nothing_of_it() {
             scope.spawn(move || {
                 let mut random = Random(seed);
                 while !done.load(std::sync::atomic::Ordering::Relaxed) {
-                    // Verifies every block. Which write it is from is unknown here.
+                    // Verifies every block. The write that a block is from is unknown here.
                     content(&store, 1, random.below(90), 0, UNIT, Want::Newest).expect("read");
                 }
             });
@@ -322,7 +322,7 @@ fn what_could_not_be_cleaned_for_want_of_space_is_cleaned_once_there_is_some() {
     store.commit(make).expect("make the partition");
     half_dead(&store);
     let before = store.stat().expect("stat").used;
-    // The first batch's write fails, and whatever is tried right after it.
+    // The first batch's write fails, and so do the writes tried right after it.
     let now = disk.operations(On::Write);
     disk.inject(On::Write, now..now + 3, Fault::NoSpace);
     let _ = store.clean();

@@ -61,12 +61,12 @@ pub(crate) fn create(object: u64) -> Mutation {
     Mutation::Create { partition: P, object: ObjectId(object), attributes: attributes() }
 }
 
-/// In the generation that [`create`] sets.
+/// Removes an object, in the generation that [`create`] sets.
 pub(crate) fn remove(object: u64) -> Mutation {
     Mutation::Remove { partition: P, object: ObjectId(object), g: Generation(1) }
 }
 
-/// Settles what was written below; says nothing about a client's operations.
+/// Settles the writes below this version; says nothing about a client's operations.
 pub(crate) fn settled(object: u64, below: Version) -> Mutation {
     let partition = P;
     let object = ObjectId(object);
@@ -118,13 +118,13 @@ pub(crate) fn write(object: u64, unit: u64, from: u32, to: u32, version: Version
     }
 }
 
-/// The end that tests give a data unit in this version: one that names it.
+/// The end that tests give a data unit in this version: the version's number, which names it.
 pub(crate) fn end_of(version: Version) -> u32 {
     u32::try_from(version.n).expect("small")
 }
 
-/// A parity write with its cover. It says the ends of the data units that it touches; one that is installed
-/// says all.
+/// A parity write with its cover. It gives the ends of the data units that it touches; an installed one gives
+/// all ends.
 pub(crate) fn counting(write: Write, kind: WriteKind, cover: Vec<Version>) -> Write {
     let is_known = |version: Version| version == write.stamp || write.standing != Standing::Pending;
     let end = |&version: &Version| {
@@ -194,7 +194,7 @@ pub(crate) fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// The same without checkpoints.
+/// Like [`copy`], without checkpoints.
 pub(crate) fn copy_log(from: &Path, to: &Path) {
     std::fs::create_dir_all(to.join("log")).expect("make a directory");
     std::fs::copy(from.join("superblock"), to.join("superblock")).expect("copy");

@@ -84,7 +84,7 @@ fn a_half_made_segment_is_taken_away() {
     }
 }
 
-/// Not a test by itself: the process that is killed. It prints each write when it is acknowledged.
+/// The process that is killed, not a test by itself. It prints each write when it is acknowledged.
 #[test]
 fn writer() {
     let Some(dir) = std::env::var_os(WRITER) else { return };

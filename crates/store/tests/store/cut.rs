@@ -1,5 +1,5 @@
-//! Files that change under an open store. One that was cut is damage, which is reported, and the store keeps
-//! working. A view keeps the files it reads, even after the store is closed.
+//! Files that change under an open store. A file that was cut is damage, which is reported, and the store
+//! keeps working. A view keeps the files it reads, even after the store is closed.
 
 use std::fs::OpenOptions;
 use std::ops::RangeInclusive;

@@ -207,8 +207,8 @@ fn the_values_of_a_partition_are_not_older_ones() {
     }
 }
 
-/// An object whose creation is in lost records, and that only later ones mention: what was written in between
-/// is lost.
+/// An object whose creation is in lost records, and that only later ones mention: the writes in between are
+/// lost.
 #[test]
 fn an_object_made_in_lost_records_has_no_units_that_were_never_written() {
     let write = |object, unit, n| Mutation::Write(write(object, unit, 0, 5000, version(1, n)));
@@ -260,7 +260,7 @@ fn what_is_lost_of_an_object_that_was_made_again_stays_lost() {
 }
 
 /// Nothing is unsettled when a snapshot is taken. If the record that settled a write is lost, the write is
-/// pending again, and the settled content is not what the snapshot had.
+/// pending again, and the settled content is not the snapshot's.
 #[test]
 fn a_snapshot_whose_settling_is_lost_shows_nothing_older() {
     let write = |unit, n| Mutation::Write(write(1, unit, 0, 5000, version(1, n)));
@@ -301,7 +301,7 @@ fn a_removed_object_stays_removed_if_the_record_of_its_making_is_read_again() {
         spoil_headers(&path, if anew { &starts[2..4] } else { &starts[..1] });
         let (store, _) = open(dir.path());
         store.commit(remove(1)).expect("remove");
-        // Killed before there is a checkpoint.
+        // The store is killed before there is a checkpoint.
         copy_log(dir.path(), later.path());
         drop(store);
         let path = segments(later.path()).remove(0);

@@ -1,4 +1,4 @@
-//! What each mutation does and what is refused, before and after reopening.
+//! The effect of each mutation, and the requests that are refused, before and after reopening.
 
 use braid_layout::{ColumnMask, EndBound, Generation, ObjectId, PartitionId, Version};
 use braid_store::*;
@@ -226,7 +226,7 @@ fn a_truncation_is_holes_which_free_what_was_there_and_lower_the_size() {
         assert_eq!(bytes(store, 1, 1000, UNIT), vec![0; size(UNIT) - 1000]);
         assert_eq!(bytes(store, 3, 0, UNIT), vec![0; size(UNIT)]);
     });
-    // A late message does not bring back what was cut off.
+    // A late message does not bring back bytes that were cut off.
     let late = fixture.write(4, 0, UNIT, version(1, 5)).expect("answered");
     assert_eq!(late, Outcome::Older { tip: version(1, 9) });
     assert_eq!(fixture.write(2, 0, 700, version(1, 11)).expect("longer again"), Outcome::Applied);

@@ -29,8 +29,8 @@ fn fresh_disk() -> (Memory, Store) {
     (disk, store)
 }
 
-/// The next segment's header is written, its sync fails, and the file cannot be removed. What then looks like
-/// a valid header is not on the medium, and no later sync brings it there.
+/// The next segment's header is written, its sync fails, and the file cannot be removed. The header then
+/// looks valid but is not on the medium, and no later sync brings it there.
 #[test]
 fn a_segment_whose_making_failed_is_not_gone_on_with() {
     let (disk, store) = fresh_disk();
@@ -84,8 +84,8 @@ fn no_single_bad_read_of_opening_is_believed() {
 }
 
 /// With a quota or a thin volume the sync reports the lack of space, not the write. After a disk failed each
-/// sync for a while and recovered, the store accepts writes again by itself. It holds what it acknowledged
-/// before and after, and nothing else.
+/// sync for a while and recovered, the store accepts writes again by itself. It holds the writes that it
+/// acknowledged before and after, and nothing else.
 #[test]
 fn a_disk_that_failed_for_a_while_is_written_to_again() {
     let (disk, store) = fresh_disk();
@@ -136,7 +136,7 @@ fn a_log_whose_syncs_find_no_space_goes_on_when_there_is_some() {
     assert!(there.len() < 60, "{} of 79 found space", there.len());
     let create = (0..20).find_map(|_| store.commit(create(2)).ok());
     assert_eq!(create, Some(Outcome::Applied));
-    // Several commits, which are tried one by one, among them a remove.
+    // Several commits, with a remove among them, are tried one by one.
     let before = disk.files().len();
     let end = disk.operations(On::Sync) + 200;
     disk.inject(On::Sync, end - 200..end, Fault::NoSpace);
@@ -190,8 +190,8 @@ fn a_segment_that_cannot_be_removed_takes_its_space() {
     assert!(kept > 0, "some segment was left");
 }
 
-/// The checkpoint has its name, but the directory's sync fails: it does not count, and is removed. If that
-/// fails, it is removed once the next one is there.
+/// The checkpoint has its name, but the directory's sync fails: the checkpoint does not count, and is
+/// removed. If the removal fails, it is removed once the next checkpoint is there.
 #[test]
 fn a_checkpoint_whose_name_may_not_last_is_taken_away() {
     let (disk, store) = fresh_disk();
@@ -208,8 +208,8 @@ fn a_checkpoint_whose_name_may_not_last_is_taken_away() {
         let name = disk.operations(On::Name);
         disk.inject(On::Sync, sync + 1..sync + 2, Fault::Io);
         if stays {
-            // Its directory and its file are created, obstacles are removed; then it is renamed, and twice
-            // removed.
+            // The checkpoint's directory and file are created, obstacles are removed; then the file is
+            // renamed, and removed twice.
             disk.inject(On::Name, name + 4..name + 6, Fault::Io);
         }
         assert!(matches!(store.checkpoint(), Err(Error::Io { .. })));
@@ -229,7 +229,7 @@ fn verifying_looks_at_the_medium() {
     let log = disk.content("log/00000001.seg").expect("there");
     let payload = pattern(1, 5000);
     let at = log.windows(16).position(|window| window == &payload[4200..4216]).expect("the payload");
-    // In the payload, and in the record's header.
+    // The damage is in the payload, then in the record's header.
     for at in [at, at - 4200 - 500] {
         store.verify_unit(P, ObjectId(1), 0).expect("whole");
         let bit = 8 * u64::try_from(at).expect("small");

@@ -1,4 +1,4 @@
-//! Which parity units are folded when many wait: lost ones must not hold up the others.
+//! The choice of the parity units to fold when many wait: lost ones must not hold up the others.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ fn open_disk(disk: &Memory) -> (Store, Recovery) {
     Store::open_on(Arc::new(disk.clone()), Some(identity()), options).expect("open")
 }
 
-/// A delta of a unit, settled at once: the first or the second.
+/// The first or the second delta of a unit, settled at once.
 fn delta(unit: u64, second: bool) -> Mutation {
     let to_version = version(6, 1 + u64::from(second));
     Mutation::Delta(Delta {
@@ -83,7 +83,8 @@ fn lost_units_are_passed_over_and_wait_no_more() {
     }
     let (store, recovery) = open_disk(&disk);
     assert!(recovery.damaged_count >= LOST, "{recovery:?}");
-    // One more, and too many wait. Then a few that would be too many again if the lost ones still waited.
+    // With one more, too many wait. Then come a few that would be too many again if the lost ones still
+    // waited.
     for unit in WAITING..WAITING + 10 {
         store.commit(delta(unit, false)).expect("a delta");
         store.commit(delta(unit, true)).expect("a delta");

@@ -1,4 +1,4 @@
-//! What is lost as a whole, and of no file: it counts as absent once the store was told so.
+//! Keys that are lost as a whole and belong to no file: they count as absent once the store was told so.
 
 use braid_layout::ObjectId;
 use braid_store::*;

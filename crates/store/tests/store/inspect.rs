@@ -36,7 +36,7 @@ fn spoil(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
     std::fs::write(path, bytes).expect("write");
 }
 
-/// Where a record of a segment begins, and its bytes.
+/// Offset and length of each record of a segment.
 fn records(path: &Path) -> Vec<(usize, usize)> {
     let bytes = std::fs::read(path).expect("read");
     let found = (0..bytes.len()).step_by(512).filter_map(|at| {

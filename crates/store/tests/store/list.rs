@@ -59,7 +59,7 @@ fn a_walk_finds_what_there_is_and_costs_nothing_for_what_lies_between() {
     }
     assert_eq!(walk(&store, 4, Direction::Up, Holes::Listed, (64, 64)), all[2..]);
     assert_eq!(walk(&store, 7, Direction::Down, Holes::PassedOver, (64, 64)), [(7, 4096), (0, 100)]);
-    // Once the hole is settled, its old bytes are gone for good.
+    // Once the hole is settled, the old bytes under it are gone for good.
     retire(6);
     assert_eq!(walk(&store, 8, Direction::Up, Holes::PassedOver, (64, 64)), [(far, 1)]);
 }

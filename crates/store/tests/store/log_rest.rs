@@ -100,7 +100,7 @@ fn spare_files_and_what_is_free_are_told_apart_from_the_reserve() {
     let store = fresh(dir.path(), limited());
     fill(&store);
     let before = store.stat().expect("stat");
-    // About what is reported is available to writes: a sixteenth is reserved.
+    // About the reported space is available to writes: a sixteenth is reserved.
     assert!(before.free + before.used <= before.capacity - before.capacity / 16, "{before:?}");
     assert!(before.free + before.used >= before.capacity - before.capacity / 8, "{before:?}");
     store.commit(remove(1)).expect("remove");

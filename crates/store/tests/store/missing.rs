@@ -1,4 +1,5 @@
-//! Segments that are missing or cut short: what was in them is damaged, and no older version is read instead.
+//! Segments that are missing or cut short: units that had bytes in them are damaged, and no older version is
+//! read instead.
 
 use std::path::Path;
 
@@ -31,7 +32,7 @@ fn a_missing_segment_loses_what_was_in_it() {
     }
 }
 
-/// The last segment is gone: what was written to it since the checkpoint is unknown.
+/// The last segment is gone: the writes to it since the checkpoint are unknown.
 #[test]
 fn what_was_written_to_a_segment_that_is_gone_is_damaged_and_not_absent() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -114,7 +115,7 @@ fn a_log_cut_short_under_a_checkpoint_is_damage_and_takes_no_later_write_along()
     for (unit, version) in [(0, after), (1, again)] {
         store.commit(Mutation::Write(write(2, unit, 0, 6000, version))).expect("write");
     }
-    // Killed before the next checkpoint, and after it.
+    // The store is killed before the next checkpoint, and after it.
     for wait in [false, true] {
         if wait {
             store.close().expect("close");
@@ -170,12 +171,12 @@ fn written_meanwhile(dir: &Path) -> std::ops::RangeInclusive<u64> {
     header.replay.sequence..=last
 }
 
-/// How a log is damaged at a record.
+/// Kind of damage to a log at a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cut {
     Before,
     InThePayload,
-    /// The length is unchanged.
+    /// The segment is zeroed from the record on; its length is unchanged.
     Zeros,
 }
 

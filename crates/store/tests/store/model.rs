@@ -52,7 +52,7 @@ struct Copy {
     version: Version,
     /// The whole unit.
     bytes: Vec<u8>,
-    /// Where its own write begins, and the bytes written.
+    /// First byte of the version's own write, and the bytes written.
     own: (u32, Vec<u8>),
 }
 
@@ -247,7 +247,7 @@ impl Run {
         assert_eq!(self.store.commit(verdict).expect("verdict"), Outcome::Applied);
     }
 
-    /// Reopened from a copy as a killed process leaves it, or after a clean close.
+    /// Reopens the store from a copy as a killed process leaves it, or after a clean close.
     fn reopen(&mut self, killed: bool) {
         if killed {
             // A flush ensures that nothing is being freed while the files are copied.
@@ -319,7 +319,7 @@ impl Run {
 }
 
 fn small() -> Options {
-    // Little more than what can be live, so that cleaning is always needed.
+    // Little more than the bytes that can be live, so that cleaning is always needed.
     Options { segment_bytes: 64 << 10, capacity: Some(2 << 20), ..options() }
 }
 

@@ -13,8 +13,8 @@ fn open_log(dir: &Path) -> (Store, Recovery) {
     open(dir)
 }
 
-/// The only write of a unit was never settled, and its record is damaged: by what the other columns know, the
-/// unit was never written.
+/// The only write of a unit was never settled, and its record is damaged: as far as the other columns know,
+/// the unit was never written.
 #[test]
 fn a_lost_unit_that_was_never_written_is_made_anew() {
     for kind in [WriteKind::Data, WriteKind::ParityBase] {

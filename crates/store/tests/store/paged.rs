@@ -48,7 +48,7 @@ fn a_long_payload_begins_at_a_page() {
     check(&store);
 }
 
-/// Also if the header is cached from the previous read.
+/// Reads return the written bytes also if the header is cached from the previous read.
 #[test]
 fn any_range_of_a_long_payload_reads_as_it_was_written() {
     let dir = tempfile::tempdir().expect("a directory");

@@ -71,7 +71,7 @@ fn step() -> impl Strategy<Value = Step> {
 #[derive(Debug, Clone)]
 struct Chain {
     versions: Vec<(Version, Vec<u8>)>,
-    /// How many of them are settled.
+    /// Number of the versions that are settled.
     settled: usize,
 }
 
@@ -199,7 +199,7 @@ impl Run {
     }
 
     fn stripe(&mut self, touched: u8, from: u32, length: u32) {
-        // C1: it settles what is below.
+        // C1: the stripe write settles the versions below it.
         self.settle();
         let stamp = self.next();
         let to = (from + length).min(BYTES);
@@ -394,7 +394,7 @@ fn an_installed_base_is_compared_column_by_column() {
     let store = fresh(dir.path(), options());
     store.commit(create(1)).expect("create");
     let install = |cover: [u64; 2], byte: u8| {
-        // Named like a cut: by the newest version that it includes.
+        // The base is named like a cut: by the newest version that it includes.
         let write = write(1, 0, 0, BYTES, version(1, cover[0].max(cover[1])));
         let base = Write { standing: Standing::Installed, body: body(0, &vec![byte; size(BYTES)]), ..write };
         let write = counting(base, WriteKind::ParityBase, cover.map(|n| version(1, n)).to_vec());
@@ -446,7 +446,7 @@ fn unsettled_deltas_are_listed_and_bounded() {
     let more = run.delta(0, 0, &[1], (run.chains[0].tip(), version(1, 9999)));
     assert!(matches!(run.store.commit(Mutation::Delta(more.clone())), Err(Error::Backlog(DELTAS_MAX))));
     run.check();
-    // Told what is settled, it makes room for more.
+    // Once the store is told which deltas are settled, it makes room for more.
     let settled =
         |g| Mutation::DeltasSettled { partition: P, object: O, g: Generation(g), unit: 0, data: 0, up_to };
     assert!(matches!(run.store.commit(settled(9)), Err(Error::StaleGeneration { .. })));

@@ -91,7 +91,7 @@ fn segments_that_are_freed_by_the_store_itself_are_not_missed() {
     assert!(store.stat().expect("stat").freed > 10);
 }
 
-/// The paths in a directory, itself included, that others may access.
+/// The paths in a directory, itself included, that other users may access.
 fn open_to_others(dir: &Path) -> Vec<String> {
     let mut found = Vec::new();
     let mut waiting = vec![dir.to_owned()];

@@ -1,5 +1,5 @@
-//! What a joining column has caught up with (PROTOCOL section 7): durable per unit, and forgotten when the
-//! generation rises.
+//! The units that a joining column has caught up with (PROTOCOL section 7): durable per unit, and forgotten
+//! when the generation rises.
 
 use braid_layout::{ColumnMask, Generation, ObjectId};
 use braid_store::*;
@@ -55,7 +55,7 @@ fn progress_is_kept_over_restarts_and_begins_anew_with_a_fence() {
         assert_eq!(are_ready(&store), [1, 2, 3, 7]);
         store.commit(ready(1, 9)).expect("ready");
         assert_eq!(are_ready(&store), [1, 2, 3, 7, 9]);
-        // The fence's verdict may take forward what this column lacks.
+        // The fence's verdict may take forward versions that this column lacks.
         store.commit(fence(2, OWN)).expect("fence");
         assert_eq!(are_ready(&store), []);
         assert!(matches!(store.commit(ready(1, 4)), Err(Error::StaleGeneration { .. })));

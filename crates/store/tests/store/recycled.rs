@@ -1,4 +1,5 @@
-//! Recycled segments: when new segments reuse the files of freed ones, and when they must not.
+//! Recycled segments: the cases in which new segments reuse the files of freed ones, and those in which they
+//! must not.
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -172,7 +173,7 @@ fn they_go_when_space_is_short() {
     assert!(disk.files().iter().all(|name| !name.ends_with(".spare")));
 }
 
-/// Such as a quota.
+/// The refused write is the first sign of the limit, as with a quota.
 #[test]
 fn they_go_when_a_write_finds_no_space_of_which_nothing_told() {
     let (disk, store) = full_disk();
@@ -208,8 +209,8 @@ fn what_somebody_stored_is_not_taken_for_a_record() {
         (0..6).for_each(|_| put(bytes.len()));
         store.checkpoint().expect("checkpoint");
     }
-    // Three log blocks at a time: every eighth time the log ends at a page's end, and what is behind it was
-    // not overwritten.
+    // Three log blocks at a time: every eighth time the log ends at a page's end, and the bytes behind it
+    // were not overwritten.
     for n in 0..32 {
         put(1024);
         assert!(reused(&disk) > 0, "no segment was made of a freed one's file");
@@ -244,7 +245,7 @@ fn what_was_there_at_opening_is_not_used_again() {
 fn what_a_crash_kept_from_being_cut_off_a_sealed_segment_is_cut_at_opening() {
     let (disk, store) = fresh_disk();
     churn(&store, 1);
-    // Sealed before the end of their files' old contents.
+    // The segments are sealed before the end of their files' old contents.
     (61..69).for_each(|n| overwrite_to(&store, n, if n % 2 == 0 { 25_000 } else { 40_000 }));
     let disk = disk.after_kill(1);
     let used = |disk: &Memory| open_disk(disk).expect("open").0.stat().expect("stat").used;

@@ -1,5 +1,4 @@
-//! Snapshots: what was settled stays readable, whatever is written, folded, cleaned, damaged or dropped
-//! later.
+//! Snapshots: settled content stays readable, whatever is written, folded, cleaned, damaged or dropped later.
 
 use std::collections::BTreeMap;
 

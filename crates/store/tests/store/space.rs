@@ -35,7 +35,8 @@ fn a_full_store_still_removes_and_then_takes_writes_again() {
             let bytes = content(&store, round, n, 0, UNIT, Want::Newest).expect("read");
             assert_eq!(bytes, pattern(n, usize::try_from(UNIT).expect("small")), "unit {n} is intact");
         }
-        // Small ones take what is left for writes, and then there is room for what a fence makes.
+        // Small objects take the space that is left for writes, and then there is still space for the objects
+        // that a fence makes.
         let small = 1000 * (round + 1);
         let refused = (small..small + 900).find(|&object| store.commit(create(object)).is_err());
         let refused = refused.expect("it never gets full");
@@ -65,7 +66,7 @@ fn a_full_store_still_removes_and_then_takes_writes_again() {
     assert!(stat.used < 2 << 20, "{} bytes are still used", stat.used);
 }
 
-/// A capacity below what the store already uses. A long checkpoint can exceed it too.
+/// A capacity below the bytes that the store already uses. A long checkpoint can exceed it too.
 #[test]
 fn a_store_over_its_capacity_still_removes() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -163,7 +164,7 @@ fn a_view_outlives_its_segment() {
 
 const SMALL_DISK: &str = "BRAID_STORE_TEST_SMALL_DISK";
 
-/// Not a test by itself: runs on a file system of its own with 4 MiB.
+/// The child process of the next test, not a test by itself: it runs on a file system of its own with 4 MiB.
 #[test]
 fn small_disk() {
     let Some(dir) = std::env::var_os(SMALL_DISK) else { return };

@@ -8,8 +8,8 @@ use braid_store::*;
 use crate::common::*;
 use crate::enumerate::commit_together;
 
-/// A write to a unit settles another's pending version. An install queued behind it is older than what is
-/// then settled, and must not replace it.
+/// A write to a unit settles another's pending version. An install queued behind it is older than the version
+/// that is then settled, and must not replace it.
 #[test]
 fn an_install_does_not_undo_what_the_write_before_it_settles() {
     let disk = Memory::new(1);
@@ -64,11 +64,12 @@ fn a_write_to_what_the_commit_creates_is_in_it() {
     let answers = commit_together(&store, &many);
     assert!(answers.iter().all(|answer| matches!(answer, Ok(Outcome::Applied))), "{answers:?}");
     assert_eq!(disk.operations(On::Sync) - before, 1);
-    // The object is there by now: its creation is no change, and what follows is decided on what is there.
+    // The object is there by now: its creation is no change, and the writes that follow are decided on the
+    // existing object.
     let again = commit_together(&store, &[create(1), first(1, 0), create(11)]);
     let again: Vec<Outcome> = again.into_iter().map(|answer| answer.expect("an answer")).collect();
     assert_eq!(again, [Outcome::Already, Outcome::Already, Outcome::Applied]);
-    // Removed and created anew, it is another: nothing of the old one shows.
+    // Removed and created anew, it is another object: nothing of the old one shows.
     store.commit(remove(2)).expect("remove");
     let other = Mutation::Write(write(2, 7, 0, 100, version(1, 99)));
     let answers = commit_together(&store, &[create(2), other]);
@@ -88,7 +89,7 @@ fn a_write_to_what_the_commit_creates_is_in_it() {
     (0..4).for_each(|seed| check(&opened_again(&disk, seed)));
 }
 
-/// What does not fit the object that is created is refused, and the creation stands.
+/// A write that does not fit the object that is created is refused, and the creation stands.
 #[test]
 fn a_write_that_does_not_fit_what_the_commit_creates_is_refused() {
     let (disk, store) = counted();
@@ -104,8 +105,8 @@ fn a_write_that_does_not_fit_what_the_commit_creates_is_refused() {
     assert!(store.units(P, braid_layout::ObjectId(1), 0, 10).expect("it is there").is_empty());
 }
 
-/// The commit finds no space; then each is tried alone. A write whose object could not be created is not
-/// stored.
+/// The commit finds no space; then each mutation is tried alone. A write whose object could not be created is
+/// not stored.
 #[test]
 fn without_space_nothing_is_written_to_what_is_not_created() {
     for skipped in 0..3 {

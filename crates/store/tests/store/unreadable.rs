@@ -41,7 +41,7 @@ fn killed(tail: u64) -> Memory {
     disk.after_kill(1)
 }
 
-/// Open it and read everything: opening's report, and the unreadable units.
+/// Open the store and read everything: returns opening's report and the unreadable units.
 fn outcome(disk: &Memory) -> (Recovery, Vec<u64>) {
     let (store, recovery) = open_disk(disk).expect("it opens");
     let mut gone = Vec::new();
@@ -49,7 +49,7 @@ fn outcome(disk: &Memory) -> (Recovery, Vec<u64>) {
         match content(&store, n, 0, 0, BYTES, Want::Newest) {
             Ok(bytes) if bytes == pattern(n, size(BYTES)) => {}
             Err(Error::Damaged { .. } | Error::Io { .. }) => gone.push(n),
-            // It was cut off, and opening reported that.
+            // The last unit was cut off, and opening reported that.
             Ok(_) | Err(_) if n == UNITS && recovery.damaged_count > 0 => gone.push(n),
             other => panic!("object {n}: {:?}", other.map(|_| "other bytes")),
         }

@@ -92,7 +92,7 @@ fn damage_is_repaired_under_its_own_version_and_nothing_newer_is_undone() {
     };
     let bit = 8 * u64::try_from(payload).expect("small");
     assert!(disk.flip(SEGMENT, bit));
-    // The unit's record is whole, so whoever does not know of the damage has nothing to install.
+    // The unit's record is whole, so a caller that does not know of the damage has nothing to install.
     assert_eq!(installed(Standing::Installed, version(1, 1)), Outcome::Already);
     verify(&store).expect_err("damaged");
     assert_eq!(installed(Standing::Repaired, version(1, 1)), Outcome::Applied);

@@ -1,4 +1,4 @@
-//! Which operations fail, and how.
+//! The operations that fail, and the way in which they do.
 
 use std::io;
 use std::ops::Range;
@@ -20,17 +20,17 @@ pub enum On {
     Change,
 }
 
-/// How an operation fails. An operation for which a fault has no meaning succeeds.
+/// Way in which an operation fails. An operation for which a fault has no meaning succeeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// EIO. Any part of a write may have been done. Any part of what a sync or a start was to make durable is
-    /// durable; a later sync does not retry the rest.
+    /// EIO. Any part of a write may have been done. Any part of the bytes that a sync or a start was to make
+    /// durable is durable; a later sync does not retry the rest.
     Io,
     /// ENOSPC. Any part of a write may have been done.
     NoSpace,
     /// Only a part is read or written, and reported as such.
     Short,
-    /// One bit of what is read or written is flipped, silently.
+    /// One bit of the bytes read or written is flipped, silently.
     Flip,
     /// The bytes are written at another offset of the file, silently.
     Misdirect,

@@ -17,7 +17,7 @@ pub(crate) struct Bytes {
     spoilt: BTreeSet<usize>,
 }
 
-/// The unit of unreadable bytes, and of those that are at hand.
+/// The unit of unreadable bytes, and of those that can be read without waiting.
 const PAGE_BYTES: usize = 4096;
 
 #[derive(Debug, Clone)]
@@ -87,7 +87,7 @@ impl Bytes {
     }
 
     pub(crate) fn sync(&mut self) {
-        // This costs as much as was appended, as long as a file is only appended to.
+        // The cost is that of the appended bytes, as long as a file is only appended to.
         for event in std::mem::take(&mut self.unsynced) {
             match event {
                 Event::Sectors(first, bytes) => put(&mut self.durable, first * SECTOR, &bytes),
@@ -97,7 +97,8 @@ impl Bytes {
         self.durable.resize(self.cached.len(), 0);
     }
 
-    /// A failed sync: any part is on the medium, and the rest, though it looks written, is never retried.
+    /// Fails a sync: any part of the changes is on the medium, and the rest, though it looks written, is
+    /// never retried.
     pub(crate) fn fail_sync(&mut self, random: &mut Random) {
         self.durable = self.medium(random);
         self.unsynced.clear();
@@ -170,13 +171,13 @@ fn put(bytes: &mut Vec<u8>, at: usize, written: &[u8]) {
     bytes[at..end].copy_from_slice(written);
 }
 
-/// Which file it is.
+/// Identity of the file with this id.
 pub(super) fn identity(id: u64) -> FileIdentity {
     FileIdentity { device: 0, inode: id }
 }
 
-/// Whether bytes of a file can be read without waiting. Of every four pages three can, by their numbers: so
-/// both ways of reading are gone, and the same ones each time.
+/// Returns true if bytes of a file can be read without waiting. By their numbers, three of every four pages
+/// can: so tests take both ways of reading, and the same one each time.
 pub(super) fn is_at_hand(offset: u64, bytes: usize) -> bool {
     let Ok(offset) = usize::try_from(offset) else { return false };
     (offset / PAGE_BYTES..offset.saturating_add(bytes).div_ceil(PAGE_BYTES)).all(|page| page % 4 != 3)

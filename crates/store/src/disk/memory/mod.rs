@@ -1,4 +1,4 @@
-//! A disk in memory that fails as told: for tests of what a store recovers after a bad day of its disk.
+//! A disk in memory that fails on demand: for tests of a store's recovery from faults of its disk.
 //!
 //! Readers see written bytes at once. Bytes are durable after a sync, names after a sync of their directory.
 //! A power cut keeps any subset of unsynced sectors, in any order, a few of them torn in the middle, and any
@@ -47,12 +47,13 @@ struct State {
     lie: Lie,
 }
 
-/// Whether syncs do what they say. `Ready`: they do nothing, and say that they did; none was asked for yet.
+/// Honesty of syncs. `None`: they do their work. `Ready`: they do nothing and report success, but none was
+/// asked for yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lie {
     None,
     Ready,
-    /// One was asked for.
+    /// A sync was asked for, and did nothing.
     Told,
 }
 
@@ -94,23 +95,23 @@ impl Memory {
         self.lock().faults.inject(on, which, fault);
     }
 
-    /// No operation fails any more, but for those that fail without power.
+    /// Remove all faults: operations fail only if the power is cut.
     pub fn well_again(&self) {
         self.lock().faults.forget();
     }
 
-    /// From now on syncs of files and directories say that they are done, and do nothing: the next power cut
-    /// takes all that was written or named since their last true sync.
+    /// From now on syncs of files and directories report success and do nothing: the next power cut takes all
+    /// that was written or named since their last true sync.
     pub fn lie(&self) {
         self.lock().lie = Lie::Ready;
     }
 
-    /// Whether a sync was lied about.
+    /// Returns true if a sync was lied about.
     pub fn has_lied(&self) -> bool {
         self.lock().lie == Lie::Told
     }
 
-    /// What was lied about becomes true, and syncs are true from now on.
+    /// Make durable all that false syncs reported, and let syncs do their work from now on.
     pub fn own_up(&self) {
         let mut state = self.lock();
         state.lie = Lie::None;
@@ -123,7 +124,7 @@ impl Memory {
         self.lock().faults.cut_after = changes;
     }
 
-    /// Whether the power is cut: [`Memory::cut_after`] was reached.
+    /// Returns true if the power is cut: [`Memory::cut_after`] was reached.
     pub fn is_cut(&self) -> bool {
         self.lock().faults.is_cut()
     }
@@ -138,8 +139,8 @@ impl Memory {
         self.lock().used()
     }
 
-    /// The disk after a power cut: what was synced, and what `seed` lets survive of the rest. Faults and
-    /// counts start anew. This disk is unchanged.
+    /// The disk after a power cut: everything that was synced, and the part of the rest that `seed` lets
+    /// survive. Faults and counts start anew. This disk is unchanged.
     pub fn after_power_cut(&self, seed: u64) -> Memory {
         let state = self.lock();
         let mut random = Random::new(seed);
@@ -233,7 +234,7 @@ impl State {
         self.next_file
     }
 
-    /// Whether the sync that comes now is lied about.
+    /// Returns true if the sync that comes now does nothing, and notes that it was asked for.
     fn is_lied(&mut self) -> bool {
         if self.lie == Lie::Ready {
             self.lie = Lie::Told;

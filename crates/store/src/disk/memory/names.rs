@@ -5,7 +5,7 @@ use std::io;
 
 use super::random::Random;
 
-/// What a name stands for: a file, or a directory.
+/// Target of a name: a file's id, or `None` for a directory.
 type Node = Option<u64>;
 
 /// The names of a disk. The root directory has none.
@@ -33,7 +33,7 @@ impl Names {
         self.seen.get(name).copied().flatten()
     }
 
-    /// Whether a name stands for this file now, or may after a power cut.
+    /// Returns true if a name stands for this file now, or may after a power cut.
     pub(crate) fn has(&self, file: u64) -> bool {
         self.seen.values().chain(self.durable.values()).any(|&node| node == Some(file))
     }

@@ -1,13 +1,13 @@
 //! Random numbers from a seed (splitmix64), the same on every machine.
 
-/// How unsynced things survive a power cut.
+/// Way in which unsynced changes survive a power cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Survival {
     None,
     All,
-    /// The earliest survive, up to some point.
+    /// The earliest changes survive, up to some point.
     Begin,
-    /// Each survives independently, with this probability in eighths.
+    /// Each change survives independently, with this probability in eighths.
     Odds(usize),
 }
 
@@ -28,13 +28,13 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `bound`; 0 if that is 0.
+    /// A random number below `bound`; 0 if that is 0.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         let bound = u64::try_from(bound).unwrap_or(u64::MAX).max(1);
         usize::try_from(self.next() % bound).unwrap_or_default()
     }
 
-    /// Choose how unsynced things survive this time.
+    /// Choose the way in which unsynced changes survive this time.
     pub(crate) fn survival(&mut self) -> Survival {
         match self.below(6) {
             0 => Survival::None,
@@ -47,7 +47,7 @@ impl Random {
 }
 
 impl Survival {
-    /// Whether the next thing survives.
+    /// Returns true if the next change survives.
     pub(crate) fn next(&mut self, random: &mut Random) -> bool {
         match *self {
             Survival::None => false,
@@ -62,7 +62,7 @@ impl Survival {
         }
     }
 
-    /// Whether some may survive and others not.
+    /// Returns true if some changes may survive and others not.
     pub(crate) fn is_partial(self) -> bool {
         matches!(self, Survival::Begin | Survival::Odds(_))
     }

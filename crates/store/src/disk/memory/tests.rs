@@ -1,4 +1,4 @@
-//! The faulty disk itself: what it keeps and loses.
+//! Tests of the faulty disk itself: the changes that it keeps, and those that it loses.
 
 use std::collections::BTreeSet;
 

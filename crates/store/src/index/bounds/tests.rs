@@ -1,4 +1,5 @@
-//! Low bounds: what would exceed them is refused, and what makes an entry shorter is not.
+//! Tests with low bounds: a change that would exceed them is refused, and one that makes an entry shorter is
+//! not.
 
 use braid_layout::{Column, ColumnMask, Generation, Lease, ObjectId, PartitionId, Version};
 use bytes::Bytes;
@@ -37,7 +38,7 @@ impl Driver {
         run
     }
 
-    /// Decides on it, and applies the resulting record.
+    /// Decides on `mutation`, and applies the resulting record.
     fn ask(&mut self, mutation: Mutation) -> Result<(), Error> {
         let Decision::Append(mut record, _) = check(&self.index, &mut Growth::default(), &mutation)? else {
             return Ok(());
@@ -173,7 +174,8 @@ fn snapshots_that_keep_too_many_pieces_are_to_be_dropped() {
     run.write(0..10, Standing::Pending).expect("there is room");
 }
 
-/// A unit of which snapshots keep so much that no more versions are admitted, and how many they are.
+/// A unit of which snapshots keep so much that no more versions are admitted, and the number of these
+/// snapshots.
 fn kept_too_much() -> (Driver, u32) {
     let mut run = Driver::new(ColumnMask::EMPTY);
     run.index.bounds.unit_entry_bytes = 6000;

@@ -93,7 +93,7 @@ impl Driver {
         }
     }
 
-    /// Checks that loading `image` gives what the records that it counts in make.
+    /// Checks that loading `image` gives the same state as the records that it counts in.
     fn check(&self, image: &Image) {
         let mut expected = Index::default();
         let counted = usize::try_from(image.as_of).expect("few");
@@ -123,8 +123,8 @@ fn apply(index: &mut Index, record: &Record) {
 
 #[test]
 fn what_changes_between_slices_is_made_again() {
-    // Over how many units changes are spread, and how many follow each slice: none, few in one place, many
-    // everywhere, more than the rounds can catch up with.
+    // The number of units over which changes are spread, and the number of changes after each slice: none,
+    // few in one place, many everywhere, more than the rounds can catch up with.
     for (spread, changes) in [(1, 0), (100, 3), (2 * UNITS, 200), (4 * UNITS, 500)] {
         let mut run = Driver::new();
         let mut making = Making::begin(&mut run.index, PLACE);

@@ -1,5 +1,6 @@
 //! Tests the index without a disk: random mutations become records, which are applied. After each step every
-//! snapshot must show what was settled when it was taken, and the live bytes must be the referenced ones.
+//! snapshot must show the content that was settled when it was taken, and the live bytes must be the
+//! referenced ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -86,7 +87,7 @@ struct Driver {
     n: u64,
     /// The bytes of each record, by its position.
     log: BTreeMap<(u32, u32), Cells>,
-    /// What each live snapshot must show per unit; `None`: damaged.
+    /// Expected content of each unit in each live snapshot; `None`: damaged.
     taken: BTreeMap<u32, Vec<Option<(Version, Cells)>>>,
 }
 
@@ -118,7 +119,7 @@ impl Driver {
         self.index.find_object(P, O).expect("the object").unit(unit).into_owned()
     }
 
-    /// Decides, and applies the record. Returns whether there was one.
+    /// Decides, and applies the record. Returns true if there was one.
     fn ask(&mut self, mutation: &Mutation) -> bool {
         match check(&self.index, &mut Growth::default(), mutation) {
             Ok(Decision::Append(record, _)) => {
@@ -141,7 +142,7 @@ impl Driver {
         }
     }
 
-    /// Several records a segment.
+    /// Appends a record and applies it; several records lie in one segment.
     fn append(&mut self, mut record: Record, cells: Cells) {
         self.n += 1;
         (record.sequence, record.segment) = (self.n, u32::try_from(self.n / 7).expect("small") + 1);
@@ -161,7 +162,7 @@ impl Driver {
         record
     }
 
-    /// What extents and layers read as.
+    /// The bytes that extents and layers read as.
     fn read(&self, extents: &[Extent], layers: &[Extent]) -> Cells {
         let mut out = Cells::default();
         for extent in extents.iter().filter(|extent| !extent.is_hole()) {
@@ -350,7 +351,7 @@ impl Driver {
         }
     }
 
-    /// Does what the cleaner does: merges adjacent pieces of a unit into one record.
+    /// Acts as the cleaner: merges adjacent pieces of a unit into one record.
     fn relocate(&mut self, unit: u64, from: usize, count: usize) {
         let all = union(self.unit(unit).pins().into_vec());
         let mut pieces: Vec<Extent> = Vec::new();
@@ -367,7 +368,7 @@ impl Driver {
         self.append(record, cells);
     }
 
-    /// Saves and loads it like a checkpoint. Owed versions are in doubt afterwards.
+    /// Saves and loads the index like a checkpoint. Owed versions are in doubt afterwards.
     fn reload(&mut self) {
         let image = self.index.image(Key::FIRST).expect("it is not big");
         let mut loaded = Loaded::default();
@@ -432,7 +433,7 @@ impl Driver {
             let mut entry = Vec::new();
             unit_entry(number, &unit).put(&mut entry);
             assert_eq!(entry.len(), unit.entry_bytes());
-            // These are limited by separate bounds, or settling cuts them in two.
+            // Steps and layers are limited by separate bounds, or settling cuts them in two.
             let steps = (CONTENT_BYTES + STEP_BYTES) * (unit.owed.len() + unit.deltas.len());
             let kept = unit.kept.iter().filter_map(|kept| kept.content.as_ref().ok());
             let layers: usize = unit.settled.iter().chain(kept).map(|content| content.layers.len()).sum();

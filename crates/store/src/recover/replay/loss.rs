@@ -1,7 +1,7 @@
-//! Determines what is lost when records are.
+//! Determines the state that is lost when records are lost.
 //!
 //! The record after bad headers tells what they hit: it names the subjects of the records before it, as many
-//! as one bad page can destroy. If more are missing, any object may have been hit whose page does not count
+//! as one bad page can destroy. If more are missing, they may have hit any object whose page does not count
 //! them in. All of these read as lost: stale bytes are never returned, and objects that may have been created
 //! meanwhile are damaged, not absent.
 
@@ -15,8 +15,8 @@ use crate::format::record::{Kind, Record};
 use crate::format::subject::Subject;
 
 impl Replay<'_> {
-    /// Forgets what was lost of a removed partition and its objects, except what is on pages made since the
-    /// removal.
+    /// Forgets the losses of a removed partition and its objects, except those of keys on pages made since
+    /// the removal.
     pub(super) fn forget_partition(&mut self, record: &Record) {
         let from = Key::At(record.partition, None);
         let to = Key::At(record.partition, Some(braid_layout::ObjectId(u64::MAX))).next();
@@ -73,7 +73,8 @@ impl Replay<'_> {
         self.damage(position.segment, offset, format!("record {sequence} is lost: {hit}"));
     }
 
-    /// Damage of unknown extent: anything may have been hit whose page does not count in record `last`.
+    /// Handles damage of unknown extent, which may have hit every key whose page does not count in record
+    /// `last`.
     pub(super) fn lose_all(&mut self, position: LogPosition, last: u64) {
         let everything = [PageRange { from: Key::FIRST, to: Key::End, as_of: None }];
         let ranges = if self.ranges.is_empty() { everything.to_vec() } else { self.ranges.clone() };

@@ -1,6 +1,6 @@
-//! What happens to segments between the moment in which the cleaner chooses them and the one in which it
-//! reads them. The store is a real one, on a disk in memory; the cleaner is one beside its own, which has no
-//! turn.
+//! Changes to segments between the moment in which the cleaner chooses them and the one in which it reads
+//! them. The store is a real one, on a disk in memory; the cleaner under test is a second one beside the
+//! store's own, which has no turn.
 
 use braid_layout::{ClusterId, ColumnMask, DriveId, Generation, Lease, ObjectId, PartitionId, Version};
 
@@ -89,7 +89,7 @@ fn gathered(store: &Store, others: Others) -> Vec<MoveRun> {
     runs(&store.shared().index, owner(store), &BTreeSet::from([1]), others)
 }
 
-/// As freeing does it first: from then on nobody may look up the file, which may go any moment.
+/// The first step of freeing: from then on the file may not be looked up, as it may go at any moment.
 fn free(store: &Store, segment: u32) {
     let mut index = store.shared().index.write();
     index.segments.remove(segment).expect("a segment");

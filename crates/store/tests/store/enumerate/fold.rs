@@ -54,7 +54,7 @@ impl Parity {
         Mutation::Write(counting(written, WriteKind::StripeParity, self.tips.to_vec()))
     }
 
-    /// Whether the store holds this state.
+    /// Returns true if the store holds this state.
     fn is_in(&self, store: &Store, what: &str) -> bool {
         store.verify_unit(P, O, 0).unwrap_or_else(|error| panic!("{what}: {error}"));
         [Want::Newest, Want::Settled].into_iter().all(|want| {
@@ -93,7 +93,7 @@ fn is_folded(store: &Store) -> bool {
     store.versions(P, O, 0..1).expect("versions")[0].tips.is_empty()
 }
 
-/// Each operation fails in turn, and what was refused is repeated, after reopening if necessary.
+/// Each operation fails in turn, and refused mutations are repeated, after reopening if necessary.
 #[test]
 fn a_fold_whose_operations_fail_is_done_all_the_same() {
     let (disk, before) = prepared();
@@ -149,7 +149,7 @@ fn a_fold_is_cut_short_after_each_operation() {
         run.cut_after(n);
         let acknowledged = open_disk(&run).is_ok_and(|(store, _)| {
             let acknowledged = store.commit(last.clone()).is_ok();
-            // The fold is done once this is answered.
+            // The fold is done once the flush is answered.
             let _ = store.commit(Mutation::Flush);
             acknowledged
         });

@@ -53,7 +53,7 @@ fn step(store: &Store, step: &Option<Mutation>) -> bool {
     }
 }
 
-/// The cover of each unit of the large object, and whether object 3 was written.
+/// The cover of each unit of the large object, and true if object 3 was written.
 fn seen(store: &Store, what: &str) -> (Vec<Vec<Version>>, bool) {
     let covers = match store.versions(P, O, 0..UNITS) {
         Ok(_) => {

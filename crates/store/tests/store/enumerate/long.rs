@@ -11,7 +11,7 @@ use crate::unit_writes::unit_write;
 const LONG_UNIT: u32 = 512 << 10;
 /// A payload of this length begins at a page.
 const PAGED: u32 = 260 << 10;
-/// One of this length does not, but its commit is still started before its sync.
+/// A payload of this length does not, but its commit is still started before its sync.
 const STARTED: u32 = 132 << 10;
 
 /// Segments of a few long commits, which are written in parts of an eighth of a segment.

@@ -1,10 +1,10 @@
 //! Every possible crash and failing operation of a workload, one after another, on a disk in memory.
 //!
 //! One workload (`workload`) has every kind of record. Another (`long`) has commits that are started before
-//! their sync, and payloads that begin at pages. Each runs once on a disk without faults, to record what is
-//! visible (`observe`) after each step, and the number of disk operations. Other tests check what a step
-//! means. This one checks that nothing acknowledged is lost, that everything else is there whole or not at
-//! all, and that there is nothing more.
+//! their sync, and payloads that begin at pages. Each runs once on a disk without faults, to record the
+//! visible contents (`observe`) after each step, and the number of disk operations. Other tests check the
+//! meaning of a step. This one checks that nothing acknowledged is lost, that everything else is there whole
+//! or not at all, and that there is nothing more.
 
 mod fold;
 mod large_object;
@@ -37,7 +37,7 @@ struct Reference {
     steps: Vec<Step>,
     options: Options,
     seeds: u64,
-    /// What is visible before the first step and after each.
+    /// The visible contents before the first step and after each.
     seen: Vec<Vec<String>>,
     /// The number of changes, reads and so on that it took.
     operations: BTreeMap<&'static str, u64>,
@@ -81,7 +81,7 @@ impl Run {
         Run { disk, options: options.clone(), store }
     }
 
-    /// Whether the step was done, with all of it acknowledged.
+    /// Does a step. Returns true if it was done, with all of it acknowledged.
     fn step(&mut self, step: &Step) -> bool {
         let Some(store) = &self.store else { return false };
         match step {
@@ -97,14 +97,14 @@ impl Run {
             },
             Step::Clean => store.clean().is_ok(),
             Step::Reopen => {
-                // Opening finds what went wrong in closing.
+                // If closing went wrong, opening finds out.
                 let _ = store.close();
                 self.reopen()
             }
         }
     }
 
-    /// Repeats `act` until it works, reopening the store if it does not recover. Returns whether it was
+    /// Repeats `act` until it works, reopening the store if it does not recover. Returns true if it was
     /// reopened.
     fn work(&mut self, what: &str, act: impl Fn(&mut Run) -> bool) -> bool {
         let mut reopened = false;
@@ -176,7 +176,7 @@ impl Reference {
         reference
     }
 
-    /// Also returns the kinds of the records found.
+    /// Runs the workload once. Also returns the kinds of the records found.
     fn new(steps: Vec<Step>, options: Options, seeds: u64) -> (Reference, BTreeSet<&'static str>) {
         let mut run = Run::begin(formatted(), &options);
         let mut kinds = BTreeSet::new();
@@ -259,7 +259,7 @@ fn check_after_cut(reference: &Reference, left: &Memory, done: usize, deep: bool
     assert_eq!(differences(&found, &observe(&store).expect("read")), "", "{what}: opened once more");
 }
 
-/// Four small commits that leave nothing behind. Returns whether they were done.
+/// Four small commits that leave nothing behind. Returns true if they were done.
 fn scratch(store: &Store) -> bool {
     let partition = PartitionId(99);
     let make = Mutation::PartitionCreate { partition, quota_bytes: None, key_epoch: 1 };
@@ -289,7 +289,7 @@ fn cut_after_each(reference: &Reference) {
             let what = format!("power cut after {n} of {changes} changes, seed {seed}");
             check_after_cut(reference, &left, done, i == 0, &what);
         }
-        // A killed process leaves its writes in the cache: what the next one shows of them must be durable.
+        // A killed process leaves its writes in the cache: those that the next process shows must be durable.
         let killed = run.disk.after_kill(n);
         let (store, _) = reference.open(&killed).unwrap_or_else(|error| panic!("killed after {n}: {error}"));
         reference.judge(&store, done, true, &format!("killed after {n} changes"));
@@ -297,7 +297,7 @@ fn cut_after_each(reference: &Reference) {
         let (cut, _) = reference.open(&killed.after_power_cut(n)).expect("open");
         let differ = differences(&found, &observe(&cut).expect("read"));
         assert_eq!(differ, "", "killed after {n} changes, opened, then a power cut");
-        // So must what is added to it.
+        // The writes that the next process adds must be durable too.
         let last = Mutation::PartitionCreate { partition: PartitionId(98), quota_bytes: None, key_epoch: 1 };
         store.commit(last).unwrap_or_else(|error| panic!("killed after {n}: {error}"));
         let found = observe(&store).expect("read");
@@ -398,8 +398,8 @@ fn fail_each(reference: &Reference, faults: &[(&str, On, Fault, u64)]) {
     }
 }
 
-/// Runs the workload on a failing disk. What was refused is repeated, after reopening if necessary. Returns
-/// whether that was the case.
+/// Runs the workload on a failing disk. Refused mutations are repeated, after reopening if necessary. Returns
+/// true if the store was reopened.
 fn run_to_the_end(reference: &Reference, disk: Memory, what: &str) -> bool {
     let mut run = Run::begin(disk, &reference.options);
     let mut ever_reopened = run.work(what, |_| true);
@@ -416,8 +416,8 @@ fn run_to_the_end(reference: &Reference, disk: Memory, what: &str) -> bool {
             let what = format!("{what}: refused, then a power cut, seed {seed}");
             check_after_cut(reference, &left, done, false, &what);
         }
-        // Other writes first, so that the repeated one gets another position. Whether what was refused
-        // reappears is open only until something is acknowledged after it.
+        // Other writes come first, so that the repeated one gets another position. A refused mutation may
+        // reappear only until something is acknowledged after it.
         let reopened = run.work(what, |run| run.store.as_ref().is_some_and(scratch));
         for (seed, left) in left_by_power_cut(&run.disk, reference.seeds) {
             let what = format!("{what}: refused, then other writes, then a power cut, seed {seed}");

@@ -8,7 +8,7 @@ use crate::common::read_stored;
 /// The units that are observed.
 const UNITS: u64 = 64;
 
-/// What a store holds, one line per item.
+/// The visible contents of a store, one line per item.
 pub(crate) fn observe(store: &Store) -> Result<Vec<String>, Error> {
     let mut lines = Vec::new();
     for partition in store.partitions() {
@@ -18,7 +18,7 @@ pub(crate) fn observe(store: &Store) -> Result<Vec<String>, Error> {
     Ok(lines)
 }
 
-/// What one partition holds.
+/// The visible contents of one partition, one line per item.
 pub(crate) fn observe_partition(store: &Store, partition: PartitionId) -> Result<Vec<String>, Error> {
     let mut lines = vec![format!("{:?}", store.partition(partition)?)];
     for object in store.objects(partition, None, 1000)? {

@@ -174,7 +174,7 @@ fn rules(steps: &mut Vec<Step>) {
     let forward =
         vec![UnitVerdict { unit: 3, forward: vec![version(3, 3)], back: Vec::new(), cut_offs: Vec::new() }];
     one(steps, Mutation::Verdict { partition: P, object: ObjectId(1), g: Generation(1), units: forward });
-    // Below the pending version.
+    // This one is installed below the pending version.
     one(steps, Mutation::Write(write(1, 12, 0, 2000, version(3, 9))));
     let below = Write { standing: Standing::Installed, ..write(1, 12, 500, 3000, version(3, 8)) };
     one(steps, Mutation::Write(below));

@@ -10,7 +10,7 @@ use crate::common::*;
 /// A damaged image.
 pub(super) struct Case {
     pub(super) name: &'static str,
-    /// What the damage is.
+    /// Description of the damage.
     pub(super) what: &'static str,
     /// Makes the damage.
     pub(super) plant: fn(&Image) -> Vec<Patch>,

@@ -1,9 +1,9 @@
-//! Whole stores, healthy and damaged, as they are on users' disks: `tests/golden/images`.
+//! Images of whole stores, healthy and damaged, as they are on users' disks: `tests/golden/images`.
 //!
-//! `healthy.hex` has all files of a store; `healthy.txt` has what it reports. Each file of `damaged` has the
-//! damage, as a patch of the healthy image, what `store check` and opening find, and every difference in what
-//! the store then reports. `BRAID_GOLDEN=write` regenerates all of them: the store by its steps, the patches
-//! by searching for their offsets, the rest by observing.
+//! `healthy.hex` has all files of a store; `healthy.txt` has the store's report. Each file of `damaged` has
+//! the damage, as a patch of the healthy image, the findings of `store check` and of opening, and every
+//! difference in the report of the store then. `BRAID_GOLDEN=write` regenerates all of them: the store by its
+//! steps, the patches by searching for their offsets, the rest by observing.
 
 mod damage;
 mod steps;
@@ -64,7 +64,7 @@ fn the_healthy_one_is_whole_and_says_what_it_said() {
     assert_eq!((recovery.torn_bytes, recovery.damaged_count), (0, 0), "{recovery:?}");
     text += &format!("opening:\n{}told:\n{}", recovery_text(&recovery), told::text(&told(&store)));
     check_golden("healthy.txt", &text, SAYS);
-    // It can also be written to.
+    // The store can also be written to.
     for n in 0..3 {
         store.commit(Mutation::Write(write(7, n, 0, 5000, version(1, 100 + n)))).expect("write");
         assert_eq!(content(&store, 7, n, 0, 5000, Want::Newest).expect("read"), pattern(100 + n, 5000));
@@ -111,7 +111,7 @@ fn each_damaged_one_says_what_is_lost_and_the_rest_is_whole() {
             &case_text(case, &planted, image, &whole),
             "the damage, or what it does, has changed",
         );
-        // Again, from the committed bytes alone.
+        // The same is checked again, from the committed bytes alone.
         let golden = golden(&name);
         let lines =
             golden.lines().skip_while(|line| *line != "patch:").skip(1).take_while(|line| *line != "check:");
@@ -147,14 +147,15 @@ fn case_text(case: &Case, patches: &[Patch], image: &Image, whole: &Told) -> Str
     format!("{}\npatch:\n{patch}check:\n{found}opening:\n{opening}", case.what)
 }
 
-/// Without the reason for damage: only a lost range may be left of a partition.
+/// The report without the reasons for damage: only a lost range may be left of a partition.
 fn in_short(told: &Told) -> Told {
     let damaged = "refused: damaged";
     let short = |line: &String| if line.starts_with(damaged) { damaged.to_owned() } else { line.clone() };
     told.iter().map(|(key, line)| (key.clone(), short(line))).collect()
 }
 
-/// A partition whose values are lost serves nothing. What it reports after it was made anew.
+/// Makes the partitions anew whose values are lost, as they serve nothing until then. Returns the differences
+/// in the report after that.
 fn anew(store: &Store, whole: &Told) -> String {
     let lost = |partition: &PartitionId| matches!(store.partition(*partition), Err(Error::Damaged { .. }));
     let made: Vec<PartitionId> = [P, PartitionId(9)].into_iter().filter(lost).collect();

@@ -1,4 +1,4 @@
-//! The steps that produce the healthy image. They are few and small, and store mostly zeros.
+//! The steps that produce the healthy image: few and small, storing mostly zeros.
 
 use std::sync::Arc;
 
@@ -95,7 +95,8 @@ fn verdict(object: u64, unit: u64, forward: Vec<Version>, back: Vec<Version>) ->
     Mutation::Verdict { partition: P, object: ObjectId(object), g: Generation(1), units }
 }
 
-/// Half of what was written is removed, and the rest moved, so the log's first segments are gone.
+/// Writes two objects, removes one and has the other's bytes moved, so that the log's first segments are
+/// gone.
 fn cleaned(store: &Store) {
     let make = |partition, quota_bytes| Mutation::PartitionCreate {
         partition: PartitionId(partition),

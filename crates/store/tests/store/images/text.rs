@@ -111,7 +111,7 @@ fn unhex(text: &str) -> Vec<u8> {
     (0..text.len()).step_by(2).map(byte).collect()
 }
 
-/// Whether to rewrite the committed files: only for a new format version.
+/// Returns true if the committed files are to be rewritten: only for a new format version.
 pub(super) fn is_written_anew() -> bool {
     std::env::var_os("BRAID_GOLDEN").is_some_and(|value| value == "write")
 }

@@ -8,7 +8,8 @@ use braid_store::*;
 
 use crate::common::*;
 
-/// The keys are `PARTITION`, `PARTITION/OBJECT` or `PARTITION/OBJECT/UNIT`, and the kind of item.
+/// A store's report. The keys are `PARTITION`, `PARTITION/OBJECT` or `PARTITION/OBJECT/UNIT`, and the kind of
+/// item.
 pub(super) type Told = BTreeMap<String, String>;
 
 const PARTITIONS: [u64; 3] = [7, 8, 9];

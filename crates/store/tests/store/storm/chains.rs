@@ -42,7 +42,7 @@ pub(super) struct Owed {
     operation: u64,
     from: usize,
     own: Vec<u8>,
-    /// It was owed when the store was opened.
+    /// True if the version was owed when the store was opened.
     doubt: bool,
 }
 
@@ -59,7 +59,7 @@ pub(super) struct Step {
     pub(super) settled: bool,
 }
 
-/// What is remembered of a client.
+/// State that is remembered of a client.
 #[derive(Debug, Clone, Default)]
 struct Client {
     watermark: u64,
@@ -72,7 +72,7 @@ pub(super) struct Object {
     pub(super) units: BTreeMap<u64, Unit>,
     clients: BTreeMap<u64, Client>,
     joining: bool,
-    /// The units it has caught up with since it joined.
+    /// The units that the object's column has caught up with since it joined.
     ready: BTreeSet<u64>,
 }
 
@@ -82,7 +82,7 @@ pub(super) struct Model {
     pub(super) objects: BTreeMap<ObjectId, Object>,
 }
 
-/// An answer, and whether it took a record.
+/// An answer, and true if it took a record.
 type Answer = (Result<Outcome, Error>, bool);
 
 fn size(bytes: u32) -> usize {
@@ -142,7 +142,7 @@ impl Unit {
         last.map_or(self.cover[usize::from(data)], |delta| delta.to)
     }
 
-    /// Whether a delta is newer than what the pending version includes.
+    /// Returns true if a delta is newer than the versions that the pending one includes.
     fn is_above(&self, pending: &Pending, at: usize) -> bool {
         let delta = &self.deltas[at];
         let cover = pending.cover[usize::from(delta.data)];
@@ -196,7 +196,7 @@ impl Unit {
         (cover, bytes)
     }
 
-    /// A data unit's versions with their bytes, oldest first, and whether each is settled.
+    /// A data unit's versions, oldest first: each with true if it is settled, and its bytes.
     pub(super) fn versions(&self) -> Vec<(Version, bool, Vec<u8>)> {
         let mut bytes = self.bytes.clone();
         let mut all = vec![(self.version, true, bytes.clone())];
@@ -210,7 +210,7 @@ impl Unit {
         all
     }
 
-    /// What a reader of a data unit gets: no owed version.
+    /// The bytes that a reader of a data unit gets: no owed version.
     pub(super) fn shown(&self, want: Want) -> Vec<u8> {
         match &self.pending {
             Some(pending) if want == Want::Newest => self.with_pending(pending),
@@ -218,7 +218,7 @@ impl Unit {
         }
     }
 
-    /// How many data units have deltas here.
+    /// Number of data units that have deltas here.
     pub(super) fn chains(&self) -> usize {
         let chains: BTreeSet<u8> = self.deltas.iter().map(|delta| delta.data).collect();
         chains.len()
@@ -457,7 +457,7 @@ impl Model {
         self.objects.get_mut(&id).expect("it is there from the begin")
     }
 
-    /// The store was reopened.
+    /// Notes that the store was reopened: owed versions are in doubt.
     pub(super) fn doubt(&mut self) {
         let units = self.objects.values_mut().flat_map(|object| object.units.values_mut());
         units.flat_map(|unit| &mut unit.owed).for_each(|owed| owed.doubt = true);

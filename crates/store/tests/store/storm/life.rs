@@ -1,4 +1,4 @@
-//! One store, its faults, and what must be true of it.
+//! One store, its faults, and the checks of its contents.
 
 mod misled;
 
@@ -14,7 +14,7 @@ use super::{Random, steps};
 use crate::common::*;
 use crate::enumerate::observe::{differences, observe_partition};
 
-/// Counts of what happened, over all lives.
+/// Counts of the events of all lives.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     lives: u64,
@@ -75,7 +75,7 @@ pub(super) struct Life {
     budget: u64,
     disk: Memory,
     store: Store,
-    /// The same store without faults.
+    /// A second store without faults, which gets the same mutations.
     reference: Store,
     reference_disk: Memory,
     /// Unit writes and deltas are compared with this model.
@@ -102,7 +102,7 @@ fn plain() -> Options {
     Options { sync: false, ..Options::default() }
 }
 
-/// Whether the model covers this mutation.
+/// Returns true if the model covers this mutation.
 fn is_step(mutation: &Mutation) -> bool {
     matches!(
         mutation,
@@ -117,7 +117,7 @@ fn is_step(mutation: &Mutation) -> bool {
     )
 }
 
-/// Whether a mutation that failed like this may have been done.
+/// Returns true if a mutation that failed with this error may have been done.
 fn leaves_doubt(error: &Error) -> bool {
     matches!(error, Error::Io { .. } | Error::Failed | Error::Resting | Error::Closed | Error::ReadOnly)
 }
@@ -160,7 +160,7 @@ impl Life {
     fn step(&mut self, counts: &mut Counts) {
         match self.random.below(100) {
             0 => {
-                // Opening finds out why it gave up.
+                // If cleaning gave up, the next opening finds out why.
                 counts.cleanings += 1;
                 let _ = self.store.clean();
             }
@@ -171,7 +171,7 @@ impl Life {
             }
             3 if self.random.once_in(2) => self.recover(counts),
             _ if self.random.once_in(3) => {
-                // Several, so that chains grow.
+                // Several steps, so that chains grow.
                 for _ in 0..1 + self.random.below(6) {
                     self.n += 1;
                     counts.steps += 1;
@@ -217,8 +217,8 @@ impl Life {
         }
     }
 
-    /// Like [`Life::expected`], except that whether a base is there already depends on when deltas were
-    /// folded.
+    /// Like [`Life::expected`], but also accepts that an installed base is there already: that depends on the
+    /// time at which deltas were folded.
     fn expected_for(
         &mut self,
         mutation: &Mutation,
@@ -229,7 +229,7 @@ impl Life {
         if is_there { (Ok(Outcome::Already), false) } else { expected }
     }
 
-    /// The expected answer to a mutation, which the reference then applies; and whether that took a record.
+    /// The expected answer to a mutation, which the reference then applies; and true if that took a record.
     fn expected(&mut self, mutation: &Mutation) -> (Result<Outcome, Error>, bool) {
         if is_step(mutation) {
             return self.model.commit(mutation);
@@ -280,7 +280,7 @@ impl Life {
         let unseen = self.unknown.iter().filter(|unknown| matches!(unknown, Mutation::Retire { .. }));
         let unseen: Vec<Mutation> = unseen.filter(|unknown| is_step(unknown)).cloned().collect();
         self.compare(counts);
-        // Whether these were done is not observable: repeat them now, with unlimited space.
+        // It cannot be observed if these were done: repeat them now, with unlimited space.
         self.disk.set_budget(None);
         for mut retire in unseen {
             if let Mutation::Retire { object, g, .. } = &mut retire {
@@ -292,7 +292,7 @@ impl Life {
         self.disk.set_budget(Some(self.budget));
     }
 
-    /// The store holds what was acknowledged and at most one mutation with an unknown outcome.
+    /// Checks that the store holds everything acknowledged and at most one mutation with an unknown outcome.
     fn compare(&mut self, counts: &mut Counts) {
         let failed = |error: Error| -> ! { panic!("seed {}: {error}", self.seed) };
         let found = observe_partition(&self.store, P).unwrap_or_else(|error| failed(error));
@@ -338,8 +338,8 @@ impl Life {
         }
     }
 
-    /// The end: bits are flipped in the files of a cleanly closed store. Everything read is right or reported
-    /// as damaged, also after cleaning.
+    /// Ends a life: bits are flipped in the files of a cleanly closed store. Everything read is right or
+    /// reported as damaged, also after cleaning.
     fn damage(mut self, counts: &mut Counts) {
         self.store.close().unwrap_or_else(|error| panic!("seed {}: {error}", self.seed));
         let disk = self.disk.after_kill(0);
@@ -364,7 +364,7 @@ impl Life {
         self.compare_damaged(&store);
     }
 
-    /// A snapshot shows a unit as it should, or as damaged (1).
+    /// Checks that a snapshot shows a unit as it should, or as damaged; returns 1 if it is damaged, else 0.
     fn compare_snapshot(&self, store: &Store, object: ObjectId, unit: u64, number: u32) -> u64 {
         let shown = |store: &Store| {
             let view = store.read_snapshot(P, object, unit, 0..unit_bytes(object), number)?;
@@ -381,7 +381,7 @@ impl Life {
         }
     }
 
-    /// Every unit reads as it should, or as damaged; returns how many are damaged.
+    /// Checks that every unit reads as it should, or as damaged; returns the number of damaged ones.
     fn compare_damaged(&self, store: &Store) -> u64 {
         let mut damaged = steps::compare_damaged(store, &self.model);
         for (object, unit) in (0..OBJECTS).flat_map(|object| (0..UNITS).map(move |unit| (object, unit))) {

@@ -2,9 +2,9 @@
 //! faults.
 //!
 //! A *life* is one store on one disk, from formatting to the last check, all from one seed. The environment
-//! variable `BRAID_STORE_MODEL_SEED` sets the first seed, `BRAID_STORE_MODEL_SECONDS` how long new lives are
-//! started. The cleaner and the checkpointer have threads of their own, so a repeated life may proceed
-//! differently.
+//! variable `BRAID_STORE_MODEL_SEED` sets the first seed, `BRAID_STORE_MODEL_SECONDS` the time for which new
+//! lives are started. The cleaner and the checkpointer have threads of their own, so a repeated life may
+//! proceed differently.
 
 mod chains;
 mod life;
@@ -45,7 +45,7 @@ fn setting(name: &str) -> Option<u64> {
         .map(|value| value.parse().unwrap_or_else(|_| panic!("{name}={value}: not a number")))
 }
 
-/// Reports which life failed.
+/// Reports the seed of a life that failed.
 struct Name(u64);
 
 impl Drop for Name {

@@ -1,4 +1,4 @@
-//! Random unit writes, deltas and related mutations, and whether a store agrees with the model (`chains`).
+//! Random unit writes, deltas and related mutations, and the comparison of a store with the model (`chains`).
 
 use braid_layout::{Column, ColumnMask, Generation, Lease, ObjectId, PartitionId, Version};
 use braid_store::*;
@@ -7,7 +7,7 @@ use super::Random;
 use super::chains::{K, Model, Object, Unit};
 use crate::common::*;
 
-/// Their partition. It is not compared with the second store, which may fold at other times.
+/// The partition of these mutations. It is not compared with the second store, which may fold at other times.
 pub(super) const Q: PartitionId = PartitionId(8);
 /// A data column's object.
 const DATA: ObjectId = ObjectId(0);
@@ -15,7 +15,7 @@ const DATA: ObjectId = ObjectId(0);
 const PARITY: ObjectId = ObjectId(1);
 /// Units of each. Few, so that each gets many steps.
 const UNITS: u64 = 2;
-/// Most units that one [`Mutation::Ready`] names. It may name some that nobody writes.
+/// Most units that one [`Mutation::Ready`] names. It may name some that are never written.
 const READY_MAX: u64 = 4;
 const LEASE: Lease = Lease(5);
 
@@ -129,7 +129,7 @@ fn delta(random: &mut Random, n: u64, unit: u64, object: &Object) -> Delta {
     let tip = object.units.get(&unit).map_or(Version::ZERO, |unit| unit.chain_tip(data));
     let new = stamp(object.g, n);
     let versions = match random.below(12) {
-        // The newest of the chain again; one that skips some.
+        // The newest delta of the chain again; one that skips some versions.
         0 if !tip.is_zero() => (Version::ZERO, tip),
         1 => (version(LEASE.0, n - 1), new),
         _ => (tip, new),
@@ -199,8 +199,8 @@ fn verdict(random: &mut Random, id: ObjectId, number: u64, object: &Object) -> M
     Mutation::Verdict { partition: Q, object: id, g: object.g, units: vec![verdict] }
 }
 
-/// The differences between the store and the model, empty if there are none, and the number of units in which
-/// something was folded.
+/// The differences between the store and the model, empty if there are none, and the number of units with
+/// folds.
 pub(super) fn differences(store: &Store, model: &Model) -> Result<(String, u64), Error> {
     let mut out = String::new();
     let mut folded = 0;
@@ -295,7 +295,7 @@ fn parity_differs(store: &Store, number: u64, unit: &Unit) -> Result<Option<Stri
     Ok(None)
 }
 
-/// Every unit reads as it should, as damaged, or in doubt; returns how many are damaged.
+/// Checks that every unit reads as it should, as damaged, or in doubt; returns the number of damaged ones.
 pub(super) fn compare_damaged(store: &Store, model: &Model) -> u64 {
     let mut damaged = 0;
     for (&id, object) in &model.objects {
@@ -305,7 +305,7 @@ pub(super) fn compare_damaged(store: &Store, model: &Model) -> u64 {
             let expected = if id == DATA { unit.shown(Want::Newest) } else { unit.cut(true).1 };
             match read {
                 Err(Error::Damaged { .. } | Error::Checksum { .. }) => damaged += 1,
-                // If their settlement is lost, they are in doubt again.
+                // If the settlement of owed versions is lost, these are in doubt again.
                 Err(Error::InDoubt { .. }) if id == DATA => {}
                 Ok(found) => assert!(found == expected, "object {id}, unit {number}"),
                 Err(error) => panic!("object {id}, unit {number}: {error}"),

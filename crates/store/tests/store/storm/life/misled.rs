@@ -2,8 +2,8 @@
 //! file.
 //!
 //! This tests the promise of the document (`docs/format-store.md`, "What the medium is assumed to
-//! guarantee"): it is found by a checksum, or because a record knows its position. Reads are right or report
-//! damage, in the running store and after any end. Only the very last commit may look torn, so another
+//! guarantee"): the fault is found by a checksum, or because a record knows its position. Reads are right or
+//! report damage, in the running store and after any end. Only the very last commit may look torn, so another
 //! follows the bad one.
 
 use braid_store::disk::memory::{Fault, Memory, On};
@@ -12,7 +12,7 @@ use braid_store::*;
 use super::{Counts, Life, open_at, steps};
 use crate::storm::script;
 
-/// The bad write is one of this many next ones.
+/// The bad write is among this many next writes.
 const SOON: u64 = 12;
 /// Within this many mutations the bad write and another commit after it should have happened.
 const MUTATIONS_MAX: u64 = 60;
@@ -44,7 +44,7 @@ impl Life {
         self.end_misled(counts);
     }
 
-    /// Returns whether a record was acknowledged.
+    /// Does one mutation. Returns true if a record was acknowledged.
     fn mutate_misled(&mut self, counts: &mut Counts) -> bool {
         self.n += 1;
         let mutation = if self.random.once_in(3) {
