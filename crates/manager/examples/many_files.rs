@@ -16,15 +16,16 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use braid_layout::{ColumnMask, DriveId, Shape};
-use braid_manager::Config;
 use braid_manager::core::Core;
-use braid_manager::directories::{self, Parents};
 use braid_manager::embedded::EmbeddedKv;
-use braid_manager::schema::{DriveRecord, RemoveRecord, key, table};
 use braid_manager::session_slots::SessionSlots;
 use braid_manager::start::start;
-use braid_manager::tx::Tx;
-use braid_manager::{files, inodes, opens, volumes};
+use braid_manager::{Config, opens};
+use braid_meta::records::inodes;
+use braid_meta::records::schema::{DriveRecord, RemoveRecord, key, table};
+use braid_meta::records::tx::Tx;
+use braid_meta::tree::directories::{self, Parents};
+use braid_meta::tree::{files, volumes};
 use braid_wire::Refusal;
 use braid_wire::capability::Key;
 use braid_wire::control::{

@@ -14,6 +14,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use braid_meta::records::kv::{Batch, Kv, KvError};
+use braid_meta::records::schema::{SCHEMA_VERSION_OLDEST, encode, key};
+use braid_meta::records::tx::Tx;
 use braid_wire::checksum::RunningCrc;
 use braid_wire::control::BackupReply;
 use braid_wire::{Reason, Refusal};
@@ -21,9 +24,6 @@ use braid_wire::{Reason, Refusal};
 use crate::core::Core;
 use crate::directory::{ManagerError, STATE_FILE, lock};
 use crate::embedded::EmbeddedKv;
-use crate::kv::{Batch, Kv, KvError};
-use crate::schema::{SCHEMA_VERSION_OLDEST, encode, key};
-use crate::tx::Tx;
 
 /// The first bytes of a backup: what it is, and its version.
 const MAGIC: [u8; 8] = *b"BRAIDMB\x03";
@@ -265,10 +265,10 @@ impl<R: Read> SummedInput<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::db::Db;
-    use crate::memory::MemoryKv;
     use crate::session_slots::SessionSlots;
     use crate::start::{Config, start};
+    use braid_meta::records::db::Db;
+    use braid_meta::records::memory::MemoryKv;
 
     fn state(path: &Path) -> Db {
         Db::new(Arc::new(EmbeddedKv::open(path).unwrap()))

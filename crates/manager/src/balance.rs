@@ -16,18 +16,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use braid_layout::{DriveId, FileId};
+use braid_meta::records::columns;
+use braid_meta::records::inodes::{self, component_bytes, holds, segment_of, still_moving};
+use braid_meta::records::schema::{ComponentPlace, InodeRecord, key};
+use braid_meta::records::tx::Tx;
+use braid_meta::rules::fullness::{Load, Loads};
 use braid_wire::Refusal;
 use braid_wire::control::{BalanceState, DriveState, EntryKind};
 use tokio::time::Instant;
 
-use crate::columns;
 use crate::core::Core;
-use crate::fullness::{Load, Loads};
-use crate::inodes::{self, component_bytes, holds, segment_of, still_moving};
 use crate::leading::until_leading;
 use crate::moves::begin_move;
-use crate::schema::{ComponentPlace, InodeRecord, key};
-use crate::tx::Tx;
 
 /// How far the drives' shares may be apart before columns move.
 pub const BEGIN_PERMILLE: u64 = 50;
@@ -79,7 +79,7 @@ fn capacities(core: &Core) -> Vec<(DriveId, u64)> {
     all
 }
 
-fn takes_columns_if_roomy(drive: &crate::drives::Drive) -> bool {
+fn takes_columns_if_roomy(drive: &braid_meta::rules::drives::Drive) -> bool {
     !drive.draining && drive.scrub.lost == 0
 }
 
@@ -243,7 +243,9 @@ fn begin_page(
 
 /// Whether the column may move for no better reason than balance.
 fn may_move(inode: &InodeRecord, place: ComponentPlace) -> bool {
-    let whole = |segment: &crate::schema::SegmentRecord| segment.all().minus(segment.ready()).is_empty();
+    let whole = |segment: &braid_meta::records::schema::SegmentRecord| {
+        segment.all().minus(segment.ready()).is_empty()
+    };
     let settled = !inode.held && !inode.unfenced && inode.filling().is_none();
     settled && holds(inode, place) && segment_of(inode, place).is_some_and(whole)
 }

@@ -13,13 +13,13 @@
 use std::sync::Arc;
 
 use braid_layout::{DriveId, FileId};
+use braid_meta::records::inodes::{self, set_stale};
+use braid_meta::records::schema::{ComponentPlace, DriveRecord, StaleRecord, key};
+use braid_meta::records::tx::Tx;
+use braid_meta::records::{columns, successor_rows};
 use braid_wire::Refusal;
 
 use crate::core::Core;
-use crate::inodes::{self, set_stale};
-use crate::schema::{ComponentPlace, DriveRecord, StaleRecord, key};
-use crate::tx::Tx;
-use crate::{columns, successor_rows};
 
 /// Most columns put out by one transaction.
 const COLUMNS_PER_BATCH: usize = 512;
@@ -93,7 +93,7 @@ fn put_out_one(tx: &mut Tx, place: ComponentPlace) -> Result<Option<bool>, Refus
     if segment.drive(place.column) != place.drive {
         // A successor: its drive frees what it holds of it before it serves.
         successor_rows::give_up(tx, place, &inode)?;
-        inode.g = inode.g.next().ok_or_else(|| crate::files::worn_out(place.file))?;
+        inode.g = inode.g.next().ok_or_else(|| braid_meta::tree::files::worn_out(place.file))?;
         inode.unfenced = true;
         let held = inode.held;
         inodes::save(tx, place.file, &inode)?;
@@ -107,7 +107,7 @@ fn put_out_one(tx: &mut Tx, place: ComponentPlace) -> Result<Option<bool>, Refus
     segment.set = segment.set.without(place.column);
     segment.joining = segment.joining.without(place.column);
     let enough = segment.filling.is_some() || segment.ready().count() >= u32::from(segment.shape.k);
-    inode.g = inode.g.next().ok_or_else(|| crate::files::worn_out(place.file))?;
+    inode.g = inode.g.next().ok_or_else(|| braid_meta::tree::files::worn_out(place.file))?;
     // Without enough columns nothing can be fenced: the file waits for the missing ones.
     inode.unfenced |= enough;
     let held = inode.held;

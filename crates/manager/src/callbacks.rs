@@ -10,6 +10,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use braid_layout::FileId;
+use braid_meta::records::inodes;
+use braid_meta::records::schema::key;
+use braid_meta::records::tx::Tx;
+use braid_meta::rules::watchers::LEASE_MS;
+use braid_meta::tree::files;
 use braid_wire::control::{News, Watch};
 use braid_wire::{Reason, Refusal};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
@@ -17,10 +22,6 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use crate::asker::asker;
 use crate::core::Core;
 use crate::leading::until_leading;
-use crate::schema::key;
-use crate::tx::Tx;
-use crate::watchers::LEASE_MS;
-use crate::{files, inodes};
 
 /// Longest wait for news.
 const WAIT_MAX: Duration = Duration::from_secs(2);

@@ -4,12 +4,12 @@
 use std::sync::Arc;
 
 use braid_layout::{DriveId, FileId};
+use braid_meta::records::schema::InodeRecord;
 use braid_wire::control::DriveState;
 use braid_wire::{Reason, Refusal};
 
 use crate::core::Core;
 use crate::procedure::{self, Cause, RecordedLease};
-use crate::schema::InodeRecord;
 
 /// The state of the lease on record. If it has lapsed, its end begins, which [`run`] completes.
 pub fn lease_of(core: &Core, file: FileId, inode: &InodeRecord) -> RecordedLease {

@@ -26,20 +26,20 @@ use std::time::Duration;
 
 use braid_layout::version::Lease;
 use braid_layout::{ColumnMask, DriveId, FileId, Generation, PartitionId};
+use braid_meta::records::filling_rows;
+use braid_meta::records::inodes::{self, has_untold, set_stale};
+use braid_meta::records::schema::{ComponentPlace, InodeRecord, StaleRecord, key, table};
+use braid_meta::records::tx::Tx;
+use braid_meta::rules::drives::Drive;
+use braid_meta::rules::leadership::Leadership;
+use braid_meta::tree::volumes::path_of;
 use braid_wire::control::{DriveState, EntryKind};
 use braid_wire::{Reason, Refusal};
 
 use crate::core::Core;
-use crate::drives::Drive;
-use crate::filling_rows;
-use crate::inodes::{self, has_untold, set_stale};
 use crate::layouts::{self, OnDrives};
-use crate::leadership::Leadership;
 use crate::listing::{self, Listed, Listing, cannot_be_asked};
 use crate::present::present_set;
-use crate::schema::{ComponentPlace, InodeRecord, StaleRecord, key, table};
-use crate::tx::Tx;
-use crate::volumes::path_of;
 
 /// Pause between two checks whether every drive was heard, and after a failure.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
@@ -233,7 +233,7 @@ fn settle(tx: &mut Tx, file: FileId, found: OnDrives, away: &BTreeSet<DriveId>) 
     let is_adopted = found.layout.as_ref().map(|layout| layouts::is_in_force(&inode, layout, listed, away));
     let g = inode.g.max(newest);
     // First, so that what is freed may have the generation that it has.
-    inode.g = g.next().ok_or_else(|| crate::files::worn_out(file))?;
+    inode.g = g.next().ok_or_else(|| braid_meta::tree::files::worn_out(file))?;
     match found.layout {
         Some(layout) if is_adopted == Some(true) => filling_rows::adopt(tx, file, &mut inode, layout)?,
         // What there is of it is freed, if that can be done in the generation on record, or as an orphan.
@@ -341,10 +341,10 @@ mod tests {
     use braid_layout::Column;
 
     use super::*;
-    use crate::drives::tests::{beat, record};
-    use crate::memory::MemoryKv;
     use crate::session_slots::SessionSlots;
     use crate::start::{Config, start};
+    use braid_meta::records::memory::MemoryKv;
+    use braid_meta::rules::drives::examples::{beat, record};
 
     #[tokio::test]
     async fn a_drive_that_was_away_during_the_comparison_is_told_what_went_out_before_it_gets_a_lease() {

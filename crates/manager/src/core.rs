@@ -15,6 +15,22 @@ use std::time::Duration;
 
 use braid_layout::placement::Candidate;
 use braid_layout::{ColumnMask, DriveId, FileId, Shape};
+use braid_meta::records::db::{Db, Storer};
+use braid_meta::records::relayouts::Reasons;
+use braid_meta::records::schema::{ClusterRecord, DriveRecord, key};
+use braid_meta::records::tx::Tx;
+use braid_meta::rules::admission::Admissions;
+use braid_meta::rules::comparisons::Comparisons;
+use braid_meta::rules::drives::{Drive, DriveTable};
+use braid_meta::rules::fullness::Balance;
+use braid_meta::rules::heal_reports::Healing;
+use braid_meta::rules::leadership::Leadership;
+use braid_meta::rules::leases::Leases;
+use braid_meta::rules::operations::{Once, Operation, Operations, Outcome, recorded, remember};
+use braid_meta::rules::space::{candidate, has_room};
+use braid_meta::rules::watchers::{LEASE_MS, Told, Watchers};
+use braid_meta::tree::files::columns_on;
+use braid_meta::tree::shapes::drives_for;
 use braid_transport::Seldom;
 use braid_transport::host::{self, boot_ms};
 use braid_wire::control::{ControlHead, DriveState, StateMark};
@@ -22,28 +38,12 @@ use braid_wire::{Reason, Refusal};
 use tokio::sync::{Notify, OwnedMutexGuard, Semaphore, oneshot};
 use tokio::time::{sleep, timeout};
 
-use crate::admission::Admissions;
 use crate::asker::asker;
-use crate::comparisons::Comparisons;
-use crate::db::{Db, Storer};
 use crate::drive_calls::DriveCalls;
-use crate::drives::{Drive, DriveTable};
-use crate::files::columns_on;
-use crate::fullness::Balance;
-use crate::heal_reports::Healing;
-use crate::leadership::Leadership;
-use crate::leases::Leases;
 use crate::lock_table::Locking;
-use crate::operations::{Once, Operation, Operations, Outcome, recorded, remember};
-use crate::relayouts::Reasons;
-use crate::schema::{ClusterRecord, DriveRecord, key};
 use crate::session_slots::SessionSlots;
-use crate::shapes::drives_for;
-use crate::space::{candidate, has_room};
 use crate::time::ManagerClock;
 use crate::together::Together;
-use crate::tx::Tx;
-use crate::watchers::{LEASE_MS, Told, Watchers};
 
 /// How long a request may wait for another procedure on the same file.
 const FILE_WAIT: Duration = Duration::from_secs(25);
@@ -422,7 +422,7 @@ impl Core {
     }
 
     /// Drives for a new file, and its columns that are out from the start. See
-    /// [`crate::files::ChooseDrives`]. Drives in `avoid` are used only if there are not enough others.
+    /// [`braid_meta::tree::files::ChooseDrives`]. Drives in `avoid` are used only if there are not enough others.
     pub fn place(
         &self,
         seed: u64,

@@ -5,10 +5,9 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use braid_meta::records::kv::KvError;
 use braid_transport::{TransportError, process};
 use braid_wire::Refusal;
-
-use crate::kv::KvError;
 
 /// All of a manager's state, in its directory.
 pub(crate) const STATE_FILE: &str = "manager.redb";

@@ -4,15 +4,15 @@
 use std::sync::Arc;
 
 use braid_layout::DriveId;
+use braid_meta::records::inodes;
+use braid_meta::records::schema::{DriveRecord, key, table};
+use braid_meta::records::tx::Tx;
+use braid_meta::rules::drives::no_drive;
 use braid_wire::control::{DrainDrive, DrainDriveReply, DriveState, RemoveDrive};
 use braid_wire::{Reason, Refusal};
 
 use crate::core::Core;
-use crate::drives::no_drive;
-use crate::inodes;
 use crate::needs::{LOOK_MAX, Needs};
-use crate::schema::{DriveRecord, key, table};
-use crate::tx::Tx;
 
 /// Begins to drain a drive, or ends it: what has moved stays moved then, and what is moving ends. Refused
 /// with the numbers if the others have too little room, or if some column may go to none of them.

@@ -257,7 +257,7 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
-    use crate::grants;
+    use braid_meta::rules::grants;
 
     #[tokio::test]
     async fn calls_to_a_mute_drive_fail_together_and_at_once_beyond_the_queue() {

@@ -9,7 +9,7 @@
 //! After a disk error (it was full, or failed for a moment) redb serves nothing more until it is reopened. So
 //! the next snapshot opens the same file again, and the state is what the file says. Whether it has the
 //! commit that failed was unknown anyway, and the caller was told an error. A commit never reopens, as its
-//! batch was made from an earlier snapshot: [`Db`](crate::db::Db) refuses all that was decided on top of a
+//! batch was made from an earlier snapshot: [`Db`](braid_meta::records::db::Db) refuses all that was decided on top of a
 //! commit that failed.
 
 use std::cell::OnceCell;
@@ -23,13 +23,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
+use braid_meta::records::kv::{Batch, Kv, KvError, Pair, Snapshot};
+use braid_meta::records::schema::SCHEMA_VERSION_OLDEST;
 use redb::{
     Database, Durability, ReadOnlyTable, ReadTransaction, ReadableDatabase, TableDefinition, TableHandle,
 };
 use tokio::sync::oneshot;
-
-use crate::kv::{Batch, Kv, KvError, Pair, Snapshot};
-use crate::schema::SCHEMA_VERSION_OLDEST;
 
 type Tree = TableDefinition<'static, &'static [u8], &'static [u8]>;
 type OpenTree = ReadOnlyTable<&'static [u8], &'static [u8]>;

@@ -7,16 +7,17 @@ use std::sync::Arc;
 
 use braid_layout::FileId;
 use braid_layout::version::Lease;
+use braid_meta::records::inodes;
+use braid_meta::records::tx::Tx;
+use braid_meta::rules::operations::{Operation, Outcome};
+use braid_meta::tree::files::{self, leased};
 use braid_wire::Refusal;
 use braid_wire::control::{Commit, Cut, Ended, Ending, Link, Release, Sized};
 
 use crate::asker::asker;
 use crate::core::Core;
-use crate::files::{self, leased};
 use crate::opened::renew_lease;
-use crate::operations::{Operation, Outcome};
-use crate::tx::Tx;
-use crate::{callbacks, inodes, receipts, sharing};
+use crate::{callbacks, receipts, sharing};
 
 /// How a holder's part in a lease ended.
 #[derive(Debug, Clone, Copy)]

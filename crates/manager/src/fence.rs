@@ -4,6 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use braid_layout::{Column, DriveId, FileId, Generation, PartitionId, VolumeId};
+use braid_meta::records::schema::{InodeRecord, PartitionRecord, SegmentRecord, key, table};
+use braid_meta::rules::grants::{self, CAPABILITY_MS, KEY_EPOCH_FIRST, OBJECT_VERSION};
+use braid_meta::rules::recovery::{ColumnState, Columns, Stamps, Survey, judge, part_for};
+use braid_meta::tree::shapes::from_spec;
 use braid_wire::control::Grant;
 use braid_wire::data::{
     Address, Attributes, Create, DriveReply, DriveRequest, Expect, Fence, FenceReply, GetAttributes, Listing,
@@ -14,10 +18,6 @@ use tokio::task::JoinSet;
 
 use crate::core::Core;
 use crate::drive_calls::CallError;
-use crate::grants::{self, CAPABILITY_MS, KEY_EPOCH_FIRST, OBJECT_VERSION};
-use crate::recovery::{ColumnState, Columns, Stamps, Survey, judge, part_for};
-use crate::schema::{InodeRecord, PartitionRecord, SegmentRecord, key, table};
-use crate::shapes::from_spec;
 
 /// Most unsettled units taken from one column at a time; the rest follows when these were judged.
 const UNSETTLED_MAX: usize = 1 << 18;

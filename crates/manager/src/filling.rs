@@ -17,22 +17,22 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use braid_layout::{ColumnMask, DriveId, FileId, ObjectId, Version};
+use braid_meta::records::filling_rows::{drop_segment, places, ready, take_place};
+use braid_meta::records::inodes::{self, occupy, set_stale};
+use braid_meta::records::kv::KvError;
+use braid_meta::records::schema::{InodeRecord, SegmentRecord, StaleRecord, key, table};
+use braid_meta::records::tx::Tx;
+use braid_meta::tree::shapes::from_spec;
+use braid_meta::tree::view::Opener;
 use braid_wire::control::{Access, EndHeal, Opened, Refresh, ShapeSpec};
 use braid_wire::{Reason, Refusal};
 
 use crate::column_changes::{lease_of, must_be_up, nothing, olds_of, run};
 use crate::core::Core;
-use crate::filling_rows::{drop_segment, places, ready, take_place};
 use crate::heal::join;
-use crate::inodes::{self, occupy, set_stale};
-use crate::kv::KvError;
 use crate::opened::opened_by;
 use crate::opens::{make_free, reader};
 use crate::procedure::{self, Cause, hold_lapsed};
-use crate::schema::{InodeRecord, SegmentRecord, StaleRecord, key, table};
-use crate::shapes::from_spec;
-use crate::tx::Tx;
-use crate::view::Opener;
 
 /// Gives the file a segment of this shape to be filled. Refused while the file is open for writing. The
 /// caller holds the file's lock.
@@ -122,7 +122,7 @@ pub async fn give_up(core: &Arc<Core>, file: FileId) -> Result<(), Refusal> {
         let rises = inode.filling().is_some_and(can_be_read);
         drop_segment(tx, file, &mut inode)?;
         if rises {
-            inode.g = inode.g.next().ok_or_else(|| crate::files::worn_out(file))?;
+            inode.g = inode.g.next().ok_or_else(|| braid_meta::tree::files::worn_out(file))?;
             inode.unfenced = true;
         }
         inodes::save(tx, file, &inode)?;

@@ -4,15 +4,15 @@
 use std::sync::Arc;
 
 use braid_layout::{DriveId, FileId, Generation, ObjectId, PartitionId, VolumeId};
+use braid_meta::records::inodes;
+use braid_meta::records::schema::{LeftRecord, RemoveRecord, key, table};
+use braid_meta::rules::grants::{self, CAPABILITY_MS, KEY_EPOCH_FIRST};
 use braid_wire::control::Grant;
 use braid_wire::data::{Address, DriveReply, DriveRequest, Remove};
 use braid_wire::{Reason, Refusal};
 
 use crate::core::Core;
 use crate::drive_calls::CallError;
-use crate::grants::{self, CAPABILITY_MS, KEY_EPOCH_FIRST};
-use crate::inodes;
-use crate::schema::{LeftRecord, RemoveRecord, key, table};
 
 /// Most components freed on one drive between two transactions.
 const ROWS_PER_ROUND: usize = 1024;

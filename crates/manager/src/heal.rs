@@ -11,21 +11,22 @@ use std::sync::Arc;
 
 use braid_layout::placement::{Candidate, PlacementVersion, choose_beside};
 use braid_layout::{Column, DriveId, FileId};
+use braid_meta::records::inodes::{self, occupy, set_stale, vacate};
+use braid_meta::records::kv::KvError;
+use braid_meta::records::schema::{ComponentPlace, InodeRecord, StaleRecord, key, table};
+use braid_meta::records::tx::Tx;
+use braid_meta::records::{columns, successor_rows};
+use braid_meta::rules::drives::{Drive, no_drive};
+use braid_meta::rules::space::{candidate, takes_columns};
+use braid_meta::tree::view::Opener;
 use braid_wire::control::{BeginHeal, EndHeal, Opened, StaleFiles, StaleFilesReply};
 use braid_wire::{Reason, Refusal};
 
 use crate::column_changes::{lease_of, must_be_up, nothing, olds_of, run};
 use crate::core::Core;
-use crate::drives::{Drive, no_drive};
-use crate::inodes::{self, occupy, set_stale, vacate};
-use crate::kv::KvError;
 use crate::opened::opened_by;
 use crate::procedure::{self, Cause, RecordedLease, hold_lapsed};
-use crate::schema::{ComponentPlace, InodeRecord, StaleRecord, key, table};
-use crate::space::{candidate, takes_columns};
-use crate::tx::Tx;
-use crate::view::Opener;
-use crate::{columns, filling, successor_rows, successors};
+use crate::{filling, successors};
 
 /// Most files in one reply.
 const FILES_PER_PAGE_MAX: usize = 4096;
@@ -270,7 +271,7 @@ fn new_home(
     chosen.ok().and_then(|drives| drives.first().copied()).ok_or_else(|| {
         let detail = format!(
             "{:?} (file {file}) has a column on {} already, and no drive without one is up and has room: add a drive",
-            crate::names::show(name),
+            braid_meta::tree::names::show(name),
             table.name(target),
         );
         Refusal::new(Reason::TooFewDrives, detail)

@@ -4,16 +4,17 @@
 use std::sync::Arc;
 
 use braid_layout::DriveId;
+use braid_meta::records::columns;
+use braid_meta::records::inodes::{self, bytes_of};
+use braid_meta::records::schema::{ComponentPlace, key, table};
+use braid_meta::records::tx::Tx;
+use braid_meta::rules::heal_reports::none;
 use braid_wire::Refusal;
 use braid_wire::control::{HealOrders, HealReport, HealRow, HealStatus, HealStatusReply};
 
+use crate::balance;
 use crate::column_changes::olds_of;
 use crate::core::Core;
-use crate::heal_reports::none;
-use crate::inodes::{self, bytes_of};
-use crate::schema::{ComponentPlace, key, table};
-use crate::tx::Tx;
-use crate::{balance, columns};
 
 /// Where the rate is stored.
 const RATE: &str = "heal-rate";

@@ -2,15 +2,15 @@
 
 use braid_layout::placement::{Candidate, PlacementVersion, equals_beside};
 use braid_layout::{Column, DriveId};
+use braid_meta::records::inodes::{self, segment_of};
+use braid_meta::records::schema::{ComponentPlace, InodeRecord, SegmentRecord, key};
+use braid_meta::records::tx::Tx;
+use braid_meta::rules::drives::Drive;
+use braid_meta::rules::space::{candidate, takes_columns};
+use braid_meta::rules::spread::Spread;
 use braid_wire::{Reason, Refusal};
 
 use crate::core::Core;
-use crate::drives::Drive;
-use crate::inodes::{self, segment_of};
-use crate::schema::{ComponentPlace, InodeRecord, SegmentRecord, key};
-use crate::space::{candidate, takes_columns};
-use crate::spread::Spread;
-use crate::tx::Tx;
 
 /// The drive that takes a column: one that is up, has room, holds nothing of the file, and whose host does
 /// not get more columns of the file than one has now. Of those that are as good, the one that was given
@@ -33,7 +33,7 @@ pub fn nowhere(core: &Core, place: ComponentPlace, inode: &InodeRecord) -> Refus
     let detail = format!(
         "a column of {:?} (file {}) on {} can move nowhere: no other drive is up, has room, holds no other \
          column of it, and is on a host that has fewer: add a drive",
-        crate::names::show(&inode.name),
+        braid_meta::tree::names::show(&inode.name),
         place.file,
         core.drives().name(place.drive),
     );

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use braid_layout::FileId;
+use braid_meta::records::inodes;
+use braid_meta::rules::leases::Step;
 use braid_wire::Refusal;
 
 use crate::core::Core;
-use crate::leases::Step;
 use crate::procedure::{self, Cause, RecordedLease, hold_lapsed};
-use crate::{inodes, sharing};
+use crate::sharing;
 
 /// The same by who holds the file's lock.
 pub(crate) async fn end_lease_alone(core: &Arc<Core>, file: FileId) -> Result<(), Refusal> {

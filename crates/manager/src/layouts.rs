@@ -10,14 +10,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use braid_layout::{DriveId, FileId, Generation, ObjectId, PartitionId};
+use braid_meta::records::inodes;
+use braid_meta::records::schema::{InodeRecord, SegmentRecord};
 use braid_wire::Refusal;
 use braid_wire::data::ListedObject;
 
 use crate::core::Core;
-use crate::inodes;
 use crate::listing::{self, Listed};
 use crate::present::present_set;
-use crate::schema::{InodeRecord, SegmentRecord};
 
 /// What drives hold of a file: objects of a layout on record, or of one that is not.
 pub(crate) struct OnDrives {
@@ -98,13 +98,13 @@ mod tests {
 
     use super::*;
     use crate::compare::settle_all;
-    use crate::db::Db;
-    use crate::drives::tests::record;
-    use crate::inodes::create;
-    use crate::memory::MemoryKv;
-    use crate::schema::directory_record;
-    use crate::schema::{LeftRecord, VolumeRecord, key, table};
-    use crate::tx::Tx;
+    use braid_meta::records::db::Db;
+    use braid_meta::records::inodes::create;
+    use braid_meta::records::memory::MemoryKv;
+    use braid_meta::records::schema::directory_record;
+    use braid_meta::records::schema::{LeftRecord, VolumeRecord, key, table};
+    use braid_meta::records::tx::Tx;
+    use braid_meta::rules::drives::examples::record;
 
     const FILE: FileId = FileId(8);
     const OLD: u64 = 10;

@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 
 use braid_layout::{Column, DriveId, FileId, Generation, PartitionId};
+use braid_meta::records::schema::SegmentRecord;
+use braid_meta::rules::grants::{self, CAPABILITY_MS, KEY_EPOCH_FIRST};
 use braid_wire::control::ShapeSpec;
 use braid_wire::data::{Address, DriveReply, DriveRequest, GetAttributes, List, ListedObject};
 use braid_wire::{Reason, Refusal};
@@ -11,8 +13,6 @@ use braid_wire::{Reason, Refusal};
 use crate::core::Core;
 use crate::drive_calls::CallError;
 use crate::fence::{drive_call, partition_call, unexpected};
-use crate::grants::{self, CAPABILITY_MS, KEY_EPOCH_FIRST};
-use crate::schema::SegmentRecord;
 
 /// Most rows asked for at a time.
 const PAGE: u32 = 4096;

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use braid_layout::{Column, DriveId, FileId};
+use braid_meta::records::schema::{ComponentPlace, InodeRecord, LeftRecord, StaleRecord, key, table};
 use braid_wire::{Reason, Refusal};
 use tokio::time::Instant;
 
@@ -15,7 +16,6 @@ use crate::core::Core;
 use crate::fence;
 use crate::free::free_object;
 use crate::procedure::{LOOK_AGAIN, Lost, drive_of, hold_gone, is_gone, not_answering};
-use crate::schema::{ComponentPlace, InodeRecord, LeftRecord, StaleRecord, key, table};
 
 /// A column that goes out though its drive may live, which is held back.
 pub fn hold(core: &Core, inode: &InodeRecord, segment: u32, column: Column) -> Lost {

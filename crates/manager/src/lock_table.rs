@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crate::locks::Locks;
-use crate::pauses::Pauses;
+use braid_meta::rules::locks::Locks;
+use braid_meta::rules::pauses::Pauses;
 
 /// What the manager has in memory of locks.
 #[derive(Debug)]

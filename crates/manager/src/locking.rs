@@ -12,6 +12,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use braid_layout::FileId;
+use braid_meta::records::schema::{LockSessionRecord, key, table};
+use braid_meta::records::tx::Tx;
+use braid_meta::rules::locks::Outcome;
+use braid_meta::rules::watchers::LEASE_MS;
 use braid_wire::control::{Lock, LockHow, LockState, Locked};
 use braid_wire::{Reason, Refusal};
 
@@ -19,10 +23,6 @@ use crate::asker::asker;
 use crate::core::Core;
 use crate::lapses::end_lease_alone;
 use crate::leading::until_leading;
-use crate::locks::Outcome;
-use crate::schema::{LockSessionRecord, key, table};
-use crate::tx::Tx;
-use crate::watchers::LEASE_MS;
 
 /// How long after a start others may claim what they hold: until then nothing new is granted.
 const CLAIM_MS: u64 = 2 * LEASE_MS as u64;

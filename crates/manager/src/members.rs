@@ -3,6 +3,12 @@
 use std::sync::Arc;
 
 use braid_layout::DriveId;
+use braid_meta::records::schema::{DriveRecord, key, table};
+use braid_meta::records::tx::Tx;
+use braid_meta::rules::admission::{Last, Ruling};
+use braid_meta::rules::drives::{DRIVES_MAX, no_drive};
+use braid_meta::rules::leadership::{Leadership, Seen};
+use braid_meta::tree::names::check_label;
 use braid_transport::host;
 use braid_transport::process::Presence;
 use braid_wire::capability::Key;
@@ -11,14 +17,8 @@ use braid_wire::control::{
 };
 use braid_wire::{Reason, Refusal};
 
-use crate::admission::{Last, Ruling};
 use crate::core::{Core, set_record};
-use crate::drives::{DRIVES_MAX, no_drive};
-use crate::leadership::{Leadership, Seen};
-use crate::names::check_label;
-use crate::schema::{DriveRecord, key, table};
 use crate::terms::{RESTORED_LATER_MS, begin_term, is_of_lost_state};
-use crate::tx::Tx;
 
 /// Longest address that a drive may report, in bytes: a name of 253, a colon and a port.
 pub const ADDRESS_BYTES_MAX: usize = 259;
@@ -353,8 +353,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::db::Db;
-    use crate::memory::MemoryKv;
+    use braid_meta::records::db::Db;
+    use braid_meta::records::memory::MemoryKv;
 
     #[test]
     fn a_heartbeat_that_was_on_its_way_undoes_no_replacement() {

@@ -16,6 +16,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use braid_layout::DriveId;
+use braid_meta::records::schema::{ComponentPlace, InodeRecord};
+use braid_meta::records::{columns, inodes};
 use braid_wire::data::{Scrub, ScrubAct};
 use braid_wire::{Reason, Refusal};
 use tokio::time::Instant;
@@ -25,8 +27,7 @@ use crate::drive_calls::CallError;
 use crate::fence::{Target, drive_call};
 use crate::leading::{pause, until_leading};
 use crate::procedure::{Cause, too_many_away};
-use crate::schema::{ComponentPlace, InodeRecord};
-use crate::{column_changes, columns, inodes, live_out};
+use crate::{column_changes, live_out};
 
 /// Between two looks at a drive that still has lost something.
 const AGAIN: Duration = Duration::from_secs(5);

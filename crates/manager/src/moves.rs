@@ -19,6 +19,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use braid_layout::{DriveId, FileId};
+use braid_meta::records::inodes::{self, holds, occupy, segment_of, set_stale, still_moving, vacate};
+use braid_meta::records::schema::{
+    ComponentPlace, InodeRecord, LeftRecord, SegmentRecord, StaleRecord, key, table,
+};
+use braid_meta::records::tx::Tx;
+use braid_meta::records::{columns, successor_rows};
+use braid_meta::rules::drives::{Drive, DriveTable};
+use braid_meta::rules::spread::Spread;
 use braid_wire::control::DriveState;
 use braid_wire::{Reason, Refusal};
 use tokio::task::JoinSet;
@@ -26,16 +34,11 @@ use tokio::time::Instant;
 
 use crate::column_changes::{lease_of, run};
 use crate::core::Core;
-use crate::drives::{Drive, DriveTable};
 use crate::homes::{can_be_made, candidates, choose, nowhere};
-use crate::inodes::{self, holds, occupy, segment_of, set_stale, still_moving, vacate};
 use crate::leading::until_leading;
 use crate::needs::Needs;
 use crate::procedure::{self, Cause, hold_lapsed};
-use crate::schema::{ComponentPlace, InodeRecord, LeftRecord, SegmentRecord, StaleRecord, key, table};
-use crate::spread::Spread;
-use crate::tx::Tx;
-use crate::{columns, filling, relayout, successor_rows, successors};
+use crate::{filling, relayout, successors};
 
 /// Pause between two looks at which drives are to be emptied.
 const ROUND: Duration = Duration::from_secs(1);

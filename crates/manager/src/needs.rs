@@ -4,18 +4,18 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use braid_layout::DriveId;
+use braid_meta::records::inodes::{self, bytes_of, component_bytes, holds, segment_of};
+use braid_meta::records::schema::ComponentPlace;
+use braid_meta::records::tx::Tx;
+use braid_meta::records::{columns, successor_rows};
+use braid_meta::rules::drives::Drive;
+use braid_meta::rules::space::takes_columns;
+use braid_meta::tree::volumes::path_of;
 use braid_wire::{Reason, Refusal};
 
 use crate::core::Core;
-use crate::drives::Drive;
 use crate::healing::SIZED_MAX;
 use crate::homes::fitting;
-use crate::inodes::{self, bytes_of, component_bytes, holds, segment_of};
-use crate::schema::ComponentPlace;
-use crate::space::takes_columns;
-use crate::tx::Tx;
-use crate::volumes::path_of;
-use crate::{columns, successor_rows};
 
 /// Of the room on other drives, the part that may be filled: the rest is for what is written meanwhile.
 const ROOM_PERCENT: u64 = 90;

@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use braid_layout::FileId;
 use braid_layout::version::Lease;
+use braid_meta::records::schema::InodeRecord;
+use braid_meta::tree::files::lease_lost;
+use braid_meta::tree::view::{self, Opener};
 use braid_wire::Refusal;
 use braid_wire::control::{DriveState, Opened};
 
 use crate::asker::asker;
 use crate::core::Core;
 use crate::fence::make_partition;
-use crate::files::lease_lost;
-use crate::schema::InodeRecord;
-use crate::view::{self, Opener};
 
 /// The answer to a writer.
 pub async fn opened_to_write(

@@ -5,6 +5,15 @@ use std::sync::Arc;
 
 use braid_layout::version::Lease;
 use braid_layout::{Column, DriveId, FileId};
+use braid_meta::records::inodes;
+use braid_meta::records::schema::InodeRecord;
+use braid_meta::records::tx::Tx;
+use braid_meta::rules::leases::LeaseState;
+use braid_meta::rules::operations::{Once, Operation, Outcome, remember};
+use braid_meta::tree::directories;
+use braid_meta::tree::files::{self, Part, lease_lost, leased};
+use braid_meta::tree::names::show;
+use braid_meta::tree::view::{self, Opener};
 use braid_wire::control::{
     Access, Commit, CreateUnnamed, DriveState, Held, Lookup, Open, Opened, Refresh, Renew, Renewed,
     ReportLost, Reserve, StatRow, Turn,
@@ -14,16 +23,9 @@ use braid_wire::{Reason, Refusal};
 use crate::asker::asker;
 use crate::column_changes::lease_of;
 use crate::core::{Core, busy};
-use crate::files::{self, Part, lease_lost, leased};
-use crate::leases::LeaseState;
-use crate::names::show;
 use crate::opened::{opened_by, opened_to_write, renew_lease};
-use crate::operations::{Once, Operation, Outcome, remember};
 use crate::procedure::{self, Cause, Life, Lost, Probe, RecordedLease, drive_of, hold_lapsed};
-use crate::schema::InodeRecord;
-use crate::tx::Tx;
-use crate::view::{self, Opener};
-use crate::{callbacks, directories, filling, inodes, live_out, receipts, sharing};
+use crate::{callbacks, filling, live_out, receipts, sharing};
 
 /// Creates a file without a name, leased to the asker.
 pub async fn create_unnamed(
@@ -428,10 +430,10 @@ mod tests {
 
     use super::*;
     use crate::asker::asked_by;
-    use crate::memory::MemoryKv;
-    use crate::schema::{InodeRecord, directory_record};
     use crate::session_slots::SessionSlots;
     use crate::start::{Config, start};
+    use braid_meta::records::memory::MemoryKv;
+    use braid_meta::records::schema::{InodeRecord, directory_record};
 
     const FILE: FileId = FileId(7);
 

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use braid_meta::records::schema::{OperationRecord, key, table};
+use braid_meta::rules::operations::{KEPT_MS, Operation, check_head, is_final};
 use braid_wire::Refusal;
 use braid_wire::checksum::crc32c;
 use braid_wire::control::{ControlReply, ControlRequest, RequestHead};
 
 use crate::core::Core;
-use crate::operations::{KEPT_MS, Operation, check_head, is_final};
-use crate::schema::{OperationRecord, key, table};
 
 /// Rows read in one transaction of the background.
 const ROWS_PER_ROUND: usize = 4096;

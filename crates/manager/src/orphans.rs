@@ -15,17 +15,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use braid_layout::{DriveId, FileId, PartitionId, VolumeId};
+use braid_meta::records::kv::KvError;
+use braid_meta::records::schema::{ComponentPlace, LeftRecord, RemoveRecord, key, table};
+use braid_meta::records::tx::Tx;
+use braid_meta::records::{columns, inodes};
 use braid_wire::Refusal;
 use braid_wire::data::ListedObject;
 use tokio::time::{Instant, sleep};
 
 use crate::core::Core;
 use crate::drive_calls::CallError;
-use crate::kv::KvError;
 use crate::leading::{pause, until_leading};
-use crate::schema::{ComponentPlace, LeftRecord, RemoveRecord, key, table};
-use crate::tx::Tx;
-use crate::{columns, inodes, listing};
+use crate::listing;
 
 /// Time between two searches of a drive that did not start in between.
 const AGAIN: Duration = Duration::from_secs(24 * 3600);

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use braid_layout::{Column, ColumnMask, DriveId, Role, Stripe};
+use braid_meta::records::schema::SegmentRecord;
+use braid_meta::rules::half_fenced;
 use braid_wire::data::ListedObject;
 
-use crate::half_fenced;
 use crate::listing::Listed;
-use crate::schema::SegmentRecord;
 
 /// The columns of a segment that are current. None if `m` or fewer of their drives answer: only `m + 1`
 /// columns are sure to have one in common with every set that the file ever had.
@@ -62,7 +62,9 @@ pub(crate) fn present_set(
 /// The columns that hold bytes of a file of this size, if it has no holes. The first `k + m` stripes are
 /// enough, as they reach every column.
 fn written_columns(segment: &SegmentRecord, size: u64) -> ColumnMask {
-    let Ok(shape) = crate::shapes::from_spec(&segment.shape, &segment.shape) else { return segment.all() };
+    let Ok(shape) = braid_meta::tree::shapes::from_spec(&segment.shape, &segment.shape) else {
+        return segment.all();
+    };
     let bytes = size.min(segment.end).saturating_sub(segment.start);
     let stripes = bytes.div_ceil(shape.stripe_bytes()).min(u64::from(shape.width()));
     let mut columns = ColumnMask::EMPTY;

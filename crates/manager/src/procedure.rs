@@ -19,6 +19,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use braid_layout::{Column, ColumnMask, DriveId, FileId, Lease, Version};
+use braid_meta::records::inodes::{self, set_stale};
+use braid_meta::records::schema::{ComponentPlace, InodeRecord, StaleRecord};
+use braid_meta::records::tx::Tx;
+use braid_meta::rules::recovery::Stamps;
+use braid_meta::tree::files::{self, worn_out};
 use braid_transport::host;
 use braid_transport::process::Presence;
 use braid_wire::control::{DriveState, ProcessMark};
@@ -28,13 +33,8 @@ use tokio::time::{Instant, timeout};
 
 use crate::core::Core;
 use crate::fence::{fence_all, judge_all};
-use crate::files::{self, worn_out};
-use crate::inodes::{self, set_stale};
 use crate::live_out;
-use crate::recovery::Stamps;
-use crate::schema::{ComponentPlace, InodeRecord, StaleRecord};
 use crate::settle::data_end;
-use crate::tx::Tx;
 
 /// How long a procedure may take in addition to the drives' lease.
 const SPARE: Duration = Duration::from_secs(10);
@@ -85,7 +85,7 @@ pub struct Lost {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Life {
     /// It surely serves no more, and is held back until
-    /// [`DriveTable::release`](crate::drives::DriveTable::release).
+    /// [`DriveTable::release`](braid_meta::rules::drives::DriveTable::release).
     Dead,
     /// Its lease holds and it answers.
     Alive,
@@ -450,12 +450,12 @@ pub fn too_many_away(
     core: &Core,
     inode: &InodeRecord,
     missing: ColumnMask,
-    segment: &crate::schema::SegmentRecord,
+    segment: &braid_meta::records::schema::SegmentRecord,
 ) -> Refusal {
     let names = core.drives().names(missing.iter().map(|column| segment.drive(column)));
     let detail = format!(
         "{:?} can do without {} of its drives, and {} are away or stale: {names}",
-        crate::names::show(&inode.name),
+        braid_meta::tree::names::show(&inode.name),
         segment.shape.m,
         missing.count(),
     );

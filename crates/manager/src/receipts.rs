@@ -5,13 +5,13 @@
 //! receipts, and they are durable with the size. `admission` compares them.
 
 use braid_layout::{DriveId, FileId};
+use braid_meta::records::inodes;
+use braid_meta::records::schema::{key, table};
+use braid_meta::records::tx::Tx;
 use braid_wire::Refusal;
 use braid_wire::data::Receipt;
 
 use crate::core::Core;
-use crate::inodes;
-use crate::schema::{key, table};
-use crate::tx::Tx;
 
 /// Keeps the highest receipt of each drive, in the transaction that rests on them. Those of drives that the
 /// file is not on count for nothing.

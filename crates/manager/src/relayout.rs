@@ -10,6 +10,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use braid_layout::FileId;
+use braid_meta::records::inodes;
+use braid_meta::records::kv::KvError;
+use braid_meta::records::relayouts::{COUNT, put_on, take_off};
+use braid_meta::records::schema::{InodeRecord, RelayoutRecord, SegmentRecord, key, table};
+use braid_meta::records::tx::Tx;
+use braid_meta::tree::directories::resolve;
+use braid_meta::tree::shapes::{check_width, from_spec};
+use braid_meta::tree::volumes::path_of;
 use braid_wire::control::{
     DriveState, Relayout, RelayoutReply, RelayoutRow, Relayouts, RelayoutsReply, ShapeSpec,
 };
@@ -17,15 +25,8 @@ use braid_wire::{Reason, Refusal};
 use tokio::time::Instant;
 
 use crate::core::Core;
-use crate::directories::resolve;
-use crate::kv::KvError;
+use crate::filling;
 use crate::leading::{pause, until_leading};
-use crate::relayouts::{COUNT, put_on, take_off};
-use crate::schema::{InodeRecord, RelayoutRecord, SegmentRecord, key, table};
-use crate::shapes::{check_width, from_spec};
-use crate::tx::Tx;
-use crate::volumes::path_of;
-use crate::{filling, inodes};
 
 /// Files that are filled at a time: enough for all drives to have something to do.
 const AT_ONCE: usize = 16;
@@ -47,7 +48,7 @@ pub async fn ask(core: &Arc<Core>, asked: Relayout) -> Result<RelayoutReply, Ref
             let found = resolve(tx, &asked.at)?;
             let file = found.file;
             let inode = found.inode;
-            crate::files::refuse_without_bytes(inode.kind, &asked.at.path)?;
+            braid_meta::tree::files::refuse_without_bytes(inode.kind, &asked.at.path)?;
             let begun = match &asked.shape {
                 Some(shape) => put(core, tx, file, &inode, shape)?,
                 None => take_off(tx, file)?,
@@ -301,9 +302,9 @@ mod tests {
     use braid_layout::{ColumnMask, DriveId, Generation, ObjectId, VolumeId};
 
     use super::*;
-    use crate::db::Db;
-    use crate::memory::MemoryKv;
-    use crate::schema::directory_record;
+    use braid_meta::records::db::Db;
+    use braid_meta::records::memory::MemoryKv;
+    use braid_meta::records::schema::directory_record;
 
     const FILE: FileId = FileId(8);
     const MIRROR: ShapeSpec = ShapeSpec { scheme: 1, k: 1, m: 1, unit_bytes: 4096 };
@@ -354,8 +355,8 @@ mod tests {
         let core = crate::start::start(Arc::new(MemoryKv::new()), &config, slots).await.unwrap();
         let there = FileId(1000);
         let listed = core.write(move |_, tx| {
-            let volume = crate::volumes::create(tx, "v", WIDE, 0, 1)?;
-            let root = crate::volumes::by_number(tx, volume)?.root;
+            let volume = braid_meta::tree::volumes::create(tx, "v", WIDE, 0, 1)?;
+            let root = braid_meta::tree::volumes::by_number(tx, volume)?.root;
             inodes::save(tx, there, &directory_record(volume, root, b"f".to_vec(), 0))?;
             for file in [FileId(998), FileId(999), there] {
                 put_on(tx, file, MIRROR)?;

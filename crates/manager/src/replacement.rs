@@ -7,18 +7,18 @@
 use std::sync::Arc;
 
 use braid_layout::DriveId;
+use braid_meta::records::inodes;
+use braid_meta::records::schema::{DriveRecord, key};
+use braid_meta::records::tx::Tx;
+use braid_meta::rules::drives::no_drive;
+use braid_meta::rules::operations::{Once, Operation, Outcome};
 use braid_wire::control::{DriveState, ReplaceDrive};
 use braid_wire::{Reason, Refusal};
 use tokio::time::Instant;
 
 use crate::core::{Core, set_record};
-use crate::drives::no_drive;
-use crate::inodes;
 use crate::needs::{LOOK_MAX, Needs};
-use crate::operations::{Once, Operation, Outcome};
 use crate::procedure::{self, Life};
-use crate::schema::{DriveRecord, key};
-use crate::tx::Tx;
 
 /// Lets `new` replace `old`, which must be dead. Gives the number of components to rebuild.
 pub async fn replace(core: &Arc<Core>, operation: Operation, request: ReplaceDrive) -> Result<u64, Refusal> {

@@ -8,12 +8,12 @@
 use std::sync::Arc;
 
 use braid_layout::FileId;
+use braid_meta::records::schema::{DriveRecord, InodeRecord, key, table};
+use braid_meta::records::tx::Tx;
 use braid_wire::Refusal;
 
 use crate::core::{Core, set_record};
 use crate::leading::{pause, until_leading};
-use crate::schema::{DriveRecord, InodeRecord, key, table};
-use crate::tx::Tx;
 
 /// Most files in one transaction.
 const FILES_PER_ROUND: usize = 1024;
@@ -95,12 +95,12 @@ mod tests {
     use tokio::task::JoinHandle;
 
     use super::*;
-    use crate::inodes;
-    use crate::leases::LeaseState;
-    use crate::memory::{Disk, MemoryKv};
-    use crate::schema::directory_record;
     use crate::session_slots::SessionSlots;
     use crate::start::{Config, start};
+    use braid_meta::records::inodes;
+    use braid_meta::records::memory::{Disk, MemoryKv};
+    use braid_meta::records::schema::directory_record;
+    use braid_meta::rules::leases::LeaseState;
 
     const FILE: FileId = FileId(5);
 

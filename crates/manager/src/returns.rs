@@ -8,13 +8,16 @@
 //! What it holds of columns that have moved to other drives meanwhile it frees first, too.
 //!
 //! It ends, because many columns are told at a time, their rows are stored together, and no others go out
-//! meanwhile (see [`DriveTable::returning`](crate::drives::DriveTable::returning)). A file that cannot be
+//! meanwhile (see [`DriveTable::returning`](braid_meta::rules::drives::DriveTable::returning)). A file that cannot be
 //! told does not delay the others.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use braid_layout::{DriveId, Generation};
+use braid_meta::records::inodes::{self, has_untold, set_stale};
+use braid_meta::records::schema::{ComponentPlace, StaleRecord, key, table};
+use braid_meta::records::tx::Tx;
 use braid_wire::Refusal;
 use tokio::task::JoinSet;
 
@@ -22,10 +25,7 @@ use crate::core::Core;
 use crate::drive_calls::{CALLS_PER_DRIVE, CallError};
 use crate::fence::tell;
 use crate::free::free_left;
-use crate::inodes::{self, has_untold, set_stale};
 use crate::leading::{pause, until_leading};
-use crate::schema::{ComponentPlace, StaleRecord, key, table};
-use crate::tx::Tx;
 
 /// Most columns told to a drive at a time. Some calls are left for other procedures.
 const TELLS: usize = CALLS_PER_DRIVE - CALLS_PER_DRIVE / 4;

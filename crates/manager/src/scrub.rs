@@ -1,13 +1,13 @@
 //! Scrubs: passes a client's request on to the drive, and the drive's answer back. The drive does the work
 //! and keeps its position.
 
+use braid_meta::rules::drives::no_drive;
 use braid_wire::control::{DriveState, ScrubDrive, ScrubDriveReply};
 use braid_wire::data::{DriveReply, Scrub, ScrubAct};
 use braid_wire::{Reason, Refusal};
 
 use crate::core::Core;
 use crate::drive_calls::CallError;
-use crate::drives::no_drive;
 use crate::fence::drive_call;
 
 /// Asks a drive to scrub, or for the state of its scrub.

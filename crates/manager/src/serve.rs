@@ -8,6 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use braid_layout::{DriveId, FileId};
+use braid_meta::records::inodes;
+use braid_meta::records::tx::Tx;
+use braid_meta::rules::operations::{Once, Operation, Outcome};
+use braid_meta::tree::directories::{self, Parents};
+use braid_meta::tree::{attributes, nodes, shapes, view, volumes};
 use braid_transport::{Asked, ControlPeer, Listener, Stream, TransportError, challenge};
 use braid_wire::capability::Key;
 use braid_wire::control::{
@@ -23,14 +28,10 @@ use tokio::task::JoinSet;
 
 use crate::asker::{asked_by, asker};
 use crate::core::Core;
-use crate::directories::{self, Parents};
-use crate::operations::{Once, Operation, Outcome};
 use crate::session_slots::Visitor;
-use crate::tx::Tx;
 use crate::{
-    attributes, backup, bulk, callbacks, compare, drain, endings, filling, heal, healing, inodes, locking,
-    members, nodes, opens, operation_turns, relayout, replacement, scrub, shapes, sisters, status, view,
-    volumes,
+    backup, bulk, callbacks, compare, drain, endings, filling, heal, healing, locking, members, opens,
+    operation_turns, relayout, replacement, scrub, sisters, status,
 };
 
 /// Serves until the task is dropped; the sessions end with it.

@@ -6,6 +6,7 @@
 //! a slot is needed, the session that was idle longest is closed; its client reconnects with its next
 //! request.
 
+use braid_meta::rules::drives::DRIVES_MAX;
 use braid_transport::{
     Bounds, Capacity, ConnectionSlot, ConnectionSlots, GivesWay, Holder, Origin, Seldom, Stream,
     TransportError,
@@ -13,8 +14,6 @@ use braid_transport::{
 use braid_wire::control::Authenticate;
 use braid_wire::token::Standing;
 use braid_wire::{Reason, Refusal};
-
-use crate::drives::DRIVES_MAX;
 
 /// Most sessions of clients.
 const CLIENTS_MAX: usize = 1024;

@@ -14,15 +14,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use braid_layout::{Column, ColumnMask, FileId, Role, Segment, Stripe, Version};
+use braid_meta::records::schema::{InodeRecord, SegmentRecord};
+use braid_meta::tree::files::FILE_BYTES_MAX;
+use braid_meta::tree::shapes::from_spec;
 use braid_wire::data::{Listing, UnitState};
 use tokio::task::JoinSet;
 
 use crate::core::Core;
 use crate::drive_calls::CallError;
 use crate::fence::Target;
-use crate::files::FILE_BYTES_MAX;
-use crate::schema::{InodeRecord, SegmentRecord};
-use crate::shapes::from_spec;
 
 /// Units asked for at a time; usually the first is enough.
 const PAGE: u32 = 64;
@@ -261,7 +261,7 @@ mod tests {
     use braid_wire::data::{PendingState, Tip};
 
     use super::*;
-    use crate::schema::directory_record;
+    use braid_meta::records::schema::directory_record;
 
     const UNIT: u64 = 4096;
     /// Stamps of the lease below this one are within the size.

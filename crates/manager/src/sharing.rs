@@ -14,9 +14,9 @@
 //! - Each that joins is preceded by a fence: a process that is gone may have left writes on their way, and
 //!   the one that takes its place must not see these come after its own. Those who wait for the same file
 //!   are served by one fence.
-//! - A holder may *take a turn*: the file is exclusively its own for [`TURN_MS`](crate::turns::TURN_MS) at
+//! - A holder may *take a turn*: the file is exclusively its own for [`TURN_MS`](braid_meta::rules::turns::TURN_MS) at
 //!   least, for what unit writes cannot do. The next other holder that refreshes after that ends it
-//!   ([`turns`](crate::turns)). A cut that has begun is not interrupted.
+//!   ([`turns`](braid_meta::rules::turns)). A cut that has begun is not interrupted.
 //! - A holder that lapses is fenced, and the others go on.
 //! - Who is left alone gets an exclusive lease again, and those who are left with parts get these.
 //!
@@ -28,20 +28,21 @@ use std::sync::Arc;
 
 use braid_layout::version::Lease;
 use braid_layout::{FileId, Generation};
+use braid_meta::records::inodes;
+use braid_meta::records::schema::{InodeRecord, PartRecord};
+use braid_meta::records::tx::Tx;
+use braid_meta::rules::leases::LeaseState;
+use braid_meta::rules::operations::{Operation, Outcome, remember};
+use braid_meta::rules::parts;
+use braid_meta::rules::turns::AGAIN_MS_MAX;
+use braid_meta::tree::files::{Part, current, lease_lost, worn_out};
+use braid_meta::tree::names::show;
 use braid_wire::control::Opened;
 use braid_wire::{Reason, Refusal};
 
 use crate::core::Core;
-use crate::files::{Part, current, lease_lost, worn_out};
-use crate::leases::LeaseState;
-use crate::names::show;
 use crate::opened::opened_to_write;
-use crate::operations::{Operation, Outcome, remember};
 use crate::procedure::{self, Cause, Change, RecordedLease, hold_lapsed};
-use crate::schema::{InodeRecord, PartRecord};
-use crate::turns::AGAIN_MS_MAX;
-use crate::tx::Tx;
-use crate::{inodes, parts};
 
 /// What a lease becomes.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,12 +6,12 @@
 use std::sync::Arc;
 
 use braid_layout::{DriveId, VolumeId};
+use braid_meta::records::schema::{PartitionRecord, key, table};
+use braid_meta::rules::grants::{self, CAPABILITY_MS};
 use braid_wire::control::{DriveState, SISTERS_MAX, SisterRow, Sisters, SistersReply};
 use braid_wire::{Reason, Refusal};
 
 use crate::core::Core;
-use crate::grants::{self, CAPABILITY_MS};
-use crate::schema::{PartitionRecord, key, table};
 
 /// Answers the drive `asker`.
 pub async fn find(core: &Arc<Core>, asker: DriveId, request: Sisters) -> Result<SistersReply, Refusal> {

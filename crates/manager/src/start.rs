@@ -13,6 +13,16 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use braid_layout::{ClusterId, DriveId, FileId};
+use braid_meta::records::db::Db;
+use braid_meta::records::inodes::has_untold;
+use braid_meta::records::kv::Kv;
+use braid_meta::records::schema::{ClusterRecord, DriveRecord, key, table};
+use braid_meta::records::tx::Tx;
+use braid_meta::records::upgrade::upgrade;
+use braid_meta::rules::drives::{DriveTable, margin_ms};
+use braid_meta::rules::leadership::Leadership;
+use braid_meta::rules::leases::Leases;
+use braid_meta::rules::watchers::Watchers;
 use braid_transport::host::{self, boot_ms};
 use braid_transport::{Limits, Listener, Seldom, raise_descriptors};
 use braid_wire::Refusal;
@@ -23,27 +33,17 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::core::Core;
-use crate::db::Db;
 use crate::directory::{LOCK_FILE, ManagerError, STATE_FILE, lock};
 use crate::drive_calls::DriveCalls;
-use crate::drives::{DriveTable, margin_ms};
 use crate::embedded::EmbeddedKv;
-use crate::inodes::has_untold;
-use crate::kv::Kv;
-use crate::leadership::Leadership;
-use crate::leases::Leases;
 use crate::lock_table::Locking;
 use crate::retake::take_over;
-use crate::schema::{ClusterRecord, DriveRecord, key, table};
 use crate::serve::serve;
 use crate::session_slots::SessionSlots;
 use crate::sweep::{extend_time, sweep};
 use crate::terms::{RESTORED_LATER_MS, begin_term, random};
 use crate::time::ManagerClock;
 use crate::together::Together;
-use crate::tx::Tx;
-use crate::upgrade::upgrade;
-use crate::watchers::Watchers;
 use crate::{backup, callbacks, locking, private, receipts};
 
 /// A new file system's root contains it.

@@ -4,16 +4,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use braid_layout::DriveId;
+use braid_meta::records::inodes;
+use braid_meta::records::schema::{DriveCount, key, table};
+use braid_meta::records::tx::Tx;
+use braid_meta::rules::drives::Drive;
+use braid_meta::tree::view::drive_row;
+use braid_meta::tree::volumes;
 use braid_transport::host;
 use braid_wire::Refusal;
 use braid_wire::control::{DriveRow, StatusReply};
 
 use crate::core::Core;
-use crate::drives::Drive;
-use crate::schema::{DriveCount, key, table};
-use crate::tx::Tx;
-use crate::view::drive_row;
-use crate::{inodes, volumes};
 
 /// Stale columns of a drive that are looked at one by one.
 const LOOKED_AT_MAX: usize = 4096;

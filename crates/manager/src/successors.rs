@@ -13,18 +13,18 @@
 use std::sync::Arc;
 
 use braid_layout::{DriveId, FileId};
+use braid_meta::records::schema::{ComponentPlace, InodeRecord};
+use braid_meta::records::successor_rows::{find, give_up, take_place};
+use braid_meta::rules::leases::LeaseState;
+use braid_meta::tree::view::Opener;
 use braid_wire::control::{BeginHeal, EndHeal, Opened};
 use braid_wire::{Reason, Refusal};
 
 use crate::column_changes::{lease_of, nothing, run};
 use crate::core::Core;
 use crate::fence;
-use crate::leases::LeaseState;
 use crate::opened::opened_by;
 use crate::procedure::{self, Cause, RecordedLease, hold_lapsed};
-use crate::schema::{ComponentPlace, InodeRecord};
-use crate::successor_rows::{find, give_up, take_place};
-use crate::view::Opener;
 
 /// Gives a successor up in a new generation, in which another one may come to the same drive: what frees the
 /// first one late does not touch that. The caller holds the file's lock. Returns whether there was one.

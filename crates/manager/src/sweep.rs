@@ -10,6 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use braid_layout::{DriveId, FileId, PartitionId};
+use braid_meta::records::schema::{DriveRecord, key, table};
+use braid_meta::records::tx::Tx;
+use braid_meta::rules::pauses::LISTEN_MS;
+use braid_meta::tree::volumes;
 use braid_wire::control::DriveState;
 use braid_wire::data::{Address, Remove};
 use braid_wire::{Reason, Refusal};
@@ -22,13 +26,10 @@ use crate::fence::{drive_call, make_partition};
 use crate::free::{forget_replaced, free_components, free_left, is_absent};
 use crate::lapses::end_lease_alone;
 use crate::leading::{ROUND, pause, until_leading};
-use crate::pauses::LISTEN_MS;
 use crate::returns::readmit_drives;
-use crate::schema::{DriveRecord, key, table};
-use crate::tx::Tx;
 use crate::{
     balance, behind, callbacks, compare, locking, mislaid, moves, operation_turns, orphans, receipts,
-    relayout, retake, volumes,
+    relayout, retake,
 };
 
 /// Time between two stores of the drives' log positions. If a drive loses less than this and the manager is
@@ -314,9 +315,9 @@ mod tests {
     use braid_layout::version::Lease;
 
     use super::*;
-    use crate::memory::MemoryKv;
     use crate::session_slots::SessionSlots;
     use crate::start::{Config, start};
+    use braid_meta::records::memory::MemoryKv;
 
     #[tokio::test]
     async fn files_that_cannot_be_done_keep_no_others_from_their_turn() {

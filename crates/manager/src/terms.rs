@@ -1,11 +1,11 @@
 //! Terms of the manager's state, which tell a restored state from the one that was lost.
 
+use braid_meta::records::schema::key;
+use braid_meta::records::tx::Tx;
+use braid_meta::rules::grants::CAPABILITY_MS;
 use braid_wire::Refusal;
 
-use crate::grants::CAPABILITY_MS;
-use crate::schema::key;
 use crate::time::AHEAD_MS;
-use crate::tx::Tx;
 
 /// How far ahead time begins on a restored state, so that all capabilities of the lost manager have expired:
 /// it may have signed them at times up to `AHEAD_MS` past the wall clock. Drives get leases before they are

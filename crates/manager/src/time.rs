@@ -14,9 +14,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use braid_meta::rules::pauses::Pauses;
 use braid_transport::host::{boot_ms, wall_ms};
-
-use crate::pauses::Pauses;
 
 /// How far the durable bound is set ahead, in milliseconds: a crash makes time leap ahead by at most this. A
 /// clean stop stores what was handed out ([`ManagerClock::stop`]), so that restarts do not add up.

@@ -2,8 +2,8 @@
 
 use braid_layout::version::Lease;
 use braid_layout::{Column, ColumnMask, DriveId, FileId, Generation, ObjectId, Version, VolumeId};
-use braid_manager::kv::KvError;
-use braid_manager::schema::*;
+use braid_meta::records::kv::KvError;
+use braid_meta::records::schema::*;
 use braid_wire::capability::Key;
 use braid_wire::control::{EntryKind, ShapeSpec};
 use proptest::prelude::*;

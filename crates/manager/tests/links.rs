@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use braid_layout::{FileId, VolumeId};
-use braid_manager::check::check;
-use braid_manager::db::Db;
-use braid_manager::directories::{self, Parents};
-use braid_manager::memory::MemoryKv;
-use braid_manager::tx::Tx;
-use braid_manager::{attributes, nodes, volumes};
+use braid_meta::records::check::check;
+use braid_meta::records::db::Db;
+use braid_meta::records::memory::MemoryKv;
+use braid_meta::records::tx::Tx;
+use braid_meta::tree::directories::{self, Parents};
+use braid_meta::tree::{attributes, nodes, volumes};
 use braid_wire::control::{
     AttributeChanges, EntryKind, HardLink, MakeNode, NewAttributes, Place, RenameHow, SetXattr, ShapeSpec,
     UnlinkOnly, XattrHow,

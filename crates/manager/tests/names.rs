@@ -7,13 +7,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use braid_layout::version::Lease;
 use braid_layout::{ColumnMask, DriveId, FileId};
-use braid_manager::check::check;
-use braid_manager::db::Db;
-use braid_manager::directories::Parents;
-use braid_manager::kv::{Batch, Kv, KvError, Pair, Snapshot};
-use braid_manager::memory::MemoryKv;
-use braid_manager::schema::{DriveRecord, key};
-use braid_manager::{directories, files, inodes, volumes};
+use braid_meta::records::check::check;
+use braid_meta::records::db::Db;
+use braid_meta::records::inodes;
+use braid_meta::records::kv::{Batch, Kv, KvError, Pair, Snapshot};
+use braid_meta::records::memory::MemoryKv;
+use braid_meta::records::schema::{DriveRecord, key};
+use braid_meta::tree::directories::{self, Parents};
+use braid_meta::tree::{files, volumes};
 use braid_wire::capability::Key;
 use braid_wire::control::{
     Access, AttributeChanges, Backing, Commit, CreateUnnamed, Cut, Ended, Ending, EntryKind, Link,
@@ -339,7 +340,7 @@ impl Real {
                 None => Ok(()),
             },
             Op::Sweep => {
-                let (from, to) = key::all(braid_manager::schema::table::REMOVE);
+                let (from, to) = key::all(braid_meta::records::schema::table::REMOVE);
                 for (row, _) in tx.scan(&from, &to, 2)? {
                     inodes::removed(tx, &row)?;
                 }
@@ -355,12 +356,12 @@ impl Real {
     }
 }
 
-fn leased(tx: &braid_manager::tx::Tx, path: &str) -> Option<(FileId, Lease)> {
+fn leased(tx: &braid_meta::records::tx::Tx, path: &str) -> Option<(FileId, Lease)> {
     let found = directories::resolve(tx, &at(path)).ok()?;
     found.inode.held.then_some((found.file, found.inode.lease))
 }
 
-fn walk(tx: &braid_manager::tx::Tx, path: &str, model: &mut Model) -> Result<(), Refusal> {
+fn walk(tx: &braid_meta::records::tx::Tx, path: &str, model: &mut Model) -> Result<(), Refusal> {
     let (entries, more) = directories::list(tx, &at(path), b"", 0)?;
     assert!(!more);
     for entry in entries {
@@ -451,7 +452,7 @@ fn a_removal_reads_no_more_the_more_removals_are_queued() {
         })
         .collect();
     let queued = real.db.read(|tx| {
-        let (from, to) = key::all(braid_manager::schema::table::REMOVE);
+        let (from, to) = key::all(braid_meta::records::schema::table::REMOVE);
         Ok(tx.scan(&from, &to, usize::MAX)?.len())
     });
     assert_eq!(queued.unwrap(), 3 * 300);

@@ -1,4 +1,4 @@
-//! The trait's text, for whichever version `super::object_store` is.
+//! The implementation of the trait, for the version that `super::object_store` is.
 
 use std::ops::Range;
 
@@ -25,9 +25,9 @@ use crate::write::Upload;
 
 /// The store's name in errors.
 const STORE: &str = "Braid";
-/// Ranges of one object that are so close together are read as one.
+/// Maximum distance of two ranges of one object that are read as one.
 const GAP_BYTES: u64 = 64 << 10;
-/// Objects that are deleted together.
+/// Maximum number of objects that are deleted together.
 const DELETED_TOGETHER: usize = 256;
 
 #[async_trait]
@@ -82,7 +82,8 @@ impl ObjectStore for BraidStore {
             let meta = meta(location.clone(), &object);
             options.check_preconditions(&meta)?;
             let range = wanted(options.range.as_ref(), meta.size)?;
-            // The first bytes are read now: an object that was replaced since it was opened is opened again.
+            // The first bytes are read at once: an object that was replaced since it was opened is opened
+            // again.
             let begun = async {
                 let attributes = self.attributes(&object).await?;
                 Ok((attributes, read::read(&file, read::first(&range)).await?))
@@ -106,7 +107,7 @@ impl ObjectStore for BraidStore {
         let name = self.name(location.as_ref()).map_err(failed)?;
         let mut tries = 0;
         loop {
-            // All of them are of one content.
+            // All ranges are read from one content of the object.
             let (file, object) = self.open(&name).await.map_err(failed)?;
             let within = ranges.iter().map(|range| wanted(Some(&range.clone().into()), object.size()));
             let within = within.collect::<Result<Vec<_>>>()?;
@@ -185,7 +186,7 @@ fn listed(
     walk.map(move |one| one.map_err(|error| failure(&prefix, error)).and_then(|one| found(&one))).boxed()
 }
 
-/// Deletes what is in a chunk of a stream; each result, and each error of the stream, is at its place.
+/// Deletes the objects in a chunk of a stream. Each result, and each error of the stream, keeps its place.
 async fn delete_chunk(store: &BraidStore, chunk: Vec<Result<Path>>) -> Vec<Result<Path>> {
     let mut results = Vec::with_capacity(chunk.len());
     let mut places = Vec::new();
@@ -209,7 +210,7 @@ async fn delete_chunk(store: &BraidStore, chunk: Vec<Result<Path>>) -> Vec<Resul
     results
 }
 
-/// Attributes as they are stored.
+/// Converts attributes to the form in which they are stored.
 fn storable(store: &BraidStore, attributes: &Attributes) -> Result<Vec<(String, String)>> {
     let one = |(attribute, value): (&Attribute, &_)| {
         let name = match attribute {
@@ -230,14 +231,14 @@ fn lacks(store: &BraidStore, operation: &str) -> Error {
     Error::NotImplemented { operation: operation.to_owned(), implementer: store.to_string() }
 }
 
-/// Where metadata of the user's own begin among stored attributes.
+/// Prefix of the user's own metadata among stored attributes.
 const METADATA: &str = "metadata.";
 
 fn text(value: &super::object_store::AttributeValue) -> String {
     value.as_ref().to_owned()
 }
 
-/// Attributes from how they are stored; what a later release may have stored besides is left out.
+/// Converts stored attributes back. Attributes that a later release may have stored are left out.
 fn attributes(stored: Vec<(String, String)>) -> Attributes {
     let known = stored.into_iter().filter_map(|(name, value)| {
         let attribute = match name.as_str() {
@@ -293,7 +294,7 @@ fn found(found: &Found) -> Result<ObjectMeta> {
     Ok(meta(Path::parse(&found.location)?, &found.object))
 }
 
-/// The bytes that a request wants of an object of this size.
+/// The byte range that a request asks for of an object of this size.
 fn wanted(range: Option<&GetRange>, size: u64) -> Result<Range<u64>> {
     let Some(range) = range else { return Ok(0..size) };
     range.as_range(size).map_err(|error| Error::Generic { store: STORE, source: error.into() })
@@ -313,7 +314,7 @@ fn failure(location: &Path, error: crate::Error) -> Error {
     }
 }
 
-/// The error of a request about two objects: what exists already is the second.
+/// The error of a request about two objects: an object that exists already is the second one.
 fn of_two((from, to): (&Path, &Path), error: crate::Error) -> Error {
     let location = if error.family() == Family::Exists { to } else { from };
     failure(location, error)

@@ -1,4 +1,4 @@
-//! Finding the cluster, and making a store of it.
+//! Finds a cluster, and makes a store of it.
 
 use std::path::PathBuf;
 
@@ -19,91 +19,91 @@ pub struct BraidStoreBuilder {
     keeps_directories: bool,
 }
 
-/// Why no store was made.
+/// The reason why no store was made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
     /// Neither a volume nor a URL was given.
     #[error("name a volume: with_volume(\"main\"), or with_url(\"braid://main/directory\")")]
     NoVolume,
-    /// The volume, the URL or the prefix is no name.
+    /// The volume, the URL or the prefix is not a valid name.
     #[error("{name:?} is no name: {source}")]
     Name {
-        /// What was given.
+        /// The text that was given.
         name: String,
-        /// The rule it breaks.
+        /// The rule that the text breaks.
         source: NameError,
     },
-    /// The cluster's file cannot be read.
+    /// The file `cluster.toml` cannot be read.
     #[error(transparent)]
     File(#[from] ClusterFileError),
-    /// There is no cluster at this place.
+    /// There is no cluster in this directory.
     #[error("no cluster is at {}: it has no {CLUSTER_FILE}; start one with braid up, or name one by BRAID_CLUSTER",
         place.display())]
     NoCluster {
-        /// Where it was looked for.
+        /// The directory that was searched.
         place: PathBuf,
     },
-    /// The file's token is none.
+    /// The file's token is not a valid token.
     #[error("read the cluster's token: {0}")]
     Token(#[from] BadToken),
     /// The manager does not answer.
     #[error("connect to the manager at {address}: {source}")]
     NoManager {
-        /// Its address.
+        /// Network address of the manager, `host:port`.
         address: String,
-        /// Why.
+        /// The reason why the manager could not be reached.
         source: NoManager,
     },
-    /// The client's error.
+    /// An error of the client.
     #[error(transparent)]
     Client(#[from] braid_client::Error),
 }
 
 impl BraidStoreBuilder {
-    /// The cluster that BRAID_CLUSTER names, else the user's own.
+    /// Creates a builder that uses the cluster named by BRAID_CLUSTER, or else the user's own.
     pub fn new() -> BraidStoreBuilder {
         BraidStoreBuilder::default()
     }
 
-    /// A cluster's directory, or its `cluster.toml`.
+    /// Sets the cluster: its directory, or the path of its `cluster.toml`.
     pub fn with_cluster(mut self, place: impl Into<PathBuf>) -> BraidStoreBuilder {
         self.cluster = Some(place.into());
         self
     }
 
-    /// A client that is there; no cluster is looked for.
+    /// Sets a client that exists already; no cluster is looked for.
     pub fn with_client(mut self, client: Client) -> BraidStoreBuilder {
         self.client = Some(client);
         self
     }
 
-    /// The volume.
+    /// Sets the volume whose files are the objects.
     pub fn with_volume(mut self, volume: impl Into<String>) -> BraidStoreBuilder {
         self.volume = Some(volume.into());
         self
     }
 
-    /// A directory in the volume, from which objects' paths lead.
+    /// Sets a directory in the volume, to which the paths of objects are relative.
     pub fn with_prefix(mut self, prefix: impl Into<String>) -> BraidStoreBuilder {
         self.prefix = Some(prefix.into());
         self
     }
 
-    /// Volume and directory as `braid://VOLUME/PATH`, without percent-encoding. What is given by itself
-    /// counts more.
+    /// Sets volume and directory as `braid://VOLUME/PATH`, without percent-encoding. A volume or prefix
+    /// that is given separately takes precedence.
     pub fn with_url(mut self, url: impl Into<String>) -> BraidStoreBuilder {
         self.url = Some(url.into());
         self
     }
 
-    /// See [`BraidStore::with_automatic_cleanup`].
+    /// Chooses whether empty directories are removed; see [`BraidStore::with_automatic_cleanup`].
     pub fn with_automatic_cleanup(mut self, cleans_up: bool) -> BraidStoreBuilder {
         self.keeps_directories = !cleans_up;
         self
     }
 
-    /// Connects, if no client was given, and makes the store. Fails in seconds if no manager answers.
+    /// Connects, if no client was given, and makes the store. Fails within seconds if no manager answers.
     pub async fn build(self) -> Result<BraidStore, BuildError> {
         let root = self.root()?;
         let client = match self.client {

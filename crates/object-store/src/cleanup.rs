@@ -1,4 +1,4 @@
-//! Removing objects, and the directories that become empty by it.
+//! Removes objects, and the directories that become empty with them.
 
 use std::collections::BTreeSet;
 
@@ -10,8 +10,8 @@ use crate::error::{Error, of_object};
 use crate::store::BraidStore;
 
 impl BraidStore {
-    /// Removes objects, all at once; the results are in their order. What is asked for together goes to the
-    /// manager together.
+    /// Removes objects, all at once; the results are in the order of the names. Requests made together
+    /// reach the manager together.
     pub(crate) async fn remove(&self, names: &[Name]) -> Vec<Result<(), Error>> {
         let removing = names.iter().map(|name| self.client.unlink_only(name, UnlinkOnly::NotDirectory));
         let removed: Vec<_> = join_all(removing).await;
@@ -20,9 +20,9 @@ impl BraidStore {
         removed.into_iter().map(|removed| removed.map_err(of_object)).collect()
     }
 
-    /// Removes those of these directories that are empty, and so on with what they were in, up to the root,
-    /// which stays. The manager refuses to remove what has an entry, so nothing is lost if an object comes at
-    /// the same time.
+    /// Removes the directories among these that are empty, then their parents that become empty, and so on
+    /// up to the root, which stays. The manager refuses to remove a directory that has an entry, so nothing
+    /// is lost if an object is made at the same time.
     pub(crate) async fn clean_up(&self, mut directories: BTreeSet<Name>) {
         if !self.cleans_up {
             return;

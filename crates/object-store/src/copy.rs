@@ -1,5 +1,5 @@
-//! Copies: read here, and written to a new file. Two names of one file would cost nothing, but a program that
-//! writes one of them through a mount would change both.
+//! Copies objects: each is read here, and written to a new file. A second name for the same file would cost
+//! nothing, but a program that writes one of the two names through a mount would change both.
 
 use std::sync::Arc;
 
@@ -12,14 +12,14 @@ use crate::read::{CHUNK_BYTES, REPLACED_MAX, is_gone, read};
 use crate::store::BraidStore;
 use crate::write::{SMALL_BYTES_MAX, end};
 
-/// Chunks that are read and written at a time.
+/// Maximum number of chunks that are read and written at the same time.
 const TOGETHER: usize = 4;
 
 impl BraidStore {
-    /// Copies an object. The copy appears whole.
+    /// Copies an object. The copy appears whole or not at all.
     pub(crate) async fn copy(&self, from: &Name, to: &Name, replace: Replace) -> Result<(), Error> {
-        // What is there already is found before the bytes have been copied in vain; what comes meanwhile is
-        // found as the copy is named.
+        // An existing object is found here before any bytes are copied in vain; one that is made meanwhile
+        // is found when the copy gets its name.
         if replace == Replace::No && self.stat(to).await.is_ok() {
             self.stat(from).await?;
             return Err(Error::Exists { name: to.to_string() });
@@ -60,11 +60,11 @@ impl BraidStore {
     }
 }
 
-/// Copies all that may be other than zeros, and the size.
+/// Copies all bytes that may be other than zeros, and the size.
 async fn copy_bytes(from: &Arc<File>, to: &Arc<File>, size: u64) -> Result<(), Error> {
     let stripe = to.layout().segments().first().map_or(1, |segment| segment.shape.stripe_bytes());
     let most = (CHUNK_BYTES / stripe).max(1) * stripe;
-    // Where the next chunk begins, and where the bytes that are known of end.
+    // The state: where the next chunk begins, and where the range known to hold data ends.
     let parts = stream::try_unfold((Arc::clone(from), 0, 0), move |(from, mut at, mut end)| async move {
         if at >= end {
             match from.data_after(at).await? {

@@ -1,88 +1,88 @@
-//! Why a request failed, before a version of object_store has its words for it.
+//! The reasons why a request failed, before they are converted to errors of a version of object_store.
 
 use braid_client::{Kind, NameError};
 use braid_wire::Reason;
 
-/// Why a request failed. It is the source of the errors of object_store.
+/// The reason why a request failed. It is the source of the errors of object_store.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The client's error.
+    /// An error of the client.
     #[error(transparent)]
     Client(Box<braid_client::Error>),
     /// The path cannot be a name: one of its parts is over 255 bytes, or all of it over 4096.
     #[error("the path {location:?} cannot be a name: {source}")]
     Path {
-        /// The path.
+        /// The path that was given.
         location: String,
-        /// The rule it breaks.
+        /// The rule that the path breaks.
         source: NameError,
     },
     /// A directory or a special file has this name.
     #[error("{name} is no file")]
     NoFile {
-        /// The name.
+        /// The name, with its volume.
         name: String,
     },
-    /// There is an object of this name already.
+    /// An object of this name exists already.
     #[error("{name} exists already")]
     Exists {
-        /// The name.
+        /// The name, with its volume.
         name: String,
     },
-    /// The object is not, or no more, the one that was to be updated.
+    /// The object is not, or is no longer, the one that was to be updated.
     #[error("{name} is not what it was when it was seen: {why}")]
     Changed {
-        /// The name.
+        /// The name, with its volume.
         name: String,
-        /// What was found.
+        /// The difference that was found.
         why: String,
     },
-    /// It was to be updated, but from which content is not said.
+    /// An update was asked for without a valid tag, so that it is unknown which content was to be updated.
     #[error("{e_tag:?} is no e_tag of this store: give the one of a result or of the object's facts")]
     NoTag {
-        /// What was given.
+        /// The text that was given as the tag.
         e_tag: Option<String>,
     },
-    /// The file became shorter while it was read: somebody truncated it, by a mount or another client.
+    /// The file became shorter while it was read: it was truncated through a mount or by another client.
     #[error("{name} became shorter while it was read: {read} of {wanted} bytes were there")]
     Shrunk {
-        /// The file.
+        /// The name of the file.
         name: String,
-        /// Bytes read.
+        /// Number of bytes read.
         read: usize,
-        /// Bytes wanted.
+        /// Number of bytes that should have been read.
         wanted: usize,
     },
-    /// An upload was to be completed, but not all of its parts have been written.
+    /// An upload was to be completed before all of its parts were written.
     #[error("{name}: {written} of the upload's {begun} parts are written: wait for all, or abort it")]
     Parts {
-        /// The object.
+        /// The name of the object.
         name: String,
-        /// How many are done.
+        /// Number of parts that are written.
         written: usize,
-        /// How many were begun.
+        /// Number of parts that were begun.
         begun: usize,
     },
-    /// An upload that was completed or aborted before.
+    /// The upload was completed or aborted before.
     #[error("{name}: the upload was completed or aborted before")]
     Ended {
-        /// The object.
+        /// The name of the object.
         name: String,
     },
-    /// It changed too often, or others removed its directory again and again.
+    /// The object changed too often, or other clients removed its directory again and again.
     #[error("{name}: gave up after {tries} tries: {source}")]
     Contended {
-        /// The object.
+        /// The name of the object.
         name: String,
-        /// How many.
+        /// Number of tries.
         tries: usize,
-        /// The last try's.
+        /// The error of the last try.
         source: Box<braid_client::Error>,
     },
 }
 
-/// What object_store tells apart.
+/// The kinds of error that object_store distinguishes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Family {
     NotFound,
@@ -123,18 +123,18 @@ fn family(error: &braid_client::Error) -> Family {
     }
 }
 
-/// Whether the error says that no object has the name: nothing has it, or something without bytes, or its way
-/// leads over a file.
+/// Returns true if the error says that no object has the name: nothing has the name, or something without
+/// bytes has it, or the path leads through a file.
 pub(crate) fn says_absent(error: &braid_client::Error) -> bool {
     let reasons =
         [Reason::NotFound, Reason::NotDirectory, Reason::IsDirectory, Reason::NotFile, Reason::Loop];
     error.reason().is_some_and(|reason| reasons.contains(&reason))
 }
 
-/// The error of a request about an object that must be there.
+/// Converts the error of a request about an object that must exist.
 pub(crate) fn of_object(error: braid_client::Error) -> Error {
     match error.reason() {
-        // The client's own words say as much, and are found again as the source.
+        // The client's own error says this already, and is found as the source.
         Some(Reason::NotFound) => error.into(),
         _ if says_absent(&error) => Error::NoFile { name: error.to_string() },
         _ => error.into(),

@@ -1,8 +1,8 @@
-//! Listing. Objects come in the order of their paths' bytes, as from other object stores.
+//! Lists objects in the order of the bytes of their paths, like other object stores.
 //!
-//! A directory's entries come from the manager in the order of their names. In the order of paths a directory
-//! `d` stands as `d/`, which is after the name `d!`: so one that was met is held back until all names before
-//! it have come.
+//! The manager returns a directory's entries in the order of their names. In the order of paths, a
+//! directory `d` stands as `d/`, which is after the name `d!`. So a directory is held back until all names
+//! before it have come.
 
 use std::collections::BTreeSet;
 
@@ -15,15 +15,15 @@ use crate::object::Object;
 use crate::read::object;
 use crate::store::BraidStore;
 
-/// An object that was found.
+/// An object in a list.
 #[derive(Debug, Clone)]
 pub(crate) struct Found {
-    /// Its path.
+    /// Path of the object, relative to the store's root.
     pub(crate) location: String,
     pub(crate) object: Object,
 }
 
-/// One directory's objects and directories.
+/// The objects and directories in one directory.
 #[derive(Debug, Default)]
 pub(crate) struct Level {
     pub(crate) objects: Vec<Found>,
@@ -31,8 +31,8 @@ pub(crate) struct Level {
 }
 
 impl BraidStore {
-    /// All objects below a path that come after another one. What is made or removed meanwhile is listed or
-    /// not.
+    /// Lists all objects below a path whose own paths come after `after`. An object that is made or removed
+    /// meanwhile may or may not be listed.
     pub(crate) fn walk(
         &self,
         prefix: &str,
@@ -85,19 +85,19 @@ impl BraidStore {
 struct Walk {
     store: BraidStore,
     after: Option<String>,
-    /// From the first one down to where it is.
+    /// The open directories, from the first one down to the one being listed.
     directories: Vec<Directory>,
 }
 
 struct Directory {
-    /// Its path; empty for the root.
+    /// Path of the directory, relative to the store's root; empty for the root.
     location: String,
     lister: Lister,
-    /// The next entry, if it was looked at.
+    /// The next entry, if it was read already.
     next: Option<Entry>,
-    /// Nothing follows it.
+    /// True if no entry follows `next`.
     ended: bool,
-    /// Directories whose turn has not come, each with a slash.
+    /// Subdirectories whose turn has not come, each name with a slash at its end.
     held: BTreeSet<Vec<u8>>,
 }
 
@@ -113,7 +113,7 @@ impl Walk {
             let Some(directory) = self.directories.last_mut() else { return Ok(None) };
             let step = match directory.step().await {
                 Ok(step) => step,
-                // It is no directory, or was removed meanwhile.
+                // The path is not a directory, or the directory was removed meanwhile.
                 Err(error) if says_absent(&error) => Step::Up,
                 Err(error) => return Err(error.into()),
             };
@@ -139,7 +139,7 @@ impl Walk {
         }
     }
 
-    /// What an entry is as an object: a file, or the file that a symbolic link leads to.
+    /// The object that an entry stands for: a file, or the file that a symbolic link leads to.
     async fn object(&self, location: &str, entry: &Entry) -> Result<Option<Object>, Error> {
         match entry.kind() {
             EntryKind::File => Ok(Some(of_entry(entry))),
@@ -159,8 +159,8 @@ impl Directory {
         Ok(Directory { location, lister, next: None, ended: false, held: BTreeSet::new() })
     }
 
-    /// The path of an entry; `None` if object_store has none for its name: it is not UTF-8, or has control
-    /// characters.
+    /// The path of an entry; `None` if object_store allows no path for its name, because the name is not
+    /// UTF-8 or has control characters.
     fn location(&self, name: &[u8]) -> Option<String> {
         let name =
             std::str::from_utf8(name).ok().filter(|name| !name.contains(|c: char| c.is_ascii_control()));
@@ -198,10 +198,10 @@ fn of_entry(entry: &Entry) -> Object {
     Object { number: entry.file, attributes: entry.attributes }
 }
 
-/// Whether a path below this directory may come after another path.
+/// Returns true if a path below this directory may come after another path.
 fn may_follow(directory: &str, after: &str) -> bool {
     match after.strip_prefix(directory) {
-        // Either it is the directory's own name, or it is below it, or beside it.
+        // `after` is the directory's own name, or lies below the directory, or beside it.
         Some(rest) => rest.as_bytes().first().is_none_or(|&byte| byte <= b'/'),
         None => directory > after,
     }

@@ -1,10 +1,10 @@
-//! What is known of an object, and its e_tag.
+//! The facts known of an object, and its e_tag.
 
 use braid_client::Seen;
 use braid_layout::FileId;
 use braid_wire::control::FileAttributes;
 
-/// A file as an object.
+/// A file as an object of the store.
 #[derive(Debug, Clone)]
 pub(crate) struct Object {
     pub(crate) number: FileId,
@@ -20,17 +20,18 @@ impl Object {
         self.attributes.modified_ns
     }
 
-    /// Names the content: the file's number, when anything of the file changed last, and its size, each
-    /// hexadecimal. The manager gives every change of a file a later time, so no two contents share a tag. A
-    /// rename or a change of permissions is also a new tag: who compares is then told too much, not too
-    /// little.
+    /// The tag of the object's content: the file's number, the time when anything of the file changed last,
+    /// and its size, each hexadecimal. The manager gives every change of a file a later time, so no two
+    /// contents share a tag. A rename or a change of permissions also makes a new tag: a comparison of tags
+    /// then reports too much, not too little.
     pub(crate) fn e_tag(&self) -> String {
         let FileAttributes { changed_ns, size, .. } = self.attributes;
         format!("{:x}-{:x}-{size:x}", self.number.0, changed_ns.cast_unsigned())
     }
 }
 
-/// What a tag was made of; `None` if it is none of this store's.
+/// Parses a tag into the file and the change that it was made of; `None` if the text is not a tag of this
+/// store.
 pub(crate) fn seen(e_tag: &str) -> Option<Seen> {
     let mut parts = e_tag.split('-').map(|part| u64::from_str_radix(part, 16));
     let (Some(Ok(file)), Some(Ok(changed)), Some(Ok(_)), None) =

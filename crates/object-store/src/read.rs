@@ -1,4 +1,4 @@
-//! Reading: objects' facts, bytes and attributes.
+//! Reads the facts, bytes and attributes of objects.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,15 +14,15 @@ use crate::error::{Error, of_object};
 use crate::object::Object;
 use crate::store::BraidStore;
 
-/// Bytes that a stream reads at a time: as many as the client puts into one plan set.
+/// Length of the chunks that a stream reads, in bytes: as many as the client puts into one plan set.
 pub(crate) const CHUNK_BYTES: u64 = 8 << 20;
-/// Chunks that a stream reads ahead while its consumer waits for one.
+/// Maximum number of chunks that a stream reads at the same time, ahead of its consumer.
 const AHEAD: usize = 2;
 
-/// How often a read begins anew that finds the object replaced before the first byte.
+/// Maximum number of tries of a read that finds the object replaced before the first byte.
 pub(crate) const REPLACED_MAX: usize = 32;
 
-/// Attributes are kept as extended attributes of this prefix, where mounts show them too.
+/// Prefix of the extended attributes in which attributes of objects are kept. Mounts show them too.
 pub(crate) const XATTR_PREFIX: &str = "user.object_store.";
 
 impl BraidStore {
@@ -36,7 +36,8 @@ impl BraidStore {
                     let object = Object { number: file.number(), attributes: file.attributes() };
                     return Ok((Arc::new(file), object));
                 }
-                // It may have been replaced while it was opened: then the name has another file by now.
+                // The object may have been replaced while it was opened: then the name stands for another
+                // file by now.
                 Err(error) if error.reason() == Some(Reason::NotFound) && tries < REPLACED_MAX => {
                     self.stat(name).await?;
                 }
@@ -45,13 +46,13 @@ impl BraidStore {
         }
     }
 
-    /// An object's facts.
+    /// Looks up the number and attributes of an object.
     pub(crate) async fn stat(&self, name: &Name) -> Result<Object, Error> {
         let row = self.client.stat(name).await.map_err(of_object)?;
         object(row).ok_or_else(|| Error::NoFile { name: name.to_string() })
     }
 
-    /// An object's attributes, without the prefix.
+    /// Reads the stored attributes of an object. Their names are returned without the prefix.
     pub(crate) async fn attributes(&self, object: &Object) -> Result<Vec<(String, String)>, Error> {
         if !object.attributes.has_xattrs {
             return Ok(Vec::new());
@@ -65,23 +66,23 @@ impl BraidStore {
         Ok(ours.collect())
     }
 
-    /// The file of this number, whatever its name is.
+    /// The name of the file with this number, whatever other name the file has.
     pub(crate) fn numbered(&self, file: FileId) -> Name {
         Name::number(self.root.volume(), file).expect("the volume's name is that of a name")
     }
 }
 
-/// What a row says, if it is a file's.
+/// The object that a row describes, if it is a file.
 pub(crate) fn object(row: StatRow) -> Option<Object> {
     (row.kind() == EntryKind::File).then_some(Object { number: row.file, attributes: row.attributes })
 }
 
-/// Whether the object was replaced or deleted while it was open: a file without a name is freed.
+/// Returns true if the object was replaced or deleted while it was open: a file without a name is freed.
 pub(crate) fn is_gone(error: &Error) -> bool {
     matches!(error, Error::Client(error) if error.reason() == Some(Reason::NotFound))
 }
 
-/// The part of a range that is read first, and at once.
+/// The first part of a range, which is read before the stream is returned.
 pub(crate) fn first(range: &Range<u64>) -> Range<u64> {
     range.start..range.end.min(range.start.saturating_add(CHUNK_BYTES))
 }
@@ -97,7 +98,8 @@ pub(crate) async fn read(file: &File, range: Range<u64>) -> Result<Bytes, Error>
     Ok(bytes.into())
 }
 
-/// The bytes of a range, of which the [`first`] are there, in chunks. Holds three of them at most.
+/// Streams the bytes of a range in chunks, of which the [`first`] is read already. Holds at most three of
+/// them.
 pub(crate) fn chunks(
     file: Arc<File>,
     range: Range<u64>,

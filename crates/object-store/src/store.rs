@@ -1,4 +1,4 @@
-//! The store: a client, a place in a volume, and how to treat directories.
+//! The store: a client, a directory in a volume, and how directories are treated.
 
 use std::fmt;
 
@@ -8,8 +8,8 @@ use braid_wire::control::{EntryKind, RenameHow, UnlinkOnly};
 
 use crate::error::{Error, of_object};
 
-/// How often a request is tried again that finds its directory missing, or an empty one in its place: others
-/// may remove what was just made.
+/// Maximum number of tries of a request that finds its directory missing, or an empty directory in its
+/// place: other clients may remove a directory that was just made.
 pub(crate) const TRIES_MAX: usize = 32;
 
 /// A volume, or a directory of it, as an object store. Cheap to clone.
@@ -28,37 +28,39 @@ pub(crate) const TRIES_MAX: usize = 32;
 #[derive(Clone)]
 pub struct BraidStore {
     pub(crate) client: Client,
-    /// The directory from which objects' paths lead.
+    /// The directory to which the paths of objects are relative.
     pub(crate) root: Name,
-    /// Whether directories that become empty are removed.
+    /// True if directories that become empty are removed.
     pub(crate) cleans_up: bool,
 }
 
 impl BraidStore {
-    /// The objects of a whole volume.
+    /// Creates a store of the objects of a whole volume.
     pub fn new(client: Client, volume: &str) -> Result<BraidStore, NameError> {
         Ok(BraidStore { client, root: Name::root(volume)?, cleans_up: true })
     }
 
-    /// The objects below a directory of the volume; it need not be there yet. An object's path leads from it.
+    /// Restricts the store to the objects below a directory of the volume, which need not exist yet. Paths
+    /// of objects are relative to it.
     pub fn with_prefix(self, prefix: &str) -> Result<BraidStore, NameError> {
         let root = Name::new(self.root.volume(), prefix.as_bytes())?;
         Ok(BraidStore { root, ..self })
     }
 
-    /// Whether directories that become empty as their last object is deleted or renamed away are removed.
-    /// They are unless this is called: object stores have no directories, and what is gone is not to be seen
-    /// in listings. Off, they stay, as for programs that work with the same volume through a mount.
+    /// Chooses whether a directory that becomes empty is removed when its last object is deleted or renamed
+    /// away. It is removed unless this is called with false: object stores have no directories, and deleted
+    /// objects should leave nothing in listings. If this is off, directories stay, as programs expect that
+    /// use the same volume through a mount.
     pub fn with_automatic_cleanup(self, cleans_up: bool) -> BraidStore {
         BraidStore { cleans_up, ..self }
     }
 
-    /// The client.
+    /// The client that the store uses.
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// The name of what is at a path: the path's text as it is, below the root.
+    /// The full name of the object at a path: the path's text unchanged, below the root.
     pub(crate) fn name(&self, location: &str) -> Result<Name, Error> {
         let root = self.root.path();
         let path = match (root, location) {
@@ -70,8 +72,9 @@ impl BraidStore {
             .map_err(|source| Error::Path { location: location.to_owned(), source })
     }
 
-    /// After a request for a new name was refused: removes what keeps it from succeeding, and tells whether
-    /// it can. Missing directories are made, and an empty one makes way: an object store has neither.
+    /// Removes the obstacle after a request for a new name was refused, and returns true if the request can
+    /// now be repeated. Missing directories are made, and an empty directory in the place is removed:
+    /// object stores have neither.
     pub(crate) async fn makes_way(&self, refused: &braid_client::Error, name: &Name) -> Result<bool, Error> {
         match (refused.reason(), name.parent()) {
             (Some(Reason::NotFound), Some(parent)) => {
@@ -85,7 +88,7 @@ impl BraidStore {
         }
     }
 
-    /// Renames an object, and nothing else.
+    /// Renames an object, and nothing but objects.
     pub(crate) async fn rename(&self, from: &Name, to: &Name, how: RenameHow) -> Result<(), Error> {
         let row = self.client.stat_itself(from).await.map_err(of_object)?;
         if !matches!(row.kind(), EntryKind::File | EntryKind::Symlink) {
@@ -97,7 +100,8 @@ impl BraidStore {
             if tries > TRIES_MAX {
                 return Err(Error::Contended { name: to.to_string(), tries, source: Box::new(refused) });
             }
-            // It was there: so the new name's directory is missing, or it has gone since.
+            // The object existed: so the directory of the new name is missing, or the object has gone
+            // since.
             if !self.makes_way(&refused, to).await? {
                 return Err(refused.into());
             }
@@ -105,7 +109,7 @@ impl BraidStore {
                 self.client.stat_itself(from).await.map_err(of_object)?;
             }
         }
-        // Of two names of one file a rename keeps both, as in POSIX.
+        // If both are names of one file, a rename keeps both, as in POSIX.
         if row.attributes.links > 1 && from != to {
             let left = self.client.stat_itself(from).await;
             if left.is_ok_and(|left| left.file == row.file) {

@@ -1,4 +1,4 @@
-//! The trait of object_store 0.13.
+//! The implementation of the trait of object_store 0.13.
 
 pub use object_store_0_13 as object_store;
 

@@ -1,4 +1,4 @@
-//! The trait of object_store 0.14.
+//! The implementation of the trait of object_store 0.14.
 
 pub use object_store_0_14 as object_store;
 

@@ -1,4 +1,4 @@
-//! Writing: objects whole, and in parts. What is written has no name until it is complete.
+//! Writes objects, whole or in parts. A new object has no name until it is complete.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,14 +15,15 @@ use crate::error::Error;
 use crate::read::XATTR_PREFIX;
 use crate::store::{BraidStore, TRIES_MAX};
 
-/// Objects of at most so many bytes are named and closed in one request. If their directory is missing they
-/// are written twice, which costs less than one more request for all others.
+/// Maximum length of an object that is named and closed in one request, in bytes. If the object's directory
+/// is missing, the object is written twice, which costs less than one more request for all others.
 pub(crate) const SMALL_BYTES_MAX: usize = 1 << 20;
-/// Small pieces of a payload are gathered up to about so many bytes: the drives are given whole stripes.
+/// Approximate length up to which small pieces of a payload are gathered, in bytes, so that the drives get
+/// whole stripes.
 const GATHERED_BYTES: u64 = 16 << 20;
 
 impl BraidStore {
-    /// Writes an object. Gives its e_tag, if it is there still.
+    /// Writes an object. Returns the object's e_tag, or `None` if it was replaced or deleted meanwhile.
     pub(crate) async fn put(
         &self,
         name: &Name,
@@ -47,7 +48,7 @@ impl BraidStore {
         self.tag(number).await
     }
 
-    /// Gives a file its name, and makes the directories that it needs.
+    /// Gives a file its name, and makes missing directories.
     pub(crate) async fn give_name(&self, file: &File, name: &Name, replace: Replace) -> Result<(), Error> {
         let mut tries = 0;
         while let Err(refused) = file.link(name, replace).await {
@@ -56,7 +57,7 @@ impl BraidStore {
         Ok(())
     }
 
-    /// After a refusal: makes the next try succeed if that is possible; else gives the error.
+    /// Prepares the next try after a refusal, if it may succeed; else returns the error.
     async fn before_next_try(
         &self,
         refused: braid_client::Error,
@@ -78,7 +79,7 @@ impl BraidStore {
         if self.makes_way(&refused, name).await? { Ok(()) } else { Err(refused.into()) }
     }
 
-    /// A file without a name that has these bytes. Drives that have no room for them are avoided.
+    /// Makes a file without a name that has these bytes. Drives that have no room for them are avoided.
     async fn written(&self, pieces: &[Bytes], attributes: &[(String, String)]) -> Result<File, Error> {
         let mut full = BTreeSet::new();
         loop {
@@ -96,7 +97,7 @@ impl BraidStore {
         }
     }
 
-    /// Gives a file attributes.
+    /// Sets attributes of a file.
     pub(crate) async fn describe(&self, file: FileId, attributes: &[(String, String)]) -> Result<(), Error> {
         let file = self.numbered(file);
         let named = attributes.iter().map(|(name, value)| (format!("{XATTR_PREFIX}{name}"), value));
@@ -108,7 +109,7 @@ impl BraidStore {
         Ok(())
     }
 
-    /// The e_tag of a file that was just named; `None` if it was replaced or deleted by now.
+    /// The e_tag of a file that was just named; `None` if the file has been replaced or deleted by now.
     pub(crate) async fn tag(&self, file: FileId) -> Result<Option<String>, Error> {
         match self.client.stat_itself(&self.numbered(file)).await {
             Ok(row) => Ok(crate::read::object(row).map(|object| object.e_tag())),
@@ -118,8 +119,8 @@ impl BraidStore {
     }
 }
 
-/// Closes a file. One with a name is durable as it is, and of one without nothing is to stay: so an error
-/// concerns the lease alone, which then ends by itself.
+/// Closes a file. A file with a name is durable already, and of a file without a name nothing is to stay.
+/// So an error concerns only the lease, which then ends by itself.
 pub(crate) async fn end(file: File) {
     let subject = file.subject().to_owned();
     if let Err(error) = file.close().await {
@@ -127,7 +128,8 @@ pub(crate) async fn end(file: File) {
     }
 }
 
-/// Writes pieces one after the other from an offset on. Small ones are gathered, and cut where stripes are.
+/// Writes pieces one after another from an offset on. Small pieces are gathered, and cut at the ends of
+/// stripes.
 async fn write(file: &File, offset: u64, pieces: &[Bytes]) -> Result<(), Error> {
     if let [one] = pieces {
         return Ok(file.write_at(one, offset).await?);
@@ -162,22 +164,23 @@ fn after(at: u64, length: usize) -> u64 {
     at + u64::try_from(length).expect("memory is below 2^64 bytes")
 }
 
-/// An object that is written in parts. Dropped before it is completed, it leaves nothing: its file has no
-/// name, and is freed when its lease ends.
+/// An object that is written in parts. If it is dropped before it is completed, it leaves nothing: its file
+/// has no name, and is freed when its lease ends.
 #[derive(Debug)]
 pub(crate) struct Upload {
     store: BraidStore,
     name: Name,
-    /// Absent once it was completed or aborted.
+    /// The file without a name; absent once the upload was completed or aborted.
     file: Option<Arc<File>>,
-    /// Where the next part begins: parts come in order, whatever their sizes.
+    /// Offset at which the next part begins: parts follow each other in the order of calls, whatever their
+    /// sizes.
     at: u64,
     begun: usize,
     written: Arc<AtomicUsize>,
 }
 
 impl Upload {
-    /// Begins one.
+    /// Begins an upload, with an empty file that has no name.
     pub(crate) async fn begin(
         store: &BraidStore,
         name: Name,
@@ -190,7 +193,7 @@ impl Upload {
         Ok(Upload { store, name, file, at: 0, begun: 0, written: Arc::default() })
     }
 
-    /// Writes the next part. Parts may be written at the same time, and finish in any order.
+    /// Writes the next part. Several parts may be written at the same time, and finish in any order.
     pub(crate) fn part(
         &mut self,
         pieces: Vec<Bytes>,
@@ -203,14 +206,14 @@ impl Upload {
         async move {
             let file = file?;
             write(&file, offset, &pieces).await?;
-            // Whoever counts it finds the file in nobody else's hands.
+            // Dropped before it is counted, so that `complete` can take the file out of its `Arc`.
             drop(file);
             written.fetch_add(1, Ordering::AcqRel);
             Ok(())
         }
     }
 
-    /// Names the object, if all parts are written. If that fails, it may be tried again.
+    /// Names the object, if all parts are written. A failed call may be repeated.
     pub(crate) async fn complete(&mut self) -> Result<Option<String>, Error> {
         let Some(file) = &self.file else { return Err(self.ended()) };
         let begun = self.begun;
@@ -224,7 +227,7 @@ impl Upload {
         self.store.tag(number).await
     }
 
-    /// Gives it up. Parts that are being written go on into nothing.
+    /// Abandons the upload. Parts that are being written go on without effect.
     pub(crate) async fn abort(&mut self) {
         self.let_go().await;
     }

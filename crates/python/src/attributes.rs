@@ -1,18 +1,19 @@
-//! What is known of names besides their bytes: whose it is, and its value in Python.
+//! Attributes of files, to be set from Python: permissions, owner and times, and the values of extended
+//! attributes.
 
 use braid_client::{AttributeChanges, Name};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-/// Permission bits, owner, group, and when it was read and changed in nanoseconds since 1970; what is absent
-/// stays.
+/// New attributes: permission bits, owner, group, and the times of the last read and the last change in
+/// nanoseconds since 1970. Those that are absent stay as they are.
 pub(crate) type Changes = (Option<u32>, Option<u32>, Option<u32>, Option<i64>, Option<i64>);
 
 pub(crate) fn changes((mode, uid, gid, accessed_ns, modified_ns): Changes) -> AttributeChanges {
     AttributeChanges { mode, uid, gid, accessed_ns, modified_ns }
 }
 
-/// An extended attribute's value, as bytes.
+/// The value of an extended attribute, which becomes a `bytes` object.
 pub(crate) struct Value(pub(crate) Vec<u8>);
 
 impl<'py> IntoPyObject<'py> for Value {
@@ -25,7 +26,8 @@ impl<'py> IntoPyObject<'py> for Value {
     }
 }
 
-/// The name of what a name leads to: by its number, so that it is one file whatever happens to the name.
+/// The name itself, or with `follow` the object that it leads to, named by its number, so that it stays the
+/// same file whatever happens to the name.
 pub(crate) async fn followed(
     client: &braid_client::Client,
     name: Name,

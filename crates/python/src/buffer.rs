@@ -1,10 +1,11 @@
-//! Memory of Python's objects, read and written in place.
+//! Memory of Python objects, read and written in place.
 //!
-//! The package is built once for all Pythons from 3.9 on (the stable ABI). The buffer protocol belongs to
-//! that ABI since 3.11 only, so PyO3 hides it from such a build. Its two functions and its struct are older:
-//! every CPython since 3.3 exports them, with this layout, and 3.11 made the same layout part of the stable
-//! ABI. So they are declared here. The other ways: to ask for 3.11 would leave two Pythons out; to go through
-//! `memoryview` and `ctypes` costs several Python calls for every read.
+//! The package is built once for all versions of Python from 3.9 on (the stable ABI). The buffer protocol
+//! belongs to that ABI since 3.11 only, so PyO3 hides it from such a build. Its two functions and its
+//! struct are older: every CPython since 3.3 exports them, with this layout, and 3.11 made the same layout
+//! part of the stable ABI. So they are declared here. The alternatives are worse: a build for 3.11 would
+//! exclude two versions of Python, and `memoryview` with `ctypes` costs several Python calls for every
+//! read.
 
 #![expect(unsafe_code, reason = "the buffer protocol is a C interface")]
 
@@ -19,12 +20,12 @@ use pyo3::types::{PyBytes, PyMemoryView};
 
 use crate::gate::Gate;
 
-/// Contiguous bytes, to be read.
+/// The flags that request contiguous bytes for reading.
 const SIMPLE: c_int = 0;
-/// Contiguous bytes, to be written.
+/// The flags that request contiguous bytes for writing.
 const WRITABLE: c_int = 1;
 
-/// `Py_buffer`, whose layout CPython's documentation gives.
+/// The struct `Py_buffer`, with the layout that CPython's documentation gives.
 #[repr(C)]
 struct View {
     start: *mut c_void,
@@ -45,16 +46,18 @@ unsafe extern "C" {
     fn PyBuffer_Release(view: *mut View);
 }
 
-/// The bytes of a Python object that supports the buffer protocol: `bytes`, `bytearray`, `memoryview`,
-/// `array`, numpy's arrays. While it lives the object can neither be resized nor freed.
+/// As with `os.preadv`, other Python threads can use the same memory meanwhile. They then find old or new
+/// bytes. Bytes that may change are copied before they are written to a file, so that nothing reads them
+/// twice and finds different content.
 ///
 /// As with `os.preadv`, other Python threads can use the same memory meanwhile. They then find old or new
-/// bytes; what is written of it is copied first, so that nothing goes by what is read in it twice.
+/// bytes. Bytes to be written to a file are copied first, so that no decision depends on reading memory
+/// twice that may change.
 pub(crate) struct Buffer {
-    /// On the heap: exporters may keep its address until it is released.
+    /// The view is on the heap, because exporters may keep its address until it is released.
     view: Box<View>,
-    /// Nobody can change it: it is that of a `bytes` object. A buffer that is merely read-only does not say
-    /// so, as it may be a view of one that is not.
+    /// True if nothing can change the memory, because it is that of a `bytes` object. A read-only buffer is
+    /// not enough: it may be a view of an object that can change.
     constant: bool,
     gate: Arc<Gate>,
 }
@@ -69,7 +72,7 @@ unsafe impl Sync for Buffer {}
 pub(crate) struct Writable(Buffer);
 
 impl Buffer {
-    /// An object's bytes, to be read.
+    /// The bytes of an object, for reading.
     pub(crate) fn of(object: &Bound<'_, PyAny>) -> PyResult<Buffer> {
         Buffer::with(object, SIMPLE)
     }
@@ -97,7 +100,8 @@ impl Buffer {
         Ok(Buffer { view, constant: is_constant(object), gate: Gate::of(object.py()) })
     }
 
-    /// Writes all of it. Other Python threads may change it meanwhile, unless it is constant.
+    /// Writes the whole buffer at an offset. Other Python threads may change the bytes meanwhile, unless
+    /// they are constant.
     pub(crate) async fn write_to(&self, file: &File, offset: u64) -> braid_client::Result<()> {
         if self.constant {
             file.write_at(self.bytes(), offset).await
@@ -106,7 +110,7 @@ impl Buffer {
         }
     }
 
-    /// The same at the end; where it begins there.
+    /// Appends the whole buffer at the end of the file. Returns the offset at which it begins.
     pub(crate) async fn append_to(&self, file: &File) -> braid_client::Result<u64> {
         if self.constant { file.append(self.bytes()).await } else { file.append_copied(self.bytes()).await }
     }
@@ -115,7 +119,7 @@ impl Buffer {
         match self.length() {
             // An empty buffer may have no address.
             0 => &[],
-            // SAFETY: the exporter promises so many bytes there until the view is released.
+            // SAFETY: the exporter promises this many bytes at this address until the view is released.
             length => unsafe { std::slice::from_raw_parts(self.view.start.cast(), length) },
         }
     }
@@ -127,16 +131,16 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // `None`: Python is ending, and with it the object.
+        // `None`: Python is ending, and the object with it.
         let _ = self.gate.attach(|_| {
-            // SAFETY: it was filled by `PyObject_GetBuffer`, and this thread is attached.
+            // SAFETY: the view was filled by `PyObject_GetBuffer`, and this thread is attached.
             unsafe { PyBuffer_Release(&raw mut *self.view) }
         });
     }
 }
 
 impl Writable {
-    /// An object's bytes, to be written. Refused for `bytes` and other constant memory.
+    /// The bytes of an object, for writing. Refused for `bytes` and other constant memory.
     pub(crate) fn of(object: &Bound<'_, PyAny>) -> PyResult<Writable> {
         Buffer::with(object, WRITABLE).map(Writable)
     }
@@ -144,26 +148,27 @@ impl Writable {
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         match self.0.length() {
             0 => &mut [],
-            // SAFETY: as for `bytes`; it was asked for as writable.
+            // SAFETY: as for `bytes`; besides, the view was requested as writable.
             length => unsafe { std::slice::from_raw_parts_mut(self.0.view.start.cast(), length) },
         }
     }
 }
 
-/// Whether it is `bytes`, or a view of that.
+/// Returns true if the object is `bytes`, or a `memoryview` of `bytes`.
 fn is_constant(object: &Bound<'_, PyAny>) -> bool {
     let viewed = object.cast::<PyMemoryView>().ok().and_then(|view| view.getattr("obj").ok());
     viewed.as_ref().unwrap_or(object).is_instance_of::<PyBytes>()
 }
 
-/// From this size on new memory is asked for in huge pages. Python gives such an object's memory back to the
-/// system when the object is freed, so that each new one costs a fault for every page: with pages of 4 KiB
-/// more time than the bytes take to come.
+/// Length from which new memory is requested in huge pages, in bytes. Python returns the memory of such an
+/// object to the system when the object is freed, so that each new object costs a page fault for every
+/// page. With pages of 4 KiB these faults take more time than receiving the bytes.
 const HUGE_FROM_BYTES: usize = 4 << 20;
-/// Bytes of a huge page.
+/// Length of a huge page, in bytes.
 const HUGE_BYTES: usize = 2 << 20;
 
-/// Has the system back with huge pages what of this memory they can. It is advice: an error changes nothing.
+/// Asks the system to use huge pages for the part of this memory that they fit. This is advice: an error
+/// changes nothing.
 fn ask_for_huge_pages(start: *mut u8, length: usize) {
     let before = start.addr().next_multiple_of(HUGE_BYTES) - start.addr();
     let inner = length.saturating_sub(before) / HUGE_BYTES * HUGE_BYTES;
@@ -175,25 +180,26 @@ fn ask_for_huge_pages(start: *mut u8, length: usize) {
 
 /// A new `bytes` object that is filled before Python sees it.
 ///
-/// Until then its bytes are what Python's allocator left there. They are not cleared first: for 8 MiB that
-/// took longer than to receive them, as all of it was done by the one thread that is attached. Nobody sees
-/// them: what was not read is cut off, and if reading fails the object is freed.
+/// Until then its memory has whatever content Python's allocator left there. The memory is not cleared
+/// first: for 8 MiB that took longer than to receive the bytes, as the one thread that is attached had to
+/// do all of it. No program sees the old content: bytes that were not read are cut off, and if reading
+/// fails the object is freed.
 pub(crate) struct NewBytes {
     object: Py<PyBytes>,
     start: *mut u8,
     length: usize,
 }
 
-// SAFETY: nobody else has the object yet, so its memory is this value's alone.
+// SAFETY: no other code has the object yet, so its memory belongs to this value alone.
 unsafe impl Send for NewBytes {}
 // SAFETY: there are no shared references to the memory.
 unsafe impl Sync for NewBytes {}
 
 impl NewBytes {
-    /// So many bytes.
+    /// Allocates an object of this length, in bytes.
     pub(crate) fn allocate(py: Python<'_>, length: usize) -> PyResult<NewBytes> {
         let size = ffi::Py_ssize_t::try_from(length)?;
-        // SAFETY: without a source it makes a new object with memory for so many bytes, or fails.
+        // SAFETY: without a source the call makes a new object with memory for `size` bytes, or fails.
         let object = unsafe {
             let made = ffi::PyBytes_FromStringAndSize(ptr::null(), size);
             Bound::from_owned_ptr_or_err(py, made)?.cast_into_unchecked::<PyBytes>()
@@ -207,15 +213,15 @@ impl NewBytes {
 
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         match self.length {
-            // The empty object is one for all.
+            // There is only one empty object, which all code shares.
             0 => &mut [],
-            // SAFETY: the object has so many bytes, made by a foreign function, with some value each; and
-            // CPython allows writing to one that nobody else has.
+            // SAFETY: the object has `length` bytes, made by a foreign function, each with some value; and
+            // CPython allows writing to an object that no other code has.
             length => unsafe { std::slice::from_raw_parts_mut(self.start, length) },
         }
     }
 
-    /// The object, cut to its first bytes.
+    /// The object, cut to its first `length` bytes.
     pub(crate) fn cut(self, py: Python<'_>, length: usize) -> Py<PyBytes> {
         if length < self.length {
             PyBytes::new(py, &self.object.bind(py).as_bytes()[..length]).unbind()

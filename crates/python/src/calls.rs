@@ -1,4 +1,5 @@
-//! How an operation is run: waited for here, as an awaitable of an event loop, or in the background.
+//! Runs operations: waited for in the calling thread, as an awaitable of an event loop, or in the
+//! background.
 
 use std::time::Duration;
 
@@ -11,12 +12,13 @@ use crate::gate;
 use crate::later::{self, Pending};
 use crate::process::runtime;
 
-/// How often a thread that waits lets Python's signal handlers run: Ctrl-C is noticed within this.
+/// Interval at which a waiting thread lets Python's signal handlers run: Ctrl-C is noticed within this
+/// time.
 const SIGNALS_EVERY: Duration = Duration::from_millis(50);
 
-/// The result of an operation. It becomes a Python object where a thread is attached.
+/// The result of an operation, which is converted to a Python object by a thread that is attached.
 pub(crate) trait Answer: Send + 'static {
-    /// The Python object.
+    /// Converts the result to a Python object.
     fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>>;
 }
 
@@ -29,7 +31,7 @@ where
     }
 }
 
-/// Python's `None`: the answer to what only succeeds or fails.
+/// Python's `None`: the result of an operation that only succeeds or fails.
 pub(crate) struct Done;
 
 impl<'py> IntoPyObject<'py> for Done {
@@ -42,7 +44,7 @@ impl<'py> IntoPyObject<'py> for Done {
     }
 }
 
-/// How the caller wants it, from the argument `how`.
+/// The way in which the caller wants an operation to run, from the argument `how`.
 pub(crate) enum How<'py> {
     /// `None`: wait for it, and return the result.
     Wait,
@@ -66,7 +68,7 @@ impl<'py> FromPyObject<'_, 'py> for How<'py> {
     }
 }
 
-/// Runs an operation.
+/// Runs an operation in the way that the caller wants.
 pub(crate) fn run<T, F>(py: Python<'_>, how: How<'_>, operation: F) -> PyResult<Py<PyAny>>
 where
     T: Answer,
@@ -79,7 +81,8 @@ where
     }
 }
 
-/// Waits for an operation, detached from Python. A signal handler that raises ends it: it is dropped midway.
+/// Waits for an operation, detached from Python. If a signal handler raises an exception, the operation is
+/// dropped midway.
 pub(crate) fn wait<T, F>(py: Python<'_>, operation: F) -> PyResult<T>
 where
     T: Send,
@@ -94,7 +97,7 @@ where
             return Ok(done?);
         }
         if let Err(raised) = py.check_signals() {
-            // What it drops may have to tell others, by tasks of the runtime.
+            // Values dropped with the operation may have to notify peers, by tasks of the runtime.
             let _context = runtime.enter();
             drop(operation);
             return Err(raised);

@@ -1,4 +1,4 @@
-//! A client of a cluster, and what it does with names.
+//! A client of a cluster, and its operations on names.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -24,15 +24,15 @@ use crate::rows::{Cluster, EntryFacts, Volume, entry, facts};
 /// A client of one cluster.
 #[pyclass(frozen, module = "braidfs._native")]
 pub(crate) struct Client {
-    /// The cluster's directory or file.
+    /// The directory or file in which the cluster was found.
     place: PathBuf,
     cluster: ClusterFile,
     config: Config,
-    /// Locked only by attached threads, and for a moment.
+    /// The session in use. Only attached threads lock the mutex, and only for a moment.
     session: Mutex<OfProcess<Arc<Session>>>,
 }
 
-/// The client proper, in one process.
+/// The connection of a client to its cluster, in one process.
 pub(crate) struct Session {
     cluster: ClusterFile,
     config: Config,
@@ -46,7 +46,7 @@ impl Session {
         OfProcess::new(Arc::new(Session { cluster, config, connected: OnceCell::new() }))
     }
 
-    /// The client, connected.
+    /// The connected client. Connects at the first call.
     pub(crate) async fn client(&self) -> Result<&braid_client::Client, Failure> {
         let connect = || async {
             let looked = self.cluster.look_for_manager().await;
@@ -58,7 +58,7 @@ impl Session {
 }
 
 impl Client {
-    /// This process's session; a new one after a fork.
+    /// The session of this process. After a fork a new one is made.
     fn session(&self) -> Arc<Session> {
         let mut session = self.session.lock().expect("no holder panics");
         if session.here().is_none() {
@@ -88,7 +88,7 @@ impl Client {
     }
 }
 
-/// Parses a whole name.
+/// Parses a full name, with its volume.
 pub(crate) fn parse(text: &[u8]) -> Result<Name, Failure> {
     Name::parse(text).map_err(|error| Failure::no_name(text, &error))
 }
@@ -99,7 +99,7 @@ fn parse_all(texts: &[Vec<u8>]) -> Result<Vec<Name>, Failure> {
 
 #[pymethods]
 impl Client {
-    /// Finds the cluster: this one, else the environment's, else the user's default.
+    /// Finds the cluster: the one given, else the environment's, else the user's default.
     #[new]
     fn new(cluster: Option<PathBuf>) -> PyResult<Client> {
         let asked = cluster.or_else(cluster::from_environment);
@@ -119,7 +119,7 @@ impl Client {
         Ok(Client { place, cluster, config, session })
     }
 
-    /// Where the cluster was found.
+    /// The directory or file in which the cluster was found.
     #[getter]
     fn cluster(&self) -> PathBuf {
         self.place.clone()
@@ -131,10 +131,11 @@ impl Client {
         run(py, how, async move { session.client().await.map(|_| Done) })
     }
 
-    /// Waits, for some seconds at most, until drives have been told what is settled of closed files.
+    /// Waits, for some seconds at most, until drives have been told which writes to closed files are
+    /// settled.
     fn finish(&self, py: Python<'_>) -> PyResult<()> {
         let here = self.session.lock().expect("no holder panics").here().map(Arc::clone);
-        // Another process's, or one that never connected, has nothing to tell.
+        // A session of another process, or one that never connected, has nothing to tell.
         match here.as_ref().and_then(|session| session.connected.get()) {
             Some(client) => wait(py, async {
                 client.finish().await;
@@ -164,7 +165,7 @@ impl Client {
         self.with_name(py, how, name, async |client, name| Ok(facts(client.stat(&name).await?)))
     }
 
-    /// A list: facts, or the exception, for each name.
+    /// Facts about many names. Returns a list with the facts, or the exception, for each name.
     fn stat_many(&self, py: Python<'_>, names: Vec<Vec<u8>>, how: How<'_>) -> PyResult<Py<PyAny>> {
         let session = self.session();
         let names = parse_all(&names)?;
@@ -192,7 +193,7 @@ impl Client {
         })
     }
 
-    /// Facts about what has this name itself, which may be a symbolic link.
+    /// Facts about the object that has this name itself, which may be a symbolic link.
     fn stat_itself(&self, py: Python<'_>, name: &[u8], how: How<'_>) -> PyResult<Py<PyAny>> {
         self.with_name(py, how, name, async |client, name| Ok(facts(client.stat_itself(&name).await?)))
     }
@@ -203,7 +204,7 @@ impl Client {
         })
     }
 
-    /// Removes an empty directory, or anything else, and nothing of the other kind.
+    /// Removes an empty directory if `directory` is true, else anything but a directory.
     fn unlink(&self, py: Python<'_>, name: &[u8], directory: bool, how: How<'_>) -> PyResult<Py<PyAny>> {
         let only = if directory { UnlinkOnly::Directory } else { UnlinkOnly::NotDirectory };
         self.with_name(py, how, name, async move |client, name| {
@@ -211,7 +212,7 @@ impl Client {
         })
     }
 
-    /// Removes files and empty directories. A list: `None`, or the exception, for each name.
+    /// Removes files and empty directories. Returns a list with `None`, or the exception, for each name.
     fn unlink_many(&self, py: Python<'_>, names: Vec<Vec<u8>>, how: How<'_>) -> PyResult<Py<PyAny>> {
         let session = self.session();
         let names = parse_all(&names)?;
@@ -224,7 +225,7 @@ impl Client {
         })
     }
 
-    /// Renames; `replace` lets it take the place of what has the new name.
+    /// Renames. `replace` allows it to replace an object that has the new name.
     fn rename(
         &self,
         py: Python<'_>,
@@ -240,7 +241,7 @@ impl Client {
         })
     }
 
-    /// Sets attributes: of what a symbolic link leads to, or of the link itself.
+    /// Sets attributes: of the object that a symbolic link leads to, or of the link itself.
     fn set_attributes(
         &self,
         py: Python<'_>,
@@ -256,7 +257,7 @@ impl Client {
         })
     }
 
-    /// Gives a file another name.
+    /// Gives a file a second name (a hard link).
     fn link(&self, py: Python<'_>, from: &[u8], to: &[u8], how: How<'_>) -> PyResult<Py<PyAny>> {
         let to = parse(to)?;
         self.with_name(py, how, from, async move |client, from| {
@@ -264,7 +265,7 @@ impl Client {
         })
     }
 
-    /// All extended attributes: (name, value).
+    /// All extended attributes, as pairs of name and value.
     fn xattrs(&self, py: Python<'_>, name: &[u8], follow: bool, how: How<'_>) -> PyResult<Py<PyAny>> {
         self.with_name(py, how, name, async move |client, name| {
             let xattrs = client.xattrs(&followed(&client, name, follow).await?).await?;
@@ -309,7 +310,7 @@ impl Client {
         })
     }
 
-    /// Bytes of data that fit into a name's volume in all, and that still fit.
+    /// The bytes of data that a name's volume can hold in all, and the bytes that still fit.
     fn room(&self, py: Python<'_>, name: &[u8], how: How<'_>) -> PyResult<Py<PyAny>> {
         let session = self.session();
         let name = parse(name)?;
@@ -320,7 +321,7 @@ impl Client {
         })
     }
 
-    /// Opens a file. `letter` is r, w, a or x; `plus` asks for the other access too.
+    /// Opens a file. `letter` is r, w, a or x; `plus` adds the other kind of access.
     fn open(
         &self,
         py: Python<'_>,
@@ -343,7 +344,7 @@ impl Client {
         })
     }
 
-    /// A new file without a name, for writing; closed without a link, it vanishes.
+    /// Makes a new file without a name, for writing. If it is closed without a link, it vanishes.
     fn create_unnamed(&self, py: Python<'_>, volume: String, how: How<'_>) -> PyResult<Py<PyAny>> {
         let session = self.session();
         run(py, how, async move {
@@ -355,8 +356,8 @@ impl Client {
         })
     }
 
-    /// Reads ranges of files: (name, first byte, one past the last or `None` for the file's end). A list:
-    /// bytes, or the exception, for each. Where the file is shorter, so are the bytes.
+    /// Reads ranges of files: (name, first byte, one past the last or `None` for the file's end). Returns a
+    /// list with the bytes, or the exception, for each. If the file is shorter, the bytes are fewer.
     fn read_many(
         &self,
         py: Python<'_>,
@@ -370,8 +371,8 @@ impl Client {
         run(py, how, async move { many::read(session.client().await?, parts, &gate).await })
     }
 
-    /// Reads files into buffers: (name, first byte, buffer). A list: the number of bytes, or the exception,
-    /// for each. It is less than the buffer's length only at the file's end.
+    /// Reads files into buffers: (name, first byte, buffer). Returns a list with the number of bytes, or
+    /// the exception, for each. The number is less than the buffer's length only at the file's end.
     fn read_into_many(
         &self,
         py: Python<'_>,
@@ -386,9 +387,9 @@ impl Client {
         run(py, how, async move { many::read_into(session.client().await?, targets).await })
     }
 
-    /// Writes whole files: (name, content). Each appears at once, or stays as it was. A list: `None`, or the
-    /// exception, for each. `replace` lets a file take the place of one that is there; `parents` makes
-    /// missing directories.
+    /// Writes whole files: (name, content). Each file appears at once, or stays as it was. Returns a list
+    /// with `None`, or the exception, for each. `replace` allows a file to replace one that exists;
+    /// `parents` makes missing directories.
     fn write_many(
         &self,
         py: Python<'_>,

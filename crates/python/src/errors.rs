@@ -1,5 +1,5 @@
-//! The client's errors as Python's: an `OSError` with errno and filename. Python makes it `FileNotFoundError`
-//! and so on by its errno. This is the only table.
+//! The client's errors as Python's: an `OSError` with errno and filename. Python chooses the subclass, such
+//! as `FileNotFoundError`, by the errno. This is the only table of errnos.
 
 use std::ffi::OsString;
 use std::io;
@@ -11,12 +11,12 @@ use braid_wire::Reason;
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 
-/// Why an operation failed. It can go between threads, unlike Python's errors.
+/// The reason why an operation failed. Unlike Python's errors, it can be sent between threads.
 #[derive(Debug, Clone)]
 pub(crate) struct Failure {
     errno: i32,
     message: String,
-    /// The name or path that it is about.
+    /// The name or path that the failure is about, if any.
     subject: Option<OsString>,
 }
 
@@ -25,7 +25,7 @@ impl Failure {
         Failure { errno, message: message.into(), subject: None }
     }
 
-    /// The system refused `action`.
+    /// The failure of a system call made to do `action`.
     pub(crate) fn system(action: &str, error: &io::Error) -> Failure {
         Failure::new(error.raw_os_error().unwrap_or(libc::EIO), format!("{action}: {error}"))
     }
@@ -35,17 +35,17 @@ impl Failure {
         Failure::from(error).of(name)
     }
 
-    /// Bytes that are no name.
+    /// The failure for bytes that are not a valid name.
     pub(crate) fn no_name(text: &[u8], error: &NameError) -> Failure {
         Failure::new(libc::EINVAL, error.to_string()).at(OsString::from_vec(text.to_vec()))
     }
 
-    /// A file that was closed.
+    /// The failure for a file that was closed.
     pub(crate) fn closed() -> Failure {
         Failure::new(libc::EBADF, "the file is closed")
     }
 
-    /// A file that another process opened.
+    /// The failure for a file that the parent process opened before a fork.
     pub(crate) fn forked() -> Failure {
         Failure::new(libc::EBADF, "it was opened before a fork, by the parent process: open it again here")
     }
@@ -55,7 +55,7 @@ impl Failure {
         self.at(OsString::from_vec(text))
     }
 
-    /// With what it is about. The message need not repeat that.
+    /// Adds the name or path that the failure is about, and removes it from the message.
     pub(crate) fn at(mut self, subject: OsString) -> Failure {
         let repeated = format!("{}: ", subject.to_string_lossy());
         if let Some(rest) = self.message.strip_prefix(&repeated) {
@@ -94,7 +94,7 @@ impl From<ClusterFileError> for Failure {
 }
 
 impl Failure {
-    /// No manager takes connections at this address.
+    /// The failure to connect, because no manager takes connections at this address.
     pub(crate) fn no_manager(address: &str, error: &NoManager) -> Failure {
         let errno = match error {
             NoManager::NobodyListens => libc::ECONNREFUSED,
@@ -150,7 +150,7 @@ impl<'py> IntoPyObject<'py> for Failure {
     type Output = Bound<'py, PyAny>;
     type Error = PyErr;
 
-    /// The exception as a value, for lists in which some requests failed.
+    /// Makes the exception a value, for lists in which some requests failed.
     fn into_pyobject(self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         Ok(PyErr::from(self).into_value(py).into_bound(py).into_any())
     }

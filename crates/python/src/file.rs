@@ -14,7 +14,8 @@ use crate::errors::Failure;
 use crate::process::OfProcess;
 use crate::rows::facts;
 
-/// A read past the known end asks for so much at most: whoever else writes the file may have made it longer.
+/// Maximum length of a read past the known end, in bytes: another client that writes the file may have made
+/// it longer.
 const PAST_END_BYTES: usize = 64 << 10;
 
 /// An open file. Any number of its calls may run at once; `close` waits for those under way.
@@ -23,10 +24,10 @@ pub(crate) struct File {
     open: OfProcess<Arc<Open>>,
 }
 
-/// The file, until it is closed.
+/// The state of a file in the process that opened it.
 struct Open {
     file: Arc<RwLock<Option<braid_client::File>>>,
-    /// Absent for one without a name.
+    /// The file's name; absent if the file was made without one.
     name: Option<Name>,
     client: Client,
 }
@@ -41,7 +42,7 @@ impl File {
         self.open.here().map(Arc::clone).ok_or_else(Failure::forked)
     }
 
-    /// Runs `operation` with the file, which stays open as long.
+    /// Runs `operation` with the file, which stays open until the operation is done.
     fn with_file<T, F>(
         &self,
         py: Python<'_>,
@@ -61,7 +62,7 @@ impl File {
     }
 }
 
-/// The file in use: closing it waits for that.
+/// A file in use. Closing the file waits until it is released.
 type Held = OwnedRwLockReadGuard<Option<braid_client::File>, braid_client::File>;
 
 impl Open {
@@ -72,19 +73,19 @@ impl Open {
         }
     }
 
-    /// Takes the file; whoever uses it now is waited for.
+    /// Takes the file out, for closing. Waits until it is no longer in use.
     async fn take(&self) -> Result<braid_client::File, Failure> {
         self.file.write().await.take().ok_or_else(Failure::closed)
     }
 
     fn size(&self) -> Result<u64, Failure> {
-        // It is locked for writing only while it is closed.
+        // The file is locked for writing only while it is being closed.
         let file = self.file.try_read().map_err(|_| Failure::closed())?;
         file.as_ref().map(braid_client::File::size).ok_or_else(Failure::closed)
     }
 }
 
-/// Bytes as they were read.
+/// Bytes that were read, and how many of them are valid.
 struct Filled(NewBytes, usize);
 
 impl<'py> IntoPyObject<'py> for Filled {
@@ -99,12 +100,12 @@ impl<'py> IntoPyObject<'py> for Filled {
 
 #[pymethods]
 impl File {
-    /// The size as this handle sees it, with its own writes.
+    /// The size as this handle sees it, including its own writes.
     fn size(&self) -> PyResult<u64> {
         Ok(self.open()?.size()?)
     }
 
-    /// Up to so many bytes from an offset; fewer only at the end.
+    /// Reads up to `size` bytes from an offset; fewer only at the end of the file.
     fn pread(&self, py: Python<'_>, size: usize, offset: u64, how: How<'_>) -> PyResult<Py<PyAny>> {
         let known = self.open()?.size()?.saturating_sub(offset);
         let length = size.min(usize::try_from(known).unwrap_or(usize::MAX).max(PAST_END_BYTES));
@@ -115,7 +116,8 @@ impl File {
         })
     }
 
-    /// Fills a buffer from an offset. The number of bytes; less than its length only at the end.
+    /// Fills a buffer from an offset. Returns the number of bytes, which is less than the buffer's length
+    /// only at the end.
     fn pread_into(
         &self,
         py: Python<'_>,
@@ -127,7 +129,7 @@ impl File {
         self.with_file(py, how, async move |file| file.read_at(buffer.bytes_mut(), offset).await)
     }
 
-    /// Writes all of a buffer at an offset; its length.
+    /// Writes a whole buffer at an offset. Returns its length.
     fn pwrite(
         &self,
         py: Python<'_>,
@@ -141,13 +143,13 @@ impl File {
         })
     }
 
-    /// Writes all of a buffer at the end; where it begins there.
+    /// Writes a whole buffer at the end. Returns the offset at which it begins.
     fn append(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>, how: How<'_>) -> PyResult<Py<PyAny>> {
         let buffer = Buffer::of(buffer)?;
         self.with_file(py, how, async move |file| buffer.append_to(&file).await)
     }
 
-    /// Lets others see the size.
+    /// Commits the size, so that other clients see it.
     fn flush(&self, py: Python<'_>, how: How<'_>) -> PyResult<Py<PyAny>> {
         self.with_file(py, how, async move |file| file.flush().await.map(|()| Done))
     }
@@ -160,7 +162,7 @@ impl File {
         self.with_file(py, how, async move |file| file.stat().await.map(facts))
     }
 
-    /// Ends it: the size is committed. A file without a name vanishes.
+    /// Closes the file and commits its size. A file without a name vanishes.
     fn close(&self, py: Python<'_>, how: How<'_>) -> PyResult<Py<PyAny>> {
         let open = self.open()?;
         run(py, how, async move {
@@ -169,8 +171,8 @@ impl File {
         })
     }
 
-    /// Gives a file without a name its name, and closes it. `parents` makes missing directories; the file is
-    /// kept until it has a name, which costs a request more.
+    /// Gives a file without a name its name, and closes it. `parents` makes missing directories; then the
+    /// file is kept open until it has a name, which costs one more request.
     fn link(
         &self,
         py: Python<'_>,
@@ -200,7 +202,7 @@ impl File {
         })
     }
 
-    /// Bytes of the file in one of its stripes: writes of whole ones cost least.
+    /// Length of a stripe of the file, in bytes of data: writes of whole stripes cost least.
     fn stripe_bytes(&self) -> PyResult<u64> {
         let open = self.open()?;
         let held = open.file.try_read().map_err(|_| Failure::closed())?;

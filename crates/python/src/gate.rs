@@ -1,13 +1,13 @@
-//! The end of Python: from then on no thread of the runtime attaches to it.
+//! A gate that closes when Python ends: from then on no thread of the runtime attaches to Python.
 //!
 //! A thread that waits for the interpreter's lock when Python ends never gets it: some versions end the
-//! thread there, by unwinding it, and through Rust's frames that aborts the process. Asking first whether
-//! Python is ending does not help, as it may begin to end before the thread is attached, or while Python code
-//! that it calls has let go of the lock. So a hook of `atexit`, which runs before the end begins, closes the
-//! gate, and waits for those who are inside.
+//! thread there, by unwinding it, and through Rust's frames that aborts the process. A check beforehand
+//! whether Python is ending does not help: Python may begin to end before the thread is attached, or while
+//! Python code that the thread calls has released the lock. So a hook of `atexit`, which runs before the
+//! end begins, closes the gate, and waits for the threads that are inside.
 //!
 //! A thread of Python's own that waits for an operation needs no gate: it was attached before, and Python
-//! itself sees to what becomes of such threads.
+//! itself decides what happens to such threads.
 
 use std::cell::Cell;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -17,17 +17,18 @@ use pyo3::prelude::*;
 
 use crate::process::OfProcess;
 
-/// How long the end waits for those inside at most. They hand over results, which takes moments.
+/// Maximum time that the end of Python waits for threads inside. They hand over results, which takes
+/// moments.
 const LEAVING_MAX: Duration = Duration::from_secs(10);
 
 static GATE: Mutex<Option<OfProcess<Arc<Gate>>>> = Mutex::new(None);
 
 thread_local! {
-    /// Whether this is a thread of Python's own, which waits for an operation.
+    /// True for a thread of Python's own that waits for an operation.
     static WAITS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What threads pass that attach to Python.
+/// The gate that a thread passes to attach to Python.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
     passing: Mutex<Passing>,
@@ -41,7 +42,8 @@ struct Passing {
 }
 
 impl Gate {
-    /// This process's. Asked for attached, as all that a process has once.
+    /// The gate of this process. The caller must be attached, as for every value that exists once per
+    /// process.
     pub(crate) fn of(_attached: Python<'_>) -> Arc<Gate> {
         let mut made = GATE.lock().expect("no holder panics");
         if let Some(gate) = made.as_ref().and_then(OfProcess::here) {
@@ -52,7 +54,7 @@ impl Gate {
         gate
     }
 
-    /// Does something attached to Python; `None`: Python is ending.
+    /// Runs `act` attached to Python. `None`: Python is ending, and `act` did not run.
     pub(crate) fn attach<T>(&self, act: impl FnOnce(Python<'_>) -> T) -> Option<T> {
         if WAITS.get() {
             return Python::try_attach(act);
@@ -61,16 +63,16 @@ impl Gate {
         Python::try_attach(act)
     }
 
-    /// Whether Python is ending.
+    /// Returns true if Python is ending.
     pub(crate) fn is_closed(&self) -> bool {
         self.passing().closed
     }
 
-    /// Lets nobody in any more, and waits until all are out.
+    /// Closes the gate to all threads, and waits until those inside have left.
     pub(crate) fn close(&self) {
         let mut passing = self.passing();
         passing.closed = true;
-        // After that long the process would hang instead of ending.
+        // After this time the wait is given up, so that the process ends instead of hanging.
         let _ = self.left.wait_timeout_while(passing, LEAVING_MAX, |passing| passing.inside > 0);
     }
 
@@ -88,7 +90,7 @@ impl Gate {
     }
 }
 
-/// A thread that is inside.
+/// A guard for a thread that is inside.
 struct Inside<'g>(&'g Gate);
 
 impl Drop for Inside<'_> {
@@ -98,7 +100,7 @@ impl Drop for Inside<'_> {
     }
 }
 
-/// Does the work of a call that waits, on a thread of Python's own.
+/// Runs the waiting part of a call, on a thread of Python's own.
 pub(crate) fn waiting<T>(work: impl FnOnce() -> T) -> T {
     let before = WAITS.replace(true);
     let done = work();

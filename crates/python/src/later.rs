@@ -1,8 +1,8 @@
-//! Operations that nobody waits for where they begin: awaitables of an event loop, and [`Pending`] ones.
+//! Operations that the calling thread does not wait for: awaitables of an event loop, and [`Pending`] ones.
 //!
-//! An operation runs as a task of the runtime, with no thread of its own. When it is done, one thread of the
-//! process attaches to Python and hands over all results there are: the runtime's threads never wait for
-//! Python's lock, and go on moving bytes.
+//! An operation runs as a task of the runtime, with no thread of its own. When it is done, one thread of
+//! the process attaches to Python and hands over all results that are ready. So the runtime's threads never
+//! wait for Python's lock, and go on moving bytes.
 
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -17,7 +17,7 @@ use crate::errors::Failure;
 use crate::gate::Gate;
 use crate::process::{OfProcess, runtime};
 
-/// Something to be done attached to Python.
+/// An action that needs a thread attached to Python.
 type Handover = Box<dyn FnOnce(Python<'_>) + Send>;
 
 static HANDOVERS: Mutex<Option<OfProcess<Sender<Handover>>>> = Mutex::new(None);
@@ -48,7 +48,7 @@ where
     Ok(awaited.unbind())
 }
 
-/// Has the event loop settle the future. A loop that is closed by now has nobody waiting.
+/// Has the event loop settle the future. If the loop is closed by now, nothing waits for the result.
 fn settle<T: Answer>(py: Python<'_>, event_loop: &Py<PyAny>, awaited: Py<PyAny>, result: Result<T, Failure>) {
     let outcome = result.map_err(PyErr::from).and_then(|value| value.into_python(py));
     let (act, value) = match outcome {
@@ -74,7 +74,7 @@ impl Settle {
     }
 }
 
-/// Called when a future is done: ends the operation of one that was cancelled.
+/// Called when a future is done: ends the operation if the future was cancelled.
 #[pyclass(frozen)]
 struct AbortIfCancelled {
     task: AbortHandle,
@@ -90,7 +90,7 @@ impl AbortIfCancelled {
     }
 }
 
-/// The way to this process's thread that hands over.
+/// The channel to this process's thread that hands over results.
 fn handovers(py: Python<'_>) -> Result<Sender<Handover>, Failure> {
     let mut made = HANDOVERS.lock().expect("no holder panics");
     if let Some(sender) = made.as_ref().and_then(OfProcess::here) {
@@ -108,7 +108,7 @@ fn handovers(py: Python<'_>) -> Result<Sender<Handover>, Failure> {
 
 fn hand_over(receiver: &Receiver<Handover>, gate: &Gate) {
     while let Ok(first) = receiver.recv() {
-        // `None`: Python is ending, and nobody waits any more.
+        // `None`: Python is ending, and nothing waits any more.
         let attached = gate.attach(|py| {
             first(py);
             receiver.try_iter().for_each(|next| next(py));
@@ -119,14 +119,14 @@ fn hand_over(receiver: &Receiver<Handover>, gate: &Gate) {
     }
 }
 
-/// The result of an operation, to be made a Python object attached.
+/// The result of an operation, still to be converted to a Python object by an attached thread.
 type Outcome = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send>;
 
-/// An operation that goes on by itself. Dropped before it is done, it ends midway.
+/// An operation that runs in the background. If it is dropped before it is done, the operation ends midway.
 #[pyclass(frozen, module = "braidfs._native")]
 pub(crate) struct Pending {
     task: OfProcess<AbortHandle>,
-    /// Absent once it was asked for.
+    /// The receiver of the result; absent once the result was taken.
     outcome: Mutex<Option<OfProcess<oneshot::Receiver<Outcome>>>>,
 }
 
@@ -141,7 +141,7 @@ impl Pending {
         let task = runtime(py)?.spawn(async move {
             let result = operation.await;
             let outcome: Outcome = Box::new(move |py| result?.into_python(py));
-            // Nobody may want it any more.
+            // The receiver may be gone, if the result is no longer wanted.
             let _ = sender.send(outcome);
         });
         let task = OfProcess::new(task.abort_handle());
@@ -155,7 +155,7 @@ impl Pending {
 
 #[pymethods]
 impl Pending {
-    /// Waits for the result, and gives it away: it can be asked for once.
+    /// Waits for the result and returns it. It can be asked for once.
     fn result(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let taken = self.taken().take();
         let mut outcome = taken.ok_or_else(|| PyValueError::new_err("its result was asked for before"))?;
@@ -163,7 +163,7 @@ impl Pending {
         let receiver = outcome.here_mut().ok_or_else(Failure::forked)?;
         match wait(py, async { receiver.await.map_err(|_| ended()) }) {
             Ok(outcome) => outcome(py),
-            // Interrupted: it goes on, and can be waited for again.
+            // Interrupted by a signal: the operation goes on, and can be waited for again.
             Err(raised) => {
                 *self.taken() = Some(outcome);
                 Err(raised)

@@ -1,16 +1,17 @@
 //! The client for Python: the module `braidfs._native`, below the package `braidfs` (in `../python`).
 //!
-//! What it guarantees
+//! Guarantees:
+//!
 //! - Data moves between the drives and Python's own buffers without a copy in between, except out of memory
 //!   that may change meanwhile; other Python threads run.
-//! - A call that waits looks for signals: Ctrl-C ends it.
-//! - Nothing touches Python once it has begun to end (`gate`).
-//! - After a fork nothing of the parent's is touched: neither its threads nor its connections. A client
+//! - A call that waits checks for signals: Ctrl-C ends the call.
+//! - No thread touches Python once Python has begun to end (`gate`).
+//! - After a fork the child touches nothing of the parent's: neither threads nor connections. A client
 //!   connects anew.
 //!
-//! Every operation is one future of the client's. It is either waited for, or, with an event loop given,
-//! becomes an awaitable (`calls`). What Python users see, with its defaults and its documentation, is written
-//! in Python; here names are bytes, and rows are tuples.
+//! Every operation is one future of the client. It is either waited for, or becomes an awaitable if an event
+//! loop is given (`calls`). The interface for Python users, with its defaults and its documentation, is
+//! written in Python; here names are bytes, and rows are tuples.
 
 mod attributes;
 mod buffer;
@@ -26,7 +27,7 @@ mod rows;
 
 use pyo3::prelude::*;
 
-/// Below the package `braidfs`; not for use by others.
+/// The native part of the package `braidfs`; not for use by other programs.
 #[pymodule]
 mod _native {
     #[pymodule_export]
@@ -45,7 +46,7 @@ mod _native {
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 
-    /// Python is about to end: see `gate`.
+    /// Closes the gate before Python ends: see `gate`.
     #[pyfunction]
     fn end(py: Python<'_>) {
         let gate = crate::gate::Gate::of(py);

@@ -1,6 +1,6 @@
-//! Many files and ranges in one call: read and written in parallel by the runtime's threads.
+//! Many files and ranges in one call, read and written in parallel by the runtime's threads.
 //!
-//! One request that fails does not keep the others from being carried out: each has its own result.
+//! A request that fails does not keep the others from being carried out: each has its own result.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use crate::calls::Done;
 use crate::errors::Failure;
 use crate::gate::Gate;
 
-/// Requests carried out at a time. The client bounds what they have in flight; this many small ones keep its
-/// shared sessions busy.
+/// Maximum number of requests carried out at a time. The client bounds what they have in flight; this many
+/// small requests keep its shared sessions busy.
 const TOGETHER: usize = 64;
 
 /// A range of a file.
@@ -28,12 +28,12 @@ pub(crate) struct Part {
     pub(crate) to: Option<u64>,
 }
 
-/// How whole files are written.
+/// Options for writing whole files.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HowToWrite {
-    /// Whether one may take the place of a file that is there.
+    /// True if a new file may replace one that exists.
     pub(crate) replace: bool,
-    /// Whether missing directories are made.
+    /// True if missing directories are made.
     pub(crate) parents: bool,
 }
 
@@ -55,7 +55,7 @@ impl<'py, T: IntoPyObject<'py>> IntoPyObject<'py> for Item<T> {
 
 type Opened = Result<Arc<File>, Failure>;
 
-/// Reads ranges.
+/// Reads ranges of files, each into a new `bytes` object.
 pub(crate) async fn read(
     client: &Client,
     parts: Vec<Part>,
@@ -69,7 +69,7 @@ pub(crate) async fn read(
         Ok((file, part.name, part.from, length))
     });
     let wanted: Vec<Result<_, Failure>> = wanted.collect();
-    // Attached once for all of them.
+    // The thread attaches once to allocate all objects.
     let allocated = gate.attach(|py| {
         let allocate = |length| NewBytes::allocate(py, length).map_err(|_| no_memory(length));
         let each = wanted.into_iter().map(|wanted| {
@@ -92,7 +92,7 @@ pub(crate) async fn read(
     made.ok_or_else(|| Failure::new(libc::ECANCELED, "Python is ending"))
 }
 
-/// Reads into buffers.
+/// Reads files into buffers.
 pub(crate) async fn read_into(
     client: &Client,
     targets: Vec<(Name, u64, Writable)>,
@@ -108,7 +108,7 @@ pub(crate) async fn read_into(
     Ok(all(reads).await.into_iter().map(Item).collect())
 }
 
-/// Writes whole files.
+/// Writes whole files, each of which appears at once.
 pub(crate) async fn write(
     client: &Client,
     files: Vec<(Name, Buffer)>,
@@ -120,8 +120,8 @@ pub(crate) async fn write(
             let about = |error| Failure::about(&name, &error);
             let written = write_one(&client, &name, &content, how).await;
             match (written, name.parent()) {
-                // Its directory is missing most likely. Nothing was known of that before it was written; such
-                // a file is written twice, and the next ones in the directory once.
+                // Most likely the directory is missing, which was not known before the file was written.
+                // Such a file is written twice; later files in the same directory are written once.
                 (Err(error), Some(parent)) if how.parents && Failure::from(&error).is_not_found() => {
                     client.mkdir(&parent, Parents::Make).await.map_err(about)?;
                     write_one(&client, &name, &content, how).await.map_err(about)
@@ -134,7 +134,7 @@ pub(crate) async fn write(
     Ok(all(writes).await.into_iter().map(Item).collect())
 }
 
-/// Writes a file without a name, and then names it: nobody sees a part of it.
+/// Writes a file without a name, and then names it, so that no reader sees a part of it.
 async fn write_one(
     client: &Client,
     name: &Name,
@@ -162,7 +162,8 @@ async fn open_all<'a>(client: &Client, names: impl Iterator<Item = &'a Name>) ->
     names.into_iter().zip(opened).collect()
 }
 
-/// Runs tasks, some at a time; the results are in the tasks' order. Dropped, it ends them midway.
+/// Runs tasks, at most [`TOGETHER`] at a time; the results are in the order of the tasks. If the future is
+/// dropped, the tasks end midway.
 async fn all<T, F>(tasks: impl Iterator<Item = F>) -> Vec<Result<T, Failure>>
 where
     T: Send + 'static,
@@ -180,7 +181,7 @@ where
         }
         match running.join_next().await {
             Some(Ok((index, result))) => results[index] = Some(result),
-            // It has panicked: its result stays absent.
+            // The task has panicked: its result stays absent.
             Some(Err(_)) => {}
             None => break,
         }

@@ -1,12 +1,14 @@
-//! What a process has once: the runtime. And what must not be used, nor even dropped, in another process.
+//! Values that a process has once, such as the runtime, and that must not be used, nor even dropped, in
+//! another process.
 //!
-//! A fork copies memory, not threads: in the child the parent's runtime stands still, and its connections and
-//! its epoll are still the parent's. Closing one of them in the child would take it out of the epoll that the
-//! parent waits on. So whatever came over a fork is left alone and never dropped ([`OfProcess`]), and the
-//! child makes its own.
+//! A fork copies memory, but not threads. In the child the parent's runtime stands still, and its
+//! connections and its epoll are still the parent's. Closing one of them in the child would take it out of
+//! the epoll that the parent waits on. So all values that came over a fork are left alone and never dropped
+//! ([`OfProcess`]), and the child makes its own.
 //!
-//! The lock in here is taken only by threads that are attached to Python, and they stay attached while they
-//! hold it. `os.fork` needs to be attached too: so no lock is ever held by a thread that the child lacks.
+//! The lock in this module is taken only by threads that are attached to Python, and they stay attached
+//! while they hold it. `os.fork` needs to be attached too. So no lock is ever held by a thread that the
+//! child lacks.
 
 use std::mem;
 use std::sync::Mutex;
@@ -16,12 +18,12 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::errors::Failure;
 
-/// Most threads that carry requests on. The caller's own thread does the work on its bytes.
+/// Maximum number of threads that carry requests on. The caller's own thread does the work on its bytes.
 const WORKERS_MAX: usize = 8;
 
 static RUNTIME: Mutex<Option<OfProcess<&'static Runtime>>> = Mutex::new(None);
 
-/// A value of the process that made it.
+/// A value that only the process that made it can use.
 #[derive(Debug)]
 pub(crate) struct OfProcess<T> {
     process: u32,
@@ -29,7 +31,7 @@ pub(crate) struct OfProcess<T> {
 }
 
 impl<T> OfProcess<T> {
-    /// A value of this process.
+    /// Wraps a value of the present process.
     pub(crate) fn new(value: T) -> OfProcess<T> {
         OfProcess { process: std::process::id(), value: Some(value) }
     }
@@ -39,7 +41,7 @@ impl<T> OfProcess<T> {
         self.value.as_ref().filter(|_| self.is_here())
     }
 
-    /// The same, to be changed.
+    /// The value, to be changed; `None` in another process.
     pub(crate) fn here_mut(&mut self) -> Option<&mut T> {
         if self.is_here() { self.value.as_mut() } else { None }
     }
@@ -57,7 +59,7 @@ impl<T> Drop for OfProcess<T> {
     }
 }
 
-/// This process's runtime. It lives as long as the process.
+/// The runtime of this process. It lives as long as the process.
 pub(crate) fn runtime(_attached: Python<'_>) -> Result<&'static Runtime, Failure> {
     let mut made = RUNTIME.lock().expect("no holder panics");
     if let Some(runtime) = made.as_ref().and_then(OfProcess::here) {

@@ -7,8 +7,8 @@ use pyo3::prelude::*;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
-/// What `braidfs.Stat` is made of: kind, size, when it was modified, made, read and changed in nanoseconds
-/// since 1970, permission bits, owner, group, links, number, a symbolic link's target.
+/// The fields of `braidfs.Stat`: kind, size, times of modification, creation, last read and last change in
+/// nanoseconds since 1970, permission bits, owner, group, links, number, a symbolic link's target.
 pub(crate) type Facts = (&'static str, u64, i64, i64, i64, i64, u32, u32, u32, u32, u64, OsString);
 
 pub(crate) fn facts(row: StatRow) -> Facts {
@@ -32,7 +32,8 @@ pub(crate) fn facts(row: StatRow) -> Facts {
     )
 }
 
-/// What `braidfs.DirEntry` is made of: name, kind, size, when it was modified, number.
+/// The fields of `braidfs.DirEntry`: name, kind, size, time of modification in nanoseconds since 1970,
+/// number.
 pub(crate) type EntryFacts = (OsString, &'static str, u64, i64, u64);
 
 pub(crate) fn entry(entry: Entry) -> EntryFacts {
@@ -52,14 +53,14 @@ fn kind(kind: EntryKind) -> &'static str {
     }
 }
 
-/// A volume.
+/// A volume, as a dictionary.
 #[derive(IntoPyObject)]
 pub(crate) struct Volume {
     name: String,
-    /// How its new files are striped; `None`: as the manager's default says.
+    /// The shape of new files; `None`: the manager's default.
     shape: Option<String>,
     unit_bytes: u32,
-    /// `None`: no quota.
+    /// Maximum sum of the files' sizes, in bytes; `None`: no quota.
     quota_bytes: Option<u64>,
     files: u64,
     file_bytes: u64,
@@ -80,7 +81,7 @@ impl From<VolumeRow> for Volume {
     }
 }
 
-/// The cluster.
+/// The cluster's state, as a dictionary.
 #[derive(IntoPyObject)]
 pub(crate) struct Cluster {
     cluster: String,
@@ -88,12 +89,12 @@ pub(crate) struct Cluster {
     uptime: f64,
     volumes: u64,
     files: u64,
-    /// What the manager wants people to know; `None`: nothing.
+    /// A message of the manager for people; `None`: none.
     notice: Option<String>,
     drives: Vec<Drive>,
 }
 
-/// A drive of it.
+/// A drive of the cluster, as a dictionary.
 #[derive(IntoPyObject)]
 pub(crate) struct Drive {
     name: String,
@@ -140,7 +141,7 @@ impl From<DriveRow> for Drive {
     }
 }
 
-/// Milliseconds in the seconds that Python counts in.
+/// Converts milliseconds to seconds, in which Python counts.
 fn seconds(milliseconds: u64) -> f64 {
     std::time::Duration::from_millis(milliseconds).as_secs_f64()
 }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use braid_manager::memory::MemoryKv;
+use braid_meta::records::memory::MemoryKv;
 
 use crate::cluster::Cluster;
 use crate::disk::{Ailment, DriveDisk, End};

@@ -1,7 +1,7 @@
 //! The manager's disk, which in some runs is full for a while, or fails so that nobody knows what it
 //! stored. Its faults are drawn apart from all others, so that runs without them are unchanged.
 
-use braid_manager::memory::Disk;
+use braid_meta::records::memory::Disk;
 
 use crate::cluster::Cluster;
 use crate::random::Random;

@@ -1,11 +1,11 @@
-//! What a drive checks before it carries out a request. [`authorise`] is pure and needs no store;
+//! The checks of a drive before it carries out a request. [`authorise`] is pure and needs no store;
 //! [`Verified::permit`] checks what depends on the stored object.
 //!
-//! The order matters. The MAC comes first. The drive derives its key for *any* partition and epoch, so
-//! somebody without a capability learns nothing, not even which partitions exist. Replay, scope, keys,
-//! expiry, form and rights follow; from here on a refusal carries a MAC of its own. [`Verified::permit`]
-//! comes last and checks what needs the object: logical version, generation, byte range. A request whose MAC
-//! is right uses up its sequence number, even if a later check refuses it.
+//! The order matters. The MAC comes first. The drive derives its key for *any* partition and epoch, so an
+//! asker without a capability learns nothing, not even which partitions exist. Replay, scope, keys, expiry,
+//! form and rights follow; from here on a refusal carries a MAC of its own. [`Verified::permit`] comes last
+//! and checks what needs the object: logical version, generation, byte range. A request whose MAC is valid
+//! uses up its sequence number, even if a later check refuses it.
 
 use std::ops::Range;
 
@@ -21,46 +21,46 @@ use crate::refusal::{Reason, Refusal};
 use crate::seal::{ReplySeal, expected_mac};
 use crate::session::Session;
 
-/// What the drive knows when a request comes in.
+/// The drive's knowledge at the time when a request arrives.
 pub struct Scene<'a> {
-    /// The drive.
+    /// The identity of the drive.
     pub drive: DriveId,
     /// The binding of the hello that the drive sent on this connection.
     pub binding: Binding,
-    /// Manager time now, in milliseconds. `None` while the drive holds no heartbeat lease: then it serves
-    /// only requests that need none, see [`LeaseRule`].
+    /// Manager time now, in milliseconds. `None` while the drive holds no heartbeat lease: the drive then
+    /// serves only requests that need none, see [`LeaseRule`].
     pub now_ms: Option<u64>,
     /// Derives the working key of any partition and epoch, whether or not they exist or are in force.
     pub working_key: &'a dyn Fn(PartitionId, u32) -> Key,
-    /// The epoch of a partition's newer working key; `None`: no such partition. Partition 0 stands for the
-    /// drive and is at epoch 1.
+    /// Looks up the epoch of a partition's newer working key; `None`: no such partition. Partition 0 stands
+    /// for the drive and is at epoch 1.
     pub key_epoch: &'a dyn Fn(PartitionId) -> Option<u32>,
 }
 
 /// A request that has passed every check that does not need its object.
 #[derive(Debug)]
 pub struct Verified {
-    /// The capability that came with it.
+    /// The capability that came with the request.
     pub capability: Capability,
     /// The request itself.
     pub request: DriveRequest,
-    /// Seals the reply.
+    /// The seal for the reply.
     pub seal: ReplySeal,
 }
 
-/// A request that is refused.
+/// A request that was refused before its object was looked up.
 #[derive(Debug)]
 pub struct Denied {
-    /// Why.
+    /// The refusal to send.
     pub refusal: Refusal,
-    /// Seals the refusal.
+    /// The seal for the refusal.
     pub seal: ReplySeal,
 }
 
-/// What a request's capability must cover.
+/// The rights and the scope that a request's capability must cover.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Needs {
-    /// All of these.
+    /// The rights, all of which the capability must include.
     pub rights: Rights,
     /// The partition; 0: the drive.
     pub partition: PartitionId,
@@ -68,19 +68,19 @@ pub struct Needs {
     pub object: ObjectId,
 }
 
-/// What the store knows of an object.
+/// The store's facts about an object.
 #[derive(Debug, Clone, Copy)]
 pub struct ObjectFacts<'a> {
-    /// Its logical version.
+    /// The object's logical version.
     pub object_version: u32,
-    /// The generation that the drive was last told.
+    /// The generation that the drive was last told for the object.
     pub g: Generation,
-    /// Its column map.
+    /// The object's column map.
     pub map: &'a ColumnMap,
 }
 
-/// Checks a request on a connection of which nothing but the last sequence number is kept: it is 0 at first,
-/// and rises with every request whose MAC is right.
+/// Checks a request on a connection of which only the last sequence number is kept. The number is 0 at
+/// first, and rises with every request whose MAC is valid.
 pub fn authorise(
     scene: &Scene<'_>,
     last_sequence: &mut u64,
@@ -93,7 +93,7 @@ pub fn authorise(
     judged
 }
 
-/// Checks a request of a connection's session.
+/// Checks a request of a connection, and updates the connection's session.
 pub fn authorise_in(
     session: &mut Session,
     scene: &Scene<'_>,
@@ -134,7 +134,7 @@ pub fn authorise_in(
     }
 }
 
-/// The checks after those of MAC and replay.
+/// Performs the checks that follow those of MAC and replay.
 fn examine(
     scene: &Scene<'_>,
     header: &FrameHeader,
@@ -174,7 +174,7 @@ fn examine(
     Ok(request)
 }
 
-/// What a request's capability must cover, by the request's row.
+/// The rights and the scope that a request's capability must cover, by the request's row.
 pub fn needs(request: &DriveRequest) -> Needs {
     let rules = request.rules();
     let at = request.target().at;
@@ -186,8 +186,8 @@ pub fn needs(request: &DriveRequest) -> Needs {
     Needs { rights, partition: at.partition, object: at.object }
 }
 
-/// The bytes of the object that a request is about, with units of `unit_bytes`. `None`: no bytes, or all of
-/// them by right. A range past 2^64 is refused with [`Reason::Range`].
+/// The bytes of the object that a request is about, with units of `unit_bytes`. `None`: the request is
+/// about no bytes, or its right covers all of them. A range past 2^64 is refused with [`Reason::Range`].
 pub fn byte_range(request: &DriveRequest, unit_bytes: u32) -> Result<Option<Range<u64>>, Refusal> {
     match request.target().bytes {
         Bytes::Any => Ok(None),
@@ -209,21 +209,21 @@ pub fn byte_range(request: &DriveRequest, unit_bytes: u32) -> Result<Option<Rang
     }
 }
 
-/// Whether a drive carries this out without a heartbeat lease; see [`LeaseRule`].
+/// Returns true if a drive carries out such a request without a heartbeat lease; see [`LeaseRule`].
 fn precedes_lease(kind: u16, capability: &Capability) -> bool {
     DriveRequest::rules_of(kind).is_some_and(|rules| rules.lease == LeaseRule::NotForManager)
         && capability.rights.include(Rights::MANAGE)
 }
 
 impl Verified {
-    /// Whether the drive carries it out without a heartbeat lease; see [`LeaseRule`].
+    /// Returns true if the drive carries out the request without a heartbeat lease; see [`LeaseRule`].
     pub fn precedes_lease(&self) -> bool {
         precedes_lease(self.request.kind(), &self.capability)
     }
 
-    /// Checks what depends on the object: its logical version, its generation, the byte range. It is not for
-    /// the creation of an object that does not exist, nor for requests about no object. The store checks the
-    /// generation again when it commits.
+    /// Checks what depends on the object: its logical version, its generation, the byte range. Not to be
+    /// called for the creation of an object that does not exist, nor for requests about no object. The
+    /// store checks the generation again when it commits.
     pub fn permit(&self, object: &ObjectFacts<'_>) -> Result<(), Refusal> {
         let capability = &self.capability;
         if let DriveRequest::Delta(delta) = &self.request {
@@ -244,7 +244,7 @@ impl Verified {
             return Err(Refusal::new(Reason::Scope, detail));
         }
         let fits = match (&self.request, self.request.rules().generation) {
-            // A drive's capability has no generation: the delta brings the one that its sender was told.
+            // A drive's capability has no generation: the delta carries the one that its sender was told.
             (DriveRequest::Delta(delta), _) => delta.g == object.g,
             (_, GenerationRule::Same) => capability.g == object.g,
             (_, GenerationRule::NotBelow) => capability.g >= object.g,
@@ -297,9 +297,10 @@ fn check_scope(request: &DriveRequest, capability: &Capability) -> Result<(), Re
     }
 }
 
-/// A stamp must have the capability's lease and no later generation: otherwise a writer could use stamps that
-/// belong to another writer. A rebuild copies versions from other columns. So it may install stamps of older
-/// leases too; the drive takes them for a column that joins and for a damaged unit only.
+/// Checks the stamp, which must have the capability's lease and no later generation: otherwise a writer
+/// could use stamps that belong to another writer. A rebuild copies versions from other columns, so it may
+/// install stamps of older leases too; the drive accepts those for a joining column and for a damaged unit
+/// only.
 fn check_stamp(request: &DriveRequest, capability: &Capability) -> Result<(), Refusal> {
     let (stamp, lease_fits) = match request.target().stamp {
         Stamp::None => return Ok(()),
@@ -313,10 +314,11 @@ fn check_stamp(request: &DriveRequest, capability: &Capability) -> Result<(), Re
     Ok(())
 }
 
-/// A lease allows writes to its stripes only, and a shared one no stripe writes: what others write is not in
-/// this one's hands. Whole units that are installed are no writes of the holder; the drive takes them for
-/// a column that joins and for a damaged unit only. The end of a lease is told to drives only by one that has
-/// the file for itself, as it ends all lower ones too.
+/// Checks the writes that the lease allows. A lease allows writes to its own stripes only. A shared lease
+/// allows no stripe writes, since its holder does not control what other holders write. Installed whole
+/// units do not count as writes of the holder; the drive accepts them for a joining column and for a
+/// damaged unit only. Only a holder that has the whole file for itself may tell drives the end of its
+/// lease, as that ends all lower leases too.
 fn check_lease(request: &DriveRequest, capability: &Capability) -> Result<(), Refusal> {
     let first = capability.first_stripe;
     let end = capability.end_stripe;

@@ -1,17 +1,17 @@
 //! Capabilities and keys, after NASD (Gibson et al., 1998, section 4.1; Gobioff).
 //!
 //! Keys form four levels per drive: master, drive, partition, working. Each lower key is the HMAC-SHA256 of a
-//! label and its scope under the one above, so manager and drive derive the same keys from the master and
-//! nothing else is sent. A partition has two working keys in force, of epochs `e` and `e - 1`, so that
-//! capabilities made with the old key still work while it is rotated.
+//! label and its scope under the key above. So manager and drive derive the same keys from the master key,
+//! and no other key is sent. A partition has two working keys in force, of epochs `e` and `e - 1`, so that
+//! capabilities made with the old key still work while the key is rotated.
 //!
 //! A capability's *public part* ([`Capability`]) says what its holder may do. Its *private part* is the HMAC
 //! of the public part under the working key: only the manager and the drive can make it. A request carries
 //! the public part and a MAC under the private part, see [`seal`](crate::seal). The drive recomputes all of
-//! it and needs no state per capability, see [`authorise`](crate::authorise); what it has derived it keeps
+//! this and needs no state per capability, see [`authorise`](crate::authorise). It keeps what it has derived
 //! for a while, see [`session`](crate::session).
 //!
-//! Every kind of HMAC has a label of its own, which ends in NUL and begins its input. The parts that follow
+//! Every kind of HMAC has a label of its own, which ends in NUL and begins the input. The parts that follow
 //! have fixed lengths, except the last. So two different inputs are never the same bytes, and a MAC of one
 //! kind is never valid as one of another.
 
@@ -25,12 +25,12 @@ use sha2::Sha256;
 
 use crate::codec::{DecodeError, Wire};
 
-/// A 256-bit secret. Its `Debug` form does not show it.
+/// A 256-bit secret. Its `Debug` form does not show the secret.
 #[derive(Clone)]
 pub struct Key([u8; 32]);
 
-/// A key made ready for many MACs: what HMAC does with the key alone, half of the work on a short message, is
-/// done once. Cheap to clone. Its `Debug` form does not show it.
+/// A key prepared for many MACs. The work that HMAC does on the key alone, half of all work for a short
+/// message, is done once. Cheap to clone. Its `Debug` form does not show the key.
 #[derive(Clone)]
 pub struct MacKey(Arc<Hmac<Sha256>>);
 
@@ -42,38 +42,39 @@ pub type Mac = [u8; 16];
 /// chooses the challenge, the side that asks the nonce.
 pub type Challenge = [u8; 16];
 
-/// What ties MACs and proofs to one connection and to all that its [`Hello`](crate::data::Hello) said:
-/// [`Hello::binding`](crate::data::Hello::binding).
+/// A value that ties MACs and proofs to one connection and to the whole content of its
+/// [`Hello`](crate::data::Hello); see [`Hello::binding`](crate::data::Hello::binding).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Binding(pub [u8; 16]);
 
-/// The longest time for which a capability is valid, in milliseconds. It is long compared with a restart of
-/// the manager, so that clients can go on meanwhile. It is short enough for people: a revoked client that no
+/// Maximum time for which a capability is valid, in milliseconds. It is long compared with a restart of the
+/// manager, so that clients can go on meanwhile. It is short enough for people: a revoked client that no
 /// fence reaches is shut out after this time.
 pub const CAPABILITY_MS: u64 = 120_000;
 
-/// What a capability's holder may do; a set of bits.
+/// The rights of a capability's holder; a set of bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Rights(pub u32);
 
 choice! {
-    /// What is protected on the way between client and drive; an option of the volume (NASD, section 4.1).
+    /// The protection of messages between client and drive; an option of the volume (NASD, section 4.1).
     pub enum Protection {
-        /// Arguments and replies: each has a MAC. The payload has checksums only.
+        /// Arguments and replies are protected: each has a MAC. The payload has checksums only.
         Integrity = 1,
-        /// The payload too. Not served yet.
+        /// The payload has a MAC too. Not served yet.
         IntegrityData = 2,
-        /// The payload is secret as well. Not served yet.
+        /// The payload is also secret. Not served yet.
         Privacy = 3,
     }
 }
 
 choice! {
-    /// Which writes a lease allows (PROTOCOL, section 1).
+    /// The kind of a lease: which writes it allows (PROTOCOL, section 1).
     pub enum LeaseKind {
-        /// Stripe writes, and unit writes with stamps of the holder: nobody else writes these stripes.
+        /// Stripe writes, and unit writes with stamps made by the holder: no other client writes these
+        /// stripes.
         Exclusive = 0,
-        /// Unit writes only, which the data drives order: others write too.
+        /// Unit writes only, which the data drives put in order: other clients may write too.
         Shared = 1,
     }
 }
@@ -81,7 +82,7 @@ choice! {
 record! {
     /// The public part of a capability.
     pub struct Capability {
-        /// The drive it is for.
+        /// The drive that the capability is for.
         drive: DriveId,
         /// The partition; 0 is the drive itself.
         partition: PartitionId,
@@ -89,59 +90,60 @@ record! {
         object: ObjectId,
         /// The object's logical version; a bump revokes every capability for the object at once.
         object_version: u32,
-        /// What may be done.
+        /// The rights of the holder.
         rights: Rights,
-        /// First byte of the object that it covers.
+        /// First byte of the object that the capability covers.
         from: u64,
-        /// One past the last byte.
+        /// One past the last byte covered.
         to: u64,
-        /// Valid before this manager time, in milliseconds.
+        /// Manager time at which the capability expires, in milliseconds; it is valid before this time.
         expires_ms: u64,
-        /// The reservation whose rate it carries; 0 is none.
+        /// The reservation whose rate the capability carries; 0 is none.
         reservation: u64,
-        /// Which working key its private part was made with; from 1.
+        /// Epoch of the working key with which the private part was made; from 1.
         key_epoch: u32,
         /// The file's generation; 0 where there is no file.
         g: Generation,
         /// Columns that every write of `g` must reach.
         set: ColumnMask,
-        /// Those of them that are joining.
+        /// The columns of `set` that are joining.
         joining: ColumnMask,
-        /// The lease it was given under; stamps must carry it. 0: reads only.
+        /// The lease under which the capability was given; stamps must carry it. 0: reads only.
         lease: Lease,
-        /// What that lease allows.
+        /// The kind of that lease: the writes it allows.
         kind: LeaseKind,
         /// The first stripe that may be written.
         first_stripe: u64,
-        /// One past the last; 2^64 - 1: all from the first on. All may be read.
+        /// One past the last stripe that may be written; 2^64 - 1: all from the first on. All stripes may
+        /// be read.
         end_stripe: u64,
-        /// The reservation's rate for this drive, in bytes a second; 0: best effort. It is here so that the
-        /// drive can enforce it by itself.
+        /// The reservation's rate for this drive, in bytes a second; 0: best effort. The rate is part of
+        /// the capability so that the drive can enforce it by itself.
         rate: u64,
-        /// The least protection that a request under it must have.
+        /// The least protection that a request under this capability must have.
         protection: Protection,
-        /// The drive that it was given to, which may send deltas under it and nothing else; 0: it was given
-        /// to a client or the manager, and allows no deltas.
+        /// The drive that the capability was given to, which may send deltas under it and nothing else; 0:
+        /// the capability was given to a client or the manager, and allows no deltas.
         holder: DriveId,
         /// The digest of the column map that a creation must bring,
-        /// [`ColumnMap::digest`](crate::data::ColumnMap::digest); zeros: any. So a client cannot put drives
-        /// or objects of its own choice into a column map.
+        /// [`ColumnMap::digest`](crate::data::ColumnMap::digest); zeros: any map. The digest is bound so
+        /// that a client cannot put drives or objects of its own choice into a column map.
         map: [u8; 16],
-        /// The file that the object's column map must name; 0: any. A request to an object of the same number
-        /// that belongs to another file is refused.
+        /// The file that the object's column map must name; 0: any. A request to an object of the same
+        /// number that belongs to another file is refused.
         file: FileId,
     }
 }
 
 record! {
-    /// What every request to a drive begins with.
+    /// The authority of a request: the first part of every request to a drive.
     pub struct Authority {
-        /// The public part.
+        /// The public part of the capability.
         capability: Capability,
-        /// Rises by at least one with every request of a connection, from 1.
+        /// Sequence number, which rises by at least one with every request of a connection; from 1.
         sequence: u64,
-        /// Chosen at random by the asker, the same for all requests of a connection. With it an asker can
-        /// tell replies to its own requests from recorded ones.
+        /// Random number chosen by the asker, the same for all requests of a connection. With it an asker
+        /// can tell replies to its own requests from recorded ones.
         nonce: [u8; 16],
         /// The MAC of the request; see [`seal`](crate::seal).
         mac: [u8; 16],
@@ -149,7 +151,7 @@ record! {
 }
 
 impl Capability {
-    /// Whether every stripe may be written.
+    /// Returns true if every stripe may be written.
     pub fn covers_all_stripes(&self) -> bool {
         (self.first_stripe, self.end_stripe) == (0, u64::MAX)
     }
@@ -158,34 +160,34 @@ impl Capability {
 impl Rights {
     /// Read bytes and versions.
     pub const READ: Rights = Rights(1);
-    /// Write bytes, retire versions.
+    /// Write bytes and retire versions.
     pub const WRITE: Rights = Rights(1 << 1);
     /// Create the object.
     pub const CREATE: Rights = Rights(1 << 2);
     /// Remove the object.
     pub const REMOVE: Rights = Rights(1 << 3);
-    /// Read attributes.
+    /// Read attributes of objects, partitions or the drive.
     pub const GET_ATTRIBUTES: Rights = Rights(1 << 4);
-    /// Set attributes.
+    /// Set attributes of objects.
     pub const SET_ATTRIBUTES: Rights = Rights(1 << 5);
     /// List objects or partitions.
     pub const LIST: Rights = Rights(1 << 6);
-    /// The manager's own: partitions, fences, verdicts.
+    /// Perform the operations of the manager: partitions, fences, verdicts.
     pub const MANAGE: Rights = Rights(1 << 7);
-    /// Append deltas: given to drives only, on a whole partition.
+    /// Append deltas. Given to drives only, for a whole partition.
     pub const DELTA: Rights = Rights(1 << 8);
-    /// Every right there is.
+    /// All rights that are defined.
     pub const ALL: Rights = Rights((1 << 9) - 1);
-    /// No right.
+    /// The empty set of rights.
     pub const NONE: Rights = Rights(0);
 
-    /// Both sets.
+    /// The union of both sets.
     #[must_use]
     pub const fn and(self, other: Rights) -> Rights {
         Rights(self.0 | other.0)
     }
 
-    /// Whether every right of `needed` is here.
+    /// Returns true if the set includes every right of `needed`.
     pub fn include(self, needed: Rights) -> bool {
         self.0 & needed.0 == needed.0
     }
@@ -196,7 +198,7 @@ impl Wire for Rights {
     fn put(&self, out: &mut Vec<u8>) {
         self.0.put(out);
     }
-    /// Bits that stand for no right are an error: they are reserved.
+    /// Decodes a set of rights. Bits that stand for no right are an error: they are reserved.
     fn take(input: &mut &[u8]) -> Result<Self, DecodeError> {
         match Rights(u32::take(input)?) {
             rights if Rights::ALL.include(rights) => Ok(rights),
@@ -206,23 +208,23 @@ impl Wire for Rights {
 }
 
 impl Key {
-    /// A key from 32 secret bytes.
+    /// Creates a key from 32 secret bytes.
     pub fn new(secret: [u8; 32]) -> Key {
         Key(secret)
     }
 
-    /// The secret itself: for storing and sending only.
+    /// The secret itself. For storing and sending only.
     pub fn secret(&self) -> &[u8; 32] {
         &self.0
     }
 
-    /// HMAC-SHA256 of the parts, one after another, under this key. Callers keep the parts' lengths fixed, or
-    /// put the only variable one last.
+    /// Computes the HMAC-SHA256 of the parts, one after another, under this key. Callers keep the lengths
+    /// of the parts fixed, or put the only part of variable length last.
     pub fn hmac(&self, parts: &[&[u8]]) -> [u8; 32] {
         finish(self.begin(), parts)
     }
 
-    /// The same key, ready for many MACs.
+    /// Prepares the key for many MACs.
     pub fn ready(&self) -> MacKey {
         MacKey(Arc::new(self.begin()))
     }
@@ -231,35 +233,35 @@ impl Key {
         Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes any key length")
     }
 
-    /// The key one level below: HMAC of a label and the scope's bytes.
+    /// Derives the key one level below: the HMAC of a label and the bytes of the scope.
     pub fn derive(&self, label: &'static str, scope: &[u8]) -> Key {
         Key(self.hmac(&[label.as_bytes(), &[0], scope]))
     }
 
-    /// From a drive's master key: its drive key.
+    /// Derives a drive key from the drive's master key.
     pub fn drive_key(&self, drive: DriveId) -> Key {
         self.derive("braid drive key", &drive.to_bytes())
     }
 
-    /// From a drive key: a partition's key.
+    /// Derives a partition key from a drive key.
     pub fn partition_key(&self, partition: PartitionId) -> Key {
         self.derive("braid partition key", &partition.to_bytes())
     }
 
-    /// From a partition key: the working key of an epoch.
+    /// Derives the working key of an epoch from a partition key.
     pub fn working_key(&self, epoch: u32) -> Key {
         self.derive("braid working key", &epoch.to_le_bytes())
     }
 
-    /// From a working key: the private part of a capability. The label names the version of the public part's
-    /// encoding.
+    /// Derives the private part of a capability from a working key. The label names the version of the
+    /// public part's encoding.
     pub fn private_part(&self, capability: &Capability) -> Key {
         self.derive("braid capability 1", &capability.to_bytes())
     }
 }
 
 impl MacKey {
-    /// As [`Key::hmac`].
+    /// Computes an HMAC, as [`Key::hmac`] does.
     pub fn hmac(&self, parts: &[&[u8]]) -> [u8; 32] {
         finish(Hmac::clone(&self.0), parts)
     }
@@ -272,7 +274,7 @@ fn finish(mut mac: Hmac<Sha256>, parts: &[&[u8]]) -> [u8; 32] {
     mac.finalize().into_bytes().into()
 }
 
-/// Whether two MACs are equal, in time that does not depend on where they differ.
+/// Returns true if two MACs are equal, in time that does not depend on where they differ.
 pub fn mac_equal(a: &[u8], b: &[u8]) -> bool {
     // The black box keeps the compiler from seeing that the loop could stop early.
     a.len() == b.len() && a.iter().zip(b).fold(0u8, |differs, (x, y)| black_box(differs | (x ^ y))) == 0
@@ -293,7 +295,7 @@ impl Wire for Key {
     }
 }
 
-/// In time that does not depend on where they differ.
+/// Compares keys in time that does not depend on where they differ.
 impl PartialEq for Key {
     fn eq(&self, other: &Key) -> bool {
         mac_equal(&self.0, &other.0)

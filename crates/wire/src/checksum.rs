@@ -1,27 +1,28 @@
-//! CRC32C (Castagnoli, as iSCSI uses it, RFC 3720) of bodies, headers and of a unit's 4 KiB blocks.
+//! CRC32C (Castagnoli, as iSCSI uses it, RFC 3720) of bodies, headers and the 4 KiB blocks of a unit.
 
-/// Bytes per checksummed block. Blocks are cut at multiples of this of the *unit's* offset, so that one block
-/// has one checksum from the client's buffer to the drive's log and back.
+/// Length of a checksummed block, in bytes. Blocks are cut at multiples of this length, counted from the
+/// start of the *unit*, so that one block has one checksum from the client's buffer to the drive's log and
+/// back.
 pub const BLOCK_BYTES: u32 = 4096;
 
-/// CRC32C of `bytes`.
+/// Computes the CRC32C of `bytes`.
 pub fn crc32c(bytes: &[u8]) -> u32 {
     let crc = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes);
     u32::try_from(crc).expect("a CRC32C has 32 bits")
 }
 
-/// The CRC32C of bytes that come in pieces.
+/// A CRC32C that is computed over bytes that arrive in pieces.
 #[derive(Debug)]
 pub struct RunningCrc(crc_fast::Digest);
 
 impl RunningCrc {
-    /// The checksum of no bytes.
+    /// Starts with the checksum of no bytes.
     #[expect(clippy::new_without_default, reason = "there is nothing default about it")]
     pub fn new() -> RunningCrc {
         RunningCrc(crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi))
     }
 
-    /// Adds bytes.
+    /// Adds `bytes` to the checksum.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
@@ -46,7 +47,7 @@ pub fn block_lengths(from: u32, to: u32) -> impl Iterator<Item = usize> {
     })
 }
 
-/// How many blocks the unit range `from..to` has.
+/// Number of blocks in the unit range `from..to`.
 pub fn block_count(from: u32, to: u32) -> usize {
     if from >= to {
         return 0;
@@ -54,7 +55,7 @@ pub fn block_count(from: u32, to: u32) -> usize {
     usize::try_from(to.div_ceil(BLOCK_BYTES) - from / BLOCK_BYTES).expect("a unit has at most 16384 blocks")
 }
 
-/// The checksum of each block of `bytes`, which begin at `from` in their unit.
+/// The checksum of each block of `bytes`, which begin at offset `from` in their unit.
 pub fn block_crcs(from: u32, bytes: &[u8]) -> Vec<u32> {
     let to = from + u32::try_from(bytes.len()).expect("a unit is at most 64 MiB");
     let mut rest = bytes;
@@ -67,7 +68,8 @@ pub fn block_crcs(from: u32, bytes: &[u8]) -> Vec<u32> {
         .collect()
 }
 
-/// Whether `crcs` are the checksums of `bytes`; if not, the unit offset of the first block that differs.
+/// Checks `bytes`, which begin at offset `from` in their unit, against the checksums of their blocks. The
+/// error is the unit offset of the first block that differs.
 pub fn verify_blocks(from: u32, bytes: &[u8], crcs: &[u32]) -> Result<(), u32> {
     let to = from + u32::try_from(bytes.len()).expect("a unit is at most 64 MiB");
     if crcs.len() != block_count(from, to) {

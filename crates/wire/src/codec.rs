@@ -10,7 +10,7 @@ use braid_layout::{
     VolumeId, version::Lease,
 };
 
-/// Why bytes are not the message they claim to be.
+/// The reason why bytes are not the message they claim to be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// The input ended inside a field.
@@ -18,63 +18,64 @@ pub enum DecodeError {
     Truncated {
         /// The field's type.
         field: &'static str,
-        /// Bytes missing.
+        /// Number of bytes missing.
         needed: usize,
     },
     /// Bytes follow the last field.
     #[error("{0} bytes follow the message's last field")]
     Trailing(usize),
-    /// A list's count is more than the rest of the input could hold, or past the field's bound.
+    /// The count of a list is more than the rest of the input could hold, or past the field's bound.
     #[error("list of {count} entries does not fit the {left} bytes left")]
     Count {
-        /// Entries claimed.
+        /// Number of entries that the list claims.
         count: u32,
         /// Bytes left in the input.
         left: usize,
     },
-    /// A number that stands for nothing in this field.
+    /// A number that has no meaning in this field.
     #[error("{value} is not a value of {field}")]
     Value {
         /// The field's type.
         field: &'static str,
-        /// What was there.
+        /// The number found.
         value: u64,
     },
-    /// The message's kind is not one of this direction.
+    /// The message's kind is not known in this direction.
     #[error("message kind {0:#06x} is not known here")]
     Kind(u16),
-    /// Text that is not UTF-8.
+    /// A text is not valid UTF-8.
     #[error("text is not UTF-8")]
     Text,
-    /// A layout whose parts contradict each other.
+    /// The parts of a layout contradict each other.
     #[error("layout: {0}")]
     Layout(String),
 }
 
-/// Most segments of a layout in a message.
+/// Maximum number of segments of a layout in a message.
 pub const SEGMENTS_MAX: usize = 1024;
 
-/// A value with one encoding.
+/// A value with exactly one encoding.
 pub trait Wire: Sized {
-    /// The fewest bytes an encoding can have; bounds what a list's count may claim.
+    /// Minimum length of an encoding, in bytes; bounds the count that a list may claim.
     const BYTES_MIN: usize;
 
-    /// The most entries a list of these may have. Values that take far more memory than encoded bytes need a
-    /// bound of their own. For the others the bound of the body is enough.
+    /// Maximum number of entries in a list of such values. Values that take far more memory than encoded
+    /// bytes need a bound of their own; for all others the bound on the body is enough.
     const LIST_MAX: usize = usize::MAX;
 
-    /// Appends the encoding.
+    /// Appends the value's encoding to `out`.
     fn put(&self, out: &mut Vec<u8>);
 
-    /// Takes the encoding off the front of `input`.
+    /// Decodes a value from the front of `input` and advances `input` past it.
     fn take(input: &mut &[u8]) -> Result<Self, DecodeError>;
 
-    /// Appends the encodings of many, one after another.
+    /// Appends the encodings of several values, one after another.
     fn put_all(many: &[Self], out: &mut Vec<u8>) {
         many.iter().for_each(|one| one.put(out));
     }
 
-    /// Takes so many off the front of `input`, which has at least [`Wire::BYTES_MIN`] bytes for each.
+    /// Decodes `count` values from the front of `input`, which has at least [`Wire::BYTES_MIN`] bytes for
+    /// each.
     fn take_all(input: &mut &[u8], count: usize) -> Result<Vec<Self>, DecodeError> {
         let mut list = Vec::with_capacity(count);
         for _ in 0..count {
@@ -83,7 +84,7 @@ pub trait Wire: Sized {
         Ok(list)
     }
 
-    /// The encoding by itself.
+    /// The encoding of this value alone.
     fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(Self::BYTES_MIN);
         self.put(&mut out);
@@ -97,16 +98,16 @@ pub trait Wire: Sized {
     }
 }
 
-/// A [`Wire`] struct whose encoding is its fields in order, each with its name and type: what
-/// `docs/format-wire.md` is checked against.
+/// A [`Wire`] struct whose encoding is its fields in order, each with its name and type.
+/// `docs/format-wire.md` is checked against these.
 pub trait Record: Wire {
-    /// The struct's name.
+    /// The name of the struct.
     const NAME: &'static str;
-    /// Each field's name and type, in the order of the encoding.
+    /// The name and type of each field, in the order of the encoding.
     const FIELDS: &'static [(&'static str, &'static str)];
 }
 
-/// Takes `N` bytes off the front.
+/// Takes `N` bytes off the front of `input`.
 fn array<const N: usize>(input: &mut &[u8], field: &'static str) -> Result<[u8; N], DecodeError> {
     match input.split_first_chunk::<N>() {
         Some((head, rest)) => {
@@ -316,7 +317,7 @@ macro_rules! choice {
             /// Every value, in the order of declaration.
             pub const ALL: &'static [$name] = &[$($name::$value),*];
 
-            /// The number in the format.
+            /// The value's number in the format.
             pub const fn number(self) -> u8 {
                 match self { $($name::$value => $number),* }
             }
@@ -358,12 +359,12 @@ macro_rules! message_set {
             pub const BODIES: &'static [(u16, &'static str, &'static [(&'static str, &'static str)])] =
                 &[$(($number, <$body as $crate::codec::Record>::NAME, <$body as $crate::codec::Record>::FIELDS)),*];
 
-            /// The number in the frame's header.
+            /// The message's kind number, as in the frame's header.
             pub fn kind(&self) -> u16 {
                 match self { $($name::$value(_) => $number),* }
             }
 
-            /// The message's name, for people.
+            /// The message's name, for logs and error texts.
             pub fn name(&self) -> &'static str {
                 match self { $($name::$value(_) => stringify!($value)),* }
             }
@@ -373,7 +374,7 @@ macro_rules! message_set {
                 match self { $($name::$value(body) => $crate::codec::Wire::put(body, out)),* }
             }
 
-            /// Decodes a body of the given kind; the whole of `body` is used.
+            /// Decodes a body of the given kind. `body` must hold nothing else.
             pub fn from_body(kind: u16, body: &[u8]) -> Result<Self, $crate::codec::DecodeError> {
                 match kind {
                     $($number => <$body as $crate::codec::Wire>::from_bytes(body).map($name::$value),)*

@@ -16,60 +16,60 @@
 
 use crate::checksum::crc32c;
 
-/// "BRID" in the order of the bytes.
+/// The bytes "BRID", in this order, with which every frame begins.
 pub const MAGIC: [u8; 4] = *b"BRID";
-/// The wire format's version.
+/// Version of the whole wire format.
 pub const WIRE_VERSION: u16 = 2;
-/// Bytes in a frame's header.
+/// Length of a frame's header, in bytes.
 pub const HEADER_BYTES: usize = 32;
-/// Longest body, in bytes.
+/// Maximum length of a body, in bytes.
 pub const BODY_BYTES_MAX: u32 = 1 << 20;
-/// Longest payload, in bytes: the largest unit.
+/// Maximum length of a payload, in bytes: the largest unit.
 pub const PAYLOAD_BYTES_MAX: u32 = braid_layout::scheme::UNIT_BYTES_MAX;
-/// Set in the kind of every reply.
+/// The bit that is set in the kind of every reply.
 pub const REPLY_BIT: u16 = 0x8000;
 
-/// A frame's header; field meanings are in the module's table.
+/// A frame's header. The module's table gives the meaning of the fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameHeader {
-    /// The message's number.
+    /// The message's kind number.
     pub kind: u16,
-    /// Pairs a reply with its request.
+    /// Request number, which pairs a reply with its request.
     pub request: u64,
-    /// Length of the body.
+    /// Length of the body, in bytes.
     pub body_bytes: u32,
-    /// Length of the payload.
+    /// Length of the payload, in bytes.
     pub payload_bytes: u32,
     /// CRC32C of the body.
     pub body_crc: u32,
 }
 
-/// Why bytes are not a frame of ours. After any of these it is not known where the next frame begins, so the
-/// connection must be closed.
+/// The reason why bytes are not a valid frame. After any of these errors it is unknown where the next frame
+/// begins, so the connection must be closed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// The first four bytes are not ours: not a Braid peer.
+    /// The first four bytes are not the magic, so the peer does not speak Braid's protocol.
     #[error("not a Braid frame (magic {0:02x?}); is this the right port?")]
     Magic([u8; 4]),
-    /// A version this build does not speak.
+    /// The peer speaks a version that this build does not.
     #[error("peer speaks wire version {0}; this build speaks {WIRE_VERSION}")]
     Version(u16),
     /// The header does not match its checksum.
     #[error("frame header is damaged: checksum {found:#010x}, computed {computed:#010x}")]
     HeaderChecksum {
-        /// In the header.
+        /// Checksum stored in the header.
         found: u32,
-        /// Over the header.
+        /// Checksum computed over the header.
         computed: u32,
     },
-    /// A body or payload longer than is allowed.
+    /// The body or payload is longer than allowed.
     #[error(
         "frame of {body_bytes} + {payload_bytes} bytes is over the bound of {BODY_BYTES_MAX} + {PAYLOAD_BYTES_MAX}"
     )]
     Oversized {
-        /// Body claimed.
+        /// Claimed length of the body, in bytes.
         body_bytes: u32,
-        /// Payload claimed.
+        /// Claimed length of the payload, in bytes.
         payload_bytes: u32,
     },
     /// The body does not match its checksum.
@@ -78,7 +78,7 @@ pub enum FrameError {
 }
 
 impl FrameHeader {
-    /// A header for this body.
+    /// Creates the header of a frame with this body.
     pub fn new(kind: u16, request: u64, body: &[u8], payload_bytes: u32) -> FrameHeader {
         let body_bytes = u32::try_from(body.len()).expect("bodies are at most 1 MiB");
         assert!(body_bytes <= BODY_BYTES_MAX, "a body of {body_bytes} bytes is over the bound");
@@ -86,7 +86,7 @@ impl FrameHeader {
         FrameHeader { kind, request, body_bytes, payload_bytes, body_crc: crc32c(body) }
     }
 
-    /// The header's bytes.
+    /// Encodes the header.
     pub fn emit(&self) -> [u8; HEADER_BYTES] {
         let mut out = [0; HEADER_BYTES];
         out[0..4].copy_from_slice(&MAGIC);
@@ -101,9 +101,9 @@ impl FrameHeader {
         out
     }
 
-    /// Checks magic, checksum, version and bounds, in this order: the version counts only in a header that is
-    /// not damaged. If the magic is wrong but the rest fits the checksum, the header is one of ours that was
-    /// damaged.
+    /// Decodes a header. Checks magic, checksum, version and bounds, in this order: the version counts only
+    /// in a header that is not damaged. If the magic is wrong but the rest fits the checksum, the header
+    /// was a valid one and has been damaged.
     pub fn parse(bytes: &[u8; HEADER_BYTES]) -> Result<FrameHeader, FrameError> {
         let mut whole = *bytes;
         whole[..4].copy_from_slice(&MAGIC);
@@ -131,7 +131,7 @@ impl FrameHeader {
         Ok(FrameHeader { kind, request, body_bytes, payload_bytes, body_crc })
     }
 
-    /// Whether `body` is the one this header was made for.
+    /// Checks `body` against the header's checksum.
     pub fn check_body(&self, body: &[u8]) -> Result<(), FrameError> {
         if crc32c(body) == self.body_crc { Ok(()) } else { Err(FrameError::BodyChecksum) }
     }

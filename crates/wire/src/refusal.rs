@@ -1,9 +1,11 @@
-//! Refusals: a peer's "no", with a reason a program can act on and a sentence for people.
+//! Refusals: the negative answers of a peer, each with a reason that a program can act on and a sentence
+//! for people.
 
 use std::fmt;
 
 choice! {
-    /// Why a request was refused. The number is the format; the doc says what the asker should do.
+    /// The reason why a request was refused. The number is the format; the doc comment says what the asker
+    /// should do.
     pub enum Reason {
         /// The request could not be decoded, or its fields contradict each other. Do not send it again.
         Malformed = 1,
@@ -32,7 +34,7 @@ choice! {
         NoPartition = 12,
         /// No such object.
         NoObject = 13,
-        /// It exists already, with other attributes.
+        /// An object of that name or number exists already, or exists with other attributes.
         Exists = 14,
         /// The partition holds objects.
         PartitionNotEmpty = 15,
@@ -62,7 +64,7 @@ choice! {
         SnapshotUsed = 27,
         /// The object has as many snapshots as it may: drop one first.
         TooManySnapshots = 28,
-        /// The column is joining, and has not caught up with the unit yet: read from the others.
+        /// The column is joining, and has not caught up with the unit yet: read from the other columns.
         NotCaughtUp = 29,
 
         /// The token is not one of this cluster's.
@@ -75,7 +77,7 @@ choice! {
         NotFound = 43,
         /// A component of the path is not a directory.
         NotDirectory = 44,
-        /// It is a directory.
+        /// The name stands for a directory.
         IsDirectory = 45,
         /// The directory is not empty.
         NotEmpty = 46,
@@ -85,7 +87,7 @@ choice! {
         Leased = 48,
         /// The lease is not (or no longer) the asker's: open again.
         LeaseLost = 49,
-        /// Fewer usable drives than the layout needs.
+        /// There are fewer usable drives than the layout needs.
         TooFewDrives = 50,
         /// More columns are away than the parity can replace.
         TooManyAway = 51,
@@ -95,26 +97,27 @@ choice! {
         NoDrive = 53,
         /// The peer belongs to another cluster.
         OtherCluster = 54,
-        /// This manager does not lead, or its state is not open yet.
+        /// The manager that was asked does not lead, or its state is not open yet.
         NotLeading = 55,
         /// The drive is in use.
         DriveInUse = 56,
-        /// The manager's state is older than what drives have seen of it: it was put back from a copy.
+        /// The manager's state is older than what drives have seen of it: it was restored from a copy.
         StateOlder = 57,
         /// The operation is so old that it is not known whether it was carried out: look, then ask again
         /// under a new number.
         Outdated = 58,
-        /// It has no extended attribute of this name.
+        /// The file has no extended attribute of this name.
         NoXattr = 59,
         /// The file has as many names as it may.
         TooManyLinks = 60,
         /// The value, or all of them together, are larger than they may be.
         TooLarge = 61,
-        /// It is no file: it has no bytes on drives.
+        /// The name stands for something that is not a file, and so has no bytes on drives.
         NotFile = 62,
-        /// The path leads over too many symbolic links, or by one out of the volume.
+        /// The path leads over too many symbolic links, or through one that leaves the volume.
         Loop = 63,
-        /// The disk of the manager's state is full. Whether the change is stored is known when it has room.
+        /// The disk that holds the manager's state is full. Whether the change is stored is not known until
+        /// there is room.
         ManagerFull = 64,
     }
 }
@@ -122,44 +125,44 @@ choice! {
 record! {
     /// The body of a refusal reply.
     pub struct Refusal {
-        /// For programs.
+        /// The reason, for programs.
         reason: Reason,
-        /// For people: names the thing and the remedy.
+        /// An explanation for people: names the thing concerned and the remedy.
         detail: String,
-        /// The asker may ask again in so many milliseconds, with no longer pauses from time to time; 0: the
-        /// refusing peer does not know when.
+        /// Time after which the asker may ask again, in milliseconds. The asker keeps to pauses of about
+        /// this length, without growing them. 0: the refusing peer does not know when.
         again_ms: u32,
     }
 }
 
 impl Reason {
-    /// Whether the manager does not know after this whether a change was stored, as its disk failed or was
-    /// full.
+    /// Returns true if, after this refusal, the manager does not know whether a change was stored, because
+    /// its disk failed or was full.
     pub fn leaves_unknown(self) -> bool {
         matches!(self, Reason::Medium | Reason::ManagerFull)
     }
 
-    /// Whether a drive may give this reason without proof, before it has found the capability good. An asker
-    /// must accept no other reason without proof: a forged "no such object", for example, would make it read
-    /// zeros.
+    /// Returns true if a drive may give this reason without proof, before it has found the capability
+    /// valid. An asker must accept no other reason without proof: a forged "no such object", for example,
+    /// would make it read zeros.
     pub fn needs_no_proof(self) -> bool {
         matches!(self, Reason::Malformed | Reason::Forged | Reason::Busy | Reason::Closing)
     }
 }
 
 impl Refusal {
-    /// A refusal with this detail.
+    /// Creates a refusal with this detail and no time to ask again.
     pub fn new(reason: Reason, detail: impl Into<String>) -> Refusal {
         Refusal { reason, detail: detail.into(), again_ms: 0 }
     }
 
-    /// The same, for an asker that may ask again in so many milliseconds.
+    /// Adds the time after which the asker may ask again, in milliseconds.
     pub fn again_in(mut self, again_ms: u64) -> Refusal {
         self.again_ms = u32::try_from(again_ms).unwrap_or(u32::MAX);
         self
     }
 
-    /// [`Reason::Malformed`], with this detail.
+    /// Creates a [`Reason::Malformed`] refusal with this detail.
     pub(crate) fn malformed(detail: impl Into<String>) -> Refusal {
         Refusal::new(Reason::Malformed, detail)
     }

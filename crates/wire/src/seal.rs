@@ -1,14 +1,16 @@
 //! The MACs that make requests and replies unforgeable, and the bodies that carry them.
 //!
-//! | MAC | under | over, after its label |
-//! |---|---|---|
-//! | request | the capability's private part | binding 16, nonce 16, kind 2, request 8, payload_bytes 4, sequence 8, arguments |
-//! | reply | the same | the request's MAC 16, kind 2, request 8, payload_bytes 4, g 4, arguments |
+//! Each MAC is made over its label and these fields, with their lengths in bytes:
+//!
+//! - request, under the capability's private part: binding 16, nonce 16, kind 2, request 8, payload_bytes 4,
+//!   sequence 8, arguments;
+//! - reply, under the same private part: the request's MAC 16, kind 2, request 8, payload_bytes 4, g 4,
+//!   arguments.
 //!
 //! So a request is valid on one connection only: the binding covers the drive's challenge and all of its
-//! hello. It is valid once: the sequence number must rise on that connection. A reply is valid for one
-//! request only: its MAC covers the request's MAC, which covers the asker's nonce. So recorded replies and
-//! replies to other requests are refused. The labels keep requests and replies apart.
+//! hello. The request is valid once: the sequence number must rise on that connection. A reply is valid for
+//! one request only: its MAC covers the request's MAC, which covers the asker's nonce. So recorded replies
+//! and replies to other requests are refused. The labels keep requests and replies apart.
 
 use braid_layout::Generation;
 
@@ -24,14 +26,14 @@ pub struct Asker {
     binding: Binding,
     nonce: Challenge,
     sequence: u64,
-    /// The private parts used last, made ready; the last one first.
+    /// The private parts used last, prepared for MACs; the one used last comes first.
     ready: Vec<(Key, MacKey)>,
 }
 
-/// How many private parts are kept ready.
+/// Number of private parts that are kept prepared.
 const READY_KEPT: usize = 8;
 
-/// What an asker must remember of a request to check the reply to it.
+/// The facts that an asker must remember of a request to check the reply to it.
 #[derive(Debug, Clone)]
 pub struct Asked {
     private: MacKey,
@@ -39,29 +41,30 @@ pub struct Asked {
     mac: Mac,
 }
 
-/// What a drive must remember of a request to seal the reply to it.
+/// The facts that a drive must remember of a request to seal the reply to it.
 #[derive(Debug, Clone)]
 pub struct ReplySeal {
     request: u64,
-    /// `None`: the request could not be verified, and the reply goes without proof.
+    /// The key and the request's MAC. `None`: the request could not be verified, and the reply goes without
+    /// proof.
     proof: Option<(MacKey, Mac)>,
 }
 
-/// Why a frame is not the reply to a request.
+/// The reason why a frame is not the reply to a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReplyError {
-    /// It has the number of another request.
+    /// The frame has the number of another request.
     #[error("reply to request {found}; expected {expected}")]
     Request {
-        /// In the frame.
+        /// The request number in the frame.
         found: u64,
-        /// Of the request.
+        /// The number of the request that was sent.
         expected: u64,
     },
-    /// Its MAC is not the drive's. Or it has none, and is not a refusal that needs none.
+    /// The reply's MAC is not the drive's, or the reply has none and is not a refusal that needs none.
     #[error("the reply's MAC is not the drive's: forged, or damaged on its way")]
     Forged,
-    /// It cannot be decoded.
+    /// The reply cannot be decoded.
     #[error(transparent)]
     Decode(#[from] DecodeError),
 }
@@ -75,13 +78,14 @@ struct Facts {
 }
 
 impl Asker {
-    /// For the connection that began with `hello`; `nonce` is random and never used again.
+    /// Creates the asker's side of the connection that began with `hello`. `nonce` must be random and never
+    /// used again.
     pub fn new(hello: &Hello, nonce: Challenge) -> Asker {
         Asker { binding: hello.binding(), nonce, sequence: 0, ready: Vec::new() }
     }
 
-    /// Appends the body of a request to `body`, and returns what is needed to check its reply. Requests must
-    /// be sent in the order in which they were sealed. `request` is the frame's request number.
+    /// Appends the body of a request to `body`, and returns the facts needed to check the reply. Requests
+    /// must be sent in the order in which they were sealed. `request` is the frame's request number.
     pub fn seal(
         &mut self,
         grant: &Grant,
@@ -125,8 +129,8 @@ impl Asked {
         self.request
     }
 
-    /// Checks that the frame is the drive's reply to this request, and decodes it. A refusal without proof is
-    /// let through only if its reason [needs none](crate::Reason::needs_no_proof).
+    /// Checks that the frame is the drive's reply to this request, and decodes the reply. A refusal without
+    /// proof is accepted only if its reason [needs none](crate::Reason::needs_no_proof).
     pub fn open(&self, header: &FrameHeader, body: &[u8]) -> Result<(ReplyHead, DriveReply), ReplyError> {
         if header.request != self.request {
             return Err(ReplyError::Request { found: header.request, expected: self.request });
@@ -148,12 +152,12 @@ impl Asked {
 }
 
 impl ReplySeal {
-    /// For a request that could not be verified.
+    /// The seal for the reply to a request that could not be verified.
     pub fn without_proof(request: u64) -> ReplySeal {
         ReplySeal { request, proof: None }
     }
 
-    /// For a request whose MAC is right.
+    /// The seal for the reply to a request whose MAC is valid.
     pub(crate) fn proven(request: u64, private: MacKey, mac: Mac) -> ReplySeal {
         ReplySeal { request, proof: Some((private, mac)) }
     }
@@ -163,23 +167,23 @@ impl ReplySeal {
         self.request
     }
 
-    /// Whether the reply will carry a proof.
+    /// Returns true if the reply will carry a proof.
     pub fn is_proven(&self) -> bool {
         self.proof.is_some()
     }
 
-    /// The body of the reply. `g` is the drive's generation of the object, zero where there is none; it stays
-    /// zero where the reply goes without proof.
+    /// Encodes the body of the reply. `g` is the drive's generation of the object, zero where there is
+    /// none; a reply without proof carries zero.
     pub fn seal(&self, g: Generation, reply: &DriveReply, payload_bytes: u32) -> Vec<u8> {
         let mut body = Vec::new();
         self.seal_into(g, reply, payload_bytes, &mut body);
         body
     }
 
-    /// As [`ReplySeal::seal`]: appends the body to `out`.
+    /// Appends the body of the reply to `out`, as [`ReplySeal::seal`] encodes it.
     pub fn seal_into(&self, g: Generation, reply: &DriveReply, payload_bytes: u32, out: &mut Vec<u8>) {
         let begin = out.len();
-        // A head is of one length: it takes this one's place.
+        // An empty head first: the real one has the same length and replaces it below.
         ReplyHead { g: Generation(0), mac: Mac::default() }.put(out);
         let arguments = out.len();
         reply.put_body(out);

@@ -1,32 +1,32 @@
-//! What a drive keeps of one connection's requests: the last sequence number, and the private parts of the
-//! capabilities that came last.
+//! State that a drive keeps of one connection: the last sequence number, and the private parts of the
+//! capabilities that were used last.
 //!
-//! Only what is *derived* is kept: a private part follows from the public part's bytes and from the drive's
-//! keys, and never changes. Whether a capability still holds (epoch, expiry, generation, lease) is asked anew
-//! for each request, as for one that was never seen. So a capability that is kept allows nothing that the
-//! same one would not allow on a new connection; it costs one MAC instead of two.
+//! Only *derived* values are kept: a private part follows from the bytes of the public part and from the
+//! drive's keys, and never changes. Whether a capability still holds (epoch, expiry, generation, lease) is
+//! checked anew for each request, as for a capability that was never seen. So a kept capability allows
+//! nothing that the same one would not allow on a new connection; it costs one MAC instead of two.
 //!
-//! A capability is kept only when a request has proved it, so a stranger cannot fill the memory; it goes when
-//! one is refused for its key or its time.
+//! A capability is kept only once a request has proved it, so a stranger cannot fill the memory. It is
+//! dropped when a request under it is refused because of its key or its expiry.
 
 use crate::capability::{Authority, Capability, MacKey};
 use crate::codec::{DecodeError, Wire};
 use crate::refusal::{Reason, Refusal};
 use crate::seal::split;
 
-/// Bytes of a public part: all its fields are of fixed length.
+/// Length of a public part, in bytes: all its fields are of fixed length.
 const PUBLIC_BYTES: usize = Capability::BYTES_MIN;
-/// Sets of capabilities; a public part's bytes decide on its set.
+/// Number of sets of capabilities. A hash of the public part's bytes chooses the set.
 const SETS: usize = 16;
-/// Capabilities in a set: together 64.
+/// Maximum number of capabilities in a set: together 64.
 const WAYS: usize = 4;
 
-/// What is kept of one connection.
+/// The state kept of one connection.
 #[derive(Debug, Default)]
 pub struct Session {
     /// The highest sequence number of a request with a good MAC.
     sequence: u64,
-    /// In each set, that used last comes first.
+    /// The kept capabilities by set, in each set the one used last first.
     known: [Vec<Known>; SETS],
 }
 
@@ -38,14 +38,15 @@ struct Known {
     private: MacKey,
 }
 
-/// What a request begins with, and the private part of its capability if that is known.
+/// The authority of a request, and the private part of its capability if that is kept.
 pub(crate) struct Shown {
     pub(crate) authority: Authority,
     pub(crate) private: Option<MacKey>,
 }
 
 impl Session {
-    /// Of a connection whose last proven request had this sequence number; 0: none has come.
+    /// Creates the state of a connection whose last proven request had this sequence number; 0: none has
+    /// come.
     pub fn after(sequence: u64) -> Session {
         Session { sequence, ..Session::default() }
     }
@@ -55,12 +56,12 @@ impl Session {
         self.sequence
     }
 
-    /// How many capabilities are kept.
+    /// Number of capabilities that are kept.
     pub fn known(&self) -> usize {
         self.known.iter().map(Vec::len).sum()
     }
 
-    /// Splits a request's body into what it begins with and its arguments. Nothing is checked here.
+    /// Splits a request's body into its authority and its arguments. Nothing is checked here.
     pub(crate) fn split<'a>(&mut self, body: &'a [u8]) -> Result<(Shown, &'a [u8]), DecodeError> {
         let known = body.split_first_chunk::<PUBLIC_BYTES>().and_then(|(public, rest)| {
             let set = &mut self.known[set_of(public)];
@@ -81,7 +82,8 @@ impl Session {
         Ok((Shown { authority, private: Some(known.private.clone()) }, rest))
     }
 
-    /// A request with this `body` has a good MAC, and was refused after that if there is a refusal.
+    /// Takes note of a request with this `body` and a valid MAC. `refused` is the refusal, if a later check
+    /// refused the request.
     pub(crate) fn handle_proven(
         &mut self,
         sequence: u64,
@@ -108,7 +110,8 @@ impl Session {
     }
 }
 
-/// The set of a public part: FNV-1a by words. Whom a collision costs a second MAC is of no matter.
+/// The set of a public part: FNV-1a over 8-byte words. A collision does no harm: it only costs a second
+/// MAC.
 fn set_of(public: &[u8; PUBLIC_BYTES]) -> usize {
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
     for word in public.chunks(8) {

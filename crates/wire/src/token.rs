@@ -13,7 +13,7 @@ use crate::capability::{Binding, Challenge, Key};
 use crate::codec::Wire;
 
 choice! {
-    /// What a session with the manager may do.
+    /// The kind of a session with the manager, which decides what the session may do.
     pub enum Standing {
         /// A client: names, opens, volumes.
         Client = 1,
@@ -24,24 +24,25 @@ choice! {
     }
 }
 
-/// A token's parts.
+/// The parts of a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Token {
-    /// `Client` or `Join`.
+    /// The kind of session that the token allows: `Client` or `Join`.
     pub standing: Standing,
-    /// The cluster that gave it.
+    /// The cluster that issued the token.
     pub cluster: ClusterId,
     /// The secret that its holder knows.
     pub secret: Key,
 }
 
-/// Why text is not a token.
+/// The error for text that is not a token.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("not a token: it must look like braid-client-CLUSTER-SECRET or braid-join-CLUSTER-SECRET")]
 pub struct BadToken;
 
 impl Token {
-    /// The asker's proof that it knows the secret now: it covers this connection's hello and a new nonce.
+    /// The asker's proof that it knows the secret now. The proof covers this connection's hello and a new
+    /// nonce.
     pub fn asker_proof(
         secret: &Key,
         binding: &Binding,
@@ -52,17 +53,18 @@ impl Token {
         secret.hmac(&[b"braid asker\0", &binding.0, nonce, &standing.to_bytes(), &drive.to_bytes()])
     }
 
-    /// The manager's proof in return.
+    /// The manager's proof in return, over the same hello and nonce.
     pub fn manager_proof(secret: &Key, binding: &Binding, nonce: &Challenge) -> [u8; 32] {
         secret.hmac(&[b"braid manager\0", &binding.0, nonce])
     }
 
-    /// The master key of a drive that joins in this session: both sides derive it, neither sends it.
+    /// The master key of a drive that joins in this session. Both sides derive the key, and neither sends
+    /// it.
     pub fn master_key(secret: &Key, binding: &Binding, nonce: &Challenge, drive: DriveId) -> Key {
         Key::new(secret.hmac(&[b"braid master\0", &binding.0, nonce, &drive.to_bytes()]))
     }
 
-    /// The secret of a joined drive's own sessions.
+    /// The secret with which a joined drive proves itself in its own sessions.
     pub fn drive_secret(master: &Key) -> Key {
         master.derive("braid drive session", &[])
     }

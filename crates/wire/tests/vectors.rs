@@ -10,8 +10,8 @@ fn hex(text: &str) -> Vec<u8> {
     digits.chunks(2).map(byte).collect()
 }
 
-/// HMAC pads short keys with zeros, so the RFC's keys of up to 32 bytes can be keys of ours. It hashes longer
-/// keys first, so those are given as their hash.
+/// Makes a key of an RFC test case. HMAC pads short keys with zeros, so the RFC's keys of up to 32 bytes
+/// can be used as they are. HMAC hashes longer keys first, so those are given as their hash.
 fn key(bytes: &[u8]) -> Key {
     let mut secret = [0; 32];
     secret[..bytes.len()].copy_from_slice(bytes);

@@ -1,13 +1,13 @@
 use std::io;
 use std::sync::{Mutex, MutexGuard};
 
+use braid_meta::records::db::Db;
+use braid_meta::records::memory::MemoryKv;
+use braid_meta::records::tx::Tx;
 use braid_wire::Reason;
 use redb::StorageBackend;
 
 use super::*;
-use crate::db::Db;
-use crate::memory::MemoryKv;
-use crate::tx::Tx;
 
 /// A file in memory, on a disk that is full on demand.
 #[derive(Debug, Clone, Default)]

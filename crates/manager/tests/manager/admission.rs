@@ -2,11 +2,11 @@
 
 use braid_layout::DriveId;
 use braid_manager::core::Core;
-use braid_manager::grants::CAPABILITY_MS;
-use braid_manager::leadership::Leadership;
 use braid_manager::members::heartbeat;
-use braid_manager::memory::MemoryKv;
-use braid_manager::schema::{DriveRecord, key};
+use braid_meta::records::memory::MemoryKv;
+use braid_meta::records::schema::{DriveRecord, key};
+use braid_meta::rules::grants::CAPABILITY_MS;
+use braid_meta::rules::leadership::Leadership;
 use braid_wire::control::*;
 
 use crate::crash::InMemory;

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use braid_layout::Column;
-use braid_manager::check::check;
 use braid_manager::core::Core;
-use braid_manager::memory::MemoryKv;
 use braid_manager::serve::serve;
 use braid_manager::session_slots::SessionSlots;
 use braid_manager::start::{ready, start};
 use braid_manager::sweep::sweep;
 use braid_manager::{Config, Ready};
+use braid_meta::records::check::check;
+use braid_meta::records::memory::MemoryKv;
 use braid_transport::Listener;
 use braid_wire::Reason;
 use braid_wire::control::*;
@@ -202,7 +202,8 @@ async fn run(die_after: Option<u64>) -> u64 {
     let (manager, mut client) = successor(&kv, manager, die_after).await;
     eventually("what was begun is finished", || async {
         let leases = manager.core.read(|_, tx| {
-            let (from, to) = braid_manager::schema::key::all(braid_manager::schema::table::ATTENTION);
+            let (from, to) =
+                braid_meta::records::schema::key::all(braid_meta::records::schema::table::ATTENTION);
             Ok(tx.scan(&from, &to, usize::MAX)?.len())
         });
         leases.await.unwrap() == 0

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use braid_layout::{FileId, PartitionId};
-use braid_manager::check::check;
-use braid_manager::memory::MemoryKv;
+use braid_meta::records::check::check;
+use braid_meta::records::memory::MemoryKv;
 use braid_transport::TransportError;
 use braid_wire::Reason;
 use braid_wire::control::*;

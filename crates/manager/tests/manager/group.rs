@@ -5,16 +5,16 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use braid_manager::Config;
-use braid_manager::check::check;
 use braid_manager::core::Core;
-use braid_manager::db::Db;
-use braid_manager::directories::{self, Parents};
-use braid_manager::kv::{Batch, Kv, KvError, Snapshot};
-use braid_manager::memory::{Disk, MemoryKv};
-use braid_manager::operations::{Operation, Outcome};
 use braid_manager::session_slots::SessionSlots;
 use braid_manager::start::start;
-use braid_manager::volumes;
+use braid_meta::records::check::check;
+use braid_meta::records::db::Db;
+use braid_meta::records::kv::{Batch, Kv, KvError, Snapshot};
+use braid_meta::records::memory::{Disk, MemoryKv};
+use braid_meta::rules::operations::{Operation, Outcome};
+use braid_meta::tree::directories::{self, Parents};
+use braid_meta::tree::volumes;
 use braid_wire::control::{Place, ShapeSpec};
 use braid_wire::{Reason, Refusal};
 use tokio::task::JoinHandle;
@@ -96,7 +96,7 @@ fn make(core: &Arc<Core>, n: u64) -> JoinHandle<Result<(), Refusal>> {
     let core = Arc::clone(core);
     tokio::spawn(async move {
         let operation = Operation { client: n + 1, number: 1, settled_below: 1, request: 7 };
-        let work = move |_: &Core, tx: &mut braid_manager::tx::Tx| {
+        let work = move |_: &Core, tx: &mut braid_meta::records::tx::Tx| {
             let at = Place::of("main", format!("all/{n}/in"));
             directories::make(tx, &at, &NEW_FILE, Parents::Made, 1)?;
             Ok((Outcome::DONE, ()))

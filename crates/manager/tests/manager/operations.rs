@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use braid_layout::Column;
 use braid_manager::operation_turns::forget_old;
-use braid_manager::operations::{AGE_MAX_MS, KEPT_MS};
-use braid_manager::schema::{OperationRecord, key, table};
+use braid_meta::records::schema::{OperationRecord, key, table};
+use braid_meta::rules::operations::{AGE_MAX_MS, KEPT_MS};
 use braid_wire::Reason;
 use braid_wire::control::*;
 
@@ -274,7 +274,7 @@ fn rows(core: &braid_manager::core::Core) -> Vec<(u64, u64, u64)> {
 
 #[tokio::test]
 async fn what_is_settled_or_old_is_forgotten() {
-    let kv = braid_manager::memory::MemoryKv::new();
+    let kv = braid_meta::records::memory::MemoryKv::new();
     let manager = crate::crash::InMemory::start(&kv, "127.0.0.1:0").await;
     let mut drives = Vec::new();
     for id in 1..=3 {

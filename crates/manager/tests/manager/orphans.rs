@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use braid_layout::{Column, ColumnMask, FileId, Generation, ObjectId, PartitionId};
-use braid_manager::check::check;
-use braid_manager::memory::MemoryKv;
-use braid_manager::schema::key;
+use braid_meta::records::check::check;
+use braid_meta::records::memory::MemoryKv;
+use braid_meta::records::schema::key;
 use braid_wire::control::*;
 
 use crate::crash::InMemory;

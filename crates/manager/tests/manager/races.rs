@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use braid_layout::{Column, ColumnMask};
 use braid_manager::core::Core;
-use braid_manager::memory::MemoryKv;
 use braid_manager::opens;
-use braid_manager::operations::Operation;
+use braid_meta::records::memory::MemoryKv;
+use braid_meta::rules::operations::Operation;
 use braid_wire::control::*;
 use braid_wire::{Reason, Refusal};
 use tokio::sync::oneshot;

@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use braid_layout::{Column, ColumnMask, FileId, PartitionId};
-use braid_manager::check::check;
-use braid_manager::db::Db;
 use braid_manager::embedded::EmbeddedKv;
-use braid_manager::inodes;
-use braid_manager::memory::MemoryKv;
+use braid_meta::records::check::check;
+use braid_meta::records::db::Db;
+use braid_meta::records::inodes;
+use braid_meta::records::memory::MemoryKv;
 use braid_wire::Reason;
 use braid_wire::control::*;
 use braid_wire::data::UnitState;

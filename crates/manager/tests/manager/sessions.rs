@@ -3,7 +3,6 @@
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-use crate::fake::{Cluster, FakeDrive, Manager, NEW_FILE, commit, no_shape, open, raid5, release};
 use braid_manager::{Config, ManagerError, run};
 use braid_transport::{ControlSession, Credentials, Limits, TransportError};
 use braid_wire::Reason;
@@ -12,6 +11,8 @@ use braid_wire::control::*;
 use braid_wire::token::Token;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::oneshot;
+
+use crate::fake::{Cluster, FakeDrive, Manager, NEW_FILE, commit, no_shape, open, raid5, release};
 
 #[tokio::test]
 async fn a_file_is_made_named_found_and_listed() {

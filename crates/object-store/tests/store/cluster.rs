@@ -15,15 +15,16 @@ const DRIVES: usize = 3;
 
 pub(crate) struct Cluster {
     ready: Ready,
-    /// Dropped first: the roles end before their directory goes.
+    /// The runtime of manager and drives. It is dropped first, so that they end before their directory is
+    /// removed.
     runtime: Option<Runtime>,
-    /// Their orders to stop; they are never given.
+    /// Senders of the orders to stop, which are never sent.
     _running: Vec<oneshot::Sender<()>>,
     _dir: TempDir,
 }
 
 impl Cluster {
-    /// A cluster with a volume "main".
+    /// Starts a cluster with a volume "main".
     pub(crate) async fn start() -> Cluster {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
@@ -71,7 +72,7 @@ impl Cluster {
         BraidStore::new(self.client().await, "main").expect("a good name")
     }
 
-    /// What `cluster.toml` says.
+    /// The content of the cluster's `cluster.toml`.
     pub(crate) fn file(&self) -> String {
         format!("manager = {:?}\ntoken = {:?}\n", self.ready.address, self.ready.client_token.to_string())
     }
@@ -99,7 +100,7 @@ pub(crate) fn name(path: &str) -> Name {
     format!("braid://main/{path}").parse().expect("a good name")
 }
 
-/// Makes a file as a program with a mount does, with or without such a file there.
+/// Makes a file as a program with a mount does, whether or not there is such a file already.
 pub(crate) async fn write_file(client: &Client, path: &str, bytes: &[u8]) -> File {
     let options = OpenOptions::new().write(true).create(true).truncate(true);
     let file = client.open(&name(path), &options).await.expect("opened");
@@ -107,7 +108,7 @@ pub(crate) async fn write_file(client: &Client, path: &str, bytes: &[u8]) -> Fil
     file
 }
 
-/// Bytes that reveal any that is misplaced.
+/// Pseudo-random bytes, so that a misplaced byte is noticed.
 pub(crate) fn pattern(seed: u64, length: usize) -> Bytes {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut bytes = Vec::with_capacity(length + 8);

@@ -1,7 +1,7 @@
-//! The tests that object_store has for its own stores, of both versions. Left out are those of traits that
-//! other stores offer besides (`MultipartStore`, `PaginatedListStore`).
+//! The tests that object_store has for its own stores, of both versions. Left out are those for traits that
+//! only some stores implement (`MultipartStore`, `PaginatedListStore`).
 
-/// The tests of the version in this module of the crate.
+/// Declares the tests for one version, whose module in the crate has this name.
 macro_rules! conforms {
     ($version:ident) => {
         mod $version {

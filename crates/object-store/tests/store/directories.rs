@@ -1,5 +1,5 @@
-//! What an object store does not have, and a file system does: directories, symbolic links, special files,
-//! names that are no text, other names of the same file.
+//! Features of a file system that an object store does not have: directories, symbolic links, special
+//! files, names that are not text, several names of one file.
 
 use braid_client::{Name, NewAttributes, Node, Parents};
 use braid_object_store::BraidStore;
@@ -40,7 +40,7 @@ async fn directories_that_become_empty_go_unless_they_are_to_stay() {
     assert!(is_there(&store, "a/b/c").await);
     assert_eq!(listed(&store, "").await, ["a/beside", "a/other"], "a directory is no object");
 
-    // The store's own directory stays.
+    // The root of the store stays, even if it is empty.
     let below = cluster.store().await.with_prefix("a/b/c").expect("a good prefix");
     below.put(&"d/object".into(), "x".into()).await.expect("put");
     below.delete(&"d/object".into()).await.expect("deleted");
@@ -59,7 +59,7 @@ async fn a_directory_is_no_object_and_an_empty_one_makes_way() {
     assert!(matches!(store.rename(&directory, &other).await, Err(Error::NotFound { .. })));
     assert!(matches!(store.copy(&directory, &other).await, Err(Error::NotFound { .. })));
     assert!(matches!(store.get(&"d/object/below".into()).await, Err(Error::NotFound { .. })));
-    // No store could keep both here.
+    // A file system cannot have both an object and a directory of the same name.
     for path in ["d", "d/object/below"] {
         let refused = store.put(&path.into(), "x".into()).await.expect_err("a file system has only one");
         assert!(matches!(refused, Error::Generic { .. }), "{refused:?}");
@@ -99,7 +99,7 @@ async fn symbolic_links_are_what_they_lead_to() {
         assert!(matches!(store.get(&path.into()).await, Err(Error::NotFound { .. })), "{path}");
         assert!(matches!(store.head(&path.into()).await, Err(Error::NotFound { .. })), "{path}");
     }
-    // An object takes the link's place, and not that of what it leads to.
+    // An object replaces the link itself, and not the file that it leads to.
     store.put(&"file".into(), "new".into()).await.expect("put");
     assert_eq!(store.get(&"d/object".into()).await.expect("there").bytes().await.expect("read"), "content");
     store.rename(&"broken".into(), &"moved".into()).await.expect("a link may be renamed");

@@ -1,5 +1,5 @@
-//! The store against a real manager and real drives, in this process, on loopback: what both versions of
-//! object_store check by themselves, and what they do not.
+//! Tests of the store against a real manager and real drives, in this process, on loopback: the tests of
+//! both versions of object_store, and tests of what those leave out.
 
 mod cluster;
 mod conformance;

@@ -1,4 +1,4 @@
-//! Bytes, attributes, and how a store is found.
+//! Tests of bytes and attributes, and of how a store is found.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ async fn a_long_object_comes_in_bounded_chunks() {
     let options = GetOptions::new().with_range(Some(GetRange::Bounded(from as u64..to as u64)));
     let part = store.get_opts(&path, options).await.expect("there").bytes().await.expect("read");
     assert!(part == content[from..to]);
-    // Close together, far apart, overlapping, past the end.
+    // The ranges are close together, far apart, overlapping, and past the end.
     let end = content.len() as u64;
     let ranges = [10..20, 25..40, 9_000_000..9_100_000, 15..30, end - 5..end + 100];
     let parts = store.get_ranges(&path, &ranges).await.expect("read");
@@ -117,7 +117,7 @@ async fn a_store_is_found_by_its_cluster() {
     assert_eq!(store.to_string(), "Braid(braid://main/sub)");
     let path = Path::from("object");
     store.put(&path, "x".into()).await.expect("put");
-    // A library of the other version sees the same.
+    // A library of the other version sees the same object.
     let whole =
         BraidStoreBuilder::new().with_client(store.client().clone()).with_volume("main").build().await;
     let whole = whole.expect("made");

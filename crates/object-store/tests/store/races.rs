@@ -1,4 +1,5 @@
-//! Several at once: whole contents, one winner, objects that are replaced while they are read.
+//! Several requests at once: contents appear whole, one writer wins, and objects are replaced while they
+//! are read.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +12,8 @@ use tokio::task::JoinSet;
 
 use crate::cluster::{Cluster, name, pattern, write_file};
 
-/// Contents of these sizes take each other's place; whichever a reader sees tells its own number.
+/// Lengths of the contents that replace each other. They differ, so a reader can tell by the length which
+/// content it sees.
 const SIZES: [usize; 2] = [100_000, 3 << 20];
 
 #[tokio::test(flavor = "multi_thread")]
@@ -44,7 +46,7 @@ async fn a_reader_beside_overwrites_sees_one_content_whole() {
         writer.put(&path, contents[(round + 1) % 2].clone().into()).await.expect("put");
     }
     ended.store(true, Ordering::Release);
-    // The reader is to see both; the last one is there, so the other one comes once more.
+    // The reader must see both contents. The last one is in place, so the other one is written once more.
     while !reading.is_finished() {
         for content in &contents {
             writer.put(&path, content.clone().into()).await.expect("put");
@@ -63,7 +65,7 @@ async fn of_those_that_create_an_object_one_succeeds() {
         for number in 0..8_u8 {
             let store = stores[usize::from(number % 2)].clone();
             let path = path.clone();
-            // Half of them are large: these are named by another request.
+            // Half of the objects are large: those are named by another request.
             let length = if number % 4 < 2 { 1000 } else { 2 << 20 };
             let content = vec![number; length];
             creating.spawn(async move {
@@ -96,7 +98,7 @@ async fn an_update_sees_every_change_also_by_other_programs() {
         async move { store.put_opts(&path, "updated".into(), mode.into()).await }
     };
     let first = store.put(&path, "first".into()).await.expect("put").e_tag;
-    // Of the same size, and with the same time of modification.
+    // The new content has the same size and the same time of modification.
     let before = store.head(&path).await.expect("there");
     let file = write_file(store.client(), "object", b"other").await;
     file.close().await.expect("closed");
@@ -123,7 +125,7 @@ async fn a_long_object_that_is_replaced_while_it_is_read_is_no_mixture() {
     let mut stream = store.get(&path).await.expect("there").into_stream();
     let mut read = stream.next().await.expect("more").expect("read").to_vec();
     store.put(&path, pattern(2, 40 << 20).into()).await.expect("put");
-    // What is read is the old content to its end, or an error says that it is gone.
+    // The stream gives the old content to its end, or an error says that the object is gone.
     while let Some(chunk) = stream.next().await {
         match chunk {
             Ok(chunk) => read.extend_from_slice(&chunk),

@@ -1,4 +1,4 @@
-//! Uploads in parts: what is not completed leaves nothing, and parts may be of any size.
+//! Uploads in parts: an upload that is not completed leaves nothing, and parts may be of any size.
 
 use braid_object_store::BraidStore;
 use braid_object_store::v0_14::object_store::path::Path;
@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use crate::cluster::{Cluster, pattern, wait_for};
 
-/// Bytes that files have on drives, with a name or without.
+/// Number of bytes that files have on drives, with a name or without.
 async fn stored_bytes(store: &BraidStore) -> u64 {
     let status = store.client().status().await.expect("status");
     status.drives.iter().map(|drive| drive.live_bytes).sum()
@@ -76,7 +76,7 @@ async fn what_lacks_a_part_is_not_completed() {
 async fn payloads_of_many_pieces_are_written_in_order() {
     let cluster = Cluster::start().await;
     let store = cluster.store().await;
-    // Some pieces are gathered, and one is longer than what is gathered.
+    // Some pieces are gathered, and one is longer than the gathered ones together may be.
     let sizes = [10, 1 << 20, 17 << 20, 5, 3 << 20, 1];
     let pieces: Vec<Bytes> = (0..).zip(sizes).map(|(seed, size)| pattern(seed, size)).collect();
     let payload: PutPayload = pieces.iter().cloned().collect();

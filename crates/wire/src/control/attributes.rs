@@ -1,50 +1,52 @@
-//! What a file system keeps of everything that has a name: kind, permissions, owner, times, extended
-//! attributes.
+//! The attributes of everything that has a name in the file system: kind, permissions, owner, times,
+//! extended attributes.
 //!
-//! Braid stores permissions and owners, and enforces neither: whoever has the token may do all. A mount has
-//! its kernel enforce them.
+//! Braid stores permissions and owners, and enforces neither: a client that has the token may do
+//! everything. On a mount, the kernel enforces them.
 
 use super::names::{EntryKind, Place};
 
-/// Longest name of an extended attribute, in bytes (Linux: XATTR_NAME_MAX).
+/// Maximum length of the name of an extended attribute, in bytes (Linux: XATTR_NAME_MAX).
 pub const XATTR_NAME_BYTES_MAX: usize = 255;
 
-/// Most bytes of an extended attribute's value, and of all names and values of one file (Linux:
-/// XATTR_SIZE_MAX).
+/// Maximum length of an extended attribute's value, and of all names and values of one file together, in
+/// bytes (Linux: XATTR_SIZE_MAX).
 pub const XATTR_BYTES_MAX: usize = 64 << 10;
 
-/// Longest target of a symbolic link, in bytes (Linux: PATH_MAX, without its NUL).
+/// Maximum length of a symbolic link's target, in bytes (Linux: PATH_MAX, without its NUL).
 pub const TARGET_BYTES_MAX: usize = 4095;
 
-/// Most links that a file may have.
+/// Maximum number of hard links to a file.
 pub const LINKS_MAX: u32 = 65_000;
 
 record! {
-    /// What is known of a file, directory or anything else that has a name. Times are nanoseconds since 1970.
+    /// The attributes of a file, directory or anything else that has a name. Times are nanoseconds since
+    /// 1970.
     pub struct FileAttributes {
-        /// What it is.
+        /// The kind of entry.
         kind: EntryKind,
-        /// Its permission bits, at most [`MODE_MAX`](super::MODE_MAX).
+        /// Permission bits, at most [`MODE_MAX`](super::MODE_MAX).
         mode: u32,
-        /// Its owner.
+        /// User id of the owner.
         uid: u32,
-        /// Its group.
+        /// Group id of the owner.
         gid: u32,
-        /// Names that it has; of a directory 2, and one for each directory in it.
+        /// Number of names that a file has; for a directory 2, and one more for each directory in it.
         links: u32,
-        /// Bytes: a file's as of the last flush or close, a symbolic link's are its target's; else 0.
+        /// Size in bytes: of a file, as of the last flush or close; of a symbolic link, the length of its
+        /// target; else 0.
         size: u64,
-        /// A device node's number, as Linux encodes it; else 0.
+        /// Number of a device node, as Linux encodes it; else 0.
         device: u32,
-        /// It has extended attributes.
+        /// True if there are extended attributes.
         has_xattrs: bool,
-        /// When it was read last, as far as somebody has said.
+        /// Time of the last read, as far as clients have reported it.
         accessed_ns: i64,
-        /// When its bytes or entries changed last, or what was set.
+        /// Time of the last change of the bytes or entries, or the time that a client set.
         modified_ns: i64,
-        /// When anything of it changed last.
+        /// Time of the last change of anything about the file.
         changed_ns: i64,
-        /// When it was made.
+        /// Time of creation.
         created_ns: i64,
     }
 }
@@ -52,13 +54,14 @@ record! {
 impl Copy for FileAttributes {}
 
 record! {
-    /// Whose a new file or directory is, and its permissions.
+    /// The owner and permissions of a new file or directory.
     pub struct NewAttributes {
         /// Permission bits, at most [`MODE_MAX`](super::MODE_MAX).
         mode: u32,
-        /// Its owner.
+        /// User id of the owner.
         uid: u32,
-        /// Its group, unless the directory it is made in has the set-group-ID bit: then the directory's.
+        /// Group id of the owner. If the parent directory has the set-group-ID bit, the directory's group
+        /// is used instead.
         gid: u32,
     }
 }
@@ -66,17 +69,18 @@ record! {
 impl Copy for NewAttributes {}
 
 record! {
-    /// What is to change; what is absent stays as it is. The time of the change itself is the manager's.
+    /// Changes to attributes; those that are absent keep their values. The manager sets the time of the
+    /// change itself.
     pub struct AttributeChanges {
         /// Permission bits, at most [`MODE_MAX`](super::MODE_MAX).
         mode: Option<u32>,
-        /// The owner.
+        /// User id of the owner.
         uid: Option<u32>,
-        /// The group.
+        /// Group id of the owner.
         gid: Option<u32>,
-        /// When it was read last.
+        /// Time of the last read, in nanoseconds since 1970.
         accessed_ns: Option<i64>,
-        /// When its bytes changed last.
+        /// Time of the last change of the bytes, in nanoseconds since 1970.
         modified_ns: Option<i64>,
     }
 }
@@ -84,7 +88,7 @@ record! {
 impl Copy for AttributeChanges {}
 
 impl AttributeChanges {
-    /// Nothing changes.
+    /// An empty set of changes.
     pub const NONE: AttributeChanges =
         AttributeChanges { mode: None, uid: None, gid: None, accessed_ns: None, modified_ns: None };
 }
@@ -98,33 +102,33 @@ impl Default for AttributeChanges {
 record! {
     /// Changes attributes. Durable when answered.
     pub struct SetAttributes {
-        /// Of what; a symbolic link's are its own.
+        /// The place of the object; for a symbolic link, the attributes of the link itself are changed.
         at: Place,
-        /// The changes.
+        /// The changes to make.
         changes: AttributeChanges,
     }
 }
 
 record! {
-    /// Makes something that has no bytes on drives: a symbolic link, a fifo, a socket or a device node.
+    /// Makes an object that has no bytes on drives: a symbolic link, a fifo, a socket or a device node.
     pub struct MakeNode {
-        /// Its place.
+        /// The place of the new object.
         at: Place,
-        /// What it is; not a file or directory.
+        /// The kind of the new object; neither file nor directory.
         kind: EntryKind,
-        /// Whose it is.
+        /// The owner and permissions.
         new: NewAttributes,
-        /// A device node's number; else 0.
+        /// Number of a device node, as Linux encodes it; else 0.
         device: u32,
-        /// A symbolic link's target: 1 to [`TARGET_BYTES_MAX`] bytes without NUL; else empty.
+        /// Target of a symbolic link: 1 to [`TARGET_BYTES_MAX`] bytes without NUL; else empty.
         target: Vec<u8>,
     }
 }
 
 record! {
-    /// Gives something that has a name another one; directories have only one.
+    /// Gives an object a second name (a hard link). Directories can have only one name.
     pub struct HardLink {
-        /// What.
+        /// The existing object.
         from: Place,
         /// The new name, in the same volume.
         to: Place,
@@ -132,15 +136,15 @@ record! {
 }
 
 choice! {
-    /// What a [`SetXattr`] expects.
+    /// The state that a [`SetXattr`] expects to find, and whether it removes the attribute.
     pub enum XattrHow {
-        /// Nothing.
+        /// Nothing is expected: the attribute is set in any case.
         Any = 0,
-        /// There is none of this name: else [`Reason::Exists`](crate::Reason::Exists).
+        /// There must be no attribute of this name: else [`Reason::Exists`](crate::Reason::Exists).
         Create = 1,
-        /// There is one: else [`Reason::NoXattr`](crate::Reason::NoXattr).
+        /// There must be an attribute of this name: else [`Reason::NoXattr`](crate::Reason::NoXattr).
         Replace = 2,
-        /// There is one, and it is removed.
+        /// There must be an attribute of this name, and it is removed.
         Remove = 3,
     }
 }
@@ -148,21 +152,21 @@ choice! {
 record! {
     /// Sets or removes an extended attribute.
     pub struct SetXattr {
-        /// Of what.
+        /// The place of the object.
         at: Place,
-        /// Its name: 1 to [`XATTR_NAME_BYTES_MAX`] bytes without NUL.
+        /// The attribute's name: 1 to [`XATTR_NAME_BYTES_MAX`] bytes without NUL.
         name: Vec<u8>,
-        /// Its value; empty if it is removed.
+        /// The new value; empty if the attribute is removed.
         value: Vec<u8>,
-        /// What is expected.
+        /// The expectation, and whether the attribute is set or removed.
         how: XattrHow,
     }
 }
 
 record! {
-    /// The extended attributes of something.
+    /// Asks for all extended attributes of an object.
     pub struct Xattrs {
-        /// Of what.
+        /// The place of the object.
         at: Place,
     }
 }
@@ -170,17 +174,17 @@ record! {
 record! {
     /// An extended attribute.
     pub struct Xattr {
-        /// Its name.
+        /// The attribute's name.
         name: Vec<u8>,
-        /// Its value.
+        /// The attribute's value.
         value: Vec<u8>,
     }
 }
 
 record! {
-    /// All extended attributes, by name: at most [`XATTR_BYTES_MAX`] bytes of names and values.
+    /// The answer to [`Xattrs`].
     pub struct XattrsReply {
-        /// They.
+        /// All extended attributes, by name: at most [`XATTR_BYTES_MAX`] bytes of names and values.
         xattrs: Vec<Xattr>,
     }
 }

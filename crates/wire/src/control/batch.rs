@@ -1,34 +1,37 @@
-//! Many requests in one message: of a program that has many names to ask about, or of many callers at once.
+//! Many requests in one message: from a program that has many names to ask about, or from many callers at
+//! once.
 //!
-//! The requests of a batch are independent. The manager carries them out side by side, and answers each as if
-//! it had come alone: one that is refused does not keep the others from being done. Changes share a commit.
-//! What takes long does not hold up the others' answers: it is refused as [`Reason::Busy`](crate::Reason)
-//! while it goes on, and is to be asked for again by itself, as any request is after that.
+//! The requests of a batch are independent. The manager carries them out side by side, and answers each as
+//! if it had come alone: a refused request does not keep the others from being carried out. Changes share a
+//! commit. A request that takes long does not hold up the other answers. It is refused with
+//! [`Reason::Busy`](crate::Reason) while it goes on, and must then be repeated on its own, like any other
+//! request that is refused so.
 
 use super::{ControlReply, ControlRequest, RequestHead};
 use crate::codec::DecodeError;
 
-/// Most requests in a batch.
+/// Maximum number of requests in a batch.
 pub const BATCH_ITEMS_MAX: usize = 256;
 
 record! {
     /// A request in a batch.
     pub struct BatchItem {
-        /// As in [`RequestHead`]; its client and mark are those of the batch.
+        /// The operation's number, as in [`RequestHead`]. The client and the mark below which operations
+        /// are settled are those of the batch.
         operation: u64,
-        /// As in [`RequestHead`].
+        /// Manager time when the operation began, as in [`RequestHead`].
         begun_ms: u64,
-        /// The request's kind; one for which [`ControlRequest::may_be_in_batch`] holds.
+        /// The request's kind, for which [`ControlRequest::may_be_in_batch`] must hold.
         kind: u16,
-        /// Its body, without a head.
+        /// The request's body, without a head.
         body: Vec<u8>,
     }
 }
 
 record! {
-    /// Many requests in one: at most [`BATCH_ITEMS_MAX`].
+    /// A batch of at most [`BATCH_ITEMS_MAX`] requests.
     pub struct Batch {
-        /// The requests.
+        /// The requests, in any order.
         items: Vec<BatchItem>,
     }
 }
@@ -38,7 +41,7 @@ record! {
     pub struct BatchAnswer {
         /// The reply's kind.
         kind: u16,
-        /// Its body, without a head.
+        /// The reply's body, without a head.
         body: Vec<u8>,
     }
 }
@@ -46,20 +49,20 @@ record! {
 record! {
     /// The replies to a batch.
     pub struct BatchReply {
-        /// One for each request, in their order.
+        /// One reply for each request, in the order of the requests.
         answers: Vec<BatchAnswer>,
     }
 }
 
 impl BatchItem {
-    /// A request, with the head that it would have by itself.
+    /// Encodes a request, with the head that it would have by itself.
     pub fn new(head: &RequestHead, request: &ControlRequest) -> BatchItem {
         let mut body = Vec::new();
         request.put_body(&mut body);
         BatchItem { operation: head.operation, begun_ms: head.begun_ms, kind: request.kind(), body }
     }
 
-    /// The head and the request, given the batch's head.
+    /// Decodes the head and the request, given the head of the batch.
     pub fn request(&self, of_batch: &RequestHead) -> Result<(RequestHead, ControlRequest), DecodeError> {
         let request = ControlRequest::from_body(self.kind, &self.body)?;
         let head = match self.operation {
@@ -79,16 +82,17 @@ impl From<&ControlReply> for BatchAnswer {
 }
 
 impl BatchAnswer {
-    /// The reply.
+    /// Decodes the reply.
     pub fn reply(&self) -> Result<ControlReply, DecodeError> {
         ControlReply::from_body(self.kind, &self.body)
     }
 }
 
 impl ControlRequest {
-    /// Whether it may be in a batch: its answer is short, and as a rule comes at once. If it takes long it
-    /// goes on, while its sender asks again: so it changes nothing, or has a number by which the manager
-    /// knows that it comes late. A Refresh may change the lease's kind, and has none.
+    /// Returns true if the request may be in a batch: its answer is short, and as a rule comes at once. A
+    /// request that takes long goes on while its sender asks again. So it must change nothing, or have a
+    /// number by which the manager recognises a late arrival. A Refresh may change the lease's kind and has
+    /// no such number, so it is excluded.
     pub fn may_be_in_batch(&self) -> bool {
         use ControlRequest as R;
         matches!(
@@ -110,8 +114,8 @@ impl ControlRequest {
         )
     }
 
-    /// Whether its answer may wait for other peers, as for a fence. In a batch, if only of one, it holds up
-    /// no other for long.
+    /// Returns true if the answer may wait for other peers, as for a fence. In a batch, even in a batch of
+    /// one, such a request holds up no other for long.
     pub fn may_wait(&self) -> bool {
         use ControlRequest as R;
         match self {

@@ -8,122 +8,128 @@ use crate::data::{ScrubAct, ScrubReply, ScrubState};
 choice! {
     /// A drive's state as the manager sees it.
     pub enum DriveState {
-        /// Its heartbeat lease holds.
+        /// The drive's heartbeat lease is valid.
         Up = 1,
-        /// Its lease has lapsed or its process is gone; it may return with what it stores.
+        /// The drive's lease has expired or its process is gone; it may return with the data that it
+        /// stores.
         Away = 2,
-        /// It was replaced: its columns are elsewhere or being rebuilt.
+        /// The drive was replaced: its columns are on other drives or being rebuilt there.
         Replaced = 3,
     }
 }
 
 record! {
-    /// A drive, for lists and status.
+    /// A drive as in lists and in the cluster's status.
     pub struct DriveRow {
-        /// Its identity.
+        /// The drive's identity.
         drive: DriveId,
-        /// Its name.
+        /// The drive's name.
         name: String,
-        /// What it is doing.
+        /// The drive's state.
         state: DriveState,
-        /// Where it listens, `host:port`.
+        /// Network address at which the drive listens, `host:port`.
         address: String,
-        /// The machine it is on.
+        /// Name of the machine that the drive runs on.
         host: String,
-        /// Its failure domain above the machine; may be empty.
+        /// The drive's failure domain above the machine; may be empty.
         rack: String,
-        /// Its directory on that machine.
+        /// The drive's directory on that machine.
         directory: String,
-        /// Its process there.
+        /// Process id of the drive on that machine.
         pid: u32,
-        /// Bytes it may store.
+        /// Maximum number of bytes that the drive may store.
         capacity_bytes: u64,
-        /// Bytes of its log.
+        /// Size of the drive's log, in bytes.
         used_bytes: u64,
-        /// Bytes of its log that a read could return.
+        /// Bytes of the log that a read could return.
         live_bytes: u64,
-        /// Bytes that writes may take before it must clean: its reserve does not count, its spare files do.
+        /// Bytes that writes may take before the drive must clean its log: the reserve does not count,
+        /// spare files do.
         free_bytes: u64,
-        /// Bytes of files of freed segments that it keeps for new ones.
+        /// Bytes of the files of freed segments that the drive keeps for new segments.
         spare_bytes: u64,
-        /// The file system of its directory.
+        /// The file system that holds the drive's directory.
         file_system: FileSystem,
-        /// Whether it has room for columns of new files.
+        /// True if the drive has room for columns of new files.
         room: bool,
-        /// Milliseconds since its last heartbeat; 2^64 - 1: there was none since the manager's start.
+        /// Milliseconds since the last heartbeat; 2^64 - 1: there was none since the manager's start.
         silent_ms: u64,
-        /// Components placed on it.
+        /// Number of components placed on the drive.
         components: u64,
-        /// Components on it that are stale (out of their file's set) or joining.
+        /// Number of components on the drive that are stale (out of their file's set) or joining.
         stale: u64,
-        /// Those of them whose files have too few columns left to make them anew from.
+        /// Number of those stale components that cannot be rebuilt, because too few columns of their files
+        /// are left.
         lost: u64,
-        /// The state of its scrub at its last heartbeat.
+        /// The state of the drive's scrub at its last heartbeat.
         scrub: ScrubState,
-        /// How it sent the bytes of reads, for people.
+        /// The way in which the drive sent the bytes of reads, for people.
         io: String,
-        /// Milliseconds for which its disk has not finished a commit, if too long for it to serve; else 0.
+        /// Milliseconds for which the drive's disk has not finished a commit, if that is too long for the
+        /// drive to serve; else 0.
         stalled_ms: u64,
-        /// How long it takes to read.
+        /// Service times of reads.
         reads: Latency,
-        /// How long it takes to store.
+        /// Service times of commits.
         commits: Latency,
-        /// How much slower than its sisters it is, and what to do, for people; empty: it is not.
+        /// An explanation of how much slower than its sisters the drive is, and what to do, for people;
+        /// empty: it is not slow.
         slow: String,
-        /// Its columns are to move to other drives, and it gets no new ones.
+        /// True if the drive's columns are to move to other drives, and it gets no new ones.
         draining: bool,
     }
 }
 
 record! {
-    /// What a drive shares with others that are on one file system of a machine.
+    /// The file system of a drive's directory, whose space the drive may share with others on the same
+    /// machine.
     #[derive(Copy, Default)]
     pub struct FileSystem {
-        /// Its device there; 0: it is not known.
+        /// Device number of the file system on its machine; 0: not known.
         device: u64,
-        /// Bytes that it has free.
+        /// Free space of the file system, in bytes.
         free_bytes: u64,
     }
 }
 
 record! {
-    /// How long a drive took to carry out requests of a kind in the last minutes.
+    /// The time that a drive took for requests of one kind in the last minutes.
     #[derive(Copy, Default)]
     pub struct Latency {
-        /// How many there were.
+        /// Number of requests.
         count: u64,
-        /// Half of them took at most so many microseconds.
+        /// The 50th percentile, in microseconds: half of the requests took at most this long.
         p50_us: u64,
-        /// 99 % of them did.
+        /// The 99th percentile, in microseconds.
         p99_us: u64,
     }
 }
 
 record! {
-    /// Asks for the cluster's figures.
+    /// Asks for the state and figures of the cluster.
     pub struct Status {}
 }
 
 record! {
-    /// The cluster.
+    /// The answer to [`Status`].
     pub struct StatusReply {
-        /// Its identity.
+        /// The cluster's identity.
         cluster: ClusterId,
-        /// Volumes.
+        /// Number of volumes.
         volumes: u64,
-        /// Files in them.
+        /// Number of files in all volumes.
         files: u64,
-        /// Files removed whose components are not yet freed on every drive.
+        /// Number of removed files whose components are not yet freed on every drive.
         removing: u64,
         /// Every drive that has ever joined.
         drives: Vec<DriveRow>,
-        /// The manager's process.
+        /// Process id of the manager.
         pid: u32,
         /// Milliseconds since the manager's start.
         uptime_ms: u64,
         /// The manager's directory on its machine.
         directory: String,
-        /// What the manager wants people to know of its state; empty: nothing.
+        /// A message of the manager about its own state, for people; empty: none.
         notice: String,
     }
 }
@@ -136,14 +142,14 @@ record! {
 record! {
     /// The backup is complete and durable.
     pub struct BackupReply {
-        /// The file, on the manager's machine.
+        /// Path of the backup file, on the manager's machine.
         path: String,
-        /// Its length.
+        /// Length of the file, in bytes.
         bytes: u64,
-        /// Keys in it.
+        /// Number of keys in the backup.
         rows: u64,
-        /// CRC32C of the backup without its last 4 bytes, which hold this checksum. It tells the backup from
-        /// any other.
+        /// CRC32C of the backup without its last 4 bytes, which hold this checksum. It distinguishes the
+        /// backup from others.
         crc: u32,
     }
 }
@@ -154,49 +160,50 @@ record! {
 }
 
 record! {
-    /// Adds the drive of this session to the cluster. Both sides derive its master key from the session's
-    /// secrets. A join token must not take over the identity of another drive. So a drive that has sent a
-    /// heartbeat already is refused with [`Reason::Exists`](crate::Reason::Exists). A drive that has joined
-    /// but sent no heartbeat, as its answer was lost, gets the master key of this session.
+    /// Adds the drive of this session to the cluster. Both sides derive the drive's master key from the
+    /// session's secrets. A join token must not take over the identity of another drive. So a drive that
+    /// has sent a heartbeat already is refused with [`Reason::Exists`](crate::Reason::Exists). A drive that
+    /// has joined but sent no heartbeat, because its answer was lost, gets the master key of this session.
     pub struct JoinDrive {
-        /// The name it would like; empty: the manager chooses.
+        /// The name that the drive asks for; empty: the manager chooses.
         name: String,
-        /// Where it listens, `host:port`.
+        /// Network address at which the drive listens, `host:port`.
         address: String,
-        /// The machine it is on.
+        /// Name of the machine that the drive runs on.
         host: String,
-        /// Its failure domain above the machine; may be empty.
+        /// The drive's failure domain above the machine; may be empty.
         rack: String,
-        /// Its directory on that machine.
+        /// The drive's directory on that machine.
         directory: String,
-        /// Its process there.
+        /// Process id of the drive on that machine.
         pid: u32,
-        /// Bytes it may store.
+        /// Maximum number of bytes that the drive may store.
         capacity_bytes: u64,
     }
 }
 
 record! {
-    /// The drive has joined.
+    /// The answer to [`JoinDrive`]: the drive has joined.
     pub struct JoinDriveReply {
-        /// Its name.
+        /// The drive's name.
         name: String,
     }
 }
 
 record! {
-    /// Identifies a drive's process, for a manager on the same machine. All zeros: its system does not tell.
+    /// Identifies a drive's process, for a manager on the same machine. All zeros: the system does not
+    /// provide these values.
     #[derive(Default)]
     pub struct ProcessMark {
-        /// The machine's boot: its `boot_id`, in the order of its digits.
+        /// Identity of the machine's boot: its `boot_id`, in the order of its digits.
         boot: [u8; 16],
-        /// The namespace of its process id.
+        /// Namespace of the process id.
         pid_namespace: u64,
-        /// The namespace of the clock by which its start is given; 0: the kernel has none.
+        /// Namespace of the clock that measures `started`; 0: the kernel has none.
         time_namespace: u64,
-        /// Its number.
+        /// Process id in that namespace.
         pid: u32,
-        /// When it started, in the kernel's ticks since the boot.
+        /// Time when the process started, in the kernel's ticks since the boot.
         started: u64,
     }
 }
@@ -204,77 +211,78 @@ record! {
 record! {
     /// A drive's heartbeat.
     pub struct Heartbeat {
-        /// Where it listens, `host:port`.
+        /// Network address at which the drive listens, `host:port`.
         address: String,
-        /// The machine it is on.
+        /// Name of the machine that the drive runs on.
         host: String,
-        /// Its directory on that machine.
+        /// The drive's directory on that machine.
         directory: String,
-        /// Its process there, for people.
+        /// Process id of the drive on that machine, for people.
         pid: u32,
-        /// Its process, for a manager on the same machine.
+        /// Identity of the drive's process, for a manager on the same machine.
         process: ProcessMark,
-        /// Bytes it may store.
+        /// Maximum number of bytes that the drive may store.
         capacity_bytes: u64,
-        /// Bytes of its log.
+        /// Size of the drive's log, in bytes.
         used_bytes: u64,
-        /// Bytes of its log that a read could return.
+        /// Bytes of the log that a read could return.
         live_bytes: u64,
-        /// Bytes that writes may take before it must clean: its reserve does not count, its spare files do.
+        /// Bytes that writes may take before the drive must clean its log: the reserve does not count,
+        /// spare files do.
         free_bytes: u64,
-        /// Bytes of files of freed segments that it keeps for new ones.
+        /// Bytes of the files of freed segments that the drive keeps for new segments.
         spare_bytes: u64,
-        /// The file system of its directory.
+        /// The file system that holds the drive's directory.
         file_system: FileSystem,
-        /// The process has had no lease yet.
+        /// True if the process has had no lease yet.
         restarted: bool,
         /// The highest epoch the drive has been told and has stored; 0: none yet. See
         /// [`HeartbeatReply::epoch`].
         epoch: u64,
-        /// The state of its scrub.
+        /// The state of the drive's scrub.
         scrub: ScrubState,
-        /// How it sent the bytes of reads, for people.
+        /// The way in which the drive sent the bytes of reads, for people.
         io: String,
-        /// A random number, drawn when the process starts. It tells the process from any other that claims to
-        /// be this drive.
+        /// Random number, drawn when the process starts. It distinguishes the process from any other that
+        /// claims to be this drive.
         start: u64,
         /// The instance number in the drive's directory, which the manager gave to the last process that it
         /// admitted as this drive; 0: none.
         instance: u64,
-        /// The number of the last durable record of its log. It falls only if the log has lost acknowledged
-        /// records.
+        /// Number of the last durable record of the drive's log. It falls only if the log has lost
+        /// acknowledged records.
         log: u64,
         /// The last mark of the manager's state that the drive was told and has stored; zeros: none yet.
         seen: StateMark,
-        /// Set in the last heartbeat of a process: it has served its last request and gives its lease up.
+        /// True in the last heartbeat of a process: it has served its last request and gives its lease up.
         closing: bool,
-        /// Manager time as the drive knows it, in milliseconds; 0: it was not told since it started.
+        /// Manager time as the drive knows it, in milliseconds; 0: the drive was not told since it started.
         manager_ms: u64,
-        /// Milliseconds for which its disk has not finished a commit, if too long for it to serve; else 0.
-        /// The drive has given its lease up, and gets none until it is 0.
+        /// Milliseconds for which the drive's disk has not finished a commit, if that is too long for the
+        /// drive to serve; else 0. The drive has given its lease up, and gets none until this is 0.
         stalled_ms: u64,
-        /// How long it takes to read.
+        /// Service times of reads.
         reads: Latency,
-        /// How long it takes to store.
+        /// Service times of commits.
         commits: Latency,
     }
 }
 
 record! {
-    /// How new a manager's state is. Every start of a manager draws a new random mark, and every change is
-    /// counted. So a state that was restored from an older copy can be told from the original.
+    /// The age of a manager's state. Every start of a manager draws a new random mark, and every change is
+    /// counted. So a state that was restored from an older copy can be distinguished from the original.
     pub struct StateMark {
         /// The manager's term.
         term: u64,
-        /// That term's mark: random.
+        /// Random mark of that term.
         mark: u64,
-        /// Changes made to the state, over all terms.
+        /// Number of changes made to the state, over all terms.
         changes: u64,
     }
 }
 
 impl Default for StateMark {
-    /// Nothing was seen yet.
+    /// The mark of a drive that has seen no state yet.
     fn default() -> StateMark {
         StateMark { term: 0, mark: 0, changes: 0 }
     }
@@ -283,13 +291,14 @@ impl Default for StateMark {
 choice! {
     /// The manager's decision on a heartbeat.
     pub enum Admission {
-        /// The drive may serve for the lease.
+        /// The drive may serve until the lease expires.
         Serve = 1,
-        /// Not yet: the manager has something to recover first. The drive goes on sending heartbeats.
+        /// The drive may not serve yet: the manager has something to recover first. The drive goes on
+        /// sending heartbeats.
         Wait = 2,
-        /// It was replaced: it never serves again.
+        /// The drive was replaced: it never serves again.
         Replaced = 3,
-        /// Another process is this drive now: this one must stop.
+        /// Another process is this drive now: the one that sent the heartbeat must stop.
         Superseded = 4,
         /// The manager's own state is older than what the drive has seen. The manager gives no lease, and the
         /// drive keeps the mark that it has.
@@ -298,41 +307,42 @@ choice! {
 }
 
 record! {
-    /// The drive may serve for `lease_ms`.
+    /// The answer to [`Heartbeat`]. If admitted, the drive may serve for `lease_ms`.
     pub struct HeartbeatReply {
         /// The lease's length, in milliseconds, counted from when the drive *sent* the heartbeat (PROTOCOL
-        /// R8); 0 unless it may serve.
+        /// R8); 0 unless the drive may serve.
         lease_ms: u32,
-        /// Whether it may serve.
+        /// The decision whether the drive may serve.
         admission: Admission,
-        /// If not, why, for people; else empty.
+        /// The reason, for people, if the drive may not serve; else empty.
         detail: String,
         /// The drive's instance number from now on. The drive stores it before it serves.
         instance: u64,
         /// The mark of the manager's state, for the drive to store.
         state: StateMark,
-        /// Rises whenever the manager marks the drive out. If it is higher than the epoch that the drive
-        /// sent, the drive was marked out since. The drive then stores the new epoch before it serves, and
-        /// serves no object before that object was fenced again (PROTOCOL R8, section 7).
+        /// Epoch of the drive, which rises whenever the manager marks the drive out. If it is higher than
+        /// the epoch that the drive sent, the drive was marked out since. The drive then stores the new
+        /// epoch before it serves, and serves no object before that object was fenced again (PROTOCOL R8,
+        /// section 7).
         epoch: u64,
     }
 }
 
 record! {
-    /// Puts `new` in the place of `old` in every layout. Its columns are empty at first: they join, and must
-    /// be rebuilt.
+    /// Puts `new` in the place of `old` in every layout. The columns of `new` are empty at first: they
+    /// join, and must be rebuilt.
     pub struct ReplaceDrive {
-        /// The drive that is gone: name or identity.
+        /// The drive that is gone: its name or identity.
         old: String,
-        /// The drive that takes its place: name or identity.
+        /// The drive that takes its place: its name or identity.
         new: String,
     }
 }
 
 record! {
-    /// The replacement is durable.
+    /// The answer to [`ReplaceDrive`]: the replacement is durable.
     pub struct ReplaceDriveReply {
-        /// How many components must be rebuilt.
+        /// Number of components that must be rebuilt.
         components: u64,
     }
 }
@@ -341,89 +351,91 @@ record! {
     /// Asks a drive to start a scrub, or for the state of its scrub. If the drive does not answer, the
     /// request is refused with [`NotServing`](crate::Reason::NotServing).
     pub struct ScrubDrive {
-        /// The drive: name or identity.
+        /// The drive: its name or identity.
         drive: String,
-        /// What is asked for.
+        /// The action that the drive is asked for.
         act: ScrubAct,
-        /// To start a pass: the bytes a second that it may read, at least 1; else 0.
+        /// Bytes a second that the pass may read, at least 1, to start a pass; else 0.
         rate: u64,
     }
 }
 
 record! {
-    /// The drive's answer.
+    /// The answer to [`ScrubDrive`].
     pub struct ScrubDriveReply {
         /// The drive's name.
         name: String,
-        /// Its answer.
+        /// The state of the drive's scrub, and what it found.
         scrub: ScrubReply,
     }
 }
 
 record! {
-    /// Has every column on a drive move to other drives, one by one; no new ones are placed there. The drive
-    /// serves meanwhile. Refused with [`Full`](crate::Reason::Full) if the others have too little room.
+    /// Starts or stops draining a drive: every column on a drive moves to another drive, one by one, and no
+    /// new columns are placed on it. The drive serves meanwhile. Refused with [`Full`](crate::Reason::Full)
+    /// if the other drives have too little room.
     pub struct DrainDrive {
-        /// The drive: name or identity.
+        /// The drive: its name or identity.
         drive: String,
-        /// Whether it is drained from now on, or no more.
+        /// True to start draining, false to stop.
         drain: bool,
     }
 }
 
 record! {
-    /// It is.
+    /// The answer to [`DrainDrive`]: the drive is drained from now on, or no longer.
     pub struct DrainDriveReply {
-        /// Whether it was drained before.
+        /// True if the drive was being drained before.
         was: bool,
-        /// Components on it.
+        /// Number of components on the drive.
         components: u64,
-        /// About how many bytes they have.
+        /// Approximate size of these components, in bytes.
         bytes: u64,
-        /// The room for them on the other drives.
+        /// Free space for them on the other drives, in bytes.
         room_bytes: u64,
     }
 }
 
 record! {
-    /// Takes a drive without components out of the cluster, for ever. Refused with
-    /// [`DriveInUse`](crate::Reason::DriveInUse) while it has some.
+    /// Takes a drive without components out of the cluster, permanently. Refused with
+    /// [`DriveInUse`](crate::Reason::DriveInUse) while the drive has components.
     pub struct RemoveDrive {
-        /// The drive: name or identity.
+        /// The drive: its name or identity.
         drive: String,
     }
 }
 
-/// The most drives that one request for sisters names: as many as a stripe has columns.
+/// Maximum number of drives named by one [`Sisters`] request: as many as a stripe has columns.
 pub const SISTERS_MAX: usize = 64;
 
 record! {
     /// A drive asks for its sisters: the drives that have the other columns of its objects. It sends them the
     /// deltas of unit writes (PROTOCOL R3).
     pub struct Sisters {
-        /// The partition of the objects.
+        /// The partition that holds the objects.
         partition: PartitionId,
-        /// The sisters, at most 64.
+        /// The sisters asked for, at most 64.
         drives: Vec<DriveId>,
     }
 }
 
 record! {
-    /// A sister that takes deltas.
+    /// A sister to which the asking drive may send deltas.
     pub struct SisterRow {
-        /// The sister.
+        /// The sister's identity.
         drive: DriveId,
-        /// Where it listens, `host:port`.
+        /// Network address at which the sister listens, `host:port`.
         address: String,
-        /// The right to send it deltas, for the asker alone.
+        /// The right to send deltas to the sister, for the asking drive alone.
         grant: Grant,
     }
 }
 
 record! {
-    /// The sisters that serve. Those that are away or were replaced are left out.
+    /// The answer to [`Sisters`]: the sisters that serve. Those that are away or were replaced are left
+    /// out.
     pub struct SistersReply {
-        /// In the order asked.
+        /// The sisters, in the order asked.
         sisters: Vec<SisterRow>,
     }
 }

@@ -10,104 +10,105 @@ use crate::capability::{Capability, Key};
 use crate::data::Receipt;
 
 choice! {
-    /// What an open asks for.
+    /// The access that an open asks for.
     pub enum Access {
-        /// Capabilities to read.
+        /// Reading: capabilities to read.
         Read = 1,
-        /// A lease on the whole file, and capabilities to read and write.
+        /// Writing: a lease on the whole file or a range of it, and capabilities to read and write.
         Write = 2,
     }
 }
 
 choice! {
-    /// What a [`Refresh`] by a writer asks for besides new capabilities.
+    /// The request about turns that a writer makes with a [`Refresh`], besides new capabilities.
     pub enum Turn {
-        /// Nothing.
+        /// Nothing is asked besides new capabilities.
         Any = 0,
-        /// To have the file for itself for a while: an exclusive lease. The other holders keep their places.
+        /// To have the file alone for a while: an exclusive lease. The other holders keep their places.
         Take = 1,
-        /// The turn is over: others need not wait.
+        /// The turn is over: other holders need not wait.
         Give = 2,
     }
 }
 
 record! {
-    /// A segment and what its columns' drives are doing.
+    /// A segment of a file's layout and the states of its columns' drives.
     pub struct SegmentRow {
-        /// Its number, which its objects bear.
+        /// The segment's number, which is also the number of its objects.
         number: u32,
-        /// First byte of the file in it.
+        /// First byte of the file in the segment.
         start: u64,
         /// One past the last byte; 2^64 - 1 for the last segment.
         end: u64,
-        /// Its shape; never the default.
+        /// The segment's shape; never the default.
         shape: ShapeSpec,
-        /// Columns that every write must reach; the others are stale.
+        /// Columns that every write must reach; the other columns are stale.
         set: ColumnMask,
         /// Columns that are being brought up to date.
         joining: ColumnMask,
-        /// `k + m` columns.
+        /// The columns, `k + m` of them.
         columns: Vec<ColumnRow>,
     }
 }
 
 record! {
-    /// One column of a segment.
+    /// One column of a segment and its drive's state.
     pub struct ColumnRow {
-        /// The drive.
+        /// The drive that holds the column.
         drive: DriveId,
-        /// Its name.
+        /// The drive's name.
         drive_name: String,
-        /// The component object on it.
+        /// The component object on the drive.
         object: ObjectId,
-        /// Where it listens, `host:port`.
+        /// Network address at which the drive listens, `host:port`.
         address: String,
-        /// What it is doing.
+        /// The drive's state.
         state: DriveState,
     }
 }
 
 record! {
-    /// What a name stands for, in full. What is no file has no segments.
+    /// Everything known of the object that a name stands for. Only a file has segments.
     pub struct StatRow {
-        /// The volume.
+        /// The volume that holds the object.
         volume: VolumeId,
-        /// Its number.
+        /// Number of the file or other object.
         file: FileId,
-        /// The directory of its name, or of one of them; 0 for a root, and for what has no name.
+        /// The directory of the object's name, or of one of its names; 0 for a root, and for an object
+        /// without a name.
         parent: FileId,
-        /// What is known of it.
+        /// The attributes of the object.
         attributes: FileAttributes,
-        /// A symbolic link's target; else empty.
+        /// Target of a symbolic link; else empty.
         target: Vec<u8>,
-        /// The file's generation; 0 for what is no file.
+        /// Generation of a file; else 0.
         g: Generation,
-        /// Its layout; at most [`SEGMENTS_MAX`](crate::codec::SEGMENTS_MAX).
+        /// The layout of a file; at most [`SEGMENTS_MAX`](crate::codec::SEGMENTS_MAX) segments.
         segments: Vec<SegmentRow>,
     }
 }
 
 impl StatRow {
-    /// What it is.
+    /// The kind of the object.
     pub fn kind(&self) -> EntryKind {
         self.attributes.kind
     }
 
-    /// The file's size; of what is no file that of its attributes.
+    /// The file's size in bytes; for other kinds the size in their attributes.
     pub fn size(&self) -> u64 {
         self.attributes.size
     }
 
-    /// When it was made, in milliseconds.
+    /// Time of creation, in milliseconds since 1970; 0 if earlier.
     pub fn created_ms(&self) -> u64 {
         u64::try_from(self.attributes.created_ns / 1_000_000).unwrap_or(0)
     }
 }
 
 record! {
-    /// A capability for one column and its private part.
+    /// A capability for one column, with its private part.
     pub struct Grant {
-        /// The public part.
+        /// The public part of the capability.
         capability: Capability,
         /// The private part: a secret of the holder, the manager and the drive.
         private: Key,
@@ -117,9 +118,9 @@ record! {
 record! {
     /// A range of a file's bytes.
     pub struct ByteRange {
-        /// The first byte.
+        /// The first byte of the range.
         from: u64,
-        /// One past the last; 2^64 - 1: all from the first on.
+        /// One past the last byte; 2^64 - 1: all bytes from the first on.
         to: u64,
     }
 }
@@ -129,45 +130,46 @@ impl Copy for ByteRange {}
 record! {
     /// An open file. `grants[s][c]` is for column `c` of segment `s`; a column that is out has no grant.
     pub struct Opened {
-        /// Layout, size and generation.
+        /// The file's layout, size and generation, and its other attributes.
         stat: StatRow,
-        /// Per segment, per column.
+        /// The capabilities, by segment and column.
         grants: Vec<Vec<Option<Grant>>>,
-        /// The lease; 0 for reads.
+        /// The lease under which the file is open; 0 for reads.
         lease: Lease,
-        /// The lease ends this long after the last renewal, in milliseconds.
+        /// Time from the last renewal to the end of the lease, in milliseconds.
         lease_ms: u32,
-        /// Capabilities expire at this manager time.
+        /// Manager time at which the capabilities expire, in milliseconds.
         expires_ms: u64,
-        /// A cut of the file was begun and not ended. Bytes past the size may be left over: they must be
-        /// punched, and the cut ended, before anything is written.
+        /// True if a cut of the file was begun and not ended. Bytes past the size may be left over: they
+        /// must be punched, and the cut ended, before anything is written.
         cut: bool,
-        /// For writers: others may write too, and unit writes are all that the lease is for. For readers: it
-        /// has such a lease now, so its size may change at any time. For healers: somebody writes it.
+        /// For writers: true if other clients may write too, so that the lease allows unit writes only. For
+        /// readers: true if the file has such a lease now, so that its size may change at any time. For
+        /// healers: true if a client writes the file.
         shared: bool,
-        /// The lease under which the file was cut last; what was acknowledged under an earlier one says
-        /// nothing about its size any more. 0: never.
+        /// The lease under which the file was last cut; 0: never. Writes acknowledged under an earlier
+        /// lease say nothing about the file's size any more.
         cut_at: Lease,
-        /// For writers: the lease is for these bytes, which nobody else writes; others may write others.
-        /// Absent: for the whole file.
+        /// For writers: the bytes that the lease is for, which no other client writes; other clients may
+        /// write other bytes. Absent: the lease is for the whole file.
         range: Option<ByteRange>,
-        /// For a drive that fills its columns of a new layout, which is all that it is shown: the version of
-        /// all units.
+        /// For a drive that fills its columns of a new layout, which are all that it is shown: the version
+        /// of all units.
         filling: Option<Version>,
     }
 }
 
 record! {
-    /// Makes a file without a name and opens it for writing. The file is removed when its lease ends, unless
-    /// it was linked before.
+    /// Makes a file without a name and opens it for writing. The file is removed when its lease ends,
+    /// unless it gets a name by [`Link`](super::Link) before.
     pub struct CreateUnnamed {
         /// The volume's name.
         volume: String,
         /// The file's shape.
         shape: ShapeSpec,
-        /// Whose it is.
+        /// The owner and permissions.
         new: NewAttributes,
-        /// Who holds the lease: a random number of the open file.
+        /// The holder of the lease: a random number that stands for the open file.
         holder: u64,
         /// Drives that have just refused these bytes because they are full, ascending. The file gets other
         /// drives, as long as there are enough. So do all new files, until the next heartbeats of these
@@ -177,57 +179,59 @@ record! {
 }
 
 record! {
-    /// Opens a file by path, or by its number.
+    /// Opens a file by its path or its number.
     pub struct Open {
-        /// Where it is.
+        /// The place of the file.
         at: Place,
-        /// What for.
+        /// The access asked for.
         access: Access,
-        /// Make it if it is not there (write only).
+        /// True to make the file if it does not exist (for writing only).
         create: bool,
-        /// With `create`: fail if it is there.
+        /// With `create`: true to fail if the file exists.
         exclusive: bool,
-        /// For a new file.
+        /// The shape of a new file.
         shape: ShapeSpec,
-        /// For a new file: whose it is.
+        /// The owner and permissions of a new file.
         new: NewAttributes,
-        /// Who holds the lease: a random number of the open file.
+        /// The holder of the lease: a random number that stands for the open file.
         holder: u64,
-        /// To write it alone: refused while others write it, as they are until it is closed.
+        /// True to be the only writer: the open is refused while other clients write the file, and theirs
+        /// are refused until it is closed.
         alone: bool,
-        /// To write these bytes only: whole stripes. As long as all who write the file say so, and no two
-        /// mean the same stripe, each has an exclusive lease on its own.
+        /// The bytes to be written: whole stripes; absent: the whole file. As long as all writers of the
+        /// file name ranges, and no two ranges have a stripe in common, each writer has an exclusive lease
+        /// on its own range.
         range: Option<ByteRange>,
     }
 }
 
 record! {
     /// Gets new capabilities for an open file, in its present generation: after a refusal ("stale
-    /// generation", "expired"), or before the old ones expire. Renews the lease. The answer may have another
-    /// lease than the one named: where the file is shared, or was, holders keep their places when that
-    /// changes.
+    /// generation", "expired"), or before the old ones expire. Renews the lease. The answer may have
+    /// another lease than the one named: when the file becomes shared or stops being shared, its holders
+    /// keep their places under a new lease.
     pub struct Refresh {
-        /// The file.
+        /// The open file.
         file: FileId,
-        /// What for.
+        /// The access asked for.
         access: Access,
-        /// The lease it is open under; 0 for reads.
+        /// The lease under which the file is open; 0 for reads.
         lease: Lease,
-        /// Its holder.
+        /// The holder of the lease.
         holder: u64,
-        /// What else.
+        /// The request about turns, if any.
         turn: Turn,
     }
 }
 
 record! {
-    /// A holder's part in a file's lease.
+    /// A holder's part in the lease on a file.
     pub struct Held {
-        /// The file.
+        /// The file that is open.
         file: FileId,
-        /// The lease.
+        /// The lease on it.
         lease: Lease,
-        /// Its holder.
+        /// The holder of the lease.
         holder: u64,
     }
 }
@@ -235,37 +239,37 @@ record! {
 record! {
     /// Renews the leases of a client's open files.
     pub struct Renew {
-        /// All of them.
+        /// The leases of the client's open files.
         leases: Vec<Held>,
     }
 }
 
 record! {
-    /// The leases are renewed, but for these.
+    /// The answer to [`Renew`]: all leases named are renewed, except those of the lost holders.
     pub struct Renewed {
-        /// Holders that hold what they named no more: they open the file again.
+        /// Holders that no longer hold the lease they named: they must open the file again.
         lost: Vec<u64>,
     }
 }
 
 choice! {
-    /// What a [`Commit`] says about bytes past its size.
+    /// The statement of a [`Commit`] about bytes past the size.
     pub enum Cut {
-        /// Nothing.
+        /// The commit says nothing about them.
         No = 0,
-        /// They are being removed, and drives may still hold some. Until the cut ends, the size is the one
-        /// given here, whatever the drives hold.
+        /// The bytes are being removed, and drives may still hold some. Until the cut ends, the size is the
+        /// one given here, whatever the drives hold.
         Begins = 1,
-        /// They are removed.
+        /// The bytes are removed.
         Ends = 2,
     }
 }
 
 record! {
-    /// What a writer knows of its writes when it says how large the file is, or that it is done.
+    /// A writer's knowledge of its own writes, sent when it sets the file's size or ends its lease.
     pub struct Backing {
         /// All writes under the lease with stamps below this one are settled and lie within the size. Zero:
-        /// nothing is said. That of another lease than the request's is passed over.
+        /// nothing is known. Ignored if its lease is not that of the request.
         within: Version,
         /// The highest receipts of drives that have answered the handle's writes, one per drive.
         receipts: Vec<Receipt>,
@@ -273,97 +277,100 @@ record! {
 }
 
 impl Backing {
-    /// Says nothing.
+    /// No knowledge of the writes.
     pub const NONE: Backing = Backing { within: Version::ZERO, receipts: Vec::new() };
 }
 
 record! {
     /// Sets the size: after a flush, a truncation, an extension. Durable when answered. While several
-    /// hold the file it makes the size larger only, unless it begins a cut. Refused with
-    /// `StaleGeneration` if the lease was replaced by another that the asker holds too: refresh first.
+    /// holders have the file, the size can only grow, unless a cut begins. Refused with `StaleGeneration`
+    /// if the lease was replaced by another one that the asker also holds: then the asker must refresh
+    /// first.
     pub struct Commit {
-        /// The file.
+        /// The open file.
         file: FileId,
-        /// The lease it is open under.
+        /// The lease under which the file is open.
         lease: Lease,
-        /// Its holder.
+        /// The holder of the lease.
         holder: u64,
-        /// The new size.
+        /// The new size, in bytes.
         size: u64,
-        /// Rises with every `Link` or `Commit` under the lease, from 1; a repeated request keeps its number.
-        /// If a request with this number or a higher one was carried out already, the answer is Done and
-        /// nothing changes.
+        /// Sequence number of `Link` and `Commit` requests under the lease, rising from 1; a repeated
+        /// request keeps its number. If a request with this number or a higher one was carried out already,
+        /// the answer is Done and nothing changes.
         order: u64,
-        /// What happens to bytes past the size.
+        /// The statement about bytes past the size.
         cut: Cut,
-        /// When the bytes changed last; absent: now.
+        /// Time of the last change of the bytes, in nanoseconds since 1970; absent: now.
         modified_ns: Option<i64>,
-        /// What is known of the writes.
+        /// The writer's knowledge of its writes.
         backing: Backing,
     }
 }
 
 record! {
-    /// Gives `bytes` bytes at the file's end to the asker, who writes there: what was reserved and is not
-    /// written reads as zeros. Durable when answered.
+    /// Reserves `bytes` bytes at the file's end for the asker, which writes there. Reserved bytes that are
+    /// not written read as zeros. Durable when answered.
     pub struct Reserve {
-        /// The file.
+        /// The open file.
         file: FileId,
-        /// The lease it is open under.
+        /// The lease under which the file is open.
         lease: Lease,
-        /// Its holder.
+        /// The holder of the lease.
         holder: u64,
-        /// How many.
+        /// Number of bytes to reserve.
         bytes: u64,
-        /// Where they begin at least: one past what the asker has written already.
+        /// Lowest offset at which the bytes may begin: one past the last byte that the asker has written
+        /// already.
         from: u64,
     }
 }
 
 record! {
-    /// What was reserved.
+    /// The answer to [`Reserve`].
     pub struct Reserved {
-        /// The first byte.
+        /// Offset of the first reserved byte.
         offset: u64,
     }
 }
 
 choice! {
-    /// How a lease ends, by what its holder knows of what was written under it.
+    /// The state of the writes under a lease when it ends, as far as the holder knows.
     pub enum Ending {
-        /// Something may be unsettled.
+        /// Some writes may be unsettled.
         Unclean = 0,
-        /// All of it is settled: every drive that was sent any of it has answered. The drives are told later
-        /// that they may retire it. The next lease on the file begins with a fence.
+        /// All writes are settled: every drive that was sent any of them has answered. The drives are told
+        /// later that they may retire them. The next lease on the file begins with a fence.
         Settled = 1,
-        /// All of it is settled, and the drives that were sent any of it have retired it durably and take no
-        /// more. The next lease needs no fence.
+        /// All writes are settled, and the drives that were sent any of them have retired them durably and
+        /// take no more. The next lease needs no fence.
         Retired = 2,
     }
 }
 
 record! {
-    /// The end of a lease, for one holder.
+    /// The end of a lease for one holder.
     pub struct Ended {
-        /// How.
+        /// The state of the writes under the lease.
         ending: Ending,
-        /// One past the last byte that writes under the lease may have left on a drive, including writes that
-        /// failed or were given up. If this is past the size, the end counts as unclean.
+        /// One past the last byte that writes under the lease may have left on a drive, including writes
+        /// that failed or were given up. If this is past the size, the end counts as unclean.
         end: u64,
-        /// Columns of the first segment to which anything was sent that may leave an object there. Who does
-        /// not know says all. Of a new file the drives of the others have nothing to free.
+        /// Columns of the first segment to which the holder sent anything that may leave an object there;
+        /// all columns if the holder does not know. Drives of the other columns have nothing to free for a
+        /// new file.
         columns: ColumnMask,
     }
 }
 
 record! {
-    /// A size that a release sets first.
+    /// The size that a release sets before the lease ends.
     pub struct Sized {
-        /// As in [`Commit`].
+        /// The new size, in bytes, as in [`Commit`].
         size: u64,
-        /// As in [`Commit`].
+        /// The sequence number, as in [`Commit`].
         order: u64,
-        /// As in [`Commit`].
+        /// Time of the last change of the bytes, as in [`Commit`].
         modified_ns: Option<i64>,
     }
 }
@@ -371,76 +378,83 @@ record! {
 impl Copy for Sized {}
 
 record! {
-    /// Ends a lease, for this holder. If it sets the size and that is refused, nothing is done.
+    /// Ends a lease for this holder. If the release also sets the size and that is refused, nothing is
+    /// done.
     pub struct Release {
-        /// The file.
+        /// The open file.
         file: FileId,
-        /// The lease.
+        /// The lease to end.
         lease: Lease,
-        /// Its holder.
+        /// The holder of the lease.
         holder: u64,
-        /// How.
+        /// The state of the holder's writes.
         ended: Ended,
-        /// Commits this size first.
+        /// The size to commit first, if any.
         commit: Option<Sized>,
-        /// What is known of the writes; what it says of the size is for the one that is committed here.
+        /// The writer's knowledge of its writes; the size that it refers to is the one committed here.
         backing: Backing,
     }
 }
 
 record! {
-    /// The writer cannot reach these columns of a segment. The manager takes them out of the set (once their
-    /// drives' leases have lapsed or they are known to be dead) and answers with the new generation, or
-    /// refuses.
+    /// Reports that the writer cannot reach these columns of a segment. The manager takes them out of the
+    /// set (once their drives' leases have expired or the drives are known to be dead) and answers with the
+    /// new generation, or refuses.
     pub struct ReportLost {
-        /// The file.
+        /// The open file.
         file: FileId,
-        /// The lease it is open under.
+        /// The lease under which the file is open.
         lease: Lease,
-        /// Its holder.
+        /// The holder of the lease.
         holder: u64,
-        /// The segment's index.
+        /// Index of the segment in the file's layout.
         segment: u32,
-        /// The columns it cannot reach.
+        /// The columns that the writer cannot reach.
         columns: ColumnMask,
-        /// It has tried for long: they go out even if their drives are up and answer the manager.
+        /// True if the writer has tried for a long time: the columns go out even if their drives are up and
+        /// answer the manager.
         insist: bool,
     }
 }
 
 record! {
-    /// Lets the file's stale columns on the asking drive join, if they have not joined yet: they become write
-    /// targets, beside its readers and writers. Columns that the asking drive takes over from one that it
-    /// replaced move first. The answer has capabilities to read the ready columns, and to bring those of the
-    /// asking drive up to date. It may be asked again whenever a newer answer is needed.
+    /// Lets the file's stale columns on the asking drive join, if they have not joined yet: they become
+    /// write targets, beside the file's readers and writers. Columns that the asking drive takes over from
+    /// a drive that it replaced move first. The answer has capabilities to read the ready columns, and to
+    /// bring those of the asking drive up to date. The request may be repeated whenever a newer answer is
+    /// needed.
     pub struct BeginHeal {
-        /// The file.
+        /// The file to heal.
         file: FileId,
-        /// The asking drive begins to compare its columns now, under this number, which it has drawn. 0: it
-        /// does not; it may have begun before, and what was written since then is not known here.
+        /// Number drawn by the asking drive for a comparison of its columns that begins now. 0: no
+        /// comparison begins now; the drive may have begun one before, and writes since then are not known
+        /// here.
         comparison: u64,
-        /// It is about the columns of a new layout, which the drive fills with the file's bytes.
+        /// True if the request is about the columns of a new layout, which the drive fills with the file's
+        /// bytes.
         filling: bool,
     }
 }
 
 record! {
-    /// The joining columns of the file on the asking drive hold all that the ready ones hold: the manager
-    /// lists them as ready. Refused with [`Reason::StaleGeneration`](crate::Reason::StaleGeneration) if the
-    /// generation has risen since, or if the columns are to take the places of others and the file was
-    /// written since: they must be compared again.
+    /// Reports that the joining columns of the file on the asking drive hold all that the ready ones hold.
+    /// The manager then lists them as ready. Refused with
+    /// [`Reason::StaleGeneration`](crate::Reason::StaleGeneration) if the generation has risen since, or if
+    /// the columns are to take the places of others and the file was written since: then the columns must
+    /// be compared again.
     pub struct EndHeal {
-        /// The file.
+        /// The healed file.
         file: FileId,
-        /// The generation in which they were compared.
+        /// The generation in which the columns were compared.
         g: Generation,
-        /// Stripes that were not compared, as what is settled in them did not become clear: they are being
-        /// written.
+        /// Number of stripes that were not compared, because they are being written and it did not become
+        /// clear what is settled in them.
         left: u64,
-        /// The number under which they were compared. Another process of the drive may compare them too, and
-        /// have begun later.
+        /// Number of the comparison. Another process of the drive may compare the columns too, and have
+        /// begun later.
         comparison: u64,
-        /// They are columns of a new layout, and filled. With the last one, it takes the place of the old.
+        /// True if the columns are those of a new layout, and are filled. With the last such column, the
+        /// new layout takes the place of the old one.
         filling: bool,
     }
 }

@@ -1,120 +1,123 @@
-//! Healing: what is stale, how far drives have come, and what moves.
+//! Healing: stale columns, the progress of drives in bringing them up to date, and columns that move.
 
 use braid_layout::{DriveId, FileId};
 
 record! {
     /// Lists the files with a column on this drive that is out or joining.
     pub struct StaleFiles {
-        /// The drive: name or identity.
+        /// The drive: its name or identity.
         drive: String,
-        /// Only those above this number.
+        /// The number after which the list begins: only files with higher numbers are listed.
         after: FileId,
-        /// At most this many; the manager may return fewer, and none only at the end.
+        /// Maximum number of files; the manager may return fewer, and none only at the end.
         limit: u32,
     }
 }
 
 record! {
-    /// Files, ascending.
+    /// The answer to [`StaleFiles`].
     pub struct StaleFilesReply {
-        /// The files.
+        /// Numbers of the files, ascending.
         files: Vec<FileId>,
     }
 }
 
 record! {
-    /// How a drive brings its stale columns up to date. The counts begin with its process.
+    /// A drive's progress in bringing its stale columns up to date. The counts begin at 0 with each process
+    /// of the drive.
     pub struct HealProgress {
-        /// Files whose columns on it were made ready.
+        /// Number of files whose columns on the drive were made ready.
         files: u64,
-        /// Bytes of units that it compared with the other columns.
+        /// Bytes of units that the drive compared with the other columns.
         compared_bytes: u64,
-        /// Those of them that differed and were written.
+        /// Bytes of those units that differed and were written.
         written_bytes: u64,
-        /// Damaged units that were made anew in place.
+        /// Number of damaged units that were rebuilt in place.
         repaired: u64,
-        /// Damaged units that could not be made anew so far.
+        /// Number of damaged units that could not be rebuilt so far.
         damaged: u64,
-        /// Why the last file that it tried could not be done; empty: it could.
+        /// The reason why the last file tried could not be healed, for people; empty: it could.
         error: String,
     }
 }
 
 record! {
-    /// A drive's word on how it brings its stale columns up to date.
+    /// A drive's report on how it brings its stale columns up to date.
     pub struct HealReport {
-        /// How far it is.
+        /// The drive's progress.
         progress: HealProgress,
     }
 }
 
 record! {
-    /// What the drive is to do.
+    /// The answer to [`HealReport`]: the work of the drive from now on.
     pub struct HealOrders {
-        /// Bytes a second that it may write; 0: no limit.
+        /// Maximum number of bytes a second that the drive may write; 0: no limit.
         rate: u64,
-        /// Components that it has to bring up to date, with those of drives that it replaced.
+        /// Number of components that the drive has to bring up to date, including those of drives that it
+        /// replaced.
         stale: u64,
     }
 }
 
 record! {
-    /// Asks how far the drives have brought their stale columns up to date, and sets how they do it.
+    /// Asks how far the drives have brought their stale columns up to date, and changes settings if any are
+    /// given.
     pub struct HealStatus {
-        /// The bytes a second that each drive may write from now on, 0 for no limit; absent: as it is.
+        /// New maximum of bytes a second that each drive may write, 0 for no limit; absent: unchanged.
         rate: Option<u64>,
-        /// Whether columns move to emptier drives from now on; absent: as it is.
+        /// True if columns move to emptier drives from now on, false if not; absent: unchanged.
         balance: Option<bool>,
     }
 }
 
 record! {
-    /// How equally full the drives are.
+    /// The balance of the drives: how equally full they are.
     pub struct BalanceState {
-        /// Columns move to emptier drives when the drives' shares are too far apart.
+        /// True if columns move to emptier drives when the drives' shares are too far apart.
         on: bool,
-        /// That has begun, and is not done.
+        /// True if such moving has begun and is not done.
         active: bool,
-        /// How far the fullest and the emptiest drive are apart, in thousandths of their capacity, once what
-        /// is moving has moved; as of the last look.
+        /// Difference between the fullest and the emptiest drive, in thousandths of their capacity, as it
+        /// will be once the present moves are done; as of the last look.
         spread_permille: u64,
-        /// Files with a column that moves for it now.
+        /// Number of files with a column that moves now to balance the drives.
         files: u64,
-        /// Bytes that are still to be begun.
+        /// Bytes that have yet to begin moving.
         left_bytes: u64,
-        /// Bytes that were to move when it began.
+        /// Bytes that were to move when the moving began.
         begun_bytes: u64,
     }
 }
 
 record! {
-    /// A drive with stale columns, or that has brought some up to date.
+    /// A drive that has stale columns, or that has brought some up to date.
     pub struct HealRow {
-        /// The drive.
+        /// The drive's identity.
         drive: DriveId,
-        /// Its name.
+        /// The drive's name.
         name: String,
-        /// Components that are stale.
+        /// Number of components that are stale.
         stale: u64,
-        /// About how many bytes of units they have.
+        /// Approximate size of the units of these components, in bytes.
         left_bytes: u64,
-        /// How far it is, by its last report.
+        /// The drive's progress, by its last report.
         progress: HealProgress,
-        /// Bytes a second that it compared lately.
+        /// Bytes a second that the drive compared lately.
         rate: u64,
-        /// Milliseconds since its last report.
+        /// Milliseconds since the drive's last report.
         silent_ms: u64,
     }
 }
 
 record! {
-    /// How far the drives are.
+    /// The answer to [`HealStatus`].
     pub struct HealStatusReply {
-        /// The bytes a second that each drive may write; 0: no limit.
+        /// Maximum number of bytes a second that each drive may write; 0: no limit.
         rate: u64,
-        /// How equally full they are.
+        /// The balance of the drives: how equally full they are.
         balance: BalanceState,
-        /// The drives, by name.
+        /// The drives that have something to heal or have healed something, by name.
         drives: Vec<HealRow>,
     }
 }

@@ -1,107 +1,109 @@
-//! Advisory locks: programs on several machines agree on who uses which bytes of a file. Nothing else heeds
-//! them.
+//! Advisory locks, by which programs on several machines agree on who uses which bytes of a file. Reads and
+//! writes ignore them.
 //!
-//! A client that watches ([`Watch`](super::Watch)) may hold locks: they are its own as long as its lease is
-//! live, and beyond that until another wants one of them. The manager keeps them in memory. After its restart
-//! clients claim theirs again, and it grants no other in that time. Which clients may claim is stored, so
-//! that none claims what was given to another meanwhile (RFC 8881, section 8.4.3).
+//! A client that watches ([`Watch`](super::Watch)) may hold locks. The client keeps its locks as long as
+//! its lease is live, and beyond that until another client wants one of them. The manager keeps locks in
+//! memory. After the manager's restart clients claim their locks again, and the manager grants no others in
+//! that time. The list of clients that may claim is stored, so that no client claims a lock that was given
+//! to another meanwhile (RFC 8881, section 8.4.3).
 
 use braid_layout::{FileId, Span};
 
 choice! {
-    /// How bytes are locked.
+    /// The kind of a lock.
     pub enum LockKind {
-        /// By any number of holders.
+        /// Any number of holders may lock the same bytes.
         Shared = 1,
-        /// By one.
+        /// Only one holder may lock the bytes.
         Exclusive = 2,
     }
 }
 
 choice! {
-    /// What is asked of a lock.
+    /// The action of a [`Lock`] request.
     pub enum LockHow {
-        /// It is to be set, or removed.
+        /// Set the lock, or remove it.
         Set = 1,
-        /// Whether it could be set.
+        /// Test whether the lock could be set.
         Test = 2,
-        /// The asker holds it, as far as it knows: it is to be confirmed. Without a kind: it holds no more
+        /// Confirm a lock that the asker believes it holds. Without a kind: the asker holds no more locks
         /// than it has claimed.
         Claim = 3,
     }
 }
 
 choice! {
-    /// What became of a lock.
+    /// The outcome of a [`Lock`] request.
     pub enum LockState {
-        /// It is as was asked for; of a test: it could be.
+        /// The request was carried out; for a test: the lock could be set.
         Granted = 1,
-        /// Others hold it.
+        /// Another owner holds a conflicting lock.
         Held = 2,
-        /// Ask again: those who held locks before the manager's start may claim them first.
+        /// Ask again later: clients that held locks before the manager's start may claim them first.
         Later = 3,
-        /// All locks of the session are lost: the asker was not heard, and others were given some of them.
+        /// All locks of the session are lost: the asker was not heard, and some of the locks were given to
+        /// others.
         Lost = 4,
-        /// A later request of the session for this file came first: this one counts for nothing. Only its
-        /// own asker can tell whether it is to be asked again, with a new number.
+        /// A later request of the session for this file came first, and this one is ignored. Only the
+        /// program that asked can tell whether to ask again, with a new number.
         Overtaken = 5,
     }
 }
 
 record! {
-    /// Sets, removes, tests or claims a lock. The holder's own locks on these bytes are replaced.
+    /// Sets, removes, tests or claims a lock. The owner's earlier locks on these bytes are replaced.
     pub struct Lock {
-        /// The asker's lock session: a random number. A client has one; a new one ends the one before, and
-        /// all its locks.
+        /// The asker's lock session: a random number. A client has one at a time; a new session ends the
+        /// one before, and all its locks.
         session: u64,
-        /// The request's number: rising in a session. A repeat has the same.
+        /// Sequence number of the request, rising in a session. A repeat has the same number.
         order: u64,
-        /// The file.
+        /// The file to lock.
         file: FileId,
-        /// Who is to hold it, as the asker tells its programs apart.
+        /// The owner of the lock: a number by which the asker tells its programs apart.
         owner: u64,
-        /// The process, for others to be told; 0: unknown.
+        /// Process id of the owner, to be told to others; 0: unknown.
         pid: u32,
-        /// What is asked.
+        /// The action asked for.
         how: LockHow,
-        /// How the bytes are to be locked; absent: not at all.
+        /// The kind of lock; absent: the bytes are unlocked.
         kind: Option<LockKind>,
-        /// The first byte.
+        /// The first byte to lock.
         from: u64,
-        /// The last byte; the highest number: to the end.
+        /// The last byte; the highest number: up to the end of the file, however long it becomes.
         to: u64,
     }
 }
 
 impl Lock {
-    /// Which bytes, if any.
+    /// The bytes to lock; `None` if `from` is above `to`.
     pub fn span(&self) -> Option<Span> {
         (self.from <= self.to).then_some(Span { from: self.from, to: self.to })
     }
 }
 
 record! {
-    /// What became of it.
+    /// The answer to [`Lock`].
     pub struct Locked {
-        /// That.
+        /// The outcome of the request.
         state: LockState,
-        /// The first lock that is in the way, if it is held.
+        /// The first conflicting lock, if the outcome is [`LockState::Held`].
         held: Option<HeldLock>,
     }
 }
 
 record! {
-    /// A lock that somebody holds.
+    /// A lock that a program holds.
     pub struct HeldLock {
-        /// The session that it belongs to.
+        /// The session that the lock belongs to.
         session: u64,
-        /// The process there; 0: unknown.
+        /// Process id of the holder; 0: unknown.
         pid: u32,
-        /// How the bytes are locked.
+        /// The kind of the lock.
         kind: LockKind,
         /// The first byte.
         from: u64,
-        /// The last byte; the highest number: to the end.
+        /// The last byte; the highest number: up to the end of the file, however long it becomes.
         to: u64,
     }
 }

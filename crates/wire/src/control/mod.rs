@@ -64,67 +64,67 @@ use crate::refusal::Refusal;
 use crate::token::Standing;
 
 record! {
-    /// What every request to the manager begins with.
+    /// The head of every request to the manager.
     pub struct RequestHead {
-        /// The asker's random number, the same for its whole life; 0 if it sends no operations and watches
+        /// Random number of the asker, the same for its whole life; 0 if it sends no operations and watches
         /// nothing.
         client: u64,
-        /// The operation's number: from 1, rising, the same in every repeat. 0 for a request that is no
+        /// The operation's number: from 1, rising, the same in every repeat. 0 for a request that is not an
         /// operation.
         operation: u64,
-        /// The asker will repeat none of its operations below this number: it has their answers, or gave them
-        /// up.
+        /// The asker will repeat none of its operations below this number: it has their answers, or has
+        /// given them up.
         settled_below: u64,
-        /// Manager time when the operation began, as the asker knew it; never later than the true time. 0 for
-        /// a request that is no operation.
+        /// Manager time when the operation began, as the asker knew it; never later than the true time. 0
+        /// for a request that is not an operation.
         begun_ms: u64,
     }
 }
 
 record! {
-    /// What every reply of the manager begins with.
+    /// The head of every reply of the manager.
     pub struct ControlHead {
-        /// The manager's term; rises with every start of a manager. A peer that has seen a higher term
-        /// ignores the reply.
+        /// The manager's term, which rises with every start of a manager. A peer that has seen a higher
+        /// term ignores the reply.
         term: u64,
-        /// Manager time, in milliseconds. It never goes back, not even over a restart.
+        /// Manager time, in milliseconds. It never goes back, not even across a restart.
         now_ms: u64,
     }
 }
 
 record! {
-    /// The asker's proof; kind 0x0002.
+    /// The asker's proof that it knows the token's secret; kind 0x0002.
     pub struct Authenticate {
-        /// What the session may do.
+        /// The kind of session that the asker wants.
         standing: Standing,
         /// The drive, for [`Standing::Drive`] and [`Standing::Join`]; zero for a client.
         drive: DriveId,
-        /// Random.
+        /// Random number of this connection, chosen by the asker.
         nonce: [u8; 16],
-        /// See [`Token::asker_proof`](crate::token::Token::asker_proof).
+        /// The proof; see [`Token::asker_proof`](crate::token::Token::asker_proof).
         proof: [u8; 32],
     }
 }
 
 record! {
-    /// The manager's proof.
+    /// The manager's proof that it knows the token's secret.
     pub struct Welcome {
         /// The manager's cluster.
         cluster: ClusterId,
-        /// See [`Token::manager_proof`](crate::token::Token::manager_proof).
+        /// The proof; see [`Token::manager_proof`](crate::token::Token::manager_proof).
         proof: [u8; 32],
     }
 }
 
 record! {
-    /// Says "done" and nothing else.
+    /// An answer without content: the request was carried out.
     pub struct Done {}
 }
 
 message_set! {
     /// Requests to the manager.
     pub enum ControlRequest {
-        /// Proof of the token: Welcome.
+        /// Prove knowledge of the token's secret: Welcome.
         Authenticate(Authenticate) = 0x0002,
         /// Make a volume: Done.
         VolumeCreate(VolumeCreate) = 0x0200,
@@ -132,37 +132,37 @@ message_set! {
         VolumeRemove(VolumeRemove) = 0x0201,
         /// List volumes: Volumes.
         VolumeList(VolumeList) = 0x0202,
-        /// What is at a path: Stat.
+        /// Look up a path: Stat.
         Lookup(Lookup) = 0x0210,
         /// List a directory: Directory.
         ReadDirectory(ReadDirectory) = 0x0211,
         /// Make a directory: Stat.
         MakeDirectory(MakeDirectory) = 0x0212,
-        /// Rename: Done.
+        /// Rename an object: Done.
         Rename(Rename) = 0x0213,
         /// Remove a name: Done.
         Unlink(Unlink) = 0x0214,
         /// Change attributes: Stat.
         SetAttributes(SetAttributes) = 0x0215,
-        /// Make what has no bytes on drives: Stat.
+        /// Make an object without bytes on drives: Stat.
         MakeNode(MakeNode) = 0x0216,
-        /// Give another name: Stat.
+        /// Give an object another name: Stat.
         HardLink(HardLink) = 0x0217,
         /// Set or remove an extended attribute: Done.
         SetXattr(SetXattr) = 0x0218,
-        /// All extended attributes: Xattrs.
+        /// Get all extended attributes: Xattrs.
         Xattrs(Xattrs) = 0x0219,
         /// Make a file without a name: Opened.
         CreateUnnamed(CreateUnnamed) = 0x0220,
-        /// Name it: Done.
+        /// Name an open unnamed file: Done.
         Link(Link) = 0x0221,
         /// Open a file: Opened.
         Open(Open) = 0x0222,
-        /// New capabilities: Opened.
+        /// Get new capabilities: Opened.
         Refresh(Refresh) = 0x0223,
         /// Renew leases: Renewed.
         Renew(Renew) = 0x0224,
-        /// Set the size: Done.
+        /// Set a file's size: Done.
         Commit(Commit) = 0x0225,
         /// End a lease: Done.
         Release(Release) = 0x0226,
@@ -170,41 +170,41 @@ message_set! {
         ReportLost(ReportLost) = 0x0227,
         /// Reserve bytes at the end: Reserved.
         Reserve(Reserve) = 0x0228,
-        /// The cluster: Status.
+        /// Get the cluster's state: Status.
         Status(Status) = 0x0230,
         /// Back up the manager's state: Backup.
         Backup(Backup) = 0x0231,
-        /// Free what a restore left without a name: Done.
+        /// Free the objects that a restore left without a name: Done.
         FreeUnnamed(FreeUnnamed) = 0x0232,
         /// Add a drive: Joined.
         JoinDrive(JoinDrive) = 0x0240,
-        /// A drive's heartbeat: Heartbeat.
+        /// Send a drive's heartbeat: Heartbeat.
         Heartbeat(Heartbeat) = 0x0241,
         /// Replace a drive by another: Replaced.
         ReplaceDrive(ReplaceDrive) = 0x0242,
-        /// Scrub a drive, or ask how far it is: Scrub.
+        /// Start a drive's scrub, or ask how far it is: Scrub.
         ScrubDrive(ScrubDrive) = 0x0243,
-        /// Where a drive sends deltas: Sisters.
+        /// Get the drives to send deltas to: Sisters.
         Sisters(Sisters) = 0x0244,
         /// Move all columns off a drive: Drained.
         DrainDrive(DrainDrive) = 0x0245,
         /// Take an empty drive out of the cluster: Done.
         RemoveDrive(RemoveDrive) = 0x0246,
-        /// Files to rebuild: StaleFiles.
+        /// List files to rebuild: StaleFiles.
         StaleFiles(StaleFiles) = 0x0250,
         /// Bring a file's columns on the asking drive up to date: Opened.
         BeginHeal(BeginHeal) = 0x0251,
-        /// They are up to date: Done.
+        /// Report that these columns are up to date: Done.
         EndHeal(EndHeal) = 0x0252,
-        /// How far the asking drive is: HealOrders.
+        /// Report how far the asking drive is: HealOrders.
         HealReport(HealReport) = 0x0253,
-        /// How far all drives are, and at what rate they may go on: HealStatus.
+        /// Ask how far all drives are, and set their rate: HealStatus.
         HealStatus(HealStatus) = 0x0254,
         /// Lay a file out anew: Relayout.
         Relayout(Relayout) = 0x0260,
-        /// Files that are to be laid out anew: Relayouts.
+        /// List the files that are to be laid out anew: Relayouts.
         Relayouts(Relayouts) = 0x0261,
-        /// Wait for news of what is watched: News.
+        /// Wait for news of watched objects: News.
         Watch(Watch) = 0x0268,
         /// Lock bytes of a file: Locked.
         Lock(Lock) = 0x0269,
@@ -214,13 +214,13 @@ message_set! {
 }
 
 impl RequestHead {
-    /// Of a request that is no operation.
+    /// The head of a request that is not an operation.
     pub const NONE: RequestHead = RequestHead { client: 0, operation: 0, settled_below: 0, begun_ms: 0 };
 }
 
 impl ControlRequest {
-    /// Whether the request must not be carried out twice, and so needs a number. The others may be repeated
-    /// freely: they read, renew, or carry a number of their own ([`Commit::order`]).
+    /// Returns true if the request must not be carried out twice, and so needs a number. The others may be
+    /// repeated freely: they read, renew, or carry a number of their own ([`Commit::order`]).
     pub fn is_operation(&self) -> bool {
         match self {
             ControlRequest::Open(open) => open.access == Access::Write,
@@ -275,55 +275,55 @@ message_set! {
     pub enum ControlReply {
         /// The manager's proof.
         Welcome(Welcome) = 0x8002,
-        /// Done.
+        /// The request was carried out.
         Done(Done) = 0x8200,
-        /// Volumes.
+        /// A list of volumes.
         Volumes(VolumeListReply) = 0x8202,
-        /// What a name stands for.
+        /// The object that a name stands for.
         Stat(StatRow) = 0x8210,
-        /// Entries.
+        /// Entries of a directory.
         Directory(DirectoryReply) = 0x8211,
-        /// Extended attributes.
+        /// All extended attributes of an object.
         Xattrs(XattrsReply) = 0x8219,
-        /// An open file.
+        /// An open file, with its capabilities.
         Opened(Opened) = 0x8222,
-        /// What was renewed.
+        /// The result of renewing leases.
         Renewed(Renewed) = 0x8224,
-        /// What was reserved.
+        /// The bytes that were reserved.
         Reserved(Reserved) = 0x8228,
-        /// The cluster.
+        /// The state of the cluster.
         Status(StatusReply) = 0x8230,
-        /// The backup is there.
+        /// The backup is complete.
         Backup(BackupReply) = 0x8231,
-        /// The drive has joined.
+        /// The drive has joined the cluster.
         Joined(JoinDriveReply) = 0x8240,
-        /// The drive may serve.
+        /// The manager's decision on a heartbeat.
         Heartbeat(HeartbeatReply) = 0x8241,
-        /// Components to rebuild.
+        /// The number of components to rebuild.
         Replaced(ReplaceDriveReply) = 0x8242,
         /// The state of a drive's scrub.
         Scrub(ScrubDriveReply) = 0x8243,
-        /// Where a drive sends deltas.
+        /// The drives to which a drive sends deltas.
         Sisters(SistersReply) = 0x8244,
-        /// What is to move off a drive.
+        /// The amount to move off a drive.
         Drained(DrainDriveReply) = 0x8245,
-        /// Files to rebuild.
+        /// Files that have stale columns.
         StaleFiles(StaleFilesReply) = 0x8250,
-        /// What the drive is to do.
+        /// The work of the asking drive from now on.
         HealOrders(HealOrders) = 0x8253,
-        /// How far the drives are.
+        /// The progress of all drives.
         HealStatus(HealStatusReply) = 0x8254,
-        /// Whether the file is to be laid out anew.
+        /// The outcome of a request to lay a file out anew.
         Relayout(RelayoutReply) = 0x8260,
         /// Files that are to be laid out anew.
         Relayouts(RelayoutsReply) = 0x8261,
-        /// News of what is watched.
+        /// Changes of watched objects.
         News(News) = 0x8268,
-        /// What became of a lock.
+        /// The outcome of a lock request.
         Locked(Locked) = 0x8269,
         /// The replies to a batch.
         Batch(BatchReply) = 0x8270,
-        /// A refusal.
+        /// A refusal of any request.
         Refused(Refusal) = 0x82ff,
     }
 }

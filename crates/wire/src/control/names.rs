@@ -6,44 +6,45 @@ use super::attributes::{AttributeChanges, FileAttributes, NewAttributes};
 use super::file::{Backing, Ended};
 use super::shape::ShapeSpec;
 
-/// Longest name in a directory, in bytes.
+/// Maximum length of a name in a directory, in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
 
-/// Longest path, in bytes.
+/// Maximum length of a path, in bytes.
 pub const PATH_BYTES_MAX: usize = 4096;
 
-/// Longest name of a volume, drive, host or rack, in bytes.
+/// Maximum length of the name of a volume, drive, host or rack, in bytes.
 pub const LABEL_BYTES_MAX: usize = 255;
 
-/// The permission bits of UNIX: what a file's mode may have.
+/// The permission bits of UNIX, which are the bits that a file's mode may have.
 pub const MODE_MAX: u32 = 0o7777;
 
 choice! {
-    /// What a name stands for.
+    /// The kind of object that a name stands for.
     pub enum EntryKind {
-        /// A file.
+        /// A regular file, whose bytes are on drives.
         File = 1,
-        /// A directory.
+        /// A directory, which has entries instead of bytes.
         Directory = 2,
-        /// A symbolic link.
+        /// A symbolic link, which has a target path.
         Symlink = 3,
-        /// A fifo.
+        /// A fifo (named pipe).
         Fifo = 4,
-        /// A socket.
+        /// A UNIX domain socket.
         Socket = 5,
-        /// A character device.
+        /// A node of a character device.
         CharDevice = 6,
-        /// A block device.
+        /// A node of a block device.
         BlockDevice = 7,
     }
 }
 
 record! {
-    /// Where something is, or is to be: the names that lead there from a directory.
+    /// The place of an existing or future object: the names that lead to it from a directory.
     pub struct Place {
         /// The volume's name; may be empty if `from` is given.
         volume: String,
-        /// Number of the directory from which the path leads, or of the file itself; 0: the volume's root.
+        /// Number of the directory from which the path leads, or of the file itself; 0: the root of the
+        /// volume.
         from: FileId,
         /// Names joined by `/`; empty: `from` itself.
         path: Vec<u8>,
@@ -51,50 +52,50 @@ record! {
 }
 
 impl Entry {
-    /// What it is.
+    /// The kind of the entry.
     pub fn kind(&self) -> EntryKind {
         self.attributes.kind
     }
 
-    /// The file's size; of what is no file that of its attributes.
+    /// The file's size in bytes; for other kinds the size in their attributes.
     pub fn size(&self) -> u64 {
         self.attributes.size
     }
 }
 
 impl Place {
-    /// A path from a volume's root.
+    /// The place at a path from the root of a volume.
     pub fn of(volume: impl Into<String>, path: impl Into<Vec<u8>>) -> Place {
         Place { volume: volume.into(), from: FileId(0), path: path.into() }
     }
 
-    /// A name in the directory of this number.
+    /// The place of a name in the directory with this number.
     pub fn under(directory: FileId, name: impl Into<Vec<u8>>) -> Place {
         Place { volume: String::new(), from: directory, path: name.into() }
     }
 
-    /// The file or directory of this number.
+    /// The place of the file or directory with this number.
     pub fn number(file: FileId) -> Place {
         Place::under(file, Vec::new())
     }
 }
 
 record! {
-    /// A volume.
+    /// A volume, as in a list of volumes.
     pub struct VolumeRow {
-        /// Its number; also the number of its partition on each drive.
+        /// The volume's number, which is also the number of its partition on each drive.
         volume: VolumeId,
-        /// Its name.
+        /// The volume's name.
         name: String,
-        /// Default for new files.
+        /// Default shape for new files.
         shape: ShapeSpec,
-        /// Bytes its files may have in all; 0: no quota.
+        /// Maximum sum of the sizes of the volume's files, in bytes; 0: no quota.
         quota_bytes: u64,
-        /// Files in it.
+        /// Number of files in the volume.
         files: u64,
-        /// Sum of the files' sizes.
+        /// Sum of the sizes of the files, in bytes.
         file_bytes: u64,
-        /// Time of creation.
+        /// Time of creation, in milliseconds of manager time.
         created_ms: u64,
     }
 }
@@ -102,23 +103,24 @@ record! {
 record! {
     /// A directory entry.
     pub struct Entry {
-        /// Its name.
+        /// Name of the entry in its directory.
         name: Vec<u8>,
-        /// Its number.
+        /// Number of the file or directory.
         file: FileId,
-        /// What is known of it.
+        /// The attributes of the file or directory.
         attributes: FileAttributes,
     }
 }
 
 record! {
-    /// Creates a volume. Refused with [`Reason::Exists`](crate::Reason::Exists) if there is one of that name.
+    /// Creates a volume. Refused with [`Reason::Exists`](crate::Reason::Exists) if a volume of that name
+    /// exists.
     pub struct VolumeCreate {
-        /// Its name: 1 to 255 bytes without `/` and NUL.
+        /// The volume's name: 1 to 255 bytes without `/` and NUL.
         name: String,
-        /// Default for new files.
+        /// Default shape for new files.
         shape: ShapeSpec,
-        /// Bytes its files may have in all; 0: no quota.
+        /// Maximum sum of the sizes of the volume's files, in bytes; 0: no quota.
         quota_bytes: u64,
     }
 }
@@ -126,57 +128,58 @@ record! {
 record! {
     /// Removes an empty volume.
     pub struct VolumeRemove {
-        /// Its name.
+        /// The volume's name.
         name: String,
     }
 }
 
 record! {
-    /// Lists volumes.
+    /// Lists all volumes.
     pub struct VolumeList {}
 }
 
 record! {
-    /// Volumes, by name.
+    /// The answer to [`VolumeList`].
     pub struct VolumeListReply {
-        /// The volumes.
+        /// The volumes, in the order of their names.
         volumes: Vec<VolumeRow>,
     }
 }
 
 record! {
-    /// What is there.
+    /// Asks for the object at a place.
     pub struct Lookup {
-        /// Where.
+        /// The place to look up.
         at: Place,
-        /// If that is a symbolic link: what it leads to.
+        /// True to follow a symbolic link at the end of the path to the object that it leads to.
         follow: bool,
-        /// The asker watches what is found, and the directory of the path's last name, from now on: see
+        /// True if the asker watches the object found, and the directory of the path's last name, from now
+        /// on: see [`Watch`](super::Watch).
+        watch: bool,
+    }
+}
+
+record! {
+    /// Asks for entries of a directory in byte order of their names.
+    pub struct ReadDirectory {
+        /// The directory to list.
+        at: Place,
+        /// The name after which the list begins; empty: from the first entry.
+        after: Vec<u8>,
+        /// Maximum number of entries; the manager may return fewer.
+        limit: u32,
+        /// True if the asker watches the directory and its entries from now on: see
         /// [`Watch`](super::Watch).
         watch: bool,
     }
 }
 
 record! {
-    /// Entries of a directory in byte order of their names.
-    pub struct ReadDirectory {
-        /// The directory.
-        at: Place,
-        /// Only those after this name; empty: from the first.
-        after: Vec<u8>,
-        /// At most this many; the manager may return fewer.
-        limit: u32,
-        /// The asker watches the directory and its entries from now on: see [`Watch`](super::Watch).
-        watch: bool,
-    }
-}
-
-record! {
-    /// Entries.
+    /// The answer to [`ReadDirectory`].
     pub struct DirectoryReply {
-        /// In byte order of their names.
+        /// Some of the directory's entries, in byte order of their names.
         entries: Vec<Entry>,
-        /// There are more after the last.
+        /// True if there are more entries after the last.
         more: bool,
     }
 }
@@ -184,49 +187,51 @@ record! {
 record! {
     /// Makes a directory.
     pub struct MakeDirectory {
-        /// The directory.
+        /// The place of the new directory.
         at: Place,
-        /// Whose it is.
+        /// The owner and permissions.
         new: NewAttributes,
-        /// Make the directories above it too; it is no error if it exists.
+        /// True to make missing directories above it too; then it is no error if the directory exists.
         parents: bool,
     }
 }
 
 choice! {
-    /// What a [`Rename`] does with what has the new name already.
+    /// The treatment of an object that already has the new name of a [`Rename`].
     pub enum RenameHow {
-        /// It is replaced: what is no directory by what is none, an empty directory by a directory.
+        /// The object is replaced. Only an empty directory can be replaced by a directory, and only a
+        /// non-directory by a non-directory.
         Replace = 0,
         /// The request is refused with [`Reason::Exists`](crate::Reason::Exists).
         NoReplace = 1,
-        /// It gets the old name; both must be there.
+        /// The object gets the old name; both names must exist.
         Exchange = 2,
     }
 }
 
 record! {
-    /// Renames, atomically. Two names of one file: nothing is done.
+    /// Renames an object, atomically. If both are names of one file, nothing is done.
     pub struct Rename {
-        /// What to rename.
+        /// The object to rename.
         from: Place,
-        /// Its new place, in the same volume.
+        /// The new place, in the same volume.
         to: Place,
-        /// What happens to what has that name.
+        /// The treatment of an object that already has the new name.
         how: RenameHow,
-        /// The asker has that open, as with [`Unlink`].
+        /// True if the asker has that object open, as with [`Unlink`].
         keep: bool,
     }
 }
 
 choice! {
-    /// What an [`Unlink`] may remove.
+    /// The kinds of object that an [`Unlink`] may remove.
     pub enum UnlinkOnly {
-        /// Anything.
+        /// Objects of any kind.
         Any = 0,
-        /// A directory: else [`Reason::NotDirectory`](crate::Reason::NotDirectory).
+        /// A directory only: else [`Reason::NotDirectory`](crate::Reason::NotDirectory).
         Directory = 1,
-        /// Anything else: a directory is [`Reason::IsDirectory`](crate::Reason::IsDirectory).
+        /// Anything but a directory: a directory is refused with
+        /// [`Reason::IsDirectory`](crate::Reason::IsDirectory).
         NotDirectory = 2,
     }
 }
@@ -234,21 +239,24 @@ choice! {
 record! {
     /// Removes a name, or an empty directory.
     pub struct Unlink {
-        /// What to remove.
+        /// The place of the object to remove.
         at: Place,
-        /// What it may be.
+        /// The kinds of object that may be removed.
         only: UnlinkOnly,
-        /// The asker has it open, and will say when it has no more ([`Watch::closed`](super::Watch)).
+        /// True if the asker has the object open, and will report when it is closed
+        /// ([`Watch::closed`](super::Watch)).
         keep: bool,
     }
 }
 
 record! {
-    /// What somebody has seen under a name. While it holds, nothing of the file has changed.
+    /// The state of a file as an asker has seen it under a name. While it holds, nothing about the file has
+    /// changed.
     pub struct Seen {
-        /// The file.
+        /// The file's number.
         file: FileId,
-        /// When anything of it changed last, in nanoseconds since 1970. It rises with every change.
+        /// Time of the last change of anything about the file, in nanoseconds since 1970. It rises with
+        /// every change.
         changed_ns: i64,
     }
 }
@@ -258,31 +266,34 @@ impl Copy for Seen {}
 record! {
     /// Gives an open unnamed file a name, atomically, with its size.
     pub struct Link {
-        /// The file.
+        /// The file to name.
         file: FileId,
-        /// The lease it is open under.
+        /// The lease under which the file is open.
         lease: Lease,
-        /// Its holder.
+        /// The holder of the lease.
         holder: u64,
-        /// The name.
+        /// The new name.
         at: Place,
-        /// Its size.
+        /// The file's size, in bytes.
         size: u64,
-        /// Replace a file of that name; else such a file is [`Reason::Exists`](crate::Reason::Exists).
+        /// True to replace a file of that name; else such a file is refused with
+        /// [`Reason::Exists`](crate::Reason::Exists).
         replace: bool,
-        /// What the name has must be this: else [`Reason::Exists`](crate::Reason::Exists), or
-        /// [`Reason::NotFound`](crate::Reason::NotFound) where there is nothing.
+        /// The file that must have the name now, unchanged: else the request is refused with
+        /// [`Reason::Exists`](crate::Reason::Exists), or with [`Reason::NotFound`](crate::Reason::NotFound)
+        /// if nothing has the name. Absent: nothing is expected.
         over: Option<Seen>,
-        /// Rises with every `Link` or `Commit` under the lease, from 1; a repeated request keeps its number.
-        /// If a request with this number or a higher one was carried out already, the answer is Done and
-        /// nothing changes.
+        /// Sequence number of `Link` and `Commit` requests under the lease, rising from 1; a repeated
+        /// request keeps its number. If a request with this number or a higher one was carried out already,
+        /// the answer is Done and nothing changes.
         order: u64,
-        /// FileAttributes that it gets besides; its time of modification, if absent, is that of this request.
+        /// Attributes that the file gets as well. If the time of modification is absent, it is that of this
+        /// request.
         changes: AttributeChanges,
-        /// The lease then ends for this holder, as with a [`Release`](super::Release); absent: it goes on. If
-        /// the name is refused, so is the end.
+        /// The end of the lease for this holder, as with a [`Release`](super::Release); absent: the lease
+        /// goes on. If the name is refused, the lease does not end either.
         ends: Option<Ended>,
-        /// What is known of the writes.
+        /// The writer's knowledge of its writes.
         backing: Backing,
     }
 }

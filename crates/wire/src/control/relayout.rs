@@ -6,24 +6,25 @@ use super::names::Place;
 use super::shape::ShapeSpec;
 
 record! {
-    /// Has a file laid out anew, or no more. It is done in the background, beside readers; a writer disturbs
-    /// it, and it begins anew.
+    /// Has a file laid out anew, or cancels that. The work is done in the background, beside readers; a
+    /// write to the file makes it begin again.
     pub struct Relayout {
-        /// The file.
+        /// The file to lay out anew.
         at: Place,
-        /// Its new shape, in full; absent: what was asked for before is not to be done any more.
+        /// The new shape, in full; absent: an earlier request is cancelled.
         shape: Option<ShapeSpec>,
     }
 }
 
 record! {
-    /// What became of the request.
+    /// The answer to [`Relayout`].
     pub struct RelayoutReply {
-        /// The file.
+        /// The file's number.
         file: FileId,
-        /// Something is to be done; else the file has that shape, or nothing was to be done.
+        /// True if there is something to do. False if the file has that shape already, or if there was
+        /// nothing to cancel.
         begun: bool,
-        /// The file's bytes.
+        /// Size of the file, in bytes.
         size: u64,
     }
 }
@@ -31,9 +32,9 @@ record! {
 record! {
     /// Lists the files that are to be laid out anew.
     pub struct Relayouts {
-        /// Only those above this number.
+        /// The number after which the list begins: only files with higher numbers are listed.
         after: FileId,
-        /// At most this many; the manager may return fewer.
+        /// Maximum number of files; the manager may return fewer.
         limit: u32,
     }
 }
@@ -41,31 +42,31 @@ record! {
 record! {
     /// A file that is to be laid out anew.
     pub struct RelayoutRow {
-        /// The file.
+        /// The file's number.
         file: FileId,
-        /// Its volume and path, as users write them.
+        /// The file's volume and path, as users write them.
         path: String,
-        /// Its bytes.
+        /// Size of the file, in bytes.
         size: u64,
-        /// Its present shape.
+        /// The present shape.
         from: ShapeSpec,
-        /// Its new shape.
+        /// The new shape.
         to: ShapeSpec,
-        /// Columns of the new layout; 0: it is not begun.
+        /// Number of columns of the new layout; 0: the work has not begun.
         columns: u8,
-        /// Those of them that are filled.
+        /// Number of those columns that are filled.
         filled: u8,
-        /// What it waits for; empty: for nothing, or its turn has not come.
+        /// The reason why the work waits, for people; empty: it does not wait, or its turn has not come.
         why: String,
     }
 }
 
 record! {
-    /// Some of the files that are to be laid out anew.
+    /// The answer to [`Relayouts`].
     pub struct RelayoutsReply {
-        /// How many there are in all.
+        /// Number of all files that are to be laid out anew.
         files: u64,
-        /// Some of them, ascending; none if there are no more.
+        /// Some of these files, ascending by number; empty if there are no more.
         rows: Vec<RelayoutRow>,
     }
 }

@@ -1,26 +1,26 @@
-//! The shape of files, in requests to the manager.
+//! The shape of files in requests to the manager.
 
 use braid_layout::{Scheme, SchemeError, Shape};
 
 record! {
-    /// A scheme by its numbers; zero `k` means the volume's default (or the manager's, for a volume).
+    /// A shape as numbers. Zero `k` means the volume's default (or the manager's, for a volume).
     pub struct ShapeSpec {
         /// Scheme number (see `braid_layout::Scheme`).
         scheme: u8,
-        /// Data units of a stripe.
+        /// Number of data units of a stripe.
         k: u8,
-        /// Parity units of a stripe.
+        /// Number of parity units of a stripe.
         m: u8,
-        /// Bytes of a unit.
+        /// Length of a unit, in bytes.
         unit_bytes: u32,
     }
 }
 
 impl ShapeSpec {
-    /// The volume's default, or the manager's.
+    /// The default shape: that of the volume, or for a volume that of the manager.
     pub const DEFAULT: ShapeSpec = ShapeSpec { scheme: 0, k: 0, m: 0, unit_bytes: 0 };
 
-    /// The shape, if the numbers are those of one.
+    /// Converts the numbers to a shape, if they stand for one.
     pub fn shape(&self) -> Result<Shape, SchemeError> {
         Shape::new(Scheme::from_number(self.scheme)?, self.k, self.m, self.unit_bytes)
     }

@@ -1,10 +1,11 @@
-//! Callbacks: a client may keep what it was told of names and attributes, and answer from it, until the
-//! manager tells it that something changed (Howard et al., "Scale and Performance in a Distributed File
-//! System", 1988).
+//! Callbacks: a client may cache names and attributes that the manager told it, and answer from the cache,
+//! until the manager tells it that something changed (Howard et al., "Scale and Performance in a
+//! Distributed File System", 1988).
 //!
-//! A client that watches asks for news all the time, which renews its lease on what it keeps. What it looks
-//! up with [`Lookup::watch`](super::Lookup), or lists, it then watches. A change by another client is
-//! answered only when all who watch what it changed have heeded the news of it, or their leases are over.
+//! A client that watches asks for news all the time, which renews the lease on its cache. It watches every
+//! object that it looks up with [`Lookup::watch`](super::Lookup) or lists. A change by another client is
+//! answered only when every client that watches the changed object has heeded the news of the change, or
+//! its lease has expired.
 
 use braid_layout::FileId;
 
@@ -13,36 +14,40 @@ record! {
     pub struct Watch {
         /// The asker's number, as in [`RequestHead`](super::RequestHead).
         client: u64,
-        /// The request's number: rising. What an earlier one says counts for nothing after a later one.
+        /// Sequence number of the request, rising. Once a later request has come, the content of an earlier
+        /// one is ignored.
         order: u64,
-        /// News up to this number have arrived: later ones are answered at once.
+        /// Number of the last news that arrived at the asker. Later news is sent at once.
         seen: u64,
-        /// News up to this number are heeded: nothing is answered any more from what they concern.
+        /// Number of the last news that the asker has heeded: it answers nothing more from cached state
+        /// that the news concerns.
         heeded: u64,
-        /// What news up to this number recall is written out.
+        /// Number of the last news whose recalled files the asker has written out.
         written: u64,
-        /// Of the files in heeded news, those that it has open: they are kept until they are closed there,
-        /// though they may have no name any more. After news of everything: all that it has open.
+        /// Files named in heeded news that the asker has open. The manager keeps them until the asker has
+        /// closed them, even if they no longer have a name. After news that names everything: all files
+        /// that the asker has open.
         open: Vec<FileId>,
-        /// Files that it has open no more.
+        /// Files that the asker has closed.
         closed: Vec<FileId>,
-        /// How long to wait for news, in milliseconds.
+        /// Maximum time to wait for news, in milliseconds.
         wait_ms: u32,
     }
 }
 
 record! {
-    /// What changed, as far as it is not heeded yet.
+    /// The changes that the asker has not heeded yet.
     pub struct News {
-        /// Their number: all up to it.
+        /// Number of the last change included: the news covers all changes up to it.
         number: u64,
-        /// What the asker keeps it may keep until so long after it sent the request.
+        /// Lease on the asker's cache, in milliseconds, counted from when the asker sent the request.
         lease_ms: u32,
-        /// It is not known what changed: nothing that was kept counts any more.
+        /// True if it is unknown what changed: then nothing in the asker's cache is valid any more.
         everything: bool,
-        /// What changed: a file's attributes, or a directory's names.
+        /// The objects that changed: files whose attributes changed, or directories whose names changed.
         changed: Vec<FileId>,
-        /// Files that the asker writes and others open: it writes out what it has of them.
+        /// Files that the asker writes and another client opens: the asker must write out the data that it
+        /// holds back.
         recalled: Vec<FileId>,
     }
 }

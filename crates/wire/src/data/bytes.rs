@@ -1,4 +1,4 @@
-//! A unit's bytes: reads and the two kinds of write (PROTOCOL sections 3 to 5).
+//! The bytes of a unit: reads and the two kinds of write (PROTOCOL sections 3 to 5).
 
 use braid_layout::{Column, ColumnMask, EndBound, Generation, Version};
 
@@ -7,25 +7,25 @@ use super::receipt::Receipt;
 use crate::refusal::Refusal;
 
 choice! {
-    /// Which version a read asks for.
+    /// The version that a read asks for.
     pub enum Want {
-        /// The newest, pending or not.
+        /// The newest version, pending or not.
         Newest = 0,
-        /// The newest settled one.
+        /// The newest settled version.
         Settled = 1,
-        /// Exactly the version (parity: cover) given.
+        /// Exactly the version given (for parity: exactly the cover given).
         Exactly = 2,
     }
 }
 
 record! {
-    /// Part of a unit in a read's reply.
+    /// A part of a unit in the reply to a read.
     pub struct Extent {
-        /// First byte, in the unit.
+        /// First byte, counted from the start of the unit.
         from: u32,
-        /// One past the last byte.
+        /// One past the last byte, counted from the start of the unit.
         to: u32,
-        /// It is a hole: it reads as zeros, and no payload bytes are sent for it.
+        /// True for a hole, which reads as zeros; no payload bytes are sent for it.
         hole: bool,
     }
 }
@@ -33,21 +33,21 @@ record! {
 record! {
     /// Reads part of one unit.
     pub struct Read {
-        /// The object.
+        /// The object to read.
         at: Address,
-        /// The unit's index: the stripe.
+        /// Index of the unit, which is its stripe's index.
         unit: u64,
-        /// First byte, in the unit.
+        /// First byte to read, counted from the start of the unit.
         from: u32,
-        /// One past the last byte; above `from`, at most the unit.
+        /// One past the last byte; above `from`, at most the length of the unit.
         to: u32,
-        /// Which version.
+        /// The version to read.
         want: Want,
         /// For [`Want::Exactly`]: the version of a data unit (one entry) or the cover of a parity unit (k
         /// entries); else empty.
         exactly: Vec<Version>,
-        /// The snapshot to read, with [`Want::Newest`] only; 0: the present state. One that does not exist,
-        /// or no longer, is [`NoSnapshot`](crate::Reason::NoSnapshot).
+        /// The snapshot to read, with [`Want::Newest`] only; 0: the present state. A snapshot that does not
+        /// exist, or no longer exists, is refused with [`NoSnapshot`](crate::Reason::NoSnapshot).
         snapshot: u32,
     }
 }
@@ -65,60 +65,62 @@ impl Read {
 }
 
 record! {
-    /// The answer to a read. The frame's payload is the bytes of the data extents, one after another.
+    /// The answer to a [`Read`]. The frame's payload is the bytes of the data extents, one after another.
     pub struct ReadReply {
-        /// Version of the bytes; zero: never written, all of it a hole.
+        /// Version of the bytes; zero: the unit was never written, and all of it is a hole.
         version: Version,
-        /// Whether it is pending: the drive does not know that it is settled.
+        /// True if the version is pending: the drive does not know that it is settled.
         pending: bool,
         /// Columns touched by the stripe write that made the version (empty for a unit write).
         columns: ColumnMask,
-        /// Of a parity unit: the version of each data column that it includes; of a data unit: empty.
+        /// For a parity unit: the version of each data column that it includes; for a data unit: empty.
         cover: Vec<Version>,
-        /// One past the last byte that is not in a hole. Of a parity unit: of each data unit, in the version
-        /// that it includes; of a data unit: its own, in this version. Empty: never written.
+        /// One past the last byte that is not in a hole. For a parity unit: one entry for each data unit,
+        /// in the version that the parity includes; for a data unit: one entry, in this version. Empty:
+        /// never written.
         ends: Vec<u32>,
-        /// Together they are the range asked for, in order, without gaps.
+        /// The extents of the range asked for, in order, without gaps.
         extents: Vec<Extent>,
         /// CRC32C of each block of each data extent, cut at multiples of 4 KiB of the unit. The reader
-        /// verifies.
+        /// verifies them.
         crcs: Vec<u32>,
     }
 }
 
 record! {
-    /// A stripe write's part for one column. The bytes are the payload.
+    /// One column's part of a stripe write. The bytes are the payload.
     pub struct StripeWrite {
-        /// The object.
+        /// The object to write.
         at: Address,
-        /// The unit's index: the stripe.
+        /// Index of the unit, which is its stripe's index.
         unit: u64,
-        /// First byte, in the unit.
+        /// First byte to write, counted from the start of the unit.
         from: u32,
-        /// One past the last byte; above `from`, at most the unit.
+        /// One past the last byte; above `from`, at most the length of the unit.
         to: u32,
-        /// The range becomes a hole: there is no payload, and `crcs` is empty.
+        /// True if the range becomes a hole: then there is no payload, and `crcs` is empty.
         hole: bool,
-        /// For rebuild and catch-up (PROTOCOL section 7), to a joining column or a damaged unit only. The
-        /// version is settled on the other columns already. It becomes the unit's whole settled content; a
-        /// newer pending version stays above it (the store's `Standing::Installed`).
+        /// True for rebuild and catch-up (PROTOCOL section 7), to a joining column or a damaged unit only.
+        /// The version is settled on the other columns already. It becomes the unit's whole settled
+        /// content; a newer pending version stays above it (the store's `Standing::Installed`).
         install: bool,
-        /// To a data column, and not with `install`: the range is the unit's whole content, and the rest of
-        /// it becomes a hole. Joining columns are sent whole units, as they may lack what is around a part.
+        /// True if the range is the unit's whole content, and the rest of the unit becomes a hole; to a
+        /// data column only, and not with `install`. Joining columns are sent whole units, as they may lack
+        /// the bytes around a part.
         whole: bool,
-        /// The version of the whole stripe write. Its lease is the capability's, unless `install`: then it is
-        /// the version that the other columns hold.
+        /// The version of the whole stripe write. Its lease is the capability's. With `install`, the stamp
+        /// is instead the version that the other columns hold.
         stamp: Version,
-        /// Touched data columns and all parity columns, in the set or out.
+        /// The data columns touched and all parity columns, whether in the set or not.
         columns: ColumnMask,
         /// The version of each data unit after this write, in data order; for parity columns, else empty.
         cover: Vec<Version>,
-        /// For each of these: what the write says of the end of that data unit's bytes. One that is installed
-        /// says it exactly.
+        /// For each version in `cover`: the write's statement about the end of that data unit's bytes. With
+        /// `install` the statement is exact.
         ends: Vec<EndBound>,
-        /// Everything of this lease below this stamp is settled.
+        /// All writes of this lease with stamps below this one are settled.
         settled_below: Version,
-        /// The writer.
+        /// The writer's number.
         client: u64,
         /// The writer's operation number.
         operation: u64,
@@ -128,26 +130,27 @@ record! {
 }
 
 record! {
-    /// A write to one unit through its data drive, which owes the parity drives the delta. The bytes are the
-    /// payload.
+    /// A write to one unit through its data drive, which owes the delta to the parity drives. The bytes are
+    /// the payload.
     pub struct UnitWrite {
-        /// The object.
+        /// The object to write.
         at: Address,
-        /// The unit's index: the stripe.
+        /// Index of the unit, which is its stripe's index.
         unit: u64,
-        /// First byte, in the unit.
+        /// First byte to write, counted from the start of the unit.
         from: u32,
-        /// One past the last byte; above `from`, at most the unit.
+        /// One past the last byte; above `from`, at most the length of the unit.
         to: u32,
-        /// The range becomes a hole: there is no payload, and `crcs` is empty.
+        /// True if the range becomes a hole: then there is no payload, and `crcs` is empty.
         hole: bool,
-        /// The writer.
+        /// The writer's number.
         client: u64,
         /// The writer's operation number: the same when the write is repeated (PROTOCOL C4).
         operation: u64,
-        /// Given by the client under an exclusive lease only; if it is absent, the drive makes the version.
+        /// The stamp that the client gives, under an exclusive lease only; absent: the drive makes the
+        /// version.
         stamp: Option<Version>,
-        /// Everything of this lease below this stamp is settled.
+        /// All writes of this lease with stamps below this one are settled.
         settled_below: Version,
         /// CRC32C of each block of the payload.
         crcs: Vec<u32>,
@@ -158,36 +161,38 @@ record! {
 }
 
 record! {
-    /// The xor of the old and the new bytes of a unit write, from its data drive to a parity drive. The bytes
-    /// are the payload. The capability names the sender (`holder`) and is for the whole partition. It carries
-    /// no generation, so `g` is a field here.
+    /// The xor of the old and the new bytes of a unit write, from its data drive to a parity drive. The
+    /// bytes are the payload. The capability names the sender (`holder`) and is for the whole partition. It
+    /// carries no generation, so `g` is a field here.
     pub struct Delta {
-        /// The parity object.
+        /// The parity object to change.
         at: Address,
-        /// The unit's index: the stripe.
+        /// Index of the unit, which is its stripe's index.
         unit: u64,
-        /// First byte, in the unit.
+        /// First byte that changed, counted from the start of the unit.
         from: u32,
-        /// One past the last byte; above `from`, at most the unit.
+        /// One past the last byte; above `from`, at most the length of the unit.
         to: u32,
-        /// The data column; its drive in the object's column map must be the capability's holder.
+        /// The data column that was written; its drive in the object's column map must be the capability's
+        /// holder.
         column: Column,
-        /// The version it was made on.
+        /// The version to which the delta applies.
         from_version: Version,
-        /// The version it makes.
+        /// The version that results from the delta.
         to_version: Version,
-        /// One past the last byte of the data unit in that version that is not in a hole; 0: it has only
-        /// holes.
+        /// One past the last byte of the data unit in that version that is not in a hole; 0: the unit has
+        /// only holes.
         end: u32,
-        /// The writer.
+        /// The writer's number.
         client: u64,
         /// The writer's operation number.
         operation: u64,
-        /// Everything of this column up to and including this version is settled and may be folded in.
+        /// All versions of this column up to and including this one are settled and may be folded in.
         settled_to: Version,
         /// CRC32C of each block of the payload.
         crcs: Vec<u32>,
-        /// The generation that the sender was last told; a drive that was told another refuses.
+        /// The generation that the sender was last told. A drive that was told another generation refuses
+        /// the delta.
         g: Generation,
         /// The writer repeats none of its operations below this number.
         watermark: u64,
@@ -195,58 +200,61 @@ record! {
 }
 
 record! {
-    /// A durable write's answer.
+    /// The answer to a write that is durable.
     pub struct Written {
         /// The unit's tip after the write.
         version: Version,
-        /// The stamp was there already: nothing was written.
+        /// True if the stamp was there already, so that nothing was written.
         already: bool,
-        /// Unit writes: parity columns that have not taken it in time. Empty: it is settled. Otherwise it is
-        /// durable here and stays owed: repeat it, or report these columns.
+        /// For unit writes: parity columns that have not taken the delta in time. Empty: the write is
+        /// settled. Otherwise the write is durable here and its delta stays owed: repeat the write, or
+        /// report these columns.
         owed_to: ColumnMask,
-        /// How far the log of this drive is durable, and of a unit write the logs of the parity drives that
-        /// have taken it.
+        /// Receipts that say how far the log of this drive is durable, and for a unit write also the logs
+        /// of the parity drives that have taken the delta.
         receipts: Vec<Receipt>,
     }
 }
 
 impl Written {
-    /// For a write that is owed to nobody. Its receipts are added when it is sent.
+    /// Creates the answer to a write that owes no delta. Its receipts are added when it is sent.
     pub fn new(version: Version, already: bool) -> Written {
         Written { version, already, owed_to: ColumnMask::EMPTY, receipts: Vec::new() }
     }
 }
 
 record! {
-    /// Tells the drive that everything of the capability's lease up to and including this stamp is settled.
+    /// Tells the drive that all writes of the capability's lease up to and including this stamp are
+    /// settled.
     pub struct Retire {
-        /// The object.
+        /// The object that was written.
         at: Address,
         /// The highest settled stamp, inclusive.
         settled_to: Version,
-        /// Answer when this is durable; else at once.
+        /// True to answer when this is durable, false to answer at once.
         durable: bool,
-        /// The writer whose watermark follows; 0: none.
+        /// The number of the writer whose watermark follows; 0: none.
         client: u64,
-        /// That writer repeats none of its operations below this number.
+        /// The writer named in `client` repeats none of its operations below this number.
         watermark: u64,
-        /// The lease is over: from now on the drive refuses writes under its capabilities. It is no error if
-        /// the object does not exist.
+        /// True if the lease has ended: from now on the drive refuses writes under its capabilities. It is
+        /// no error if the object does not exist.
         ends_lease: bool,
     }
 }
 
 impl Retire {
-    /// The same in the form that writes use: everything of the lease below this stamp is settled.
+    /// The settled stamps in the form that writes use: all writes of the lease below this stamp are
+    /// settled.
     pub fn settled_below(&self) -> Version {
         Version { n: self.settled_to.n.saturating_add(1), ..self.settled_to }
     }
 }
 
 record! {
-    /// Answered when everything acknowledged before is durable.
+    /// Makes all acknowledged writes durable. Answered when all that was acknowledged before is durable.
     pub struct Flush {
-        /// The object.
+        /// The object to flush.
         at: Address,
     }
 }

@@ -10,17 +10,17 @@ use crate::frame::REPLY_BIT;
 /// The kind number of [`Hello`], the first frame of every connection, sent by the side that accepts.
 pub const HELLO: u16 = 0x0001;
 
-/// The kind number of the frame that comes in place of a hello when the peer takes no connection now; its
-/// body is a [`Refusal`](crate::Refusal) with [`Reason::Busy`](crate::Reason::Busy) or
+/// The kind number of the frame that a peer sends in place of a hello when it takes no connection now. The
+/// frame's body is a [`Refusal`](crate::Refusal) with [`Reason::Busy`](crate::Reason::Busy) or
 /// [`Reason::Closing`](crate::Reason::Closing).
 pub const HELLO_REFUSED: u16 = HELLO | REPLY_BIT;
 
 choice! {
-    /// Who accepts connections here.
+    /// The role of the peer that accepts connections.
     pub enum PeerRole {
-        /// A drive.
+        /// A drive, which stores objects.
         Drive = 1,
-        /// The manager.
+        /// The manager of a cluster.
         Manager = 2,
     }
 }
@@ -29,27 +29,28 @@ record! {
     /// The first frame of every connection, request number 0, no payload. Its layout and the frame header's
     /// never change, in any version, so that any two builds can find out what they have in common.
     pub struct Hello {
-        /// Who is here.
+        /// The role of the peer that sends the hello.
         role: PeerRole,
-        /// Lowest wire version spoken.
+        /// Lowest wire version that the peer speaks.
         version_min: u16,
-        /// Highest wire version spoken.
+        /// Highest wire version that the peer speaks.
         version_max: u16,
-        /// The cluster.
+        /// The cluster that the peer belongs to.
         cluster: ClusterId,
-        /// The drive; zero for the manager.
+        /// The drive's identity; zero for the manager.
         drive: DriveId,
         /// Optional abilities, one bit each; none is defined yet. Bits that the asker does not know are
         /// ignored.
         features: u64,
-        /// This connection's challenge: random, never used again.
+        /// The challenge of this connection: random, never used again.
         challenge: [u8; 16],
     }
 }
 
 impl Hello {
-    /// What the MACs and proofs of this connection are bound to. It covers the whole hello, so that nobody on
-    /// the way can alter the versions, features or role in it (a downgrade) without notice.
+    /// The binding of this connection, to which its MACs and proofs are tied. It covers the whole hello, so
+    /// that an attacker on the way cannot alter the versions, features or role in it (a downgrade) without
+    /// notice.
     pub fn binding(&self) -> Binding {
         let digest = Sha256::new().chain_update(b"braid hello\0").chain_update(self.to_bytes()).finalize();
         Binding(*digest.first_chunk().expect("SHA-256 has 32 bytes"))

@@ -8,8 +8,8 @@
 //! Units, unless a field says otherwise: `unit` is the index of a unit in its object (the stripe), `from` and
 //! `to` are bytes in that unit, `to` exclusive; times are manager time in milliseconds; sizes are bytes.
 //!
-//! Requests that only the manager makes carry its `term`; a drive refuses one lower than the highest it has
-//! seen.
+//! Requests that only the manager makes carry its `term`. A drive refuses a term that is lower than the
+//! highest it has seen.
 
 mod bytes;
 mod hello;
@@ -40,47 +40,47 @@ pub use snapshot::*;
 use crate::refusal::Refusal;
 
 record! {
-    /// What every reply of a drive begins with.
+    /// The head of every reply of a drive.
     pub struct ReplyHead {
         /// The object's generation at the drive (zero where there is no object).
         g: Generation,
-        /// Over `g` and the reply, under the private part of the request's capability, see
+        /// MAC over `g` and the reply, under the private part of the request's capability, see
         /// [`seal`](crate::seal); zeros in the refusal of a request that could not be verified.
         mac: [u8; 16],
     }
 }
 
 record! {
-    /// Says "done" and nothing else.
+    /// An answer without content: the request was carried out.
     pub struct Done {}
 }
 
 message_set! {
     /// A drive's replies. Kinds have [`REPLY_BIT`](crate::frame::REPLY_BIT) set.
     pub enum DriveReply {
-        /// Done.
+        /// The request was carried out.
         Done(Done) = 0x8100,
-        /// Bytes.
+        /// The bytes of a unit.
         Read(ReadReply) = 0x8102,
-        /// Durable.
+        /// A write is durable.
         Written(Written) = 0x8103,
-        /// What units hold.
+        /// The versions that units hold.
         Versions(VersionsReply) = 0x8106,
-        /// Unsettled units.
+        /// The unsettled units of a fenced object.
         Fence(FenceReply) = 0x8108,
-        /// An object's attributes.
+        /// The attributes of an object.
         Attributes(Attributes) = 0x810d,
-        /// Objects.
+        /// A list of objects.
         List(ListReply) = 0x810f,
         /// The state of a scrub.
         Scrub(ScrubReply) = 0x8112,
-        /// The drive's attributes.
+        /// The attributes of the drive.
         DriveAttributes(DriveAttributes) = 0x8120,
-        /// A partition's attributes.
+        /// The attributes of a partition.
         PartitionAttributes(PartitionAttributes) = 0x8121,
-        /// Partitions.
+        /// A list of partitions.
         PartitionList(PartitionListReply) = 0x8122,
-        /// A refusal.
+        /// A refusal of any request.
         Refused(Refusal) = 0x81ff,
     }
 }

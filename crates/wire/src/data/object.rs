@@ -1,4 +1,4 @@
-//! Objects: where they are, what is known of them, their making and removing.
+//! Objects: their addresses and attributes, and how they are made and removed.
 
 use braid_layout::{Column, ColumnMask, DriveId, FileId, Generation, ObjectId, PartitionId, Scheme, Shape};
 use sha2::{Digest, Sha256};
@@ -6,16 +6,16 @@ use sha2::{Digest, Sha256};
 use crate::codec::Wire;
 use crate::refusal::Refusal;
 
-/// Most opaque bytes among an object's attributes.
+/// Maximum number of opaque bytes among an object's attributes.
 pub const OPAQUE_BYTES_MAX: usize = 4096;
 
 record! {
-    /// An object's address. A drive refuses a request whose capability is for another. Object 0 is well
-    /// known: it stands for its partition, and in partition 0 for the drive.
+    /// An object's address. A drive refuses a request whose capability is for another address. Object 0 is
+    /// well known: it stands for its partition, and in partition 0 for the drive.
     pub struct Address {
-        /// Partition.
+        /// Number of the partition; 0 is the drive itself.
         partition: PartitionId,
-        /// Object.
+        /// Number of the object in its partition; 0 is the partition itself.
         object: ObjectId,
     }
 }
@@ -23,49 +23,49 @@ record! {
 impl Copy for Address {}
 
 impl Address {
-    /// The drive's own object.
+    /// The address of the drive's own object.
     pub const DRIVE: Address = Address::of_partition(PartitionId(0));
 
-    /// A partition's own object.
+    /// The address of a partition's own object.
     pub const fn of_partition(partition: PartitionId) -> Address {
         Address { partition, object: ObjectId(0) }
     }
 
-    /// Whether it stands for a partition or the drive, and has no bytes of its own.
+    /// Returns true if the address stands for a partition or the drive, which have no bytes of their own.
     pub fn is_well_known(&self) -> bool {
         self.object == ObjectId(0)
     }
 }
 
 record! {
-    /// The column map: the layout of the object's segment of its file, kept in the object's attributes. With
-    /// it a drive finds the drives of the other columns, to which it is to send deltas. It also allows the
-    /// disks to be read without the manager.
+    /// The column map: the layout of the object's segment of its file, kept in the object's attributes.
+    /// With it a drive finds the drives of the other columns, to which it sends deltas. The map also allows
+    /// the disks to be read without the manager.
     pub struct ColumnMap {
-        /// The file.
+        /// The file that the object belongs to.
         file: FileId,
         /// Index of the segment in the file's layout.
         segment: u32,
         /// Scheme number (see `braid_layout::Scheme`).
         scheme: u8,
-        /// Data units of a stripe.
+        /// Number of data units of a stripe.
         k: u8,
-        /// Parity units of a stripe.
+        /// Number of parity units of a stripe.
         m: u8,
-        /// Bytes of a unit.
+        /// Length of a unit, in bytes.
         unit_bytes: u32,
-        /// The column this object holds.
+        /// The column that this object holds.
         column: Column,
-        /// The drive of each column: `k + m`.
+        /// The drive of each column, `k + m` in all.
         drives: Vec<DriveId>,
-        /// The object of each column: `k + m`.
+        /// The object of each column, `k + m` in all.
         objects: Vec<ObjectId>,
     }
 }
 
 impl ColumnMap {
-    /// The first half of the map's SHA-256: what [`Capability::map`](crate::capability::Capability::map)
-    /// binds a creation to.
+    /// The first half of the map's SHA-256, to which
+    /// [`Capability::map`](crate::capability::Capability::map) binds a creation.
     pub fn digest(&self) -> [u8; 16] {
         let digest =
             Sha256::new().chain_update(b"braid column map\0").chain_update(self.to_bytes()).finalize();
@@ -85,25 +85,25 @@ impl ColumnMap {
 }
 
 record! {
-    /// An object's attributes.
+    /// The attributes of an object.
     pub struct Attributes {
-        /// Logical version; a bump revokes every capability.
+        /// Logical version of the object; a bump revokes every capability.
         object_version: u32,
-        /// Generation.
+        /// Generation of the object, as the drive was last told.
         g: Generation,
-        /// Set of that generation.
+        /// The set of that generation: the columns that every write must reach.
         set: ColumnMask,
-        /// Joining columns of that generation.
+        /// The columns of that generation that are joining.
         joining: ColumnMask,
-        /// The column map.
+        /// The column map of the object.
         map: ColumnMap,
         /// One past the object's last byte that is not in a hole. A truncation writes a hole, and so lowers
-        /// it.
+        /// the size.
         size: u64,
-        /// One past the highest byte ever written, as data or as a hole. Units up to here have versions. It
-        /// never falls.
+        /// One past the highest byte ever written, as data or as a hole. Units up to here have versions.
+        /// The reach never falls.
         reach: u64,
-        /// Log bytes held by the object.
+        /// Bytes of log that the object holds.
         stored_bytes: u64,
         /// Manager time of creation, in milliseconds.
         created_ms: u64,
@@ -112,23 +112,26 @@ record! {
         /// Preallocated bytes of payload, at most 2^48. Those that the object does not hold yet count against
         /// the partition's quota and the drive's space, so that nobody else can take them.
         reserve_bytes: u64,
-        /// A hint: objects of the same partition and cluster are stored near each other on the medium; 0: no
-        /// cluster.
+        /// Number of the object's cluster, a hint: objects of the same partition and cluster are stored
+        /// near each other on the medium; 0: no cluster.
         cluster: u64,
-        /// The manager's own bytes, which drives do not interpret; at most [`OPAQUE_BYTES_MAX`].
+        /// Bytes of the manager's own, which drives do not interpret; at most [`OPAQUE_BYTES_MAX`].
         opaque: Vec<u8>,
-        /// Snapshots that can be read, ascending; at most [`SNAPSHOTS_MAX`](super::SNAPSHOTS_MAX).
+        /// Numbers of the snapshots that can be read, ascending; at most
+        /// [`SNAPSHOTS_MAX`](super::SNAPSHOTS_MAX).
         snapshots: Vec<u32>,
     }
 }
 
 record! {
     /// Creates the component object. Idempotent. The drive takes object version, `g`, set and joining from
-    /// the capability, as with a fence. Of the attributes it keeps map, opaque, times, reserve and cluster.
+    /// the capability, as with a fence. Of the attributes the drive keeps map, opaque, times, reserve and
+    /// cluster.
     pub struct Create {
-        /// The object.
+        /// The address of the new object.
         at: Address,
-        /// Its first attributes; the map must be the one that the capability binds, if it binds one.
+        /// The first attributes of the object; the map must be the one that the capability binds, if it
+        /// binds one.
         attributes: Attributes,
     }
 }
@@ -151,7 +154,7 @@ record! {
     /// Removes the object and frees its space. For a partition's own object it removes the partition, which
     /// must be empty. Removing what does not exist succeeds.
     pub struct Remove {
-        /// The object.
+        /// The object to remove.
         at: Address,
         /// The manager's term.
         term: u64,
@@ -161,7 +164,7 @@ record! {
 record! {
     /// Asks for an object's attributes, or, of a well-known object, for the partition's or the drive's.
     pub struct GetAttributes {
-        /// The object.
+        /// The object asked about.
         at: Address,
     }
 }
@@ -169,9 +172,9 @@ record! {
 record! {
     /// Sets the opaque bytes and the logical version, and, where they are given, reserve and cluster.
     pub struct SetAttributes {
-        /// The object.
+        /// The object to change.
         at: Address,
-        /// The new logical version: not below the present one. A bump revokes every capability.
+        /// The new logical version, not below the present one. A bump revokes every capability.
         object_version: u32,
         /// The new reserve; absent: unchanged.
         reserve_bytes: Option<u64>,
@@ -191,42 +194,43 @@ impl SetAttributes {
 }
 
 record! {
-    /// Lists a partition's objects; of partition 0, the drive, lists the partitions. Well-known objects are
-    /// not listed.
+    /// Lists a partition's objects, or for partition 0, the drive, the drive's partitions. Well-known
+    /// objects are not listed.
     pub struct List {
-        /// The partition; 0: the drive.
+        /// The partition to list; 0: the drive.
         partition: PartitionId,
-        /// Only those above this number.
+        /// The number after which the list begins: only higher numbers are listed.
         after: u64,
-        /// At most this many; the drive may return fewer, and none only at the end.
+        /// Maximum number of entries; the drive may return fewer, and none only at the end.
         limit: u32,
     }
 }
 
 record! {
-    /// Objects, by number.
+    /// The answer to [`List`] for a partition.
     pub struct ListReply {
-        /// The objects.
+        /// The objects, ascending by number.
         objects: Vec<ListedObject>,
     }
 }
 
 record! {
-    /// An object, by what its own record says.
+    /// An object as its own record describes it.
     pub struct ListedObject {
-        /// Its number.
+        /// Number of the object.
         object: ObjectId,
-        /// Its file; 0: its record is damaged, and nothing more is known of it.
+        /// The file that the object belongs to; 0: the record is damaged, and nothing more is known of the
+        /// object.
         file: FileId,
         /// Index of the segment in the file's layout.
         segment: u32,
-        /// The column it holds.
+        /// The column that the object holds.
         column: Column,
-        /// Its generation.
+        /// Generation of the object.
         g: Generation,
-        /// Set of that generation.
+        /// The set of that generation: the columns that every write must reach.
         set: ColumnMask,
-        /// Joining columns of that generation.
+        /// The columns of that generation that are joining.
         joining: ColumnMask,
     }
 }

@@ -1,18 +1,19 @@
-//! Partitions, and the drive as a whole: what their well-known objects say, and how partitions are made and
-//! changed.
+//! Partitions, and the drive as a whole: the attributes of their well-known objects, and how partitions are
+//! made and changed.
 
 use braid_layout::{DriveId, PartitionId};
 
 use crate::refusal::Refusal;
 
 choice! {
-    /// What [`PartitionSet`] expects to find.
+    /// The state that [`PartitionSet`] expects to find.
     pub enum Expect {
-        /// No partition of that number: it is made. If there is one with the same values, nothing needs to be
-        /// done; one with other values is [`Exists`](crate::Reason::Exists).
+        /// There must be no partition of that number, and one is made. If there is one with the same
+        /// values, nothing needs to be done; one with other values is refused with
+        /// [`Exists`](crate::Reason::Exists).
         Absent = 0,
-        /// A partition of that number: it is changed. If there is none, that is
-        /// [`NoPartition`](crate::Reason::NoPartition).
+        /// There must be a partition of that number, and it is changed. If there is none, the request is
+        /// refused with [`NoPartition`](crate::Reason::NoPartition).
         Present = 1,
     }
 }
@@ -20,13 +21,13 @@ choice! {
 record! {
     /// Makes a partition, or sets its quota and key epoch (rotates its working keys). Idempotent.
     pub struct PartitionSet {
-        /// Its number; not 0.
+        /// Number of the partition; not 0.
         partition: PartitionId,
-        /// Whether it is made or changed.
+        /// The state expected: whether the partition is made or changed.
         expect: Expect,
-        /// Bytes of log that it may hold; 0: no quota.
+        /// Maximum number of bytes of log that the partition may hold; 0: no quota.
         quota_bytes: u64,
-        /// The epoch of its newer working key, from 1; not below the present one.
+        /// Epoch of the partition's newer working key, from 1; not below the present one.
         key_epoch: u32,
         /// The manager's term.
         term: u64,
@@ -43,53 +44,53 @@ impl PartitionSet {
 }
 
 record! {
-    /// What a partition's own object says.
+    /// The attributes of a partition.
     pub struct PartitionAttributes {
-        /// Its number.
+        /// Number of the partition.
         partition: PartitionId,
-        /// Bytes of log that it may hold; 0: no quota.
+        /// Maximum number of bytes of log that the partition may hold; 0: no quota.
         quota_bytes: u64,
-        /// Bytes of log that it holds.
+        /// Bytes of log that the partition holds.
         used_bytes: u64,
-        /// Objects in it.
+        /// Number of objects in the partition.
         objects: u64,
-        /// The epoch of its newer working key.
+        /// Epoch of the partition's newer working key.
         key_epoch: u32,
     }
 }
 
 record! {
-    /// Partitions, ascending.
+    /// The answer to [`List`](super::List) for the drive.
     pub struct PartitionListReply {
-        /// The partitions.
+        /// The partitions, ascending by number.
         partitions: Vec<PartitionAttributes>,
     }
 }
 
 record! {
-    /// What the drive's own object says.
+    /// The attributes of the drive.
     pub struct DriveAttributes {
-        /// The drive.
+        /// The drive's identity.
         drive: DriveId,
-        /// Bytes it may store.
+        /// Maximum number of bytes that the drive may store.
         capacity_bytes: u64,
-        /// Bytes of log.
+        /// Size of the log, in bytes.
         used_bytes: u64,
         /// Bytes of log that a read could return.
         live_bytes: u64,
-        /// Segments of log.
+        /// Number of segments in the log.
         segments: u64,
-        /// Objects.
+        /// Number of objects on the drive.
         objects: u64,
-        /// Partitions.
+        /// Number of partitions on the drive.
         partitions: u64,
         /// Bytes served to readers since the start.
         read_bytes: u64,
         /// Bytes taken from writers since the start.
         written_bytes: u64,
-        /// Requests refused since the start.
+        /// Number of requests refused since the start.
         refused: u64,
-        /// Milliseconds since the start.
+        /// Time since the start, in milliseconds.
         uptime_ms: u64,
     }
 }

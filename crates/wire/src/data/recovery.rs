@@ -5,53 +5,53 @@ use braid_layout::{Column, ColumnMask, DriveId, Version};
 use super::object::Address;
 use crate::refusal::Refusal;
 
-/// Most units that one [`Versions`] may ask for.
+/// Maximum number of units that one [`Versions`] may ask for.
 pub const VERSIONS_UNITS_MAX: usize = 4096;
 
-/// Most units that a drive looks at for one [`Versions`] that lists units. The asker goes on from where the
-/// drive stopped.
+/// Maximum number of units that a drive looks at for one [`Versions`] that lists units. The asker goes on
+/// from where the drive stopped.
 pub const VERSIONS_LOOKED_AT_MAX: usize = 65_536;
 
-/// Most units that one [`FenceReply`] lists.
+/// Maximum number of units that one [`FenceReply`] lists.
 pub const FENCE_UNITS_MAX: usize = 65_536;
 
 record! {
-    /// What a unit holds, version by version (PROTOCOL section 2).
+    /// The state of a unit, version by version (PROTOCOL section 2).
     pub struct UnitState {
-        /// The unit's index.
+        /// Index of the unit.
         unit: u64,
-        /// The settled version; zero: never written.
+        /// The settled version; zero: the unit was never written.
         settled: Version,
         /// The settled version's cover, one per data column, if the column is parity in this stripe; else
         /// empty.
         cover: Vec<Version>,
-        /// For each of these: one past the last byte of that data unit that is not in a hole.
+        /// For each version in `cover`: one past the last byte of that data unit that is not in a hole.
         ends: Vec<u32>,
         /// The pending stamp, if any.
         pending: Option<PendingState>,
-        /// Owed versions, oldest first.
+        /// Versions whose deltas are owed, oldest first.
         owed: Vec<Version>,
-        /// Per delta chain: its column and tip.
+        /// The column and tip of each delta chain.
         tips: Vec<Tip>,
-        /// The unit's record is damaged: the drive has lost the unit, it is not merely out of date (PROTOCOL
-        /// R9).
+        /// True if the unit's record is damaged: the drive has lost the unit, which is more than being out
+        /// of date (PROTOCOL R9).
         damaged: bool,
-        /// One past its last byte that is not in a hole, in the settled content or in newer versions,
-        /// whichever is further; of parity, also the furthest of its data units' ends; 0: it has only holes.
-        /// It cannot be relied on if the unit is damaged.
+        /// One past the last byte of the unit that is not in a hole, in the settled content or in newer
+        /// versions, whichever is further; for parity, also the furthest of its data units' ends; 0: the
+        /// unit has only holes. The value cannot be relied on if the unit is damaged.
         end: u32,
     }
 }
 
 impl PendingState {
-    /// A stripe write that touches nothing.
+    /// A pending stripe write with this stamp that touches no column.
     pub fn of(stamp: Version) -> PendingState {
         PendingState { stamp, columns: ColumnMask::EMPTY, cover: Vec::new(), ends: Vec::new() }
     }
 }
 
 impl UnitState {
-    /// Of a unit that was never written.
+    /// The state of a unit that was never written.
     pub fn unwritten(unit: u64) -> UnitState {
         UnitState {
             unit,
@@ -68,9 +68,9 @@ impl UnitState {
 }
 
 choice! {
-    /// Which units a [`Versions`] is about.
+    /// The units that a [`Versions`] is about.
     pub enum Listing {
-        /// The units that it names.
+        /// The units named in the request.
         Named = 0,
         /// Units that have a version, even if they are all hole, and damaged units: from `from` up.
         Written = 1,
@@ -78,8 +78,8 @@ choice! {
         Bytes = 2,
         /// Units that hold bytes, and damaged units: from `from` down.
         BytesDown = 3,
-        /// The units that it names, of which the asker was sent bytes that do not match their checksums. The
-        /// drive verifies soon what it stores of them, and has what is damaged repaired.
+        /// The units named in the request, of which the asker was sent bytes that do not match their
+        /// checksums. The drive soon verifies what it stores of these units, and has damaged ones repaired.
         Doubted = 4,
     }
 }
@@ -87,23 +87,23 @@ choice! {
 record! {
     /// A pending stripe write.
     pub struct PendingState {
-        /// Its stamp.
+        /// Stamp of the write.
         stamp: Version,
-        /// Columns it touches.
+        /// The columns that the write touches.
         columns: ColumnMask,
-        /// Its cover, parity columns only; else empty.
+        /// The cover of the write, for parity columns only; else empty.
         cover: Vec<Version>,
-        /// For each of these: one past the last byte of that data unit that is not in a hole.
+        /// For each version in `cover`: one past the last byte of that data unit that is not in a hole.
         ends: Vec<u32>,
     }
 }
 
 record! {
-    /// The tip of a delta chain.
+    /// The tip of a delta chain in a parity unit.
     pub struct Tip {
-        /// The data column.
+        /// The data column that the deltas come from.
         column: Column,
-        /// The newest version counted.
+        /// The newest version that the chain includes.
         version: Version,
         /// One past the last byte of the data unit in that version that is not in a hole.
         end: u32,
@@ -111,42 +111,42 @@ record! {
 }
 
 record! {
-    /// Where the chain of a lost data column is cut off.
+    /// The point at which the chain of a lost data column is cut off.
     pub struct CutOff {
-        /// The data column.
+        /// The data column that is lost.
         column: Column,
-        /// The newest version that stays.
+        /// The newest version that is kept.
         version: Version,
     }
 }
 
 record! {
-    /// Names the stamps of a stripe that are to be rolled forward or back. Stamps that are not pending on the
-    /// column are ignored, so that a repeated or late verdict touches nothing newer.
+    /// The decision about the stamps of one stripe: roll forward or roll back. Stamps that are not pending
+    /// on the column are ignored, so that a repeated or late verdict touches nothing newer.
     pub struct UnitVerdict {
-        /// The unit's index.
+        /// Index of the unit.
         unit: u64,
         /// Stamps to roll forward.
         forward: Vec<Version>,
         /// Stamps to roll back.
         back: Vec<Version>,
-        /// Per lost data column: versions above this are cut off.
+        /// The cut-off of each lost data column: versions above it are cut off.
         cutoff: Vec<CutOff>,
     }
 }
 
 record! {
-    /// Asks what units hold. The request names the units, or has the drive list those in its index.
+    /// Asks for the state of units. The request names the units, or has the drive list those in its index.
     pub struct Versions {
-        /// The object.
+        /// The object that has the units.
         at: Address,
-        /// Which units.
+        /// The units that the request is about.
         list: Listing,
-        /// Their indices, ascending, at most [`VERSIONS_UNITS_MAX`]; none if they are listed.
+        /// Indices of the named units, ascending, at most [`VERSIONS_UNITS_MAX`]; empty for a listing.
         units: Vec<u64>,
         /// The first unit of a listing; else 0.
         from: u64,
-        /// Of a listing: at most this many units, at least 1; else 0. The drive may list fewer, even none:
+        /// Maximum number of units of a listing, at least 1; else 0. The drive may list fewer, even none:
         /// `next` says whether there are more.
         limit: u32,
     }
@@ -178,26 +178,27 @@ record! {
     /// The answer to [`Versions`]. It may have only the first of the units named (at least one, if any was)
     /// or listed. The asker asks again for the rest.
     pub struct VersionsReply {
-        /// One per unit, in the order asked.
+        /// The state of each unit, in the order asked.
         units: Vec<UnitState>,
-        /// Of a listing: go on from here; absent: there are no more.
+        /// For a listing: the unit from which to go on; absent: there are no more.
         next: Option<u64>,
     }
 }
 
 record! {
-    /// Stores the capability's g, set and joining; from now on everything older is refused. Answered when
-    /// durable and drained (PROTOCOL R7). Repeated with the same g it changes nothing and lists again.
+    /// Stores the capability's g, set and joining; from now on the drive refuses everything older. Answered
+    /// when durable and drained (PROTOCOL R7). A fence repeated with the same g changes nothing and lists
+    /// again.
     pub struct Fence {
-        /// The object.
+        /// The object to fence.
         at: Address,
         /// The manager's term.
         term: u64,
-        /// List unsettled units from this index on; 0 first, then one past the last listed while there are
-        /// more.
+        /// Index from which unsettled units are listed: 0 first, then one past the last one listed while
+        /// there are more.
         units_from: u64,
-        /// The columns' drives now, by column: one may have been replaced. Empty: as before. If the drive
-        /// is at another column than the object is, the answer is Damaged.
+        /// The present drives of the columns, by column: one may have been replaced. Empty: unchanged. If
+        /// the drive is at another column than the object is, the request is refused with Damaged.
         drives: Vec<DriveId>,
     }
 }
@@ -205,49 +206,50 @@ record! {
 record! {
     /// The answer to [`Fence`].
     pub struct FenceReply {
-        /// Units with unsettled versions, ascending, at most [`FENCE_UNITS_MAX`].
+        /// Indices of the units with unsettled versions, ascending, at most [`FENCE_UNITS_MAX`].
         unsettled: Vec<u64>,
-        /// There are more above the last.
+        /// True if there are more such units above the last.
         more: bool,
-        /// Ready parity columns that have not taken in time what this column owes them; its own: what it owes
-        /// cannot be read. Empty: drained. Otherwise nothing is listed: fence again, or take these out.
+        /// Ready parity columns that have not taken in time what this column owes them. If this column
+        /// itself is among them, its owed deltas cannot be read. Empty: drained. Otherwise nothing is
+        /// listed: fence again, or take these columns out.
         owed_to: ColumnMask,
     }
 }
 
 record! {
-    /// Rolls stamps forward and back. Answered when durable.
+    /// Rolls pending stamps forward and back. Answered when durable.
     pub struct Verdict {
-        /// The object.
+        /// The object that has the units.
         at: Address,
         /// The manager's term.
         term: u64,
-        /// One per unit; a long verdict is sent in several messages.
+        /// The decisions, one per unit; a long verdict is sent in several messages.
         units: Vec<UnitVerdict>,
     }
 }
 
 record! {
-    /// A column joins: it takes writes and is brought up to date from the sources.
+    /// Makes a column join: it takes writes and is brought up to date from the sources.
     pub struct Join {
-        /// The object.
+        /// The object of the joining column.
         at: Address,
         /// The manager's term.
         term: u64,
-        /// Drives of ready columns to read a cut from.
+        /// Drives of ready columns from which to read a cut.
         sources: Vec<DriveId>,
     }
 }
 
 record! {
-    /// These units of a joining column hold all that the ready columns hold, in the capability's g. Until the
-    /// next fence the drive lets them be read. Answered when durable.
+    /// Reports that these units of a joining column hold all that the ready columns hold, in the
+    /// capability's g. Until the next fence the drive lets them be read. Answered when durable.
     pub struct Ready {
-        /// The object.
+        /// The object of the joining column.
         at: Address,
-        /// The first of them.
+        /// Index of the first unit.
         unit: u64,
-        /// How many follow each other: at least 1.
+        /// Number of consecutive units, at least 1.
         units: u32,
     }
 }

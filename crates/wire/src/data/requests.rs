@@ -1,10 +1,10 @@
 //! Every request to a drive, one row each.
 //!
-//! A row has the request's number and name, the [`Rules`] for all requests of its kind, the [`Target`] of one
-//! request as its fields give it, and its form: whether its fields agree with each other. What a drive checks
-//! ([`authorise`](crate::authorise)), what it may answer, the table of requests in `docs/format-wire.md` and
-//! the fuzz corpus follow from the rows. A request without a row, or a row without one of these, does not
-//! compile.
+//! A row has the request's number and name, the [`Rules`] for all requests of its kind, the [`Target`] of
+//! one request as its fields give it, and its form: whether its fields agree with each other. The rows
+//! determine what a drive checks ([`authorise`](crate::authorise)), what it may answer, the table of
+//! requests in `docs/format-wire.md` and the fuzz corpus. A request without a row, or a row without one of
+//! these parts, does not compile.
 
 use super::rules::{
     Absent, Bytes, FenceRule, GenerationRule, LeaseRule, Rules, Stamp, Subject, Target, WellKnown,
@@ -16,8 +16,8 @@ use super::{
 use crate::capability::Rights;
 use crate::refusal::{Reason::*, Refusal};
 
-/// Declares [`DriveRequest`] by its rows: number, name (its fields' record has the same), and as expressions
-/// over the request its rules, target and form.
+/// Declares [`DriveRequest`] by its rows. A row has a number, a name (which is also that of the record of
+/// its fields), and rules, target and form as expressions over the request.
 macro_rules! drive_requests {
     ($($(#[$doc:meta])* $kind:literal $name:ident($request:ident) {
         rules: $rules:expr,
@@ -33,13 +33,13 @@ macro_rules! drive_requests {
             /// The rules of each kind, in the order of [`DriveRequest::KINDS`].
             pub const RULES: &'static [(u16, Rules)] = &[$(($kind, $rules)),*];
 
-            /// What it is about.
+            /// The target of the request: the object and bytes that it is about.
             pub fn target(&self) -> Target<'_> {
                 match self { $(DriveRequest::$name($request) => { let _ = $request; $target }),* }
             }
 
-            /// Whether its fields agree with each other. Ranges and payloads are checked by its
-            /// [`DriveRequest::target`].
+            /// Checks that the request's fields agree with each other. Ranges and payloads are checked by
+            /// its [`DriveRequest::target`].
             pub(crate) fn check_form(&self) -> Result<(), Refusal> {
                 match self { $(DriveRequest::$name($request) => { let _ = $request; $form })* }
             }
@@ -91,7 +91,7 @@ drive_requests! {
         form: r.check_form(),
     }
 
-    /// One column's part of a stripe write: Written.
+    /// Write one column's part of a stripe: Written.
     0x0103 StripeWrite(r) {
         rules: Rules {
             refusals: &[Range, StaleGeneration, NoObject, Full, Quota, Damaged, PayloadChecksum, ReadOnly],
@@ -106,7 +106,7 @@ drive_requests! {
         form: Ok(()),
     }
 
-    /// A write through the data drive: Written, when settled.
+    /// Write to one unit through its data drive: Written, when settled.
     0x0104 UnitWrite(r) {
         rules: Rules {
             refusals: &[Range, StaleGeneration, NoObject, Full, Quota, Damaged, PayloadChecksum, ReadOnly],
@@ -121,7 +121,7 @@ drive_requests! {
         form: Ok(()),
     }
 
-    /// A change of parity, from drive to drive: Written, with the tip.
+    /// Apply a change of parity, from drive to drive: Written, with the tip.
     0x0105 Delta(r) {
         rules: Rules {
             subject: Subject::Partition,
@@ -139,7 +139,7 @@ drive_requests! {
         form: Ok(()),
     }
 
-    /// What units hold, or which units there are: Versions.
+    /// Get the versions of units, or list units: Versions.
     0x0106 Versions(r) {
         rules: Rules {
             refusals: &[Range, StaleGeneration, NoObject, Damaged],
@@ -182,7 +182,7 @@ drive_requests! {
         form: Ok(()),
     }
 
-    /// A column joins: Done.
+    /// Make a column join: Done.
     0x010a Join(r) {
         rules: Rules {
             fence: FenceRule::NotNeeded,
@@ -193,7 +193,7 @@ drive_requests! {
         form: Ok(()),
     }
 
-    /// Units of a joining column are caught up: Done.
+    /// Report that units of a joining column are caught up: Done.
     0x010b Ready(r) {
         rules: Rules {
             refusals: &[StaleGeneration, NoObject, Full, Damaged, ReadOnly],
@@ -220,7 +220,7 @@ drive_requests! {
         form: Ok(()),
     }
 
-    /// Attributes: Attributes, PartitionAttributes or DriveAttributes.
+    /// Get attributes: Attributes, PartitionAttributes or DriveAttributes.
     0x010d GetAttributes(r) {
         rules: Rules {
             well_known: WellKnown::Served,
@@ -245,7 +245,7 @@ drive_requests! {
         form: r.check_form(),
     }
 
-    /// Objects of a partition, or the drive's partitions: List or PartitionList.
+    /// List a partition's objects, or the drive's partitions: List or PartitionList.
     0x010f List(r) {
         rules: Rules { well_known: WellKnown::Served, ..Rules::needing(Rights::LIST) },
         target: Target {
@@ -282,7 +282,7 @@ drive_requests! {
         form: r.check_form(),
     }
 
-    /// Start a scrub, or tell its state: Scrub.
+    /// Start a scrub, or get its state: Scrub.
     0x0112 Scrub(r) {
         rules: Rules {
             well_known: WellKnown::Served,
@@ -295,12 +295,12 @@ drive_requests! {
 }
 
 impl DriveRequest {
-    /// The rules of a kind; `None`: there is no such request.
+    /// The rules for requests of a kind; `None`: there is no such request.
     pub fn rules_of(kind: u16) -> Option<&'static Rules> {
         DriveRequest::RULES.iter().find(|(known, _)| *known == kind).map(|(_, rules)| rules)
     }
 
-    /// The rules of its kind.
+    /// The rules for requests of this kind.
     pub fn rules(&self) -> &'static Rules {
         DriveRequest::rules_of(self.kind()).expect("every request has a row")
     }

@@ -1,5 +1,5 @@
-//! What a drive must know of a request to judge it: the [`Rules`] of its kind, and the [`Target`] of the one
-//! request. The rows of [`requests`](super::requests) are made of them.
+//! The facts that a drive needs to judge a request: the [`Rules`] of its kind, and the [`Target`] of the
+//! one request. The rows of [`requests`](super::requests) consist of them.
 
 use braid_layout::Version;
 
@@ -8,29 +8,29 @@ use crate::capability::Rights;
 use crate::checksum::block_count;
 use crate::refusal::{Reason, Refusal};
 
-/// What holds for every request of a kind. [`Rules::needing`] is the strictest: a row says where it is
-/// milder.
+/// The rules for every request of a kind. [`Rules::needing`] is the strictest; a row states where its rules
+/// are milder.
 #[derive(Debug, Clone, Copy)]
 pub struct Rules {
     /// The rights that the capability must carry, all of them.
     pub rights: Rights,
-    /// What the capability must be for.
+    /// The scope that the capability must have.
     pub subject: Subject,
-    /// Whether it may be asked of a well-known object.
+    /// The rule for requests to a well-known object.
     pub well_known: WellKnown,
-    /// Which generations of the capability fit the object's.
+    /// The generations of the capability that fit the object's generation.
     pub generation: GenerationRule,
-    /// Whether it may be asked of an object that is not there.
+    /// The rule for requests to an object that does not exist.
     pub absent: Absent,
-    /// Whether it waits for a fence, on a drive that was marked out while it was away.
+    /// The rule for a drive that was marked out while it was away: whether the request waits for a fence.
     pub fence: FenceRule,
-    /// Whether it waits for the drive's heartbeat lease.
+    /// The rule for a drive without a heartbeat lease.
     pub lease: LeaseRule,
-    /// What it may be refused with, besides [`REFUSALS_OF_ALL`](super::REFUSALS_OF_ALL).
+    /// Reasons for which the request may be refused, besides [`REFUSALS_OF_ALL`](super::REFUSALS_OF_ALL).
     pub refusals: &'static [Reason],
 }
 
-/// What a capability must be for.
+/// The scope that a capability must have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Subject {
     /// The object that the request names.
@@ -39,60 +39,60 @@ pub enum Subject {
     Partition,
 }
 
-/// Whether a request may be asked of a well-known object: of a partition's own, or the drive's.
+/// The rule for requests to a well-known object, which stands for a partition or the drive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WellKnown {
-    /// No: they hold no bytes.
+    /// Refused: well-known objects hold no bytes.
     Refused,
-    /// Of a partition's own object, under MANAGE of the drive; not of the drive's own object.
+    /// Served for a partition's own object, under MANAGE of the drive; refused for the drive's own object.
     Managed,
-    /// Yes.
+    /// Served for all well-known objects.
     Served,
 }
 
-/// Which generations of the capability fit the object's.
+/// The rule for the generation of the capability, compared with the object's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GenerationRule {
-    /// The same only.
+    /// The generation must be the same.
     Same,
-    /// The same or a higher one.
+    /// The generation must be the same or higher.
     NotBelow,
-    /// Any.
+    /// Any generation fits.
     Any,
 }
 
-/// Whether a request may be asked of an object that is not there.
+/// The rule for requests to an object that does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Absent {
-    /// No: [`Reason::NoObject`].
+    /// Refused with [`Reason::NoObject`].
     Refused,
-    /// Yes.
+    /// Served without an object.
     Served,
 }
 
-/// Whether a request waits for a fence of its object, on a drive that was marked out. Until the fence, the
-/// object may lack what was acknowledged without this drive (PROTOCOL R8).
+/// The rule for requests to an object that is not fenced yet, on a drive that was marked out. Until the
+/// fence, the object may lack writes that were acknowledged without this drive (PROTOCOL R8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FenceRule {
     /// Served once the object is fenced.
     Needed,
-    /// Served at once.
+    /// Served at once, without a fence.
     NotNeeded,
 }
 
-/// Whether a request is served by a drive without a heartbeat lease.
+/// The rule for requests to a drive without a heartbeat lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeaseRule {
-    /// Never.
+    /// Never served without a lease.
     Needed,
-    /// Only to the manager, under MANAGE. Before it gives a lease to a drive that returned, it fences the
-    /// objects whose columns went out meanwhile. Such a capability never leaves the manager, so nothing
-    /// depends on its expiry.
+    /// Served without a lease to the manager only, under MANAGE. Before the manager gives a lease to a
+    /// drive that returned, it fences the objects whose columns went out meanwhile. Such a capability never
+    /// leaves the manager, so nothing depends on its expiry.
     NotForManager,
 }
 
 impl Rules {
-    /// The strictest rules under these rights, with no refusals of its own.
+    /// The strictest rules under these rights, with no refusals of their own.
     pub const fn needing(rights: Rights) -> Rules {
         Rules {
             rights,
@@ -107,70 +107,70 @@ impl Rules {
     }
 }
 
-/// What one request is about.
+/// The target of one request: the object, bytes and version that it is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Target<'a> {
-    /// The object; a well-known one if it is about a partition or the drive.
+    /// The object; a well-known one if the request is about a partition or the drive.
     pub at: Address,
-    /// Its bytes.
+    /// The bytes of the object.
     pub bytes: Bytes<'a>,
-    /// Whose version it brings.
+    /// The version that the request carries.
     pub stamp: Stamp,
     /// The manager's term, in requests that only the manager makes.
     pub term: Option<u64>,
 }
 
-/// The bytes of an object that a request is about; `from` and `to` are bytes in the unit.
+/// The bytes of an object that a request is about. `from` and `to` are counted from the start of the unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bytes<'a> {
-    /// No bytes, or all of them by right.
+    /// No bytes, or all bytes because the request's right covers them.
     Any,
-    /// Part of a unit, to be read.
+    /// A part of a unit that is read.
     Read {
-        /// The unit.
+        /// Index of the unit.
         unit: u64,
-        /// First byte.
+        /// First byte to read.
         from: u32,
         /// One past the last byte.
         to: u32,
     },
-    /// Part of a unit; its bytes are the payload, unless it is a hole.
+    /// A part of a unit that is written. Its bytes are the payload, unless it is a hole.
     Written {
-        /// The unit.
+        /// Index of the unit.
         unit: u64,
-        /// First byte.
+        /// First byte to write.
         from: u32,
         /// One past the last byte.
         to: u32,
-        /// There is no payload.
+        /// True for a hole, which has no payload.
         hole: bool,
         /// CRC32C of each block of the payload.
         crcs: &'a [u32],
     },
-    /// Whole units.
+    /// Whole units, by index.
     Units(&'a [u64]),
-    /// Whole units that follow each other.
+    /// Consecutive whole units.
     Run {
-        /// The first.
+        /// Index of the first unit.
         unit: u64,
-        /// How many: at least 1.
+        /// Number of units, at least 1.
         units: u32,
     },
 }
 
-/// Whose version a request brings.
+/// The version that a request carries, by who made it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stamp {
-    /// It brings none, or one that drives made.
+    /// No version, or one that drives made.
     None,
-    /// One that the asker gives, as the holder of its lease.
+    /// A stamp that the asker gives, as the holder of its lease.
     Own(Version),
-    /// One that is settled on other columns, and is installed on a joining one.
+    /// A version that is settled on other columns, and is installed on a joining one.
     Installed(Version),
 }
 
 impl Bytes<'_> {
-    /// How many bytes of payload come with the request.
+    /// Number of payload bytes that come with the request.
     pub fn payload_bytes(&self) -> u32 {
         match *self {
             Bytes::Written { from, to, hole: false, .. } => to.saturating_sub(from),
@@ -182,8 +182,8 @@ impl Bytes<'_> {
         }
     }
 
-    /// Refuses an empty range, and a list of checksums that is not one for each block of the payload. Returns
-    /// the payload's length.
+    /// Refuses an empty range, and a list of checksums that does not have one for each block of the
+    /// payload. Returns the payload's length.
     pub(crate) fn check_payload(&self) -> Result<u32, Refusal> {
         if let Bytes::Read { from, to, .. } | Bytes::Written { from, to, .. } = *self
             && from >= to

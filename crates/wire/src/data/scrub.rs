@@ -1,34 +1,35 @@
-//! Scrub: a drive verifies the checksums of all that it stores, by itself, in the background.
+//! Scrub: a drive verifies by itself, in the background, the checksums of all the data that it stores.
 
 use braid_layout::{FileId, ObjectId, PartitionId};
 
 use crate::refusal::Refusal;
 
-/// Most damaged units, and most lost ranges, that one [`ScrubReply`] lists; it counts the others.
+/// Maximum number of damaged units, and of lost ranges, that one [`ScrubReply`] lists; the others are only
+/// counted.
 pub const SCRUB_DAMAGED_MAX: usize = 256;
 
 choice! {
-    /// What [`Scrub`] asks for.
+    /// The action that a [`Scrub`] asks for.
     pub enum ScrubAct {
-        /// Only the state of the scrub.
+        /// Only report the state of the scrub.
         Look = 0,
-        /// A pass over everything, from the beginning. If a requested pass runs already, only its rate
+        /// Start a pass over all data, from the beginning. If a requested pass runs already, only its rate
         /// changes.
         Start = 1,
-        /// The state; and what is lost as a whole counts as absent from now on: the manager has looked, and
-        /// all that it has on the drive is there.
+        /// Report the state, and from now on count objects that are lost as a whole as absent: the manager
+        /// has looked, and all objects that it has on the drive exist.
         Forget = 2,
     }
 }
 
 choice! {
-    /// What a drive's scrub is doing.
+    /// The phase of a drive's scrub.
     pub enum ScrubPhase {
         /// No pass runs.
         Idle = 0,
         /// A pass runs.
         Running = 1,
-        /// A pass waits: the drive holds no heartbeat lease.
+        /// A pass waits, because the drive holds no heartbeat lease.
         Paused = 2,
     }
 }
@@ -36,10 +37,10 @@ choice! {
 record! {
     /// Asks the drive's own object to start a scrub, or for the state of its scrub.
     pub struct Scrub {
-        /// What is asked for.
+        /// The action asked for.
         act: ScrubAct,
-        /// To start a pass: the bytes a second that it may read, at least 1. To forget: the random number of
-        /// the process that the manager has looked at. Else 0.
+        /// To start a pass: the bytes a second that it may read, at least 1. To forget: the random number
+        /// of the process that the manager has looked at. Else 0.
         rate: u64,
         /// The manager's term.
         term: u64,
@@ -60,35 +61,37 @@ impl Scrub {
 record! {
     /// The state of a drive's scrub.
     pub struct ScrubState {
-        /// What it is doing.
+        /// The phase of the scrub.
         phase: ScrubPhase,
-        /// The pass was requested; else the drive began it by itself.
+        /// True if the pass was requested; false if the drive began it by itself.
         asked: bool,
-        /// Bytes a second that the pass may read. For a pass that the drive begins by itself, this is its
-        /// setting; 0: it begins none.
+        /// Bytes a second that the pass may read. For a pass that the drive begins by itself, this is the
+        /// drive's own setting; 0: the drive begins no passes by itself.
         rate: u64,
-        /// Bytes verified in this pass; while none runs, in the last one.
+        /// Bytes verified in this pass; while no pass runs, in the last one.
         bytes: u64,
-        /// Units verified in it.
+        /// Units verified in the same pass.
         units: u64,
-        /// About how many bytes the pass has to verify in all.
+        /// Approximate number of bytes that the pass has to verify in all.
         of_bytes: u64,
-        /// Known damaged units: found in this pass, or in the last one and not verified again since.
+        /// Number of known damaged units: found in this pass, or in the last one and not verified again
+        /// since.
         damaged: u64,
-        /// Lost ranges of keys, and partitions whose values are lost, that the drive knows of now.
+        /// Number of lost ranges of keys, and of partitions whose values are lost, that the drive knows of
+        /// now.
         lost: u64,
-        /// Files in use that were missing from the drive's directory, replaced or cut short when a pass last
-        /// looked.
+        /// Number of files in use that were missing from the drive's directory, replaced or cut short when
+        /// a pass last looked.
         wrong_files: u64,
-        /// Manager time of the pass's beginning, in milliseconds; 0: there was none yet.
+        /// Manager time when the pass began, in milliseconds; 0: there was no pass yet.
         began_ms: u64,
-        /// Manager time of the last whole pass's end, in milliseconds; 0: there was none yet.
+        /// Manager time when the last whole pass ended, in milliseconds; 0: there was none yet.
         ended_ms: u64,
-        /// Whole passes so far.
+        /// Number of whole passes so far.
         passes: u64,
-        /// Units that were damaged and were made anew from the file's other columns.
+        /// Number of units that were damaged and were rebuilt from the file's other columns.
         repaired: u64,
-        /// Objects that are lost as a whole, as far as a pass or a request has met them.
+        /// Number of objects that are lost as a whole, as far as a pass or a request has met them.
         objects: u64,
     }
 }
@@ -96,15 +99,15 @@ record! {
 record! {
     /// A unit whose stored bytes do not match their checksums, or cannot be read.
     pub struct DamagedUnit {
-        /// The partition.
+        /// The partition of the damaged unit.
         partition: PartitionId,
-        /// The object.
+        /// The object that has the unit.
         object: ObjectId,
-        /// The unit's index; absent: the object as a whole.
+        /// Index of the unit; absent: the object as a whole is damaged.
         unit: Option<u64>,
-        /// The object's file, by its column map; 0: not known.
+        /// The file that the object belongs to, by its column map; 0: not known.
         file: FileId,
-        /// What is wrong, for people.
+        /// A description of the damage, for people.
         what: String,
     }
 }
@@ -113,15 +116,16 @@ record! {
     /// A range of keys that the drive has lost, because the data that described them is damaged. In the order
     /// of keys, a partition's values come before its objects.
     pub struct LostKeys {
-        /// The first partition.
+        /// The first partition in the range.
         partition: PartitionId,
-        /// Its first object that is lost; absent: its values are lost too.
+        /// The first lost object in that partition; absent: the partition's values are lost too.
         object: Option<ObjectId>,
-        /// The partition in which the range ends; absent: it has no end.
+        /// The partition in which the range ends; absent: the range has no end.
         to_partition: Option<PartitionId>,
-        /// The first object there that is not lost; absent: its values are not lost either.
+        /// The first object in that partition that is not lost; absent: the partition's values are not lost
+        /// either.
         to_object: Option<ObjectId>,
-        /// What is damaged, for people.
+        /// A description of the damage, for people.
         what: String,
     }
 }
@@ -129,9 +133,9 @@ record! {
 record! {
     /// A file that the drive's store uses, but that its next start would find missing or altered.
     pub struct WrongFile {
-        /// Its name in the store's directory.
+        /// The file's name in the store's directory.
         name: String,
-        /// What is wrong, for people.
+        /// A description of the fault, for people.
         what: String,
     }
 }
@@ -139,7 +143,7 @@ record! {
 record! {
     /// The state of a drive's scrub, and what it found.
     pub struct ScrubReply {
-        /// The state.
+        /// The state of the scrub.
         state: ScrubState,
         /// The first damaged units, at most [`SCRUB_DAMAGED_MAX`], by partition, object and unit.
         damaged: Vec<DamagedUnit>,

@@ -1,18 +1,18 @@
-//! Snapshots: what is settled in an object stays readable under a number, whatever is written after.
+//! Snapshots: the settled content of an object stays readable under a number, whatever is written after.
 
 use super::object::Address;
 use crate::refusal::Refusal;
 
-/// Most snapshots that an object may have.
+/// Maximum number of snapshots that an object may have.
 pub const SNAPSHOTS_MAX: usize = 1024;
 
 choice! {
-    /// What [`Snapshot`] does.
+    /// The action of a [`Snapshot`].
     pub enum SnapshotAct {
-        /// Keeps what is settled now (copy on write). All of the object must be settled. A snapshot of this
-        /// number that exists stays as it is.
+        /// Keeps the content that is settled now (copy on write). All of the object must be settled. If a
+        /// snapshot of this number exists, it stays as it is.
         Take = 0,
-        /// Drops the snapshot, and all that only it keeps. It is no error if there is none.
+        /// Drops the snapshot, and all data that only it keeps. It is no error if there is none.
         Drop = 1,
     }
 }
@@ -21,12 +21,12 @@ record! {
     /// Takes or drops a snapshot of an object. Idempotent. Answered when durable; the cost does not depend on
     /// the object's size.
     pub struct Snapshot {
-        /// The object.
+        /// The object to keep a state of.
         at: Address,
-        /// Its number, chosen by the asker, from 1. To take a snapshot it must be above every number used
-        /// before on this object.
+        /// Number of the snapshot, chosen by the asker, from 1. To take a snapshot, the number must be
+        /// above every number used before on this object.
         number: u32,
-        /// What is done.
+        /// The action to perform.
         act: SnapshotAct,
         /// The manager's term.
         term: u64,

@@ -29,7 +29,7 @@ fn a_request_is_good_once_and_in_order() {
     let other = Hello { challenge: [10; 16], ..hello() };
     let elsewhere = Scene { binding: other.binding(), ..scene() };
     assert_eq!(refused(authorise(&elsewhere, &mut 0, &first.0, &first.1)), Reason::Forged);
-    // A request that is refused for another reason has used up its number too.
+    // A request that is refused for another reason also uses up its number.
     let silent = Scene { now_ms: None, ..scene() };
     let third = seal(3);
     let mut last = 0;
@@ -53,7 +53,8 @@ fn any_altered_hello_makes_every_request_wrong() {
     }
 }
 
-/// Every bit of kind, request number, payload length, public part, sequence, nonce, MAC and arguments.
+/// Flips every bit of kind, request number, payload length, public part, sequence, nonce, MAC and
+/// arguments.
 #[test]
 fn any_flipped_bit_of_a_request_is_forged() {
     let requests: [(Capability, DriveRequest, u32); 3] = [
@@ -125,7 +126,7 @@ fn any_flipped_bit_of_a_reply_is_noticed() {
     assert_eq!(asked.open(&other, &body), Err(ReplyError::Request { found: 2, expected: 1 }));
 }
 
-/// A recorded connection is replayed to the same client with the same capability. The nonce is new, so every
+/// Replays a recorded connection to the same client with the same capability. The nonce is new, so every
 /// reply is refused.
 #[test]
 fn a_recorded_reply_is_no_reply_to_another_request() {

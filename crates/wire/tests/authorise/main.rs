@@ -1,6 +1,6 @@
 //! A capability moves only the bytes that it covers (invariant I3). Each kind of fault has its own refusal
-//! ([`rules`]), no single bit of a request or a reply can change unnoticed ([`forgery`]),
-//! and what a connection's session knows makes no difference to that ([`session`]).
+//! ([`rules`]), no single bit of a request or a reply can change unnoticed ([`forgery`]), and the
+//! capabilities kept in a connection's session make no difference to that ([`session`]).
 
 mod forgery;
 mod rules;
@@ -44,7 +44,7 @@ fn working_key(partition: PartitionId, epoch: u32) -> Key {
     Key::new([1; 32]).drive_key(DRIVE).partition_key(partition).working_key(epoch)
 }
 
-/// The partition 7 is at epoch 5, the drive at 1; there are no others.
+/// Partition 7 is at epoch 5 and the drive at epoch 1; there are no others.
 fn key_epoch(partition: PartitionId) -> Option<u32> {
     match partition.0 {
         0 => Some(1),
@@ -171,7 +171,7 @@ fn delta() -> Delta {
     }
 }
 
-/// For a drive: partition-wide, deltas only.
+/// A capability for a drive: for a whole partition, and for deltas only.
 fn delta_capability() -> Capability {
     Capability {
         object: ObjectId(0),

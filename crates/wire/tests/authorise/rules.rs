@@ -145,8 +145,8 @@ fn well_known_objects_have_attributes_and_no_bytes() {
     check(all(), Fence { at, term: 6, units_from: 0, drives: Vec::new() }, Some(Reason::Malformed));
 }
 
-/// The manager fences a drive that returned before it gives it a lease. Without a lease nothing else is
-/// served, and nobody else.
+/// The manager fences a drive that returned before it gives the drive a lease. Without a lease, the drive
+/// serves no other requests, and serves only the manager.
 #[test]
 fn only_the_manager_and_only_to_fence_and_free_is_served_without_a_lease() {
     let silent = Scene { now_ms: None, ..scene() };
@@ -159,7 +159,7 @@ fn only_the_manager_and_only_to_fence_and_free_is_served_without_a_lease() {
         Capability { partition: PartitionId(0), object: ObjectId(0), key_epoch: 1, ..manager.clone() };
     assert!(ask(&silent, drive, partition_set()).is_ok());
     assert_eq!(refused(ask(&silent, manager.clone(), read())), Reason::NotServing);
-    // What it holds of columns that have moved is freed first, too.
+    // Objects left over from columns that have moved are also freed before the lease.
     assert!(ask(&silent, manager, Remove { at: AT, term: 6 }).is_ok());
     let client = Capability { rights: Rights::CREATE.and(Rights::WRITE), ..capability() };
     assert_eq!(refused(ask(&silent, client.clone(), create())), Reason::NotServing);

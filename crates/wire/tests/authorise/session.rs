@@ -1,4 +1,5 @@
-//! A capability that a connection's session knows allows nothing that the same one, never seen, would not.
+//! A capability that a connection's session keeps allows nothing that the same capability, never seen,
+//! would not.
 
 use std::cell::Cell;
 
@@ -13,12 +14,12 @@ use braid_wire::{Reason, Wire};
 
 use crate::{capability, grant, hello, key_epoch, read, refused, scene, working_key};
 
-/// The most that a session knows.
+/// Maximum number of capabilities that a session keeps.
 const KNOWN_MAX: usize = 64;
 
 type Sealed = (FrameHeader, Vec<u8>);
 
-/// A request under this capability, on the connection of `asker`.
+/// Seals a request under this capability, on the connection of `asker`.
 fn seal(asker: &mut Asker, number: u64, capability: Capability) -> Sealed {
     let request = DriveRequest::from(braid_wire::data::Read {
         at: braid_wire::data::Address { partition: capability.partition, object: capability.object },
@@ -29,7 +30,7 @@ fn seal(asker: &mut Asker, number: u64, capability: Capability) -> Sealed {
     (FrameHeader::new(request.kind(), number, &body, 0), body)
 }
 
-/// A session that knows the tests' capability, and its asker, after one request.
+/// A session that keeps the tests' capability, and its asker, after one request.
 fn acquainted() -> (Session, Asker) {
     let mut session = Session::default();
     let mut asker = Asker::new(&hello(), [6; 16]);
@@ -103,7 +104,7 @@ fn no_bit_of_a_request_under_a_known_capability_can_be_changed() {
     }
     assert_eq!((session.known(), session.sequence()), (1, 1), "what is not proved leaves no trace");
     assert!(authorise_in(&mut session, &scene(), &header, &body).is_ok());
-    // Once more is a replay, and so is what came before it.
+    // The same request again is a replay, and so is one that came before it.
     let again = authorise_in(&mut session, &scene(), &header, &body);
     assert_eq!(said(&again), Err((Reason::Replayed, true)));
 }

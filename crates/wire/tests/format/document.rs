@@ -1,4 +1,5 @@
-//! `docs/format-wire.md` says what the code does: every kind, name, type, size, number, constant and example.
+//! Checks that `docs/format-wire.md` describes the code: every kind, name, type, size, number, constant and
+//! example.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,7 +19,8 @@ use braid_wire::{Reason, Record, Wire, checksum::BLOCK_BYTES};
 use crate::golden::{bytes_of, is_asked};
 use crate::schema::{Fields, choice, nested, size, width};
 
-/// The document's tables, each under the last heading before it; the header row first, rulers left out.
+/// The tables of the document, by the last heading before them. The header row comes first; ruler rows are
+/// left out.
 struct Document {
     text: String,
     headings: Vec<String>,
@@ -154,7 +156,7 @@ fn parts() {
     );
 }
 
-/// The whole list of requests: in order, each with its right, replies and refusals; and short.
+/// Checks the list of all requests: in order, each with its right, replies and refusals; and fewer than 20.
 #[test]
 fn all_requests() {
     let document = document();
@@ -184,7 +186,8 @@ fn all_requests() {
     }
 }
 
-/// What a request's fields name is in its row's target, or nothing would judge it.
+/// Checks that the target of each request has what its fields name. Otherwise no rule would judge such a
+/// field.
 #[test]
 fn targets_have_what_the_fields_name() {
     for (&(kind, name), (_, _, fields)) in DriveRequest::KINDS.iter().zip(DriveRequest::BODIES) {
@@ -206,7 +209,7 @@ fn targets_have_what_the_fields_name() {
     }
 }
 
-/// Each offset is the sum of the sizes before it, and the last one is the codec's length.
+/// Checks that each offset is the sum of the sizes before it, and that the last one is the codec's length.
 #[test]
 fn capability_offsets() {
     let document = document();
@@ -319,7 +322,7 @@ fn rights() -> [(&'static str, Rights); 9] {
     ]
 }
 
-/// The examples in the document are the golden files, to the letter.
+/// Checks that the examples in the document are exactly the golden files.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "a test may write the examples")]
 fn examples() {
@@ -345,7 +348,7 @@ fn examples() {
     }
 }
 
-/// The schema's own widths are the codec's.
+/// Checks that the schema's widths are those of the codec.
 #[test]
 fn widths_are_the_codecs() {
     fn check<T: Record>() {

@@ -79,8 +79,7 @@ fn capability() -> Capability {
     }
 }
 
-/// Key derivation, one line per key. The same values come out of any HMAC-SHA256 by the document's text
-/// alone.
+/// Derives keys, one line per key. Any HMAC-SHA256 gives the same values by the document's text alone.
 #[test]
 fn keys() {
     let master = Key::new(secret(0xa0));
@@ -116,7 +115,7 @@ fn keys() {
     );
 }
 
-/// A frame as a dump: its header, the named parts of its body, its payload.
+/// Dumps a frame: its header, the named parts of its body, its payload.
 fn dump_frame(
     title: &str,
     (kind, request): (u16, u64),

@@ -1,8 +1,8 @@
-//! Golden bytes: one annotated dump per message kind in `tests/golden`, every field distinct and none zero,
-//! asserted exactly and decoded back. They pin the wire's version: if one of these tests fails, the format
-//! has changed, and peers of other builds do not understand it ([`crate::versions`]). `BRAID_GOLDEN=write`
-//! writes the files of messages that are new; `BRAID_GOLDEN=anew`, twice, all that follows from the
-//! formats: these files, the document's examples and the version's hash.
+//! Golden bytes: one annotated dump per message kind in `tests/golden`, with every field distinct and none
+//! zero, asserted exactly and decoded back. They pin the wire's version: if one of these tests fails, the
+//! format has changed, and peers of other builds do not understand it ([`crate::versions`]).
+//! `BRAID_GOLDEN=write` writes the files of messages that are new. `BRAID_GOLDEN=anew`, run twice, writes
+//! everything that follows from the formats: these files, the document's examples and the version's hash.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -27,7 +27,7 @@ pub(crate) fn golden(name: &str, content: &str) {
     assert_eq!(content, expected, "{name}: the format has changed");
 }
 
-/// Whether golden files are to be written so.
+/// Returns true if `BRAID_GOLDEN` has this value.
 pub(crate) fn is_asked(how: &str) -> bool {
     std::env::var_os("BRAID_GOLDEN").is_some_and(|value| value == how)
 }
@@ -42,7 +42,7 @@ pub(crate) fn bytes_of(name: &str) -> Vec<u8> {
     digits.map(|byte| u8::from_str_radix(byte, 16).expect("two hex digits")).collect()
 }
 
-/// Offset, bytes and field, 16 bytes a line.
+/// Formats lines of offset, bytes and field, with 16 bytes a line.
 pub(crate) fn dump(lines: &[Line]) -> String {
     let mut out = String::new();
     for line in lines {
@@ -59,7 +59,7 @@ pub(crate) fn dump(lines: &[Line]) -> String {
     out
 }
 
-/// The golden file of a record made of distinct values.
+/// Checks the golden file of a record made of distinct values.
 fn check_record<T: std::fmt::Debug>(
     file: &str,
     title: &str,
@@ -134,7 +134,7 @@ fn heads() {
     check::<ControlHead>("head-ControlHead.txt");
 }
 
-/// Every file in the folder belongs to a test.
+/// Checks that every file in the folder belongs to a test.
 #[test]
 fn every_golden_file_is_checked() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden");

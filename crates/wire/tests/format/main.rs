@@ -1,4 +1,4 @@
-//! Pins the format: golden bytes, the document, and properties of every message. All are made with a second
+//! Tests that pin the format: golden bytes, the document, and properties of every message. All use a second
 //! implementation of the field tables ([`schema`]).
 
 mod document;

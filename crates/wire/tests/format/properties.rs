@@ -134,7 +134,7 @@ fn headers_over_the_bounds_are_refused() {
     }
 }
 
-/// A count that the input could hold, but whose values would take a hundred times the input's memory.
+/// Checks counts that the input could hold, but whose values would take a hundred times the input's memory.
 #[test]
 fn lists_that_would_take_much_memory_are_refused() {
     let mut options = 65u32.to_le_bytes().to_vec();

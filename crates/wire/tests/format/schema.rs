@@ -1,6 +1,6 @@
-//! A second implementation of the format: it encodes messages from the field tables ([`Record::FIELDS`])
-//! alone, by the rules of `docs/format-wire.md`, without the crate's own codec. Golden bytes, the document
-//! and property tests are made with it.
+//! A second implementation of the format. It encodes messages from the field tables ([`Record::FIELDS`])
+//! alone, by the rules of `docs/format-wire.md`, without the crate's own codec. The tests of golden bytes,
+//! of the document and of properties use it.
 
 use braid_wire::capability::{Authority, Capability, LeaseKind, Protection};
 use braid_wire::codec::Record;
@@ -16,19 +16,19 @@ use braid_wire::{Reason, Refusal};
 
 pub(crate) type Fields = &'static [(&'static str, &'static str)];
 
-/// Where an encoding's values come from.
+/// A source of the values in an encoding.
 pub(crate) trait Source {
-    /// `count` bytes of a number or an array.
+    /// Returns `count` bytes for a number or an array.
     fn bytes(&mut self, count: usize) -> Vec<u8>;
-    /// How many entries a list of this type has.
+    /// Returns the number of entries of a list whose entries have this type.
     fn count(&mut self, entry: &str) -> usize;
-    /// One of these numbers.
+    /// Returns one of these numbers, for a choice.
     fn pick(&mut self, numbers: &[u8]) -> u8;
-    /// Whether an option is there, or a bool true.
+    /// Returns true if an option is present or a bool is true.
     fn yes(&mut self) -> bool;
 }
 
-/// One field's bytes.
+/// The bytes of one field.
 #[derive(Debug, Clone)]
 pub(crate) struct Line {
     pub(crate) offset: usize,
@@ -150,7 +150,7 @@ pub(crate) fn choice(name: &str) -> Option<Vec<(u8, &'static str)>> {
     )
 }
 
-/// The bytes of a fixed-width number or array.
+/// The length in bytes of a number or array of fixed width.
 pub(crate) fn width(type_name: &str) -> Option<usize> {
     Some(match type_name {
         "u8" | "Column" => 1,
@@ -164,7 +164,7 @@ pub(crate) fn width(type_name: &str) -> Option<usize> {
     })
 }
 
-/// The bytes of any value of a type; `None` if they vary.
+/// The length in bytes of any value of a type; `None` if it varies.
 pub(crate) fn size(type_name: &str) -> Option<usize> {
     if let Some(width) = width(type_name) {
         return Some(width);
@@ -238,8 +238,8 @@ fn count_bytes(count: usize) -> Vec<u8> {
     u32::try_from(count).expect("counts are small").to_le_bytes().to_vec()
 }
 
-/// Counts 1, 2, 3, ... so that every field is distinct and none is zero; every option is there, every list
-/// has entries.
+/// A source that counts 1, 2, 3, ... so that every field is distinct and none is zero. Every option is
+/// present, and every list has entries.
 #[derive(Debug, Default)]
 pub(crate) struct Distinct {
     next: u8,
@@ -273,7 +273,8 @@ impl Source for Distinct {
     }
 }
 
-/// Draws from a pool of random bytes, and zeros when it is used up. A property test shrinks the pool.
+/// A source that draws from a pool of random bytes, and gives zeros when the pool is used up. A property
+/// test shrinks the pool.
 #[derive(Debug)]
 pub(crate) struct Pool<'a>(pub(crate) &'a [u8]);
 

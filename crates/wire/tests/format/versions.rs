@@ -1,11 +1,11 @@
 //! The wire's versions, each with the hash of its golden bytes: a format cannot change without its version.
 //!
-//! Peers compare versions before anything else. Two builds that say the same version, and differ, do not
-//! understand each other, and nobody is told why. So `versions.txt` has a line for each version: its
-//! number, `open` or `closed`, and the hash. The last is this build's. While it is open, what changes
-//! belongs to it, and its hash is made anew (`BRAID_GOLDEN=anew`, see [`crate::golden`]). It is closed with
-//! the round of work or the release that it was made for; then the next change raises [`WIRE_VERSION`] and
-//! adds a line.
+//! Peers compare versions before anything else. If two builds claim the same version but differ, they do
+//! not understand each other, and get no error that says why. So `versions.txt` has a line for each
+//! version: its number, `open` or `closed`, and the hash. The last line is this build's. While a version is
+//! open, format changes belong to it, and its hash is made anew (`BRAID_GOLDEN=anew`, see
+//! [`crate::golden`]). The version is closed with the round of work or the release that it was made for;
+//! then the next change raises [`WIRE_VERSION`] and adds a line.
 
 use std::path::PathBuf;
 

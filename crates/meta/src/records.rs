@@ -1,0 +1,15 @@
+//! The state: a transactional key-value store, the records in it, and the rows that follow from them.
+pub mod check;
+pub mod columns;
+pub mod db;
+pub mod filling_rows;
+pub mod inodes;
+pub mod kv;
+pub mod memory;
+pub mod numbers;
+pub mod relayouts;
+pub mod schema;
+pub mod seats;
+pub mod successor_rows;
+pub mod tx;
+pub mod upgrade;

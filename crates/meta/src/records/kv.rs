@@ -1,0 +1,79 @@
+//! The one small trait under all of the manager's state: an ordered, transactional key-value store.
+//!
+//! It guarantees: a [`Snapshot`] never changes while it is held; [`Kv::commit`] stores all changes of a batch
+//! or none, and when it returns `Ok` they are durable. It does not know what keys and values mean, nor who
+//! decided on a batch: [`Db`](crate::records::db::Db) does that, for many requests at once.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use braid_wire::{Reason, Refusal};
+
+/// A key and its value.
+pub type Pair = (Vec<u8>, Vec<u8>);
+
+/// Keys to be set (`Some`) or deleted (`None`), in key order.
+pub type Batch = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
+
+/// An ordered transactional key-value store.
+pub trait Kv: Send + Sync {
+    /// The present state, which stays as it is while the snapshot is held.
+    fn snapshot(&self) -> Result<Box<dyn Snapshot>, KvError>;
+
+    /// Stores all of the batch, durably, or nothing of it. After an error it may be there all the same.
+    fn commit(&self, batch: &Batch) -> Result<(), KvError>;
+}
+
+/// One state of the store.
+pub trait Snapshot {
+    /// The value of a key.
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, KvError>;
+
+    /// The first `limit` pairs with `from <= key < to`, ascending.
+    fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Result<Vec<Pair>, KvError>;
+}
+
+/// Why the store could not serve.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum KvError {
+    /// The store's file could not be read or written.
+    #[error("the manager's state in {path}: {what}")]
+    Storage {
+        path: PathBuf,
+        /// What the store said.
+        what: String,
+    },
+    /// Its disk, or its owner's part of it, is full.
+    #[error("the manager's state in {path}: {what}")]
+    Full {
+        path: PathBuf,
+        /// What the store said, and what to do.
+        what: String,
+    },
+    /// The state is of another version of the format.
+    #[error(
+        "the manager's state is of version {found}, and the oldest that this build reads is {wanted}: run it with \
+         the build that it is of, copy the files out, and found the cluster anew (docs/format-manager.md, History)"
+    )]
+    Version {
+        /// The version it is of.
+        found: u8,
+        /// The oldest version that this build reads.
+        wanted: u8,
+    },
+    /// A value does not decode: written by another version, or damaged.
+    #[error("the manager's state is damaged: the value of key {key:02x?} does not decode: {what}")]
+    Damaged {
+        key: Vec<u8>,
+        /// What is wrong with the value.
+        what: String,
+    },
+}
+
+impl From<KvError> for Refusal {
+    fn from(error: KvError) -> Refusal {
+        let reason = if matches!(error, KvError::Full { .. }) { Reason::ManagerFull } else { Reason::Medium };
+        Refusal::new(reason, error.to_string())
+    }
+}

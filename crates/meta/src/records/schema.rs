@@ -1,0 +1,430 @@
+//! What the manager keeps, and under which keys. `docs/format-manager.md` is the table; golden bytes in
+//! `tests` pin it.
+//!
+//! A key is a table's letter and big-endian numbers or a name's bytes, so that keys sort as their numbers and
+//! names do. A value is a version byte and the record's fields as the wire codec has them; the two tables
+//! that grow with every file, `i` and `c`, have bytes of their own ([`stored`], [`chunk`]). A record that
+//! changes gets a new version.
+
+use braid_layout::version::Lease;
+use braid_layout::{ClusterId, Column, DriveId, FileId, Generation, ObjectId, VolumeId};
+use braid_wire::capability::Key;
+use braid_wire::control::{EntryKind, ShapeSpec};
+use braid_wire::{Wire, record};
+
+use crate::records::kv::KvError;
+
+/// The version byte before every value that is written.
+pub const SCHEMA_VERSION: u8 = 3;
+
+/// The oldest version that is read. A row of version 2 is one of version 3 that says less.
+pub const SCHEMA_VERSION_OLDEST: u8 = 2;
+
+pub mod chunk;
+mod compact;
+mod inode;
+mod segment;
+pub mod stored;
+pub mod table;
+
+pub use inode::{InodeRecord, PartRecord, Times, directory_record, ns, usual_mode};
+pub use segment::SegmentRecord;
+
+record! {
+    /// The cluster's identity and secrets.
+    pub struct ClusterRecord {
+        cluster: ClusterId,
+        /// Secret that clients prove they hold.
+        client_secret: Key,
+        /// Secret that drives prove they hold when they join.
+        join_secret: Key,
+        /// Manager time of its creation.
+        created_ms: u64,
+    }
+}
+record! {
+    pub struct VolumeRecord {
+        volume: VolumeId,
+        name: String,
+        /// The default shape, always in full.
+        shape: ShapeSpec,
+        /// Bound on the named files' sizes; 0 is none.
+        quota_bytes: u64,
+        files: u64,
+        /// Sum of their sizes.
+        file_bytes: u64,
+        /// Manager time of its creation.
+        created_ms: u64,
+        /// Its root directory.
+        root: FileId,
+    }
+}
+record! {
+    /// What a name in a directory stands for.
+    pub struct EntryRecord {
+        /// What it is.
+        kind: EntryKind,
+        /// Its record's number.
+        file: FileId,
+    }
+}
+record! {
+    /// An extended attribute.
+    pub struct XattrRecord {
+        value: Vec<u8>,
+    }
+}
+record! {
+    /// A session of advisory locks whose client may claim them after a restart.
+    pub struct LockSessionRecord {
+        /// Whose it is.
+        client: u64,
+    }
+}
+record! {
+    /// A file that is to be laid out anew.
+    pub struct RelayoutRecord {
+        /// In this shape.
+        shape: ShapeSpec,
+    }
+}
+record! {
+    pub struct DriveRecord {
+        drive: DriveId,
+        name: String,
+        /// Its master key.
+        master: Key,
+        /// It has proved that it holds the master key: it cannot be joined again.
+        confirmed: bool,
+        /// The drive that replaced it; 0 for none.
+        replaced_by: DriveId,
+        /// Where it listens.
+        address: String,
+        host: String,
+        /// Its failure domain above the machine.
+        rack: String,
+        /// Its directory there.
+        directory: String,
+        /// Bytes it may store.
+        capacity_bytes: u64,
+        /// Manager time of its joining.
+        joined_ms: u64,
+        /// The number of the last process that was admitted as this drive; 0: none yet.
+        instance: u64,
+        /// The last number that a heartbeat reported back: it is stored in the drive's directory by then. The
+        /// drive serves nothing before that.
+        stored: u64,
+        /// The random number that this process drew at its start.
+        start: u64,
+        /// The position of its log when this record was stored.
+        log: u64,
+        /// It returned with less than it had acknowledged, or its host says so. Its columns are being taken
+        /// out of their files' sets.
+        behind: bool,
+    }
+}
+record! {
+    /// How many rows a drive has in the tables of columns and of stale columns.
+    pub struct DriveCount {
+        /// Components placed on it.
+        components: u64,
+        /// Those that are out or joining.
+        stale: u64,
+    }
+}
+record! {
+    /// Why a column is stale.
+    pub struct StaleRecord {
+        /// In the set again, and being caught up.
+        joining: bool,
+        /// The drive was fenced since the column went out, so that no older capability works there.
+        told: bool,
+    }
+}
+record! {
+    /// A partition on a drive.
+    pub struct PartitionRecord {
+        /// Key epoch of its newer working key.
+        key_epoch: u32,
+    }
+}
+record! {
+    /// A removed file that has components still to be freed.
+    pub struct RemovalRecord {
+        volume: VolumeId,
+        left: u32,
+    }
+}
+record! {
+    /// A component to be freed.
+    pub struct RemoveRecord {
+        /// The file's volume.
+        volume: VolumeId,
+        /// The file's last generation.
+        g: Generation,
+    }
+}
+record! {
+    /// A component that is to be freed, as its column is on another drive now. A drive that was away frees it
+    /// before it gets a lease.
+    pub struct LeftRecord {
+        /// The file's volume.
+        volume: VolumeId,
+        object: ObjectId,
+        /// The file's generation when the column moved, or a lower one.
+        g: Generation,
+    }
+}
+record! {
+    /// A column that moves off a drive that serves it, and where its successor is.
+    pub struct MoveRecord {
+        column: Column,
+        /// The drive of its successor.
+        drive: DriveId,
+    }
+}
+record! {
+    /// The result of an operation, to answer its repeat.
+    pub struct OperationRecord {
+        /// Manager time when it was carried out.
+        done_ms: u64,
+        /// CRC32C of its request's kind and fields.
+        request: u32,
+        /// The file that was opened; 0 for none.
+        file: FileId,
+        /// The lease that was granted on it.
+        lease: Lease,
+        /// Components to rebuild after a drive was replaced, or the first byte that was reserved.
+        number: u64,
+    }
+}
+
+/// Where a component is placed: drive, file, segment, column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ComponentPlace {
+    pub drive: DriveId,
+    pub file: FileId,
+    /// Index of the segment.
+    pub segment: u32,
+    pub column: Column,
+}
+
+pub mod key {
+    use super::{ComponentPlace, DriveId, FileId, ObjectId, VolumeId, table};
+
+    fn join(table: u8, parts: &[&[u8]]) -> Vec<u8> {
+        let mut key = vec![table];
+        parts.iter().for_each(|part| key.extend_from_slice(part));
+        key
+    }
+
+    /// `m` and a word: `changes`, `cluster`, `format`, `nameless`, `next`, `older`, `removing`, `restored`,
+    /// `restored_term`,
+    /// `term`, `time`, `unnamed`, `watched`.
+    pub fn meta(word: &str) -> Vec<u8> {
+        join(table::META, &[word.as_bytes()])
+    }
+    /// `v` volume.
+    pub fn volume(volume: VolumeId) -> Vec<u8> {
+        join(table::VOLUME, &[&volume.0.to_be_bytes()])
+    }
+    /// `V` name.
+    pub fn volume_name(name: &str) -> Vec<u8> {
+        join(table::VOLUME_NAME, &[name.as_bytes()])
+    }
+    /// `d` directory name.
+    pub fn entry(directory: FileId, name: &[u8]) -> Vec<u8> {
+        join(table::ENTRY, &[&directory.0.to_be_bytes(), name])
+    }
+    /// `i` file.
+    pub fn inode(file: FileId) -> Vec<u8> {
+        join(table::INODE, &[&file.0.to_be_bytes()])
+    }
+    /// `N` file directory name.
+    pub fn more_name(file: FileId, directory: FileId, name: &[u8]) -> Vec<u8> {
+        join(table::MORE_NAMES, &[&file.0.to_be_bytes(), &directory.0.to_be_bytes(), name])
+    }
+    /// `N` file: all of them.
+    pub fn more_names_of(file: FileId) -> (Vec<u8>, Vec<u8>) {
+        under(join(table::MORE_NAMES, &[&file.0.to_be_bytes()]))
+    }
+    /// The directory and name that a key of `N` names.
+    pub fn more_name_in(key: &[u8]) -> (FileId, Vec<u8>) {
+        (FileId(number(key, 9)), key.get(17..).unwrap_or_default().to_vec())
+    }
+    /// `x` file name.
+    pub fn xattr(file: FileId, name: &[u8]) -> Vec<u8> {
+        join(table::XATTR, &[&file.0.to_be_bytes(), name])
+    }
+    /// `x` file: all of them.
+    pub fn xattrs_of(file: FileId) -> (Vec<u8>, Vec<u8>) {
+        under(xattr(file, b""))
+    }
+    /// `h` file.
+    pub fn attention(file: FileId) -> Vec<u8> {
+        join(table::ATTENTION, &[&file.0.to_be_bytes()])
+    }
+    /// `D` drive.
+    pub fn drive(drive: DriveId) -> Vec<u8> {
+        join(table::DRIVE, &[&drive.0.to_be_bytes()])
+    }
+    /// `a` drive.
+    pub fn receipt(drive: DriveId) -> Vec<u8> {
+        join(table::RECEIPT, &[&drive.0.to_be_bytes()])
+    }
+    /// `e` drive.
+    pub fn drain(drive: DriveId) -> Vec<u8> {
+        join(table::DRAIN, &[&drive.0.to_be_bytes()])
+    }
+    /// `n` drive.
+    pub fn drive_count(drive: DriveId) -> Vec<u8> {
+        join(table::DRIVE_COUNT, &[&drive.0.to_be_bytes()])
+    }
+    /// `u` drive.
+    pub fn seat_of(drive: DriveId) -> Vec<u8> {
+        join(table::SEAT_OF, &[&drive.0.to_be_bytes()])
+    }
+    /// `U` seat.
+    pub fn seat(seat: u32) -> Vec<u8> {
+        join(table::SEAT, &[&seat.to_be_bytes()])
+    }
+    /// `c` seat, chunk.
+    pub fn columns(seat: u32, chunk: u64) -> Vec<u8> {
+        join(table::COLUMN, &[&seat.to_be_bytes(), &chunk.to_be_bytes()])
+    }
+    /// The keys of `c` that belong to a seat.
+    pub fn columns_of(seat: u32) -> (Vec<u8>, Vec<u8>) {
+        under(join(table::COLUMN, &[&seat.to_be_bytes()]))
+    }
+    /// The seat that a key of `c` or `U` names.
+    pub fn seat_in(key: &[u8]) -> u32 {
+        u32::from_be_bytes(key.get(1..5).and_then(|seat| seat.first_chunk()).copied().unwrap_or_default())
+    }
+    /// `s` or `l`, drive, file, segment (4 bytes), column (1 byte).
+    pub fn place(table: u8, place: ComponentPlace) -> Vec<u8> {
+        let drive = place.drive.0.to_be_bytes();
+        let file = place.file.0.to_be_bytes();
+        join(table, &[&drive, &file, &place.segment.to_be_bytes(), &[place.column.0]])
+    }
+    /// `p` or `q`, drive, volume.
+    pub fn partition(table: u8, drive: DriveId, volume: VolumeId) -> Vec<u8> {
+        join(table, &[&drive.0.to_be_bytes(), &volume.0.to_be_bytes()])
+    }
+    /// `M` file segment.
+    pub fn moving(file: FileId, segment: u32) -> Vec<u8> {
+        join(table::MOVE, &[&file.0.to_be_bytes(), &segment.to_be_bytes()])
+    }
+    /// `M` file: all of its segments.
+    pub fn moves_of(file: FileId) -> (Vec<u8>, Vec<u8>) {
+        under(join(table::MOVE, &[&file.0.to_be_bytes()]))
+    }
+    /// The file and segment that a key of `M` names.
+    pub fn moving_of(key: &[u8]) -> (FileId, u32) {
+        let segment = key.get(9..13).and_then(|bytes| bytes.first_chunk()).copied();
+        (FileId(number(key, 1)), u32::from_be_bytes(segment.unwrap_or_default()))
+    }
+    /// `L` file.
+    pub fn relayout(file: FileId) -> Vec<u8> {
+        join(table::RELAYOUT, &[&file.0.to_be_bytes()])
+    }
+    /// `r` file.
+    pub fn removal(file: FileId) -> Vec<u8> {
+        join(table::REMOVAL, &[&file.0.to_be_bytes()])
+    }
+    /// `R` drive, file, object.
+    pub fn remove(drive: DriveId, file: FileId, object: ObjectId) -> Vec<u8> {
+        join(table::REMOVE, &[&drive.0.to_be_bytes(), &file.0.to_be_bytes(), &object.0.to_be_bytes()])
+    }
+    /// `k` session.
+    pub fn lock_session(session: u64) -> Vec<u8> {
+        join(table::LOCK_SESSION, &[&session.to_be_bytes()])
+    }
+    /// `t` term.
+    pub fn term(term: u64) -> Vec<u8> {
+        join(table::TERM, &[&term.to_be_bytes()])
+    }
+    /// `b` block.
+    pub fn block(block: u64) -> Vec<u8> {
+        join(table::BLOCK, &[&block.to_be_bytes()])
+    }
+    /// `o` client, operation.
+    pub fn operation(client: u64, number: u64) -> Vec<u8> {
+        join(table::OPERATION, &[&client.to_be_bytes(), &number.to_be_bytes()])
+    }
+    /// The keys that begin with `prefix`: from it to (not with) the second.
+    pub fn under(prefix: Vec<u8>) -> (Vec<u8>, Vec<u8>) {
+        let mut end = prefix.clone();
+        while end.last() == Some(&u8::MAX) {
+            end.pop();
+        }
+        match end.last_mut() {
+            Some(last) => *last += 1,
+            None => end = vec![u8::MAX; 64],
+        }
+        (prefix, end)
+    }
+    /// The keys of a table.
+    pub fn all(table: u8) -> (Vec<u8>, Vec<u8>) {
+        under(vec![table])
+    }
+    /// The keys of a table that belong to a drive.
+    pub fn of_drive(table: u8, drive: DriveId) -> (Vec<u8>, Vec<u8>) {
+        under(join(table, &[&drive.0.to_be_bytes()]))
+    }
+
+    /// The keys of `s` or `l` that belong to a drive and a file.
+    pub fn of_file(table: u8, drive: DriveId, file: FileId) -> (Vec<u8>, Vec<u8>) {
+        under(join(table, &[&drive.0.to_be_bytes(), &file.0.to_be_bytes()]))
+    }
+    /// The number at `at` in a key. A key too short for it gives 0, which names nothing.
+    pub fn number(key: &[u8], at: usize) -> u64 {
+        u64::from_be_bytes(
+            key.get(at..at + 8).and_then(|bytes| bytes.first_chunk()).copied().unwrap_or_default(),
+        )
+    }
+    /// The drive at offset 1 of a key.
+    pub fn drive_of(key: &[u8]) -> DriveId {
+        DriveId(u128::from(number(key, 1)) << 64 | u128::from(number(key, 9)))
+    }
+    /// The drive, file, segment and column that a key of `s` or `l` names.
+    pub fn place_of(key: &[u8]) -> ComponentPlace {
+        let segment = key.get(25..29).and_then(|bytes| bytes.first_chunk()).copied();
+        ComponentPlace {
+            drive: drive_of(key),
+            file: FileId(number(key, 17)),
+            segment: u32::from_be_bytes(segment.unwrap_or_default()),
+            column: super::Column(key.get(29).copied().unwrap_or_default()),
+        }
+    }
+}
+
+/// A value's bytes.
+pub fn encode(record: &impl Wire) -> Vec<u8> {
+    let mut bytes = vec![SCHEMA_VERSION];
+    record.put(&mut bytes);
+    bytes
+}
+
+/// A value from its bytes.
+pub fn decode<R: Wire>(key: &[u8], bytes: &[u8]) -> Result<R, KvError> {
+    R::from_bytes(fields(key, bytes)?).map_err(|error| damaged(key, error))
+}
+
+/// A value's bytes after its version.
+pub fn fields<'a>(key: &[u8], bytes: &'a [u8]) -> Result<&'a [u8], KvError> {
+    match bytes.split_first() {
+        Some((SCHEMA_VERSION_OLDEST..=SCHEMA_VERSION, fields)) => Ok(fields),
+        Some((&found, _)) if found < SCHEMA_VERSION_OLDEST => {
+            Err(KvError::Version { found, wanted: SCHEMA_VERSION_OLDEST })
+        }
+        Some((version, _)) => {
+            Err(damaged(key, format!("its version is {version}; this build reads {SCHEMA_VERSION}")))
+        }
+        None => Err(damaged(key, "it is empty")),
+    }
+}
+
+/// A value does not decode.
+pub fn damaged(key: &[u8], what: impl ToString) -> KvError {
+    KvError::Damaged { key: key.to_vec(), what: what.to_string() }
+}

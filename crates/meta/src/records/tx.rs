@@ -1,0 +1,133 @@
+//! A state of the store with changes laid over it: those that were decided before and are not durable yet, and
+//! on top the transaction's own. So a request reads what was decided before it, and its own writes.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use braid_layout::FileId;
+use braid_wire::Wire;
+
+use crate::records::kv::{Batch, KvError, Pair, Snapshot};
+use crate::records::schema::{decode, encode, key, table};
+use crate::records::seats::Seats;
+
+/// A state of the store with changes over it.
+pub struct Tx {
+    base: Box<dyn Snapshot>,
+    /// Decided before, and not durable in `base` for sure; the oldest first.
+    below: Vec<Arc<Batch>>,
+    changes: Batch,
+    pub seats: Arc<Seats>,
+}
+
+impl Tx {
+    /// Nothing is changed yet. The layers of `below`, the oldest first, hold over `base`; it may have some of
+    /// them already. `seats` are what is known of the drives' seats in this store.
+    pub fn new(base: Box<dyn Snapshot>, below: Vec<Arc<Batch>>, seats: Arc<Seats>) -> Tx {
+        Tx { base, below, changes: Batch::new(), seats }
+    }
+
+    /// What was changed here.
+    pub fn into_changes(self) -> Batch {
+        self.changes
+    }
+
+    /// Whether anything was changed here.
+    pub fn is_changed(&self) -> bool {
+        !self.changes.is_empty()
+    }
+
+    /// Files and directories whose records were changed here, and whether they have none any more.
+    pub fn changed_files(&self) -> Vec<(FileId, bool)> {
+        let (from, to) = key::all(table::INODE);
+        let rows = self.changes.range::<[u8], _>((Bound::Included(&from[..]), Bound::Excluded(&to[..])));
+        rows.map(|(row, value)| (FileId(key::number(row, 1)), value.is_none())).collect()
+    }
+
+    /// The value of a key, as changed here.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
+        match self.layers().rev().find_map(|layer| layer.get(key)) {
+            Some(change) => Ok(change.clone()),
+            None => self.base.get(key),
+        }
+    }
+
+    /// The value of a key in the base: what is durable, whatever was changed since.
+    pub fn durable(&self, key: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
+        self.base.get(key)
+    }
+
+    /// All changes over the base, the oldest first.
+    fn layers(&self) -> impl DoubleEndedIterator<Item = &Batch> {
+        self.below.iter().map(Arc::as_ref).chain([&self.changes])
+    }
+
+    /// Sets a key.
+    pub fn put(&mut self, key: Vec<u8>, value: Vec<u8>) {
+        self.changes.insert(key, Some(value));
+    }
+
+    /// Deletes a key.
+    pub fn delete(&mut self, key: Vec<u8>) {
+        self.changes.insert(key, None);
+    }
+
+    /// The first `limit` pairs with `from <= key < to`, ascending, as changed here.
+    pub fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Result<Vec<Pair>, KvError> {
+        if from >= to {
+            return Ok(Vec::new());
+        }
+        let mut changed: BTreeMap<&[u8], Option<&[u8]>> = BTreeMap::new();
+        for layer in self.layers() {
+            let here = layer.range::<[u8], _>((Bound::Included(from), Bound::Excluded(to)));
+            changed.extend(here.map(|(key, change)| (key.as_slice(), change.as_deref())));
+        }
+        // Deleted keys take up part of the base's answer, so ask for that many more.
+        let deleted = changed.values().filter(|change| change.is_none()).count();
+        let base = self.base.scan(from, to, limit.saturating_add(deleted))?;
+        if changed.is_empty() {
+            return Ok(base);
+        }
+        let mut merged: BTreeMap<Vec<u8>, Vec<u8>> = base.into_iter().collect();
+        for (key, change) in changed {
+            match change {
+                Some(value) => merged.insert(key.to_vec(), value.to_vec()),
+                None => merged.remove(key),
+            };
+        }
+        Ok(merged.into_iter().take(limit).collect())
+    }
+}
+
+impl Tx {
+    /// The record under a key.
+    pub fn record<R: Wire>(&self, key: &[u8]) -> Result<Option<R>, KvError> {
+        self.get(key)?.map(|bytes| decode(key, &bytes)).transpose()
+    }
+
+    /// Sets a record.
+    pub fn set(&mut self, key: Vec<u8>, record: &impl Wire) {
+        self.put(key, encode(record));
+    }
+
+    /// Sets a key that has no value beyond its presence.
+    pub fn mark(&mut self, key: Vec<u8>) {
+        self.put(key, encode(&()));
+    }
+
+    /// The first `limit` records of a range of keys.
+    pub fn records<R: Wire>(
+        &self,
+        range: &(Vec<u8>, Vec<u8>),
+        limit: usize,
+    ) -> Result<Vec<(Vec<u8>, R)>, KvError> {
+        let rows = self.scan(&range.0, &range.1, limit)?;
+        rows.into_iter().map(|(key, bytes)| decode(&key, &bytes).map(|record| (key, record))).collect()
+    }
+
+    /// A number of the cluster; 0 if it was never set.
+    pub fn number(&self, word: &str) -> Result<u64, KvError> {
+        Ok(self.record(&key::meta(word))?.unwrap_or_default())
+    }
+}

@@ -1,0 +1,20 @@
+//! Machines that decide beside the state. Their inputs are records, messages and the time.
+pub mod admission;
+pub mod comparisons;
+pub mod drives;
+pub mod fullness;
+pub mod grants;
+pub mod half_fenced;
+pub mod heal_reports;
+pub mod leadership;
+pub mod leases;
+pub mod locks;
+pub mod operations;
+pub mod parts;
+pub mod pauses;
+pub mod recovery;
+pub mod slow;
+pub mod space;
+pub mod spread;
+pub mod turns;
+pub mod watchers;

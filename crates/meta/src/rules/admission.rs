@@ -1,0 +1,390 @@
+//! Which process is a drive, and whether its disk is as new as it was. A pure machine: its inputs are the
+//! record, the heartbeat, and whether the last process is surely over.
+//!
+//! One process at a time is a drive. The manager numbers those that it admits (*instances*). A process stores
+//! its number in its directory and reports it back before it gets a lease. So the directory with the last
+//! number reported back is the one that served last. One with a lower number is a copy, or was put back to an
+//! older state. (A process that died before it reported back has served nothing.) A process that is not the
+//! one on record is admitted only when that one is surely over. If that one is heard again instead, the
+//! newcomer is told to stop.
+//!
+//! Every heartbeat reports the drive's log position. If it is lower than before, the drive has lost what it
+//! acknowledged. Such a drive, and one whose number is lower, is *behind*: none of its columns counts until
+//! it is caught up. A heartbeat may come late, after a newer one on another connection. So a process is
+//! not admitted again once it has said that it stops, nor once another has followed it after it had reported
+//! its number back. And a lower log position of the process that has told a higher one says nothing.
+//!
+//! Between two heartbeats receipts say how far the log was (`receipts`). A process that begins to be the
+//! drive must have come as far as they say. They are writers' words: one that the process on record
+//! disproves, as it has not come so far two heartbeats later, counts for nothing. Else anybody who may write
+//! a file could have a drive put out.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use braid_layout::DriveId;
+use braid_wire::control::Heartbeat;
+
+use crate::records::schema::DriveRecord;
+
+/// Most former processes of a drive that are remembered.
+const FORMER_MAX: usize = 16;
+
+/// What is known of drives' processes in this term, beyond their records.
+#[derive(Debug, Default)]
+pub struct Admissions {
+    drives: BTreeMap<DriveId, Known>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Known {
+    /// The log position. It is stored now and then: see [`Admissions::due`].
+    log: u64,
+    /// The process that has said so.
+    log_of: u64,
+    /// How far it was by receipts that came before its last heartbeat, and since.
+    receipt: u64,
+    fresh: u64,
+    /// A receipt was disproved, and may be on record.
+    disproved: bool,
+    /// A process that is not the one on record asked to be the drive.
+    rival: Option<Rival>,
+    /// The last processes that said that they stop, or that others followed after they had reported their
+    /// numbers back.
+    former: VecDeque<u64>,
+}
+
+impl Known {
+    fn receipts(&self) -> u64 {
+        self.receipt.max(self.fresh)
+    }
+
+    /// The process is not admitted again.
+    fn end(&mut self, start: u64) {
+        self.former.push_back(start);
+        if self.former.len() > FORMER_MAX {
+            self.former.pop_front();
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Rival {
+    start: u64,
+    /// The process on record was heard since.
+    refused: bool,
+}
+
+/// Whether the process on record surely serves no more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Last {
+    /// Its lease has lapsed, it has said that it stops, or its host says that it is gone.
+    Over,
+    /// It cannot be told.
+    MayServe,
+}
+
+/// The judgement on a heartbeat.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ruling {
+    /// The sender is the drive. Its record, changed or not.
+    Drive(Box<DriveRecord>),
+    /// The process on record may still serve.
+    Wait,
+    /// Another process is the drive.
+    Superseded,
+}
+
+impl Admissions {
+    /// Judges a heartbeat of a drive that was not replaced.
+    pub fn judge(&mut self, record: &DriveRecord, beat: &Heartbeat, last: Last) -> Ruling {
+        let known = self.drives.entry(record.drive).or_default();
+        known.log = known.log.max(record.log);
+        let is_late = beat.start == known.log_of && beat.log < known.log;
+        let mut record = record.clone();
+        if beat.start != record.start {
+            if !beat.restarted || known.former.contains(&beat.start) {
+                return Ruling::Superseded;
+            }
+            match known.rival {
+                Some(rival) if rival.start == beat.start && rival.refused => return Ruling::Superseded,
+                _ => known.rival = Some(Rival { start: beat.start, refused: false }),
+            }
+            if record.start != 0 && last == Last::MayServe {
+                return Ruling::Wait;
+            }
+            record.behind |= beat.instance < record.stored || beat.log < known.receipts();
+            // One that has not reported its number back may live: a late heartbeat of a dead process may have
+            // come between.
+            if record.stored == record.instance && record.start != 0 {
+                known.end(record.start);
+            }
+            record.instance = record.instance.max(beat.instance) + 1;
+            record.start = beat.start;
+            known.rival = None;
+        } else if !is_late {
+            if let Some(rival) = &mut known.rival {
+                rival.refused = true;
+            }
+            // Those came before the heartbeat before this one was answered, and this one was sent after it.
+            if beat.log < known.receipt {
+                (known.receipt, known.disproved) = (0, true);
+            }
+            (known.receipt, known.fresh) = (known.receipts(), 0);
+        }
+        if beat.instance == record.instance {
+            record.stored = record.instance;
+        }
+        record.behind |= beat.log < known.log && !is_late;
+        if !record.behind && !is_late {
+            (known.log, known.log_of) = (beat.log, beat.start);
+        }
+        if beat.closing {
+            known.end(beat.start);
+        }
+        Ruling::Drive(Box::new(record))
+    }
+
+    /// A writer has brought a receipt of the drive.
+    pub fn handle_receipt(&mut self, drive: DriveId, log: u64) {
+        let known = self.drives.entry(drive).or_default();
+        known.fresh = known.fresh.max(log);
+    }
+
+    /// What receipts of the drive say that were not disproved.
+    pub fn receipt(&self, drive: DriveId) -> u64 {
+        self.drives.get(&drive).map_or(0, Known::receipts)
+    }
+
+    /// Log positions that are ahead of the record, and those of drives of which a receipt was disproved.
+    pub fn due<'a>(&mut self, records: impl Iterator<Item = &'a DriveRecord>) -> Vec<(DriveId, u64)> {
+        let of = |record: &DriveRecord| {
+            let known = self.drives.get_mut(&record.drive)?;
+            let is_due = std::mem::take(&mut known.disproved) || known.log > record.log;
+            is_due.then_some((record.drive, known.log))
+        };
+        records.filter_map(of).collect()
+    }
+
+    /// The drive's columns are out: from now on its log counts from where the next heartbeat says it is.
+    pub fn handle_caught(&mut self, drive: DriveId) {
+        if let Some(known) = self.drives.get_mut(&drive) {
+            (known.log, known.receipt, known.fresh) = (0, 0, 0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use braid_wire::capability::Key;
+
+    use super::*;
+    use crate::rules::drives::examples::beat;
+
+    /// A drive whose last process has reported its number back.
+    fn record(start: u64, instance: u64, log: u64) -> DriveRecord {
+        DriveRecord {
+            drive: DriveId(1),
+            name: "d".to_owned(),
+            master: Key::new([1; 32]),
+            confirmed: true,
+            replaced_by: DriveId(0),
+            address: String::new(),
+            host: String::new(),
+            rack: String::new(),
+            directory: String::new(),
+            capacity_bytes: 0,
+            joined_ms: 0,
+            instance,
+            stored: instance,
+            start,
+            log,
+            behind: false,
+        }
+    }
+
+    fn said(start: u64, instance: u64, log: u64, restarted: bool) -> Heartbeat {
+        Heartbeat { start, instance, log, restarted, ..beat("a:1") }
+    }
+
+    fn admitted(ruling: Ruling) -> (u64, u64, bool) {
+        match ruling {
+            Ruling::Drive(record) => (record.start, record.instance, record.behind),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_drive_that_starts_again_is_the_next_instance() {
+        let mut admissions = Admissions::default();
+        let first = admissions.judge(&record(0, 0, 0), &said(7, 0, 0, true), Last::MayServe);
+        assert_eq!(admitted(first), (7, 1, false));
+        let same = admissions.judge(&record(7, 1, 0), &said(7, 1, 5, false), Last::MayServe);
+        assert_eq!(admitted(same), (7, 1, false));
+        let next = said(8, 1, 5, true);
+        assert_eq!(admissions.judge(&record(7, 1, 0), &next, Last::MayServe), Ruling::Wait);
+        assert_eq!(admitted(admissions.judge(&record(7, 1, 0), &next, Last::Over)), (8, 2, false));
+        // The process that it replaced is told to stop, should it wake up.
+        let late = admissions.judge(&record(8, 2, 5), &said(7, 1, 5, false), Last::MayServe);
+        assert_eq!(late, Ruling::Superseded);
+    }
+
+    #[test]
+    fn late_heartbeats_are_of_no_disk_that_is_behind() {
+        let mut admissions = Admissions::default();
+        let was = admissions.judge(&record(7, 3, 5), &said(7, 3, 25, true), Last::Over);
+        assert_eq!(admitted(was), (7, 3, false));
+        // Its disk goes on in another process, which has stored its number.
+        assert_eq!(
+            admitted(admissions.judge(&record(7, 3, 25), &said(8, 3, 26, true), Last::Over)),
+            (8, 4, false)
+        );
+        let late = said(7, 3, 25, true);
+        assert_eq!(admissions.judge(&record(8, 4, 26), &late, Last::Over), Ruling::Superseded);
+        // Two of its own change places.
+        assert_eq!(
+            admitted(admissions.judge(&record(8, 4, 26), &said(8, 4, 40, false), Last::Over)),
+            (8, 4, false)
+        );
+        assert_eq!(
+            admitted(admissions.judge(&record(8, 4, 26), &said(8, 4, 30, false), Last::Over)),
+            (8, 4, false)
+        );
+        assert_eq!(
+            admitted(admissions.judge(&record(8, 4, 26), &said(9, 4, 39, true), Last::Over)),
+            (9, 5, true)
+        );
+    }
+
+    #[test]
+    fn who_has_said_that_it_stops_is_not_admitted_again() {
+        let mut admissions = Admissions::default();
+        let last = Heartbeat { closing: true, ..said(7, 3, 25, true) };
+        assert_eq!(admitted(admissions.judge(&record(7, 3, 5), &last, Last::MayServe)), (7, 3, false));
+        let late = admissions.judge(&record(0, 3, 25), &said(7, 3, 20, true), Last::Over);
+        assert_eq!(late, Ruling::Superseded);
+        let next = admissions.judge(&record(0, 3, 25), &said(8, 3, 25, true), Last::Over);
+        assert_eq!(admitted(next), (8, 4, false));
+    }
+
+    #[test]
+    fn a_late_heartbeat_disproves_no_receipt() {
+        let mut admissions = Admissions::default();
+        let mut beats = |log| admissions.judge(&record(7, 3, 0), &said(7, 3, log, false), Last::MayServe);
+        beats(30);
+        beats(40);
+        admissions.handle_receipt(DriveId(1), 45);
+        // The second of these was sent before the log was so far.
+        for log in [30, 42] {
+            let own = admissions.judge(&record(7, 3, 0), &said(7, 3, log, false), Last::MayServe);
+            assert_eq!(admitted(own), (7, 3, false));
+        }
+        assert_eq!(admissions.receipt(DriveId(1)), 45);
+        let next = admissions.judge(&record(7, 3, 0), &said(8, 3, 42, true), Last::Over);
+        assert_eq!(admitted(next), (8, 4, true), "it has lost what it acknowledged");
+    }
+
+    #[test]
+    fn who_was_followed_before_he_had_a_number_comes_again() {
+        let mut admissions = Admissions::default();
+        let Ruling::Drive(offered) = admissions.judge(&record(7, 3, 5), &said(9, 3, 5, true), Last::Over)
+        else {
+            panic!("admitted")
+        };
+        // A heartbeat of one that started before it, and has died.
+        let Ruling::Drive(late) = admissions.judge(&offered, &said(8, 3, 5, true), Last::Over) else {
+            panic!("it cannot be told")
+        };
+        let again = admissions.judge(&late, &said(9, 3, 5, true), Last::Over);
+        assert_eq!(admitted(again), (9, 6, false));
+    }
+
+    #[test]
+    fn a_process_that_died_before_it_stored_its_number_has_lost_nothing() {
+        let mut admissions = Admissions::default();
+        let Ruling::Drive(offered) = admissions.judge(&record(7, 3, 5), &said(8, 3, 5, true), Last::Over)
+        else {
+            panic!("admitted")
+        };
+        assert_eq!((offered.instance, offered.stored), (4, 3));
+        // The next one comes from the same directory.
+        let Ruling::Drive(next) = admissions.judge(&offered, &said(9, 3, 5, true), Last::Over) else {
+            panic!("admitted")
+        };
+        assert_eq!((next.instance, next.stored, next.behind), (5, 3, false));
+        let Ruling::Drive(back) = admissions.judge(&next, &said(9, 5, 5, true), Last::MayServe) else {
+            panic!("it is the drive")
+        };
+        assert_eq!((back.instance, back.stored, back.behind), (5, 5, false));
+        // From now on the directory with the lower number is older.
+        assert_eq!(admitted(admissions.judge(&back, &said(10, 3, 5, true), Last::Over)), (10, 6, true));
+    }
+
+    #[test]
+    fn of_two_directories_the_one_that_serves_stays() {
+        let mut admissions = Admissions::default();
+        let own = said(7, 3, 5, false);
+        let copy = said(9, 3, 5, true);
+        assert_eq!(admissions.judge(&record(7, 3, 5), &copy, Last::MayServe), Ruling::Wait);
+        assert_eq!(admitted(admissions.judge(&record(7, 3, 5), &own, Last::MayServe)), (7, 3, false));
+        assert_eq!(admissions.judge(&record(7, 3, 5), &copy, Last::MayServe), Ruling::Superseded);
+    }
+
+    #[test]
+    fn a_copy_that_comes_after_the_drive_served_again_is_behind() {
+        let mut admissions = Admissions::default();
+        // Its log is as long, by writes of its own.
+        let copy = said(9, 3, 500, true);
+        assert_eq!(admitted(admissions.judge(&record(7, 4, 200), &copy, Last::Over)), (9, 5, true));
+    }
+
+    #[test]
+    fn a_drive_must_come_back_with_what_a_receipt_said() {
+        let said_100 = |receipt| {
+            let mut admissions = Admissions::default();
+            let was = admissions.judge(&record(7, 3, 0), &said(7, 3, 100, false), Last::MayServe);
+            assert_eq!(admitted(was), (7, 3, false));
+            admissions.handle_receipt(DriveId(1), receipt);
+            admissions
+        };
+        let next = |admissions: &mut Admissions, log| {
+            admitted(admissions.judge(&record(7, 3, 100), &said(8, 3, log, true), Last::Over))
+        };
+        assert_eq!(next(&mut said_100(104), 104), (8, 4, false));
+        assert_eq!(next(&mut said_100(104), 103), (8, 4, true), "it has lost a record that it acknowledged");
+        // A heartbeat that was on its way disproves nothing, the one after it does.
+        let own = said(7, 3, 101, false);
+        let mut admissions = said_100(104);
+        let late = admissions.judge(&record(7, 3, 100), &own, Last::MayServe);
+        assert_eq!((admitted(late), admissions.receipt(DriveId(1))), ((7, 3, false), 104));
+        let far = admissions.judge(&record(7, 3, 100), &own, Last::MayServe);
+        assert_eq!((admitted(far), admissions.receipt(DriveId(1))), ((7, 3, false), 0));
+        assert_eq!(admissions.due([record(7, 3, 101)].iter()), [(DriveId(1), 101)]);
+        assert!(admissions.due([record(7, 3, 101)].iter()).is_empty());
+        // What is on record holds after a start of the manager too.
+        let mut after = Admissions::default();
+        after.handle_receipt(DriveId(1), 104);
+        assert_eq!(next(&mut after, 103), (8, 4, true));
+        after.handle_caught(DriveId(1));
+        assert_eq!(
+            admitted(after.judge(&record(8, 4, 0), &said(9, 4, 103, true), Last::Over)),
+            (9, 5, false)
+        );
+    }
+
+    #[test]
+    fn a_log_that_has_come_less_far_is_behind_until_it_was_caught() {
+        let mut admissions = Admissions::default();
+        let again = said(7, 3, 99, false);
+        assert_eq!(admitted(admissions.judge(&record(7, 3, 100), &again, Last::MayServe)), (7, 3, true));
+        let far = said(7, 3, 200, false);
+        assert_eq!(admitted(admissions.judge(&record(7, 3, 100), &far, Last::MayServe)), (7, 3, false));
+        // Not on record yet, but reported.
+        let less = said(8, 3, 150, true);
+        assert_eq!(admitted(admissions.judge(&record(7, 3, 100), &less, Last::Over)), (8, 4, true));
+        assert_eq!(admissions.due([record(7, 3, 100)].iter()), [(DriveId(1), 200)]);
+        admissions.handle_caught(DriveId(1));
+        let after = admissions.judge(&record(8, 4, 0), &said(8, 4, 151, false), Last::MayServe);
+        assert_eq!(admitted(after), (8, 4, false));
+        assert_eq!(admissions.due([record(8, 4, 0)].iter()), [(DriveId(1), 151)]);
+    }
+}

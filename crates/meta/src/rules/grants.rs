@@ -1,0 +1,164 @@
+//! Capabilities: what the manager lets clients, and itself, do at a drive. Pure: keys, records and time are
+//! parameters.
+
+use braid_layout::version::Lease;
+use braid_layout::{Column, ColumnMask, DriveId, FileId, Generation, ObjectId, PartitionId};
+pub use braid_wire::capability::CAPABILITY_MS;
+use braid_wire::capability::{Capability, Key, LeaseKind, Protection, Rights};
+use braid_wire::control::Grant;
+use braid_wire::data::ColumnMap;
+
+use crate::records::schema::{InodeRecord, SegmentRecord};
+
+/// The logical version that all objects have in this release.
+pub const OBJECT_VERSION: u32 = 1;
+/// The epoch of a partition's working keys before any rotation; the drive level's is always this.
+pub const KEY_EPOCH_FIRST: u32 = 1;
+
+/// What a client may do with a column's object.
+const READER: Rights = Rights::READ.and(Rights::GET_ATTRIBUTES);
+const WRITER: Rights = READER.and(Rights::WRITE).and(Rights::CREATE);
+/// What the manager may do with an object.
+const MANAGER: Rights = READER.and(Rights::CREATE).and(Rights::REMOVE).and(Rights::MANAGE);
+
+/// The lease in the capability of a drive that brings its own joining column up to date: it writes nothing of
+/// its own, and installs versions of every lease.
+pub const ANY_LEASE: Lease = Lease(u32::MAX);
+
+/// Stripes of a segment: the first, and one past the last or 2^64 - 1 for all from there on.
+pub type Stripes = (u64, u64);
+/// All of them.
+pub const ALL_STRIPES: Stripes = (0, u64::MAX);
+
+/// What a column is granted for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Use {
+    /// To read it.
+    Read,
+    /// To read it, and to write these stripes of it under this lease.
+    Write(Lease, LeaseKind, Stripes),
+}
+
+/// The column map of one column, which is stored with its object.
+pub fn column_map(file: FileId, segment: &SegmentRecord, column: Column) -> ColumnMap {
+    ColumnMap {
+        file,
+        segment: segment.number,
+        scheme: segment.shape.scheme,
+        k: segment.shape.k,
+        m: segment.shape.m,
+        unit_bytes: segment.shape.unit_bytes,
+        column,
+        drives: segment.drives.clone(),
+        objects: vec![segment.object; segment.drives.len()],
+    }
+}
+
+/// A client's grant for one column. The caller decides whether the column may be granted at all.
+pub fn for_client(
+    master: &Key,
+    key_epoch: u32,
+    (file, inode): (FileId, &InodeRecord),
+    segment: &SegmentRecord,
+    column: Column,
+    granted: Use,
+    expires_ms: u64,
+) -> Grant {
+    let (rights, lease, map, kind, stripes) = match granted {
+        Use::Read => (READER, Lease(0), [0; 16], LeaseKind::Exclusive, ALL_STRIPES),
+        Use::Write(lease, kind, stripes) => {
+            (WRITER, lease, column_map(file, segment, column).digest(), kind, stripes)
+        }
+    };
+    let capability = Capability {
+        drive: segment.drive(column),
+        partition: inode.volume.into(),
+        object: segment.object,
+        rights,
+        key_epoch,
+        g: inode.g,
+        set: segment.set,
+        joining: segment.joining,
+        lease,
+        kind,
+        first_stripe: stripes.0,
+        end_stripe: stripes.1,
+        map,
+        file,
+        ..blank(expires_ms)
+    };
+    sign(master, capability)
+}
+
+/// The manager's own grant for an object: to fence it, judge it, create it with the map of this digest, and
+/// remove it.
+pub fn for_object(
+    master: &Key,
+    key_epoch: u32,
+    (drive, partition, object, file): (DriveId, PartitionId, ObjectId, FileId),
+    (g, set, joining): (Generation, ColumnMask, ColumnMask),
+    map: [u8; 16],
+    expires_ms: u64,
+) -> Grant {
+    let rights = MANAGER;
+    let blank = blank(expires_ms);
+    sign(
+        master,
+        Capability { drive, partition, object, rights, key_epoch, g, set, joining, map, file, ..blank },
+    )
+}
+
+/// The manager's own grant for the drive itself: to manage and list its partitions.
+pub fn for_drive(master: &Key, drive: DriveId, expires_ms: u64) -> Grant {
+    let rights = Rights::MANAGE.and(Rights::LIST).and(Rights::GET_ATTRIBUTES);
+    sign(master, Capability { drive, rights, ..blank(expires_ms) })
+}
+
+/// The manager's own grant for a partition: to list its objects.
+pub fn for_partition(master: &Key, drive: DriveId, partition: PartitionId, expires_ms: u64) -> Grant {
+    sign(master, Capability { drive, partition, rights: Rights::LIST, ..blank(expires_ms) })
+}
+
+/// The grant of the drive `holder` to send deltas to a partition of the drive.
+pub fn for_deltas(
+    master: &Key,
+    key_epoch: u32,
+    (drive, partition, holder): (DriveId, PartitionId, DriveId),
+    expires_ms: u64,
+) -> Grant {
+    let rights = Rights::DELTA;
+    sign(master, Capability { drive, partition, rights, key_epoch, holder, ..blank(expires_ms) })
+}
+
+fn blank(expires_ms: u64) -> Capability {
+    Capability {
+        drive: DriveId(0),
+        partition: PartitionId(0),
+        object: ObjectId(0),
+        object_version: OBJECT_VERSION,
+        rights: Rights::NONE,
+        from: 0,
+        to: u64::MAX,
+        expires_ms,
+        reservation: 0,
+        key_epoch: KEY_EPOCH_FIRST,
+        g: Generation(0),
+        set: ColumnMask::EMPTY,
+        joining: ColumnMask::EMPTY,
+        lease: Lease(0),
+        kind: LeaseKind::Exclusive,
+        first_stripe: 0,
+        end_stripe: u64::MAX,
+        rate: 0,
+        protection: Protection::Integrity,
+        holder: DriveId(0),
+        map: [0; 16],
+        file: FileId(0),
+    }
+}
+
+fn sign(master: &Key, capability: Capability) -> Grant {
+    let partition = master.drive_key(capability.drive).partition_key(capability.partition);
+    let private = partition.working_key(capability.key_epoch).private_part(&capability);
+    Grant { capability, private }
+}

@@ -1,0 +1,340 @@
+//! Operations: requests that are not idempotent by themselves. Each is carried out at most once.
+//!
+//! An answer can be lost; the client then asks again under the same number. So the result of an operation is
+//! stored in the transaction that makes the change, and a repeat is answered from there, even after a
+//! restart. A refusal changed nothing, so none is stored.
+//!
+//! Three things keep an operation from being carried out twice:
+//! - One copy of it runs at a time; another is told to try again.
+//! - Its result is kept until the client says that it is settled. A copy that arrives after that (delayed in
+//!   a session that the client gave up) must change nothing: it is below the client's mark. Such copies are
+//!   in this process's own sockets and end with it, so the marks, and refusals that were sent, are in memory
+//!   only.
+//! - Results for a client that left without settling them are deleted after [`KEPT_MS`]. An operation older
+//!   than half of that is refused, so none is carried out again because its result was forgotten.
+//!
+//! Whoever has the token can take any number of client numbers. So of 4,096 clients something is kept in
+//! memory; beyond that the one that was idle for the longest is forgotten. From then on an operation of a
+//! client that is not known is refused if it was begun before the forgotten one was last heard: it may be a
+//! copy of what that one had settled. Its asker begins it anew.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use braid_layout::FileId;
+use braid_layout::version::Lease;
+use braid_wire::control::{ControlRequest, RequestHead};
+use braid_wire::{Reason, Refusal};
+
+use crate::records::kv::KvError;
+use crate::records::schema::{OperationRecord, key};
+use crate::records::tx::Tx;
+
+/// How long results are kept for a client that left without settling them: an hour.
+pub const KEPT_MS: u64 = 3_600_000;
+/// An operation begun longer ago is refused.
+pub const AGE_MAX_MS: u64 = KEPT_MS / 2;
+/// Most numbers between a client's lowest unsettled operation and its highest. It has far fewer calls in
+/// flight.
+const WINDOW_MAX: u64 = 1 << 20;
+/// Most clients of which something is kept in memory. Most of them need nothing.
+const ASKERS_MAX: usize = 1 << 12;
+/// Most refusals kept per client: those of its unsettled operations.
+const REFUSALS_MAX: usize = 1024;
+/// Most rows of settled operations that one transaction deletes beside its own work.
+const SETTLED_PER_WRITE: usize = 64;
+
+/// Which operation a request is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Operation {
+    /// The client's number.
+    pub client: u64,
+    pub number: u64,
+    /// The client's operations below this are settled.
+    pub settled_below: u64,
+    /// CRC32C of the request: if the number comes again with another request, it was used twice.
+    pub request: u32,
+}
+
+/// The result of an operation: what its answer needs beyond "done".
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// The file that was opened.
+    pub file: FileId,
+    /// The lease that was granted on it.
+    pub lease: Lease,
+    /// Components to rebuild after a drive was replaced, or the first byte that was reserved.
+    pub number: u64,
+}
+
+/// Whether this call carried the operation out.
+#[derive(Debug)]
+pub enum Once<R> {
+    /// It was carried out now.
+    Now(R),
+    /// It was carried out before.
+    Before(Outcome),
+}
+
+/// What is known of operations beyond the stored state.
+#[derive(Debug, Default)]
+pub struct Operations {
+    askers: BTreeMap<u64, Asker>,
+    /// When clients that were forgotten, as there were too many, were heard last.
+    forgotten_ms: u64,
+}
+
+#[derive(Debug, Default)]
+struct Asker {
+    settled_below: u64,
+    running: BTreeSet<u64>,
+    refused: BTreeMap<u64, Refusal>,
+    heard_ms: u64,
+}
+
+impl Outcome {
+    /// Done, with nothing else to report.
+    pub const DONE: Outcome = Outcome { file: FileId(0), lease: Lease(0), number: 0 };
+
+    /// A file was opened under this lease.
+    pub fn opened(file: FileId, lease: Lease) -> Outcome {
+        Outcome { file, lease, ..Outcome::DONE }
+    }
+}
+
+impl<R> Once<R> {
+    /// Whether it was carried out now.
+    pub fn is_now(&self) -> bool {
+        matches!(self, Once::Now(_))
+    }
+}
+
+impl Operations {
+    pub fn begin(
+        &mut self,
+        (client, number): (u64, u64),
+        settled_below: u64,
+        (begun_ms, now_ms): (u64, u64),
+    ) -> Result<(), Refusal> {
+        if !self.askers.contains_key(&client) {
+            if begun_ms <= self.forgotten_ms {
+                let detail = "there are so many clients that it is not known any more whether it was done: look, then ask again";
+                return Err(Refusal::new(Reason::Outdated, detail));
+            }
+            self.make_room()?;
+        }
+        let asker = self.askers.entry(client).or_default();
+        asker.heard_ms = now_ms;
+        if settled_below > asker.settled_below {
+            asker.settled_below = settled_below;
+            asker.refused = asker.refused.split_off(&settled_below);
+        }
+        if asker.running.insert(number) {
+            return Ok(());
+        }
+        Err(Refusal::new(Reason::Busy, format!("operation {number} is being carried out: ask again")))
+    }
+
+    /// Forgets the client that was idle for the longest, if there are too many.
+    fn make_room(&mut self) -> Result<(), Refusal> {
+        if self.askers.len() < ASKERS_MAX {
+            return Ok(());
+        }
+        let idle = self.askers.iter().filter(|(_, asker)| asker.running.is_empty());
+        let Some((&oldest, _)) = idle.min_by_key(|(_, asker)| asker.heard_ms) else {
+            let detail =
+                format!("more than {ASKERS_MAX} clients change something right now: try again later");
+            return Err(Refusal::new(Reason::Busy, detail));
+        };
+        let heard_ms = self.askers.remove(&oldest).map_or(0, |asker| asker.heard_ms);
+        self.forgotten_ms = self.forgotten_ms.max(heard_ms);
+        Ok(())
+    }
+
+    pub fn end(&mut self, operation: &Operation) {
+        let Some(asker) = self.askers.get_mut(&operation.client) else { return };
+        asker.running.remove(&operation.number);
+        // Numbers begin at 1, so a mark of 1 excludes nothing.
+        if asker.settled_below <= 1 && asker.running.is_empty() && asker.refused.is_empty() {
+            self.askers.remove(&operation.client);
+        }
+    }
+
+    pub fn refused(&mut self, operation: &Operation, refusal: Refusal) {
+        let Some(asker) = self.askers.get_mut(&operation.client) else { return };
+        asker.refused.insert(operation.number, refusal);
+        if asker.refused.len() > REFUSALS_MAX {
+            asker.refused.pop_first();
+        }
+    }
+
+    /// Refuses a copy of an operation that was refused before or that its client has settled.
+    pub fn check(&self, operation: &Operation) -> Result<(), Refusal> {
+        let Some(asker) = self.askers.get(&operation.client) else { return Ok(()) };
+        if operation.number < asker.settled_below {
+            let detail = format!("operation {} was given up or answered before", operation.number);
+            return Err(Refusal::new(Reason::Outdated, detail));
+        }
+        asker.refused.get(&operation.number).map_or(Ok(()), |refusal| Err(refusal.clone()))
+    }
+
+    /// Forgets clients that were not heard for so long that all they sent is too old to be carried out.
+    pub fn forget(&mut self, now_ms: u64) {
+        self.askers
+            .retain(|_, asker| !asker.running.is_empty() || now_ms.saturating_sub(asker.heard_ms) < KEPT_MS);
+    }
+}
+
+/// The operation's result on record, if it was carried out.
+pub fn recorded(tx: &Tx, operation: Operation) -> Result<Option<Outcome>, Refusal> {
+    let key = key::operation(operation.client, operation.number);
+    let Some(record) = tx.record::<OperationRecord>(&key)? else { return Ok(None) };
+    if record.request != operation.request {
+        let detail = format!("operation {} was another request before: numbers rise", operation.number);
+        return Err(Refusal::new(Reason::Malformed, detail));
+    }
+    Ok(Some(Outcome { file: record.file, lease: record.lease, number: record.number }))
+}
+
+/// Stores the operation's result in the transaction that carries it out, and deletes some that are settled.
+pub fn remember(tx: &mut Tx, operation: Operation, outcome: Outcome, now_ms: u64) -> Result<(), KvError> {
+    let Operation { client, number, settled_below, request } = operation;
+    let Outcome { file, lease, number: result } = outcome;
+    let record = OperationRecord { done_ms: now_ms, request, file, lease, number: result };
+    let settled =
+        tx.scan(&key::operation(client, 0), &key::operation(client, settled_below), SETTLED_PER_WRITE)?;
+    settled.into_iter().for_each(|(row, _)| tx.delete(row));
+    tx.set(key::operation(client, number), &record);
+    Ok(())
+}
+
+/// Refuses a request whose head contradicts itself or is too old.
+pub fn check_head(head: &RequestHead, request: &ControlRequest, now_ms: u64) -> Result<(), Refusal> {
+    let &RequestHead { client, operation, settled_below, begun_ms } = head;
+    let malformed = |what: &str| Err(Refusal::new(Reason::Malformed, format!("{}: {what}", request.name())));
+    if client == 0 || operation == 0 || begun_ms == 0 {
+        return malformed(
+            "it changes something, and needs the asker's number, the operation's, and its time",
+        );
+    }
+    if settled_below > operation {
+        return malformed("its operation is not above those that its asker says are settled");
+    }
+    if operation - settled_below > WINDOW_MAX {
+        let detail =
+            format!("more than {WINDOW_MAX} operations since the last that is not settled: wait for it");
+        return Err(Refusal::new(Reason::Busy, detail));
+    }
+    let age_ms = now_ms.saturating_sub(begun_ms);
+    if age_ms > AGE_MAX_MS {
+        let detail = format!(
+            "{} was begun {} s ago: too long to tell whether it was done. Look, then ask again",
+            request.name(),
+            age_ms / 1000
+        );
+        return Err(Refusal::new(Reason::Outdated, detail));
+    }
+    Ok(())
+}
+
+/// Whether the client takes the refusal as its answer. After the other reasons it asks again under the same
+/// number; after a failure of the state it is not known whether the change is durable.
+pub fn is_final(reason: Reason) -> bool {
+    !matches!(reason, Reason::Busy | Reason::NotLeading | Reason::Closing) && !reason.leaves_unknown()
+}
+
+#[cfg(test)]
+mod tests {
+    use braid_wire::control::VolumeRemove;
+
+    use super::*;
+
+    fn operation(number: u64, settled_below: u64) -> Operation {
+        Operation { client: 7, number, settled_below, request: 1 }
+    }
+
+    #[test]
+    fn one_copy_runs_at_a_time_and_none_once_it_is_settled() {
+        let mut known = Operations::default();
+        known.begin((7, 5), 1, (1, 0)).unwrap();
+        assert_eq!(known.begin((7, 5), 1, (1, 0)).unwrap_err().reason, Reason::Busy);
+        known.check(&operation(5, 1)).unwrap();
+        known.end(&operation(5, 1));
+        // A delayed copy of 5 begins after its client went on.
+        known.begin((7, 6), 6, (1, 0)).unwrap();
+        known.begin((7, 5), 1, (1, 0)).unwrap();
+        assert_eq!(known.check(&operation(5, 1)).unwrap_err().reason, Reason::Outdated);
+        known.check(&operation(6, 6)).unwrap();
+        known.check(&Operation { client: 8, ..operation(5, 1) }).unwrap();
+    }
+
+    #[test]
+    fn a_refusal_that_was_told_stands_for_every_copy() {
+        let mut known = Operations::default();
+        known.begin((7, 5), 5, (1, 0)).unwrap();
+        known.refused(&operation(5, 5), Refusal::new(Reason::NotFound, "no"));
+        known.end(&operation(5, 5));
+        known.begin((7, 5), 5, (1, 0)).unwrap();
+        assert_eq!(known.check(&operation(5, 5)).unwrap_err().reason, Reason::NotFound);
+        known.begin((7, 6), 6, (1, 0)).unwrap();
+        assert!(known.askers[&7].refused.is_empty(), "it is settled");
+    }
+
+    #[test]
+    fn nothing_is_kept_of_an_asker_of_whom_there_is_nothing_to_say() {
+        let mut known = Operations::default();
+        known.begin((7, 1), 1, (1, 0)).unwrap();
+        known.end(&operation(1, 1));
+        assert!(known.askers.is_empty());
+        known.begin((7, 2), 2, (1, 10)).unwrap();
+        known.end(&operation(2, 2));
+        known.forget(KEPT_MS);
+        assert_eq!(known.askers.len(), 1);
+        known.forget(KEPT_MS + 10);
+        assert!(known.askers.is_empty());
+    }
+
+    #[test]
+    fn of_too_many_clients_the_oldest_is_forgotten_and_no_copy_of_it_is_carried_out() {
+        let mut known = Operations::default();
+        let most = ASKERS_MAX as u64;
+        for client in 1..=most {
+            // Something is to be kept of each: its marks.
+            known.begin((client, 2), 2, (client, client)).unwrap();
+        }
+        let busy = known.begin((most + 1, 2), 2, (most + 1, most + 1)).unwrap_err();
+        assert_eq!(busy.reason, Reason::Busy, "all of them have something under way");
+        for client in 2..=most {
+            known.end(&Operation { client, ..operation(2, 2) });
+        }
+        known.begin((most + 1, 2), 2, (most + 1, most + 1)).unwrap();
+        assert_eq!(known.askers.len(), ASKERS_MAX);
+        assert!(!known.askers.contains_key(&2), "the first of those that were idle");
+        // A copy of what it had settled, delayed in a session that it gave up.
+        assert_eq!(known.begin((2, 1), 1, (1, most + 2)).unwrap_err().reason, Reason::Outdated);
+        // What it begins now is carried out, and so is what others do, however many came.
+        known.begin((2, 3), 3, (most + 2, most + 2)).unwrap();
+        for client in 10 * most..11 * most {
+            known.begin((client, 2), 2, (client, client)).unwrap();
+            known.end(&Operation { client, ..operation(2, 2) });
+        }
+        assert_eq!(known.askers.len(), ASKERS_MAX);
+        known.begin((1, 3), 2, (3, 20 * most)).unwrap();
+    }
+
+    #[test]
+    fn heads_that_contradict_themselves_or_are_old_are_refused() {
+        let request = ControlRequest::from(VolumeRemove { name: "v".into() });
+        let now_ms = 2 * KEPT_MS;
+        let good = RequestHead { client: 7, operation: 5, settled_below: 5, begun_ms: now_ms - AGE_MAX_MS };
+        check_head(&good, &request, now_ms).unwrap();
+        for (head, reason) in [
+            (RequestHead { operation: 0, settled_below: 0, ..good.clone() }, Reason::Malformed),
+            (RequestHead { begun_ms: 0, ..good.clone() }, Reason::Malformed),
+            (RequestHead { settled_below: 6, ..good.clone() }, Reason::Malformed),
+            (RequestHead { operation: 6 + WINDOW_MAX, ..good.clone() }, Reason::Busy),
+            (RequestHead { begun_ms: now_ms - AGE_MAX_MS - 1, ..good.clone() }, Reason::Outdated),
+        ] {
+            assert_eq!(check_head(&head, &request, now_ms).unwrap_err().reason, reason, "{head:?}");
+        }
+    }
+}

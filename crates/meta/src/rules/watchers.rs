@@ -1,0 +1,417 @@
+//! Who keeps what it was told, and is to be told of changes. In memory only, and pure: time is handed in.
+//!
+//! A client has a lease on all that it watches, which its requests for news renew. News are numbered, and
+//! stay until the client says that it has heeded them. A client that was not heard for a lease watches
+//! nothing any more; when it is heard again it is told that everything may have changed. Silence while the
+//! manager did not run itself counts for nothing.
+//!
+//! What a client has open is apart from what it watches ([`Keepers`]): it outlives its lease.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use braid_layout::FileId;
+use braid_wire::control::{News, Watch};
+
+use crate::rules::pauses::Pauses;
+use crate::tree::keepers::Keepers;
+
+/// How long a client may keep what it was told without asking for news.
+pub const LEASE_MS: u32 = 3000;
+/// How long news may be unheeded: then the client's lease is not renewed, and so others wait no longer.
+const HEED_MS: u64 = 10_000;
+/// Most numbers that a client watches: beyond that it is told of everything, and begins anew.
+const WATCHED_MAX: usize = 1 << 18;
+/// About the most that all clients watch: each may watch its part of it.
+const WATCHED_ALL: usize = 1 << 22;
+/// Most clients that watch.
+const CLIENTS_MAX: usize = 1 << 12;
+/// Changes remembered for those who were just reading.
+const RECENT_MAX: usize = 1 << 14;
+
+/// All clients that watch.
+#[derive(Debug)]
+pub struct Watchers {
+    pauses: Arc<Pauses>,
+    /// What they have open.
+    pub keepers: Keepers,
+    clients: BTreeMap<u64, Watcher>,
+    of: BTreeMap<FileId, BTreeSet<u64>>,
+    /// Open files that are written, by holder: whose it is.
+    written: BTreeMap<FileId, BTreeMap<u64, u64>>,
+    /// Changes told so far.
+    now: u64,
+    /// The highest number of any news.
+    number: u64,
+    /// When a number was told last, of the changes after `recent_from`.
+    recent: VecDeque<Recent>,
+    recent_from: u64,
+}
+
+#[derive(Debug, Default)]
+struct Watcher {
+    until_ms: u64,
+    watched: BTreeSet<FileId>,
+    /// What it was told and has not heeded, by the number of the news.
+    news: BTreeMap<FileId, u64>,
+    /// The same of what it is to write out.
+    recalls: BTreeMap<FileId, u64>,
+    /// Since when news were not heeded.
+    slow_since_ms: Option<u64>,
+    /// The number of the news that everything may have changed.
+    everything: Option<u64>,
+    /// The number of the last news.
+    number: u64,
+    heeded: u64,
+    written: u64,
+}
+
+/// A change that was told.
+#[derive(Debug, Clone, Copy)]
+struct Recent {
+    at: u64,
+    file: FileId,
+    /// Who made it, and so knows of it.
+    by: u64,
+}
+
+/// News that somebody waits for to be heeded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Told {
+    client: u64,
+    number: u64,
+    what: What,
+}
+
+/// What is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum What {
+    /// That the client answers nothing any more from what has changed.
+    Heeded,
+    /// That it has written out what it had.
+    Written,
+}
+
+impl Watchers {
+    /// Nobody watches yet. `began_ms`: at a start before which others did.
+    pub fn new(pauses: Arc<Pauses>, began_ms: Option<u64>) -> Watchers {
+        let keepers = Keepers::begin(began_ms);
+        let (clients, of, written, now, number, recent, recent_from) = Default::default();
+        Watchers { pauses, keepers, clients, of, written, now, number, recent, recent_from }
+    }
+
+    /// Whether nobody watches.
+    pub fn is_empty(&self) -> bool {
+        self.clients.is_empty()
+    }
+
+    /// Whether a client was heard within its lease.
+    pub fn is_heard(&mut self, client: u64, now_ms: u64) -> bool {
+        self.lapse(now_ms);
+        self.clients.contains_key(&client)
+    }
+
+    /// A client asks for news. False if it cannot watch: too many do.
+    pub fn hear(&mut self, asked: &Watch, now_ms: u64) -> bool {
+        self.lapse(now_ms);
+        if !self.clients.contains_key(&asked.client) {
+            if self.clients.len() >= CLIENTS_MAX {
+                return false;
+            }
+            if self.clients.is_empty() {
+                // Nothing was recorded while nobody watched.
+                (self.recent_from, self.now) = (self.now + 1, self.now + 1);
+                self.recent.clear();
+            }
+            // Numbers go on from those that it had from another manager, or before it lapsed.
+            let number = asked.seen.max(asked.heeded).max(self.number) + 1;
+            let everything = Some(number);
+            // Whoever waits for earlier news to be heeded waits no more.
+            let before = number - 1;
+            let watcher =
+                Watcher { number, heeded: before, written: before, everything, ..Watcher::default() };
+            self.number = number;
+            self.clients.insert(asked.client, watcher);
+            self.keepers.doubt(asked.client, []);
+        }
+        let listening_ms = self.pauses.last().ended_ms;
+        let Some(watcher) = self.clients.get_mut(&asked.client) else { return false };
+        if self.keepers.hear(asked.client, asked.order, now_ms) {
+            let was_lost = watcher.everything.is_some();
+            let heeded = watcher.heed(asked, now_ms);
+            if was_lost && watcher.everything.is_none() {
+                self.keepers.settle(asked.client);
+            }
+            // Of what it has heeded it says now what it has open.
+            heeded.into_iter().for_each(|file| self.keepers.close(asked.client, file));
+            asked.open.iter().for_each(|&file| self.keepers.open(asked.client, file, now_ms));
+            if watcher.everything.is_none() {
+                asked.closed.iter().for_each(|&file| self.keepers.close(asked.client, file));
+            }
+        }
+        if !watcher.is_slow(now_ms, listening_ms) {
+            watcher.until_ms = now_ms + u64::from(LEASE_MS);
+        }
+        true
+    }
+
+    /// News for a client, if there are any beyond those that it has seen.
+    pub fn news(&self, client: u64, seen: u64, now_ms: u64) -> Option<News> {
+        let watcher = self.clients.get(&client).filter(|watcher| watcher.number > seen)?;
+        let has_news =
+            watcher.everything.is_some() || !watcher.news.is_empty() || !watcher.recalls.is_empty();
+        has_news.then(|| watcher.answer(now_ms, self.pauses.last().ended_ms))
+    }
+
+    /// The answer to a client that waited in vain.
+    pub fn no_news(&self, client: u64, now_ms: u64) -> News {
+        let (changed, recalled) = Default::default();
+        let unknown = News { number: 0, lease_ms: 0, everything: true, changed, recalled };
+        let listening_ms = self.pauses.last().ended_ms;
+        self.clients.get(&client).map_or(unknown, |watcher| watcher.answer(now_ms, listening_ms))
+    }
+
+    /// How many changes were told: what is read after this is as new as that.
+    pub fn now(&self) -> u64 {
+        self.now
+    }
+
+    /// A client watches this from now on, as it read it after [`Watchers::now`] was `since`.
+    pub fn watch(&mut self, client: u64, file: FileId, since: u64) {
+        if !self.enter(client, file) {
+            return;
+        }
+        let has_changed = since < self.recent_from
+            || self
+                .recent
+                .iter()
+                .rev()
+                .take_while(|recent| recent.at > since)
+                .any(|recent| recent.file == file && recent.by != client);
+        if has_changed {
+            self.tell_one(client, file);
+        }
+    }
+
+    /// Enters that a client watches this. False if it watches nothing.
+    fn enter(&mut self, client: u64, file: FileId) -> bool {
+        let most = WATCHED_MAX.min(WATCHED_ALL / self.clients.len().max(1));
+        let Some(watcher) = self.clients.get_mut(&client) else {
+            if let Some(heard_ms) = self.keepers.heard_ms(client) {
+                // It will find out that it watches nothing, and may open the file before that.
+                self.keepers.open(client, file, heard_ms);
+            }
+            return false;
+        };
+        if watcher.watched.len() >= most {
+            watcher.number += 1;
+            watcher.everything = Some(watcher.number);
+            let watched = std::mem::take(&mut watcher.watched);
+            watched.iter().for_each(|&file| leave(&mut self.of, file, client));
+            self.keepers.doubt(client, watched.into_iter().chain([file]));
+            return false;
+        }
+        watcher.watched.insert(file);
+        self.of.entry(file).or_default().insert(client);
+        true
+    }
+
+    /// These have changed, by a client (0: none), which knows how they are now and watches them, or are gone
+    /// (true), so that nobody need watch them any more. Gives the news that are to be heeded.
+    pub fn tell(&mut self, files: &[(FileId, bool)], by: u64) -> Vec<Told> {
+        if self.clients.is_empty() || files.is_empty() {
+            return Vec::new();
+        }
+        self.now += 1;
+        let mut told = Vec::new();
+        for &(file, is_gone) in files {
+            self.recent.push_back(Recent { at: self.now, file, by });
+            let watchers = self.of.get(&file).into_iter().flatten().copied();
+            let others: Vec<u64> = watchers.filter(|client| *client != by).collect();
+            told.extend(self.told_before(file, by));
+            told.extend(others.into_iter().filter_map(|client| self.tell_one(client, file)));
+            if !is_gone {
+                self.enter(by, file);
+            } else if let Some(watcher) = self.clients.get_mut(&by) {
+                watcher.watched.remove(&file);
+                leave(&mut self.of, file, by);
+            }
+        }
+        while self.recent.len() > RECENT_MAX {
+            if let Some(Recent { at, .. }) = self.recent.pop_front() {
+                self.recent_from = at;
+            }
+        }
+        told
+    }
+
+    /// News of a file, or of everything, that others have not heeded yet: until then they answer from what
+    /// was before them, and so from what is before any later change.
+    fn told_before(&self, file: FileId, by: u64) -> Vec<Told> {
+        let others = self.clients.iter().filter(|(client, _)| **client != by);
+        let told = others.filter_map(|(&client, watcher)| {
+            let number = watcher.news.get(&file).copied().max(watcher.everything)?;
+            Some(Told { client, number, what: What::Heeded })
+        });
+        told.collect()
+    }
+
+    /// A file is opened, by a client (0: one that does not watch): others who write it write out what they
+    /// have. If it is not known who writes: all others.
+    pub fn recall(&mut self, file: FileId, by: u64, is_known: bool) -> Vec<Told> {
+        let writers = self.written.get(&file).into_iter().flat_map(|of| of.values()).copied();
+        let mut others: BTreeSet<u64> = writers.filter(|client| *client != by).collect();
+        if !is_known {
+            others.extend(self.clients.keys().filter(|client| **client != by));
+        }
+        let recall = |client: u64| {
+            let watcher = self.clients.get_mut(&client)?;
+            watcher.number += 1;
+            self.number = self.number.max(watcher.number);
+            watcher.recalls.insert(file, watcher.number);
+            Some(Told { client, number: watcher.number, what: What::Written })
+        };
+        others.into_iter().filter_map(recall).collect()
+    }
+
+    /// A client has a file open for writing, as this holder.
+    pub fn writes(&mut self, file: FileId, holder: u64, client: u64) {
+        if self.clients.contains_key(&client) {
+            self.written.entry(file).or_default().insert(holder, client);
+        }
+    }
+
+    /// The holder has closed it.
+    pub fn wrote(&mut self, file: FileId, holder: u64) {
+        if let Some(holders) = self.written.get_mut(&file) {
+            holders.remove(&holder);
+            if holders.is_empty() {
+                self.written.remove(&file);
+            }
+        }
+    }
+
+    /// Whether all of these news were heeded, or are for clients whose leases are over.
+    pub fn are_heeded(&mut self, told: &[Told], now_ms: u64) -> bool {
+        self.lapse(now_ms);
+        let is_done =
+            |told: &Told| self.clients.get(&told.client).is_none_or(|watcher| watcher.has_done(told));
+        told.iter().all(is_done)
+    }
+
+    /// A file is about to lose its last name, by a client, which says whether it has it open. Whether anybody
+    /// may: then it is to be kept.
+    pub fn lose_name(&mut self, file: FileId, (by, is_open): (u64, bool), now_ms: u64) -> bool {
+        self.lapse(now_ms);
+        if is_open && by != 0 {
+            self.keepers.open(by, file, now_ms);
+        }
+        let watching = self.of.get(&file).into_iter().flatten().copied();
+        let may_have = self.clients.iter().filter(|(_, watcher)| watcher.news.contains_key(&file));
+        let others: BTreeSet<u64> = watching.chain(may_have.map(|(client, _)| *client)).collect();
+        // They say so, or not, when they heed the news of it.
+        let others = others.into_iter().filter(|client| *client != by);
+        others.for_each(|client| self.keepers.open(client, file, now_ms));
+        let is_kept = self.keepers.is_open(file);
+        if is_kept {
+            self.keepers.lost_name(file);
+        }
+        is_kept
+    }
+
+    /// Whether somebody may have it open.
+    pub fn is_open(&mut self, file: FileId, now_ms: u64) -> bool {
+        self.lapse(now_ms);
+        self.keepers.is_open(file)
+    }
+
+    /// Those of these files, or of all, that have no name, and that nobody has open. They are not given
+    /// again.
+    pub fn free(&mut self, of: Option<&[FileId]>, now_ms: u64) -> Vec<FileId> {
+        self.lapse(now_ms);
+        self.keepers.free(of)
+    }
+
+    fn tell_one(&mut self, client: u64, file: FileId) -> Option<Told> {
+        let watcher = self.clients.get_mut(&client)?;
+        watcher.number += 1;
+        self.number = self.number.max(watcher.number);
+        watcher.news.insert(file, watcher.number);
+        watcher.watched.remove(&file);
+        leave(&mut self.of, file, client);
+        Some(Told { client, number: watcher.number, what: What::Heeded })
+    }
+
+    /// Forgets clients whose leases are over. While the manager did not listen none is.
+    fn lapse(&mut self, now_ms: u64) {
+        let listening_ms = self.pauses.last().ended_ms;
+        self.keepers.lapse(now_ms, listening_ms);
+        let until_ms = |watcher: &Watcher| watcher.until_ms.max(listening_ms + u64::from(LEASE_MS));
+        let over = self.clients.iter().filter(|(_, watcher)| until_ms(watcher) < now_ms);
+        let over: Vec<u64> = over.map(|(client, _)| *client).collect();
+        for client in over {
+            let Some(Watcher { watched, news, .. }) = self.clients.remove(&client) else { continue };
+            watched.iter().for_each(|&file| leave(&mut self.of, file, client));
+            self.keepers.doubt(client, watched.into_iter().chain(news.into_keys()));
+            self.written.values_mut().for_each(|holders| holders.retain(|_, of| *of != client));
+            self.written.retain(|_, holders| !holders.is_empty());
+        }
+    }
+}
+
+impl Watcher {
+    fn has_done(&self, told: &Told) -> bool {
+        match told.what {
+            What::Heeded => self.heeded >= told.number,
+            What::Written => self.written >= told.number,
+        }
+    }
+
+    /// The client says how far it is. Gives the files of the news that it has heeded.
+    fn heed(&mut self, asked: &Watch, now_ms: u64) -> Vec<FileId> {
+        let &Watch { heeded, written, .. } = asked;
+        let mut files = Vec::new();
+        // A higher number is of a manager before a restart.
+        if heeded <= self.number && heeded > self.heeded {
+            self.heeded = heeded;
+            files.extend(self.news.iter().filter(|(_, number)| **number <= heeded).map(|(file, _)| *file));
+            self.news.retain(|_, number| *number > heeded);
+            self.everything = self.everything.filter(|number| *number > heeded);
+            self.slow_since_ms = None;
+        }
+        if written <= self.number && written > self.written {
+            self.written = written;
+            self.recalls.retain(|_, number| *number > written);
+            self.slow_since_ms = None;
+        }
+        let waits = self.everything.is_some() || !self.news.is_empty() || !self.recalls.is_empty();
+        self.slow_since_ms = if waits { self.slow_since_ms.or(Some(now_ms)) } else { None };
+        files
+    }
+
+    fn is_slow(&self, now_ms: u64, listening_ms: u64) -> bool {
+        self.slow_since_ms.is_some_and(|since| now_ms.saturating_sub(since.max(listening_ms)) > HEED_MS)
+    }
+
+    fn answer(&self, now_ms: u64, listening_ms: u64) -> News {
+        News {
+            number: self.number,
+            lease_ms: if self.is_slow(now_ms, listening_ms) { 0 } else { LEASE_MS },
+            everything: self.everything.is_some(),
+            changed: self.news.keys().copied().collect(),
+            recalled: self.recalls.keys().copied().collect(),
+        }
+    }
+}
+
+fn leave(of: &mut BTreeMap<FileId, BTreeSet<u64>>, file: FileId, client: u64) {
+    if let Some(clients) = of.get_mut(&file) {
+        clients.remove(&client);
+        if clients.is_empty() {
+            of.remove(&file);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,100 @@
+//! Changing attributes: permissions, owner, times, extended attributes. Each is one transaction's work.
+
+use braid_layout::FileId;
+use braid_wire::control::{
+    AttributeChanges, MODE_MAX, NewAttributes, Place, SetXattr, XATTR_BYTES_MAX, XATTR_NAME_BYTES_MAX, Xattr,
+    XattrHow,
+};
+use braid_wire::{Reason, Refusal};
+
+use crate::records::schema::{InodeRecord, XattrRecord, key};
+use crate::records::tx::Tx;
+use crate::tree::directories::resolve;
+use crate::tree::names::show;
+
+/// Changes attributes of what is there. Gives its number.
+pub fn set(tx: &mut Tx, at: &Place, changes: &AttributeChanges, now_ms: u64) -> Result<FileId, Refusal> {
+    let mut found = resolve(tx, at)?;
+    change(&mut found.inode, changes)?;
+    found.inode.times.changed(now_ms);
+    tx.set_inode(found.file, &found.inode)?;
+    Ok(found.file)
+}
+
+/// Takes changes over into a record.
+pub fn change(inode: &mut InodeRecord, changes: &AttributeChanges) -> Result<(), Refusal> {
+    let &AttributeChanges { mode, uid, gid, accessed_ns, modified_ns } = changes;
+    if let Some(mode) = mode {
+        inode.mode = checked(mode)?;
+    }
+    (inode.uid, inode.gid) = (uid.unwrap_or(inode.uid), gid.unwrap_or(inode.gid));
+    let times = &mut inode.times;
+    times.accessed_ns = accessed_ns.unwrap_or(times.accessed_ns);
+    times.modified_ns = modified_ns.unwrap_or(times.modified_ns);
+    Ok(())
+}
+
+/// Refuses what no file can have.
+pub fn check(new: &NewAttributes) -> Result<(), Refusal> {
+    checked(new.mode).map(drop)
+}
+
+/// Sets or removes an extended attribute.
+pub fn set_xattr(tx: &mut Tx, set: &SetXattr, now_ms: u64) -> Result<(), Refusal> {
+    let SetXattr { at, name, value, how } = set;
+    if name.is_empty() || name.len() > XATTR_NAME_BYTES_MAX || name.contains(&0) {
+        let detail =
+            format!("an extended attribute's name has 1 to {XATTR_NAME_BYTES_MAX} bytes, none of them NUL");
+        return Err(Refusal::new(Reason::BadName, detail));
+    }
+    let mut found = resolve(tx, at)?;
+    let row = key::xattr(found.file, name);
+    let before: Option<XattrRecord> = tx.record(&row)?;
+    match (how, &before) {
+        (XattrHow::Create, Some(_)) => {
+            return Err(Refusal::new(Reason::Exists, format!("it has an attribute {:?}", show(name))));
+        }
+        (XattrHow::Replace | XattrHow::Remove, None) => {
+            return Err(Refusal::new(Reason::NoXattr, format!("it has no attribute {:?}", show(name))));
+        }
+        _ => {}
+    }
+    let held = before.map_or(0, |before| name.len() + before.value.len());
+    let takes = if *how == XattrHow::Remove { 0 } else { name.len() + value.len() };
+    let all = usize::try_from(found.inode.xattr_bytes).unwrap_or(usize::MAX).saturating_sub(held) + takes;
+    if all > XATTR_BYTES_MAX {
+        let detail = format!(
+            "extended attributes of {all} bytes: a file may have {XATTR_BYTES_MAX}; remove some of them"
+        );
+        return Err(Refusal::new(Reason::TooLarge, detail));
+    }
+    match how {
+        XattrHow::Remove => tx.delete(row),
+        _ => tx.set(row, &XattrRecord { value: value.clone() }),
+    }
+    found.inode.xattr_bytes = u32::try_from(all).unwrap_or(u32::MAX);
+    found.inode.times.changed(now_ms);
+    Ok(tx.set_inode(found.file, &found.inode)?)
+}
+
+/// All extended attributes of what is there, by name.
+pub fn xattrs(tx: &Tx, at: &Place) -> Result<Vec<Xattr>, Refusal> {
+    let found = resolve(tx, at)?;
+    if found.inode.xattr_bytes == 0 {
+        return Ok(Vec::new());
+    }
+    let rows = tx.records::<XattrRecord>(&key::xattrs_of(found.file), usize::MAX)?;
+    let xattr = |(row, record): (Vec<u8>, XattrRecord)| Xattr {
+        name: row.get(9..).unwrap_or_default().to_vec(),
+        value: record.value,
+    };
+    Ok(rows.into_iter().map(xattr).collect())
+}
+
+fn checked(mode: u32) -> Result<u32, Refusal> {
+    if mode <= MODE_MAX {
+        return Ok(mode);
+    }
+    let detail = format!("mode {mode:o} has more than permission bits: at most {MODE_MAX:o}");
+    Err(Refusal::new(Reason::Malformed, detail))
+}

@@ -1,0 +1,111 @@
+//! Entries of directories, and the names that something has, changed together.
+//!
+//! Most have one name, which is in the record. The others of what has more are in a table of their own. A
+//! directory counts the directories in it, and has one name.
+
+use braid_layout::FileId;
+use braid_wire::Refusal;
+use braid_wire::control::EntryKind;
+
+use crate::records::inodes;
+use crate::records::schema::{EntryRecord, InodeRecord, VolumeRecord, key};
+use crate::records::tx::Tx;
+use crate::tree::volumes;
+
+/// A name in a directory.
+#[derive(Debug, Clone, Copy)]
+pub struct Named<'n> {
+    pub directory: FileId,
+    pub name: &'n [u8],
+}
+
+/// Puts an entry into a directory, which has none of this name.
+pub fn put(tx: &mut Tx, at: Named<'_>, entry: &EntryRecord, now_ms: u64) -> Result<(), Refusal> {
+    tx.set(key::entry(at.directory, at.name), entry);
+    changed(tx, at.directory, now_ms, |links| links + u32::from(entry.kind == EntryKind::Directory))
+}
+
+/// Takes an entry out of a directory.
+pub fn take(tx: &mut Tx, at: Named<'_>, entry: &EntryRecord, now_ms: u64) -> Result<(), Refusal> {
+    tx.delete(key::entry(at.directory, at.name));
+    let is_directory = u32::from(entry.kind == EntryKind::Directory);
+    changed(tx, at.directory, now_ms, |links| links.saturating_sub(is_directory))
+}
+
+/// Something gets one more name.
+pub fn add_name(tx: &mut Tx, file: FileId, inode: &mut InodeRecord, at: Named<'_>) {
+    tx.mark(key::more_name(file, at.directory, at.name));
+    inode.more_links += 1;
+}
+
+/// One of the names of something becomes another.
+pub fn move_name(tx: &mut Tx, file: FileId, inode: &mut InodeRecord, from: Named<'_>, to: Named<'_>) {
+    if is_first(inode, from) {
+        (inode.parent, inode.name) = (to.directory, to.name.to_vec());
+        return;
+    }
+    tx.delete(key::more_name(file, from.directory, from.name));
+    tx.mark(key::more_name(file, to.directory, to.name));
+}
+
+/// Whether a file that loses its last name may be open somewhere, and must be kept.
+pub type Keeps<'a> = &'a dyn Fn(FileId) -> bool;
+
+/// Something lost a name. Without its last one it is removed; a file with a lease continues without a name
+/// until that ends, and one that is kept until it is closed.
+pub fn drop_name(
+    tx: &mut Tx,
+    volume: &mut VolumeRecord,
+    file: FileId,
+    at: Named<'_>,
+    (keeps, now_ms): (Keeps<'_>, u64),
+) -> Result<(), Refusal> {
+    let mut inode = inodes::get(tx, file)?;
+    inode.times.changed(now_ms);
+    if inode.kind == EntryKind::Directory {
+        return Ok(inodes::delete(tx, file)?);
+    }
+    if inode.more_links > 0 {
+        let mut lost = key::more_name(file, at.directory, at.name);
+        if is_first(&inode, at) {
+            let (from, to) = key::more_names_of(file);
+            let Some((row, _)) = tx.scan(&from, &to, 1)?.into_iter().next() else {
+                return Err(inodes::damaged(file, "its other names are not there"));
+            };
+            (inode.parent, inode.name) = key::more_name_in(&row);
+            lost = row;
+        }
+        tx.delete(lost);
+        inode.more_links -= 1;
+        return Ok(inodes::save(tx, file, &inode)?);
+    }
+    if inode.kind != EntryKind::File {
+        return Ok(inodes::delete(tx, file)?);
+    }
+    // Its bytes count as long as they are there.
+    inodes::recount(tx, volume, (1, 0), (0, 0));
+    (inode.parent, inode.name) = (FileId(0), Vec::new());
+    inode.kept = keeps(file);
+    if inode.held || inode.kept {
+        return Ok(inodes::save(tx, file, &inode)?);
+    }
+    inodes::bury(tx, file, &inode)?;
+    *volume = volumes::by_number(tx, volume.volume)?;
+    Ok(())
+}
+
+fn is_first(inode: &InodeRecord, at: Named<'_>) -> bool {
+    inode.parent == at.directory && inode.name == at.name
+}
+
+fn changed(
+    tx: &mut Tx,
+    directory: FileId,
+    now_ms: u64,
+    links: impl FnOnce(u32) -> u32,
+) -> Result<(), Refusal> {
+    let mut inode = inodes::get(tx, directory)?;
+    inode.times.modified(now_ms);
+    inode.more_links = links(inode.more_links);
+    Ok(tx.set_inode(directory, &inode)?)
+}

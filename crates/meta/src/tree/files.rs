@@ -1,0 +1,423 @@
+//! Files: create, name, size, lease. Each is one transaction's work.
+//!
+//! The size is what the last Commit or Link said. After a writer that died or released uncleanly it is at
+//! least what the drives hold, so that nothing acknowledged is lost: the procedure settles it (`settle`). A
+//! release is clean only if everything written lies below the size. So between two leases there is nothing
+//! but zeros beyond the size, on any column.
+//!
+//! Cutting a file short is the exception. The size is set first and the bytes beyond it are removed after,
+//! and a crash in between must not bring them back. So the Commit that begins a cut marks the file (`cut`),
+//! and the Commit that ends it clears the mark. While it is there the size stands whatever the drives hold,
+//! and the next writer first punches out the bytes and ends the cut.
+//!
+//! A Link or Commit may be delayed until its sender has given it up and sent another. It must not undo that
+//! one. So each has a number that rises within a lease, and the highest one carried out is in the file's
+//! record. It is stored in the same transaction as the size, so the two always agree.
+
+use braid_layout::version::Lease;
+use braid_layout::{Column, ColumnMask, DriveId, FileId, Generation, ObjectId, Shape, Version};
+use braid_wire::control::{
+    Backing, ByteRange, Commit, CreateUnnamed, Cut, Ended, Ending, EntryKind, Link, NewAttributes, Open,
+    Reserve, Seen, ShapeSpec,
+};
+use braid_wire::{Reason, Refusal};
+
+use crate::records::inodes;
+use crate::records::schema::{
+    EntryRecord, InodeRecord, PartRecord, SegmentRecord, VolumeRecord, directory_record,
+};
+use crate::records::tx::Tx;
+use crate::rules::parts;
+use crate::tree::directories::{exists, is_directory, not_found, resolve_to_end, slot};
+use crate::tree::entries::{self, Keeps, Named};
+use crate::tree::names::show;
+use crate::tree::shapes::from_spec;
+use crate::tree::{attributes, volumes};
+
+/// The largest size that a client can work with.
+pub const FILE_BYTES_MAX: u64 = i64::MAX.unsigned_abs();
+
+/// Chooses the drives for a new file's columns from its number and shape, and which columns are out from the
+/// start.
+pub type ChooseDrives<'a> = &'a dyn Fn(u64, &Shape) -> Result<(Vec<DriveId>, ColumnMask), Refusal>;
+
+/// Creates a file without a name, leased to its holder.
+pub fn create_unnamed(
+    tx: &mut Tx,
+    create: &CreateUnnamed,
+    place: ChooseDrives<'_>,
+    now_ms: u64,
+) -> Result<(FileId, InodeRecord), Refusal> {
+    let CreateUnnamed { volume, shape, new, holder, .. } = create;
+    let volume = volumes::find(tx, volume)?;
+    let part = Part { holder: *holder, alone: false, range: None };
+    let (file, inode) = new_record(tx, &volume, (shape, new), part, place, now_ms)?;
+    inodes::create(tx, file, &inode)?;
+    Ok((file, inode))
+}
+
+/// The file to open. If it must be created, it is created and leased, and its record is returned.
+pub fn find_or_create(
+    tx: &mut Tx,
+    open: &Open,
+    place: ChooseDrives<'_>,
+    now_ms: u64,
+) -> Result<(FileId, Option<InodeRecord>), Refusal> {
+    let path = &open.at.path;
+    if path.is_empty() {
+        return Ok((find(tx, open)?.0, None));
+    }
+    let mut slot = slot(tx, &open.at)?;
+    match slot.entry {
+        Some(_) if open.create && open.exclusive => Err(exists(path)),
+        Some(_) => Ok((find(tx, open)?.0, None)),
+        None if !open.create => Err(not_found(path)),
+        None => {
+            let volume = &mut slot.directory.volume;
+            let given = (&open.shape, &open.new);
+            let (file, mut inode) = new_record(tx, volume, given, open.into(), place, now_ms)?;
+            (inode.parent, inode.name) = (slot.directory.file, slot.name.to_vec());
+            inode.inherit(&slot.directory.inode);
+            inodes::charge(tx, volume, (0, 0), (1, 0))?;
+            inodes::create(tx, file, &inode)?;
+            let named = Named { directory: inode.parent, name: slot.name };
+            entries::put(tx, named, &EntryRecord { kind: EntryKind::File, file }, now_ms)?;
+            Ok((file, Some(inode)))
+        }
+    }
+}
+
+/// The file to open, if it is there and is a file.
+pub fn find(tx: &Tx, open: &Open) -> Result<(FileId, InodeRecord), Refusal> {
+    let found = resolve_to_end(tx, &open.at)?;
+    refuse_without_bytes(found.inode.kind, &open.at.path)?;
+    Ok((found.file, found.inode))
+}
+
+/// Refuses what is no file.
+pub fn refuse_without_bytes(kind: EntryKind, path: &[u8]) -> Result<(), Refusal> {
+    match kind {
+        EntryKind::File => Ok(()),
+        EntryKind::Directory => Err(is_directory(path)),
+        _ => {
+            let detail = format!("{:?} is no file, and has no bytes to open", show(path));
+            Err(Refusal::new(Reason::NotFile, detail))
+        }
+    }
+}
+
+/// Gives a file its name and size. If it has this name, sets the size. A late request does nothing.
+pub fn link(tx: &mut Tx, link: &Link, keeps: Keeps<'_>, now_ms: u64) -> Result<(), Refusal> {
+    let mut inode = current(tx, link.file, link.lease)?;
+    if is_late(&inode, link.order)? {
+        return Ok(());
+    }
+    let mut slot = slot(tx, &link.at)?;
+    let path = &link.at.path;
+    let directory = slot.directory.file;
+    if inode.volume != slot.directory.volume.volume {
+        let detail = format!("file {} is in another volume than {:?}: copy it", link.file, show(path));
+        return Err(Refusal::new(Reason::BadName, detail));
+    }
+    if inode.is_named() {
+        if inode.parent == directory && inode.name == slot.name {
+            let &Link { file, lease, holder, size, order, .. } = link;
+            let modified_ns = link.changes.modified_ns;
+            let backing = link.backing.clone();
+            let cut = Cut::No;
+            commit(tx, &Commit { file, lease, holder, size, order, cut, modified_ns, backing }, now_ms)?;
+            let mut inode = inodes::get(tx, file)?;
+            attributes::change(&mut inode, &link.changes)?;
+            inodes::save(tx, file, &inode)?;
+            return Ok(());
+        }
+        return Err(Refusal::new(
+            Reason::Exists,
+            format!("file {} has the name {:?}", link.file, show(&inode.name)),
+        ));
+    }
+    let named = Named { directory, name: slot.name };
+    match slot.entry.clone() {
+        Some(old) if old.kind == EntryKind::Directory => return Err(is_directory(path)),
+        Some(_) if !link.replace => return Err(exists(path)),
+        Some(old) => {
+            if let Some(seen) = link.over {
+                refuse_if_changed(tx, old.file, seen, path)?;
+            }
+            entries::take(tx, named, &old, now_ms)?;
+            let volume = &mut slot.directory.volume;
+            entries::drop_name(tx, volume, old.file, named, (keeps, now_ms))?;
+        }
+        None if link.over.is_some() => {
+            let detail = format!("{:?} is not there any more, and was to be replaced", show(path));
+            return Err(Refusal::new(Reason::NotFound, detail));
+        }
+        None => {}
+    }
+    inodes::charge(tx, &mut slot.directory.volume, (0, inode.size), (1, link.size))?;
+    (inode.parent, inode.name) = (directory, slot.name.to_vec());
+    set_size(&mut inode, link.size, link.order, link.changes.modified_ns, now_ms);
+    heed_within(&mut inode, &link.backing);
+    inode.inherit(&slot.directory.inode);
+    attributes::change(&mut inode, &link.changes)?;
+    inodes::save(tx, link.file, &inode)?;
+    entries::put(tx, named, &EntryRecord { kind: EntryKind::File, file: link.file }, now_ms)
+}
+
+/// Refuses to replace what is not as somebody has seen it.
+fn refuse_if_changed(tx: &Tx, file: FileId, seen: Seen, path: &[u8]) -> Result<(), Refusal> {
+    if file == seen.file && inodes::get(tx, file)?.times.changed_ns == seen.changed_ns {
+        return Ok(());
+    }
+    let detail = format!("{:?} has changed since it was seen", show(path));
+    Err(Refusal::new(Reason::Exists, detail))
+}
+
+/// Sets the size. A late request does nothing. Only a cut makes a file smaller: where several write, one of
+/// them knows its own writes only, and what lies past a size that became smaller has to be cleared.
+pub fn commit(tx: &mut Tx, commit: &Commit, now_ms: u64) -> Result<(), Refusal> {
+    let &Commit { file, lease, order, cut, .. } = commit;
+    let mut inode = current(tx, file, lease)?;
+    // Several holders have numbers of their own, and what only grows may come in any order.
+    let several = inode.shared || inode.is_parted();
+    if is_late(&inode, order)? && !several {
+        return Ok(());
+    }
+    if inode.is_parted() && cut != Cut::No {
+        let detail = format!("{:?} is written by range: it cannot be cut", show(&inode.name));
+        return Err(Refusal::new(Reason::Leased, detail));
+    }
+    let size = if cut == Cut::No { commit.size.max(inode.size) } else { commit.size };
+    let order = if several { inode.order } else { order };
+    let mut volume = volumes::by_number(tx, inode.volume)?;
+    inodes::charge(tx, &mut volume, (0, inode.size), (0, size))?;
+    set_size(&mut inode, size, order, commit.modified_ns, now_ms);
+    match cut {
+        Cut::No => {}
+        Cut::Begins => (inode.cut, inode.cut_at, inode.reserved) = (true, lease, 0),
+        Cut::Ends => inode.cut = false,
+    }
+    // Until the cut ends, drives may hold bytes past the size.
+    if !inode.cut {
+        heed_within(&mut inode, &commit.backing);
+    }
+    inodes::save(tx, file, &inode)?;
+    Ok(())
+}
+
+/// Raises the size to where the file's data ends on the drives. A file that was being cut keeps its size: the
+/// cut was to remove what lies beyond.
+pub fn settle_size(tx: &mut Tx, inode: &mut InodeRecord, end: u64, now_ms: u64) -> Result<(), Refusal> {
+    if end <= inode.size || inode.cut {
+        return Ok(());
+    }
+    let mut volume = volumes::by_number(tx, inode.volume)?;
+    inodes::recount(tx, &mut volume, (0, inode.size), (0, end));
+    inode.size = end;
+    inode.forget_reached();
+    inode.times.modified(now_ms);
+    Ok(())
+}
+
+/// What one that opens a file for writing wants of its lease.
+#[derive(Debug, Clone, Copy)]
+pub struct Part {
+    pub holder: u64,
+    /// Nobody else is to write meanwhile.
+    pub alone: bool,
+    /// It writes these bytes only.
+    pub range: Option<ByteRange>,
+}
+
+impl Part {
+    /// What is asked for, as it is on record while it is not granted. Refused if it is not whole stripes.
+    pub fn asked(&self, inode: &InodeRecord) -> Result<Option<PartRecord>, Refusal> {
+        let Some(range) = self.range else { return Ok(None) };
+        if self.alone {
+            return Err(Refusal::new(Reason::Malformed, "a range is written beside others, not alone"));
+        }
+        parts::check(inode, range)?;
+        Ok(Some(PartRecord::asked(self.holder, range)))
+    }
+
+    /// Gives the first holder its lease, on its range only if it named one. Whoever opens a file that is
+    /// being cut must end that first, and has all of it until then.
+    fn take(&self, inode: &mut InodeRecord) -> Result<(), Refusal> {
+        (inode.shared, inode.since) = (false, Lease(0));
+        inode.parts = self.asked(inode)?.into_iter().collect();
+        if !inode.cut {
+            for part in &mut inode.parts {
+                (part.lease, inode.since) = (inode.lease, inode.lease);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl From<&Open> for Part {
+    fn from(open: &Open) -> Part {
+        Part { holder: open.holder, alone: open.alone, range: open.range }
+    }
+}
+
+/// Gives `bytes` bytes at the file's end, from `from` on at least, to one of its writers. Returns the first.
+/// The size stays: others would read zeros there until the bytes are written.
+pub fn reserve(tx: &mut Tx, request: &Reserve) -> Result<u64, Refusal> {
+    let &Reserve { file, lease, bytes, from, .. } = request;
+    let mut inode = current(tx, file, lease)?;
+    let offset = inode.size.max(inode.reserved).max(from);
+    let end = offset.checked_add(bytes).filter(|end| *end <= FILE_BYTES_MAX).ok_or_else(|| {
+        Refusal::new(
+            Reason::Range,
+            format!("{bytes} bytes at the end of file {file}: a file has 2^63 - 1 at most"),
+        )
+    })?;
+    let volume = volumes::by_number(tx, inode.volume)?;
+    inodes::refuse_above_quota(&volume, inode.size, end)?;
+    inode.reserved = end;
+    inodes::save(tx, file, &inode)?;
+    Ok(offset)
+}
+
+/// Grants the next lease. The caller has made sure that none is held, and that what is left of a shared one
+/// was fenced.
+pub fn grant(tx: &mut Tx, file: FileId, part: Part) -> Result<InodeRecord, Refusal> {
+    let mut inode = inodes::get(tx, file)?;
+    let next = inode.lease.0.checked_add(1).map(Lease);
+    inode.lease = next.ok_or_else(|| worn_out(file))?;
+    (inode.held, inode.client, inode.order, inode.reserved) = (true, part.holder, 0, 0);
+    inode.within = Version::ZERO;
+    inode.gone.clear();
+    inode.alone = part.alone;
+    part.take(&mut inode)?;
+    inodes::save(tx, file, &inode)?;
+    Ok(inode)
+}
+
+/// Ends a lease under which everything is settled. A file without a name is removed. A shared one stays on
+/// record as such: the next grant fences it.
+pub fn release(tx: &mut Tx, file: FileId, lease: Lease, ended: &Ended) -> Result<(), Refusal> {
+    let mut inode = leased(tx, file, lease)?;
+    let former = if inode.has_one_writer() { Some(ColumnMask::EMPTY) } else { inode.touched };
+    let is_known = inode.g == Generation(1) && inode.has_file_alone() && ended.ending != Ending::Unclean;
+    inode.touched = former.filter(|_| is_known).map(|former| former.or(ended.columns));
+    (inode.held, inode.reserved, inode.within) = (false, 0, Version::ZERO);
+    inode.gone.clear();
+    if ended.ending != Ending::Retired && inode.since == Lease(0) {
+        // Its drives may still take what is on its way to them: the next lease begins with a fence.
+        inode.since = inode.lease;
+    }
+    inode.parts.clear();
+    if inode.lives() {
+        inodes::save(tx, file, &inode)?;
+        return Ok(());
+    }
+    inodes::bury(tx, file, &inode)
+}
+
+/// Whether nothing but somebody who may have it open keeps the file.
+pub fn is_only_kept(inode: &InodeRecord) -> bool {
+    inode.kept && !inode.held && !inode.unfenced && !inode.is_named()
+}
+
+/// The file's record, if `lease` is its lease and held, or one that it has followed on for the same holders;
+/// else [`Reason::LeaseLost`].
+pub fn leased(tx: &Tx, file: FileId, lease: Lease) -> Result<InodeRecord, Refusal> {
+    let follows =
+        |inode: &InodeRecord| inode.since != Lease(0) && (inode.since..=inode.lease).contains(&lease);
+    match inodes::find(tx, file)? {
+        Some(inode) if inode.held && (inode.lease == lease || follows(&inode)) => Ok(inode),
+        _ => Err(lease_lost(file, lease)),
+    }
+}
+
+/// The file's record, if `lease` is its lease and held. [`Reason::StaleGeneration`] if another has followed
+/// on it.
+pub fn current(tx: &Tx, file: FileId, lease: Lease) -> Result<InodeRecord, Refusal> {
+    let inode = leased(tx, file, lease)?;
+    if inode.is_current(lease) {
+        return Ok(inode);
+    }
+    let detail = format!("lease {} has followed on lease {lease}: refresh", inode.lease);
+    Err(Refusal::new(Reason::StaleGeneration, detail))
+}
+
+/// The refusal to one that does not (or no longer) hold the lease.
+pub fn lease_lost(file: FileId, lease: Lease) -> Refusal {
+    let detail = format!("lease {lease} on file {file} is over: open the file again");
+    Refusal::new(Reason::LeaseLost, detail)
+}
+
+/// The refusal when a file has used up its 2^32 leases or generations.
+pub fn worn_out(file: FileId) -> Refusal {
+    Refusal::new(Reason::Gone, format!("file {file} has used up its generations: copy it to a new file"))
+}
+
+/// Whether this request, or one sent after it, was carried out already.
+fn is_late(inode: &InodeRecord, order: u64) -> Result<bool, Refusal> {
+    if order == 0 {
+        return Err(Refusal::new(Reason::Malformed, "a Link or Commit without its number: they begin at 1"));
+    }
+    Ok(order <= inode.order)
+}
+
+/// Takes over which writes the size that was just set covers. Only a writer that has the file for itself can
+/// say it: of a shared lease the drives make the versions, and parts have leases of their own.
+fn heed_within(inode: &mut InodeRecord, backing: &Backing) {
+    if !inode.shared && !inode.is_parted() && backing.within.lease == inode.lease {
+        inode.within = backing.within;
+    }
+}
+
+fn set_size(inode: &mut InodeRecord, size: u64, order: u64, modified_ns: Option<i64>, now_ms: u64) {
+    (inode.size, inode.order) = (size, order);
+    inode.forget_reached();
+    inode.times.modified(now_ms);
+    inode.times.modified_ns = modified_ns.unwrap_or(inode.times.modified_ns);
+}
+
+fn new_record(
+    tx: &mut Tx,
+    volume: &VolumeRecord,
+    (spec, new): (&ShapeSpec, &NewAttributes),
+    part: Part,
+    place: ChooseDrives<'_>,
+    now_ms: u64,
+) -> Result<(FileId, InodeRecord), Refusal> {
+    attributes::check(new)?;
+    let shape = from_spec(spec, &volume.shape)?;
+    let file = FileId(tx.next_number()?);
+    let object = ObjectId(tx.next_number()?);
+    let (drives, out) = place(file.0, &shape)?;
+    let segment = SegmentRecord {
+        number: 0,
+        start: 0,
+        end: u64::MAX,
+        shape: shape.into(),
+        object,
+        drives,
+        set: ColumnMask::all(shape.width()).minus(out),
+        joining: ColumnMask::EMPTY,
+        filling: None,
+    };
+    let mut inode = InodeRecord {
+        kind: EntryKind::File,
+        mode: new.mode,
+        uid: new.uid,
+        gid: new.gid,
+        g: Generation(1),
+        lease: Lease(1),
+        held: true,
+        client: part.holder,
+        alone: part.alone,
+        segments: vec![segment],
+        ..directory_record(volume.volume, FileId(0), Vec::new(), now_ms)
+    };
+    part.take(&mut inode)?;
+    Ok((file, inode))
+}
+
+/// The columns of a segment whose drives are chosen by `which`.
+pub fn columns_on(drives: &[DriveId], which: impl Fn(DriveId) -> bool) -> ColumnMask {
+    (0u8..).map(Column).zip(drives).filter(|(_, drive)| which(**drive)).map(|(column, _)| column).collect()
+}

@@ -1,0 +1,163 @@
+//! Records as clients see them: for stat, open and status.
+
+use braid_layout::{ColumnMask, DriveId, FileId};
+use braid_wire::Refusal;
+use braid_wire::capability::LeaseKind;
+use braid_wire::control::{ColumnRow, DriveRow, DriveState, Grant, Opened, SegmentRow, StatRow};
+
+use crate::records::schema::{DriveCount, InodeRecord, PartitionRecord, SegmentRecord, key, table};
+use crate::records::tx::Tx;
+use crate::rules::drives::{Drive, DriveTable};
+use crate::rules::grants::{self, ALL_STRIPES, Use};
+use crate::rules::space::has_room;
+use crate::rules::{parts, slow};
+
+/// Stat of a file or directory.
+pub fn stat(drives: &DriveTable, file: FileId, inode: &InodeRecord, now_ms: u64) -> StatRow {
+    StatRow {
+        volume: inode.volume,
+        file,
+        parent: inode.parent,
+        attributes: inode.attributes(),
+        target: inode.target.clone(),
+        g: inode.g,
+        segments: inode.segments.iter().map(|segment| segment_row(drives, segment, now_ms)).collect(),
+    }
+}
+
+/// Epochs of the working keys of a file's columns, per segment. `None` where the drive has no partition yet.
+pub fn key_epochs(tx: &Tx, inode: &InodeRecord) -> Result<Vec<Vec<Option<u32>>>, Refusal> {
+    let epoch = |drive: &DriveId| -> Result<Option<u32>, Refusal> {
+        let record: Option<PartitionRecord> =
+            tx.record(&key::partition(table::PARTITION, *drive, inode.volume))?;
+        Ok(record.map(|record| record.key_epoch))
+    };
+    inode.segments.iter().map(|segment| segment.drives.iter().map(epoch).collect()).collect()
+}
+
+/// Who opens a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Opener {
+    /// A reader: of the ready columns; if they are too few, also of what joining ones have caught up with,
+    /// which their drives know.
+    Reader,
+    /// A holder of the lease: it reads the ready columns and writes to those of the set.
+    Writer(u64),
+    /// A drive that makes its columns of the segment that is being filled: these are all that it is shown.
+    Filler(DriveId),
+    /// A drive that brings its joining columns up to date, or makes damaged units of its columns anew: it
+    /// reads all columns of the set, and installs units on its own. (At a ready one its own drive takes them
+    /// for units that it has found damaged, and no others.)
+    Healer(DriveId),
+}
+
+/// An open file. Columns in the set have grants. Columns on replaced drives have none.
+pub fn opened(
+    drives: &DriveTable,
+    (file, inode): (FileId, &InodeRecord),
+    epochs: &[Vec<Option<u32>>],
+    opener: Opener,
+    lease_ms: u32,
+    now_ms: u64,
+) -> Opened {
+    let expires_ms = now_ms + grants::CAPABILITY_MS;
+    let part = match opener {
+        Opener::Writer(holder) => inode.part_of(holder),
+        _ => None,
+    };
+    let lease = part.map_or(inode.lease, |part| part.lease);
+    let kind = if inode.shared { LeaseKind::Shared } else { LeaseKind::Exclusive };
+    let of_segment = |(index, segment): (u32, &SegmentRecord)| -> Vec<Option<Grant>> {
+        let row = segment_row(drives, segment, now_ms);
+        let grant = |column: braid_layout::Column| {
+            let master = &drives.drive(segment.drive(column))?.record.master;
+            let epoch = epochs.get(usize::try_from(index).ok()?)?.get(column.index()).copied().flatten();
+            let epoch = epoch.unwrap_or(grants::KEY_EPOCH_FIRST);
+            let use_ = match opener {
+                Opener::Reader => Use::Read,
+                Opener::Writer(_) => {
+                    let stripes = part.map_or(ALL_STRIPES, |part| parts::stripes_in(segment, part.range()));
+                    Use::Write(lease, kind, stripes)
+                }
+                Opener::Healer(drive) | Opener::Filler(drive) if segment.drive(column) == drive => {
+                    Use::Write(grants::ANY_LEASE, LeaseKind::Exclusive, ALL_STRIPES)
+                }
+                Opener::Healer(_) | Opener::Filler(_) => Use::Read,
+            };
+            Some(grants::for_client(master, epoch, (file, inode), segment, column, use_, expires_ms))
+        };
+        segment.all().iter().map(|column| row.set.contains(column).then(|| grant(column)).flatten()).collect()
+    };
+    Opened {
+        stat: stat(drives, file, inode, now_ms),
+        grants: (0u32..).zip(&inode.segments).map(of_segment).collect(),
+        lease: if matches!(opener, Opener::Writer(_)) { lease } else { Default::default() },
+        lease_ms,
+        expires_ms,
+        cut: inode.cut,
+        shared: match opener {
+            Opener::Writer(_) => inode.shared,
+            Opener::Healer(_) => inode.held,
+            _ => inode.held && inode.since != Default::default(),
+        },
+        cut_at: inode.cut_at,
+        range: part.map(|part| part.range()),
+        filling: inode.filling().and_then(|segment| segment.filling),
+    }
+}
+
+/// A drive as a row of status, but for what is `lost`.
+pub fn drive_row(counts: &DriveCount, drives: &DriveTable, drive: &Drive, now_ms: u64) -> DriveRow {
+    let record = &drive.record;
+    let state = drives.state(record.drive, now_ms);
+    DriveRow {
+        drive: record.drive,
+        name: record.name.clone(),
+        state,
+        address: record.address.clone(),
+        host: record.host.clone(),
+        rack: record.rack.clone(),
+        directory: record.directory.clone(),
+        pid: drive.pid,
+        capacity_bytes: drive.capacity_bytes,
+        used_bytes: drive.used_bytes,
+        live_bytes: drive.live_bytes,
+        free_bytes: drive.free_bytes,
+        spare_bytes: drive.spare_bytes,
+        file_system: drive.file_system,
+        room: has_room(drive),
+        silent_ms: drive.silent_ms(now_ms),
+        components: counts.components,
+        scrub: drive.scrub.clone(),
+        io: drive.io.clone(),
+        stalled_ms: drive.stalled_ms,
+        reads: drive.reads,
+        commits: drive.commits,
+        slow: slow::of(drives, drive, now_ms),
+        draining: drive.draining,
+        lost: 0,
+        stale: if state == DriveState::Replaced { counts.components } else { counts.stale },
+    }
+}
+
+/// A segment with its drives' states. Columns on replaced drives are left out of the set, whatever the record
+/// says: their drives serve nothing any more.
+fn segment_row(drives: &DriveTable, segment: &SegmentRecord, now_ms: u64) -> SegmentRow {
+    let column = |drive: &DriveId| ColumnRow {
+        drive: *drive,
+        drive_name: drives.name(*drive),
+        object: segment.object,
+        address: drives.drive(*drive).map(|known| known.record.address.clone()).unwrap_or_default(),
+        state: drives.state(*drive, now_ms),
+    };
+    let replaced: ColumnMask = segment.columns(|drive| drives.state(drive, now_ms) == DriveState::Replaced);
+    SegmentRow {
+        number: segment.number,
+        start: segment.start,
+        end: segment.end,
+        shape: segment.shape.clone(),
+        set: segment.set.minus(replaced),
+        joining: segment.joining.minus(replaced),
+        columns: segment.drives.iter().map(column).collect(),
+    }
+}
