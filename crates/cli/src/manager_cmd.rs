@@ -129,9 +129,9 @@ fn copy_checked(from: &mut impl Read, out: &mut impl Write, made: &BackupReply) 
 pub(crate) fn restore(backup: Option<PathBuf>, dir: PathBuf, report: Report) -> Result<(), Failure> {
     let what = || format!("restore the manager in {}", dir.display());
     let rows = match &backup {
-        Some(backup) => Some(braid_manager::backup::restore(&dir, backup).doing(what)?),
+        Some(backup) => Some(braid_manager::restore::backup::restore(&dir, backup).doing(what)?),
         None => {
-            braid_manager::backup::adopt(&dir).doing(what)?;
+            braid_manager::restore::backup::adopt(&dir).doing(what)?;
             None
         }
     };
@@ -142,7 +142,7 @@ pub(crate) fn restore(backup: Option<PathBuf>, dir: PathBuf, report: Report) -> 
             "{rows}Start the manager in {} and its drives: it compares its names with what the drives hold before it answers; \
              `braid status` shows how that goes, and {} in that directory what it found.\n",
             facts.directory.display(),
-            braid_manager::compare::REPORT_FILE,
+            braid_manager::restore::compare::REPORT_FILE,
         )
     })
 }

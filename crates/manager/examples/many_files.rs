@@ -16,11 +16,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use braid_layout::{ColumnMask, DriveId, Shape};
+use braid_manager::Config;
 use braid_manager::core::Core;
-use braid_manager::embedded::EmbeddedKv;
-use braid_manager::session_slots::SessionSlots;
+use braid_manager::disk::embedded::EmbeddedKv;
+use braid_manager::files::opens;
+use braid_manager::sessions::session_slots::SessionSlots;
 use braid_manager::start::start;
-use braid_manager::{Config, opens};
 use braid_meta::records::inodes;
 use braid_meta::records::schema::{DriveRecord, RemoveRecord, key, table};
 use braid_meta::records::tx::Tx;

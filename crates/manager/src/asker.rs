@@ -7,11 +7,11 @@ tokio::task_local! {
 }
 
 /// Who sent the request that this task carries out; 0: nobody, or one that did not say.
-pub fn asker() -> u64 {
+pub(crate) fn asker() -> u64 {
     ASKER.try_with(|asker| *asker).unwrap_or(0)
 }
 
 /// Carries out a request of this client.
-pub async fn asked_by<T>(asker: u64, work: impl Future<Output = T>) -> T {
+pub(crate) async fn asked_by<T>(asker: u64, work: impl Future<Output = T>) -> T {
     ASKER.scope(asker, work).await
 }

@@ -40,8 +40,8 @@ use tokio::time::{sleep, timeout};
 
 use crate::asker::asker;
 use crate::drive_calls::DriveCalls;
-use crate::lock_table::Locking;
-use crate::session_slots::SessionSlots;
+use crate::sessions::lock_table::Locking;
+use crate::sessions::session_slots::SessionSlots;
 use crate::time::ManagerClock;
 use crate::together::Together;
 

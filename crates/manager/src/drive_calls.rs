@@ -18,7 +18,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 /// Most calls at a time to one drive; as many sessions are kept.
-pub const CALLS_PER_DRIVE: usize = 32;
+pub(crate) const CALLS_PER_DRIVE: usize = 32;
 
 /// Most calls that wait for a slot, for one drive.
 const WAITING_PER_DRIVE: usize = 1024;

@@ -13,7 +13,7 @@ pub(crate) const ROUND: Duration = Duration::from_millis(500);
 const GATHER: Duration = Duration::from_millis(10);
 
 /// Waits until something wakes the background, or a round has passed.
-pub async fn pause(core: &Core) {
+pub(crate) async fn pause(core: &Core) {
     if timeout(ROUND, core.wake.notified()).await.is_ok() {
         tokio::time::sleep(GATHER).await;
     }

@@ -33,18 +33,21 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::core::Core;
-use crate::directory::{LOCK_FILE, ManagerError, STATE_FILE, lock};
+use crate::disk::directory::{LOCK_FILE, ManagerError, STATE_FILE, lock};
+use crate::disk::embedded::EmbeddedKv;
+use crate::disk::private;
 use crate::drive_calls::DriveCalls;
-use crate::embedded::EmbeddedKv;
-use crate::lock_table::Locking;
-use crate::retake::take_over;
-use crate::serve::serve;
-use crate::session_slots::SessionSlots;
+use crate::files::receipts;
+use crate::restore::backup;
+use crate::restore::retake::take_over;
+use crate::restore::terms::{RESTORED_LATER_MS, begin_term, random};
+use crate::sessions::lock_table::Locking;
+use crate::sessions::serve::serve;
+use crate::sessions::session_slots::SessionSlots;
+use crate::sessions::{callbacks, locking};
 use crate::sweep::{extend_time, sweep};
-use crate::terms::{RESTORED_LATER_MS, begin_term, random};
 use crate::time::ManagerClock;
 use crate::together::Together;
-use crate::{backup, callbacks, locking, private, receipts};
 
 /// A new file system's root contains it.
 const LOST_AND_FOUND: &str = "lost+found";

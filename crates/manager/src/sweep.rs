@@ -20,17 +20,17 @@ use braid_wire::{Reason, Refusal};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::columns::fence::{drive_call, make_partition};
+use crate::columns::free::{forget_replaced, free_components, free_left, is_absent};
+use crate::columns::returns::readmit_drives;
+use crate::columns::{balance, behind, mislaid, moves, orphans, relayout};
 use crate::core::{Core, set_record};
 use crate::drive_calls::CallError;
-use crate::fence::{drive_call, make_partition};
-use crate::free::{forget_replaced, free_components, free_left, is_absent};
-use crate::lapses::end_lease_alone;
+use crate::files::lapses::end_lease_alone;
+use crate::files::receipts;
 use crate::leading::{ROUND, pause, until_leading};
-use crate::returns::readmit_drives;
-use crate::{
-    balance, behind, callbacks, compare, locking, mislaid, moves, operation_turns, orphans, receipts,
-    relayout, retake,
-};
+use crate::restore::{compare, retake};
+use crate::sessions::{callbacks, locking, operation_turns};
 
 /// Time between two stores of the drives' log positions. If a drive loses less than this and the manager is
 /// killed too, the loss is not detected.
@@ -315,7 +315,7 @@ mod tests {
     use braid_layout::version::Lease;
 
     use super::*;
-    use crate::session_slots::SessionSlots;
+    use crate::sessions::session_slots::SessionSlots;
     use crate::start::{Config, start};
     use braid_meta::records::memory::MemoryKv;
 

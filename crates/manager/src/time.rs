@@ -19,7 +19,7 @@ use braid_transport::host::{boot_ms, wall_ms};
 
 /// How far the durable bound is set ahead, in milliseconds: a crash makes time leap ahead by at most this. A
 /// clean stop stores what was handed out ([`ManagerClock::stop`]), so that restarts do not add up.
-pub const AHEAD_MS: u64 = 30_000;
+pub(crate) const AHEAD_MS: u64 = 30_000;
 
 /// No clock is raised past this, whatever a peer says.
 const LATEST_MS: u64 = u64::MAX / 2;

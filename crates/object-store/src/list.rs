@@ -225,7 +225,7 @@ mod tests {
             ("a/b", "a/bb", false),
         ] {
             assert_eq!(may_follow(directory, after), expected, "{directory} after {after}");
-            // The last path that can be below it decides.
+            // The last path that can be below the directory decides.
             let last = format!("{directory}/\u{10ffff}");
             assert_eq!(*last > *after, expected, "{directory} after {after}");
         }

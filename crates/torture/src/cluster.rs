@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use braid_drive::Ready;
 use braid_manager::Config;
-use braid_manager::backup;
-use braid_manager::serve;
-use braid_manager::session_slots::SessionSlots;
+use braid_manager::restore::backup;
+use braid_manager::sessions::serve;
+use braid_manager::sessions::session_slots::SessionSlots;
 use braid_manager::start;
 use braid_manager::sweep;
 use braid_meta::records::db::Db;

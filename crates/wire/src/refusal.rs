@@ -27,8 +27,8 @@ choice! {
         StaleKey = 9,
         /// The drive's generation of the object differs: ask the manager.
         StaleGeneration = 10,
-        /// The drive does not hold its heartbeat lease, or has not yet heard the manager's time: ask another
-        /// or wait.
+        /// The drive does not hold its heartbeat lease, or has not yet heard the manager's time: ask
+        /// another drive or wait.
         NotServing = 11,
         /// No such partition.
         NoPartition = 12,

@@ -2,7 +2,7 @@
 
 use braid_layout::DriveId;
 use braid_manager::core::Core;
-use braid_manager::members::heartbeat;
+use braid_manager::sessions::members::heartbeat;
 use braid_meta::records::memory::MemoryKv;
 use braid_meta::records::schema::{DriveRecord, key};
 use braid_meta::rules::grants::CAPABILITY_MS;

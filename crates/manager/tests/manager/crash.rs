@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use braid_layout::Column;
 use braid_manager::core::Core;
-use braid_manager::serve::serve;
-use braid_manager::session_slots::SessionSlots;
+use braid_manager::sessions::serve::serve;
+use braid_manager::sessions::session_slots::SessionSlots;
 use braid_manager::start::{ready, start};
 use braid_manager::sweep::sweep;
 use braid_manager::{Config, Ready};

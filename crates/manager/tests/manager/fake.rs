@@ -81,7 +81,7 @@ impl Manager {
         let leases_ms = self.leases_ms;
         self.stop().await;
         std::fs::remove_file(dir.join("manager.redb")).unwrap();
-        braid_manager::backup::restore(&dir, backup).unwrap();
+        braid_manager::restore::backup::restore(&dir, backup).unwrap();
         Manager::start_at(&dir, &address, leases_ms).await
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use braid_manager::Config;
 use braid_manager::core::Core;
-use braid_manager::session_slots::SessionSlots;
+use braid_manager::sessions::session_slots::SessionSlots;
 use braid_manager::start::start;
 use braid_meta::records::check::check;
 use braid_meta::records::db::Db;

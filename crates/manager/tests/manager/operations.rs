@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use braid_layout::Column;
-use braid_manager::operation_turns::forget_old;
+use braid_manager::sessions::operation_turns::forget_old;
 use braid_meta::records::schema::{OperationRecord, key, table};
 use braid_meta::rules::operations::{AGE_MAX_MS, KEPT_MS};
 use braid_wire::Reason;

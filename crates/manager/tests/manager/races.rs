@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use braid_layout::{Column, ColumnMask};
 use braid_manager::core::Core;
-use braid_manager::opens;
+use braid_manager::files::opens;
 use braid_meta::records::memory::MemoryKv;
 use braid_meta::rules::operations::Operation;
 use braid_wire::control::*;

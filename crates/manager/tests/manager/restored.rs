@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use braid_layout::{Column, ColumnMask, FileId, PartitionId};
-use braid_manager::embedded::EmbeddedKv;
+use braid_manager::disk::embedded::EmbeddedKv;
 use braid_meta::records::check::check;
 use braid_meta::records::db::Db;
 use braid_meta::records::inodes;

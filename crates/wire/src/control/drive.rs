@@ -409,8 +409,8 @@ record! {
 pub const SISTERS_MAX: usize = 64;
 
 record! {
-    /// A drive asks for its sisters: the drives that have the other columns of its objects. It sends them the
-    /// deltas of unit writes (PROTOCOL R3).
+    /// Asks for the asking drive's sisters: the drives that have the other columns of its objects. The
+    /// asking drive sends them the deltas of unit writes (PROTOCOL R3).
     pub struct Sisters {
         /// The partition that holds the objects.
         partition: PartitionId,

@@ -10,7 +10,8 @@
 use braid_layout::FileId;
 
 record! {
-    /// Asks for news, and waits for some. Answered at once if the manager does not know the asker.
+    /// Asks for news, and waits for some for at most `wait_ms`. Answered at once if the manager does not
+    /// know the asker.
     pub struct Watch {
         /// The asker's number, as in [`RequestHead`](super::RequestHead).
         client: u64,

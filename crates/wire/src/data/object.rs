@@ -109,8 +109,8 @@ record! {
         created_ms: u64,
         /// Manager time of the last change, in milliseconds.
         modified_ms: u64,
-        /// Preallocated bytes of payload, at most 2^48. Those that the object does not hold yet count against
-        /// the partition's quota and the drive's space, so that nobody else can take them.
+        /// Preallocated bytes of payload, at most 2^48. Those that the object does not hold yet count
+        /// against the partition's quota and the drive's space, so that no other object can take them.
         reserve_bytes: u64,
         /// Number of the object's cluster, a hint: objects of the same partition and cluster are stored
         /// near each other on the medium; 0: no cluster.

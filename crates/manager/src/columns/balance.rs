@@ -1,0 +1,287 @@
+//! Columns move to emptier drives until all are about equally full: after a drive was added, and whenever
+//! shares have drifted apart.
+//!
+//! - It begins when the fullest and the emptiest drive differ by more than [`BEGIN_PERMILLE`] of their
+//!   capacity, and goes on to the common share: so it does not begin again soon.
+//! - A column moves only from a drive above the common share to one below it, and only if neither crosses it.
+//!   So no more moves than must, and nothing moves back.
+//! - A column moves as it does off a drained drive: by a successor. Files that are being written wait.
+//! - No file gets less spread: not over hosts, not over racks.
+//! - What drives hold is taken from the files' records. What drives report lags behind what is moving.
+//!
+//! Nothing begins while a drive is away or drained: that is to be dealt with first.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use braid_layout::{DriveId, FileId};
+use braid_meta::records::columns;
+use braid_meta::records::inodes::{self, component_bytes, holds, segment_of, still_moving};
+use braid_meta::records::schema::{ComponentPlace, InodeRecord, key};
+use braid_meta::records::tx::Tx;
+use braid_meta::rules::fullness::{Load, Loads};
+use braid_wire::Refusal;
+use braid_wire::control::{BalanceState, DriveState, EntryKind};
+use tokio::time::Instant;
+
+use crate::columns::moves::begin_move;
+use crate::core::Core;
+use crate::leading::until_leading;
+
+/// How far the drives' shares may be apart before columns move.
+pub(crate) const BEGIN_PERMILLE: u64 = 50;
+/// Where it is stored that nothing is to be balanced.
+const OFF: &str = "balance-off";
+/// Pause between two rounds.
+const ROUND: Duration = Duration::from_secs(1);
+/// Time between two looks at what all drives hold, at least; and as a multiple of how long one takes.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
+const LOOK_REST: u32 = 50;
+/// Files looked at, and columns, in one transaction.
+const PAGE: usize = 512;
+/// Files with a column that moves, at a time.
+const AT_ONCE: usize = 32;
+
+/// Keeps the drives about equally full, for ever.
+pub(crate) async fn run(core: Arc<Core>) {
+    let mut known = Vec::new();
+    let mut next_look = Instant::now();
+    loop {
+        until_leading(&core).await;
+        tokio::time::sleep(ROUND).await;
+        let drives = capacities(&core);
+        let changed = drives != known;
+        if drives.is_empty() || (!changed && !core.balance().active && Instant::now() < next_look) {
+            continue;
+        }
+        match round(&core, &drives, changed, &mut next_look).await {
+            Ok(()) => known = drives,
+            Err(refusal) => tracing::debug!(%refusal, "the drives are not balanced now"),
+        }
+    }
+}
+
+/// The drives that take part, with their capacities. None while one is away or drained.
+fn capacities(core: &Core) -> Vec<(DriveId, u64)> {
+    let now_ms = core.now_ms();
+    let drives = core.drives();
+    let mut all = Vec::new();
+    for drive in drives.iter() {
+        match drives.state(drive.record.drive, now_ms) {
+            DriveState::Replaced => {}
+            DriveState::Up if takes_columns_if_roomy(drive) => {
+                all.push((drive.record.drive, drive.record.capacity_bytes));
+            }
+            _ => return Vec::new(),
+        }
+    }
+    all
+}
+
+fn takes_columns_if_roomy(drive: &braid_meta::rules::drives::Drive) -> bool {
+    !drive.draining && drive.scrub.lost == 0
+}
+
+async fn round(
+    core: &Arc<Core>,
+    drives: &[(DriveId, u64)],
+    changed: bool,
+    next_look: &mut Instant,
+) -> Result<(), Refusal> {
+    if core.read(|_, tx| is_off(tx)).await? {
+        core.balance().active = false;
+        return Ok(());
+    }
+    let moving = core.balance().moving.clone();
+    let moving = core.read(move |_, tx| still_moving(tx, moving)).await?;
+    core.balance().moving.clone_from(&moving);
+    if changed || Instant::now() >= *next_look {
+        let began = Instant::now();
+        let loads = look(core, drives).await?;
+        *next_look = Instant::now() + LOOK_AGAIN.max(began.elapsed() * LOOK_REST);
+        let mut balance = core.balance();
+        let spread = loads.spread_permille();
+        if spread > BEGIN_PERMILLE && !balance.active {
+            tracing::info!(
+                spread_permille = spread,
+                bytes = loads.left_bytes(),
+                "columns move to emptier drives"
+            );
+            balance.begun_bytes = loads.left_bytes();
+        }
+        balance.active = spread > BEGIN_PERMILLE || (balance.active && !moving.is_empty());
+        (balance.loads, balance.looked) = (loads, BTreeMap::new());
+    }
+    if !core.balance().active {
+        return Ok(());
+    }
+    let begun = begin_some(core).await?;
+    let mut balance = core.balance();
+    if begun == 0 && balance.moving.is_empty() {
+        tracing::info!(
+            left_bytes = balance.loads.left_bytes(),
+            "the drives are as equally full as they can be"
+        );
+        balance.active = false;
+    }
+    Ok(())
+}
+
+/// What every drive will hold: one walk over all files.
+async fn look(core: &Arc<Core>, drives: &[(DriveId, u64)]) -> Result<Loads, Refusal> {
+    let load = |&(drive, capacity_bytes): &(DriveId, u64)| (drive, Load { bytes: 0, capacity_bytes });
+    let mut loads = Loads(drives.iter().map(load).collect());
+    let mut after = None;
+    loop {
+        let (last, found) = core
+            .read(move |_, tx| {
+                let rows = tx.inodes(after, PAGE)?;
+                let last = rows.last().map(|(file, _)| *file).filter(|_| rows.len() == PAGE);
+                let mut found: Vec<(DriveId, u64)> = Vec::new();
+                for (file, inode) in rows {
+                    found.extend(bytes_of(tx, file, &inode)?);
+                }
+                Ok((last, found))
+            })
+            .await?;
+        for (drive, bytes) in found {
+            if let Some(load) = loads.0.get_mut(&drive) {
+                load.bytes = load.bytes.saturating_add(bytes);
+            }
+        }
+        match last {
+            Some(last) => after = Some(last),
+            None => return Ok(loads),
+        }
+    }
+}
+
+/// The bytes of a file's components on each drive, once they have moved.
+fn bytes_of(tx: &Tx, file: FileId, inode: &InodeRecord) -> Result<Vec<(DriveId, u64)>, Refusal> {
+    if inode.kind != EntryKind::File {
+        return Ok(Vec::new());
+    }
+    let moves = inodes::moves(tx, file)?;
+    let mut bytes = Vec::new();
+    for place in inode.places(file) {
+        let moved = moves.iter().find(|at| (at.segment, at.column) == (place.segment, place.column));
+        bytes.push((moved.map_or(place.drive, |at| at.drive), component_bytes(tx, file, place.segment)?));
+    }
+    Ok(bytes)
+}
+
+/// Gives columns of the fullest drives successors on the emptiest. Gives how many.
+async fn begin_some(core: &Arc<Core>) -> Result<usize, Refusal> {
+    let mut begun = 0;
+    let givers = core.balance().loads.givers();
+    for giver in givers {
+        loop {
+            let places = AT_ONCE.saturating_sub(core.balance().moving.len());
+            if places == 0 || core.balance().loads.surplus(giver) == 0 {
+                break;
+            }
+            let (after, loads) = {
+                let balance = core.balance();
+                (balance.looked.get(&giver).copied(), balance.loads.clone())
+            };
+            let page = core.write(move |core, tx| begin_page(core, tx, giver, after, loads, places)).await?;
+            let mut balance = core.balance();
+            begun += page.files.len();
+            balance.moving.extend(page.files);
+            balance.loads = page.loads;
+            match page.last {
+                Some(last) => drop(balance.looked.insert(giver, last)),
+                None => break,
+            }
+        }
+    }
+    Ok(begun)
+}
+
+/// What came of a few columns of one drive.
+struct Page {
+    files: Vec<FileId>,
+    loads: Loads,
+    /// The last column that was looked at; `None`: there are no more.
+    last: Option<ComponentPlace>,
+}
+
+fn begin_page(
+    core: &Core,
+    tx: &mut Tx,
+    giver: DriveId,
+    after: Option<ComponentPlace>,
+    mut loads: Loads,
+    most: usize,
+) -> Result<Page, Refusal> {
+    let mut files = Vec::new();
+    let mut last = None;
+    for place in columns::on_drive(tx, giver, after, PAGE)? {
+        if files.len() >= most || loads.surplus(giver) == 0 {
+            break;
+        }
+        last = Some(place);
+        let Some(inode) = inodes::find(tx, place.file)?.filter(|inode| may_move(inode, place)) else {
+            continue;
+        };
+        let bytes = component_bytes(tx, place.file, place.segment)?;
+        for taker in loads.takers(giver, bytes) {
+            if spreads_less(core, &inode, place, taker) {
+                continue;
+            }
+            // Refused: this one cannot take it. The next may.
+            if begin_move(core, tx, place, Some(taker)).unwrap_or(false) {
+                loads.shift(giver, taker, bytes);
+                files.push(place.file);
+                break;
+            }
+        }
+    }
+    Ok(Page { files, loads, last })
+}
+
+/// Whether the column may move for no better reason than balance.
+fn may_move(inode: &InodeRecord, place: ComponentPlace) -> bool {
+    let whole = |segment: &braid_meta::records::schema::SegmentRecord| {
+        segment.all().minus(segment.ready()).is_empty()
+    };
+    let settled = !inode.held && !inode.unfenced && inode.filling().is_none();
+    settled && holds(inode, place) && segment_of(inode, place).is_some_and(whole)
+}
+
+/// Whether the file's columns would be on fewer hosts or racks.
+fn spreads_less(core: &Core, inode: &InodeRecord, place: ComponentPlace, taker: DriveId) -> bool {
+    let table = core.drives();
+    let domain = |drive: DriveId| {
+        table.drive(drive).map(|known| (known.record.rack.clone(), known.record.host.clone()))
+    };
+    let drives = segment_of(inode, place).map_or(&[][..], |segment| &segment.drives);
+    let others: Vec<_> =
+        drives.iter().filter(|drive| **drive != place.drive).filter_map(|d| domain(*d)).collect();
+    let (Some(old), Some(new)) = (domain(place.drive), domain(taker)) else { return true };
+    let on_host = |of: &(String, String)| others.iter().filter(|other| *other == of).count();
+    let on_rack = |of: &(String, String)| others.iter().filter(|other| other.0 == of.0).count();
+    on_host(&new) > on_host(&old) || on_rack(&new) > on_rack(&old)
+}
+
+fn is_off(tx: &Tx) -> Result<bool, Refusal> {
+    Ok(tx.number(OFF)? != 0)
+}
+
+/// Stores whether drives are to be balanced.
+pub(crate) fn set(tx: &mut Tx, on: bool) {
+    tx.set(key::meta(OFF), &u64::from(!on));
+}
+
+pub(crate) fn state(core: &Core, tx: &Tx) -> Result<BalanceState, Refusal> {
+    let balance = core.balance();
+    Ok(BalanceState {
+        on: !is_off(tx)?,
+        active: balance.active,
+        spread_permille: balance.loads.spread_permille(),
+        files: u64::try_from(balance.moving.len()).unwrap_or(u64::MAX),
+        left_bytes: if balance.active { balance.loads.left_bytes() } else { 0 },
+        begun_bytes: balance.begun_bytes,
+    })
+}

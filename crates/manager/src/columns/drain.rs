@@ -1,0 +1,122 @@
+//! Drives that leave the cluster: drained of their columns, then removed. The columns move in the background
+//! ([`moves`](crate::columns::moves)).
+
+use std::sync::Arc;
+
+use braid_layout::DriveId;
+use braid_meta::records::inodes;
+use braid_meta::records::schema::{DriveRecord, key, table};
+use braid_meta::records::tx::Tx;
+use braid_meta::rules::drives::no_drive;
+use braid_wire::control::{DrainDrive, DrainDriveReply, DriveState, RemoveDrive};
+use braid_wire::{Reason, Refusal};
+
+use crate::columns::needs::{LOOK_MAX, Needs};
+use crate::core::Core;
+
+/// Begins to drain a drive, or ends it: what has moved stays moved then, and what is moving ends. Refused
+/// with the numbers if the others have too little room, or if some column may go to none of them.
+pub(crate) async fn drain(core: &Arc<Core>, asked: DrainDrive) -> Result<DrainDriveReply, Refusal> {
+    let drive = find(core, &asked.drive)?;
+    let drains = asked.drain;
+    // Who asks again is told how far it is; what holds it up by now is not a reason to refuse that.
+    let is_drained = core.drives().drive(drive).is_some_and(|known| known.draining);
+    if drains && !is_drained {
+        core.read_within(LOOK_MAX, move |core, tx| {
+            let needs = Needs::of(core, tx, drive)?;
+            needs.must_fit(core)?;
+            needs.must_move(core, tx)
+        })
+        .await?;
+    }
+    let set = move |core: &Core, tx: &mut Tx| {
+        let needs = Needs::of(core, tx, drive)?;
+        let was = tx.get(&key::drain(drive))?.is_some();
+        if drains {
+            tx.mark(key::drain(drive));
+        } else {
+            tx.delete(key::drain(drive));
+        }
+        let components = needs.components;
+        let bytes = needs.bytes;
+        let room_bytes = needs.room_bytes;
+        Ok(DrainDriveReply { was, components, bytes, room_bytes })
+    };
+    let reply = core.write_then(set, move |core, _| core.drives().set_draining(drive, drains)).await?;
+    core.wake.notify_waiters();
+    Ok(reply)
+}
+
+/// Takes a drive out of the cluster: its record and all rows of it go. It cannot come back under its
+/// identity.
+pub(crate) async fn remove(core: &Arc<Core>, asked: RemoveDrive) -> Result<(), Refusal> {
+    let drive = find(core, &asked.drive)?;
+    let (state, draining) = {
+        let now_ms = core.now_ms();
+        let table = core.drives();
+        (table.state(drive, now_ms), table.drive(drive).is_some_and(|known| known.draining))
+    };
+    let name = asked.drive;
+    if state == DriveState::Up && !draining {
+        let detail =
+            format!("{name} is up, and new files may be placed on it: drain it first (braid drive drain)");
+        return Err(Refusal::new(Reason::DriveInUse, detail));
+    }
+    let remove = move |_: &Core, tx: &mut Tx| {
+        must_be_empty(tx, drive, &name)?;
+        // What is to be freed on it needs no freeing any more.
+        let (from, to) = key::of_drive(table::REMOVE, drive);
+        for (row, _) in tx.scan(&from, &to, usize::MAX)? {
+            inodes::removed(tx, &row)?;
+        }
+        for of in [table::LEFT, table::PARTITION, table::PARTITION_REMOVAL] {
+            let (from, to) = key::of_drive(of, drive);
+            tx.scan(&from, &to, usize::MAX)?.into_iter().for_each(|(row, _)| tx.delete(row));
+        }
+        for row in [key::drain(drive), key::drive_count(drive), key::receipt(drive), key::drive(drive)] {
+            tx.delete(row);
+        }
+        Ok(())
+    };
+    core.write_then(remove, move |core, ()| core.drives().remove(drive)).await?;
+    tracing::info!(%drive, "a drive was taken out of the cluster");
+    Ok(())
+}
+
+fn must_be_empty(tx: &Tx, drive: DriveId, name: &str) -> Result<(), Refusal> {
+    let refuse = |detail| Err(Refusal::new(Reason::DriveInUse, detail));
+    let components = inodes::counts(tx, drive)?.components;
+    if components > 0 {
+        let detail = match tx.get(&key::drain(drive))? {
+            Some(_) => format!(
+                "{name} has {components} components, which are on their way to other drives: wait until it is empty \
+                 (braid drive drain {name} --wait)"
+            ),
+            None => {
+                format!(
+                    "{name} has {components} components: drain it first (braid drive drain {name} --wait)"
+                )
+            }
+        };
+        return refuse(detail);
+    }
+    for (_, old) in tx.records::<DriveRecord>(&key::all(table::DRIVE), usize::MAX)? {
+        if old.replaced_by == drive {
+            return refuse(format!(
+                "{name} stands for {}, whose place it took: it cannot be removed",
+                old.name
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn find(core: &Core, name: &str) -> Result<DriveId, Refusal> {
+    let table = core.drives();
+    let known = table.find(name).ok_or_else(|| no_drive(name))?;
+    if known.record.replaced_by != DriveId(0) {
+        let successor = table.name(table.successor(known.record.drive));
+        return Err(Refusal::new(Reason::NoDrive, format!("{name} was replaced by {successor}")));
+    }
+    Ok(known.record.drive)
+}

@@ -1,0 +1,440 @@
+//! Fences, surveys and verdicts as calls to drives: the parts of a procedure that leave this machine.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use braid_layout::{Column, DriveId, FileId, Generation, PartitionId, VolumeId};
+use braid_meta::records::schema::{InodeRecord, PartitionRecord, SegmentRecord, key, table};
+use braid_meta::rules::grants::{self, CAPABILITY_MS, KEY_EPOCH_FIRST, OBJECT_VERSION};
+use braid_meta::rules::recovery::{ColumnState, Columns, Stamps, Survey, judge, part_for};
+use braid_meta::tree::shapes::from_spec;
+use braid_wire::control::Grant;
+use braid_wire::data::{
+    Address, Attributes, Create, DriveReply, DriveRequest, Expect, Fence, FenceReply, GetAttributes, Listing,
+    PartitionSet, Remove, VERSIONS_UNITS_MAX, Verdict, Versions, VersionsReply,
+};
+use braid_wire::{Reason, Refusal};
+use tokio::task::JoinSet;
+
+use crate::core::Core;
+use crate::drive_calls::CallError;
+
+/// Most unsettled units taken from one column at a time; the rest follows when these were judged.
+const UNSETTLED_MAX: usize = 1 << 18;
+/// Most units in one verdict message.
+const VERDICT_UNITS: usize = 1024;
+
+/// The result of fencing a file's columns.
+#[derive(Debug, Default)]
+pub(crate) struct Fenced {
+    /// Per segment, units that some column listed as unsettled.
+    pub unsettled: BTreeMap<u32, BTreeSet<u64>>,
+    /// Some column has more unsettled units than it listed: all below this one were listed.
+    pub next: Option<u64>,
+    /// Columns that could not be fenced, and why.
+    pub failures: BTreeMap<(u32, Column), String>,
+    /// Columns that do not take what others owe them, or cannot read what they owe.
+    pub owed_to: BTreeSet<(u32, Column)>,
+}
+
+/// One column's object, and what is needed to call its drive about it.
+#[derive(Clone)]
+pub(crate) struct Target {
+    drive: DriveId,
+    address: String,
+    grant: Grant,
+    /// Of the generation before, with which nothing that was made in this one can be removed.
+    older: Option<Grant>,
+    at: Address,
+    attributes: Attributes,
+    term: u64,
+}
+
+/// Fences every column of the file's set, all at once, and has them list unsettled units from `from` on.
+pub(crate) async fn fence_all(core: &Arc<Core>, file: FileId, inode: &InodeRecord, from: u64) -> Fenced {
+    let mut calls = JoinSet::new();
+    let mut fenced = Fenced::default();
+    for (index, column) in columns_of(inode) {
+        match Target::new(core, file, inode, index, column) {
+            Some(target) => {
+                let core = Arc::clone(core);
+                calls.spawn(async move { (index, column, target.fence(&core, from).await) });
+            }
+            None => {
+                fenced.failures.insert((index, column), "it is not known".to_owned());
+            }
+        }
+    }
+    while let Some(done) = calls.join_next().await {
+        match done {
+            Ok((index, column, Ok(listed))) if !listed.owed_to.is_empty() => {
+                fenced.owed_to.extend(listed.owed_to.iter().map(|owed_to| (index, owed_to)));
+                let why = format!("column(s) {} do not take what it owes them", listed.owed_to);
+                fenced.failures.insert((index, column), why);
+            }
+            Ok((index, _, Ok(listed))) => {
+                let last = listed.unsettled.last().filter(|_| listed.more);
+                let next = last.map(|last| last + 1).into_iter().chain(fenced.next).min();
+                fenced.next = next;
+                fenced.unsettled.entry(index).or_default().extend(listed.unsettled);
+            }
+            Ok((index, column, Err(error))) => {
+                if is_lost(&error) {
+                    fenced.owed_to.insert((index, column));
+                }
+                fenced.failures.insert((index, column), error.to_string());
+            }
+            Err(error) => tracing::error!(%error, "a fence failed within the manager"),
+        }
+    }
+    if let Some(next) = fenced.next {
+        // Above it not every column has listed what it has.
+        fenced.unsettled.values_mut().for_each(|units| drop(units.split_off(&next)));
+    }
+    fenced
+}
+
+/// Surveys the unsettled units on every column, judges them, and tells the columns. Gives the columns that
+/// failed.
+pub(crate) async fn judge_all(
+    core: &Arc<Core>,
+    file: FileId,
+    inode: &InodeRecord,
+    unsettled: &BTreeMap<u32, BTreeSet<u64>>,
+    judged: &Stamps,
+) -> BTreeMap<(u32, Column), String> {
+    let mut failures = BTreeMap::new();
+    for (&index, units) in unsettled {
+        let units: Vec<u64> = units.iter().copied().collect();
+        for chunk in units.chunks(VERSIONS_UNITS_MAX) {
+            let failed = judge_some(core, file, inode, (index, chunk), judged).await;
+            failures.extend(failed.into_iter().map(|(column, why)| ((index, column), why)));
+            if !failures.is_empty() {
+                return failures;
+            }
+        }
+    }
+    failures
+}
+
+/// Fences one column for the file's present generation, whether or not it is in the set: for a drive that
+/// returned.
+pub(crate) async fn tell(
+    core: &Arc<Core>,
+    file: FileId,
+    inode: &InodeRecord,
+    index: u32,
+    column: Column,
+) -> Result<(), CallError> {
+    let unknown = || CallError::Unreachable("it is not known".to_owned());
+    let target = Target::new(core, file, inode, index, column).ok_or_else(unknown)?;
+    match target.fence(core, 0).await {
+        // A drive serves nothing of an object whose record is damaged.
+        Err(error) if !is_lost(&error) => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Makes a volume's partition on a drive, and records that it is there.
+pub(crate) async fn make_partition(core: &Arc<Core>, drive: DriveId, volume: VolumeId) -> Result<(), CallError> {
+    let request = PartitionSet {
+        partition: volume.into(),
+        expect: Expect::Absent,
+        quota_bytes: 0,
+        key_epoch: KEY_EPOCH_FIRST,
+        term: core.term(),
+    };
+    match drive_call(core, drive, &request.into()).await {
+        // If it exists already, that is as good.
+        Ok(_) => {}
+        Err(CallError::Refused(refusal)) if refusal.reason == Reason::Exists => {}
+        Err(error) => return Err(error),
+    }
+    let stored = core
+        .write(move |_, tx| {
+            // If the volume was removed meanwhile, its partition must be removed again.
+            if tx.get(&key::volume(volume))?.is_some() {
+                let record = PartitionRecord { key_epoch: KEY_EPOCH_FIRST };
+                tx.set(key::partition(table::PARTITION, drive, volume), &record);
+            } else {
+                tx.mark(key::partition(table::PARTITION_REMOVAL, drive, volume));
+            }
+            Ok(())
+        })
+        .await;
+    stored.map_err(CallError::Refused)
+}
+
+/// A request about the drive itself.
+pub(crate) async fn drive_call(
+    core: &Core,
+    drive: DriveId,
+    request: &DriveRequest,
+) -> Result<DriveReply, CallError> {
+    let (address, grant) = {
+        let now_ms = core.now_ms();
+        let table = core.drives();
+        let known = table.drive(drive).ok_or_else(|| CallError::Unreachable("it is not known".to_owned()))?;
+        let grant = grants::for_drive(&known.record.master, drive, now_ms + CAPABILITY_MS);
+        (known.record.address.clone(), grant)
+    };
+    core.drive_calls.call(drive, &address, &grant, request).await
+}
+
+/// A request about a partition.
+pub(crate) async fn partition_call(
+    core: &Core,
+    drive: DriveId,
+    partition: PartitionId,
+    request: &DriveRequest,
+) -> Result<DriveReply, CallError> {
+    let (address, grant) = {
+        let now_ms = core.now_ms();
+        let table = core.drives();
+        let known = table.drive(drive).ok_or_else(|| CallError::Unreachable("it is not known".to_owned()))?;
+        let grant = grants::for_partition(&known.record.master, drive, partition, now_ms + CAPABILITY_MS);
+        (known.record.address.clone(), grant)
+    };
+    core.drive_calls.call(drive, &address, &grant, request).await
+}
+
+async fn judge_some(
+    core: &Arc<Core>,
+    file: FileId,
+    inode: &InodeRecord,
+    (index, units): (u32, &[u64]),
+    judged: &Stamps,
+) -> BTreeMap<Column, String> {
+    let Some(segment) = inode.segment(index) else {
+        return BTreeMap::new();
+    };
+    let shape = match from_spec(&segment.shape, &segment.shape) {
+        Ok(shape) => shape,
+        Err(refusal) => return segment.set.iter().map(|column| (column, refusal.detail.clone())).collect(),
+    };
+    let of_segment = Columns { shape, set: segment.set, joining: segment.joining };
+    let targets: BTreeMap<Column, Target> = segment
+        .set
+        .iter()
+        .filter_map(|column| Some((column, Target::new(core, file, inode, index, column)?)))
+        .collect();
+    let mut calls = JoinSet::new();
+    for (&column, target) in &targets {
+        let core = Arc::clone(core);
+        let target = target.clone();
+        let units = units.to_vec();
+        calls.spawn(async move { (column, target.versions(&core, units).await) });
+    }
+    let mut surveys = BTreeMap::<u64, Survey>::new();
+    let mut failures = BTreeMap::new();
+    while let Some(done) = calls.join_next().await {
+        match done {
+            Ok((column, Ok(states))) => states.into_iter().for_each(|state| {
+                surveys.entry(state.unit).or_default().insert(column, state);
+            }),
+            Ok((column, Err(error))) => drop(failures.insert(column, error.to_string())),
+            Err(error) => tracing::error!(%error, "a survey failed within the manager"),
+        }
+    }
+    if !failures.is_empty() {
+        return failures;
+    }
+    let mut parts: BTreeMap<Column, Vec<_>> = BTreeMap::new();
+    for (&unit, survey) in &surveys {
+        let verdict = judge(unit, of_segment, judged, survey);
+        for (&column, state) in survey {
+            let joins = segment.joining.contains(column);
+            let column_state = if joins { ColumnState::Joining } else { ColumnState::Ready };
+            parts.entry(column).or_default().extend(part_for(&verdict, state, column_state));
+        }
+    }
+    let mut calls = JoinSet::new();
+    for (column, verdicts) in parts {
+        if let Some(target) = targets.get(&column).filter(|_| !verdicts.is_empty()).cloned() {
+            let core = Arc::clone(core);
+            calls.spawn(async move { (column, target.verdict(&core, verdicts).await) });
+        }
+    }
+    while let Some(done) = calls.join_next().await {
+        match done {
+            Ok((column, Err(error))) => drop(failures.insert(column, error.to_string())),
+            Ok((_, Ok(()))) => {}
+            Err(error) => tracing::error!(%error, "a verdict failed within the manager"),
+        }
+    }
+    failures
+}
+
+fn columns_of(inode: &InodeRecord) -> Vec<(u32, Column)> {
+    let of = |segment: &SegmentRecord| {
+        let number = segment.number;
+        segment.set.iter().map(move |column| (number, column)).collect::<Vec<_>>()
+    };
+    inode.segments.iter().flat_map(of).collect()
+}
+
+impl Target {
+    pub(crate) fn new(
+        core: &Core,
+        file: FileId,
+        inode: &InodeRecord,
+        index: u32,
+        column: Column,
+    ) -> Option<Target> {
+        let segment = inode.segment(index)?;
+        let drive = segment.drive(column);
+        let partition = PartitionId::from(inode.volume);
+        let now_ms = core.now_ms();
+        let table = core.drives();
+        let record = &table.drive(drive)?.record;
+        let at = Address { partition, object: segment.object };
+        let place = (drive, partition, segment.object, file);
+        let map = grants::column_map(file, segment, column);
+        let sign = |g| {
+            let state = (g, segment.set, segment.joining);
+            let expires_ms = now_ms + CAPABILITY_MS;
+            grants::for_object(&record.master, KEY_EPOCH_FIRST, place, state, map.digest(), expires_ms)
+        };
+        let joins = segment.joining.contains(column);
+        let before = inode.g.0.checked_sub(1).filter(|_| joins).map(Generation);
+        Some(Target {
+            drive,
+            address: record.address.clone(),
+            grant: sign(inode.g),
+            older: before.map(sign),
+            at,
+            attributes: Attributes {
+                object_version: OBJECT_VERSION,
+                g: inode.g,
+                set: segment.set,
+                joining: segment.joining,
+                map,
+                size: 0,
+                reach: 0,
+                stored_bytes: 0,
+                created_ms: inode.created_ms,
+                modified_ms: inode.created_ms,
+                reserve_bytes: 0,
+                cluster: 0,
+                opaque: Vec::new(),
+                snapshots: Vec::new(),
+            },
+            term: core.term(),
+        })
+    }
+
+    async fn call(&self, core: &Core, request: &DriveRequest) -> Result<DriveReply, CallError> {
+        core.drive_calls.call(self.drive, &self.address, &self.grant, request).await
+    }
+
+    /// Fences the object. One that does not exist is created first, so that no older capability can create
+    /// it. Gives the unsettled units from `units_from` on, as far as they were listed.
+    async fn fence(&self, core: &Arc<Core>, mut units_from: u64) -> Result<FenceReply, CallError> {
+        let mut units = Vec::new();
+        let mut made = false;
+        // Nothing on a column that joins counts: what is lost of it makes room for it. In the generation
+        // before, so that a removal which arrives late finds what was made anew out of its reach.
+        let mut older = self.older.as_ref();
+        loop {
+            let drives = self.attributes.map.drives.clone();
+            let request = Fence { at: self.at, term: self.term, units_from, drives };
+            match self.call(core, &request.into()).await {
+                Ok(DriveReply::Fence(mut reply)) => {
+                    let last = reply.unsettled.last().copied();
+                    units.append(&mut reply.unsettled);
+                    match last {
+                        Some(last) if reply.more && units.len() < UNSETTLED_MAX => units_from = last + 1,
+                        _ => return Ok(FenceReply { unsettled: units, ..reply }),
+                    }
+                }
+                Ok(other) => return Err(unexpected(&other)),
+                Err(CallError::Refused(refusal)) if !made && is_missing(&refusal) => {
+                    made = true;
+                    self.make(core, &refusal).await?;
+                }
+                Err(error) if is_lost(&error) => {
+                    let Some(older) = older.take() else { return Err(error) };
+                    let remove = Remove { at: self.at, term: self.term }.into();
+                    core.drive_calls.call(self.drive, &self.address, older, &remove).await?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Whether the drive has lost the object's record, or cannot tell that it never had one.
+    pub(crate) async fn has_lost(&self, core: &Core) -> Result<bool, CallError> {
+        match self.call(core, &GetAttributes { at: self.at }.into()).await {
+            Ok(_) => Ok(false),
+            Err(error) if is_lost(&error) => Ok(true),
+            Err(CallError::Refused(refusal)) if refusal.reason == Reason::NoObject => Ok(false),
+            // Without the partition nobody knows what was in it.
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn make(&self, core: &Arc<Core>, missing: &Refusal) -> Result<(), CallError> {
+        if missing.reason == Reason::NoPartition {
+            make_partition(core, self.drive, VolumeId(self.at.partition.0)).await?;
+        }
+        let create = Create { at: self.at, attributes: self.attributes.clone() };
+        match self.call(core, &create.into()).await {
+            Ok(_) => Ok(()),
+            Err(CallError::Refused(refusal)) if refusal.reason == Reason::Exists => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn versions(
+        &self,
+        core: &Core,
+        units: Vec<u64>,
+    ) -> Result<Vec<braid_wire::data::UnitState>, CallError> {
+        let mut states = Vec::with_capacity(units.len());
+        while states.len() < units.len() {
+            let rest = units.get(states.len()..).unwrap_or_default().to_vec();
+            let asked = Versions { at: self.at, list: Listing::Named, units: rest, from: 0, limit: 0 };
+            match self.call(core, &asked.into()).await? {
+                DriveReply::Versions(reply) if !reply.units.is_empty() => states.extend(reply.units),
+                other => return Err(unexpected(&other)),
+            }
+        }
+        Ok(states)
+    }
+
+    /// Part of the units that the column has: at most `limit`, and where to go on.
+    pub(crate) async fn list(
+        &self,
+        core: &Core,
+        list: Listing,
+        from: u64,
+        limit: u32,
+    ) -> Result<VersionsReply, CallError> {
+        let asked = Versions { at: self.at, list, units: Vec::new(), from, limit };
+        match self.call(core, &asked.into()).await? {
+            DriveReply::Versions(reply) => Ok(reply),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    async fn verdict(&self, core: &Core, units: Vec<braid_wire::data::UnitVerdict>) -> Result<(), CallError> {
+        for some in units.chunks(VERDICT_UNITS) {
+            let request = Verdict { at: self.at, term: self.term, units: some.to_vec() };
+            self.call(core, &request.into()).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether the drive has lost the object's record: the column goes out, though its drive lives.
+pub(crate) fn is_lost(error: &CallError) -> bool {
+    matches!(error, CallError::Refused(refusal) if refusal.reason == Reason::Damaged)
+}
+
+fn is_missing(refusal: &Refusal) -> bool {
+    matches!(refusal.reason, Reason::NoObject | Reason::NoPartition)
+}
+
+pub(crate) fn unexpected(reply: &DriveReply) -> CallError {
+    CallError::Unreachable(format!("it answers {} where that has no place", reply.name()))
+}

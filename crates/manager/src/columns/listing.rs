@@ -1,0 +1,169 @@
+//! What drives hold, as they list it: a drive's partitions and a partition's objects, page by page; and a
+//! partition's objects on all drives, file by file.
+
+use std::collections::BTreeMap;
+
+use braid_layout::{Column, DriveId, FileId, Generation, PartitionId};
+use braid_meta::records::schema::SegmentRecord;
+use braid_meta::rules::grants::{self, CAPABILITY_MS, KEY_EPOCH_FIRST};
+use braid_wire::control::ShapeSpec;
+use braid_wire::data::{Address, DriveReply, DriveRequest, GetAttributes, List, ListedObject};
+use braid_wire::{Reason, Refusal};
+
+use crate::columns::fence::{drive_call, partition_call, unexpected};
+use crate::core::Core;
+use crate::drive_calls::CallError;
+
+/// Most rows asked for at a time.
+const PAGE: u32 = 4096;
+
+/// Objects of one file, as their drives list them.
+pub(crate) type Listed = BTreeMap<(u32, Column), (DriveId, ListedObject)>;
+
+/// The drive's partitions.
+pub(crate) async fn partitions(core: &Core, drive: DriveId) -> Result<Vec<PartitionId>, CallError> {
+    let mut partitions: Vec<PartitionId> = Vec::new();
+    loop {
+        let after = partitions.last().map_or(0, |last| last.0);
+        match drive_call(core, drive, &request(Address::DRIVE.partition, after)).await? {
+            DriveReply::PartitionList(reply) if reply.partitions.is_empty() => return Ok(partitions),
+            DriveReply::PartitionList(reply) => {
+                partitions.extend(reply.partitions.iter().map(|attributes| attributes.partition));
+            }
+            other => return Err(unexpected(&other)),
+        }
+    }
+}
+
+/// The next objects of a partition above a number. None at the end, and none if the partition does not exist.
+pub(crate) async fn objects(
+    core: &Core,
+    drive: DriveId,
+    partition: PartitionId,
+    after: u64,
+) -> Result<Vec<ListedObject>, CallError> {
+    match partition_call(core, drive, partition, &request(partition, after)).await {
+        Ok(DriveReply::List(reply)) => Ok(reply.objects),
+        Ok(other) => Err(unexpected(&other)),
+        Err(CallError::Refused(refusal)) if refusal.reason == Reason::NoPartition => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
+/// The layout that an object is a column of, as its drive was last told; `None` if the object is gone.
+pub(crate) async fn layout(
+    core: &Core,
+    drive: DriveId,
+    partition: PartitionId,
+    listed: &ListedObject,
+) -> Result<Option<SegmentRecord>, Refusal> {
+    let (address, grant) = {
+        let now_ms = core.now_ms();
+        let table = core.drives();
+        let Some(known) = table.drive(drive) else { return Ok(None) };
+        let place = (drive, partition, listed.object, listed.file);
+        let state = (listed.g, listed.set, listed.joining);
+        let expires_ms = now_ms + CAPABILITY_MS;
+        let grant =
+            grants::for_object(&known.record.master, KEY_EPOCH_FIRST, place, state, [0; 16], expires_ms);
+        (known.record.address.clone(), grant)
+    };
+    let request = GetAttributes { at: Address { partition, object: listed.object } };
+    match core.drive_calls.call(drive, &address, &grant, &request.into()).await {
+        Ok(DriveReply::Attributes(found)) => Ok(Some(SegmentRecord {
+            number: found.map.segment,
+            start: 0,
+            end: u64::MAX,
+            shape: ShapeSpec {
+                scheme: found.map.scheme,
+                k: found.map.k,
+                m: found.map.m,
+                unit_bytes: found.map.unit_bytes,
+            },
+            object: listed.object,
+            drives: found.map.drives,
+            set: found.set,
+            joining: found.joining,
+            filling: None,
+        })),
+        Ok(other) => Err(cannot_be_asked(core, drive, &unexpected(&other))),
+        Err(CallError::Refused(refusal)) if refusal.reason == Reason::NoObject => Ok(None),
+        Err(error) => Err(cannot_be_asked(core, drive, &error)),
+    }
+}
+
+/// Lists a partition's objects on all drives, in the order of their numbers.
+pub(crate) struct Listing {
+    drives: Vec<(DriveId, Cursor)>,
+}
+
+#[derive(Default)]
+struct Cursor {
+    after: u64,
+    page: Vec<ListedObject>,
+    at_end: bool,
+}
+
+impl Listing {
+    /// Over these drives, from the first object on.
+    pub(crate) fn new(drives: impl Iterator<Item = DriveId>) -> Listing {
+        Listing { drives: drives.map(|drive| (drive, Cursor::default())).collect() }
+    }
+
+    /// The next files: all objects up to a number that the listings of all drives have reached.
+    pub(crate) async fn next(
+        &mut self,
+        core: &Core,
+        partition: PartitionId,
+    ) -> Result<Option<BTreeMap<FileId, Listed>>, Refusal> {
+        for (drive, cursor) in &mut self.drives {
+            if cursor.page.is_empty() && !cursor.at_end {
+                cursor.page = list(core, *drive, partition, cursor.after).await?;
+                cursor.at_end = cursor.page.is_empty();
+                cursor.after = cursor.page.last().map_or(cursor.after, |last| last.object.0);
+            }
+        }
+        let upto =
+            self.drives.iter().filter_map(|(_, cursor)| cursor.page.last()).map(|last| last.object).min();
+        let Some(upto) = upto else { return Ok(None) };
+        let mut files: BTreeMap<FileId, Listed> = BTreeMap::new();
+        for (drive, cursor) in &mut self.drives {
+            let rest = cursor.page.split_off(cursor.page.partition_point(|listed| listed.object <= upto));
+            for listed in std::mem::replace(&mut cursor.page, rest) {
+                let place = (listed.segment, listed.column);
+                let of_file = files.entry(listed.file).or_default();
+                match of_file.get(&place) {
+                    // The column moved: what is left of it on another drive is older.
+                    // So is one that was being made there.
+                    Some((_, other)) if rank(other) >= rank(&listed) => {}
+                    _ => drop(of_file.insert(place, (*drive, listed))),
+                }
+            }
+        }
+        Ok(Some(files))
+    }
+}
+
+/// The objects of a partition on one drive, above a number.
+async fn list(
+    core: &Core,
+    drive: DriveId,
+    partition: PartitionId,
+    after: u64,
+) -> Result<Vec<ListedObject>, Refusal> {
+    objects(core, drive, partition, after).await.map_err(|error| cannot_be_asked(core, drive, &error))
+}
+
+/// Why a comparison cannot go on.
+pub(crate) fn cannot_be_asked(core: &Core, drive: DriveId, error: &CallError) -> Refusal {
+    Refusal::new(Reason::NotServing, format!("{} cannot be asked: {error}", core.drives().name(drive)))
+}
+
+/// Of two objects of one column, the one of the higher rank is the column.
+fn rank(object: &ListedObject) -> (Generation, bool) {
+    (object.g, !object.joining.contains(object.column))
+}
+
+fn request(partition: PartitionId, after: u64) -> DriveRequest {
+    List { partition, after, limit: PAGE }.into()
+}

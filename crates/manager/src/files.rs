@@ -1,0 +1,8 @@
+//! Files that clients open: leases, their holders, and their ends.
+
+pub(crate) mod endings;
+pub(crate) mod lapses;
+pub(crate) mod opened;
+pub mod opens;
+pub(crate) mod receipts;
+pub(crate) mod sharing;

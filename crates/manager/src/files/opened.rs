@@ -1,0 +1,91 @@
+//! What a client gets that opens a file: its record as a client sees it, with what is needed to work on it.
+
+use std::sync::Arc;
+
+use braid_layout::FileId;
+use braid_layout::version::Lease;
+use braid_meta::records::schema::InodeRecord;
+use braid_meta::tree::files::lease_lost;
+use braid_meta::tree::view::{self, Opener};
+use braid_wire::Refusal;
+use braid_wire::control::{DriveState, Opened};
+
+use crate::asker::asker;
+use crate::columns::fence::make_partition;
+use crate::core::Core;
+
+/// The answer to a writer.
+pub(crate) async fn opened_to_write(
+    core: &Arc<Core>,
+    file: FileId,
+    inode: InodeRecord,
+    holder: u64,
+) -> Result<Opened, Refusal> {
+    if inode.lease_of(holder).is_none() {
+        return Err(lease_lost(file, inode.lease));
+    }
+    core.watchers().writes(file, holder, asker());
+    core.leases().is_of(file, holder, asker());
+    opened_by(core, file, inode, Opener::Writer(holder)).await
+}
+
+/// What somebody needs to work on a file.
+pub(crate) async fn opened_by(
+    core: &Arc<Core>,
+    file: FileId,
+    inode: InodeRecord,
+    opener: Opener,
+) -> Result<Opened, Refusal> {
+    let mut inode = inode;
+    let is_filler = matches!(opener, Opener::Filler(_));
+    inode.segments.retain(|segment| segment.filling.is_some() == is_filler);
+    let (mut inode, mut epochs) = with_epochs(core, inode).await?;
+    if opener != Opener::Reader && make_partitions(core, &inode, &epochs).await {
+        (inode, epochs) = with_epochs(core, inode).await?;
+    }
+    let now_ms = core.now_ms();
+    let lease_ms = core.client_lease_ms;
+    Ok(view::opened(&core.drives(), (file, &inode), &epochs, opener, lease_ms, now_ms))
+}
+
+async fn with_epochs(
+    core: &Arc<Core>,
+    inode: InodeRecord,
+) -> Result<(InodeRecord, Vec<Vec<Option<u32>>>), Refusal> {
+    core.read(move |_, tx| {
+        let epochs = view::key_epochs(tx, &inode)?;
+        Ok((inode, epochs))
+    })
+    .await
+}
+
+/// Makes missing partitions on drives that are up. Returns whether any was made.
+async fn make_partitions(core: &Arc<Core>, inode: &InodeRecord, epochs: &[Vec<Option<u32>>]) -> bool {
+    let mut calls = tokio::task::JoinSet::new();
+    for (segment, epochs) in inode.segments.iter().zip(epochs) {
+        for (&drive, _) in segment.drives.iter().zip(epochs).filter(|(_, epoch)| epoch.is_none()) {
+            if core.drives().state(drive, core.now_ms()) == DriveState::Up {
+                let core = Arc::clone(core);
+                let volume = inode.volume;
+                calls.spawn(async move { make_partition(&core, drive, volume).await });
+            }
+        }
+    }
+    let mut made = false;
+    while let Some(done) = calls.join_next().await {
+        match done {
+            Ok(Ok(())) => made = true,
+            // The client will find out and report the drive.
+            Ok(Err(error)) => tracing::info!(%error, "a partition could not be made yet"),
+            Err(error) => tracing::error!(%error, "making a partition failed within the manager"),
+        }
+    }
+    made
+}
+
+pub(crate) fn renew_lease(core: &Core, file: FileId, lease: Lease, holder: u64) -> Result<(), Refusal> {
+    let renewed = core.leases().renew(file, lease, holder, core.running_ms());
+    // After a restart it is not known yet.
+    core.leases().is_of(file, holder, asker());
+    if renewed { Ok(()) } else { Err(lease_lost(file, lease)) }
+}

@@ -1,0 +1,458 @@
+//! Opening files, and the requests of lease holders: all that may need the procedure on a file first.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use braid_layout::version::Lease;
+use braid_layout::{Column, DriveId, FileId};
+use braid_meta::records::inodes;
+use braid_meta::records::schema::InodeRecord;
+use braid_meta::records::tx::Tx;
+use braid_meta::rules::leases::LeaseState;
+use braid_meta::rules::operations::{Once, Operation, Outcome, remember};
+use braid_meta::tree::directories;
+use braid_meta::tree::files::{self, Part, lease_lost, leased};
+use braid_meta::tree::names::show;
+use braid_meta::tree::view::{self, Opener};
+use braid_wire::control::{
+    Access, Commit, CreateUnnamed, DriveState, Held, Lookup, Open, Opened, Refresh, Renew, Renewed,
+    ReportLost, Reserve, StatRow, Turn,
+};
+use braid_wire::{Reason, Refusal};
+
+use crate::asker::asker;
+use crate::columns::column_changes::lease_of;
+use crate::columns::procedure::{self, Cause, Life, Lost, Probe, RecordedLease, drive_of, hold_lapsed};
+use crate::columns::{filling, live_out};
+use crate::core::{Core, busy};
+use crate::files::opened::{opened_by, opened_to_write, renew_lease};
+use crate::files::{receipts, sharing};
+use crate::sessions::callbacks;
+
+/// Creates a file without a name, leased to the asker.
+pub async fn create_unnamed(
+    core: &Arc<Core>,
+    operation: Operation,
+    request: CreateUnnamed,
+) -> Result<Opened, Refusal> {
+    let holder = request.holder;
+    let avoid: BTreeSet<DriveId> = request.avoid.iter().copied().collect();
+    for &drive in &avoid {
+        core.drives().met_full(drive);
+    }
+    let create = move |core: &Core, tx: &mut Tx| {
+        let place = |seed: u64, shape: &_| core.place(seed, shape, &avoid);
+        let (file, inode) = files::create_unnamed(tx, &request, &place, core.now_ms())?;
+        Ok((Outcome::opened(file, inode.lease), (file, inode)))
+    };
+    let grant = move |core: &Core, (file, inode): &(FileId, InodeRecord)| granted(core, *file, inode, holder);
+    match core.once_then(operation, create, grant).await? {
+        Once::Now((file, inode)) => opened_to_write(core, file, inode, holder).await,
+        Once::Before(Outcome { file, .. }) => {
+            take(core, operation, file, Part { holder, alone: false, range: None }).await
+        }
+    }
+}
+
+/// Opens a file by path, to read it. The asker watches it from then on.
+pub async fn open_to_read(core: &Arc<Core>, request: Open) -> Result<Opened, Refusal> {
+    let file = core.read(move |_, tx| Ok(files::find(tx, &request)?.0)).await?;
+    callbacks::recall(core, file).await;
+    let since = core.watchers().now();
+    let client = asker();
+    let opened = reader(core, file).await?;
+    core.watchers().watch(client, opened.stat.file, since);
+    finds(core, client, &opened.stat);
+    Ok(opened)
+}
+
+/// What is at a path.
+pub async fn stat(core: &Arc<Core>, request: Lookup) -> Result<StatRow, Refusal> {
+    let since = core.watchers().now();
+    let client = asker();
+    let watches = request.watch;
+    let (file, mut inode) = core
+        .read(move |core, tx| {
+            if request.watch && !request.at.path.is_empty() {
+                // Also if there is none of this name.
+                let directory = directories::slot(tx, &request.at)?.directory.file;
+                core.watchers().watch(client, directory, since);
+            }
+            let found = match request.follow {
+                true => directories::resolve_to_end(tx, &request.at)?,
+                false => directories::resolve(tx, &request.at)?,
+            };
+            if request.watch {
+                core.watchers().watch(client, found.file, since);
+            }
+            Ok((found.file, found.inode))
+        })
+        .await?;
+    if inode.is_left() {
+        inode = settled(core, file).await?;
+    }
+    inode.segments.retain(|segment| segment.filling.is_none());
+    let row = view::stat(&core.drives(), file, &inode, core.now_ms());
+    if watches {
+        finds(core, client, &row);
+    }
+    Ok(row)
+}
+
+/// Opens a file by path for writing, and creates it if asked to. A repeat is about the file that was found or
+/// created before, whatever has the name now. The asker watches it from then on.
+pub async fn open_to_write(core: &Arc<Core>, operation: Operation, request: Open) -> Result<Opened, Refusal> {
+    let since = core.watchers().now();
+    let client = asker();
+    let opened = open_some_to_write(core, operation, request).await?;
+    core.watchers().watch(client, opened.stat.file, since);
+    finds(core, client, &opened.stat);
+    Ok(opened)
+}
+
+/// A client that watches was told of a file: if that has no name any more, it has it open.
+fn finds(core: &Core, client: u64, row: &StatRow) {
+    let keepers = &mut core.watchers().keepers;
+    if row.attributes.links == 0
+        && let Some(heard_ms) = keepers.heard_ms(client)
+    {
+        keepers.open(client, row.file, heard_ms);
+    }
+}
+
+async fn open_some_to_write(
+    core: &Arc<Core>,
+    operation: Operation,
+    request: Open,
+) -> Result<Opened, Refusal> {
+    let part = Part::from(&request);
+    let open = move |core: &Core, tx: &mut Tx| {
+        if let Some(before) = core.recall(tx, operation)? {
+            return Ok((before.file, None, None));
+        }
+        let none = BTreeSet::new();
+        let place = |seed: u64, shape: &_| core.place(seed, shape, &none);
+        let (file, made) = files::find_or_create(tx, &request, &place, core.now_ms())?;
+        if let Some(inode) = &made {
+            remember(tx, operation, Outcome::opened(file, inode.lease), core.now_ms())?;
+        }
+        // Whoever finds the new name waits until its creator has its lease. Else it would end the lease on
+        // record, which nobody seems to hold, and the creator's would then replace its own.
+        let turn = made.is_some().then(|| core.try_lock_file(file).ok_or_else(|| busy(file))).transpose()?;
+        Ok((file, made, turn))
+    };
+    let grant = move |core: &Core, (file, made, _): &(FileId, Option<InodeRecord>, _)| {
+        made.iter().for_each(|inode| granted(core, *file, inode, part.holder));
+    };
+    let (file, made, _turn) = core.write_then(open, grant).await?;
+    if let Some(inode) = made {
+        return opened_to_write(core, file, inode, part.holder).await;
+    }
+    take(core, operation, file, part).await
+}
+
+/// Takes the file's lease for the holder, or shares it. A repeat gets the lease that it was given before, if
+/// that is not over.
+async fn take(core: &Arc<Core>, operation: Operation, file: FileId, part: Part) -> Result<Opened, Refusal> {
+    callbacks::recall(core, file).await;
+    let before = core.read(move |_, tx| inodes::get(tx, file)).await?;
+    let _turn = core.lock_file(file).await?;
+    if let Some(opened) = still_open(core, operation, part.holder).await? {
+        return Ok(opened);
+    }
+    if !part.alone && sharing::may_join(core, file).await? {
+        return sharing::join(core, operation, file, part, before.g).await;
+    }
+    make_free(core, file).await?;
+    grant(core, operation, file, part).await
+}
+
+/// The operation's earlier answer, if the lease granted then is not over. The caller holds the file's lock.
+pub async fn still_open(
+    core: &Arc<Core>,
+    operation: Operation,
+    holder: u64,
+) -> Result<Option<Opened>, Refusal> {
+    let before = core
+        .read(move |core, tx| {
+            let Some(Outcome { file, lease, .. }) = core.recall(tx, operation)? else { return Ok(None) };
+            let inode = inodes::find(tx, file)?.filter(|inode| inode.held && inode.is_current(lease));
+            Ok(inode.map(|inode| (file, lease, inode)))
+        })
+        .await?;
+    match before {
+        Some((file, lease, inode)) if core.leases().renew(file, lease, holder, core.now_ms()) => {
+            Ok(Some(opened_to_write(core, file, inode, holder).await?))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// New capabilities for an open file.
+pub async fn refresh(core: &Arc<Core>, request: Refresh) -> Result<Opened, Refusal> {
+    let Refresh { file, access, lease, holder, turn } = request;
+    if access == Access::Read {
+        return reader(core, file).await;
+    }
+    core.read(move |core, tx| sharing::must_hold(core, tx, file, lease, holder)).await?;
+    let _turn = core.lock_file(file).await?;
+    let inode = core.read(move |_, tx| leased(tx, file, lease)).await?;
+    if turn == Turn::Give
+        && !inode.shared
+        && inode.client == holder
+        && let Some(turns) = core.leases().turns(file)
+    {
+        turns.give();
+    }
+    let inode = match turn {
+        Turn::Take => sharing::take_turn(core, file, inode, holder).await?,
+        Turn::Any | Turn::Give => sharing::take_part(core, file, inode, holder).await?,
+    };
+    renew_lease(core, file, lease, holder)?;
+    opened_to_write(core, file, inode, holder).await
+}
+
+/// Renews leases. After a start it is so known again who writes.
+pub fn renew(core: &Core, request: &Renew) -> Renewed {
+    let now_ms = core.running_ms();
+    let renewed = |of: &&Held| core.leases().renew(of.file, of.lease, of.holder, now_ms);
+    let (held, lost): (Vec<&Held>, Vec<&Held>) = request.leases.iter().partition(renewed);
+    let client = asker();
+    for of in held {
+        core.leases().is_of(of.file, of.holder, client);
+        core.watchers().writes(of.file, of.holder, client);
+    }
+    Renewed { lost: lost.into_iter().map(|of| of.holder).collect() }
+}
+
+/// Sets the size.
+pub async fn commit(core: &Arc<Core>, request: Commit) -> Result<(), Refusal> {
+    core.write(move |core, tx| {
+        sharing::must_hold(core, tx, request.file, request.lease, request.holder)?;
+        files::commit(tx, &request, core.now_ms())?;
+        receipts::keep(core, tx, request.file, &request.backing.receipts)
+    })
+    .await
+}
+
+/// Reserves bytes at the file's end, for one who writes there. Returns the first.
+pub async fn reserve(core: &Arc<Core>, operation: Operation, request: Reserve) -> Result<u64, Refusal> {
+    let reserved = core
+        .once(operation, move |core, tx| {
+            sharing::must_hold(core, tx, request.file, request.lease, request.holder)?;
+            let number = files::reserve(tx, &request)?;
+            Ok((Outcome { number, ..Outcome::DONE }, number))
+        })
+        .await?;
+    Ok(match reserved {
+        Once::Now(offset) | Once::Before(Outcome { number: offset, .. }) => offset,
+    })
+}
+
+/// The writer cannot reach columns. They go out if their drives are surely dead, or if it has tried for long;
+/// else it is told to try again.
+pub async fn report_lost(core: &Arc<Core>, request: ReportLost) -> Result<Opened, Refusal> {
+    let ReportLost { file, lease, holder, segment, columns, insist } = request;
+    core.read(move |core, tx| sharing::must_hold(core, tx, file, lease, holder)).await?;
+    let _turn = core.lock_file(file).await?;
+    let inode = core.read(move |_, tx| leased(tx, file, lease)).await?;
+    if inode.lease_of(holder) != Some(lease) {
+        // It has not heard of the present lease: that may be all that it lacks.
+        let inode = sharing::take_part(core, file, inode, holder).await?;
+        return opened_to_write(core, file, inode, holder).await;
+    }
+    let columns: Vec<(u32, Column)> = match inode.segment(segment) {
+        Some(known) => columns.and(known.set).iter().map(|column| (segment, column)).collect(),
+        None => return Err(Refusal::new(Reason::Malformed, format!("file {file} has no segment {segment}"))),
+    };
+    if columns.is_empty() && !inode.unfenced {
+        return opened_to_write(core, file, inode, holder).await;
+    }
+    if !insist {
+        refuse_if_up(core, &inode, &columns).await?;
+    }
+    refuse_if_too_many(core, &inode, &columns)?;
+    let lost = if insist {
+        columns.iter().map(|&(segment, column)| live_out::hold(core, &inode, segment, column)).collect()
+    } else {
+        wait_until_dead(core, &inode, &columns).await?
+    };
+    let cause = Cause { lease: RecordedLease::Live, lost, ..Cause::nothing() };
+    let inode = procedure::run(core, file, cause).await?.ok_or_else(|| lease_lost(file, lease))?;
+    renew_lease(core, file, lease, holder)?;
+    opened_to_write(core, file, inode, holder).await
+}
+
+/// Makes sure that the file has no lease, that the last one was recovered from, that dead drives' columns are
+/// out, and that no new layout of it is being filled. The caller holds the file's lock.
+pub async fn make_free(core: &Arc<Core>, file: FileId) -> Result<InodeRecord, Refusal> {
+    let gone = || Refusal::new(Reason::NotFound, format!("file {file} was removed"));
+    filling::give_up(core, file).await?;
+    let inode = core.read(move |_, tx| inodes::get(tx, file)).await?;
+    if inode.held {
+        let now_ms = core.now_ms();
+        let mut leases = core.leases();
+        if let LeaseState::Live(left_ms) = leases.state(file, now_ms) {
+            let detail = format!(
+                "{:?} is open for writing by another client: try again when it is closed, or in {} s at most if that \
+                 client is gone",
+                show(&inode.name),
+                left_ms.div_ceil(1000)
+            );
+            return Err(Refusal::new(Reason::Leased, detail));
+        }
+        leases.give_up(file);
+    }
+    let lost = hold_lapsed(core, &inode);
+    if !inode.held && !inode.unfenced && inode.since == Lease(0) && lost.is_empty() {
+        procedure::refuse_too_many(core, &inode)?;
+        return Ok(inode);
+    }
+    let lease = if inode.held { RecordedLease::Ended } else { RecordedLease::None };
+    let cause = Cause { lease, lost, ..Cause::nothing() };
+    let after = procedure::run(core, file, cause).await?;
+    core.leases().end(file);
+    after.filter(InodeRecord::lives).ok_or_else(gone)
+}
+
+/// Grants the next lease. The caller holds the file's lock and has called [`make_free`].
+pub async fn grant(
+    core: &Arc<Core>,
+    operation: Operation,
+    file: FileId,
+    part: Part,
+) -> Result<Opened, Refusal> {
+    let grant = move |core: &Core, tx: &mut Tx| {
+        // Refuses what the client has settled. A repeat whose earlier lease is over gets another.
+        core.recall(tx, operation)?;
+        let inode = files::grant(tx, file, part)?;
+        remember(tx, operation, Outcome::opened(file, inode.lease), core.now_ms())?;
+        Ok(inode)
+    };
+    let inode = core
+        .write_then(grant, move |core, inode: &InodeRecord| granted(core, file, inode, part.holder))
+        .await?;
+    opened_to_write(core, file, inode, part.holder).await
+}
+
+/// A lease was granted to its first holder.
+fn granted(core: &Core, file: FileId, inode: &InodeRecord, holder: u64) {
+    let now_ms = core.running_ms();
+    let mut leases = core.leases();
+    leases.grant(file, inode.lease, holder, now_ms);
+    leases.changed(file, inode);
+}
+
+/// Opens a file for reading, as its record says once it is settled.
+pub async fn reader(core: &Arc<Core>, file: FileId) -> Result<Opened, Refusal> {
+    let inode = settled(core, file).await?;
+    opened_by(core, file, inode, Opener::Reader).await
+}
+
+/// The file's record, once settled: a procedure that was left undone is finished, and a lease that a restore
+/// left is ended, as what was written under it may reach beyond the size on record.
+async fn settled(core: &Arc<Core>, file: FileId) -> Result<InodeRecord, Refusal> {
+    let is_settled = |inode: &InodeRecord| !inode.unfenced && !inode.is_left();
+    let inode = core.read(move |_, tx| inodes::get(tx, file)).await?;
+    if is_settled(&inode) {
+        return Ok(inode);
+    }
+    let _turn = core.lock_file(file).await?;
+    let inode = core.read(move |_, tx| inodes::get(tx, file)).await?;
+    if is_settled(&inode) {
+        return Ok(inode);
+    }
+    let lease = lease_of(core, file, &inode);
+    let after = procedure::run(core, file, Cause { lease, ..Cause::nothing() }).await?;
+    if lease == RecordedLease::Ended {
+        core.leases().end(file);
+    }
+    after.ok_or_else(|| Refusal::new(Reason::NotFound, format!("file {file} was removed")))
+}
+
+/// Refuses if such a drive holds its lease and answers us: one client's bad link must take no column out.
+async fn refuse_if_up(core: &Arc<Core>, inode: &InodeRecord, lost: &[(u32, Column)]) -> Result<(), Refusal> {
+    for &(index, column) in lost {
+        let drive = drive_of(inode, index, column);
+        let up = |core: &Core| core.drives().state(drive, core.now_ms()) == DriveState::Up;
+        if up(core) && procedure::probe(core, drive).await == Probe::Answers && up(core) {
+            let detail = format!("{} is up and answers the manager: try again", core.drives().name(drive));
+            return Err(Refusal::new(Reason::Busy, detail));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses at once if fewer than `k` ready columns would be left, as there is nothing to wait for.
+fn refuse_if_too_many(core: &Core, inode: &InodeRecord, lost: &[(u32, Column)]) -> Result<(), Refusal> {
+    for segment in inode.in_force() {
+        let index = segment.number;
+        let gone = lost.iter().filter(|(of, _)| *of == index).map(|&(_, column)| column).collect();
+        let left = segment.ready().minus(gone);
+        if left.count() < u32::from(segment.shape.k) {
+            return Err(procedure::too_many_away(core, inode, segment.all().minus(left), segment));
+        }
+    }
+    Ok(())
+}
+
+/// Waits until all of the drives are surely dead, and holds them back. On an error it holds none.
+async fn wait_until_dead(
+    core: &Arc<Core>,
+    inode: &InodeRecord,
+    columns: &[(u32, Column)],
+) -> Result<Vec<Lost>, Refusal> {
+    let deadline = procedure::deadline(core);
+    let mut held = Vec::new();
+    for &(segment, column) in columns {
+        let drive = drive_of(inode, segment, column);
+        let life = procedure::life(core, drive, deadline).await;
+        if life == Life::Dead {
+            held.push(Lost { segment, column, drive });
+            continue;
+        }
+        procedure::release_holds(core, held.iter().map(|lost| lost.drive));
+        let name = core.drives().name(drive);
+        let detail = match life {
+            Life::Alive => format!("{name} is up and answers the manager: try again"),
+            _ if core.drives().returning(drive, core.running_ms()) => {
+                format!("{name} has returned and is being told what it missed: try again")
+            }
+            _ => format!("{name} does not answer, but may still hold its lease: try again"),
+        };
+        return Err(Refusal::new(Reason::Busy, detail));
+    }
+    Ok(held)
+}
+
+#[cfg(test)]
+mod tests {
+    use braid_layout::version::Lease;
+    use braid_wire::control::Held;
+
+    use super::*;
+    use crate::asker::asked_by;
+    use crate::sessions::session_slots::SessionSlots;
+    use crate::start::{Config, start};
+    use braid_meta::records::memory::MemoryKv;
+    use braid_meta::records::schema::{InodeRecord, directory_record};
+
+    const FILE: FileId = FileId(7);
+
+    #[tokio::test]
+    async fn after_a_restart_a_renewal_says_whose_lease_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = Config::new(dir.path(), "");
+        let core = start(Arc::new(MemoryKv::new()), &config, SessionSlots::of(4, 4)).await.unwrap();
+        let root = directory_record(Default::default(), FileId(0), Vec::new(), 0);
+        let record = InodeRecord { lease: Lease(3), client: 1, held: true, ..root };
+        core.leases().resume(FILE, &record, core.running_ms());
+        let held = Renew { leases: vec![Held { file: FILE, lease: Lease(3), holder: 1 }] };
+        // Where it is not known who asks.
+        renew(&core, &held);
+        assert!(core.leases().are_silent(FILE, &BTreeSet::new()));
+        asked_by(70, async { renew(&core, &held) }).await;
+        assert!(!core.leases().are_silent(FILE, &BTreeSet::new()));
+        assert!(!core.leases().give_up_all_of(FILE, 71) && core.leases().give_up_all_of(FILE, 70));
+    }
+}

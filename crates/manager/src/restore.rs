@@ -1,0 +1,8 @@
+//! A state that is older than what the drives hold: backups, and the comparison after one was restored.
+
+pub mod backup;
+pub mod compare;
+pub(crate) mod layouts;
+pub(crate) mod present;
+pub(crate) mod retake;
+pub(crate) mod terms;

@@ -1,0 +1,365 @@
+//! Backups of the state: made while the manager runs, restored while it does not.
+//!
+//! A backup is one file: a header, every key and value of one consistent state, an end marker with their
+//! number, and a CRC32C of all before it (`docs/format-manager.md`). It holds the cluster's secrets and every
+//! drive's master key, so only its owner can read it.
+//!
+//! A restored state is usually older than what drives have seen, so it is marked: the manager that starts on
+//! it compares it with what the drives hold before it answers any client ([`crate::restore::compare`]).
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use braid_meta::records::kv::{Batch, Kv, KvError};
+use braid_meta::records::schema::{SCHEMA_VERSION_OLDEST, encode, key};
+use braid_meta::records::tx::Tx;
+use braid_wire::checksum::RunningCrc;
+use braid_wire::control::BackupReply;
+use braid_wire::{Reason, Refusal};
+
+use crate::core::Core;
+use crate::disk::directory::{ManagerError, STATE_FILE, lock};
+use crate::disk::embedded::EmbeddedKv;
+
+/// The first bytes of a backup: what it is, and its version.
+const MAGIC: [u8; 8] = *b"BRAIDMB\x03";
+/// Those of a backup of a state of version 2, whose rows are read as they are.
+const MAGIC_OF_VERSION_2: [u8; 8] = *b"BRAIDMB\x02";
+/// Those of a backup of a state of version 1.
+const MAGIC_OF_VERSION_1: [u8; 8] = *b"BRAIDMB\x01";
+/// The end marker, in place of a key's length.
+const END: u32 = u32::MAX;
+/// Longest key or value, in bytes: a longer one is damage.
+const LENGTH_MAX: u32 = 16 << 20;
+/// Rows of one page of the state, and of one transaction of a restore.
+const ROWS_PER_PAGE: usize = 4096;
+/// How long a backup may take: enough for tens of gigabytes on a slow disk. The client waits longer.
+const WAIT: Duration = Duration::from_secs(30 * 60);
+/// The backup's name in the manager's directory.
+pub(crate) const FILE: &str = "backup";
+
+/// Makes a backup in the manager's directory, in place of the last one there.
+pub async fn make(core: &Arc<Core>) -> Result<BackupReply, Refusal> {
+    make_within(core, WAIT).await
+}
+
+async fn make_within(core: &Arc<Core>, wait: Duration) -> Result<BackupReply, Refusal> {
+    let path = PathBuf::from(&core.directory).join(FILE);
+    core.read_within(wait, move |core, tx| {
+        // The writing holds the permit, as it goes on even if its caller gives up.
+        let _turn = core.backups.try_acquire().map_err(|_| {
+            Refusal::new(Reason::Busy, "another backup is being made: try again when it is done")
+        })?;
+        let failed = |error: io::Error| {
+            let detail = format!("the backup {} cannot be written: {error}", path.display());
+            Refusal::new(Reason::Medium, detail)
+        };
+        write_file(&path, tx).map_err(|error| match error {
+            Problem::File(error) => failed(error),
+            Problem::State(refusal) => refusal,
+        })
+    })
+    .await
+}
+
+/// Puts the backup's state into the directory, which must hold none. The manager must not run. Gives the
+/// number of rows.
+pub fn restore(dir: &Path, backup: &Path) -> Result<u64, ManagerError> {
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |source| ManagerError::File { path, source }
+    };
+    crate::disk::private::make_dir_all(dir).map_err(failed(dir))?;
+    let _lock = lock(dir)?;
+    let state = dir.join(STATE_FILE);
+    if fs::metadata(&state).is_ok_and(|found| found.len() > 0) {
+        return Err(ManagerError::StateThere(state));
+    }
+    // Check it to its end before anything is created.
+    let damaged = |what: String| ManagerError::Backup { path: backup.to_owned(), what };
+    let rows = read_file(backup, |_| Ok(())).map_err(damaged)?;
+    let fresh = dir.join("manager.redb.new");
+    match fs::remove_file(&fresh) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(&fresh)(error)),
+        _ => {}
+    }
+    let kv = EmbeddedKv::open(&fresh)?;
+    read_file(backup, |batch| kv.commit(&batch).map_err(|error| error.to_string())).map_err(damaged)?;
+    mark_as_restored(&kv)?;
+    drop(kv);
+    let sync = || -> io::Result<()> {
+        File::open(&fresh)?.sync_all()?;
+        fs::rename(&fresh, &state)?;
+        File::open(dir)?.sync_all()
+    };
+    sync().map_err(failed(&state))?;
+    Ok(rows)
+}
+
+/// Marks the state in the directory as restored: it was put there by other means than [`restore`]. The
+/// manager must not run.
+pub fn adopt(dir: &Path) -> Result<(), ManagerError> {
+    let state = dir.join(STATE_FILE);
+    if fs::metadata(&state).map_or(true, |found| found.len() == 0) {
+        return Err(ManagerError::StateGone { dir: dir.to_owned() });
+    }
+    let _lock = lock(dir)?;
+    Ok(mark_as_restored(&EmbeddedKv::open(&state)?)?)
+}
+
+/// Marks a state as restored. No manager may run on it.
+pub fn mark_as_restored(kv: &dyn Kv) -> Result<(), KvError> {
+    let mark = |word, value: u64| (key::meta(word), Some(encode(&value)));
+    kv.commit(&[mark("restored", 1), mark("unnamed", 1), mark("older", 0)].into_iter().collect())
+}
+
+enum Problem {
+    File(io::Error),
+    State(Refusal),
+}
+
+impl From<io::Error> for Problem {
+    fn from(error: io::Error) -> Problem {
+        Problem::File(error)
+    }
+}
+
+/// Writes the file atomically.
+fn write_file(path: &Path, tx: &Tx) -> Result<BackupReply, Problem> {
+    let fresh = path.with_extension("new");
+    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
+    let mut out = Summed { inner: BufWriter::new(file), crc: RunningCrc::new(), bytes: 0 };
+    out.write_all(&MAGIC)?;
+    let mut from = Vec::new();
+    let to = vec![u8::MAX; 64];
+    let mut rows = 0u64;
+    loop {
+        let page = tx.scan(&from, &to, ROWS_PER_PAGE).map_err(|error| Problem::State(error.into()))?;
+        for (key, value) in &page {
+            put(&mut out, key)?;
+            put(&mut out, value)?;
+            rows += 1;
+        }
+        match page.last() {
+            Some((last, _)) if page.len() == ROWS_PER_PAGE => from = [last.as_slice(), &[0]].concat(),
+            _ => break,
+        }
+    }
+    out.write_all(&END.to_le_bytes())?;
+    out.write_all(&rows.to_le_bytes())?;
+    let crc = out.crc.value();
+    out.write_all(&crc.to_le_bytes())?;
+    let bytes = out.bytes;
+    let file = out.inner.into_inner().map_err(io::IntoInnerError::into_error)?;
+    file.sync_all()?;
+    fs::rename(&fresh, path)?;
+    if let Some(dir) = path.parent() {
+        File::open(dir)?.sync_all()?;
+    }
+    Ok(BackupReply { path: path.display().to_string(), bytes, rows, crc })
+}
+
+fn put(out: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
+    let length = u32::try_from(bytes.len()).map_err(|_| io::ErrorKind::InvalidData)?;
+    out.write_all(&length.to_le_bytes())?;
+    out.write_all(bytes)
+}
+
+/// Reads a backup to its end and passes its rows to `take` in batches. Gives their number. The error says
+/// what is wrong with the backup.
+fn read_file(path: &Path, mut take: impl FnMut(Batch) -> Result<(), String>) -> Result<u64, String> {
+    let file = File::open(path).map_err(|error| error.to_string())?;
+    let mut input = SummedInput { inner: BufReader::new(file), crc: RunningCrc::new() };
+    match input.array()? {
+        MAGIC | MAGIC_OF_VERSION_2 => {}
+        MAGIC_OF_VERSION_1 => {
+            return Err(KvError::Version { found: 1, wanted: SCHEMA_VERSION_OLDEST }.to_string());
+        }
+        _ => return Err("it is not a backup of a manager, or of another version".to_owned()),
+    }
+    let mut batch = Batch::new();
+    let mut rows = 0u64;
+    loop {
+        let length = u32::from_le_bytes(input.array()?);
+        if length == END {
+            break;
+        }
+        let key = input.bytes(length)?;
+        let length = u32::from_le_bytes(input.array()?);
+        batch.insert(key, Some(input.bytes(length)?));
+        rows += 1;
+        if batch.len() >= ROWS_PER_PAGE {
+            take(std::mem::take(&mut batch))?;
+        }
+    }
+    take(batch)?;
+    let told = u64::from_le_bytes(input.array()?);
+    let crc = input.crc.value();
+    if u32::from_le_bytes(input.array()?) != crc {
+        return Err("its checksum is wrong: it is damaged".to_owned());
+    }
+    if told != rows || input.inner.read(&mut [0]).map_err(|error| error.to_string())? > 0 {
+        return Err(format!(
+            "it says that it has {told} rows, and has {rows}, or more follows: it is damaged"
+        ));
+    }
+    Ok(rows)
+}
+
+/// Counts and checksums what is written.
+struct Summed<W> {
+    inner: W,
+    crc: RunningCrc,
+    bytes: u64,
+}
+
+impl<W: Write> Write for Summed<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let count = self.inner.write(bytes)?;
+        self.crc.update(&bytes[..count]);
+        self.bytes += u64::try_from(count).unwrap_or(u64::MAX);
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}
+
+/// Checksums what is read.
+struct SummedInput<R> {
+    inner: R,
+    crc: RunningCrc,
+}
+
+impl<R: Read> SummedInput<R> {
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], String> {
+        let mut bytes = [0; N];
+        self.fill(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn bytes(&mut self, length: u32) -> Result<Vec<u8>, String> {
+        if length > LENGTH_MAX {
+            return Err(format!("a row of {length} bytes: it is damaged"));
+        }
+        let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
+        self.fill(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn fill(&mut self, bytes: &mut [u8]) -> Result<(), String> {
+        self.inner.read_exact(bytes).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => "it ends too early: it is cut short".to_owned(),
+            _ => error.to_string(),
+        })?;
+        self.crc.update(bytes);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sessions::session_slots::SessionSlots;
+    use crate::start::{Config, start};
+    use braid_meta::records::db::Db;
+    use braid_meta::records::memory::MemoryKv;
+
+    fn state(path: &Path) -> Db {
+        Db::new(Arc::new(EmbeddedKv::open(path).unwrap()))
+    }
+
+    fn rows(db: &Db) -> Vec<(Vec<u8>, Vec<u8>)> {
+        db.read(|tx| Ok(tx.scan(&[], &[u8::MAX; 64], usize::MAX)?)).unwrap()
+    }
+
+    #[test]
+    fn what_was_backed_up_comes_back_marked_as_restored() {
+        let dir = tempfile::tempdir().unwrap();
+        let db = state(&dir.path().join("a.redb"));
+        db.write(|tx| {
+            (0..10_000u64).for_each(|n| tx.set(key::block(n), &n));
+            tx.set(key::meta("next"), &7u64);
+            Ok(())
+        })
+        .unwrap();
+        let backup = dir.path().join("backup");
+        let told = db.read(|tx| write_file(&backup, tx).map_err(|_| unreachable!())).unwrap();
+        let written = fs::read(&backup).unwrap();
+        assert_eq!((told.bytes, told.rows), (written.len() as u64, 10_001));
+        let (before, last) = written.split_at(written.len() - 4);
+        assert_eq!((braid_wire::checksum::crc32c(before), last), (told.crc, &told.crc.to_le_bytes()[..]));
+        let new = dir.path().join("new");
+        assert_eq!(restore(&new, &backup).unwrap(), 10_001);
+        assert!(matches!(restore(&new, &backup), Err(ManagerError::StateThere(_))));
+        let restored = state(&new.join(STATE_FILE));
+        let marked = restored.read(|tx| Ok(tx.number("restored")?)).unwrap();
+        assert_eq!(marked, 1);
+        let without = |db: &Db| {
+            let words: Vec<Vec<u8>> = ["restored", "unnamed", "older"].map(key::meta).to_vec();
+            let mut all = rows(db);
+            all.retain(|(key, _)| !words.contains(key));
+            all
+        };
+        assert_eq!(without(&restored), rows(&db));
+    }
+
+    #[tokio::test]
+    async fn a_backup_that_nobody_waits_for_any_more_still_keeps_others_from_its_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = Config::new(dir.path(), "");
+        let core = start(Arc::new(MemoryKv::new()), &config, SessionSlots::of(4, 4)).await.unwrap();
+        make(&core).await.unwrap();
+        let good = fs::read(dir.path().join(FILE)).unwrap();
+        // Its disk hangs: opening a pipe for writing blocks until somebody reads it.
+        let fresh = dir.path().join(FILE).with_extension("new");
+        assert!(std::process::Command::new("mkfifo").arg(&fresh).status().unwrap().success());
+        let brief = Duration::from_millis(300);
+        let first = make_within(&core, brief).await;
+        let second = make_within(&core, brief).await;
+        fs::read(&fresh).unwrap();
+        assert_eq!(first.unwrap_err().reason, Reason::Medium);
+        assert_eq!(second.unwrap_err().reason, Reason::Busy);
+        fs::remove_file(&fresh).unwrap();
+        assert_eq!(fs::read(dir.path().join(FILE)).unwrap(), good);
+        while core.backups.available_permits() == 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        make(&core).await.unwrap();
+    }
+
+    #[test]
+    fn a_damaged_backup_restores_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let db = state(&dir.path().join("a.redb"));
+        db.write(|tx| {
+            (0..50u64).for_each(|n| tx.set(key::block(n), &n));
+            Ok(())
+        })
+        .unwrap();
+        let backup = dir.path().join("backup");
+        db.read(|tx| write_file(&backup, tx).map_err(|_| unreachable!())).unwrap();
+        let good = fs::read(&backup).unwrap();
+        let mut cases: Vec<Vec<u8>> = [0, 9, good.len() / 2, good.len() - 1]
+            .into_iter()
+            .map(|at| {
+                let mut bad = good.clone();
+                bad[at] ^= 1;
+                bad
+            })
+            .collect();
+        cases.extend([good[..good.len() - 1].to_vec(), good[..20].to_vec(), Vec::new()]);
+        cases.push([good.as_slice(), b"x"].concat());
+        for bad in cases {
+            fs::write(&backup, bad).unwrap();
+            let new = dir.path().join("new");
+            assert!(matches!(restore(&new, &backup), Err(ManagerError::Backup { .. })));
+            assert!(!new.join(STATE_FILE).exists());
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! After a commit that failed: the tables beside the state follow what it came to.
+//!
+//! Whoever waited for that commit was refused, so nothing of it is in the tables of leases and drives. But it
+//! may be on record all the same: the disk failed while it was written. A lease would then be held by nobody,
+//! and its file, if it has no name, never be removed; a drive would be known as it was. A restart would find
+//! out; so this does once what a restart does.
+
+use std::sync::Arc;
+
+use braid_layout::FileId;
+use braid_meta::records::schema::{DriveRecord, InodeRecord, key, table};
+use braid_meta::records::tx::Tx;
+use braid_wire::Refusal;
+
+use crate::core::{Core, set_record};
+use crate::leading::{pause, until_leading};
+
+/// Most files in one transaction.
+const FILES_PER_ROUND: usize = 1024;
+
+/// Looks after each commit that failed, for ever.
+pub(crate) async fn run(core: Arc<Core>) {
+    let mut known = 0;
+    loop {
+        until_leading(&core).await;
+        let failures = core.db.failures();
+        if failures != known {
+            match retake(&core).await {
+                Ok(()) => known = failures,
+                Err(error) => tracing::info!(%error, "what the last change came to is not known yet"),
+            }
+        }
+        pause(&core).await;
+    }
+}
+
+/// Takes over from the record what the tables do not have.
+async fn retake(core: &Arc<Core>) -> Result<(), Refusal> {
+    let drives = |_: &Core, tx: &mut Tx| {
+        let all = tx.records::<DriveRecord>(&key::all(table::DRIVE), usize::MAX)?;
+        Ok(all.into_iter().map(|(_, record)| record).collect())
+    };
+    // Each in the order of the transactions: no table goes back behind one that was decided since.
+    let followed =
+        |core: &Core, records: &Vec<DriveRecord>| records.iter().for_each(|record| set_record(core, record));
+    core.write_then(drives, followed).await?;
+    let (mut from, to) = key::all(table::ATTENTION);
+    loop {
+        let range = (from.clone(), to.clone());
+        let some = move |_: &Core, tx: &mut Tx| {
+            let rows = tx.scan(&range.0, &range.1, FILES_PER_ROUND)?;
+            let last = rows.last().map(|(row, _)| row.clone()).filter(|_| rows.len() == FILES_PER_ROUND);
+            let mut files = Vec::new();
+            for (row, _) in rows {
+                let file = FileId(key::number(&row, 1));
+                files.extend(tx.inode(file)?.map(|inode| (file, inode)));
+            }
+            Ok((last, files))
+        };
+        let taken = |core: &Core, (_, files): &(_, Vec<(FileId, InodeRecord)>)| {
+            for (file, inode) in files {
+                if core.leases().is_known(*file) {
+                    continue;
+                }
+                take_over(core, *file, inode);
+            }
+        };
+        match core.write_then(some, taken).await? {
+            (Some(last), _) => from = [last.as_slice(), &[0]].concat(),
+            (None, _) => return Ok(()),
+        }
+    }
+}
+
+/// Takes a file that needs attention over from its record, at a start too: its lease lasts a full term.
+pub(crate) fn take_over(core: &Core, file: FileId, inode: &InodeRecord) {
+    if inode.kept {
+        core.watchers().keepers.lost_name(file);
+    }
+    if inode.is_left() {
+        core.leases().leave(file, inode.lease);
+    } else if inode.held {
+        core.leases().resume(file, inode, core.running_ms());
+    } else if inode.unfenced {
+        core.unfinished().insert(file);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use braid_layout::ObjectId;
+    use braid_layout::version::Lease;
+    use tokio::task::JoinHandle;
+
+    use super::*;
+    use crate::sessions::session_slots::SessionSlots;
+    use crate::start::{Config, start};
+    use braid_meta::records::inodes;
+    use braid_meta::records::memory::{Disk, MemoryKv};
+    use braid_meta::records::schema::directory_record;
+    use braid_meta::rules::leases::LeaseState;
+
+    const FILE: FileId = FileId(5);
+
+    /// A file without a name is leased; the lease is known once that is durable.
+    fn lease(core: &Arc<Core>) -> JoinHandle<Result<(), Refusal>> {
+        let core = Arc::clone(core);
+        let work = |_: &Core, tx: &mut Tx| {
+            let root = directory_record(Default::default(), FileId(0), Vec::new(), 1);
+            let kind = braid_wire::control::EntryKind::File;
+            let record = InodeRecord { kind, lease: Lease(7), held: true, client: 3, ..root };
+            inodes::save(tx, FILE, &record)?;
+            tx.set(key::remove(Default::default(), FILE, ObjectId(1)), &1u64);
+            Ok(record)
+        };
+        let then = |core: &Core, record: &InodeRecord| take_over(core, FILE, record);
+        tokio::spawn(async move { core.write_then(work, then).await.map(drop) })
+    }
+
+    #[tokio::test]
+    async fn a_lease_that_was_refused_and_is_on_record_lasts_a_term_and_one_that_is_not_is_none() {
+        for (disk, is_there) in [(Disk::Full, false), (Disk::Unsure, true)] {
+            let kv = MemoryKv::new();
+            let config = Config::new("memory", "");
+            let core = start(Arc::new(kv.clone()), &config, SessionSlots::of(4, 4)).await.unwrap();
+            let retaking = tokio::spawn(run(Arc::clone(&core)));
+            kv.set_disk(disk);
+            assert!(lease(&core).await.unwrap().unwrap_err().reason.leaves_unknown());
+            kv.set_disk(Disk::Sound);
+            let live = || matches!(core.leases().state(FILE, core.now_ms()), LeaseState::Live(_));
+            let until = tokio::time::Instant::now() + Duration::from_secs(60);
+            while is_there && !live() {
+                assert!(tokio::time::Instant::now() < until, "it is never taken over");
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            retake(&core).await.unwrap();
+            assert_eq!(live(), is_there, "{disk:?}");
+            assert!(!is_there || core.leases().holds(FILE, Lease(7), 3), "whose it is");
+            retaking.abort();
+        }
+    }
+}

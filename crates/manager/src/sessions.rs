@@ -1,0 +1,13 @@
+//! Sessions of clients and drives: who may ask what, and which part of the manager answers.
+
+pub(crate) mod bulk;
+pub(crate) mod callbacks;
+pub(crate) mod lock_table;
+pub(crate) mod locking;
+pub mod members;
+pub mod operation_turns;
+pub(crate) mod scrub;
+pub mod serve;
+pub mod session_slots;
+pub(crate) mod sisters;
+pub(crate) mod status;

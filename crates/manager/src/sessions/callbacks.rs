@@ -1,0 +1,144 @@
+//! Callbacks: clients that watch are told what others change, and a change is answered when they have heeded
+//! it.
+//!
+//! Every transaction says which records it changed (`Core::write_then`); a directory's record changes with
+//! its names. A request that changes something waits here for the news of it to be heeded. A manager that was
+//! restarted knows none of those who watched: until their leases are over, changes are not answered.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use braid_layout::FileId;
+use braid_meta::records::inodes;
+use braid_meta::records::schema::key;
+use braid_meta::records::tx::Tx;
+use braid_meta::rules::watchers::LEASE_MS;
+use braid_meta::tree::files;
+use braid_wire::control::{News, Watch};
+use braid_wire::{Reason, Refusal};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+use crate::asker::asker;
+use crate::core::Core;
+use crate::leading::until_leading;
+
+/// Longest wait for news.
+const WAIT_MAX: Duration = Duration::from_secs(2);
+/// How long who opens a file waits for others to write out what they have of it.
+const RECALL_MAX: Duration = Duration::from_secs(10);
+/// Most files that are removed in one transaction.
+const TOGETHER_MAX: usize = 64;
+/// The word of the state that says that somebody has watched.
+const WATCHED: &str = "watched";
+
+/// Waits for news.
+pub(crate) async fn watch(core: &Arc<Core>, asked: Watch) -> Result<News, Refusal> {
+    if asked.client == 0 {
+        return Err(Refusal::new(Reason::Malformed, "a client that watches must name its number"));
+    }
+    if !core.is_watched.swap(true, Ordering::AcqRel) {
+        core.write(|_, tx| {
+            tx.set(key::meta(WATCHED), &1u64);
+            Ok(())
+        })
+        .await?;
+    }
+    core.locking.watched(core.running_ms());
+    if !core.watchers().hear(&asked, core.running_ms()) {
+        return Err(Refusal::new(Reason::Busy, "too many clients watch: try again later"));
+    }
+    core.heeded.notify_waiters();
+    if !asked.closed.is_empty() {
+        let core = Arc::clone(core);
+        let closed = asked.closed.clone();
+        tokio::spawn(async move { bury_free(&core, Some(closed)).await });
+    }
+    let until = Instant::now() + Duration::from_millis(u64::from(asked.wait_ms)).min(WAIT_MAX);
+    loop {
+        let told = core.told.notified();
+        let mut told = std::pin::pin!(told);
+        told.as_mut().enable();
+        if let Some(news) = core.watchers().news(asked.client, asked.seen, core.running_ms()) {
+            return Ok(news);
+        }
+        if timeout_at(until, told).await.is_err() {
+            return Ok(core.watchers().no_news(asked.client, core.running_ms()));
+        }
+    }
+}
+
+/// Others who write a file write out what they have of it: the asker opens it.
+pub(crate) async fn recall(core: &Arc<Core>, file: FileId) {
+    // After a start it is not known again who writes before all have renewed their leases.
+    let is_known = !core.was_watched || core.uptime_ms() > u64::from(core.client_lease_ms);
+    let told = core.watchers().recall(file, asker(), is_known);
+    if !told.is_empty() {
+        core.told.notify_waiters();
+        // Whoever cannot write it out, as drives are away, does not keep others from what is there.
+        let _ = timeout(RECALL_MAX, core.until_heeded(&told)).await;
+    }
+}
+
+/// Whether a file that loses its last name is to be kept: others may have it open, who say so when they heed
+/// the news, or the asker has.
+pub(crate) fn keeps(core: &Core, file: FileId, (by, keep): (u64, bool)) -> bool {
+    core.watchers().lose_name(file, (by, keep), core.running_ms())
+}
+
+/// Whether somebody has watched in this state.
+pub(crate) fn was_watched(tx: &Tx) -> Result<bool, Refusal> {
+    Ok(tx.number(WATCHED)? != 0)
+}
+
+/// Removes files without a name that nobody has open any more, for ever. After a start those who have any
+/// open say so first.
+pub(crate) async fn run(core: Arc<Core>) {
+    sleep(2 * Duration::from_millis(u64::from(LEASE_MS))).await;
+    loop {
+        until_leading(&core).await;
+        bury_free(&core, None).await;
+        sleep(Duration::from_millis(u64::from(LEASE_MS))).await;
+    }
+}
+
+/// Removes those of these files, or of all, that have no name, and that nobody has open any more. What cannot
+/// be removed now is tried again later.
+async fn bury_free(core: &Arc<Core>, of: Option<Vec<FileId>>) {
+    let free = core.watchers().free(of.as_deref(), core.running_ms());
+    for some in free.chunks(TOGETHER_MAX) {
+        let mut left = bury(core, some).await;
+        if left.len() > 1 {
+            // One of them may hold up the others.
+            for file in std::mem::take(&mut left) {
+                left.extend(bury(core, &[file]).await);
+            }
+        }
+        left.iter().for_each(|&file| core.watchers().keepers.lost_name(file));
+    }
+}
+
+/// Removes files in one transaction. Gives those that are not removed.
+async fn bury(core: &Arc<Core>, files: &[FileId]) -> Vec<FileId> {
+    let some = files.to_vec();
+    let buried = core.write(move |core, tx| {
+        let mut left = Vec::new();
+        for file in some {
+            let Some(inode) = inodes::find(tx, file)?.filter(|inode| inode.kept && !inode.is_named()) else {
+                continue;
+            };
+            if files::is_only_kept(&inode) && !core.watchers().is_open(file, core.running_ms()) {
+                inodes::bury(tx, file, &inode)?;
+            } else {
+                left.push(file);
+            }
+        }
+        Ok(left)
+    });
+    let left = buried.await.unwrap_or_else(|refusal| {
+        tracing::debug!(%refusal, "files without names are not removed yet");
+        files.to_vec()
+    });
+    core.wake.notify_waiters();
+    left
+}

@@ -1,0 +1,218 @@
+//! Requests for advisory locks.
+//!
+//! Locks are in memory ([`Locks`]); which sessions may claim theirs after a restart is in the state. A
+//! session is stored before its first lock is granted, and removed before a lock of it is given to another:
+//! so none claims, after whatever restarts, what another was given (RFC 8881, section 8.4.3). Before that its
+//! client's leases on the files it had locked end too.
+//!
+//! A client that did not claim its locks in time may still write what it had locked. That outlives restarts
+//! too, as a session that nobody has (`silence`).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use braid_layout::FileId;
+use braid_meta::records::schema::{LockSessionRecord, key, table};
+use braid_meta::records::tx::Tx;
+use braid_meta::rules::locks::Outcome;
+use braid_meta::rules::watchers::LEASE_MS;
+use braid_wire::control::{Lock, LockHow, LockState, Locked};
+use braid_wire::{Reason, Refusal};
+
+use crate::asker::asker;
+use crate::core::Core;
+use crate::files::lapses::end_lease_alone;
+use crate::leading::until_leading;
+
+/// How long after a start others may claim what they hold: until then nothing new is granted.
+const CLAIM_MS: u64 = 2 * LEASE_MS as u64;
+/// Between two looks for sessions whose clients are gone.
+const IDLE_EVERY: Duration = Duration::from_secs(30);
+/// When who was not heard asks again.
+const AGAIN_MS: u64 = 100;
+
+/// Carries out a request.
+pub(crate) async fn lock(core: &Arc<Core>, asked: Lock) -> Result<Locked, Refusal> {
+    let client = asker();
+    let Some(span) = asked.span().filter(|_| client != 0 && asked.session != 0) else {
+        return Err(Refusal::new(Reason::Malformed, "a lock has a holder, and bytes"));
+    };
+    if !core.watchers().is_heard(client, core.running_ms()) {
+        let detail = "who locks asks for news all the time, and did not for a while";
+        return Err(Refusal::new(Reason::Busy, detail).again_in(AGAIN_MS));
+    }
+    if let Some(state) = prepare(core, &asked, client).await? {
+        return Ok(Locked { state, held: None });
+    }
+    if asked.how == LockHow::Set && asked.kind.is_some() {
+        fence_silent(core, asked.file).await?;
+        fence_gone(core, asked.file).await?;
+    }
+    loop {
+        let outcome = {
+            let now_ms = core.running_ms();
+            let mut locks = core.locking.locks();
+            locks.ask(&asked, span, |client| core.watchers().is_heard(client, now_ms))
+        };
+        let (state, held) = match outcome {
+            Outcome::Granted => (LockState::Granted, None),
+            Outcome::Held(held) => (LockState::Held, Some(held)),
+            Outcome::Overtaken => (LockState::Overtaken, None),
+            Outcome::Lost => {
+                forget(core, vec![asked.session]).await?;
+                (LockState::Lost, None)
+            }
+            Outcome::Broke(session) => {
+                fence(core, session).await?;
+                forget(core, vec![session]).await?;
+                core.locking.locks().drop_session(session);
+                continue;
+            }
+            Outcome::Full => {
+                return Err(Refusal::new(Reason::Busy, "there are too many locks: release some"));
+            }
+        };
+        return Ok(Locked { state, held });
+    }
+}
+
+/// What comes before the first lock of a session, and before the first that is granted after a start. Gives
+/// the answer if it is clear.
+async fn prepare(core: &Arc<Core>, asked: &Lock, client: u64) -> Result<Option<LockState>, Refusal> {
+    let is_new = asked.how == LockHow::Set && asked.kind.is_some();
+    // Also one that holds nothing says so after a start.
+    let is_back = asked.how == LockHow::Claim && core.locking.locks().may_claim(asked.session);
+    let is_begun = asked.how != LockHow::Test && (asked.kind.is_some() || is_back);
+    let begins = is_begun && !core.locking.locks().knows(asked.session);
+    if asked.kind.is_none() && !begins && !core.locking.locks().knows(asked.session) {
+        // A lock of it that is on its way may begin the session now.
+        let _alone = core.locking.alone.lock().await;
+        let holds_nothing = !core.locking.locks().knows(asked.session);
+        return Ok(holds_nothing.then_some(LockState::Granted));
+    }
+    let ends_claims = is_new && core.locking.locks().has_before();
+    if !begins && !ends_claims {
+        return Ok(None);
+    }
+    // One at a time, so that what is in memory and what is stored are changed together.
+    let _alone = core.locking.alone.lock().await;
+    if is_new && core.locking.locks().has_before() {
+        if core.locking.watched_for(core.running_ms()) < CLAIM_MS {
+            return Ok(Some(LockState::Later));
+        }
+        let (unheard, silent) = {
+            let locks = core.locking.locks();
+            (locks.unheard(), locks.unheard_clients())
+        };
+        core.write(move |_, tx| {
+            unheard.iter().for_each(|session| tx.delete(key::lock_session(*session)));
+            for client in &silent {
+                tx.set(key::lock_session(silence(*client)), &LockSessionRecord { client: *client });
+            }
+            Ok(())
+        })
+        .await?;
+        core.locking.locks().end_of_claims();
+    }
+    if core.locking.locks().is_broken(asked.session) {
+        return Ok(Some(LockState::Lost));
+    }
+    if begins && !core.locking.locks().knows(asked.session) {
+        let (session, former) = (asked.session, core.locking.locks().former(client, asked.session));
+        core.write(move |_, tx| {
+            // And that it was silent.
+            former.iter().chain([&silence(client)]).for_each(|one| tx.delete(key::lock_session(*one)));
+            tx.set(key::lock_session(session), &LockSessionRecord { client });
+            Ok(())
+        })
+        .await?;
+        core.locking.locks().enter(session, client);
+    }
+    Ok(None)
+}
+
+/// The number of the session that stands for a client which did not claim its locks. Clients draw theirs at
+/// random.
+fn silence(client: u64) -> u64 {
+    !client
+}
+
+/// Ends the leases under which a client may have written what its locks guarded: nothing of that gets to a
+/// drive after what the next holder writes.
+async fn fence(core: &Arc<Core>, session: u64) -> Result<(), Refusal> {
+    let (client, files) = core.locking.locks().held_by(session);
+    for file in files {
+        let _turn = core.lock_file(file).await?;
+        if core.leases().give_up_all_of(file, client) {
+            end_lease_alone(core, file).await?;
+        }
+    }
+    Ok(())
+}
+
+/// The same for clients that did not claim their locks after a start: any file may have been locked by them.
+async fn fence_silent(core: &Arc<Core>, file: FileId) -> Result<(), Refusal> {
+    let silent = core.locking.locks().silent().clone();
+    if silent.is_empty() || !core.leases().are_silent(file, &silent) {
+        return Ok(());
+    }
+    let _turn = core.lock_file(file).await?;
+    core.leases().give_up_silent(file, &silent);
+    end_lease_alone(core, file).await
+}
+
+/// The same for who gave its lease up as a write had failed, or is gone: what it wrote last, under a lock
+/// that it has released since, may be on its way yet.
+async fn fence_gone(core: &Arc<Core>, file: FileId) -> Result<(), Refusal> {
+    if !core.leases().has_gone(file, core.now_ms()) {
+        return Ok(());
+    }
+    let _turn = core.lock_file(file).await?;
+    end_lease_alone(core, file).await
+}
+
+/// These sessions can claim nothing any more.
+async fn forget(core: &Arc<Core>, sessions: Vec<u64>) -> Result<(), Refusal> {
+    if sessions.is_empty() {
+        return Ok(());
+    }
+    core.write(move |_, tx| {
+        sessions.iter().for_each(|session| tx.delete(key::lock_session(*session)));
+        Ok(())
+    })
+    .await
+}
+
+/// Ends sessions whose clients are gone, for ever. Those that hold locks end when others want one of them.
+pub(crate) async fn run(core: Arc<Core>) {
+    loop {
+        tokio::time::sleep(IDLE_EVERY).await;
+        until_leading(&core).await;
+        let _alone = core.locking.alone.lock().await;
+        let now_ms = core.running_ms();
+        let idle = core.locking.locks().end_idle(|client| core.watchers().is_heard(client, now_ms));
+        if let Err(refusal) = forget(&core, idle.clone()).await {
+            // They are over all the same; what is stored of them goes with the next restart's claims.
+            tracing::info!(%refusal, "ended sessions of locks are on record for longer");
+        }
+        idle.into_iter().for_each(|session| core.locking.locks().drop_session(session));
+        let silent = core.locking.locks().silent().clone();
+        for client in silent.into_iter().filter(|client| !core.leases().may_write(*client)) {
+            if forget(&core, vec![silence(client)]).await.is_ok() {
+                core.locking.locks().forget_silent(client);
+            }
+        }
+    }
+}
+
+/// Sessions that may claim their locks, and their clients. None may in a state that was put back: others may
+/// have been given them since.
+pub(crate) fn sessions(tx: &mut Tx, is_put_back: bool) -> Result<Vec<(u64, u64)>, Refusal> {
+    let rows = tx.records::<LockSessionRecord>(&key::all(table::LOCK_SESSION), usize::MAX)?;
+    let sessions: Vec<(u64, u64)> = rows.iter().map(|(row, of)| (key::number(row, 1), of.client)).collect();
+    if is_put_back {
+        sessions.iter().for_each(|(session, _)| tx.delete(key::lock_session(*session)));
+        return Ok(Vec::new());
+    }
+    Ok(sessions)
+}

@@ -1,0 +1,48 @@
+//! What a drive needs to send deltas to its sisters (PROTOCOL R3): where they are, and the right to do it.
+//!
+//! The right is for one partition and one sender. It names no object and no generation: the sister compares
+//! both, and the sender's column, with what the manager told it of the object.
+
+use std::sync::Arc;
+
+use braid_layout::{DriveId, VolumeId};
+use braid_meta::records::schema::{PartitionRecord, key, table};
+use braid_meta::rules::grants::{self, CAPABILITY_MS};
+use braid_wire::control::{DriveState, SISTERS_MAX, SisterRow, Sisters, SistersReply};
+use braid_wire::{Reason, Refusal};
+
+use crate::core::Core;
+
+/// Answers the drive `asker`.
+pub(crate) async fn find(core: &Arc<Core>, asker: DriveId, request: Sisters) -> Result<SistersReply, Refusal> {
+    core.leadership().serving()?;
+    if request.drives.len() > SISTERS_MAX {
+        let detail = format!("{} sisters: at most {SISTERS_MAX} may be named", request.drives.len());
+        return Err(Refusal::new(Reason::Malformed, detail));
+    }
+    if core.drives().state(asker, core.now_ms()) != DriveState::Up {
+        let detail = "the drive has no lease now: it sends no deltas";
+        return Err(Refusal::new(Reason::NotServing, detail));
+    }
+    let Sisters { partition, drives } = request;
+    let epochs: Vec<(DriveId, Option<u32>)> = core
+        .read(move |_, tx| {
+            let epoch = |drive: DriveId| {
+                let record: Option<PartitionRecord> =
+                    tx.record(&key::partition(table::PARTITION, drive, VolumeId(partition.0)))?;
+                Ok((drive, record.map(|record| record.key_epoch)))
+            };
+            drives.into_iter().map(epoch).collect()
+        })
+        .await?;
+    let expires_ms = core.now_ms() + CAPABILITY_MS;
+    let now_ms = core.now_ms();
+    let table = core.drives();
+    let row = |(drive, epoch): (DriveId, Option<u32>)| {
+        let known = table.drive(drive).filter(|_| table.state(drive, now_ms) == DriveState::Up)?;
+        let at = (drive, partition, asker);
+        let grant = grants::for_deltas(&known.record.master, epoch?, at, expires_ms);
+        Some(SisterRow { drive, address: known.record.address.clone(), grant })
+    };
+    Ok(SistersReply { sisters: epochs.into_iter().filter_map(row).collect() })
+}

@@ -1,0 +1,410 @@
+//! The state's format, version 3: golden bytes, and docs/format-manager.md must agree with the code.
+
+use braid_layout::version::Lease;
+use braid_layout::{Column, ColumnMask, DriveId, FileId, Generation, ObjectId, Version, VolumeId};
+use braid_meta::records::kv::KvError;
+use braid_meta::records::schema::*;
+use braid_wire::capability::Key;
+use braid_wire::control::{EntryKind, ShapeSpec};
+use proptest::prelude::*;
+
+const DOCUMENT: &str = include_str!("../../../../docs/format-manager.md");
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn check<R: braid_wire::Wire + PartialEq + std::fmt::Debug>(record: &R, golden: &str) {
+    let golden: String = golden.split_whitespace().collect();
+    let bytes = encode(record);
+    assert_eq!(hex(&bytes), golden, "{record:?}");
+    assert_eq!(&decode::<R>(b"k", &bytes).unwrap(), record);
+    let mut longer = bytes.clone();
+    longer.push(0);
+    let mut other = bytes.clone();
+    other[0] = 4;
+    for damaged in [&bytes[..bytes.len() - 1], &longer, &other, &[]] {
+        assert!(matches!(decode::<R>(b"k", damaged), Err(KvError::Damaged { .. })), "{damaged:02x?}");
+    }
+    other[0] = 1;
+    let old = decode::<R>(b"k", &other).unwrap_err();
+    assert!(matches!(old, KvError::Version { found: 1, wanted: 2 }), "{old}");
+    assert!(old.to_string().contains("found the cluster anew"), "{old}");
+}
+
+const SHAPE: ShapeSpec = ShapeSpec { scheme: 5, k: 2, m: 1, unit_bytes: 4096 };
+
+#[test]
+fn keys_are_as_they_were() {
+    let place = ComponentPlace { drive: DriveId(1), file: FileId(5), segment: 0, column: Column(2) };
+    let cases = [
+        (key::meta("term"), "6d 7465726d"),
+        (key::volume(VolumeId(258)), "76 0000000000000102"),
+        (key::volume_name("main"), "56 6d61696e"),
+        (key::entry(FileId(2), b"f"), "64 0000000000000002 66"),
+        (key::inode(FileId(5)), "69 0000000000000005"),
+        (key::more_name(FileId(5), FileId(2), b"f"), "4e 0000000000000005 0000000000000002 66"),
+        (key::xattr(FileId(5), b"user.a"), "78 0000000000000005 757365722e61"),
+        (key::attention(FileId(5)), "68 0000000000000005"),
+        (key::drive(DriveId(1)), "44 00000000000000000000000000000001"),
+        (key::drive_count(DriveId(1)), "6e 00000000000000000000000000000001"),
+        (key::seat_of(DriveId(1)), "75 00000000000000000000000000000001"),
+        (key::seat(258), "55 00000102"),
+        (key::columns(258, chunk::of_file(FileId(0x1_0203))), "63 00000102 0000000000000102"),
+        (key::place(table::STALE, place), "73 00000000000000000000000000000001 0000000000000005 00000000 02"),
+        (
+            key::partition(table::PARTITION, DriveId(1), VolumeId(3)),
+            "70 00000000000000000000000000000001 0000000000000003",
+        ),
+        (
+            key::partition(table::PARTITION_REMOVAL, DriveId(1), VolumeId(3)),
+            "71 00000000000000000000000000000001 0000000000000003",
+        ),
+        (key::removal(FileId(5)), "72 0000000000000005"),
+        (
+            key::remove(DriveId(1), FileId(5), ObjectId(6)),
+            "52 00000000000000000000000000000001 0000000000000005 0000000000000006",
+        ),
+        (key::block(258), "62 0000000000000102"),
+        (key::place(table::LEFT, place), "6c 00000000000000000000000000000001 0000000000000005 00000000 02"),
+        (key::relayout(FileId(5)), "4c 0000000000000005"),
+        (key::moving(FileId(5), 2), "4d 0000000000000005 00000002"),
+        (key::drain(DriveId(1)), "65 00000000000000000000000000000001"),
+        (key::term(258), "74 0000000000000102"),
+        (key::operation(7, 258), "6f 0000000000000007 0000000000000102"),
+    ];
+    for (key, golden) in cases {
+        assert_eq!(hex(&key), golden.split_whitespace().collect::<String>());
+        let letter = format!("| `{}` |", char::from(key[0]));
+        assert!(DOCUMENT.contains(&letter), "the document has no row for {letter}");
+    }
+    assert_eq!(key::place_of(&key::place(table::STALE, place)), place);
+    assert_eq!(key::moving_of(&key::moving(FileId(5), 2)), (FileId(5), 2));
+    assert!(DOCUMENT.contains(&format!("version {SCHEMA_VERSION}\n")));
+    assert!(DOCUMENT.contains("64 0000000000000002 66") && DOCUMENT.contains("`03 01 0500000000000000`"));
+    assert!(DOCUMENT.contains("73 00000000000000000000000000000001 0000000000000005 00000000 02"));
+    assert!(DOCUMENT.contains("`03 00 01`"));
+}
+
+#[test]
+fn small_records_are_as_they_were() {
+    check(&XattrRecord { value: b"v".to_vec() }, "03 01000000 76");
+    check(&EntryRecord { kind: EntryKind::File, file: FileId(5) }, "03 01 0500000000000000");
+    check(&DriveCount { components: 7, stale: 1 }, "03 0700000000000000 0100000000000000");
+    check(&StaleRecord { joining: false, told: true }, "03 00 01");
+    check(&StaleRecord { joining: true, told: true }, "03 01 01");
+    check(&LockSessionRecord { client: 5 }, "03 0500000000000000");
+    check(&RelayoutRecord { shape: SHAPE }, "03 05 02 01 00100000");
+    check(&PartitionRecord { key_epoch: 1 }, "03 01000000");
+    check(&RemovalRecord { volume: VolumeId(1), left: 5 }, "03 0100000000000000 05000000");
+    check(
+        &LeftRecord { volume: VolumeId(1), object: ObjectId(6), g: Generation(2) },
+        "03 0100000000000000 0600000000000000 02000000",
+    );
+    check(&MoveRecord { column: Column(2), drive: DriveId(1) }, "03 02 01000000000000000000000000000000");
+    check(&RemoveRecord { volume: VolumeId(1), g: Generation(2) }, "03 0100000000000000 02000000");
+    check(
+        &OperationRecord { done_ms: 9, request: 10, file: FileId(5), lease: Lease(3), number: 11 },
+        "03 0900000000000000 0a000000 0500000000000000 03000000 0b00000000000000",
+    );
+}
+
+#[test]
+fn the_cluster_and_a_volume_are_as_they_were() {
+    let cluster = ClusterRecord {
+        cluster: braid_layout::ClusterId(1),
+        client_secret: Key::new([0x11; 32]),
+        join_secret: Key::new([0x22; 32]),
+        created_ms: 3,
+    };
+    let secrets = format!("{}{}", "11".repeat(32), "22".repeat(32));
+    check(&cluster, &format!("03 01000000000000000000000000000000 {secrets} 0300000000000000"));
+    let volume = VolumeRecord {
+        volume: VolumeId(1),
+        name: "main".into(),
+        shape: SHAPE,
+        quota_bytes: 9,
+        files: 2,
+        file_bytes: 3,
+        created_ms: 4,
+        root: FileId(2),
+    };
+    check(
+        &volume,
+        "03 0100000000000000 04000000 6d61696e 05 02 01 00100000 0900000000000000 0200000000000000 0300000000000000
+         0400000000000000 0200000000000000",
+    );
+}
+
+/// A file of a shared directory that nobody writes.
+fn small_file() -> InodeRecord {
+    let segment = SegmentRecord {
+        number: 0,
+        start: 0,
+        end: u64::MAX,
+        shape: SHAPE,
+        object: ObjectId(6),
+        drives: vec![DriveId(1), DriveId(2), DriveId(3)],
+        set: ColumnMask::all(3),
+        joining: ColumnMask::EMPTY,
+        filling: None,
+    };
+    InodeRecord {
+        volume: VolumeId(1),
+        kind: EntryKind::File,
+        parent: FileId(2),
+        name: b"f".to_vec(),
+        size: 100,
+        reserved: 0,
+        created_ms: 700,
+        times: Times::at(701),
+        mode: 0o644,
+        uid: 0,
+        gid: 0,
+        more_links: 0,
+        device: 0,
+        target: Vec::new(),
+        xattr_bytes: 0,
+        g: Generation(1),
+        lease: Lease(1),
+        held: false,
+        client: 5,
+        alone: false,
+        shared: false,
+        since: Lease(0),
+        parts: Vec::new(),
+        gone: Vec::new(),
+        cut_at: Lease(0),
+        touched: None,
+        cut: false,
+        within: Version::ZERO,
+        order: 1,
+        kept: false,
+        unfenced: false,
+        segments: vec![segment],
+    }
+}
+
+/// One that has all that a file may have.
+fn rare_file() -> InodeRecord {
+    let small = small_file();
+    let segment = SegmentRecord {
+        number: 1,
+        start: 4096,
+        end: 8192,
+        set: ColumnMask(0b101),
+        joining: ColumnMask(0b100),
+        filling: Some(Version { g: Generation(2), lease: Lease(3), n: 1 }),
+        ..small.segments[0].clone()
+    };
+    InodeRecord {
+        reserved: 500,
+        mode: 0o640,
+        uid: 1000,
+        gid: 100,
+        more_links: 2,
+        xattr_bytes: 300,
+        times: Times { accessed_ns: 701_000_005, modified_ns: 701_000_007, changed_ns: 702_000_000 },
+        g: Generation(3),
+        lease: Lease(4),
+        held: true,
+        alone: true,
+        shared: true,
+        since: Lease(2),
+        parts: vec![PartRecord { holder: 5, lease: Lease(4), from: 8192, to: u64::MAX }],
+        cut_at: Lease(3),
+        touched: Some(ColumnMask(0b101)),
+        cut: true,
+        within: Version { g: Generation(3), lease: Lease(4), n: 7 },
+        gone: vec![7, 8],
+        order: 9,
+        kept: true,
+        unfenced: true,
+        segments: vec![segment],
+        ..small
+    }
+}
+
+fn directory() -> InodeRecord {
+    InodeRecord {
+        kind: EntryKind::Directory,
+        mode: 0o755,
+        g: Generation(0),
+        lease: Lease(0),
+        client: 0,
+        order: 0,
+        segments: Vec::new(),
+        ..small_file()
+    }
+}
+
+fn link() -> InodeRecord {
+    InodeRecord { kind: EntryKind::Symlink, mode: 0o777, size: 4, target: b"../a".to_vec(), ..directory() }
+}
+
+fn device() -> InodeRecord {
+    InodeRecord { kind: EntryKind::CharDevice, mode: 0o600, size: 0, device: 259, ..directory() }
+}
+
+#[test]
+fn a_file_of_version_2_is_read() {
+    let of = |golden: &str| {
+        let golden: String = golden.split_whitespace().collect();
+        (0..golden.len()).step_by(2).map(|at| u8::from_str_radix(&golden[at..at + 2], 16).unwrap()).collect()
+    };
+    let read = |golden: &str| {
+        let bytes: Vec<u8> = of(golden);
+        let (mut inode, seats) = stored::decode(FileId(5), 2, &bytes).unwrap();
+        assert_eq!(seats.concat(), [1, 2, 300]);
+        inode.segments[0].drives = vec![DriveId(1), DriveId(2), DriveId(3)];
+        inode
+    };
+    let without_mode = "8000 0100000000000000 0200000000000000 01 66 64 bc05 02 01 01 0500000000000000 01
+         01 00 00 05 02 01 8020 02 03 01 02 ac02";
+    assert_eq!(read(without_mode), small_file());
+    let usual_mode = "c000 0100000000000000 0200000000000000 01 66 64 bc05 02 a403 01 01 0500000000000000 01
+         01 00 00 05 02 01 8020 02 03 01 02 ac02";
+    assert_eq!(read(usual_mode), InodeRecord { mode: 0o644, ..small_file() });
+    let bytes: Vec<u8> = of(usual_mode);
+    assert!(stored::decode(FileId(5), SCHEMA_VERSION, &bytes).is_err(), "version 3 leaves it out");
+}
+
+#[test]
+fn a_file_is_as_it_was() {
+    let seats = [1, 2, 300];
+    for (inode, golden) in [
+        (
+            small_file(),
+            "8001 0100000000000000 0200000000000000 01 66 64 bc05 02 01 01 0500000000000000 01
+             01 00 00 05 02 01 8020 02 03 01 02 ac02",
+        ),
+        (
+            rare_file(),
+            "feff3e 0100000000000000 0200000000000000 01 66 64 f403 bc05 02 07 03 f2887a a003 e807 64 02 ac02
+             03 04 0500000000000000 09
+             02 01 0500000000000000 04 8040 00 03 05 03 04 07 02 0700000000000000 0800000000000000
+             01 0f 01 8020 828001 05 02 01 8020 02 03 01 02 ac02 05 04 02 03 01",
+        ),
+        (link(), "808001 0100000000000000 0200000000000000 01 66 04 bc05 02 03 00 04 2e2e2f61 00 00 00 00"),
+        (device(), "c08001 0100000000000000 0200000000000000 01 66 00 bc05 02 06 8302 00 8003 00 00 00 00"),
+        (directory(), "01 0100000000000000 0200000000000000 01 66 64 bc05 02 00 00 00 00"),
+    ] {
+        let seats = if inode.segments.is_empty() { &[][..] } else { &seats };
+        let bytes = stored::encode(FileId(5), &inode, seats);
+        assert_eq!(hex(&bytes), golden.split_whitespace().collect::<String>(), "{inode:?}");
+        check_file(&inode, seats, &bytes);
+    }
+    let component = [chunk::Spot { low: chunk::low(FileId(5)), segment: 0, column: Column(2) }];
+    assert_eq!(hex(&chunk::encode(&component)), "0502");
+    assert!(DOCUMENT.contains("key `63 0000012c 0000000000000000`, value `03 05 02`"));
+    assert_eq!(hex(&key::columns(300, chunk::of_file(FileId(5)))), "630000012c0000000000000000");
+    let document: String = DOCUMENT.split_whitespace().collect();
+    let shown = stored::encode(FileId(5), &small_file(), &seats);
+    assert!(document.contains(&format!("03{}", hex(&shown))), "the worked example");
+}
+
+/// The bytes are those of this record, and of no other once one of them is missing or too many.
+fn check_file(inode: &InodeRecord, seats: &[u32], bytes: &[u8]) {
+    let (mut decoded, found) = stored::decode(FileId(5), SCHEMA_VERSION, bytes).unwrap();
+    assert_eq!(found.concat(), seats);
+    for (segment, of) in decoded.segments.iter_mut().zip(&inode.segments) {
+        segment.drives.clone_from(&of.drives);
+    }
+    assert_eq!(&decoded, inode);
+    for end in 0..bytes.len() {
+        assert!(stored::decode(FileId(5), SCHEMA_VERSION, &bytes[..end]).is_err(), "{end} bytes");
+    }
+    assert!(stored::decode(FileId(5), SCHEMA_VERSION, &[bytes, &[0]].concat()).is_err());
+    let unknown_bit = [&[0x80, 0x80, 0x40][..], &bytes[1..]].concat();
+    assert!(stored::decode(FileId(5), SCHEMA_VERSION, &unknown_bit).is_err());
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_of_a_file_are_refused_or_have_one_meaning(
+        at in any::<prop::sample::Index>(),
+        byte: u8,
+        which in 0..4u8,
+    ) {
+        let inode = [small_file(), rare_file(), link(), device()][usize::from(which)].clone();
+        let seats = if inode.segments.is_empty() { &[][..] } else { &[1, 2, 300] };
+        let mut bytes = stored::encode(FileId(5), &inode, seats);
+        let at = at.index(bytes.len());
+        bytes[at] = byte;
+        if let Ok((mut found, seats)) = stored::decode(FileId(5), SCHEMA_VERSION, &bytes) {
+            for (segment, seats) in found.segments.iter_mut().zip(&seats) {
+                segment.drives = seats.iter().map(|&seat| DriveId(u128::from(seat))).collect();
+            }
+            prop_assert_eq!(stored::encode(FileId(5), &found, &seats.concat()), bytes);
+        }
+    }
+}
+
+#[test]
+fn a_drive_is_as_it_was() {
+    let drive = DriveRecord {
+        drive: DriveId(1),
+        name: "d".into(),
+        master: Key::new([0x33; 32]),
+        confirmed: true,
+        replaced_by: DriveId(0),
+        address: "a:1".into(),
+        host: "h".into(),
+        rack: "".into(),
+        directory: "/d".into(),
+        capacity_bytes: 1,
+        joined_ms: 2,
+        instance: 3,
+        stored: 2,
+        start: 4,
+        log: 5,
+        behind: true,
+    };
+    let golden = format!(
+        "03 01000000000000000000000000000000 01000000 64 {} 01 {} 03000000 613a31 01000000 68 00000000 02000000 2f64
+         0100000000000000 0200000000000000 0300000000000000 0200000000000000 0400000000000000 0500000000000000 01",
+        "33".repeat(32),
+        "00".repeat(16),
+    );
+    check(&drive, &golden);
+}
+
+#[test]
+fn the_document_lists_every_record_with_its_fields() {
+    let source = [
+        include_str!("../../src/records/schema.rs"),
+        include_str!("../../src/records/schema/inode.rs"),
+        include_str!("../../src/records/schema/segment.rs"),
+    ]
+    .concat();
+    let mut records = 0;
+    for part in source.split("pub struct ").skip(1).filter(|part| part.starts_with(char::is_uppercase)) {
+        let name = part.split([' ', '{']).next().unwrap();
+        let Some(row) = DOCUMENT.lines().find(|line| line.starts_with(&format!("| {name} |"))) else {
+            assert_eq!(name, "ComponentPlace", "no row for {name}");
+            continue;
+        };
+        let body = part.split_once('{').unwrap().1.split_once('}').unwrap().0;
+        let fields = body.lines().map(str::trim).filter(|line| !line.starts_with("//") && line.contains(':'));
+        let fields = fields.map(|line| line.trim_start_matches("pub "));
+        if ["InodeRecord", "Times", "PartRecord", "SegmentRecord"].contains(&name) {
+            // Not in order: bits stand for some.
+            let (_, section) = DOCUMENT.split_once("## A file's row").unwrap();
+            let (section, _) = section.split_once("\n## ").unwrap();
+            for field in fields.map(|line| line.split(':').next().unwrap()) {
+                let words = section.split(|c: char| !c.is_alphanumeric() && c != '_');
+                assert!(words.into_iter().any(|word| word == field), "{name}: {field} is not in {section}");
+            }
+            records += 1;
+            continue;
+        }
+        let mut rest = row.split_once("| ").unwrap().1.split_once('|').unwrap().1;
+        for field in fields.map(|line| line.split(':').next().unwrap()) {
+            let at =
+                rest.find(&format!("{field} ")).unwrap_or_else(|| panic!("{name}: {field} is not in {row}"));
+            rest = &rest[at + field.len()..];
+        }
+        records += 1;
+    }
+    assert_eq!(records, 19);
+}

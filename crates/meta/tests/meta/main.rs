@@ -1,0 +1,5 @@
+//! The records' format, and the tree of names against simple models. One binary, so that it is linked once.
+
+mod format;
+mod links;
+mod names;
