@@ -142,6 +142,7 @@ async fn who_claims_no_locks_is_fenced_also_after_another_restart() {
             let claimed = other.lock(file.stat.file, LockHow::Claim, Some(LockKind::Exclusive)).await;
             assert_eq!(claimed, LockState::Granted, "round {round}");
         }
+        assert_eq!(other.lock(FileId(1), LockHow::Claim, None).await, LockState::Granted);
         // It renews its leases, and is not heard otherwise.
         for file in &files[round..] {
             assert!(silent.renews(file, ONE).await, "round {round}");
