@@ -12,7 +12,10 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use braid_layout::{ClusterId, DriveId};
-use braid_store::{Identity, Options, Store, bench};
+use braid_store::Identity;
+use braid_store::Options;
+use braid_store::Store;
+use braid_store::bench;
 
 use crate::error::{Doing, Error};
 use crate::machine::MeasuredDir;

@@ -10,10 +10,21 @@ use std::thread::{self, Thread};
 use braid_layout::{
     ClusterId, Column, ColumnMask, DriveId, Generation, Lease, ObjectId, PartitionId, Version,
 };
-use braid_store::{
-    Attributes, Body, Error as StoreError, Identity, Mutation, Options, Outcome, Standing, Stat, Store, View,
-    Want, Write, WriteKind, block_crcs,
-};
+use braid_store::Attributes;
+use braid_store::Body;
+use braid_store::Error as StoreError;
+use braid_store::Identity;
+use braid_store::Mutation;
+use braid_store::Options;
+use braid_store::Outcome;
+use braid_store::Standing;
+use braid_store::Stat;
+use braid_store::Store;
+use braid_store::View;
+use braid_store::Want;
+use braid_store::Write;
+use braid_store::WriteKind;
+use braid_store::block_crcs;
 use bytes::Bytes;
 
 use crate::error::{Doing, Error};

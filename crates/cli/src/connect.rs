@@ -7,9 +7,9 @@ use braid_client::{Client, Config};
 use braid_wire::control::StatusReply;
 use tokio::time::timeout;
 
-use crate::cluster_dir::{ClusterDir, ClusterFile};
-use crate::exit::{Exit, Failure};
-use crate::waiting::{self, telling};
+use crate::machine::cluster_dir::{ClusterDir, ClusterFile};
+use crate::output::exit::{Exit, Failure};
+use crate::output::waiting::{self, telling};
 
 /// How long the manager may take to answer a status request.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -5,8 +5,8 @@ use braid_sim::size::{Answer, Ask, State, size};
 use braid_sim::units::Bytes;
 
 use crate::args;
-use crate::exit::Failure;
-use crate::report::{Report, table};
+use crate::output::exit::Failure;
+use crate::output::report::{Report, table};
 
 /// What a drive of this name holds.
 const CAPACITIES: [(&str, Bytes); 2] =

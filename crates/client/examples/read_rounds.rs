@@ -14,8 +14,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
+use braid_client::Client;
+use braid_client::File;
+use braid_client::Name;
+use braid_client::OpenOptions;
 use braid_client::cluster::{self, ClusterFile};
-use braid_client::{Client, File, Name, OpenOptions};
 use tokio::task::JoinSet;
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;

@@ -8,14 +8,14 @@ use braid_wire::control::{ControlReply, ControlRequest};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::config::Config;
-use crate::control::Control;
-use crate::drive_requests::InFlightLimit;
-use crate::drives::Drives;
+use crate::data::scratch::Scratch;
+use crate::data::unit_writes::UnitWrites;
 use crate::error::{Error, Result};
 use crate::later::Later;
-use crate::renewals::Renewals;
-use crate::scratch::Scratch;
-use crate::unit_writes::UnitWrites;
+use crate::peers::control::Control;
+use crate::peers::drive_requests::InFlightLimit;
+use crate::peers::drives::Drives;
+use crate::peers::renewals::Renewals;
 
 /// Plan sets in flight of requests for at most [`SHARED_PAYLOAD_BYTES_MAX`] each.
 const SMALL_SETS_MAX: usize = 128;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use braid_transport::{Mismatch, TransportError};
 use braid_wire::{Reason, Refusal};
 
-use crate::name::NameError;
+use crate::naming::name::NameError;
 
 /// A result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;

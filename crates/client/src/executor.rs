@@ -16,15 +16,15 @@ use braid_layout::{Column, ColumnMask, Stripe, Version};
 use braid_plan::{Instruction, InstructionId, MemoryRange, Op, PlanSet, Request, Source, Want};
 use braid_wire::data::{self, Create, DriveReply, DriveRequest, Read, StripeWrite};
 use braid_wire::{Reason, Refusal};
+use torn::Looks;
 
-use crate::arithmetic::{self, Unequal};
-use crate::buffers::{Memory, User};
 use crate::concurrent;
-use crate::drive_requests::{Failure, Item, Outcome, request_all};
+use crate::data::arithmetic::{self, Unequal};
+use crate::data::buffers::{Memory, User};
 use crate::error::{Error, Result};
 use crate::handle::Handle;
+use crate::peers::drive_requests::{Failure, Item, Outcome, request_all};
 use crate::view::FileView;
-use torn::Looks;
 
 mod absent;
 mod again;

@@ -9,7 +9,7 @@ use braid_wire::control::{ColumnRow, DriveState, EntryKind, SegmentRow};
 
 use crate::client::Client;
 use crate::error::{Error, Result};
-use crate::name::Name;
+use crate::naming::name::Name;
 use crate::view::layout_of;
 
 /// The kind of request to plan.

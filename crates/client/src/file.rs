@@ -26,12 +26,12 @@ use braid_wire::data::Listing;
 use tokio::sync::{RwLock, Semaphore};
 
 use crate::concurrent;
+use crate::data::extents;
+use crate::data::write::{Place, Source, WriteSide};
 use crate::error::{Error, Result};
-use crate::extents;
 use crate::handle::{Handle, Size};
-use crate::lease::LeaseRenewer;
-use crate::retry::Tries;
-use crate::write::{Place, Source, WriteSide};
+use crate::peers::lease::LeaseRenewer;
+use crate::peers::retry::Tries;
 
 mod append;
 mod close;

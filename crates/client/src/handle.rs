@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 
 use crate::client::{Client, unexpected};
 use crate::error::{Error, Result};
-use crate::receipts::Receipts;
+use crate::peers::receipts::Receipts;
 use crate::view::{ColumnView, FileView};
 
 /// What a file is open for.

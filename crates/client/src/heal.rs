@@ -22,17 +22,17 @@ use braid_wire::control::{
 };
 use braid_wire::data::{DriveReply, DriveRequest, Listing, Versions, VersionsReply};
 
-use crate::buffers::User;
 use crate::client::{Client, random, unexpected};
 use crate::concurrent;
-use crate::drive_requests::Failure;
+use crate::data::buffers::User;
+use crate::data::held::runs;
+use crate::data::read::Patience;
+use crate::data::retire::ask_all;
 use crate::error::{Error, Result};
 use crate::executor::{Executor, Writer};
-use crate::faults::{Learnt, Remedy, write_remedy};
 use crate::handle::{Handle, Purpose};
-use crate::held::runs;
-use crate::read::Patience;
-use crate::retire::ask_all;
+use crate::peers::drive_requests::Failure;
+use crate::peers::faults::{Learnt, Remedy, write_remedy};
 use crate::view::FileView;
 pub use repair::DamagedAt;
 use settled_cut::{Place, Standing, Survey, settled_cut, standing};

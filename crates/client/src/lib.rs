@@ -17,72 +17,38 @@
 
 #![warn(missing_docs)]
 
-mod arithmetic;
-mod attributes;
-mod buffers;
-mod check;
 mod client;
 pub mod cluster;
 mod concurrent;
 mod config;
-mod control;
-mod cut;
-mod drive_requests;
-mod drives;
+mod data;
 mod error;
 mod executor;
 mod explain;
-mod extents;
-mod faults;
 mod file;
-mod file_systems;
 mod handle;
 mod heal;
-mod held;
-mod landing;
-mod lane;
 mod later;
-mod lease;
-mod locks;
-mod mend;
-mod name;
-mod names;
+mod naming;
 mod open;
-mod operations;
-mod quick;
-mod read;
-mod receipts;
-mod relayout;
-mod renewals;
-mod retire;
-mod retry;
-mod room;
-mod scratch;
-mod shared;
-mod small_requests;
-mod stamps;
-mod stripes;
-mod unit_writes;
+mod peers;
 mod view;
-mod watch;
-mod write;
-mod write_side;
 
-pub use attributes::Node;
 pub use braid_plan::Way;
 pub use braid_wire::control::{AttributeChanges, NewAttributes, News, Seen};
-pub use check::{FINDINGS_MAX, Fault, Finding, Report, Unchecked, WrongUnit};
 pub use client::{Client, SentRequests};
 pub use config::{Config, PartWrites, WAIT_TOLD_AFTER};
+pub use data::check::{FINDINGS_MAX, Fault, Finding, Report, Unchecked, WrongUnit};
 pub use error::{Error, Kind, Result};
 pub use explain::{Asked, Explained};
 pub use file::{FILE_BYTES_MAX, File, Replace};
-pub use file_systems::{OnOneFileSystem, file_systems, reserve_bytes};
 pub use heal::{DamagedAt, HealTally};
-pub use name::{
+pub use naming::attributes::Node;
+pub use naming::file_systems::{OnOneFileSystem, file_systems, reserve_bytes};
+pub use naming::name::{
     COMPONENT_BYTES_MAX, Name, NameError, PATH_BYTES_MAX, PREFIX, VOLUME_BYTES_MAX, check_volume,
 };
-pub use names::{Lister, Parents};
+pub use naming::names::{Lister, Parents};
+pub use naming::room::Room;
 pub use open::OpenOptions;
-pub use room::Room;
-pub use watch::Watching;
+pub use peers::watch::Watching;

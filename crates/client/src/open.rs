@@ -7,16 +7,16 @@ use std::sync::Arc;
 use braid_layout::{DriveId, Shape};
 use braid_wire::control::{Access, ByteRange, ControlReply, CreateUnnamed, NewAttributes, Open, Opened};
 
-use crate::attributes::usual_file;
 use crate::client::{Client, random, unexpected};
+use crate::data::stamps::{EarlierWrites, Stamps};
+use crate::data::write::WriteSide;
 use crate::error::{Error, Result};
 use crate::file::File;
 use crate::handle::Handle;
-use crate::lease::LeaseRenewer;
-use crate::name::{Name, check_volume};
-use crate::names::spec;
-use crate::stamps::{EarlierWrites, Stamps};
-use crate::write::WriteSide;
+use crate::naming::attributes::usual_file;
+use crate::naming::name::{Name, check_volume};
+use crate::naming::names::spec;
+use crate::peers::lease::LeaseRenewer;
 
 /// How a file is opened, as with `std::fs::OpenOptions`. Any number of handles, of any clients, may write a
 /// file. Alone a writer has an exclusive lease on it, and with others a part in a shared one.

@@ -10,8 +10,8 @@ use braid_plan::{Health, Target};
 use braid_wire::control::{ByteRange, DriveState, EntryKind, Grant, Opened, SegmentRow, StatRow};
 use braid_wire::data::{Address, Attributes, ColumnMap};
 
+use crate::data::quick::Templates;
 use crate::error::{Error, Result};
-use crate::quick::Templates;
 
 /// An open file, as of one answer of the manager.
 #[derive(Debug)]

@@ -12,16 +12,16 @@ use braid_wire::capability::Binding;
 use braid_wire::{Key, Refusal};
 use tokio::sync::{Notify, Semaphore};
 
-use crate::buffers::Pool;
-use crate::clock::{Clock, Moment};
-use crate::config::Settings;
+use crate::connections::buffers::Pool;
+use crate::connections::room::PeerSlots;
 use crate::damage::Damage;
-use crate::forward::Forwarder;
-use crate::latency::Latencies;
-use crate::lease::Lease;
+use crate::life::clock::{Clock, Moment};
+use crate::life::config::Settings;
+use crate::life::latency::Latencies;
+use crate::life::lease::Lease;
+use crate::parity::forward::Forwarder;
 use crate::readmission::ReadmissionFence;
 use crate::revoked::Revoked;
-use crate::room::PeerSlots;
 use crate::scrub::{Progress, Scrub};
 
 /// One drive while it runs.

@@ -22,8 +22,8 @@ use braid_wire::data::{ColumnMap, DamagedUnit};
 use tokio::sync::{Notify, watch};
 use tracing::{info, warn};
 
-use crate::clock::{Clock, Moment};
 use crate::core::Core;
+use crate::life::clock::{Clock, Moment};
 
 /// The most units that are known at a time. A scrub finds the others later.
 const UNITS_MAX: usize = 1024;

@@ -19,47 +19,23 @@
 //! `serve` runs the drive from start to stop; `scrub` verifies what is stored; `damage` has what is
 //! damaged repaired.
 
-mod answerer;
-mod buffers;
-pub mod clock;
-mod config;
-mod connection;
-mod convert;
+mod connections;
 mod core;
 mod damage;
-mod debts;
 mod error;
-mod facts;
-mod forward;
-mod heartbeat;
-mod identity;
-mod join;
-mod latency;
-pub mod lease;
-mod manage;
+pub mod life;
 #[cfg(feature = "simulated")]
 pub mod medium;
-mod outbox;
-mod queries;
+mod parity;
 mod readmission;
-mod receipts;
-mod reply;
-mod requests;
 mod revoked;
-mod room;
 mod scrub;
 mod scrubber;
-mod sending;
-mod serve;
-mod sisters;
-mod stall;
-mod startup_identity;
-mod steps;
 
-pub use clock::Clock;
-pub use config::{CAPACITY_BYTES_MIN, Config, SCRUB_RATE, Settings};
+pub use connections::sending::Sending;
 pub use damage::{Damage, DamagedPart};
 pub use error::DriveError;
-pub use identity::holds_drive;
-pub use sending::Sending;
-pub use serve::{Ready, run, run_all};
+pub use life::clock::Clock;
+pub use life::config::{CAPACITY_BYTES_MIN, Config, SCRUB_RATE, Settings};
+pub use life::identity::holds_drive;
+pub use life::serve::{Ready, run, run_all};

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use crate::core::Core;
-use crate::identity::Directory;
+use crate::life::identity::Directory;
 use crate::scrub::{Clients, Next, Step, save_progress, step};
 
 /// The longest sleep: the lease and the clock are checked at least this often.

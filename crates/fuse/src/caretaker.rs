@@ -10,10 +10,10 @@ use fuser::INodeNo;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::inode::Inode;
-use crate::memory::{self, Memory};
+use crate::files::inode::Inode;
+use crate::files::write_back::{AGE_MAX, KEPT_FOR};
+use crate::kernel_side::memory::{self, Memory};
 use crate::shared::Shared;
-use crate::write_back::{AGE_MAX, KEPT_FOR};
 
 /// Interval between two looks at the open files.
 const LOOK_EVERY: Duration = Duration::from_millis(250);

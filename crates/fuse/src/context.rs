@@ -15,16 +15,16 @@ use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 use tokio::time::timeout;
 
-use crate::attributes::number;
-use crate::buffers::Buffers;
-use crate::former::Former;
-use crate::fresh::{Ends, KNOWN_FOR, Remembered};
-use crate::idle::Idle;
-use crate::kept::Kept;
-use crate::kernel::{Kernel, Teller};
-use crate::locks::Locks;
-use crate::said::Said;
-use crate::waits::Answers;
+use crate::files::buffers::Buffers;
+use crate::files::fresh::{Ends, KNOWN_FOR, Remembered};
+use crate::files::idle::Idle;
+use crate::files::locks::Locks;
+use crate::kernel_side::kernel::{Kernel, Teller};
+use crate::kernel_side::waits::Answers;
+use crate::tree::attributes::number;
+use crate::tree::former::Former;
+use crate::tree::kept::Kept;
+use crate::tree::said::Said;
 
 /// Maximum number of bytes that wait to be written, of all files of a mount. Enough that a writer goes on
 /// while some of them are on their way to the drives; a crash of this process may lose so many that were not

@@ -3,8 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use braid_client::{Client, Name};
@@ -16,14 +15,14 @@ use tokio::time::timeout;
 
 use crate::caretaker;
 use crate::context::Context;
-use crate::expiry::Expiry;
-use crate::kernel::{System, Teller};
-use crate::locks::Locks;
+use crate::files::locks::Locks;
+use crate::kernel_side::expiry::Expiry;
+use crate::kernel_side::kernel::{System, Teller};
+use crate::kernel_side::readahead;
+use crate::kernel_side::waits::Answers;
 use crate::mounted::Mounted;
-use crate::news;
-use crate::readahead;
 use crate::shared::Shared;
-use crate::waits::Answers;
+use crate::tree::news;
 
 /// Number of threads that take requests from the kernel.
 const THREADS: usize = 2;

@@ -18,18 +18,20 @@ use fuser::{
 };
 use rustix::fs::{FallocateFlags, FileType, OFlags};
 
-use crate::agreed;
-use crate::answers::{give, give_lock, lock_kind, lock_span, nanoseconds_of, new_attributes, open_flags};
-use crate::buffers::Filled;
 use crate::errors::errno;
-use crate::interrupts::Waiter;
-use crate::locks::Wanted;
-use crate::names::known;
+use crate::files::buffers::Filled;
+use crate::files::locks::Wanted;
+use crate::files::write_back::{Outcome, Through};
+use crate::kernel_side::agreed;
+use crate::kernel_side::answers::{
+    give, give_lock, lock_kind, lock_span, nanoseconds_of, new_attributes, open_flags,
+};
+use crate::kernel_side::interrupts::Waiter;
+use crate::kernel_side::unmapped::Unmapped;
+use crate::kernel_side::waits::Bound;
 use crate::shared::{Shared, manner};
-use crate::space;
-use crate::unmapped::Unmapped;
-use crate::waits::Bound;
-use crate::write_back::{Outcome, Through};
+use crate::tree::names::known;
+use crate::tree::space;
 
 /// A volume as the kernel sees it.
 pub(crate) struct Mounted {

@@ -10,20 +10,20 @@ use braid_wire::control::EntryKind;
 use fuser::{Errno, FileAttr, FileHandle, FopenFlags, INodeNo};
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 
-use crate::attributes::{self, nanoseconds};
 use crate::context::Context;
 use crate::errors::errno;
-use crate::fresh::Version;
-use crate::inodes::{Inodes, OpenFile};
-use crate::later::merged;
-use crate::listing::Listing;
-use crate::locks::Locks;
-use crate::lookups::Lookups;
-use crate::names::known;
-use crate::space::Space;
+use crate::files::fresh::Version;
+use crate::files::inodes::{Inodes, OpenFile};
+use crate::files::locks::Locks;
+use crate::files::write_back::{Outcome, Place, Through};
+use crate::kernel_side::lookups::Lookups;
+use crate::kernel_side::unmapped::Unmapped;
 use crate::table::Table;
-use crate::unmapped::Unmapped;
-use crate::write_back::{Outcome, Place, Through};
+use crate::tree::attributes::{self, nanoseconds};
+use crate::tree::later::merged;
+use crate::tree::listing::Listing;
+use crate::tree::names::known;
+use crate::tree::space::Space;
 
 /// State shared by all requests of a mount.
 pub(crate) struct Shared {

@@ -20,8 +20,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use braid_client::{Client, Config, Error, HealTally};
-use braid_drive::{Damage, DamagedPart, DriveError, Ready};
+use braid_client::Client;
+use braid_client::Config;
+use braid_client::Error;
+use braid_client::HealTally;
+use braid_drive::Damage;
+use braid_drive::DamagedPart;
+use braid_drive::DriveError;
+use braid_drive::Ready;
 use braid_layout::FileId;
 use braid_wire::Reason;
 use braid_wire::control::HealProgress;

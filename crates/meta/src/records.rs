@@ -1,4 +1,5 @@
 //! The state: a transactional key-value store, the records in it, and the rows that follow from them.
+
 pub mod check;
 pub mod columns;
 pub mod db;

@@ -1,4 +1,5 @@
 //! What a transaction does to volumes, directories and files, and how their records look to clients.
+
 pub mod attributes;
 pub mod directories;
 pub mod entries;

@@ -2,8 +2,10 @@
 
 use std::path::PathBuf;
 
+use braid_client::Client;
+use braid_client::Name;
+use braid_client::NameError;
 use braid_client::cluster::{self, CLUSTER_FILE, ClusterFile, ClusterFileError, NoManager};
-use braid_client::{Client, Name, NameError};
 use braid_wire::token::BadToken;
 
 use crate::store::BraidStore;

@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use braid_client::{File, Name, Replace};
+use braid_client::File;
+use braid_client::Name;
+use braid_client::Replace;
 use futures_util::stream::{self, TryStreamExt};
 
 use crate::error::Error;

@@ -1,6 +1,7 @@
 //! The reasons why a request failed, before they are converted to errors of a version of object_store.
 
-use braid_client::{Kind, NameError};
+use braid_client::Kind;
+use braid_client::NameError;
 use braid_wire::Reason;
 
 /// The reason why a request failed. It is the source of the errors of object_store.

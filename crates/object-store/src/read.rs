@@ -3,7 +3,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use braid_client::{File, Name, OpenOptions};
+use braid_client::File;
+use braid_client::Name;
+use braid_client::OpenOptions;
 use braid_layout::FileId;
 use braid_wire::Reason;
 use braid_wire::control::{EntryKind, StatRow};

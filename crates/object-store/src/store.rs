@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-use braid_client::{Client, Name, NameError, Parents};
+use braid_client::Client;
+use braid_client::Name;
+use braid_client::NameError;
+use braid_client::Parents;
 use braid_wire::Reason;
 use braid_wire::control::{EntryKind, RenameHow, UnlinkOnly};
 

@@ -4,7 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use braid_client::{AttributeChanges, File, Name, Replace};
+use braid_client::AttributeChanges;
+use braid_client::File;
+use braid_client::Name;
+use braid_client::Replace;
 use braid_layout::FileId;
 use braid_wire::Reason;
 use braid_wire::control::XattrHow;

@@ -1,7 +1,8 @@
 //! Attributes of files, to be set from Python: permissions, owner and times, and the values of extended
 //! attributes.
 
-use braid_client::{AttributeChanges, Name};
+use braid_client::AttributeChanges;
+use braid_client::Name;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 

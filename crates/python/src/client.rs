@@ -5,8 +5,11 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
+use braid_client::Config;
+use braid_client::Name;
+use braid_client::OpenOptions;
+use braid_client::Parents;
 use braid_client::cluster::{self, CLUSTER_FILE, ClusterFile};
-use braid_client::{Config, Name, OpenOptions, Parents};
 use braid_wire::control::{RenameHow, UnlinkOnly, XattrHow};
 use pyo3::prelude::*;
 use tokio::sync::OnceCell;

@@ -5,8 +5,11 @@ use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
 
+use braid_client::Error;
+use braid_client::Kind;
+use braid_client::Name;
+use braid_client::NameError;
 use braid_client::cluster::{ClusterFileError, NoManager};
-use braid_client::{Error, Kind, Name, NameError};
 use braid_wire::Reason;
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use braid_client::{Client, Name, Parents, Replace};
+use braid_client::Client;
+use braid_client::Name;
+use braid_client::Parents;
+use braid_client::Replace;
 use braid_wire::control::AttributeChanges;
 use pyo3::prelude::*;
 use tokio::sync::{OwnedRwLockReadGuard, RwLock};

@@ -5,7 +5,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use braid_client::{Client, File, Name, OpenOptions, Parents, Replace};
+use braid_client::Client;
+use braid_client::File;
+use braid_client::Name;
+use braid_client::OpenOptions;
+use braid_client::Parents;
+use braid_client::Replace;
 use braid_wire::control::AttributeChanges;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;

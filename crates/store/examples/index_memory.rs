@@ -18,9 +18,18 @@ use std::time::Instant;
 use braid_layout::{
     ClusterId, Column, ColumnMask, DriveId, Generation, Lease, ObjectId, PartitionId, Version,
 };
-use braid_store::{
-    Attributes, Body, Error, Identity, Mutation, Options, Outcome, Standing, Store, Want, Write, WriteKind,
-};
+use braid_store::Attributes;
+use braid_store::Body;
+use braid_store::Error;
+use braid_store::Identity;
+use braid_store::Mutation;
+use braid_store::Options;
+use braid_store::Outcome;
+use braid_store::Standing;
+use braid_store::Store;
+use braid_store::Want;
+use braid_store::Write;
+use braid_store::WriteKind;
 
 const PARTITION: PartitionId = PartitionId(1);
 /// The first argument of the process that fills the store.

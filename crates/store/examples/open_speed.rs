@@ -9,7 +9,10 @@ use std::path::Path;
 use std::time::Instant;
 
 use braid_layout::{ClusterId, DriveId};
-use braid_store::{Identity, Options, Store, bench};
+use braid_store::Identity;
+use braid_store::Options;
+use braid_store::Store;
+use braid_store::bench;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

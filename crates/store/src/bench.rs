@@ -17,9 +17,9 @@ use crate::format::{LOG_BLOCK_U64, body};
 use crate::index::Index;
 use crate::index::check::{object_record, partition_record};
 use crate::index::locked::Locked;
-use crate::log::{AppendError, Entry, Log};
 use crate::mutation::Attributes;
-use crate::recycled::RecycledSegment;
+use crate::segments::log::{AppendError, Entry, Log};
+use crate::segments::recycled::RecycledSegment;
 use crate::store::Identity;
 use crate::threads::checkpointer::Checkpointer;
 
@@ -222,7 +222,9 @@ mod tests {
     use braid_layout::{ClusterId, DriveId};
 
     use super::*;
-    use crate::{Options, Store, Want};
+    use crate::Options;
+    use crate::Store;
+    use crate::Want;
 
     #[test]
     fn what_is_made_up_opens() {

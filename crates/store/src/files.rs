@@ -11,11 +11,10 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard, Weak};
 use crate::disk::{Disk, DiskFile, Space, Syncing, read_full, tolerate, twice, write_full};
 use crate::error::Error;
 use crate::format::record::PAGE_BYTES;
-use crate::format::segment;
 use crate::format::superblock::{self, Superblock};
-use crate::format::{DIRS, LOG_DIR as LOG};
+use crate::format::{DIRS, LOG_DIR as LOG, segment};
 use crate::mutex::Mutex;
-use crate::recycled::{RecycledSegment, RecycledSegments};
+use crate::segments::recycled::{RecycledSegment, RecycledSegments};
 
 /// The most segments kept open for reading. Views keep theirs open in addition.
 const OPEN_MAX: usize = 512;

@@ -18,7 +18,7 @@ use crate::index::check::object_record;
 use crate::index::extent::Few;
 use crate::index::growth::ReservedChange;
 use crate::index::unit::Unit;
-use crate::log::Entry;
+use crate::segments::log::Entry;
 use crate::stored_extent::{self, Patience, Stored, Whose, stored};
 use crate::threads::committer::{Committer, Heat};
 use crate::threads::space_budget::NoSpace;

@@ -18,7 +18,6 @@
 //! The format is documented in `docs/format-store.md`; `format` is its code. One thread per store (the
 //! committer) writes; any number of threads read.
 
-#[cfg(any(test, feature = "bench"))]
 pub mod bench;
 mod checkpoint;
 pub mod clean;
@@ -32,9 +31,6 @@ pub mod format;
 mod header_cache;
 mod index;
 pub mod inspect;
-mod lengths;
-mod log;
-mod log_rest;
 mod mutation;
 mod mutex;
 mod opened;
@@ -43,10 +39,9 @@ mod payload;
 mod present;
 mod queue;
 mod read;
-mod recent;
 mod recover;
-mod recycled;
-mod scan;
+#[cfg(any(test, feature = "bench"))]
+mod segments;
 mod step;
 mod store;
 mod stored_extent;

@@ -6,9 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use braid_drive::medium::Medium;
+use braid_store::Error;
+use braid_store::Identity;
+use braid_store::Options;
+use braid_store::Store;
 use braid_store::disk::Disk;
 use braid_store::disk::memory::{Fault, Memory, On};
-use braid_store::{Error, Identity, Options, Store};
 use tokio::sync::Notify;
 
 use crate::host::Machine;

@@ -3,7 +3,10 @@
 
 use std::time::Duration;
 
-use braid_client::{Client, Fault, File, OpenOptions};
+use braid_client::Client;
+use braid_client::Fault;
+use braid_client::File;
+use braid_client::OpenOptions;
 use braid_layout::FileId;
 use braid_wire::control::DriveState;
 

@@ -6,7 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use braid_client::{Client, Config, Error, File, Kind, Name, OpenOptions};
+use braid_client::Client;
+use braid_client::Config;
+use braid_client::Error;
+use braid_client::File;
+use braid_client::Kind;
+use braid_client::Name;
+use braid_client::OpenOptions;
 use braid_layout::{ColumnMask, Role, Shape, Stripe};
 use tokio::time::timeout;
 

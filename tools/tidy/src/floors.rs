@@ -6,7 +6,7 @@ use crate::tree::Source;
 pub const FLOORS: &[&[&str]] = &[
     &["layout", "draw"],
     &["plan", "wire"],
-    &["store", "transport", "sim"],
+    &["store", "transport", "sim", "meta"],
     &["drive", "manager", "client"],
     &["heal"],
     &["bench", "fuse", "nfs", "s3", "python", "object-store"],

@@ -4,7 +4,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use braid_client::{Client, Config, File, Name, OpenOptions, PartWrites};
+use braid_client::Client;
+use braid_client::Config;
+use braid_client::File;
+use braid_client::Name;
+use braid_client::OpenOptions;
+use braid_client::PartWrites;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 

@@ -15,7 +15,8 @@ use braid_client::cluster;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
-use crate::{exit, size};
+use crate::output::exit;
+use crate::output::size;
 
 pub(crate) use bench::{Bench, BenchCalibrate, BenchCluster, BenchStore};
 pub(crate) use files::{Cat, Chmod, Chown, Cp, Ln, Ls, Mkdir, Mv, Rm, Stat, Touch};

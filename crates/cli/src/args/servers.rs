@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use braid_drive::Sending;
 use clap::{Args, Subcommand, ValueEnum};
 
-use crate::size;
+use crate::output::size;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Drive {

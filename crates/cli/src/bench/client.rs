@@ -11,9 +11,9 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::helper::{Helper, order, say};
-use crate::cluster_dir::ClusterFile;
 use crate::connect::config;
-use crate::exit::{Exit, Failure};
+use crate::machine::cluster_dir::ClusterFile;
+use crate::output::exit::{Exit, Failure};
 
 const READY: &str = "ready";
 const GO: &str = "go";
@@ -121,7 +121,7 @@ pub(super) fn one<D>(done: Vec<D>) -> Result<D, Failure> {
 pub(super) fn rate(done: &[stripes::Done]) -> f64 {
     let bytes: u64 = done.iter().map(|one| one.bytes).sum();
     let seconds = done.iter().map(|one| one.seconds).fold(0.0, f64::max);
-    crate::rate::Rate { bytes, time: Duration::from_secs_f64(seconds.max(1e-9)) }.bytes_per_second()
+    crate::output::rate::Rate { bytes, time: Duration::from_secs_f64(seconds.max(1e-9)) }.bytes_per_second()
 }
 
 /// A job that is ready to run.

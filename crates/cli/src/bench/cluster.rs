@@ -5,16 +5,15 @@ use std::path::Path;
 use braid_client::{Client, Name, OpenOptions};
 use braid_layout::Shape;
 
-use crate::args::DriveOptions;
-use crate::bring_up::{Running, all_joined, bring_up, drive_names};
-use crate::cluster_dir::{ClusterDir, ClusterFile};
-use crate::connect::connect;
-use crate::down::stop_all;
-use crate::exit::{Doing, Exit, Failure};
-use crate::local::{DriveStart, Mode, NamespaceHost, Server};
-
 use super::client::ClientProcess;
 use super::hosts::Hosts;
+use crate::args::DriveOptions;
+use crate::connect::connect;
+use crate::machine::bring_up::{Running, all_joined, bring_up, drive_names};
+use crate::machine::cluster_dir::{ClusterDir, ClusterFile};
+use crate::machine::down::stop_all;
+use crate::machine::local::{DriveStart, Mode, NamespaceHost, Server};
+use crate::output::exit::{Doing, Exit, Failure};
 
 /// Bytes of a unit in every bench.
 pub(super) const UNIT_BYTES: u32 = 512 << 10;

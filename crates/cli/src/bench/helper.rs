@@ -11,7 +11,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::timeout;
 
-use crate::exit::{Doing, Exit, Failure};
+use crate::output::exit::{Doing, Exit, Failure};
 
 /// How long any answer may take: a job may have to be prepared first, or to run.
 const ANSWER_BOUND: Duration = Duration::from_secs(300);

@@ -4,7 +4,7 @@
 
 use std::process::{Command, Stdio};
 
-use crate::exit::{Doing, Exit, Failure};
+use crate::output::exit::{Doing, Exit, Failure};
 
 /// Of each frame, the part that TCP carries: 1448 of 1514 bytes.
 pub(super) const PAYLOAD_SHARE: f64 = 1448.0 / 1514.0;

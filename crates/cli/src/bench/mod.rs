@@ -30,12 +30,13 @@ use serde::Serialize;
 use tokio::sync::oneshot;
 
 use crate::args::BenchStore;
-use crate::exit::{Doing, Exit, Failure};
-use crate::interrupt::Interrupts;
-use crate::rate;
-use crate::report::{Report, table};
-use crate::temporary_dir::{OnDrop, TemporaryDir};
-use crate::{size, time};
+use crate::machine::temporary_dir::{OnDrop, TemporaryDir};
+use crate::output::exit::{Doing, Exit, Failure};
+use crate::output::interrupt::Interrupts;
+use crate::output::rate;
+use crate::output::report::{Report, table};
+use crate::output::size;
+use crate::output::time;
 
 /// Runs `braid bench store`.
 pub(crate) async fn store(asked: BenchStore, report: Report) -> Result<(), Failure> {

@@ -7,8 +7,8 @@ use indicatif::ProgressBar;
 use serde::Serialize;
 
 use crate::args::BenchCluster;
-use crate::exit::{Doing, Exit, Failure};
-use crate::temporary_dir::{OnDrop, TemporaryDir};
+use crate::machine::temporary_dir::{OnDrop, TemporaryDir};
+use crate::output::exit::{Doing, Exit, Failure};
 
 /// A run of a bench: a temporary directory that goes with it, and what was asked for.
 pub(super) struct Run {

@@ -11,9 +11,9 @@ use braid_client::{AttributeChanges, Client, Name};
 use super::pipeline::{self, Sink, Source};
 use super::target::Unnamed;
 use super::{Job, Opened, open_source, stripe_bytes};
-use crate::exit::Failure;
-use crate::names::Location;
-use crate::rate::Progress;
+use crate::files::names::Location;
+use crate::output::exit::Failure;
+use crate::output::rate::Progress;
 
 /// The most full drives that a copy works around.
 const FULL_MAX: usize = 16;

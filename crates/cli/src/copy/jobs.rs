@@ -15,11 +15,11 @@ use std::path::Path;
 use braid_client::{Client, Name, Parents};
 use braid_wire::control::EntryKind;
 
-use crate::beneath::LocalPath;
-use crate::exit::{Doing, Exit, Failure};
-use crate::names::Location;
-use crate::namespace;
-use crate::report::complain;
+use crate::files::beneath::LocalPath;
+use crate::files::names::Location;
+use crate::files::namespace;
+use crate::output::exit::{Doing, Exit, Failure};
+use crate::output::report::complain;
 
 /// One file or directory to make.
 #[derive(Debug)]
@@ -463,5 +463,5 @@ async fn check_target_kind(client: &Client, job: &Job) -> Result<(), Failure> {
 }
 
 fn show(name: &Name) -> String {
-    crate::names::show_remote(name)
+    crate::files::names::show_remote(name)
 }

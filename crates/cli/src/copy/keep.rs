@@ -18,10 +18,10 @@ use braid_wire::control::{EntryKind, FileAttributes};
 use rustix::fs::{AtFlags, Gid, Timespec, Timestamps, Uid};
 use rustix::io::Errno;
 
-use crate::beneath::LocalPath;
-use crate::exit::{Doing, Failure};
-use crate::names::Location;
-use crate::namespace;
+use crate::files::beneath::LocalPath;
+use crate::files::names::Location;
+use crate::files::namespace;
+use crate::output::exit::{Doing, Failure};
 
 /// The permission bits that a copy has with `-p`: read, write and execute for user, group and others.
 const MODE: u32 = 0o777;

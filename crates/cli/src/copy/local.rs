@@ -14,8 +14,8 @@ use tokio::sync::mpsc;
 
 use super::pipeline::{Chunk, Coming, Feed, Free};
 use super::zeros::{self, ZEROS};
-use crate::exit::{Doing, Exit, Failure};
-use crate::rate::Progress;
+use crate::output::exit::{Doing, Exit, Failure};
+use crate::output::rate::Progress;
 
 /// Runs of zeros of this length, at aligned offsets, become holes in a file: the block size of most file
 /// systems.

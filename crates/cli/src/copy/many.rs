@@ -16,10 +16,10 @@ use tokio::task::{JoinError, JoinSet};
 
 use super::jobs::{self, Job, Kind};
 use super::{Options, copy_one, nodes};
-use crate::exit::{Doing, Exit, Failure};
-use crate::names::Location;
-use crate::rate::{Progress, Rate};
-use crate::report::complain;
+use crate::files::names::Location;
+use crate::output::exit::{Doing, Exit, Failure};
+use crate::output::rate::{Progress, Rate};
+use crate::output::report::complain;
 
 /// Shares in all: this many small files are in flight at once.
 const SHARES: u32 = 32;

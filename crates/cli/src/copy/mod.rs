@@ -20,17 +20,19 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use braid_client::{AttributeChanges, Client, Name};
+use braid_client::AttributeChanges;
+use braid_client::Client;
+use braid_client::Name;
 use rustix::fs::OFlags;
 use serde::Serialize;
 
 use crate::args;
 use crate::connect;
-use crate::exit::{Doing, Exit, Failure};
-use crate::names::{Location, remote};
-use crate::rate::{Bar, Progress, Rate};
-use crate::report::{Report, count, unread};
-use crate::size;
+use crate::files::names::{Location, remote};
+use crate::output::exit::{Doing, Exit, Failure};
+use crate::output::rate::{Bar, Progress, Rate};
+use crate::output::report::{Report, count, unread};
+use crate::output::size;
 
 use jobs::{Depth, Job, Jobs, Kind};
 use keep::{Facts, Preserve, Which};

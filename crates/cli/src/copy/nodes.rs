@@ -16,9 +16,9 @@ use rustix::fs::{AtFlags, FileType, Mode, linkat, mknodat, symlinkat};
 
 use super::jobs::{Job, Kind};
 use super::keep;
-use crate::beneath::LocalPath;
-use crate::exit::{Doing, Exit, Failure};
-use crate::names::Location;
+use crate::files::beneath::LocalPath;
+use crate::files::names::Location;
+use crate::output::exit::{Doing, Exit, Failure};
 
 /// A link or special file, wherever it is.
 struct Found {
@@ -95,7 +95,9 @@ async fn make_remote(client: &Client, name: &Name, found: Found) -> Result<(), F
         EntryKind::Socket => Node::Socket,
         EntryKind::CharDevice => Node::CharDevice(found.device),
         EntryKind::BlockDevice => Node::BlockDevice(found.device),
-        EntryKind::File | EntryKind::Directory => return Err(changed(crate::names::show_remote(name))),
+        EntryKind::File | EntryKind::Directory => {
+            return Err(changed(crate::files::names::show_remote(name)));
+        }
     };
     let AttributeChanges { mode, uid, gid, .. } = found.attributes;
     let [mode, uid, gid] = [mode, uid, gid].map(Option::unwrap_or_default);

@@ -18,8 +18,8 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::{local, small, zeros};
-use crate::exit::{Doing, Exit, Failure};
-use crate::rate::Progress;
+use crate::output::exit::{Doing, Exit, Failure};
+use crate::output::rate::Progress;
 
 /// Buffers of one copy.
 const BUFFERS: usize = 5;
@@ -292,7 +292,7 @@ async fn first_cause(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rate::Bar;
+    use crate::output::rate::Bar;
 
     #[test]
     fn buffers_are_whole_stripes() {

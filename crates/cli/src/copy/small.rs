@@ -9,8 +9,8 @@ use braid_client::File as RemoteFile;
 
 use super::pipeline::gone;
 use super::zeros;
-use crate::exit::{Doing, Failure};
-use crate::rate::Progress;
+use crate::output::exit::{Doing, Failure};
+use crate::output::rate::Progress;
 
 /// Files of at most this many bytes are small. Holes in them are not looked for, beyond a file of nothing
 /// else.

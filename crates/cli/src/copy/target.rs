@@ -15,9 +15,9 @@ use braid_client::{AttributeChanges, Client, File as RemoteFile, Name, Replace};
 use braid_layout::DriveId;
 use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, unlinkat};
 
-use crate::beneath::{Held, LocalPath};
-use crate::exit::{Doing, Failure};
-use crate::names::show_remote;
+use crate::files::beneath::{Held, LocalPath};
+use crate::files::names::show_remote;
+use crate::output::exit::{Doing, Failure};
 
 /// A local file that does not have its final name yet.
 pub(crate) struct Sibling {

@@ -7,16 +7,15 @@
 //! for each and as much memory as the demo's own transfers, touched before. There is no protocol, checksum,
 //! parity or hash. Rates count the user's bytes, so they compare with those of a copy.
 
-use std::fs;
-use std::io;
 use std::path::Path;
 use std::time::Instant;
+use std::{fs, io};
 
 use super::peer::{Order, Peer, Session};
 use super::transfer::WINDOW_BYTES;
-use crate::exit::{Doing, Failure};
-use crate::rate::{self, Rate};
-use crate::size;
+use crate::output::exit::{Doing, Failure};
+use crate::output::rate::{self, Rate};
+use crate::output::size;
 
 /// Rounds per method; the median counts.
 const ROUNDS: usize = 3;

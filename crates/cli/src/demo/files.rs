@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::exit::{Doing, Exit, Failure};
+use crate::output::exit::{Doing, Exit, Failure};
 
 /// Bytes of the default files, at most.
 const BYTES_MAX: u64 = 320 << 20;

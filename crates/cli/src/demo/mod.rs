@@ -11,23 +11,24 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Instant;
 
-use braid_client::{Client, Name};
+use braid_client::Client;
+use braid_client::Name;
 use braid_layout::Shape;
 use braid_wire::control::StatRow;
 
 use crate::args::{self, DriveOptions};
-use crate::bring_up::{Running, all_joined, bring_up};
-use crate::cluster_dir::ClusterDir;
 use crate::connect::connect;
-use crate::down::stop_all;
-use crate::exit::{Doing, Exit, Failure};
-use crate::heal::{Done, until_healed};
-use crate::local::{DriveStart, Mode, Server};
-use crate::rate::Rate;
-use crate::replace::replace;
-use crate::report::{Report, count};
-use crate::size;
-use crate::temporary_dir::{OnDrop, TemporaryDir};
+use crate::machine::bring_up::{Running, all_joined, bring_up};
+use crate::machine::cluster_dir::ClusterDir;
+use crate::machine::down::stop_all;
+use crate::machine::local::{DriveStart, Mode, Server};
+use crate::machine::temporary_dir::{OnDrop, TemporaryDir};
+use crate::operate::heal::{Done, until_healed};
+use crate::operate::replace::replace;
+use crate::output::exit::{Doing, Exit, Failure};
+use crate::output::rate::Rate;
+use crate::output::report::{Report, count};
+use crate::output::size;
 
 use bound::Bound;
 use files::Input;

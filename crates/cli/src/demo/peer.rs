@@ -14,7 +14,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use crate::exit::{Doing, Failure};
+use crate::output::exit::{Doing, Failure};
 
 /// The most bytes of one send, receive, read or write.
 const PIECE_BYTES: usize = 1 << 20;

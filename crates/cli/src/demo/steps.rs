@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::exit::Failure;
-use crate::rate::{self, Rate};
-use crate::report::{Report, unread};
-use crate::size;
+use crate::output::exit::Failure;
+use crate::output::rate::{self, Rate};
+use crate::output::report::{Report, unread};
+use crate::output::size;
 
 /// A step in `--json`. Rates count the user's bytes; they are absent where nothing was copied.
 #[derive(Debug, Clone, Serialize)]

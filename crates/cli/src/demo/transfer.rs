@@ -15,8 +15,8 @@ use braid_client::{Client, File, Name, OpenOptions, Replace};
 use sha2::{Digest, Sha256};
 use tokio::task::JoinSet;
 
-use crate::exit::{Doing, Exit, Failure};
-use crate::rate::Rate;
+use crate::output::exit::{Doing, Exit, Failure};
+use crate::output::rate::Rate;
 
 /// Bytes of the window.
 pub(crate) const WINDOW_BYTES: u64 = 256 << 20;

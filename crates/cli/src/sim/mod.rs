@@ -20,9 +20,9 @@ use braid_sim::{Spec, run as simulate};
 
 use crate::args::{Sim, SimOutput, SimRun, SimSwift};
 use crate::bench::{bar, write};
-use crate::exit::{Doing, Exit, Failure};
-use crate::interrupt::Interrupts;
-use crate::report::{Report, complain, print};
+use crate::output::exit::{Doing, Exit, Failure};
+use crate::output::interrupt::Interrupts;
+use crate::output::report::{Report, complain, print};
 
 /// The most bytes of a spec or a trace.
 const INPUT_BYTES_MAX: u64 = 1 << 30;

@@ -4,8 +4,8 @@ use braid_sim::outcome::{Ending, Group, LoadOutcome, Outcome};
 use braid_sim::report::{Ran, ending, field};
 use braid_sim::swift::{Assumption, Figure, Study, Table};
 
-use crate::rate;
-use crate::report::table;
+use crate::output::rate;
+use crate::output::report::table;
 
 /// The points of a spec: one in full, several as one table.
 pub(super) fn ran(title: &str, ran: &[Ran]) -> String {

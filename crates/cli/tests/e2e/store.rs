@@ -3,9 +3,16 @@
 use std::fs;
 
 use braid_layout::{ClusterId, ColumnMask, DriveId, Generation, Lease, ObjectId, PartitionId, Version};
-use braid_store::{
-    Attributes, Body, Identity, Mutation, Options, Standing, Store, Write, WriteKind, block_crcs,
-};
+use braid_store::Attributes;
+use braid_store::Body;
+use braid_store::Identity;
+use braid_store::Mutation;
+use braid_store::Options;
+use braid_store::Standing;
+use braid_store::Store;
+use braid_store::Write;
+use braid_store::WriteKind;
+use braid_store::block_crcs;
 
 use crate::support::{Cluster, braid, noise, run};
 

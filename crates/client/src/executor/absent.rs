@@ -13,10 +13,10 @@ use braid_wire::Reason;
 use braid_wire::data::{DriveReply, Listing, UnitState, VERSIONS_UNITS_MAX, Versions};
 
 use super::{Executor, Failed, ask_columns};
-use crate::drive_requests::Failure;
-use crate::faults::{Remedy, read_remedy};
 use crate::handle::Handle;
-use crate::retry::Tries;
+use crate::peers::drive_requests::Failure;
+use crate::peers::faults::{Remedy, read_remedy};
+use crate::peers::retry::Tries;
 use crate::view::FileView;
 
 /// A read of a unit that has no version.

@@ -6,9 +6,9 @@ use braid_layout::{Role, Stripe, Version};
 use braid_plan::Op;
 
 use super::{Executor, Failed};
-use crate::cut::Seen;
-use crate::drive_requests::Failure;
+use crate::data::cut::Seen;
 use crate::error::Result;
+use crate::peers::drive_requests::Failure;
 
 impl Executor<'_> {
     /// Runs the reads, each of exactly the versions that its stripe's cut names, one per data unit. Returns

@@ -7,7 +7,7 @@ use braid_layout::Column;
 use braid_wire::data::{Listing, VERSIONS_UNITS_MAX, Versions};
 
 use super::{Executor, Failed, ask_columns};
-use crate::drive_requests::Failure;
+use crate::peers::drive_requests::Failure;
 
 impl Executor<'_> {
     /// Tells the drives of those of these reads that brought wrong bytes. What they answer changes nothing:

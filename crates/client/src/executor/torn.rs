@@ -7,8 +7,8 @@ use braid_layout::{Role, Stripe, Version};
 use braid_plan::{InstructionId, Op};
 
 use super::{Arrived, Executor, Failed};
-use crate::cut::{self, Cut, Seen};
-use crate::drive_requests::Failure;
+use crate::data::cut::{self, Cut, Seen};
+use crate::peers::drive_requests::Failure;
 
 /// How many equal looks in a row, none with a pending version, prove that a stripe stays torn. A write in
 /// flight leaves its stamp pending until every column has it, so two would suffice; the third is for safety.

@@ -6,9 +6,9 @@ use braid_wire::data::{DriveReply, UnitWrite};
 use braid_wire::{Reason, Refusal};
 
 use super::{Asked, Executor, Failed, Writer, ask_drives};
-use crate::drive_requests::{Failure, Item};
+use crate::data::unit_writes::Operation;
 use crate::error::Result;
-use crate::unit_writes::Operation;
+use crate::peers::drive_requests::{Failure, Item};
 
 /// What came of a unit write.
 #[derive(Debug)]

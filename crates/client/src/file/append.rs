@@ -5,9 +5,9 @@ use braid_wire::control::{ControlReply, Reserve};
 
 use super::{File, is_stale};
 use crate::client::unexpected;
+use crate::data::write::{Place, Source};
 use crate::error::Result;
-use crate::retry::Tries;
-use crate::write::{Place, Source};
+use crate::peers::retry::Tries;
 
 impl File {
     /// Writes all of `data` at the end of the file, and returns where. No other append's bytes come in

@@ -13,11 +13,11 @@ use braid_wire::Reason;
 use braid_wire::control::{AttributeChanges, Backing, Cut, Ending, Link, Place, Sized};
 
 use super::{File, Replace, Size, Writer};
+use crate::data::retire::{self, Occasion};
+use crate::data::write::WriteSide;
 use crate::error::{Error, Result};
-use crate::lease::{self, LastSize};
-use crate::name::Name;
-use crate::retire::{self, Occasion};
-use crate::write::WriteSide;
+use crate::naming::name::Name;
+use crate::peers::lease::{self, LastSize};
 
 /// The lease of a file that is being created.
 const FIRST: Lease = Lease(1);

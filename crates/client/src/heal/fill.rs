@@ -20,16 +20,16 @@ use braid_wire::control::{Access, BeginHeal, ControlReply, ControlRequest, EndHe
 use braid_wire::data::{DriveReply, UnitState};
 
 use super::{Heal, HealTally, NAMED, ROUNDS_MAX, Wanted};
-use crate::buffers::User;
 use crate::client::{Client, unexpected};
 use crate::concurrent;
+use crate::data::buffers::User;
+use crate::data::extents::data_after;
+use crate::data::held::runs;
+use crate::data::read::Patience;
 use crate::error::{Error, Result};
 use crate::executor::{Executor, Filling, ask_columns};
-use crate::extents::data_after;
-use crate::faults::Learnt;
 use crate::handle::{Handle, Purpose};
-use crate::held::runs;
-use crate::read::Patience;
+use crate::peers::faults::Learnt;
 use crate::view::FileView;
 
 /// Fills the columns of the file's new layout on the drive whose credentials the client has.

@@ -15,12 +15,12 @@ use braid_wire::control::{BeginHeal, ControlReply};
 
 use super::settled_cut::{Place, Standing, settled_cut, standing};
 use super::{Heal, HealTally, TRIES_MAX, Wanted};
-use crate::buffers::User;
 use crate::client::{Client, unexpected};
+use crate::data::buffers::User;
 use crate::error::Result;
 use crate::executor::Executor;
-use crate::faults::{Learnt, Remedy};
 use crate::handle::{Handle, Purpose};
+use crate::peers::faults::{Learnt, Remedy};
 
 /// A damaged unit: its object, and its index.
 pub type DamagedAt = (ObjectId, u64);

@@ -3,7 +3,12 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use braid_client::{Client, Error, Kind, OpenOptions, Parents, Replace};
+use braid_client::Client;
+use braid_client::Error;
+use braid_client::Kind;
+use braid_client::OpenOptions;
+use braid_client::Parents;
+use braid_client::Replace;
 use braid_layout::Scheme;
 
 use crate::between::Between;

@@ -4,7 +4,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use braid_client::{Client, Config, HealTally, Name};
+use braid_client::Client;
+use braid_client::Config;
+use braid_client::HealTally;
+use braid_client::Name;
 use braid_layout::{DriveId, FileId, Scheme, Shape};
 use braid_manager::Ready;
 use braid_transport::Credentials;

@@ -4,7 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::common::{Cluster, Random, assert_same, name, pattern, put, read_all, shape, wait_for};
-use braid_client::{Error, Fault, Kind, OpenOptions};
+use braid_client::Error;
+use braid_client::Fault;
+use braid_client::Kind;
+use braid_client::OpenOptions;
 use braid_layout::{Role, Scheme};
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,7 +3,13 @@
 use std::io::SeekFrom;
 
 use crate::common::{Cluster, Random, assert_same, name, pattern, put, read_all, shape};
-use braid_client::{Client, File, Kind, Name, OpenOptions, Parents, Replace};
+use braid_client::Client;
+use braid_client::File;
+use braid_client::Kind;
+use braid_client::Name;
+use braid_client::OpenOptions;
+use braid_client::Parents;
+use braid_client::Replace;
 use braid_layout::{Scheme, Shape};
 use braid_wire::Reason;
 

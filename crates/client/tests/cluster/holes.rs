@@ -2,7 +2,8 @@
 //! degraded or rebuilt.
 
 use crate::common::{Cluster, assert_same, name, pattern, put, read_all, shape, wait_for};
-use braid_client::{Client, OpenOptions};
+use braid_client::Client;
+use braid_client::OpenOptions;
 use braid_layout::Scheme;
 use braid_wire::control::{DriveRow, DriveState};
 

@@ -2,7 +2,12 @@
 
 use std::time::Duration;
 
-use braid_client::{Client, Error, File, Kind, Name, OpenOptions};
+use braid_client::Client;
+use braid_client::Error;
+use braid_client::File;
+use braid_client::Kind;
+use braid_client::Name;
+use braid_client::OpenOptions;
 use braid_layout::{Scheme, Version};
 
 use crate::common::{Cluster, assert_same, name, pattern, put, read_all, shape, wait_for};

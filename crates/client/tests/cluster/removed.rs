@@ -4,7 +4,8 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use braid_client::{Kind, OpenOptions};
+use braid_client::Kind;
+use braid_client::OpenOptions;
 use braid_layout::Scheme;
 use braid_wire::data::DriveRequest;
 

@@ -1,6 +1,11 @@
 //! How many requests the common operations take: each is a round trip, unless it goes out with others.
 
-use braid_client::{AttributeChanges, Client, OpenOptions, Parents, Replace, SentRequests};
+use braid_client::AttributeChanges;
+use braid_client::Client;
+use braid_client::OpenOptions;
+use braid_client::Parents;
+use braid_client::Replace;
+use braid_client::SentRequests;
 use braid_layout::{Scheme, Shape};
 use braid_wire::Reason;
 

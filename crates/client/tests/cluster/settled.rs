@@ -3,7 +3,10 @@
 
 use std::time::Duration;
 
-use braid_client::{Client, HealTally, Kind, OpenOptions};
+use braid_client::Client;
+use braid_client::HealTally;
+use braid_client::Kind;
+use braid_client::OpenOptions;
 use braid_layout::{Lease, Scheme, Shape, Version};
 use braid_transport::{ControlSession, Limits, TransportError};
 use braid_wire::Reason;

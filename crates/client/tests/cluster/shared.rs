@@ -4,7 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use braid_client::{Client, File, Kind, Name, OpenOptions};
+use braid_client::Client;
+use braid_client::File;
+use braid_client::Kind;
+use braid_client::Name;
+use braid_client::OpenOptions;
 use braid_layout::{Lease, Scheme};
 use braid_transport::{ControlSession, Limits};
 use braid_wire::control::{Access, Backing, Commit, ControlReply, Cut, Refresh, Turn};

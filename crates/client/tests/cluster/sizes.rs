@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use braid_client::{Client, File};
+use braid_client::Client;
+use braid_client::File;
 use tokio::task::JoinSet;
 
 use crate::common::{Cluster, assert_same, name, pattern, put, read_all};

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use braid_client::{Client, OpenOptions};
+use braid_client::Client;
+use braid_client::OpenOptions;
 use braid_layout::Scheme;
 
 use crate::common::{Cluster, assert_same, name, open_when_free, pattern, put, read_all, shape};

@@ -2,7 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-use braid_client::{Client, File, OpenOptions};
+use braid_client::Client;
+use braid_client::File;
+use braid_client::OpenOptions;
 use braid_layout::Scheme;
 
 use crate::between::Between;

@@ -3,7 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use braid_client::{Client, Error, Fault, OpenOptions};
+use braid_client::Client;
+use braid_client::Error;
+use braid_client::Fault;
+use braid_client::OpenOptions;
 use braid_layout::code::Code;
 use braid_layout::{Column, Generation, Lease, Role, Scheme, Shape, Stripe, Version};
 

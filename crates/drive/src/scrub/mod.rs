@@ -31,8 +31,8 @@ use braid_store::Stat;
 use braid_wire::data::{DamagedUnit, LostKeys, SCRUB_DAMAGED_MAX};
 use braid_wire::data::{ScrubPhase, ScrubReply, ScrubState, WrongFile};
 
-use crate::clock::Moment;
 use crate::damage::Place;
+use crate::life::clock::Moment;
 use pace::Pace;
 
 pub(crate) use pace::Clients;

@@ -3,7 +3,7 @@
 //! A step may read more than the rate allows at once, as a unit is not split; the wait after it makes up for
 //! that. Idle time is not saved up.
 
-use crate::clock::Moment;
+use crate::life::clock::Moment;
 
 /// While clients read or write, each byte counts this many times.
 const COST_WHEN_BUSY: u64 = 4;

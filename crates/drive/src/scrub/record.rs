@@ -10,7 +10,7 @@ use tracing::warn;
 
 use super::{Pass, Position, Progress, Verified};
 use crate::error::DriveError;
-use crate::identity::Directory;
+use crate::life::identity::Directory;
 
 /// The file's name.
 pub(super) const FILE: &str = "scrub.toml";

@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use braid_client::{Client, Error, OpenOptions};
+use braid_client::Client;
+use braid_client::Error;
+use braid_client::OpenOptions;
 use braid_layout::{Scheme, Shape};
 
 use crate::common::{Cluster, Random, assert_same, name, pattern, put, read_all, shape, wait_for};

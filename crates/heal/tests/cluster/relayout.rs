@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use braid_client::{Client, OpenOptions};
+use braid_client::Client;
+use braid_client::OpenOptions;
 use braid_layout::{FileId, Scheme, Shape};
 
 use crate::common::{Cluster, assert_same, name, pattern, put, read_all, shape};

@@ -4,7 +4,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 
-use braid_client::{Client, OpenOptions};
+use braid_client::Client;
+use braid_client::OpenOptions;
 use braid_layout::Scheme;
 
 use crate::common::{Cluster, Random, assert_same, name, put, read_all, shape};

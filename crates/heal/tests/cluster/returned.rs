@@ -1,6 +1,7 @@
 //! Drives that were away, and drives that take the place of others, catch up by themselves.
 
-use braid_client::{Client, OpenOptions};
+use braid_client::Client;
+use braid_client::OpenOptions;
 use braid_layout::Scheme;
 use braid_wire::Reason;
 

@@ -3,7 +3,8 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use braid_client::{Client, OpenOptions};
+use braid_client::Client;
+use braid_client::OpenOptions;
 use braid_wire::control::HealRow;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;

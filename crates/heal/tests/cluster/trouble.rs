@@ -1,6 +1,7 @@
 //! Failures while drives heal: of the drive that heals, of another, of the manager.
 
-use braid_client::{Client, OpenOptions};
+use braid_client::Client;
+use braid_client::OpenOptions;
 use braid_layout::Scheme;
 
 use crate::common::{Cluster, assert_same, name, pattern, put, read_all, shape, wait_for};

@@ -23,7 +23,11 @@ pub(crate) fn lease_of(core: &Core, file: FileId, inode: &InodeRecord) -> Record
 }
 
 /// Runs the procedure, and ends the file's lease with it if it was over. The caller holds the file's lock.
-pub(crate) async fn run(core: &Arc<Core>, file: FileId, cause: Cause) -> Result<Option<InodeRecord>, Refusal> {
+pub(crate) async fn run(
+    core: &Arc<Core>,
+    file: FileId,
+    cause: Cause,
+) -> Result<Option<InodeRecord>, Refusal> {
     let lease = cause.lease;
     let after = procedure::run(core, file, cause).await?;
     if lease == RecordedLease::Ended {

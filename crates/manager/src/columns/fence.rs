@@ -136,7 +136,11 @@ pub(crate) async fn tell(
 }
 
 /// Makes a volume's partition on a drive, and records that it is there.
-pub(crate) async fn make_partition(core: &Arc<Core>, drive: DriveId, volume: VolumeId) -> Result<(), CallError> {
+pub(crate) async fn make_partition(
+    core: &Arc<Core>,
+    drive: DriveId,
+    volume: VolumeId,
+) -> Result<(), CallError> {
     let request = PartitionSet {
         partition: volume.into(),
         expect: Expect::Absent,

@@ -181,7 +181,11 @@ pub(crate) async fn source(core: &Arc<Core>, asker: DriveId, request: &Refresh) 
 }
 
 /// A drive has filled its columns, in generation `g`. With the last one, the segment takes the others' place.
-pub(crate) async fn end(core: &Arc<Core>, asker: DriveId, EndHeal { file, g, .. }: EndHeal) -> Result<(), Refusal> {
+pub(crate) async fn end(
+    core: &Arc<Core>,
+    asker: DriveId,
+    EndHeal { file, g, .. }: EndHeal,
+) -> Result<(), Refusal> {
     must_be_up(core, asker)?;
     let _turn = core.lock_file(file).await?;
     let inode = core.read(move |_, tx| inodes::get(tx, file)).await?;

@@ -24,7 +24,11 @@ const RATE_DEFAULT: u64 = 100 << 20;
 pub(crate) const SIZED_MAX: usize = 4096;
 
 /// Takes a drive's report, and says what it has to do.
-pub(crate) async fn report(core: &Arc<Core>, drive: DriveId, report: HealReport) -> Result<HealOrders, Refusal> {
+pub(crate) async fn report(
+    core: &Arc<Core>,
+    drive: DriveId,
+    report: HealReport,
+) -> Result<HealOrders, Refusal> {
     core.leadership().serving()?;
     core.healing().handle_report(drive, report.progress, core.now_ms());
     let olds = olds_of(core, drive);

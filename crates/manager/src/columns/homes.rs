@@ -70,7 +70,11 @@ pub(crate) fn candidates(
 
 /// The drives that may take a column, once they hold nothing else of its file that is to be freed: they are
 /// up, have room and no column of the segment, and no host gets more of it than one has now.
-pub(crate) fn fitting(core: &Core, place: ComponentPlace, inode: &InodeRecord) -> Result<Vec<Candidate>, Refusal> {
+pub(crate) fn fitting(
+    core: &Core,
+    place: ComponentPlace,
+    inode: &InodeRecord,
+) -> Result<Vec<Candidate>, Refusal> {
     let Some(segment) = segment_of(inode, place) else {
         return Err(Refusal::new(Reason::NotFound, format!("file {} has no such segment", place.file)));
     };

@@ -46,7 +46,8 @@ const UNDRAINED_MAX: u32 = 3;
 pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// What else changes with the generation.
-pub(crate) type Change = Arc<dyn Fn(&Core, &mut Tx, FileId, &mut InodeRecord) -> Result<(), Refusal> + Send + Sync>;
+pub(crate) type Change =
+    Arc<dyn Fn(&Core, &mut Tx, FileId, &mut InodeRecord) -> Result<(), Refusal> + Send + Sync>;
 
 /// The file's lease on record when a procedure begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,7 +108,11 @@ pub(crate) fn deadline(core: &Core) -> Instant {
 }
 
 /// Runs the procedure. Gives the file's record after it, or `None` if the file is gone.
-pub(crate) async fn run(core: &Arc<Core>, file: FileId, cause: Cause) -> Result<Option<InodeRecord>, Refusal> {
+pub(crate) async fn run(
+    core: &Arc<Core>,
+    file: FileId,
+    cause: Cause,
+) -> Result<Option<InodeRecord>, Refusal> {
     let leased = cause.lease != RecordedLease::None;
     let done = attempt(core, file, cause).await;
     match &done {

@@ -21,7 +21,11 @@ use crate::columns::procedure::{self, Life};
 use crate::core::{Core, set_record};
 
 /// Lets `new` replace `old`, which must be dead. Gives the number of components to rebuild.
-pub(crate) async fn replace(core: &Arc<Core>, operation: Operation, request: ReplaceDrive) -> Result<u64, Refusal> {
+pub(crate) async fn replace(
+    core: &Arc<Core>,
+    operation: Operation,
+    request: ReplaceDrive,
+) -> Result<u64, Refusal> {
     if let Some(before) = core.read(move |core, tx| core.recall(tx, operation)).await? {
         return Ok(before.number);
     }

@@ -28,7 +28,11 @@ use crate::files::opened::opened_by;
 
 /// Gives a successor up in a new generation, in which another one may come to the same drive: what frees the
 /// first one late does not touch that. The caller holds the file's lock. Returns whether there was one.
-pub(crate) async fn abandon(core: &Arc<Core>, at: ComponentPlace, inode: &InodeRecord) -> Result<bool, Refusal> {
+pub(crate) async fn abandon(
+    core: &Arc<Core>,
+    at: ComponentPlace,
+    inode: &InodeRecord,
+) -> Result<bool, Refusal> {
     let file = at.file;
     let segment = at.segment;
     if core.read(move |_, tx| Ok(find(tx, file, segment)?)).await? != Some(at) {

@@ -104,7 +104,13 @@ pub(crate) async fn join(
 
 /// Renews the lease for the holder. If the lease is over for all because one of them is gone that was cutting
 /// the file short, the refusal says so.
-pub(crate) fn must_hold(core: &Core, tx: &Tx, file: FileId, lease: Lease, holder: u64) -> Result<(), Refusal> {
+pub(crate) fn must_hold(
+    core: &Core,
+    tx: &Tx,
+    file: FileId,
+    lease: Lease,
+    holder: u64,
+) -> Result<(), Refusal> {
     if core.leases().renew(file, lease, holder, core.running_ms()) {
         return Ok(());
     }

@@ -14,7 +14,11 @@ use braid_wire::{Reason, Refusal};
 use crate::core::Core;
 
 /// Answers the drive `asker`.
-pub(crate) async fn find(core: &Arc<Core>, asker: DriveId, request: Sisters) -> Result<SistersReply, Refusal> {
+pub(crate) async fn find(
+    core: &Arc<Core>,
+    asker: DriveId,
+    request: Sisters,
+) -> Result<SistersReply, Refusal> {
     core.leadership().serving()?;
     if request.drives.len() > SISTERS_MAX {
         let detail = format!("{} sisters: at most {SISTERS_MAX} may be named", request.drives.len());

@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use braid_client::{Client, Config, File, Name, OpenOptions};
+use braid_client::Client;
+use braid_client::Config;
+use braid_client::File;
+use braid_client::Name;
+use braid_client::OpenOptions;
 use braid_manager::Ready;
 use braid_object_store::BraidStore;
 use braid_wire::control::DriveState;

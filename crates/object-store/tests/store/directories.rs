@@ -1,7 +1,10 @@
 //! Features of a file system that an object store does not have: directories, symbolic links, special
 //! files, names that are not text, several names of one file.
 
-use braid_client::{Name, NewAttributes, Node, Parents};
+use braid_client::Name;
+use braid_client::NewAttributes;
+use braid_client::Node;
+use braid_client::Parents;
 use braid_object_store::BraidStore;
 use braid_object_store::v0_14::object_store::path::Path;
 use braid_object_store::v0_14::object_store::{Error, ObjectStore, ObjectStoreExt};

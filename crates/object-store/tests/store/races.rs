@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use braid_client::{AttributeChanges, Name};
+use braid_client::AttributeChanges;
+use braid_client::Name;
 use braid_object_store::v0_14::object_store::path::Path;
 use braid_object_store::v0_14::object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, UpdateVersion};
 use futures_util::{StreamExt, TryStreamExt};

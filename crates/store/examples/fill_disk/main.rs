@@ -19,11 +19,20 @@ use std::time::{Duration, Instant};
 use braid_layout::{
     ClusterId, Column, ColumnMask, DriveId, Generation, Lease, ObjectId, PartitionId, Version,
 };
+use braid_store::Attributes;
+use braid_store::Body;
+use braid_store::Error;
+use braid_store::Identity;
+use braid_store::Mutation;
+use braid_store::Options;
+use braid_store::Standing;
+use braid_store::Store;
+use braid_store::Want;
+use braid_store::Write;
+use braid_store::WriteKind;
+use braid_store::block_crcs;
 use braid_store::disk::Directory;
 use braid_store::format::checkpoint::Appended;
-use braid_store::{
-    Attributes, Body, Error, Identity, Mutation, Options, Standing, Store, Want, Write, WriteKind, block_crcs,
-};
 use shared::{ALL, At, Other, Shared};
 
 const PARTITION: PartitionId = PartitionId(1);

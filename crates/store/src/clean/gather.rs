@@ -20,7 +20,7 @@ use crate::index::Index;
 use crate::index::extent::union;
 use crate::index::locked::Locked;
 use crate::index::unit::Unit;
-use crate::scan::{Scanned, Scanner};
+use crate::segments::scan::{Scanned, Scanner};
 
 /// Live neighbours from other segments are moved along up to this part of the run's other bytes: they cost
 /// space now, and free it only when their own segments are cleaned.

@@ -11,7 +11,7 @@ use crate::format::body::move_body;
 use crate::format::record::{Kind, Record};
 use crate::index::Index;
 use crate::index::extent::Few;
-use crate::log::Entry;
+use crate::segments::log::Entry;
 use crate::stored_extent::{self, Stored, ViewExtent, Whose};
 
 /// Verified bytes to be written at a new place.

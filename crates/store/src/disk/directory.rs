@@ -8,9 +8,8 @@ use std::sync::Arc;
 
 use rustix::fs::{FlockOperation, flock};
 
-use super::private;
 use super::system::SystemFile;
-use super::{Disk, DiskFile, FileIdentity, Named, Space};
+use super::{Disk, DiskFile, FileIdentity, Named, Space, private};
 use crate::error::Error;
 use crate::format::DIRS;
 

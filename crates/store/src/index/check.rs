@@ -11,11 +11,10 @@ use std::ops::Range;
 use braid_layout::{ColumnMask, EndBound, Generation, ObjectId, PartitionId, Version};
 use bytes::Bytes;
 
-use super::check_step;
 use super::extent::stored_bytes;
 use super::growth::Growth;
 use super::unit::Unit;
-use super::{Index, Object, Partition, bounds, snapshots};
+use super::{Index, Object, Partition, bounds, check_step, snapshots};
 use crate::error::Error;
 use crate::format::body;
 use crate::format::extent::LogPosition;

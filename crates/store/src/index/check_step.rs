@@ -2,11 +2,11 @@
 
 use braid_layout::{Column, ObjectId, PartitionId, Version};
 
-use super::bounds::Bounds;
+use super::bounds::{self, Bounds};
 use super::check::{Decision, damaged, object_record, overwritten, put_body, to_append, written_to};
 use super::growth::Growth;
 use super::parity::Link;
-use super::{Index, Object, bounds};
+use super::{Index, Object};
 use crate::error::Error;
 use crate::format::body;
 use crate::format::record::{Kind, flags};

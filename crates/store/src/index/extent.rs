@@ -4,8 +4,9 @@
 //! Invariant: extents are non-empty, in order and do not overlap. Bytes outside all extents were never
 //! written and read as zeros, as a hole does; a hole also records how far the unit was written.
 
-use smallvec::SmallVec;
 use std::ops::Range;
+
+use smallvec::SmallVec;
 
 use crate::format::extent::{Extent, LogPosition};
 

@@ -1,7 +1,8 @@
 //! The live payload bytes of each segment, to which units refer. A segment without any is *idle*.
 
-use crate::format::extent::Extent;
 use std::collections::{BTreeMap, BTreeSet};
+
+use crate::format::extent::Extent;
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Segment {

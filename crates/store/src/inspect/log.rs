@@ -7,7 +7,7 @@ use crate::format::segment::SegmentHeader;
 use crate::format::superblock::Superblock;
 use crate::format::{DecodeError, LOG_BLOCK_U64};
 use crate::recover::tail::{Payload, verify};
-use crate::scan::{Scanned, Scanner, header_length, read_segment_header};
+use crate::segments::scan::{Scanned, Scanner, header_length, read_segment_header};
 
 /// A piece of a segment.
 pub(crate) enum Item<'a> {

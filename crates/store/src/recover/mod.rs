@@ -22,7 +22,7 @@ use crate::format::checkpoint::ReplayPoint;
 use crate::format::superblock::Superblock;
 use crate::format::{LOG_BLOCK_U64, padded_u64};
 use crate::index::Index;
-use crate::log::Log;
+use crate::segments::log::Log;
 use begin::Begin;
 use replay::Replay;
 

@@ -4,7 +4,8 @@
 //! the log. That is a whole segment's length and, unlike the log's tail, it is mostly not in the cache.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread::{Builder, JoinHandle};
 
 use crate::disk::{DiskFile, read_full};
@@ -72,8 +73,8 @@ mod tests {
     use crate::disk::{Directory, WHOLE, write_full};
     use crate::files;
     use crate::format::superblock::Superblock;
-    use crate::log::Log;
-    use crate::recycled::RecycledSegment;
+    use crate::segments::log::Log;
+    use crate::segments::recycled::RecycledSegment;
 
     const BYTES: u64 = 4 << 20;
 

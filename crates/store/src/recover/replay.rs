@@ -19,8 +19,8 @@ use crate::format::segment::SegmentHeader;
 use crate::format::superblock::Superblock;
 use crate::format::{DecodeError, LOG_BLOCK_U64};
 use crate::index::Index;
-use crate::recent::Recent;
-use crate::scan::{Scanned, Scanner, read_segment_header};
+use crate::segments::recent::Recent;
+use crate::segments::scan::{Scanned, Scanner, read_segment_header};
 
 /// The most places of damage that are listed in [`Recovery::damaged`].
 const DAMAGED_MAX: usize = 1000;

@@ -6,7 +6,7 @@ use crate::disk::{DiskFile, twice};
 use crate::error::Error;
 use crate::format::record::{Kind, Record, flags};
 use crate::format::{DecodeError, LOG_BLOCK_U64};
-use crate::scan::{Scanned, Scanner, failed, header_length};
+use crate::segments::scan::{Scanned, Scanner, failed, header_length};
 
 /// The last segment, from the first record that is not yet known.
 pub(crate) struct Tail<'a> {
@@ -188,7 +188,7 @@ mod tests {
     use crate::files::{self, Files};
     use crate::format::record::Kind;
     use crate::format::superblock::Superblock;
-    use crate::log::Log;
+    use crate::segments::log::Log;
 
     /// A log on `disk` with its first segment.
     fn log(disk: &Memory) -> (Files, Log) {

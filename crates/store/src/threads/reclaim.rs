@@ -1,7 +1,7 @@
 //! Freeing segments that no unit refers to and no checkpoint's replay needs.
 
 use crate::disk::Syncing;
-use crate::recycled::RecycledSegment;
+use crate::segments::recycled::RecycledSegment;
 use crate::threads::shared::Shared;
 
 /// Free the segments below `floor` in which nothing is live.

@@ -2,14 +2,17 @@
 
 use std::path::Path;
 
+use braid_store::BLOCK_BYTES;
+use braid_store::OPAQUE_BYTES_MAX;
+use braid_store::OPERATIONS_MAX;
+use braid_store::READY_RUNS_MAX;
+use braid_store::SNAPSHOTS_MAX;
+use braid_store::UNIT_ENTRY_BYTES_MAX;
+use braid_store::crc32c;
 use braid_store::format::record::{self, Kind};
 use braid_store::format::{
     FORMAT_VERSION, Field, LOG_BLOCK, body, checkpoint, dedup, entry, extent, field, page, ready, segment,
     snapshots, subject, superblock, unit,
-};
-use braid_store::{
-    BLOCK_BYTES, OPAQUE_BYTES_MAX, OPERATIONS_MAX, READY_RUNS_MAX, SNAPSHOTS_MAX, UNIT_ENTRY_BYTES_MAX,
-    crc32c,
 };
 
 fn document() -> String {

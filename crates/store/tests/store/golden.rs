@@ -8,13 +8,15 @@ use std::path::PathBuf;
 use braid_layout::{
     ClusterId, Column, ColumnMask, DriveId, EndBound, Generation, ObjectId, PartitionId, Version,
 };
+use braid_store::UnitVerdict;
+use braid_store::block_crcs;
+use braid_store::decode_record;
 use braid_store::format::extent::Extent;
 use braid_store::format::record::{FIELDS, FIXED_BYTES, Kind, Record, flags};
 use braid_store::format::segment::SegmentHeader;
 use braid_store::format::subject::Subject;
 use braid_store::format::superblock::Superblock;
 use braid_store::format::{Field, body, padded, segment, superblock};
-use braid_store::{UnitVerdict, block_crcs, decode_record};
 
 use crate::common::*;
 

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use braid_fuse::driven::{Answer, Cache, Driven, Facts, Opened, ROOT};
+use braid_fuse::kernel_side::driven::{Answer, Cache, Driven, Facts, Opened, ROOT};
 use braid_wire::control::LockKind;
 use tokio::time::Instant;
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use braid_fuse::driven::Answer;
+use braid_fuse::kernel_side::driven::Answer;
 use tokio::time::{sleep, timeout};
 
 use super::Mix;

@@ -4,8 +4,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use braid_client::{Client, OpenOptions};
-use braid_fuse::driven::{Answer, Cache, Driven, ROOT};
+use braid_client::Client;
+use braid_client::OpenOptions;
+use braid_fuse::kernel_side::driven::{Answer, Cache, Driven, ROOT};
 use braid_layout::{Scheme, Shape};
 use braid_wire::control::LockKind;
 

@@ -5,8 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use braid_client::{Client, Name, OpenOptions};
-use braid_fuse::driven::Driven;
+use braid_client::Client;
+use braid_client::Name;
+use braid_client::OpenOptions;
+use braid_fuse::kernel_side::driven::Driven;
 use braid_layout::{Scheme, Shape};
 use tokio::task::JoinSet;
 use tokio::time::sleep;

@@ -5,9 +5,8 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
 use braid_bench::disk::disk_rates;
-use braid_bench::median;
 use braid_bench::small::{self, CpuTime, Limit};
-use braid_bench::stripes;
+use braid_bench::{median, stripes};
 use braid_client::Name;
 use braid_sim::calibrate::{Disk, Measured, SMALL_BYTES, Sides};
 use braid_sim::model::CostModel;
@@ -21,8 +20,8 @@ use crate::bench::client::{ClientProcess, alone};
 use crate::bench::cluster::{Cluster, UNIT_BYTES, VOLUME};
 use crate::bench::run::Run;
 use crate::bench::small::meter::{Meter, Reading};
-use crate::exit::{Doing, Failure};
-use crate::report::Report;
+use crate::output::exit::{Doing, Failure};
+use crate::output::report::Report;
 
 /// Drives, and the volume's shape.
 const DRIVES: u16 = 5;

@@ -16,8 +16,8 @@ use super::cluster::{Cluster, UNIT_BYTES, VOLUME};
 use super::hosts::Hosts;
 use super::run::Run;
 use crate::args::BenchCluster;
-use crate::exit::{Doing, Exit, Failure};
-use crate::report::{Report, table};
+use crate::output::exit::{Doing, Exit, Failure};
+use crate::output::report::{Report, table};
 use cases::{Act, Group};
 
 /// Samples of a row that count, after one that does not.

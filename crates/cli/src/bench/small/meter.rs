@@ -8,9 +8,9 @@ use braid_bench::small::{CpuTime, Processes};
 use tokio::time::{Instant, sleep};
 
 use crate::bench::cluster::Cluster;
-use crate::exit::{Doing, Exit, Failure};
-use crate::local::MANAGER;
-use crate::process::CpuTicks;
+use crate::machine::local::MANAGER;
+use crate::machine::process::CpuTicks;
+use crate::output::exit::{Doing, Exit, Failure};
 
 /// How often to look whether servers still work.
 const QUIET_POLL: Duration = Duration::from_millis(100);

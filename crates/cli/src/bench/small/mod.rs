@@ -18,9 +18,9 @@ use super::client::ClientProcess;
 use super::cluster::Cluster;
 use super::run::Run;
 use crate::args::BenchCluster;
-use crate::exit::{Exit, Failure};
-use crate::report::{Report, table};
-use crate::size;
+use crate::output::exit::{Exit, Failure};
+use crate::output::report::{Report, table};
+use crate::output::size;
 
 use meter::Meter;
 use plain::{FarEnds, PlainSample};

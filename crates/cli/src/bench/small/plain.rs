@@ -6,8 +6,8 @@ use tokio::net::TcpListener;
 use super::meter::Meter;
 use crate::bench::client::{ClientProcess, go, one, prepare};
 use crate::bench::helper::{Helper, order, say};
-use crate::exit::{Doing, Exit, Failure};
-use crate::local::ANY_PORT;
+use crate::machine::local::ANY_PORT;
+use crate::output::exit::{Doing, Exit, Failure};
 
 /// The processes. Dropping it kills them.
 pub(super) struct FarEnds {

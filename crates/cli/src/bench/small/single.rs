@@ -6,8 +6,8 @@ use braid_client::{Name, Parents};
 use super::Small;
 use crate::bench::client::{alone, go, one, prepare};
 use crate::bench::cluster::VOLUME;
-use crate::exit::{Doing, Exit, Failure};
-use crate::namespace::entries;
+use crate::files::namespace::entries;
+use crate::output::exit::{Doing, Exit, Failure};
 
 /// Samples that count, and samples before them that do not.
 const SAMPLES: (u32, u32) = (5, 1);

@@ -13,9 +13,9 @@ use tokio::time::{Instant, timeout};
 use super::Small;
 use crate::bench::OnThread;
 use crate::bench::cluster::VOLUME;
-use crate::exit::{Doing, Exit, Failure};
-use crate::namespace::{entries, stat_if_there};
-use crate::process::Handle;
+use crate::files::namespace::{entries, stat_if_there};
+use crate::machine::process::Handle;
+use crate::output::exit::{Doing, Exit, Failure};
 
 const TREE: Tree = Tree { files: 20_000, each: 200 };
 const TREE_QUICK: Tree = Tree { files: 60, each: 20 };

@@ -8,8 +8,8 @@ use super::files::{filled, job};
 use super::{Run, Which};
 use crate::bench::client::alone;
 use crate::bench::cluster::{Cluster, UNIT_BYTES};
-use crate::exit::{Exit, Failure};
-use crate::heal::{Done, REPORTED, until_healed};
+use crate::operate::heal::{Done, REPORTED, until_healed};
+use crate::output::exit::{Exit, Failure};
 
 const DRIVES: u16 = 5;
 const SHAPE: (&str, u8) = ("raid5", 5);

@@ -9,9 +9,9 @@ use super::files::{filled, rate_of, read, write};
 use super::{Run, Which};
 use crate::bench::client::{ClientProcess, alone};
 use crate::bench::cluster::Cluster;
-use crate::exit::{Doing, Exit, Failure};
-use crate::heal::{Done, until_healed};
-use crate::replace::replace;
+use crate::operate::heal::{Done, until_healed};
+use crate::operate::replace::replace;
+use crate::output::exit::{Doing, Exit, Failure};
 
 /// Bytes of a sample.
 const BYTES: u64 = 256 << 20;

@@ -9,7 +9,7 @@ use super::{Run, Which};
 use crate::bench::client::{ClientProcess, all_at_once, rate};
 use crate::bench::cluster::{Cluster, UNIT_BYTES};
 use crate::bench::hosts::{Hosts, Links};
-use crate::exit::Failure;
+use crate::output::exit::Failure;
 
 const CLIENTS: usize = 8;
 const DRIVES: u16 = 5;

@@ -5,7 +5,7 @@ use braid_client::Name;
 
 use crate::bench::client::{ClientProcess, alone, rate};
 use crate::bench::cluster::Cluster;
-use crate::exit::Failure;
+use crate::output::exit::Failure;
 
 /// Bytes of one request of large sequential work: whole stripes of four data units.
 const REQUEST_BYTES: u64 = 8 << 20;

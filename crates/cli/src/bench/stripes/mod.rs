@@ -15,8 +15,8 @@ use braid_bench::stripes::{LeftOut, Question, Report as Found, Row, document, sh
 use super::hosts::Hosts;
 use super::run::Run as Common;
 use crate::args::BenchCluster;
-use crate::exit::{Exit, Failure};
-use crate::report::{Report, table};
+use crate::output::exit::{Exit, Failure};
+use crate::output::report::{Report, table};
 
 /// Pairs that count, and pairs before them that do not.
 const PAIRS: u32 = 9;

@@ -17,7 +17,7 @@ use super::files::write;
 use crate::bench::client::alone;
 use crate::bench::cluster::Cluster;
 use crate::bench::hosts::{Hosts, Links, PAYLOAD_SHARE};
-use crate::exit::{Exit, Failure};
+use crate::output::exit::{Exit, Failure};
 
 const SHAPE: (&str, u8) = ("raid5", 5);
 const K: f64 = 4.0;
@@ -116,7 +116,7 @@ async fn rebuild(cluster: &mut Cluster, drive: &str) -> Result<Rates, Failure> {
     }
     let took = seen.last().map_or(Duration::ZERO, |(time, _)| *time);
     // The last reports may come after the end.
-    sleep(crate::heal::REPORTED).await;
+    sleep(crate::operate::heal::REPORTED).await;
     let all = written(&cluster.client.heal_status(None).await?).saturating_sub(before);
     let rate = |made: u64, time: Duration| bytes(made) / time.as_secs_f64().max(1e-9);
     let most = seen.iter().find(|(_, made)| bytes(*made) >= bytes(all) * STEADY);
@@ -129,5 +129,5 @@ fn written(status: &HealStatusReply) -> u64 {
 
 /// Columns that are still placed on the drive.
 async fn components(cluster: &Cluster, drive: &str) -> Result<u64, Failure> {
-    Ok(crate::replace::row(&cluster.client, drive).await?.map_or(0, |row| row.components))
+    Ok(crate::operate::replace::row(&cluster.client, drive).await?.map_or(0, |row| row.components))
 }

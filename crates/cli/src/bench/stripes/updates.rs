@@ -10,7 +10,7 @@ use super::{Run, Which};
 use crate::bench::client::{ClientProcess, alone};
 use crate::bench::cluster::Cluster;
 use crate::bench::hosts::{Hosts, Links};
-use crate::exit::Failure;
+use crate::output::exit::Failure;
 
 const DRIVES: u16 = 5;
 const SHAPE: (&str, u8) = ("raid5", 5);

@@ -8,7 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use braid_client::{Client, Config, File, OpenOptions};
+use braid_client::Client;
+use braid_client::Config;
+use braid_client::File;
+use braid_client::OpenOptions;
 use tokio::task::JoinSet;
 
 use super::NAME;

@@ -11,7 +11,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use braid_drive::{Clock, Config, DriveError, Ready, Sending, Settings};
+use braid_drive::Clock;
+use braid_drive::Config;
+use braid_drive::DriveError;
+use braid_drive::Ready;
+use braid_drive::Sending;
+use braid_drive::Settings;
 use braid_layout::{ClusterId, DriveId};
 use braid_store::disk::is_residency_told;
 use braid_transport::{DriveSession, Limits, TransportError};

@@ -1,0 +1,12 @@
+//! Commands on names and files.
+
+pub(crate) mod attributes;
+pub(crate) mod beneath;
+pub(crate) mod list;
+pub(crate) mod mode;
+pub(crate) mod mount;
+pub(crate) mod mount_helper;
+pub(crate) mod names;
+pub(crate) mod namespace;
+pub(crate) mod plan_cmd;
+pub(crate) mod stat;

@@ -1,0 +1,244 @@
+//! `braid plan`: the plan sets of a request, as the client would run them.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::Path;
+
+use braid_client::{Asked, Client, Explained, Way};
+use braid_layout::{Column, DriveId};
+use braid_sim::model::{CostModel, DiskModel, LinkModel, Preset, ProcessorModel, ProtocolModel, StoreModel};
+use braid_sim::timing::{Timed, Times, time};
+use braid_wire::control::{DriveRow, EntryKind, StatRow};
+use serde::Serialize;
+
+use crate::bench::bar;
+use crate::files::names::{remote, show_remote};
+use crate::output::exit::{Exit, Failure};
+use crate::output::report::Report;
+use crate::sim::{in_background, parts_of};
+use crate::{args, connect};
+
+/// A plan set in `--json`.
+#[derive(Debug, Serialize)]
+struct Facts {
+    segment: usize,
+    generation: u32,
+    stripes: usize,
+    /// Rounds of requests to drives that must follow one another.
+    round_trips: u32,
+    read_bytes: u64,
+    written_bytes: u64,
+    scratch_bytes: u64,
+    /// The drives of columns that are left out because they are away.
+    away: Vec<String>,
+    columns: Vec<ColumnFacts>,
+    /// Of a write: the ways to do each stripe, the one that is taken first.
+    ways: Vec<StripeFacts>,
+    /// With --time, when each instruction begins and is done, by id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    times: Option<Timed>,
+    /// The printed form.
+    text: String,
+}
+
+/// The ways to write a stripe.
+#[derive(Debug, Serialize)]
+struct StripeFacts {
+    stripe: u64,
+    ways: Vec<WayFacts>,
+}
+
+/// What a way costs.
+#[derive(Debug, Serialize)]
+struct WayFacts {
+    strategy: String,
+    client_bytes: u64,
+    drive_bytes: u64,
+    round_trips: u32,
+    /// All of it in one number, of bytes.
+    cost: u64,
+}
+
+/// What one drive does in it.
+#[derive(Debug, Serialize)]
+struct ColumnFacts {
+    column: usize,
+    drive: String,
+    drive_id: String,
+    reads: u32,
+    writes: u32,
+    read_bytes: u64,
+    written_bytes: u64,
+}
+
+/// Runs the command.
+pub(crate) async fn run(plan: args::Plan, cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
+    let name = remote(&plan.name)?;
+    let parts = plan.time.then(|| Parts::of(plan.parts.as_deref())).transpose()?;
+    let client = connect::cluster(cluster).await?;
+    let asked = match plan.direction {
+        args::Direction::Read => Asked::Read,
+        args::Direction::Write => Asked::Write,
+        args::Direction::SharedWrite => Asked::SharedWrite,
+    };
+    let row = client.stat(&name).await?;
+    if row.kind() != EntryKind::File {
+        let what = format!("plan {}", show_remote(&name));
+        return Err(Failure::new(Exit::Conflict, what, "it is a directory: only a file has plans"));
+    }
+    let names = drive_names(&row);
+    let down = on_file(&client, &names, plan.down).await?;
+    let explained = client.plan(&name, asked, plan.range, &down).await?;
+    let mut sets: Vec<Facts> = explained.iter().map(|set| facts(set, &names, &row)).collect();
+    if let Some(Parts { costs, named }) = parts {
+        let timed = in_background(move |stop| {
+            let bar = bar();
+            bar.set_length(u64::try_from(explained.len()).unwrap_or(u64::MAX));
+            bar.set_message("plan sets");
+            let one = |of: &Explained| time(&of.set, &of.segment, &costs, stop).inspect(|_| bar.inc(1));
+            let found = explained.iter().map(one).collect::<Option<Vec<_>>>();
+            bar.finish_and_clear();
+            found
+        });
+        for (facts, times) in sets.iter_mut().zip(timed.await?) {
+            facts.text = with_times(&facts.text, &times, &named);
+            facts.times = Some(times);
+        }
+    }
+    report.facts(&sets, |sets| {
+        if sets.is_empty() {
+            return "nothing to do: the range is past the end of the file\n".into();
+        }
+        sets.iter().map(|set| set.text.as_str()).collect::<Vec<_>>().join("\n")
+    })
+}
+
+/// What the parts cost.
+struct Parts {
+    costs: CostModel,
+    /// Which they are, for users.
+    named: String,
+}
+
+impl Parts {
+    fn of(path: Option<&Path>) -> Result<Parts, Failure> {
+        if let Some(path) = path {
+            return Ok(Parts { costs: parts_of(path)?, named: path.display().to_string() });
+        }
+        let disk = "hdd-18tb";
+        let link = "25GbE";
+        let processor = "server-2026";
+        let unknown = || Failure::new(Exit::Failed, "plan", "a part that is listed is not known");
+        let processor_model = ProcessorModel::preset(processor).ok_or_else(unknown)?;
+        let costs = CostModel {
+            disk: DiskModel::preset(disk).ok_or_else(unknown)?,
+            link: LinkModel::preset(link).ok_or_else(unknown)?,
+            client: processor_model.clone(),
+            drive: processor_model,
+            store: StoreModel { log: true, ..StoreModel::default() },
+            protocol: ProtocolModel::default(),
+        };
+        Ok(Parts { costs, named: format!("{disk}, {link} and {processor}; others with --parts") })
+    }
+}
+
+/// Drops drives that exist but hold no column of the file: whether they are away changes nothing.
+async fn on_file(
+    client: &Client,
+    names: &BTreeMap<DriveId, String>,
+    down: Vec<String>,
+) -> Result<Vec<String>, Failure> {
+    if down.is_empty() {
+        return Ok(down);
+    }
+    let drives = client.status().await?.drives;
+    let called = |row: &DriveRow, name: &str| {
+        row.name == name || row.drive.to_string() == name || row.drive.short() == name
+    };
+    let elsewhere =
+        |name: &String| drives.iter().any(|row| called(row, name) && !names.contains_key(&row.drive));
+    Ok(down.into_iter().filter(|name| !elsewhere(name)).collect())
+}
+
+/// The names of a file's drives, by identity.
+fn drive_names(row: &StatRow) -> BTreeMap<DriveId, String> {
+    let columns = row.segments.iter().flat_map(|segment| &segment.columns);
+    columns.map(|column| (column.drive, column.drive_name.clone())).collect()
+}
+
+fn facts(explained: &Explained, names: &BTreeMap<DriveId, String>, row: &StatRow) -> Facts {
+    let (set, totals) = (&explained.set, explained.set.totals());
+    let columns = set.plans.iter().zip(&totals.columns).map(|(plan, column)| ColumnFacts {
+        column: column.column.index(),
+        drive: names.get(&plan.drive).cloned().unwrap_or_default(),
+        drive_id: plan.drive.to_string(),
+        reads: column.reads,
+        writes: column.writes,
+        read_bytes: column.read_bytes,
+        written_bytes: column.written_bytes,
+    });
+    let rows = row.segments.get(set.segment).map_or(&[][..], |segment| &segment.columns);
+    let away =
+        (0..).map(Column).zip(rows).filter(|(column, _)| set.away.contains(*column)).map(|(_, row)| row);
+    Facts {
+        segment: set.segment,
+        generation: set.g.0,
+        stripes: set.stripes.len(),
+        round_trips: totals.round_trips,
+        read_bytes: totals.read_bytes(),
+        written_bytes: totals.written_bytes(),
+        scratch_bytes: totals.scratch_bytes,
+        columns: columns.collect(),
+        away: away.map(|column| column.drive_name.clone()).collect(),
+        ways: explained.ways.iter().map(|(stripe, ways)| stripe_facts(stripe.0, ways)).collect(),
+        times: None,
+        text: with_names(explained, names),
+    }
+}
+
+fn stripe_facts(stripe: u64, ways: &[Way]) -> StripeFacts {
+    let facts = ways.iter().map(|way| WayFacts {
+        strategy: way.strategy.to_string(),
+        client_bytes: way.client_bytes,
+        drive_bytes: way.drive_bytes,
+        round_trips: way.round_trips,
+        cost: way.cost(),
+    });
+    StripeFacts { stripe, ways: facts.collect() }
+}
+
+/// The printed form, with each drive's name before its identity (the planner knows only the latter).
+fn with_names(explained: &Explained, names: &BTreeMap<DriveId, String>) -> String {
+    let mut text = explained.text.clone();
+    for plan in &explained.set.plans {
+        if let Some(name) = names.get(&plan.drive) {
+            let column = plan.column;
+            let id = plan.drive.short();
+            let heading = format!("column {column}, drive {id}, ");
+            text = text.replace(&heading, &format!("column {column}, {name} (drive {id}), "));
+        }
+    }
+    text
+}
+
+/// The widest line that times are lined up behind.
+const TIMES_AT: usize = 80;
+
+/// The printed form, with each instruction's and step's times behind it.
+fn with_times(text: &str, times: &Timed, parts: &str) -> String {
+    let (instructions, totals) = text.split_at(text.find("\ntotals\n").map_or(text.len(), |at| at + 1));
+    // An instruction's line begins with its id.
+    let id = |line: &str| line.strip_prefix("  ")?.split(' ').next()?.parse::<usize>().ok();
+    let width = instructions.lines().filter(|line| id(line).is_some()).map(str::len).max().unwrap_or(0);
+    let width = width.min(TIMES_AT);
+    let mut timed = String::new();
+    for line in instructions.lines() {
+        match id(line).and_then(|id| times.instructions.get(id)) {
+            Some(Times { begins_ms, done_ms, .. }) => {
+                let _ = writeln!(timed, "{line:width$}  | {begins_ms:9.3} to {done_ms:9.3} ms");
+            }
+            None => timed = timed + line + "\n",
+        }
+    }
+    format!("{timed}{totals}predicted: {:.3} ms, alone ({parts})\n", times.done_ms)
+}

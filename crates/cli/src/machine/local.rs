@@ -1,0 +1,253 @@
+//! A cluster on this machine: starts, watches and stops its processes, all found through its directory.
+//!
+//! Each process is this binary with `manager serve` or `drive serve`. It writes its pid record once it
+//! serves. *Attached* processes have a lifeline, the pipe at their standard input: they stop when this
+//! process ends, however it ends. *Detached* ones keep running, in a process group of their own. Every wait
+//! is bounded.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use crate::args::DriveOptions;
+use crate::machine::cluster_dir::ClusterDir;
+use crate::machine::process::{Handle, PidRecord};
+use crate::output::exit::{Doing, Exit, Failure};
+
+/// How long a process may take from its start until it serves.
+const START_BOUND: Duration = Duration::from_secs(60);
+/// How often to look for its pid record meanwhile.
+const START_POLL: Duration = Duration::from_millis(5);
+/// A port chosen by the system, on the loopback address.
+pub(crate) const ANY_PORT: &str = "127.0.0.1:0";
+/// The manager's name in the directory's tables.
+pub(crate) const MANAGER: &str = "manager";
+
+/// A server process of a local cluster.
+#[derive(Debug)]
+pub(crate) struct Server {
+    /// `manager` or the drive's name.
+    pub(crate) name: String,
+    /// Where it serves and who it is.
+    pub(crate) record: PidRecord,
+    /// To signal it and to wait for it.
+    pub(crate) handle: Handle,
+    /// Present if it was started here and not released: the process is then killed and reaped on drop.
+    started: Option<Started>,
+}
+
+/// Whether the servers outlive this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// They end with this process.
+    Attached,
+    Detached,
+}
+
+/// A child that does not outlive its owner, unless it is released.
+#[derive(Debug)]
+struct Started {
+    child: Child,
+    released: bool,
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        if !self.released {
+            // Both fail only if it has ended already.
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// The arguments of a drive's start.
+#[derive(Debug)]
+pub(crate) struct DriveStart<'a> {
+    pub(crate) name: &'a str,
+    /// Where it keeps its objects.
+    pub(crate) directory: &'a Path,
+    /// The manager's address.
+    pub(crate) manager: &'a str,
+    pub(crate) options: DriveOptions,
+    /// The host it is on, if that is not this one.
+    pub(crate) host: Option<NamespaceHost>,
+}
+
+/// A network namespace that stands for a host.
+#[derive(Debug, Clone)]
+pub(crate) struct NamespaceHost {
+    /// The namespace, which is also the host's name.
+    pub(crate) name: String,
+    pub(crate) address: String,
+}
+
+impl Server {
+    /// The process of this name, if it runs.
+    pub(crate) fn find(dir: &ClusterDir, name: &str) -> Result<Option<Server>, Failure> {
+        let Some(record) = PidRecord::read(&dir.pid(name)) else { return Ok(None) };
+        let handle = Handle::of(&record).doing(|| format!("look for {name}, process {}", record.pid))?;
+        Ok(handle.map(|handle| Server { name: name.to_owned(), record, handle, started: None }))
+    }
+
+    /// Starts the manager.
+    pub(crate) async fn start_manager(dir: &ClusterDir, listen: &str, mode: Mode) -> Result<Server, Failure> {
+        Self::start_manager_with(dir, listen, mode, &[]).await
+    }
+
+    /// The same with further arguments.
+    pub(crate) async fn start_manager_with(
+        dir: &ClusterDir,
+        listen: &str,
+        mode: Mode,
+        more: &[&str],
+    ) -> Result<Server, Failure> {
+        let mut command = braid(None)?;
+        command.args(["manager", "serve", "--listen", listen, "--dir"]).arg(dir.manager()).args(more);
+        start(dir, MANAGER, command, mode).await
+    }
+
+    /// Starts a drive, at its previous address if that is free: clients with open files look there first.
+    pub(crate) async fn start_drive(
+        dir: &ClusterDir,
+        drive: DriveStart<'_>,
+        mode: Mode,
+    ) -> Result<Server, Failure> {
+        let before = PidRecord::read(&dir.pid(drive.name)).map(|record| record.address);
+        if let Some(listen) = before {
+            match Self::start_drive_at(dir, &drive, &listen, mode).await {
+                Err(failure) if failure.exit == Exit::PortInUse => {}
+                started => return started,
+            }
+        }
+        match &drive.host {
+            None => Self::start_drive_at(dir, &drive, ANY_PORT, mode).await,
+            Some(host) => Self::start_drive_at(dir, &drive, &format!("{}:0", host.address), mode).await,
+        }
+    }
+
+    async fn start_drive_at(
+        dir: &ClusterDir,
+        drive: &DriveStart<'_>,
+        listen: &str,
+        mode: Mode,
+    ) -> Result<Server, Failure> {
+        let mut command = braid(drive.host.as_ref())?;
+        command.args([
+            "drive",
+            "serve",
+            "--name",
+            drive.name,
+            "--manager",
+            drive.manager,
+            "--listen",
+            listen,
+        ]);
+        command.arg("--dir").arg(drive.directory);
+        command.args(drive.options.typed());
+        if let Some(host) = &drive.host {
+            command.args(["--host", &host.name]);
+        }
+        command.arg("--token-file").arg(dir.manager().join("join.token"));
+        start(dir, drive.name, command, mode).await
+    }
+
+    /// Stops it, by SIGKILL if it does not end in time. Returns whether force was needed.
+    pub(crate) async fn stop(self) -> Result<bool, Failure> {
+        let clean =
+            self.handle.stop().await.doing(|| format!("stop {}, process {}", self.name, self.record.pid))?;
+        Ok(!clean)
+    }
+
+    pub(crate) async fn kill(self) -> Result<(), Failure> {
+        self.handle.kill().await.doing(|| format!("kill {}, process {}", self.name, self.record.pid))?;
+        Ok(())
+    }
+
+    /// The exit status, if it was started here and has ended.
+    pub(crate) fn status(&mut self) -> Option<String> {
+        let status = self.started.as_mut()?.child.try_wait().ok()??;
+        Some(status.to_string())
+    }
+
+    /// Whether it was started here, as opposed to found running.
+    pub(crate) fn was_started(&self) -> bool {
+        self.started.is_some()
+    }
+
+    /// Lets it run on when this process ends.
+    pub(crate) fn release(mut self) {
+        if let Some(started) = &mut self.started {
+            started.released = true;
+        }
+    }
+}
+
+/// This program, to be started again, on this host or another.
+fn braid(host: Option<&NamespaceHost>) -> Result<Command, Failure> {
+    let this = std::env::current_exe().doing(|| "find this program".into())?;
+    let Some(host) = host else { return Ok(Command::new(this)) };
+    let mut command = Command::new("ip");
+    // It becomes the program: no process is between.
+    command.args(["netns", "exec", &host.name]).arg(this);
+    Ok(command)
+}
+
+/// Starts `command` as `name` and waits until it serves or has ended.
+async fn start(dir: &ClusterDir, name: &str, mut command: Command, mode: Mode) -> Result<Server, Failure> {
+    let what = || format!("start {name}");
+    let pid_file = dir.pid(name);
+    match fs::remove_file(&pid_file) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error).doing(what),
+        _ => {}
+    }
+    let log_path = dir.log(name);
+    let log = OpenOptions::new().create(true).append(true).mode(0o600).open(&log_path).doing(what)?;
+    let log_begins = log.metadata().map_or(0, |metadata| metadata.len());
+    command.arg("--pid-file").arg(&pid_file).stdout(Stdio::null()).stderr(log).env_remove("BRAID_CLUSTER");
+    // A process group of its own: Ctrl-C goes to this process only, which then stops the servers in order.
+    command.process_group(0);
+    match mode {
+        Mode::Attached => command.arg("--lifeline").stdin(Stdio::piped()),
+        Mode::Detached => command.stdin(Stdio::null()),
+    };
+    let mut started = Started { child: command.spawn().doing(what)?, released: false };
+    let end = Instant::now() + START_BOUND;
+    loop {
+        let ended = started.child.try_wait().doing(what)?;
+        if let Some(record) = PidRecord::read(&pid_file).filter(|record| record.pid == started.child.id()) {
+            let handle = Handle::of_pid(record.pid).doing(what)?;
+            return Ok(Server { name: name.to_owned(), record, handle, started: Some(started) });
+        }
+        if let Some(status) = ended {
+            let why =
+                last_line(&log_path, log_begins).unwrap_or_else(|| format!("it ended at once, {status}"));
+            let exit =
+                if status.code() == Some(Exit::PortInUse as i32) { Exit::PortInUse } else { Exit::Failed };
+            return Err(Failure::new(exit, what(), why).remedy(format!("its log is {}", log_path.display())));
+        }
+        if Instant::now() > end {
+            return Err(Failure::new(
+                Exit::Timeout,
+                what(),
+                format!("it does not serve after {} s", START_BOUND.as_secs()),
+            )
+            .remedy(format!("see {}", log_path.display())));
+        }
+        sleep(START_POLL).await;
+    }
+}
+
+/// What a log says after `from` of why the process ended.
+fn last_line(path: &Path, from: u64) -> Option<String> {
+    let text = fs::read(path).ok()?;
+    let new = String::from_utf8_lossy(text.get(usize::try_from(from).ok()?..)?).into_owned();
+    let said = new.lines().rev().find_map(|line| line.strip_prefix("braid: "));
+    said.or_else(|| new.lines().rev().find(|line| !line.trim().is_empty())).map(str::to_owned)
+}

@@ -1,0 +1,143 @@
+//! `braid manager serve` and `braid drive serve`: the servers in the foreground. They run until SIGTERM,
+//! Ctrl-C or the end of the lifeline, and end at once if their directory is gone.
+
+use std::io::Read;
+use std::path::Path;
+
+use braid_client::cluster::environment;
+use braid_wire::token::{BadToken, Token};
+use tokio::sync::oneshot;
+
+use crate::args::{DriveServe, ManagerServe, Supervised};
+use crate::machine::address;
+use crate::machine::cluster_dir::{CLUSTER_FILE, ClusterFile, write_cluster_file};
+use crate::machine::held::Held;
+use crate::machine::process::PidRecord;
+use crate::output::exit::{Doing, Exit, Failure};
+use crate::output::interrupt::{Interrupts, Of};
+use crate::output::report::complain;
+
+/// Runs `braid manager serve`.
+pub(crate) async fn manager(serve: ManagerServe) -> Result<(), Failure> {
+    address::check(&serve.listen, serve.advertise.as_deref()).await?;
+    let stop = Stop::new(&serve.supervised)?;
+    let what = || format!("serve the manager in {}", serve.dir.display());
+    let mut config = braid_manager::Config::new(&serve.dir, &serve.listen);
+    config.lost_after_ms = serve.lost_after.saturating_mul(1000);
+    let (ready, is_ready) = oneshot::channel();
+    let running = braid_manager::run(config, ready, stop.wait());
+    let announcing = async {
+        let Ok(ready) = is_ready.await else { return Ok(()) };
+        end_without(&serve.dir, what())?;
+        let address = serve.advertise.clone().unwrap_or_else(|| ready.address.clone());
+        let cluster =
+            ClusterFile { manager: address, token: ready.client_token.to_string(), drives: Vec::new() };
+        write_cluster_file(&serve.dir.join(CLUSTER_FILE), &cluster)?;
+        announce(&ready.address, &serve.supervised)
+    };
+    tokio::try_join!(async { running.await.doing(what) }, announcing).map(|_| ())
+}
+
+/// Runs `braid drive serve`.
+pub(crate) async fn drive(serve: DriveServe) -> Result<(), Failure> {
+    address::check(&serve.listen, serve.advertise.as_deref()).await?;
+    let stop = Stop::new(&serve.supervised)?;
+    let what = || format!("serve the drive in {}", serve.dir.display());
+    let token = token(&serve)?;
+    let mut config = braid_drive::Config::new(&serve.dir, &serve.listen);
+    config.advertise = serve.advertise.clone();
+    config.manager = serve.manager.clone();
+    config.token = token;
+    config.name = serve.name.clone().or_else(|| file_name(&serve.dir));
+    config.host = serve.host.clone();
+    config.rack = serve.rack.clone();
+    config.capacity_bytes = serve.capacity;
+    config.settings.scrub_rate = serve.scrub_rate;
+    config.settings.clean_share_percent = serve.clean_share;
+    config.settings.sending = serve.options.sending();
+    let (ready, is_ready) = oneshot::channel();
+    let running = braid_heal::run(config, ready, stop.wait());
+    let announcing = async {
+        let Ok(ready) = is_ready.await else { return Ok(()) };
+        end_without(&serve.dir, what())?;
+        announce(&ready.address.to_string(), &serve.supervised)
+    };
+    tokio::try_join!(async { running.await.doing(what) }, announcing).map(|_| ())
+}
+
+/// Ends the process as soon as its directory is gone, without cleanup, as a crash would: an orderly stop
+/// writes files by name, and those names may belong to another process by now.
+fn end_without(dir: &Path, what: String) -> Result<(), Failure> {
+    let held = Held::now(dir).doing(|| what.clone())?;
+    tokio::spawn(async move {
+        held.gone().await;
+        let failure = held.failure(what);
+        complain(&failure.to_string());
+        std::process::exit(i32::from(failure.exit as u8))
+    });
+    Ok(())
+}
+
+/// Tells the parent that the server is ready. The server itself logs that.
+fn announce(address: &str, supervised: &Supervised) -> Result<(), Failure> {
+    let Some(path) = &supervised.pid_file else { return Ok(()) };
+    PidRecord::of_self(address)
+        .and_then(|record| record.write(path))
+        .doing(|| format!("write {}", path.display()))
+}
+
+/// The join token, from the command line, a file or the environment.
+fn token(serve: &DriveServe) -> Result<Option<Token>, Failure> {
+    let what = || "read the join token".to_owned();
+    let text = match (&serve.token, &serve.token_file) {
+        (Some(text), _) => text.clone(),
+        (None, Some(path)) => std::fs::read_to_string(path).doing(|| format!("read {}", path.display()))?,
+        (None, None) => match environment("BRAID_JOIN_TOKEN") {
+            Some(text) => text.to_string_lossy().into_owned(),
+            None => return Ok(None),
+        },
+    };
+    let token =
+        text.parse().map_err(|error: BadToken| Failure::new(Exit::NotAllowed, what(), error.to_string()))?;
+    Ok(Some(token))
+}
+
+fn file_name(path: &Path) -> Option<String> {
+    Some(path.file_name()?.to_string_lossy().into_owned())
+}
+
+/// What ends a server: a signal, or the end of its lifeline; `wait` logs which. If the server fails instead,
+/// `main` prints the error as the last line of its log.
+struct Stop {
+    interrupts: Interrupts,
+    lifeline: Option<oneshot::Receiver<()>>,
+}
+
+impl Stop {
+    fn new(supervised: &Supervised) -> Result<Stop, Failure> {
+        let lifeline = supervised.lifeline.then(|| {
+            let (cut, is_cut) = oneshot::channel();
+            // On its own thread: the read blocks until the parent ends, and must hold up nothing else.
+            std::thread::spawn(move || {
+                let _ = std::io::stdin().lock().read(&mut [0]);
+                let _ = cut.send(());
+            });
+            is_cut
+        });
+        Ok(Stop { interrupts: Interrupts::new(Of::Server)?, lifeline })
+    }
+
+    async fn wait(mut self) {
+        let cut = async {
+            match self.lifeline {
+                Some(lifeline) => drop(lifeline.await),
+                None => std::future::pending().await,
+            }
+        };
+        let reason = tokio::select! {
+            signal = self.interrupts.next() => signal,
+            () = cut => "the process that it belongs to has ended",
+        };
+        tracing::info!(reason, "stopping");
+    }
+}

@@ -1,0 +1,256 @@
+//! `braid status` and `braid drive ls`: what the manager knows about the cluster.
+
+use std::path::Path;
+
+use braid_wire::control::{DriveRow, Latency};
+use serde::Serialize;
+
+use crate::connect::{self, status_soon};
+use crate::files::stat::show_state;
+use crate::operate::health::{self, Risk};
+use crate::operate::scrub::{StateFacts, state_facts};
+use crate::operate::{heal, rebalance};
+use crate::output::exit::{Exit, Failure};
+use crate::output::report::{Report, count, table};
+use crate::output::shell::quoted;
+use crate::output::size;
+
+#[derive(Debug, Serialize)]
+struct Facts {
+    cluster: String,
+    manager: ManagerFacts,
+    volumes: u64,
+    files: u64,
+    /// Removed files whose components are not freed everywhere yet.
+    removing: u64,
+    /// What the manager reports about its own state; empty if nothing.
+    notice: String,
+    /// Nothing is at risk, and the manager answers clients.
+    well: bool,
+    risks: Vec<Risk>,
+    /// How the drives bring stale columns up to date.
+    healing: Vec<heal::DriveFacts>,
+    /// Absent if the manager does not say.
+    balance: Option<rebalance::BalanceFacts>,
+    drives: Vec<DriveFacts>,
+}
+
+#[derive(Debug, Serialize)]
+struct ManagerFacts {
+    address: String,
+    directory: String,
+    pid: u32,
+    uptime_ms: u64,
+}
+
+/// A drive in `--json`.
+#[derive(Debug, Serialize)]
+pub(crate) struct DriveFacts {
+    pub(crate) name: String,
+    id: String,
+    pub(crate) state: &'static str,
+    /// Its columns move to other drives, or have done so.
+    draining: bool,
+    address: String,
+    host: String,
+    rack: String,
+    pub(crate) directory: String,
+    /// Present for drives on this host.
+    pub(crate) pid: Option<u32>,
+    pub(crate) capacity_bytes: u64,
+    pub(crate) used_bytes: u64,
+    pub(crate) live_bytes: u64,
+    /// Used but not live: what cleaning may free, and the records' overhead.
+    pub(crate) dead_bytes: u64,
+    /// What can be written now.
+    pub(crate) free_bytes: u64,
+    /// The part of the free bytes held by files of freed segments, kept for new segments.
+    pub(crate) spare_bytes: u64,
+    /// Time since its last heartbeat; null: there was none since the manager's start.
+    silent_ms: Option<u64>,
+    components: u64,
+    /// Components that are out of their files' sets or are being brought up to date.
+    stale_components: u64,
+    /// Those of them that cannot be brought up to date: too few columns of their files are left.
+    lost_components: u64,
+    scrub: StateFacts,
+    /// How it sent what was read; empty before the first read.
+    io: String,
+    /// How long its disk has not answered, if that is too long for it to serve.
+    stalled_ms: u64,
+    reads: LatencyFacts,
+    commits: LatencyFacts,
+    /// How much slower than its sisters it is, and what to do; empty: it is not.
+    slow: String,
+}
+
+impl DriveFacts {
+    /// The state, and for a drive that is up whether it is being emptied or is empty.
+    fn show_state(&self) -> String {
+        match (self.draining && self.state == "up", self.components) {
+            (false, _) => self.state.to_owned(),
+            (true, 0) => "drained".to_owned(),
+            (true, _) => "draining".to_owned(),
+        }
+    }
+}
+
+/// How long requests took in the last minutes, in `--json`.
+#[derive(Debug, Serialize)]
+struct LatencyFacts {
+    count: u64,
+    p50_us: u64,
+    p99_us: u64,
+}
+
+impl From<&Latency> for LatencyFacts {
+    fn from(of: &Latency) -> LatencyFacts {
+        LatencyFacts { count: of.count, p50_us: of.p50_us, p99_us: of.p99_us }
+    }
+}
+
+/// Runs `braid status`.
+pub(crate) async fn run(cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
+    let client = connect::cluster(cluster).await?;
+    let status = status_soon(&client).await?;
+    let manager = ManagerFacts {
+        address: client.config().manager.clone(),
+        directory: status.directory.clone(),
+        pid: status.pid,
+        uptime_ms: status.uptime_ms,
+    };
+    // A manager in doubt about its own state answers status, and nothing else.
+    let healing = client.heal_status_for_now().await.ok();
+    let (healing, balance) = healing.map(|status| (heal::busy(&status), rebalance::facts(&status))).unzip();
+    let risks = health::risks(&status.drives, &status.notice);
+    let verdict = health::verdict(&risks, &status.notice, status.drives.len() as u64);
+    let facts = Facts {
+        cluster: status.cluster.to_string(),
+        manager,
+        volumes: status.volumes,
+        files: status.files,
+        removing: status.removing,
+        notice: status.notice.clone(),
+        well: verdict.is_none(),
+        risks,
+        healing: healing.unwrap_or_default(),
+        balance,
+        drives: drive_facts(&status.drives),
+    };
+    report.facts(&facts, |facts| {
+        let manager = &facts.manager;
+        let removing =
+            if facts.removing == 0 { String::new() } else { format!(", {} being removed", facts.removing) };
+        format!(
+            "cluster {}\nmanager at {}, process {}, up {} s\n{}, {}{removing}\n{}{}{}{}\n{}",
+            facts.cluster,
+            manager.address,
+            manager.pid,
+            manager.uptime_ms / 1000,
+            count(facts.volumes, "volume"),
+            count(facts.files, "file"),
+            health::show(&facts.risks, &facts.notice),
+            heal::lines(&facts.healing),
+            drained_lines(&facts.drives),
+            facts.balance.as_ref().map(rebalance::line).unwrap_or_default(),
+            drive_table(&facts.drives)
+        )
+    })?;
+    match verdict {
+        None => Ok(()),
+        Some((why, remedy)) => Err(Failure::new(Exit::NotWell, "status", why).remedy(remedy)),
+    }
+}
+
+/// Runs `braid drive ls`.
+pub(crate) async fn drives(cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
+    let client = connect::cluster(cluster).await?;
+    let drives = drive_facts(&status_soon(&client).await?.drives);
+    report.facts(&drives, |drives| drive_table(drives))
+}
+
+/// The drives as the manager knows them.
+pub(crate) fn drive_facts(rows: &[DriveRow]) -> Vec<DriveFacts> {
+    let here = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let facts = rows.iter().map(|row| DriveFacts {
+        name: row.name.clone(),
+        id: row.drive.to_string(),
+        state: show_state(row.state),
+        draining: row.draining,
+        address: row.address.clone(),
+        host: row.host.clone(),
+        rack: row.rack.clone(),
+        directory: row.directory.clone(),
+        pid: (row.host == here.trim()).then_some(row.pid),
+        capacity_bytes: row.capacity_bytes,
+        used_bytes: row.used_bytes,
+        live_bytes: row.live_bytes,
+        dead_bytes: row.used_bytes.saturating_sub(row.live_bytes),
+        free_bytes: row.free_bytes,
+        spare_bytes: row.spare_bytes,
+        silent_ms: (row.silent_ms != u64::MAX).then_some(row.silent_ms),
+        components: row.components,
+        stale_components: row.stale,
+        lost_components: row.lost,
+        scrub: state_facts(&row.scrub),
+        io: row.io.clone(),
+        stalled_ms: row.stalled_ms,
+        reads: (&row.reads).into(),
+        commits: (&row.commits).into(),
+        slow: row.slow.clone(),
+    });
+    facts.collect()
+}
+
+/// A line for each drive that is drained.
+fn drained_lines(drives: &[DriveFacts]) -> String {
+    let line = |drive: &DriveFacts| {
+        let (name, typed) = (&drive.name, quoted(drive.name.as_ref()));
+        match drive.components {
+            0 => format!("drained: {name} holds no column: `braid drive rm {typed}`\n"),
+            left => format!(
+                "draining: {name} has {} left to move: `braid drive drain {typed} --wait`\n",
+                count(left, "component")
+            ),
+        }
+    };
+    drives.iter().filter(|drive| drive.draining).map(line).collect()
+}
+
+fn drive_table(drives: &[DriveFacts]) -> String {
+    let rows = drives.iter().map(|drive| {
+        vec![
+            drive.name.clone(),
+            drive.show_state(),
+            drive.address.clone(),
+            drive.host.clone(),
+            drive.pid.map_or_else(String::new, |pid| pid.to_string()),
+            size::show(drive.used_bytes),
+            size::show(drive.live_bytes),
+            size::show(drive.dead_bytes),
+            drive.components.to_string(),
+            drive.stale_components.to_string(),
+            drive.scrub.brief(),
+            drive.io.clone(),
+            drive.directory.clone(),
+        ]
+    });
+    let header = [
+        "drive",
+        "state",
+        "address",
+        "host",
+        "pid",
+        "used",
+        "live",
+        "dead",
+        "components",
+        "stale",
+        "scrub",
+        "i/o",
+        "directory",
+    ];
+    let slow = drives.iter().filter(|drive| !drive.slow.is_empty());
+    let slow: String = slow.map(|drive| format!("slow: {}: {}\n", drive.name, drive.slow)).collect();
+    slow + &table(&header, &[4, 5, 6, 7, 8, 9], rows)
+}

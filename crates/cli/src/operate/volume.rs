@@ -1,0 +1,189 @@
+//! `braid volume create|ls|rm`.
+
+use std::path::Path;
+
+use braid_client::Client;
+use braid_layout::{SchemeError, Shape};
+use braid_wire::control::{DriveState, VolumeRow};
+use serde::Serialize;
+
+use crate::files::stat::{ShapeFacts, shape_facts, show_shape};
+use crate::output::exit::{Cause, Doing, Exit, Failure};
+use crate::output::report::{Report, table};
+use crate::output::size;
+use crate::{args, connect};
+
+/// Columns of a volume if the user does not say how many and there are enough drives.
+const WIDTH_DEFAULT: usize = 5;
+/// A width that is valid for every scheme that takes a width.
+const WIDTH_POSSIBLE: u8 = 3;
+
+/// A volume in `--json`.
+#[derive(Debug, Serialize)]
+struct Row {
+    name: String,
+    shape: ShapeFacts,
+    /// 0 means no limit.
+    quota_bytes: u64,
+    files: u64,
+    file_bytes: u64,
+}
+
+/// A volume that was removed, in `--json`.
+#[derive(Debug, Serialize)]
+struct Removed {
+    name: String,
+}
+
+/// Runs the command.
+pub(crate) async fn run(
+    command: args::Volume,
+    cluster: Option<&Path>,
+    report: Report,
+) -> Result<(), Failure> {
+    match command {
+        args::Volume::Create(create) => self::create(create, cluster, report).await,
+        args::Volume::Ls => list(&connect::cluster(cluster).await?, report).await,
+        args::Volume::Rm { name } => {
+            connect::cluster(cluster).await?.volume_remove(&name).await?;
+            if report.json { report.facts(&Removed { name }, |_| String::new()) } else { Ok(()) }
+        }
+    }
+}
+
+async fn create(create: args::VolumeCreate, cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
+    let what = || format!("create volume {}", create.name);
+    let asked = Asked::new(&create.scheme, create.width, create.unit).doing(what)?;
+    let client = connect::cluster(cluster).await?;
+    let shape = asked.shape(&client, what).await?;
+    client.volume_create(&create.name, Some(shape), create.quota).await?;
+    let text = format!("volume {}: {shape}, unit {}\n", create.name, size::show(create.unit));
+    let facts = client.volumes().await?.iter().find(|row| row.name == create.name).map(facts);
+    report.facts(&facts, |_| text)
+}
+
+/// A shape as it is asked for on the command line.
+pub(crate) struct Asked<'a> {
+    scheme: &'a str,
+    unit: u32,
+    /// `None`: the number of drives decides the width.
+    fixed: Option<Shape>,
+}
+
+impl Asked<'_> {
+    /// An invalid scheme is refused before the cluster is contacted.
+    pub(crate) fn new(scheme: &str, width: Option<u16>, unit: u64) -> Result<Asked<'_>, Cause> {
+        let unit = u32::try_from(unit).map_err(|_| SchemeError::Unit(unit))?;
+        let width = width.map(|width| u8::try_from(width).unwrap_or(u8::MAX));
+        let fixed = match width {
+            Some(width) => Some(Shape::parse(scheme, Some(width), unit)?),
+            None => without_width(scheme, unit)?,
+        };
+        Ok(Asked { scheme, unit, fixed })
+    }
+
+    /// The shape. A width that was not asked for is that of all drives, so that it does not depend on which
+    /// of them happen to be away. Refused if fewer drives are up.
+    pub(crate) async fn shape(&self, client: &Client, what: impl Fn() -> String) -> Result<Shape, Failure> {
+        let (drives, away) = drives_known(client).await?;
+        let up = drives - away.len();
+        let shape = match self.fixed {
+            Some(shape) => shape,
+            None => {
+                let width = u8::try_from(drives.min(WIDTH_DEFAULT)).unwrap_or(u8::MAX);
+                // With too few drives for any width, the error below names the smallest.
+                let shape = Shape::parse(self.scheme, Some(width), self.unit);
+                shape.or_else(|_| Shape::parse(self.scheme, Some(WIDTH_POSSIBLE), self.unit)).doing(&what)?
+            }
+        };
+        if usize::from(shape.width()) <= up {
+            return Ok(shape);
+        }
+        let why = format!("{shape} needs {} drives and {up} are up", shape.width());
+        let start = match away.is_empty() {
+            true => String::new(),
+            false => format!("start {}, ", away.join(", ")),
+        };
+        // The number in rs(k,m) is the width.
+        let narrower = match without_width(self.scheme, self.unit) {
+            Ok(None) => "choose a smaller --width",
+            _ => "choose a scheme with fewer columns",
+        };
+        let remedy = format!("{start}{narrower} or add drives");
+        Err(Failure::new(Exit::DrivesAway, what(), why).remedy(remedy))
+    }
+}
+
+/// The shape, if the scheme alone fixes its width; `None` if the number of drives decides.
+fn without_width(scheme: &str, unit: u32) -> Result<Option<Shape>, Cause> {
+    match Shape::parse(scheme, None, unit) {
+        Ok(shape) => Ok(Some(shape)),
+        Err(SchemeError::NoWidth(named)) => match named.width_default() {
+            Some(width) => Ok(Some(Shape::parse(scheme, Some(width), unit)?)),
+            None => {
+                // Reports other errors in the scheme or unit.
+                Shape::parse(scheme, Some(WIDTH_POSSIBLE), unit)?;
+                Ok(None)
+            }
+        },
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The volume that every new local cluster gets: with parity if there are enough drives.
+pub(crate) async fn create_default(client: &Client, name: &str, drives: usize) -> Result<(), Failure> {
+    Ok(client.volume_create(name, Shape::default_on(drives.max(1)), 0).await?)
+}
+
+/// How many drives may take columns of new layouts once they are up, and the names of those that are away.
+async fn drives_known(client: &Client) -> Result<(usize, Vec<String>), Failure> {
+    let status = client.status().await?;
+    let known = status.drives.iter().filter(|row| row.state != DriveState::Replaced && !row.draining);
+    let away = known.clone().filter(|row| row.state == DriveState::Away).map(|row| row.name.clone());
+    Ok((known.count(), away.collect()))
+}
+
+fn facts(row: &VolumeRow) -> Row {
+    Row {
+        name: row.name.clone(),
+        shape: shape_facts(&row.shape),
+        quota_bytes: row.quota_bytes,
+        files: row.files,
+        file_bytes: row.file_bytes,
+    }
+}
+
+async fn list(client: &Client, report: Report) -> Result<(), Failure> {
+    let volumes = client.volumes().await?;
+    let rows: Vec<Row> = volumes.iter().map(facts).collect();
+    report.facts(&rows, |rows| {
+        let cells = rows.iter().map(|row| {
+            let quota = if row.quota_bytes == 0 { "none".to_owned() } else { size::show(row.quota_bytes) };
+            vec![
+                row.name.clone(),
+                show_shape(&row.shape),
+                row.files.to_string(),
+                size::show(row.file_bytes),
+                quota,
+            ]
+        });
+        table(&["volume", "shape", "files", "bytes", "quota"], &[2, 3, 4], cells)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_scheme_is_judged_without_a_cluster() {
+        assert!(matches!(without_width("rs(4,2)", 4096), Ok(Some(shape)) if shape.width() == 6));
+        assert!(matches!(without_width("raid1", 4096), Ok(Some(shape)) if shape.width() == 2));
+        assert!(matches!(without_width("raid5", 4096), Ok(None)));
+        for (scheme, unit) in
+            [("raid6", 4096), ("raid5", 4095), ("raid5", 2048), ("rs", 4096), ("rs(4,5)", 4096)]
+        {
+            assert!(without_width(scheme, unit).is_err(), "{scheme} {unit}");
+        }
+    }
+}

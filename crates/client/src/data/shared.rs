@@ -1,0 +1,123 @@
+//! Writes while others write the file too: under a shared lease, which allows unit writes only (PROTOCOL C5).
+//!
+//! Each unit is a write of its own, through its data drive, which orders it among those of other writers.
+//! They need no lock and no manager. What a unit write cannot do (a column that is out or joining, a damaged
+//! unit, a hole) is done in a *turn*: the manager gives this handle an exclusive lease for a while, and the
+//! write is made as stripe writes.
+//!
+//! When the lease is replaced by another, what was sent and not answered was decided by the manager's fence.
+//! It is written again as a new operation: the former one may count, and a cut may have come after it.
+
+use std::ops::Range;
+
+use braid_layout::{ColumnMask, Version};
+use braid_plan::{Body, PlanError, Stamped, Write};
+
+use crate::concurrent;
+use crate::data::buffers::User;
+use crate::data::read::{Chunk, Patience};
+use crate::data::stamps::NotNow;
+use crate::data::write::{Place, WriteSide, Written};
+use crate::error::Result;
+use crate::executor::{Executor, UnitEnd};
+use crate::handle::Handle;
+
+/// Unit writes in flight for one chunk.
+const UNITS_AT_ONCE: usize = 16;
+
+impl Handle {
+    /// Writes a chunk, unit by unit. [`Written::NewLease`]: not as unit writes, or not any more.
+    pub(crate) async fn write_units(
+        &self,
+        side: &WriteSide,
+        (chunk, place): (&Chunk, Option<&Place>),
+        data: &[u8],
+    ) -> Result<Written> {
+        let view = self.view();
+        let segment = &view.layout.segments()[chunk.segment];
+        let mut rest = data;
+        let writes = segment.pieces(chunk.range.clone()).map(move |piece| {
+            let length = usize::try_from(piece.len()).expect("it is part of the buffer");
+            let (head, tail) = rest.split_at(length);
+            rest = tail;
+            let range = piece.file_offset..piece.file_offset + u64::from(piece.len());
+            async move {
+                match self.write_one(side, chunk.segment, (range, place), head).await {
+                    Ok(Written::Acknowledged) => Ok(()),
+                    Ok(Written::NewLease) => Err(None),
+                    Err(error) => Err(Some(error)),
+                }
+            }
+        });
+        match concurrent::windowed(UNITS_AT_ONCE, writes).await {
+            Ok(()) => Ok(Written::Acknowledged),
+            Err(None) => Ok(Written::NewLease),
+            Err(Some(error)) => Err(error),
+        }
+    }
+
+    /// Writes a part of one unit, or leaves it out if its place is over.
+    async fn write_one(
+        &self,
+        side: &WriteSide,
+        segment: usize,
+        (range, place): (Range<u64>, Option<&Place>),
+        data: &[u8],
+    ) -> Result<Written> {
+        let mut patience = Patience::new(self);
+        loop {
+            let view = self.view();
+            if place.is_some_and(|place| place.ends_with(&view)) {
+                return Ok(Written::Acknowledged);
+            }
+            if !view.shared {
+                return Ok(Written::NewLease);
+            }
+            match side.stamps.begin_shared(view.lease, range.end) {
+                Ok(()) => {}
+                Err(NotNow::NewerLease) => return Ok(Written::NewLease),
+                Err(NotNow::Broken(why)) => return Err(self.unfinished(why)),
+            }
+            let permit = self.client.set_permit_for(range.end - range.start).await;
+            let operation = self.client.shared.unit_writes.begin();
+            let request = Write {
+                range: range.clone(),
+                body: Body::Buffer { offset: 0 },
+                size: u64::MAX,
+                reach: u64::MAX,
+                stamp: Version { g: view.g, lease: view.lease, n: 1 },
+            };
+            let target = view.target(segment, ColumnMask::EMPTY);
+            let set = match braid_plan::unit_write(&target, request, operation.number, Stamped::ByDrive) {
+                Ok(set) => set,
+                Err(PlanError::ColumnOut { .. }) => {
+                    drop(permit);
+                    return self.in_turn().await;
+                }
+                Err(error) => return Err(self.plan_error(&error)),
+            };
+            let mut executor = Executor::new(self, &view, set, User::From(data))?;
+            let place = executor.unit_write().ok_or_else(|| self.plan_error("no unit write"))?;
+            match self.send_unit(side, &mut executor, place, &operation, &mut patience).await? {
+                UnitEnd::Settled => {
+                    self.grown(view.lease, range.end);
+                    return Ok(Written::Acknowledged);
+                }
+                UnitEnd::NewLease => {}
+                UnitEnd::ColumnOut => {
+                    drop(permit);
+                    return self.in_turn().await;
+                }
+            }
+        }
+    }
+
+    /// Has the file for this handle alone, for what no unit write can do.
+    async fn in_turn(&self) -> Result<Written> {
+        let view = self.view();
+        if view.shared {
+            self.take_turn(&view).await?;
+        }
+        Ok(Written::NewLease)
+    }
+}

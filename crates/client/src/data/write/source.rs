@@ -1,0 +1,93 @@
+//! Where the bytes of a write come from.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use braid_layout::Lease;
+use braid_plan::Body;
+
+use super::WriteSide;
+use crate::concurrent;
+use crate::data::read::Chunk;
+use crate::error::Result;
+use crate::handle::Handle;
+use crate::view::FileView;
+
+/// What may become of the bytes of a write before it is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// They stay.
+    Still,
+    /// Others may change them.
+    Changing,
+}
+
+/// A place at the end that a write was given. A cut ends it: others are given the same bytes of the file
+/// then.
+#[derive(Debug)]
+pub(crate) struct Place {
+    /// The lease under which it was given.
+    lease: Lease,
+    is_over: AtomicBool,
+}
+
+impl Place {
+    pub(crate) fn given(lease: Lease) -> Place {
+        Place { lease, is_over: AtomicBool::new(false) }
+    }
+
+    /// Whether some of the write was left out, as the file had been cut.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
+    }
+
+    /// Whether the write must not be made under this view. What was written of it before lay past the cut.
+    pub(crate) fn ends_with(&self, view: &FileView) -> bool {
+        let is_cut = view.cut_at > self.lease;
+        self.is_over.fetch_or(is_cut, Ordering::AcqRel);
+        is_cut
+    }
+}
+
+impl Handle {
+    /// Writes `data` at `offset`. With a place, only as long as that stands.
+    pub(crate) async fn write_range(
+        &self,
+        side: &WriteSide,
+        (offset, place): (u64, Option<&Place>),
+        data: &[u8],
+        source: Source,
+    ) -> Result<()> {
+        let length = u64::try_from(data.len()).expect("a buffer is below 2^64 bytes");
+        let chunks = self.chunks(self.view(), offset..offset + length);
+        let mut rest = data;
+        let writes = chunks.map(move |chunk| {
+            let bytes =
+                usize::try_from(chunk.range.end - chunk.range.start).expect("it is part of the buffer");
+            let (head, tail) = rest.split_at(bytes);
+            rest = tail;
+            self.write_bytes(side, (chunk, place), head, source)
+        });
+        concurrent::windowed(self.client.shared.config.sets_per_request, writes).await
+    }
+
+    /// Parity, checksums and what is sent must be of the same bytes, also if it is sent again: bytes that may
+    /// change are copied.
+    async fn write_bytes(
+        &self,
+        side: &WriteSide,
+        at: (Chunk, Option<&Place>),
+        data: &[u8],
+        source: Source,
+    ) -> Result<()> {
+        let body = Body::Buffer { offset: 0 };
+        if source == Source::Still {
+            return self.write_chunk(side, at, body, data).await;
+        }
+        let scratch = &self.client.shared.scratch;
+        let mut copy = scratch.take(data.len());
+        copy.copy_from_slice(data);
+        let written = self.write_chunk(side, at, body, &copy).await;
+        scratch.give_back([copy]);
+        written
+    }
+}

@@ -1,0 +1,73 @@
+//! What a handle that writes knows of its lease and of what it has written.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use braid_layout::DriveId;
+
+use crate::data::stamps::Stamps;
+use crate::data::stripes::Stripes;
+use crate::error::{Error, Result};
+
+/// The state of a handle that writes.
+#[derive(Debug)]
+pub(crate) struct WriteSide {
+    pub(crate) stamps: Stamps,
+    pub(crate) stripes: Stripes,
+    /// How the lease was lost, if it was.
+    pub(crate) lost: std::sync::OnceLock<String>,
+    /// Its end was asked for: the answer says what became of it.
+    ending: AtomicBool,
+    /// The drive that refused a write because it is full, if any.
+    pub(crate) full: std::sync::OnceLock<DriveId>,
+}
+
+impl WriteSide {
+    pub(crate) fn new(stamps: Stamps) -> WriteSide {
+        let (stripes, lost, ending, full) = Default::default();
+        WriteSide { stamps, stripes, lost, ending, full }
+    }
+
+    /// The end of the lease is asked for.
+    pub(crate) fn ends(&self) {
+        self.ending.store(true, Ordering::Release);
+    }
+
+    /// The manager says that the lease is over. One whose end was asked for is not lost: this answer came
+    /// before the one to that. Returns whether it is. Only the first loss is recorded.
+    pub(crate) fn is_over(&self, why: String) -> bool {
+        let is_lost = !self.ending.load(Ordering::Acquire);
+        if is_lost {
+            let _ = self.lost.set(why);
+        }
+        is_lost
+    }
+
+    /// Fails if the handle may not write.
+    pub(crate) fn check(&self, subject: &str) -> Result<()> {
+        if let Some(why) = self.lost.get() {
+            return Err(Error::LeaseLost { file: subject.to_owned(), why: why.clone() });
+        }
+        match self.stamps.broken() {
+            Some(why) => Err(Error::Unfinished { file: subject.to_owned(), why }),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use braid_layout::{Generation, Lease};
+
+    use super::*;
+    use crate::data::stamps::EarlierWrites;
+
+    #[test]
+    fn a_lease_that_is_given_up_is_not_lost() {
+        let side = || WriteSide::new(Stamps::new(Lease(1), Generation(1), 0, EarlierWrites::None));
+        let lost = side();
+        let ended = side();
+        assert!(lost.is_over("not renewed".to_owned()) && lost.check("f").is_err());
+        ended.ends();
+        assert!(!ended.is_over("not renewed".to_owned()) && ended.check("f").is_ok());
+    }
+}

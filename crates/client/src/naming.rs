@@ -1,0 +1,9 @@
+//! Names and facts that the manager answers by itself.
+
+pub(crate) mod attributes;
+pub(crate) mod file_systems;
+pub(crate) mod locks;
+pub(crate) mod name;
+pub(crate) mod names;
+pub(crate) mod relayout;
+pub(crate) mod room;

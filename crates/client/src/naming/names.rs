@@ -1,0 +1,281 @@
+//! The name space and facts about the cluster: what the manager answers by itself.
+
+use std::time::Duration;
+
+use braid_layout::Shape;
+use braid_wire::control::{
+    Backup, BackupReply, ControlReply, DirectoryReply, DrainDrive, DrainDriveReply, Entry, FreeUnnamed,
+    Lookup, Place, ReadDirectory, RemoveDrive, RenameHow, ReplaceDrive, ScrubDrive, ScrubDriveReply,
+    ShapeSpec, StatRow, Status, StatusReply, UnlinkOnly, VolumeCreate, VolumeList, VolumeRemove, VolumeRow,
+};
+use braid_wire::data::ScrubAct;
+use braid_wire::{Reason, Refusal};
+
+use crate::client::{Client, unexpected};
+use crate::concurrent;
+use crate::error::{Error, Result};
+use crate::naming::attributes::usual_directory;
+use crate::naming::name::{Name, check_volume};
+
+/// Directory entries requested at a time.
+const PAGE: u32 = 1000;
+
+/// Requests under way when many names are asked about.
+const TOGETHER: usize = 256;
+
+/// Bound for a backup: longer than the manager allows one to take.
+const BACKUP_WAIT: Duration = Duration::from_secs(31 * 60);
+
+/// Whether missing parent directories are created too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Parents {
+    /// Parents must exist, and the directory itself must not.
+    MustExist,
+    /// Parents are created as needed, and the directory itself may exist.
+    Make,
+}
+
+/// A directory's entries in byte order of their names, fetched page by page.
+#[derive(Debug)]
+pub struct Lister {
+    client: Client,
+    directory: Name,
+    page: std::vec::IntoIter<Entry>,
+    after: Vec<u8>,
+    more: bool,
+}
+
+impl Client {
+    /// Creates a volume; without a shape it takes the manager's default. `quota_bytes` 0 means no quota.
+    pub async fn volume_create(&self, name: &str, shape: Option<Shape>, quota_bytes: u64) -> Result<()> {
+        let subject = volume_subject(name)?;
+        let request = VolumeCreate { name: name.to_owned(), shape: spec(shape), quota_bytes };
+        self.ask_done(&subject, request).await
+    }
+
+    /// Removes an empty volume.
+    pub async fn volume_remove(&self, name: &str) -> Result<()> {
+        let subject = volume_subject(name)?;
+        self.ask_done(&subject, VolumeRemove { name: name.to_owned() }).await
+    }
+
+    /// All volumes, by name.
+    pub async fn volumes(&self) -> Result<Vec<VolumeRow>> {
+        match self.ask_manager("volumes", VolumeList {}).await? {
+            ControlReply::Volumes(list) => Ok(list.volumes),
+            other => Err(unexpected("volumes", &other)),
+        }
+    }
+
+    /// Facts about what a name leads to, over symbolic links.
+    pub async fn stat(&self, name: &Name) -> Result<StatRow> {
+        self.look_up(name, true).await
+    }
+
+    /// Facts about what has this name, which may be a symbolic link.
+    pub async fn stat_itself(&self, name: &Name) -> Result<StatRow> {
+        self.look_up(name, false).await
+    }
+
+    /// Where a name leads, for a request to the manager. Of a path that is too long for one it is looked up,
+    /// part by part, where it leads.
+    pub(crate) async fn place(&self, name: &Name) -> Result<Place> {
+        let (mut above, mut path) = match name.place() {
+            Ok(place) => return Ok(place),
+            Err(cut) => cut,
+        };
+        loop {
+            let at = above.place().expect("it was cut to what a request holds");
+            let subject = name.to_string();
+            let request = Lookup { at, follow: true, watch: false };
+            let ControlReply::Stat(row) = self.ask_manager(&subject, request).await? else {
+                return Err(Error::Answer { subject, why: "a lookup was asked for".to_owned() });
+            };
+            match name.beneath(row.file, path).place() {
+                Ok(place) => return Ok(place),
+                Err(cut) => (above, path) = cut,
+            }
+        }
+    }
+
+    async fn look_up(&self, name: &Name, follow: bool) -> Result<StatRow> {
+        let subject = name.to_string();
+        let request = Lookup { at: self.place(name).await?, follow, watch: self.watches() };
+        match self.ask_manager(&subject, request).await? {
+            ControlReply::Stat(row) => Ok(row),
+            other => Err(unexpected(&subject, &other)),
+        }
+    }
+
+    /// A directory's entries.
+    pub fn list(&self, directory: &Name) -> Lister {
+        self.list_after(directory, Vec::new())
+    }
+
+    /// Those whose names come after this one.
+    pub fn list_after(&self, directory: &Name, after: Vec<u8>) -> Lister {
+        let page = Vec::new().into_iter();
+        Lister { client: self.clone(), directory: directory.clone(), page, after, more: true }
+    }
+
+    /// Makes a directory.
+    pub async fn mkdir(&self, name: &Name, parents: Parents) -> Result<()> {
+        self.mkdir_with(name, parents, usual_directory()).await.map(drop)
+    }
+
+    /// Renames a file or directory within its volume, atomically. A file replaces a file, a directory an
+    /// empty directory.
+    pub async fn rename(&self, from: &Name, to: &Name) -> Result<()> {
+        self.rename_how(from, to, RenameHow::Replace).await
+    }
+
+    /// Removes a file or an empty directory.
+    pub async fn unlink(&self, name: &Name) -> Result<()> {
+        self.unlink_only(name, UnlinkOnly::Any).await
+    }
+
+    /// Facts about what has these names, in their order, in few requests. One name that is refused does not
+    /// keep the others from being looked up.
+    pub async fn stat_all(&self, names: &[Name]) -> Vec<Result<StatRow>> {
+        self.of_all(names, |name| self.stat(name)).await
+    }
+
+    /// Removes files and empty directories, in few requests; the results are in the names' order. One that is
+    /// refused does not keep the others from being removed.
+    pub async fn unlink_all(&self, names: &[Name]) -> Vec<Result<()>> {
+        self.of_all(names, |name| self.unlink(name)).await
+    }
+
+    /// Runs a request for each name, many at a time: such requests share messages.
+    async fn of_all<'a, T, F>(&self, names: &'a [Name], ask: impl Fn(&'a Name) -> F) -> Vec<Result<T>>
+    where
+        T: Send + Unpin,
+        F: Future<Output = Result<T>> + Send,
+    {
+        let mut results = Vec::with_capacity(names.len());
+        for some in names.chunks(TOGETHER) {
+            results.extend(concurrent::all(some.iter().map(&ask)).await);
+        }
+        results
+    }
+
+    /// The cluster's drives and figures.
+    pub async fn status(&self) -> Result<StatusReply> {
+        match self.ask_manager("cluster", Status {}).await? {
+            ControlReply::Status(status) => Ok(status),
+            other => Err(unexpected("cluster", &other)),
+        }
+    }
+
+    /// Has the manager write a backup of its state into its directory, on its machine.
+    pub async fn backup(&self) -> Result<BackupReply> {
+        match self.shared.control.call_once("manager", &Backup {}.into(), BACKUP_WAIT).await? {
+            ControlReply::Backup(made) => Ok(made),
+            other => Err(unexpected("manager", &other)),
+        }
+    }
+
+    /// Frees what a comparison after a restore found without a name.
+    pub async fn free_unnamed(&self) -> Result<()> {
+        self.ask_done("manager", FreeUnnamed {}).await
+    }
+
+    /// Asks a drive, by name or id, for a scrub of at most `rate` bytes per second, or, with `None`, for the
+    /// state of its scrub.
+    pub async fn scrub(&self, drive: &str, rate: Option<u64>) -> Result<ScrubDriveReply> {
+        let act = if rate.is_some() { ScrubAct::Start } else { ScrubAct::Look };
+        let request = ScrubDrive { drive: drive.to_owned(), act, rate: rate.unwrap_or(0) };
+        let subject = format!("scrub of {drive}");
+        match self.ask_manager(&subject, request).await? {
+            ControlReply::Scrub(said) => Ok(said),
+            other => Err(unexpected(&subject, &other)),
+        }
+    }
+
+    /// Replaces drive `old` by `new` in every layout. Its columns join empty, and the new
+    /// drive fills them. Returns the number of components concerned. Drives are given by name or id.
+    pub async fn replace_drive(&self, old: &str, new: &str) -> Result<u64> {
+        let subject = format!("drive {old}");
+        match self.ask_manager(&subject, ReplaceDrive { old: old.to_owned(), new: new.to_owned() }).await? {
+            ControlReply::Replaced(replaced) => Ok(replaced.components),
+            other => Err(unexpected(&subject, &other)),
+        }
+    }
+
+    /// Has all columns on a drive move to other drives, or ends that. The drive is given by name or id.
+    pub async fn drain_drive(&self, drive: &str, drain: bool) -> Result<DrainDriveReply> {
+        let subject = format!("drive {drive}");
+        match self.ask_manager(&subject, DrainDrive { drive: drive.to_owned(), drain }).await? {
+            ControlReply::Drained(reply) => Ok(reply),
+            other => Err(unexpected(&subject, &other)),
+        }
+    }
+
+    /// Takes a drive without components out of the cluster, for ever.
+    pub async fn remove_drive(&self, drive: &str) -> Result<()> {
+        self.ask_done(&format!("drive {drive}"), RemoveDrive { drive: drive.to_owned() }).await
+    }
+}
+
+impl Lister {
+    /// The next entry; `None` after the last.
+    pub async fn next(&mut self) -> Result<Option<Entry>> {
+        loop {
+            if let Some(entry) = self.page.next() {
+                return Ok(Some(entry));
+            }
+            if !self.more {
+                return Ok(None);
+            }
+            let DirectoryReply { entries, more } = self.page_after().await?;
+            // Trusting "more" on an empty page would loop for ever.
+            self.more = more && !entries.is_empty();
+            if let Some(last) = entries.last() {
+                self.after.clone_from(&last.name);
+            }
+            self.page = entries.into_iter();
+        }
+    }
+
+    /// All remaining entries.
+    pub async fn all(mut self) -> Result<Vec<Entry>> {
+        let mut entries = Vec::new();
+        while let Some(entry) = self.next().await? {
+            entries.push(entry);
+        }
+        Ok(entries)
+    }
+
+    async fn page_after(&self) -> Result<DirectoryReply> {
+        let subject = self.directory.to_string();
+        let request = ReadDirectory {
+            at: self.client.place(&self.directory).await?,
+            after: self.after.clone(),
+            limit: PAGE,
+            watch: self.client.watches(),
+        };
+        match self.client.ask_manager(&subject, request).await? {
+            ControlReply::Directory(page) => Ok(page),
+            other => Err(unexpected(&subject, &other)),
+        }
+    }
+}
+
+/// A shape in its wire form; zeros stand for the default.
+pub(crate) fn spec(shape: Option<Shape>) -> ShapeSpec {
+    shape.map_or(ShapeSpec::DEFAULT, ShapeSpec::from)
+}
+
+/// Refuses two names of which one is in another volume.
+pub(crate) fn refuse_other_volume(from: &Name, to: &Name) -> Result<()> {
+    if from.volume() == to.volume() {
+        return Ok(());
+    }
+    let detail = format!("cannot become {to}: a name does not leave its volume; copy it instead");
+    Err(Error::Refused { subject: from.to_string(), refusal: Refusal::new(Reason::BadName, detail) })
+}
+
+fn volume_subject(name: &str) -> Result<String> {
+    check_volume(name).map_err(|source| Error::Name { name: name.to_owned(), source })?;
+    Ok(format!("volume {name}"))
+}

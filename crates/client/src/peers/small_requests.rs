@@ -1,0 +1,121 @@
+//! Small requests to one drive, in the session that all callers share.
+
+use std::sync::Arc;
+
+use braid_layout::DriveId;
+use braid_transport::{Asking, SHARED_PAYLOAD_BYTES_MAX, SharedSession, TransportError};
+use braid_wire::control::Grant;
+use braid_wire::data::DriveRequest;
+
+use crate::data::landing::land_small;
+use crate::peers::drive_requests::{Failure, Item, Outcome, first_byte, is_gone, put_crcs};
+use crate::peers::drives::Drives;
+
+/// Most requests of one caller: an object's creation and a write to it.
+const TOGETHER_MAX: usize = 2;
+
+/// Asks, if all are small, and there is a shared session. Gives the items back otherwise: they are to be
+/// asked in a session of their own. The drive takes them in their order.
+pub(crate) async fn small_requests<'b>(
+    drives: &Drives,
+    drive: DriveId,
+    address: &str,
+    grant: &Grant,
+    mut items: Vec<Item<'b>>,
+) -> Result<Vec<Outcome>, Vec<Item<'b>>> {
+    if items.len() > TOGETHER_MAX || !items.iter().all(is_small) {
+        return Err(items);
+    }
+    let Some(shared) = drives.shared(drive, address) else { return Err(items) };
+    let mut asking = Vec::with_capacity(items.len());
+    for item in &mut items {
+        let sent = send(drives, &shared, grant, item);
+        // If the first is taken and the next is not, that one is asked for again, like any that was lost.
+        match sent {
+            Ok(None) if asking.is_empty() => return Err(items),
+            sent => asking.push(sent),
+        }
+    }
+    let mut outcomes = Vec::with_capacity(items.len());
+    for (sent, item) in asking.into_iter().zip(&mut items) {
+        outcomes.push(match sent {
+            Ok(None) => Err(Failure::Idle),
+            Ok(Some(asking)) => land(drives, (drive, &shared), Ok(asking), item).await,
+            Err(error) => land(drives, (drive, &shared), Err(error), item).await,
+        });
+    }
+    Ok(outcomes)
+}
+
+/// Whether the drive answers it without a longer wait than others, and shortly.
+fn is_small(item: &Item<'_>) -> bool {
+    let is_short = u32::try_from(item.weight()).is_ok_and(|bytes| bytes <= SHARED_PAYLOAD_BYTES_MAX);
+    let is_data = matches!(
+        item.request,
+        DriveRequest::Read(_)
+            | DriveRequest::Create(_)
+            | DriveRequest::StripeWrite(_)
+            | DriveRequest::UnitWrite(_)
+            | DriveRequest::Retire(_)
+    );
+    is_short && is_data
+}
+
+/// Asks it; `None` if there is no shared session that takes it now.
+pub(crate) async fn ask(
+    drives: &Drives,
+    drive: DriveId,
+    address: &str,
+    grant: &Grant,
+    item: &mut Item<'_>,
+) -> Option<Outcome> {
+    let shared = drives.shared(drive, address)?;
+    let sent = send(drives, &shared, grant, item).transpose()?;
+    Some(land(drives, (drive, &shared), sent, item).await)
+}
+
+/// Sends it; `None` if the session takes no more now.
+fn send(
+    drives: &Drives,
+    shared: &SharedSession,
+    grant: &Grant,
+    item: &mut Item<'_>,
+) -> Result<Option<Asking>, TransportError> {
+    put_crcs(&mut item.request, item.payload);
+    let sent = shared.ask(grant, &item.request, item.payload);
+    if matches!(sent, Ok(Some(_))) {
+        drives.asks(1);
+    }
+    sent
+}
+
+/// Waits for the answer, and takes its payload.
+async fn land(
+    drives: &Drives,
+    (drive, shared): (DriveId, &Arc<SharedSession>),
+    sent: Result<Asking, TransportError>,
+    item: &mut Item<'_>,
+) -> Outcome {
+    let answered = match sent {
+        Ok(asking) => match asking.await {
+            Ok(answer) => land_small(answer, first_byte(&item.request), item.into).await,
+            Err(error) => Err(error),
+        },
+        Err(error) => Err(error),
+    };
+    match answered {
+        Ok(outcome) => {
+            drives.answered(drive);
+            outcome
+        }
+        Err(error) if is_gone(&error) => {
+            drives.forget_shared(drive, shared);
+            Err(Failure::Idle)
+        }
+        Err(error) => {
+            let why = error.to_string();
+            drives.note_away(drive, &why);
+            Err(Failure::Lost(why))
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! Connections of peers, and the requests that come on them.
+
+pub(crate) mod answerer;
+pub(crate) mod buffers;
+pub(crate) mod connection;
+pub(crate) mod convert;
+pub(crate) mod facts;
+pub(crate) mod manage;
+pub(crate) mod outbox;
+pub(crate) mod queries;
+pub(crate) mod reply;
+pub(crate) mod requests;
+pub(crate) mod room;
+pub(crate) mod sending;
+pub(crate) mod steps;

@@ -1,0 +1,289 @@
+//! The half of a connection that sends answers, and the tickets by which requests are answered.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use braid_layout::Generation;
+use braid_transport::{FilePiece, Sender, TransportError, Work};
+use braid_wire::data::{DriveReply, may_refuse};
+use braid_wire::frame::BODY_BYTES_MAX;
+use braid_wire::seal::ReplySeal;
+use braid_wire::{Reason, Refusal};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, mpsc};
+use tokio::time::{Duration, Instant, sleep_until};
+use tracing::warn;
+
+use crate::connections::outbox::{self, Outbox};
+use crate::connections::reply::{Answer, Payload};
+use crate::core::{Core, Figures};
+use crate::parity::receipts;
+
+/// Requests that wait too long are looked for this many times in the longest wait.
+const LOOKS_PER_WAIT: u32 = 8;
+
+/// Where the answer to one request goes. Dropped without an answer, it sends a refusal.
+pub(crate) struct Ticket {
+    /// `None` once it was used.
+    job: Option<Box<Job>>,
+    events: mpsc::UnboundedSender<Event>,
+}
+
+/// What the answerer is told. The number of unanswered requests bounds the queue.
+pub(crate) enum Event {
+    /// The request with this number waits for the store from now on.
+    Waits(u64),
+    /// A request is done.
+    Done(Box<Job>, Box<Answer>),
+    /// A request will never be done: waiting for this timed out.
+    Late(u64, &'static str),
+    /// The reader's answers, which the connection did not take at once; the work keeps it from counting as
+    /// idle.
+    Handed(Box<Outbox>, Option<Work>),
+}
+
+/// An unanswered request.
+pub(crate) struct Job {
+    pub(crate) kind: u16,
+    pub(crate) seal: ReplySeal,
+    /// Keeps the connection from counting as idle until the answer has been sent.
+    pub(crate) _work: Option<Work>,
+    /// Its share of the unanswered requests.
+    pub(crate) _permit: OwnedSemaphorePermit,
+    /// Answered even without a lease.
+    pub(crate) leaseless: bool,
+}
+
+/// The sending half of a connection: its answerer's, and its reader's while the answerer does not send.
+pub(crate) struct Answers {
+    pub(crate) sender: Mutex<Sender>,
+    /// The reader's answers were handed over and are not sent yet. It answers nothing itself meanwhile, which
+    /// bounds what a peer that takes no answers can have waiting for it.
+    pub(crate) handed: AtomicBool,
+}
+
+/// Sends answers as they come; those that are small and come together, together.
+pub(crate) async fn answer(
+    core: Arc<Core>,
+    answers: Arc<Answers>,
+    mut events: mpsc::UnboundedReceiver<Event>,
+) -> Result<(), TransportError> {
+    let wait = core.settings.store_wait;
+    let between = (wait / LOOKS_PER_WAIT).max(Duration::from_millis(1));
+    let mut waiting: HashMap<u64, Instant> = HashMap::new();
+    let mut look = Instant::now() + between;
+    let mut outbox = Outbox::default();
+    loop {
+        let mut event = tokio::select! {
+            event = events.recv() => match event {
+                None => return answers.sender.lock().await.shutdown().await,
+                event => event,
+            },
+            () = sleep_until(look), if !waiting.is_empty() => {
+                let now = Instant::now();
+                look = now + between;
+                let late = waiting.iter().find(|(_, since)| now.duration_since(**since) > wait);
+                let Some((&request, _)) = late else { continue };
+                Some(Event::Late(request, "the store: does its disk hang?"))
+            }
+        };
+        while let Some(told) = event {
+            match told {
+                Event::Waits(request) => drop(waiting.insert(request, Instant::now())),
+                Event::Done(job, answer) => {
+                    waiting.remove(&job.seal.request());
+                    answers.put(&core, &mut outbox, job, *answer).await?;
+                }
+                Event::Handed(mut handed, _work) => {
+                    handed.send(&core, &mut *answers.sender.lock().await).await?;
+                    answers.handed.store(false, Ordering::Release);
+                }
+                Event::Late(request, what) => {
+                    let sender = answers.sender.lock().await;
+                    let peer = sender.address();
+                    warn!(
+                        peer,
+                        request, what, "waited too long: the connection is ended, so that its slots are free"
+                    );
+                    return Ok(());
+                }
+            }
+            // What else has come by now goes along.
+            event = events.try_recv().ok();
+        }
+        if !outbox.is_empty() {
+            outbox.send(&core, &mut *answers.sender.lock().await).await?;
+        }
+    }
+}
+
+impl Answers {
+    /// Puts an answer to those that are sent together, or sends it if it is too large for that.
+    async fn put(
+        &self,
+        core: &Core,
+        outbox: &mut Outbox,
+        job: Box<Job>,
+        mut answer: Answer,
+    ) -> Result<(), TransportError> {
+        receipts::add_own(core, &mut answer.reply);
+        let payload = match &answer.payload {
+            Payload::Empty => Some(&[][..]),
+            Payload::Memory(buffer) => Some(buffer.payload()),
+            Payload::Files { .. } => None,
+        };
+        let is_small = answer.payload.bytes() <= outbox::PAYLOAD_BYTES_MAX;
+        if let Some(payload) = payload.filter(|_| is_small) {
+            outbox.put(core, job, &answer, payload);
+            if !outbox.is_full() {
+                return Ok(());
+            }
+            return outbox.send(core, &mut *self.sender.lock().await).await;
+        }
+        let mut sender = self.sender.lock().await;
+        if !outbox.is_empty() {
+            outbox.send(core, &mut sender).await?;
+        }
+        send_answer(core, &mut sender, &job, answer).await
+    }
+}
+
+async fn send_answer(
+    core: &Core,
+    sender: &mut Sender,
+    job: &Job,
+    mut answer: Answer,
+) -> Result<(), TransportError> {
+    let refused = match &answer.reply {
+        DriveReply::Refused(refusal) => {
+            debug_assert!(
+                may_refuse(job.kind, refusal.reason),
+                "{:#06x}: {refusal:?} is not documented",
+                job.kind
+            );
+            true
+        }
+        _ => false,
+    };
+    if let (false, Err(refusal)) = (refused || job.leaseless, core.holds()) {
+        answer = Answer::refused(answer.g, refusal);
+    }
+    let mut body = seal_answer(&job.seal, &answer);
+    if u32::try_from(body.len()).is_ok_and(|bytes| bytes > BODY_BYTES_MAX) {
+        let refusal = Refusal::new(Reason::Range, "the answer does not fit a frame: ask for less at a time");
+        answer = Answer::refused(answer.g, refusal);
+        body = seal_answer(&job.seal, &answer);
+    }
+    if matches!(answer.reply, DriveReply::Refused(_)) {
+        Figures::add(&core.figures.refused, 1);
+    }
+    send(sender, answer.reply.kind(), job.seal.request(), &body, &answer.payload).await
+}
+
+async fn send(
+    sender: &mut Sender,
+    kind: u16,
+    request: u64,
+    body: &[u8],
+    payload: &Payload,
+) -> Result<(), TransportError> {
+    let pieces: Vec<FilePiece<'_>> = match payload {
+        Payload::Empty => return sender.send(kind, request, body, &[]).await,
+        Payload::Memory(buffer) => return sender.send(kind, request, body, &[buffer.payload()]).await,
+        Payload::Files { pieces, .. } => pieces
+            .iter()
+            .map(|piece| {
+                let file = piece.lend().expect("resident bytes are in a file");
+                FilePiece { file, offset: piece.offset, length: piece.length }
+            })
+            .collect(),
+    };
+    let missing = sender.send_files(kind, request, body, &pieces).await?;
+    if missing > 0 {
+        warn!(missing, "stored bytes could not be read: the reader got zeros, which its checksums will tell");
+    }
+    Ok(())
+}
+
+fn seal_answer(seal: &ReplySeal, answer: &Answer) -> Vec<u8> {
+    seal.seal(answer.g, &answer.reply, answer.payload.bytes())
+}
+
+impl Ticket {
+    pub(crate) fn new(job: Job, events: mpsc::UnboundedSender<Event>) -> Ticket {
+        Ticket { job: Some(Box::new(job)), events }
+    }
+
+    /// The request waits for the store from now on, which is bounded.
+    pub(crate) fn waits(&self) {
+        if let Some(job) = &self.job {
+            // If the answerer is gone, so is the peer, here and below.
+            let _ = self.events.send(Event::Waits(job.seal.request()));
+        }
+    }
+
+    /// The request is done.
+    pub(crate) fn answer(mut self, answer: Answer) {
+        self.settle(answer);
+    }
+
+    /// The request is refused.
+    pub(crate) fn refuse(self, g: Generation, refusal: Refusal) {
+        self.answer(Answer::refused(g, refusal));
+    }
+
+    /// Waiting for this timed out: the connection ends.
+    pub(crate) fn late(mut self, what: &'static str) {
+        if let Some(job) = self.job.take() {
+            let _ = self.events.send(Event::Late(job.seal.request(), what));
+        }
+    }
+
+    fn settle(&mut self, answer: Answer) {
+        if let Some(job) = self.job.take() {
+            let _ = self.events.send(Event::Done(job, Box::new(answer)));
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let refusal = Refusal::new(Reason::Medium, "internal: the request was dropped");
+        self.settle(Answer::refused(Generation(0), refusal));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::Semaphore;
+
+    use super::*;
+
+    async fn ticket() -> (Ticket, mpsc::UnboundedReceiver<Event>) {
+        let permits = Arc::new(Semaphore::new(1));
+        let permit = permits.acquire_owned().await.expect("it is never closed");
+        let seal = ReplySeal::without_proof(7);
+        let job = Job { kind: 0x0102, seal, _work: None, _permit: permit, leaseless: false };
+        let (events, told) = mpsc::unbounded_channel();
+        (Ticket { job: Some(Box::new(job)), events }, told)
+    }
+
+    #[tokio::test]
+    async fn every_ticket_gets_one_answer() {
+        let (given, mut told) = ticket().await;
+        given.waits();
+        given.answer(Answer::done(Generation(3)));
+        assert!(matches!(told.try_recv(), Ok(Event::Waits(7))));
+        assert!(matches!(told.try_recv(), Ok(Event::Done(_, answer)) if answer.g == Generation(3)));
+        assert!(told.try_recv().is_err());
+        let (late, mut told) = ticket().await;
+        late.late("memory");
+        assert!(matches!(told.try_recv(), Ok(Event::Late(7, "memory"))));
+        assert!(told.try_recv().is_err());
+        let (dropped, mut told) = ticket().await;
+        drop(dropped);
+        let Ok(Event::Done(_, answer)) = told.try_recv() else { panic!("no answer") };
+        assert!(matches!(&answer.reply, DriveReply::Refused(refusal) if refusal.reason == Reason::Medium));
+        assert!(told.try_recv().is_err());
+    }
+}

@@ -1,0 +1,355 @@
+//! Requests that only read: reads, versions, attributes, lists, counters. Each runs in a thread that may wait
+//! for the disk.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use braid_layout::{Column, ColumnMask, FileId, Generation, ObjectId, PartitionId};
+use braid_store::{Error, Listing, Stat, View};
+use braid_wire::authorise::Verified;
+use braid_wire::data::{
+    Address, ColumnMap, DriveAttributes, DriveReply, GetAttributes, List, ListReply, ListedObject,
+    PartitionListReply, Read, ReadReply, UnitState, VERSIONS_LOOKED_AT_MAX, VERSIONS_UNITS_MAX, Versions,
+    VersionsReply, Want,
+};
+use braid_wire::frame::BODY_BYTES_MAX;
+use braid_wire::{Reason, Refusal, Wire};
+
+use crate::connections::buffers::{Connection, Share};
+use crate::connections::convert;
+use crate::connections::facts::Facts;
+use crate::connections::outbox::Outbox;
+use crate::connections::reply::{Answer, Payload, refusal};
+use crate::core::{Core, Figures, Timed};
+use crate::parity::forward;
+
+/// The most entries of one list.
+const LIST_MAX: usize = 16_384;
+/// Space in a reply's body that is kept for everything but its list.
+const BODY_RESERVE_BYTES: usize = 4096;
+
+/// The memory that a read's bytes may use.
+pub(crate) struct Room {
+    pub(crate) buffers: Arc<Connection>,
+    pub(crate) share: Share,
+    /// Reads of this many bytes or more use `sendfile`, if that need not wait for the disk; `None`: none do.
+    pub(crate) sendfile_min: Option<u32>,
+}
+
+/// Why a joining column does not answer this read: it answers for units that it has caught up with in this
+/// generation (PROTOCOL section 7). If a fence comes between this look and the read itself, the read sees
+/// another generation than the capability's, and is refused for that.
+pub(crate) fn not_caught_up(core: &Core, facts: Option<&Facts>, read: &Read) -> Option<Refusal> {
+    let facts = facts?;
+    // A snapshot is what it was when it was taken.
+    if read.snapshot != 0 || facts.ready.contains(facts.map.column) {
+        return None;
+    }
+    match core.store.is_ready(read.at.partition, read.at.object, read.unit) {
+        Ok(true) => None,
+        Ok(false) => {
+            let detail = format!(
+                "column {} is joining, and has not caught up with unit {}: read from the others",
+                facts.map.column, read.unit
+            );
+            Some(Refusal::new(Reason::NotCaughtUp, detail))
+        }
+        Err(error) => Some(refusal(&error)),
+    }
+}
+
+/// Reads part of a unit into a buffer; if it is to be sent by `sendfile`, finds only where its bytes lie. `g`
+/// is the capability's generation.
+pub(crate) fn read(core: &Core, room: Room, g: Generation, read: &Read) -> Answer {
+    let began = Instant::now();
+    let place = (read.at.partition, read.at.object, read.unit);
+    let failed = |error: &Error| {
+        // What snapshots keep is not on other drives in this form.
+        if read.snapshot == 0 && matches!(error, Error::Damaged { .. } | Error::Io { .. }) {
+            core.damage.doubt(place);
+        }
+        Answer::refused(g, refusal(error))
+    };
+    let mut view = match view(core, read) {
+        Ok(view) => view,
+        Err(error) => return failed(&error),
+    };
+    // The object may have been fenced since the request was checked.
+    if view.g != g {
+        let detail = format!("the drive's generation of the object is {}: ask the manager", view.g);
+        return Answer::refused(view.g, Refusal::new(Reason::StaleGeneration, detail));
+    }
+    let bytes = view.stored_bytes();
+    let payload = if bytes == 0 {
+        Payload::Empty
+    } else if room.sendfile_min.is_some_and(|min| bytes >= min) && view.is_resident() {
+        Figures::add(&core.figures.sent_bytes, u64::from(bytes));
+        Payload::Files { pieces: view.pieces(), _share: room.share }
+    } else {
+        let mut buffer = room.buffers.buffer(bytes, room.share);
+        if let Err(error) = view.read_exact_into(buffer.fill()) {
+            return failed(&error);
+        }
+        Payload::Memory(buffer)
+    };
+    core.note_latency(Timed::Read, began);
+    Figures::add(&core.figures.read_bytes, u64::from(bytes));
+    Answer { g, reply: reply_of(&mut view).into(), payload }
+}
+
+/// Answers a read into `outbox` if nothing need be waited for: neither the disk nor a lock that is held for
+/// long. False if it cannot, or if anything is not as it should be: [`read`] does it then, and says why.
+pub(crate) fn read_at_once(core: &Core, verified: &Verified, read: &Read, outbox: &mut Outbox) -> bool {
+    let began = Instant::now();
+    let g = verified.capability.g;
+    let want = match read.want {
+        Want::Newest => braid_store::Want::Newest,
+        Want::Settled => braid_store::Want::Settled,
+        Want::Exactly => return false,
+    };
+    if read.snapshot != 0 {
+        return false;
+    }
+    let partition = read.at.partition;
+    let object = read.at.object;
+    // Looked up first, as in `view`.
+    let shown = forward::shown(core, (partition, object, read.unit));
+    let Ok(mut view) = core.store.read_at_once(partition, object, read.unit, read.from..read.to, want) else {
+        return false;
+    };
+    if view.g != g || shown.is_some_and(|shown| shown > view.version) {
+        return false;
+    }
+    view.pending |= shown.is_some();
+    let bytes = view.stored_bytes();
+    let answer = DriveReply::from(reply_of(&mut view));
+    let is_put =
+        outbox.put_read(&verified.seal, (g, &answer, bytes), |to| view.read_at_once_into(to).is_ok());
+    if is_put {
+        core.note_latency(Timed::Read, began);
+        Figures::add(&core.figures.read_bytes, u64::from(bytes));
+    }
+    is_put
+}
+
+/// What is said of the bytes of a view.
+fn reply_of(view: &mut View) -> ReadReply {
+    ReadReply {
+        version: view.version,
+        pending: view.pending,
+        columns: view.columns,
+        extents: view.extents().iter().map(convert::extent).collect(),
+        crcs: view.blocks().to_vec(),
+        cover: std::mem::take(&mut view.cover),
+        ends: std::mem::take(&mut view.ends),
+    }
+}
+
+fn view(core: &Core, read: &Read) -> Result<View, Error> {
+    let partition = read.at.partition;
+    let object = read.at.object;
+    let range = read.from..read.to;
+    if read.snapshot != 0 {
+        return core.store.read_snapshot(partition, object, read.unit, range, read.snapshot);
+    }
+    let want = match (read.want, read.exactly.as_slice()) {
+        (Want::Newest, _) => braid_store::Want::Newest,
+        (Want::Settled, _) => braid_store::Want::Settled,
+        (Want::Exactly, [version]) if !covers(core, read)? => braid_store::Want::Exactly(*version),
+        (Want::Exactly, cover) => return core.store.read_cover(partition, object, read.unit, range, cover),
+    };
+    // Looked up first: what is noted after it is in the view.
+    let shown = forward::shown(core, (partition, object, read.unit));
+    let mut view = core.store.read(partition, object, read.unit, range.clone(), want)?;
+    if let Some(shown) = shown.filter(|shown| *shown > view.version && read.want != Want::Exactly) {
+        let want_shown = braid_store::Want::Exactly(shown);
+        view = match core.store.read(partition, object, read.unit, range.clone(), want_shown) {
+            // A later version was noted meanwhile.
+            Err(Error::Gone { .. }) => core.store.read(partition, object, read.unit, range, want)?,
+            found => found?,
+        };
+    }
+    // What is owed may be counted in elsewhere: the unit is not of an older state for that.
+    view.pending |= shown.is_some();
+    Ok(view)
+}
+
+/// Whether the unit is parity, where a single requested version is the cover of one data column.
+fn covers(core: &Core, read: &Read) -> Result<bool, Error> {
+    let chains = core.store.versions(read.at.partition, read.at.object, read.unit..read.unit + 1)?;
+    let covered = chains.iter().flat_map(|chain| &chain.entries).any(|entry| !entry.cover.is_empty());
+    Ok(covered || chains.iter().any(|chain| !chain.tips.is_empty()))
+}
+
+/// The state of the units named, or of those listed: as many as fit a reply.
+pub(crate) fn versions(core: &Core, g: Generation, asked: &Versions) -> Answer {
+    match convert::listing(asked) {
+        Some(list) => listed(core, g, asked, list),
+        None => named(core, g, asked),
+    }
+}
+
+/// The most bytes that a reply may list.
+fn list_bytes_max() -> usize {
+    usize::try_from(BODY_BYTES_MAX).expect("it is 1 MiB") - BODY_RESERVE_BYTES
+}
+
+fn listed(core: &Core, g: Generation, asked: &Versions, list: Listing) -> Answer {
+    let limit = usize::try_from(asked.limit).unwrap_or(VERSIONS_UNITS_MAX).min(VERSIONS_UNITS_MAX);
+    let listed = core.store.list(asked.at.partition, asked.at.object, list, limit, VERSIONS_LOOKED_AT_MAX);
+    let listed = match listed {
+        Ok(listed) => listed,
+        Err(error) => return Answer::refused(g, refusal(&error)),
+    };
+    let mut left = list_bytes_max();
+    let mut units: Vec<UnitState> = Vec::with_capacity(listed.units.len());
+    for chain in &listed.units {
+        let state = convert::unit_state(chain);
+        let bytes = state.to_bytes().len();
+        if bytes > left {
+            return Answer::new(g, VersionsReply { units, next: Some(chain.unit) });
+        }
+        left -= bytes;
+        units.push(state);
+    }
+    Answer::new(g, VersionsReply { units, next: listed.next })
+}
+
+fn named(core: &Core, g: Generation, asked: &Versions) -> Answer {
+    let partition = asked.at.partition;
+    let object = asked.at.object;
+    if asked.list == braid_wire::data::Listing::Doubted {
+        asked.units.iter().for_each(|&unit| core.damage.doubt((partition, object, unit)));
+    }
+    let mut units: Vec<UnitState> = Vec::with_capacity(asked.units.len());
+    let mut left = list_bytes_max();
+    let bound = g;
+    for run in convert::runs(&asked.units) {
+        let chains = match core.store.versions(partition, object, run.clone()) {
+            Ok(chains) => chains,
+            Err(error) => return Answer::refused(bound, refusal(&error)),
+        };
+        let mut chains = chains.iter().peekable();
+        for unit in run {
+            let state = match chains.next_if(|chain| chain.unit == unit) {
+                Some(chain) => convert::unit_state(chain),
+                None => UnitState::unwritten(unit),
+            };
+            let bytes = state.to_bytes().len();
+            if bytes > left {
+                return Answer::new(g, VersionsReply { units, next: None });
+            }
+            left -= bytes;
+            units.push(state);
+        }
+    }
+    Answer::new(g, VersionsReply { units, next: None })
+}
+
+/// An object's attributes; for a well-known object, those of the partition or the drive.
+pub(crate) fn attributes(core: &Core, asked: &GetAttributes) -> Answer {
+    if asked.at.is_well_known() {
+        return well_known(core, &asked.at);
+    }
+    let partition = asked.at.partition;
+    let object = asked.at.object;
+    let looked = core.store.object(partition, object).and_then(|stored| {
+        let usage = core.store.usage(partition, object)?;
+        Ok((stored, usage, core.store.snapshots(partition, object)?))
+    });
+    match looked {
+        Ok((stored, usage, snapshots)) => match ColumnMap::from_bytes(&stored.map) {
+            Ok(map) => Answer::new(stored.g, convert::attributes(&stored, map, &usage, snapshots)),
+            Err(error) => Answer::refused(stored.g, Refusal::new(Reason::Damaged, error.to_string())),
+        },
+        Err(error) => Answer::refused(Generation(0), refusal(&error)),
+    }
+}
+
+/// The attributes of a partition's or the drive's well-known object.
+fn well_known(core: &Core, at: &Address) -> Answer {
+    let g = Generation(0);
+    if *at == Address::DRIVE {
+        return Answer::from_store(g, core.store.stat(), |stat| drive(core, &stat).into());
+    }
+    Answer::from_store(g, core.store.partition(at.partition), |state| convert::partition(&state).into())
+}
+
+fn drive(core: &Core, stat: &Stat) -> DriveAttributes {
+    let figures = &core.figures;
+    DriveAttributes {
+        drive: core.drive,
+        capacity_bytes: stat.capacity,
+        used_bytes: stat.used,
+        live_bytes: stat.live,
+        segments: stat.segments,
+        objects: stat.objects,
+        partitions: stat.partitions,
+        read_bytes: figures.read_bytes.load(Ordering::Relaxed),
+        written_bytes: figures.written_bytes.load(Ordering::Relaxed),
+        refused: figures.refused.load(Ordering::Relaxed),
+        uptime_ms: core.uptime_ms(),
+    }
+}
+
+/// A partition's objects, or the drive's partitions.
+pub(crate) fn list(core: &Core, asked: &List) -> Answer {
+    let limit = usize::try_from(asked.limit).unwrap_or(LIST_MAX).clamp(1, LIST_MAX);
+    if asked.partition == Address::DRIVE.partition {
+        let partitions = core.store.partitions();
+        let above = partitions.iter().filter(|state| state.partition.0 > asked.after).take(limit);
+        let partitions = above.map(convert::partition).collect();
+        return Answer::new(Generation(0), PartitionListReply { partitions });
+    }
+    Answer::from_store(Generation(0), listed_objects(core, asked, limit), |objects| {
+        ListReply { objects }.into()
+    })
+}
+
+/// A page of a partition's objects; it is empty only at the end.
+fn listed_objects(core: &Core, asked: &List, limit: usize) -> Result<Vec<ListedObject>, Error> {
+    let mut after = (asked.after != 0).then_some(ObjectId(asked.after));
+    loop {
+        let objects = core.store.objects(asked.partition, after, limit)?;
+        let Some(&last) = objects.last() else { return Ok(Vec::new()) };
+        let known = |object| listed_object(core, asked.partition, object).transpose();
+        let listed: Vec<ListedObject> = objects.into_iter().filter_map(known).collect::<Result<_, _>>()?;
+        // All of them may have been removed meanwhile.
+        if !listed.is_empty() {
+            return Ok(listed);
+        }
+        after = Some(last);
+    }
+}
+
+/// An object from its own record; `None`: it was removed meanwhile.
+fn listed_object(
+    core: &Core,
+    partition: PartitionId,
+    object: ObjectId,
+) -> Result<Option<ListedObject>, Error> {
+    let unknown = ListedObject {
+        object,
+        file: FileId(0),
+        segment: 0,
+        column: Column(0),
+        g: Generation(0),
+        set: ColumnMask::EMPTY,
+        joining: ColumnMask::EMPTY,
+    };
+    let stored = match core.store.object(partition, object) {
+        Ok(stored) => stored,
+        Err(Error::NoObject(..)) => return Ok(None),
+        Err(Error::Damaged { .. }) => return Ok(Some(unknown)),
+        Err(error) => return Err(error),
+    };
+    let Ok(map) = ColumnMap::from_bytes(&stored.map) else { return Ok(Some(unknown)) };
+    let file = map.file;
+    let segment = map.segment;
+    let column = map.column;
+    let g = stored.g;
+    let set = stored.set;
+    let joining = stored.joining;
+    Ok(Some(ListedObject { object, file, segment, column, g, set, joining }))
+}

@@ -1,0 +1,487 @@
+//! Carries out the requests of one connection, once their MAC, time, scope and form have been checked.
+//!
+//! First come the checks that need the store: the object's logical version, its generation, the byte range.
+//! Then the request itself. An object whose creation is still on its way to the disk counts as present for
+//! later requests on the same connection. The store takes them in the same order, so if the creation fails,
+//! so do they.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use braid_layout::Generation;
+use braid_store::{Body, Mutation, Outcome, Rejected, Reply, Standing};
+use braid_transport::{Receiver, TransportError, host};
+use braid_wire::authorise::{ObjectFacts, Verified, needs};
+use braid_wire::capability::Rights;
+use braid_wire::data::{Absent, DriveRequest, FenceRule, Retire, StripeWrite, Written};
+use braid_wire::{Capability, Reason, Refusal};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use crate::connections::answerer::Ticket;
+use crate::connections::buffers::{Connection, Share};
+use crate::connections::convert::{self, ObjectRef};
+use crate::connections::facts::{Facts, Objects};
+use crate::connections::manage;
+use crate::connections::outbox::{self, Outbox};
+use crate::connections::queries::{self, Room};
+use crate::connections::reply::Answer;
+use crate::core::{Arrival, Core, Figures, Timed};
+use crate::damage;
+use crate::parity::forward;
+use crate::revoked::Revoked;
+
+/// Above this size a payload's checksums are computed off the connection's task, which they would block for
+/// too long.
+const CHECKED_INLINE_BYTES: u32 = 2 << 20;
+
+/// The requests of one connection.
+pub(crate) struct Requests {
+    core: Arc<Core>,
+    buffers: Arc<Connection>,
+    /// Reads of this many bytes or more are sent by `sendfile` where possible; `None`: none are.
+    sendfile_min: Option<u32>,
+    pub(crate) objects: Objects,
+}
+
+impl Requests {
+    /// For one connection. `is_local`: its peer is on this machine.
+    pub(crate) fn new(core: Arc<Core>, is_local: bool) -> Requests {
+        let buffers = Arc::new(core.pool.connection());
+        let sendfile_min = core.settings.sending.bytes_min(is_local);
+        Requests { core, buffers, sendfile_min, objects: Objects::default() }
+    }
+
+    pub(crate) fn core(&self) -> Arc<Core> {
+        Arc::clone(&self.core)
+    }
+
+    /// Carries out a request, or refuses it; its answer goes to `ticket`. Its payload is read only when all
+    /// other checks have passed. An error ends the connection.
+    pub(crate) async fn carry_out(
+        &mut self,
+        verified: Verified,
+        arrival: &Arrival,
+        receiver: &mut Receiver,
+        ticket: Ticket,
+    ) -> Result<(), TransportError> {
+        if let Err(refusal) = self.serving(&verified, arrival) {
+            ticket.refuse(Generation(0), refusal);
+            return Ok(());
+        }
+        let at = verified.request.target().at;
+        let facts = if at.is_well_known() {
+            None
+        } else {
+            match self.examine(&verified, (at.partition, at.object)) {
+                Ok(facts) => facts,
+                Err(refused) => {
+                    ticket.answer(*refused);
+                    return Ok(());
+                }
+            }
+        };
+        let Verified { capability, request, .. } = verified;
+        self.start_one(capability, facts, request, receiver, ticket).await
+    }
+
+    /// Starts a request that passed all checks common to its kind.
+    async fn start_one(
+        &mut self,
+        capability: Capability,
+        facts: Option<Facts>,
+        request: DriveRequest,
+        receiver: &mut Receiver,
+        ticket: Ticket,
+    ) -> Result<(), TransportError> {
+        use DriveRequest as R;
+        let g = facts.as_ref().map_or(Generation(0), |facts| facts.g);
+        match request {
+            R::UnitWrite(write) => match facts {
+                Some(facts) => self.unit_write(&capability, facts, write, receiver, ticket).await?,
+                None => ticket.refuse(g, no_object()),
+            },
+            R::Delta(delta) => match facts {
+                Some(facts) => self.delta(&facts, delta, receiver, ticket).await?,
+                None => ticket.refuse(g, no_object()),
+            },
+            R::Join(_) => ticket.refuse(g, Refusal::new(Reason::Unsupported, "drives do not serve Join yet")),
+            R::Read(read) => {
+                if let Some(refusal) = queries::not_caught_up(&self.core, facts.as_ref(), &read) {
+                    ticket.refuse(g, refusal);
+                } else if let Some((share, ticket)) = self.share(read.to - read.from, ticket).await {
+                    let room =
+                        Room { buffers: Arc::clone(&self.buffers), share, sendfile_min: self.sendfile_min };
+                    let g = capability.g;
+                    self.look(ticket, move |core| queries::read(core, room, g, &read)).await;
+                }
+            }
+            R::StripeWrite(write) => match facts {
+                Some(facts) => self.stripe_write(&capability, &facts, write, receiver, ticket).await?,
+                None => ticket.refuse(g, no_object()),
+            },
+            R::Versions(asked) => self.look(ticket, move |core| queries::versions(core, g, &asked)).await,
+            R::GetAttributes(asked) => self.look(ticket, move |core| queries::attributes(core, &asked)).await,
+            R::List(asked) => self.look(ticket, move |core| queries::list(core, &asked)).await,
+            R::Flush(_) => {
+                self.submit(ticket, Mutation::Flush, always(), move |result| done(g, result)).await;
+            }
+            R::Retire(retire) if facts.is_none() => {
+                self.end_lease(&capability, &retire);
+                ticket.answer(Answer::done(g));
+            }
+            R::Retire(retire) => self.retire(&capability, g, &retire, ticket).await,
+            R::Ready(asked) => self.ready(&capability, &asked, ticket).await,
+            R::Create(create) => self.create(&capability, facts, create, ticket).await,
+            R::Remove(asked) => {
+                if asked.at.is_well_known() {
+                    let partition = asked.at.partition;
+                    self.look_now(ticket, move |core| manage::remove_partition(core, g, partition)).await;
+                } else {
+                    self.remove(&capability, g, &asked, ticket).await;
+                }
+            }
+            R::Fence(asked) => self.fence(capability, asked, ticket).await,
+            R::Verdict(verdict) => {
+                let at = (verdict.at.partition, verdict.at.object);
+                let work = move |core: &Arc<Core>| {
+                    let answer = done(g, manage::give_verdict(core, capability.g, verdict));
+                    forward::handle_fence(core, at);
+                    answer
+                };
+                self.look_now(ticket, work).await;
+            }
+            R::SetAttributes(set) => {
+                let work = move |core: &Arc<Core>| done(g, manage::set_attributes(core, capability.g, set));
+                self.look_now(ticket, work).await;
+            }
+            R::Snapshot(asked) => {
+                let work = move |core: &Arc<Core>| done(g, manage::snapshot(core, capability.g, &asked));
+                self.look_now(ticket, work).await;
+            }
+            R::PartitionSet(set) => {
+                self.look_now(ticket, move |core| manage::set_partition(core, &set)).await;
+            }
+            R::Scrub(asked) => self.look_now(ticket, move |core| manage::scrub(core, &asked)).await,
+        }
+        Ok(())
+    }
+
+    /// Answers a short read into `outbox`, if it need wait for nothing. False if it does not: then the
+    /// request is to be carried out like any other, which also says why it is refused, if it is.
+    pub(crate) fn answer_at_once(
+        &mut self,
+        verified: &Verified,
+        arrival: &Arrival,
+        outbox: &mut Outbox,
+    ) -> bool {
+        let DriveRequest::Read(read) = &verified.request else { return false };
+        let bytes = read.to.saturating_sub(read.from);
+        if bytes > outbox::PAYLOAD_BYTES_MAX || self.sendfile_min.is_some_and(|min| bytes >= min) {
+            return false;
+        }
+        if self.serving(verified, arrival).is_err() {
+            return false;
+        }
+        match self.examine(verified, (read.at.partition, read.at.object)) {
+            Ok(Some(facts)) if queries::not_caught_up(&self.core, Some(&facts), read).is_none() => {
+                queries::read_at_once(&self.core, verified, read, outbox)
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether the drive may take requests now, and whether the manager that sent this one still leads.
+    fn serving(&self, verified: &Verified, arrival: &Arrival) -> Result<(), Refusal> {
+        match &arrival.serving {
+            Ok(()) => {}
+            // A drive that returned is fenced before it gets a lease.
+            Err(refusal) if refusal.reason == Reason::NotServing && verified.precedes_lease() => {}
+            Err(refusal) => return Err(refusal.clone()),
+        }
+        match verified.request.target().term {
+            Some(term) => self.core.lease().handle_term(term),
+            None => Ok(()),
+        }
+    }
+
+    /// What the drive knows of the object, if it exists and the request fits it.
+    fn examine(&mut self, verified: &Verified, place: ObjectRef) -> Result<Option<Facts>, Box<Answer>> {
+        use DriveRequest as R;
+        let (request, rules) = (&verified.request, verified.request.rules());
+        let refused = |g, refusal| Err(Box::new(Answer::refused(g, refusal)));
+        let ends_lease = matches!(request, R::Retire(retire) if retire.ends_lease);
+        let rights = needs(request).rights;
+        if !ends_lease
+            && Revoked::concerns(rights)
+            && let Err(refusal) = self.core.revoked().check(&verified.capability, rights)
+        {
+            return refused(Generation(0), refusal);
+        }
+        let facts = match self.objects.facts(&self.core, place) {
+            Ok(facts) => facts,
+            // What is lost is removed whatever it was.
+            Err(lost) if lost.reason == Reason::Damaged && matches!(request, R::Remove(_)) => None,
+            Err(refusal) => return refused(Generation(0), refusal),
+        };
+        let Some(facts) = facts else {
+            return match rules.absent {
+                Absent::Refused if !ends_lease => refused(Generation(0), no_object()),
+                Absent::Refused | Absent::Served => Ok(None),
+            };
+        };
+        if matches!(request, R::Create(_)) {
+            return Ok(Some(facts));
+        }
+        let known = ObjectFacts { object_version: facts.object_version, g: facts.g, map: &facts.map };
+        if let Err(refusal) = verified.permit(&known) {
+            return refused(facts.g, refusal);
+        }
+        match self.core.readmission.admit(place.0, place.1) {
+            Err(refusal) if rules.fence == FenceRule::Needed => refused(facts.g, refusal),
+            _ => Ok(Some(facts)),
+        }
+    }
+
+    async fn stripe_write(
+        &mut self,
+        capability: &Capability,
+        facts: &Facts,
+        mut write: StripeWrite,
+        receiver: &mut Receiver,
+        ticket: Ticket,
+    ) -> Result<(), TransportError> {
+        if let Err(refusal) = convert::check_write(facts.map.k, &write)
+            .and_then(|()| manage::may_install(&self.core, capability, facts, &write))
+        {
+            ticket.refuse(facts.g, refusal);
+            return Ok(());
+        }
+        let bytes = if write.hole { 0 } else { write.to - write.from };
+        let crcs = std::mem::take(&mut write.crcs);
+        let Some((body, ticket)) = self.body(bytes, crcs, receiver, ticket).await? else { return Ok(()) };
+        let g = capability.g;
+        let stamp = write.stamp;
+        let core = self.core();
+        let place = (write.at.partition, write.at.object, write.unit);
+        let repairs = write.install && core.damage.is_damaged(place);
+        let mut write = convert::stripe_write(write, g, body);
+        if repairs {
+            write.standing = Standing::Repaired;
+        }
+        let finish = move |result| {
+            if repairs && matches!(result, Ok(Outcome::Applied)) {
+                damage::handle_repaired(&core, place);
+            }
+            Answer::from_store(g, result, |outcome| {
+                let written = match outcome {
+                    Outcome::Applied => Written::new(stamp, false),
+                    Outcome::Already => Written::new(stamp, true),
+                    Outcome::Older { tip } => Written::new(tip, true),
+                    // Only unit writes and deltas have these outcomes.
+                    Outcome::Owed { version, .. } => Written::new(version, false),
+                    Outcome::Known { version, .. } => Written::new(version, true),
+                    Outcome::Counted { tip } => Written::new(tip, true),
+                };
+                if !written.already {
+                    Figures::add(&core.figures.written_bytes, u64::from(bytes));
+                }
+                written.into()
+            })
+        };
+        // The payload may have taken long to arrive: if the lease was given back meanwhile, nothing may be
+        // written.
+        let still = self.still(capability, Rights::WRITE);
+        let then = move |ticket: Ticket, result| ticket.answer(finish(result));
+        self.hand_over(ticket, (Mutation::Write(write), bytes), still, then).await;
+        Ok(())
+    }
+
+    /// A payload as it is stored, of 0 bytes for a hole; `None` if there is no memory for it, which the
+    /// ticket has been told.
+    pub(crate) async fn body(
+        &self,
+        bytes: u32,
+        crcs: Vec<u32>,
+        receiver: &mut Receiver,
+        ticket: Ticket,
+    ) -> Result<Option<(Body, Ticket)>, TransportError> {
+        if bytes == 0 {
+            return Ok(Some((Body::Hole, ticket)));
+        }
+        let Some((share, ticket)) = self.share(bytes, ticket).await else { return Ok(None) };
+        let mut buffer = self.buffers.buffer(bytes, share);
+        receiver.payload(buffer.fill()).await?;
+        Ok(Some((Body::Bytes { payload: buffer.into_bytes(), crcs }, ticket)))
+    }
+
+    async fn retire(&self, capability: &Capability, g: Generation, retire: &Retire, ticket: Ticket) {
+        let settled_to = retire.settled_to;
+        if settled_to.lease != capability.lease || settled_to.g > capability.g {
+            let detail = format!("stamp {settled_to} is not of lease {}", capability.lease);
+            return ticket.refuse(g, Refusal::new(Reason::Scope, detail));
+        }
+        if retire.ends_lease {
+            self.end_lease(capability, retire);
+        }
+        let partition = retire.at.partition;
+        let object = retire.at.object;
+        let settled_below = retire.settled_below();
+        let client = retire.client;
+        let watermark = if client == 0 { 0 } else { retire.watermark };
+        let mutation = Mutation::Retire { partition, object, g, settled_below, client, watermark };
+        if retire.durable {
+            return self.submit(ticket, mutation, always(), move |result| done(g, result)).await;
+        }
+        let not_waited_for = Box::new(drop);
+        let queued = self.core.store.submit_within(mutation, not_waited_for, Some(Duration::ZERO), &always());
+        if let Err(Rejected { mutation, reply }) = queued {
+            self.queue_in_thread(mutation, always(), reply).await;
+        }
+        ticket.answer(Answer::done(g));
+    }
+
+    /// From now on no capability of the request's lease, or of an earlier one, writes to the object.
+    fn end_lease(&self, capability: &Capability, retire: &Retire) {
+        let place = (retire.at.partition, retire.at.object);
+        // A request without a lease would not have come this far.
+        let now_ms = self.core.manager_ms().unwrap_or(capability.expires_ms);
+        self.core.revoked().handle_lease_end(place, (capability.g, capability.lease), now_ms);
+    }
+
+    /// A check, for repeated use, whether the capability still allows these rights.
+    pub(crate) fn still(&self, capability: &Capability, rights: Rights) -> Still {
+        if capability.rights.include(Rights::MANAGE) {
+            return always();
+        }
+        let core = self.core();
+        let capability = capability.clone();
+        Box::new(move || {
+            let in_time = core.manager_ms().is_some_and(|now_ms| now_ms < capability.expires_ms);
+            in_time && core.revoked().check(&capability, rights).is_ok()
+        })
+    }
+
+    /// A share of the payload bound; `None` if none is to be had, which `ticket` has been told.
+    async fn share(&self, bytes: u32, ticket: Ticket) -> Option<(Share, Ticket)> {
+        match timeout(self.core.settings.store_wait, self.buffers.share(bytes)).await {
+            Ok(Ok(share)) => return Some((share, ticket)),
+            Ok(Err(_)) => ticket.refuse(Generation(0), closing()),
+            Err(_) => ticket.late("memory for payloads: others hold all of it"),
+        }
+        None
+    }
+
+    /// Runs `work` in one of a bounded number of threads.
+    pub(crate) async fn look(
+        &self,
+        ticket: Ticket,
+        work: impl FnOnce(&Arc<Core>) -> Answer + Send + 'static,
+    ) {
+        drop(self.start(ticket, |core, ticket| ticket.answer(work(core))).await);
+    }
+
+    /// As [`Requests::look`], but waits for the end, so that later requests see the effect.
+    pub(crate) async fn look_now(
+        &self,
+        ticket: Ticket,
+        work: impl FnOnce(&Arc<Core>) -> Answer + Send + 'static,
+    ) {
+        if let Some(working) = self.start(ticket, |core, ticket| ticket.answer(work(core))).await {
+            // If this takes too long, the answerer ends the connection.
+            let _ = timeout(self.core.settings.store_wait, working).await;
+        }
+    }
+
+    pub(crate) async fn start(
+        &self,
+        ticket: Ticket,
+        work: impl FnOnce(&Arc<Core>, Ticket) + Send + 'static,
+    ) -> Option<JoinHandle<()>> {
+        let permit = Arc::clone(&self.core.reads).acquire_owned();
+        let permit = match timeout(self.core.settings.store_wait, permit).await {
+            Ok(Ok(permit)) => permit,
+            Ok(Err(_)) => {
+                ticket.refuse(Generation(0), closing());
+                return None;
+            }
+            Err(_) => {
+                ticket.late("a thread: all of them wait for the store; does its disk hang?");
+                return None;
+            }
+        };
+        ticket.waits();
+        let core = self.core();
+        Some(host::spawn_blocking(move || {
+            work(&core, ticket);
+            drop(permit);
+        }))
+    }
+
+    /// Hands a mutation to the store, which carries it out if `still` allows it; `finish` makes the answer.
+    pub(crate) async fn submit(
+        &self,
+        ticket: Ticket,
+        mutation: Mutation,
+        still: Still,
+        finish: impl FnOnce(Result<Outcome, braid_store::Error>) -> Answer + Send + 'static,
+    ) {
+        let then = move |ticket: Ticket, result| ticket.answer(finish(result));
+        self.hand_over(ticket, (mutation, 0), still, then).await;
+    }
+
+    /// As [`Requests::submit`], for a mutation with so many bytes of payload; what becomes of the ticket is
+    /// up to `then`.
+    pub(crate) async fn hand_over(
+        &self,
+        ticket: Ticket,
+        (mutation, bytes): (Mutation, u32),
+        still: Still,
+        then: impl FnOnce(Ticket, Result<Outcome, braid_store::Error>) + Send + 'static,
+    ) {
+        ticket.waits();
+        let core = self.core();
+        let began = Instant::now();
+        let reply: Reply = Box::new(move |result| {
+            core.note_latency(Timed::Commit, began);
+            then(ticket, result);
+        });
+        if bytes > CHECKED_INLINE_BYTES {
+            return self.queue_in_thread(mutation, still, reply).await;
+        }
+        let queued = self.core.store.submit_within(mutation, reply, Some(Duration::ZERO), &still);
+        if let Err(Rejected { mutation, reply }) = queued {
+            // The store's queue is full: wait in a thread, and take no more requests from this peer
+            // meanwhile.
+            self.queue_in_thread(mutation, still, reply).await;
+        }
+    }
+
+    async fn queue_in_thread(&self, mutation: Mutation, still: Still, reply: Reply) {
+        // Longer than the answerer waits, which ends the connection: nobody is told that it was refused.
+        let store = self.core.store.clone();
+        let wait = Some(2 * self.core.settings.store_wait);
+        let queue = move || drop(store.submit_within(mutation, reply, wait, &still));
+        let _ = host::spawn_blocking(queue).await;
+    }
+}
+
+/// Whether the request may still be carried out.
+type Still = Box<dyn Fn() -> bool + Send + Sync>;
+
+/// For requests that no revocation affects.
+pub(crate) fn always() -> Still {
+    Box::new(|| true)
+}
+
+pub(crate) fn done(g: Generation, result: Result<Outcome, braid_store::Error>) -> Answer {
+    Answer::from_store(g, result, |_| braid_wire::data::Done {}.into())
+}
+
+pub(crate) fn no_object() -> Refusal {
+    Refusal::new(Reason::NoObject, "no such object on this drive")
+}
+
+fn closing() -> Refusal {
+    Refusal::new(Reason::Closing, "the drive is shutting down")
+}

@@ -1,0 +1,367 @@
+//! Heartbeats: they tell the manager that the drive lives, and the manager renews its lease in answer.
+//!
+//! There is one every quarter of the lease; its answer is waited for twice that long, at least
+//! `INTERVAL_FIRST`. After a failure the next one comes soon, then at growing intervals up to a quarter of
+//! the lease.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use braid_store::Stat;
+use braid_transport::{ControlSession, Credentials, Limits, Mismatch, TransportError, host};
+use braid_wire::control::{
+    Admission, ControlReply, ControlRequest, FileSystem, Heartbeat, HeartbeatReply, ProcessMark,
+};
+use braid_wire::data::ScrubState;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tracing::{error, info, warn};
+
+use crate::core::{Core, Timed};
+use crate::damage;
+use crate::error::DriveError;
+use crate::life::identity::{Directory, Identity};
+use crate::life::lease::Beat;
+use crate::life::stall::Stall;
+
+/// Between heartbeats until the manager has said how long its lease is.
+const INTERVAL_FIRST: Duration = Duration::from_millis(1500);
+/// Between heartbeats while the manager grants no lease because it must finish something first.
+const INTERVAL_WAITING: Duration = Duration::from_millis(250);
+/// How often the manager's progress is stored; every heartbeat reports it. If the manager loses less than
+/// this while its drives are killed too, its mark reveals the loss only if it was started in between.
+const STORE_EVERY: Duration = Duration::from_secs(5);
+/// The shortest time between heartbeats, and the pause after the first failure.
+const INTERVAL_MIN: Duration = Duration::from_millis(50);
+
+/// The parts of a heartbeat that stay the same.
+#[derive(Debug, Clone)]
+pub(crate) struct About {
+    pub(crate) address: String,
+    pub(crate) host: String,
+    pub(crate) directory: String,
+}
+
+/// Sends heartbeats until `closing` is set. The value returned can then send the last one. An error ends the
+/// drive: the manager is another cluster's, or another process is this drive.
+pub(crate) async fn run(
+    core: Arc<Core>,
+    directory: Arc<Directory>,
+    identity: Identity,
+    manager: String,
+    about: About,
+    mut closing: watch::Receiver<bool>,
+) -> Result<Option<Pulse>, DriveError> {
+    let mut random = [0; 8];
+    getrandom::fill(&mut random).expect("the system gives random bytes");
+    let start = u64::from_le_bytes(random);
+    core.start.store(start, Ordering::Relaxed);
+    let mut pulse = Pulse {
+        manager,
+        directory,
+        identity,
+        about,
+        start,
+        process: host::own_mark(),
+        session: None,
+        interval: INTERVAL_FIRST,
+        restarted: true,
+        failures: 0,
+        stored: (Instant::now(), 0),
+        stall: Stall::default(),
+        saving: None,
+    };
+    loop {
+        let wait = match pulse.beat(&core, Last::No).await {
+            Ok(wait) => wait,
+            Err(Stop::Failed(error)) => pulse.handle_failure(&error),
+            Err(Stop::Fatal(error)) => return Err(error),
+        };
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            _ = closing.wait_for(|&closing| closing) => return Ok(Some(pulse)),
+        }
+    }
+}
+
+/// Whether the drive held a lease before the answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum WasServing {
+    Yes,
+    No,
+}
+
+/// Whether it is the process's last heartbeat.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Last {
+    Yes,
+    No,
+}
+
+enum Stop {
+    Failed(TransportError),
+    Fatal(DriveError),
+}
+
+impl From<TransportError> for Stop {
+    fn from(error: TransportError) -> Stop {
+        Stop::Failed(error)
+    }
+}
+
+/// The state that heartbeats continue from.
+pub(crate) struct Pulse {
+    /// The manager's address.
+    manager: String,
+    directory: Arc<Directory>,
+    identity: Identity,
+    about: About,
+    /// A random number that identifies this process.
+    start: u64,
+    /// This process, for a manager on the same machine.
+    process: ProcessMark,
+    session: Option<ControlSession>,
+    interval: Duration,
+    /// No heartbeat since the start was answered with a lease.
+    restarted: bool,
+    failures: u32,
+    /// When the manager's progress was last stored, and its value.
+    stored: (Instant, u64),
+    stall: Stall,
+    /// Mere progress that is being stored: no heartbeat waits for it.
+    saving: Option<JoinHandle<Result<(), DriveError>>>,
+}
+
+impl Pulse {
+    /// Tells the manager that the drive has served its last request.
+    pub(crate) async fn farewell(mut self, core: &Arc<Core>) {
+        if self.restarted {
+            return;
+        }
+        if let Err(Stop::Failed(error)) = self.beat(core, Last::Yes).await {
+            info!(manager = %self.manager, %error, "the manager was not told that the drive stops");
+        }
+    }
+
+    /// Returns the time until the next heartbeat.
+    async fn beat(&mut self, core: &Arc<Core>, last: Last) -> Result<Duration, Stop> {
+        let stat = {
+            let core = Arc::clone(core);
+            // In a thread, as it asks the file system. If the disk hangs, heartbeats stop, as they should.
+            host::spawn_blocking(move || core.store.stat().unwrap_or_default()).await
+        };
+        let stat = stat.map_err(|error| Stop::Fatal(DriveError::Task(error)))?;
+        let mut session = match self.session.take() {
+            Some(session) => session,
+            None => self.connect(core).await?,
+        };
+        let sent = core.clock().now();
+        let stalled_ms = self.stall.handle_look(core.store.commit_under_way(), sent);
+        if stalled_ms > 0 {
+            // Before the manager hears of it: from then on it may do without this drive.
+            core.lease().handle_stall();
+        }
+        let heartbeat = Heartbeat { stalled_ms, ..self.heartbeat(core, &stat, last) };
+        let reply = match session.call(&ControlRequest::Heartbeat(heartbeat)).await? {
+            ControlReply::Heartbeat(reply) => reply,
+            other => {
+                let what = format!("{} in answer to a heartbeat", other.name());
+                return Err(TransportError::Unexpected { address: self.manager.clone(), what }.into());
+            }
+        };
+        if reply.admission == Admission::Superseded {
+            let dir = self.directory.path().to_owned();
+            return Err(Stop::Fatal(DriveError::Superseded { dir, why: reply.detail }));
+        }
+        let is_numbered = reply.instance != self.identity.instance;
+        if !core.lease().is_over(session.head()) {
+            self.remember(core, &reply, stat.objects, last).await.map_err(Stop::Fatal)?;
+        }
+        let was_serving = if core.holds().is_ok() { WasServing::Yes } else { WasServing::No };
+        let beat = core.lease().handle_heartbeat(sent, session.head(), &reply);
+        if beat == Beat::Renewed {
+            core.revoked().handle_time(session.head().now_ms);
+        }
+        if beat != Beat::OldTerm {
+            self.session = Some(session);
+            self.restarted &= reply.admission != Admission::Serve;
+            if !self.restarted {
+                core.store.release();
+            }
+        }
+        if is_numbered && beat == Beat::Renewed && reply.lease_ms == 0 {
+            // The manager waits to hear that the instance number is stored.
+            return Ok(INTERVAL_MIN);
+        }
+        self.tell(beat, was_serving, &reply, last);
+        Ok(self.interval)
+    }
+
+    fn heartbeat(&self, core: &Core, stat: &Stat, last: Last) -> Heartbeat {
+        let objects = damage::lost_objects(core);
+        Heartbeat {
+            address: self.about.address.clone(),
+            host: self.about.host.clone(),
+            directory: self.about.directory.clone(),
+            pid: host::process_id(),
+            process: self.process.clone(),
+            capacity_bytes: stat.capacity,
+            used_bytes: stat.used,
+            live_bytes: stat.live,
+            free_bytes: stat.free,
+            spare_bytes: stat.spare,
+            file_system: FileSystem { device: stat.disk_device, free_bytes: stat.disk_free },
+            restarted: self.restarted,
+            epoch: core.readmission.epoch(),
+            scrub: ScrubState { objects, ..core.scrub().state(stat) },
+            io: core.sent(),
+            start: self.start,
+            instance: self.identity.instance,
+            log: core.store.last_record(),
+            seen: self.identity.seen.clone(),
+            closing: last == Last::Yes,
+            manager_ms: core.lease().manager_ms(core.clock().now()).unwrap_or_default(),
+            stalled_ms: 0,
+            reads: core.latencies(Timed::Read).figures(core.clock().now()),
+            commits: core.latencies(Timed::Commit).figures(core.clock().now()),
+        }
+    }
+
+    /// Stores what the manager said before anything is served under it: the drive's epoch and instance, and
+    /// the progress of the manager's state. Mere progress is stored once in `STORE_EVERY`.
+    async fn remember(
+        &mut self,
+        core: &Core,
+        reply: &HeartbeatReply,
+        objects: u64,
+        last: Last,
+    ) -> Result<(), DriveError> {
+        if !matches!(reply.admission, Admission::Serve | Admission::Wait) {
+            return Ok(());
+        }
+        let identity = &mut self.identity;
+        let new_epoch = reply.epoch > core.readmission.epoch();
+        let new_state = (reply.state.term, reply.state.mark) != (identity.seen.term, identity.seen.mark);
+        identity.seen = reply.state.clone();
+        let before = identity.instance;
+        let (stored_at, stored) = self.stored;
+        let progress = reply.state.changes != stored;
+        let due = progress && (last == Last::Yes || stored_at.elapsed() >= STORE_EVERY);
+        if !new_epoch && !new_state && !due && reply.instance == identity.instance {
+            return Ok(());
+        }
+        if new_epoch {
+            identity.epoch = reply.epoch;
+            identity.was_out |= objects > 0;
+        }
+        identity.instance = reply.instance;
+        let mere_progress = !new_epoch && !new_state && reply.instance == before && last == Last::No;
+        if mere_progress && self.saving.as_ref().is_some_and(|saving| !saving.is_finished()) {
+            return Ok(()); // the disk is slow, or hangs: the next heartbeat says so
+        }
+        if let Some(saving) = self.saving.take() {
+            // In order, so that nothing older is stored over this.
+            saving.await??;
+        }
+        let directory = Arc::clone(&self.directory);
+        let now = identity.clone();
+        let saving = tokio::spawn(async move { save(&directory, &now).await });
+        if mere_progress {
+            self.saving = Some(saving);
+        } else {
+            saving.await??;
+        }
+        self.stored = (Instant::now(), reply.state.changes);
+        if new_epoch {
+            core.readmission.handle_epoch(reply.epoch, objects);
+        }
+        Ok(())
+    }
+
+    async fn connect(&mut self, core: &Core) -> Result<ControlSession, Stop> {
+        let directory = &self.directory;
+        let identity = &mut self.identity;
+        let Some(master) = &identity.master else {
+            return Err(Stop::Fatal(DriveError::NoToken(directory.path().to_owned())));
+        };
+        let credentials = Credentials::of_drive(identity.cluster, identity.drive, master);
+        let reply = (self.interval * 2).max(INTERVAL_FIRST);
+        let limits = Limits { reply, stall: reply, connect: reply, ..core.settings.limits };
+        match ControlSession::connect(&self.manager, credentials, &limits).await {
+            Ok(session) => {
+                // The session is authenticated: this is the manager, and it knows the drive.
+                if !identity.joined || identity.manager.as_ref() != Some(&self.manager) {
+                    identity.joined = true;
+                    identity.manager = Some(self.manager.clone());
+                    save(directory, identity).await.map_err(Stop::Fatal)?;
+                }
+                Ok(session)
+            }
+            // At the first contact the configuration is wrong. Later it means that another cluster's manager
+            // has taken the port.
+            Err(TransportError::WrongPeer { mismatch: Mismatch::Cluster { expected, found }, .. })
+                if self.restarted =>
+            {
+                let dir = directory.path().to_owned();
+                Err(Stop::Fatal(DriveError::OtherCluster { dir, here: expected, asked: found }))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn tell(&mut self, beat: Beat, was_serving: WasServing, reply: &HeartbeatReply, last: Last) {
+        let name = &self.identity.name;
+        let manager = &self.manager;
+        match beat {
+            Beat::Renewed => {
+                self.failures = 0;
+                if reply.lease_ms == 0 {
+                    if self.interval != INTERVAL_WAITING && last == Last::No {
+                        info!(drive = %name, why = %reply.detail, "the manager gives no lease yet");
+                    }
+                    self.interval = INTERVAL_WAITING;
+                    return;
+                }
+                let lease = Duration::from_millis(u64::from(reply.lease_ms));
+                self.interval = (lease / 4).max(INTERVAL_MIN);
+                if was_serving == WasServing::No {
+                    info!(drive = %name, %manager, lease_ms = reply.lease_ms, "serving");
+                }
+            }
+            Beat::Replaced => {
+                if self.failures == 0 {
+                    error!(drive = %name, "the drive was replaced and serves no more; stop it, and keep its directory until `braid heal` says that nothing is left");
+                }
+                // Logged once. Heartbeats go on, so that the manager shows the drive as present.
+                self.failures = 1;
+            }
+            Beat::OldTerm => {
+                // Log the first failure, then one in 64.
+                if self.failures.is_multiple_of(64) {
+                    let why = &reply.detail;
+                    warn!(drive = %name, %manager, %why, "a manager that no longer leads, or of an older state, answered");
+                }
+                self.failures = self.failures.saturating_add(1);
+            }
+        }
+    }
+
+    /// How long to wait after a failure: doubled each time, from the minimum up to the interval.
+    fn handle_failure(&mut self, error: &TransportError) -> Duration {
+        let manager = &self.manager;
+        self.session = None;
+        self.failures = self.failures.saturating_add(1);
+        // Log the first failure, then one in 64.
+        if self.failures == 1 || self.failures.is_multiple_of(64) {
+            warn!(%manager, %error, failures = self.failures, "no heartbeat");
+        }
+        (INTERVAL_MIN * 2u32.saturating_pow(self.failures.min(10))).min(self.interval)
+    }
+}
+
+async fn save(directory: &Arc<Directory>, identity: &Identity) -> Result<(), DriveError> {
+    let directory = Arc::clone(directory);
+    let identity = identity.clone();
+    host::spawn_blocking(move || directory.save(&identity)).await?
+}

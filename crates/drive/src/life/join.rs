@@ -1,0 +1,220 @@
+//! A directory becomes a drive: its store is made, and the manager learns of it.
+//!
+//! The order is: write the identity, make the store, get the master key over a session with the join token,
+//! write the key, ask the manager to join. After a crash at any point the next start continues from what it
+//! finds. A store made for a join that the manager never heard of is empty and may be made again.
+
+use std::time::Duration;
+
+use braid_store::{Options, Store};
+use braid_transport::{ControlSession, Credentials, Limits, TransportError, host};
+use braid_wire::Reason;
+use braid_wire::control::{ControlReply, JoinDrive};
+use braid_wire::token::Token;
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use crate::error::DriveError;
+use crate::life::config::Config;
+use crate::life::heartbeat::About;
+use crate::life::identity::{Directory, Identity};
+
+/// The first wait after a failed try, and the longest.
+const RETRY_MIN: Duration = Duration::from_millis(50);
+const RETRY_MAX: Duration = Duration::from_secs(1);
+/// The minimum time for one try.
+const TRY_MIN: Duration = Duration::from_secs(5);
+/// How often a warning says that the drive still waits.
+const TELL_EVERY: Duration = Duration::from_secs(5);
+
+/// Opens the drive's store; creates it if the drive has not joined yet. Blocks on the disk.
+pub(crate) fn store(
+    directory: &Directory,
+    identity: &Identity,
+    config: &Config,
+) -> Result<Store, DriveError> {
+    if let Some(store) = open(directory, identity, config)? {
+        return Ok(store);
+    }
+    let gone = || DriveError::StoreGone(directory.path().to_owned());
+    if identity.joined {
+        return Err(gone());
+    }
+    // Nothing was ever stored here: a format that a crash interrupted is repeated.
+    directory.discard_store()?;
+    let dir = directory.store();
+    format(directory, identity, config).map_err(|source| DriveError::Store { dir, source })?;
+    open(directory, identity, config)?.ok_or_else(gone)
+}
+
+/// Opens the drive's store, if there is one. Blocks on the disk.
+pub(crate) fn open(
+    directory: &Directory,
+    identity: &Identity,
+    config: &Config,
+) -> Result<Option<Store>, DriveError> {
+    let dir = directory.store();
+    #[cfg(feature = "simulated")]
+    if let Some(medium) = directory.medium() {
+        let opened = medium.open(who(identity), options(config));
+        return opened.map_err(|source| DriveError::Store { dir, source });
+    }
+    if !dir.exists() {
+        return Ok(None);
+    }
+    match Store::open(&dir, Some(who(identity)), options(config)) {
+        Ok((store, recovery)) => {
+            info!(dir = %dir.display(), ?recovery, "store open");
+            if recovery.damaged_count > 0 {
+                warn!(dir = %dir.display(), damaged = recovery.damaged_count, "the store has damaged records: those units are lost here");
+            }
+            Ok(Some(store))
+        }
+        Err(braid_store::Error::NotAStore(_)) => Ok(None),
+        Err(braid_store::Error::Foreign { cluster, .. }) if cluster != identity.cluster => {
+            let dir = directory.path().to_owned();
+            Err(DriveError::OtherCluster { dir, here: cluster, asked: identity.cluster })
+        }
+        Err(source) => Err(DriveError::Store { dir, source }),
+    }
+}
+
+fn format(directory: &Directory, identity: &Identity, config: &Config) -> Result<(), braid_store::Error> {
+    #[cfg(feature = "simulated")]
+    if let Some(medium) = directory.medium() {
+        return medium.format(who(identity), &options(config));
+    }
+    Store::format(&directory.store(), who(identity), &options(config))
+}
+
+/// After this long without writes, the store frees disk space that it does not need.
+const GIVE_BACK: Duration = Duration::from_secs(1);
+
+fn who(identity: &Identity) -> braid_store::Identity {
+    braid_store::Identity { cluster: identity.cluster, drive: identity.drive }
+}
+
+fn options(config: &Config) -> Options {
+    let settings = &config.settings;
+    Options {
+        capacity: config.capacity_bytes,
+        // Until the manager has compared the log's position with its record.
+        held: true,
+        sync: settings.sync,
+        segment_bytes: settings.segment_bytes.unwrap_or(Options::default().segment_bytes),
+        clean_share_percent: settings.clean_share_percent,
+        give_back: Some(GIVE_BACK),
+    }
+}
+
+/// Registers the drive with the manager at `manager`, unless that is done. Tries for
+/// `config.settings.join_wait`, and at most [`TRY_MIN`] longer. If the future is dropped, the state is the
+/// same as after a crash there.
+pub(crate) async fn join(
+    directory: &Directory,
+    identity: &mut Identity,
+    manager: &str,
+    config: &Config,
+    about: &About,
+    capacity_bytes: u64,
+) -> Result<(), DriveError> {
+    if identity.joined {
+        return Ok(());
+    }
+    let deadline = Instant::now() + config.settings.join_wait;
+    let mut wait = RETRY_MIN;
+    let mut told = None::<Instant>;
+    loop {
+        let bound = deadline.saturating_duration_since(Instant::now()).max(TRY_MIN);
+        let attempt = attempt(directory, identity, manager, config, about, capacity_bytes);
+        let attempted = tokio::time::timeout(bound, attempt).await.unwrap_or_else(|_| {
+            Err(DriveError::Join(TransportError::Timeout { what: "to join", address: manager.to_owned() }))
+        });
+        match attempted {
+            Ok(()) => return Ok(()),
+            Err(DriveError::Join(error)) if may_pass(&error) && Instant::now() + wait < deadline => {
+                if told.is_none_or(|told| told.elapsed() >= TELL_EVERY) {
+                    told = Some(Instant::now());
+                    let left = deadline.saturating_duration_since(Instant::now()).as_secs();
+                    warn!(%manager, %error, "not joined yet: waiting for the manager, trying on for {left} s");
+                }
+            }
+            Err(error) => return Err(error),
+        }
+        tokio::time::sleep(wait).await;
+        wait = (wait * 2).min(RETRY_MAX);
+    }
+}
+
+/// Whether another try may succeed.
+fn may_pass(error: &TransportError) -> bool {
+    match error {
+        TransportError::Refusal(refusal) => {
+            matches!(refusal.reason, Reason::Busy | Reason::Closing | Reason::NotLeading)
+        }
+        TransportError::WrongPeer { .. } | TransportError::Forged { .. } => false,
+        _ => true,
+    }
+}
+
+async fn attempt(
+    directory: &Directory,
+    identity: &mut Identity,
+    manager: &str,
+    config: &Config,
+    about: &About,
+    capacity_bytes: u64,
+) -> Result<(), DriveError> {
+    let limits = &config.settings.limits;
+    if known(identity, manager, limits).await.map_err(DriveError::Join)? {
+        identity.manager = Some(manager.to_owned());
+        identity.joined = true;
+        return directory.save(identity);
+    }
+    let Some(token) = &config.token else { return Err(DriveError::NoToken(directory.path().to_owned())) };
+    let credentials = Credentials::joining(token, identity.drive);
+    let mut session =
+        ControlSession::connect(manager, credentials, limits).await.map_err(DriveError::Join)?;
+    let binding = *session.binding();
+    let nonce = *session.nonce();
+    identity.master = Some(Token::master_key(&token.secret, &binding, &nonce, identity.drive));
+    identity.manager = Some(manager.to_owned());
+    // Before the manager hears of it: once it has stored the drive, this key must not be lost.
+    directory.save(identity)?;
+    let join = JoinDrive {
+        name: identity.name.clone(),
+        address: about.address.clone(),
+        host: about.host.clone(),
+        rack: config.rack.clone(),
+        directory: about.directory.clone(),
+        pid: host::process_id(),
+        capacity_bytes,
+    };
+    match session.call(&join.into()).await.map_err(DriveError::Join)? {
+        ControlReply::Joined(joined) => {
+            identity.name = joined.name;
+            identity.joined = true;
+            directory.save(identity)?;
+            info!(drive = %identity.name, id = %identity.drive, cluster = %identity.cluster, "joined");
+            Ok(())
+        }
+        other => {
+            let what = format!("{} in answer to a join", other.name());
+            Err(DriveError::Join(TransportError::Unexpected { address: manager.to_owned(), what }))
+        }
+    }
+}
+
+/// Whether the manager already knows the drive, by a key from a join that a crash interrupted. Only a refusal
+/// from the manager proves that it does not. After a broken session or damaged bytes the key is kept for the
+/// next try.
+async fn known(identity: &Identity, manager: &str, limits: &Limits) -> Result<bool, TransportError> {
+    let Some(master) = &identity.master else { return Ok(false) };
+    let credentials = Credentials::of_drive(identity.cluster, identity.drive, master);
+    match ControlSession::connect(manager, credentials, limits).await {
+        Ok(_) => Ok(true),
+        Err(error @ TransportError::Refusal(_)) if may_pass(&error) => Err(error),
+        Err(TransportError::Refusal(_)) => Ok(false),
+        Err(error) => Err(error),
+    }
+}

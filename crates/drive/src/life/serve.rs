@@ -1,0 +1,320 @@
+//! A drive's life: start, serve, stop.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use braid_layout::DriveId;
+use braid_store::Store;
+use braid_transport::{Credentials, Listener, host, raise_descriptors};
+use tokio::sync::{oneshot, watch};
+use tokio::task::{JoinHandle, JoinSet};
+use tracing::{info, warn};
+
+use crate::connections::connection;
+use crate::connections::room::PeerSlots;
+use crate::core::Core;
+use crate::damage::{self, Damage};
+use crate::error::DriveError;
+use crate::life::config::Config;
+use crate::life::heartbeat::{self, About, Pulse};
+use crate::life::identity::{Directory, Identity};
+use crate::life::lease::Lease;
+use crate::life::{join, startup_identity};
+use crate::parity::forward::{self, Forwarder};
+use crate::parity::sisters::Sisters;
+use crate::readmission::ReadmissionFence;
+use crate::{scrub, scrubber};
+
+/// A pause after the system refuses to accept: it has run out of a resource.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// For sending the last heartbeat.
+const FAREWELL_WAIT: Duration = Duration::from_secs(1);
+/// How long a shutdown waits for a store that is being opened.
+const PREPARE_WAIT: Duration = Duration::from_secs(1);
+
+/// A drive that listens and that the manager knows.
+#[derive(Debug, Clone)]
+pub struct Ready {
+    pub drive: DriveId,
+    /// Its name in the cluster.
+    pub name: String,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// The manager's address, and what proves to it that this is the drive: for what else its process does
+    /// in its name.
+    pub manager: String,
+    /// See `manager`.
+    pub credentials: Credentials,
+    /// What its process is to have repaired.
+    pub damage: Arc<Damage>,
+}
+
+/// Runs one drive until `shutdown` completes. `ready` is sent when the drive listens and has joined; it
+/// serves once the manager has answered a heartbeat. The shutdown interrupts every phase, including joining;
+/// the next start continues where this one stopped.
+pub async fn run(
+    config: Config,
+    ready: oneshot::Sender<Ready>,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), DriveError> {
+    config.validate()?;
+    tokio::pin!(shutdown);
+    let preparing = prepare(&config);
+    tokio::pin!(preparing);
+    let Some(prepared) = unless(&mut shutdown, &mut preparing).await else {
+        // Usually this is done at once, and leaves the directory free for the next start.
+        return match tokio::time::timeout(PREPARE_WAIT, preparing).await {
+            Ok(Ok(prepared)) => close_store(prepared.store, &config).await,
+            Ok(Err(_)) | Err(_) => Ok(()),
+        };
+    };
+    let Prepared { directory, mut identity, manager, listener, room, store, about } = prepared?;
+    let capacity = store.stat().map(|stat| stat.capacity).unwrap_or_default();
+    let joining = join::join(&directory, &mut identity, &manager, &config, &about, capacity);
+    let joined = unless(&mut shutdown, joining).await;
+    let core = match joined {
+        Some(Ok(())) => core(&identity, &manager, store.clone(), room, &config, &directory),
+        Some(Err(error)) => Err(error),
+        None => {
+            info!(%manager, "stopped before it joined");
+            return close_store(store, &config).await;
+        }
+    };
+    let core = match core {
+        Ok(core) => Arc::new(core),
+        Err(error) => {
+            // The reason why it does not start matters more than an error here.
+            let _ = close_store(store, &config).await;
+            return Err(error);
+        }
+    };
+    let address = listener.local_address();
+    let (close, closing) = watch::channel(false);
+    // If nobody waits for it, the drive serves all the same.
+    let _ = ready.send(is_ready(&identity, &manager, address, &core));
+    info!(drive = %identity.name, id = %identity.drive, %address, "listening");
+    let verifying = verify(&core, &directory, &closing);
+    forward::start(&core);
+    let beating = heartbeat::run(Arc::clone(&core), directory, identity, manager, about, closing.clone());
+    let mut heartbeats = tokio::spawn(beating);
+    let mut connections = JoinSet::new();
+    let ended = loop {
+        tokio::select! {
+            () = &mut shutdown => break Ok(()),
+            beaten = &mut heartbeats => break beaten.unwrap_or_else(|error| Err(error.into())).map(drop),
+            accepted = listener.accept() => match accepted {
+                Ok(stream) => {
+                    connections.spawn(connection::serve(Arc::clone(&core), stream, closing.clone()));
+                }
+                Err(error) => {
+                    warn!(%error, "cannot accept");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            },
+            Some(served) = connections.join_next() => {
+                if let Err(error) = served {
+                    warn!(%error, "a connection ended in a panic");
+                }
+            }
+        }
+    };
+    drop(listener);
+    core.lease().handle_closing();
+    let _ = close.send(true);
+    finish(connections, core.settings.shutdown_wait).await;
+    if ended.is_ok() {
+        // So that nobody must wait for the lease to lapse.
+        farewell(heartbeats, &core).await;
+    }
+    end_all(verifying, core.settings.shutdown_wait).await;
+    core.forwarder.stop();
+    close_store(store, &config).await?;
+    ended
+}
+
+/// Starts the tasks that verify what is stored: all of it, and what is doubted.
+fn verify(
+    core: &Arc<Core>,
+    directory: &Arc<Directory>,
+    closing: &watch::Receiver<bool>,
+) -> [JoinHandle<()>; 2] {
+    let scrubbing = scrubber::run(Arc::clone(core), Arc::clone(directory), closing.clone());
+    [tokio::spawn(scrubbing), tokio::spawn(damage::run(Arc::clone(core), closing.clone()))]
+}
+
+fn is_ready(identity: &Identity, manager: &str, address: SocketAddr, core: &Core) -> Ready {
+    let Identity { cluster, drive, name, master, .. } = identity;
+    let master = master.as_ref().expect("it has joined");
+    let credentials = Credentials::of_drive(*cluster, *drive, master);
+    let name = name.clone();
+    let manager = manager.to_owned();
+    let damage = Arc::clone(&core.damage);
+    Ready { drive: *drive, name, address, manager, credentials, damage }
+}
+
+/// Sends the last heartbeat: the drive has served its last request. It does not wait long, as the manager may
+/// be away.
+async fn farewell(mut heartbeats: JoinHandle<Result<Option<Pulse>, DriveError>>, core: &Arc<Core>) {
+    let last = async {
+        if let Ok(Ok(Some(pulse))) = (&mut heartbeats).await {
+            pulse.farewell(core).await;
+        }
+    };
+    if tokio::time::timeout(FAREWELL_WAIT, last).await.is_err() {
+        info!("the manager was not told that the drive stops: it waits for its lease to lapse");
+    }
+    if !heartbeats.is_finished() {
+        end(heartbeats, Duration::ZERO).await;
+    }
+}
+
+/// Waits until a task ends, as it holds the directory until then. After `wait` it is aborted.
+async fn end<T>(mut task: JoinHandle<T>, wait: Duration) {
+    if tokio::time::timeout(wait, &mut task).await.is_err() {
+        task.abort();
+        let _ = task.await;
+    }
+}
+
+async fn end_all(tasks: [JoinHandle<()>; 2], wait: Duration) {
+    for task in tasks {
+        end(task, wait).await;
+    }
+}
+
+/// Waits until accepted requests are answered; after `wait` the connections are cut off.
+async fn finish(mut connections: JoinSet<()>, wait: Duration) {
+    let all = async { while connections.join_next().await.is_some() {} };
+    if tokio::time::timeout(wait, all).await.is_err() {
+        warn!("connections were cut off: their peers took no answers");
+        connections.shutdown().await;
+    }
+}
+
+/// The result of `work`, or `None` once `shutdown` completes.
+async fn unless<T>(
+    shutdown: &mut (impl Future<Output = ()> + Unpin),
+    work: impl Future<Output = T>,
+) -> Option<T> {
+    tokio::select! {
+        biased;
+        () = shutdown => None,
+        done = work => Some(done),
+    }
+}
+
+async fn close_store(store: Store, config: &Config) -> Result<(), DriveError> {
+    let dir = config.dir.clone();
+    host::spawn_blocking(move || store.close()).await?.map_err(|source| DriveError::Store { dir, source })
+}
+
+/// Runs several drives in one process until `shutdown` completes or one of them fails; the others then stop
+/// too.
+pub async fn run_all(
+    configs: Vec<(Config, oneshot::Sender<Ready>)>,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), DriveError> {
+    let (close, closing) = watch::channel(false);
+    let mut drives = JoinSet::new();
+    for (config, ready) in configs {
+        let mut closing = closing.clone();
+        let closed = async move {
+            let _ = closing.wait_for(|&closing| closing).await;
+        };
+        drives.spawn(run(config, ready, closed));
+    }
+    tokio::pin!(shutdown);
+    let mut ended = Ok(());
+    loop {
+        tokio::select! {
+            () = &mut shutdown, if !*closing.borrow() => { let _ = close.send(true); }
+            drive = drives.join_next() => match drive {
+                None => return ended,
+                Some(result) => {
+                    let _ = close.send(true);
+                    ended = ended.and(result.unwrap_or_else(|error| Err(error.into())));
+                }
+            },
+        }
+    }
+}
+
+/// Everything that a drive needs from its own machine.
+struct Prepared {
+    directory: Arc<Directory>,
+    identity: Identity,
+    /// The manager's address.
+    manager: String,
+    listener: Listener,
+    room: PeerSlots,
+    store: Store,
+    about: About,
+}
+
+/// From a directory to a drive that listens. If the future is dropped midway, the thread that it started
+/// keeps the directory locked until it is done.
+async fn prepare(config: &Config) -> Result<Prepared, DriveError> {
+    let (directory, identity, manager) = in_thread(config.clone(), |config| {
+        #[cfg(feature = "simulated")]
+        let directory = match &config.settings.medium {
+            Some(medium) => Directory::on_medium(&config.dir, Arc::clone(medium)),
+            None => Directory::take(&config.dir)?,
+        };
+        #[cfg(not(feature = "simulated"))]
+        let directory = Directory::take(&config.dir)?;
+        let (identity, manager) = startup_identity::identity(&directory, &config)?;
+        Ok((directory, identity, manager))
+    })
+    .await?;
+    let settings = &config.settings;
+    let descriptors = raise_descriptors(PeerSlots::descriptors(settings.connections_max));
+    let room = PeerSlots::new(settings.connections_max, descriptors);
+    let listener = Listener::bind_with(&config.listen, settings.limits, room.capacity()).await?;
+    let directory = Arc::new(directory);
+    let opening = identity.clone();
+    let store = {
+        let directory = Arc::clone(&directory);
+        in_thread(config.clone(), move |config| join::store(&directory, &opening, &config)).await?
+    };
+    let about = About {
+        address: config.advertise.clone().unwrap_or_else(|| listener.local_address().to_string()),
+        host: config.host.clone().unwrap_or_else(host_name),
+        directory: std::path::absolute(directory.path())
+            .unwrap_or_else(|_| directory.path().to_owned())
+            .display()
+            .to_string(),
+    };
+    Ok(Prepared { directory, identity, manager, listener, room, store, about })
+}
+
+fn core(
+    identity: &Identity,
+    manager: &str,
+    store: Store,
+    room: PeerSlots,
+    config: &Config,
+    directory: &Directory,
+) -> Result<Core, DriveError> {
+    let Some(master) = &identity.master else { return Err(DriveError::NoToken(directory.path().to_owned())) };
+    let fence = if identity.was_out { ReadmissionFence::closed } else { ReadmissionFence::open };
+    let readmission = fence(identity.epoch);
+    let lease = Lease::new(identity.seen.term);
+    let identity = (identity.cluster, identity.drive);
+    let credentials = Credentials::of_drive(identity.0, identity.1, master);
+    let sisters = Sisters::new(manager.to_owned(), credentials, config.settings.limits);
+    let parts = (lease, readmission, scrub::load(directory), room);
+    Ok(Core::new(identity, master, store, parts, Forwarder::new(sisters), config.settings.clone()))
+}
+
+async fn in_thread<T: Send + 'static>(
+    config: Config,
+    work: impl FnOnce(Config) -> Result<T, DriveError> + Send + 'static,
+) -> Result<T, DriveError> {
+    host::spawn_blocking(move || work(config)).await?
+}
+
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}

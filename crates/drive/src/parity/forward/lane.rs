@@ -1,0 +1,295 @@
+//! Pays what is owed to one sister: a task with one session, which sends the deltas of all units that wait
+//! for that sister, a batch at a time. What comes meanwhile waits for the next batch, and so shares the
+//! sister's commit. A unit whose deltas are refused waits a growing while and is tried again, for ever.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use braid_layout::{DriveId, Generation, PartitionId, Version};
+use braid_store::{Error, ObjectState};
+use braid_transport::{DriveSession, Limits, TransportError, host};
+use braid_wire::control::Grant;
+use braid_wire::data::{Address, ColumnMap, Delta, DriveReply, DriveRequest};
+use braid_wire::{Reason, Refusal, Wire};
+use bytes::Bytes;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+
+use super::{Job, handle_not_owed, handle_removed, settle, tell_owed};
+use crate::core::Core;
+use crate::parity::debts::UnitRef;
+
+/// The most deltas, and about the most bytes, of one batch.
+const BATCH_LEN: usize = 256;
+const BATCH_BYTES: usize = 8 << 20;
+/// Deltas up to this size are sent together, about as many bytes at a time.
+const TOGETHER_BYTES: usize = 64 << 10;
+/// How long a refused unit waits before it is sent again: the first time, and at most.
+const PAUSE_MIN: Duration = Duration::from_millis(10);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// For a sister's answers. Its own store may be slow; one that hangs is found out by others.
+const SISTER_WAIT: Duration = Duration::from_secs(10);
+
+/// A delta that is ready to be sent.
+struct Item {
+    job: Job,
+    /// The generation that it is sent in.
+    g: Generation,
+    request: DriveRequest,
+    payload: Bytes,
+}
+
+/// Sends one sister what it is owed.
+pub(super) async fn run(core: Arc<Core>, sister: DriveId, mut jobs: mpsc::UnboundedReceiver<Job>) {
+    let mut session = None;
+    let mut due: BTreeMap<Job, (Instant, Duration)> = BTreeMap::new();
+    loop {
+        let next = due.values().map(|(at, _)| *at).min();
+        tokio::select! {
+            job = jobs.recv() => match job {
+                Some(job) => drop(due.insert(job, (Instant::now(), PAUSE_MIN))),
+                None => return,
+            },
+            () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {}
+        }
+        while let Ok(job) = jobs.try_recv() {
+            due.insert(job, (Instant::now(), PAUSE_MIN));
+        }
+        let now = Instant::now();
+        let mut batch: Vec<Job> = due.iter().filter(|(_, (at, _))| *at <= now).map(|(job, _)| *job).collect();
+        batch.truncate(BATCH_LEN);
+        let reused = session.is_some();
+        let mut sent = send(&core, sister, &mut session, &batch).await;
+        if sent.is_err() && reused {
+            // A session that was idle may be broken without a fault of the sister.
+            session = None;
+            sent = send(&core, sister, &mut session, &batch).await;
+        }
+        let again = sent.unwrap_or_else(|why| {
+            tracing::debug!(%sister, why, "deltas wait for a sister");
+            session = None;
+            // Their writers find out soon whether she is lost, and have the manager take her out.
+            for (unit, _) in &batch {
+                let waiters = core.forwarder.debts().take_waiters(*unit);
+                tell_owed(waiters);
+            }
+            batch.clone()
+        });
+        for job in batch {
+            // Also after a batch that failed midway: what was acknowledged before is not sent again.
+            settle(&core, job.0);
+            due.entry(job).and_modify(|(at, pause)| {
+                *at = Instant::now() + *pause;
+                *pause = (*pause * 2).min(PAUSE_MAX);
+            });
+            if !again.contains(&job) {
+                due.remove(&job);
+            }
+        }
+    }
+}
+
+/// Whether a refusal by a sister may be over soon. Of others her column's writers are told at once.
+fn passes(reason: Reason) -> bool {
+    !matches!(
+        reason,
+        Reason::Damaged
+            | Reason::Full
+            | Reason::Quota
+            | Reason::Medium
+            | Reason::ReadOnly
+            | Reason::NoPartition
+    )
+}
+
+/// Sends one batch. Returns the jobs that must be sent again; an error means that all must, on a new session.
+async fn send(
+    core: &Arc<Core>,
+    sister: DriveId,
+    session: &mut Option<DriveSession>,
+    batch: &[Job],
+) -> Result<Vec<Job>, String> {
+    let Prepared { mut items, mut again, waiting } = prepare(core, batch, Reads::AtOnce);
+    if !waiting.is_empty() {
+        let preparing = Arc::clone(core);
+        let prepared = host::spawn_blocking(move || prepare(&preparing, &waiting, Reads::Wait)).await;
+        let prepared = prepared.map_err(|error| error.to_string())?;
+        items.extend(prepared.items);
+        again.extend(prepared.again);
+    }
+    let mut partitions: BTreeMap<PartitionId, Vec<Item>> = BTreeMap::new();
+    items.into_iter().for_each(|item| partitions.entry(item.job.0.0).or_default().push(item));
+    for (partition, items) in partitions {
+        let Some(now_ms) = core.manager_ms() else { return Err("this drive has no lease now".to_owned()) };
+        let row = core.forwarder.sisters.find(sister, partition, now_ms).await?;
+        let gone = |error: TransportError| {
+            core.forwarder.sisters.forget(sister, partition);
+            error.to_string()
+        };
+        if session.is_none() {
+            let limits = Limits { reply: SISTER_WAIT, ..core.settings.limits };
+            let connecting = DriveSession::connect(&row.address, sister, core.cluster, &limits);
+            *session = Some(connecting.await.map_err(gone)?);
+        }
+        let session = session.as_mut().expect("it was made above");
+        let refused = exchange(core, session, &row.grant, &items).await.map_err(gone)?;
+        for (job, refusal) in refused {
+            tracing::debug!(%sister, unit = ?job.0, %refusal, "a sister does not take a delta yet");
+            if matches!(refusal.reason, Reason::Expired | Reason::StaleKey | Reason::Rights | Reason::Scope) {
+                core.forwarder.sisters.forget(sister, partition);
+            }
+            if !passes(refusal.reason) {
+                let waiters = core.forwarder.debts().take_waiters(job.0);
+                tell_owed(waiters);
+            }
+            again.push(job);
+        }
+        core.forwarder.progress.notify_waiters();
+    }
+    Ok(again)
+}
+
+/// Sends the deltas and takes the answers. Returns what was refused.
+async fn exchange(
+    core: &Core,
+    session: &mut DriveSession,
+    grant: &Grant,
+    items: &[Item],
+) -> Result<Vec<(Job, Refusal)>, TransportError> {
+    let (asker, answers) = session.halves();
+    let asking = async {
+        for (item, tag) in items.iter().zip(0..) {
+            if tag > 0 && item.payload.len() <= TOGETHER_BYTES {
+                asker.put(tag, grant, &item.request, &item.payload)?;
+                if asker.put_bytes() >= TOGETHER_BYTES {
+                    asker.send_put().await?;
+                }
+                continue;
+            }
+            let payload: &[&[u8]] = if item.payload.is_empty() { &[] } else { &[&item.payload] };
+            asker.ask(tag, grant, &item.request, payload).await?;
+        }
+        asker.send_put().await
+    };
+    let answering = async {
+        let mut refused = Vec::new();
+        for _ in items {
+            let answer = answers.next().await?;
+            let Some(item) = usize::try_from(answer.tag).ok().and_then(|tag| items.get(tag)) else {
+                continue;
+            };
+            let (unit, column) = item.job;
+            match answer.reply {
+                DriveReply::Written(written) => {
+                    core.forwarder.receipts.heed(&written.receipts);
+                    core.forwarder.debts().handle_acknowledged(unit, column, written.version, item.g);
+                }
+                DriveReply::Refused(refusal) => refused.push((item.job, refusal)),
+                other => {
+                    let detail = format!("a delta was answered with {}", other.name());
+                    refused.push((item.job, Refusal::new(Reason::Malformed, detail)));
+                }
+            }
+        }
+        Ok(refused)
+    };
+    let ((), refused) = tokio::try_join!(asking, answering)?;
+    Ok(refused)
+}
+
+/// Whether reading what changed may wait for the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reads {
+    Wait,
+    AtOnce,
+}
+
+/// What a batch came to.
+#[derive(Default)]
+struct Prepared {
+    items: Vec<Item>,
+    /// To be looked at again: they do not fit the batch, or cannot be read now.
+    again: Vec<Job>,
+    /// To be prepared by a thread, as they wait for the disk.
+    waiting: Vec<Job>,
+}
+
+/// Reads the deltas that these jobs need, oldest first.
+fn prepare(core: &Arc<Core>, jobs: &[Job], reads: Reads) -> Prepared {
+    let mut prepared = Prepared::default();
+    let mut bytes = 0;
+    for &job in jobs {
+        let (unit, column) = job;
+        if prepared.items.len() >= BATCH_LEN || bytes >= BATCH_BYTES {
+            prepared.again.push(job);
+            continue;
+        }
+        let begun = prepared.items.len();
+        let versions = core.forwarder.debts().unacknowledged(unit, column);
+        for (version, watermark) in versions {
+            match item(core, job, (version, watermark), reads) {
+                Ok(item) => {
+                    core.forwarder.debts().handle_read(unit, true);
+                    bytes += item.payload.len();
+                    prepared.items.push(item);
+                }
+                Err(Error::WouldWait) => {
+                    prepared.items.truncate(begun);
+                    prepared.waiting.push(job);
+                    break;
+                }
+                Err(Error::NoObject(..)) => handle_removed(core, (unit.0, unit.1)),
+                Err(Error::Chain { .. }) => handle_not_owed(core, unit, version),
+                Err(error) => {
+                    tracing::warn!(%error, unit = ?unit, %version, "a delta cannot be read: it stays owed");
+                    core.forwarder.debts().handle_read(unit, false);
+                    prepared.again.push(job);
+                    break;
+                }
+            }
+        }
+    }
+    prepared
+}
+
+fn item(core: &Core, job: Job, (version, watermark): (Version, u64), reads: Reads) -> Result<Item, Error> {
+    let (unit, column) = job;
+    let (partition, object, number) = unit;
+    let (g, map) = core.store.with_object(partition, object, |state: &ObjectState<'_>| {
+        (state.g, ColumnMap::from_bytes(state.map))
+    })?;
+    let map = map.map_err(|_| Error::Malformed("the object's column map does not decode"))?;
+    let delta = match reads {
+        Reads::Wait => core.store.delta(partition, object, number, version)?,
+        Reads::AtOnce => core.store.delta_at_once(partition, object, number, version)?,
+    };
+    let Some(&sister_object) = map.objects.get(column.index()) else {
+        return Err(Error::Malformed("the object's column map has no such column"));
+    };
+    let request = Delta {
+        at: Address { partition, object: sister_object },
+        unit: number,
+        from: delta.from,
+        to: delta.to,
+        column: map.column,
+        from_version: delta.from_version,
+        to_version: delta.to_version,
+        end: delta.end,
+        client: delta.client,
+        operation: delta.operation,
+        // With one parity column, what she has is settled: she needs no word of it.
+        settled_to: if map.m == 1 { Version::ZERO } else { settled(core, unit)? },
+        crcs: delta.crcs,
+        g,
+        watermark,
+    };
+    Ok(Item { job, g, request: request.into(), payload: delta.bytes })
+}
+
+/// The unit's settled version. A sister may fold in what is settled.
+fn settled(core: &Core, (partition, object, number): UnitRef) -> Result<Version, Error> {
+    let chains = core.store.versions(partition, object, number..number.saturating_add(1))?;
+    let entries = chains.iter().flat_map(|chain| &chain.entries);
+    Ok(entries.filter(|entry| entry.settled).map(|entry| entry.version).max().unwrap_or_default())
+}

@@ -1,0 +1,15 @@
+//! Open files, and bytes on their way to the drives.
+
+pub(crate) mod buffers;
+pub(crate) mod closing;
+pub(crate) mod dirty;
+pub(crate) mod flights;
+pub(crate) mod fresh;
+pub(crate) mod holes;
+pub(crate) mod idle;
+pub(crate) mod inode;
+pub(crate) mod inodes;
+pub(crate) mod locks;
+pub(crate) mod opening;
+pub(crate) mod reach;
+pub(crate) mod write_back;

@@ -1,0 +1,69 @@
+//! Extended attributes. Attributes of the system itself (access control lists) have rules that Braid does not
+//! keep, and so are refused.
+
+use braid_wire::control::XattrHow;
+use fuser::{Errno, INodeNo};
+use rustix::fs::XattrFlags;
+
+use crate::errors::errno;
+use crate::files::write_back::Outcome;
+use crate::shared::Shared;
+use crate::tree::names::stale;
+
+/// Prefix of names that are refused.
+const SYSTEM: &[u8] = b"system.";
+
+impl Shared {
+    pub(crate) async fn set_xattr(
+        &self,
+        number: INodeNo,
+        name: &[u8],
+        value: &[u8],
+        flags: i32,
+    ) -> Outcome<()> {
+        refuse_system(name)?;
+        let flags = XattrFlags::from_bits_retain(flags.cast_unsigned());
+        let how = match (flags.contains(XattrFlags::CREATE), flags.contains(XattrFlags::REPLACE)) {
+            (false, false) => XattrHow::Any,
+            (true, false) => XattrHow::Create,
+            (false, true) => XattrHow::Replace,
+            (true, true) => return Err(Errno::EINVAL),
+        };
+        let set = self.context.client.set_xattr(&self.name(number), name, value, how).await;
+        self.context.kept.forget(self.file(number));
+        set.map_err(|error| stale(errno(&error)))
+    }
+
+    pub(crate) async fn remove_xattr(&self, number: INodeNo, name: &[u8]) -> Outcome<()> {
+        refuse_system(name)?;
+        let removed = self.context.client.remove_xattr(&self.name(number), name).await;
+        self.context.kept.forget(self.file(number));
+        removed.map_err(|error| stale(errno(&error)))
+    }
+
+    pub(crate) async fn xattr(&self, number: INodeNo, name: &[u8]) -> Outcome<Vec<u8>> {
+        refuse_system(name)?;
+        // The kernel asks before each write whether the file has capabilities.
+        if !self.row(self.file(number)).await?.attributes.has_xattrs {
+            return Err(Errno::ENODATA);
+        }
+        let all = self.context.client.xattrs(&self.name(number)).await;
+        let all = all.map_err(|error| stale(errno(&error)))?;
+        let found = all.into_iter().find(|xattr| xattr.name == name);
+        found.map(|xattr| xattr.value).ok_or(Errno::ENODATA)
+    }
+
+    /// All names, each followed by a NUL.
+    pub(crate) async fn xattr_names(&self, number: INodeNo) -> Outcome<Vec<u8>> {
+        if !self.row(self.file(number)).await?.attributes.has_xattrs {
+            return Ok(Vec::new());
+        }
+        let all = self.context.client.xattrs(&self.name(number)).await;
+        let all = all.map_err(|error| stale(errno(&error)))?;
+        Ok(all.iter().flat_map(|xattr| xattr.name.iter().copied().chain([0])).collect())
+    }
+}
+
+fn refuse_system(name: &[u8]) -> Outcome<()> {
+    if name.starts_with(SYSTEM) { Err(Errno::EOPNOTSUPP) } else { Ok(()) }
+}
