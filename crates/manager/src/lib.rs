@@ -1,9 +1,9 @@
 //! The manager: names files, places them, hands out capabilities and leases, watches the drives. No unit of
 //! data passes through it.
 //!
-//! The records and the rules are in `braid_meta`, which is pure. Here is what carries them out. A request is one
-//! transaction ([`core`]). Work that must continue after a crash (components to free, procedures to finish) is
-//! listed in the state. Drives are called outside transactions, and each call is bounded in time.
+//! The records and the rules are in `braid_meta`, which is pure. Here is what carries them out. A request is
+//! one transaction ([`core`]). Work that must continue after a crash (components to free, procedures to
+//! finish) is listed in the state. Drives are called outside transactions, and each call is bounded in time.
 //!
 //! | folder | what it has |
 //! |---|---|

@@ -5,9 +5,9 @@
 //! state if repeated are operations: a repeat carries the number of the first try, and the manager answers it
 //! from its memory.
 //!
-//! Requests of many callers at once go out together ([`crate::peers::lane`]). One whose answer takes long is asked
-//! for again by itself, so that no other waits for it. Lease renewals have their own sessions, so that they
-//! never wait for a slow request.
+//! Requests of many callers at once go out together ([`crate::peers::lane`]). One whose answer takes long is
+//! asked for again by itself, so that no other waits for it. Lease renewals have their own sessions, so that
+//! they never wait for a slow request.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};

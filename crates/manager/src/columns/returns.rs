@@ -8,8 +8,8 @@
 //! What it holds of columns that have moved to other drives meanwhile it frees first, too.
 //!
 //! It ends, because many columns are told at a time, their rows are stored together, and no others go out
-//! meanwhile (see [`DriveTable::returning`](braid_meta::rules::drives::DriveTable::returning)). A file that cannot be
-//! told does not delay the others.
+//! meanwhile (see [`DriveTable::returning`](braid_meta::rules::drives::DriveTable::returning)). A file that
+//! cannot be told does not delay the others.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -9,8 +9,8 @@
 //! After a disk error (it was full, or failed for a moment) redb serves nothing more until it is reopened. So
 //! the next snapshot opens the same file again, and the state is what the file says. Whether it has the
 //! commit that failed was unknown anyway, and the caller was told an error. A commit never reopens, as its
-//! batch was made from an earlier snapshot: [`Db`](braid_meta::records::db::Db) refuses all that was decided on top of a
-//! commit that failed.
+//! batch was made from an earlier snapshot: [`Db`](braid_meta::records::db::Db) refuses all that was decided
+//! on top of a commit that failed.
 
 use std::cell::OnceCell;
 use std::fs::{File, OpenOptions};

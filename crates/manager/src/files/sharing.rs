@@ -14,9 +14,10 @@
 //! - Each that joins is preceded by a fence: a process that is gone may have left writes on their way, and
 //!   the one that takes its place must not see these come after its own. Those who wait for the same file
 //!   are served by one fence.
-//! - A holder may *take a turn*: the file is exclusively its own for [`TURN_MS`](braid_meta::rules::turns::TURN_MS) at
-//!   least, for what unit writes cannot do. The next other holder that refreshes after that ends it
-//!   ([`turns`](braid_meta::rules::turns)). A cut that has begun is not interrupted.
+//! - A holder may *take a turn*: the file is exclusively its own for
+//!   [`TURN_MS`](braid_meta::rules::turns::TURN_MS) at least, for what unit writes cannot do. The next other
+//!   holder that refreshes after that ends it ([`turns`](braid_meta::rules::turns)). A cut that has begun is
+//!   not interrupted.
 //! - A holder that lapses is fenced, and the others go on.
 //! - Who is left alone gets an exclusive lease again, and those who are left with parts get these.
 //!

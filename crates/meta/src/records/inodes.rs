@@ -1,8 +1,8 @@
 //! A file's record and all the rows that follow from it, changed together: attention, columns, stale columns,
 //! counts, usage.
 //!
-//! Invariant, kept by every function here and checked by [`check`](crate::records::check): the derived rows say what
-//! the records say.
+//! Invariant, kept by every function here and checked by [`check`](crate::records::check): the derived rows
+//! say what the records say.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! A state of the store with changes laid over it: those that were decided before and are not durable yet, and
-//! on top the transaction's own. So a request reads what was decided before it, and its own writes.
+//! A state of the store with changes laid over it: those that were decided before and are not durable yet,
+//! and on top the transaction's own. So a request reads what was decided before it, and its own writes.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;

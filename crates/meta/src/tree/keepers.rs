@@ -2,8 +2,8 @@
 //! them. Pure: time is handed in.
 //!
 //! A client has a file open until it says that it has not. It need not say when it opens one: it watches what
-//! it opens ([`Watchers`](crate::rules::watchers::Watchers)), and whoever watches a file that loses its last name is
-//! taken to have it open, until it has heeded the news of that and says what is true.
+//! it opens ([`Watchers`](crate::rules::watchers::Watchers)), and whoever watches a file that loses its last
+//! name is taken to have it open, until it has heeded the news of that and says what is true.
 //!
 //! What a client says is doubted while it does not know itself what it missed: from when it was silent for
 //! its lease until it has heeded that everything may have changed, and says all that it has open. Silence

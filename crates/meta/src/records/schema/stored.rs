@@ -1,8 +1,9 @@
 //! A file's record as it is stored: what nearly every file has in few bytes, and what few have only where
 //! they have it. The table is in docs/format-manager.md.
 //!
-//! Drives are their seats: numbers of this state (`crate::records::seats`), which are given beside the record. Numbers
-//! are as `compact` has them, but for identities drawn at random, which have all of their bits.
+//! Drives are their seats: numbers of this state (`crate::records::seats`), which are given beside the
+//! record. Numbers are as `compact` has them, but for identities drawn at random, which have all of their
+//! bits.
 
 use braid_layout::version::Lease;
 use braid_layout::{ColumnMask, FileId, Generation, ObjectId, Version, VolumeId};
