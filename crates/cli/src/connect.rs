@@ -11,10 +11,10 @@ use crate::machine::cluster_dir::{ClusterDir, ClusterFile};
 use crate::output::exit::{Exit, Failure};
 use crate::output::waiting::{self, telling};
 
-/// How long the manager may take to answer a status request.
+/// Time limit for the manager's answer to a status request.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The client for the cluster that the command line or the environment names.
+/// Connects to the cluster that the command line or the environment names.
 pub(crate) async fn cluster(path: Option<&Path>) -> Result<Client, Failure> {
     let dir = ClusterDir::choose(None, path)?;
     match dir.read()? {
@@ -25,7 +25,7 @@ pub(crate) async fn cluster(path: Option<&Path>) -> Result<Client, Failure> {
     }
 }
 
-/// A client for this cluster, whose file was found in `dir`.
+/// Connects to this cluster, whose file was found in `dir`.
 pub(crate) async fn connect(dir: &ClusterDir, cluster: &ClusterFile) -> Result<Client, Failure> {
     let config = config(cluster)?;
     let nobody = |why: String| {
@@ -47,7 +47,7 @@ pub(crate) fn config(cluster: &ClusterFile) -> Result<Config, Failure> {
     Ok(Config { on_wait: Some(waiting::for_manager), ..config })
 }
 
-/// What to do about a manager that is not there. It may be on this machine or on another.
+/// Advice for the case that the manager does not answer. It may be on this machine or on another.
 fn remedy(dir: &ClusterDir) -> String {
     if dir.is_by_up() {
         return format!("{} starts what does not run", dir.up_command());
@@ -56,7 +56,8 @@ fn remedy(dir: &ClusterDir) -> String {
     format!("see that `braid manager serve` runs on its host, and that {place} has its address")
 }
 
-/// The status, or an error if the manager does not answer soon: a status request should not wait for long.
+/// Asks for the status. Fails if the manager does not answer within [`PATIENCE`]: a status request should not
+/// wait for long.
 pub(crate) async fn status_soon(client: &Client) -> Result<StatusReply, Failure> {
     match timeout(PATIENCE, client.status()).await {
         Ok(status) => Ok(status?),

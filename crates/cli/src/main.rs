@@ -1,6 +1,6 @@
 //! The `braid` binary: arguments in, exit code out. Each command is a module; what they share is how they
-//! fail ([`exit`]), how they report ([`report`]) and how they find their cluster ([`cluster_dir`],
-//! [`connect`]).
+//! fail ([`output::exit`]), how they report ([`output::report`]) and how they find their cluster
+//! ([`machine::cluster_dir`], [`connect`]).
 
 mod args;
 mod bench;
@@ -53,7 +53,7 @@ use output::exit::{Doing, Exit, Failure};
 use output::interrupt::{Interrupts, Of};
 use output::report::Report;
 
-/// How long background threads may take to stop when the program ends.
+/// Time limit for background threads to stop when the program ends.
 const LINGER: Duration = Duration::from_millis(200);
 
 fn main() -> ExitCode {
@@ -157,8 +157,8 @@ async fn command(command: Command, cluster: Option<&Path>, report: Report) -> Re
     }
 }
 
-/// Servers log what they do. Other commands log nothing by default, so that an error stays one line; a mount
-/// what is lost, or more into its log file.
+/// Starts the log. Servers log what they do. Other commands log nothing by default, so that an error stays
+/// one line. A mount logs errors, or more if it has a log file.
 fn start_log(command: &Command) -> Result<(), Failure> {
     let log = match command {
         Command::Mount(mount) => mount.log.as_deref(),

@@ -8,7 +8,7 @@ use crate::args;
 use crate::output::exit::Failure;
 use crate::output::report::{Report, table};
 
-/// What a drive of this name holds.
+/// Capacities of the disks that are known by name.
 const CAPACITIES: [(&str, Bytes); 2] =
     [("hdd-18tb", Bytes(18_000_000_000_000)), ("nvme-2026", Bytes(15_360_000_000_000))];
 
@@ -39,7 +39,7 @@ pub(crate) fn run(asked: &args::Size, report: Report) -> Result<(), Failure> {
     report.facts(&answer, text)
 }
 
-/// A part by its name.
+/// Looks up a preset part by its name.
 fn part<T: Preset>(name: &str) -> Result<T, Failure> {
     T::preset(name).ok_or_else(|| {
         let why = format!("no {} has this name: use {}", T::WHAT, names::<T>());
@@ -106,7 +106,7 @@ fn text(answer: &Answer) -> String {
     text
 }
 
-/// Each kind of part with how busy it is.
+/// Share of its time that each kind of part is busy, 0 to 1.
 fn shares(state: &State) -> [(&'static str, f64); 5] {
     [
         ("disks", state.disk),

@@ -19,7 +19,7 @@ use crate::life::clock::{Clock, Moment};
 use crate::life::config::Settings;
 use crate::life::latency::Latencies;
 use crate::life::lease::Lease;
-use crate::parity::forward::Forwarder;
+use crate::parity::forwarder::Forwarder;
 use crate::readmission::ReadmissionFence;
 use crate::revoked::Revoked;
 use crate::scrub::{Progress, Scrub};

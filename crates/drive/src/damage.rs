@@ -11,18 +11,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use braid_layout::{FileId, ObjectId, PartitionId};
-use braid_store::{Error, Store};
-use braid_transport::host;
-use braid_wire::Wire;
-use braid_wire::data::{ColumnMap, DamagedUnit};
-use tokio::sync::{Notify, watch};
-use tracing::{info, warn};
+use braid_store::Error;
+use tokio::sync::Notify;
 
-use crate::core::Core;
 use crate::life::clock::{Clock, Moment};
 
 /// The most units that are known at a time. A scrub finds the others later.
@@ -32,9 +26,6 @@ const OBJECTS_MAX: usize = 1024;
 /// The pause before a unit that could not be repaired is verified and tried again: at first, and at most.
 const AGAIN_MIN_MS: u64 = 1000;
 const AGAIN_MAX_MS: u64 = 60_000;
-/// The longest sleep of the verifier: it checks the lease and the clock at least this often.
-const SLEEP_MAX: Duration = Duration::from_millis(500);
-
 /// A unit's place on the drive.
 pub(crate) type Place = (PartitionId, ObjectId, u64);
 
@@ -61,9 +52,9 @@ pub struct Damage {
     objects: Mutex<BTreeSet<(PartitionId, ObjectId)>>,
     clock: Clock,
     /// There is something to verify.
-    doubted: Notify,
+    pub(crate) doubted: Notify,
     /// There is something to repair.
-    found: Notify,
+    pub(crate) found: Notify,
     repaired: AtomicU64,
 }
 
@@ -136,115 +127,21 @@ impl Damage {
         }
     }
 
-    fn units(&self) -> MutexGuard<'_, Units> {
+    pub(crate) fn units(&self) -> MutexGuard<'_, Units> {
         self.units.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn objects(&self) -> MutexGuard<'_, BTreeSet<(PartitionId, ObjectId)>> {
+    pub(crate) fn objects(&self) -> MutexGuard<'_, BTreeSet<(PartitionId, ObjectId)>> {
         self.objects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Verifies what is doubted, one unit at a time, until `closing` is set.
-pub(crate) async fn run(core: Arc<Core>, mut closing: watch::Receiver<bool>) {
-    while !*closing.borrow() {
-        let now = core.clock().now();
-        let damage = &core.damage;
-        let due = if core.manager_ms().is_some() { damage.units().due(now) } else { None };
-        let Some(place) = due else {
-            tokio::select! {
-                () = tokio::time::sleep(SLEEP_MAX) => {}
-                () = damage.doubted.notified() => {}
-                _ = closing.wait_for(|&closing| closing) => {}
-            }
-            continue;
-        };
-        let store = core.store.clone();
-        match host::spawn_blocking(move || verify(&store, place)).await {
-            Ok(Verdict::Ends) => return,
-            Ok(verdict) => handle(&core, place, verdict),
-            Err(error) => return warn!(%error, "the verifier of doubted units ended in a panic"),
-        }
-    }
-}
-
-/// What the drive found in a doubted unit.
-#[derive(Debug)]
-enum Verdict {
-    /// All its bytes are right, or it is gone.
-    Whole,
-    Damaged(DamagedUnit),
-    /// The object as a whole is lost.
-    Lost,
-    /// The store no longer serves.
-    Ends,
-}
-
-fn verify(store: &Store, (partition, object, unit): Place) -> Verdict {
-    let file = match store.object(partition, object) {
-        Ok(stored) => ColumnMap::from_bytes(&stored.map).map_or(FileId(0), |map| map.file),
-        Err(Error::Closed) => return Verdict::Ends,
-        Err(Error::NoObject(..) | Error::NoPartition(_)) => return Verdict::Whole,
-        Err(_) => return Verdict::Lost,
-    };
-    match store.verify_present(partition, object, unit) {
-        Ok(_) | Err(Error::NoObject(..) | Error::NoPartition(_)) => Verdict::Whole,
-        Err(Error::Closed) => Verdict::Ends,
-        Err(error) => {
-            let what = error.to_string();
-            Verdict::Damaged(DamagedUnit { partition, object, unit: Some(unit), file, what })
-        }
-    }
-}
-
-fn handle(core: &Core, place: Place, verdict: Verdict) {
-    let damage = &core.damage;
-    match verdict {
-        Verdict::Damaged(unit) => {
-            let partition = unit.partition;
-            let object = unit.object;
-            let file = unit.file;
-            if damage.units().handle_damaged(place, file) {
-                warn!(%partition, %object, unit = place.2, %file, what = %unit.what, "a unit is damaged");
-            }
-            core.scrub().handle_damaged(unit);
-            damage.found.notify_one();
-        }
-        Verdict::Whole | Verdict::Ends => {
-            damage.units().forget(place);
-            core.scrub().handle_whole(place);
-        }
-        Verdict::Lost => {
-            damage.units().forget(place);
-            damage.doubt_object((place.0, place.1));
-        }
-    }
-}
-
-/// How many objects are lost as a whole, as far as is known. Those that were made anew are forgotten.
-pub(crate) fn lost_objects(core: &Core) -> u64 {
-    let is_lost = |(partition, object): (PartitionId, ObjectId)| {
-        matches!(core.store.object(partition, object), Err(Error::Damaged { .. }))
-    };
-    core.scrub().retain_objects(is_lost);
-    let mut objects = core.damage.objects();
-    objects.retain(|&place| is_lost(place));
-    u64::try_from(objects.len()).unwrap_or(u64::MAX)
-}
-
-/// A unit was made anew under this place.
-pub(crate) fn handle_repaired(core: &Core, place: Place) {
-    core.damage.handle_repaired(place);
-    core.scrub().handle_repaired(place);
-    info!(partition = %place.0, object = %place.1, unit = place.2, "a damaged unit was made anew");
-}
-
 /// The units that are doubted or damaged.
 #[derive(Debug, Default)]
-struct Units(BTreeMap<Place, Unit>);
+pub(crate) struct Units(BTreeMap<Place, Unit>);
 
 #[derive(Debug)]
-struct Unit {
+pub(crate) struct Unit {
     state: State,
     /// How often it could not be repaired.
     tries: u32,
@@ -271,13 +168,13 @@ impl Units {
     }
 
     /// The next unit to verify.
-    fn due(&self, now: Moment) -> Option<Place> {
+    pub(crate) fn due(&self, now: Moment) -> Option<Place> {
         let is_due = |unit: &Unit| matches!(unit.state, State::Doubted(from) if from <= now);
         self.0.iter().find(|(_, unit)| is_due(unit)).map(|(place, _)| *place)
     }
 
     /// The unit was verified, and is damaged. Returns whether this is the first time.
-    fn handle_damaged(&mut self, place: Place, file: FileId) -> bool {
+    pub(crate) fn handle_damaged(&mut self, place: Place, file: FileId) -> bool {
         let Some(unit) = self.0.get_mut(&place) else { return false };
         unit.state = State::Damaged(file);
         unit.tries == 0
@@ -304,7 +201,7 @@ impl Units {
     }
 
     /// The unit is whole. Returns whether it was known.
-    fn forget(&mut self, place: Place) -> bool {
+    pub(crate) fn forget(&mut self, place: Place) -> bool {
         self.0.remove(&place).is_some()
     }
 

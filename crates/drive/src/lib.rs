@@ -22,6 +22,7 @@
 mod connections;
 mod core;
 mod damage;
+mod damage_checks;
 mod error;
 pub mod life;
 #[cfg(feature = "simulated")]

@@ -2,5 +2,6 @@
 
 pub(crate) mod debts;
 pub(crate) mod forward;
+pub(crate) mod forwarder;
 pub(crate) mod receipts;
 pub(crate) mod sisters;

@@ -16,9 +16,9 @@ use tokio::sync::futures::Notified;
 use tokio::time::timeout;
 
 use crate::files::buffers::Buffers;
-use crate::files::fresh::{Ends, KNOWN_FOR, Remembered};
 use crate::files::idle::Idle;
-use crate::files::locks::Locks;
+use crate::files::lock_table::Locks;
+use crate::files::version::{Ends, KNOWN_FOR, Remembered};
 use crate::kernel_side::kernel::{Kernel, Teller};
 use crate::kernel_side::waits::Answers;
 use crate::tree::attributes::number;

@@ -28,3 +28,6 @@ pub(crate) fn errno(error: &Error) -> Errno {
         _ => Errno::EIO,
     })
 }
+
+/// Result with the error that a program gets.
+pub(crate) type Outcome<T> = Result<T, Errno>;

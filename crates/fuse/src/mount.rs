@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use crate::caretaker;
 use crate::context::Context;
-use crate::files::locks::Locks;
+use crate::files::lock_table::Locks;
 use crate::kernel_side::expiry::Expiry;
 use crate::kernel_side::kernel::{System, Teller};
 use crate::kernel_side::readahead;

@@ -18,10 +18,10 @@ use fuser::{
 };
 use rustix::fs::{FallocateFlags, FileType, OFlags};
 
-use crate::errors::errno;
+use crate::errors::{Outcome, errno};
 use crate::files::buffers::Filled;
-use crate::files::locks::Wanted;
-use crate::files::write_back::{Outcome, Through};
+use crate::files::lock_table::Wanted;
+use crate::files::write_back::Through;
 use crate::kernel_side::agreed;
 use crate::kernel_side::answers::{
     give, give_lock, lock_kind, lock_span, nanoseconds_of, new_attributes, open_flags,

@@ -11,11 +11,11 @@ use fuser::{Errno, FileAttr, FileHandle, FopenFlags, INodeNo};
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 
 use crate::context::Context;
-use crate::errors::errno;
-use crate::files::fresh::Version;
+use crate::errors::{Outcome, errno};
 use crate::files::inodes::{Inodes, OpenFile};
-use crate::files::locks::Locks;
-use crate::files::write_back::{Outcome, Place, Through};
+use crate::files::lock_table::Locks;
+use crate::files::version::Version;
+use crate::files::write_back::{Place, Through};
 use crate::kernel_side::lookups::Lookups;
 use crate::kernel_side::unmapped::Unmapped;
 use crate::table::Table;

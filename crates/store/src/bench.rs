@@ -15,7 +15,7 @@ use crate::format::record::{Kind, Record};
 use crate::format::superblock::Superblock;
 use crate::format::{LOG_BLOCK_U64, body};
 use crate::index::Index;
-use crate::index::check::{object_record, partition_record};
+use crate::index::deciding::decision::{object_record, partition_record};
 use crate::index::locked::Locked;
 use crate::mutation::Attributes;
 use crate::segments::log::{AppendError, Entry, Log};

@@ -52,7 +52,7 @@ pub use crc::{BLOCK_BYTES, block_count, block_crcs, crc32c};
 pub use error::Error;
 pub use format::record::decode_record;
 pub use index::attributes::ObjectState;
-pub use index::bounds::{OPERATIONS_MAX, READY_RUNS_MAX, UNIT_ENTRY_BYTES_MAX};
+pub use index::deciding::bounds::{OPERATIONS_MAX, READY_RUNS_MAX, UNIT_ENTRY_BYTES_MAX};
 pub use index::list::{Direction, Holes, Listed, Listing};
 pub use index::lost::LostKeys;
 pub use index::query::Want;

@@ -52,13 +52,13 @@ pub(crate) enum Bench {
         braid bench small --out docs/results"
     )]
     Small(BenchCluster),
-    /// What the parts of a cluster cost on this machine, as `braid sim` takes it
+    /// Measure what the parts of a cluster cost on this machine, in the form that `braid sim` takes
     #[command(
         after_help = "Five drives (raid5 4+1) and a client run as processes of their own for half a minute. Processor time for bytes and messages is counted; a disk's rates are those of plain files; what a message's way and a commit take is what is left of a small operation's time when it is simulated without them.\n\nThe output is the [parts] of a spec (docs/sim.md).\n\nExamples:\n  \
         braid bench calibrate\n  braid bench calibrate --dir /disk1 --out parts.toml"
     )]
     Calibrate(BenchCalibrate),
-    /// What the simulator predicts of a cluster on limited links, beside what is measured of it
+    /// Compare the simulator's predictions for a cluster on limited links with measurements
     #[command(
         after_help = "It calibrates first, then runs each row's work on drives in network namespaces of their own, whose links are limited, and simulates the same. It needs root and iproute2; without, the rows are left out.\n\nRows:\n  \
         E1  raid0 over 3 drives, the client's link limited\n  \

@@ -24,10 +24,10 @@ pub(crate) struct Cp {
     /// Show no progress and no summary
     #[arg(short, long)]
     pub(crate) quiet: bool,
-    /// What to copy: local paths, braid://VOLUME/PATH, or - for standard input
+    /// The sources: local paths, braid://VOLUME/PATH, or - for standard input
     #[arg(required = true, value_name = "SOURCE")]
     pub(crate) sources: Vec<OsString>,
-    /// Where to copy it: a name, a directory, or - for standard output
+    /// The target: a name, a directory, or - for standard output
     #[arg(required = true, value_name = "TARGET")]
     pub(crate) target: OsString,
 }
@@ -118,7 +118,7 @@ pub(crate) struct Ln {
     /// Make a symbolic link: TARGET is a path as it is seen from the link's directory
     #[arg(short, long)]
     pub(crate) symbolic: bool,
-    /// What to link to: braid://VOLUME/PATH, or with -s any path
+    /// The link's target: braid://VOLUME/PATH, or with -s any path
     #[arg(value_name = "TARGET")]
     pub(crate) target: OsString,
     /// The new name

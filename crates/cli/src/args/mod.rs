@@ -127,7 +127,7 @@ pub(crate) enum Command {
         after_help = "Examples:\n  braid mv braid://main/a braid://main/b\n  braid mv braid://main/a braid://main/directory/"
     )]
     Mv(Mv),
-    /// Make directories
+    /// Make directories, with -p those above them too
     #[command(after_help = "Example:\n  braid mkdir -p braid://main/photos/2026")]
     Mkdir(Mkdir),
     /// Show a file's or directory's size, layout and components
@@ -239,10 +239,10 @@ pub(crate) enum Command {
 
 #[derive(Debug, Args)]
 pub(crate) struct Up {
-    /// Where the cluster lives [default: --cluster, or ~/.local/share/braid]
+    /// The cluster's directory [default: --cluster, or ~/.local/share/braid]
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
-    /// How many drives; if it is more than the cluster has, drives are added [default: 6 for a new cluster]
+    /// Number of drives; if it is more than the cluster has, drives are added [default: 6 for a new cluster]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) drives: Option<u16>,
     /// Leave the cluster running in the background, and return once all of it serves
@@ -254,19 +254,19 @@ pub(crate) struct Up {
 
 #[derive(Debug, Args)]
 pub(crate) struct Mount {
-    /// The volume
+    /// The volume to mount
     #[arg(value_name = "braid://VOLUME")]
     pub(crate) volume: OsString,
-    /// An empty directory
+    /// An empty directory to mount it on
     #[arg(value_name = "DIR")]
     pub(crate) directory: PathBuf,
-    /// Only read it
+    /// Mount it for reading only
     #[arg(long)]
     pub(crate) read_only: bool,
     /// Let other users use it too; users other than root need `user_allow_other` in /etc/fuse.conf for that
     #[arg(long)]
     pub(crate) allow_other: bool,
-    /// Let no program run that is in it
+    /// Do not let programs in the volume be run
     #[arg(long)]
     pub(crate) no_exec: bool,
     /// Answer each write as if `fsync` followed
@@ -281,7 +281,7 @@ pub(crate) struct Mount {
     /// Append to this file what goes wrong, and what is done about it
     #[arg(long, value_name = "FILE")]
     pub(crate) log: Option<PathBuf>,
-    /// It is the process in the background
+    /// Be the background process of a mount with --detach
     #[arg(long, hide = true, conflicts_with = "detach")]
     pub(crate) detached: bool,
 }
@@ -353,7 +353,8 @@ pub(crate) struct Plan {
     /// Print beside each instruction the predicted time at which it begins and is done
     #[arg(long)]
     pub(crate) time: bool,
-    /// What parts cost, as `braid bench calibrate --out` writes it [default: hdd-18tb, 25GbE, server-2026]
+    /// A file with the costs of the parts, as `braid bench calibrate --out` writes it [default: hdd-18tb,
+    /// 25GbE, server-2026]
     #[arg(long, value_name = "FILE.toml", requires = "time")]
     pub(crate) parts: Option<PathBuf>,
 }
@@ -372,7 +373,7 @@ pub(crate) struct Scrub {
     /// The drives, by name or identity; with --wait or --status alone all of them
     #[arg(value_name = "DRIVE", required_unless_present_any = ["all", "status", "wait"])]
     pub(crate) drives: Vec<String>,
-    /// All drives
+    /// Select all drives
     #[arg(long, conflicts_with = "drives")]
     pub(crate) all: bool,
     /// Bytes a second that each drive may read for the scrub; a quarter of that while clients read or write
@@ -398,10 +399,10 @@ pub(crate) struct Heal {
 
 #[derive(Debug, Args)]
 pub(crate) struct Rebalance {
-    /// Let columns move to emptier drives from now on; so it is at first
+    /// Let columns move to emptier drives from now on, which is the setting at first
     #[arg(long)]
     pub(crate) on: bool,
-    /// Let no more columns move; those that move now do so to the end
+    /// Let no more columns move; moves under way are completed
     #[arg(long, conflicts_with_all = ["on", "watch"])]
     pub(crate) off: bool,
     /// Wait until nothing moves any more
@@ -427,10 +428,10 @@ pub(crate) struct Relayout {
     /// Wait until these files are laid out anew
     #[arg(long)]
     pub(crate) wait: bool,
-    /// Leave files as they are for which that was asked before
+    /// Cancel the relayout asked for before; the files stay as they are
     #[arg(long, conflicts_with_all = ["scheme", "wait"])]
     pub(crate) cancel: bool,
-    /// Begin nothing; show the files that are to be laid out anew
+    /// Begin nothing; show the files that are still to be laid out anew
     #[arg(long, conflicts_with_all = ["names", "scheme", "wait", "cancel"])]
     pub(crate) status: bool,
 }
@@ -446,7 +447,7 @@ pub(crate) struct Demo {
     /// Files to use [default: a few hundred MB of libraries found on this machine]
     #[arg(value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
-    /// Where to put the demo's temporary directory, such as /dev/shm [default: the system's]
+    /// The directory for the demo's temporary directory, such as /dev/shm [default: the system's]
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
     /// Leave the demo's directory in place at the end

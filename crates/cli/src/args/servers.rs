@@ -21,7 +21,7 @@ pub(crate) enum Drive {
         after_help = "Columns of old files move to it by themselves: `braid rebalance`.\n\nExample:\n  braid drive add"
     )]
     Add {
-        /// Its name [default: the next drive-N]
+        /// The drive's name [default: the next drive-N]
         #[arg(long)]
         name: Option<String>,
         #[command(flatten)]
@@ -37,7 +37,7 @@ pub(crate) enum Drive {
     Drain {
         #[arg(value_name = "NAME")]
         name: String,
-        /// End it: what has moved stays where it is, and what moves now does so to the end
+        /// Stop draining: moved columns stay where they are, and moves under way are completed
         #[arg(long, visible_alias = "undo")]
         stop: bool,
         /// Wait until the drive holds no column
@@ -66,7 +66,7 @@ pub(crate) enum Drive {
 
 #[derive(Debug, Args)]
 pub(crate) struct DriveServe {
-    /// Where the drive keeps its objects
+    /// The directory in which the drive keeps its objects
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: PathBuf,
     /// The manager's address; needed at the first start, and after the manager has moved
@@ -78,7 +78,7 @@ pub(crate) struct DriveServe {
     /// A file that holds the join token
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
-    /// Where to listen; port 0 takes any free one
+    /// The address to listen on; port 0 takes any free port
     #[arg(long, default_value = "127.0.0.1:0", value_name = "HOST:PORT")]
     pub(crate) listen: String,
     /// The address that clients connect to, if it differs from --listen
@@ -112,11 +112,11 @@ pub(crate) struct DriveServe {
     pub(crate) supervised: Supervised,
 }
 
-/// How a drive answers reads. It is not stored: every start gets it from the command line.
+/// Options for how a drive answers reads. They are not stored: every start gets them from the command line.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub(crate) struct DriveOptions {
-    /// How to send the bytes of reads that are in the page cache; all other bytes are copied. `sendfile`
-    /// needs Linux 6.5
+    /// Way of sending bytes of reads that are in the page cache; all other bytes are copied. `sendfile` needs
+    /// Linux 6.5
     #[arg(long, value_enum, default_value_t, value_name = "WAY")]
     pub(crate) send: Way,
 }
@@ -127,14 +127,14 @@ pub(crate) enum Way {
     /// The faster of the two: sendfile for long reads by other machines, else a copy
     #[default]
     Auto,
-    /// A copy
+    /// Always copy through a buffer
     Copy,
-    /// sendfile
+    /// Always sendfile
     Sendfile,
 }
 
 impl DriveOptions {
-    /// The drive's name for it.
+    /// The same choice in the drive's own type.
     pub(crate) fn sending(self) -> Sending {
         match self.send {
             Way::Auto => Sending::Auto,
@@ -143,7 +143,7 @@ impl DriveOptions {
         }
     }
 
-    /// The arguments for it.
+    /// Command line arguments that make this choice; none for the default.
     pub(crate) fn typed(self) -> &'static [&'static str] {
         match self.send {
             Way::Auto => &[],
@@ -167,7 +167,7 @@ pub(crate) enum Manager {
         drives or volumes, and as often as the names made since the last one matter.\n\nExample:\n  braid manager backup /safe/braid-manager.backup"
     )]
     Backup {
-        /// Where to write it
+        /// The file to write the backup to
         #[arg(value_name = "FILE")]
         file: PathBuf,
     },
@@ -180,7 +180,7 @@ pub(crate) enum Manager {
         braid manager restore /safe/braid-manager.backup --dir /var/lib/braid/manager"
     )]
     Restore {
-        /// The backup
+        /// The backup to restore
         #[arg(value_name = "BACKUP")]
         backup: Option<PathBuf>,
         /// The manager's directory
@@ -193,24 +193,24 @@ pub(crate) enum Manager {
 
 #[derive(Debug, Args)]
 pub(crate) struct ManagerServe {
-    /// Where the manager keeps its state
+    /// The directory in which the manager keeps its state
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: PathBuf,
-    /// Where to listen; port 0 takes any free one
+    /// The address to listen on; port 0 takes any free port
     #[arg(long, default_value = "127.0.0.1:7400", value_name = "HOST:PORT")]
     pub(crate) listen: String,
     /// The address that clients connect to, if it differs from --listen
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) advertise: Option<String>,
-    /// Seconds without a word from a drive after which its columns move to other drives that have room; 0:
-    /// never
+    /// Seconds without a message from a drive after which its columns move to other drives that have room; 0
+    /// for never
     #[arg(long, default_value_t = braid_manager::LOST_AFTER_MS / 1000, value_name = "SECONDS")]
     pub(crate) lost_after: u64,
     #[command(flatten)]
     pub(crate) supervised: Supervised,
 }
 
-/// How a parent process supervises a server.
+/// Options for a parent process that supervises the server.
 #[derive(Debug, Args)]
 pub(crate) struct Supervised {
     /// Write the process id and the address to this file once it serves

@@ -26,7 +26,7 @@ pub(crate) enum Sim {
 
 #[derive(Debug, Args)]
 pub(crate) struct SimRun {
-    /// The spec
+    /// The spec to run
     #[arg(value_name = "FILE.toml")]
     pub(crate) spec: PathBuf,
     /// A file with the spec's parts, as `braid bench calibrate --out` writes it
@@ -38,14 +38,14 @@ pub(crate) struct SimRun {
 
 #[derive(Debug, Args)]
 pub(crate) struct SimSwift {
-    /// Only this figure
+    /// Reproduce only this figure
     #[arg(long, value_parser = clap::value_parser!(u8).range(3..=6))]
     pub(crate) figure: Option<u8>,
     #[command(flatten)]
     pub(crate) output: SimOutput,
 }
 
-// What all simulations have. (Not a doc comment: that would become the command's help.)
+// Arguments of all simulations. (Not a doc comment: that would become the command's help.)
 #[derive(Debug, Args)]
 pub(crate) struct SimOutput {
     /// Print CSV instead of a table
@@ -76,7 +76,7 @@ pub(crate) struct Size {
     /// The disk of each drive: hdd-18tb or nvme-2026
     #[arg(long, value_name = "NAME", default_value = "hdd-18tb")]
     pub(crate) drive: String,
-    /// Its bytes [default: 18TB of hdd-18tb, 15.36TB of nvme-2026]
+    /// Bytes that the disk of each drive holds [default: 18TB of hdd-18tb, 15.36TB of nvme-2026]
     #[arg(long, value_name = "SIZE")]
     pub(crate) drive_capacity: Option<Bytes>,
     /// The link of each host: 1GbE, 10GbE, 25GbE, 100GbE or 200GbE

@@ -1,8 +1,8 @@
 //! A client process of a bench, from both sides.
 //!
 //! The process is told the cluster first, then jobs. It prepares a job and says `ready`; told `go`, it runs
-//! it, and says what it came to. So that several begin at once, each is prepared before the first is told to
-//! go.
+//! the job and reports the results. So that several begin at once, each is prepared before the first is told
+//! to go.
 
 use std::time::Duration;
 
@@ -23,16 +23,16 @@ pub(super) struct ClientProcess {
     process: Helper,
 }
 
-/// What a client process can be told to do: the job of one of the benches.
+/// Order to a client process: the job of one of the benches.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Order {
     Stripes(stripes::Job),
     Small(small::Job),
 }
 
-/// A bench's jobs.
+/// Type of the jobs of one bench.
 pub(super) trait ClientJob: Clone {
-    /// What one came to.
+    /// Results of one job.
     type Done: DeserializeOwned;
 
     fn order(self) -> Order;
@@ -55,14 +55,14 @@ impl ClientJob for small::Job {
 }
 
 impl ClientProcess {
-    /// Starts one for this cluster.
+    /// Starts a client process for this cluster.
     pub(super) async fn start(cluster: &ClusterFile) -> Result<ClientProcess, Failure> {
         let mut process = Helper::start("bench-client", "a client")?;
         process.tell(cluster).await?;
         Ok(ClientProcess { process })
     }
 
-    /// Its process id, while it runs.
+    /// Process id of the client. Fails if the process has ended.
     pub(super) fn pid(&self) -> Result<u32, Failure> {
         self.process.pid()
     }
@@ -96,7 +96,7 @@ pub(super) async fn go<D: DeserializeOwned>(clients: &mut [ClientProcess]) -> Re
     Ok(done)
 }
 
-/// Has each client do its job, all beginning at once when all are ready. Returns what each came to.
+/// Has each client do its job, all beginning at once when all are ready. Returns the results of each.
 pub(super) async fn all_at_once<J: ClientJob>(
     clients: &mut [ClientProcess],
     jobs: &[J],
@@ -112,12 +112,12 @@ pub(super) async fn alone<J: ClientJob>(client: &mut ClientProcess, job: &J) -> 
     one(done)
 }
 
-/// What the only one of them came to.
+/// Results of a single job. Fails if there are none.
 pub(super) fn one<D>(done: Vec<D>) -> Result<D, Failure> {
     done.into_iter().next().ok_or_else(|| Failure::new(Exit::Failed, "run a job", "no answer"))
 }
 
-/// The rate of all together: their bytes over the time of the last.
+/// Rate of all clients together in bytes a second: their bytes over the time of the slowest.
 pub(super) fn rate(done: &[stripes::Done]) -> f64 {
     let bytes: u64 = done.iter().map(|one| one.bytes).sum();
     let seconds = done.iter().map(|one| one.seconds).fold(0.0, f64::max);

@@ -17,7 +17,7 @@ use crate::output::exit::{Doing, Exit, Failure};
 
 /// Bytes of a unit in every bench.
 pub(super) const UNIT_BYTES: u32 = 512 << 10;
-/// The volume of every cluster.
+/// Name of the volume of every cluster.
 pub(super) const VOLUME: &str = "bench";
 
 /// A running cluster. Dropping it kills its processes.
@@ -29,7 +29,7 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
-    /// Brings one up below `parent`, with a volume of this shape.
+    /// Brings up a cluster in a directory below `parent`, with a volume of this shape.
     pub(super) async fn up(
         parent: &Path,
         name: &str,
@@ -45,8 +45,8 @@ impl Cluster {
         Ok(Cluster { client, running, next: 0 })
     }
 
-    /// Brings one up with each drive on a host of its own, and the manager here. A drive that is silent for a
-    /// second counts as lost.
+    /// Brings up a cluster with each drive on a host of its own, and the manager here. A drive that is silent
+    /// for a second counts as lost.
     pub(super) async fn up_on(
         hosts: &Hosts,
         parent: &Path,
@@ -83,7 +83,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Ends its processes and removes its files.
+    /// Ends the cluster's processes and removes its files.
     pub(super) async fn down(self) -> Result<(), Failure> {
         let root = self.running.dir.root().to_owned();
         drop(self.client);
@@ -91,12 +91,12 @@ impl Cluster {
         std::fs::remove_dir_all(&root).doing(|| format!("remove {}", root.display()))
     }
 
-    /// A client process of it.
+    /// Starts a client process for this cluster.
     pub(super) async fn client_process(&self) -> Result<ClientProcess, Failure> {
         ClientProcess::start(&self.running.cluster).await
     }
 
-    /// A new empty file.
+    /// Creates an empty file and returns its name.
     pub(super) async fn create(&mut self) -> Result<Name, Failure> {
         self.next += 1;
         let name =
@@ -134,7 +134,7 @@ impl Cluster {
         self.start_at(drive, directory, None).await
     }
 
-    /// The same, on one of the hosts.
+    /// Starts a drive like [`Cluster::start`], on one of the hosts.
     pub(super) async fn start_on(
         &mut self,
         hosts: &Hosts,

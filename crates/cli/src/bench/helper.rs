@@ -1,5 +1,5 @@
-//! A process of a bench beside the cluster's: this program again, which is told things and answers over
-//! pipes, a line of JSON each. It ends when its standard input does.
+//! A process of a bench beside the cluster's: this program again. It takes orders and answers over pipes, a
+//! line of JSON each, and ends when its standard input does.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -13,13 +13,13 @@ use tokio::time::timeout;
 
 use crate::output::exit::{Doing, Exit, Failure};
 
-/// How long any answer may take: a job may have to be prepared first, or to run.
+/// Time limit for an answer: a job may have to be prepared first, or to run.
 const ANSWER_BOUND: Duration = Duration::from_secs(300);
 
-/// The process. Dropping it kills it.
+/// The helper process. Dropping it kills it.
 pub(super) struct Helper {
     child: Child,
-    /// What it is, for messages.
+    /// Description of the process, for messages.
     what: &'static str,
     orders: ChildStdin,
     answers: Lines<BufReader<ChildStdout>>,
@@ -38,7 +38,7 @@ impl Helper {
         Ok(Helper { child, what, orders, answers: BufReader::new(out).lines() })
     }
 
-    /// Its process id, while it runs.
+    /// Process id of the helper. Fails if the process has ended.
     pub(super) fn pid(&self) -> Result<u32, Failure> {
         let gone = || Failure::new(Exit::Failed, format!("look at {}", self.what), "it has ended");
         self.child.id().ok_or_else(gone)
@@ -66,7 +66,7 @@ impl Helper {
     }
 }
 
-/// In the process: the next line of standard input; `None` at its end.
+/// In the helper: reads the next line of standard input; `None` at its end.
 pub(super) async fn order<T: DeserializeOwned>() -> Result<Option<T>, Failure> {
     let what = || "read what to do".to_owned();
     let read = || {
@@ -81,7 +81,7 @@ pub(super) async fn order<T: DeserializeOwned>() -> Result<Option<T>, Failure> {
     serde_json::from_str(&line).map(Some).map_err(std::io::Error::from).doing(what)
 }
 
-/// In the process: an answer.
+/// In the helper: writes an answer to standard output.
 pub(super) fn say<T: Serialize>(what: &T) -> Result<(), Failure> {
     let doing = || "answer".to_owned();
     let line = serde_json::to_string(what).map_err(std::io::Error::from).doing(doing)?;

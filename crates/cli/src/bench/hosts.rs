@@ -1,14 +1,14 @@
 //! Hosts: a network namespace for each drive, all on one bridge, whose links can be limited (`tc tbf`). The
 //! manager and the clients stay in this process's namespace, on one link to that bridge. Needs root and
-//! iproute2. The names have this process's id, and go when the value is dropped.
+//! iproute2. The namespaces' names hold this process's id; dropping the value removes them.
 
 use std::process::{Command, Stdio};
 
 use crate::output::exit::{Doing, Exit, Failure};
 
-/// Of each frame, the part that TCP carries: 1448 of 1514 bytes.
+/// Share of each frame that TCP carries: 1448 of 1514 bytes.
 pub(super) const PAYLOAD_SHARE: f64 = 1448.0 / 1514.0;
-/// What a limited link may send at once, and how long it lets a frame wait.
+/// Bytes that a limited link may send at once; next, how long it lets a frame wait.
 pub(super) const BURST_BYTES: u64 = 64 << 10;
 const LATENCY: &str = "50ms";
 
@@ -20,12 +20,12 @@ pub(super) struct Hosts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Links {
     Drives,
-    /// The one that all clients share.
+    /// The link that all clients share.
     Clients,
 }
 
 impl Hosts {
-    /// Why there can be none here; `None` if there can.
+    /// Reason why no hosts can be made here; `None` if they can.
     pub(super) fn lacking() -> Option<String> {
         if !rustix::process::geteuid().is_root() {
             return Some("limited links need root, for network namespaces".into());
@@ -43,9 +43,9 @@ impl Hosts {
         made.err().map(|failure| failure.to_string())
     }
 
-    /// Makes so many.
+    /// Makes `count` hosts.
     pub(super) fn up(count: usize) -> Result<Hosts, Failure> {
-        // What is made so far goes if something fails.
+        // Made first, so that dropping it removes what exists if a later step fails.
         let hosts = Hosts { pid: std::process::id(), count };
         let switch = hosts.switch();
         let here = hosts.here();
@@ -72,7 +72,7 @@ impl Hosts {
         Ok(hosts)
     }
 
-    /// Limits links to so many bits a second, in both directions.
+    /// Limits links to `bits` bits a second, in both directions.
     pub(super) fn limit(&self, links: Links, bits: u64) -> Result<(), Failure> {
         let switch = self.switch();
         match links {
@@ -87,12 +87,13 @@ impl Hosts {
         }
     }
 
-    /// The address of a host, or of the manager and the clients. 198.18.0.0/15 is for benchmarks (RFC 2544).
+    /// IP address of a host, or of the manager and the clients for `None`. 198.18.0.0/15 is for benchmarks
+    /// (RFC 2544).
     pub(super) fn address(&self, host: Option<usize>) -> String {
         format!("198.18.{}.{}", self.pid % 256, host.map_or(254, |index| index + 1))
     }
 
-    /// A host's namespace.
+    /// Name of a host's network namespace.
     pub(super) fn name(&self, index: usize) -> String {
         format!("braid-{}-{index}", self.pid)
     }
@@ -101,7 +102,7 @@ impl Hosts {
         format!("braid-{}-sw", self.pid)
     }
 
-    /// The clients' end of their link.
+    /// Device at the clients' end of their link.
     fn here(&self) -> String {
         format!("brb{}", self.pid)
     }
@@ -117,7 +118,7 @@ impl Drop for Hosts {
     }
 }
 
-/// The switch's end of a host's link.
+/// Device at the switch's end of a host's link.
 fn port(index: usize) -> String {
     format!("to-{index}")
 }

@@ -1,5 +1,5 @@
-//! `braid bench`: runs an experiment, shows its progress, and prints the results. That of the store runs on a
-//! thread of its own.
+//! `braid bench`: runs an experiment, shows its progress, and prints the results. The bench of the store runs
+//! on a thread of its own.
 
 pub(crate) mod client;
 mod cluster;
@@ -70,7 +70,7 @@ pub(crate) async fn store(asked: BenchStore, report: Report) -> Result<(), Failu
     report.facts(&found, text)
 }
 
-/// Where to measure by default.
+/// Default directories to measure in.
 fn usual() -> Vec<PathBuf> {
     let memory = PathBuf::from("/dev/shm");
     [std::env::temp_dir()].into_iter().chain(memory.is_dir().then_some(memory)).collect()
@@ -104,7 +104,7 @@ struct OnThread<T> {
 }
 
 impl<T: Send + 'static> OnThread<T> {
-    /// Begins it. It is to end soon once what it is given is set.
+    /// Begins the work. It should end soon after the flag that it is given is set.
     fn begin(
         work: impl FnOnce(&AtomicBool) -> Result<T, Error> + Send + 'static,
     ) -> Result<OnThread<T>, Failure> {
@@ -178,7 +178,7 @@ pub(crate) fn write<N: AsRef<str>, C: AsRef<[u8]>>(out: &Path, documents: &[(N, 
     Ok(())
 }
 
-/// The machine, and how long it took.
+/// Describes the machine and how long the run took.
 fn ran_on(machine: &Machine, seconds: f64) -> String {
     format!(
         "{}, {} processors, {}, kernel {}; load {} before, {} after; {seconds:.0} s",

@@ -1,4 +1,4 @@
-//! What the benches of a cluster have in common: where they run, which rows are wanted, and their progress.
+//! Common parts of the benches of a cluster: where they run, which rows are wanted, and their progress.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,12 +10,12 @@ use crate::args::BenchCluster;
 use crate::machine::temporary_dir::{OnDrop, TemporaryDir};
 use crate::output::exit::{Doing, Exit, Failure};
 
-/// A run of a bench: a temporary directory that goes with it, and what was asked for.
+/// A run of a bench: its temporary directory, removed with it, and what was asked for.
 pub(super) struct Run {
     dir: TemporaryDir,
     /// The directory that the temporary one is in.
     pub(super) parent: PathBuf,
-    /// A run that does too little to say anything about speed.
+    /// True for a run that does too little to say anything about speed.
     pub(super) quick: bool,
     only: Option<String>,
     out: Option<PathBuf>,
@@ -23,8 +23,8 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// Checks where to write the results and makes a directory with so many bytes free, in a full run and in
-    /// a quick one.
+    /// Makes the directory for the results, and a temporary one that needs `full` free bytes, or `quick` in a
+    /// quick run.
     pub(super) fn begin(asked: &BenchCluster, (full, quick): (u64, u64)) -> Result<Run, Failure> {
         prepare_out(asked.out.as_deref())?;
         let needed = if asked.quick { quick } else { full };
@@ -35,17 +35,17 @@ impl Run {
         Ok(Run { dir, parent, quick: asked.quick, only, out, bar: super::bar() })
     }
 
-    /// The first of two in a full run, the second in a quick one.
+    /// Returns `full` in a full run and `quick` in a quick one.
     pub(super) fn size<T>(&self, full: T, quick: T) -> T {
         if self.quick { quick } else { full }
     }
 
-    /// Whether the row of this name is to be measured.
+    /// Returns true if the row of this name is to be measured.
     pub(super) fn wants(&self, title: &str) -> bool {
         self.only.as_ref().is_none_or(|only| title.contains(only))
     }
 
-    /// The error when nothing was asked for that exists.
+    /// The error for `--only` that matches no row.
     pub(super) fn nothing_wanted(&self, bench: &str) -> Failure {
         nothing_wanted(self.only.as_deref().unwrap_or_default(), bench, "name")
     }
@@ -54,23 +54,23 @@ impl Run {
         self.dir.path()
     }
 
-    /// Says what goes on.
+    /// Shows the current activity beside the progress bar.
     pub(super) fn tell(&self, what: impl Into<String>) {
         self.bar.set_message(what.into());
     }
 
-    /// So many steps follow.
+    /// Restarts the progress bar for `count` steps.
     pub(super) fn steps(&self, count: u64) {
         self.bar.set_length(count);
         self.bar.set_position(0);
     }
 
-    /// One of them is done.
+    /// Counts one step as done.
     pub(super) fn step(&self) {
         self.bar.inc(1);
     }
 
-    /// Nothing more is shown.
+    /// Removes the progress bar.
     pub(super) fn end(&self) {
         self.bar.finish_and_clear();
     }
@@ -96,19 +96,19 @@ impl Run {
     }
 }
 
-/// Makes the directory for the results: checked before minutes of work, not after.
+/// Makes the directory for the results, so that an error shows before minutes of work and not after.
 pub(crate) fn prepare_out(out: Option<&Path>) -> Result<(), Failure> {
     out.map_or(Ok(()), |out| fs::create_dir_all(out).doing(|| format!("make {}", out.display())))
 }
 
-/// The error when no row has what `--only` asks for in its `part`.
+/// The error for an `--only` that no row has in its `part`.
 pub(super) fn nothing_wanted(only: &str, bench: &str, part: &str) -> Failure {
     let why =
         format!("none of them has {only:?} in its {part} (braid bench {bench} --quick shows the {part}s)");
     Failure::new(Exit::Usage, "find what to measure", why)
 }
 
-/// Memory, if there is so much: containers often have little of it.
+/// Default directory: in memory if so much is free there, which in containers it often is not.
 fn usual(needed: u64) -> PathBuf {
     let memory = PathBuf::from("/dev/shm");
     let free = rustix::fs::statvfs(&memory).map_or(0, |room| room.f_bavail.saturating_mul(room.f_frsize));

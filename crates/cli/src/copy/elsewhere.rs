@@ -15,7 +15,7 @@ use crate::files::names::Location;
 use crate::output::exit::Failure;
 use crate::output::rate::Progress;
 
-/// The most full drives that a copy works around.
+/// Maximum number of full drives that a copy works around.
 const FULL_MAX: usize = 16;
 
 /// Copies `source`, described by `job`, to `name` with the attributes `kept`. Returns the bytes copied.
@@ -33,7 +33,7 @@ pub(super) async fn run(
         if let Some(failure) = refused.take()
             && unnamed.is_on(&full)
         {
-            // There are no other drives.
+            // The manager had no other drives to offer.
             unnamed.give_up().await;
             return Err(failure);
         }

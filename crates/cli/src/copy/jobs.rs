@@ -1,4 +1,5 @@
-//! What a `cp` command line asks for, file by file. All of it is checked before the first byte moves.
+//! The jobs of a `cp` command line, one for each file or directory. All are checked before the first byte
+//! moves.
 //!
 //! As with cp(1), several sources, or a target that is a directory, mean "into it, under the same name". With
 //! `-r` a directory comes before its contents. Links named on the command line are followed. Special files
@@ -26,48 +27,48 @@ use crate::output::report::complain;
 pub(crate) struct Job {
     pub(crate) source: Location,
     pub(crate) target: Location,
-    /// Its size, if known beforehand.
+    /// Size of the source in bytes, if known beforehand.
     pub(crate) size: Option<u64>,
     pub(crate) kind: Kind,
 }
 
-/// What a job makes.
+/// Kind of thing that a job makes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Kind {
     File,
     Directory,
-    /// A link or special file, as the source is one.
+    /// A link or special file like the source.
     Node,
     /// Another name of a target that an earlier job makes.
     Link(Location),
-    /// Nothing: the attributes of a directory, whose contents are there by then.
+    /// Nothing new: the job sets the attributes of a directory once its contents are there.
     Finish,
 }
 
-/// What is copied of a source.
+/// Kinds of sources that are copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Depth {
     Files,
-    /// `-r`: directories too, and what links to files lead to.
+    /// `-r`: directories too; of links to files, the files that they lead to.
     Trees,
     /// `-a`: directories, links and special files as what they are.
     Archive,
 }
 
-/// What a command line asks for.
+/// All jobs of a command line.
 #[derive(Debug, Default)]
 pub(crate) struct Jobs {
     pub(crate) list: Vec<Job>,
-    /// How many things below the sources were skipped, each reported on standard error.
+    /// Number of things below the sources that were skipped, each reported on standard error.
     pub(crate) skipped: u64,
-    /// With `-a`: targets of files that have several names, by what identifies the source.
+    /// With `-a`: the first target of each source file that has several names.
     linked: BTreeMap<Identity, Location>,
 }
 
-/// Why something is skipped that was listed and is not there any more.
+/// Reason for skipping something that was listed but no longer exists.
 const VANISHED: &str = "it was removed meanwhile";
 
-/// What identifies a source that has several names.
+/// Identity of a source that has several names.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Identity {
     /// Device and inode number.
@@ -75,15 +76,15 @@ enum Identity {
     Remote(u64),
 }
 
-/// What a location holds.
+/// Kind of thing found at a location.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum What {
     Nothing,
     /// With `-a`: a link or special file, which is copied as such.
     Node,
-    /// Neither file nor directory, with its kind.
+    /// Neither file nor directory; holds the kind in words.
     Special(&'static str),
-    /// Anything read and written as bytes, with its size if known.
+    /// Anything read and written as bytes; holds the size in bytes if known.
     File(Option<u64>),
     Directory,
 }
@@ -124,7 +125,8 @@ pub(crate) async fn list(
     check_targets_differ(&jobs.list)?;
     check_parents(client, &jobs.list).await?;
     if depth == Depth::Archive {
-        // Times of directories change as long as something is made in them. The deepest come first.
+        // A directory's time changes whenever something is made in it, so its attributes are set at the end,
+        // deepest first.
         let directories: Vec<Job> =
             jobs.list.iter().filter(|job| job.kind == Kind::Directory).rev().map(finish).collect();
         jobs.list.extend(directories);
@@ -219,14 +221,14 @@ async fn add(
 }
 
 impl Jobs {
-    /// Leaves something below a source out.
+    /// Skips something below a source, with a message.
     fn skip(&mut self, source: &Location, why: &str) {
         complain(&format!("skipped {}: {why}", source.show()));
         self.skipped += 1;
     }
 
-    /// Adds a file or node that is copied as what it is. Of several names of one, the first one's job makes
-    /// it, and the others give it names.
+    /// Adds a file or node that is copied as what it is. If a source has several names, the job of the first
+    /// name makes it, and the jobs of the others link to it.
     fn archive(&mut self, source: Location, target: Location, what: What, identity: Option<Identity>) {
         let mut job = match what {
             What::File(size) => Job { source, target, size, kind: Kind::File },
@@ -245,7 +247,7 @@ impl Jobs {
     }
 }
 
-/// What identifies a source, if it has several names.
+/// Returns the identity of a source that has several names, else `None`.
 async fn identity(client: &Client, source: &Location) -> Result<Option<Identity>, Failure> {
     match source {
         Location::Pipe => Ok(None),
@@ -260,7 +262,7 @@ async fn identity(client: &Client, source: &Location) -> Result<Option<Identity>
     }
 }
 
-/// Whether one target can be another name of the other.
+/// Returns true if one target can be another name of the other: both local, or both in one volume.
 fn can_link(first: &Location, other: &Location) -> bool {
     match (first, other) {
         (Location::Local(_), Location::Local(_)) => true,
@@ -295,14 +297,14 @@ async fn entries(
     }
 }
 
-/// Why something below a source is skipped; `None` if it is copied.
+/// Returns the reason why something below a source is skipped; `None` if it is copied.
 fn not_copied(location: &Location) -> Option<String> {
     let Location::Local(path) = location else { return None };
     let kind = match path.metadata() {
         Ok(metadata) if metadata.is_dir() && path.is_symlink() => "directory",
         Ok(metadata) => special_kind(&metadata)?,
         Err(_) if path.is_symlink() => return Some("it is a symbolic link that leads to nothing".into()),
-        // It has vanished, or may not be looked at: reported later like any other error.
+        // The file has vanished, or may not be examined: reported later like any other error.
         Err(_) => return None,
     };
     let link = if path.is_symlink() { "symbolic link to a " } else { "" };
@@ -373,8 +375,8 @@ async fn look(client: &Client, location: &Location, depth: Depth) -> Result<What
     }
 }
 
-/// What something remote is. Below a source, links are not followed as local ones are: where they lead is not
-/// known from the listing.
+/// The kind of a remote entry. Unlike local links, remote links below a source are not followed: the listing
+/// does not say where they lead.
 fn remote_what(kind: EntryKind, size: u64, depth: Depth) -> What {
     let special = match kind {
         EntryKind::Directory => return What::Directory,
@@ -406,7 +408,7 @@ fn look_local(path: &LocalPath, depth: Depth) -> std::io::Result<What> {
     }
 }
 
-/// Files are copied in parallel, so with two sources for one target the winner would be arbitrary.
+/// Fails if two files have the same target: files are copied in parallel, so the winner would be arbitrary.
 fn check_targets_differ(jobs: &[Job]) -> Result<(), Failure> {
     let mut seen = BTreeMap::new();
     for job in jobs
@@ -422,8 +424,8 @@ fn check_targets_differ(jobs: &[Job]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The first target's directory must exist; later ones are made by earlier jobs. Checked before anything is
-/// copied.
+/// Fails if the first target's directory does not exist; later ones are made by earlier jobs. Checked before
+/// anything is copied.
 async fn check_parents(client: &Client, jobs: &[Job]) -> Result<(), Failure> {
     let Some(first) = jobs.first() else { return Ok(()) };
     let missing = |what: String| {
@@ -439,7 +441,7 @@ async fn check_parents(client: &Client, jobs: &[Job]) -> Result<(), Failure> {
                 None => missing(show(&parent)),
             }
         }
-        // Below what was typed it is there, or made by an earlier job.
+        // A directory below a typed path exists, or an earlier job makes it.
         Location::Local(path) => match path.as_typed().and_then(Path::parent) {
             Some(parent) if !parent.as_os_str().is_empty() && !parent.is_dir() => {
                 let (parent, there) = (parent.display().to_string(), parent.exists());
@@ -454,7 +456,7 @@ async fn check_parents(client: &Client, jobs: &[Job]) -> Result<(), Failure> {
     }
 }
 
-/// A file cannot replace a directory.
+/// Fails if the target of a file is a directory: a file cannot replace one.
 async fn check_target_kind(client: &Client, job: &Job) -> Result<(), Failure> {
     if job.kind != Kind::Directory && look(client, &job.target, Depth::Trees).await? == What::Directory {
         return Err(Failure::new(Exit::Conflict, job.target.show(), "it is a directory"));

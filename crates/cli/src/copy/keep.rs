@@ -1,13 +1,13 @@
-//! What a copy preserves of its source besides the bytes (`-p`, `-a`), and when a copy is not needed
-//! (`--update`).
+//! The attributes that a copy keeps of its source besides the bytes (`-p`, `-a`), and the check that says
+//! when a copy is not needed (`--update`).
 //!
-//! With `-p` that is the modification time and the permission bits. Owner and set-user-ID mean something only
-//! where the same users exist: `-a` preserves them too, and the time of the last access. "The same" means
-//! what it does in rsync's quick check: equal size and time, to the millisecond. The bytes are not compared.
+//! `-p` keeps the modification time and the permission bits. Owner and set-user-ID mean something only where
+//! the same users exist: `-a` keeps them too, and the time of the last access. "The same" means what it does
+//! in rsync's quick check: equal size and time, to the millisecond. The bytes are not compared.
 //!
 //! With `--update` a copy gets its source's time even without `-p`, as it was before the first byte was read.
-//! A source that changes during the copy then differs in time. The time of the copy, by another clock, could
-//! not show that.
+//! A source that changes during the copy then differs in time. The time at which the copy was made comes from
+//! another clock, and could not show that.
 
 use std::fs::{File as LocalFile, FileTimes, Metadata, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -25,16 +25,16 @@ use crate::output::exit::{Doing, Failure};
 
 /// The permission bits that a copy has with `-p`: read, write and execute for user, group and others.
 const MODE: u32 = 0o777;
-/// Those that it has with `-a`.
+/// The permission bits that a copy has with `-a`: also set-user-ID, set-group-ID and sticky.
 const ALL_MODE: u32 = 0o7777;
-/// Nanoseconds in a second and in a millisecond.
+/// Nanoseconds in a second; next, in a millisecond.
 const SECOND_NS: i64 = 1_000_000_000;
 const MS_NS: i64 = 1_000_000;
 
-/// What a copy gets of its source's attributes, even if all files are copied.
+/// Attributes of the source that a copy gets, even if all files are copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Preserve {
-    /// `-a`: all of them.
+    /// `-a`: all attributes.
     All,
     /// `-p`: time and permission bits.
     Yes,
@@ -42,7 +42,7 @@ pub(crate) enum Preserve {
     No,
 }
 
-/// Which files are copied.
+/// Selection of the files to copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Which {
     All,
@@ -58,7 +58,7 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
-    /// The facts of a file; `None` if there is none, or it has no size.
+    /// The facts of a file; `None` if there is no file, or it has no size.
     pub(crate) async fn of(client: &Client, location: &Location) -> Result<Option<Facts>, Failure> {
         match location {
             Location::Pipe => Ok(None),
@@ -80,7 +80,7 @@ impl Facts {
     }
 }
 
-/// The attributes that a copy gets.
+/// Selects the attributes that a copy gets.
 pub(crate) fn kept(of_source: AttributeChanges, preserve: Preserve, which: Which) -> AttributeChanges {
     let AttributeChanges { mode, modified_ns, .. } = of_source;
     let mode = mode.map(|mode| mode & MODE);
@@ -115,8 +115,8 @@ pub(crate) fn of_remote(of: &FileAttributes) -> AttributeChanges {
     }
 }
 
-/// Sets a local file's attributes. Absent ones are left alone. Who may not give files away keeps them, as
-/// with cp, and they then have no set-user-ID and set-group-ID.
+/// Sets a local file's attributes. Absent ones are left alone. A user who may not give files away keeps them,
+/// as with cp; the files then have no set-user-ID and set-group-ID.
 pub(crate) fn give(file: &LocalFile, kept: AttributeChanges) -> std::io::Result<()> {
     let mut mode = kept.mode;
     if kept.uid.is_some() || kept.gid.is_some() {
@@ -138,7 +138,7 @@ pub(crate) fn give(file: &LocalFile, kept: AttributeChanges) -> std::io::Result<
     }
 }
 
-/// The same for what is not opened: a directory, a link itself, a device.
+/// Sets attributes as [`give`] does, for what is not opened: a directory, a link itself, a device.
 pub(crate) fn give_at(path: &LocalPath, kept: AttributeChanges) -> std::io::Result<()> {
     let held = path.held()?;
     let uid = kept.uid.map(Uid::from_raw);

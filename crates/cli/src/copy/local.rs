@@ -51,7 +51,7 @@ pub(super) fn read_file(file: &LocalFile, expected: u64, name: &str, granule: u6
     }
 }
 
-/// Returns the size at the end; `None` if nobody takes the chunks any more.
+/// Sends the file's data. Returns the size at the end; `None` if nobody takes the chunks any more.
 fn read_data(
     file: &LocalFile,
     expected: u64,
@@ -62,7 +62,7 @@ fn read_data(
     let what = || format!("read {name}");
     let mut offset = 0;
     loop {
-        // Taken before the search for data: what is appended meanwhile must not count as a hole.
+        // Read before the search for data: what is appended meanwhile must not count as a hole.
         let size = file.metadata().doing(what)?.len();
         let Some(data) = next_data(file, offset, size, granule).doing(what)? else {
             let now = file.metadata().doing(what)?.len();
@@ -101,7 +101,7 @@ fn next_data(file: &LocalFile, offset: u64, size: u64, granule: u64) -> io::Resu
     let data = match rustix::fs::seek(file, SeekFrom::Data(offset)) {
         Ok(at) => at..rustix::fs::seek(file, SeekFrom::Hole(at))?,
         Err(Errno::NXIO) => return Ok(None),
-        // The file system does not support it: all of it counts as data.
+        // The file system does not support SEEK_DATA: all bytes count as data.
         Err(Errno::INVAL | Errno::OPNOTSUPP) => offset..size,
         Err(error) => return Err(error.into()),
     };

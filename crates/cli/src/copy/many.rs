@@ -21,17 +21,17 @@ use crate::output::exit::{Doing, Exit, Failure};
 use crate::output::rate::{Progress, Rate};
 use crate::output::report::complain;
 
-/// Shares in all: this many small files are in flight at once.
+/// Shares of all copies together: this many small files are in flight at once.
 const SHARES: u32 = 32;
 /// A file of at most this size takes one share.
 const SMALL_BYTES: u64 = 2 << 20;
 /// Shares of a larger file, or one of unknown size: four of them run at once.
 const SHARES_LARGE: u32 = 8;
 
-/// What became of one file.
+/// Outcome of one file's copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It was copied, with its bytes.
+    /// Copied; holds the number of bytes.
     Copied(u64),
     /// The target was the same already and was left alone.
     Same,
@@ -44,16 +44,16 @@ pub(crate) struct Summary {
     pub(crate) bytes: u64,
     pub(crate) same: u64,
     failed: u64,
-    /// The first error.
+    /// First error, if any job failed.
     first: Option<Failure>,
 }
 
-/// Copies in progress.
+/// Copies in progress, and the results so far.
 struct Many<'a, F> {
     progress: &'a Arc<Progress>,
     tasks: JoinSet<Ended>,
     summary: Summary,
-    /// Whether errors are printed as they come. The error of a single file is the command's own.
+    /// True if errors are printed as they come. The error of a single file is reported as the command's own.
     told: bool,
     each: F,
 }
@@ -79,7 +79,7 @@ pub(crate) async fn copy_all(
     let shares = Arc::new(Semaphore::new(SHARES as usize));
     // Directories that could not be made: nothing below them can be copied.
     let mut missing: Vec<Location> = Vec::new();
-    // What needs all files to be there: more names of them, and attributes of directories.
+    // Jobs that need all files to be there: more names of them, and attributes of directories.
     let mut after = Vec::new();
     for job in jobs {
         if let Some(directory) = missing.iter().find(|directory| is_below(&job.target, directory)) {
@@ -159,7 +159,7 @@ impl<F: FnMut(&Job, Rate) -> Result<(), Failure>> Many<'_, F> {
 }
 
 impl Summary {
-    /// An error if anything was left out. `skipped` counts what was skipped before the copy began.
+    /// Fails if anything was left out. `skipped` counts what was skipped before the copy began.
     pub(crate) fn into_result(self, skipped: u64) -> Result<(), Failure> {
         let things =
             |number: u64| if number == 1 { "1 thing was".into() } else { format!("{number} things were") };
@@ -177,7 +177,7 @@ impl Summary {
     }
 }
 
-/// Whether a target lies below a directory.
+/// Returns true if a target lies below a directory.
 fn is_below(target: &Location, directory: &Location) -> bool {
     match (target, directory) {
         (Location::Local(target), Location::Local(directory)) => {

@@ -40,7 +40,7 @@ use many::Outcome;
 use pipeline::{Sink, Source};
 use target::{Sibling, is_special, pipe_file};
 
-/// How files are copied.
+/// Options of a copy.
 #[derive(Debug, Clone, Copy)]
 struct Options {
     preserve: Preserve,
@@ -187,7 +187,7 @@ async fn copy_one(
     Ok(Outcome::Copied(bytes))
 }
 
-/// Whether the target exists and is the same by the quick check.
+/// Returns true if the target exists and is the same as the source by the quick check.
 async fn is_same(client: &Client, job: &Job) -> Result<bool, Failure> {
     if matches!(&job.target, Location::Local(path) if path.as_typed().is_none() && path.is_symlink()) {
         return Ok(false);
@@ -196,10 +196,10 @@ async fn is_same(client: &Client, job: &Job) -> Result<bool, Failure> {
     Ok(Facts::of(client, &job.source).await? == Some(target))
 }
 
-/// An opened source.
+/// An opened source, with the facts that its copy needs.
 struct Opened {
     source: Source,
-    /// The size of its stripes; 0 for a local file.
+    /// Size of the source's stripes in bytes; 0 for a local file.
     stripe_bytes: u64,
     /// The attributes that a copy may keep.
     kept: AttributeChanges,
@@ -214,8 +214,8 @@ async fn open_source(client: &Client, location: &Location) -> Result<Opened, Fai
             Ok(Opened { source, stripe_bytes: 0, kept: AttributeChanges::NONE })
         }
         Location::Local(path) => {
-            // In case a named pipe has taken the file's place: opened with O_NONBLOCK it does not wait for a
-            // writer.
+            // Opened with O_NONBLOCK, so that it does not wait for a writer if a named pipe has taken the
+            // file's place.
             let file = path.open(OFlags::RDONLY | OFlags::NONBLOCK).doing(what)?;
             let metadata = file.metadata().doing(what)?;
             if let Some(kind) = jobs::special_kind(&metadata) {

@@ -1,8 +1,8 @@
-//! What `cp -a` makes besides files and directories: links and special files as they are, further names of
+//! The parts of `cp -a` besides files and directories: links and special files as they are, further names of
 //! files, and the attributes of directories.
 //!
-//! What is in the way of a link or special file is removed first: unlike a file it has no other way to
-//! replace it. A directory in its way stays, and is an error.
+//! A file that has the name of a link or special file to be made is removed first: unlike a file, a link
+//! cannot be put in its place by a rename. A directory in the way stays, and is an error.
 
 use std::ffi::OsStr;
 use std::fs::Metadata;
@@ -20,17 +20,17 @@ use crate::files::beneath::LocalPath;
 use crate::files::names::Location;
 use crate::output::exit::{Doing, Exit, Failure};
 
-/// A link or special file, wherever it is.
+/// A link or special file found at a source, local or remote.
 struct Found {
     kind: EntryKind,
-    /// A device node's number.
+    /// Device number; 0 if this is no device node.
     device: u32,
-    /// A symbolic link's target.
+    /// Target of a symbolic link; otherwise empty.
     target: Vec<u8>,
     attributes: AttributeChanges,
 }
 
-/// Does a job that is about neither a file's bytes nor a new directory.
+/// Runs a job that makes neither a file's bytes nor a new directory.
 pub(super) async fn make(client: &Client, job: &Job) -> Result<(), Failure> {
     match (&job.kind, &job.target) {
         (Kind::Link(first), target) => link(client, first, target).await,
@@ -149,7 +149,7 @@ async fn give(client: &Client, target: &Location, attributes: AttributeChanges) 
     }
 }
 
-/// Removes what has the name, if it is no directory.
+/// Removes whatever has this name, unless it is a directory.
 async fn clear_remote(client: &Client, name: &Name) -> Result<(), Failure> {
     match client.unlink_only(name, UnlinkOnly::NotDirectory).await {
         Err(error) if error.reason() != Some(Reason::NotFound) => Err(error.into()),

@@ -21,7 +21,7 @@ use super::{local, small, zeros};
 use crate::output::exit::{Doing, Exit, Failure};
 use crate::output::rate::Progress;
 
-/// Buffers of one copy.
+/// Number of buffers of one copy.
 const BUFFERS: usize = 5;
 /// Approximate size of a buffer; rounded to whole stripes.
 const BUFFER_BYTES: u64 = 8 << 20;
@@ -30,7 +30,7 @@ const STRIPE_BYTES_MAX: u64 = 64 << 20;
 /// Granularity of holes in local files when the target's stripe size does not set it.
 const GRANULE_BYTES: u64 = 64 << 10;
 
-/// Where bytes come from.
+/// Source of the bytes.
 pub(crate) enum Source {
     /// A local file or pipe. `expected` is its size at opening: fewer bytes are an error, more are copied.
     Local { file: LocalFile, expected: Option<u64>, name: String },
@@ -38,7 +38,7 @@ pub(crate) enum Source {
     Remote { file: Arc<RemoteFile>, size: u64 },
 }
 
-/// Where bytes go to.
+/// Sink of the bytes.
 pub(crate) enum Sink {
     /// A local pipe, terminal or device.
     Pipe { file: LocalFile, name: String },
@@ -53,7 +53,7 @@ pub(super) struct Chunk {
     pub(super) offset: u64,
     pub(super) buffer: Vec<u8>,
     pub(super) bytes: usize,
-    /// It comes from a volume, which returns zeros for holes.
+    /// True if the chunk comes from a volume, which returns zeros for holes.
     pub(super) may_have_holes: bool,
 }
 
@@ -62,7 +62,7 @@ impl Chunk {
         &self.buffer[..self.bytes]
     }
 
-    /// One past its last byte in the file.
+    /// Offset in the file just past the chunk's last byte.
     pub(super) fn end(&self) -> u64 {
         self.offset + u64::try_from(self.bytes).unwrap_or(u64::MAX)
     }
@@ -166,7 +166,7 @@ async fn read_remote(file: Arc<RemoteFile>, size: u64, feed: Feed) {
     while offset < size {
         if gave_zeros.swap(false, Ordering::Relaxed) {
             match file.data_after(offset).await.map_err(|error| gone(&file, error)) {
-                // Chunk offsets stay multiples of the chunk size: at whole stripes of the target.
+                // Chunk offsets stay multiples of the chunk size, and so lie at whole stripes of the target.
                 Ok(Some(data)) => offset = offset.max(data.start / whole * whole),
                 Ok(None) => break,
                 Err(failure) => {
@@ -205,7 +205,7 @@ async fn read_remote(file: Arc<RemoteFile>, size: u64, feed: Feed) {
     let _ = send.send(Coming::Here(Ok(end))).await;
 }
 
-/// The error of a read. If the file is gone, it says so by the file's name.
+/// The error of a read. If the file was replaced or removed, the error says so and names the file.
 pub(super) fn gone(file: &RemoteFile, error: braid_client::Error) -> Failure {
     if error.reason() != Some(Reason::NotFound) {
         return error.into();
@@ -273,8 +273,8 @@ async fn write_chunk(
     Ok(chunk)
 }
 
-/// The original error. When one write fails, later ones report the file as given up and may finish first; the
-/// real error says why.
+/// Finds the original error. When one write fails, later ones report the file as given up and may finish
+/// first; only the original error gives the reason.
 async fn first_cause(
     mut error: braid_client::Error,
     writing: &mut JoinSet<Result<Chunk, braid_client::Error>>,

@@ -1,4 +1,4 @@
-//! Small files: read whole, written whole. The pipeline of a large one would cost more than its bytes.
+//! Small files: read whole, written whole. The pipeline for large files would cost more than their bytes.
 
 use std::fs::File as LocalFile;
 use std::io;
@@ -12,12 +12,12 @@ use super::zeros;
 use crate::output::exit::{Doing, Failure};
 use crate::output::rate::Progress;
 
-/// Files of at most this many bytes are small. Holes in them are not looked for, beyond a file of nothing
-/// else.
+/// Maximum size of a small file in bytes. Holes are not looked for in small files, except in a file that is
+/// nothing but a hole.
 pub(super) const BYTES_MAX: u64 = 64 << 10;
 
-/// Copies a local file of `expected` bytes. False if it is not to be copied so: it is another length by now,
-/// or all zeros, and may be a hole. Then nothing was written.
+/// Copies a local file of `expected` bytes. Returns false, with nothing written, if the pipeline must copy
+/// it: its length has changed, or it is all zeros and may be a hole.
 pub(super) async fn put(
     file: &LocalFile,
     (expected, name): (u64, &str),
@@ -36,8 +36,8 @@ pub(super) async fn put(
     Ok(true)
 }
 
-/// Copies a file of `size` bytes to a new local one. False if it is not to be copied so. Then nothing was
-/// written.
+/// Copies a remote file of `size` bytes to a new local one. Returns false, with nothing written, if the
+/// pipeline must copy it.
 pub(super) async fn get(
     from: &Arc<RemoteFile>,
     size: u64,
@@ -65,7 +65,7 @@ pub(super) async fn get(
     Ok(true)
 }
 
-/// All of a file, if it has this length and is not all zeros.
+/// Reads all of a file. Returns `None` if it has not this length or is all zeros.
 fn read_whole(file: &LocalFile, length: usize) -> io::Result<Option<Vec<u8>>> {
     // One byte more tells whether it has grown.
     let mut bytes = vec![0; length + 1];

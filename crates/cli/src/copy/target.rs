@@ -21,7 +21,7 @@ use crate::output::exit::{Doing, Failure};
 
 /// A local file that does not have its final name yet.
 pub(crate) struct Sibling {
-    /// Where it is, and the target's name there.
+    /// Directory of the file, and the target's name in it.
     target: Held,
     name: OsString,
     /// Cleared by the rename; while set, drop removes the file.
@@ -29,13 +29,13 @@ pub(crate) struct Sibling {
 }
 
 impl Sibling {
-    /// Creates it in the directory of `target`, and opens it.
+    /// Creates the sibling in the directory of `target`, and opens it.
     pub(crate) fn create(target: &LocalPath) -> std::io::Result<(Sibling, LocalFile)> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = OsString::from(format!(".braid-{}-{number}.part", std::process::id()));
         let target = match target.as_typed() {
-            // If it is a symbolic link, the file it points to is replaced, as with cp.
+            // If the target is a symbolic link, the file it points to is replaced, as with cp.
             Some(typed) => in_its_directory(&fs::canonicalize(typed).unwrap_or_else(|_| typed.to_owned())),
             None => target.clone(),
         };
@@ -45,7 +45,8 @@ impl Sibling {
         Ok((Sibling { target, name, armed: true }, file.into()))
     }
 
-    /// Renames it to its final name. What has that name is replaced, and if it is a link not followed.
+    /// Renames the sibling to its final name. Whatever has that name is replaced; if it is a link, it is not
+    /// followed.
     pub(crate) fn commit(mut self) -> std::io::Result<()> {
         renameat(self.target.directory(), &self.name, self.target.directory(), &self.target.name)?;
         self.armed = false;
@@ -61,7 +62,7 @@ impl Drop for Sibling {
     }
 }
 
-/// A path as a name in its directory.
+/// Splits a path into a directory and a name in it.
 fn in_its_directory(path: &Path) -> LocalPath {
     let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
     match path.file_name() {
@@ -70,8 +71,9 @@ fn in_its_directory(path: &Path) -> LocalPath {
     }
 }
 
-/// Whether a target was typed that cannot be replaced by a rename, such as a device or a named pipe. One
-/// below is replaced: whoever could put it there does not say what is written to.
+/// Returns true if the target was typed and cannot be replaced by a rename, such as a device or a named pipe.
+/// A special file below a typed directory is replaced: whoever could put it there must not choose what is
+/// written to.
 pub(crate) fn is_special(path: &LocalPath) -> bool {
     let found = path.as_typed().map(fs::metadata);
     matches!(found, Some(Ok(metadata)) if !metadata.is_file() && !metadata.is_dir())
@@ -90,8 +92,8 @@ pub(crate) struct Unnamed {
 }
 
 impl Unnamed {
-    /// Creates it in the volume of `name`, with the volume's shape. Avoids the drives in `full` while there
-    /// are enough others.
+    /// Creates the file in the volume of `name`, with the volume's shape. Avoids the drives in `full` while
+    /// there are enough others.
     pub(crate) async fn create(
         client: &Client,
         name: Name,
@@ -102,7 +104,7 @@ impl Unnamed {
         Ok(Unnamed { file: Arc::new(file), name })
     }
 
-    /// Whether it has a column on one of these drives.
+    /// Returns true if the file has a column on one of these drives.
     pub(crate) fn is_on(&self, drives: &BTreeSet<DriveId>) -> bool {
         let layout = self.file.layout();
         let mut columns = layout.segments().iter().flat_map(|segment| &segment.components);
@@ -116,7 +118,8 @@ impl Unnamed {
         }
     }
 
-    /// Links it under its name, with its size and preserved attributes. Atomically replaces an existing file.
+    /// Links the file under its name, with its size and preserved attributes. Atomically replaces an existing
+    /// file.
     pub(crate) async fn commit(self, kept: AttributeChanges) -> Result<(), Failure> {
         let what = || format!("store {}", show_remote(&self.name));
         let file = Arc::into_inner(self.file)

@@ -5,12 +5,13 @@ use std::ops::Range;
 /// A block of zeros, to compare with and to write.
 pub(super) static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
-/// Whether all bytes are zero.
+/// Returns true if all bytes are zero.
 pub(super) fn is_all(bytes: &[u8]) -> bool {
     bytes.chunks(ZEROS.len()).all(|piece| *piece == ZEROS[..piece.len()])
 }
 
-/// The ranges that remain without pieces of `granule` bytes, counted from the first byte, that are all zeros.
+/// The ranges of data that remain when pieces of `granule` bytes, counted from the first byte, that are all
+/// zeros are left out.
 pub(super) fn data_runs(bytes: &[u8], granule: usize) -> Vec<Range<usize>> {
     let mut runs: Vec<Range<usize>> = Vec::new();
     let mut from = 0;

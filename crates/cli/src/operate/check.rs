@@ -19,13 +19,13 @@ use crate::{args, connect};
 struct Checked {
     #[serde(flatten)]
     name: NameFacts,
-    /// No mismatch was found. Units that could not be read are in `unchecked`.
+    /// True if no mismatch was found. Units that could not be read are in `unchecked`.
     ok: bool,
     stripes: u64,
     units: u64,
     bytes: u64,
     mismatches: Vec<Mismatch>,
-    /// How many mismatches were found beyond those listed.
+    /// Number of mismatches found beyond those listed.
     mismatches_more: u64,
     unchecked: Vec<Unchecked>,
 }
@@ -75,7 +75,7 @@ pub(crate) async fn run(check: args::Check, cluster: Option<&Path>, report: Repo
             wrong += u64::from(!found.ok);
             incomplete += u64::from(!found.unchecked.is_empty());
             match report.line(&found, show) {
-                // The reader closed the pipe. The exit code must not claim more than was checked.
+                // The reader closed the pipe. The exit code must claim no more than was checked.
                 Err(failure) if failure.exit == Exit::Ok => return Err(cut_short(wrong, files)),
                 said => said?,
             }
@@ -99,12 +99,12 @@ pub(crate) async fn run(check: args::Check, cluster: Option<&Path>, report: Repo
     }
 }
 
-/// The remedy for wrong units on a known drive. Nothing is advised that would write bytes that may be wrong.
+/// The remedy for wrong units on a known drive. It advises nothing that would write bytes that may be wrong.
 const REMEDY: &str = "a drive that has a damaged unit rewrites it from the others: check again in a minute; if that does not help and a drive \
      is named, stop it and give its columns to another, which makes them anew from the others: braid \
      drive add, braid drive replace DRIVE NEW, braid rebuild NEW; where none is, restore the file from its source";
 
-/// The error of a check whose output nobody reads any more.
+/// The error of a check whose output is no longer read.
 fn cut_short(wrong: u64, files: u64) -> Failure {
     match wrong {
         0 => Failure::new(
@@ -120,12 +120,12 @@ fn cut_short(wrong: u64, files: u64) -> Failure {
     }
 }
 
-/// Whether the file with this number was removed or replaced, and no longer has the name.
+/// Returns true if the file with this number was removed or replaced, and no longer has the name.
 pub(crate) async fn is_gone(client: &Client, name: &Name, number: FileId) -> Result<bool, Failure> {
     Ok(namespace::stat_if_there(client, name).await?.is_none_or(|row| row.file != number))
 }
 
-/// The file itself or, with recursion, every file below a directory; each with its number.
+/// Lists the file itself or, with recursion, every file below a directory; each with its number.
 pub(crate) async fn files_of(
     client: &Client,
     name: Name,
@@ -158,7 +158,7 @@ pub(crate) async fn files_of(
             match entry.kind() {
                 EntryKind::Directory => stack.push(below),
                 EntryKind::File => files.push((below, entry.file)),
-                // It has no bytes on drives.
+                // Other kinds have no bytes on drives.
                 _ => {}
             }
         }

@@ -17,20 +17,20 @@ use crate::output::size;
 #[derive(Debug, Serialize)]
 struct Space {
     drives: Vec<DriveSpace>,
-    /// Drives that use one file system, by name.
+    /// Groups of drives that share one file system, by name.
     shared: Vec<Vec<String>>,
     total: Total,
-    /// Removed files whose components are not freed everywhere yet.
+    /// Number of removed files whose components are not freed everywhere yet.
     removing: u64,
     volumes: Vec<VolumeSpace>,
 }
 
-/// A drive with what it keeps.
+/// A drive, with the reserve that it keeps.
 #[derive(Debug, Serialize)]
 struct DriveSpace {
     #[serde(flatten)]
     facts: DriveFacts,
-    /// Neither used nor available to writes: kept for removing, cleaning and recovery.
+    /// Bytes neither used nor available to writes: kept for removing, cleaning and recovery.
     reserve_bytes: u64,
 }
 
@@ -43,7 +43,7 @@ struct Total {
     dead_bytes: u64,
     reserve_bytes: u64,
     free_bytes: u64,
-    /// The part of the free bytes that is held by files of freed segments, kept for new segments.
+    /// Part of the free bytes that is held by files of freed segments, kept for new segments.
     spare_bytes: u64,
 }
 
@@ -59,7 +59,7 @@ struct VolumeSpace {
 pub(crate) async fn run(cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
     let client = connect::cluster(cluster).await?;
     let status = status_soon(&client).await?;
-    // What a replaced drive has can be neither read nor written.
+    // Bytes on a replaced drive can be neither read nor written.
     let rows: Vec<DriveRow> =
         status.drives.into_iter().filter(|drive| drive.state != DriveState::Replaced).collect();
     let facts = drive_facts(&rows).into_iter().zip(&rows);
@@ -72,7 +72,7 @@ pub(crate) async fn run(cluster: Option<&Path>, report: Report) -> Result<(), Fa
     report.facts(&space, show)
 }
 
-/// A warning is printed when more than one part in so many of the used bytes is dead.
+/// Divisor of the used bytes: if more than one part in so many is dead, a hint is printed.
 const DEAD_PART: u64 = 8;
 
 fn show(space: &Space) -> String {

@@ -32,11 +32,11 @@ struct Added {
 struct Drained {
     drive: String,
     drained: bool,
-    /// It was before.
+    /// True if the drive was being drained before.
     was_drained: bool,
-    /// Components still on it.
+    /// Number of components still on the drive.
     components: u64,
-    /// About how many bytes were on it.
+    /// Approximate bytes of the components on the drive when it was asked.
     bytes: u64,
     room_bytes: u64,
 }
@@ -45,13 +45,13 @@ struct Drained {
 #[derive(Debug, Serialize)]
 struct Removed {
     drive: String,
-    /// Its process was stopped.
+    /// True if the drive's process was stopped too.
     stopped: bool,
 }
 
-/// Between two looks at a drive that is drained.
+/// Interval between two looks at a drive that is drained.
 const POLL: Duration = Duration::from_millis(300);
-/// How long no column may move before a wait for it gives up.
+/// Time without any column moving after which a wait gives up.
 const STANDSTILL_MAX: Duration = Duration::from_secs(120);
 
 /// Runs `braid drive ...`.
@@ -66,7 +66,7 @@ pub(crate) async fn run(command: args::Drive, cluster: Option<&Path>, report: Re
     }
 }
 
-/// Has the columns on a drive move to others.
+/// Has the columns on a drive move to other drives, or stops that.
 async fn drain(
     name: &str,
     drain: bool,
@@ -125,14 +125,14 @@ async fn drain(
     })
 }
 
-/// Takes an empty drive out of the cluster. One that `braid up` started here is stopped, and not started
+/// Takes an empty drive out of the cluster. A drive that `braid up` started here is stopped, and not started
 /// again.
 async fn remove(name: &str, cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
     let client = connect::cluster(cluster).await?;
     client.remove_drive(name).await?;
     let dir = ClusterDir::choose(None, cluster)?;
     let local = dir.read()?.filter(|file| dir.is_by_up() && file.drives.iter().any(|drive| drive == name));
-    // In the foreground it belongs to the `braid up` that runs.
+    // If the lock is taken, the drive belongs to a `braid up` that runs in the foreground.
     let stopped = match (local, dir.lock()) {
         (Some(mut file), Ok(_lock)) => {
             stop_all(Server::find(&dir, name)?.into_iter().collect()).await?;
@@ -192,8 +192,8 @@ async fn add(
     report.facts(&facts, |facts| format!("{} serves at {}\n", facts.drive, facts.address))
 }
 
-/// `drive-N` with N above the highest in use, whose directory is free: that of a drive which was taken out of
-/// the cluster is left.
+/// Returns `drive-N` with N above the highest in use, and whose directory does not exist: a drive that was
+/// taken out of the cluster leaves its directory behind.
 fn next_name(names: &[String], is_taken: impl Fn(&str) -> bool) -> String {
     let last =
         names.iter().filter_map(|name| name.strip_prefix("drive-")?.parse::<u64>().ok()).max().unwrap_or(0);

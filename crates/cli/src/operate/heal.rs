@@ -1,5 +1,5 @@
-//! `braid heal` and `braid rebuild`: what the drives do by themselves, watched. The drives bring stale
-//! columns up to date without being asked; these commands say how far they are, and set the rate.
+//! `braid heal` and `braid rebuild`: show how the drives heal. The drives bring stale columns up to date
+//! without being asked; these commands show their progress, and set the rate.
 
 use std::path::Path;
 use std::time::Duration;
@@ -19,25 +19,25 @@ use crate::output::report::{Report, count, table};
 use crate::output::size;
 use crate::{args, connect};
 
-/// Between two looks.
+/// Interval between two looks at the progress.
 const POLL: Duration = Duration::from_millis(200);
-/// Longer than a drive waits between two reports.
+/// A little longer than the interval between two reports of a drive.
 pub(crate) const REPORTED: Duration = Duration::from_millis(800);
-/// How long a heal may stand still before a command that waits for it gives up.
+/// Time without progress after which a command that waits for a heal gives up.
 const STANDSTILL_MAX: Duration = Duration::from_secs(60);
-/// How long a drive may say nothing before its last report counts no more.
+/// Time without a report after which a drive's last one no longer counts.
 const SILENT_MAX: Duration = Duration::from_secs(10);
-/// How long after the manager's start a drive may be on its way.
+/// Milliseconds after the manager's start during which a drive may still connect.
 const COMING_MAX_MS: u64 = 20_000;
-/// A drive that was heard so lately and does not serve is about to.
+/// A drive that does not serve but was heard within this many milliseconds is about to serve.
 const HEARD_MS: u64 = 3_000;
-/// Files counted at a time.
+/// Number of stale files asked for at a time.
 const PAGE: u32 = 4096;
 
 /// All heals, in `--json`.
 #[derive(Debug, Serialize)]
 struct Facts {
-    /// Bytes a second that each drive may write; 0: no limit.
+    /// Bytes a second that each drive may write; 0 means no limit.
     rate_limit: u64,
     balance: BalanceFacts,
     drives: Vec<DriveFacts>,
@@ -47,21 +47,21 @@ struct Facts {
 #[derive(Debug, Serialize)]
 pub(crate) struct DriveFacts {
     drive: String,
-    /// Components that are not up to date.
+    /// Number of components that are not up to date.
     stale_components: u64,
-    /// About how many bytes they have; only what differs is written.
+    /// Approximate bytes of those components; only what differs is written.
     left_bytes: u64,
-    /// Since the drive's process began.
+    /// Files healed since the drive's process began, as are the next two counts.
     files: u64,
     compared_bytes: u64,
     written_bytes: u64,
-    /// Damaged units that were made anew, and those that could not be so far.
+    /// Number of damaged units that were made anew; next, of those that could not be made so far.
     repaired_units: u64,
     damaged_units: u64,
     bytes_per_second: u64,
-    /// Absent while nothing is left or nothing moves.
+    /// Estimated time left; absent while nothing is left or nothing moves.
     seconds_left: Option<u64>,
-    /// Why a file could not be healed yet; empty if there is none.
+    /// Reason why a file could not be healed yet; empty if there is none.
     error: String,
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct DriveFacts {
 struct Rebuilt {
     drive: String,
     files: u64,
-    /// Files that still have an out-of-date column on the drive.
+    /// Number of files that still have an out-of-date column on the drive.
     files_left: u64,
     bytes: u64,
     seconds: f64,
@@ -123,8 +123,8 @@ pub(crate) async fn run(heal: args::Heal, cluster: Option<&Path>, report: Report
     Err(Failure::new(Exit::DrivesAway, "heal", why).remedy("`braid status` says what to do"))
 }
 
-/// Whether something is brought up to date, or it is not known yet that nothing is to be: a drive that has
-/// just come says what it has lost a moment later.
+/// Returns true if something is being brought up to date, or if more may follow: a drive that has just come
+/// reports what it has lost a moment later.
 fn is_going_on(heal: &HealStatusReply, cluster: &StatusReply) -> bool {
     let lost = |drive| cluster.drives.iter().find(|row| row.drive == drive).map_or(0, |row| row.lost);
     heal.drives.iter().any(|row| row.stale > lost(row.drive))
@@ -136,7 +136,7 @@ fn is_going_on(heal: &HealStatusReply, cluster: &StatusReply) -> bool {
         })
 }
 
-/// The drives that have something left to do.
+/// Facts about the drives that have something left to do.
 pub(crate) fn busy(status: &HealStatusReply) -> Vec<DriveFacts> {
     status.drives.iter().filter(|row| row.stale > 0).map(drive_facts).collect()
 }
@@ -193,7 +193,7 @@ fn show(drives: &[DriveFacts]) -> String {
 }
 
 fn drive_facts(row: &HealRow) -> DriveFacts {
-    // What it said last is no rate any more.
+    // The last report of a silent drive says nothing about the rate now.
     let is_silent = u128::from(row.silent_ms) > SILENT_MAX.as_millis();
     let rate = if is_silent { 0 } else { row.rate };
     let error = match row.progress.error.as_str() {
@@ -215,7 +215,7 @@ fn drive_facts(row: &HealRow) -> DriveFacts {
     }
 }
 
-/// What all drives have done.
+/// Totals of the work that all drives have done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Done {
     pub(crate) files: u64,
@@ -233,7 +233,7 @@ impl Done {
         }
     }
 
-    /// What was done since `before`. A drive that restarted meanwhile has begun to count again.
+    /// Work done since `before`. A drive that restarted meanwhile has begun to count again.
     fn since(self, before: Done) -> Done {
         Done {
             files: self.files.saturating_sub(before.files),
@@ -242,13 +242,13 @@ impl Done {
         }
     }
 
-    /// What all drives have done until now.
+    /// Asks for the totals until now.
     pub(crate) async fn now(client: &Client) -> Result<Done, Error> {
         Ok(Done::of(&client.heal_status(None).await?))
     }
 }
 
-/// Why a drive was not brought up to date.
+/// Reason why a drive was not brought up to date.
 pub(crate) enum Unhealed {
     Refused(Error),
     Stands(Failure),
@@ -269,7 +269,7 @@ impl From<Unhealed> for Failure {
     }
 }
 
-/// Waits until the drive has no stale column. Gives what was done since `before`, and how long it took.
+/// Waits until the drive has no stale column. Returns the work done since `before`, and the time it took.
 pub(crate) async fn until_healed(
     client: &Client,
     drive: &str,

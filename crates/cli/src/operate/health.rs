@@ -1,5 +1,5 @@
-//! What is at risk in a cluster: the drives whose data files cannot count on, how much is on them, and the
-//! command that repairs it.
+//! Risks in a cluster: the drives whose data files cannot count on, how much is on them, and the command that
+//! repairs it.
 
 use braid_wire::control::{DriveRow, DriveState};
 use serde::Serialize;
@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::output::report::count;
 use crate::output::shell::quoted;
 
-/// What to do about a store's files that are missing or altered. Their data stays readable until the drive
+/// Remedy for files of a store that are missing or altered. Their data stays readable until the drive
 /// restarts, so by then nothing may depend on it.
 pub(crate) const REMEDY_FILES: &str = "files of a running drive were deleted, replaced or cut short: replace it by an empty drive \
      (braid drive replace OLD NEW, braid rebuild NEW) before it is started again";
@@ -18,16 +18,17 @@ pub(crate) struct Risk {
     drive: String,
     /// `away`, `hangs`, `behind`, `lost`, `replaced`, `full` or `damaged`.
     kind: &'static str,
-    /// Components on the drive that cannot be counted on. For a damaged drive: damaged units, lost objects
-    /// and ranges, and files that are missing or not its own.
+    /// Number of components on the drive that cannot be counted on. For a damaged drive: damaged units, lost
+    /// objects and ranges, and files that are missing or not its own.
     count: u64,
-    /// What is at risk, in words.
+    /// The risk in words.
     what: String,
     /// The command that repairs it. Empty if the manager's doubt about its own state must be resolved first.
     remedy: String,
 }
 
-/// All risks, from what the manager knows of the drives. `notice` is what it says about its own state.
+/// Lists all risks, from what the manager knows of the drives. `notice` is what the manager says about its
+/// own state.
 pub(crate) fn risks(drives: &[DriveRow], notice: &str) -> Vec<Risk> {
     drives
         .iter()
@@ -36,7 +37,7 @@ pub(crate) fn risks(drives: &[DriveRow], notice: &str) -> Vec<Risk> {
         .collect()
 }
 
-/// For how long a drive was silent.
+/// Time for which a drive was silent, in words.
 pub(crate) fn silence(row: &DriveRow) -> String {
     match row.silent_ms {
         u64::MAX => "not heard of since the manager's start".to_owned(),
@@ -44,7 +45,7 @@ pub(crate) fn silence(row: &DriveRow) -> String {
     }
 }
 
-/// Columns that cannot be read now.
+/// The risk of columns that cannot be read now.
 fn of_columns(row: &DriveRow, notice: &str) -> Option<Risk> {
     let name = &row.name;
     let risk = |kind, count, what, remedy| Some(Risk { drive: name.clone(), kind, count, what, remedy });
@@ -94,7 +95,7 @@ fn of_columns(row: &DriveRow, notice: &str) -> Option<Risk> {
     }
 }
 
-/// Columns that nothing brings up to date.
+/// The risk of columns that nothing brings up to date.
 fn of_lost(row: &DriveRow) -> Option<Risk> {
     if row.lost == 0 || row.state == DriveState::Replaced {
         return None;
@@ -110,7 +111,7 @@ fn of_lost(row: &DriveRow) -> Option<Risk> {
     Some(Risk { drive: row.name.clone(), kind: "lost", count: row.lost, what, remedy })
 }
 
-/// A drive without room.
+/// The risk of a drive without room for writes.
 fn of_room(row: &DriveRow) -> Option<Risk> {
     if row.room || row.state != DriveState::Up {
         return None;
@@ -125,15 +126,16 @@ fn of_room(row: &DriveRow) -> Option<Risk> {
     Some(Risk { drive: row.name.clone(), kind: "full", count: row.components, what, remedy })
 }
 
-/// What to do about a drive that is away.
+/// Remedy for a drive that is away.
 fn of_away(row: &DriveRow, notice: &str) -> String {
     let typed = quoted(row.name.as_ref());
     if !notice.is_empty() {
-        // The drive may run, and a manager that cannot do its work replaces none: its notice comes first.
+        // The drive may be running, and a manager that cannot do its work replaces no drive: its notice comes
+        // first.
         return String::new();
     }
     if row.scrub.wrong_files > 0 {
-        // Restarted, the drive would lack what was in those files.
+        // After a restart, the drive would lack what was in those files.
         return format!("`braid drive replace {typed} NEW`, then `braid rebuild NEW`");
     }
     format!(
@@ -143,7 +145,7 @@ fn of_away(row: &DriveRow, notice: &str) -> String {
     )
 }
 
-/// What the drive's scrub found.
+/// The risk of the damage that the drive's scrub found.
 fn of_damage(row: &DriveRow) -> Option<Risk> {
     let scrub = &row.scrub;
     let kinds = [
@@ -179,7 +181,8 @@ fn are(components: u64) -> String {
     format!("{} {}", count(components, "component"), if components == 1 { "is" } else { "are" })
 }
 
-/// For users: the manager's notice about its own state, then a line per risk. Without either: all is well.
+/// Text for users: the manager's notice about its own state, then a line per risk. Without either it says
+/// that all is well.
 pub(crate) fn show(risks: &[Risk], notice: &str) -> String {
     if risks.is_empty() && notice.is_empty() {
         return "all is well: no drive is away, behind, full or damaged\n".to_owned();
@@ -198,7 +201,7 @@ pub(crate) fn show(risks: &[Risk], notice: &str) -> String {
     text
 }
 
-/// Why the cluster is not well, in one line, and what to do; `None` if it is well.
+/// Reason why the cluster is not well, in one line, and what to do; `None` if it is well.
 pub(crate) fn verdict(risks: &[Risk], notice: &str, all: u64) -> Option<(String, &'static str)> {
     let at_risk = || format!("{} of {} at risk", drives(risks), count(all, "drive"));
     let of_risks = "the lines \"at risk\" say what, and the command that mends it";
@@ -213,7 +216,7 @@ pub(crate) fn verdict(risks: &[Risk], notice: &str, all: u64) -> Option<(String,
     }
 }
 
-/// How many drives are at risk.
+/// Number of drives at risk.
 fn drives(risks: &[Risk]) -> usize {
     let names: std::collections::BTreeSet<&str> = risks.iter().map(|risk| risk.drive.as_str()).collect();
     names.len()

@@ -13,9 +13,9 @@ use crate::connect;
 use crate::output::exit::{Doing, Exit, Failure};
 use crate::output::report::Report;
 
-/// Bytes of a backup copied at a time.
+/// Number of bytes of a backup copied at a time.
 const COPY_BYTES: usize = 1 << 20;
-/// The checksum at the end of a backup.
+/// Bytes of the checksum at the end of a backup.
 const CRC_BYTES: usize = 4;
 
 #[derive(Debug, Serialize)]
@@ -28,7 +28,7 @@ struct Made {
 #[derive(Debug, Serialize)]
 struct Restored {
     directory: PathBuf,
-    /// Absent if the existing state was adopted without a backup.
+    /// Number of rows restored; absent if the existing state was adopted without a backup.
     rows: Option<u64>,
 }
 
@@ -69,7 +69,7 @@ pub(crate) async fn backup(to: PathBuf, cluster: Option<&Path>, report: Report) 
     })
 }
 
-/// Whether the file found at the manager's path is the backup that it just made.
+/// Identity of the file found at the manager's path.
 #[derive(Debug, PartialEq, Eq)]
 enum Is {
     /// The backup that the manager reported; it was copied.
@@ -97,7 +97,7 @@ fn copy(made: &BackupReply, to: &Path) -> io::Result<Is> {
     copied
 }
 
-/// Copies a file that has the reported length and checksum. The checksum covers all but the last 4 bytes,
+/// Copies a file if it has the reported length and checksum. The checksum covers all but the last 4 bytes,
 /// which hold it: a CRC over content and its own CRC would be the same for every backup.
 fn copy_checked(from: &mut impl Read, out: &mut impl Write, made: &BackupReply) -> io::Result<Is> {
     let mut crc = RunningCrc::new();

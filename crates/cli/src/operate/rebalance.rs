@@ -1,5 +1,5 @@
-//! `braid rebalance`: how equally full the drives are, and whether columns move to emptier ones by
-//! themselves.
+//! `braid rebalance`: shows how equally full the drives are, and sets whether columns move to emptier drives
+//! by themselves.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,27 +14,28 @@ use crate::output::report::{Report, count};
 use crate::output::size;
 use crate::{args, connect};
 
-/// Between two looks.
+/// Interval between two looks at the progress.
 const POLL: Duration = Duration::from_millis(300);
-/// How long nothing may move before a wait gives up.
+/// Time without progress after which a wait gives up.
 const STANDSTILL_MAX: Duration = Duration::from_secs(120);
 
-/// How equally full the drives are, in `--json`.
+/// The drives' balance, in `--json`.
 #[derive(Debug, Serialize)]
 pub(crate) struct BalanceFacts {
-    /// Columns move when the drives' shares are too far apart.
+    /// True if columns move when the drives' shares are too far apart.
     on: bool,
-    /// They do so now.
+    /// True if columns are moving now for that reason.
     active: bool,
-    /// How far the fullest and the emptiest are apart, in percent of their capacity, by the last look.
+    /// Difference between the fullest and the emptiest drive, in percent of their capacity, as of the last
+    /// look.
     spread_percent: f64,
-    /// Files with a column that moves now.
+    /// Number of files with a column that moves now.
     files_moving: u64,
-    /// Not begun yet.
+    /// Bytes that have yet to begin moving.
     left_bytes: u64,
-    /// When it began.
+    /// Bytes that were to move when the moving began.
     begun_bytes: u64,
-    /// Absent while nothing moves.
+    /// Estimated time left; absent while nothing moves.
     seconds_left: Option<u64>,
 }
 
@@ -92,7 +93,7 @@ pub(crate) fn line(facts: &BalanceFacts) -> String {
     )
 }
 
-/// For `--json` and the line.
+/// Computes the facts for `--json` and [`line`].
 pub(crate) fn facts(status: &HealStatusReply) -> BalanceFacts {
     let balance = &status.balance;
     let rate: u64 = status.drives.iter().map(|row| row.rate).sum();

@@ -1,4 +1,4 @@
-//! `braid relayout`: files get another layout, which the drives make by themselves.
+//! `braid relayout`: gives files another layout, which the drives make by themselves.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -22,21 +22,21 @@ use crate::output::report::{Report, count, table};
 use crate::output::size;
 use crate::{args, connect};
 
-/// Between two looks.
+/// Interval between two looks at the progress.
 const POLL: Duration = Duration::from_millis(300);
-/// How long nothing may happen before a wait gives up.
+/// Time without progress after which a wait gives up.
 const STANDSTILL_MAX: Duration = Duration::from_secs(120);
-/// Files shown as text.
+/// Maximum number of files listed in the text form.
 const SHOWN: usize = 20;
 
-/// What was asked for, in `--json`.
+/// The request and its result, in `--json`.
 #[derive(Debug, Serialize)]
 struct Begun {
-    /// Absent: what was asked for before was taken back.
+    /// The new shape; absent if the request cancelled an earlier one.
     shape: Option<ShapeFacts>,
     files: u64,
     bytes: u64,
-    /// Files for which nothing is to be done.
+    /// Number of files that need no change.
     unchanged: u64,
 }
 
@@ -44,7 +44,7 @@ struct Begun {
 #[derive(Debug, Serialize)]
 struct Listed {
     files: u64,
-    /// The first of them.
+    /// The first of these files, as many as the manager sends at once.
     rows: Vec<Row>,
 }
 
@@ -54,10 +54,11 @@ struct Row {
     bytes: u64,
     from: ShapeFacts,
     to: ShapeFacts,
-    /// Of the new layout; 0: it is not begun.
+    /// Number of columns of the new layout; 0 means that the work has not begun. Next, the number of columns
+    /// filled.
     columns: u8,
     filled: u8,
-    /// Empty: for nothing, or its turn has not come.
+    /// Reason why the work waits; empty if it does not wait, or if its turn has not come.
     waits_for: String,
 }
 
@@ -90,7 +91,7 @@ pub(crate) async fn run(
     report.say("done: none of them is to be laid out anew any more")
 }
 
-/// Asks for each file. Gives also those for which something is to be done.
+/// Asks for a relayout of each file. Returns also the files that need one.
 async fn ask(
     client: &Client,
     names: Vec<Name>,
@@ -170,8 +171,8 @@ fn row(row: RelayoutRow) -> Row {
     }
 }
 
-/// Takes those files out that are on the manager's list no more, a page of it at a time from the lowest on,
-/// until one is found that is. Gives its row.
+/// Removes from `files` those that are no longer on the manager's list. Reads the list a page at a time from
+/// the lowest file on, until it finds one of `files`, and returns that row.
 async fn still_listed(client: &Client, files: &mut BTreeSet<FileId>) -> Result<Option<RelayoutRow>, Failure> {
     while let Some(first) = files.first() {
         let rows = client.relayouts(FileId(first.0 - 1), 0).await?.rows;

@@ -17,10 +17,10 @@ use crate::output::exit::{Exit, Failure};
 use crate::output::report::Report;
 use crate::output::waiting::telling;
 
-/// How long a dead drive may still hold its lease, with a margin.
+/// Maximum time for which a dead drive may still hold its lease, with a margin.
 const LEASE_BOUND: Duration = Duration::from_secs(30);
 const LEASE_POLL: Duration = Duration::from_millis(100);
-/// How long a drive may take to accept a connection.
+/// Time limit for a drive to accept a connection and greet.
 const ANSWER_BOUND: Duration = Duration::from_secs(5);
 
 /// A drive that replaced another, in `--json`.

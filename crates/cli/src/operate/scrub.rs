@@ -1,4 +1,4 @@
-//! `braid scrub`: asks drives to verify what they store against its checksums, and waits for them.
+//! `braid scrub`: asks drives to verify what they store against its checksums, and waits until they have.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,15 +19,15 @@ use crate::output::rate::{self, Bar, Progress};
 use crate::output::report::{Report, complain, count, table};
 use crate::output::{size, time};
 
-/// Between two polls of a scrub's state.
+/// Interval between two polls of a scrub's state.
 const POLL: Duration = Duration::from_millis(250);
-/// How long a drive may be away during the wait: the manager may be restarting.
+/// Time for which a drive may be away during the wait: the manager may be restarting.
 const AWAY_MAX: Duration = Duration::from_secs(10);
-/// How long a scrub may make no progress, beyond what its rate explains.
+/// Time for which a scrub may make no progress, beyond what its rate explains.
 const STANDSTILL_MAX: Duration = Duration::from_secs(120);
-/// How long a repair may make no progress before what is damaged is reported as such.
+/// Time for which a repair may make no progress before the damage is reported.
 const REPAIR_MAX: Duration = Duration::from_secs(10);
-/// The most bytes between two steps: the largest unit at a quarter of the rate, times two.
+/// Maximum bytes between two steps of progress: the largest unit at a quarter of the rate, times two.
 const STEP_BYTES: u64 = 8 * (64 << 20);
 
 /// A drive's scrub in `--json`.
@@ -52,28 +52,28 @@ struct WrongFile {
 #[derive(Debug, Serialize)]
 pub(crate) struct StateFacts {
     state: &'static str,
-    /// Asked for by a user; otherwise a pass that the drive makes by itself.
+    /// True if a user asked for the pass; otherwise the drive makes it by itself.
     asked: bool,
-    /// Bytes per second that it may read; 0 means that the drive makes no passes of its own.
+    /// Bytes a second that the scrub may read; 0 means that the drive makes no passes of its own.
     rate: u64,
-    /// In the current pass or, if none runs, in the last one.
+    /// Bytes verified in the current pass or, if none runs, in the last one; next, units.
     verified_bytes: u64,
     verified_units: u64,
-    /// About how many bytes a pass has to verify.
+    /// Approximate bytes that a pass has to verify.
     of_bytes: u64,
-    /// Damaged units known now.
+    /// Number of damaged units known now.
     damaged: u64,
-    /// Lost ranges, and partitions whose values are lost.
+    /// Number of lost ranges, and of partitions whose values are lost.
     lost: u64,
-    /// Files in use that are missing, replaced or truncated.
+    /// Number of files in use that are missing, replaced or truncated.
     wrong_files: u64,
-    /// Manager time in milliseconds.
+    /// Start of the pass, in milliseconds of manager time; next, the end of the last pass.
     began_ms: Option<u64>,
     last_pass_ended_ms: Option<u64>,
     passes: u64,
-    /// Damaged units that were made anew from the files' other columns, ever.
+    /// Number of damaged units that were ever made anew from the files' other columns.
     repaired: u64,
-    /// Objects that are lost as a whole.
+    /// Number of objects that are lost as a whole.
     lost_objects: u64,
 }
 
@@ -82,23 +82,23 @@ struct Damaged {
     volume: Option<String>,
     partition: u64,
     object: u64,
-    /// Absent if the object as a whole is damaged.
+    /// Number of the unit in its object; absent if the object as a whole is damaged.
     unit: Option<u64>,
     file: u64,
     what: String,
 }
 
-/// A range of keys about which the drive has lost all knowledge. The order is by partition: first its values,
-/// then its objects.
+/// A range of keys about which the drive has lost all knowledge. Keys are ordered by partition: first its
+/// values, then its objects.
 #[derive(Debug, Serialize)]
 struct Lost {
     volume: Option<String>,
     partition: u64,
-    /// Absent if the range begins at the partition's values.
+    /// First object of the range; absent if the range begins at the partition's values.
     object: Option<u64>,
-    /// Where the range ends; absent if it has no end.
+    /// Partition in which the range ends; absent if it has no end.
     to_partition: Option<u64>,
-    /// Absent if the range ends before the partition's values.
+    /// Object before which the range ends; absent if it ends before the partition's values.
     to_object: Option<u64>,
     what: String,
 }
@@ -150,7 +150,7 @@ pub(crate) async fn run(scrub: args::Scrub, cluster: Option<&Path>, report: Repo
 
 const REMEDY: &str = "drives repair what they can by themselves, and `braid heal` says what they wait for; `braid check --all braid://VOLUME` names the files; if the damage grows, braid drive replace and braid rebuild make its columns anew on another drive";
 
-/// Drives that were not replaced.
+/// Names of the drives that were not replaced.
 async fn all_drives(client: &Client) -> Result<Vec<String>, Failure> {
     let drives = status_soon(client).await?.drives.into_iter();
     Ok(drives.filter(|row| row.state != DriveState::Replaced).map(|row| row.name).collect())
@@ -194,7 +194,7 @@ async fn wait(
     Ok(done)
 }
 
-/// Waits until the drive has repaired what it found, as long as it gets on with it.
+/// Waits until the drive has repaired the damage it found, as long as it makes progress.
 async fn until_repaired(client: &Client, ended: ScrubDriveReply) -> Result<ScrubDriveReply, Failure> {
     let (mut now, mut moved) = (ended, Instant::now());
     while now.scrub.state.damaged > 0 && moved.elapsed() < REPAIR_MAX {
@@ -286,7 +286,7 @@ fn facts(reply: &ScrubDriveReply, volumes: &BTreeMap<u64, String>) -> Facts {
     }
 }
 
-/// For `--json`.
+/// Converts the wire form of a scrub's state for `--json`.
 pub(crate) fn state_facts(state: &ScrubState) -> StateFacts {
     let moment = |ms| (ms > 0).then_some(ms);
     StateFacts {

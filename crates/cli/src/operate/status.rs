@@ -1,4 +1,4 @@
-//! `braid status` and `braid drive ls`: what the manager knows about the cluster.
+//! `braid status` and `braid drive ls`: show what the manager knows about the cluster.
 
 use std::path::Path;
 
@@ -21,16 +21,16 @@ struct Facts {
     manager: ManagerFacts,
     volumes: u64,
     files: u64,
-    /// Removed files whose components are not freed everywhere yet.
+    /// Number of removed files whose components are not freed everywhere yet.
     removing: u64,
-    /// What the manager reports about its own state; empty if nothing.
+    /// The manager's report about its own state; empty if there is nothing to report.
     notice: String,
-    /// Nothing is at risk, and the manager answers clients.
+    /// True if nothing is at risk and the manager answers clients.
     well: bool,
     risks: Vec<Risk>,
-    /// How the drives bring stale columns up to date.
+    /// Drives that are bringing stale columns up to date.
     healing: Vec<heal::DriveFacts>,
-    /// Absent if the manager does not say.
+    /// Balance of the drives; absent if the manager does not say.
     balance: Option<rebalance::BalanceFacts>,
     drives: Vec<DriveFacts>,
 }
@@ -49,43 +49,43 @@ pub(crate) struct DriveFacts {
     pub(crate) name: String,
     id: String,
     pub(crate) state: &'static str,
-    /// Its columns move to other drives, or have done so.
+    /// True if the drive's columns move to other drives, or have done so.
     draining: bool,
     address: String,
     host: String,
     rack: String,
     pub(crate) directory: String,
-    /// Present for drives on this host.
+    /// Process id; present only for drives on this host.
     pub(crate) pid: Option<u32>,
     pub(crate) capacity_bytes: u64,
     pub(crate) used_bytes: u64,
     pub(crate) live_bytes: u64,
-    /// Used but not live: what cleaning may free, and the records' overhead.
+    /// Bytes used but not live: those that cleaning may free, and the records' overhead.
     pub(crate) dead_bytes: u64,
-    /// What can be written now.
+    /// Bytes that can be written now.
     pub(crate) free_bytes: u64,
-    /// The part of the free bytes held by files of freed segments, kept for new segments.
+    /// Part of the free bytes that is held by files of freed segments, kept for new segments.
     pub(crate) spare_bytes: u64,
-    /// Time since its last heartbeat; null: there was none since the manager's start.
+    /// Time since the drive's last heartbeat; null if there was none since the manager's start.
     silent_ms: Option<u64>,
     components: u64,
-    /// Components that are out of their files' sets or are being brought up to date.
+    /// Number of components that are out of their files' sets or are being brought up to date.
     stale_components: u64,
-    /// Those of them that cannot be brought up to date: too few columns of their files are left.
+    /// Number of stale components that cannot be brought up to date: too few columns of their files are left.
     lost_components: u64,
     scrub: StateFacts,
-    /// How it sent what was read; empty before the first read.
+    /// Way in which the drive sent the bytes of reads; empty before the first read.
     io: String,
-    /// How long its disk has not answered, if that is too long for it to serve.
+    /// Time for which the drive's disk has not answered, if that is too long for it to serve.
     stalled_ms: u64,
     reads: LatencyFacts,
     commits: LatencyFacts,
-    /// How much slower than its sisters it is, and what to do; empty: it is not.
+    /// How much slower than its sisters the drive is, and what to do; empty if it is not.
     slow: String,
 }
 
 impl DriveFacts {
-    /// The state, and for a drive that is up whether it is being emptied or is empty.
+    /// The state in words. For a drive that is up it also says if the drive is being emptied or is empty.
     fn show_state(&self) -> String {
         match (self.draining && self.state == "up", self.components) {
             (false, _) => self.state.to_owned(),
@@ -95,7 +95,7 @@ impl DriveFacts {
     }
 }
 
-/// How long requests took in the last minutes, in `--json`.
+/// Latency of the requests of the last minutes, in `--json`.
 #[derive(Debug, Serialize)]
 struct LatencyFacts {
     count: u64,
@@ -169,7 +169,7 @@ pub(crate) async fn drives(cluster: Option<&Path>, report: Report) -> Result<(),
     report.facts(&drives, |drives| drive_table(drives))
 }
 
-/// The drives as the manager knows them.
+/// Converts the drives' rows for `--json`.
 pub(crate) fn drive_facts(rows: &[DriveRow]) -> Vec<DriveFacts> {
     let here = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let facts = rows.iter().map(|row| DriveFacts {

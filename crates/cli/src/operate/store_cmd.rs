@@ -13,7 +13,7 @@ use crate::output::exit::{Doing, Exit, Failure};
 use crate::output::report::{Report, table};
 use crate::output::size;
 
-/// The most segments listed in the text form; those with the most dead bytes come first.
+/// Maximum number of segments listed in the text form; those with the most dead bytes come first.
 const SEGMENTS_SHOWN: usize = 20;
 
 /// Runs the command.

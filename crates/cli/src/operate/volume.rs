@@ -13,7 +13,7 @@ use crate::output::report::{Report, table};
 use crate::output::size;
 use crate::{args, connect};
 
-/// Columns of a volume if the user does not say how many and there are enough drives.
+/// Maximum width of a volume if the user gives none: fewer drives make it narrower.
 const WIDTH_DEFAULT: usize = 5;
 /// A width that is valid for every scheme that takes a width.
 const WIDTH_POSSIBLE: u8 = 3;
@@ -23,7 +23,7 @@ const WIDTH_POSSIBLE: u8 = 3;
 struct Row {
     name: String,
     shape: ShapeFacts,
-    /// 0 means no limit.
+    /// Maximum bytes of the volume's files; 0 means no limit.
     quota_bytes: u64,
     files: u64,
     file_bytes: u64,
@@ -66,12 +66,12 @@ async fn create(create: args::VolumeCreate, cluster: Option<&Path>, report: Repo
 pub(crate) struct Asked<'a> {
     scheme: &'a str,
     unit: u32,
-    /// `None`: the number of drives decides the width.
+    /// The shape, if it does not depend on the number of drives; `None` if that decides the width.
     fixed: Option<Shape>,
 }
 
 impl Asked<'_> {
-    /// An invalid scheme is refused before the cluster is contacted.
+    /// Reads the arguments. An invalid scheme is refused before the cluster is contacted.
     pub(crate) fn new(scheme: &str, width: Option<u16>, unit: u64) -> Result<Asked<'_>, Cause> {
         let unit = u32::try_from(unit).map_err(|_| SchemeError::Unit(unit))?;
         let width = width.map(|width| u8::try_from(width).unwrap_or(u8::MAX));
@@ -82,8 +82,8 @@ impl Asked<'_> {
         Ok(Asked { scheme, unit, fixed })
     }
 
-    /// The shape. A width that was not asked for is that of all drives, so that it does not depend on which
-    /// of them happen to be away. Refused if fewer drives are up.
+    /// Chooses the shape. A width that was not asked for is computed from all drives, so that it does not
+    /// depend on which of them happen to be away. Refused if fewer drives are up.
     pub(crate) async fn shape(&self, client: &Client, what: impl Fn() -> String) -> Result<Shape, Failure> {
         let (drives, away) = drives_known(client).await?;
         let up = drives - away.len();
@@ -104,7 +104,7 @@ impl Asked<'_> {
             true => String::new(),
             false => format!("start {}, ", away.join(", ")),
         };
-        // The number in rs(k,m) is the width.
+        // rs(k,m) sets the width by its own numbers.
         let narrower = match without_width(self.scheme, self.unit) {
             Ok(None) => "choose a smaller --width",
             _ => "choose a scheme with fewer columns",
@@ -114,7 +114,7 @@ impl Asked<'_> {
     }
 }
 
-/// The shape, if the scheme alone fixes its width; `None` if the number of drives decides.
+/// Returns the shape if the scheme alone fixes its width; `None` if the number of drives decides.
 fn without_width(scheme: &str, unit: u32) -> Result<Option<Shape>, Cause> {
     match Shape::parse(scheme, None, unit) {
         Ok(shape) => Ok(Some(shape)),
@@ -130,12 +130,13 @@ fn without_width(scheme: &str, unit: u32) -> Result<Option<Shape>, Cause> {
     }
 }
 
-/// The volume that every new local cluster gets: with parity if there are enough drives.
+/// Creates the volume that every new local cluster gets: with parity if there are enough drives.
 pub(crate) async fn create_default(client: &Client, name: &str, drives: usize) -> Result<(), Failure> {
     Ok(client.volume_create(name, Shape::default_on(drives.max(1)), 0).await?)
 }
 
-/// How many drives may take columns of new layouts once they are up, and the names of those that are away.
+/// Number of drives that may take columns of new layouts once they are up, and the names of those that are
+/// away.
 async fn drives_known(client: &Client) -> Result<(usize, Vec<String>), Failure> {
     let status = client.status().await?;
     let known = status.drives.iter().filter(|row| row.state != DriveState::Replaced && !row.draining);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use braid_layout::Generation;
 use braid_transport::{FilePiece, Sender, TransportError, Work};
-use braid_wire::data::{DriveReply, may_refuse};
+use braid_wire::data::{DriveReply, Receipt, may_refuse};
 use braid_wire::frame::BODY_BYTES_MAX;
 use braid_wire::seal::ReplySeal;
 use braid_wire::{Reason, Refusal};
@@ -17,7 +17,6 @@ use tracing::warn;
 use crate::connections::outbox::{self, Outbox};
 use crate::connections::reply::{Answer, Payload};
 use crate::core::{Core, Figures};
-use crate::parity::receipts;
 
 /// Requests that wait too long are looked for this many times in the longest wait.
 const LOOKS_PER_WAIT: u32 = 8;
@@ -126,7 +125,7 @@ impl Answers {
         job: Box<Job>,
         mut answer: Answer,
     ) -> Result<(), TransportError> {
-        receipts::add_own(core, &mut answer.reply);
+        add_own(core, &mut answer.reply);
         let payload = match &answer.payload {
             Payload::Empty => Some(&[][..]),
             Payload::Memory(buffer) => Some(buffer.payload()),
@@ -250,6 +249,13 @@ impl Drop for Ticket {
     fn drop(&mut self) {
         let refusal = Refusal::new(Reason::Medium, "internal: the request was dropped");
         self.settle(Answer::refused(Generation(0), refusal));
+    }
+}
+
+/// Adds this drive's own receipt to the answer to a write. What the answer says was durable before.
+fn add_own(core: &Core, reply: &mut DriveReply) {
+    if let DriveReply::Written(written) = reply {
+        written.receipts.push(Receipt { drive: core.drive, log: core.store.last_record() });
     }
 }
 

@@ -27,7 +27,7 @@ use crate::connections::requests::{Requests, always, done};
 use crate::core::Core;
 use crate::parity::debts::Owing;
 use crate::parity::forward;
-use crate::{damage, scrub};
+use crate::{damage_checks, scrub};
 
 /// How long a fence waits until everything owed to ready parity columns is paid. The manager asks again, and
 /// meanwhile finds out which drive does not take it.
@@ -312,7 +312,7 @@ pub(crate) fn scrub(core: &Core, asked: &Scrub) -> Answer {
     }
     let stat = core.store.stat().unwrap_or_default();
     let lost = scrub::lost(&core.store);
-    let objects = damage::lost_objects(core);
+    let objects = damage_checks::lost_objects(core);
     let mut scrub = core.scrub();
     if asked.act == ScrubAct::Start {
         scrub.handle_start(asked.rate, manager_ms);

@@ -27,7 +27,7 @@ use crate::connections::outbox::{self, Outbox};
 use crate::connections::queries::{self, Room};
 use crate::connections::reply::Answer;
 use crate::core::{Arrival, Core, Figures, Timed};
-use crate::damage;
+use crate::damage_checks;
 use crate::parity::forward;
 use crate::revoked::Revoked;
 
@@ -271,7 +271,7 @@ impl Requests {
         }
         let finish = move |result| {
             if repairs && matches!(result, Ok(Outcome::Applied)) {
-                damage::handle_repaired(&core, place);
+                damage_checks::handle_repaired(&core, place);
             }
             Answer::from_store(g, result, |outcome| {
                 let written = match outcome {

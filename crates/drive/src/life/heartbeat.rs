@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
 
 use crate::core::{Core, Timed};
-use crate::damage;
+use crate::damage_checks;
 use crate::error::DriveError;
 use crate::life::identity::{Directory, Identity};
 use crate::life::lease::Beat;
@@ -199,7 +199,7 @@ impl Pulse {
     }
 
     fn heartbeat(&self, core: &Core, stat: &Stat, last: Last) -> Heartbeat {
-        let objects = damage::lost_objects(core);
+        let objects = damage_checks::lost_objects(core);
         Heartbeat {
             address: self.about.address.clone(),
             host: self.about.host.clone(),

@@ -15,17 +15,18 @@ use tracing::{info, warn};
 use crate::connections::connection;
 use crate::connections::room::PeerSlots;
 use crate::core::Core;
-use crate::damage::{self, Damage};
+use crate::damage::Damage;
 use crate::error::DriveError;
 use crate::life::config::Config;
 use crate::life::heartbeat::{self, About, Pulse};
 use crate::life::identity::{Directory, Identity};
 use crate::life::lease::Lease;
 use crate::life::{join, startup_identity};
-use crate::parity::forward::{self, Forwarder};
+use crate::parity::forward;
+use crate::parity::forwarder::Forwarder;
 use crate::parity::sisters::Sisters;
 use crate::readmission::ReadmissionFence;
-use crate::{scrub, scrubber};
+use crate::{damage_checks, scrub, scrubber};
 
 /// A pause after the system refuses to accept: it has run out of a resource.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -141,7 +142,7 @@ fn verify(
     closing: &watch::Receiver<bool>,
 ) -> [JoinHandle<()>; 2] {
     let scrubbing = scrubber::run(Arc::clone(core), Arc::clone(directory), closing.clone());
-    [tokio::spawn(scrubbing), tokio::spawn(damage::run(Arc::clone(core), closing.clone()))]
+    [tokio::spawn(scrubbing), tokio::spawn(damage_checks::run(Arc::clone(core), closing.clone()))]
 }
 
 fn is_ready(identity: &Identity, manager: &str, address: SocketAddr, core: &Core) -> Ready {

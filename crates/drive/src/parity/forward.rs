@@ -7,28 +7,24 @@
 //! notes it a little later; until then it would send the version again after a restart, which does no harm. A
 //! writer that waits too long is told which columns have not taken its write; the write stays owed.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use braid_layout::{
-    Column, ColumnMask, DriveId, Generation, ObjectId, PartitionId, Role, Scheme, Shape, Stripe, Version,
+    Column, ColumnMask, Generation, ObjectId, PartitionId, Role, Scheme, Shape, Stripe, Version,
 };
 use braid_store::{Attributes, Error, Mutation, ObjectState, Rejected};
 use braid_transport::host;
 use braid_wire::data::{ColumnMap, Written};
 use braid_wire::{Reason, Refusal, Wire};
-use tokio::runtime::Handle;
-use tokio::sync::{Notify, mpsc};
-use tokio::task::JoinSet;
+use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
 use crate::connections::answerer::Ticket;
 use crate::connections::reply::Answer;
 use crate::core::Core;
-use crate::parity::debts::{Creditors, Debts, Late, Owing, UnitRef};
-use crate::parity::receipts::SisterReceipts;
-use crate::parity::sisters::Sisters;
+use crate::parity::debts::{Creditors, Late, Owing, UnitRef};
+use crate::parity::forwarder::{Lanes, Waiter};
 
 mod lane;
 
@@ -40,39 +36,6 @@ const OBJECTS_LEN: usize = 256;
 const WRITER_WAIT: Duration = Duration::from_secs(5);
 /// How often writers that wait too long are looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-
-/// A unit's deltas for one parity column.
-type Job = (UnitRef, Column);
-
-/// A writer that waits until its version is settled.
-struct Waiter {
-    ticket: Ticket,
-    g: Generation,
-    /// The data column.
-    own: ColumnMask,
-    /// The drives of the stripe's parity columns.
-    parity: Vec<DriveId>,
-    since: Instant,
-}
-
-/// The drive's debts and the lanes that pay them.
-pub(crate) struct Forwarder {
-    debts: Mutex<Debts<Waiter>>,
-    sisters: Sisters,
-    lanes: Mutex<Lanes>,
-    /// Notified when something was acknowledged or dropped.
-    progress: Notify,
-    receipts: SisterReceipts,
-    /// Where the lanes run: the store's thread, which tells of owed versions, is no part of it.
-    runtime: Handle,
-}
-
-#[derive(Default)]
-struct Lanes {
-    senders: HashMap<DriveId, mpsc::UnboundedSender<Job>>,
-    tasks: JoinSet<()>,
-    is_stopped: bool,
-}
 
 /// The shape that a column map states; `None` if it is no shape.
 pub(crate) fn shape_of(map: &ColumnMap) -> Option<Shape> {
@@ -106,33 +69,6 @@ fn creditors(map: &ColumnMap, object: Standing, stripe: u64) -> Creditors {
     });
     let all = parity.and(object.set);
     Creditors { all, ready: all.minus(object.joining), g: object.g }
-}
-
-impl Forwarder {
-    /// Called in the runtime in which its lanes are to run.
-    pub(crate) fn new(sisters: Sisters) -> Forwarder {
-        let (debts, lanes, progress, receipts) = Default::default();
-        Forwarder { debts, sisters, lanes, progress, receipts, runtime: Handle::current() }
-    }
-
-    fn debts(&self) -> MutexGuard<'_, Debts<Waiter>> {
-        self.debts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Ends all lanes, and what [`start`] began. Nobody gets an answer any more, and nothing begins again.
-    pub(crate) fn stop(&self) {
-        let lanes = {
-            let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-            std::mem::replace(&mut *lanes, Lanes { is_stopped: true, ..Lanes::default() })
-        };
-        drop(lanes);
-        // Who waits holds the drive's state, and the state who waits.
-        let mut debts = std::mem::take(&mut *self.debts());
-        for (_, _, Waiter { ticket, g, .. }) in debts.take_late(|_| true) {
-            ticket.refuse(g, Refusal::new(Reason::Closing, "the drive is shutting down"));
-        }
-        self.progress.notify_waiters();
-    }
 }
 
 /// Stops the forwarder when its task ends, however it ends.

@@ -7,9 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use braid_layout::DriveId;
-use braid_wire::data::{DriveReply, Receipt};
-
-use crate::core::Core;
+use braid_wire::data::Receipt;
 
 /// How far the logs of sisters were durable.
 #[derive(Debug, Default)]
@@ -31,12 +29,5 @@ impl SisterReceipts {
 
     fn lock(&self) -> MutexGuard<'_, HashMap<DriveId, u64>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Adds this drive's own receipt to the answer to a write. What the answer says was durable before.
-pub(crate) fn add_own(core: &Core, reply: &mut DriveReply) {
-    if let DriveReply::Written(written) = reply {
-        written.receipts.push(Receipt { drive: core.drive, log: core.store.last_record() });
     }
 }

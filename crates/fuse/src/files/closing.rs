@@ -8,9 +8,8 @@ use braid_client::File;
 use braid_wire::Reason;
 use fuser::Errno;
 
-use crate::errors::errno;
+use crate::errors::{Outcome, errno};
 use crate::files::inode::{Inode, TRIES};
-use crate::files::write_back::Outcome;
 
 /// A change of a file as a whole.
 enum Change {

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use fuser::Errno;
 
-use crate::errors::errno;
+use crate::errors::{Outcome, errno};
 use crate::files::dirty::length;
-use crate::files::inode::{Flight, Inode, State, TRIES};
-use crate::files::write_back::Outcome;
+use crate::files::inode::{Inode, TRIES};
+use crate::files::inode_state::{Flight, State};
 
 /// Maximum number of runs of a file in flight.
 const FLIGHTS_MAX: usize = 16;

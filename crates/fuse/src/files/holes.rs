@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use fuser::{Errno, FileHandle};
 
-use crate::errors::errno;
+use crate::errors::{Outcome, errno};
 use crate::files::inode::Inode;
-use crate::files::write_back::Outcome;
 use crate::shared::Shared;
 use crate::tree::names::known;
 

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use braid_client::File;
 use braid_layout::FileId;
 
-use crate::files::fresh::Version;
+use crate::files::version::Version;
 
 /// Maximum number of idle files.
 const IDLE_MAX: usize = 1024;

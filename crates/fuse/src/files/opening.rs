@@ -6,8 +6,9 @@ use braid_client::{File, OpenOptions, Result};
 use braid_wire::Reason;
 use fuser::Errno;
 
-use crate::files::fresh::Version;
-use crate::files::inode::{CHUNK_BYTES, CHUNK_BYTES_MAX, Inode, Slot};
+use crate::files::inode::{CHUNK_BYTES_MAX, Inode, Slot};
+use crate::files::inode_state::CHUNK_BYTES;
+use crate::files::version::Version;
 
 impl Inode {
     /// Opens the file for reading. If the manager does not yet know all that was written here, the file is

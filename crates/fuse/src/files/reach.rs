@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use crate::files::inode::State;
+use crate::files::inode_state::State;
 
 /// Size of a file: the end of the bytes that wait, of those that the drives have and the manager does not
 /// know of, or of the open file as the client knows it, whichever is highest. They are looked at in this
@@ -22,7 +22,7 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use crate::files::dirty::Run;
-    use crate::files::inode::Flight;
+    use crate::files::inode_state::Flight;
 
     use super::*;
 

@@ -19,17 +19,15 @@ use braid_client::{Error, FILE_BYTES_MAX, File};
 use braid_wire::Reason;
 use fuser::Errno;
 
-use crate::errors::errno;
+use crate::errors::{Outcome, errno};
 use crate::files::dirty::length;
-use crate::files::inode::{Inode, State, TRIES};
+use crate::files::inode::{Inode, TRIES};
+use crate::files::inode_state::State;
 
 /// Maximum age of bytes before they are written and synced without a request.
 pub(crate) const AGE_MAX: Duration = Duration::from_secs(1);
 /// Time for which bytes are kept that cannot be written. The client has tried for its own patience each time.
 pub(crate) const KEPT_FOR: Duration = Duration::from_secs(60);
-
-/// Result with the error that a program gets.
-pub(crate) type Outcome<T> = Result<T, Errno>;
 
 /// Place of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

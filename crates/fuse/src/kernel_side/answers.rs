@@ -14,7 +14,7 @@ use fuser::{
 };
 use rustix::fs::OFlags;
 
-use crate::files::write_back::Outcome;
+use crate::errors::Outcome;
 use crate::kernel_side::waits::{self, Bound};
 use crate::mounted::Mounted;
 use crate::shared::Shared;

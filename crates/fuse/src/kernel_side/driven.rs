@@ -14,8 +14,9 @@ use braid_wire::control::{LockKind, RenameHow, UnlinkOnly};
 use fuser::{FileAttr, FileHandle, FopenFlags, INodeNo};
 
 use crate::caretaker;
-use crate::files::locks::Wanted;
-use crate::files::write_back::{Outcome, Through};
+use crate::errors::Outcome;
+use crate::files::lock_table::Wanted;
+use crate::files::write_back::Through;
 use crate::kernel_side::answers::{lock_span, open_flags};
 use crate::kernel_side::kernel::Kernel;
 use crate::kernel_side::unmapped::Unmapped;

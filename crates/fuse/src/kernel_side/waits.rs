@@ -16,7 +16,7 @@ use braid_client::Client;
 use fuser::Errno;
 use tokio::time::{Instant, timeout};
 
-use crate::files::write_back::Outcome;
+use crate::errors::Outcome;
 
 /// Maximum time that a request waits. Each of the library's requests has nearly as long; a request that comes
 /// after others of the same file could wait for each of them.

@@ -7,8 +7,7 @@ use braid_wire::control::{EntryKind, FileAttributes};
 use fuser::{Errno, FileAttr, FileHandle, INodeNo};
 use rustix::fs::OFlags;
 
-use crate::errors::errno;
-use crate::files::write_back::Outcome;
+use crate::errors::{Outcome, errno};
 use crate::shared::Shared;
 use crate::tree::attributes;
 use crate::tree::names::{Entry, known, stale};

@@ -10,7 +10,8 @@ use std::time::{Instant, SystemTime};
 use braid_client::{AttributeChanges, Result};
 use braid_wire::control::{FileAttributes, StatRow};
 
-use crate::files::inode::{Inode, State};
+use crate::files::inode::Inode;
+use crate::files::inode_state::State;
 use crate::tree::attributes::nanoseconds;
 
 impl Inode {

@@ -10,10 +10,9 @@ use fuser::{Errno, FileAttr, FileHandle, FopenFlags, INodeNo, LockOwner};
 use rustix::fs::OFlags;
 use tokio::time::timeout;
 
-use crate::errors::errno;
-use crate::files::fresh::Version;
+use crate::errors::{Outcome, errno};
 use crate::files::inodes::OpenFile;
-use crate::files::write_back::Outcome;
+use crate::files::version::Version;
 use crate::kernel_side::unmapped::Unmapped;
 use crate::kernel_side::waits::PATIENCE;
 use crate::shared::Shared;

@@ -5,8 +5,7 @@ use braid_wire::control::XattrHow;
 use fuser::{Errno, INodeNo};
 use rustix::fs::XattrFlags;
 
-use crate::errors::errno;
-use crate::files::write_back::Outcome;
+use crate::errors::{Outcome, errno};
 use crate::shared::Shared;
 use crate::tree::names::stale;
 

@@ -10,21 +10,21 @@ use std::collections::BTreeSet;
 use braid_layout::{ObjectId, PartitionId, Version};
 use smallvec::SmallVec;
 
-use super::attributes::PackedAttributes;
-use super::dedup::Operation;
-use super::large_object::{self, Watched};
-use super::live::Segments;
-use super::owed::Doubt;
-use super::paged::PagedMap;
-use super::runs::Runs;
-use super::slot::Slot;
-use super::unit::Unit;
-use super::{Extra, Index, Object, Partition, PendingVersions, snapshots};
 use crate::format::body;
 use crate::format::entry::LostRange;
 use crate::format::extent::{Extent, LogPosition};
 use crate::format::page::Key;
 use crate::format::record::{Kind, Record, flags};
+use crate::index::attributes::PackedAttributes;
+use crate::index::dedup::Operation;
+use crate::index::large_object::{self, Watched};
+use crate::index::live::Segments;
+use crate::index::owed::Doubt;
+use crate::index::paged::PagedMap;
+use crate::index::runs::Runs;
+use crate::index::slot::Slot;
+use crate::index::unit::Unit;
+use crate::index::{Extra, Index, Object, Partition, PendingVersions, snapshots};
 use crate::mutation::UnitVerdict;
 
 impl Index {

@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use braid_layout::{ObjectId, PartitionId};
 
-use super::large_object::watched;
-use super::slot::Slot;
-use super::{Index, Object};
 use crate::format::extent::{Extent, LogPosition};
 use crate::format::page::Key;
+use crate::index::large_object::watched;
+use crate::index::slot::Slot;
+use crate::index::{Index, Object};
 
 impl Index {
     /// Marks a unit as lost; without a unit, damage may have hit any unit of the object.

@@ -2,12 +2,6 @@
 
 use braid_layout::{ObjectId, PartitionId};
 
-use super::apply::{note_pending, note_unsettled};
-use super::attributes::PackedAttributes;
-use super::lost::Lost;
-use super::slot::Slot;
-use super::unit_image::{unit, unit_entry};
-use super::{Index, Object, Partition, snapshots};
 use crate::format::DecodeError;
 use crate::format::dedup::{DedupEntry, OperationEntry};
 use crate::format::entry::{
@@ -17,6 +11,12 @@ use crate::format::page::{Key, TARGET_BYTES};
 use crate::format::ready::ReadyEntry;
 use crate::format::snapshots::SnapshotsEntry;
 use crate::format::unit::UnitEntry;
+use crate::index::apply::{note_pending, note_unsettled};
+use crate::index::attributes::PackedAttributes;
+use crate::index::lost::Lost;
+use crate::index::slot::Slot;
+use crate::index::unit_image::{unit, unit_entry};
+use crate::index::{Index, Object, Partition, snapshots};
 
 /// An object with more entry bytes than this gets pages of its own.
 const BIG_BYTES: usize = 4 * TARGET_BYTES;
@@ -48,7 +48,7 @@ pub(super) struct Sink {
 
 impl Index {
     /// The page that begins at `from`. `None`: the object there needs pages of its own
-    /// ([`super::large_object::image`]).
+    /// ([`crate::index::large_object::image`]).
     pub(crate) fn image(&self, from: Key) -> Option<Image> {
         let mut sink = Sink::default();
         // If there are many lost ranges, the page ends early.

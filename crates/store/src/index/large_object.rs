@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use braid_layout::{ObjectId, PartitionId};
 
-use super::image::{Image, Sink};
-use super::locked::Locked;
-use super::{Index, Object};
 use crate::format::page::{Key, TARGET_BYTES};
+use crate::index::image::{Image, Sink};
+use crate::index::locked::Locked;
+use crate::index::{Index, Object};
 
 /// About the most bytes of entries that are made under one lock: some 5000 plain units.
 const SLICE_BYTES: usize = 4 * TARGET_BYTES;

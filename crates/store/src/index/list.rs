@@ -1,7 +1,7 @@
 //! Lists an object's units from the index. The cost depends on how many units there are, not on how far apart
 //! they are.
 
-use super::Chain;
+use crate::index::Chain;
 
 /// A walk over an object's units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

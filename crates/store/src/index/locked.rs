@@ -4,7 +4,7 @@ use std::sync::{PoisonError, TryLockError};
 
 use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard, ShardedLockWriteGuard};
 
-use super::Index;
+use crate::index::Index;
 
 /// The index, for many readers or one writer. A reader takes one of several locks, that of its thread, so
 /// that lookups on different cores do not contend for a cache line. A writer takes all of them, which costs

@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 
 use braid_layout::{ObjectId, PartitionId};
 
-use super::{Index, Partition};
 use crate::format::LOG_BLOCK_U64;
 use crate::format::entry::LostRange;
 use crate::format::extent::LogPosition;
 use crate::format::page::Key;
+use crate::index::{Index, Partition};
 
 /// Keys whose state is unknown: records or a checkpoint page about them are damaged. A lookup in the range
 /// that finds nothing fails with [`Error::Damaged`](crate::Error::Damaged) until the key is created again or

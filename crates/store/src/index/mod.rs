@@ -9,13 +9,11 @@
 
 mod apply;
 pub(crate) mod attributes;
-pub(crate) mod bounds;
-pub(crate) mod check;
-mod check_step;
 mod damage;
+pub(crate) mod deciding;
 pub(crate) mod dedup;
 pub(crate) mod extent;
-pub(crate) mod growth;
+pub(crate) mod found;
 pub(crate) mod image;
 pub(crate) mod large_object;
 pub(crate) mod list;
@@ -29,7 +27,6 @@ pub(crate) mod query;
 pub(crate) mod runs;
 pub(crate) mod slot;
 pub(crate) mod snapshots;
-pub(crate) mod touched;
 pub(crate) mod unit;
 mod unit_image;
 
@@ -41,7 +38,7 @@ use crate::format::checkpoint::{Appended, ReplayPoint};
 use crate::format::extent::LogPosition;
 use crate::mutation::WriteKind;
 use attributes::PackedAttributes;
-use bounds::Bounds;
+use deciding::bounds::Bounds;
 use dedup::Dedup;
 use large_object::Watched;
 use live::Segments;

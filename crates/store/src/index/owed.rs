@@ -6,10 +6,10 @@
 
 use braid_layout::Version;
 
-use super::extent::{Few, lay_over, overlay};
-use super::unit::{Content, Unit, own_extent};
 use crate::format::extent::Extent;
 use crate::format::record::Record;
+use crate::index::extent::{Few, lay_over, overlay};
+use crate::index::unit::{Content, Unit, own_extent};
 use crate::mutation::WriteKind;
 
 /// An owed version, on top of the settled version or of the owed one before it.

@@ -11,11 +11,11 @@ use std::ops::Range;
 
 use braid_layout::{Column, EndBound, Version};
 
-use super::extent::{Few, bytes_end, clip, overlay};
-use super::query::Found;
-use super::unit::{Content, Pending, Unit, own_extent, whole_ends};
 use crate::format::extent::Extent;
 use crate::format::record::Record;
+use crate::index::extent::{Few, bytes_end, clip, overlay};
+use crate::index::found::Found;
+use crate::index::unit::{Content, Pending, Unit, own_extent, whole_ends};
 use crate::mutation::WriteKind;
 
 /// A delta on its chain, not folded in yet.

@@ -6,19 +6,20 @@ use std::ops::Range;
 
 use braid_layout::{ColumnMask, ObjectId, PartitionId, Version};
 
-use super::check::damaged;
-use super::extent::{Few, bytes_end, clip, overlay};
-use super::list::{Direction, Holes, Listed, Listing};
-use super::owed::OwedStep;
-use super::parity::{ChainDelta, Cut};
-use super::slot::Slot;
-use super::unit::{Content, Pending, Unit};
-use super::{
-    Chain, ChainEntry, ChainTip, ClientOperations, Index, Object, ObjectUsage, Partition, PartitionState,
-};
 use crate::error::Error;
 use crate::format::extent::Extent;
 use crate::format::page::Key;
+use crate::index::deciding::decision::damaged;
+use crate::index::extent::{Few, bytes_end, clip, overlay};
+use crate::index::found::Found;
+use crate::index::list::{Direction, Holes, Listed, Listing};
+use crate::index::owed::OwedStep;
+use crate::index::parity::{ChainDelta, Cut};
+use crate::index::slot::Slot;
+use crate::index::unit::{Content, Pending, Unit};
+use crate::index::{
+    Chain, ChainEntry, ChainTip, ClientOperations, Index, Object, ObjectUsage, Partition, PartitionState,
+};
 use crate::mutation::WriteKind;
 
 /// The version of a unit that a read wants.
@@ -30,22 +31,6 @@ pub enum Want {
     Settled,
     /// Exactly this version; [`Error::Gone`] if the chain does not have it.
     Exactly(Version),
-}
-
-/// A version of a unit that a read asked for.
-#[derive(Debug, Default)]
-pub(crate) struct Found {
-    pub(crate) version: Version,
-    pub(crate) pending: bool,
-    pub(crate) kind: WriteKind,
-    pub(crate) columns: ColumnMask,
-    pub(crate) cover: Vec<Version>,
-    /// Ends of the bytes: see [`crate::View::ends`].
-    pub(crate) ends: Few<u32>,
-    /// The bytes of the range that was asked for.
-    pub(crate) extents: Few<Extent>,
-    /// Parity deltas to xor to those bytes.
-    pub(crate) layers: Few<Extent>,
 }
 
 impl Index {

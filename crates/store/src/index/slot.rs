@@ -7,9 +7,9 @@ use std::num::NonZeroU32;
 
 use braid_layout::{ColumnMask, Version};
 
-use super::extent::Few;
-use super::unit::{Content, Unit};
 use crate::format::extent::Extent;
+use crate::index::extent::Few;
+use crate::index::unit::{Content, Unit};
 use crate::mutation::WriteKind;
 
 /// A unit as the index stores it.

@@ -12,17 +12,17 @@ use std::ops::Range;
 
 use braid_layout::{ObjectId, PartitionId};
 
-use super::check::{Decision, damaged, object_record, to_append};
-use super::extent::moved;
-use super::paged::PagedMap;
-use super::parity::Cut;
-use super::query::Found;
-use super::unit::{Content, Unit};
-use super::{Extra, Object};
 use crate::error::Error;
 use crate::format::body;
 use crate::format::extent::{Extent, LogPosition};
 use crate::format::record::Kind;
+use crate::index::deciding::decision::{Decision, damaged, object_record, to_append};
+use crate::index::extent::moved;
+use crate::index::found::Found;
+use crate::index::paged::PagedMap;
+use crate::index::parity::Cut;
+use crate::index::unit::{Content, Unit};
+use crate::index::{Extra, Object};
 use crate::mutation::{Outcome, SNAPSHOTS_MAX, WriteKind};
 
 /// The state of an object's snapshots.

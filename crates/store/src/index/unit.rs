@@ -7,12 +7,12 @@ use std::cmp::Ordering;
 use braid_layout::{ColumnMask, EndBound, Version};
 use smallvec::SmallVec;
 
-use super::extent::{Few, lay_over, moved, overlay, union};
-use super::owed::Owed;
-use super::parity::ChainDelta;
-use super::snapshots::KeptContent;
 use crate::format::extent::{Extent, LogPosition};
 use crate::format::record::{Record, flags};
+use crate::index::extent::{Few, lay_over, moved, overlay, union};
+use crate::index::owed::Owed;
+use crate::index::parity::ChainDelta;
+use crate::index::snapshots::KeptContent;
 use crate::mutation::WriteKind;
 
 /// One version of a unit.

@@ -2,14 +2,14 @@
 
 use braid_layout::EndBound;
 
-use super::extent::Few;
-use super::owed::{Doubt, Owed};
-use super::parity::ChainDelta;
-use super::snapshots::KeptContent;
-use super::unit::{Content, Pending, Unit};
 use crate::format::DecodeError;
 use crate::format::record::Kind;
 use crate::format::unit::{ContentEntry, KeepingEntry, Role, StepEntry, UnitEntry};
+use crate::index::extent::Few;
+use crate::index::owed::{Doubt, Owed};
+use crate::index::parity::ChainDelta;
+use crate::index::snapshots::KeptContent;
+use crate::index::unit::{Content, Pending, Unit};
 
 /// A unit's entry.
 pub(super) fn unit_entry(number: u64, unit: &Unit) -> UnitEntry {

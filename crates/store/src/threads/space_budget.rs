@@ -6,7 +6,7 @@ use crate::clean::reserve::Reserve;
 use crate::error::Error;
 use crate::format::LOG_BLOCK_U64;
 use crate::format::record::{Kind, Record, flags};
-use crate::index::growth::ReservedChange;
+use crate::index::deciding::growth::ReservedChange;
 use crate::threads::shared::Shared;
 
 /// Bytes of the smallest checkpoint.

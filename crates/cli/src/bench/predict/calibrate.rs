@@ -1,4 +1,5 @@
-//! `braid bench calibrate`: what the parts of a cluster cost on this machine, by short runs on the loopback.
+//! `braid bench calibrate`: measures what the parts of a cluster cost on this machine, by short runs on the
+//! loopback.
 
 use std::fs;
 use std::path::PathBuf;
@@ -23,21 +24,21 @@ use crate::bench::small::meter::{Meter, Reading};
 use crate::output::exit::{Doing, Failure};
 use crate::output::report::Report;
 
-/// Drives, and the volume's shape.
+/// Number of drives; next, the volume's scheme and width.
 const DRIVES: u16 = 5;
 const SHAPE: (&str, u8) = ("raid5", 5);
 /// Data units of a stripe.
 const K: u64 = 4;
 /// Free bytes that the directory must have, in a full run and in a quick one.
 const NEEDED_BYTES: (u64, u64) = (4 << 30, 512 << 20);
-/// Bytes of the file that large requests are for, and how often it is written and read.
+/// Bytes of the file for large requests, and how many times it is written and read.
 const LARGE: (u64, u32) = (256 << 20, 5);
 const LARGE_QUICK: (u64, u32) = (16 << 20, 1);
-/// Seconds of small operations, and how many at most; and how often, of which the medians count.
+/// Limits for one round of small operations; next, the number of rounds, of which the medians count.
 const SMALL: Limit = Limit { seconds: Some(1.0), operations: 1 << 16 };
 const SMALL_ROUNDS: u64 = 5;
 const SMALL_QUICK: Limit = Limit { seconds: Some(0.2), operations: 48 };
-/// Small updates whose bytes on the link are counted.
+/// Number of small updates whose bytes on the link are counted.
 const COUNTED: u64 = 64;
 
 /// Runs the command.
@@ -58,7 +59,7 @@ fn save(out: &PathBuf, text: &str) -> Result<(), Failure> {
     fs::write(out, text).doing(|| format!("write {}", out.display()))
 }
 
-/// Measures, and finds the costs that explain it.
+/// Measures, and finds the costs that explain the measurements.
 pub(super) async fn costs(run: &Run) -> Result<CostModel, Failure> {
     run.tell("calibrate: the disk");
     run.steps(5);
@@ -127,7 +128,7 @@ impl Runs<'_> {
         Ok(Runs { run, cluster, client, meter, file })
     }
 
-    /// Processor time of both sides for a unit of what was done.
+    /// Processor time of both sides in nanoseconds, divided by `of`, the number of bytes or operations.
     fn sides(&self, before: Reading, after: Reading, of: f64) -> Sides {
         let spent = self.meter.between(before, after);
         let ns = |time: CpuTime| (time.user + time.kernel) * 1e3 / of.max(1.0);
@@ -139,7 +140,7 @@ impl Runs<'_> {
         self.meter.read(Some(self.client.pid()?))
     }
 
-    /// A file written and read in whole stripes, one after another: processor time for a byte.
+    /// Writes and reads a file in whole stripes, one after another. Returns the processor time for a byte.
     async fn large(&mut self) -> Result<(Sides, Sides), Failure> {
         let (bytes, rounds) = self.run.size(LARGE, LARGE_QUICK);
         let request_bytes = K * u64::from(UNIT_BYTES);
@@ -149,7 +150,7 @@ impl Runs<'_> {
         for (what, work) in [("written", write), ("read", read)] {
             self.run.tell(format!("calibrate: whole stripes are {what}"));
             let job = stripes::Job { file: self.file.to_string(), by_stripe: false, work };
-            // The first time makes what later ones find.
+            // The first run creates what later runs overwrite or find in caches.
             alone(&mut self.client, &job).await?;
             let before = self.reading().await?;
             for _ in 0..rounds {
@@ -162,7 +163,7 @@ impl Runs<'_> {
         Ok((found[0], found[1]))
     }
 
-    /// Bytes of a request beside its data.
+    /// Bytes that a request sends beside its data.
     async fn request_bytes(&mut self) -> Result<u64, Failure> {
         let within = self.run.size(LARGE, LARGE_QUICK).0;
         let work =
@@ -172,7 +173,7 @@ impl Runs<'_> {
         Ok((done.sent_bytes / COUNTED).saturating_sub(SMALL_BYTES))
     }
 
-    /// Small reads or overwrites, one after another: seconds and processor time for one.
+    /// Does small reads or overwrites, one after another. Returns seconds and processor time for one.
     async fn small(&mut self, read: bool) -> Result<(f64, Sides), Failure> {
         self.run.tell(format!("calibrate: small {}", if read { "reads" } else { "overwrites" }));
         let bytes = PIECES_BYTES;

@@ -1,4 +1,4 @@
-//! What is predicted and measured: clusters with limited links, and what is done on each.
+//! The cases that are predicted and measured: clusters with limited links, and the work done on each.
 
 use braid_bench::predict::Counts;
 use braid_sim::Spec;
@@ -12,21 +12,21 @@ use crate::bench::hosts::{BURST_BYTES, Links};
 
 /// Bytes of a small operation.
 pub(super) const SMALL_BYTES: u64 = braid_sim::calibrate::SMALL_BYTES;
-/// Of a frame, what TCP carries, and the rest (`tc tbf` counts both).
+/// Bytes of a frame that TCP carries, and the rest (`tc tbf` counts both).
 const FRAME: (u64, u64) = (1448, 66);
-/// A link that is not limited, bytes a second.
+/// Rate of a link that is not limited, in bytes a second.
 const UNLIMITED: f64 = 1e12;
 
-/// What is done.
+/// Kind of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Act {
-    /// A file is read from its beginning.
+    /// A file is read from its beginning, healthy or with a drive away.
     Read { degraded: bool },
-    /// It is written.
+    /// A file is written from its beginning, healthy or with a drive away.
     Write { degraded: bool },
-    /// Pieces are read, so many in flight.
+    /// Small pieces are read, with this many in flight.
     SmallRead(u32),
-    /// Pieces are overwritten, so many in flight.
+    /// Small pieces are overwritten, with this many in flight.
     SmallWrite(u32),
 }
 
@@ -54,7 +54,7 @@ impl Act {
     }
 }
 
-/// A cluster, and what is done on it.
+/// A cluster, and the work done on it.
 #[derive(Debug, Clone)]
 pub(super) struct Group {
     pub(super) experiment: &'static str,
@@ -63,13 +63,13 @@ pub(super) struct Group {
     pub(super) shape: (&'static str, u8),
     /// Data units of a stripe.
     pub(super) k: u64,
-    /// Which links are limited, to how many bits a second.
+    /// Links that are limited; next, the limit in bits a second.
     pub(super) links: Links,
     pub(super) bits: u64,
     pub(super) acts: Vec<Act>,
 }
 
-/// All of them.
+/// All groups, in the order in which they run.
 pub(super) fn groups() -> Vec<Group> {
     let read = Act::Read { degraded: false };
     let write = Act::Write { degraded: false };
@@ -110,17 +110,17 @@ fn of(links: Links) -> &'static str {
 }
 
 impl Group {
-    /// The row of an act.
+    /// Name of the row of an act.
     pub(super) fn row(&self, act: Act) -> String {
         format!("{}: {}", self.name, act.name())
     }
 
-    /// The whole title, by which it is asked for.
+    /// Full title of the row, which `--only` is matched with.
     pub(super) fn title(&self, act: Act) -> String {
         format!("{} {}", self.experiment, self.row(act))
     }
 
-    /// What is simulated for it.
+    /// Spec of the simulation for an act.
     pub(super) fn spec(&self, act: Act, model: &CostModel) -> Spec {
         let mut parts = model.clone();
         let limited = Rate(f64::from(u32::try_from(self.bits / 8).unwrap_or(u32::MAX)));

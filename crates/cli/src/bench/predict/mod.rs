@@ -1,5 +1,5 @@
-//! `braid bench predict` (E3b): what the simulator says of reads, writes, degraded and small work on limited
-//! links, with costs that `calibrate` has found on the same machine, beside what is measured.
+//! `braid bench predict` (E3b): the simulator's predictions for reads, writes, degraded and small work on
+//! limited links, with costs that `calibrate` has found on the same machine, beside measurements.
 
 pub(crate) mod calibrate;
 mod cases;
@@ -20,17 +20,17 @@ use crate::output::exit::{Doing, Exit, Failure};
 use crate::output::report::{Report, table};
 use cases::{Act, Group};
 
-/// Samples of a row that count, after one that does not.
+/// Samples of a row that count; one before them does not.
 const SAMPLES: u32 = 5;
 /// Free bytes that the directory must have, in a full run and in a quick one.
 const NEEDED_BYTES: (u64, u64) = (4 << 30, 512 << 20);
-/// Stripes of a large file.
+/// Number of stripes of a large file.
 const STRIPES: u64 = 24;
-/// Large requests in flight, of a stripe each.
+/// Number of large requests in flight, of a stripe each.
 const STRIPES_AT_ONCE: u32 = 4;
-/// Bytes of the file that small operations are for.
+/// Bytes of the file for small operations.
 const PIECES_BYTES: u64 = 32 << 20;
-/// Seconds of small operations, and how many at most.
+/// Limits for a sample of small operations.
 const SMALL: small::Limit = small::Limit { seconds: Some(2.0), operations: 1 << 16 };
 
 /// Runs the command.
@@ -88,7 +88,7 @@ impl Predict {
         Ok(())
     }
 
-    /// The rows of one cluster. Those without a drive come last.
+    /// Measures and predicts the rows of one cluster. Rows with a drive away come last.
     async fn group(&mut self, group: &Group, model: &CostModel) -> Result<(), Failure> {
         self.run.tell(format!("{}: start", group.name));
         let hosts = Hosts::up(usize::from(group.drives))?;
@@ -119,7 +119,7 @@ impl Predict {
     }
 }
 
-/// What the simulator says a second, and which part limits.
+/// Runs the simulator. Returns bytes or operations a second, and the part that limits them.
 fn predict(spec: &Spec, act: Act) -> (f64, String) {
     let outcome = braid_sim::run(spec, &[]);
     let load = &outcome.loads[0];
@@ -142,7 +142,7 @@ struct Measuring {
 }
 
 impl Measuring {
-    /// With both files, made before any link is limited.
+    /// Prepares the cluster with both files, made before any link is limited.
     async fn of(mut cluster: Cluster, group: &Group) -> Result<Measuring, Failure> {
         let mut client = cluster.client_process().await?;
         let file = cluster.create().await?;
@@ -186,12 +186,12 @@ impl Measuring {
     }
 }
 
-/// The file of small operations, whole name.
+/// Full name of the file for small operations.
 fn pieces() -> String {
     format!("braid://{VOLUME}/pieces")
 }
 
-/// A large file, read or written in whole stripes.
+/// The job that reads or writes a large file in whole stripes.
 fn large(file: &Name, group: &Group, reads: bool) -> stripes::Job {
     let request_bytes = group.k * u64::from(UNIT_BYTES);
     let bytes = STRIPES * request_bytes;

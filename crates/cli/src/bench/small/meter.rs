@@ -12,11 +12,12 @@ use crate::machine::local::MANAGER;
 use crate::machine::process::CpuTicks;
 use crate::output::exit::{Doing, Exit, Failure};
 
-/// How often to look whether servers still work.
+/// Interval between two looks whether servers still work.
 const QUIET_POLL: Duration = Duration::from_millis(100);
-/// What all of them may have meanwhile and count as at rest, in clock ticks: a fifth of a processor.
+/// Maximum processor time of all servers together in that interval that counts as at rest, in clock ticks: a
+/// fifth of a processor.
 const QUIET_TICKS: u64 = 2;
-/// How long to wait for that.
+/// Time limit for servers to come to rest.
 const QUIET_BOUND: Duration = Duration::from_secs(10);
 
 /// The servers whose time is counted.
@@ -51,7 +52,7 @@ impl Meter {
         Ok(Meter { manager: manager.ok_or_else(missing)?, drives, tick_us: 1e6 / f64::from(a_second) })
     }
 
-    /// The times until now; those of the client are given, or it has none.
+    /// Reads the times until now. Without a client's process id, the client's times are 0.
     pub(in crate::bench) fn read(&self, client: Option<u32>) -> Result<Reading, Failure> {
         let mut drives = CpuTicks::default();
         for (pid, _) in &self.drives {
@@ -61,7 +62,7 @@ impl Meter {
         Ok(Reading { client, drives, manager: ticks("the manager", self.manager.0)? })
     }
 
-    /// From one reading to another, in microseconds.
+    /// Processor time between two readings, in microseconds.
     pub(in crate::bench) fn between(&self, before: Reading, after: Reading) -> Processes {
         let part = |before: CpuTicks, after: CpuTicks| CpuTime {
             user: self.us(after.user.saturating_sub(before.user)),
@@ -74,7 +75,7 @@ impl Meter {
         }
     }
 
-    /// The time of processes that are not the cluster's, in microseconds.
+    /// Processor time of other processes than the cluster's, in microseconds.
     pub(in crate::bench) fn sum(&self, pids: &[u32]) -> Result<f64, Failure> {
         let mut sum = CpuTicks::default();
         for pid in pids {
@@ -87,7 +88,7 @@ impl Meter {
         f64::from(u32::try_from(ticks).unwrap_or(u32::MAX)) * self.tick_us
     }
 
-    /// Waits until the servers have nothing left to do: what is done after an answer belongs to the operation
+    /// Waits until the servers have nothing left to do: work done after an answer belongs to the operation
     /// too, and not to the next sample.
     pub(in crate::bench) async fn at_rest(&self) -> Result<(), Failure> {
         let end = Instant::now() + QUIET_BOUND;
@@ -107,7 +108,7 @@ impl Meter {
         Ok(())
     }
 
-    /// How many sockets a client has: to the manager, and to each drive.
+    /// Number of a client's sockets to the manager, and to each drive.
     pub(in crate::bench) fn sockets(&self, client: u32) -> Result<(u32, Vec<u32>), Failure> {
         let of_ports = sockets(client)?;
         let count = |(_, port): &(u32, u16)| of_ports.get(port).copied().unwrap_or(0);
@@ -124,13 +125,13 @@ fn add(sum: &mut CpuTicks, more: CpuTicks) {
     sum.kernel += more.kernel;
 }
 
-/// The port of an address.
+/// Port number of an address.
 fn port(address: &str) -> Result<u16, Failure> {
     let port = address.rsplit(':').next().and_then(|port| port.parse().ok());
     port.ok_or_else(|| Failure::new(Exit::Failed, format!("find the port of {address}"), "it has none"))
 }
 
-/// The TCP sockets of a process that are connected, by the port at their other end.
+/// Number of connected TCP sockets of a process, by the port at their other end.
 fn sockets(pid: u32) -> Result<BTreeMap<u16, u32>, Failure> {
     let what = || format!("count the sockets of process {pid}");
     let mut inodes = BTreeSet::new();

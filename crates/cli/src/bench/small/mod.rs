@@ -27,11 +27,11 @@ use plain::{FarEnds, PlainSample};
 
 const DRIVES: u16 = 6;
 const SHAPE: (&str, u8) = ("raid5", 5);
-/// Free bytes that the directory must have, in a full run and in a quick one. As much memory is touched
-/// before anything is measured.
+/// Free bytes that the directory must have, in a full run and in a quick one. A full run touches as much
+/// memory before anything is measured; a quick run touches `TOUCHED_BYTES_QUICK`.
 const NEEDED_BYTES: (u64, u64) = (8 << 30, 512 << 20);
 const TOUCHED_BYTES_QUICK: u64 = 16 << 20;
-/// Samples of what a disk can sync, and their length.
+/// Number of samples of a disk's sync rate, and their length.
 const SYNCS: (u32, Duration) = (5, Duration::from_millis(500));
 const SYNCS_QUICK: (u32, Duration) = (1, Duration::from_millis(20));
 
@@ -66,14 +66,14 @@ pub(crate) async fn far_end() -> Result<(), Failure> {
     plain::run().await
 }
 
-/// The run so far, and its processes. Dropping it kills them, and removes the directory last.
+/// The run so far, and its processes. Dropping it kills the processes, and removes the directory last.
 struct Small {
     client: ClientProcess,
     far_ends: FarEnds,
     meter: Meter,
-    /// The sockets that the client had after its last sample: to the manager, and to each drive.
+    /// Number of sockets that the client had after its last sample: to the manager, and to each drive.
     sockets: (u32, Vec<u32>),
-    /// Number of the next sample: its places are others.
+    /// Number of samples so far. It seeds the next one, whose places in files differ from all before.
     samples: u64,
     found: Found,
     cluster: Cluster,
@@ -94,25 +94,25 @@ impl Small {
         let client = cluster.client_process().await?;
         let far_ends = FarEnds::start(DRIVES).await?;
         let meter = Meter::of(&cluster)?;
-        // Until the client has opened some.
+        // Assumed until the client has opened some.
         let sockets = (1, vec![1; usize::from(DRIVES)]);
         Ok(Small { client, far_ends, meter, sockets, samples: 0, found, cluster, run })
     }
 
-    /// A row of so many samples follows.
+    /// Shows that a row with this many samples begins.
     fn begin(&self, kind: Operation, in_flight: Option<u32>, samples: u32) {
         self.run.tell(kind.title(in_flight));
         let steps = if kind == Operation::Create { 2 } else { 1 };
         self.run.steps(u64::from(samples) * steps);
     }
 
-    /// A seed that no sample had before.
+    /// Returns a seed that no sample had before.
     fn seed(&mut self) -> u64 {
         self.samples += 1;
         self.samples
     }
 
-    /// A sample of the plain exchanges of an operation.
+    /// Takes a sample of the plain exchanges that stand for an operation.
     async fn plain(&mut self, kind: Operation, in_flight: u32, limit: Limit) -> Result<PlainSample, Failure> {
         let exchanges = kind.exchanges(self.found.names);
         let rest = (in_flight, limit);
@@ -120,7 +120,7 @@ impl Small {
     }
 }
 
-/// What a disk can sync: in the directory where the cluster will be.
+/// Measures the sync rate of the disk, in the directory where the cluster will be.
 async fn syncs(run: &Run, of: Synced) -> Result<SyncRate, Failure> {
     let directory = run.path().to_owned();
     let length = run.size(SYNCS, SYNCS_QUICK);

@@ -9,22 +9,22 @@ use crate::bench::helper::{Helper, order, say};
 use crate::machine::local::ANY_PORT;
 use crate::output::exit::{Doing, Exit, Failure};
 
-/// The processes. Dropping it kills them.
+/// The far ends: helper processes, each with its address. Dropping the value kills them.
 pub(super) struct FarEnds {
     manager: (Helper, String),
     drives: Vec<(Helper, String)>,
 }
 
-/// What a sample of plain exchanges came to.
+/// Results of a sample of plain exchanges.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PlainSample {
     pub(super) per_second: f64,
-    /// Processor time for one, of all processes, in microseconds.
+    /// Processor time for one operation, of all processes, in microseconds.
     pub(super) cpu_us: f64,
 }
 
 impl FarEnds {
-    /// Starts one for the manager and as many as there are drives.
+    /// Starts one process for the manager and `drives` for the drives.
     pub(super) async fn start(drives: u16) -> Result<FarEnds, Failure> {
         let manager = far_end().await?;
         let mut ends = Vec::new();
@@ -34,7 +34,7 @@ impl FarEnds {
         Ok(FarEnds { manager, drives: ends })
     }
 
-    /// Has the client exchange messages over so many sockets, with the manager and with each drive.
+    /// Has the client exchange messages over this many sockets, with the manager and with each drive.
     pub(super) async fn sample(
         &self,
         client: &mut ClientProcess,
@@ -68,11 +68,11 @@ async fn far_end() -> Result<(Helper, String), Failure> {
     Ok((process, address))
 }
 
-/// Runs `braid bench-far-end`: says its address, and answers until standard input ends.
+/// Runs `braid bench-far-end`: writes its address to standard output, and answers until standard input ends.
 pub(super) async fn run() -> Result<(), Failure> {
     let what = || "answer plain messages".to_owned();
     let (tell, address) = tokio::sync::oneshot::channel();
-    // One thread that waits for all sockets, and nothing else.
+    // A single thread waits for all sockets, and does nothing else.
     let work = move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {

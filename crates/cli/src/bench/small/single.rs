@@ -9,31 +9,32 @@ use crate::bench::cluster::VOLUME;
 use crate::files::namespace::entries;
 use crate::output::exit::{Doing, Exit, Failure};
 
-/// Samples that count, and samples before them that do not.
+/// Number of samples that count, and of warm-ups before them.
 const SAMPLES: (u32, u32) = (5, 1);
 const SAMPLES_QUICK: (u32, u32) = (1, 0);
-/// Seconds of a sample, and of a plain one.
+/// Seconds of a sample; a plain sample has half as many.
 const SECONDS: f64 = 1.0;
 const SECONDS_QUICK: f64 = 0.2;
-/// The most files that a sample makes, and the most operations of another: all are timed one by one.
+/// Maximum number of files that a sample makes; next, of operations of any other sample. All are timed one by
+/// one.
 const CREATES_MAX: u64 = 20_000;
 const OPERATIONS_MAX: u64 = 1 << 20;
 const OPERATIONS_QUICK: u64 = 48;
-/// Names in the directory that is listed, opened from and asked about.
+/// Number of names in the directory that rows open from, stat and list.
 const NAMES: u64 = 2000;
 const NAMES_QUICK: u64 = 40;
 /// Bytes of the large file.
 const LARGE_BYTES: u64 = 1 << 30;
 const LARGE_BYTES_QUICK: u64 = 16 << 20;
-/// In flight where it is not measured.
+/// Number of operations in flight while files are made that are not measured.
 const SETUP_IN_FLIGHT: u32 = 16;
 
-/// The large file, whole name.
+/// Full name of the large file.
 fn large() -> String {
     format!("braid://{VOLUME}/large")
 }
 
-/// A directory, whole name.
+/// Full name of a directory.
 fn directory(name: &str) -> String {
     format!("braid://{VOLUME}/{name}")
 }
@@ -73,7 +74,7 @@ pub(super) async fn measure(small: &mut Small) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Makes a directory with so many files.
+/// Makes a directory with `count` files.
 async fn make(small: &mut Small, name: &str, count: u64) -> Result<(), Failure> {
     let directory = mkdir(small, name).await?;
     let limit = Limit { seconds: None, operations: count };
@@ -88,7 +89,7 @@ async fn mkdir(small: &Small, name: &str) -> Result<Name, Failure> {
     Ok(name)
 }
 
-/// How many samples count, how many before them do not, and what ends one.
+/// Number of samples that count, number of warm-ups before them, and the limit of one sample.
 fn samples(small: &Small) -> (u32, u32, Limit) {
     let (count, warm_ups) = small.run.size(SAMPLES, SAMPLES_QUICK);
     let seconds = Some(small.run.size(SECONDS, SECONDS_QUICK));
@@ -96,7 +97,7 @@ fn samples(small: &Small) -> (u32, u32, Limit) {
     (count, warm_ups, Limit { seconds, operations })
 }
 
-/// An operation that changes no names.
+/// Measures the row of an operation that changes no names.
 async fn row(small: &mut Small, kind: Operation, in_flight: u32) -> Result<(), Failure> {
     let (count, warm_ups, limit) = samples(small);
     let file = large();
@@ -124,7 +125,7 @@ async fn row(small: &mut Small, kind: Operation, in_flight: u32) -> Result<(), F
     Ok(())
 }
 
-/// Makes files and removes them: two rows.
+/// Makes files and removes them, which gives two rows.
 async fn create_and_unlink(small: &mut Small, in_flight: u32) -> Result<(), Failure> {
     let (count, warm_ups, limit) = samples(small);
     let most = Limit { operations: limit.operations.min(CREATES_MAX), ..limit };
@@ -157,7 +158,7 @@ async fn create_and_unlink(small: &mut Small, in_flight: u32) -> Result<(), Fail
     Ok(())
 }
 
-/// How many files of 4 KiB a directory has: an error if these are not as many as were made and not removed.
+/// Counts a directory's files of 4 KiB. Fails if they are not as many as were made and not removed.
 async fn files(small: &Small, directory: &Name, expected: u64) -> Result<u64, Failure> {
     let found = entries(&small.cluster.client, directory).await?;
     let right = found.iter().filter(|entry| entry.size() == u64::from(FILE_BYTES)).count();
@@ -170,7 +171,7 @@ async fn files(small: &Small, directory: &Name, expected: u64) -> Result<u64, Fa
     Err(Failure::new(Exit::Mismatch, format!("count the files of {directory}"), why))
 }
 
-/// A sample, and a plain one right before or after it: the order alternates.
+/// Takes a sample, and a plain one right before or after it: the order alternates.
 async fn pair(small: &mut Small, kind: Operation, round: u32, job: Job) -> Result<Sample, Failure> {
     // The plain side has as many sockets as Braid has used, so Braid is first.
     let first = round.is_multiple_of(2);
@@ -192,7 +193,7 @@ async fn pair(small: &mut Small, kind: Operation, round: u32, job: Job) -> Resul
     Ok(sample)
 }
 
-/// Braid's own sample.
+/// Takes a sample of Braid itself.
 async fn braid(small: &mut Small, job: Job) -> Result<Sample, Failure> {
     let pid = small.client.pid()?;
     let clients = std::slice::from_mut(&mut small.client);

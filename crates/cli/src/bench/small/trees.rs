@@ -1,4 +1,4 @@
-//! Whole trees of small files by the commands that users have: `cp -r` in and out, and `rm -r`.
+//! Whole trees of small files, by the commands that users run: `cp -r` in and out, and `rm -r`.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -19,14 +19,14 @@ use crate::output::exit::{Doing, Exit, Failure};
 
 const TREE: Tree = Tree { files: 20_000, each: 200 };
 const TREE_QUICK: Tree = Tree { files: 60, each: 20 };
-/// How often each is done.
+/// Number of times that each command is run.
 const ROUNDS: u32 = 3;
 const ROUNDS_QUICK: u32 = 1;
-/// The plain side has as many in flight as `cp` has of small files.
+/// Plain operations in flight: as many as `cp` has small files in flight.
 const PLAIN_IN_FLIGHT: u32 = 32;
 const PLAIN_SECONDS: (f64, f64) = (0.5, 0.1);
 const PLAIN_MAX: u64 = 1 << 20;
-/// How long a command may take.
+/// Time limit for a command.
 const BOUND: Duration = Duration::from_secs(900);
 
 pub(super) async fn measure(small: &mut Small) -> Result<(), Failure> {
@@ -69,7 +69,7 @@ pub(super) async fn measure(small: &mut Small) -> Result<(), Failure> {
     Ok(())
 }
 
-/// One command, with a plain sample after it.
+/// Runs one command, with a plain sample after it.
 async fn one(
     small: &mut Small,
     kind: Operation,
@@ -85,7 +85,7 @@ async fn one(
     command.env("BRAID_CLUSTER", small.cluster.running.dir.root());
     let before = small.meter.read(None)?;
     let (seconds, pid, mut child) = run(kind, command).await?;
-    // It has ended, and its times are there until it is waited for.
+    // The child has ended, and its times can be read until it is waited for.
     let own = small.meter.read(Some(pid));
     child.wait().await.doing(|| "wait for a command".into())?;
     let own = own?;
@@ -110,7 +110,8 @@ async fn one(
     })
 }
 
-/// Runs a command to its end, and leaves it to be waited for. Returns how long it took.
+/// Runs a command to its end, and leaves it to be waited for. Returns its time in seconds, its process id and
+/// the child.
 async fn run(kind: Operation, mut command: Command) -> Result<(f64, u32, tokio::process::Child), Failure> {
     let what = || format!("run {}", kind.title(None));
     // Not in this process group: Ctrl-C goes to this process, which kills it.
@@ -129,7 +130,7 @@ async fn run(kind: Operation, mut command: Command) -> Result<(f64, u32, tokio::
     Ok((began.elapsed().as_secs_f64(), pid, child))
 }
 
-/// How many files there are where the command has been: an error if they are not those that must be.
+/// Counts the files at the command's target. Fails if they are not those that must be there.
 async fn check(
     small: &Small,
     kind: Operation,
@@ -151,7 +152,7 @@ async fn check(
     Err(Failure::new(Exit::Mismatch, format!("count the files after {}", kind.title(None)), why))
 }
 
-/// Files below a directory; 0 if there is no such directory.
+/// Counts the files below a directory; 0 if there is no such directory.
 async fn files_below(small: &Small, root: &Name) -> Result<u64, Failure> {
     let client = &small.cluster.client;
     let mut stack = Vec::new();

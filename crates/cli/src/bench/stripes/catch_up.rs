@@ -1,5 +1,5 @@
-//! Catch-up: a drive is away while 1 % of the bytes are overwritten. Counted: the bytes written to bring it
-//! up to date, over the bytes that it holds.
+//! Catch-up: a drive is away while 1 % of the bytes are overwritten. The ratio is the bytes written to bring
+//! it up to date over the bytes that it holds.
 
 use braid_bench::stripes::{Goal, Question, Unit, Work};
 use tokio::time::sleep;
@@ -14,7 +14,7 @@ use crate::output::exit::{Exit, Failure};
 const DRIVES: u16 = 5;
 const SHAPE: (&str, u8) = ("raid5", 5);
 const K: u64 = 4;
-/// Of so many pieces one is overwritten. Prime to the width, so that pieces lie on all columns in turn.
+/// One of this many pieces is overwritten. Prime to the width, so that pieces lie on all columns in turn.
 const EVERY: u64 = 101;
 /// Pieces overwritten in a round.
 const PIECES: u64 = 4;
@@ -49,7 +49,7 @@ pub(super) async fn measure(run: &mut Run) -> Result<(), Failure> {
                 return Ok(bytes(within / K));
             }
             turn += 1;
-            // Each drive in turn.
+            // The drives take turns.
             let drive = format!("drive-{}", turn % DRIVES + 1);
             cluster.kill(&drive).await?;
             alone(&mut client, &job(&file, work.clone())).await?;
@@ -65,9 +65,9 @@ pub(super) async fn measure(run: &mut Run) -> Result<(), Failure> {
     cluster.down().await
 }
 
-/// What the drive's process has written to heal it.
+/// Bytes that the drive's process has written to heal its columns.
 async fn healed_bytes(cluster: &Cluster, drive: &str) -> Result<f64, Failure> {
-    // Its last report may be as old as this.
+    // The drive's last report may be as old as this.
     sleep(REPORTED).await;
     let status = cluster.client.heal_status(None).await?;
     let row = status.drives.iter().find(|row| row.name == drive);

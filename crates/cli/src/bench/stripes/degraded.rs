@@ -1,6 +1,7 @@
-//! E19: what a cluster keeps while drives are away, and during a rebuild. One client reads or writes a large
-//! file one request after another. Two files lie in the cluster, one with columns on the drives that go away,
-//! and one without: so healthy and degraded samples can alternate, with the same processes running.
+//! E19: the rates that a cluster keeps while drives are away, and during a rebuild. One client reads or
+//! writes a large file one request after another. Two files lie in the cluster, one with columns on the
+//! drives that go away, and one without: so healthy and degraded samples can alternate, with the same
+//! processes running.
 
 use braid_bench::stripes::{Goal, Question, Unit};
 use braid_client::Name;
@@ -16,9 +17,9 @@ use crate::output::exit::{Doing, Exit, Failure};
 /// Bytes of a sample.
 const BYTES: u64 = 256 << 20;
 const BYTES_QUICK: u64 = 8 << 20;
-/// Files of `BYTES` that a rebuild makes columns of, beside the other two.
+/// Number of files of `BYTES` whose columns a rebuild makes, beside the other two.
 const BALLAST: u32 = 5;
-/// Files created to find some that lie as they should.
+/// Maximum number of files created to find one with a column on each drive that goes away.
 const TRIES: u32 = 400;
 
 /// A shape and its cluster.
@@ -72,9 +73,9 @@ struct Degraded {
     cluster: Cluster,
     client: ClientProcess,
     bytes: u64,
-    /// Has no column on the drives that go away.
+    /// File that has no column on the drives that go away.
     healthy: Name,
-    /// Has a column on each of them.
+    /// File that has a column on each of those drives.
     hit: Name,
     /// The drives that go away.
     victims: Vec<String>,
@@ -124,7 +125,7 @@ impl Degraded {
             run.tell(format!("E19, {}: {} away", case.name, index + 1));
             let victim = self.victims[index].clone();
             self.cluster.kill(&victim).await?;
-            // Reads first: what is written meanwhile is as it would be without the drive, and stays so.
+            // Reads first: bytes written now are laid out without the drive, and stay so.
             for (question, is_read) in [(reads, true), (writes, false)] {
                 run.pairs(question, async |which| {
                     let file = if which == Which::First { &self.hit } else { &self.healthy };
@@ -138,8 +139,8 @@ impl Degraded {
         self.cluster.down().await
     }
 
-    /// The file that is not touched by it is read and written while another drive's columns are made anew,
-    /// at the rate that is usual.
+    /// Reads and writes the file that the rebuild does not touch, while another drive's columns are made anew
+    /// at the default rate.
     async fn rebuild(&mut self, run: &mut Run, questions: &[Question; 2]) -> Result<(), Failure> {
         let mut ballast = Vec::new();
         for _ in 0..run.size(BALLAST, 1) {

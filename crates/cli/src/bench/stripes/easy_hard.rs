@@ -1,4 +1,4 @@
-//! E18: IO500's rule. *Easy*: every client writes a file of its own, in whole stripes. *Hard*: all of them
+//! E18: IO500's rule. *Easy*: every client writes a file of its own, in whole stripes. *Hard*: all clients
 //! write one file, in records of 47,008 bytes, in turns.
 
 use braid_bench::stripes::{Goal, Question, RECORD_BYTES, RECORDS_AT_ONCE, Unit, Work};
@@ -16,16 +16,17 @@ const DRIVES: u16 = 5;
 const SHAPE: (&str, u8) = ("raid5", 5);
 /// Data units of a stripe.
 const K: u64 = 4;
-/// Stripes that a client writes to its own file: 64 MiB.
+/// Number of stripes that a client writes to its own file: 64 MiB.
 const STRIPES: u64 = 32;
-/// The same on limited links: 8 MiB.
+/// Number of such stripes on limited links: 8 MiB.
 const STRIPES_LIMITED: u64 = 4;
-/// Which links are limited, to how many bits a second. Low, so that processors are not the limit.
+/// Cases with limited links: the row's name, the links, and their limit in bits a second. Low, so that
+/// processors are not the limit.
 const LIMITS: [(&str, Links, u64); 2] = [
     ("their link limited", Links::Clients, 200_000_000),
     ("drives' links limited", Links::Drives, 100_000_000),
 ];
-/// Whole stripes of a client in flight.
+/// Number of whole stripes that a client has in flight.
 const STRIPES_AT_ONCE: u32 = 2;
 
 pub(super) async fn measure(run: &mut Run) -> Result<(), Failure> {
@@ -77,7 +78,7 @@ async fn on_loopback(run: &mut Run, [shared, single, ranged]: [&Question; 3]) ->
     cluster.down().await
 }
 
-/// The same where links are the limit: the one that all clients share, and then each drive's.
+/// Measures easy over hard where links are the limit: the one that all clients share, and then each drive's.
 async fn on_limited_links(
     run: &mut Run,
     question: &impl Fn(&str, &'static str) -> Question,
@@ -129,7 +130,8 @@ impl Scale {
         self.stripes * K * u64::from(UNIT_BYTES)
     }
 
-    /// Records of a client: as many whole batches as come nearest to the bytes of the easy side.
+    /// Number of records that a client writes: as many whole batches as come nearest to the bytes of the easy
+    /// side.
     fn records(self) -> u64 {
         let batch = u64::from(RECORDS_AT_ONCE);
         (self.bytes() / RECORD_BYTES / batch).max(1) * batch
@@ -151,8 +153,8 @@ async fn easy(cluster: &mut Cluster, clients: &mut [ClientProcess], scale: Scale
     Ok(rate(&done))
 }
 
-/// The rate of all clients together, in one new file of which each writes a range of its own, as long as its
-/// file of the easy side.
+/// The rate of all clients together, each in a range of its own of one new file. The range is as long as the
+/// client's file of the easy side.
 async fn ranges(cluster: &mut Cluster, clients: &mut [ClientProcess], scale: Scale) -> Result<f64, Failure> {
     let file = cluster.create().await?;
     let bytes = scale.bytes();

@@ -11,7 +11,7 @@ use crate::output::exit::Failure;
 const REQUEST_BYTES: u64 = 8 << 20;
 const REQUESTS: u32 = 4;
 
-/// A new file, filled by a client process.
+/// Creates a file and has a client process fill it.
 pub(super) async fn filled(
     cluster: &mut Cluster,
     client: &mut ClientProcess,
@@ -22,12 +22,12 @@ pub(super) async fn filled(
     Ok(name)
 }
 
-/// Writes the file from the beginning, in large requests.
+/// The job that writes a file from the beginning, in large requests.
 pub(super) fn write(file: &Name, bytes: u64) -> Job {
     job(file, Work::Write { bytes, request_bytes: REQUEST_BYTES, depth: REQUESTS })
 }
 
-/// Reads it likewise.
+/// The job that reads a file from the beginning, in large requests.
 pub(super) fn read(file: &Name, bytes: u64) -> Job {
     job(file, Work::Read { bytes, request_bytes: REQUEST_BYTES, depth: REQUESTS })
 }

@@ -18,7 +18,7 @@ use crate::args::BenchCluster;
 use crate::output::exit::{Exit, Failure};
 use crate::output::report::{Report, table};
 
-/// Pairs that count, and pairs before them that do not.
+/// Number of pairs that count; next, of pairs before them that do not.
 const PAIRS: u32 = 9;
 const WARM_UPS: u32 = 1;
 /// Free bytes that the directory must have, in a full run and in a quick one.
@@ -65,12 +65,12 @@ impl Run {
         rebuild::measure(self).await
     }
 
-    /// The first of two in a full run, the second in a quick one.
+    /// Returns `full` in a full run and `quick` in a quick one.
     fn size<T>(&self, full: T, quick: T) -> T {
         self.common.size(full, quick)
     }
 
-    /// How many pairs a row takes, and how many before them do not count.
+    /// Number of pairs of a row that count, and of warm-ups before them.
     fn rounds(&self) -> (u32, u32) {
         self.size((PAIRS, WARM_UPS), (1, 0))
     }
@@ -79,7 +79,7 @@ impl Run {
         self.common.wants(&format!("{} {}", question.experiment, question.name))
     }
 
-    /// Whether links can be limited for this row. If not, it is left out, and why is noted.
+    /// Returns true if links can be limited for this row. If not, the row is left out, with the reason noted.
     fn may_limit(&mut self, question: &Question) -> bool {
         let why =
             if self.common.quick { Some("a quick run limits no links".to_owned()) } else { Hosts::lacking() };
@@ -100,7 +100,7 @@ impl Run {
         self.common.path()
     }
 
-    /// Says what goes on.
+    /// Shows the current activity beside the progress bar.
     fn tell(&self, what: impl Into<String>) {
         self.common.tell(what);
     }

@@ -1,9 +1,9 @@
 //! E16: the rebuild of a lost drive, whose columns move to all others. Each drive is a host with a limited
 //! link, so that links and not this machine's processors are the limit.
 //!
-//! A drive heals its own columns: for each unit that it makes, it receives `k` over its link, and others send
-//! them. What it writes is its own. So a byte made costs `k` bytes received and `k` sent, and all drives left
-//! together can make (N - 1) * payload rate / k bytes a second. That is the bound.
+//! A drive heals its own columns: for each unit that it makes, it receives `k` units over its link, and other
+//! drives send them. It writes to its own store. So a byte made costs `k` bytes received and `k` sent, and
+//! all drives left together can make (N - 1) * payload rate / k bytes a second. That is the bound.
 
 use std::time::Duration;
 
@@ -22,19 +22,20 @@ use crate::output::exit::{Exit, Failure};
 const SHAPE: (&str, u8) = ("raid5", 5);
 const K: f64 = 4.0;
 const LINK_BITS: u64 = 100_000_000;
-/// Drives, and bytes that each holds: a few seconds of rebuild.
+/// Numbers of drives, each with the bytes that a drive holds: a few seconds of rebuild.
 const SIZES: [(u16, u64); 2] = [(8, 84 << 20), (16, 180 << 20)];
 /// Bytes of a file: two stripes. Many small files spread the lost columns evenly.
 const FILE_BYTES: u64 = 4 << 20;
-/// Rebuilds measured, one after another: each leaves one drive less. The second side is no sample.
+/// Number of rebuilds measured, one after another: each leaves one drive less. The second side of a pair is
+/// computed, not sampled.
 const ROUNDS: usize = 3;
-/// How long a rebuild may take.
+/// Time limit for a rebuild.
 const BOUND: Duration = Duration::from_secs(180);
 const POLL: Duration = Duration::from_millis(50);
-/// Of what is rebuilt, the part during which all drives have work.
+/// Share of the rebuilt bytes during which all drives have work.
 const STEADY: f64 = 0.75;
 
-/// What one rebuild came to, in bytes a second.
+/// Rates of one rebuild in bytes a second: of the whole, and of its steady part.
 struct Rates {
     whole: f64,
     steady: f64,
@@ -59,7 +60,7 @@ pub(super) async fn measure(run: &mut Run) -> Result<(), Failure> {
         let hosts = Hosts::up(usize::from(drives))?;
         let mut cluster = Cluster::up_on(&hosts, run.path(), "e16", drives, SHAPE).await?;
         let mut client = cluster.client_process().await?;
-        // Of each five bytes stored, four are the files'.
+        // Four of each five bytes stored belong to files; the fifth is parity.
         for _ in 0..each_bytes * u64::from(drives) * 4 / 5 / FILE_BYTES {
             let file = cluster.create().await?;
             alone(&mut client, &write(&file, FILE_BYTES)).await?;
@@ -86,8 +87,8 @@ pub(super) async fn measure(run: &mut Run) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Kills the drive, and waits until the others have all its columns. Timed from when the first of them has
-/// moved: how long a drive must be silent until then is a setting.
+/// Kills the drive, and waits until the others have all its columns. The time counts from when the first
+/// column has moved: how long a drive must be silent before that is a setting.
 async fn rebuild(cluster: &mut Cluster, drive: &str) -> Result<Rates, Failure> {
     let before = written(&cluster.client.heal_status(None).await?);
     cluster.kill(drive).await?;
@@ -127,7 +128,7 @@ fn written(status: &HealStatusReply) -> u64 {
     status.drives.iter().map(|row| row.progress.written_bytes).sum()
 }
 
-/// Columns that are still placed on the drive.
+/// Number of columns that are still placed on the drive.
 async fn components(cluster: &Cluster, drive: &str) -> Result<u64, Failure> {
     Ok(crate::operate::replace::row(&cluster.client, drive).await?.map_or(0, |row| row.components))
 }

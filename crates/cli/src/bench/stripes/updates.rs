@@ -1,6 +1,6 @@
-//! E15: small writes into units that exist, from one client. Counted: what its sessions send, per byte
-//! written. Timed: unit writes against updates that the client computes itself, which reads old data and old
-//! parity and sends both anew.
+//! E15: small writes into units that exist, from one client. One ratio counts the bytes that its sessions
+//! send, per byte written. The other compares rates: unit writes against updates that the client computes
+//! itself, for which it reads old data and old parity and sends both anew.
 
 use braid_bench::stripes::{Done, Goal, Question, Unit, Work};
 use braid_client::Name;
@@ -14,16 +14,17 @@ use crate::output::exit::Failure;
 
 const DRIVES: u16 = 5;
 const SHAPE: (&str, u8) = ("raid5", 5);
-/// Bytes of the file: small writes seldom meet in one stripe.
+/// Bytes of the file: so large that small writes seldom meet in one stripe.
 const WITHIN: u64 = 256 << 20;
 const WITHIN_QUICK: u64 = 16 << 20;
 const PIECE_BYTES: u64 = 4096;
 const DEPTH: u32 = 16;
-/// Writes of a sample.
+/// Number of writes of a sample.
 const PIECES: u64 = 4000;
 const PIECES_LIMITED: u64 = 800;
 const PIECES_QUICK: u64 = 200;
-/// The clients' link, where that is limited: below what the processors of this machine can do.
+/// Limit of the clients' link in bits a second, where it is limited: below what the processors of this
+/// machine can do.
 const LINK_BITS: u64 = 20_000_000;
 
 pub(super) async fn measure(run: &mut Run) -> Result<(), Failure> {
@@ -95,7 +96,7 @@ impl Updates {
     }
 
     async fn sample(&mut self, by_stripe: bool) -> Result<Done, Failure> {
-        // Other places each time.
+        // Each sample writes to other places.
         self.seed += 1;
         let within = self.within;
         let pieces = self.pieces;

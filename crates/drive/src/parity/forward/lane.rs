@@ -16,9 +16,10 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-use super::{Job, handle_not_owed, handle_removed, settle, tell_owed};
+use super::{handle_not_owed, handle_removed, settle, tell_owed};
 use crate::core::Core;
 use crate::parity::debts::UnitRef;
+use crate::parity::forwarder::Job;
 
 /// The most deltas, and about the most bytes, of one batch.
 const BATCH_LEN: usize = 256;

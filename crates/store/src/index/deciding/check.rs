@@ -1,39 +1,28 @@
 //! Decides the outcome of a mutation: a refusal, an answer without a record, or a record to append.
 //!
 //! Decisions are made against durable state only. The committer never puts two mutations into one commit if
-//! the decision on one could depend on the other ([`Touched`](super::touched::Touched)), so there is no state
+//! the decision on one could depend on the other ([`Touched`](crate::index::deciding::touched::Touched)), so there is no state
 //! between "written" and "durable". One case is known beforehand: a write to an object that the same commit
 //! creates is decided as a write to an empty object.
 
 use std::cmp::Ordering;
-use std::ops::Range;
 
 use braid_layout::{ColumnMask, EndBound, Generation, ObjectId, PartitionId, Version};
 use bytes::Bytes;
 
-use super::extent::stored_bytes;
-use super::growth::Growth;
-use super::unit::Unit;
-use super::{Index, Object, Partition, bounds, check_step, snapshots};
 use crate::error::Error;
 use crate::format::body;
-use crate::format::extent::LogPosition;
 use crate::format::page::Key;
 use crate::format::record::{Kind, Record, flags};
+use crate::index::deciding::decision::{
+    Decision, damaged, fits, is_in, object_record, overwritten, partition_record, put_body, to_append,
+    written_to,
+};
+use crate::index::deciding::growth::Growth;
+use crate::index::deciding::{bounds, check_step};
+use crate::index::{Index, Object, snapshots};
 use crate::mutation::{Change, Mutation, Outcome, Standing, Write};
 use crate::payload::Body;
-
-/// The decision on a mutation.
-#[derive(Debug)]
-pub(crate) enum Decision {
-    /// Nothing to write: the state is already as asked, or the request needs no change.
-    Answer(Outcome),
-    /// Answer once everything before it is durable.
-    Barrier,
-    /// Append this record. The committer assigns its position in the log. A new object's birth is its
-    /// sequence number.
-    Append(Box<Record>, Bytes),
-}
 
 /// Decides on `mutation`.
 pub(crate) fn check(index: &Index, growth: &mut Growth, mutation: &Mutation) -> Result<Decision, Error> {
@@ -207,11 +196,6 @@ fn check_remove(
     to_append(record)
 }
 
-/// The decision to append `record`, which has no payload.
-pub(super) fn to_append(record: Record) -> Result<Decision, Error> {
-    Ok(Decision::Append(Box::new(record), Bytes::new()))
-}
-
 /// The object of a request that was sent in generation `g`, which must be the object's generation now: a
 /// fence may have come between the request's arrival and its commit.
 fn asked_in(
@@ -222,35 +206,6 @@ fn asked_in(
     let have = index.whole_object(partition, object)?;
     is_in(have, g)?;
     Ok(have)
-}
-
-fn is_in(have: &Object, g: Generation) -> Result<(), Error> {
-    if have.attributes.g == g {
-        return Ok(());
-    }
-    Err(Error::StaleGeneration { have: have.attributes.g, asked: g })
-}
-
-/// The partition and object of a write that was sent in generation `g` and ends at byte `to` of the unit.
-pub(super) fn written_to(
-    index: &Index,
-    (partition, object): (PartitionId, ObjectId),
-    g: Generation,
-    to: u32,
-) -> Result<(&Partition, &Object), Error> {
-    let owner = index.find_partition(partition)?;
-    let object = index.whole_object(partition, object)?;
-    fits(object, g, to)?;
-    Ok((owner, object))
-}
-
-/// Checks that a write that was sent in generation `g` and ends at byte `to` of its unit fits the object.
-fn fits(object: &Object, g: Generation, to: u32) -> Result<(), Error> {
-    is_in(object, g)?;
-    if to > object.attributes.unit_bytes {
-        return Err(Error::Malformed("a write past the unit's end"));
-    }
-    Ok(())
 }
 
 fn check_write(index: &Index, growth: &mut Growth, write: &Write) -> Result<Decision, Error> {
@@ -316,11 +271,6 @@ fn check_write(index: &Index, growth: &mut Growth, write: &Write) -> Result<Deci
     Ok(Decision::Append(Box::new(record), payload))
 }
 
-/// Bytes that a write of `range` will free; none if a snapshot sees them.
-pub(super) fn overwritten(object: &Object, unit: &Unit, range: &Range<u32>) -> u64 {
-    if object.keeps(unit) { 0 } else { stored_bytes(&unit.tip_extents(), range) }
-}
-
 impl Standing {
     /// Returns true if a version of this standing is settled from the beginning.
     pub(crate) fn is_settled(self) -> bool {
@@ -350,52 +300,4 @@ fn write_record(write: &Write, object: &Object, tip: Version) -> (Record, Bytes)
     record.ends.clone_from(&write.ends);
     let payload = put_body(&mut record, &write.body);
     (record, payload)
-}
-
-/// Puts `body` into `record`, whose range is set already, and returns the payload.
-pub(super) fn put_body(record: &mut Record, body: &Body) -> Bytes {
-    match body {
-        Body::Bytes { payload, crcs } => {
-            record.crcs.clone_from(crcs);
-            record.payload_bytes = record.to - record.from;
-            payload.clone()
-        }
-        Body::Hole => {
-            record.flags |= flags::HOLE;
-            Bytes::new()
-        }
-    }
-}
-
-/// A record of `kind` for an object, with the fields that all such records have.
-pub(crate) fn object_record(kind: Kind, partition: PartitionId, object: ObjectId, have: &Object) -> Record {
-    let mut record = Record::new(kind);
-    (record.partition, record.object, record.birth) = (partition, object, have.birth);
-    record.column = have.attributes.column;
-    (record.g, record.set, record.joining) =
-        (have.attributes.g, have.attributes.set, have.attributes.joining);
-    record
-}
-
-/// A record with a partition's values.
-pub(crate) fn partition_record(
-    kind: Kind,
-    partition: PartitionId,
-    quota_bytes: Option<u64>,
-    key_epoch: u32,
-    birth: u64,
-) -> Record {
-    let mut record = Record::new(kind);
-    (record.partition, record.birth) = (partition, birth);
-    record.inline = body::partition_body(quota_bytes, key_epoch);
-    record
-}
-
-/// The error for damage at `place`.
-pub(crate) fn damaged(place: LogPosition) -> Error {
-    Error::Damaged {
-        segment: u64::from(place.segment),
-        offset: u64::from(place.block) * crate::format::LOG_BLOCK_U64,
-        what: "a record of this unit is damaged",
-    }
 }

@@ -9,8 +9,6 @@ use std::ops::Range;
 
 use braid_layout::{ObjectId, PartitionId};
 
-use super::unit::{Content, Pending, Unit};
-use super::{Extra, Index, Object};
 use crate::error::Error;
 use crate::format::COUNTED_BYTES;
 use crate::format::dedup::{DEDUP_BYTES, OPERATION_BYTES};
@@ -20,6 +18,8 @@ use crate::format::page::{FIXED_BYTES, PAGE_BYTES_MAX, TARGET_BYTES};
 use crate::format::ready::RUN_BYTES;
 use crate::format::snapshots::SNAPSHOTS_BYTES;
 use crate::format::unit::{CONTENT_BYTES, KEEPING_BYTES, STEP_BYTES, UNIT_BYTES};
+use crate::index::unit::{Content, Pending, Unit};
+use crate::index::{Extra, Index, Object};
 use crate::mutation::{OPAQUE_BYTES_MAX, SNAPSHOTS_MAX};
 use crate::step::{DELTAS_MAX, OWED_MAX};
 
@@ -80,7 +80,7 @@ impl Default for Bounds {
 
 impl Bounds {
     /// Checks that a client's next operation can be remembered, once those below its watermark are forgotten.
-    pub(super) fn operation(&self, have: &Object, client: u64, watermark: u64) -> Result<(), Error> {
+    pub(crate) fn operation(&self, have: &Object, client: u64, watermark: u64) -> Result<(), Error> {
         let Some(Extra { dedup, .. }) = have.extra.as_deref() else { return Ok(()) };
         if dedup.len() < self.operations || dedup.len_after(client, watermark) < self.operations {
             return Ok(());
@@ -90,13 +90,13 @@ impl Bounds {
 
     /// Returns true if the watermark of `client` can be remembered. For a known client that takes no more
     /// space.
-    pub(super) fn remembers(&self, have: &Object, client: u64) -> bool {
+    pub(crate) fn remembers(&self, have: &Object, client: u64) -> bool {
         let dedup = have.extra.as_deref().map(|extra| &extra.dedup);
         dedup.is_some_and(|dedup| dedup.knows(client) || dedup.len() < self.operations)
     }
 
     /// Checks that one more run of units that a joining column has caught up with can be noted.
-    pub(super) fn ready(&self, have: &Object, (first, last): (u64, u64)) -> Result<(), Error> {
+    pub(crate) fn ready(&self, have: &Object, (first, last): (u64, u64)) -> Result<(), Error> {
         let Some(extra) = &have.extra else { return Ok(()) };
         if extra.ready.len() < self.ready_runs || extra.ready.touches(first, last) {
             return Ok(());
@@ -107,7 +107,7 @@ impl Bounds {
 
 /// Checks that one more version of `range` of a unit can be written. A delta rewrites nothing and passes an
 /// empty range. Rewriting the whole unit makes its entry shorter, unless snapshots keep the old content.
-pub(super) fn one_more(
+pub(crate) fn one_more(
     index: &Index,
     (partition, object): (PartitionId, ObjectId),
     have: &Object,

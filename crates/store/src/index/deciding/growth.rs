@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use braid_layout::{ObjectId, PartitionId};
 
-use super::{Object, Partition};
 use crate::error::Error;
+use crate::index::{Object, Partition};
 use crate::mutation::Attributes;
 
 /// The commit being gathered, so far.
@@ -33,14 +33,14 @@ pub(crate) struct ReservedChange {
 
 impl Growth {
     /// Starts the next decision.
-    pub(super) fn begin(&mut self) {
+    pub(crate) fn begin(&mut self) {
         self.change = ReservedChange::default();
     }
 
     /// Accounts for a write of `asked` more bytes to an object. Bytes that the object has reserved are
     /// counted already. The quota is soft: overwritten bytes are not counted twice, although both copies are
     /// kept until the write is settled.
-    pub(super) fn write(
+    pub(crate) fn write(
         &mut self,
         (partition, owner): (PartitionId, &Partition),
         (number, object): (ObjectId, &Object),
@@ -57,7 +57,7 @@ impl Growth {
     }
 
     /// Notes that an object is created with these attributes.
-    pub(super) fn create(&mut self, own: (PartitionId, ObjectId), attributes: &Attributes) {
+    pub(crate) fn create(&mut self, own: (PartitionId, ObjectId), attributes: &Attributes) {
         // The object's birth is known once the commit has its place in the log.
         let new = Object { attributes: attributes.packed(), known: true, ..Object::unknown(0) };
         self.created.insert(own, Arc::new(new));
@@ -69,12 +69,12 @@ impl Growth {
     }
 
     /// The object, if it is created in this commit.
-    pub(super) fn created(&self, own: (PartitionId, ObjectId)) -> Option<Arc<Object>> {
+    pub(crate) fn created(&self, own: (PartitionId, ObjectId)) -> Option<Arc<Object>> {
         self.created.get(&own).cloned()
     }
 
     /// Accounts for `more` bytes that an object reserves.
-    pub(super) fn reserve(&mut self, owner: (PartitionId, &Partition), more: u64) -> Result<(), Error> {
+    pub(crate) fn reserve(&mut self, owner: (PartitionId, &Partition), more: u64) -> Result<(), Error> {
         self.grow(owner, more)?;
         self.change.more = more;
         Ok(())

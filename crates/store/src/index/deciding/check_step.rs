@@ -1,20 +1,22 @@
-//! Decisions on unit writes, deltas and verdicts (PROTOCOL R2, R3, R5 and section 6); see [`super::check`].
+//! Decisions on unit writes, deltas and verdicts (PROTOCOL R2, R3, R5 and section 6); see [`crate::index::deciding::check`].
 
 use braid_layout::{Column, ObjectId, PartitionId, Version};
 
-use super::bounds::{self, Bounds};
-use super::check::{Decision, damaged, object_record, overwritten, put_body, to_append, written_to};
-use super::growth::Growth;
-use super::parity::Link;
-use super::{Index, Object};
 use crate::error::Error;
 use crate::format::body;
 use crate::format::record::{Kind, flags};
+use crate::index::deciding::bounds::{self, Bounds};
+use crate::index::deciding::decision::{
+    Decision, damaged, object_record, overwritten, put_body, to_append, written_to,
+};
+use crate::index::deciding::growth::Growth;
+use crate::index::parity::Link;
+use crate::index::{Index, Object};
 use crate::mutation::{Outcome, UnitVerdict};
 use crate::step::{DELTAS_MAX, Delta, OWED_MAX, UnitWrite};
 
 /// Decides on a unit write (R2).
-pub(super) fn unit_write(index: &Index, growth: &mut Growth, write: &UnitWrite) -> Result<Decision, Error> {
+pub(crate) fn unit_write(index: &Index, growth: &mut Growth, write: &UnitWrite) -> Result<Decision, Error> {
     let (owner, object) = written_to(index, (write.partition, write.object), write.g, write.to)?;
     let unit = object.unit(write.unit);
     if let Some(extra) = &object.extra {
@@ -62,7 +64,7 @@ fn next(tip: Version, write: &UnitWrite) -> Version {
 }
 
 /// Decides on a delta (R5).
-pub(super) fn delta(index: &Index, growth: &mut Growth, delta: &Delta) -> Result<Decision, Error> {
+pub(crate) fn delta(index: &Index, growth: &mut Growth, delta: &Delta) -> Result<Decision, Error> {
     let (owner, object) = written_to(index, (delta.partition, delta.object), delta.g, delta.to)?;
     let unit = object.unit(delta.unit);
     if let Some(place) = unit.lost {
@@ -98,7 +100,7 @@ pub(super) fn delta(index: &Index, growth: &mut Growth, delta: &Delta) -> Result
 }
 
 /// Decides on an acknowledgement by the parity columns (R3).
-pub(super) fn owed_settled(
+pub(crate) fn owed_settled(
     have: &Object,
     (partition, object): (PartitionId, ObjectId),
     (number, up_to): (u64, Version),
@@ -116,7 +118,7 @@ pub(super) fn owed_settled(
 }
 
 /// Decides on a data column's report that its deltas are settled.
-pub(super) fn deltas_settled(
+pub(crate) fn deltas_settled(
     have: &Object,
     (partition, object): (PartitionId, ObjectId),
     number: u64,
@@ -133,7 +135,7 @@ pub(super) fn deltas_settled(
 /// Decides on units that a joining column has caught up with. A damaged unit among them is still not ready,
 /// until it is made anew. No decision depends on the contents of these runs, so a commit may have two runs
 /// that overlap: both are noted.
-pub(super) fn ready(
+pub(crate) fn ready(
     have: &Object,
     bounds: &Bounds,
     (partition, object): (PartitionId, ObjectId),
@@ -151,7 +153,7 @@ pub(super) fn ready(
 }
 
 /// Decides on a retirement: the operations of a client to forget, and the versions of a lease to settle.
-pub(super) fn retire(
+pub(crate) fn retire(
     have: &Object,
     bounds: &Bounds,
     (partition, object): (PartitionId, ObjectId),
@@ -171,7 +173,7 @@ pub(super) fn retire(
 }
 
 /// Decides on a verdict.
-pub(super) fn verdict(
+pub(crate) fn verdict(
     have: &Object,
     (partition, object): (PartitionId, ObjectId),
     units: &[UnitVerdict],
