@@ -214,21 +214,22 @@ impl File {
     /// set.
     pub async fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
         let _no_cuts = self.writing()?.cuts.read().await;
-        self.write_from(data, (offset, None), Source::Still).await
+        self.write_from(data, offset, None, Source::Still).await
     }
 
     /// Like [`File::write_at`], for memory that others may change meanwhile, such as a foreign program's. The
     /// file has what was there at some time during the call, and data and parity match. Costs a copy.
     pub async fn write_at_copied(&self, data: &[u8], offset: u64) -> Result<()> {
         let _no_cuts = self.writing()?.cuts.read().await;
-        self.write_from(data, (offset, None), Source::Changing).await
+        self.write_from(data, offset, None, Source::Changing).await
     }
 
     /// The caller lets nothing be cut meanwhile.
     async fn write_from(
         &self,
         data: &[u8],
-        (offset, place): (u64, Option<&Place>),
+        offset: u64,
+        place: Option<&Place>,
         source: Source,
     ) -> Result<()> {
         let writer = self.writing()?;
@@ -238,7 +239,7 @@ impl File {
             return Ok(());
         }
         writer.written.store(true, Ordering::Release);
-        self.handle.write_range(&writer.side, (offset, place), data, source).await
+        self.handle.write_range(&writer.side, offset, place, data, source).await
     }
 
     /// Reads at the position, and advances it.

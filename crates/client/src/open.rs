@@ -171,7 +171,7 @@ impl Client {
             ControlReply::Opened(opened) => opened,
             other => return Err(unexpected(&subject, &other)),
         };
-        let file = self.opened(subject, (access, holder), opened, options).await?;
+        let file = self.opened(subject, access, holder, opened, options).await?;
         if options.truncate && file.size() > 0 {
             file.set_len(0).await?;
         }
@@ -205,7 +205,7 @@ impl Client {
         match self.ask_manager(&subject, request).await? {
             ControlReply::Opened(opened) => {
                 let options = OpenOptions::new().read(true).write(true);
-                self.opened(subject, (Access::Write, holder), opened, &options).await
+                self.opened(subject, Access::Write, holder, opened, &options).await
             }
             other => Err(unexpected(&subject, &other)),
         }
@@ -214,7 +214,8 @@ impl Client {
     async fn opened(
         &self,
         subject: String,
-        (access, holder): (Access, u64),
+        access: Access,
+        holder: u64,
         opened: Opened,
         options: &OpenOptions,
     ) -> Result<File> {

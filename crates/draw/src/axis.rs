@@ -17,16 +17,16 @@ impl Axis {
 
     /// An axis from the power of two below all `values` to the one above, at least from 1/2 to 2.
     pub fn over(values: impl Iterator<Item = f64>, ends: (f64, f64)) -> Axis {
-        Axis::within((-1.0, 1.0), values, ends)
+        Axis::within(-1.0, 1.0, values, ends)
     }
 
     /// An axis from the power of two below all `values` to the one above.
     pub fn around(values: impl Iterator<Item = f64>, ends: (f64, f64)) -> Axis {
-        let axis = Axis::within((f64::INFINITY, f64::NEG_INFINITY), values, ends);
+        let axis = Axis::within(f64::INFINITY, f64::NEG_INFINITY, values, ends);
         Axis { high: axis.high.max(axis.low + 1), ..axis }
     }
 
-    fn within((low, high): (f64, f64), values: impl Iterator<Item = f64>, ends: (f64, f64)) -> Axis {
+    fn within(low: f64, high: f64, values: impl Iterator<Item = f64>, ends: (f64, f64)) -> Axis {
         let mut low = low;
         let mut high = high;
         for value in values.filter(|value| value.is_finite() && *value > 0.0) {

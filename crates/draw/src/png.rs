@@ -47,7 +47,7 @@ impl Canvas {
                 pieces.into_iter().for_each(|(from, to)| self.stroke(from, to, 2.0, parse(colour)));
             }
             Shape::Text { at, anchor, size, text } => self.text(*at, *anchor, *size, text),
-            Shape::Rectangle { at, size, colour } => self.fill(*at, *size, parse(colour)),
+            Shape::Rectangle { at, size, colour } => self.fill(*at, size.0, size.1, parse(colour)),
         }
     }
 
@@ -74,7 +74,7 @@ impl Canvas {
         }
     }
 
-    fn fill(&mut self, at: Point, (width, height): (f64, f64), colour: Colour) {
+    fn fill(&mut self, at: Point, width: f64, height: f64, colour: Colour) {
         let (x1, y1) = scaled(at);
         let (x2, y2) = scaled((at.0 + width, at.1 + height));
         for y in pixel(y1)..pixel(y2) {

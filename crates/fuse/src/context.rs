@@ -152,11 +152,11 @@ impl Context {
     /// Has the kernel drop all that it has cached of a file. It may have to wait for requests that are under
     /// way, so no request may await the returned future, which is done when the kernel has dropped it.
     pub(crate) fn invalidate(&self, file: FileId) -> impl Future<Output = ()> + use<> {
-        self.invalidate_range(file, (0, 0))
+        self.invalidate_range(file, 0, 0)
     }
 
     /// Does the same for a range of the file, given as first byte and length; length 0 means to the end.
-    fn invalidate_range(&self, file: FileId, (from, length): (i64, i64)) -> impl Future<Output = ()> + use<> {
+    fn invalidate_range(&self, file: FileId, from: i64, length: i64) -> impl Future<Output = ()> + use<> {
         let kernel = self.kernel.get().cloned();
         let ino: INodeNo = number(file, self.root);
         let dropping = self.teller.tell(ino, move || {
@@ -172,7 +172,7 @@ impl Context {
     /// that is told later.
     pub(crate) async fn wrote_past_pages(&self, file: FileId, offset: u64, length: usize) {
         let (Ok(from), Ok(length)) = (i64::try_from(offset), i64::try_from(length)) else { return };
-        if length > 0 && timeout(PAGES_WAIT, self.invalidate_range(file, (from, length))).await.is_err() {
+        if length > 0 && timeout(PAGES_WAIT, self.invalidate_range(file, from, length)).await.is_err() {
             tracing::debug!(%file, "the kernel drops its pages as soon as it can");
         }
     }

@@ -57,7 +57,7 @@ impl Filesystem for Mounted {
 
     fn getattr(&self, asker: &Request, number: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         let look = |shared: Arc<Shared>| async move { shared.attributes_by_number(number).await };
-        self.spawn_attributes((asker, Bound::Asked), reply, look);
+        self.spawn_attributes(asker, Bound::Asked, reply, look);
     }
 
     fn setattr(
@@ -89,7 +89,7 @@ impl Filesystem for Mounted {
                 .map(nanoseconds_of),
         };
         let set = |shared: Arc<Shared>| async move { shared.set(number, handle, size, changes).await };
-        self.spawn_attributes((asker, Bound::Answered), reply, set);
+        self.spawn_attributes(asker, Bound::Answered, reply, set);
     }
 
     fn readlink(&self, asker: &Request, number: INodeNo, reply: ReplyData) {
@@ -172,7 +172,7 @@ impl Filesystem for Mounted {
     ) {
         let name = name.as_bytes().to_vec();
         let value = value.to_vec();
-        self.spawn_done((asker, Bound::Asked), reply, |shared| async move {
+        self.spawn_done(asker, Bound::Asked, reply, |shared| async move {
             shared.set_xattr(number, &name, &value, flags).await
         });
     }
@@ -188,21 +188,21 @@ impl Filesystem for Mounted {
 
     fn removexattr(&self, asker: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let name = name.as_bytes().to_vec();
-        self.spawn_done((asker, Bound::Asked), reply, |shared| async move {
+        self.spawn_done(asker, Bound::Asked, reply, |shared| async move {
             shared.remove_xattr(number, &name).await
         });
     }
 
     fn unlink(&self, asker: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let name = name.as_bytes().to_vec();
-        self.spawn_done((asker, Bound::Asked), reply, |shared| async move {
+        self.spawn_done(asker, Bound::Asked, reply, |shared| async move {
             shared.remove(parent, &name, UnlinkOnly::NotDirectory).await
         });
     }
 
     fn rmdir(&self, asker: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let name = name.as_bytes().to_vec();
-        self.spawn_done((asker, Bound::Asked), reply, |shared| async move {
+        self.spawn_done(asker, Bound::Asked, reply, |shared| async move {
             shared.remove(parent, &name, UnlinkOnly::Directory).await
         });
     }
@@ -225,7 +225,7 @@ impl Filesystem for Mounted {
         };
         let name = name.as_bytes().to_vec();
         let new_name = new_name.as_bytes().to_vec();
-        self.spawn_done((asker, Bound::Asked), reply, |shared| async move {
+        self.spawn_done(asker, Bound::Asked, reply, |shared| async move {
             shared.rename((parent, &name), (new_parent, &new_name), how).await
         });
     }
@@ -257,7 +257,7 @@ impl Filesystem for Mounted {
         let late = |shared: Arc<Shared>, (.., handle): (_, _, FileHandle)| async move {
             shared.release(handle, None).await
         };
-        self.spawn_for((asker, Bound::Asked), create, answer, late);
+        self.spawn_for(asker, Bound::Asked, create, answer, late);
     }
 
     fn open(&self, asker: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
@@ -273,7 +273,7 @@ impl Filesystem for Mounted {
         let late = |shared: Arc<Shared>, (handle, _): (FileHandle, _)| async move {
             shared.release(handle, None).await
         };
-        self.spawn_for((asker, bound), open, answer, late);
+        self.spawn_for(asker, bound, open, answer, late);
     }
 
     fn read(
@@ -300,7 +300,7 @@ impl Filesystem for Mounted {
             open.keeps_locks()?;
             open.inode.read(offset, size).await
         };
-        self.spawn_for((asker, Bound::Asked), read, answer, |_, _| ready(()));
+        self.spawn_for(asker, Bound::Asked, read, answer, |_, _| ready(()));
     }
 
     fn write(
@@ -336,12 +336,12 @@ impl Filesystem for Mounted {
             // program's.
             self.spawn(|shared| async move { answer(work(shared).await) });
         } else {
-            self.spawn_for((asker, Bound::Answered), work, answer, |_, ()| ready(()));
+            self.spawn_for(asker, Bound::Answered, work, answer, |_, ()| ready(()));
         }
     }
 
     fn flush(&self, asker: &Request, _: INodeNo, handle: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
-        self.spawn_done((asker, Bound::Answered), reply, |shared| async move {
+        self.spawn_done(asker, Bound::Answered, reply, |shared| async move {
             shared.flush(handle, owner.0).await
         });
     }
@@ -387,14 +387,14 @@ impl Filesystem for Mounted {
         let waiter = wait.then(|| Waiter::new(asker.pid()));
         let waits = wait && lock_kind(kind).is_ok_and(|kind| kind.is_some());
         let bound = if waits { Bound::None } else { Bound::Answered };
-        self.spawn_done((asker, bound), reply, |shared| async move {
+        self.spawn_done(asker, bound, reply, |shared| async move {
             let wanted = Wanted { owner, pid, span: lock_span(from, to), kind: lock_kind(kind)? };
             shared.lock(&known(&shared, handle)?, wanted, waiter).await
         });
     }
 
     fn fsync(&self, asker: &Request, _: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
-        self.spawn_done((asker, Bound::Answered), reply, |shared| async move { shared.sync(handle).await });
+        self.spawn_done(asker, Bound::Answered, reply, |shared| async move { shared.sync(handle).await });
     }
 
     fn release(
@@ -407,7 +407,7 @@ impl Filesystem for Mounted {
         _: bool,
         reply: ReplyEmpty,
     ) {
-        self.spawn_done((asker, Bound::None), reply, |shared| async move {
+        self.spawn_done(asker, Bound::None, reply, |shared| async move {
             shared.release(handle, owner).await;
             Ok(())
         });
@@ -424,8 +424,8 @@ impl Filesystem for Mounted {
         reply: ReplyEmpty,
     ) {
         let mode = FallocateFlags::from_bits_retain(mode.cast_unsigned());
-        self.spawn_done((asker, Bound::Answered), reply, |shared| async move {
-            shared.allocate(handle, (offset, length), mode).await
+        self.spawn_done(asker, Bound::Answered, reply, |shared| async move {
+            shared.allocate(handle, offset, length, mode).await
         });
     }
 
@@ -462,7 +462,7 @@ impl Filesystem for Mounted {
             Err(error) => reply.error(error),
         };
         let open = |shared: Arc<Shared>| async move { shared.open_directory(number).await };
-        self.spawn_for((asker, Bound::Asked), open, answer, |_, _| ready(()));
+        self.spawn_for(asker, Bound::Asked, open, answer, |_, _| ready(()));
     }
 
     fn readdir(

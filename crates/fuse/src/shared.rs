@@ -232,7 +232,8 @@ impl Shared {
     pub(crate) async fn allocate(
         &self,
         handle: FileHandle,
-        (offset, length): (u64, u64),
+        offset: u64,
+        length: u64,
         mode: FallocateFlags,
     ) -> Outcome<()> {
         let open = known(self, handle)?;

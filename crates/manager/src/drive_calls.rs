@@ -131,7 +131,7 @@ impl DriveCalls {
         outcomes.resize_with(requests.len(), || None);
         let ended = match pool.queue.try_acquire() {
             Ok(_place) => {
-                let calls = self.call_all_in_turn(&pool, (drive, address), requests, &mut outcomes);
+                let calls = self.call_all_in_turn(&pool, drive, address, requests, &mut outcomes);
                 timeout(self.call_wait, calls).await.unwrap_or_else(|_| Err(self.too_late()))
             }
             Err(_) => Err(CallError::Unreachable("too many calls wait for it".to_owned())),
@@ -143,7 +143,8 @@ impl DriveCalls {
     async fn call_all_in_turn(
         &self,
         pool: &Pool,
-        (drive, address): (DriveId, &str),
+        drive: DriveId,
+        address: &str,
         requests: &[(Grant, DriveRequest)],
         outcomes: &mut [Option<Result<DriveReply, CallError>>],
     ) -> Result<(), CallError> {

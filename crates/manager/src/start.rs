@@ -176,7 +176,7 @@ pub async fn start(
         opened.map_err(|error| failed(&error))??;
     // Leases of earlier managers lapse one lease after this start. The very first manager has no predecessor.
     let promised_ms = if term == 1 { 0 } else { clock.now_ms() };
-    let leadership = first_leadership((restored, older), drives, clock.now_ms());
+    let leadership = first_leadership(restored, older, drives, clock.now_ms());
     let core = Arc::new(Core {
         drive_calls: DriveCalls::new(cluster.cluster),
         session_slots,
@@ -249,7 +249,7 @@ fn load(core: &Core, tx: &Tx, restored: bool) -> Result<(), Refusal> {
 }
 
 /// What a manager of a state that was restored, or found to be older, begins as.
-fn first_leadership((restored, older): (bool, bool), drives: usize, now_ms: u64) -> Leadership {
+fn first_leadership(restored: bool, older: bool, drives: usize, now_ms: u64) -> Leadership {
     match (restored, older) {
         (true, _) => Leadership::Comparing("waiting for the drives".to_owned()),
         (false, true) => Leadership::Older("found out before this start".to_owned()),

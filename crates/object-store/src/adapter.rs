@@ -157,7 +157,7 @@ impl ObjectStore for BraidStore {
             CopyMode::Create => (Replace::No, to),
         };
         let (old, new) = names(self, from, to)?;
-        self.copy(&old, &new, replace).await.map_err(|error| of_two((from, failed), error))
+        self.copy(&old, &new, replace).await.map_err(|error| of_two(from, failed, error))
     }
 
     async fn rename_opts(&self, from: &Path, to: &Path, options: RenameOptions) -> Result<()> {
@@ -167,7 +167,7 @@ impl ObjectStore for BraidStore {
             RenameTargetMode::Create => RenameHow::NoReplace,
         };
         let (old, new) = names(self, from, to)?;
-        self.rename(&old, &new, how).await.map_err(|error| of_two((from, to), error))
+        self.rename(&old, &new, how).await.map_err(|error| of_two(from, to, error))
     }
 }
 
@@ -315,7 +315,7 @@ fn failure(location: &Path, error: crate::Error) -> Error {
 }
 
 /// The error of a request about two objects: an object that exists already is the second one.
-fn of_two((from, to): (&Path, &Path), error: crate::Error) -> Error {
+fn of_two(from: &Path, to: &Path, error: crate::Error) -> Error {
     let location = if error.family() == Family::Exists { to } else { from };
     failure(location, error)
 }

@@ -30,7 +30,7 @@ impl BraidStore {
         loop {
             tries += 1;
             let source = self.open(from).await?;
-            match self.copy_opened(source, to, replace).await {
+            match self.copy_opened(source.0, source.1, to, replace).await {
                 Err(error) if is_gone(&error) && tries < REPLACED_MAX => {}
                 copied => return copied,
             }
@@ -39,7 +39,8 @@ impl BraidStore {
 
     async fn copy_opened(
         &self,
-        (source, object): (Arc<File>, Object),
+        source: Arc<File>,
+        object: Object,
         to: &Name,
         replace: Replace,
     ) -> Result<(), Error> {

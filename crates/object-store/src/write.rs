@@ -40,7 +40,7 @@ impl BraidStore {
             let number = file.number();
             match file.link_and_close(name, replace, AttributeChanges::NONE).await {
                 Ok(()) => return self.tag(number).await,
-                Err(refused) => self.before_next_try(refused, (name, replace), &mut 0).await?,
+                Err(refused) => self.before_next_try(refused, name, replace, &mut 0).await?,
             }
         }
         let file = self.written(pieces, attributes).await?;
@@ -55,7 +55,7 @@ impl BraidStore {
     pub(crate) async fn give_name(&self, file: &File, name: &Name, replace: Replace) -> Result<(), Error> {
         let mut tries = 0;
         while let Err(refused) = file.link(name, replace).await {
-            self.before_next_try(refused, (name, replace), &mut tries).await?;
+            self.before_next_try(refused, name, replace, &mut tries).await?;
         }
         Ok(())
     }
@@ -64,7 +64,8 @@ impl BraidStore {
     async fn before_next_try(
         &self,
         refused: braid_client::Error,
-        (name, replace): (&Name, Replace),
+        name: &Name,
+        replace: Replace,
         tries: &mut usize,
     ) -> Result<(), Error> {
         let unexpected = [Reason::Exists, Reason::NotFound, Reason::IsDirectory, Reason::NotDirectory];

@@ -191,7 +191,7 @@ impl Store {
         unit: u64,
         version: Version,
     ) -> Result<OwedDelta, Error> {
-        self.owed_delta((partition, object), unit, version, (Patience::Waits, self.index()))
+        self.owed_delta(partition, object, unit, version, (Patience::Waits, self.index()))
     }
 
     /// Like [`Store::delta`], but never waits: see [`Store::read_at_once`].
@@ -203,12 +203,13 @@ impl Store {
         version: Version,
     ) -> Result<OwedDelta, Error> {
         let at_once = (Patience::AtOnce, self.try_index().ok_or(Error::WouldWait)?);
-        self.owed_delta((partition, object), unit, version, at_once)
+        self.owed_delta(partition, object, unit, version, at_once)
     }
 
     fn owed_delta(
         &self,
-        (partition, object): (PartitionId, ObjectId),
+        partition: PartitionId,
+        object: ObjectId,
         unit: u64,
         version: Version,
         (patience, index): (Patience, Reading<'_>),

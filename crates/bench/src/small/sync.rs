@@ -26,7 +26,8 @@ const OPERATIONS_MAX: u64 = 1 << 16;
 pub fn sync_rate(
     directory: &Path,
     of: Synced,
-    (rounds, time): (u32, Duration),
+    rounds: u32,
+    time: Duration,
     stop: &AtomicBool,
 ) -> Result<SyncRate, Error> {
     let payloads = [Bytes::from(vec![0xa5; usize::try_from(FILE_BYTES).expect("it is small")])];
@@ -61,7 +62,7 @@ mod tests {
         let stop = AtomicBool::new(false);
         let time = Duration::from_millis(5);
         for of in [Synced::Manager, Synced::Drive] {
-            let rate = sync_rate(directory.path(), of, (2, time), &stop).expect("measured");
+            let rate = sync_rate(directory.path(), of, 2, time, &stop).expect("measured");
             assert_eq!(rate.per_second.samples, 2);
             assert!(rate.per_second.min > 0.0, "{rate:?}");
         }

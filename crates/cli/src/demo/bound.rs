@@ -1,11 +1,11 @@
 //! The bound: what plain sockets and files achieve between as many processes, measured in the same run.
 //!
 //! Each of `width` peers is a process with its own file next to the drives' directories. For writes it
-//! receives what a drive would, data and parity, into the page cache and syncs it. For reads it sends what
-//! was just written from the page cache, once by read and send and once by sendfile; the faster one counts.
-//! So the bytes are as cold as they are for a drive. This process talks to all peers at once, with a thread
-//! for each and as much memory as the demo's own transfers, touched before. There is no protocol, checksum,
-//! parity or hash. Rates count the user's bytes, so they compare with those of a copy.
+//! receives the bytes that a drive would, data and parity, into the page cache and syncs them. For reads it
+//! sends what was just written from the page cache, once by read and send and once by sendfile; the faster
+//! method counts. So the bytes are as cold as they are for a drive. This process talks to all peers at once,
+//! with a thread for each and as much memory as the demo's own transfers, touched before. There is no
+//! protocol, checksum, parity or hash. Rates count the user's bytes, so they compare with those of a copy.
 
 use std::path::Path;
 use std::time::Instant;
@@ -19,18 +19,18 @@ use crate::output::size;
 
 /// Rounds per method; the median counts.
 const ROUNDS: usize = 3;
-/// Fewer bytes give no meaningful rate, more take too long.
+/// Limits of the bytes measured: fewer give no meaningful rate, more take too long.
 pub(crate) const BYTES_MIN: u64 = 64 << 20;
 const BYTES_MAX: u64 = WINDOW_BYTES;
 
-/// User bytes per second.
+/// Results of the measurement, in user bytes per second.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bound {
-    /// Received, written to files and synced, with parity.
+    /// Rate at which bytes are received, written to files and synced, with parity.
     pub(crate) write: f64,
-    /// Read from files and sent.
+    /// Rate at which bytes are read from files and sent.
     copied: f64,
-    /// Sent from files by sendfile.
+    /// Rate at which bytes are sent from files by sendfile.
     sendfile: f64,
     /// User bytes of one measurement.
     bytes: u64,
@@ -42,7 +42,7 @@ impl Bound {
         self.copied.max(self.sendfile)
     }
 
-    /// What was measured, as shown to users.
+    /// The results as shown to users.
     pub(crate) fn show(&self) -> String {
         let copied = ("read and sent", self.copied);
         let sendfile = ("by sendfile", self.sendfile);

@@ -6,11 +6,11 @@ use std::process::Command;
 
 use crate::output::exit::{Doing, Exit, Failure};
 
-/// Bytes of the default files, at most.
+/// Maximum bytes of all default files together.
 const BYTES_MAX: u64 = 320 << 20;
-/// Default files, at most.
+/// Maximum number of default files.
 const FILES_MAX: usize = 8;
-/// Directory entries looked at, at most.
+/// Maximum number of directory entries looked at.
 const LOOKS_MAX: usize = 20_000;
 
 /// A file of the demo.
@@ -20,7 +20,7 @@ pub(crate) struct Input {
     pub(crate) size: u64,
 }
 
-/// The given files, checked, or else default ones.
+/// Returns the given files, checked, or else default ones.
 pub(crate) fn choose(given: &[PathBuf]) -> Result<Vec<Input>, Failure> {
     if !given.is_empty() {
         return given.iter().map(|path| check(path)).collect();
@@ -46,7 +46,7 @@ fn check(path: &Path) -> Result<Input, Failure> {
     }
 }
 
-/// Where libraries are: the Rust toolchain's, then the system's.
+/// Directories that hold libraries: the Rust toolchain's, then the system's.
 fn roots() -> Vec<PathBuf> {
     let toolchain = Command::new("rustc")
         .args(["--print", "sysroot"])

@@ -1,5 +1,5 @@
-//! `braid demo`: a temporary cluster; copies real files in and out; kills, replaces and rebuilds a drive;
-//! kills another. Compares every copy by SHA-256, every rate with the bound of the same run.
+//! `braid demo`: starts a temporary cluster; copies real files in and out; kills, replaces and rebuilds a
+//! drive; kills another. Compares every copy by SHA-256, and every rate with the bound of the same run.
 
 mod bound;
 mod files;
@@ -46,8 +46,8 @@ pub(crate) async fn run(demo: args::Demo, report: Report) -> Result<(), Failure>
     let inputs = files::choose(&demo.files)?;
     let bytes: u64 = inputs.iter().map(|input| input.size).sum();
     let parent = demo.dir.clone().unwrap_or_else(std::env::temp_dir);
-    // The files with parity, one of them twice, and a drive's share again for the rebuild. Before that the
-    // bound needs space too.
+    // Space for the files with parity, one of them twice, and a drive's share again for the rebuild. Before
+    // that the bound needs space too.
     let on_drop = if demo.keep { OnDrop::Keep } else { OnDrop::Remove };
     let dir = TemporaryDir::make(&parent, "demo", bytes * 3 + bound::BYTES_MIN * 2, on_drop)?;
     let mut steps = Steps::new(report);

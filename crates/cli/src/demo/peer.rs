@@ -1,9 +1,9 @@
-//! A peer of the bound: a process with one file, which does to disk and network what a drive does, and no
+//! A peer of the bound: a process with one file, which uses disk and network as a drive does, and does no
 //! more.
 //!
-//! It serves one connection after another. Each begins with an order of 9 bytes: what to do, and for how many
-//! bytes. The peer prepares and answers with one byte. The next byte from the other side starts the work, and
-//! the clock.
+//! A peer serves one connection after another. Each begins with an order of 9 bytes: the kind of work, and
+//! the number of bytes. The peer prepares and answers with one byte. The next byte from the other side starts
+//! the work, and the clock.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -16,27 +16,27 @@ use std::time::Duration;
 
 use crate::output::exit::{Doing, Failure};
 
-/// The most bytes of one send, receive, read or write.
+/// Maximum bytes of one send, receive, read or write.
 const PIECE_BYTES: usize = 1 << 20;
-/// Received bytes between two syncs, which run while more arrives, as in a drive's group commit.
+/// Number of received bytes between two syncs, which run while more arrives, as in a drive's group commit.
 const SYNC_BYTES: u64 = 8 << 20;
-/// No progress for this long is an error.
+/// Time without progress that is an error.
 const STALL: Duration = Duration::from_secs(60);
 const READY: u8 = 1;
 
-/// What a peer is to do.
+/// Kind of work that a peer is to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Order {
     /// Receive bytes into a new file, and report when they are durable.
     Take = b'w',
-    /// Read them from the file and send them.
+    /// Read the bytes from the file and send them.
     GiveCopied = b'r',
-    /// Send from the file by sendfile.
+    /// Send the bytes from the file by sendfile.
     GiveSendfile = b's',
 }
 
-/// A peer's process. It ends with this one, because its standard input does.
+/// A peer's process. It ends with this process, because its standard input does.
 pub(crate) struct Peer {
     child: Child,
     address: SocketAddr,
@@ -79,8 +79,8 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Starts it and does the client's part. The bytes come from or go to `memory`, which is used repeatedly
-    /// if it is smaller.
+    /// Starts the work and does the client's part. The bytes come from or go to `memory`, which is used
+    /// repeatedly if it is smaller.
     pub(crate) fn run(&mut self, memory: &mut [u8]) -> io::Result<()> {
         self.stream.write_all(&[READY])?;
         let mut left = self.bytes;
@@ -99,7 +99,7 @@ impl Session {
             at = (at + moved) % memory.len();
         }
         match self.order {
-            // The peer reports that all of it is durable.
+            // The peer reports that all bytes are durable.
             Order::Take => self.stream.read_exact(&mut [0]),
             _ => Ok(()),
         }
@@ -149,7 +149,7 @@ fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_write_timeout(Some(STALL))
 }
 
-/// Receives into the page cache. Syncs run in parallel, with a last one at the end.
+/// Receives bytes and writes them into the page cache. Syncs run in parallel, with a last one at the end.
 fn take(stream: &mut TcpStream, file: &File, bytes: u64, buffer: &mut [u8]) -> io::Result<()> {
     std::thread::scope(|scope| {
         let (written, is_written) = mpsc::channel::<()>();

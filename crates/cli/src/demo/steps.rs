@@ -1,4 +1,4 @@
-//! What the demo reports: a line per step, for users or programs, and for programs a summary at the end.
+//! The demo's output: a line per step, for users or programs, and for programs a summary at the end.
 
 use std::time::Duration;
 
@@ -19,11 +19,11 @@ pub(crate) struct Step {
     pub(crate) bytes_per_second: Option<f64>,
     pub(crate) bound_bytes_per_second: Option<f64>,
     pub(crate) ratio: Option<f64>,
-    /// Every comparison of the step held.
+    /// True if every comparison of the step held.
     pub(crate) ok: bool,
 }
 
-/// Whether every comparison of a step held.
+/// Outcome of a step's comparisons: `Good` if every one held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Good,
@@ -42,11 +42,11 @@ pub(crate) struct Steps {
 struct Summary {
     ok: bool,
     error: Option<String>,
-    /// The directory that the cluster was in.
+    /// Directory that held the cluster.
     directory: String,
     files: u64,
     bytes: u64,
-    /// How many steps there were.
+    /// Number of steps that were done.
     steps: usize,
 }
 
@@ -59,7 +59,7 @@ impl Steps {
         unread(self.report.say(text))
     }
 
-    /// A step that copied nothing.
+    /// Adds a step that copied nothing.
     pub(crate) fn did(
         &mut self,
         name: impl Into<String>,
@@ -79,7 +79,7 @@ impl Steps {
         })
     }
 
-    /// A step that moved bytes, and the bound on its rate.
+    /// Adds a step that moved bytes, with the bound on its rate.
     pub(crate) fn moved(
         &mut self,
         name: impl Into<String>,
@@ -100,18 +100,18 @@ impl Steps {
     }
 
     fn add(&mut self, step: Step) -> Result<(), Failure> {
-        // The demo's exit code covers all steps, even if nobody reads the output.
+        // The demo's exit code covers all steps, even if the output is not read.
         self.report.note(&step, show)?;
         self.done.push(step);
         Ok(())
     }
 
-    /// Whether every comparison so far held.
+    /// Returns true if every comparison so far held.
     pub(crate) fn ok(&self) -> bool {
         self.done.iter().all(|step| step.ok)
     }
 
-    /// The summary for programs.
+    /// Prints the summary for programs.
     pub(crate) fn finish(
         &self,
         directory: String,

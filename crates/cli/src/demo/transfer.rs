@@ -18,11 +18,11 @@ use tokio::task::JoinSet;
 use crate::output::exit::{Doing, Exit, Failure};
 use crate::output::rate::Rate;
 
-/// Bytes of the window.
+/// Size of the window in bytes.
 pub(crate) const WINDOW_BYTES: u64 = 256 << 20;
-/// Bytes of one request: whole stripes.
+/// Size of one request in bytes: whole stripes.
 const REQUEST_BYTES: usize = 8 << 20;
-/// Requests in flight at once, each in its own task, as in a copy.
+/// Number of requests in flight at once, each in its own task, as in a copy.
 const REQUESTS: usize = 5;
 
 pub(crate) type Hash = [u8; 32];
@@ -32,14 +32,14 @@ pub(crate) struct TransferBuffers {
     buffers: Vec<Buffer>,
 }
 
-/// A request's bytes.
+/// Memory of a request, and the number of bytes in use.
 struct Buffer {
     memory: Vec<u8>,
     filled: usize,
 }
 
 impl TransferBuffers {
-    /// For files of up to `largest` bytes.
+    /// Allocates buffers for files of up to `largest` bytes.
     pub(crate) fn new(largest: u64) -> TransferBuffers {
         let requests = largest.min(WINDOW_BYTES).div_ceil(REQUEST_BYTES as u64).max(1);
         // Not zeros: the system would map zeroed pages only on first use, within the timed part.

@@ -210,12 +210,12 @@ async fn remove_tree(
                 _ => files.push((name, entry.size())),
             }
             if files.len() == TOGETHER {
-                remove_files(client, std::mem::take(&mut files), (removed, progress), &mut first).await;
+                remove_files(client, std::mem::take(&mut files), removed, progress, &mut first).await;
             }
         }
         directories.push(directory);
     }
-    remove_files(client, files, (removed, progress), &mut first).await;
+    remove_files(client, files, removed, progress, &mut first).await;
     if let Some(failure) = first {
         return Err(failure);
     }
@@ -236,7 +236,8 @@ async fn remove_tree(
 async fn remove_files(
     client: &Client,
     files: Vec<(Name, u64)>,
-    (removed, progress): (&mut Removed, &Progress),
+    removed: &mut Removed,
+    progress: &Progress,
     first: &mut Option<Failure>,
 ) {
     let (names, sizes): (Vec<Name>, Vec<u64>) = files.into_iter().unzip();

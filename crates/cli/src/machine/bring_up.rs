@@ -1,10 +1,10 @@
 //! Brings up a local cluster: starts missing servers, waits until all of them serve, creates the default
 //! volume.
 //!
-//! A drive that cannot be started keeps no other from serving: after a power cut with a dead disk the rest is
-//! read, and the lost drive can be replaced, only while the rest runs. A drive that the manager knows and
-//! whose directory holds none is lost: started there, it would be another drive, which is refused the name.
-//! Only of a new cluster all drives must start.
+//! A drive that cannot be started keeps no other from serving: after a power cut with a dead disk, the rest
+//! can be read and the lost drive replaced only while the rest runs. A drive that the manager knows is lost
+//! if its directory holds no drive: a drive started there would be a new one, and would be refused the name.
+//! Only a new cluster needs all its drives to start.
 
 use std::time::Duration;
 
@@ -26,14 +26,14 @@ use crate::output::report::complain;
 use crate::output::shell::quoted;
 use crate::output::waiting::telling;
 
-/// Drives of a new cluster, if the user does not say how many.
+/// Number of drives of a new cluster, if the user gives none.
 const DRIVES_DEFAULT: u16 = 6;
-/// How long the manager may take to hear from all drives.
+/// Time limit for the manager to hear from all drives.
 const JOIN_BOUND: Duration = Duration::from_secs(30);
-/// Bounds a request that only probes whether the manager refuses because its state is older.
+/// Time limit for a request that only probes whether the manager refuses because its state is older.
 const NOTICE_WAIT: Duration = Duration::from_millis(100);
 const JOIN_POLL: Duration = Duration::from_millis(20);
-/// The default volume.
+/// Name of the default volume.
 const VOLUME: &str = "main";
 
 /// A cluster that was brought up: the servers, the manager first.
@@ -42,7 +42,7 @@ pub(crate) struct Running {
     pub(crate) dir: ClusterDir,
     pub(crate) cluster: ClusterFile,
     pub(crate) servers: Vec<Server>,
-    /// The options of the drives that are started.
+    /// Options of the drives started here.
     pub(crate) options: DriveOptions,
     /// The drives that do not serve.
     pub(crate) lacks: Vec<Lack>,
@@ -55,7 +55,7 @@ pub(crate) struct Lack {
     pub(crate) why: String,
 }
 
-/// What to do about drives that are lost.
+/// Remedy for drives that are lost.
 pub(crate) fn remedy_of(lost: &[&str]) -> String {
     let replace: Vec<String> = lost
         .iter()
@@ -65,7 +65,7 @@ pub(crate) fn remedy_of(lost: &[&str]) -> String {
 }
 
 impl Running {
-    /// An error if a drive does not serve.
+    /// Fails if a drive does not serve.
     pub(crate) fn whole(&self) -> Result<(), Failure> {
         if self.lacks.is_empty() {
             return Ok(());
@@ -79,7 +79,7 @@ impl Running {
     }
 }
 
-/// Starts the missing servers, and waits until all of them serve that can.
+/// Starts the missing servers, and waits until all that can serve do so.
 pub(crate) async fn bring_up(
     dir: ClusterDir,
     drives: Option<u16>,
@@ -124,7 +124,7 @@ pub(crate) async fn bring_up(
     for (drive, started) in start_drives(&dir, &cluster.manager, start, mode, options).await? {
         match started {
             Ok(server) => servers.push(server),
-            // Nothing of it is of use yet, and what was started is stopped again.
+            // A new cluster is of no use yet: what was started is stopped again.
             Err(failure) if before.is_none() => return Err(failure),
             Err(failure) => lacks.push(Lack { drive, why: failure.reason() }),
         }
@@ -144,7 +144,7 @@ pub(crate) async fn bring_up(
             drive,
         }));
     }
-    // A manager that compares a restored state says how many it has, and lists them later.
+    // A manager that compares a restored state reports the number of its volumes, and lists them later.
     if lacks.is_empty() && status_soon(&client).await?.volumes == 0 {
         volume::create_default(&client, VOLUME, cluster.drives.len()).await?;
     }
@@ -156,17 +156,17 @@ fn see_log(dir: &ClusterDir, drive: &str) -> String {
     format!("its log is {}", dir.log(drive).display())
 }
 
-/// Drives that do not run, by what is done about them.
+/// Drives that do not run, sorted by what is done about each.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Sorted {
     start: Vec<String>,
-    /// Another drive has taken the place: these serve nothing any more.
+    /// Drives whose place another drive has taken: they serve nothing any more.
     replaced: Vec<String>,
     lacks: Vec<Lack>,
 }
 
-/// Sorts drives that do not run. `known`: those of the manager. `holds_drive`: whether the directory of this
-/// name holds a drive.
+/// Sorts drives that do not run. `known` are the manager's drives. `holds_drive` returns true if the
+/// directory of this name holds a drive.
 fn sort_out(missing: Vec<String>, known: &[DriveRow], holds_drive: impl Fn(&str) -> bool) -> Sorted {
     let mut sorted = Sorted::default();
     for drive in missing {
@@ -182,8 +182,9 @@ fn sort_out(missing: Vec<String>, known: &[DriveRow], holds_drive: impl Fn(&str)
     sorted
 }
 
-/// The names of the drives that a cluster has, and new names up to the number asked for. `is_taken`: whether
-/// the directory of this name holds a drive, as that of one which was taken out of the cluster does.
+/// Returns the names of the drives that a cluster has, and new names up to the number asked for. `is_taken`
+/// returns true if the directory of this name holds a drive, as it does for a drive that was taken out of the
+/// cluster.
 pub(crate) fn drive_names(
     before: Option<&ClusterFile>,
     drives: Option<u16>,
@@ -202,16 +203,17 @@ pub(crate) fn drive_names(
     names
 }
 
-/// Whether a manager may get another port than before.
+/// Freedom of a manager to get another port than before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ManagerPort {
-    /// Drives run that look for the manager at its port.
+    /// Drives run, and look for the manager at its port.
     Fixed,
-    /// No drive runs.
+    /// No drive runs, so any port will do.
     MayMove,
 }
 
-/// Starts the manager at its previous address, or at any port if another program has its own and it may move.
+/// Starts the manager at its previous address. If another program has the port and the manager may move, any
+/// port is taken.
 async fn start_manager(
     dir: &ClusterDir,
     before: Option<&ClusterFile>,
@@ -255,8 +257,8 @@ async fn start_drives(
     Ok(drives)
 }
 
-/// A manager whose state is older than what drives have seen gives out no leases: waiting for the drives
-/// would be in vain.
+/// Fails if the manager's state is older than what drives have seen: it then gives out no leases, and waiting
+/// for the drives would be in vain.
 async fn refuse_older(client: &Client, status: &StatusReply) -> Result<(), Failure> {
     if status.notice.is_empty() {
         return Ok(());

@@ -30,21 +30,22 @@ pub(crate) struct ClusterDir {
     root: PathBuf,
 }
 
-/// Keeps out a second `braid up` while it lives.
+/// Lock that keeps out a second `braid up` while it lives.
 #[derive(Debug)]
 pub(crate) struct DirLock {
     _file: File,
-    /// To notice that the directory is gone.
+    /// The directory as it was locked, to notice that it is gone.
     pub(crate) held: Held,
 }
 
 impl ClusterDir {
-    /// Whether `braid up` made it: then all its servers are on this machine and `braid up` starts them.
+    /// Returns true if `braid up` made the cluster: then all its servers are on this machine and `braid up`
+    /// starts them.
     pub(crate) fn is_by_up(&self) -> bool {
         self.manager().is_dir()
     }
 
-    /// The command that starts its missing servers, as shown to the user.
+    /// The command that starts the cluster's missing servers, as shown to the user.
     pub(crate) fn up_command(&self) -> String {
         format!("`braid up --detach --dir {}`", quoted(self.root.as_os_str()))
     }
@@ -54,7 +55,7 @@ impl ClusterDir {
         Ok(ClusterDir { root: cluster::choose(dir.or(cluster)).map_err(failure)? })
     }
 
-    /// At this path.
+    /// The cluster directory at this path, which need not exist.
     pub(crate) fn at(root: PathBuf) -> ClusterDir {
         ClusterDir { root }
     }
@@ -148,7 +149,7 @@ impl ClusterDir {
         ClusterFile::read(&self.root).map_err(failure)
     }
 
-    /// The error that there is no cluster here, with what there is instead.
+    /// The error for a directory without a cluster. It says if the directory exists.
     pub(crate) fn none(&self, what: impl Into<String>) -> Failure {
         let why = if self.root.exists() {
             format!("there is none: no {CLUSTER_FILE} is in it")
@@ -186,7 +187,7 @@ pub(crate) fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     })
 }
 
-/// A failure of the command line's kind.
+/// Converts an error of the cluster file to a failure of the command.
 fn failure(error: ClusterFileError) -> Failure {
     match error {
         ClusterFileError::NoHome => Failure::usage("find the cluster", "HOME is not set")

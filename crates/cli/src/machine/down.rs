@@ -13,7 +13,7 @@ use crate::output::exit::{Doing, Exit, Failure};
 use crate::output::report::Report;
 use crate::output::waiting::telling;
 
-/// What was stopped.
+/// The servers that were stopped, in `--json`.
 #[derive(Debug, Serialize)]
 struct DownReport {
     directory: String,

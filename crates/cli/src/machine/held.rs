@@ -1,8 +1,8 @@
 //! A directory that a running process holds by a lock file in it, and the check that it is still there.
 //!
-//! A directory can be removed, moved or replaced under a running process, whose open files keep working. What
-//! it then acknowledges goes to files that nobody can find again, and files it creates by name end up in the
-//! new directory. So the lock file's device and inode are checked periodically.
+//! A directory can be removed, moved or replaced under a running process, whose open files keep working. Data
+//! that the process then acknowledges goes to files that nobody can find again, and files it creates by name
+//! end up in the new directory. So the lock file's device and inode are checked periodically.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -14,9 +14,10 @@ use tokio::time::sleep;
 
 use crate::output::exit::{Exit, Failure};
 
-/// The lock file's name in every directory that a process holds.
+/// Name of the lock file in every directory that a process holds.
 pub(crate) const LOCK: &str = "LOCK";
-/// Between two checks. This bounds how long writes are acknowledged into a directory that is gone.
+/// Interval between two checks. It bounds the time for which writes are acknowledged into a directory that is
+/// gone.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// A directory that this process holds.
@@ -44,8 +45,8 @@ impl Held {
         }
     }
 
-    /// Whether the directory or its lock file is gone or replaced. Other errors do not count: the disk may
-    /// hang.
+    /// Returns true if the directory or its lock file is gone or replaced. Other errors do not count: the
+    /// disk may hang.
     pub(crate) async fn is_gone(&self) -> bool {
         !self.is_there(&tokio::fs::metadata(self.dir.join(LOCK)).await)
     }

@@ -20,11 +20,11 @@ use crate::machine::cluster_dir::ClusterDir;
 use crate::machine::process::{Handle, PidRecord};
 use crate::output::exit::{Doing, Exit, Failure};
 
-/// How long a process may take from its start until it serves.
+/// Time limit for a process from its start until it serves.
 const START_BOUND: Duration = Duration::from_secs(60);
-/// How often to look for its pid record meanwhile.
+/// Interval between two looks for its pid record meanwhile.
 const START_POLL: Duration = Duration::from_millis(5);
-/// A port chosen by the system, on the loopback address.
+/// Address to listen on: loopback, with a port chosen by the system.
 pub(crate) const ANY_PORT: &str = "127.0.0.1:0";
 /// The manager's name in the directory's tables.
 pub(crate) const MANAGER: &str = "manager";
@@ -34,18 +34,18 @@ pub(crate) const MANAGER: &str = "manager";
 pub(crate) struct Server {
     /// `manager` or the drive's name.
     pub(crate) name: String,
-    /// Where it serves and who it is.
+    /// Address and identity of the process.
     pub(crate) record: PidRecord,
-    /// To signal it and to wait for it.
+    /// Handle to signal the process and to wait for it.
     pub(crate) handle: Handle,
-    /// Present if it was started here and not released: the process is then killed and reaped on drop.
+    /// Present if the process was started here and not released: it is then killed and reaped on drop.
     started: Option<Started>,
 }
 
-/// Whether the servers outlive this process.
+/// Lifetime of the servers relative to this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// They end with this process.
+    /// The servers end with this process.
     Attached,
     Detached,
 }
@@ -60,7 +60,7 @@ struct Started {
 impl Drop for Started {
     fn drop(&mut self) {
         if !self.released {
-            // Both fail only if it has ended already.
+            // Both calls fail only if the child has ended already.
             let _ = self.child.kill();
             let _ = self.child.wait();
         }
@@ -71,37 +71,37 @@ impl Drop for Started {
 #[derive(Debug)]
 pub(crate) struct DriveStart<'a> {
     pub(crate) name: &'a str,
-    /// Where it keeps its objects.
+    /// Directory in which the drive keeps its objects.
     pub(crate) directory: &'a Path,
-    /// The manager's address.
+    /// Address of the manager, `HOST:PORT`.
     pub(crate) manager: &'a str,
     pub(crate) options: DriveOptions,
-    /// The host it is on, if that is not this one.
+    /// Host of the drive, if that is not this one.
     pub(crate) host: Option<NamespaceHost>,
 }
 
 /// A network namespace that stands for a host.
 #[derive(Debug, Clone)]
 pub(crate) struct NamespaceHost {
-    /// The namespace, which is also the host's name.
+    /// Name of the namespace, which is also the host's name.
     pub(crate) name: String,
     pub(crate) address: String,
 }
 
 impl Server {
-    /// The process of this name, if it runs.
+    /// Finds the process of this name, if it runs.
     pub(crate) fn find(dir: &ClusterDir, name: &str) -> Result<Option<Server>, Failure> {
         let Some(record) = PidRecord::read(&dir.pid(name)) else { return Ok(None) };
         let handle = Handle::of(&record).doing(|| format!("look for {name}, process {}", record.pid))?;
         Ok(handle.map(|handle| Server { name: name.to_owned(), record, handle, started: None }))
     }
 
-    /// Starts the manager.
+    /// Starts the manager, listening at `listen`.
     pub(crate) async fn start_manager(dir: &ClusterDir, listen: &str, mode: Mode) -> Result<Server, Failure> {
         Self::start_manager_with(dir, listen, mode, &[]).await
     }
 
-    /// The same with further arguments.
+    /// Starts the manager with further arguments.
     pub(crate) async fn start_manager_with(
         dir: &ClusterDir,
         listen: &str,
@@ -158,7 +158,7 @@ impl Server {
         start(dir, drive.name, command, mode).await
     }
 
-    /// Stops it, by SIGKILL if it does not end in time. Returns whether force was needed.
+    /// Stops the process, by SIGKILL if it does not end in time. Returns true if force was needed.
     pub(crate) async fn stop(self) -> Result<bool, Failure> {
         let clean =
             self.handle.stop().await.doing(|| format!("stop {}, process {}", self.name, self.record.pid))?;
@@ -170,18 +170,18 @@ impl Server {
         Ok(())
     }
 
-    /// The exit status, if it was started here and has ended.
+    /// The exit status, if the process was started here and has ended.
     pub(crate) fn status(&mut self) -> Option<String> {
         let status = self.started.as_mut()?.child.try_wait().ok()??;
         Some(status.to_string())
     }
 
-    /// Whether it was started here, as opposed to found running.
+    /// Returns true if the process was started here, as opposed to found running.
     pub(crate) fn was_started(&self) -> bool {
         self.started.is_some()
     }
 
-    /// Lets it run on when this process ends.
+    /// Lets the process run on when this one ends.
     pub(crate) fn release(mut self) {
         if let Some(started) = &mut self.started {
             started.released = true;
@@ -189,12 +189,12 @@ impl Server {
     }
 }
 
-/// This program, to be started again, on this host or another.
+/// The command that starts this program again, on this host or another.
 fn braid(host: Option<&NamespaceHost>) -> Result<Command, Failure> {
     let this = std::env::current_exe().doing(|| "find this program".into())?;
     let Some(host) = host else { return Ok(Command::new(this)) };
     let mut command = Command::new("ip");
-    // It becomes the program: no process is between.
+    // `ip netns exec` becomes the program: no process is in between.
     command.args(["netns", "exec", &host.name]).arg(this);
     Ok(command)
 }
@@ -244,7 +244,7 @@ async fn start(dir: &ClusterDir, name: &str, mut command: Command, mode: Mode) -
     }
 }
 
-/// What a log says after `from` of why the process ended.
+/// Finds the reason why the process ended in the part of its log after `from`.
 fn last_line(path: &Path, from: u64) -> Option<String> {
     let text = fs::read(path).ok()?;
     let new = String::from_utf8_lossy(text.get(usize::try_from(from).ok()?..)?).into_owned();

@@ -15,43 +15,43 @@ use tokio::time::timeout;
 
 use crate::machine::cluster_dir::replace_file;
 
-/// How long a process may take to end after SIGTERM before it gets SIGKILL.
+/// Time limit for a process to end after SIGTERM; then it gets SIGKILL.
 pub(crate) const STOP_PATIENCE: Duration = Duration::from_secs(15);
-/// How long the system may take to end a process after SIGKILL.
+/// Time limit for the system to end a process after SIGKILL.
 const KILL_PATIENCE: Duration = Duration::from_secs(10);
 
-/// A serving process.
+/// Identity and address of a serving process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PidRecord {
     pub(crate) pid: u32,
-    /// Its start time, in clock ticks since the boot.
+    /// Start time of the process, in clock ticks since the boot.
     started: u64,
-    /// The boot id.
+    /// Boot id of the machine when the process started.
     boot: String,
-    /// The address that it listens on.
+    /// Address that the process listens on.
     pub(crate) address: String,
 }
 
 impl PidRecord {
-    /// This process, serving at `address`.
+    /// The record of this process, serving at `address`.
     pub(crate) fn of_self(address: &str) -> io::Result<PidRecord> {
         let pid = std::process::id();
         let started = start_of(pid)?.ok_or_else(|| io::Error::other("this process has no start time"))?;
         Ok(PidRecord { pid, started, boot: boot()?, address: address.to_owned() })
     }
 
-    /// Writes it atomically.
+    /// Writes the record to a file atomically.
     pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
         let text = toml::to_string(self).map_err(io::Error::other)?;
         replace_file(path, text.as_bytes())
     }
 
-    /// The record in a file; `None` if the file is missing or invalid.
+    /// Reads the record in a file; `None` if the file is missing or invalid.
     pub(crate) fn read(path: &Path) -> Option<PidRecord> {
         toml::from_str(&fs::read_to_string(path).ok()?).ok()
     }
 
-    /// Whether the same process still runs.
+    /// Returns true if the same process still runs.
     fn runs(&self) -> bool {
         boot().is_ok_and(|boot| boot == self.boot)
             && matches!(start_of(self.pid), Ok(Some(started)) if started == self.started)
@@ -104,7 +104,7 @@ impl Handle {
         }
     }
 
-    /// Sends SIGTERM, and SIGKILL if that does not help in time. Returns whether SIGTERM sufficed.
+    /// Sends SIGTERM, and SIGKILL if that does not help in time. Returns true if SIGTERM sufficed.
     pub(crate) async fn stop(&self) -> io::Result<bool> {
         self.signal(Signal::TERM)?;
         if timeout(STOP_PATIENCE, self.ended()).await.is_ok() {
@@ -124,14 +124,15 @@ impl Handle {
 /// Processor time that a process has had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct CpuTicks {
-    /// In the program, in clock ticks.
+    /// Time in the program, in clock ticks.
     pub(crate) user: u64,
-    /// In the kernel, for it.
+    /// Time in the kernel on its behalf, in clock ticks.
     pub(crate) kernel: u64,
 }
 
 impl CpuTicks {
-    /// That of a process, with all its threads. It may have ended, as long as nobody has waited for it.
+    /// Reads the time of a process with all its threads. The process may have ended, as long as it has not
+    /// been waited for.
     pub(crate) fn of(pid: u32) -> io::Result<CpuTicks> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
         CpuTicks::parse(&stat).ok_or_else(|| io::Error::other("its times cannot be read"))
@@ -153,12 +154,13 @@ fn start_of(pid: u32) -> io::Result<Option<u64>> {
     Ok(parse_stat(&stat))
 }
 
-/// The fields from the third on, the state: the name before them may hold anything.
+/// The fields of `/proc/PID/stat` from the third on, which is the state: the name before it may hold
+/// anything.
 fn fields(stat: &str) -> Option<Vec<&str>> {
     Some(stat[stat.rfind(')')? + 1..].split_whitespace().collect())
 }
 
-/// The 22nd field; `None` for a zombie.
+/// The 22nd field, the start time; `None` for a zombie.
 fn parse_stat(stat: &str) -> Option<u64> {
     let fields = fields(stat)?;
     if matches!(fields.first(), Some(&("Z" | "X"))) { None } else { fields.get(19)?.parse().ok() }

@@ -78,7 +78,7 @@ fn end_without(dir: &Path, what: String) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Tells the parent that the server is ready. The server itself logs that.
+/// Tells the parent that the server is ready, by a pid file. The server itself logs that it is ready.
 fn announce(address: &str, supervised: &Supervised) -> Result<(), Failure> {
     let Some(path) = &supervised.pid_file else { return Ok(()) };
     PidRecord::of_self(address)
@@ -106,8 +106,8 @@ fn file_name(path: &Path) -> Option<String> {
     Some(path.file_name()?.to_string_lossy().into_owned())
 }
 
-/// What ends a server: a signal, or the end of its lifeline; `wait` logs which. If the server fails instead,
-/// `main` prints the error as the last line of its log.
+/// The events that end a server: a signal, or the end of its lifeline; `wait` logs which. If the server fails
+/// instead, `main` prints the error as the last line of its log.
 struct Stop {
     interrupts: Interrupts,
     lifeline: Option<oneshot::Receiver<()>>,

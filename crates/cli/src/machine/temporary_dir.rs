@@ -8,11 +8,11 @@ use std::time::Duration;
 use crate::output::exit::{Doing, Exit, Failure};
 use crate::output::size;
 
-/// Attempts to remove the directory while the last processes that write to it are ending.
+/// Number of attempts to remove the directory while the last processes that write to it are ending.
 const REMOVE_TRIES: u32 = 40;
 const REMOVE_PAUSE: Duration = Duration::from_millis(50);
 
-/// What becomes of a directory on drop.
+/// Fate of a directory on drop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OnDrop {
     Remove,
@@ -27,7 +27,7 @@ pub(crate) struct TemporaryDir {
 }
 
 impl TemporaryDir {
-    /// A new directory, named after `whom`, below `parent`, which must have `bytes` free.
+    /// Makes a directory, named after `whom`, below `parent`, which must have `bytes` free.
     pub(crate) fn make(
         parent: &Path,
         whom: &str,

@@ -2,8 +2,8 @@
 //!
 //! Servers that run already are left alone and the others are started, so the command can be repeated at any
 //! time. With `--detach` it returns once everything serves. A drive that cannot be started is left out and
-//! named: the others serve. One that ends in the foreground is started again, after pauses that grow. Without
-//! a manager nothing is started.
+//! named: the other drives serve. In the foreground, a server that ends is started again, after pauses that
+//! grow. Without a manager nothing is started.
 
 use std::future::{Future, pending, poll_fn};
 use std::io;
@@ -24,15 +24,15 @@ use crate::output::interrupt::{Interrupts, Of};
 use crate::output::report::{Report, complain};
 use crate::output::shell::quoted;
 
-/// How often a manager that keeps ending is restarted in the foreground before giving up.
+/// Number of restarts in a row after which a manager is given up in the foreground.
 const RESTARTS_MAX: u32 = 5;
-/// After running for longer than this, a server's restart count begins at zero again.
+/// A server that has run for longer than this has its restart count set to zero.
 const RESTART_FORGET: Duration = Duration::from_secs(60);
 /// Pause before the first restart; each further one is twice as long, up to [`RESTART_PAUSE_MAX`].
 const RESTART_PAUSE: Duration = Duration::from_millis(250);
 const RESTART_PAUSE_MAX: Duration = Duration::from_secs(60);
 
-/// What `up` prints.
+/// Output of `up`, in `--json`.
 #[derive(Debug, Serialize)]
 struct UpReport {
     directory: String,
@@ -120,10 +120,10 @@ fn say(running: &Running, report: Report) -> Result<(), Failure> {
 /// A server that is kept running.
 struct Kept {
     name: String,
-    /// Absent while it does not run.
+    /// Process of the server; absent while it does not run.
     server: Option<Server>,
     restarts: u32,
-    /// When it was started, or ended.
+    /// Time at which the server was started, or ended.
     since: Instant,
 }
 
@@ -132,7 +132,8 @@ impl Kept {
         Kept { name: server.name.clone(), server: Some(server), restarts: 0, since: Instant::now() }
     }
 
-    /// A manager without which nothing is of use is given up.
+    /// Returns true if the server is not to be restarted any more: only the manager is given up, for without
+    /// it nothing is of use.
     fn is_given_up(&self) -> bool {
         self.name == MANAGER && self.restarts >= RESTARTS_MAX
     }
@@ -142,7 +143,7 @@ impl Kept {
     }
 }
 
-/// The pause before a restart, by the number of those before.
+/// Pause before a restart, by the number of restarts before it.
 fn pause(restarts: u32) -> Duration {
     RESTART_PAUSE.saturating_mul(1 << restarts.min(16)).min(RESTART_PAUSE_MAX)
 }
@@ -189,10 +190,10 @@ async fn supervise(
     running.whole()
 }
 
-/// What a supervisor waits for, by the server's place.
+/// Event that a supervisor waits for, with the server's index.
 enum Event {
     Ended(usize),
-    /// It is to be started again.
+    /// The server is to be started again.
     Due(usize),
 }
 
@@ -229,7 +230,7 @@ async fn start_again(running: &Running, kept: &mut Kept) -> Result<(), Failure> 
     Ok(())
 }
 
-/// Waits until one of them has ended.
+/// Waits until one of the servers has ended, and returns its index.
 async fn first_ended(kept: &[Kept]) -> io::Result<usize> {
     let runs = kept.iter().enumerate().filter_map(|(index, kept)| Some((index, kept.server.as_ref()?)));
     let mut waits: Vec<_> = runs.map(|(index, server)| (index, Box::pin(server.handle.ended()))).collect();
@@ -244,7 +245,7 @@ async fn first_ended(kept: &[Kept]) -> io::Result<usize> {
     .await
 }
 
-/// Waits until one of them is to be started again.
+/// Waits until one of the servers is to be started again, and returns its index.
 async fn first_due(kept: &[Kept]) -> usize {
     let missing = kept.iter().enumerate().filter(|(_, kept)| kept.server.is_none());
     let due = missing.map(|(index, kept)| (kept.since + pause(kept.restarts), index)).min();

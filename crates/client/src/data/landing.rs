@@ -36,7 +36,7 @@ pub(crate) async fn land(
     into: &mut [u8],
 ) -> Result<Outcome, TransportError> {
     let Answer { head, reply, payload_bytes, .. } = answer;
-    land_from(From::Session(answers), (head, reply, payload_bytes), from, into).await
+    land_from(From::Session(answers), head, reply, payload_bytes, from, into).await
 }
 
 /// The same for an answer whose bytes are there.
@@ -47,12 +47,14 @@ pub(crate) async fn land_small(
 ) -> Result<Outcome, TransportError> {
     let SmallAnswer { head, reply, payload } = answer;
     let bytes = u32::try_from(payload.bytes().len()).unwrap_or(u32::MAX);
-    land_from(From::Memory(payload.bytes()), (head, reply, bytes), from, into).await
+    land_from(From::Memory(payload.bytes()), head, reply, bytes, from, into).await
 }
 
 async fn land_from(
     mut bytes: From<'_>,
-    (head, reply, payload_bytes): (ReplyHead, DriveReply, u32),
+    head: ReplyHead,
+    reply: DriveReply,
+    payload_bytes: u32,
     from: u32,
     into: &mut [u8],
 ) -> Result<Outcome, TransportError> {

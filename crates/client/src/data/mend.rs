@@ -54,7 +54,7 @@ impl Handle {
         for (stripe, columns) in stripes {
             // Other failures show when the original write is sent again.
             let is_damaged = |failed: &[Failed]| failed.iter().any(|one| one.failure.is(Reason::Damaged));
-            let mended = self.mend_stripe(executor, stripe, columns, (As::PartOverDamage, writer)).await?;
+            let mended = self.mend_stripe(executor, stripe, columns, As::PartOverDamage, writer).await?;
             if mended.is_none_or(|failed| is_damaged(&failed)) {
                 let one = failed.iter().find(|one| one.stripe == stripe).expect("it is one of theirs");
                 return Err(self.cannot_be_mended(executor, one));
@@ -77,7 +77,7 @@ impl Handle {
                 if columns.is_empty() {
                     break;
                 }
-                let sent = self.mend_stripe(executor, stripe, columns, (mended_as, writer)).await?;
+                let sent = self.mend_stripe(executor, stripe, columns, mended_as, writer).await?;
                 // A unit without bytes leaves a damaged one as it is: it goes there once more, in its place.
                 match sent {
                     Some(failed) if failed.iter().all(|one| one.failure.is(Reason::Damaged)) => {
@@ -121,7 +121,7 @@ impl Handle {
         }
         // What is installed settles nothing.
         let writer = Writer { settled_below: Version::ZERO, ..writer };
-        let mended = self.mend_stripe(executor, stripe, damaged, (As::BeforeWrite, writer)).await?;
+        let mended = self.mend_stripe(executor, stripe, damaged, As::BeforeWrite, writer).await?;
         Ok(mended.is_some_and(|failed| failed.is_empty()))
     }
 
@@ -131,7 +131,8 @@ impl Handle {
         executor: &Executor<'_>,
         stripe: Stripe,
         columns: ColumnMask,
-        (mended_as, writer): (As, Writer),
+        mended_as: As,
+        writer: Writer,
     ) -> Result<Option<Vec<Failed>>> {
         let view = &executor.view;
         let segment = executor.set.segment;

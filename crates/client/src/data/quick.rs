@@ -74,6 +74,6 @@ impl Handle {
         let drives = &self.client.shared.drives;
         let outcome = ask(drives, state.drive, &state.address, grant, &mut item).await;
         let Some(Ok(DriveReply::Read(reply))) = outcome else { return false };
-        !reply.version.is_zero() || self.was_never_written(view, segment, (read.stripe, column)).await
+        !reply.version.is_zero() || self.was_never_written(view, segment, read.stripe, column).await
     }
 }

@@ -30,7 +30,8 @@ impl Handle {
     pub(crate) async fn write_units(
         &self,
         side: &WriteSide,
-        (chunk, place): (&Chunk, Option<&Place>),
+        chunk: &Chunk,
+        place: Option<&Place>,
         data: &[u8],
     ) -> Result<Written> {
         let view = self.view();
@@ -98,7 +99,7 @@ impl Handle {
             };
             let mut executor = Executor::new(self, &view, set, User::From(data))?;
             let place = executor.unit_write().ok_or_else(|| self.plan_error("no unit write"))?;
-            match self.send_unit(side, &mut executor, place, &operation, &mut patience).await? {
+            match self.send_unit(side, &mut executor, place.0, place.1, &operation, &mut patience).await? {
                 UnitEnd::Settled => {
                     self.grown(view.lease, range.end);
                     return Ok(Written::Acknowledged);

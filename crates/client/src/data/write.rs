@@ -65,14 +65,15 @@ impl Handle {
     pub(crate) async fn punch_range(&self, side: &WriteSide, range: Range<u64>) -> Result<()> {
         let punches = self
             .chunks(self.view(), range)
-            .map(|chunk| self.write_chunk(side, (chunk, None), Body::Zeros, &[]));
+            .map(|chunk| self.write_chunk(side, chunk, None, Body::Zeros, &[]));
         concurrent::windowed(self.client.shared.config.sets_per_request, punches).await
     }
 
     async fn write_chunk(
         &self,
         side: &WriteSide,
-        (chunk, place): (Chunk, Option<&Place>),
+        chunk: Chunk,
+        place: Option<&Place>,
         body: Body,
         data: &[u8],
     ) -> Result<()> {
@@ -88,7 +89,7 @@ impl Handle {
                     self.take_turn(&view).await?;
                     Written::NewLease
                 }
-                (true, Body::Buffer { .. }) => self.write_units(side, (&chunk, place), data).await?,
+                (true, Body::Buffer { .. }) => self.write_units(side, &chunk, place, data).await?,
                 (false, _) => self.write_stripes(side, &view, &chunk, body, data).await?,
             };
             if written == Written::Acknowledged {
@@ -133,7 +134,7 @@ impl Handle {
         let Some(mut executor) = prepared else { return Ok(Written::NewLease) };
         begun.sending();
         if let (Some(place), Some(operation)) = (executor.unit_write(), operation) {
-            match self.send_unit(side, &mut executor, place, &operation, &mut patience).await {
+            match self.send_unit(side, &mut executor, place.0, place.1, &operation, &mut patience).await {
                 Ok(UnitEnd::Settled) => {
                     begun.settle();
                     self.grown(lease, chunk.range.end);
@@ -185,7 +186,8 @@ impl Handle {
         &self,
         side: &WriteSide,
         executor: &mut Executor<'_>,
-        (column, stripe): (Column, Stripe),
+        column: Column,
+        stripe: Stripe,
         operation: &Operation<'_>,
         patience: &mut Patience,
     ) -> Result<UnitEnd> {

@@ -139,7 +139,8 @@ impl Handle {
         &self,
         view: &FileView,
         index: usize,
-        (stripe, column): (Stripe, Column),
+        stripe: Stripe,
+        column: Column,
     ) -> bool {
         let segment = &view.layout.segments()[index];
         let Role::Data(data) = segment.role(stripe, column) else { return false };

@@ -27,7 +27,7 @@ impl File {
         loop {
             let (offset, lease) = self.reserve_place(data.len()).await?;
             let place = Place::given(lease);
-            self.write_from(data, (offset, Some(&place)), source).await?;
+            self.write_from(data, offset, Some(&place), source).await?;
             if !place.is_over() {
                 return Ok(offset);
             }

@@ -73,7 +73,9 @@ impl Outbox {
     pub(crate) fn put_read(
         &mut self,
         seal: &ReplySeal,
-        (g, reply, bytes): (Generation, &DriveReply, u32),
+        g: Generation,
+        reply: &DriveReply,
+        bytes: u32,
         fill: impl FnOnce(&mut [u8]) -> bool,
     ) -> bool {
         self.frames.reserve_exact(ROOM_BYTES.saturating_sub(self.frames.len()));
@@ -234,7 +236,7 @@ mod tests {
                 to.fill(u8::try_from(number).expect("small"));
                 is_there
             };
-            assert_eq!(outbox.put_read(&seal, (G, &reply, 5), fill), is_there);
+            assert_eq!(outbox.put_read(&seal, G, &reply, 5, fill), is_there);
         }
         assert_eq!(frames(&outbox), [(1, None, vec![1; 5]), (3, None, vec![3; 5])]);
     }
@@ -244,7 +246,7 @@ mod tests {
         let mut outbox = Outbox::default();
         let reply = read_reply();
         for number in 1..=3 {
-            assert!(outbox.put_read(&ReplySeal::without_proof(number), (G, &reply, 5), |_| true));
+            assert!(outbox.put_read(&ReplySeal::without_proof(number), G, &reply, 5, |_| true));
         }
         // As an answer to the manager, which needs none.
         outbox.answers[1].needs_lease = false;
@@ -273,7 +275,7 @@ mod tests {
             while !outbox.is_full() {
                 number += 1;
                 let seal = ReplySeal::without_proof(number);
-                assert!(outbox.put_read(&seal, (G, &reply, 16 << 10), |_| true));
+                assert!(outbox.put_read(&seal, G, &reply, 16 << 10, |_| true));
             }
             if !outbox.hand_to(&mut sender).await.expect("it is sound") {
                 break;
@@ -282,7 +284,7 @@ mod tests {
         assert_eq!(outbox.refuse(Refusal::new(Reason::NotServing, "lapsed")), 0, "a part has left");
         assert!(outbox.is_empty());
         // While the sender has a rest it takes nothing: that can be refused.
-        assert!(outbox.put_read(&ReplySeal::without_proof(number + 1), (G, &reply, 5), |_| true));
+        assert!(outbox.put_read(&ReplySeal::without_proof(number + 1), G, &reply, 5, |_| true));
         assert!(!outbox.hand_to(&mut sender).await.expect("it is sound"));
         assert_eq!(outbox.refuse(Refusal::new(Reason::NotServing, "lapsed")), 1);
         assert_eq!(frames(&outbox), [(number + 1, Some(Reason::NotServing), vec![])]);

@@ -124,8 +124,7 @@ pub(crate) fn read_at_once(core: &Core, verified: &Verified, read: &Read, outbox
     view.pending |= shown.is_some();
     let bytes = view.stored_bytes();
     let answer = DriveReply::from(reply_of(&mut view));
-    let is_put =
-        outbox.put_read(&verified.seal, (g, &answer, bytes), |to| view.read_at_once_into(to).is_ok());
+    let is_put = outbox.put_read(&verified.seal, g, &answer, bytes, |to| view.read_at_once_into(to).is_ok());
     if is_put {
         core.note_latency(Timed::Read, began);
         Figures::add(&core.figures.read_bytes, u64::from(bytes));

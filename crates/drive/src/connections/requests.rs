@@ -293,7 +293,7 @@ impl Requests {
         // written.
         let still = self.still(capability, Rights::WRITE);
         let then = move |ticket: Ticket, result| ticket.answer(finish(result));
-        self.hand_over(ticket, (Mutation::Write(write), bytes), still, then).await;
+        self.hand_over(ticket, Mutation::Write(write), bytes, still, then).await;
         Ok(())
     }
 
@@ -427,7 +427,7 @@ impl Requests {
         finish: impl FnOnce(Result<Outcome, braid_store::Error>) -> Answer + Send + 'static,
     ) {
         let then = move |ticket: Ticket, result| ticket.answer(finish(result));
-        self.hand_over(ticket, (mutation, 0), still, then).await;
+        self.hand_over(ticket, mutation, 0, still, then).await;
     }
 
     /// As [`Requests::submit`], for a mutation with so many bytes of payload; what becomes of the ticket is
@@ -435,7 +435,8 @@ impl Requests {
     pub(crate) async fn hand_over(
         &self,
         ticket: Ticket,
-        (mutation, bytes): (Mutation, u32),
+        mutation: Mutation,
+        bytes: u32,
         still: Still,
         then: impl FnOnce(Ticket, Result<Outcome, braid_store::Error>) + Send + 'static,
     ) {

@@ -76,7 +76,7 @@ impl Requests {
         // The payload may have taken long to arrive: if the lease was given back meanwhile, nothing may be
         // written.
         let still = self.still(capability, Rights::WRITE);
-        self.hand_over(ticket, (mutation, bytes), still, reply).await;
+        self.hand_over(ticket, mutation, bytes, still, reply).await;
         Ok(())
     }
 
@@ -137,21 +137,21 @@ impl Requests {
         let told = (delta.at, delta.unit, roles.data, settled_to);
         let reply = move |ticket: Ticket, result| {
             if matches!(result, Err(Error::Backlog(_))) {
-                settle_some(&core, g, told);
+                settle_some(&core, g, told.0, told.1, told.2, told.3);
             }
             ticket.answer(Answer::from_store(g, result, |outcome| match outcome {
                 Outcome::Counted { tip } => Written::new(tip, false).into(),
                 other => Refusal::new(Reason::Medium, format!("internal: a delta gave {other:?}")).into(),
             }));
         };
-        self.hand_over(ticket, (mutation, to - from), always(), reply).await;
+        self.hand_over(ticket, mutation, to - from, always(), reply).await;
         Ok(())
     }
 }
 
 /// The unit has as many deltas as it may: notes those that are settled, so that they are folded in before the
 /// delta comes again.
-fn settle_some(core: &Core, g: Generation, (at, unit, data, up_to): (Address, u64, u8, Version)) {
+fn settle_some(core: &Core, g: Generation, at: Address, unit: u64, data: u8, up_to: Version) {
     let partition = at.partition;
     let object = at.object;
     let mutation = Mutation::DeltasSettled { partition, object, g, unit, data, up_to };

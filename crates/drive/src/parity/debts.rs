@@ -216,7 +216,7 @@ impl<W> Debts<W> {
 
     /// Whether the object is drained (PROTOCOL R7). If so, reads show what it still owes to joining columns:
     /// whoever wrote it may be gone, and those who have the file after this fence must not see it come later.
-    pub(crate) fn show_drained(&mut self, (partition, object): (PartitionId, ObjectId)) -> bool {
+    pub(crate) fn show_drained(&mut self, partition: PartitionId, object: ObjectId) -> bool {
         if !self.owed_to((partition, object)).is_drained() {
             return false;
         }
@@ -418,10 +418,10 @@ mod tests {
         let mut debts = owed(&[1]);
         let ready = ColumnMask::EMPTY.with(P);
         debts.handle_fence(OBJECT, |_| Creditors { all: ready.with(Q), ready, g: G });
-        assert!(!debts.show_drained(OBJECT));
+        assert!(!debts.show_drained(OBJECT.0, OBJECT.1));
         assert_eq!(debts.shown(UNIT), Some(Version::ZERO));
         debts.handle_acknowledged(UNIT, P, v(1), G);
-        assert!(debts.show_drained(OBJECT));
+        assert!(debts.show_drained(OBJECT.0, OBJECT.1));
         assert_eq!(debts.take_settled(UNIT), None);
         assert_eq!(debts.shown(UNIT), Some(v(1)), "whoever has the file next does not see it come later");
         assert_eq!(debts.take_waiters(UNIT).len(), 1, "its writer is not told");

@@ -152,7 +152,7 @@ pub(crate) async fn drained(core: &Core, place: (PartitionId, ObjectId), wait: D
             tokio::pin!(progress);
             // Registered before the check, so that what comes in between is not missed.
             progress.as_mut().enable();
-            if core.forwarder.debts().show_drained(place) {
+            if core.forwarder.debts().show_drained(place.0, place.1) {
                 return;
             }
             progress.await;

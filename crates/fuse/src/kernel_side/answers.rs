@@ -62,7 +62,8 @@ impl Mounted {
     /// to `late`.
     pub(crate) fn spawn_for<T, F, L>(
         &self,
-        (asker, bound): (&Request, Bound),
+        asker: &Request,
+        bound: Bound,
         carry_out: impl FnOnce(Arc<Shared>) -> F,
         answer: impl FnOnce(Outcome<T>) + Send + 'static,
         late: impl FnOnce(Arc<Shared>, T) -> L + Send + 'static,
@@ -83,7 +84,8 @@ impl Mounted {
     /// Carries out a request that is answered by success or an error only.
     pub(crate) fn spawn_done<F>(
         &self,
-        (asker, bound): (&Request, Bound),
+        asker: &Request,
+        bound: Bound,
         reply: ReplyEmpty,
         carry_out: impl FnOnce(Arc<Shared>) -> F,
     ) where
@@ -93,13 +95,14 @@ impl Mounted {
             Ok(()) => reply.ok(),
             Err(error) => reply.error(error),
         };
-        self.spawn_for((asker, bound), carry_out, answer, |_, ()| ready(()));
+        self.spawn_for(asker, bound, carry_out, answer, |_, ()| ready(()));
     }
 
     /// Carries out a request that is answered by attributes.
     pub(crate) fn spawn_attributes<F>(
         &self,
-        (asker, bound): (&Request, Bound),
+        asker: &Request,
+        bound: Bound,
         reply: ReplyAttr,
         carry_out: impl FnOnce(Arc<Shared>) -> F,
     ) where
@@ -110,7 +113,7 @@ impl Mounted {
             Ok(attributes) => reply.attr(&context.trust(), &attributes),
             Err(error) => reply.error(error),
         };
-        self.spawn_for((asker, bound), carry_out, answer, |_, _| ready(()));
+        self.spawn_for(asker, bound, carry_out, answer, |_, _| ready(()));
     }
 
     /// Carries out a request that is answered by the entry that was made or found.
@@ -132,7 +135,7 @@ impl Mounted {
             }
             Err(error) => reply.error(error),
         };
-        self.spawn_for((asker, Bound::Asked), carry_out, answer, |_, _| ready(()));
+        self.spawn_for(asker, Bound::Asked, carry_out, answer, |_, _| ready(()));
     }
 }
 

@@ -171,7 +171,7 @@ impl Shared {
         {
             self.context.kept.put_empty(asked, row.file);
         }
-        self.made(asked, at, made)
+        self.made(asked, at.0, at.1, made)
     }
 
     /// Makes a link or special file, or an empty file.
@@ -187,7 +187,7 @@ impl Shared {
         let name = self.under(parent, name)?;
         if let Some(node) = node {
             let made = self.context.client.make_node(&name, node, new).await;
-            return self.made(asked, at, made);
+            return self.made(asked, at.0, at.1, made);
         }
         let options = OpenOptions::new().write(true).create_new(true).new_attributes(new);
         let file = self.context.client.open(&name, &options).await.map_err(|error| errno(&error))?;
@@ -200,7 +200,7 @@ impl Shared {
     pub(crate) async fn link(&self, of: INodeNo, parent: INodeNo, name: &[u8]) -> Outcome<Entry> {
         let asked = self.context.kept.ask();
         let linked = self.context.client.hard_link(&self.name(of), &self.under(parent, name)?).await;
-        let entry = self.made(asked, (parent, name), linked)?.named(name);
+        let entry = self.made(asked, parent, name, linked)?.named(name);
         // The answer does not include the bytes of the file that wait to be written.
         let Some(inode) = self.inodes.get(self.file(of)) else { return Ok(entry) };
         let mut row = self.row(inode.file).await?;
@@ -211,7 +211,8 @@ impl Shared {
     fn made(
         &self,
         asked: Asked,
-        (parent, name): (INodeNo, &[u8]),
+        parent: INodeNo,
+        name: &[u8],
         made: braid_client::Result<StatRow>,
     ) -> Outcome<Entry> {
         let at = (self.file(parent), name);
@@ -322,7 +323,7 @@ impl Shared {
         let client = &self.context.client;
         let at = (self.file(parent), name);
         let name = self.under(parent, name)?;
-        let lost = self.about_to_lose((parent, at.1)).await?;
+        let lost = self.about_to_lose(parent, at.1).await?;
         let removed = match lost {
             Some(_) if only == UnlinkOnly::NotDirectory => client.unlink_open(&name).await,
             _ => client.unlink_only(&name, only).await,
@@ -336,7 +337,7 @@ impl Shared {
     /// yet, or has the file open, goes on. So a file lives on until the kernel has forgotten it, which is
     /// reported then. A file that is open for writing gets its lease now, and keeps it. Returns the number of
     /// the file, if the name is that of a file.
-    async fn about_to_lose(&self, (directory, name): (INodeNo, &[u8])) -> Outcome<Option<FileId>> {
+    async fn about_to_lose(&self, directory: INodeNo, name: &[u8]) -> Outcome<Option<FileId>> {
         let (row, _) = match self.row_of(directory, name).await {
             Ok(found) => found,
             Err(Errno::ENOENT) => return Ok(None),
@@ -366,7 +367,7 @@ impl Shared {
         let source = self.under(from.0, from.1)?;
         let target = self.under(to.0, to.1)?;
         let client = &self.context.client;
-        let lost = if how == RenameHow::Replace { self.about_to_lose(to).await? } else { None };
+        let lost = if how == RenameHow::Replace { self.about_to_lose(to.0, to.1).await? } else { None };
         // The kernel does not look the file up by its new name.
         for (name, (directory, former)) in [(to.1, from), (from.1, to)] {
             let is_moved = name == to.1 || how == RenameHow::Exchange;

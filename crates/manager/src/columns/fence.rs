@@ -107,7 +107,7 @@ pub(crate) async fn judge_all(
     for (&index, units) in unsettled {
         let units: Vec<u64> = units.iter().copied().collect();
         for chunk in units.chunks(VERSIONS_UNITS_MAX) {
-            let failed = judge_some(core, file, inode, (index, chunk), judged).await;
+            let failed = judge_some(core, file, inode, index, chunk, judged).await;
             failures.extend(failed.into_iter().map(|(column, why)| ((index, column), why)));
             if !failures.is_empty() {
                 return failures;
@@ -206,7 +206,8 @@ async fn judge_some(
     core: &Arc<Core>,
     file: FileId,
     inode: &InodeRecord,
-    (index, units): (u32, &[u64]),
+    index: u32,
+    units: &[u64],
     judged: &Stamps,
 ) -> BTreeMap<Column, String> {
     let Some(segment) = inode.segment(index) else {
@@ -297,7 +298,17 @@ impl Target {
         let sign = |g| {
             let state = (g, segment.set, segment.joining);
             let expires_ms = now_ms + CAPABILITY_MS;
-            grants::for_object(&record.master, KEY_EPOCH_FIRST, place, state, map.digest(), expires_ms)
+            grants::for_object(
+                &record.master,
+                KEY_EPOCH_FIRST,
+                place.0,
+                place.1,
+                place.2,
+                place.3,
+                state,
+                map.digest(),
+                expires_ms,
+            )
         };
         let joins = segment.joining.contains(column);
         let before = inode.g.0.checked_sub(1).filter(|_| joins).map(Generation);

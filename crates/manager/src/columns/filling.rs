@@ -41,14 +41,15 @@ pub(crate) async fn make(core: &Arc<Core>, file: FileId, shape: ShapeSpec) -> Re
     let lease = lease_of(core, file, &inode);
     let lost = hold_lapsed(core, &inode);
     let change: procedure::Change =
-        Arc::new(move |core, tx, file, inode| add_segment(core, tx, (file, inode), &shape));
+        Arc::new(move |core, tx, file, inode| add_segment(core, tx, file, inode, &shape));
     run(core, file, Cause { lease, lost, change: Some(change) }).await.map(drop)
 }
 
 fn add_segment(
     core: &Core,
     tx: &mut Tx,
-    (file, inode): (FileId, &mut InodeRecord),
+    file: FileId,
+    inode: &mut InodeRecord,
     shape: &ShapeSpec,
 ) -> Result<(), Refusal> {
     let shape = from_spec(shape, shape)?;

@@ -128,7 +128,9 @@ pub(crate) async fn free_left(core: &Arc<Core>, drive: DriveId) -> Result<(), Ca
 pub(crate) async fn free_object(
     core: &Core,
     drive: DriveId,
-    (volume, file, object): (VolumeId, FileId, ObjectId),
+    volume: VolumeId,
+    file: FileId,
+    object: ObjectId,
     g: Generation,
 ) -> Result<(), CallError> {
     let Some((address, grant, request)) = removal(core, drive, (volume, file, object), g) else {
@@ -152,8 +154,17 @@ fn removal(
         let state = (g, Default::default(), Default::default());
         let place = (drive, partition, object, file);
         let expires_ms = now_ms + CAPABILITY_MS;
-        let grant =
-            grants::for_object(&known.record.master, KEY_EPOCH_FIRST, place, state, [0; 16], expires_ms);
+        let grant = grants::for_object(
+            &known.record.master,
+            KEY_EPOCH_FIRST,
+            place.0,
+            place.1,
+            place.2,
+            place.3,
+            state,
+            [0; 16],
+            expires_ms,
+        );
         (known.record.address.clone(), grant)
     };
     let request = Remove { at: Address { partition, object }, term: core.term() };

@@ -64,8 +64,17 @@ pub(crate) async fn layout(
         let place = (drive, partition, listed.object, listed.file);
         let state = (listed.g, listed.set, listed.joining);
         let expires_ms = now_ms + CAPABILITY_MS;
-        let grant =
-            grants::for_object(&known.record.master, KEY_EPOCH_FIRST, place, state, [0; 16], expires_ms);
+        let grant = grants::for_object(
+            &known.record.master,
+            KEY_EPOCH_FIRST,
+            place.0,
+            place.1,
+            place.2,
+            place.3,
+            state,
+            [0; 16],
+            expires_ms,
+        );
         (known.record.address.clone(), grant)
     };
     let request = GetAttributes { at: Address { partition, object: listed.object } };

@@ -87,7 +87,7 @@ pub(crate) async fn clear(core: &Arc<Core>, file: FileId, deadline: Instant) -> 
     for (row, record) in left {
         let drive = key::drive_of(&row);
         while !is_held_back(core, drive) {
-            match free_object(core, drive, (record.volume, file, record.object), record.g).await {
+            match free_object(core, drive, record.volume, file, record.object, record.g).await {
                 Ok(()) => {
                     core.write(move |_, tx| {
                         tx.delete(row);

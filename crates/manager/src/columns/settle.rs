@@ -293,14 +293,14 @@ mod tests {
         }
     }
 
-    fn after(mut walk: Walk, (column, look): (u8, Look), state: &UnitState) -> u64 {
+    fn after(mut walk: Walk, column: u8, look: Look, state: &UnitState) -> u64 {
         walk.take(Column(column), look, state);
         walk.end
     }
 
     #[test]
     fn a_data_column_says_exactly_where_its_bytes_end() {
-        let of = |column, end, state: &UnitState| after(walk(&[0, 1, 2], end), (column, Look::Data), state);
+        let of = |column, end, state: &UnitState| after(walk(&[0, 1, 2], end), column, Look::Data, state);
         assert_eq!(of(0, 0, &unit(3, 100, &[])), 6 * UNIT + 100);
         assert_eq!(of(1, 0, &unit(3, 100, &[])), 7 * UNIT + 100);
         assert_eq!(of(1, 0, &unit(3, 0, &[])), 0, "a hole is no data");
@@ -310,21 +310,20 @@ mod tests {
 
     #[test]
     fn what_the_size_covers_says_nothing_about_it() {
-        let of = |settled| {
-            after(walk(&[0, 1, 2], 10), (0, Look::Data), &UnitState { settled, ..unit(3, 100, &[]) })
-        };
+        let of =
+            |settled| after(walk(&[0, 1, 2], 10), 0, Look::Data, &UnitState { settled, ..unit(3, 100, &[]) });
         assert_eq!(of(at(7, WITHIN)), 6 * UNIT + 100);
         assert_eq!(of(at(7, WITHIN - 1)), 10);
         assert_eq!(of(at(6, 100)), 10, "of a lease that has ended");
         // Without a column: its version is told by parity.
-        let without = |cover: &[u64]| after(walk(&[0, 2], 10), (2, Look::Parity), &unit(0, 4000, cover));
+        let without = |cover: &[u64]| after(walk(&[0, 2], 10), 2, Look::Parity, &unit(0, 4000, cover));
         assert_eq!(without(&[9, WITHIN - 1]), 10);
         assert_eq!(without(&[9, WITHIN]), UNIT + 4000, "written after the size was committed");
     }
 
     #[test]
     fn parity_speaks_for_columns_that_are_not_ready() {
-        let of = |ready: &[u8], state: &UnitState| after(walk(ready, 0), (2, Look::Parity), state);
+        let of = |ready: &[u8], state: &UnitState| after(walk(ready, 0), 2, Look::Parity, state);
         assert_eq!(of(&[0, 1, 2], &unit(3, 100, &[8, 9])), 0, "they speak for themselves");
         assert_eq!(of(&[0, 2], &unit(3, 100, &[8, 9])), 7 * UNIT + 100);
         assert_eq!(of(&[1, 2], &unit(3, 100, &[8, 9])), 6 * UNIT + 100);
@@ -341,7 +340,7 @@ mod tests {
             let cover = vec![at(7, 8), at(7, n)];
             let pending = PendingState { cover, ends: vec![100, end], ..PendingState::of(at(7, n)) };
             let state = UnitState { pending: Some(pending), ..unit(3, 100, &[8, before]) };
-            after(walk(&[0, 2], 10), (2, Look::Parity), &state)
+            after(walk(&[0, 2], 10), 2, Look::Parity, &state)
         };
         assert_eq!(told(WITHIN - 1, WITHIN + 3, 700), 7 * UNIT + 700);
         assert_eq!(told(WITHIN, WITHIN + 3, 70), 7 * UNIT + 100, "it may go back");
@@ -353,7 +352,7 @@ mod tests {
         let delta = |base: u64, n, end| {
             let tips = vec![Tip { column: Column(1), version: at(7, n), end }];
             let state = UnitState { tips, ..unit(3, 100, &[8, base]) };
-            after(walk(&[0, 2], 0), (2, Look::Parity), &state)
+            after(walk(&[0, 2], 0), 2, Look::Parity, &state)
         };
         assert_eq!(delta(0, 8, 300), 7 * UNIT + 300);
         assert_eq!(delta(8, 9, 50), 7 * UNIT + 50, "a hole was written on top of what the base has");

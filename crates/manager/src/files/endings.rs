@@ -41,7 +41,7 @@ pub(crate) async fn link(core: &Arc<Core>, operation: Operation, request: Link) 
     let link = move |core: &Core, tx: &mut Tx| {
         sharing::must_hold(core, tx, file, lease, holder)?;
         let by = asker();
-        files::link(tx, &request, &|file| callbacks::keeps(core, file, (by, false)), core.now_ms())?;
+        files::link(tx, &request, &|file| callbacks::keeps(core, file, by, false), core.now_ms())?;
         receipts::keep(core, tx, file, &request.backing.receipts)?;
         let end = match &request.ends {
             Some(ended) => Some(end(core, tx, (file, lease, holder), ended)?),

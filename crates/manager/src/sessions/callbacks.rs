@@ -82,8 +82,8 @@ pub(crate) async fn recall(core: &Arc<Core>, file: FileId) {
 
 /// Whether a file that loses its last name is to be kept: others may have it open, who say so when they heed
 /// the news, or the asker has.
-pub(crate) fn keeps(core: &Core, file: FileId, (by, keep): (u64, bool)) -> bool {
-    core.watchers().lose_name(file, (by, keep), core.running_ms())
+pub(crate) fn keeps(core: &Core, file: FileId, by: u64, keep: bool) -> bool {
+    core.watchers().lose_name(file, by, keep, core.running_ms())
 }
 
 /// Whether somebody has watched in this state.

@@ -293,7 +293,7 @@ async fn answer_operation(
         R::Rename(Rename { from, to, how, keep }) => {
             let by = asker();
             in_one(core, operation, move |core, tx| {
-                let keeps = |file| callbacks::keeps(core, file, (by, keep));
+                let keeps = |file| callbacks::keeps(core, file, by, keep);
                 directories::rename(tx, (&from, &to), how, (&keeps, core.now_ms()))
             })
             .await
@@ -301,7 +301,7 @@ async fn answer_operation(
         R::Unlink(Unlink { at, only, keep }) => {
             let by = asker();
             in_one(core, operation, move |core, tx| {
-                let keeps = |file| callbacks::keeps(core, file, (by, keep));
+                let keeps = |file| callbacks::keeps(core, file, by, keep);
                 directories::unlink(tx, &at, only, (&keeps, core.now_ms()))
             })
             .await

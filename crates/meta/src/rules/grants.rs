@@ -58,7 +58,8 @@ pub fn column_map(file: FileId, segment: &SegmentRecord, column: Column) -> Colu
 pub fn for_client(
     master: &Key,
     key_epoch: u32,
-    (file, inode): (FileId, &InodeRecord),
+    file: FileId,
+    inode: &InodeRecord,
     segment: &SegmentRecord,
     column: Column,
     granted: Use,
@@ -95,7 +96,10 @@ pub fn for_client(
 pub fn for_object(
     master: &Key,
     key_epoch: u32,
-    (drive, partition, object, file): (DriveId, PartitionId, ObjectId, FileId),
+    drive: DriveId,
+    partition: PartitionId,
+    object: ObjectId,
+    file: FileId,
     (g, set, joining): (Generation, ColumnMask, ColumnMask),
     map: [u8; 16],
     expires_ms: u64,
@@ -123,7 +127,9 @@ pub fn for_partition(master: &Key, drive: DriveId, partition: PartitionId, expir
 pub fn for_deltas(
     master: &Key,
     key_epoch: u32,
-    (drive, partition, holder): (DriveId, PartitionId, DriveId),
+    drive: DriveId,
+    partition: PartitionId,
+    holder: DriveId,
     expires_ms: u64,
 ) -> Grant {
     let rights = Rights::DELTA;

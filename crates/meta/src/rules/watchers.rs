@@ -301,7 +301,7 @@ impl Watchers {
 
     /// A file is about to lose its last name, by a client, which says whether it has it open. Whether anybody
     /// may: then it is to be kept.
-    pub fn lose_name(&mut self, file: FileId, (by, is_open): (u64, bool), now_ms: u64) -> bool {
+    pub fn lose_name(&mut self, file: FileId, by: u64, is_open: bool, now_ms: u64) -> bool {
         self.lapse(now_ms);
         if is_open && by != 0 {
             self.keepers.open(by, file, now_ms);

@@ -168,7 +168,7 @@ pub fn rename(
         let detail = format!("{:?} is in another volume than {:?}: copy it", show(&at.path), show(&to.path));
         return Err(Refusal::new(Reason::BadName, detail));
     }
-    refuse_ring(tx, &moved, &target, (at, to))?;
+    refuse_ring(tx, &moved, &target, at, to)?;
     let named = Named { directory: source.directory.file, name: source.name };
     let new = Named { directory: target.directory.file, name: target.name };
     match (target.entry.clone(), how) {
@@ -176,7 +176,7 @@ pub fn rename(
         (None, RenameHow::Exchange) => return Err(not_found(&to.path)),
         (Some(old), _) if old.file == moved.file => return Ok(()),
         (Some(old), RenameHow::Exchange) => {
-            refuse_ring(tx, &old, &source, (to, at))?;
+            refuse_ring(tx, &old, &source, to, at)?;
             entries::take(tx, new, &old, now_ms)?;
             entries::take(tx, named, &moved, now_ms)?;
             return move_all(tx, [(moved, named, new), (old, new, named)], now_ms);
@@ -218,7 +218,8 @@ fn refuse_ring(
     tx: &Tx,
     moved: &EntryRecord,
     target: &Slot<'_>,
-    (from, to): (&Place, &Place),
+    from: &Place,
+    to: &Place,
 ) -> Result<(), Refusal> {
     if moved.kind == EntryKind::Directory && is_within(tx, target.directory.file, moved.file)? {
         let from = show(&from.path);

@@ -51,7 +51,7 @@ pub fn create_unnamed(
     let CreateUnnamed { volume, shape, new, holder, .. } = create;
     let volume = volumes::find(tx, volume)?;
     let part = Part { holder: *holder, alone: false, range: None };
-    let (file, inode) = new_record(tx, &volume, (shape, new), part, place, now_ms)?;
+    let (file, inode) = new_record(tx, &volume, shape, new, part, place, now_ms)?;
     inodes::create(tx, file, &inode)?;
     Ok((file, inode))
 }
@@ -75,7 +75,7 @@ pub fn find_or_create(
         None => {
             let volume = &mut slot.directory.volume;
             let given = (&open.shape, &open.new);
-            let (file, mut inode) = new_record(tx, volume, given, open.into(), place, now_ms)?;
+            let (file, mut inode) = new_record(tx, volume, given.0, given.1, open.into(), place, now_ms)?;
             (inode.parent, inode.name) = (slot.directory.file, slot.name.to_vec());
             inode.inherit(&slot.directory.inode);
             inodes::charge(tx, volume, (0, 0), (1, 0))?;
@@ -379,7 +379,8 @@ fn set_size(inode: &mut InodeRecord, size: u64, order: u64, modified_ns: Option<
 fn new_record(
     tx: &mut Tx,
     volume: &VolumeRecord,
-    (spec, new): (&ShapeSpec, &NewAttributes),
+    spec: &ShapeSpec,
+    new: &NewAttributes,
     part: Part,
     place: ChooseDrives<'_>,
     now_ms: u64,

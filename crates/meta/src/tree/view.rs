@@ -84,7 +84,7 @@ pub fn opened(
                 }
                 Opener::Healer(_) | Opener::Filler(_) => Use::Read,
             };
-            Some(grants::for_client(master, epoch, (file, inode), segment, column, use_, expires_ms))
+            Some(grants::for_client(master, epoch, file, inode, segment, column, use_, expires_ms))
         };
         segment.all().iter().map(|column| row.set.contains(column).then(|| grant(column)).flatten()).collect()
     };

@@ -38,7 +38,7 @@ impl Program {
             Err(libc::EAGAIN) => return self.locked = Some(open),
             Err(_) => return self.close(open).await,
         }
-        let granted = self.judge.granted(file, record, from..to, (self.index.0, self.life), asked);
+        let granted = self.judge.granted(file, record, from..to, self.index.0, self.life, asked);
         let Some(at) = granted else {
             let given_back =
                 self.kernel.lock_bytes(&open.descriptor, self.owner(), (from, to - 1), None).await;
@@ -100,7 +100,7 @@ impl Program {
                 // The program does not know yet that it has lost the lock.
                 false => self.kernel.write(&open.descriptor, range.start, &[0xee; 50]).await.is_ok(),
             };
-            self.judge.went_on(record, (who, &self.who), began_ms, is_written);
+            self.judge.went_on(record, who, &self.who, began_ms, is_written);
             if !is_written {
                 return false;
             }
@@ -109,7 +109,7 @@ impl Program {
         }
         let began_ms = now_ms();
         let is_synced = !self.random.percent(60) || self.sync(open, false).await.is_ok();
-        self.judge.went_on(record, (who, &self.who), began_ms, is_synced);
+        self.judge.went_on(record, who, &self.who, began_ms, is_synced);
         is_synced
     }
 }

@@ -118,7 +118,8 @@ fn keys() {
 /// Dumps a frame: its header, the named parts of its body, its payload.
 fn dump_frame(
     title: &str,
-    (kind, request): (u16, u64),
+    kind: u16,
+    request: u64,
     body: &[u8],
     parts: &[(&str, usize)],
     payload: &[u8],
@@ -162,7 +163,7 @@ const HELLO_PARTS: [(&str, usize); 7] = [
 fn example_drive() {
     let hello = drive_hello();
     let mut out = String::new();
-    out += &dump_frame("drive: Hello", (HELLO, 0), &hello.to_bytes(), &HELLO_PARTS, &[]);
+    out += &dump_frame("drive: Hello", HELLO, 0, &hello.to_bytes(), &HELLO_PARTS, &[]);
     let working = Key::new(secret(0xa0)).drive_key(DRIVE).partition_key(PartitionId(7)).working_key(1);
     let grant = Grant { private: working.private_part(&capability()), capability: capability() };
     let read = DriveRequest::Read(Read {
@@ -191,7 +192,7 @@ fn example_drive() {
         ("snapshot", 4),
     ];
     assert_eq!(arguments, 16 + 8 + 4 + 4 + 1 + 4 + 4);
-    out += &dump_frame("asker: Read, 8 bytes of unit 2", (read.kind(), 1), &body, &parts, &[]);
+    out += &dump_frame("asker: Read, 8 bytes of unit 2", read.kind(), 1, &body, &parts, &[]);
 
     let scene = Scene {
         drive: DRIVE,
@@ -230,7 +231,7 @@ fn example_drive() {
         ("crcs (entries)", 4),
         ("crcs[0]", 4),
     ];
-    out += &dump_frame("drive: the answer", (reply.kind(), 1), &body, &parts, bytes);
+    out += &dump_frame("drive: the answer", reply.kind(), 1, &body, &parts, bytes);
     let header = FrameHeader::new(reply.kind(), 1, &body, 8);
     assert_eq!(asked.open(&header, &body).expect("the example's reply is good").1, reply);
     golden("example-drive.txt", &out);
@@ -241,7 +242,7 @@ fn example_drive() {
 fn example_control() {
     let hello = Hello { role: PeerRole::Manager, drive: DriveId(0), ..drive_hello() };
     let mut out = String::new();
-    out += &dump_frame("manager: Hello", (HELLO, 0), &hello.to_bytes(), &HELLO_PARTS, &[]);
+    out += &dump_frame("manager: Hello", HELLO, 0, &hello.to_bytes(), &HELLO_PARTS, &[]);
     let token = Key::new(secret(0x60));
     let nonce = half(0x50);
     let proof = Token::asker_proof(&token, &hello.binding(), &nonce, Standing::Client, DriveId(0));
@@ -258,12 +259,12 @@ fn example_control() {
         ("proof", 32),
     ];
     let body = [RequestHead::NONE.to_bytes(), request.to_bytes()].concat();
-    out += &dump_frame("asker: Authenticate", (kind, 1), &body, &parts, &[]);
+    out += &dump_frame("asker: Authenticate", kind, 1, &body, &parts, &[]);
     let proof = Token::manager_proof(&token, &hello.binding(), &nonce);
     let reply = ControlReply::from(Welcome { cluster: hello.cluster, proof });
     let mut body = ControlHead { term: 4, now_ms: 1_000 }.to_bytes();
     reply.put_body(&mut body);
     let parts = [("term", 8), ("now_ms", 8), ("cluster", 16), ("proof", 32)];
-    out += &dump_frame("manager: Welcome", (reply.kind(), 1), &body, &parts, &[]);
+    out += &dump_frame("manager: Welcome", reply.kind(), 1, &body, &parts, &[]);
     golden("example-control.txt", &out);
 }

@@ -124,7 +124,7 @@ impl Small {
 async fn syncs(run: &Run, of: Synced) -> Result<SyncRate, Failure> {
     let directory = run.path().to_owned();
     let length = run.size(SYNCS, SYNCS_QUICK);
-    OnThread::begin(move |stop| sync_rate(&directory, of, length, stop))?.end().await
+    OnThread::begin(move |stop| sync_rate(&directory, of, length.0, length.1, stop))?.end().await
 }
 
 /// The text form.

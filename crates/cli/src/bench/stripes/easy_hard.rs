@@ -97,7 +97,7 @@ async fn on_limited_links(
         }
         run.tell("E18, limited links: start");
         let hosts = Hosts::up(usize::from(DRIVES))?;
-        let mut cluster = Cluster::up_on(&hosts, run.path(), "e18-limited", DRIVES, SHAPE).await?;
+        let mut cluster = Cluster::up_on(&hosts, run.path(), "e18-limited", DRIVES, SHAPE.0, SHAPE.1).await?;
         let mut clients = processes(&cluster).await?;
         hosts.limit(links, bits)?;
         let scale = Scale { stripes: STRIPES_LIMITED };

@@ -65,7 +65,7 @@ pub(super) async fn measure(run: &mut Run) -> Result<(), Failure> {
     if run.wants(&limited) && run.may_limit(&limited) {
         run.tell("E15, limited link: start");
         let hosts = Hosts::up(usize::from(DRIVES))?;
-        let cluster = Cluster::up_on(&hosts, run.path(), "e15-limited", DRIVES, SHAPE).await?;
+        let cluster = Cluster::up_on(&hosts, run.path(), "e15-limited", DRIVES, SHAPE.0, SHAPE.1).await?;
         let mut updates = Updates::of(run, cluster, PIECES_LIMITED).await?;
         hosts.limit(Links::Clients, LINK_BITS)?;
         updates.rate(run, &limited).await?;

@@ -53,7 +53,8 @@ impl Handle {
     pub(crate) async fn write_range(
         &self,
         side: &WriteSide,
-        (offset, place): (u64, Option<&Place>),
+        offset: u64,
+        place: Option<&Place>,
         data: &[u8],
         source: Source,
     ) -> Result<()> {
@@ -81,12 +82,12 @@ impl Handle {
     ) -> Result<()> {
         let body = Body::Buffer { offset: 0 };
         if source == Source::Still {
-            return self.write_chunk(side, at, body, data).await;
+            return self.write_chunk(side, at.0, at.1, body, data).await;
         }
         let scratch = &self.client.shared.scratch;
         let mut copy = scratch.take(data.len());
         copy.copy_from_slice(data);
-        let written = self.write_chunk(side, at, body, &copy).await;
+        let written = self.write_chunk(side, at.0, at.1, body, &copy).await;
         scratch.give_back([copy]);
         written
     }

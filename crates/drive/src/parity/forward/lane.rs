@@ -229,7 +229,7 @@ fn prepare(core: &Arc<Core>, jobs: &[Job], reads: Reads) -> Prepared {
         let begun = prepared.items.len();
         let versions = core.forwarder.debts().unacknowledged(unit, column);
         for (version, watermark) in versions {
-            match item(core, job, (version, watermark), reads) {
+            match item(core, job, version, watermark, reads) {
                 Ok(item) => {
                     core.forwarder.debts().handle_read(unit, true);
                     bytes += item.payload.len();
@@ -254,7 +254,7 @@ fn prepare(core: &Arc<Core>, jobs: &[Job], reads: Reads) -> Prepared {
     prepared
 }
 
-fn item(core: &Core, job: Job, (version, watermark): (Version, u64), reads: Reads) -> Result<Item, Error> {
+fn item(core: &Core, job: Job, version: Version, watermark: u64, reads: Reads) -> Result<Item, Error> {
     let (unit, column) = job;
     let (partition, object, number) = unit;
     let (g, map) = core.store.with_object(partition, object, |state: &ObjectState<'_>| {

@@ -121,7 +121,7 @@ fn who_writes_hears_that_others_open_it() {
 
 /// Client 1 removes the file's last name.
 fn remove(watchers: &mut Watchers, file: FileId, now_ms: u64) -> (bool, u64) {
-    let is_kept = watchers.lose_name(file, (1, false), now_ms);
+    let is_kept = watchers.lose_name(file, 1, false, now_ms);
     watchers.tell(&[(file, false)], 1);
     (is_kept, watchers.news(2, 0, now_ms).map_or(0, |news| news.number))
 }
@@ -150,7 +150,7 @@ fn a_file_that_has_changed_before_is_kept_when_it_is_removed() {
     watchers.watch(2, FileId(5), since);
     watchers.tell(&[(FileId(5), false)], 1);
     let number = watchers.news(2, 0, 0).expect("told").number;
-    assert!(watchers.lose_name(FileId(5), (1, false), 0), "it has not heeded them");
+    assert!(watchers.lose_name(FileId(5), 1, false, 0), "it has not heeded them");
     watchers.hear(&Watch { open: vec![FileId(5)], ..asked(2, number) }, 0);
     assert!(watchers.is_open(FileId(5), 0), "it said so when it heeded the change");
 }

@@ -109,7 +109,8 @@ impl Bounds {
 /// empty range. Rewriting the whole unit makes its entry shorter, unless snapshots keep the old content.
 pub(crate) fn one_more(
     index: &Index,
-    (partition, object): (PartitionId, ObjectId),
+    partition: PartitionId,
+    object: ObjectId,
     have: &Object,
     (number, unit): (u64, &Unit),
     range: &Range<u32>,

@@ -64,41 +64,41 @@ pub(crate) fn check(index: &Index, growth: &mut Growth, mutation: &Mutation) -> 
             }
             Err(Error::Exists(*partition, *object))
         }
-        Mutation::Remove { partition, object, g } => check_remove(index, (*partition, *object), *g),
+        Mutation::Remove { partition, object, g } => check_remove(index, *partition, *object, *g),
         Mutation::SetAttributes { partition, object, g, change } => {
-            check_attributes(index, growth, (*partition, *object), *g, change)
+            check_attributes(index, growth, *partition, *object, *g, change)
         }
         Mutation::Write(write) => check_write(index, growth, write),
         Mutation::UnitWrite(write) => check_step::unit_write(index, growth, write),
         Mutation::Delta(delta) => check_step::delta(index, growth, delta),
         Mutation::OwedSettled { partition, object, g, unit, up_to } => {
-            let have = asked_in(index, (*partition, *object), *g)?;
+            let have = asked_in(index, *partition, *object, *g)?;
             check_step::owed_settled(have, (*partition, *object), (*unit, *up_to))
         }
         Mutation::DeltasSettled { partition, object, g, unit, data, up_to } => {
-            let have = asked_in(index, (*partition, *object), *g)?;
-            check_step::deltas_settled(have, (*partition, *object), *unit, (*data, *up_to))
+            let have = asked_in(index, *partition, *object, *g)?;
+            check_step::deltas_settled(have, *partition, *object, *unit, (*data, *up_to))
         }
         Mutation::Retire { partition, object, g, settled_below, client, watermark } => {
-            let have = asked_in(index, (*partition, *object), *g)?;
+            let have = asked_in(index, *partition, *object, *g)?;
             let of_client = (*client, *watermark);
             check_step::retire(have, &index.bounds, (*partition, *object), *settled_below, of_client)
         }
         Mutation::Fence { partition, object, g, set, joining } => {
-            check_fence(index, (*partition, *object), *g, (*set, *joining))
+            check_fence(index, *partition, *object, *g, (*set, *joining))
         }
         Mutation::Ready { partition, object, g, unit, units } => {
-            let have = asked_in(index, (*partition, *object), *g)?;
+            let have = asked_in(index, *partition, *object, *g)?;
             check_step::ready(have, &index.bounds, (*partition, *object), (*unit, *units))
         }
         Mutation::Verdict { partition, object, g, units } => {
-            check_step::verdict(asked_in(index, (*partition, *object), *g)?, (*partition, *object), units)
+            check_step::verdict(asked_in(index, *partition, *object, *g)?, (*partition, *object), units)
         }
         &Mutation::Snapshot { partition, object, g, number } => {
-            snapshots::take(asked_in(index, (partition, object), g)?, (partition, object), number)
+            snapshots::take(asked_in(index, partition, object, g)?, (partition, object), number)
         }
         &Mutation::SnapshotDrop { partition, object, g, number } => {
-            snapshots::release(asked_in(index, (partition, object), g)?, (partition, object), number)
+            snapshots::release(asked_in(index, partition, object, g)?, (partition, object), number)
         }
         Mutation::Flush => Ok(Decision::Barrier),
     }
@@ -107,7 +107,8 @@ pub(crate) fn check(index: &Index, growth: &mut Growth, mutation: &Mutation) -> 
 fn check_attributes(
     index: &Index,
     growth: &mut Growth,
-    (partition, object): (PartitionId, ObjectId),
+    partition: PartitionId,
+    object: ObjectId,
     g: Generation,
     change: &Change,
 ) -> Result<Decision, Error> {
@@ -133,7 +134,8 @@ fn check_attributes(
 
 fn check_fence(
     index: &Index,
-    (partition, object): (PartitionId, ObjectId),
+    partition: PartitionId,
+    object: ObjectId,
     g: Generation,
     (set, joining): (ColumnMask, ColumnMask),
 ) -> Result<Decision, Error> {
@@ -170,7 +172,8 @@ fn check_partition_remove(index: &Index, partition: PartitionId) -> Result<Decis
 
 fn check_remove(
     index: &Index,
-    (partition, object): (PartitionId, ObjectId),
+    partition: PartitionId,
+    object: ObjectId,
     g: Generation,
 ) -> Result<Decision, Error> {
     let found = index.partitions.get(&partition).and_then(|owner| owner.objects.get(&object));
@@ -200,7 +203,8 @@ fn check_remove(
 /// fence may have come between the request's arrival and its commit.
 fn asked_in(
     index: &Index,
-    (partition, object): (PartitionId, ObjectId),
+    partition: PartitionId,
+    object: ObjectId,
     g: Generation,
 ) -> Result<&Object, Error> {
     let have = index.whole_object(partition, object)?;
@@ -215,7 +219,7 @@ fn check_write(index: &Index, growth: &mut Growth, write: &Write) -> Result<Deci
             fits(object, write.g, write.to)?;
             (index.find_partition(write.partition)?, &**object)
         }
-        None => written_to(index, (write.partition, write.object), write.g, write.to)?,
+        None => written_to(index, write.partition, write.object, write.g, write.to)?,
     };
     let unit = object.unit(write.unit);
     let lost = unit.lost;
@@ -260,7 +264,7 @@ fn check_write(index: &Index, growth: &mut Growth, write: &Write) -> Result<Deci
         Standing::Whole => 0..unit_bytes,
         Standing::Pending => write.range(),
     };
-    bounds::one_more(index, (write.partition, write.object), object, (write.unit, &unit), &replaced)?;
+    bounds::one_more(index, write.partition, write.object, object, (write.unit, &unit), &replaced)?;
     let overwritten = overwritten(object, &unit, &write.range());
     let asked = write.payload_bytes().saturating_sub(overwritten);
     growth.write((write.partition, owner), (write.object, object), asked)?;

@@ -17,7 +17,7 @@ use crate::step::{DELTAS_MAX, Delta, OWED_MAX, UnitWrite};
 
 /// Decides on a unit write (R2).
 pub(crate) fn unit_write(index: &Index, growth: &mut Growth, write: &UnitWrite) -> Result<Decision, Error> {
-    let (owner, object) = written_to(index, (write.partition, write.object), write.g, write.to)?;
+    let (owner, object) = written_to(index, write.partition, write.object, write.g, write.to)?;
     let unit = object.unit(write.unit);
     if let Some(extra) = &object.extra {
         if let Some(version) = extra.dedup.find(write.client, (write.operation, write.unit, 0)) {
@@ -43,7 +43,7 @@ pub(crate) fn unit_write(index: &Index, growth: &mut Growth, write: &UnitWrite) 
         return Err(Error::Backlog(unit.owed.len()));
     }
     index.bounds.operation(object, write.client, write.watermark)?;
-    bounds::one_more(index, (write.partition, write.object), object, (write.unit, &unit), &write.range())?;
+    bounds::one_more(index, write.partition, write.object, object, (write.unit, &unit), &write.range())?;
     let overwritten = overwritten(object, &unit, &write.range());
     let asked = write.body.payload_bytes().saturating_sub(overwritten);
     growth.write((write.partition, owner), (write.object, object), asked)?;
@@ -65,7 +65,7 @@ fn next(tip: Version, write: &UnitWrite) -> Version {
 
 /// Decides on a delta (R5).
 pub(crate) fn delta(index: &Index, growth: &mut Growth, delta: &Delta) -> Result<Decision, Error> {
-    let (owner, object) = written_to(index, (delta.partition, delta.object), delta.g, delta.to)?;
+    let (owner, object) = written_to(index, delta.partition, delta.object, delta.g, delta.to)?;
     let unit = object.unit(delta.unit);
     if let Some(place) = unit.lost {
         return Err(damaged(place));
@@ -87,7 +87,7 @@ pub(crate) fn delta(index: &Index, growth: &mut Growth, delta: &Delta) -> Result
     }
     index.bounds.operation(object, delta.client, delta.watermark)?;
     // A delta rewrites nothing, whatever its range.
-    bounds::one_more(index, (delta.partition, delta.object), object, (delta.unit, &unit), &(0..0))?;
+    bounds::one_more(index, delta.partition, delta.object, object, (delta.unit, &unit), &(0..0))?;
     growth.write((delta.partition, owner), (delta.object, object), delta.body.payload_bytes())?;
     let mut record = object_record(Kind::Delta, delta.partition, delta.object, object);
     (record.unit, record.units, record.from, record.to) = (delta.unit, 1, delta.from, delta.to);
@@ -120,7 +120,8 @@ pub(crate) fn owed_settled(
 /// Decides on a data column's report that its deltas are settled.
 pub(crate) fn deltas_settled(
     have: &Object,
-    (partition, object): (PartitionId, ObjectId),
+    partition: PartitionId,
+    object: ObjectId,
     number: u64,
     (data, up_to): (u8, Version),
 ) -> Result<Decision, Error> {

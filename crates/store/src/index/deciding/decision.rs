@@ -35,7 +35,8 @@ pub(crate) fn to_append(record: Record) -> Result<Decision, Error> {
 /// The partition and object of a write that was sent in generation `g` and ends at byte `to` of the unit.
 pub(crate) fn written_to(
     index: &Index,
-    (partition, object): (PartitionId, ObjectId),
+    partition: PartitionId,
+    object: ObjectId,
     g: Generation,
     to: u32,
 ) -> Result<(&Partition, &Object), Error> {

@@ -67,16 +67,19 @@ fn sparse(seed: u64, from: u32, to: u32) -> Body {
     body(from, &bytes)
 }
 
-fn data_write(object: u64, unit: u64, (from, to): (u32, u32), version: Version) -> Write {
+fn data_write(object: u64, unit: u64, from: u32, to: u32, version: Version) -> Write {
     Write { body: sparse(version.n, from, to), ..write(object, unit, from, to, version) }
 }
 
 fn stripe(object: u64, unit: u64, range: (u32, u32), version: Version) -> Mutation {
-    Mutation::Write(data_write(object, unit, range, version))
+    Mutation::Write(data_write(object, unit, range.0, range.1, version))
 }
 
 fn install(object: u64, unit: u64, range: (u32, u32), version: Version) -> Mutation {
-    Mutation::Write(Write { standing: Standing::Installed, ..data_write(object, unit, range, version) })
+    Mutation::Write(Write {
+        standing: Standing::Installed,
+        ..data_write(object, unit, range.0, range.1, version)
+    })
 }
 
 fn retire(object: u64, settled_below: Version, client: u64, watermark: u64) -> Mutation {
@@ -193,7 +196,7 @@ fn parity(store: &Store) {
     let attributes = Attributes { column: Column(3), map: b"parity".to_vec(), ..attributes() };
     let of = |kind, standing, unit, n| {
         let cover = vec![version(6, n), Version::ZERO, version(6, n)];
-        let written = Write { standing, ..data_write(2, unit, (0, 6000), version(6, n)) };
+        let written = Write { standing, ..data_write(2, unit, 0, 6000, version(6, n)) };
         Mutation::Write(counting(written, kind, cover))
     };
     all(

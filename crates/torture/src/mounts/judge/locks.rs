@@ -33,7 +33,8 @@ impl Judge {
         file: FileNo,
         record: u64,
         range: Range<u64>,
-        (program, life): (u64, Life),
+        program: u64,
+        life: Life,
         asked: At,
     ) -> Option<At> {
         let mut state = self.lock();
@@ -73,7 +74,7 @@ impl Judge {
 
     /// Notes that a program which took the lock did something under it, from `began_ms` on. Once the lock
     /// is lost, the program must be told.
-    pub(crate) fn went_on(&self, record: u64, (program, who): (u64, &str), began_ms: u64, is_done: bool) {
+    pub(crate) fn went_on(&self, record: u64, program: u64, who: &str, began_ms: u64, is_done: bool) {
         let mut state = self.lock();
         let Some(loser) = state.losers.get_mut(&(record, program)) else { return };
         if began_ms < loser.lost_ms {

@@ -86,18 +86,18 @@ fn a_name_is_what_it_was_at_some_moment_of_the_look() {
 fn what_was_written_under_a_lost_lock_is_not_found_by_who_got_it() {
     let (judge, file, _) = written();
     let asked = judge.now();
-    assert!(judge.granted(file, 0, 0..10, (1, HERE), asked).is_some());
-    assert!(judge.granted(file, 0, 0..10, (2, ELSEWHERE), asked).is_none(), "it may have got it before");
+    assert!(judge.granted(file, 0, 0..10, 1, HERE, asked).is_some());
+    assert!(judge.granted(file, 0, 0..10, 2, ELSEWHERE, asked).is_none(), "it may have got it before");
     let asked = judge.now();
-    let opened = judge.granted(file, 0, 0..10, (2, ELSEWHERE), asked).expect("it got it later");
+    let opened = judge.granted(file, 0, 0..10, 2, ELSEWHERE, asked).expect("it got it later");
     assert!(!judge.holds(0, 1) && judge.holds(0, 2));
     let (id, bytes) = judge.begin_write(file, 0..10, ELSEWHERE);
     judge.end(file, id, true);
     let reader = Reader { life: Some(ELSEWHERE), opened };
     judge.read(file, 0..10, &bytes, (reader, judge.now(), "one"));
     assert_eq!(judge.failure(), None);
-    judge.went_on(0, (1, "the loser"), 100, true);
+    judge.went_on(0, 1, "the loser", 100, true);
     assert_eq!(judge.failure(), None, "it cannot know yet");
-    judge.went_on(0, (1, "the loser"), 100 + TOLD_AFTER_MS, true);
+    judge.went_on(0, 1, "the loser", 100 + TOLD_AFTER_MS, true);
     assert!(judge.failure().is_some());
 }
