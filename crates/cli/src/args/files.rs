@@ -134,7 +134,7 @@ pub(crate) struct Touch {
     /// Only the time of the last change
     #[arg(short)]
     pub(crate) modification: bool,
-    /// Make no files
+    /// Make no files that are not there
     #[arg(short = 'c', long)]
     pub(crate) no_create: bool,
     /// The time, as @SECONDS since 1970, with a fraction if need be [default: now]

@@ -278,7 +278,7 @@ pub(crate) struct Mount {
     /// Return when it is mounted, and go on in the background
     #[arg(long)]
     pub(crate) detach: bool,
-    /// Append to this file what goes wrong, and what is done about it
+    /// Append to this file the errors, and what is done about them
     #[arg(long, value_name = "FILE")]
     pub(crate) log: Option<PathBuf>,
     /// Be the background process of a mount with --detach

@@ -129,12 +129,12 @@ pub(crate) enum Way {
     Auto,
     /// Always copy through a buffer
     Copy,
-    /// Always sendfile
+    /// Always send by sendfile
     Sendfile,
 }
 
 impl DriveOptions {
-    /// The same choice in the drive's own type.
+    /// Returns the choice in the drive's own type.
     pub(crate) fn sending(self) -> Sending {
         match self.send {
             Way::Auto => Sending::Auto,

@@ -8,8 +8,9 @@ use crate::output::exit::{Doing, Exit, Failure};
 
 /// Share of each frame that TCP carries: 1448 of 1514 bytes.
 pub(super) const PAYLOAD_SHARE: f64 = 1448.0 / 1514.0;
-/// Bytes that a limited link may send at once; next, how long it lets a frame wait.
+/// Bytes that a limited link may send at once.
 pub(super) const BURST_BYTES: u64 = 64 << 10;
+/// Time for which a limited link lets a frame wait before it drops it.
 const LATENCY: &str = "50ms";
 
 pub(super) struct Hosts {

@@ -191,14 +191,14 @@ fn ran_on(machine: &Machine, seconds: f64) -> String {
     )
 }
 
-/// The head of a cluster's bench: the machine, and where the drives are.
+/// Head of the text of a cluster's bench: the machine, and where the drives are.
 fn head(ran: &Conditions) -> String {
     let place = &ran.place;
     let machine = ran_on(&ran.machine, ran.seconds);
     format!("{machine}\n\ndrives in {} ({})", place.directory.display(), place.file_system)
 }
 
-/// The text form: a table for each place.
+/// Formats the results as text: a table for each place.
 fn text(found: &Found) -> String {
     let mut text = format!("{}\n", ran_on(&found.machine, found.seconds));
     for place in &found.places {

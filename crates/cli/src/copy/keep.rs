@@ -27,8 +27,9 @@ use crate::output::exit::{Doing, Failure};
 const MODE: u32 = 0o777;
 /// The permission bits that a copy has with `-a`: also set-user-ID, set-group-ID and sticky.
 const ALL_MODE: u32 = 0o7777;
-/// Nanoseconds in a second; next, in a millisecond.
+/// Nanoseconds in a second.
 const SECOND_NS: i64 = 1_000_000_000;
+/// Nanoseconds in a millisecond.
 const MS_NS: i64 = 1_000_000;
 
 /// Attributes of the source that a copy gets, even if all files are copied.

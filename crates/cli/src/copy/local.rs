@@ -45,13 +45,13 @@ pub(super) fn read_file(file: &LocalFile, expected: u64, name: &str, granule: u6
             let end = Chunk { offset: size, buffer: Vec::new(), bytes: 0, may_have_holes: false };
             let _ = feed.send.blocking_send(Coming::Here(Ok(end)));
         }
-        // Nobody takes the chunks any more.
+        // The receiver of the chunks is gone.
         Ok(None) => {}
         Err(failure) => drop(feed.send.blocking_send(Coming::Here(Err(failure)))),
     }
 }
 
-/// Sends the file's data. Returns the size at the end; `None` if nobody takes the chunks any more.
+/// Sends the file's data. Returns the size at the end; `None` if the receiver of the chunks is gone.
 fn read_data(
     file: &LocalFile,
     expected: u64,

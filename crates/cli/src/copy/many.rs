@@ -33,7 +33,7 @@ const SHARES_LARGE: u32 = 8;
 pub(crate) enum Outcome {
     /// Copied; holds the number of bytes.
     Copied(u64),
-    /// The target was the same already and was left alone.
+    /// The target was up to date already and was left alone.
     Same,
 }
 

@@ -165,7 +165,7 @@ async fn copy_one(
             pipeline::run(source, sink, read_stripe, progress).await?
         }
         Location::Local(path) if is_special(path) => {
-            // On its own thread: opening a named pipe blocks until somebody reads it.
+            // On its own thread: opening a named pipe blocks until a reader opens it.
             let path = path.clone();
             let opening = tokio::task::spawn_blocking(move || path.open(OFlags::WRONLY));
             let what = || format!("write {}", job.target.show());

@@ -1,8 +1,8 @@
 //! The parts of `cp -a` besides files and directories: links and special files as they are, further names of
 //! files, and the attributes of directories.
 //!
-//! A file that has the name of a link or special file to be made is removed first: unlike a file, a link
-//! cannot be put in its place by a rename. A directory in the way stays, and is an error.
+//! Whatever has the name of a link or special file to be made is removed first: unlike a file, a link or
+//! special file has no other way to replace it. A directory in the way stays, and is an error.
 
 use std::ffi::OsStr;
 use std::fs::Metadata;
@@ -164,7 +164,7 @@ fn link_local(first: &LocalPath, path: &LocalPath) -> std::io::Result<()> {
     Ok(linkat(first.directory(), &first.name, held.directory(), &held.name, AtFlags::empty())?)
 }
 
-/// The error for a source that has become something else.
+/// The error for a source that is of another kind than when it was listed.
 fn changed(what: String) -> Failure {
     Failure::new(Exit::Conflict, what, "its source has changed its kind since it was listed")
         .remedy("copy it again")

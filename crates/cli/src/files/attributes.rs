@@ -22,7 +22,7 @@ pub(crate) async fn chmod(chmod: args::Chmod, cluster: Option<&Path>) -> Result<
     let client = connect::cluster(cluster).await?;
     for name in names {
         each(&client, name, chmod.recursive, |row| {
-            // A symbolic link's own are never looked at.
+            // The permission bits of a symbolic link itself are never looked at.
             let mode =
                 (row.kind() != EntryKind::Symlink).then(|| change.apply(row.attributes.mode, row.kind()));
             AttributeChanges { mode, ..AttributeChanges::NONE }
@@ -96,7 +96,7 @@ pub(crate) async fn touch(touch: args::Touch, cluster: Option<&Path>) -> Result<
     Ok(())
 }
 
-/// Changes what has a name and, with `recursive`, all that is below it.
+/// Changes the attributes of the named entry and, with `recursive`, of everything below it.
 async fn each(
     client: &Client,
     root: Name,
@@ -106,7 +106,7 @@ async fn each(
     let mut waiting = vec![root.clone()];
     while let Some(name) = waiting.pop() {
         let row = match client.stat_itself(&name).await {
-            // It was removed since it was found.
+            // The entry was removed since it was found.
             Err(error) if error.reason() == Some(Reason::NotFound) && name != root => continue,
             row => row?,
         };
@@ -130,7 +130,7 @@ fn names(names: &[OsString]) -> Result<Vec<Name>, Failure> {
     names.iter().map(|name| remote(name)).collect()
 }
 
-/// The number of a user or group: as given, or as this machine knows the name.
+/// Finds the number of a user or group: as given, or as this machine knows the name.
 fn id(name: &str, database: &str) -> Result<u32, Failure> {
     if let Ok(number) = name.parse() {
         return Ok(number);
@@ -144,7 +144,7 @@ fn id(name: &str, database: &str) -> Result<u32, Failure> {
     })
 }
 
-/// `@SECONDS` since 1970, with up to nine places, in nanoseconds.
+/// Parses `@SECONDS` since 1970, with up to nine decimal places, to nanoseconds.
 fn parse_date(text: &str) -> Option<i64> {
     let text = text.strip_prefix('@')?;
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));

@@ -1,9 +1,9 @@
-//! Local paths, and how what is there is reached.
+//! Local paths, and safe access to the files that they name.
 //!
-//! The first part of a path was typed, and links in it are followed. What lies below has the names that it
-//! has in a directory or a volume. Whoever writes there chose them, and may have put a link there that leads
-//! elsewhere. So directories below the typed one are opened one from the other, and never through a link.
-//! Such a path can also be longer than the system takes.
+//! The first part of a path was typed, and links in it are followed. Names below it come from a directory or
+//! a volume. Whoever writes there chose them, and may have put a link there that leads elsewhere. So
+//! directories below the typed one are opened one from the other, and never through a link. Such a path can
+//! also be longer than the system takes.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File as LocalFile, Metadata, Permissions};
@@ -16,20 +16,20 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, mkdirat, openat, readlinkat, unlinkat};
 use rustix::io::Errno;
 
-/// How a directory is opened to reach what is in it.
+/// Flags to open a directory in order to reach what is in it.
 const PASSED: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// A path on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LocalPath {
     typed: PathBuf,
-    /// Names below it; may be empty.
+    /// Path below the typed part; may be empty.
     below: PathBuf,
 }
 
-/// The directory that something is in, and its name there.
+/// An open directory, and a name in it.
 pub(crate) struct Held {
-    /// `None`: the current one, from which a typed path leads.
+    /// The open directory; `None` for the current one, from which a typed path leads.
     directory: Option<OwnedFd>,
     pub(crate) name: PathBuf,
 }
@@ -46,7 +46,7 @@ impl LocalPath {
         LocalPath { typed: path.into(), below: PathBuf::new() }
     }
 
-    /// What has this name in this directory.
+    /// The path of this name in this directory.
     pub(crate) fn join(&self, name: &OsStr) -> LocalPath {
         LocalPath { typed: self.typed.clone(), below: self.below.join(name) }
     }
@@ -56,7 +56,7 @@ impl LocalPath {
         self.below.as_os_str().is_empty().then_some(&self.typed)
     }
 
-    /// For messages and comparisons: it may be too long to be used.
+    /// The whole path, for messages and comparisons: it may be too long to be used.
     pub(crate) fn whole(&self) -> PathBuf {
         match self.as_typed() {
             Some(typed) => typed.to_owned(),
@@ -64,12 +64,12 @@ impl LocalPath {
         }
     }
 
-    /// The last component.
+    /// Last component of the path; `None` if it has none, as `/` or `..`.
     pub(crate) fn file_name(&self) -> Option<&OsStr> {
         self.as_typed().unwrap_or(&self.below).file_name()
     }
 
-    /// Where it is.
+    /// Opens the directory that holds the file, without following links below the typed part.
     pub(crate) fn held(&self) -> io::Result<Held> {
         let Some(name) = self.below.file_name() else {
             return Ok(Held { directory: None, name: self.typed.clone() });
@@ -81,29 +81,29 @@ impl LocalPath {
         Ok(Held { directory: Some(directory), name: name.into() })
     }
 
-    /// Opens what is there; a link at the end is followed unless `flags` forbid it.
+    /// Opens the file; a link at the end is followed unless `flags` forbid it.
     pub(crate) fn open(&self, flags: OFlags) -> io::Result<LocalFile> {
         let held = self.held()?;
         let opened = openat(held.directory(), &held.name, flags | OFlags::CLOEXEC, Mode::empty())?;
         Ok(opened.into())
     }
 
-    /// Facts about what is there, over links.
+    /// Metadata of the file, following links.
     pub(crate) fn metadata(&self) -> io::Result<Metadata> {
         self.open(OFlags::PATH)?.metadata()
     }
 
-    /// The same of what is there itself, which may be a link.
+    /// Metadata of the file itself, which may be a link.
     pub(crate) fn itself(&self) -> io::Result<Metadata> {
         self.open(OFlags::PATH | OFlags::NOFOLLOW)?.metadata()
     }
 
-    /// Whether it is a symbolic link.
+    /// Returns true if the path names a symbolic link.
     pub(crate) fn is_symlink(&self) -> bool {
         self.itself().is_ok_and(|metadata| metadata.is_symlink())
     }
 
-    /// Where a symbolic link leads.
+    /// Target of a symbolic link.
     pub(crate) fn read_link(&self) -> io::Result<Vec<u8>> {
         let held = self.held()?;
         Ok(readlinkat(held.directory(), &held.name, Vec::new())?.into_bytes())
@@ -124,7 +124,7 @@ impl LocalPath {
         Ok(names)
     }
 
-    /// Makes a directory; it may be there already.
+    /// Makes a directory; it may exist already.
     pub(crate) fn make_directory(&self) -> io::Result<()> {
         if let Some(typed) = self.as_typed() {
             return fs::create_dir_all(typed);
@@ -136,7 +136,7 @@ impl LocalPath {
         }
     }
 
-    /// Removes what is there, if it is no directory.
+    /// Removes the file, if there is one; a directory is an error.
     pub(crate) fn clear(&self) -> io::Result<()> {
         let held = self.held()?;
         match unlinkat(held.directory(), &held.name, AtFlags::empty()) {
@@ -145,13 +145,14 @@ impl LocalPath {
         }
     }
 
-    /// Sets the permission bits of what is there. A symbolic link has none.
+    /// Sets the permission bits of the file. A symbolic link has none.
     pub(crate) fn set_mode(&self, mode: u32) -> io::Result<()> {
         let found = self.open(OFlags::PATH | OFlags::NOFOLLOW)?;
         if found.metadata()?.is_symlink() {
             return Ok(());
         }
-        // The system changes them by a descriptor that was opened to read or write, or by a path.
+        // The system changes permission bits only by a descriptor that was opened to read or write, or by a
+        // path.
         let path = format!("/proc/self/fd/{}", found.as_raw_fd());
         fs::set_permissions(path, Permissions::from_mode(mode))
     }

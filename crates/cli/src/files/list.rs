@@ -23,14 +23,14 @@ struct Row {
     name: NameFacts,
     kind: &'static str,
     size: u64,
-    /// Absent for a volume.
+    /// Time of the last change in milliseconds since 1970; absent for a volume.
     #[serde(skip_serializing_if = "Option::is_none")]
     modified_ms: Option<i64>,
     #[serde(flatten)]
     facts: Option<AttributeFacts>,
 }
 
-/// FileAttributes in `--json`.
+/// Attributes of an entry, in `--json`.
 #[derive(Debug, Serialize)]
 pub(crate) struct AttributeFacts {
     mode: String,
@@ -40,16 +40,16 @@ pub(crate) struct AttributeFacts {
     accessed_ns: i64,
     modified_ns: i64,
     changed_ns: i64,
-    /// Of a device node: its number, as Linux encodes it.
+    /// Number of a device node, as Linux encodes it; absent for other kinds.
     #[serde(skip_serializing_if = "Option::is_none")]
     device: Option<u32>,
-    /// Where a symbolic link leads.
+    /// Target of a symbolic link; absent for other kinds.
     #[serde(skip_serializing_if = "Option::is_none")]
     target: Option<String>,
 }
 
 impl AttributeFacts {
-    /// Of what has these attributes and, if it is a symbolic link, this target.
+    /// Converts these attributes and, for a symbolic link, its target.
     pub(crate) fn of(of: &FileAttributes, target: &[u8]) -> AttributeFacts {
         let is_device = matches!(of.kind, EntryKind::CharDevice | EntryKind::BlockDevice);
         let is_link = of.kind == EntryKind::Symlink;
@@ -67,7 +67,7 @@ impl AttributeFacts {
     }
 }
 
-/// A kind in words.
+/// Name of an entry's kind, for users.
 pub(crate) fn kind_shown(kind: EntryKind) -> &'static str {
     match kind {
         EntryKind::File => "file",
@@ -140,13 +140,13 @@ async fn volumes(client: &Client, ls: &args::Ls, report: Report) -> Result<(), F
     Ok(())
 }
 
-/// The root of every volume.
+/// Names of the roots of all volumes.
 async fn roots(client: &Client) -> Result<Vec<Name>, Failure> {
     let volumes = client.volumes().await?;
     volumes.iter().map(|row| Name::root(&row.name).doing(|| format!("list volume {}", row.name))).collect()
 }
 
-/// Whether the name of each directory stands above its entries.
+/// Display of each directory's name above its entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Headings {
     Shown,

@@ -2,23 +2,23 @@
 
 use braid_wire::control::{EntryKind, MODE_MAX};
 
-/// What a command line wants permission bits to become.
+/// Change of permission bits that a command line asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Change {
     To(u32),
-    /// One clause after another.
+    /// Clauses, applied one after another.
     Clauses(Vec<Clause>),
 }
 
 /// A clause such as `go-w`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Clause {
-    /// Bits of those whom it is about.
+    /// Mask of the bits of the users that the clause is about.
     who: u32,
     act: Act,
-    /// `rwxst` as bits of everybody.
+    /// Bits of the letters `rwxst`, for all users.
     bits: u32,
-    /// `X`: execute only for directories, and where somebody may execute already.
+    /// True for `X`: execute only for directories, and where some user may execute already.
     some_execute: bool,
 }
 
@@ -29,7 +29,7 @@ enum Act {
     Set,
 }
 
-/// Bits of execution, whoever's.
+/// Execute bits of all users.
 const EXECUTE: u32 = 0o111;
 
 /// Reads a mode: octal, or clauses such as `u+x,go-w`.
@@ -43,7 +43,7 @@ pub(crate) fn parse(text: &str) -> Result<Change, String> {
     Ok(Change::Clauses(clauses.concat()))
 }
 
-/// The clauses of one `who`, such as `u=rw+x`.
+/// Parses the clauses of one `who`, such as `u=rw+x`.
 fn clauses(text: &str) -> Option<Vec<Clause>> {
     let at = text.find(['+', '-', '='])?;
     let mut who = 0;
@@ -85,7 +85,7 @@ fn clauses(text: &str) -> Option<Vec<Clause>> {
 }
 
 impl Change {
-    /// What becomes of a mode.
+    /// Returns the mode after the change.
     pub(crate) fn apply(&self, mode: u32, kind: EntryKind) -> u32 {
         match self {
             Change::To(mode) => *mode,
@@ -97,7 +97,7 @@ impl Change {
 impl Clause {
     fn apply(&self, mode: u32, kind: EntryKind) -> u32 {
         let executes = self.some_execute && (kind == EntryKind::Directory || mode & EXECUTE != 0);
-        // The sticky bit is everybody's.
+        // The sticky bit belongs to no single class of users.
         let who = if self.bits & 0o1000 != 0 { self.who | 0o1000 } else { self.who };
         let bits = (self.bits | if executes { EXECUTE } else { 0 }) & who;
         match self.act {
@@ -108,7 +108,7 @@ impl Clause {
     }
 }
 
-/// As `ls -l` shows it: `drwxr-xr-x`.
+/// A mode as `ls -l` shows it: `drwxr-xr-x`.
 pub(crate) fn show(mode: u32, kind: EntryKind) -> String {
     let mut shown = String::with_capacity(10);
     shown.push(match kind {

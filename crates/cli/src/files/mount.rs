@@ -1,7 +1,8 @@
 //! `braid mount`.
 //!
-//! Detached, it starts itself again as a process in the background, which says on its standard output when
-//! the volume is mounted. Until then that process writes its errors where this one would.
+//! With `--detach`, the command starts itself again as a process in the background, which reports on its
+//! standard output when the volume is mounted. Until then that process writes its errors where this one
+//! would.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
@@ -20,10 +21,10 @@ use crate::output::interrupt::{Interrupts, Of};
 use crate::output::report::{Report, complain};
 use crate::{args, connect};
 
-/// What the process in the background says when it is mounted.
+/// Message of the process in the background once the volume is mounted.
 const MOUNTED: &str = "mounted";
 
-/// Runs the command: until a signal, or until somebody unmounts it.
+/// Runs the command until a signal, or until the volume is unmounted by other means.
 pub(crate) async fn run(mount: args::Mount, cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
     let name = remote(&mount.volume)?;
     let shown = mount.directory.display();
@@ -39,15 +40,15 @@ pub(crate) async fn run(mount: args::Mount, cluster: Option<&Path>, report: Repo
         if code == 0 {
             return report.say(format!("{name} is on {shown}; umount {shown} unmounts it"));
         }
-        // It has said why.
+        // The process in the background has printed the reason.
         std::process::exit(code);
     }
     if mount.detached {
-        // A session of its own: the terminal's signals are not for it.
+        // A session of its own, so that the terminal's signals do not reach it.
         rustix::process::setsid().map_err(io::Error::from).doing(|| "leave the terminal".into())?;
     }
     let client = connect::cluster(cluster).await?;
-    // Before it is mounted: from then on a signal unmounts it.
+    // Before the volume is mounted: from then on a signal unmounts it.
     let mut interrupts = Interrupts::new(Of::Command)?;
     client.stat(&name).await?;
     let &args::Mount { allow_other, read_only, no_exec, sync, .. } = &mount;
@@ -122,7 +123,7 @@ fn detach(mount: &args::Mount, cluster: Option<&Path>) -> io::Result<i32> {
     Ok(status.code().filter(|code| *code != 0).unwrap_or(i32::from(Exit::Failed as u8)))
 }
 
-/// Changes what the kernel itself sees to. The process that serves the mount need not know.
+/// Changes the mount flags that the kernel itself enforces. The process that serves the mount need not know.
 fn remount(mount: &args::Mount, name: &Name) -> io::Result<()> {
     let at = std::fs::canonicalize(&mount.directory)?;
     if !is_mounted(&std::fs::read("/proc/self/mounts")?, name, &at) {
@@ -134,8 +135,8 @@ fn remount(mount: &args::Mount, name: &Name) -> io::Result<()> {
     Ok(rustix::mount::mount_remount(&at, flags, c"")?)
 }
 
-/// Whether the last that was mounted at this place is the volume, by the list of mounts. What it has of
-/// blanks and the like is written there as a backslash and three octal digits.
+/// Returns true if the volume is the last mount at this place in the list of mounts. In that list, blanks and
+/// the like are written as a backslash and three octal digits.
 fn is_mounted(mounts: &[u8], name: &Name, at: &Path) -> bool {
     let escaped = |bytes: &[u8]| -> Vec<u8> {
         let escape = |byte: &u8| match byte {
@@ -150,12 +151,12 @@ fn is_mounted(mounts: &[u8], name: &Name, at: &Path) -> bool {
     let mut words = last.split(|byte| *byte == b' ');
     let source = words.next().unwrap_or_default();
     let volume = format!("{}{}", braid_client::PREFIX, name.volume());
-    // fusermount3 gives the kind a name of its own, and the kernel asked directly does not.
+    // fusermount3 gives the file system type a name of its own; a mount by the kernel directly does not.
     let is_kind = matches!(words.nth(1), Some(b"fuse" | b"fuse.braid"));
     is_kind && source == escaped(volume.as_bytes())
 }
 
-/// Tells who waits that it is mounted, and lets go of its output.
+/// Tells the waiting process that the volume is mounted, and lets go of its output.
 fn leave() -> io::Result<()> {
     let nowhere: File = OpenOptions::new().write(true).open("/dev/null")?;
     writeln!(io::stdout(), "{MOUNTED}")?;

@@ -1,5 +1,5 @@
 //! This program called as `mount.braid`: mount(8) looks for a helper of that name, for `mount -t braid` and
-//! lines of /etc/fstab. What it is given becomes the arguments of `braid mount --detach`.
+//! lines of /etc/fstab. The helper's arguments become those of `braid mount --detach`.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -9,10 +9,10 @@ use std::process::ExitCode;
 use crate::output::report::complain;
 
 const NAME: &str = "mount.braid";
-/// What mount(8) is to hear of arguments that are wrong.
+/// Exit code that tells mount(8) of wrong arguments.
 const WRONG: u8 = 1;
 
-/// Options that are for mount(8) itself, or ask for what is so anyway.
+/// Options that are for mount(8) itself, or ask for what Braid does anyway.
 const IGNORED: &[&str] = &[
     "rw",
     "defaults",
@@ -32,7 +32,7 @@ const IGNORED: &[&str] = &[
     "noatime",
     "relatime",
     "nodiratime",
-    // Times of access change only when they are set.
+    // Access times change only when they are set explicitly.
     "atime",
     "diratime",
     "strictatime",
@@ -40,18 +40,18 @@ const IGNORED: &[&str] = &[
     "norelatime",
     "lazytime",
     "nolazytime",
-    // Changes of names are durable when they are answered.
+    // Changes of names are durable before they are answered.
     "dirsync",
     "nomand",
     "silent",
     "loud",
-    // What the list of mounts has of one, for a remount.
+    // Options that the list of mounts shows, passed in a remount.
     "default_permissions",
 ];
-/// The same, with values.
+/// Ignored options that have a value.
 const IGNORED_WITH_VALUE: &[&str] = &["user", "user_id", "group_id", "comment"];
 
-/// Why nothing is mounted.
+/// Reason why nothing is mounted.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
     /// Only a trial was asked for.
@@ -61,7 +61,7 @@ pub(crate) enum Stop {
 }
 
 impl Stop {
-    /// Says so, as far as there is anything to say.
+    /// Prints the reason, if it is an error, and returns the exit code.
     pub(crate) fn tell(self) -> ExitCode {
         match self {
             Stop::Trial => ExitCode::SUCCESS,
@@ -73,7 +73,8 @@ impl Stop {
     }
 }
 
-/// The arguments of `braid` that mean the same; `None` if it was not called by the helper's name.
+/// Translates to arguments of `braid` that mean the same; `None` if the program was not called by the
+/// helper's name.
 pub(crate) fn arguments(typed: impl Iterator<Item = OsString>) -> Option<Result<Vec<OsString>, Stop>> {
     let mut typed = typed;
     let called = typed.next()?;
@@ -141,7 +142,7 @@ fn translate(mut typed: impl Iterator<Item = OsString>) -> Result<Vec<OsString>,
     if is_trial {
         return Err(Stop::Trial);
     }
-    // With `--json` nothing is said: mount(8) prints nothing, and its callers may read what it prints.
+    // With `--json` nothing is printed: mount(8) prints nothing, and its callers may read its output.
     let mut arguments: Vec<OsString> = ["braid", "--json", "mount", detach].map(OsString::from).into();
     arguments.extend(more);
     arguments.extend(["--".into(), volume.clone(), directory.clone()]);

@@ -1,5 +1,5 @@
-//! What a name on the command line stands for: a local path, `braid://VOLUME/PATH`, or `-` for a pipe. Names
-//! are bytes, not text.
+//! Names on the command line: a local path, `braid://VOLUME/PATH`, or `-` for a pipe. Names are bytes, not
+//! text.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -19,7 +19,8 @@ pub(crate) enum Location {
     Pipe,
     /// A path on this machine.
     Local(LocalPath),
-    /// A name in a volume. `directory`: it was written with a trailing slash, or is a volume's root.
+    /// A name in a volume. `directory` is true if the name was written with a trailing slash, or is a
+    /// volume's root.
     Remote { name: Name, directory: bool },
 }
 
@@ -48,8 +49,8 @@ impl Location {
         }
     }
 
-    /// Whether it is a directory without a name of its own: a volume's root, `.` or `..`. Copying it into a
-    /// directory copies what is in it.
+    /// Returns true for a directory without a name of its own: a volume's root, `.` or `..`. Copying it into
+    /// a directory copies what is in it.
     pub(crate) fn is_contents(&self) -> bool {
         match self {
             Location::Pipe => false,
@@ -73,7 +74,7 @@ impl Location {
 }
 
 impl Location {
-    /// As bytes that mean the same if typed.
+    /// The location as bytes that mean the same if typed.
     fn bytes(&self) -> Vec<u8> {
         match self {
             Location::Pipe => b"-".to_vec(),
@@ -82,7 +83,7 @@ impl Location {
         }
     }
 
-    /// For `--json`.
+    /// The location for `--json`.
     pub(crate) fn text(&self) -> Text {
         Text::new(&self.bytes())
     }
@@ -92,12 +93,12 @@ impl Location {
 /// typed again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct NameFacts {
-    /// Unescaped, except for JSON's own escapes.
+    /// The name, unescaped except for JSON's own escapes.
     name: String,
-    /// Present if the name is not UTF-8: its bytes in base64. `name` then has U+FFFD for the invalid ones.
+    /// The name's bytes in base64, if it is not UTF-8. `name` then has U+FFFD for the invalid ones.
     #[serde(skip_serializing_if = "Option::is_none")]
     name_bytes: Option<String>,
-    /// As shown to users.
+    /// The name as shown to users.
     #[serde(skip)]
     pub(crate) shown: String,
 }
@@ -149,7 +150,7 @@ pub(crate) fn remote(text: &OsStr) -> Result<Name, Failure> {
         .map_err(|error| Failure::usage(show_name(text.as_bytes()), error.to_string()))
 }
 
-/// A remote name for messages, whatever its bytes.
+/// A remote name for messages, with odd bytes escaped.
 pub(crate) fn show_remote(name: &Name) -> String {
     format!("braid://{}/{}", name.volume(), show_name(name.path()))
 }

@@ -13,17 +13,17 @@ use crate::output::rate::{Bar, Progress};
 use crate::output::report::{Report, complain};
 use crate::{args, connect};
 
-/// What a name stands for; `None` if nothing is there.
+/// Looks up a name, following a symbolic link; `None` if nothing is there.
 pub(crate) async fn stat_if_there(client: &Client, name: &Name) -> Result<Option<StatRow>, Failure> {
     if_there(client.stat(name).await)
 }
 
-/// The same of what has this name itself, which may be a symbolic link.
+/// Looks up a name itself, which may be a symbolic link; `None` if nothing is there.
 async fn itself_if_there(client: &Client, name: &Name) -> Result<Option<StatRow>, Failure> {
     if_there(client.stat_itself(name).await)
 }
 
-/// What was found or done; `None` if nothing is there.
+/// Turns the error that nothing is there into `None`.
 pub(crate) fn if_there<T>(found: braid_client::Result<T>) -> Result<Option<T>, Failure> {
     match found {
         Ok(row) => Ok(Some(row)),
@@ -32,12 +32,12 @@ pub(crate) fn if_there<T>(found: braid_client::Result<T>) -> Result<Option<T>, F
     }
 }
 
-/// All entries of a directory, in byte order of their names.
+/// Lists all entries of a directory, in byte order of their names.
 pub(crate) async fn entries(client: &Client, name: &Name) -> Result<Vec<Entry>, Failure> {
     Ok(client.list(name).all().await?)
 }
 
-/// The same; none if the directory was removed since it was found.
+/// Lists all entries of a directory; none if it was removed since it was found.
 pub(crate) async fn entries_if_there(client: &Client, name: &Name) -> Result<Vec<Entry>, Failure> {
     match client.list(name).all().await {
         Err(error) if error.reason() == Some(Reason::NotFound) => Ok(Vec::new()),
@@ -50,9 +50,11 @@ pub(crate) async fn entries_if_there(client: &Client, name: &Name) -> Result<Vec
 struct Removed {
     #[serde(flatten)]
     name: NameFacts,
-    /// Counts of what was removed. For a directory: everything below it, and the directory itself.
+    /// Number of files removed. For a directory, this and the next counts cover everything below it.
     files: u64,
+    /// Number of directories removed, the named one included.
     directories: u64,
+    /// Bytes of the removed files.
     bytes: u64,
 }
 
@@ -63,7 +65,7 @@ struct Made {
     name: NameFacts,
 }
 
-/// A name that became another, in `--json`.
+/// A name that was renamed, in `--json`.
 #[derive(Debug, Serialize)]
 struct Moved {
     from: String,
@@ -130,7 +132,7 @@ pub(crate) fn no_directory(what: String) -> Failure {
     Failure::new(Exit::NotFound, what, "no such directory").remedy("make it with mkdir")
 }
 
-/// Whether a command on a directory also takes what is below it.
+/// Scope of a command on a directory: without or with what is below it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Recursion {
     No,
@@ -176,7 +178,7 @@ pub(crate) async fn rm(rm: args::Rm, cluster: Option<&Path>, report: Report) -> 
 }
 
 impl Removed {
-    /// One file more.
+    /// Counts one more file.
     fn file(&mut self, bytes: u64, progress: &Progress) {
         self.files += 1;
         self.bytes = self.bytes.saturating_add(bytes);
@@ -185,7 +187,7 @@ impl Removed {
     }
 }
 
-/// How many names are removed at a time.
+/// Maximum number of names removed at a time.
 const TOGETHER: usize = 512;
 
 /// Removes a directory and everything below it. A volume's root is emptied but stays.
@@ -195,7 +197,7 @@ async fn remove_tree(
     removed: &mut Removed,
     progress: &Progress,
 ) -> Result<(), Failure> {
-    // A directory comes after the one that it is in.
+    // A parent comes before the directories in it.
     let mut directories = Vec::new();
     let mut waiting = vec![root.clone()];
     let mut files = Vec::new();
@@ -231,8 +233,8 @@ async fn remove_tree(
     Ok(())
 }
 
-/// Removes these files, each with its size. All that can be removed are; of the others each is named, the
-/// first by the command's own error.
+/// Removes these files, each given with its size. A file that cannot be removed does not stop the others. The
+/// first error goes to `first`, to become the command's own; the others are printed.
 async fn remove_files(
     client: &Client,
     files: Vec<(Name, u64)>,
@@ -244,7 +246,7 @@ async fn remove_files(
     for (result, bytes) in client.unlink_all(&names).await.into_iter().zip(sizes) {
         match result {
             Ok(()) => removed.file(bytes, progress),
-            // Somebody else has removed it meanwhile.
+            // Another client has removed it meanwhile.
             Err(error) if error.reason() == Some(Reason::NotFound) => {}
             Err(error) if first.is_none() => *first = Some(error.into()),
             Err(error) => complain(&Failure::from(error).to_string()),
@@ -252,7 +254,7 @@ async fn remove_files(
     }
 }
 
-/// How many directories a name is in.
+/// Number of directories that a name is in.
 fn depth(name: &Name) -> usize {
     name.path().iter().filter(|byte| **byte == b'/').count() + usize::from(!name.is_root())
 }

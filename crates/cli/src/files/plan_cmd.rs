@@ -24,20 +24,20 @@ struct Facts {
     segment: usize,
     generation: u32,
     stripes: usize,
-    /// Rounds of requests to drives that must follow one another.
+    /// Number of rounds of requests to drives that must follow one another.
     round_trips: u32,
     read_bytes: u64,
     written_bytes: u64,
     scratch_bytes: u64,
-    /// The drives of columns that are left out because they are away.
+    /// Drives that are away, whose columns are left out.
     away: Vec<String>,
     columns: Vec<ColumnFacts>,
-    /// Of a write: the ways to do each stripe, the one that is taken first.
+    /// Ways to write each stripe, the chosen one first; empty for a read.
     ways: Vec<StripeFacts>,
-    /// With --time, when each instruction begins and is done, by id.
+    /// With --time, when each instruction begins and is done, by instruction id.
     #[serde(skip_serializing_if = "Option::is_none")]
     times: Option<Timed>,
-    /// The printed form.
+    /// The plan set in the form that is printed.
     text: String,
 }
 
@@ -48,18 +48,18 @@ struct StripeFacts {
     ways: Vec<WayFacts>,
 }
 
-/// What a way costs.
+/// Costs of one way to write a stripe.
 #[derive(Debug, Serialize)]
 struct WayFacts {
     strategy: String,
     client_bytes: u64,
     drive_bytes: u64,
     round_trips: u32,
-    /// All of it in one number, of bytes.
+    /// All costs in one number, in bytes.
     cost: u64,
 }
 
-/// What one drive does in it.
+/// Work of one drive in a plan set.
 #[derive(Debug, Serialize)]
 struct ColumnFacts {
     column: usize,
@@ -113,10 +113,10 @@ pub(crate) async fn run(plan: args::Plan, cluster: Option<&Path>, report: Report
     })
 }
 
-/// What the parts cost.
+/// Costs of the parts, for predicted times.
 struct Parts {
     costs: CostModel,
-    /// Which they are, for users.
+    /// Names of the parts, for users.
     named: String,
 }
 
@@ -142,7 +142,7 @@ impl Parts {
     }
 }
 
-/// Drops drives that exist but hold no column of the file: whether they are away changes nothing.
+/// Drops drives that exist but hold no column of the file: the plan is the same if such a drive is away.
 async fn on_file(
     client: &Client,
     names: &BTreeMap<DriveId, String>,
@@ -207,7 +207,7 @@ fn stripe_facts(stripe: u64, ways: &[Way]) -> StripeFacts {
     StripeFacts { stripe, ways: facts.collect() }
 }
 
-/// The printed form, with each drive's name before its identity (the planner knows only the latter).
+/// The plan set's text with each drive's name before its identity (the planner knows only the latter).
 fn with_names(explained: &Explained, names: &BTreeMap<DriveId, String>) -> String {
     let mut text = explained.text.clone();
     for plan in &explained.set.plans {
@@ -221,10 +221,10 @@ fn with_names(explained: &Explained, names: &BTreeMap<DriveId, String>) -> Strin
     text
 }
 
-/// The widest line that times are lined up behind.
+/// Maximum width in characters of the lines behind which times are aligned.
 const TIMES_AT: usize = 80;
 
-/// The printed form, with each instruction's and step's times behind it.
+/// The plan set's text with the times of each instruction and step behind it.
 fn with_times(text: &str, times: &Timed, parts: &str) -> String {
     let (instructions, totals) = text.split_at(text.find("\ntotals\n").map_or(text.len(), |at| at + 1));
     // An instruction's line begins with its id.

@@ -28,7 +28,7 @@ struct Facts {
     modified_ms: i64,
     #[serde(flatten)]
     attributes: AttributeFacts,
-    /// As `ls -l` shows them.
+    /// Permission bits as `ls -l` shows them.
     #[serde(skip)]
     permissions: String,
     generation: u32,
@@ -38,13 +38,13 @@ struct Facts {
 #[derive(Debug, Serialize)]
 struct Segment {
     start: u64,
-    /// Absent for the last segment, which has no end.
+    /// End of the segment in the file; absent for the last one, which has no end.
     end: Option<u64>,
     shape: ShapeFacts,
     columns: Vec<ColumnFacts>,
 }
 
-/// A shape in words and numbers.
+/// A shape (scheme, columns, unit size), in `--json`.
 #[derive(Debug, Serialize)]
 pub(crate) struct ShapeFacts {
     pub(crate) scheme: String,
@@ -123,7 +123,7 @@ pub(crate) fn show_shape(facts: &ShapeFacts) -> String {
     format!("{scheme} {k}{parity}, unit {}", size::show(u64::from(*unit_bytes)))
 }
 
-/// The state of a drive that another has taken the place of.
+/// State of a drive whose place another has taken.
 const REPLACED: &str = "replaced";
 
 /// A drive's state as one word.

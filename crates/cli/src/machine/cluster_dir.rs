@@ -2,11 +2,11 @@
 //!
 //! | path | what |
 //! |---|---|
-//! | `cluster.toml` | the manager's address, a client token, the drives' names; mode 0600, replaced by rename |
-//! | `LOCK` | held (flock) by `braid up` while it starts things and, in the foreground, for as long as it runs |
+//! | `cluster.toml` | manager's address, client token, drives' names; mode 0600, replaced by rename |
+//! | `LOCK` | held (flock) by `braid up` while it starts servers and, in the foreground, while it runs |
 //! | `manager/` | the manager's state and tokens |
 //! | `drive-N/` | one drive's store each |
-//! | `logs/NAME.log` | what each process says on standard error |
+//! | `logs/NAME.log` | standard error of each process |
 //! | `pids/NAME` | process id, start time and address of each process, once it serves |
 //!
 //! A client on another machine needs only `cluster.toml`.
@@ -24,7 +24,7 @@ use crate::output::exit::{Cause, Doing, Exit, Failure};
 use crate::output::shell::quoted;
 pub(crate) use braid_client::cluster::{CLUSTER_FILE, ClusterFile};
 
-/// A cluster's directory.
+/// The directory of a cluster on this machine, or a file like `cluster.toml`.
 #[derive(Debug, Clone)]
 pub(crate) struct ClusterDir {
     root: PathBuf,
@@ -159,7 +159,7 @@ impl ClusterDir {
         Failure::new(Exit::NoCluster, what, why)
     }
 
-    /// Replaces `cluster.toml`.
+    /// Replaces the directory's `cluster.toml` atomically; mode 0600.
     pub(crate) fn write(&self, cluster: &ClusterFile) -> Result<(), Failure> {
         write_cluster_file(&self.root.join(CLUSTER_FILE), cluster)
     }

@@ -72,7 +72,7 @@ pub(crate) async fn run(cluster: Option<&Path>, report: Report) -> Result<(), Fa
     report.facts(&space, show)
 }
 
-/// Divisor of the used bytes: if more than one part in so many is dead, a hint is printed.
+/// Divisor for a hint: it is printed if more than this part (1/8) of the used bytes is dead.
 const DEAD_PART: u64 = 8;
 
 fn show(space: &Space) -> String {

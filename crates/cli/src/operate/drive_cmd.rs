@@ -36,8 +36,9 @@ struct Drained {
     was_drained: bool,
     /// Number of components still on the drive.
     components: u64,
-    /// Approximate bytes of the components on the drive when it was asked.
+    /// Approximate size of the components on the drive, in bytes, at the time of the request.
     bytes: u64,
+    /// Free space for them on the other drives, in bytes.
     room_bytes: u64,
 }
 

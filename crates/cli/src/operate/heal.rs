@@ -51,12 +51,15 @@ pub(crate) struct DriveFacts {
     stale_components: u64,
     /// Approximate bytes of those components; only what differs is written.
     left_bytes: u64,
-    /// Files healed since the drive's process began, as are the next two counts.
+    /// Number of files healed since the drive's process began.
     files: u64,
+    /// Bytes compared since then.
     compared_bytes: u64,
+    /// Bytes written since then.
     written_bytes: u64,
-    /// Number of damaged units that were made anew; next, of those that could not be made so far.
+    /// Number of damaged units that were made anew.
     repaired_units: u64,
+    /// Number of damaged units that could not be made anew so far.
     damaged_units: u64,
     bytes_per_second: u64,
     /// Estimated time left; absent while nothing is left or nothing moves.

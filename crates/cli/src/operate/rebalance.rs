@@ -93,7 +93,7 @@ pub(crate) fn line(facts: &BalanceFacts) -> String {
     )
 }
 
-/// Computes the facts for `--json` and [`line`].
+/// Computes the facts for `--json` and [`line()`].
 pub(crate) fn facts(status: &HealStatusReply) -> BalanceFacts {
     let balance = &status.balance;
     let rate: u64 = status.drives.iter().map(|row| row.rate).sum();

@@ -54,9 +54,9 @@ struct Row {
     bytes: u64,
     from: ShapeFacts,
     to: ShapeFacts,
-    /// Number of columns of the new layout; 0 means that the work has not begun. Next, the number of columns
-    /// filled.
+    /// Number of columns of the new layout; 0 means that the work has not begun.
     columns: u8,
+    /// Number of those columns that are filled.
     filled: u8,
     /// Reason why the work waits; empty if it does not wait, or if its turn has not come.
     waits_for: String,

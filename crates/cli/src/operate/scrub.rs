@@ -56,8 +56,9 @@ pub(crate) struct StateFacts {
     asked: bool,
     /// Bytes a second that the scrub may read; 0 means that the drive makes no passes of its own.
     rate: u64,
-    /// Bytes verified in the current pass or, if none runs, in the last one; next, units.
+    /// Bytes verified in the current pass or, if none runs, in the last one.
     verified_bytes: u64,
+    /// Number of units verified in that pass.
     verified_units: u64,
     /// Approximate bytes that a pass has to verify.
     of_bytes: u64,
@@ -67,8 +68,9 @@ pub(crate) struct StateFacts {
     lost: u64,
     /// Number of files in use that are missing, replaced or truncated.
     wrong_files: u64,
-    /// Start of the pass, in milliseconds of manager time; next, the end of the last pass.
+    /// Start of the pass, in milliseconds of manager time.
     began_ms: Option<u64>,
+    /// End of the last pass, in milliseconds of manager time; absent if there was none.
     last_pass_ended_ms: Option<u64>,
     passes: u64,
     /// Number of damaged units that were ever made anew from the files' other columns.

@@ -80,7 +80,7 @@ pub(crate) struct DriveFacts {
     stalled_ms: u64,
     reads: LatencyFacts,
     commits: LatencyFacts,
-    /// How much slower than its sisters the drive is, and what to do; empty if it is not.
+    /// Explanation of how much slower than its sisters the drive is, and what to do; empty if it is not slow.
     slow: String,
 }
 

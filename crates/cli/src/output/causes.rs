@@ -1,4 +1,4 @@
-//! The only table from the libraries' errors to exit codes and hints.
+//! The only table that maps the libraries' errors to exit codes and hints.
 
 use braid_client::{Error, Kind, NameError};
 use braid_drive::DriveError;

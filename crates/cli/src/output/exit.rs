@@ -5,19 +5,19 @@
 
 use std::{fmt, io};
 
-/// Why the program ended, as its exit code.
+/// Reason why the program ended, as its exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Exit {
     /// Done; also if the reader of the output closed the pipe.
     Ok = 0,
-    /// Anything that has no code of its own.
+    /// Any failure that has no code of its own.
     Failed = 1,
     /// The command line is wrong.
     Usage = 2,
     /// No such file, directory, volume or drive.
     NotFound = 3,
-    /// It exists already, is not empty, or is a directory where a file is needed (or the reverse).
+    /// The target exists already, is not empty, or is a directory where a file is needed (or the reverse).
     Conflict = 4,
     /// No cluster here, or its manager does not answer.
     NoCluster = 5,
@@ -101,15 +101,15 @@ pub(crate) fn help() -> String {
     text
 }
 
-/// What failed, why, and what to do.
+/// A failed command: the act, the reason, and the remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
-    /// The exit code.
+    /// Exit code that the program ends with.
     pub(crate) exit: Exit,
     /// The act attempted, such as `copy a.bin to braid://main/a`.
     what: String,
     why: String,
-    /// What the user can do; empty if the reason says so already.
+    /// Advice to the user; empty if the reason says it already.
     remedy: String,
 }
 
@@ -119,23 +119,23 @@ impl Failure {
         Failure { exit, what: what.into(), why: why.into(), remedy: String::new() }
     }
 
-    /// The same with what to do about it.
+    /// Adds advice to the failure.
     pub(crate) fn remedy(mut self, remedy: impl Into<String>) -> Failure {
         self.remedy = remedy.into();
         self
     }
 
-    /// The reason and the remedy, where what was attempted is known.
+    /// The reason and the remedy, for places where the act is known.
     pub(crate) fn reason(&self) -> String {
         if self.remedy.is_empty() { self.why.clone() } else { format!("{}; {}", self.why, self.remedy) }
     }
 
-    /// The reader of standard output closed it: not an error, nothing to print.
+    /// The failure when the reader of standard output closed it: not an error, nothing to print.
     pub(crate) fn closed_pipe() -> Failure {
         Failure::new(Exit::Ok, "", "")
     }
 
-    /// The command line asks for something impossible.
+    /// The failure of a command line that asks for something impossible.
     pub(crate) fn usage(what: impl Into<String>, why: impl Into<String>) -> Failure {
         Failure::new(Exit::Usage, what, why)
     }
@@ -177,7 +177,7 @@ impl Cause {
         Cause { exit, why: why.into(), remedy: remedy.into() }
     }
 
-    /// The failure of this act.
+    /// Makes the failure of the act `what`.
     pub(crate) fn doing(self, what: String) -> Failure {
         Failure { exit: self.exit, what, why: self.why, remedy: self.remedy }
     }

@@ -10,11 +10,11 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::output::exit::{Doing, Exit, Failure};
 use crate::output::report::complain;
 
-/// How long a command may take to undo what it has begun.
+/// Time limit for a command to undo what it has begun.
 pub(crate) const GRACE: Duration = Duration::from_millis(700);
-/// How long the demo or a bench may take to remove its files.
+/// Time limit for the demo or a bench to remove its files.
 pub(crate) const GRACE_DEMO: Duration = Duration::from_secs(10);
-/// How long to wait until the last message is written to standard error.
+/// Time limit for writing the last message to standard error.
 const LAST_WORD: Duration = Duration::from_millis(100);
 
 /// The signals that end the program. While a value lives, their default action is off.
@@ -24,10 +24,10 @@ pub(crate) struct Interrupts {
     of: Of,
 }
 
-/// What kind of process gets the signals.
+/// Kind of process that gets the signals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Of {
-    /// A command: each of the signals ends it.
+    /// A command: each signal ends it.
     Command,
     /// A server: SIGHUP is logged and ignored.
     Server,
@@ -62,8 +62,8 @@ impl Interrupts {
         }
     }
 
-    /// From now on the program ends at most `grace` after the first signal, even if it hangs in a system
-    /// call, such as on an unreachable network file system or an output that nobody reads.
+    /// Makes the program end at most `grace` after the first signal, even if it hangs in a system call, such
+    /// as on an unreachable network file system or an output that is not read.
     pub(crate) fn end_after(grace: Duration) -> Result<(), Failure> {
         let what = || "watch for signals".to_owned();
         let (watching, is_watching) = mpsc::channel();

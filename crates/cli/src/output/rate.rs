@@ -1,7 +1,7 @@
 //! Progress during a copy, and its rate at the end.
 //!
-//! On a terminal, a bar with the rate; elsewhere nothing. Progress goes to standard error, so that it never
-//! mixes with results.
+//! On a terminal, a bar with the rate is shown; elsewhere nothing. Progress goes to standard error, so that
+//! it never mixes with results.
 
 use std::io::{IsTerminal, stderr};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +17,7 @@ use crate::output::size;
 pub(crate) struct Rate {
     /// Bytes of the user's data.
     pub(crate) bytes: u64,
-    /// The time they took.
+    /// Time that those bytes took.
     pub(crate) time: Duration,
 }
 
@@ -58,16 +58,16 @@ pub(crate) struct Progress {
     files: Option<Files>,
 }
 
-/// Whether a progress bar is shown.
+/// Visibility of the progress bar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bar {
-    /// On a terminal.
+    /// Shown if standard error is a terminal.
     Shown,
     Hidden,
 }
 
 impl Bar {
-    /// For a command that shows a bar beside text, and none beside JSON.
+    /// The choice for a command that shows a bar beside text, and none beside JSON.
     pub(crate) fn beside(report: Report) -> Bar {
         if report.json { Bar::Hidden } else { Bar::Shown }
     }
@@ -75,7 +75,7 @@ impl Bar {
 
 struct Files {
     done: AtomicU64,
-    /// The total, if known.
+    /// Total number of files, if known.
     of: Option<u64>,
 }
 
@@ -91,7 +91,7 @@ impl Files {
 }
 
 impl Progress {
-    /// Begins a count up to `bytes`, if known.
+    /// Begins a count up to `bytes`, if that is known.
     pub(crate) fn begin(bytes: Option<u64>, bar: Bar) -> Progress {
         let bar = if bar == Bar::Shown && stderr().is_terminal() {
             let bar = ProgressBar::with_draw_target(bytes, ProgressDrawTarget::stderr_with_hz(5));
@@ -126,7 +126,7 @@ impl Progress {
         }
     }
 
-    /// Shows the name of what is being copied.
+    /// Shows the name of the file that is being copied.
     pub(crate) fn name(&self, name: impl Into<String>) {
         self.bar.set_message(name.into());
     }

@@ -10,15 +10,15 @@ use serde::Serialize;
 
 use crate::output::exit::{Doing, Exit, Failure};
 
-/// Where results go and in which form.
+/// Printer of results on standard output.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Report {
-    /// JSON instead of text.
+    /// True to print JSON instead of text.
     pub(crate) json: bool,
 }
 
 impl Report {
-    /// Prints `facts` as JSON, or else what `text` makes of them.
+    /// Prints `facts` as JSON, or else the text that `text` makes of them.
     pub(crate) fn facts<T: Serialize>(
         &self,
         facts: &T,
@@ -47,7 +47,7 @@ impl Report {
         }
     }
 
-    /// Like [`Report::line`], for work that goes on even if nobody reads the output.
+    /// Like [`Report::line`], for work that goes on even if the output is no longer read.
     pub(crate) fn note<T: Serialize>(
         &self,
         facts: &T,
@@ -56,7 +56,7 @@ impl Report {
         unread(self.line(facts, text))
     }
 
-    /// A line for users; not printed with `--json`.
+    /// Prints a line for users; nothing with `--json`.
     pub(crate) fn say(&self, text: impl AsRef<str>) -> Result<(), Failure> {
         if self.json { Ok(()) } else { print(&format!("{}\n", text.as_ref())) }
     }
@@ -79,12 +79,12 @@ pub(crate) fn unread(said: Result<(), Failure>) -> Result<(), Failure> {
     }
 }
 
-/// A line on standard error. A failure to write it is ignored.
+/// Prints a line on standard error. A failure to write it is ignored.
 pub(crate) fn complain(text: &str) {
     let _ = writeln!(io::stderr(), "braid: {text}");
 }
 
-/// A plain table: a header, rows, the `right` columns aligned to the right. Ends with a newline.
+/// Formats a plain table: a header, rows, the `right` columns aligned to the right. Ends with a newline.
 pub(crate) fn table(header: &[&str], right: &[usize], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);

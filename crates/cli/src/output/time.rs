@@ -1,6 +1,6 @@
 //! Manager time (milliseconds since 1970, UTC) as shown to users.
 
-/// `2026-11-20 11:47:03Z`.
+/// A time in UTC to the second: `2026-11-20 11:47:03Z`.
 pub(crate) fn show(ms: u64) -> String {
     let seconds = ms / 1000;
     let days = seconds / 86_400;

@@ -1,4 +1,4 @@
-//! Says once what a command waits for: silence looks like a hang.
+//! Messages about what a command waits for, printed once: silence looks like a hang.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -7,10 +7,10 @@ use tokio::time::timeout;
 
 use crate::output::report::complain;
 
-/// A wait longer than this is announced.
+/// Length of a wait after which it is announced.
 const TOLD_AFTER: Duration = Duration::from_secs(1);
 
-/// Runs `work`; if it takes long, says on standard error what the command waits for.
+/// Runs `work`. If it takes long, prints on standard error what the command waits for.
 pub(crate) async fn telling<T>(what: impl FnOnce() -> String, work: impl Future<Output = T>) -> T {
     tokio::pin!(work);
     if let Ok(done) = timeout(TOLD_AFTER, &mut work).await {
@@ -20,7 +20,7 @@ pub(crate) async fn telling<T>(what: impl FnOnce() -> String, work: impl Future<
     work.await
 }
 
-/// Says that the manager does not answer. Printed once, though a command may ask it many times at once.
+/// Prints that the manager does not answer. Printed once, though a command may ask it many times at once.
 pub(crate) fn for_manager(address: &str) {
     static SAID: AtomicBool = AtomicBool::new(false);
     if !SAID.swap(true, Ordering::Relaxed) {

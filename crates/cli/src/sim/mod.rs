@@ -24,7 +24,7 @@ use crate::output::exit::{Doing, Exit, Failure};
 use crate::output::interrupt::Interrupts;
 use crate::output::report::{Report, complain, print};
 
-/// The most bytes of a spec or a trace.
+/// Maximum bytes of a spec or a trace.
 const INPUT_BYTES_MAX: u64 = 1 << 30;
 
 /// Runs the command.
@@ -35,7 +35,7 @@ pub(crate) async fn run(sim: Sim, report: Report) -> Result<(), Failure> {
     }
 }
 
-/// `braid sim run`.
+/// Runs `braid sim run`.
 async fn spec(asked: SimRun, report: Report) -> Result<(), Failure> {
     crate::bench::prepare_out(asked.output.out.as_deref())?;
     let path = &asked.spec;
@@ -74,7 +74,7 @@ async fn spec(asked: SimRun, report: Report) -> Result<(), Failure> {
     report.facts(&ran, |ran| text::ran(&title, ran))
 }
 
-/// Runs all points. `None`: it was stopped.
+/// Runs all points. Returns `None` if it was stopped.
 fn all(work: &[(Point, Vec<Entry>)], threads: usize, stop: &AtomicBool) -> Option<Vec<Ran>> {
     let bar = bar();
     bar.set_length(u64::try_from(work.len()).unwrap_or(u64::MAX));
@@ -88,7 +88,7 @@ fn all(work: &[(Point, Vec<Entry>)], threads: usize, stop: &AtomicBool) -> Optio
     found
 }
 
-/// `braid sim swift-1991`.
+/// Runs `braid sim swift-1991`.
 async fn swift_1991(asked: SimSwift, report: Report) -> Result<(), Failure> {
     crate::bench::prepare_out(asked.output.out.as_deref())?;
     let threads = threads(&asked.output);
@@ -106,7 +106,7 @@ async fn swift_1991(asked: SimSwift, report: Report) -> Result<(), Failure> {
     report.facts(&study, text::study)
 }
 
-/// How the documents are made again.
+/// Command line that makes the documents again.
 fn command(figure: Option<u8>) -> String {
     let figure = figure.map_or(String::new(), |number| format!(" --figure {number}"));
     format!("braid sim swift-1991{figure} --out docs/results")
@@ -128,7 +128,7 @@ fn study(figure: Option<u8>, threads: usize, stop: &AtomicBool) -> Option<Study>
     found
 }
 
-/// Does long work on a thread. If the command ends before it, it is told to stop.
+/// Does long work on a thread. If the command ends first, the work is told to stop.
 pub(crate) async fn in_background<T: Send + 'static>(
     work: impl FnOnce(&AtomicBool) -> Option<T> + Send + 'static,
 ) -> Result<T, Failure> {
@@ -144,13 +144,13 @@ pub(crate) async fn in_background<T: Send + 'static>(
     found.map_err(std::io::Error::other).doing(|| "simulate".into())?.ok_or_else(Interrupts::failure)
 }
 
-/// How many runs at a time.
+/// Number of runs at a time: as asked for, or one for each processor.
 fn threads(output: &SimOutput) -> usize {
     let all = std::thread::available_parallelism().map_or(1, usize::from);
     output.threads.map_or(all, usize::from)
 }
 
-/// Says on standard error how fast it was: the results say nothing that differs from run to run.
+/// Prints the speed on standard error: the results hold nothing that differs from run to run.
 fn say_speed(ran: &[Ran], seconds: f64) {
     let events: u64 = ran.iter().map(|one| one.outcome.events).sum();
     #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
@@ -158,20 +158,20 @@ fn say_speed(ran: &[Ran], seconds: f64) {
     complain(&format!("{events} events in {seconds:.2} s, {rate:.2} million a second"));
 }
 
-/// The parts in a file that has nothing else.
+/// Reads a file that holds only parts.
 pub(crate) fn parts_of(path: &Path) -> Result<CostModel, Failure> {
     CostModel::parse(&read(path)?)
         .map_err(|error| Failure::new(Exit::Usage, format!("read {}", path.display()), error.to_string()))
 }
 
-/// Reads a text that is not too large.
+/// Reads a text of at most [`INPUT_BYTES_MAX`] bytes.
 fn read(path: &Path) -> Result<String, Failure> {
     let what = || format!("read {}", path.display());
     let length = fs::metadata(path).doing(what)?.len();
     if length > INPUT_BYTES_MAX {
         return Err(Failure::new(Exit::Usage, what(), format!("{length} bytes are more than 1 GiB")));
     }
-    // A device or a pipe has no length to be looked at.
+    // Read with a bound too: a device or a pipe reports no length.
     let mut bytes = Vec::new();
     fs::File::open(path)
         .and_then(|file| file.take(INPUT_BYTES_MAX + 1).read_to_end(&mut bytes))

@@ -7,7 +7,7 @@ use braid_sim::swift::{Assumption, Figure, Study, Table};
 use crate::output::rate;
 use crate::output::report::table;
 
-/// The points of a spec: one in full, several as one table.
+/// Formats the points of a spec: one in full, several as one table.
 pub(super) fn ran(title: &str, ran: &[Ran]) -> String {
     match ran {
         [only] if only.values.is_empty() => format!("{title}\n\n{}", one(&only.outcome)),
@@ -38,7 +38,7 @@ fn one(outcome: &Outcome) -> String {
     text
 }
 
-/// How a run ended, in a sentence.
+/// The end of a run, in a sentence.
 fn why(outcome: &Outcome) -> String {
     match &outcome.ending {
         Ending::Settled => "settled: the means are as well known as was asked for".to_owned(),
@@ -80,7 +80,7 @@ fn group(group: &Group) -> Vec<String> {
     ]
 }
 
-/// A row for each load of each point.
+/// Formats a table with a row for each load of each point.
 fn sweep(ran: &[Ran]) -> String {
     let keys: Vec<String> = ran.first().map_or(Vec::new(), |first| {
         first.values.iter().map(|(key, _)| key.rsplit('.').next().unwrap_or(key).to_uppercase()).collect()
@@ -109,7 +109,7 @@ fn sweep(ran: &[Ran]) -> String {
     table(&header, &right, rows)
 }
 
-/// Milliseconds with three digits or more, to the nanosecond.
+/// Formats milliseconds with three digits or more, to the nanosecond.
 fn ms(value: f64) -> String {
     match value {
         100.0.. => format!("{value:.1}"),
@@ -118,7 +118,7 @@ fn ms(value: f64) -> String {
     }
 }
 
-/// The study of the paper.
+/// Formats the study of the paper.
 pub(super) fn study(study: &Study) -> String {
     let mut text = String::new();
     for found in study.figures.iter().chain(&study.today) {

@@ -1,5 +1,5 @@
-//! A wrong input gets one line and an exit code, and changes nothing. Every item of the list that can be
-//! reached from the command line.
+//! A wrong input gets one line and an exit code, and changes nothing. Covers every item of the list that can
+//! be reached from the command line.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, Permissions};
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::support::{Cluster, Said, braid, noise, run};
 
-/// Without any cluster: refused before one is looked for.
+/// Arguments that are refused without any cluster, before one is looked for.
 #[test]
 fn what_the_command_line_gets_wrong() {
     let cluster = Cluster::nowhere();
@@ -92,7 +92,7 @@ fn what_the_cluster_refuses() {
         assert_eq!(said.code, code, "{line}: {}", said.err);
         said.failed(code, words);
     }
-    // Nor is a directory replaced that is not empty.
+    // A directory that is not empty is not replaced either.
     cluster.line("mkdir braid://main/e").ok();
     cluster.line("mkdir -p braid://main/g/e/full").ok();
     cluster.line("mv braid://main/e braid://main/g").failed(4, "empty");
@@ -220,7 +220,7 @@ fn a_directory_of_other_things_is_left_as_it_is() {
     assert_eq!(names, ["letter", "log"]);
 }
 
-/// Garbage, a truncated frame, one with an impossible length: the connection ends, the server goes on.
+/// Garbage, a truncated frame, a frame with an impossible length: the connection ends, the server goes on.
 #[test]
 fn garbage_on_the_ports_harms_nobody() {
     let cluster = Cluster::up(3);

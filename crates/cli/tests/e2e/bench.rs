@@ -20,7 +20,7 @@ fn every_row_of_the_store_has_its_ratio() {
     let rows = document["rows"].as_array().expect("a list");
     let memory = document["places"][0]["memory"] == true;
     let sending = rows.iter().filter(|row| row["experiment"] == "Sending").count();
-    // At seven lengths.
+    // One row for each of seven lengths.
     assert_eq!(sending, 7);
     assert_eq!(rows.len() - sending, if memory { 13 } else { 34 });
     for row in rows {
@@ -172,7 +172,7 @@ fn every_row_of_the_stripes_has_its_ratio() {
         }
         assert_eq!(row["goal"].is_null(), row["met"].is_null(), "{row}");
     }
-    // These are counted, not timed: they are the same on any machine.
+    // These figures are counted, not timed: they are the same on any machine.
     let figure = |name: &str| {
         let row = rows.iter().find(|row| row["name"] == name).unwrap_or_else(|| panic!("no row {name}"));
         row["ratio"]["median"].as_f64().expect("a number")
@@ -181,7 +181,7 @@ fn every_row_of_the_stripes_has_its_ratio() {
     let stripes = figure("the same computed by the client");
     assert!(1.0 < units && units < 1.2 && 2.0 < stripes && stripes < 2.6, "{units} {stripes}");
     assert!(figure("1 % missed, in whole stripes") < 0.02);
-    // Rows with limited links are left out, and said to be.
+    // Rows with limited links are left out, and listed as left out.
     let left_out = document["left_out"].as_array().expect("a list");
     assert!(left_out.iter().any(|row| row["name"].as_str().is_some_and(|name| name.starts_with("E16"))));
     let written = |name: &str| fs::read_to_string(out.join(name)).expect(name);
@@ -192,15 +192,15 @@ fn every_row_of_the_stripes_has_its_ratio() {
     assert_eq!(fs::read_dir(&dir).expect("read").count(), 0, "something is left");
 }
 
-/// Begins a bench of a cluster, interrupts it once a drive serves in the cluster of this name, and sees that
-/// nothing is left.
+/// Begins a bench of a cluster, interrupts it once a drive serves in the cluster of this name, and checks
+/// that nothing is left.
 fn interrupted(bench: &str, cluster: &str) {
     let place = Cluster::nowhere();
     let mut command = braid();
     command.args(["bench", bench, "--quick", "--dir"]).arg(place.file(""));
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started");
     let here = place.file("");
-    // Clients have begun: the file of a drive's process is there.
+    // The pid file of a drive exists once the drive serves.
     let pid_file = || {
         let found = fs::read_dir(&here).expect("read").flatten().next()?;
         Some(found.path().join(cluster).join("pids/drive-1")).filter(|path| path.exists())
@@ -236,7 +236,7 @@ fn every_row_of_small_work_has_its_figures() {
     let document = run(command).ok().json();
     assert_eq!((&document["experiment"], &document["quick"]), (&"small".into(), &true.into()));
     let rows = document["rows"].as_array().expect("a list");
-    // Seven single operations with three numbers in flight, and three of trees.
+    // Seven single operations with three numbers in flight, and three operations on trees.
     assert_eq!(rows.len(), 7 * 3 + 3);
     let number = |value: &serde_json::Value| value.as_f64().unwrap_or_else(|| panic!("{value} is no number"));
     for row in rows {
@@ -252,7 +252,7 @@ fn every_row_of_small_work_has_its_figures() {
         assert!((sum - number(&row["cpu_total_us"])).abs() < 1e-6, "{row}");
         assert!(row["plain"]["manager_sockets"].as_u64() > Some(0), "{row}");
     }
-    // What was counted is what is there.
+    // The counts match the files that are there.
     let figure = |operation: &str, in_flight: Option<u32>, key: &str| {
         let is_it = |row: &&serde_json::Value| {
             row["operation"] == operation && row["in_flight"] == serde_json::json!(in_flight)

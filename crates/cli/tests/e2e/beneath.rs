@@ -1,4 +1,4 @@
-//! Trees whose names somebody else has chosen: links in a copy's way, paths longer than the system takes, and
+//! Trees whose names another user has chosen: links in a copy's way, paths longer than the system takes, and
 //! names that vanish meanwhile.
 
 use std::ffi::OsStr;
@@ -13,7 +13,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, mkdirat, openat, unlinkat};
 
 use crate::support::{Cluster, Said, finish, said};
 
-/// Directories of the deep tree, and the length of each one's name.
+/// Number of nested directories of the deep tree, and the length of each one's name.
 const LEVELS: usize = 45;
 const LEVEL_BYTES: usize = 200;
 
@@ -36,7 +36,7 @@ fn a_copy_writes_nothing_through_links_that_an_earlier_one_made() {
     copy(&cluster, "-aq", &tree, "braid://main/").ok();
     copy(&cluster, "-aq", "braid://main/tree", &out).ok();
     assert!(out.join("tree/directory").is_symlink() && out.join("tree/file").is_symlink());
-    // Whoever may write the volume puts others in their place.
+    // A writer of the volume puts other entries in their place.
     cluster.line("rm braid://main/tree/directory braid://main/tree/file braid://main/tree/pipe").ok();
     cluster.line("mkdir braid://main/tree/directory").ok();
     let evil = cluster.make("evil", 1000, 1);
@@ -54,13 +54,13 @@ fn a_copy_writes_nothing_through_links_that_an_earlier_one_made() {
             assert!(found.is_file() && found.len() == 1000, "{options}: {name}");
         }
     }
-    // What is typed is followed, as with cp.
+    // A link that was typed is followed, as with cp.
     copy(&cluster, "-q", "braid://main/tree/file", tree.join("file")).ok();
     assert!(tree.join("file").is_symlink());
     assert_eq!(fs::metadata(victim.join("f")).expect("there").len(), 1000);
 }
 
-/// The directories of a chain below `top`, each opened in the one before.
+/// Opens the directories of a chain below `top`, each in the one before.
 fn chain(top: &Path, make: bool) -> Vec<OwnedFd> {
     let mut chain: Vec<OwnedFd> = vec![fs::File::open(top).expect("opened").into()];
     for _ in 0..LEVELS {
@@ -123,7 +123,7 @@ fn paths_that_the_system_does_not_take_are_copied_listed_checked_and_removed() {
     let mut lines = BufReader::with_capacity(64, child.stdout.take().expect("piped"));
     let mut first = String::new();
     lines.read_line(&mut first).expect("a file was checked, and all are known");
-    // Its output is more than a pipe holds: it waits before the last ones.
+    // The output is more than a pipe holds: the check waits before the last files.
     cluster.line("rm -r braid://main/tree/z").ok();
     let rest = std::thread::spawn(move || lines.lines().count());
     let told = said(finish(child));

@@ -1,11 +1,11 @@
-//! The short ones of the small inputs that failed once (`tests/cases`); `make cases` runs all.
+//! Small inputs that failed once (`tests/cases`): the short cases. `make cases` runs all.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::support::{finish, said};
 
-/// What takes a second or two each.
+/// Cases that take a second or two each.
 const CASES: &[&str] = &[
     "cp-a-through-symlink",
     "deep-tree",

@@ -149,7 +149,7 @@ fn ctrl_c_stops_a_cluster_in_the_foreground_and_death_takes_it_along() {
         let mut command = braid();
         command.args(["up", "--drives", "3", "--dir"]).arg(cluster.dir());
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started");
-        // The last line once everything serves.
+        // `up` prints this line last, once everything serves.
         let said_so = BufReader::new(child.stdout.take().expect("piped")).lines();
         said_so.map(|line| line.expect("text")).find(|line| line.starts_with("running")).expect("it serves");
         child
@@ -170,8 +170,8 @@ fn ctrl_c_stops_a_cluster_in_the_foreground_and_death_takes_it_along() {
         assert_eq!(ended.code, if end == "INT" { 0 } else { -1 }, "{}", ended.err);
         until("all are gone", || pids.iter().all(|&pid| !runs(pid)));
     }
-    // A drive that cannot be started again for a while is tried until it can. One that is missing at the end
-    // is told.
+    // A drive that cannot be started again for a while is tried until it can. A drive that is missing at the
+    // end is reported.
     let child = up();
     let lose = |name: &str| {
         let store = cluster.dir().join(name).join("store");
@@ -230,7 +230,7 @@ fn a_lost_drive_keeps_no_other_from_being_started_and_can_be_replaced() {
     lacking.failed(8, "drive-3: ");
     assert!(lacking.err.contains("`braid drive replace drive-3 NEW`"), "{}", lacking.err);
     assert!(cluster.cat("braid://main/f") == noise(3_000_001, 1));
-    // Its directory is not made again: there it would be another drive of the same name.
+    // The drive's directory is not made again: a drive started there would be another one of the same name.
     let before = cluster.drive_pid("drive-1");
     fs::remove_dir_all(&lost).expect("removed");
     up().failed(8, "holds no drive");
@@ -243,7 +243,7 @@ fn a_lost_drive_keeps_no_other_from_being_started_and_can_be_replaced() {
     assert_eq!(up().ok().err, "", "from then on it is not listed");
     cluster.line("heal --watch").ok();
     cluster.down().ok();
-    // Also while the manager waits for the lost one, to compare its restored state with it.
+    // The same while the manager waits for the lost drive, to compare its restored state with it.
     crate::older::restore(&cluster, None);
     fs::remove_dir_all(cluster.dir().join("drive-2")).expect("removed");
     up().failed(8, "`braid drive replace drive-2 NEW`");

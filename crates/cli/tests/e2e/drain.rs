@@ -1,4 +1,4 @@
-//! A drive leaves the cluster: drained, removed, and all files are there.
+//! A drive leaves the cluster: it is drained and removed, and all files are still there.
 
 use crate::support::{Cluster, noise, runs, until};
 
@@ -37,7 +37,7 @@ fn a_drained_drive_is_removed_and_the_cluster_starts_without_it() {
         assert!(cluster.cat(&format!("braid://main/{n}")) == noise(3 << 20, 1), "{n}");
     }
     cluster.line("check --all braid://main").ok();
-    // The name of the drive that left is not given again: its directory is still there.
+    // The name of the removed drive is not used again: its directory is still there.
     let added = cluster.line("drive add --json").ok().json();
     let name = added["drive"].as_str().expect("a name");
     assert!(name != leaver && runs(cluster.drive_pid(name)), "{added}");

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::support::{Cluster, finish, noise, runs, said, signal, until};
 
-/// Longer than a client's lease, which is longer than a drive's.
+/// Longer than a client's lease, which is longer than a drive's lease.
 const PAUSE: Duration = Duration::from_secs(13);
 
 /// A copy from a pipe that stays open: it remains unfinished for as long as the test wants.
@@ -19,7 +19,7 @@ fn copy_from_pipe(cluster: &Cluster, target: &str, first: &[u8]) -> (Child, std:
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started");
     let mut stdin = child.stdin.take().expect("piped");
-    // The pipe holds less than this, so once it is written the copy has begun.
+    // The pipe holds less than this, so once everything is written the copy has begun.
     stdin.write_all(first).expect("taken");
     (child, stdin)
 }
@@ -41,7 +41,7 @@ fn ctrl_c_in_the_middle_of_a_copy_leaves_nothing() {
     assert_eq!(cluster.line("ls braid://main").ok().text(), "there\n");
     assert_eq!(cluster.cat("braid://main/there"), noise(50_000, 1));
 
-    // And for a local target.
+    // The same for a local target.
     let big = cluster.make("big", 64 << 20, 3);
     cluster.put(&big, "braid://main/big");
     let out = cluster.file("out");
@@ -66,7 +66,7 @@ fn a_source_that_shrinks_is_refused_and_one_that_grows_is_copied_to_its_end() {
     // Far more than the copy's buffers, so that it cannot have read everything before the file is cut.
     let path = cluster.file("shrinks");
     let file = fs::File::create(&path).expect("made");
-    // Written, not sparse: holes would be skipped at once.
+    // The bytes are written, not sparse: holes would be skipped at once.
     let piece = vec![0; 1 << 20];
     (0..512).for_each(|n| file.write_all_at(&piece, n << 20).expect("written"));
     let mut command =
@@ -90,7 +90,7 @@ fn a_source_that_shrinks_is_refused_and_one_that_grows_is_copied_to_its_end() {
     assert!(stored.len() >= 40 << 20 && whole.starts_with(&stored), "{} bytes", stored.len());
 }
 
-/// Whether a process has a file open.
+/// Returns true if a process has a file open.
 fn opened_by(pid: u32, path: &std::path::Path) -> bool {
     let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().filter_map(Result::ok);
     descriptors.into_iter().any(|entry| fs::read_link(entry.path()).is_ok_and(|target| target == path))
@@ -112,7 +112,7 @@ fn a_drive_that_dies_in_the_middle_of_a_read_is_not_noticed() {
         .spawn()
         .expect("started");
     let mut out = child.stdout.take().expect("piped");
-    // The pipe holds up the copy: a part has been read, the rest has not.
+    // The pipe holds up the copy: one part has been read, and the rest has not.
     let mut read = vec![0; 1 << 20];
     out.read_exact(&mut read).expect("read");
     signal(pid, "KILL");
@@ -154,7 +154,8 @@ fn writes_go_on_degraded_and_a_replaced_drive_is_rebuilt() {
     cluster.kill_drive(&other);
     assert!(cluster.cat("braid://main/f") == first);
     assert!(cluster.cat("braid://main/g") == second);
-    // The old name stands for the new drive, and there is nothing to rebuild only as long as that one serves.
+    // The old name stands for the new drive, and there is nothing to rebuild only as long as the new drive
+    // serves.
     cluster.line(&format!("rebuild {victim}")).ok();
     cluster.kill_drive("fresh");
     until("it counts as away", || {
@@ -165,7 +166,7 @@ fn writes_go_on_degraded_and_a_replaced_drive_is_rebuilt() {
     cluster.line(&format!("rebuild {victim}")).failed(8, "fresh is away");
 }
 
-/// What an operator may do who is not sure that the first try has gone through, or two of them at once.
+/// An operator who is not sure that the first try has gone through may do this, or two operators at once.
 #[test]
 fn a_drive_that_is_replaced_and_rebuilt_twice_at_once_is_whole() {
     let cluster = Cluster::up(5);
@@ -176,7 +177,7 @@ fn a_drive_that_is_replaced_and_rebuilt_twice_at_once_is_whole() {
     cluster.kill_drive(&victim);
     cluster.line("drive add --name one").ok();
     cluster.line("drive add --name two").ok();
-    // So slow that the heal is under way meanwhile.
+    // So slow that the heal is still under way during the next steps.
     cluster.line("heal --rate 1M").ok();
     let at_once = |lines: [String; 2]| {
         let spawn = |line: String| {
@@ -191,7 +192,8 @@ fn a_drive_that_is_replaced_and_rebuilt_twice_at_once_is_whole() {
     let new = if won[0].text().starts_with("one ") { "one" } else { "two" };
     lost[0].failed(3, &format!("{victim} was replaced by {new} already"));
     assert!(lost[0].err.contains(&format!("braid drive replace {new} NEW")), "{}", lost[0].err);
-    // Again under the same name it is done already; and two that wait for the rebuild both see its end.
+    // Repeating the command under the same name finds it done already; two commands that wait for the rebuild
+    // both see its end.
     cluster.line(&format!("drive replace {victim} {new}")).ok();
     let stale = cluster.line("heal --json").ok().json();
     assert!(stale["drives"].to_string().contains("\"stale_components\":1"), "it is under way: {stale}");
@@ -219,7 +221,7 @@ fn too_many_drives_away_are_named() {
     let write = cluster.braid([OsStr::new("cp"), file.as_os_str(), OsStr::new("braid://main/g")]);
     assert_eq!(write.code, 8, "{}", write.err);
     assert_eq!(cluster.line("ls braid://main").ok().text(), "f\n");
-    // The width is that of all drives, whichever of them happen to be away.
+    // The width is computed from all drives, whichever of them happen to be away.
     let away = "raid5 4+1 needs 5 drives and 3 are up; start drive-2, drive-4, choose a smaller --width or add drives";
     until("both count as away", || cluster.line("drive ls").text().matches(" away ").count() == 2);
     cluster.line("volume create narrow").failed(8, away);
@@ -321,11 +323,11 @@ fn a_full_drive_fails_the_write_and_keeps_the_old_file() {
     assert_eq!(cluster.line("ls braid://v").ok().text(), "f\n");
 }
 
-/// Files of a tree: too many for a pipe to hold a line of 100 bytes of each.
+/// Number of files of a tree: too many for a pipe to hold a line of 100 bytes of each.
 const FILES: u64 = 1000;
 
-/// No lease could be renewed, so none is judged. A writer goes on with its lease, a copy of many files goes
-/// on with the next file, and no column goes out.
+/// While the manager is stopped no lease could be renewed, so none is judged. A writer goes on with its
+/// lease, a copy of many files goes on with the next file, and no column goes out of its set.
 #[test]
 fn a_manager_that_is_stopped_for_a_while_ends_nobody_s_lease() {
     let cluster = Cluster::up(5);
@@ -342,8 +344,8 @@ fn a_manager_that_is_stopped_for_a_while_ends_nobody_s_lease() {
     let mut command = cluster.command(["cp", "-r", "--json"]);
     let tree = command.arg(&files).arg("braid://main/files").stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut tree = tree.spawn().expect("started");
-    // It tells of each file that is done, and waits if nobody reads: so it has begun, and cannot be done, as
-    // a pipe does not hold the lines of all.
+    // The copy reports each file that is done, and waits if its output is not read: so it has begun, and
+    // cannot be done, as a pipe does not hold the lines of all.
     let mut done = BufReader::new(tree.stdout.take().expect("piped"));
     for _ in 0..10 {
         assert!(done.read_line(&mut String::new()).expect("read") > 0, "it ended");

@@ -9,11 +9,11 @@ use braid_wire::frame::BODY_BYTES_MAX;
 
 use crate::support::Cluster;
 
-/// Peers at each server.
+/// Number of peers at each server.
 const PEERS: usize = 500;
-/// What each peer sends of the body that it announces.
+/// Bytes that each peer sends of the body that it announces.
 const SENT_BYTES: usize = 256 << 10;
-/// What all of them may cost a server: less than half of what they send.
+/// Maximum growth of a server's memory by all peers, in bytes: less than half of what they send.
 const GROWTH_BYTES_MAX: u64 = 60 << 20;
 
 #[test]
@@ -38,7 +38,7 @@ fn large_frames_before_a_proof_take_no_memory_and_nobodys_place() {
         let before = resident_bytes(*pid);
         for _ in 0..PEERS {
             let mut socket = TcpStream::connect(address).expect("it listens");
-            // Connections that are closed at once cannot send everything.
+            // A connection that the server closes at once cannot send everything.
             let _ = socket.write_all(&frame);
             flood.push(socket);
         }
@@ -46,12 +46,12 @@ fn large_frames_before_a_proof_take_no_memory_and_nobodys_place() {
         assert!(most < GROWTH_BYTES_MAX, "{most} bytes for {PEERS} peers at {address}");
         println!("{address}: {} KiB before, {} KiB more with {PEERS} peers", before >> 10, most >> 10);
     }
-    // While the peers are connected, unless the server has closed them.
+    // Done while the peers are connected, unless the server has closed them.
     assert_eq!(cluster.cat("braid://main/f").len(), 300_000);
     cluster.line("mkdir braid://main/d").ok();
 }
 
-/// A process's own memory: mapped files do not count.
+/// A process's own memory in bytes: mapped files do not count.
 fn resident_bytes(pid: u64) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("Linux tells");

@@ -7,7 +7,7 @@ use std::process::{Child, Stdio};
 
 use crate::support::{Cluster, braid, finish, run, runs, said, signal, until};
 
-/// All server processes of a cluster.
+/// Process ids of all servers of a cluster.
 fn pids(cluster: &Cluster) -> Vec<u32> {
     let status = cluster.status();
     let drives = status["drives"].as_array().expect("a list").iter().map(|drive| drive["pid"].as_u64());
@@ -41,7 +41,7 @@ fn up_in_the_foreground_ends_with_its_directory() {
     let said_so = BufReader::new(child.stdout.take().expect("piped")).lines();
     said_so.map(|line| line.expect("text")).find(|line| line.starts_with("running")).expect("it serves");
     let mut pids = pids(&cluster);
-    // A drive that cannot be started again takes no other along.
+    // A drive that cannot be started again does not end the others.
     let lost = cluster.drive_pid("drive-2");
     remove(&cluster.dir().join("drive-2/store"));
     signal(lost, "KILL");
@@ -89,6 +89,6 @@ fn a_manager_whose_lock_is_replaced_ends_with_an_error_of_its_own() {
     let mut stop = std::process::Command::new("kill");
     stop.arg(second.id().to_string());
     run(stop).ok();
-    // Whether it came up depends on when the first released its state.
+    // The second manager came up only if the first released its state in time.
     let _ = finish(second);
 }

@@ -1,4 +1,4 @@
-//! A rebuild that could not be done is no success, and the status says what is at risk.
+//! A rebuild that could not be done is no success, and the status shows what is at risk.
 
 use crate::support::{Cluster, noise, until};
 
@@ -11,7 +11,7 @@ fn a_drive_that_is_away_is_at_risk_and_its_rebuild_is_refused() {
     assert!(well.text().contains("\nall is well"), "{}", well.text());
 
     cluster.kill_drive("drive-2");
-    // Its lease has not lapsed yet, so it still counts as up.
+    // The drive's lease has not lapsed yet, so it still counts as up.
     cluster.line("rebuild drive-2").failed(8, "rebuild drive-2: it ");
     until("it counts as away", || cluster.line("drive ls").ok().text().contains(" away "));
     let refused = cluster.line("rebuild drive-2");
@@ -24,9 +24,9 @@ fn a_drive_that_is_away_is_at_risk_and_its_rebuild_is_refused() {
     assert_eq!((facts["well"].as_bool(), facts["risks"][0]["kind"].as_str()), (Some(false), Some("away")));
     assert_eq!(facts["risks"][0]["count"], 1, "{facts}");
 
-    // What is written meanwhile is not on it: it comes back stale.
+    // A file written meanwhile is not on the drive, which comes back stale.
     cluster.put(&file, "braid://main/meanwhile");
-    // Nobody has to ask: the drive catches up by itself.
+    // No command is needed: the drive catches up by itself.
     cluster.start(&[]);
     until("it has caught up", || cluster.line("status").text().contains("\nall is well"));
     until("the drive has said so", || {

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::support::{Cluster, Said};
 
-/// The JSON values that were printed.
+/// Parses the JSON values that were printed.
 fn values(said: &Said) -> Vec<Value> {
     let values = serde_json::Deserializer::from_slice(&said.out).into_iter();
     values.map(|value| value.expect("JSON and nothing else")).collect()

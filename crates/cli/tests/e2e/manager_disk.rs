@@ -7,13 +7,14 @@ use std::process::Command;
 use crate::media::{ByHand, own_mounts, start};
 use crate::support::{Cluster, Said, braid, noise, run, until};
 
-/// Files in a tree that is copied.
+/// Number of files in the tree that is copied.
 const FILES: usize = 100;
 
-/// A cluster whose manager has a small file system of its own, which nobody else sees by its name.
+/// A cluster whose manager has a small file system of its own, in a mount namespace that other processes do
+/// not see.
 struct Small {
     cluster: Cluster,
-    /// The manager's directory, seen through its process.
+    /// The manager's directory, reached through the manager's process.
     dir: PathBuf,
     _servers: Vec<ByHand>,
 }
@@ -75,7 +76,7 @@ fn a_full_one_is_told_loses_nothing_and_goes_on_when_there_is_room() {
     let full = fs::write(&fill, vec![0; 8 << 20]).expect_err("it has 8 MiB");
     assert_eq!(full.kind(), std::io::ErrorKind::StorageFull);
 
-    // It has some room in its own file, so the first may be stored.
+    // The manager's own file has some room left, so the first changes may be stored.
     let mut copied = 0;
     let refused = loop {
         let said = small.line(&format!("cp -r tree braid://v/full{copied}"));
@@ -88,14 +89,14 @@ fn a_full_one_is_told_loses_nothing_and_goes_on_when_there_is_room() {
     assert_eq!(refused.code, 9, "{}", refused.err);
     let told = refused.err.lines().find(|line| line.contains("make room there")).expect("what to do");
     assert!(told.contains("braid://v/full"), "which file: {told}");
-    // A change that fits into what it has may be stored in between: then all is well for a moment.
+    // A change that fits into that room may be stored in between: then all is well for a moment.
     let mut more = 0..;
     until("status tells it", || {
         small.line(&format!("cp -r tree braid://v/more{}", more.next().expect("a number")));
         let status = small.line("status");
         status.code == 13 && status.text().contains("! the last change could not be stored")
     });
-    // What can be read can be read.
+    // Reads still work.
     assert_eq!(small.names("braid://v/before").len(), FILES);
 
     fs::remove_file(&fill).expect("removed");
@@ -114,7 +115,7 @@ fn a_full_one_is_told_loses_nothing_and_goes_on_when_there_is_room() {
     for n in 0..copied {
         assert_eq!(small.names(&format!("braid://v/full{n}")).len(), FILES, "it was said to be copied");
     }
-    // What was refused is whole or absent.
+    // The copy that was refused is whole or absent.
     if small.line("ls braid://v").text().contains(&format!("full{copied}")) {
         whole(format!("braid://v/full{copied}"));
     }

@@ -115,8 +115,8 @@ fn a_file_system_that_is_full_fails_the_write_and_serves_again_after_rm() {
     cluster.line("check --all braid://v").ok();
 }
 
-/// Inverts one byte in a drive's log, at the first place that holds `bytes`. Returns the file, if there was
-/// such a place.
+/// Inverts one byte in a drive's log, at the first place that holds `bytes`. Returns the file, or `None` if
+/// there is no such place.
 fn damage(drive: &Path, bytes: &[u8]) -> Option<PathBuf> {
     let log = drive.join("store/log");
     for entry in fs::read_dir(log).expect("a log").map(|entry| entry.expect("read").path()) {
@@ -137,9 +137,9 @@ fn a_changed_byte_is_found_named_and_repaired_and_harms_nobody() {
     fs::write(cluster.file("f"), &content).expect("written");
     cluster.put(&cluster.file("f"), "braid://main/f");
     cluster.put(&cluster.make("g", 1 << 20, 5), "braid://main/g");
-    // So slowly that no drive finds it by itself before the check.
+    // So slowly that no drive finds the damage by itself before the check.
     cluster.line("scrub --all --rate 1").ok();
-    // In data unit 1 of the second stripe of 2 MiB.
+    // An offset in data unit 1 of the second stripe of 2 MiB.
     let at = (2 << 20) + (512 << 10) + 100_000;
     let columns = cluster.columns("braid://main/f");
     let wrong = |column: &str| damage(&cluster.dir().join(column), &content[at..at + 32]).is_some();
@@ -156,7 +156,7 @@ fn a_changed_byte_is_found_named_and_repaired_and_harms_nobody() {
     assert!(found.text().contains(&named), "{named:?} is not in {}", found.text());
     assert!(found.text().contains("braid://main/g: "), "{}", found.text());
     assert!(cluster.cat("braid://main/f") == content);
-    // The drive was sent word of it by the check, and has the unit made anew.
+    // The check reported the unit to the drive, which has it made anew.
     until("it is repaired", || cluster.line("check --all braid://main").code == 0);
     cluster.down().ok();
     cluster.start(&[]);
@@ -185,13 +185,13 @@ fn a_drive_whose_log_is_gone_takes_part_again_without_being_replaced() {
         assert!(cluster.cat("braid://main/g") == noise(3 << 20, 7));
     };
     whole();
-    // What it lost is made anew, and it says no more that it has lost anything.
+    // The lost columns are made anew, and the drive no longer reports any loss.
     until("all is well again", || cluster.line("status").code == 0);
     let scrub = || cluster.braid(["scrub", "--status", "--json", victim]).ok().json()[0].clone();
     assert_eq!((scrub()["lost"].as_u64(), scrub()["lost_objects"].as_u64()), (Some(0), Some(0)));
     cluster.line("check --all braid://main").ok();
     whole();
-    // It counts: another drive may go.
+    // The drive's columns count again: another drive may go.
     let columns = cluster.columns("braid://main/f");
     let other = columns.iter().find(|other| *other != victim).expect("another");
     assert!(columns.contains(victim), "its column stays with it");
@@ -199,15 +199,15 @@ fn a_drive_whose_log_is_gone_takes_part_again_without_being_replaced() {
     whole();
 }
 
-/// The file system under one drive is frozen, as a disk that hangs: the drive's process lives, and goes out
-/// like a dead one. It comes back by itself when the file system is thawed.
+/// Freezes the file system under one drive, to act as a disk that hangs: the drive's process lives, and its
+/// columns go out as for a dead drive. The drive comes back by itself when the file system is thawed.
 #[test]
 fn a_disk_that_hangs_takes_its_drive_out_until_it_answers() {
     let cluster = Cluster::nowhere();
     let image = cluster.file("image");
     fs::File::create(&image).and_then(|file| file.set_len(256 << 20)).expect("an image");
     // In a mount namespace of its own, and with a loop device that is freed with its mount: nothing is left
-    // behind, whatever ends first.
+    // behind, whichever process ends first.
     let probe = "mkfs.ext4 -q image && mkdir -p hung && mount -o loop image hung && fsfreeze -f hung && fsfreeze -u hung";
     let mut probing = Command::new("unshare");
     probing.args(["-m", "sh", "-c", probe]).current_dir(cluster.file(""));
@@ -228,7 +228,7 @@ fn a_disk_that_hangs_takes_its_drive_out_until_it_answers() {
         command.args(serve.split(' ')).arg(name);
         start(command, &cluster)
     });
-    // Thawed when told, or when the drive is over, and after a minute in any case.
+    // The file system is thawed when told, or when the drive is over, and after a minute in any case.
     let script = format!(
         "mount -o loop image hung && mkdir -p hung/c && {{ \
          ( while [ ! -e freeze ] && kill -0 $$; do sleep 0.1; done; fsfreeze -f hung; touch frozen; n=0; \
@@ -245,7 +245,7 @@ fn a_disk_that_hangs_takes_its_drive_out_until_it_answers() {
 
     fs::write(cluster.file("freeze"), "").expect("told to freeze");
     until("it is frozen", || cluster.file("frozen").exists());
-    // It is written without the drive.
+    // Files are written without the drive.
     cluster.put(&cluster.make("during", 3 << 20, 2), "braid://v/during");
     until("the status names it", || cluster.line("status").text().contains("c's disk hangs"));
     let status = cluster.status();
@@ -262,7 +262,8 @@ fn a_disk_that_hangs_takes_its_drive_out_until_it_answers() {
     drop(hung);
 }
 
-/// Has the file system thawed, and waits for it, whatever becomes of the test.
+/// Thaws the file system on drop and waits for that, however the test ends. Holds the file that asks for it
+/// and the file that confirms it.
 struct Frozen(PathBuf, PathBuf);
 
 impl Drop for Frozen {

@@ -1,4 +1,4 @@
-//! A volume mounted, and read by programs that know nothing of it.
+//! A mounted volume, read by ordinary programs.
 
 use std::fs;
 use std::io::Read;
@@ -7,26 +7,26 @@ use std::process::{Child, Command, Stdio};
 
 use crate::support::{Cluster, Said, finish, noise, runs, said, signal, until};
 
-/// A mount by a command in the foreground; it is killed when its test ends.
+/// A mount by a command in the foreground, which is killed when its test ends.
 pub(crate) struct Mounted {
     pub(crate) child: Option<Child>,
     pub(crate) at: PathBuf,
 }
 
 impl Mounted {
-    /// `None` where nothing may be mounted.
+    /// Mounts a volume; `None` where nothing may be mounted.
     pub(crate) fn new(cluster: &Cluster, volume: &str) -> Option<Mounted> {
         Mounted::with(cluster, volume, "mounted", &[])
     }
 
-    /// The same on a directory of this name, with further arguments.
+    /// Mounts a volume on a directory of this name, with further arguments.
     pub(crate) fn with(cluster: &Cluster, volume: &str, name: &str, more: &[&str]) -> Option<Mounted> {
         let mut command = cluster.command(["mount", volume]);
         command.args(more);
         Mounted::by(command, cluster.file(name))
     }
 
-    /// By a command that lacks only the directory.
+    /// Mounts by a command that lacks only the directory.
     pub(crate) fn by(mut command: Command, at: PathBuf) -> Option<Mounted> {
         if !Path::new("/dev/fuse").exists() {
             println!("not run: there is no /dev/fuse here");
@@ -59,7 +59,8 @@ impl Drop for Mounted {
     fn drop(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
-            // Its thread may wait in the kernel, to have a name dropped, for a program that waits for it.
+            // A thread of the mount may wait in the kernel, to have a name dropped, for a program that waits
+            // for the mount.
             let _ = Command::new("umount").arg("-f").arg(&self.at).stderr(Stdio::null()).status();
             let _ = child.wait();
             let _ = Command::new("umount").arg("-l").arg(&self.at).status();
@@ -67,7 +68,7 @@ impl Drop for Mounted {
     }
 }
 
-/// Two mounts of one volume.
+/// Two mounts of the volume `main`; `None` where nothing may be mounted.
 pub(crate) fn two(cluster: &Cluster) -> Option<(Mounted, Mounted)> {
     let a = Mounted::with(cluster, "braid://main", "a", &[])?;
     Some((a, Mounted::with(cluster, "braid://main", "b", &[])?))
@@ -114,7 +115,7 @@ fn any_program_reads_it_also_without_a_drive() {
     assert_eq!(missing.kind(), std::io::ErrorKind::NotFound);
     cluster.kill_drive("drive-2");
     same();
-    // What others do is seen soon.
+    // Changes by other clients are seen soon.
     cluster.line("mv braid://main/tree braid://main/moved").ok();
     until("the new name is there", || mounted.at.join("moved").exists() && !mounted.at.join("tree").exists());
     let at = mounted.at.clone();

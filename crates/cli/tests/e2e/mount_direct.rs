@@ -1,5 +1,5 @@
-//! Writes past the kernel's pages (`O_DIRECT`) that a program is told of later: beside them others of the
-//! same mount read by pages.
+//! Asynchronous writes past the kernel's pages (`O_DIRECT`), whose end a program learns later. Meanwhile
+//! other programs of the same mount read by pages.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Error;
@@ -11,7 +11,7 @@ use crate::mount::Mounted;
 use crate::support::Cluster;
 
 const PAGE: usize = 4096;
-/// Where the page is that is written.
+/// Offset of the page that is written.
 const AT: u32 = 4096;
 /// `IOCB_CMD_PWRITE` of `linux/aio_abi.h`.
 const PWRITE: u16 = 1;
@@ -19,7 +19,7 @@ const PWRITE: u16 = 1;
 #[repr(C, align(4096))]
 struct Page([u8; PAGE]);
 
-/// `struct iocb` of `linux/aio_abi.h`, on machines that store the lowest byte first.
+/// `struct iocb` of `linux/aio_abi.h`, on little-endian machines.
 #[repr(C)]
 #[derive(Default)]
 struct Request {
@@ -48,13 +48,13 @@ fn call(done: libc::c_long) -> libc::c_long {
 impl Queue {
     fn new() -> Queue {
         let mut queue: libc::c_ulong = 0;
-        // SAFETY: the number is written to while the call lasts.
+        // SAFETY: the kernel writes to the number only while the call lasts.
         #[expect(unsafe_code, reason = "the system's calls for asynchronous requests have no safe form")]
         call(unsafe { libc::syscall(libc::SYS_io_setup, 4, &raw mut queue) });
         Queue(queue)
     }
 
-    /// Writes a page, and waits until it is told that it is written.
+    /// Writes a page, and waits for the report that it is written.
     fn write(&self, file: &File, page: &Page, offset: i64) {
         let mut request = Request {
             opcode: PWRITE,
@@ -80,7 +80,7 @@ impl Queue {
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        // SAFETY: nothing is under way in it.
+        // SAFETY: no request is under way in the queue.
         #[expect(unsafe_code, reason = "the system's calls for asynchronous requests have no safe form")]
         unsafe {
             libc::syscall(libc::SYS_io_destroy, self.0)
@@ -104,7 +104,7 @@ fn who_reads_by_pages_sees_what_was_written_past_them() {
     };
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // While a write is under way the old page is read anew time and again.
+        // While a write is under way, the old page is read again and again.
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
                 read();

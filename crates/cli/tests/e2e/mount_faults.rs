@@ -13,7 +13,7 @@ use crate::support::{Cluster, noise, runs, signal, until};
 
 const MIB: usize = 1 << 20;
 
-/// Writes in pieces, as a program that copies does. Calls `midway` after a third of it.
+/// Writes in pieces, as a program that copies does. Calls `midway` after a third of the bytes.
 fn copy(bytes: &[u8], to: &Path, midway: impl FnOnce()) -> std::io::Result<()> {
     let mut file = File::create(to)?;
     let (first, rest) = bytes.split_at(bytes.len() / 3);
@@ -39,12 +39,12 @@ fn what_was_synced_outlives_the_mount() {
     let appended = fs::OpenOptions::new().append(true).create(true).open(mounted.at.join("log"));
     let mut appended = appended.expect("opened");
     appended.write_all(b"first\n").and_then(|()| appended.sync_data()).expect("synced");
-    // Whatever descriptor it is asked by.
+    // A sync works by whichever descriptor asks for it.
     fs::write(mounted.at.join("read"), b"before").expect("written");
     let reader = File::open(mounted.at.join("read")).expect("opened");
     let writer = File::options().write(true).open(mounted.at.join("read")).expect("opened");
     writer.write_all_at(b"behind it", 6).and_then(|()| reader.sync_all()).expect("synced");
-    // And this may be there or not.
+    // These bytes were not synced and may be there or not.
     file.write_all_at(&[1; 100], 9_000_000).expect("written");
     appended.write_all(b"second\n").expect("written");
     let pid = mounted.pid();
@@ -68,7 +68,7 @@ fn programs_do_not_notice_that_a_drive_dies_or_the_manager_restarts() {
     let restart = || {
         cluster.kill_manager();
         std::thread::scope(|scope| {
-            // A name is asked for while there is no manager.
+            // A name is looked up while there is no manager.
             let made = scope.spawn(|| fs::create_dir(mounted.at.join("meanwhile")));
             cluster.start(&[]);
             made.join().expect("done").expect("made");
@@ -89,7 +89,7 @@ fn a_quota_is_told_and_ends_when_there_is_room() {
     cluster.line("volume create small --quota 4M").ok();
     let Some(mounted) = Mounted::new(&cluster, "braid://small") else { return };
     let at = |name: &str| mounted.at.join(name);
-    // What a close refuses is not there later, also right after the mount.
+    // Bytes that a close refuses are not there later, also right after the mount.
     let over = cluster.file("over");
     fs::write(&over, noise(6 * MIB, 5)).expect("written");
     let said = Command::new("cp").arg(&over).arg(at("over")).output().expect("cp runs");
@@ -101,13 +101,13 @@ fn a_quota_is_told_and_ends_when_there_is_room() {
     file.write_all(&noise(2 * MIB, 2)).expect("taken");
     assert_eq!(number(file.sync_all()), Some(Errno::DQUOT.raw_os_error()));
     assert_eq!(number(file.write_all(b"more")), Some(Errno::DQUOT.raw_os_error()));
-    // With room for it, what was taken is still there to be written. A removed file's room is free when the
-    // manager has heard that nobody has it open.
+    // Once there is room, the bytes that were taken are still there to be written. A removed file's room is
+    // free when the manager has heard that no client has it open.
     fs::remove_file(at("fits")).expect("removed");
     until("there is room", || file.sync_all().is_ok());
     drop(file);
     assert!(fs::read(at("large")).expect("read") == noise(2 * MIB, 2));
-    // Without, the file keeps what fits.
+    // Without room, the file keeps what fits.
     let mut file = fs::OpenOptions::new().append(true).open(at("large")).expect("opened");
     let appended = file.write_all(&noise(3 * MIB, 3)).and_then(|()| file.sync_all());
     assert_eq!(number(appended), Some(Errno::DQUOT.raw_os_error()));
@@ -130,13 +130,14 @@ fn who_is_killed_waits_no_more() {
         let child = command.args(arguments).arg(file).stderr(Stdio::null()).spawn().expect("started");
         (program, child)
     };
-    // One that is in the middle of a write.
+    // A program in the middle of a write.
     let writer = start("dd", &["if=/dev/zero", "bs=64k", "oflag=dsync"], "of=");
     until("it writes", || fs::metadata(mounted.at.join("dd")).is_ok_and(|file| file.len() > 0));
     cluster.kill_manager();
     let waits = |(program, child): &(&str, Child)| {
         let state = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap_or_default();
-        // Or for the directory, which the one that makes a file has locked in the kernel.
+        // State D: the program may wait for the directory, which the maker of a file has locked in the
+        // kernel.
         ["S", "D"].iter().any(|how| state.contains(&format!("({program}) {how}")))
     };
     let maker = start("touch", &[], "");

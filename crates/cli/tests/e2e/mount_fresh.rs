@@ -1,4 +1,4 @@
-//! What a mount keeps of a file, and whether it is still so: sizes and bytes that others change.
+//! The cached state of a mount: sizes and bytes of files that other clients change.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -30,7 +30,7 @@ fn what_one_mount_made_and_another_wrote_has_its_new_size_at_once() {
         open(&other).set_len(0).expect("cut");
         assert_eq!(fs::metadata(&one).expect("there").len(), 0, "{name}");
     }
-    // As long as before, and written by one that stays open.
+    // The new content is as long as before, and its writer stays open.
     let one = a.at.join("made");
     let other = b.at.join("made");
     fs::write(&other, [1; 2000]).expect("written");
@@ -50,7 +50,7 @@ fn a_reader_that_stays_open_sees_the_file_grow_and_shrink() {
     let other = b.at.join("f");
     fs::write(&one, [1; 10]).expect("written");
     let reader = File::open(&other).expect("opened");
-    // Others wait 50 ms for the kernel to drop what it has; on a busy machine it may need longer.
+    // Other mounts wait 50 ms for the kernel to drop its pages; on a busy machine it may need longer.
     let sees = |expected: &[u8]| {
         let mut last = (Vec::new(), 0);
         for _ in 0..200 {
@@ -77,7 +77,7 @@ fn a_reader_that_stays_open_sees_the_file_grow_and_shrink() {
     appender.write_all(&[6; 30]).expect("written");
     drop(appender);
     sees(&[6; 50]);
-    // What is appended is not seen before its bytes are there, in no mount.
+    // In no mount are appended bytes visible as zeros before they are there.
     std::thread::scope(|scope| {
         let appending = scope.spawn(|| {
             let mut appender = File::options().append(true).open(&one).expect("opened");

@@ -19,7 +19,8 @@ fn open(at: &Path) -> File {
     File::options().read(true).write(true).create(true).truncate(false).open(at).expect("opened")
 }
 
-/// A lock of a program (`F_SETLK`, `F_SETLKW`, `F_GETLK`) on so many bytes from an offset; 0: to the end.
+/// Applies a record lock (`F_SETLK`, `F_SETLKW`, `F_GETLK`) to `length` bytes from an offset; a length of 0
+/// means to the end.
 fn fcntl(file: &File, how: i32, kind: i32, (from, length): (i64, i64)) -> Result<libc::flock, Errno> {
     let short = |number: i32| i16::try_from(number).expect("small");
     let mut lock = libc::flock {
@@ -29,7 +30,7 @@ fn fcntl(file: &File, how: i32, kind: i32, (from, length): (i64, i64)) -> Result
         l_len: length,
         l_pid: 0,
     };
-    // SAFETY: the lock is one, and lives longer than the call.
+    // SAFETY: the pointer is to a `flock`, which lives longer than the call.
     #[expect(unsafe_code, reason = "rustix has no locks of ranges")]
     let done = unsafe { libc::fcntl(file.as_raw_fd(), how, &raw mut lock) };
     if done == 0 { Ok(lock) } else { Err(Errno::from_io_error(&Error::last_os_error()).expect("a number")) }
@@ -39,7 +40,7 @@ fn set(file: &File, kind: i32, range: (i64, i64)) -> Result<(), Errno> {
     fcntl(file, libc::F_SETLK, kind, range).map(drop)
 }
 
-/// A program that waits for the file's lock, and ends when it has it.
+/// Starts a program that waits for the file's lock, and ends when it has it.
 fn waiting(at: &Path) -> Child {
     Command::new("flock")
         .arg(at)
@@ -65,7 +66,7 @@ fn ranges_are_locked_for_the_programs_of_both_mounts() {
     assert_eq!((i32::from(found.l_type), found.l_start, found.l_len), (libc::F_WRLCK, 10, 10));
     let found = fcntl(&other, libc::F_GETLK, libc::F_WRLCK, (20, 0)).expect("asked");
     assert_eq!(i32::from(found.l_type), libc::F_UNLCK, "its own are in nobody's way");
-    // Who waits gets it when it is released, and sees what was written.
+    // The waiter gets the lock when it is released, and sees what was written.
     one.write_all_at(b"under the lock", 10).expect("written");
     let waiter = thread::spawn(move || {
         let mut bytes = [0; 14];
@@ -80,7 +81,7 @@ fn ranges_are_locked_for_the_programs_of_both_mounts() {
     set(&one, libc::F_UNLCK, (0, 0)).expect("released");
     let (other, bytes) = waiter.join().expect("done");
     assert_eq!(&bytes, b"under the lock");
-    // The end of any descriptor ends a program's locks.
+    // Closing any descriptor ends all locks of its program.
     drop(open(&b.at.join("f")));
     set(&one, libc::F_WRLCK, (0, 0)).expect("free");
     assert_eq!(set(&other, libc::F_RDLCK, (0, 1)), Err(Errno::AGAIN));
@@ -105,7 +106,7 @@ fn a_downgrade_shows_what_was_written_and_the_last_close_releases() {
     other.try_lock_shared().expect("shared");
     assert_eq!(&seen(), b"after!");
     other.unlock().and_then(|()| one.unlock()).expect("released");
-    // A lock of the open file, whoever closes it (`F_OFD_SETLK`).
+    // A lock of the open file description, which holds whichever program closes it (`F_OFD_SETLK`).
     fcntl(&one, libc::F_OFD_SETLK, libc::F_WRLCK, (0, 0)).expect("locked");
     assert_eq!(set(&other, libc::F_RDLCK, (0, 0)), Err(Errno::AGAIN));
     drop(one);
@@ -186,16 +187,17 @@ fn locks_outlive_the_manager_and_end_for_a_mount_that_was_away() {
     let idle = open(&a.at.join("f"));
     one.lock().expect("locked");
     cluster.restart_manager();
-    // Nothing else is granted before locks from before the start can be claimed.
+    // No other lock is granted before locks from before the start can be claimed.
     assert_eq!(set(&other, libc::F_WRLCK, (0, 0)), Err(Errno::AGAIN));
     one.write_all_at(b"CONTENT", 0).expect("it is still its own");
     one.unlock().expect("released");
     set(&other, libc::F_WRLCK, (0, 0)).expect("free");
     set(&other, libc::F_UNLCK, (0, 0)).expect("released");
-    // A pause that nobody used changes nothing.
+    // A pause in which no other program took the lock changes nothing.
     one.lock().expect("locked");
     let mount = Pid::from_raw(i32::try_from(a.pid()).expect("a number")).expect("a process");
-    // No process is begun while it stands still: its copies of the descriptors wait for the mount.
+    // No process is started while the mount is stopped: its copies of the descriptors would wait for the
+    // mount.
     let pause = |until_granted: bool| {
         kill_process(mount, Signal::STOP).expect("stopped");
         let from = Instant::now();
@@ -209,12 +211,13 @@ fn locks_outlive_the_manager_and_end_for_a_mount_that_was_away() {
         kill_process(mount, Signal::CONT).expect("continued");
     };
     pause(false);
-    // Answered when the manager has heard of it again.
+    // The answer comes when the manager has heard of the mount again.
     fcntl(&one, libc::F_GETLK, libc::F_WRLCK, (0, 0)).expect("asked");
     let mut bytes = [0; 7];
     one.read_exact_at(&mut bytes, 0).expect("read");
     assert_eq!(set(&other, libc::F_WRLCK, (0, 0)), Err(Errno::AGAIN));
-    // What was written under the lock and is not with the drives must not come after the next holder's.
+    // Bytes that were written under the lock and are not with the drives yet must not come after the next
+    // holder's.
     one.write_all_at(b"stale!!", 0).expect("taken");
     pause(true);
     until("it hears that its locks are lost", || one.sync_all().is_err());
@@ -223,7 +226,8 @@ fn locks_outlive_the_manager_and_end_for_a_mount_that_was_away() {
     let one = open(&a.at.join("f"));
     assert!(one.try_lock().is_err());
     assert_eq!(cluster.cat("braid://main/f"), b"next!!!");
-    // One without locks is told that something was lost, and goes on, with what others have written.
+    // An open file without locks is told that something was lost, and goes on with what other mounts have
+    // written.
     until("it reads what is there", || idle.read_exact_at(&mut bytes, 0).is_ok() && &bytes == b"next!!!");
     let _ = idle.sync_all();
     idle.write_all_at(b"IDLE", 3).and_then(|()| idle.sync_all()).expect("synced");

@@ -1,4 +1,4 @@
-//! Names and attributes as two mounts see them: what one changes the other sees at once.
+//! Names and attributes as two mounts see them: a change by one is seen by the other at once.
 
 use std::fs::{self, File, Permissions};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -53,7 +53,7 @@ fn what_one_mount_changes_the_other_sees_at_once() {
     assert_eq!((names(&other("d")), names(&b.at)), (vec!["h".into()], vec!["d".into(), "link".into()]));
     assert!(Command::new("mkfifo").arg(one("pipe")).status().expect("run").success());
     assert!(fs::metadata(other("pipe")).expect("there").file_type().is_fifo());
-    // The library sees it too, and what it changes is seen.
+    // The library sees the changes too, and the mounts see changes by the library.
     let listed = cluster.line("ls -l braid://main").ok().text().to_owned();
     assert!(listed.contains("link -> g") && listed.contains("prw-"), "{listed}");
     cluster.line("chmod 711 braid://main/d").ok();
@@ -67,23 +67,23 @@ fn an_open_file_that_is_removed_elsewhere_lives_until_it_is_closed() {
     for name in ["f", "read before"] {
         fs::write(a.at.join(name), "kept").expect("written");
     }
-    // The kernel has what this one holds, so to open it asks the cluster nothing.
+    // The kernel has this file's bytes cached, so opening it asks the cluster nothing.
     assert_eq!(fs::read(b.at.join("read before")).expect("read"), b"kept");
     let mut both = ["f", "read before"].map(|name| File::open(b.at.join(name)).expect("open"));
-    // One that changes first, which the other mount then watches no more.
+    // A file whose attributes change first, after which the other mount no longer watches it.
     let changed = File::options().read(true).write(true).open(b.at.join("f")).expect("open");
     fs::set_permissions(a.at.join("f"), Permissions::from_mode(0o640)).expect("set");
     for name in ["f", "read before"] {
         fs::remove_file(a.at.join(name)).expect("removed");
     }
-    // Names that a mount has made itself are no other.
+    // The same holds for names that a mount has made itself.
     fs::write(b.at.join("own"), "first").expect("made");
     fs::remove_file(a.at.join("own")).expect("removed");
     let options = File::options().write(true).create(true).truncate(true).clone();
     options.open(b.at.join("own")).expect("made").write_all(b"second").expect("taken");
     assert_eq!(fs::read(a.at.join("own")).expect("there"), b"second");
     fs::remove_file(a.at.join("own")).expect("removed");
-    // Longer than the lease of a mount that has died.
+    // Wait longer than the lease of a mount that has died.
     let began = Instant::now();
     until("leases from then are over", || began.elapsed() > Duration::from_secs(7));
     for open in &mut both {
@@ -119,7 +119,7 @@ fn what_is_removed_while_it_is_open_goes_on() {
         let is = open.metadata().expect("it is open");
         assert_eq!((is.nlink(), is.permissions().mode() & 0o777), (0, 0o711));
     }
-    // A working directory.
+    // The same for a working directory.
     let mut shell = Command::new("sh");
     shell.args(["-c", "echo there; read line; exec env pwd -P"]).current_dir(a.at.join("moved"));
     let mut shell = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("run");
@@ -130,7 +130,7 @@ fn what_is_removed_while_it_is_open_goes_on() {
     drop(shell.stdin.take());
     said.read_line(&mut line).expect("read");
     assert!(shell.wait().expect("ended").success() && line.ends_with("/moved\n"), "{line}");
-    // Whoever opens a name that is replaced all the time finds one file or the other.
+    // A program that opens a name which is replaced all the time finds one file or the other.
     let put = |number: usize| {
         fs::write(a.at.join("new f"), [7; 5000]).expect("written");
         fs::rename(a.at.join("new f"), a.at.join("f")).unwrap_or_else(|error| panic!("{number}: {error}"));
@@ -148,7 +148,7 @@ fn what_is_removed_while_it_is_open_goes_on() {
     });
 }
 
-/// How many components the drives hold.
+/// Number of components that the drives hold.
 fn objects(cluster: &Cluster) -> u64 {
     let status = cluster.line("status --json").ok().text().to_owned();
     let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");

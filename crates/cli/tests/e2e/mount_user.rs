@@ -8,7 +8,7 @@ use std::process::Command;
 use crate::mount::is_mounted;
 use crate::support::{Cluster, run, said, signal, until};
 
-/// The user `nobody`.
+/// User id and group id of `nobody`.
 const NOBODY: u32 = 65534;
 
 #[test]
@@ -18,7 +18,7 @@ fn a_user_mounts_by_the_helper_or_is_told_what_it_takes() {
     }
     let cluster = Cluster::up(5);
     cluster.line("chown 65534:65534 braid://main/").ok();
-    // What that user needs, where it may look.
+    // Copies of what that user needs, in a place that it may read.
     let place = tempfile::Builder::new().prefix("braid-test-").tempdir().expect("a directory");
     let path = |name: &str| place.path().join(name);
     fs::set_permissions(place.path(), Permissions::from_mode(0o755)).expect("set");

@@ -1,4 +1,4 @@
-//! A volume mounted, and written by programs that know nothing of it: by itself, and through two mounts.
+//! A mounted volume, written by ordinary programs: through one mount, and through two.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
@@ -10,12 +10,12 @@ use std::time::{Duration, UNIX_EPOCH};
 use crate::mount::{Mounted, is_mounted};
 use crate::support::{Cluster, noise, run, runs, until};
 
-/// Opened for appending, and made if it is not there.
+/// Opens a file for appending, and makes it if it does not exist.
 fn to_append(path: &Path) -> File {
     OpenOptions::new().append(true).create(true).open(path).expect("opened")
 }
 
-/// Opened to be read and written.
+/// Opens a file for reading and writing.
 fn both(path: &Path) -> File {
     OpenOptions::new().read(true).write(true).open(path).expect("opened")
 }
@@ -55,20 +55,20 @@ fn what_is_written_is_read_here_and_by_the_library() {
     assert!(cluster.cat("braid://main/d/3") == expected);
     fs::write(at("d/3"), b"anew").expect("written");
     assert_eq!(cluster.cat("braid://main/d/3"), b"anew");
-    // Waits for nothing else than to be asked.
+    // With O_SYNC a write is stored when it is answered, without a further request.
     let mut direct = OpenOptions::new();
     direct.write(true).custom_flags(rustix::fs::OFlags::SYNC.bits().cast_signed());
     let direct = direct.open(at("d/3")).expect("opened");
     direct.write_all_at(b"and more", 4).expect("written");
     assert_eq!(cluster.cat("braid://main/d/3"), b"anewand more");
     drop(direct);
-    // A part of a second before 1970 too.
+    // A time with a fraction of a second before 1970 is kept too.
     let file = both(&at("d/3"));
     let time = UNIX_EPOCH - Duration::from_millis(1250);
     file.set_modified(time).expect("set");
     let told = || file.metadata().expect("there");
     assert_eq!(told().modified().expect("a time"), time);
-    // What is told of a write before it is synced does not outlive that.
+    // The change time that is reported before a sync does not outlive the sync.
     let changed = |of: fs::Metadata| (of.ctime(), of.ctime_nsec());
     let before = changed(told());
     file.write_all_at(b"A", 0).expect("written");
@@ -97,7 +97,7 @@ fn names_are_made_removed_and_moved_also_of_open_files() {
     assert_eq!(kind(fs::rename(at("a"), at("a/b/c"))), ErrorKind::InvalidInput);
     let again = OpenOptions::new().write(true).create_new(true).open(at("a/f"));
     assert_eq!(again.expect_err("it is there").kind(), ErrorKind::AlreadyExists);
-    // It is renamed, and then another takes its name, while it is open.
+    // While the file is open it is renamed, and then another file takes its name.
     let mut open = both(&at("a/f"));
     fs::rename(at("a/f"), at("g")).expect("moved");
     open.write_all(b"ONE").expect("written");
@@ -109,7 +109,7 @@ fn names_are_made_removed_and_moved_also_of_open_files() {
     open.seek(SeekFrom::Start(0)).and_then(|_| open.read_to_string(&mut read)).expect("read");
     assert_eq!((read.as_str(), fs::read(at("g")).expect("read").as_slice()), ("ONE and more", &b"two"[..]));
     drop(open);
-    // Without a name it lives until it is closed, though a copy of its descriptor was.
+    // Without a name the file lives until it is closed, though a copy of its descriptor was closed.
     let made = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(at("u"));
     let mut open = made.expect("made");
     open.write_all(b"1").expect("written");
@@ -120,7 +120,7 @@ fn names_are_made_removed_and_moved_also_of_open_files() {
     open.seek(SeekFrom::Start(0)).and_then(|_| open.read_to_string(&mut read)).expect("read");
     assert_eq!((read.as_str(), at("u").exists()), ("12", false));
     drop(open);
-    // Who is not root and cuts a file takes the bits from it that give its owner's rights.
+    // A truncation by a user other than root clears the set-user-ID and set-group-ID bits.
     if is_root && Command::new("setpriv").arg("--version").output().is_ok() {
         fs::set_permissions(at("g"), fs::Permissions::from_mode(0o6777)).expect("set");
         let mut other = Command::new("setpriv");
@@ -243,7 +243,7 @@ fn who_opens_a_file_sees_what_was_closed_in_the_other_mount() {
     for n in 0..100_u32 {
         let from = mounts[(n % 2) as usize];
         let to = mounts[((n + 1) % 2) as usize];
-        // As long as before, shorter or longer.
+        // The new content is as long as before, shorter or longer.
         let bytes = noise(1000 + (n / 3 % 3) as usize * 5000, u64::from(n));
         fs::write(from.join("f"), &bytes).expect("written");
         let mut file = File::open(to.join("f")).expect("opened");
@@ -252,7 +252,7 @@ fn who_opens_a_file_sees_what_was_closed_in_the_other_mount() {
         assert!(read == bytes, "round {n}: {} bytes, not {}", read.len(), bytes.len());
         assert_eq!(file.metadata().expect("there").len(), bytes.len() as u64);
     }
-    // While it stays open it is seen soon.
+    // A reader that stays open sees the change soon.
     let mut open = File::open(one.at.join("f")).expect("opened");
     let mut writer = both(&other.at.join("f"));
     writer.write_all_at(b"changed", 10).and_then(|()| writer.flush()).expect("written");
@@ -263,7 +263,7 @@ fn who_opens_a_file_sees_what_was_closed_in_the_other_mount() {
         open.metadata().expect("there");
         read == *b"changed"
     });
-    // Names that others make are theirs alone, if they ask for that.
+    // Only one of two clients makes a name, if both ask for it to be new.
     let made = std::thread::scope(|scope| {
         let make = |at: &Path| OpenOptions::new().write(true).create_new(true).open(at.join("new")).is_ok();
         let threads = mounts.map(|at| scope.spawn(move || (0..1).filter(|_| make(at)).count()));
@@ -273,7 +273,7 @@ fn who_opens_a_file_sees_what_was_closed_in_the_other_mount() {
     by_handle(&one.at, &other.at);
 }
 
-/// A handle of one mount opens the file in another, whose kernel side has not heard of it.
+/// Opens a file by a handle of one mount in another, whose kernel side does not know the file yet.
 fn by_handle(one: &Path, other: &Path) {
     const SCRIPT: &str = "import ctypes,os,sys\n\
         c=ctypes.CDLL(None,use_errno=True)\n\
@@ -317,7 +317,7 @@ fn in_the_background_it_is_mounted_when_the_command_returns() {
     fs::write(at.join("f"), b"by any program").expect("written");
     unmount();
     assert_eq!(cluster.cat("braid://main/f"), b"by any program");
-    // As mount(8) would call it.
+    // Called as mount(8) would call it.
     let helper = cluster.file("mount.braid");
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_braid"), &helper).expect("linked");
     fs::remove_file(&log).expect("removed");
@@ -327,7 +327,7 @@ fn in_the_background_it_is_mounted_when_the_command_returns() {
     assert_eq!(run(command).ok().text(), "", "mount(8) prints nothing, so its helper does not");
     assert_eq!(fs::read(at.join("f")).expect("read"), b"by any program");
     assert_eq!(fs::metadata(&log).expect("there").permissions().mode() & 0o077, 0, "others do not read it");
-    // What the kernel sees to can be changed while it is mounted, by root.
+    // Flags that the kernel enforces can be changed by root while the volume is mounted.
     for (how, can_write) in [("remount,ro,noexec,relatime", false), ("remount,rw", true)] {
         let mut command = Command::new(&helper);
         command.arg("braid://main").arg(&at).args(["-o", how]);
@@ -340,7 +340,7 @@ fn in_the_background_it_is_mounted_when_the_command_returns() {
     let mut command = Command::new(&helper);
     command.args(["braid://main"]).arg(&at).args(["-o", "strange"]);
     run(command).failed(1, "strange");
-    // What it cannot do it says before it returns.
+    // An error is reported before the command returns.
     let mut command = cluster.command(["mount", "--detach", "braid://nothing"]);
     command.arg(&at);
     run(command).failed(3, "nothing");

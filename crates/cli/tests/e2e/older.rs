@@ -1,5 +1,5 @@
 //! State older than its peers have seen: a manager or drive restored from a copy, a store that lost its tail,
-//! one drive running twice. And backups, which restore older state on purpose.
+//! one drive running twice. Also backups, which restore older state on purpose.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -24,14 +24,14 @@ pub(crate) fn manager_dir(cluster: &Cluster) -> PathBuf {
     cluster.dir().join("manager")
 }
 
-/// Files whose columns the drive has made anew since its start.
+/// Number of files whose columns the drive has made anew since its start.
 fn healed(cluster: &Cluster, drive: &str) -> u64 {
     let facts = cluster.line("heal --json").ok().json();
     let rows = facts["drives"].as_array().expect("a list");
     rows.iter().find(|row| row["drive"] == drive).and_then(|row| row["files"].as_u64()).unwrap_or(0)
 }
 
-/// A drive's stale components, by the status.
+/// Number of a drive's stale components, by the status.
 fn stale(cluster: &Cluster, drive: &str) -> u64 {
     row(cluster, drive)["stale_components"].as_u64().expect("a number")
 }
@@ -42,7 +42,7 @@ fn row(cluster: &Cluster, drive: &str) -> serde_json::Value {
     drives.iter().find(|row| row["name"] == drive).expect("it is there").clone()
 }
 
-/// What `status` says of a manager that runs without any drive.
+/// Output of `status` with a manager that runs without any drive.
 fn status_of_manager_alone(cluster: &Cluster) -> Said {
     let file = fs::read_to_string(cluster.dir().join("cluster.toml")).expect("read");
     let address = file.lines().find_map(|line| line.strip_prefix("manager = ")).expect("an address");
@@ -92,7 +92,7 @@ fn a_manager_put_back_to_an_older_state_serves_nothing_until_it_was_compared() {
     status.failed(13, "the manager does not do all of its work");
     let text = status.text();
     assert!(text.contains("\n! the manager's state is older") && !text.contains("all is well"), "{text}");
-    // In this state the manager knows nothing of them, so no user is told to replace them.
+    // In this state the manager knows nothing about the drives, so no user is told to replace them.
     assert!(text.contains("at risk: drive-1 is away") && !text.contains("drive replace"), "{text}");
     cluster.down().ok();
 
@@ -101,14 +101,15 @@ fn a_manager_put_back_to_an_older_state_serves_nothing_until_it_was_compared() {
     until("it was compared", || cluster.line("ls braid://main").code == 0);
     assert_eq!(cluster.line("ls braid://main").ok().text(), "a\nkept\n");
     assert!(cluster.cat("braid://main/kept") == noise(300_000, 1));
-    // Removed after the copy was made: its bytes are gone, and reading it must fail, not give zeros.
+    // The file was removed after the copy was made: its bytes are gone, and reading it must fail, not give
+    // zeros.
     assert_ne!(cluster.line("cat braid://main/a").code, 0);
     let report = fs::read_to_string(manager_dir(&cluster).join("comparison.txt")).expect("a report");
     assert!(
         report.contains("braid://main/a\n") && report.contains("1 files on the drives have no name"),
         "{report}"
     );
-    // Nothing brings it up to date, and nobody is told to wait for that.
+    // Nothing brings the file up to date, and no user is told to wait for that.
     let status = cluster.line("status");
     status.failed_with_output(13);
     let text = status.text();
@@ -116,7 +117,7 @@ fn a_manager_put_back_to_an_older_state_serves_nothing_until_it_was_compared() {
     let healed = cluster.line("heal --watch");
     healed.failed_with_output(8);
     assert!(healed.err.contains("too few columns of their files are left"), "{}", healed.err);
-    // Its numbers are not reused.
+    // The file's numbers are not used again.
     cluster.put(&c, "braid://main/c");
     assert!(cluster.cat("braid://main/c") == noise(300_000, 3));
     cluster.line("rm braid://main/a").ok();

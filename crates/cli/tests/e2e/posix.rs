@@ -1,6 +1,6 @@
-//! The world's own suites on a mount: pjdfstest (names, attributes, permissions) and fsx (bytes of one file).
-//! Both are programs that the Makefile installs; where they or the rights to run them are missing, that is
-//! said.
+//! Public test suites on a mount: pjdfstest (names, attributes, permissions) and fsx (bytes of one file). The
+//! Makefile installs both programs; a test that lacks them or the rights to run them prints that it was not
+//! run.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::process::Command;
 use crate::mount::Mounted;
 use crate::support::{Cluster, said};
 
-/// A suite's program, if it is there.
+/// Path of a suite's program, if it is installed.
 fn suite(name: &str) -> Option<PathBuf> {
     let variable = "BRAID_POSIX_SUITES";
     let Some(directory) = std::env::var_os(variable) else {
@@ -30,9 +30,10 @@ fn is_root() -> bool {
     uid.trim() == "0"
 }
 
-/// A case that cuts a program that has just been started. The kernel has a mount cut the file before it looks
-/// whether it is being executed (docs/posix.md), so that a program that is still being loaded dies of it, and
-/// may then be opened. It is a matter of time, and passes when it comes later.
+/// A case that truncates a program that has just been started. The kernel has a mount truncate the file
+/// before it checks that the file is being executed (docs/posix.md), so a program that is still being loaded
+/// dies of it, and the file may then be opened. The result depends on timing: the case passes when the
+/// truncation comes later.
 const EARLY: &str = "open::etxtbsy";
 const EARLY_TRIES: usize = 10;
 
@@ -71,7 +72,7 @@ fn pjdfstest_passes_also_without_a_drive() {
     let Some(mounted) = Mounted::with(&cluster, "braid://main", "mounted", &["--allow-other"]) else {
         return;
     };
-    // Other users must reach it.
+    // Other users must be able to reach the mount.
     open_to_all(&mounted.at);
     pjdfstest(&program, &cluster, &mounted.at.join("all"));
     cluster.kill_drive("drive-3");

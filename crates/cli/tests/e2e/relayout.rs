@@ -1,4 +1,4 @@
-//! Files get another layout, whatever becomes of processes and of the manager's state meanwhile.
+//! Files get another layout, whatever happens to processes and to the manager's state meanwhile.
 
 use std::fs;
 
@@ -46,7 +46,7 @@ fn a_tree_gets_another_scheme_though_processes_die() {
         let listed = cluster.line("relayout --status --json").ok().json();
         listed["rows"].as_array().is_some_and(|rows| rows.iter().any(|row| row["columns"] == 5))
     });
-    // All of `braid up` dies with the manager: it is started again.
+    // All of `braid up` dies with the manager, and is started again.
     let manager = cluster.status()["manager"]["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok());
     cluster.kill_drive("drive-3");
     signal(manager.expect("a process"), "KILL");
@@ -73,7 +73,7 @@ fn a_tree_gets_another_scheme_though_processes_die() {
     }
 }
 
-/// What the state says of the layout is not so any more: the drives say it.
+/// The backup's layouts are no longer true: the drives report the present ones.
 #[test]
 fn a_backup_from_before_a_relayout_finds_the_files() {
     let cluster = with_files();
@@ -97,7 +97,7 @@ fn a_backup_from_before_a_relayout_finds_the_files() {
     }
     assert_eq!(scheme(&cluster, "braid://main/other"), "rs 2+2");
     assert!(cluster.cat("braid://main/other") == noise(1 << 20, 9));
-    // Its name stood for another file then, which is gone.
+    // In the backup the name stood for another file, which is gone.
     let gone = cluster.line("cat braid://main/d/0");
     assert!(gone.code != 0, "{}", gone.err);
     cluster.line("rm braid://main/d/0").ok();

@@ -1,4 +1,4 @@
-//! Drives that fill up and others that are added: new files go where there is space, and `df` says how much
+//! Drives that fill up and drives that are added: new files go where there is space, and `df` shows how much
 //! there is.
 
 use std::fs;
@@ -107,7 +107,7 @@ fn a_full_cluster_grows_by_adding_drives() {
         assert!(copies < 30, "it never gets full");
     };
     refused.failed(9, "the disk is full");
-    // What `df` reported as free could be written: two data columns and one of parity.
+    // The bytes that `df` reported as free could be written: two data columns and one of parity.
     let written = copies * 3 * (3 << 20);
     assert!(written + 3 * (4 << 20) > told, "{written} of {told}");
     cluster.add(&["new-1", "new-2", "new-3"], "160M");
@@ -119,21 +119,21 @@ fn a_full_cluster_grows_by_adding_drives() {
     assert!(text.contains("reserve") && text.contains("free can be written"), "{text}");
 }
 
-/// Old drives with little space left: the manager may choose them, and the file then fills them.
+/// Old drives have little space left: the manager may choose them, and the file then fills them.
 #[test]
 fn a_copy_that_meets_a_full_drive_begins_again_on_others() {
     let mut cluster = Cluster::start();
     cluster.add(&["old-1", "old-2", "old-3"], "32M");
     cluster.braid(&["volume", "create", "main"]).ok();
     cluster.add(&["new-1", "new-2", "new-3"], "160M");
-    // Half of it is more than an old drive can take, and many files would have a column on one.
+    // Half of the content is more than an old drive can take, and many files would have a column on one.
     let content = noise(70 << 20, 6);
     fs::write(cluster.path("f"), &content).expect("written");
     for n in 0..4 {
         cluster.copy(&format!("f{n}")).ok();
         assert!(cluster.braid(&["cat", &format!("braid://main/f{n}")]).ok().out == content, "copy {n}");
         cluster.braid(&["rm", &format!("braid://main/f{n}")]).ok();
-        // Nobody writes, and nothing is short of space.
+        // No client writes, and no drive is short of space.
         until("the new drives have their space back", || {
             cluster.df().iter().filter(|row| row.0.starts_with("new") && row.1 > 120 << 20).count() == 3
         });
@@ -158,7 +158,7 @@ fn programs_of_a_mount_are_told_that_drives_are_full_until_they_are_not() {
     assert!(fs::read(mounted.at.join("small")).expect("read") == small);
     fs::remove_file(mounted.at.join("large")).expect("removed");
     let other = mounted.at.join("other");
-    // Only what was synced is known to be there: `fs::write` does not look at what its close says.
+    // Only synced bytes are known to be there: `fs::write` ignores the result of its close.
     until("there is room again", || {
         fs::File::create(&other)
             .and_then(|mut file| file.write_all(&large).and_then(|()| file.sync_all()))

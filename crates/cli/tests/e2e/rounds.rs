@@ -2,7 +2,7 @@
 //! random (writers, drives, the manager), and started again as a service manager would. No acknowledged byte
 //! is lost, nothing hangs, and in the end everything heals by itself.
 //!
-//! `BRAID_ROUNDS` sets the number of rounds, `BRAID_ROUNDS_SEED` which ones.
+//! `BRAID_ROUNDS` sets the number of rounds, `BRAID_ROUNDS_SEED` the random sequence.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -21,25 +21,25 @@ mod writer;
 
 const WRITERS: u64 = 8;
 const DRIVES: u64 = 6;
-/// Records of each writer.
+/// Number of records of each writer.
 const RECORDS: u64 = 48;
 const NAME: &str = "braid://shared/all";
 const UNIT: usize = 64 << 10;
-/// Rounds between two looks at the file.
+/// Number of rounds between two looks at the file.
 const LOOK_EVERY: u64 = 20;
 
-/// What is known of a record: the last write that was acknowledged, and those begun since.
+/// Knowledge about a record: the last write that was acknowledged, and the writes begun since.
 #[derive(Debug, Clone, Default)]
 struct Known {
     acknowledged: u64,
     begun: BTreeSet<u64>,
 }
 
-/// What the writers said.
+/// Reports of all writers.
 #[derive(Debug, Default)]
 struct Ledger {
     records: Vec<Known>,
-    /// Acknowledged writes of each writer.
+    /// Number of acknowledged writes of each writer.
     counts: Vec<u64>,
     last: u64,
 }
@@ -54,11 +54,11 @@ struct Rounds {
     ledger: Arc<Mutex<Ledger>>,
     writers: Vec<Writer>,
     state: u64,
-    /// How often a server was killed or stopped.
+    /// Number of times that a server was killed or stopped.
     harmed: Cell<u64>,
 }
 
-/// Only what [`Rounds`] starts in a process of its own: a writer.
+/// Not a test of its own: [`Rounds`] starts it in another process, as a writer.
 #[test]
 fn as_writer() {
     if let Ok(task) = std::env::var("BRAID_WRITER") {
@@ -113,7 +113,7 @@ impl Rounds {
         self.ledger.lock().expect("no listener panics")
     }
 
-    /// Starts a writer, which counts on from what was begun.
+    /// Starts a writer, which numbers its writes on from those that were begun.
     fn spawn(&self, index: u64) -> Writer {
         let from = self.ledger().last + 1_000_000;
         let task = format!("{} {index} {WRITERS} {RECORDS} {from}", self.cluster.dir().display());
@@ -135,7 +135,7 @@ impl Rounds {
         Writer { child, listener }
     }
 
-    /// One or two processes come to harm, for a moment or longer than a lease.
+    /// Kills or stops one or two processes, for a moment or for longer than a lease.
     fn trouble(&mut self, round: u64) {
         let mut stopped = Vec::new();
         let mut killed = false;
@@ -173,14 +173,14 @@ impl Rounds {
             return;
         }
         signal(pid, "KILL");
-        // What it said before is heard first.
+        // The writer's earlier reports are read first.
         let gone = self.writers.remove(at);
         gone.end();
         let writer = self.spawn(index);
         self.writers.insert(at, writer);
     }
 
-    /// Stops or kills a server. Gives whether it was killed.
+    /// Stops or kills a server. Returns true if it was killed.
     fn harm(&self, name: &str, stops: bool, stopped: &mut Vec<u32>) -> bool {
         let pid = pid_in(&self.cluster.dir().join("pids").join(name));
         self.harmed.set(self.harmed.get() + 1);
@@ -194,7 +194,8 @@ impl Rounds {
         true
     }
 
-    /// All is calm: every writer gets on, and the file has what was acknowledged.
+    /// Checks, with all processes running, that every writer makes progress and that the file has what was
+    /// acknowledged.
     fn look(&self, round: u64) {
         let before = self.ledger().counts.clone();
         until(&format!("every writer writes again, after round {round}"), || {
@@ -209,7 +210,7 @@ impl Rounds {
         }
     }
 
-    /// The writers end, the cluster heals, and all of it is right.
+    /// Ends the writers, waits until the cluster has healed, and checks the whole file.
     fn end(mut self) {
         for writer in self.writers.drain(..) {
             writer.end();
@@ -253,7 +254,7 @@ impl Ledger {
 }
 
 impl Writer {
-    /// Ends it, if it runs, and hears all that it said.
+    /// Ends the writer, if it runs, and reads all of its reports.
     fn end(mut self) {
         drop(self.child.stdin.take());
         until("a writer ends", || self.child.try_wait().expect("waited for").is_some());
@@ -266,21 +267,22 @@ impl Drop for Rounds {
         for writer in &mut self.writers {
             let _ = writer.child.kill().and_then(|()| writer.child.wait());
         }
-        // A stopped server would not end.
+        // A stopped server would not end when it is told to.
         for entry in std::fs::read_dir(self.cluster.dir().join("pids")).into_iter().flatten().flatten() {
             signal(pid_in(&entry.path()), "CONT");
         }
     }
 }
 
-/// The process that a file of the cluster's directory `pids` names.
+/// Reads the process id in a file of the cluster's directory `pids`.
 fn pid_in(path: &Path) -> u32 {
     let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let mark: toml::Table = text.parse().expect("TOML");
     mark["pid"].as_integer().and_then(|pid| u32::try_from(pid).ok()).expect("a process id")
 }
 
-/// Which write each part of a record within one unit is of. Within a unit it is of one.
+/// Numbers of the writes whose bytes a record holds. All parts of a record within one unit must come from one
+/// write.
 fn seqs(file: &[u8], record: usize) -> BTreeSet<u64> {
     let range = record * RECORD..(record + 1) * RECORD;
     let mut found = BTreeSet::new();

@@ -1,4 +1,5 @@
-//! Drives verify what they store: damage is named, the scrub waited for, a drive that goes away reported.
+//! Drives verify what they store: damage is named, a command can wait for the scrub, and a drive that goes
+//! away is reported.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -6,7 +7,8 @@ use std::process::Stdio;
 
 use crate::support::{Cluster, finish, noise, runs, said, signal, until};
 
-/// Inverts one byte in a drive's log, at the first place that holds `bytes`. Returns whether there was one.
+/// Inverts one byte in a drive's log, at the first place that holds `bytes`. Returns false if there is no
+/// such place.
 fn damage(cluster: &Cluster, drive: &str, bytes: &[u8]) -> bool {
     let log = cluster.dir().join(drive).join("store/log");
     for entry in fs::read_dir(log).expect("a log").map(|entry| entry.expect("read").path()) {
@@ -26,7 +28,7 @@ fn a_changed_byte_is_found_repaired_and_shown_in_the_status() {
     let content = noise(6 << 20, 21);
     fs::write(cluster.file("f"), &content).expect("written");
     cluster.put(&cluster.file("f"), "braid://main/f");
-    // To wait without naming drives is to wait for all.
+    // A wait that names no drives waits for all.
     let clean = cluster.line("scrub --rate 1G --wait --json").ok().json();
     let drives = clean.as_array().expect("a list");
     assert_eq!(drives.len(), 3);
@@ -60,12 +62,12 @@ fn a_changed_byte_is_found_repaired_and_shown_in_the_status() {
         drives.iter().any(|row| row["drive"] == drive.as_str() && row["repaired_units"] == 1)
     });
 
-    // Where there is no redundancy, it is named and left as it is.
+    // Without redundancy, the damage is named and left as it is.
     cluster.line("volume create bare --scheme raid0 --width 3").ok();
     let bare = noise(6 << 20, 24);
     fs::write(cluster.file("bare"), &bare).expect("written");
     cluster.put(&cluster.file("bare"), "braid://bare/f");
-    // In stripe 2 of three units of 512 KiB each.
+    // An offset in stripe 2, of three units of 512 KiB each.
     let drive = hit(&bare, (3 << 20) + 4096, &cluster.columns("braid://bare/f"));
     let found = cluster.line("scrub --all --rate 1G --wait");
     found.failed(10, &format!("1 damaged unit on {drive}"));
@@ -120,7 +122,7 @@ fn a_drive_that_stops_or_dies_during_a_scrub_is_told_and_goes_on_where_it_was() 
     let cluster = Cluster::up(3);
     cluster.put(&cluster.make("f", 8 << 20, 22), "braid://main/f");
     let pid = cluster.drive_pid("drive-2");
-    // A step of a megabyte, then nothing for a long time.
+    // The drive reads one step of a megabyte, then nothing for a long time.
     cluster.line("scrub drive-2 --rate 1K").ok();
     let state = || cluster.line("scrub --status --json drive-2").ok().json()[0].clone();
     until("it has begun", || state()["verified_bytes"].as_u64() > Some(0));

@@ -1,4 +1,5 @@
-//! How a drive sends what is read: what is asked for by name is used, shown, or refused with what to do.
+//! Ways in which a drive sends the bytes of reads: a way that is asked for by name is used and shown, or
+//! refused with advice.
 
 use crate::support::{Cluster, Said, braid, run, until};
 
@@ -9,14 +10,14 @@ fn up(cluster: &Cluster, options: &str) -> Said {
     run(command)
 }
 
-/// What the status says of a drive, once its first read was told.
+/// The way that the status shows for a drive, once the drive has reported its first read.
 fn shown(cluster: &Cluster, drive: usize) -> String {
     let io = || cluster.status()["drives"][drive]["io"].as_str().unwrap_or_default().to_owned();
     until("the drive has told", || !io().is_empty());
     io()
 }
 
-/// Write and read a file.
+/// Writes a file and reads it back.
 fn use_it(cluster: &Cluster, name: &str, what: &str) {
     let file = cluster.make(name, 3 << 20, 3);
     let remote = format!("braid://main/{name}");
@@ -24,7 +25,8 @@ fn use_it(cluster: &Cluster, name: &str, what: &str) {
     assert!(cluster.cat(&remote) == std::fs::read(&file).expect("read"), "{what}");
 }
 
-/// Whether the system does not tell what is in the page cache: then that is said, and what to do.
+/// Returns true if the drive refused, with advice, because the system does not tell what is in the page
+/// cache.
 fn refused(said: &Said) -> bool {
     if said.code != 0 {
         said.failed(1, "leave --send sendfile out");
@@ -32,7 +34,7 @@ fn refused(said: &Said) -> bool {
     said.code != 0
 }
 
-/// On one machine a read is copied, and by sendfile if that is asked for.
+/// On one machine a read is copied by default, and sent by sendfile if that is asked for.
 #[test]
 fn reads_leave_as_was_asked() {
     for (options, expected) in [

@@ -1,4 +1,4 @@
-//! Signals to servers: SIGHUP is ignored, SIGTERM ends them, and the log says which it was.
+//! Signals to servers: SIGHUP is ignored, SIGTERM ends them, and the log names the signal.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -18,7 +18,7 @@ fn a_hangup_ends_no_server_and_every_end_is_logged() {
         signal(pid, "HUP");
         until("the hangup is logged", || log(name).contains("SIGHUP is ignored"));
     }
-    // They still serve, as the same processes.
+    // The servers still serve, as the same processes.
     assert_eq!(cluster.drive_pid("drive-1"), servers[1].1);
     cluster.put(&cluster.make("f", 100_000, 1), "braid://main/f");
     for (name, pid) in servers.into_iter().rev() {
@@ -60,7 +60,7 @@ fn a_hangup_does_not_end_up_in_the_foreground_but_ends_a_command() {
     run(cluster.command(["ls", "braid://main"])).failed_with_output(5);
 }
 
-/// Whether the process has a handler for SIGHUP.
+/// Returns true if the process has a handler for SIGHUP.
 fn handles_hangup(pid: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or_default();

@@ -1,11 +1,11 @@
-//! `braid sim` and `braid size`: what they print, what they write, and how they refuse.
+//! `braid sim` and `braid size`: their output, the files that they write, and their refusals.
 
 use std::fs;
 use std::path::PathBuf;
 
 use crate::support::{Cluster, Said, braid, run};
 
-/// A file of the repository's docs.
+/// Path of a file of the repository's docs.
 fn docs(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name)
 }
@@ -107,7 +107,7 @@ fn a_plan_s_instructions_have_their_predicted_times() {
         .collect();
     assert_eq!(without, plain.text().lines().collect::<Vec<_>>());
     assert!(timed.text().contains("alone (hdd-18tb, 25GbE and server-2026"), "{}", timed.text());
-    // With parts of one's own: disks that take 2 s, and nothing else takes time.
+    // With custom parts: disks that take 2 s, and nothing else takes time.
     let parts = cluster.file("parts.toml");
     let disk = "seek = { constant = \"2s\" }\nread_rate = \"1000PB/s\"\nwrite_rate = \"1000PB/s\"";
     let free = "link = \"free\"\nclient = \"free\"\ndrive = \"free\"";

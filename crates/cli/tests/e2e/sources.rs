@@ -1,4 +1,4 @@
-//! Sources that cannot be copied are refused or skipped, with a message; nothing waits for ever.
+//! Sources that cannot be copied are refused or skipped, with a message; no copy waits for ever.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -77,7 +77,7 @@ fn a_signal_ends_a_copy_that_hangs_in_the_system() {
     cluster.braid(copy.chain([OsStr::new("braid://main/many").to_owned()])).ok();
 
     for (number, end) in ["INT", "TERM"].into_iter().enumerate() {
-        // Opening a named pipe that nobody reads, and writing to one that is full.
+        // Opening a named pipe without a reader, and writing to a full one.
         let open = cluster.command([OsStr::new("cp"), OsStr::new("braid://main/f"), pipe.as_os_str()]);
         let write = cluster.command(["cat", "braid://main/f"]);
         let list = cluster.command(["ls", "--json", "braid://main/many"]);
@@ -102,8 +102,8 @@ fn a_signal_ends_a_copy_that_hangs_in_the_system() {
     assert_eq!((ended.code, ended.err.as_str()), (130, "braid: interrupted\n"));
 }
 
-/// Whether a thread of the process blocks in the call meant, by the kernel's wait channel where that is
-/// available.
+/// Returns true if a thread of the process blocks in the given call, by the kernel's wait channel where that
+/// is available.
 fn hangs(pid: u32, what: &str) -> bool {
     let places: &[&str] = match what {
         "open" => &["wait_for_partner", "fifo_open"],

@@ -47,7 +47,7 @@ fn a_stopped_drives_store_is_checked_shown_and_printed() {
         .count();
     assert!(records >= 3, "{}", dump.text());
 
-    // One byte of the file, in whichever segment holds it.
+    // Flips one byte of the file, in whichever segment holds it.
     let log = dir.join("store/log");
     let flipped = fs::read_dir(log).expect("a log").map(|entry| entry.expect("read").path()).find(|path| {
         let mut bytes = fs::read(path).expect("read");
@@ -68,7 +68,7 @@ fn a_stopped_drives_store_is_checked_shown_and_printed() {
     run(nothing).failed(3, "holds no store; name a drive's directory");
 }
 
-/// Half of the data is overwritten and cleaning moves the rest, so more is written than was asked for.
+/// Half of the data is overwritten and cleaning moves the rest, so more is written than the writes asked for.
 #[test]
 fn a_cleaned_stores_amplification_is_shown() {
     let place = Cluster::nowhere();

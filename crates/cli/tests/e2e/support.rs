@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// The bound for every command.
+/// Time limit for every command and every wait.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The result of a command.
@@ -28,19 +28,19 @@ impl Said {
             .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&self.out)))
     }
 
-    /// It failed with this code and one line that contains `words`.
+    /// Asserts that the command failed with this code and one line that contains `words`.
     #[track_caller]
     pub(crate) fn failed(&self, code: i32, words: &str) {
         assert_eq!(self.code, code, "{}", self.err);
         assert!(self.err.contains(words), "{words:?} is not in: {}", self.err);
         assert!(self.err.starts_with("braid: "), "{}", self.err);
-        // On a busy machine it may wait first, which it announces.
+        // On a busy machine the command may wait first, which it announces.
         let lines = self.err.lines().filter(|line| !line.starts_with("braid: waiting ")).count();
         assert_eq!(lines, 1, "not one line: {}", self.err);
     }
 
-    /// It advises to have another drive make the columns anew, and nothing that writes bytes which may be
-    /// wrong.
+    /// Asserts that the message advises to have another drive make the columns anew, and no command that
+    /// writes bytes which may be wrong.
     #[track_caller]
     pub(crate) fn advises_another_drive(&self) {
         for command in ["drive replace", "rebuild"] {
@@ -52,7 +52,7 @@ impl Said {
         }
     }
 
-    /// It failed with this code, with any output.
+    /// Asserts that the command failed with this code, with any output.
     #[track_caller]
     pub(crate) fn failed_with_output(&self, code: i32) {
         assert_eq!(self.code, code, "{}", self.err);
@@ -109,7 +109,7 @@ pub(crate) fn signal(pid: u32, name: &str) {
     }
 }
 
-/// Whether all threads of a process are stopped, or it is gone.
+/// Returns true if all threads of a process are stopped, or if it is gone.
 fn stopped(pid: u32) -> bool {
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
         return true;
@@ -125,7 +125,7 @@ fn state(stat: &str) -> Option<char> {
     stat.rsplit(')').next()?.trim_start().chars().next()
 }
 
-/// Whether a process exists and is no zombie.
+/// Returns true if a process exists and is no zombie.
 pub(crate) fn runs(pid: u32) -> bool {
     fs::read_to_string(format!("/proc/{pid}/stat"))
         .is_ok_and(|stat| state(&stat).is_some_and(|state| state != 'Z'))
@@ -147,7 +147,7 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// A directory without a cluster yet.
+    /// Makes a directory without a cluster in it.
     pub(crate) fn nowhere() -> Cluster {
         Cluster {
             temporary: tempfile::Builder::new()
@@ -157,14 +157,14 @@ impl Cluster {
         }
     }
 
-    /// A running cluster of so many drives.
+    /// Starts a cluster of this many drives.
     pub(crate) fn up(drives: u32) -> Cluster {
         let cluster = Cluster::nowhere();
         cluster.start(&["--drives", &drives.to_string()]);
         cluster
     }
 
-    /// `braid up --detach` with further arguments.
+    /// Runs `braid up --detach` with further arguments.
     pub(crate) fn start(&self, more: &[&str]) {
         let mut command = braid();
         command.args(["up", "--detach", "--dir"]).arg(self.dir()).args(more);
@@ -177,7 +177,7 @@ impl Cluster {
         run(command)
     }
 
-    /// The cluster's directory.
+    /// The cluster's directory, which `up` makes.
     pub(crate) fn dir(&self) -> PathBuf {
         self.temporary.path().join("cluster")
     }
@@ -187,14 +187,14 @@ impl Cluster {
         self.temporary.path().join(name)
     }
 
-    /// A local file with content that reveals any misplaced byte.
+    /// Makes a local file with content that reveals any misplaced byte.
     pub(crate) fn make(&self, name: &str, bytes: usize, seed: u64) -> PathBuf {
         let path = self.file(name);
         fs::write(&path, noise(bytes, seed)).expect("written");
         path
     }
 
-    /// `braid ARGS`, on this cluster.
+    /// Returns the command `braid ARGS` on this cluster.
     pub(crate) fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
         let mut command = braid();
         command.env("BRAID_CLUSTER", self.dir()).args(args);
@@ -223,12 +223,12 @@ impl Cluster {
 
     pub(crate) fn status(&self) -> serde_json::Value {
         let said = self.line("status --json");
-        // Whether or not the cluster is well.
+        // Accepted whether or not the cluster is well.
         assert!([0, 13].contains(&said.code), "{}", said.err);
         said.json()
     }
 
-    /// The process of a drive, from the status.
+    /// Process id of a drive, from the status.
     pub(crate) fn drive_pid(&self, name: &str) -> u32 {
         let status = self.status();
         let drives = status["drives"].as_array().expect("a list");
@@ -258,7 +258,7 @@ impl Cluster {
         until("it is dead", || !runs(pid));
     }
 
-    /// The drives of a file's columns.
+    /// Names of the drives of a file's columns, in the columns' order.
     pub(crate) fn columns(&self, name: &str) -> Vec<String> {
         let facts = self.braid(["stat", "--json", name]).ok().json();
         let columns = facts["segments"][0]["columns"].as_array().expect("a list").clone();

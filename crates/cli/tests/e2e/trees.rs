@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::support::{Cluster, Said, finish, noise, said, signal, until};
 
-/// A whole TiB with almost no data.
+/// Size of the sparse file: 1 TiB with almost no data.
 const SPARSE_BYTES: u64 = 1 << 40;
 
 fn copy(cluster: &Cluster, options: &str, from: impl AsRef<OsStr>, to: impl AsRef<OsStr>) -> Said {
@@ -26,16 +26,16 @@ fn touch(path: &Path, time: SystemTime) {
     file.set_times(FileTimes::new().set_modified(time)).expect("set");
 }
 
-/// How many of a directory's files a process has open.
+/// Number of a directory's files that a process has open.
 fn open_below(pid: u32, dir: &Path) -> usize {
     let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().filter_map(Result::ok);
     let targets = descriptors.filter_map(|entry| fs::read_link(entry.path()).ok());
-    // One may be open more than once.
+    // A file may be open more than once.
     targets.filter(|target| target.starts_with(dir)).collect::<BTreeSet<PathBuf>>().len()
 }
 
-/// The most files of `dir` that a copy has open at once while no drive answers it, out of at least 16 or as
-/// seen in 4 s: for longer the drives would lose their leases.
+/// Returns the largest number of files of `dir` that a copy has open at once while no drive answers. It looks
+/// until it sees 16, or for 4 s: for longer the drives would lose their leases.
 fn open_at_once(cluster: &Cluster, from: &OsStr, to: &OsStr, dir: &Path) -> usize {
     until("all drives are up", || cluster.line("drive ls").ok().text().matches(" up ").count() == 3);
     let drives = ["drive-1", "drive-2", "drive-3"].map(|drive| cluster.drive_pid(drive));

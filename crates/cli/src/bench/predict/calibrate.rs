@@ -24,8 +24,9 @@ use crate::bench::small::meter::{Meter, Reading};
 use crate::output::exit::{Doing, Failure};
 use crate::output::report::Report;
 
-/// Number of drives; next, the volume's scheme and width.
+/// Number of drives.
 const DRIVES: u16 = 5;
+/// Scheme and width of the volume.
 const SHAPE: (&str, u8) = ("raid5", 5);
 /// Data units of a stripe.
 const K: u64 = 4;
@@ -34,8 +35,9 @@ const NEEDED_BYTES: (u64, u64) = (4 << 30, 512 << 20);
 /// Bytes of the file for large requests, and how many times it is written and read.
 const LARGE: (u64, u32) = (256 << 20, 5);
 const LARGE_QUICK: (u64, u32) = (16 << 20, 1);
-/// Limits for one round of small operations; next, the number of rounds, of which the medians count.
+/// Limits for one round of small operations.
 const SMALL: Limit = Limit { seconds: Some(1.0), operations: 1 << 16 };
+/// Number of rounds, of which the medians count.
 const SMALL_ROUNDS: u64 = 5;
 const SMALL_QUICK: Limit = Limit { seconds: Some(0.2), operations: 48 };
 /// Number of small updates whose bytes on the link are counted.
@@ -150,7 +152,7 @@ impl Runs<'_> {
         for (what, work) in [("written", write), ("read", read)] {
             self.run.tell(format!("calibrate: whole stripes are {what}"));
             let job = stripes::Job { file: self.file.to_string(), by_stripe: false, work };
-            // The first run creates what later runs overwrite or find in caches.
+            // Not measured: the first run creates what later runs find.
             alone(&mut self.client, &job).await?;
             let before = self.reading().await?;
             for _ in 0..rounds {

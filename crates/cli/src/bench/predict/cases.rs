@@ -63,8 +63,9 @@ pub(super) struct Group {
     pub(super) shape: (&'static str, u8),
     /// Data units of a stripe.
     pub(super) k: u64,
-    /// Links that are limited; next, the limit in bits a second.
+    /// Links that are limited.
     pub(super) links: Links,
+    /// Limit of these links in bits a second.
     pub(super) bits: u64,
     pub(super) acts: Vec<Act>,
 }

@@ -205,7 +205,7 @@ fn large(file: &Name, group: &Group, reads: bool) -> stripes::Job {
     stripes::Job { file: file.to_string(), by_stripe: false, work }
 }
 
-/// The text form.
+/// Formats the results as text.
 fn text(found: &Found) -> String {
     let mut text = format!("{}\n", super::head(&found.ran));
     let header = ["", "", "PREDICTED", "MEASURED", "MIN", "MAX", "RATIO", "", "LIMITED BY"];

@@ -127,7 +127,7 @@ async fn syncs(run: &Run, of: Synced) -> Result<SyncRate, Failure> {
     OnThread::begin(move |stop| sync_rate(&directory, of, length.0, length.1, stop))?.end().await
 }
 
-/// The text form.
+/// Formats the results as text.
 fn text(found: &Found) -> String {
     let mut text = format!(
         "{}, raid5 4+1 over {DRIVES}; {} of memory touched before\n",

@@ -15,9 +15,9 @@ const SAMPLES_QUICK: (u32, u32) = (1, 0);
 /// Seconds of a sample; a plain sample has half as many.
 const SECONDS: f64 = 1.0;
 const SECONDS_QUICK: f64 = 0.2;
-/// Maximum number of files that a sample makes; next, of operations of any other sample. All are timed one by
-/// one.
+/// Maximum number of files that a sample makes: all are timed one by one.
 const CREATES_MAX: u64 = 20_000;
+/// Maximum number of operations of any other sample, which are timed one by one too.
 const OPERATIONS_MAX: u64 = 1 << 20;
 const OPERATIONS_QUICK: u64 = 48;
 /// Number of names in the directory that rows open from, stat and list.

@@ -49,7 +49,7 @@ pub(super) async fn measure(run: &mut Run) -> Result<(), Failure> {
                 return Ok(bytes(within / K));
             }
             turn += 1;
-            // The drives take turns.
+            // The drives go away in turn.
             let drive = format!("drive-{}", turn % DRIVES + 1);
             cluster.kill(&drive).await?;
             alone(&mut client, &job(&file, work.clone())).await?;

@@ -18,8 +18,9 @@ use crate::args::BenchCluster;
 use crate::output::exit::{Exit, Failure};
 use crate::output::report::{Report, table};
 
-/// Number of pairs that count; next, of pairs before them that do not.
+/// Number of pairs that count.
 const PAIRS: u32 = 9;
+/// Number of pairs before them that do not count.
 const WARM_UPS: u32 = 1;
 /// Free bytes that the directory must have, in a full run and in a quick one.
 const NEEDED_BYTES: (u64, u64) = (12 << 30, 1 << 30);
@@ -140,7 +141,7 @@ impl Run {
     }
 }
 
-/// The text form.
+/// Formats the results as text.
 fn text(found: &Found) -> String {
     let mut text = format!("{}\n", super::head(&found.ran));
     let header = ["", "", "RATIO", "MIN", "MAX", "90 %", "PAIRS", "GOAL", "FIRST", "", "SECOND", ""];

@@ -1,8 +1,8 @@
-//! Records that say which write they are of, in each part.
+//! Records that hold in each part the number of the write that it is of.
 
-/// Bytes of a part. Units are multiples of it, so that none lies in two.
+/// Bytes of a part. Units are multiples of it, so that no part lies in two units.
 pub(super) const CHUNK: usize = 64;
-/// Bytes of a record: not a multiple of anything that the system has.
+/// Bytes of a record: not a multiple of any size that the system uses.
 pub(super) const RECORD: usize = 47 * CHUNK;
 
 /// The record's content as of a write.
@@ -10,7 +10,7 @@ pub(super) fn content(record: usize, seq: u64) -> Vec<u8> {
     (0..RECORD / CHUNK).flat_map(|part| chunk(record, part, seq)).collect()
 }
 
-/// Which write a part is of; 0: none yet.
+/// Returns the number of the write that a part is of; 0 if it was never written.
 pub(super) fn seq_of(record: usize, part: usize, found: &[u8]) -> u64 {
     if found.iter().all(|byte| *byte == 0) {
         return 0;

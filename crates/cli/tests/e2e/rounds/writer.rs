@@ -1,6 +1,6 @@
-//! One writer: it writes its own records of the shared file, several at a time, and says of each on standard
-//! output when it begins and when it was acknowledged. It goes on whatever happens, until its standard input
-//! ends.
+//! One writer: it writes its own records of the shared file, several at a time, and reports on standard
+//! output when each write begins and when it is acknowledged. It goes on through all failures, until its
+//! standard input ends.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use super::NAME;
 use super::record::{RECORD, content};
 
-/// Writes in flight.
+/// Number of writes in flight at once.
 const AT_ONCE: u64 = 4;
 
 struct Task {
@@ -28,8 +28,8 @@ struct Task {
     next: u64,
 }
 
-/// Runs one: the cluster's directory, the writer's number, how many there are, the records of each, and from
-/// where on it numbers its writes.
+/// Runs a writer. `task` holds the cluster's directory, the writer's number, the number of writers, the
+/// number of records of each, and the number from which it counts its writes.
 pub(super) fn run(task: &str) {
     let words: Vec<&str> = task.rsplitn(5, ' ').collect();
     let number = |at: usize| words[at].parse::<u64>().expect("a number");
@@ -72,7 +72,7 @@ async fn work(mut task: Task, stop: &AtomicBool) {
 }
 
 impl Task {
-    /// Writes some records at once; false: one could not be written.
+    /// Writes some records at once. Returns false if one could not be written.
     async fn batch(&mut self, file: &Arc<File>) -> bool {
         let mut writes = JoinSet::new();
         for _ in 0..AT_ONCE {
