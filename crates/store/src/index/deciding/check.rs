@@ -1,9 +1,9 @@
 //! Decides the outcome of a mutation: a refusal, an answer without a record, or a record to append.
 //!
 //! Decisions are made against durable state only. The committer never puts two mutations into one commit if
-//! the decision on one could depend on the other ([`Touched`](crate::index::deciding::touched::Touched)), so there is no state
-//! between "written" and "durable". One case is known beforehand: a write to an object that the same commit
-//! creates is decided as a write to an empty object.
+//! the decision on one could depend on the other ([`Touched`](crate::index::deciding::touched::Touched)), so
+//! there is no state between "written" and "durable". One case is known beforehand: a write to an object that
+//! the same commit creates is decided as a write to an empty object.
 
 use std::cmp::Ordering;
 

@@ -1,4 +1,5 @@
-//! Decisions on unit writes, deltas and verdicts (PROTOCOL R2, R3, R5 and section 6); see [`crate::index::deciding::check`].
+//! Decisions on unit writes, deltas and verdicts (PROTOCOL R2, R3, R5 and section 6); see
+//! [`crate::index::deciding::check`].
 
 use braid_layout::{Column, ObjectId, PartitionId, Version};
 
