@@ -12,7 +12,7 @@
 //! What it must not know: files, names, and which clients exist. Of other drives it knows its sisters: those
 //! that the column maps of its objects name.
 //!
-//! [`lease`] and [`readmission`](self) decide whether to serve. `connection` receives requests and answers
+//! `life::lease` and `readmission` decide whether to serve. `connection` receives requests and answers
 //! them as they are done; `requests`, `manage`, `steps` and `queries` carry them out. `debts` says what is
 //! owed to which sister, `forward` pays it, and `sisters` knows where they are. `startup_identity` decides
 //! which drive a directory is; `join` and `heartbeat` are the drive's side of its sessions with the manager.

@@ -2,6 +2,7 @@
 
 pub(crate) mod agreed;
 pub(crate) mod answers;
+#[cfg(feature = "driven")]
 pub mod driven;
 pub(crate) mod expiry;
 pub(crate) mod interrupts;

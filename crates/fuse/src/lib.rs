@@ -9,7 +9,6 @@
 
 mod caretaker;
 mod context;
-#[cfg(feature = "driven")]
 mod errors;
 mod files;
 pub mod kernel_side;

@@ -145,7 +145,7 @@ impl Core {
         self.admissions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Now, for what is granted and not stored: see [`ManagerClock::running_ms`].
+    /// Now, for what is granted and not stored: see `ManagerClock::running_ms`.
     pub fn running_ms(&self) -> u64 {
         self.clock.running_ms()
     }

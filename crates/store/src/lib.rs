@@ -18,6 +18,7 @@
 //! The format is documented in `docs/format-store.md`; `format` is its code. One thread per store (the
 //! committer) writes; any number of threads read.
 
+#[cfg(any(test, feature = "bench"))]
 pub mod bench;
 mod checkpoint;
 pub mod clean;
@@ -40,7 +41,6 @@ mod present;
 mod queue;
 mod read;
 mod recover;
-#[cfg(any(test, feature = "bench"))]
 mod segments;
 mod step;
 mod store;

@@ -1,4 +1,4 @@
-//! A fence that was under way when the manager's state was lost: see [`crate::compare`].
+//! A fence that was under way when the manager's state was lost: see the comparison of a restored state.
 
 use braid_layout::{Column, ColumnMask, Generation};
 use braid_wire::data::ListedObject;
