@@ -360,6 +360,61 @@ fn who_has_lost_a_lock_writes_nothing_before_he_is_told() {
     }
 }
 
+/// A program writes past the kernel's pages: they are dropped before the program is answered.
+#[test]
+fn pages_go_before_a_write_past_them_is_answered() {
+    const FLAGS: i32 = libc::O_RDWR | libc::O_DIRECT;
+    let mut scene = Scene::new(1, 0);
+    let handle = scene.create(0, FLAGS);
+    scene.write(0, handle, &[1; 4096], FLAGS);
+    scene.pass(2000);
+    let before = scene.pages_dropped(0);
+    scene.write(0, handle, &[2; 4096], FLAGS);
+    assert!(scene.pages_dropped(0) > before, "none was dropped");
+}
+
+/// A program writes again after a pause in which its mount has lost the lease of the file: nobody else has
+/// written, so the mount opens the file anew, and the bytes are kept.
+#[test]
+fn who_idles_for_longer_than_a_lease_goes_on_writing() {
+    let mut scene = Scene::new(2, 0);
+    let own = scene.create(0, libc::O_RDWR);
+    scene.write(0, own, b"before", libc::O_RDWR);
+    assert_eq!(scene.fsync(0, own), Ok(()));
+    scene.world.pause(scene.mounts[0].0);
+    scene.pass(12_000);
+    assert!(!scene.look().1, "its lease is not over");
+    scene.world.resume(scene.mounts[0].0);
+    scene.pass(2000);
+    scene.write(0, own, b"behind", libc::O_RDWR);
+    assert_eq!(scene.fsync(0, own), Ok(()));
+    assert_eq!(scene.look().0, b"behind");
+}
+
+/// Bytes that wait for the write of others to end are cut off: who waits for them to be synced waits no more.
+#[test]
+fn who_waits_for_bytes_that_are_cut_off_waits_no_more() {
+    let mut scene = Scene::new(1, 0);
+    let handle = scene.create(0, libc::O_RDWR);
+    let number = scene.on(0, |mount| async move { mount.lookup(ROOT, "f").await.expect("found").number });
+    scene.write(0, handle, &[1; 4096], libc::O_RDWR);
+    assert_eq!(scene.fsync(0, handle), Ok(()));
+    let drives: Vec<HostId> = scene.cluster.drives.iter().map(|drive| drive.host).collect();
+    drives.iter().for_each(|drive| scene.world.pause(*drive));
+    scene.write(0, handle, &[2; 4096], libc::O_RDWR);
+    let first = scene.begin(0, move |mount| async move { mount.fsync(handle).await });
+    scene.pass(100);
+    // No two writes of the same bytes are on their way at once.
+    scene.write(0, handle, &[3; 4096], libc::O_RDWR);
+    let second = scene.begin(0, move |mount| async move { mount.fsync(handle).await });
+    let cut = scene.begin(0, move |mount| async move { mount.truncate(number, Some(handle), 0).await });
+    scene.pass(100);
+    drives.iter().for_each(|drive| scene.world.resume(*drive));
+    scene.pass(5000);
+    assert!(matches!(cut.take(), Some(Ok(_))), "the file is not cut");
+    assert_eq!([first.take(), second.take()], [Some(Ok(())), Some(Ok(()))], "a sync waits");
+}
+
 /// A file that is renamed to a name of SQLite's shared memory is not mapped from then on, even while the
 /// manager's answer is awaited: the file may have been renamed already.
 #[test]
