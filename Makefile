@@ -105,7 +105,7 @@ rounds: setup
 	BRAID_ROUNDS=$(or $(ROUNDS),1000) BRAID_ROUNDS_SEED=$(or $(SEED),1) \
 	$(CARGO) test --locked -p braid-cli --test e2e -- --nocapture rounds::no_
 
-## By hand, as root: the README's three hosts in three network namespaces.
+## By hand, as root: the three hosts of docs/operations.md in three network namespaces.
 three-hosts: build
 	tests/three-hosts.sh
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The README's "On three hosts", in three network namespaces on this machine (root; iproute2). Hosts a, b, c
-# have 10.77.0.1-3 on one bridge; each runs two drives; a runs the manager. A file goes in from c, host b is
-# cut off and its drives are killed, the file comes out right on c; a new file is written meanwhile; b's
-# drives come back empty under new names, are rebuilt, and host a's first drive is killed: both files still
-# compare.
+# "A cluster on three hosts" of docs/operations.md, in three network namespaces on this machine (root;
+# iproute2). Hosts a, b, c have 10.77.0.1-3 on one bridge; each runs two drives; a runs the manager. A file
+# goes in from c, host b is cut off and its drives are killed, the file comes out right on c; a new file is
+# written meanwhile; b's drives come back empty under new names, are rebuilt, and host a's first drive is
+# killed: both files still compare.
 #
 # usage: tests/three-hosts.sh [BRAID_BINARY]      exit 0 only if every comparison held
 set -euo pipefail

@@ -1,5 +1,5 @@
 //! The manager's records, and the rules by which it decides. Pure: it knows no socket, file, thread or clock;
-//! time and randomness are handed in.
+//! time is handed in.
 //!
 //! All state is in an ordered transactional key-value store behind one small trait ([`records::kv`]). A
 //! request is one transaction, so a crash at any point leaves the name space consistent; many share a durable
