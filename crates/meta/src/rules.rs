@@ -1,4 +1,5 @@
-//! Machines that decide beside the state. Their inputs are records, messages and the time.
+//! State machines in memory that decide beside the stored state. Their inputs are records, messages and the
+//! time.
 
 pub mod admission;
 pub mod comparisons;

@@ -1,4 +1,4 @@
-//! What a transaction does to volumes, directories and files, and how their records look to clients.
+//! Changes of volumes, directories and files in a transaction, and their records as clients see them.
 
 pub mod attributes;
 pub mod directories;

@@ -1,5 +1,5 @@
-//! Checks that a state is consistent, as every crash must leave it. Reads everything; for tests, and for an
-//! operator in doubt.
+//! Checks that a state is consistent, as it must be after every crash. Reads all rows; for tests, and for
+//! operators who suspect damage.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -108,7 +108,7 @@ impl State {
         })
     }
 
-    /// Every name has its record, and the record has that name.
+    /// Checks that every name has a record, and that the record has that name.
     fn names(&self, found: &mut Vec<Violation>) {
         for ((directory, name), entry) in &self.entries {
             let shown = crate::tree::names::show(name);
@@ -136,8 +136,8 @@ impl State {
         is_first || more.is_some_and(|names| names.contains(&(directory, name.to_vec())))
     }
 
-    /// Names beyond the first are entries, and are counted, as directories in a directory are; so are bytes
-    /// of extended attributes.
+    /// Checks that names beyond the first are entries, and that records count them, the directories in a
+    /// directory, and the bytes of extended attributes right.
     fn links(&self, found: &mut Vec<Violation>) {
         let mut below: BTreeMap<FileId, usize> = BTreeMap::new();
         for ((directory, _), entry) in &self.entries {
@@ -167,8 +167,8 @@ impl State {
         found.extend(lost.map(|file| format!("extended attributes of {file}, which is not there")));
     }
 
-    /// Every record has its name, or is a root, or is a leased file without a name. No directory is detached
-    /// from its root.
+    /// Checks that every record has a name, is a root, or is a file without a name that is leased or kept,
+    /// and that no directory is detached from its root.
     fn records(&self, found: &mut Vec<Violation>) {
         let roots: BTreeSet<FileId> = self.volumes.values().map(|volume| volume.root).collect();
         for (&file, inode) in &self.inodes {
@@ -237,7 +237,7 @@ impl State {
         Ok(())
     }
 
-    /// The tables of columns and stale columns agree with the layouts.
+    /// Checks that the tables of columns and stale columns agree with the layouts.
     fn columns(&self, found: &mut Vec<Violation>) {
         let mut places = BTreeSet::new();
         for (&file, inode) in &self.inodes {
@@ -315,7 +315,7 @@ impl State {
         }
     }
 
-    /// The components to be freed are counted, and belong to files that are gone.
+    /// Checks that the components to be freed are counted, and belong to files that are gone.
     fn removals(&self, tx: &Tx, found: &mut Vec<Violation>) -> Result<(), Refusal> {
         let mut left: BTreeMap<FileId, u32> = BTreeMap::new();
         for (key, _) in tx.records::<RemoveRecord>(&key::all(table::REMOVE), usize::MAX)? {
@@ -341,7 +341,7 @@ impl State {
     }
 }
 
-/// Files that are to be laid out anew are counted.
+/// Checks that the files that are to be laid out anew are counted.
 fn relayouts(tx: &Tx, found: &mut Vec<Violation>) -> Result<(), Refusal> {
     let (from, to) = key::all(table::RELAYOUT);
     let rows = tx.scan(&from, &to, usize::MAX)?.len();
@@ -352,7 +352,8 @@ fn relayouts(tx: &Tx, found: &mut Vec<Violation>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Each drive has one seat, and each seat one drive, of those that were given.
+/// Checks that each drive has at most one seat, each seat one drive, and that no seat is above the last that
+/// was given.
 fn seats(tx: &Tx, found: &mut Vec<Violation>) -> Result<(), Refusal> {
     let of_drives = tx.records::<u32>(&key::all(table::SEAT_OF), usize::MAX)?;
     let of_drives: BTreeMap<u32, DriveId> =
@@ -367,7 +368,8 @@ fn seats(tx: &Tx, found: &mut Vec<Violation>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Whether no two segments have one number, and one that is being filled is the only one, beside no lease.
+/// Returns true if the segments' numbers differ, at most one segment is being filled, and none is while the
+/// file is leased.
 fn layouts_fit(inode: &InodeRecord) -> bool {
     let numbers: BTreeSet<u32> = inode.segments.iter().map(|segment| segment.number).collect();
     let mut filling = inode.segments.iter().filter_map(|segment| segment.filling);
@@ -377,8 +379,8 @@ fn layouts_fit(inode: &InodeRecord) -> bool {
         && first.is_none_or(|version| !inode.held && version.lease == inode.lease)
 }
 
-/// Whether the leases on the file's parts are of those that it has had, each once, and their parts do not
-/// meet.
+/// Returns true if the leases on the file's parts are among those from `since` to the last, all different,
+/// and their ranges do not overlap.
 fn parts_fit(inode: &InodeRecord) -> bool {
     let mut granted: Vec<_> = inode.parts.iter().filter(|part| part.lease != Lease(0)).collect();
     let leases: BTreeSet<Lease> = granted.iter().map(|part| part.lease).collect();

@@ -1,8 +1,7 @@
-//! Which components are placed on a drive: the table `c`, in chunks of 256 file numbers
-//! ([`chunk`]).
+//! The components placed on each drive: the table `c`, in chunks of 256 file numbers ([`chunk`]).
 //!
-//! Its order is that of the places: by file, segment and column within a drive. A chunk that holds nothing
-//! has no row.
+//! The table is in the order of the places: by file, segment and column within a drive. A chunk that holds
+//! nothing has no row.
 
 use braid_layout::{DriveId, FileId};
 
@@ -11,16 +10,16 @@ use crate::records::schema::chunk::{self, Spot};
 use crate::records::schema::{ComponentPlace, SCHEMA_VERSION, damaged, fields, key, table};
 use crate::records::tx::Tx;
 
-/// Chunks looked up at a time.
+/// Number of chunks read at a time.
 const CHUNKS: usize = 16;
 
-/// Whether the component is placed on the drive.
+/// Returns true if the component is placed on its drive.
 pub fn has(tx: &Tx, place: ComponentPlace) -> Result<bool, KvError> {
     let Some(Chunk { spots, .. }) = find(tx, place.drive, place.file)? else { return Ok(false) };
     Ok(spots.binary_search(&spot(place)).is_ok())
 }
 
-/// Whether the drive has any component of the file.
+/// Returns true if the drive has any component of the file.
 pub fn has_any(tx: &Tx, drive: DriveId, file: FileId) -> Result<bool, KvError> {
     let Some(Chunk { spots, .. }) = find(tx, drive, file)? else { return Ok(false) };
     let low = chunk::low(file);
@@ -28,7 +27,7 @@ pub fn has_any(tx: &Tx, drive: DriveId, file: FileId) -> Result<bool, KvError> {
     Ok(spots.get(at).is_some_and(|spot| spot.low == low))
 }
 
-/// A component is placed on the drive. Whether it was not yet.
+/// Adds a component to its drive. Returns true if it was not there yet.
 pub fn add(tx: &mut Tx, place: ComponentPlace) -> Result<bool, KvError> {
     let Chunk { row, mut spots } = match find(tx, place.drive, place.file)? {
         Some(found) => found,
@@ -44,7 +43,7 @@ pub fn add(tx: &mut Tx, place: ComponentPlace) -> Result<bool, KvError> {
     Ok(true)
 }
 
-/// A component is on the drive no more. Whether it was.
+/// Removes a component from its drive. Returns true if it was there.
 pub fn remove(tx: &mut Tx, place: ComponentPlace) -> Result<bool, KvError> {
     let Some(Chunk { row, mut spots }) = find(tx, place.drive, place.file)? else { return Ok(false) };
     let Ok(at) = spots.binary_search(&spot(place)) else { return Ok(false) };
@@ -53,7 +52,7 @@ pub fn remove(tx: &mut Tx, place: ComponentPlace) -> Result<bool, KvError> {
     Ok(true)
 }
 
-/// The first `limit` components on the drive after this one; `None`: from the first.
+/// The first `limit` components on the drive after `after`; `None`: from the first component.
 pub fn on_drive(
     tx: &Tx,
     drive: DriveId,
@@ -62,7 +61,7 @@ pub fn on_drive(
 ) -> Result<Vec<ComponentPlace>, KvError> {
     let Some(seat) = tx.seat_of(drive)? else { return Ok(Vec::new()) };
     let (first, to) = key::columns_of(seat);
-    // The chunk of the last one may hold more.
+    // The chunk of `after` may hold more components behind it.
     let mut from = after.map_or(first, |place| key::columns(seat, chunk::of_file(place.file)));
     let mut places = Vec::new();
     loop {
@@ -99,7 +98,7 @@ pub fn all(tx: &Tx) -> Result<Vec<ComponentPlace>, KvError> {
     Ok(places)
 }
 
-/// A chunk, and its key.
+/// A chunk with its key.
 struct Chunk {
     row: Vec<u8>,
     spots: Vec<Spot>,

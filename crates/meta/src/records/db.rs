@@ -1,24 +1,26 @@
 //! Transactions over the store, many in one durable commit.
 //!
-//! Transactions are decided one after another, in memory. One that changes something lies, as a layer, over
-//! the durable state and over the layers decided before it; they are *gathered*. One caller at a time is the
-//! *storer*: it takes all that was gathered, stores it in one commit, and answers. Meanwhile others decide,
-//! on top of what is being stored, and their changes are gathered for the next commit. So a commit, with its
-//! sync, costs as much for a hundred requests as for one.
+//! Transactions are decided one after another, in memory. The changes of each are a layer over the durable
+//! state and over the layers decided before; layers are *gathered* for the next commit. One caller at a time
+//! is the *storer*: it takes all that was gathered, stores it in one commit, and answers. Meanwhile other
+//! transactions are decided on top of what is being stored, and are gathered for the commit after it. So a
+//! commit, with its sync, costs as much for a hundred requests as for one.
 //!
 //! It guarantees:
-//! - Nobody is answered before all that the answer follows from is durable. That holds for refusals and for
-//!   transactions that changed nothing too: they may have seen what can still be lost.
-//! - Answers are given in the order in which they were decided. What is done in one (`then`) is done in that
-//!   order: tables beside the state change as the state did, and are never ahead of it.
-//! - If a commit fails, all that it held is refused, and all that was decided on top of it. Nothing of the
-//!   latter was stored. Of the former that is not known, as the disk failed while it was written; the store
-//!   says what is there when it is read the next time, and transactions go on from that.
+//! - No answer is given before all that it follows from is durable. That holds for refusals and for
+//!   transactions that changed nothing too: they may have read changes that can still be lost.
+//! - Answers are given in the order in which they were decided. The work in an answer (`then`) is done in
+//!   that order too: tables beside the state change as the state did, and are never ahead of it.
+//! - If a commit fails, all transactions in it are refused, and all that were decided on top of it. Nothing
+//!   of the latter was stored. Of the former that is not known, as the disk failed while they were written;
+//!   the next read of the store shows what is there, and transactions go on from that.
 //! - A reader sees the durable state only. It could see more and wait until that is durable too, but then
-//!   every look would cost a sync while others write. A reader loses nothing by it: whoever was answered sees
-//!   what it did, as that is durable. And what drives are told is read so, which must not be lost afterwards.
+//! every read would cost a sync while others write. A reader loses nothing by it: a client that was answered
+//!   sees its change, as that is durable. And drives are told only what was read so, as it must not be lost
+//!   afterwards.
 //!
-//! It knows no thread, no task and no clock: who stores, and where, is the caller's affair ([`Db::decide`]).
+//! This module uses no thread, no task and no clock: the caller chooses where the storing is done
+//! ([`Db::decide`]).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 
@@ -28,11 +30,11 @@ use crate::records::kv::{Batch, Kv};
 use crate::records::seats::Seats;
 use crate::records::tx::Tx;
 
-/// Most transactions that wait for their commit. A session waits for one at a time, but gives up on a disk
-/// that hangs, and asks again.
+/// Maximum number of transactions that wait for their commit. A session waits for one at a time, but gives up
+/// on a disk that hangs, and asks again.
 pub const WAITING_MAX: usize = 4096;
 
-/// The store, and what is on its way there. Cheap to clone.
+/// The store, and the changes on their way to it. Cheap to clone.
 #[derive(Clone)]
 pub struct Db {
     kv: Arc<dyn Kv>,
@@ -40,44 +42,44 @@ pub struct Db {
     seats: Arc<Seats>,
 }
 
-/// Whether the caller is to store what was gathered.
+/// The one that is to store what was gathered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Storer {
-    /// It is: it calls [`Db::store_step`] until that says that nothing is left.
+    /// The caller: it calls [`Db::store_step`] until that returns false.
     Caller,
-    /// Another one does, or nothing is to be stored.
+    /// Another caller that is storing already; or nothing is to be stored.
     Other,
 }
 
 #[derive(Default)]
 struct State {
-    /// What the storer has taken.
+    /// The group that the storer has taken; `None` between two commits.
     storing: Option<Group>,
-    /// Decided since, to be stored next.
+    /// Transactions decided since, to be stored next.
     gathered: Group,
     has_storer: bool,
-    /// How many commits have failed.
+    /// Number of commits that have failed.
     failures: u64,
-    /// Why the last one did; `None` if it did not.
+    /// Reason for which the last commit failed; `None` if it did not.
     trouble: Option<String>,
 }
 
-/// Decided transactions that become durable together, or that wait until these are.
+/// Decided transactions that become durable together, with those without changes that wait for them.
 #[derive(Default)]
 struct Group {
     changes: Arc<Batch>,
-    /// In the order in which they were decided.
+    /// Answers to be given, in the order in which the transactions were decided.
     waiting: Vec<Answer>,
-    /// The commit has ended so.
+    /// Result of the group's commit, once that has ended.
     ended: Option<Result<(), Refusal>>,
 }
 
-/// Answers one transaction: that it is durable, or why it is refused.
+/// Answers one transaction: `Ok` if it is durable, else the refusal.
 type Answer = Box<dyn FnOnce(Result<(), Refusal>) + Send>;
 
 impl Db {
-    /// Over this store.
+    /// A database over this store.
     pub fn new(kv: Arc<dyn Kv>) -> Db {
         Db { kv, state: Arc::default(), seats: Arc::default() }
     }
@@ -87,8 +89,8 @@ impl Db {
         work(&Tx::new(self.kv.snapshot()?, Vec::new(), Arc::clone(&self.seats)))
     }
 
-    /// One transaction from its beginning to its answer. An error changes nothing. Blocks on the disk: not
-    /// for an async task.
+    /// Runs one transaction and waits until it is durable. An error of `work` changes nothing. Blocks on the
+    /// disk: not for an async task.
     pub fn write<R: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Tx) -> Result<R, Refusal>,
@@ -101,8 +103,9 @@ impl Db {
         answered.recv().unwrap_or_else(|_| Err(dropped()))
     }
 
-    /// Reads and decides, alone. `then` gets the result, once all that it follows from is durable, on the
-    /// thread of whoever stores it; it must be brief. May read the disk, but does not wait for a commit.
+    /// Decides one transaction, while no other is being decided. `then` gets the result, once all that it
+    /// follows from is durable, on the storer's thread; it must be brief. May read the disk, but does not
+    /// wait for a commit.
     pub fn decide<R: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Tx) -> Result<R, Refusal>,
@@ -114,7 +117,8 @@ impl Db {
             then(Err(full()));
             return Storer::Other;
         }
-        // The layers first: what becomes durable meanwhile is in both.
+        // The layers are taken before the snapshot: what becomes durable in between is in both, not in
+        // neither.
         let below = state.layers();
         let mut tx = match self.kv.snapshot() {
             Ok(base) => Tx::new(base, below, Arc::clone(&self.seats)),
@@ -142,25 +146,25 @@ impl Db {
         if std::mem::replace(&mut state.has_storer, true) { Storer::Other } else { Storer::Caller }
     }
 
-    /// How many transactions were decided since the storer last took some, and wait for the next commit.
+    /// Number of transactions that wait for the next commit.
     pub fn gathered(&self) -> usize {
         self.state().gathered.waiting.len()
     }
 
-    /// How many commits have failed. What was in one may be there all the same.
+    /// Number of commits that have failed. Their changes may be stored all the same.
     pub fn failures(&self) -> u64 {
         self.state().failures
     }
 
-    /// Why the last commit failed; `None` if it did not.
+    /// Reason for which the last commit failed; `None` if it succeeded.
     pub fn trouble(&self) -> Option<String> {
         self.state().trouble.clone()
     }
 
-    /// One step of the storer: stores what was gathered, or answers those whose commit has ended. False if
-    /// nothing is left: then it is the storer no more. Blocks on the disk.
+    /// Does one step of the storer: stores what was gathered, or answers the transactions whose commit has
+    /// ended. Returns false if nothing is left: then the caller is the storer no more. Blocks on the disk.
     ///
-    /// Between the two steps what was stored is durable, and nobody knows: a process may end there as well.
+    /// Between the two steps the changes are durable, and no one was told: a process may end there as well.
     pub fn store_step(&self) -> bool {
         let guard = RefuseAll(self);
         let more = self.step();
@@ -183,7 +187,7 @@ impl Db {
                 self.refuse_all(&refusal);
                 true
             }
-            // It cannot be taken while it is being stored: there is one storer.
+            // There is one storer, so no step begins while another stores.
             Some(None) => unreachable!("two store at a time"),
             None if state.gathered.waiting.is_empty() => {
                 state.has_storer = false;
@@ -206,8 +210,8 @@ impl Db {
         }
     }
 
-    /// Takes all layers away, and refuses those that wait: the group that was being stored for this reason,
-    /// and those that were decided on top of it because they were.
+    /// Drops all layers, and refuses the transactions that wait: the group that was being stored for the
+    /// reason `why`, and those decided on top of it because it was not stored.
     fn refuse_all(&self, why: &Refusal) {
         let (storing, gathered) = {
             let mut state = self.state();
@@ -226,7 +230,7 @@ impl Db {
 }
 
 impl State {
-    /// What was decided and is not known to be durable, the oldest first.
+    /// Changes that were decided and are not known to be durable, the oldest first.
     fn layers(&self) -> Vec<Arc<Batch>> {
         let groups = self.storing.iter().chain([&self.gathered]);
         groups.map(|group| &group.changes).filter(|changes| !changes.is_empty()).cloned().collect()
@@ -238,7 +242,7 @@ impl State {
     }
 }
 
-/// The storer failed within itself, while it was at it.
+/// Guard that, dropped when the storer panics, refuses all that wait and lets another caller store.
 struct RefuseAll<'a>(&'a Db);
 
 impl Drop for RefuseAll<'_> {

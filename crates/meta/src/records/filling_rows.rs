@@ -11,8 +11,8 @@ use crate::records::schema::{
 use crate::records::tx::Tx;
 use crate::records::{relayouts, successor_rows};
 
-/// After a restore: the drives know a segment that took the place of those on record, or was about to. What
-/// they hold of those is freed.
+/// After a restore: puts a segment that the drives know in the place of those on record, which it had
+/// replaced or was about to. The components of those on record are freed.
 pub fn adopt(
     tx: &mut Tx,
     file: FileId,
@@ -31,7 +31,8 @@ pub fn adopt(
     Ok(())
 }
 
-/// An object of the file that this state was to have freed, in this generation or an earlier one, is kept.
+/// Takes an object of the file off the lists of what drives are to free, as far as it was put there in this
+/// generation or an earlier one.
 pub fn keep(tx: &mut Tx, file: FileId, object: ObjectId, g: Generation) -> Result<(), KvError> {
     for (_, drive) in tx.records::<DriveRecord>(&key::all(table::DRIVE), usize::MAX)? {
         let of_file = key::of_file(table::LEFT, drive.drive, file);
@@ -49,14 +50,13 @@ pub fn places(file: FileId, segment: &SegmentRecord) -> Vec<ComponentPlace> {
     segment.all().iter().map(of).collect()
 }
 
-/// The same within a transaction; the caller stores the record.
+/// Gives up the segment that is being filled, if there is one. The caller stores the record.
 pub fn drop_segment(tx: &mut Tx, file: FileId, inode: &mut InodeRecord) -> Result<(), KvError> {
     let Some(segment) = inode.filling().cloned() else { return Ok(()) };
     remove(tx, file, inode, &segment)
 }
 
-/// A segment is none of the file's any more: what drives hold of it, and of successors of its columns, is to
-/// be freed.
+/// Removes a segment from the file: what drives hold of it, and of successors of its columns, is to be freed.
 pub fn remove(
     tx: &mut Tx,
     file: FileId,
@@ -73,8 +73,8 @@ pub fn remove(
     Ok(())
 }
 
-/// Columns of the segment are filled. That is told under a new generation, as any change of what is ready
-/// is: a drive knows one set of joining columns by each.
+/// Records that columns of the segment are filled. The drives are told under a new generation, as of any
+/// change of the ready columns: for each generation a drive knows one set of joining columns.
 pub fn ready(tx: &mut Tx, file: FileId, inode: &mut InodeRecord, columns: ColumnMask) -> Result<(), KvError> {
     let Some(number) = inode.filling().map(|segment| segment.number) else { return Ok(()) };
     let Some(segment) = inode.segment_mut(number) else { return Ok(()) };
@@ -86,7 +86,7 @@ pub fn ready(tx: &mut Tx, file: FileId, inode: &mut InodeRecord, columns: Column
     Ok(())
 }
 
-/// The segment takes the others' place.
+/// Puts the filled segment in the place of the others, which are removed.
 pub fn take_place(tx: &mut Tx, file: FileId, inode: &mut InodeRecord) -> Result<(), Refusal> {
     let filled = inode.filling().filter(|segment| segment.ready() == segment.all());
     let Some((number, version)) = filled.and_then(|segment| Some((segment.number, segment.filling?))) else {
@@ -94,7 +94,8 @@ pub fn take_place(tx: &mut Tx, file: FileId, inode: &mut InodeRecord) -> Result<
         return Err(Refusal::new(Reason::StaleGeneration, detail));
     };
     if inode.held || inode.lease != version.lease {
-        // Nobody can have got here: who opens the file gives the segment up. The bytes are worth a look.
+        // This cannot happen, as an open of the file gives the segment up. Bytes are at stake, so it is
+        // checked all the same.
         let detail = format!("file {file} was written since its new layout was begun");
         return Err(Refusal::new(Reason::Leased, detail));
     }

@@ -2,7 +2,7 @@
 //! counts, usage.
 //!
 //! Invariant, kept by every function here and checked by [`check`](crate::records::check): the derived rows
-//! say what the records say.
+//! agree with the records.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ use crate::records::schema::{
 };
 use crate::records::tx::Tx;
 
-/// A file's record.
+/// A file's record; `None` if it was removed.
 pub fn find(tx: &Tx, file: FileId) -> Result<Option<InodeRecord>, KvError> {
     tx.inode(file)
 }
@@ -27,7 +27,7 @@ pub fn get(tx: &Tx, file: FileId) -> Result<InodeRecord, Refusal> {
     find(tx, file)?.ok_or_else(|| Refusal::new(Reason::NotFound, format!("file {file} was removed")))
 }
 
-/// Stores a file's record, and whether it needs attention.
+/// Stores a file's record, and the row of `h` that says that it needs attention, or deletes that row.
 pub fn save(tx: &mut Tx, file: FileId, inode: &InodeRecord) -> Result<(), KvError> {
     tx.set_inode(file, inode)?;
     if inode.needs_attention() {
@@ -38,7 +38,7 @@ pub fn save(tx: &mut Tx, file: FileId, inode: &InodeRecord) -> Result<(), KvErro
     Ok(())
 }
 
-/// Stores a new file's record, where its components are placed, and which columns are out from the start.
+/// Stores a new file's record, the places of its components, and the columns that are out from the start.
 pub fn create(tx: &mut Tx, file: FileId, inode: &InodeRecord) -> Result<(), Refusal> {
     for place in inode.places(file).collect::<Vec<_>>() {
         occupy(tx, place)?;
@@ -48,14 +48,14 @@ pub fn create(tx: &mut Tx, file: FileId, inode: &InodeRecord) -> Result<(), Refu
             let drive = segment.drive(column);
             let segment = segment.number;
             let place = ComponentPlace { drive, file, segment, column };
-            // Nobody has a capability for it yet, so the drive need not be told.
+            // No client has a capability for this column yet, so the drive need not be told.
             set_stale(tx, place, Some(StaleRecord { joining: false, told: true }))?;
         }
     }
     Ok(save(tx, file, inode)?)
 }
 
-/// A component is placed on a drive.
+/// Records that a component is placed on a drive.
 pub fn occupy(tx: &mut Tx, place: ComponentPlace) -> Result<(), KvError> {
     if columns::add(tx, place)? {
         count(tx, place.drive, |count| count.components += 1)?;
@@ -63,7 +63,7 @@ pub fn occupy(tx: &mut Tx, place: ComponentPlace) -> Result<(), KvError> {
     Ok(())
 }
 
-/// A component is no longer on the drive. Its stale row is deleted too.
+/// Records that a component is no longer on its drive. The component's row in `s` is deleted too.
 pub fn vacate(tx: &mut Tx, place: ComponentPlace) -> Result<(), KvError> {
     if columns::remove(tx, place)? {
         count(tx, place.drive, |count| count.components = count.components.saturating_sub(1))?;
@@ -71,7 +71,7 @@ pub fn vacate(tx: &mut Tx, place: ComponentPlace) -> Result<(), KvError> {
     set_stale(tx, place, None)
 }
 
-/// Stores that a column is stale, and how, or that it is not.
+/// Stores that a column is stale, and how; or, with `None`, that it is not.
 pub fn set_stale(tx: &mut Tx, place: ComponentPlace, stale: Option<StaleRecord>) -> Result<(), KvError> {
     let key = key::place(table::STALE, place);
     let was = tx.get(&key)?.is_some();
@@ -87,13 +87,13 @@ pub fn set_stale(tx: &mut Tx, place: ComponentPlace, stale: Option<StaleRecord>)
     }
 }
 
-/// A drive's counts.
+/// The numbers of components and stale columns on a drive.
 pub fn counts(tx: &Tx, drive: DriveId) -> Result<DriveCount, KvError> {
     Ok(tx.record(&key::drive_count(drive))?.unwrap_or(DriveCount { components: 0, stale: 0 }))
 }
 
-/// Changes the totals of a volume's named files: `(files, bytes)` before and after. Growth beyond the quota
-/// is refused.
+/// Changes a volume's totals by a file's share before and after: `(files, bytes)`. Growth beyond the quota is
+/// refused.
 pub fn charge(
     tx: &mut Tx,
     volume: &mut VolumeRecord,
@@ -105,7 +105,7 @@ pub fn charge(
     Ok(())
 }
 
-/// Refuses a file's growth beyond the quota, in bytes before and after.
+/// Refuses a file's growth from `before` to `after` bytes if it would exceed the volume's quota.
 pub fn refuse_above_quota(volume: &VolumeRecord, before: u64, after: u64) -> Result<(), Refusal> {
     let bytes = volume.file_bytes.saturating_sub(before).saturating_add(after);
     if volume.quota_bytes > 0 && bytes > volume.quota_bytes && after > before {
@@ -118,7 +118,7 @@ pub fn refuse_above_quota(volume: &VolumeRecord, before: u64, after: u64) -> Res
     Ok(())
 }
 
-/// The same for bytes that are stored already: no quota applies.
+/// Changes the totals of a volume as [`charge`] does, for bytes that are stored already: no quota applies.
 pub fn recount(tx: &mut Tx, volume: &mut VolumeRecord, before: (u64, u64), after: (u64, u64)) {
     volume.files = volume.files.saturating_sub(before.0).saturating_add(after.0);
     volume.file_bytes = volume.file_bytes.saturating_sub(before.1).saturating_add(after.1);
@@ -142,7 +142,8 @@ pub fn bury(tx: &mut Tx, file: FileId, inode: &InodeRecord) -> Result<(), Refusa
     Ok(remove_later(tx, file, &components, &record)?)
 }
 
-/// Deletes the record of a file without a name and the rows derived from it. What drives hold of it stays.
+/// Deletes the record of a file without a name and the rows derived from it. Its components on the drives
+/// stay.
 pub fn forget(tx: &mut Tx, file: FileId, inode: &InodeRecord) -> Result<(), KvError> {
     if let Some(mut volume) = tx.record::<VolumeRecord>(&key::volume(inode.volume))? {
         recount(tx, &mut volume, (0, inode.size), (0, 0));
@@ -157,7 +158,7 @@ pub fn forget(tx: &mut Tx, file: FileId, inode: &InodeRecord) -> Result<(), KvEr
     Ok(())
 }
 
-/// Deletes a record and its extended attributes. It has no name and no components any more.
+/// Deletes a record that has no name and no components any more, and its extended attributes.
 pub fn delete(tx: &mut Tx, file: FileId) -> Result<(), KvError> {
     if find(tx, file)?.is_some_and(|inode| inode.xattr_bytes > 0) {
         let (from, to) = key::xattrs_of(file);
@@ -167,12 +168,12 @@ pub fn delete(tx: &mut Tx, file: FileId) -> Result<(), KvError> {
     Ok(())
 }
 
-/// The refusal when a record does not fit what is beside it.
+/// The refusal for a file whose record does not agree with other rows.
 pub fn damaged(file: FileId, what: &str) -> Refusal {
     KvError::Damaged { key: key::inode(file), what: what.to_owned() }.into()
 }
 
-/// Where the successors of the file's columns are placed.
+/// Places of the successors of the file's columns.
 pub fn moves(tx: &Tx, file: FileId) -> Result<Vec<ComponentPlace>, KvError> {
     let rows = tx.records::<MoveRecord>(&key::moves_of(file), usize::MAX)?;
     let place = |(row, MoveRecord { column, drive }): (Vec<u8>, MoveRecord)| ComponentPlace {
@@ -184,14 +185,14 @@ pub fn moves(tx: &Tx, file: FileId) -> Result<Vec<ComponentPlace>, KvError> {
     Ok(rows.into_iter().map(place).collect())
 }
 
-/// Whether a drive has no component of the file, and nothing of one that has moved: a segment's columns are
-/// one object on each drive, whichever column it is.
+/// Returns true if a drive has no component of the file, and nothing to free of one that has moved. All
+/// columns of a segment have the same object number on each drive, so any column of the file counts.
 pub fn holds_nothing(tx: &Tx, drive: DriveId, file: FileId) -> Result<bool, KvError> {
     let (from, to) = key::of_file(table::LEFT, drive, file);
     Ok(!columns::has_any(tx, drive, file)? && tx.scan(&from, &to, 1)?.is_empty())
 }
 
-/// Puts components of a removed file on the removal list. They must not be on it yet.
+/// Puts components of a removed file on the removal list. None of them may be on it already.
 pub fn remove_later(
     tx: &mut Tx,
     file: FileId,
@@ -214,7 +215,7 @@ pub fn remove_later(
     Ok(())
 }
 
-/// A component on the removal list was removed.
+/// Takes a component that was removed off the removal list; `key` is its row of `R`.
 pub fn removed(tx: &mut Tx, key: &[u8]) -> Result<(), KvError> {
     if tx.get(key)?.is_none() {
         return Ok(());
@@ -233,7 +234,7 @@ pub fn removed(tx: &mut Tx, key: &[u8]) -> Result<(), KvError> {
     Ok(())
 }
 
-/// Whether the drive was replaced (or is unknown): nothing on it matters any more.
+/// Returns true if the drive was replaced, or is unknown: nothing on it matters any more.
 pub fn is_replaced(tx: &Tx, drive: DriveId) -> Result<bool, KvError> {
     Ok(tx.record::<DriveRecord>(&key::drive(drive))?.is_none_or(|record| record.replaced_by != DriveId(0)))
 }
@@ -245,7 +246,8 @@ fn count(tx: &mut Tx, drive: DriveId, change: impl FnOnce(&mut DriveCount)) -> R
     Ok(())
 }
 
-/// Whether a drive was not told of some of its columns that went out, or has not freed some that moved.
+/// Returns true if a drive was not told of some of its columns that went out, or has not freed some that
+/// moved.
 pub fn has_untold(tx: &Tx, drive: DriveId) -> Result<bool, Refusal> {
     let (first, end) = key::of_drive(table::LEFT, drive);
     if !tx.scan(&first, &end, 1)?.is_empty() {
@@ -264,7 +266,7 @@ pub fn has_untold(tx: &Tx, drive: DriveId) -> Result<bool, Refusal> {
     }
 }
 
-/// About how many bytes `components` have, of which these are some.
+/// Estimated bytes of `components` components, from the sample `some` of them.
 pub fn bytes_of(tx: &Tx, some: &[ComponentPlace], components: u64) -> Result<u64, Refusal> {
     let mut sized = 0u64;
     let mut bytes = 0u64;
@@ -276,7 +278,7 @@ pub fn bytes_of(tx: &Tx, some: &[ComponentPlace], components: u64) -> Result<u64
     Ok(u64::try_from(all).unwrap_or(u64::MAX))
 }
 
-/// About how many bytes a component of this segment has.
+/// Estimated bytes of a component of this segment.
 pub fn component_bytes(tx: &Tx, file: FileId, index: u32) -> Result<u64, Refusal> {
     let Some(inode) = find(tx, file)? else { return Ok(0) };
     let Some(segment) = inode.segment(index) else {
@@ -286,17 +288,17 @@ pub fn component_bytes(tx: &Tx, file: FileId, index: u32) -> Result<u64, Refusal
     Ok(bytes.div_ceil(u64::from(segment.shape.k.max(1))))
 }
 
-/// The segment that a column is of.
+/// The segment that a column belongs to.
 pub fn segment_of(inode: &InodeRecord, place: ComponentPlace) -> Option<&SegmentRecord> {
     inode.segment(place.segment)
 }
 
-/// Whether the column is on that drive.
+/// Returns true if the layout has the column on that drive.
 pub fn holds(inode: &InodeRecord, place: ComponentPlace) -> bool {
     segment_of(inode, place).is_some_and(|segment| segment.drive(place.column) == place.drive)
 }
 
-/// Those of the files that have successors which are not in their columns' places yet.
+/// The subset of `files` that have successors which have not taken their columns' places yet.
 pub fn still_moving(tx: &Tx, files: BTreeSet<FileId>) -> Result<BTreeSet<FileId>, Refusal> {
     let mut still = BTreeSet::new();
     for file in files {

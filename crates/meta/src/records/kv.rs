@@ -17,10 +17,11 @@ pub type Batch = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
 /// An ordered transactional key-value store.
 pub trait Kv: Send + Sync {
-    /// The present state, which stays as it is while the snapshot is held.
+    /// A snapshot of the present state. It stays as it is while it is held.
     fn snapshot(&self) -> Result<Box<dyn Snapshot>, KvError>;
 
-    /// Stores all of the batch, durably, or nothing of it. After an error it may be there all the same.
+    /// Stores all of the batch, durably, or nothing of it. After an error the batch may be stored all the
+    /// same.
     fn commit(&self, batch: &Batch) -> Result<(), KvError>;
 }
 
@@ -33,7 +34,7 @@ pub trait Snapshot {
     fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Result<Vec<Pair>, KvError>;
 }
 
-/// Why the store could not serve.
+/// Failure of the store.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KvError {
@@ -41,14 +42,14 @@ pub enum KvError {
     #[error("the manager's state in {path}: {what}")]
     Storage {
         path: PathBuf,
-        /// What the store said.
+        /// Message of the store.
         what: String,
     },
-    /// Its disk, or its owner's part of it, is full.
+    /// The store's disk, or its owner's share of the disk, is full.
     #[error("the manager's state in {path}: {what}")]
     Full {
         path: PathBuf,
-        /// What the store said, and what to do.
+        /// Message of the store, and what to do about it.
         what: String,
     },
     /// The state is of another version of the format.
@@ -57,16 +58,16 @@ pub enum KvError {
          the build that it is of, copy the files out, and found the cluster anew (docs/format-manager.md, History)"
     )]
     Version {
-        /// The version it is of.
+        /// Version of the stored state.
         found: u8,
-        /// The oldest version that this build reads.
+        /// Oldest version that this build reads.
         wanted: u8,
     },
-    /// A value does not decode: written by another version, or damaged.
+    /// A value does not decode: another version wrote it, or it is damaged.
     #[error("the manager's state is damaged: the value of key {key:02x?} does not decode: {what}")]
     Damaged {
         key: Vec<u8>,
-        /// What is wrong with the value.
+        /// Description of the fault in the value.
         what: String,
     },
 }

@@ -1,5 +1,5 @@
-//! A store in memory with the same interface, for tests. It can fail one commit, or all after some number of
-//! them, as after a power cut; or its disk is full or fails for a while.
+//! A store in memory with the same interface, for tests. It can fail one commit, or all commits after some
+//! number of them, as after a power cut; or its disk can be full, or fail, for a while.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,34 +19,34 @@ pub struct MemoryKv {
 struct State {
     rows: Arc<Rows>,
     commits: u64,
-    /// Commits that still succeed; `None`: no limit.
+    /// Number of commits that still succeed; `None`: no limit.
     left: Option<u64>,
-    /// Whether only one commit fails, instead of all from then on.
+    /// True if only one commit fails, instead of all from then on.
     once: bool,
     disk: Disk,
 }
 
-/// What becomes of commits.
+/// State of the store's disk, which decides the fate of commits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Disk {
-    /// They are stored.
+    /// Commits are stored.
     #[default]
     Sound,
-    /// They fail, and nothing is stored.
+    /// Commits fail, and nothing is stored.
     Full,
-    /// They fail, and are stored all the same.
+    /// Commits fail, and are stored all the same.
     Unsure,
 }
 
 struct MemorySnapshot(Arc<Rows>);
 
 impl MemoryKv {
-    /// An empty store.
+    /// A new store without rows.
     pub fn new() -> MemoryKv {
         MemoryKv::default()
     }
 
-    /// What a restart finds: the same rows, in a working store.
+    /// The store as a restart finds it: the same rows, and a working disk.
     pub fn restarted(&self) -> MemoryKv {
         let rows = Arc::clone(&self.state().rows);
         MemoryKv { state: Arc::new(Mutex::new(State { rows, ..State::default() })) }
@@ -64,12 +64,12 @@ impl MemoryKv {
         (state.left, state.once) = (Some(commits), true);
     }
 
-    /// What becomes of commits from now on.
+    /// Sets the state of the disk for all commits from now on.
     pub fn set_disk(&self, disk: Disk) {
         self.state().disk = disk;
     }
 
-    /// Commits so far.
+    /// Number of commits that were stored so far.
     pub fn commits(&self) -> u64 {
         self.state().commits
     }

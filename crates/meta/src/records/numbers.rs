@@ -9,13 +9,13 @@ use crate::records::kv::KvError;
 use crate::records::schema::key;
 use crate::records::tx::Tx;
 
-/// Bits that count within a block; then the next block is drawn.
+/// Bits of a number that count within a block. When they are used up, the next block is drawn.
 const COUNT_BITS: u32 = 24;
 /// Random bits of a block.
 const BLOCK_BITS: u32 = 39;
 
 impl Tx {
-    /// A number never given before, for a volume, a file or an object; never zero.
+    /// Returns a number never given before, for a volume, a file or an object. It is never zero.
     pub fn next_number(&mut self) -> Result<u64, KvError> {
         let next = match self.number("next")? {
             // There is no block yet, or it is used up.
@@ -26,7 +26,7 @@ impl Tx {
         Ok(next)
     }
 
-    /// Draws a new block. At every start, as the state may be an older copy.
+    /// Draws a new block. Called at every start, as the state may be an older copy.
     pub fn begin_block(&mut self) -> Result<(), KvError> {
         let before = draw_block(self)?;
         self.set(key::meta("next"), &before);
@@ -34,7 +34,7 @@ impl Tx {
     }
 }
 
-/// The number before the first of a block that this state has never drawn.
+/// Draws a block that this state has never drawn, and returns the number before its first.
 fn draw_block(tx: &mut Tx) -> Result<u64, KvError> {
     loop {
         let mut random = [0; 8];

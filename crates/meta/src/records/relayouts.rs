@@ -1,4 +1,4 @@
-//! The durable list of files that are to be laid out anew: a file and its new shape. Rows are counted as they
+//! The durable list of files that are to be laid out anew, each with its new shape. Rows are counted as they
 //! come and go.
 
 use std::collections::BTreeMap;
@@ -10,14 +10,14 @@ use crate::records::kv::KvError;
 use crate::records::schema::{RelayoutRecord, key};
 use crate::records::tx::Tx;
 
-/// The word of the state that holds the number of files on the list.
+/// The word under which the number of files on the list is stored.
 pub const COUNT: &str = "relayouts";
 
-/// Why files on the list are not being laid out yet. In memory only.
+/// Reasons, for people, why files on the list are not being laid out yet. In memory only.
 pub type Reasons = BTreeMap<FileId, String>;
 
-/// Puts a file on the list, or changes its shape there. Rows are counted as they come and go: whoever asks
-/// how many there are must not read them all.
+/// Puts a file on the list, or changes its shape there. Rows are counted as they come and go, so that a
+/// request for their number need not read them all.
 pub fn put_on(tx: &mut Tx, file: FileId, shape: ShapeSpec) -> Result<(), KvError> {
     if tx.get(&key::relayout(file))?.is_none() {
         let count = tx.number(COUNT)? + 1;
@@ -27,7 +27,7 @@ pub fn put_on(tx: &mut Tx, file: FileId, shape: ShapeSpec) -> Result<(), KvError
     Ok(())
 }
 
-/// Takes a file off the list. Whether it was on it.
+/// Takes a file off the list. Returns true if it was on the list.
 pub fn take_off(tx: &mut Tx, file: FileId) -> Result<bool, KvError> {
     let was = tx.get(&key::relayout(file))?.is_some();
     if was {

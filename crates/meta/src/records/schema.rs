@@ -1,5 +1,5 @@
-//! What the manager keeps, and under which keys. `docs/format-manager.md` is the table; golden bytes in
-//! `tests` pin it.
+//! The records that the manager keeps, and their keys. `docs/format-manager.md` has the table; golden bytes
+//! in `tests` pin it.
 //!
 //! A key is a table's letter and big-endian numbers or a name's bytes, so that keys sort as their numbers and
 //! names do. A value is a version byte and the record's fields as the wire codec has them; the two tables
@@ -17,7 +17,7 @@ use crate::records::kv::KvError;
 /// The version byte before every value that is written.
 pub const SCHEMA_VERSION: u8 = 3;
 
-/// The oldest version that is read. A row of version 2 is one of version 3 that says less.
+/// The oldest version that is read. A row of version 2 reads as one of version 3 that lacks the newer fields.
 pub const SCHEMA_VERSION_OLDEST: u8 = 2;
 
 pub mod chunk;
@@ -38,7 +38,7 @@ record! {
         client_secret: Key,
         /// Secret that drives prove they hold when they join.
         join_secret: Key,
-        /// Manager time of its creation.
+        /// Manager time of the cluster's creation.
         created_ms: u64,
     }
 }
@@ -46,25 +46,25 @@ record! {
     pub struct VolumeRecord {
         volume: VolumeId,
         name: String,
-        /// The default shape, always in full.
+        /// Shape of new files by default, with no field left open.
         shape: ShapeSpec,
-        /// Bound on the named files' sizes; 0 is none.
+        /// Maximum sum of the files' sizes in bytes; 0: no limit.
         quota_bytes: u64,
         files: u64,
-        /// Sum of their sizes.
+        /// Sum of the files' sizes in bytes.
         file_bytes: u64,
-        /// Manager time of its creation.
+        /// Manager time of the volume's creation.
         created_ms: u64,
-        /// Its root directory.
+        /// Root directory of the volume.
         root: FileId,
     }
 }
 record! {
-    /// What a name in a directory stands for.
+    /// The file, directory or other node that a name in a directory stands for.
     pub struct EntryRecord {
-        /// What it is.
+        /// Kind of the node, the same as in its own record.
         kind: EntryKind,
-        /// Its record's number.
+        /// Number of the node's record in the table `i`.
         file: FileId,
     }
 }
@@ -77,14 +77,14 @@ record! {
 record! {
     /// A session of advisory locks whose client may claim them after a restart.
     pub struct LockSessionRecord {
-        /// Whose it is.
+        /// Client that the session belongs to.
         client: u64,
     }
 }
 record! {
     /// A file that is to be laid out anew.
     pub struct RelayoutRecord {
-        /// In this shape.
+        /// Shape that the file is to get.
         shape: ShapeSpec,
     }
 }
@@ -92,59 +92,59 @@ record! {
     pub struct DriveRecord {
         drive: DriveId,
         name: String,
-        /// Its master key.
+        /// Master key that the cluster shares with the drive.
         master: Key,
-        /// It has proved that it holds the master key: it cannot be joined again.
+        /// True once the drive has proved that it holds the master key: it cannot be joined again.
         confirmed: bool,
-        /// The drive that replaced it; 0 for none.
+        /// Drive that replaced this one; 0: none.
         replaced_by: DriveId,
-        /// Where it listens.
+        /// Address that the drive listens on.
         address: String,
         host: String,
-        /// Its failure domain above the machine.
+        /// Failure domain above the host.
         rack: String,
-        /// Its directory there.
+        /// Directory of the drive on its host.
         directory: String,
-        /// Bytes it may store.
+        /// Bytes that the drive may store.
         capacity_bytes: u64,
-        /// Manager time of its joining.
+        /// Manager time when the drive joined.
         joined_ms: u64,
-        /// The number of the last process that was admitted as this drive; 0: none yet.
+        /// Number of the last process that was admitted as this drive; 0: none yet.
         instance: u64,
-        /// The last number that a heartbeat reported back: it is stored in the drive's directory by then. The
-        /// drive serves nothing before that.
+        /// Last process number that a heartbeat reported back: by then it is stored in the drive's directory.
+        /// The drive serves nothing before that.
         stored: u64,
-        /// The random number that this process drew at its start.
+        /// Random number that this process drew at its start.
         start: u64,
-        /// The position of its log when this record was stored.
+        /// Position of the drive's log when this record was stored.
         log: u64,
-        /// It returned with less than it had acknowledged, or its host says so. Its columns are being taken
-        /// out of their files' sets.
+        /// True if the drive returned with less than it had acknowledged, or its host says so. Its columns
+        /// are being taken out of their files' sets.
         behind: bool,
     }
 }
 record! {
-    /// How many rows a drive has in the tables of columns and of stale columns.
+    /// Numbers of a drive's entries in the tables of columns and of stale columns.
     pub struct DriveCount {
-        /// Components placed on it.
+        /// Components placed on the drive.
         components: u64,
-        /// Those that are out or joining.
+        /// Components on the drive that are out or joining.
         stale: u64,
     }
 }
 record! {
-    /// Why a column is stale.
+    /// State of a column that is stale: out of its file's set, or joining.
     pub struct StaleRecord {
-        /// In the set again, and being caught up.
+        /// True if the column is in the set again and is being caught up; false if it is out.
         joining: bool,
-        /// The drive was fenced since the column went out, so that no older capability works there.
+        /// True if the drive was fenced since the column went out, so that no older capability works there.
         told: bool,
     }
 }
 record! {
     /// A partition on a drive.
     pub struct PartitionRecord {
-        /// Key epoch of its newer working key.
+        /// Key epoch of the newer of its two working keys.
         key_epoch: u32,
     }
 }
@@ -176,10 +176,10 @@ record! {
     }
 }
 record! {
-    /// A column that moves off a drive that serves it, and where its successor is.
+    /// A column that moves off a drive that serves it, and the place of its successor.
     pub struct MoveRecord {
         column: Column,
-        /// The drive of its successor.
+        /// Drive that the column's successor is on.
         drive: DriveId,
     }
 }
@@ -188,23 +188,23 @@ record! {
     pub struct OperationRecord {
         /// Manager time when it was carried out.
         done_ms: u64,
-        /// CRC32C of its request's kind and fields.
+        /// CRC32C of the request's kind and fields.
         request: u32,
         /// The file that was opened; 0 for none.
         file: FileId,
-        /// The lease that was granted on it.
+        /// The lease that was granted on that file.
         lease: Lease,
         /// Components to rebuild after a drive was replaced, or the first byte that was reserved.
         number: u64,
     }
 }
 
-/// Where a component is placed: drive, file, segment, column.
+/// Place of a component: drive, file, segment, column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ComponentPlace {
     pub drive: DriveId,
     pub file: FileId,
-    /// Index of the segment.
+    /// Number of the segment within its file.
     pub segment: u32,
     pub column: Column,
 }
@@ -218,33 +218,33 @@ pub mod key {
         key
     }
 
-    /// `m` and a word: `changes`, `cluster`, `format`, `nameless`, `next`, `older`, `removing`, `restored`,
-    /// `restored_term`,
-    /// `term`, `time`, `unnamed`, `watched`.
+    /// `m` and a word: `balance-off`, `changes`, `cluster`, `format`, `heal-rate`, `nameless`, `next`,
+    /// `older`, `relayouts`, `removing`, `restored`, `restored_term`, `seats`, `term`, `time`, `unnamed`,
+    /// `watched`.
     pub fn meta(word: &str) -> Vec<u8> {
         join(table::META, &[word.as_bytes()])
     }
-    /// `v` volume.
+    /// Key of a volume's record: `v`, the volume's number.
     pub fn volume(volume: VolumeId) -> Vec<u8> {
         join(table::VOLUME, &[&volume.0.to_be_bytes()])
     }
-    /// `V` name.
+    /// Key of the number of the volume of this name: `V`, the name.
     pub fn volume_name(name: &str) -> Vec<u8> {
         join(table::VOLUME_NAME, &[name.as_bytes()])
     }
-    /// `d` directory name.
+    /// Key of a name in a directory: `d`, the directory's number, the name.
     pub fn entry(directory: FileId, name: &[u8]) -> Vec<u8> {
         join(table::ENTRY, &[&directory.0.to_be_bytes(), name])
     }
-    /// `i` file.
+    /// Key of a file's record: `i`, the file's number.
     pub fn inode(file: FileId) -> Vec<u8> {
         join(table::INODE, &[&file.0.to_be_bytes()])
     }
-    /// `N` file directory name.
+    /// Key of a further name of a file: `N`, file, directory, name.
     pub fn more_name(file: FileId, directory: FileId, name: &[u8]) -> Vec<u8> {
         join(table::MORE_NAMES, &[&file.0.to_be_bytes(), &directory.0.to_be_bytes(), name])
     }
-    /// `N` file: all of them.
+    /// The keys of `N` that belong to a file.
     pub fn more_names_of(file: FileId) -> (Vec<u8>, Vec<u8>) {
         under(join(table::MORE_NAMES, &[&file.0.to_be_bytes()]))
     }
@@ -252,43 +252,43 @@ pub mod key {
     pub fn more_name_in(key: &[u8]) -> (FileId, Vec<u8>) {
         (FileId(number(key, 9)), key.get(17..).unwrap_or_default().to_vec())
     }
-    /// `x` file name.
+    /// Key of an extended attribute: `x`, file, the attribute's name.
     pub fn xattr(file: FileId, name: &[u8]) -> Vec<u8> {
         join(table::XATTR, &[&file.0.to_be_bytes(), name])
     }
-    /// `x` file: all of them.
+    /// The keys of `x` that belong to a file.
     pub fn xattrs_of(file: FileId) -> (Vec<u8>, Vec<u8>) {
         under(xattr(file, b""))
     }
-    /// `h` file.
+    /// Key that marks a file as needing attention: `h`, file.
     pub fn attention(file: FileId) -> Vec<u8> {
         join(table::ATTENTION, &[&file.0.to_be_bytes()])
     }
-    /// `D` drive.
+    /// Key of a drive's record: `D`, the drive's identity.
     pub fn drive(drive: DriveId) -> Vec<u8> {
         join(table::DRIVE, &[&drive.0.to_be_bytes()])
     }
-    /// `a` drive.
+    /// Key of a drive's highest receipt: `a`, drive.
     pub fn receipt(drive: DriveId) -> Vec<u8> {
         join(table::RECEIPT, &[&drive.0.to_be_bytes()])
     }
-    /// `e` drive.
+    /// Key that marks a drive as drained: `e`, drive.
     pub fn drain(drive: DriveId) -> Vec<u8> {
         join(table::DRAIN, &[&drive.0.to_be_bytes()])
     }
-    /// `n` drive.
+    /// Key of a drive's counts: `n`, drive.
     pub fn drive_count(drive: DriveId) -> Vec<u8> {
         join(table::DRIVE_COUNT, &[&drive.0.to_be_bytes()])
     }
-    /// `u` drive.
+    /// Key of a drive's seat: `u`, drive.
     pub fn seat_of(drive: DriveId) -> Vec<u8> {
         join(table::SEAT_OF, &[&drive.0.to_be_bytes()])
     }
-    /// `U` seat.
+    /// Key of the drive of a seat: `U`, seat.
     pub fn seat(seat: u32) -> Vec<u8> {
         join(table::SEAT, &[&seat.to_be_bytes()])
     }
-    /// `c` seat, chunk.
+    /// Key of a chunk of components on the drive of a seat: `c`, seat, chunk.
     pub fn columns(seat: u32, chunk: u64) -> Vec<u8> {
         join(table::COLUMN, &[&seat.to_be_bytes(), &chunk.to_be_bytes()])
     }
@@ -300,21 +300,21 @@ pub mod key {
     pub fn seat_in(key: &[u8]) -> u32 {
         u32::from_be_bytes(key.get(1..5).and_then(|seat| seat.first_chunk()).copied().unwrap_or_default())
     }
-    /// `s` or `l`, drive, file, segment (4 bytes), column (1 byte).
+    /// Key of a component in the table `s` or `l`: drive, file, segment (4 bytes), column (1 byte).
     pub fn place(table: u8, place: ComponentPlace) -> Vec<u8> {
         let drive = place.drive.0.to_be_bytes();
         let file = place.file.0.to_be_bytes();
         join(table, &[&drive, &file, &place.segment.to_be_bytes(), &[place.column.0]])
     }
-    /// `p` or `q`, drive, volume.
+    /// Key of a partition in the table `p` or `q`: drive, volume.
     pub fn partition(table: u8, drive: DriveId, volume: VolumeId) -> Vec<u8> {
         join(table, &[&drive.0.to_be_bytes(), &volume.0.to_be_bytes()])
     }
-    /// `M` file segment.
+    /// Key of the move of a segment's column: `M`, file, segment.
     pub fn moving(file: FileId, segment: u32) -> Vec<u8> {
         join(table::MOVE, &[&file.0.to_be_bytes(), &segment.to_be_bytes()])
     }
-    /// `M` file: all of its segments.
+    /// The keys of `M` that belong to a file.
     pub fn moves_of(file: FileId) -> (Vec<u8>, Vec<u8>) {
         under(join(table::MOVE, &[&file.0.to_be_bytes()]))
     }
@@ -323,35 +323,36 @@ pub mod key {
         let segment = key.get(9..13).and_then(|bytes| bytes.first_chunk()).copied();
         (FileId(number(key, 1)), u32::from_be_bytes(segment.unwrap_or_default()))
     }
-    /// `L` file.
+    /// Key of a file that is to be laid out anew: `L`, file.
     pub fn relayout(file: FileId) -> Vec<u8> {
         join(table::RELAYOUT, &[&file.0.to_be_bytes()])
     }
-    /// `r` file.
+    /// Key of a removed file: `r`, file.
     pub fn removal(file: FileId) -> Vec<u8> {
         join(table::REMOVAL, &[&file.0.to_be_bytes()])
     }
-    /// `R` drive, file, object.
+    /// Key of a component to be freed: `R`, drive, file, object.
     pub fn remove(drive: DriveId, file: FileId, object: ObjectId) -> Vec<u8> {
         join(table::REMOVE, &[&drive.0.to_be_bytes(), &file.0.to_be_bytes(), &object.0.to_be_bytes()])
     }
-    /// `k` session.
+    /// Key of a session of advisory locks: `k`, session.
     pub fn lock_session(session: u64) -> Vec<u8> {
         join(table::LOCK_SESSION, &[&session.to_be_bytes()])
     }
-    /// `t` term.
+    /// Key of the mark that was drawn in a term: `t`, term.
     pub fn term(term: u64) -> Vec<u8> {
         join(table::TERM, &[&term.to_be_bytes()])
     }
-    /// `b` block.
+    /// Key that marks a block of numbers as drawn: `b`, block.
     pub fn block(block: u64) -> Vec<u8> {
         join(table::BLOCK, &[&block.to_be_bytes()])
     }
-    /// `o` client, operation.
+    /// Key of an operation's result: `o`, client, operation.
     pub fn operation(client: u64, number: u64) -> Vec<u8> {
         join(table::OPERATION, &[&client.to_be_bytes(), &number.to_be_bytes()])
     }
-    /// The keys that begin with `prefix`: from it to (not with) the second.
+    /// The range of keys that begin with `prefix`: from the first returned key up to, and without, the
+    /// second.
     pub fn under(prefix: Vec<u8>) -> (Vec<u8>, Vec<u8>) {
         let mut end = prefix.clone();
         while end.last() == Some(&u8::MAX) {
@@ -376,7 +377,7 @@ pub mod key {
     pub fn of_file(table: u8, drive: DriveId, file: FileId) -> (Vec<u8>, Vec<u8>) {
         under(join(table, &[&drive.0.to_be_bytes(), &file.0.to_be_bytes()]))
     }
-    /// The number at `at` in a key. A key too short for it gives 0, which names nothing.
+    /// The number at offset `at` of a key. A key too short for it gives 0, which names nothing.
     pub fn number(key: &[u8], at: usize) -> u64 {
         u64::from_be_bytes(
             key.get(at..at + 8).and_then(|bytes| bytes.first_chunk()).copied().unwrap_or_default(),
@@ -398,19 +399,19 @@ pub mod key {
     }
 }
 
-/// A value's bytes.
+/// Encodes a record as a value: the version byte and its fields.
 pub fn encode(record: &impl Wire) -> Vec<u8> {
     let mut bytes = vec![SCHEMA_VERSION];
     record.put(&mut bytes);
     bytes
 }
 
-/// A value from its bytes.
+/// Decodes the value of `key` as a record.
 pub fn decode<R: Wire>(key: &[u8], bytes: &[u8]) -> Result<R, KvError> {
     R::from_bytes(fields(key, bytes)?).map_err(|error| damaged(key, error))
 }
 
-/// A value's bytes after its version.
+/// The bytes of a value after its version byte.
 pub fn fields<'a>(key: &[u8], bytes: &'a [u8]) -> Result<&'a [u8], KvError> {
     match bytes.split_first() {
         Some((SCHEMA_VERSION_OLDEST..=SCHEMA_VERSION, fields)) => Ok(fields),
@@ -424,7 +425,7 @@ pub fn fields<'a>(key: &[u8], bytes: &'a [u8]) -> Result<&'a [u8], KvError> {
     }
 }
 
-/// A value does not decode.
+/// The error of a value that does not decode.
 pub fn damaged(key: &[u8], what: impl ToString) -> KvError {
     KvError::Damaged { key: key.to_vec(), what: what.to_string() }
 }

@@ -1,12 +1,13 @@
 //! Seats: the small numbers that stand for drives in the rows of files and components.
 //!
-//! A drive's identity has 16 bytes, and a file names five drives or more; with them its record was twice as
-//! long. So a drive gets a seat when it is first named in a file's layout, whether the cluster knows it then
-//! or not: a restored state may find files on drives that joined after the backup. A seat is of one drive for
-//! ever, also when that has left the cluster. It has no meaning outside of this state.
+//! A drive's identity has 16 bytes, and a file names five drives or more; with identities a file's record was
+//! twice as long. So a drive gets a seat when it is first named in a file's layout, whether the cluster knows
+//! the drive then or not: a restored state may find files on drives that joined after the backup. A seat
+//! belongs to one drive for ever, also when that has left the cluster. It has no meaning outside of this
+//! state.
 //!
-//! Most requests need some, so those that are durable are kept in memory. One that was only decided on may be
-//! refused yet, and given to another drive.
+//! Most requests need some seats, so durable ones are kept in memory. A seat that was decided on and is not
+//! durable is not: its transaction may still fail, and the seat be given to another drive.
 
 use std::collections::BTreeMap;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
@@ -17,10 +18,10 @@ use crate::records::kv::KvError;
 use crate::records::schema::{InodeRecord, SCHEMA_VERSION, damaged, fields, key, stored};
 use crate::records::tx::Tx;
 
-/// The word of the last seat that was given.
+/// The word under which the last seat that was given is stored.
 const LAST: &str = "seats";
 
-/// What is known of a store's seats: durable ones only.
+/// Cache of a store's seats: durable ones only.
 #[derive(Debug, Default)]
 pub struct Seats(RwLock<Known>);
 
@@ -43,7 +44,7 @@ impl Seats {
 }
 
 impl Tx {
-    /// The drive on a seat.
+    /// The drive that a seat stands for.
     pub fn drive_on(&self, seat: u32) -> Result<DriveId, KvError> {
         if let Some(drive) = self.seats.known().drives.get(&seat) {
             return Ok(*drive);
@@ -57,7 +58,7 @@ impl Tx {
         Ok(drive)
     }
 
-    /// The drive's seat. `None`: it has none, and so no file names it.
+    /// The drive's seat. `None`: the drive has no seat, and so no file names it.
     pub fn seat_of(&self, drive: DriveId) -> Result<Option<u32>, KvError> {
         if let Some(seat) = self.seats.known().seats.get(&drive) {
             return Ok(Some(*seat));
@@ -72,7 +73,7 @@ impl Tx {
         Ok(seat)
     }
 
-    /// The drive's seat; it is given one if it has none.
+    /// The drive's seat. A drive without one is given the next.
     pub fn seat(&mut self, drive: DriveId) -> Result<u32, KvError> {
         if let Some(seat) = self.seat_of(drive)? {
             return Ok(seat);
@@ -86,13 +87,13 @@ impl Tx {
         Ok(seat)
     }
 
-    /// A file's record.
+    /// A file's record; `None` if there is none.
     pub fn inode(&self, file: FileId) -> Result<Option<InodeRecord>, KvError> {
         let row = key::inode(file);
         self.get(&row)?.map(|bytes| self.inode_from(&row, &bytes)).transpose()
     }
 
-    /// The first `limit` records of files after this one; `None`: from the first.
+    /// The first `limit` records of files after `after`; `None`: from the first file.
     pub fn inodes(&self, after: Option<FileId>, limit: usize) -> Result<Vec<(FileId, InodeRecord)>, KvError> {
         let (first, to) = key::all(crate::records::schema::table::INODE);
         let from = after.map_or(first, |file| [key::inode(file).as_slice(), &[0]].concat());
@@ -103,7 +104,7 @@ impl Tx {
         rows.into_iter().map(record).collect()
     }
 
-    /// Sets a file's record.
+    /// Sets a file's record, and gives seats to drives that it names first.
     pub fn set_inode(&mut self, file: FileId, inode: &InodeRecord) -> Result<(), KvError> {
         let mut seats = Vec::new();
         for segment in &inode.segments {

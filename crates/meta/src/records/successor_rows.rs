@@ -18,7 +18,8 @@ pub fn plan(tx: &mut Tx, of: ComponentPlace, drive: DriveId) -> Result<(), KvErr
     Ok(())
 }
 
-/// The successor is not wanted any more: what its drive holds of it is freed. Does nothing if this is none.
+/// Gives up a successor: its drive frees what it holds of it. Does nothing, and returns false, if `at` is not
+/// the segment's successor.
 pub fn give_up(tx: &mut Tx, at: ComponentPlace, inode: &InodeRecord) -> Result<bool, KvError> {
     if find(tx, at.file, at.segment)? != Some(at) {
         return Ok(false);
@@ -35,7 +36,7 @@ pub fn find(tx: &Tx, file: FileId, segment: u32) -> Result<Option<ComponentPlace
     Ok(record.map(|MoveRecord { column, drive }| ComponentPlace { drive, file, segment, column }))
 }
 
-/// The column is not on this drive any more, which frees what it holds of it.
+/// Records that the column is not on this drive any more, and that the drive is to free it.
 pub fn leave(tx: &mut Tx, at: ComponentPlace, inode: &InodeRecord) -> Result<(), KvError> {
     vacate(tx, at)?;
     let segment = inode.segment(at.segment);
@@ -76,7 +77,7 @@ pub fn take_place(
     Ok(leave(tx, from, inode)?)
 }
 
-/// Whether a column of the segment has a successor.
+/// Returns true if a column of the segment has a successor.
 pub fn moves(tx: &Tx, file: FileId, segment: u32) -> Result<bool, KvError> {
     Ok(tx.get(&key::moving(file, segment))?.is_some())
 }

@@ -1,5 +1,6 @@
-//! A state of the store with changes laid over it: those that were decided before and are not durable yet,
-//! and on top the transaction's own. So a request reads what was decided before it, and its own writes.
+//! A state of the store with changes laid over it: those of transactions that were decided before and are not
+//! durable yet, and on top the transaction's own. So a request reads all that was decided before it, and its
+//! own writes.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -15,37 +16,38 @@ use crate::records::seats::Seats;
 /// A state of the store with changes over it.
 pub struct Tx {
     base: Box<dyn Snapshot>,
-    /// Decided before, and not durable in `base` for sure; the oldest first.
+    /// Changes that were decided before and may not be durable in `base` yet; the oldest first.
     below: Vec<Arc<Batch>>,
     changes: Batch,
     pub seats: Arc<Seats>,
 }
 
 impl Tx {
-    /// Nothing is changed yet. The layers of `below`, the oldest first, hold over `base`; it may have some of
-    /// them already. `seats` are what is known of the drives' seats in this store.
+    /// A transaction without changes. The layers of `below`, the oldest first, hold over `base`, which may
+    /// have some of them already. `seats` is the cache of this store's seats.
     pub fn new(base: Box<dyn Snapshot>, below: Vec<Arc<Batch>>, seats: Arc<Seats>) -> Tx {
         Tx { base, below, changes: Batch::new(), seats }
     }
 
-    /// What was changed here.
+    /// Returns the changes of this transaction.
     pub fn into_changes(self) -> Batch {
         self.changes
     }
 
-    /// Whether anything was changed here.
+    /// Returns true if this transaction has changed anything.
     pub fn is_changed(&self) -> bool {
         !self.changes.is_empty()
     }
 
-    /// Files and directories whose records were changed here, and whether they have none any more.
+    /// Files and directories whose records this transaction has changed, each with true if the record was
+    /// deleted.
     pub fn changed_files(&self) -> Vec<(FileId, bool)> {
         let (from, to) = key::all(table::INODE);
         let rows = self.changes.range::<[u8], _>((Bound::Included(&from[..]), Bound::Excluded(&to[..])));
         rows.map(|(row, value)| (FileId(key::number(row, 1)), value.is_none())).collect()
     }
 
-    /// The value of a key, as changed here.
+    /// The value of a key, with all changes applied.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
         match self.layers().rev().find_map(|layer| layer.get(key)) {
             Some(change) => Ok(change.clone()),
@@ -53,7 +55,7 @@ impl Tx {
         }
     }
 
-    /// The value of a key in the base: what is durable, whatever was changed since.
+    /// The durable value of a key: that of the base, whatever was changed since.
     pub fn durable(&self, key: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
         self.base.get(key)
     }
@@ -63,17 +65,17 @@ impl Tx {
         self.below.iter().map(Arc::as_ref).chain([&self.changes])
     }
 
-    /// Sets a key.
+    /// Sets the value of a key.
     pub fn put(&mut self, key: Vec<u8>, value: Vec<u8>) {
         self.changes.insert(key, Some(value));
     }
 
-    /// Deletes a key.
+    /// Deletes a key, if it is there.
     pub fn delete(&mut self, key: Vec<u8>) {
         self.changes.insert(key, None);
     }
 
-    /// The first `limit` pairs with `from <= key < to`, ascending, as changed here.
+    /// The first `limit` pairs with `from <= key < to`, ascending, with all changes applied.
     pub fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Result<Vec<Pair>, KvError> {
         if from >= to {
             return Ok(Vec::new());
@@ -106,7 +108,7 @@ impl Tx {
         self.get(key)?.map(|bytes| decode(key, &bytes)).transpose()
     }
 
-    /// Sets a record.
+    /// Sets the record under a key.
     pub fn set(&mut self, key: Vec<u8>, record: &impl Wire) {
         self.put(key, encode(record));
     }
@@ -126,7 +128,7 @@ impl Tx {
         rows.into_iter().map(|(key, bytes)| decode(&key, &bytes).map(|record| (key, record))).collect()
     }
 
-    /// A number of the cluster; 0 if it was never set.
+    /// The number under a word of the table `m`; 0 if it was never set.
     pub fn number(&self, word: &str) -> Result<u64, KvError> {
         Ok(self.record(&key::meta(word))?.unwrap_or_default())
     }

@@ -1,4 +1,4 @@
-//! Brings a state that an older build wrote up to what this one expects.
+//! Brings a state that an older build wrote up to the format that this build expects.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use crate::records::inodes;
 use crate::records::schema::{SCHEMA_VERSION, VolumeRecord, key, table};
 use crate::records::tx::Tx;
 
-/// Records looked at together.
+/// Number of records read at a time.
 const PAGE: usize = 4096;
 
-/// Brings a state up to this build's version. From version 3 on, directories count those in them.
+/// Brings a state up to this build's version. From version 3 on, each directory counts the directories in it.
 pub fn upgrade(tx: &mut Tx) -> Result<(), Refusal> {
     count_nameless(tx)?;
     let format = u64::from(SCHEMA_VERSION);
@@ -43,7 +43,7 @@ pub fn upgrade(tx: &mut Tx) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Counts the bytes of files without a name, once: builds before this one did not.
+/// Adds the bytes of files without a name to their volumes' totals, once: older builds did not count them.
 fn count_nameless(tx: &mut Tx) -> Result<(), Refusal> {
     if tx.number("nameless")? != 0 {
         return Ok(());

@@ -1,4 +1,5 @@
-//! Changing attributes: permissions, owner, times, extended attributes. Each is one transaction's work.
+//! Changes of attributes: permissions, owner, times, extended attributes. Each function is the work of one
+//! transaction.
 
 use braid_layout::FileId;
 use braid_wire::control::{
@@ -12,7 +13,7 @@ use crate::records::tx::Tx;
 use crate::tree::directories::resolve;
 use crate::tree::names::show;
 
-/// Changes attributes of what is there. Gives its number.
+/// Changes attributes of the file, node or directory at a place. Returns its number.
 pub fn set(tx: &mut Tx, at: &Place, changes: &AttributeChanges, now_ms: u64) -> Result<FileId, Refusal> {
     let mut found = resolve(tx, at)?;
     change(&mut found.inode, changes)?;
@@ -21,7 +22,7 @@ pub fn set(tx: &mut Tx, at: &Place, changes: &AttributeChanges, now_ms: u64) -> 
     Ok(found.file)
 }
 
-/// Takes changes over into a record.
+/// Applies changes of attributes to a record.
 pub fn change(inode: &mut InodeRecord, changes: &AttributeChanges) -> Result<(), Refusal> {
     let &AttributeChanges { mode, uid, gid, accessed_ns, modified_ns } = changes;
     if let Some(mode) = mode {
@@ -34,7 +35,7 @@ pub fn change(inode: &mut InodeRecord, changes: &AttributeChanges) -> Result<(),
     Ok(())
 }
 
-/// Refuses what no file can have.
+/// Refuses attributes of a new file that no file can have.
 pub fn check(new: &NewAttributes) -> Result<(), Refusal> {
     checked(new.mode).map(drop)
 }
@@ -77,7 +78,7 @@ pub fn set_xattr(tx: &mut Tx, set: &SetXattr, now_ms: u64) -> Result<(), Refusal
     Ok(tx.set_inode(found.file, &found.inode)?)
 }
 
-/// All extended attributes of what is there, by name.
+/// All extended attributes of the file, node or directory at a place, by name.
 pub fn xattrs(tx: &Tx, at: &Place) -> Result<Vec<Xattr>, Refusal> {
     let found = resolve(tx, at)?;
     if found.inode.xattr_bytes == 0 {

@@ -1,9 +1,9 @@
-//! The tree of names: look up, list, make, rename, unlink. Each is one transaction's work.
+//! The tree of names: look up, list, make, rename, unlink. Each function is the work of one transaction.
 //!
-//! Every entry names one record that exists, and every named record knows its directory and name, or its
-//! first ones. A volume's root has neither. A path leads from the volume's root, or from a directory that is
-//! named by its number, and on over symbolic links, if it has names after them: their targets are relative,
-//! and lead nowhere out of the volume.
+//! Every entry names one record that exists, and every named record has its directory and name (of several
+//! names the first). A volume's root has neither. A path begins at the volume's root, or at a directory given
+//! by its number. Symbolic links are followed if names come after them: their targets are relative, and
+//! cannot lead out of the volume.
 
 use braid_layout::FileId;
 use braid_wire::control::{Entry, EntryKind, NewAttributes, Place, RenameHow, UnlinkOnly};
@@ -16,13 +16,13 @@ use crate::tree::entries::{self, Keeps, Named};
 use crate::tree::names::{show, split, split_last};
 use crate::tree::{attributes, volumes};
 
-/// Most entries in one reply: even with the longest names they fit a frame.
+/// Maximum number of entries in one reply: even with the longest names they fit a frame.
 pub const ENTRIES_PER_PAGE_MAX: usize = 1000;
 
-/// Most symbolic links that a path leads over (Linux: MAXSYMLINKS).
+/// Maximum number of symbolic links on a path (Linux: MAXSYMLINKS).
 const SYMLINKS_MAX: u32 = 40;
 
-/// What a path leads to.
+/// The file, node or directory at the end of a path, with its volume.
 pub struct Found {
     pub volume: VolumeRecord,
     pub file: FileId,
@@ -33,16 +33,16 @@ pub struct Found {
 pub struct Slot<'p> {
     pub directory: Found,
     pub name: &'p [u8],
-    /// What has the name now.
+    /// Entry that has the name now; `None` if the name is free.
     pub entry: Option<EntryRecord>,
 }
 
-/// Follows a path. What it leads to may be a symbolic link.
+/// Follows a path. If the last name is a symbolic link, the link itself is returned.
 pub fn resolve(tx: &Tx, at: &Place) -> Result<Found, Refusal> {
     walk(tx, at, &split(&at.path)?, Last::Itself)
 }
 
-/// Follows a path, and on if it leads to a symbolic link.
+/// Follows a path. If the last name is a symbolic link, that is followed too.
 pub fn resolve_to_end(tx: &Tx, at: &Place) -> Result<Found, Refusal> {
     walk(tx, at, &split(&at.path)?, Last::Followed)
 }
@@ -58,7 +58,7 @@ pub fn slot<'p>(tx: &Tx, at: &'p Place) -> Result<Slot<'p>, Refusal> {
     Ok(Slot { directory, name, entry })
 }
 
-/// The entries of a directory after a name, and whether there are more. `limit` 0 means as many as fit.
+/// The entries of a directory after a name, and true if there are more. `limit` 0 means as many as fit.
 pub fn list(tx: &Tx, at: &Place, after: &[u8], limit: u32) -> Result<(Vec<Entry>, bool), Refusal> {
     let found = resolve(tx, at)?;
     if found.inode.kind != EntryKind::Directory {
@@ -84,16 +84,16 @@ pub fn list(tx: &Tx, at: &Place, after: &[u8], limit: u32) -> Result<(Vec<Entry>
     Ok((rows.into_iter().map(entry).collect::<Result<_, _>>()?, more))
 }
 
-/// How a directory is made.
+/// Treatment of the parents when a directory is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Parents {
-    /// Those above it must exist, and it must not.
+    /// The parents must exist, and the directory must not.
     Required,
-    /// Those above it are made too, and it may exist.
+    /// Missing parents are made too, and the directory may exist.
     Made,
 }
 
-/// Makes a directory. Gives its number.
+/// Makes a directory. Returns its number.
 pub fn make(
     tx: &mut Tx,
     at: &Place,
@@ -197,7 +197,7 @@ pub fn rename(
     move_all(tx, [(moved, named, new)], now_ms)
 }
 
-/// Gives what was taken out of its directories its new names.
+/// Gives entries that were taken out of their directories their new names.
 fn move_all<const N: usize>(
     tx: &mut Tx,
     moves: [(EntryRecord, Named<'_>, Named<'_>); N],
@@ -240,14 +240,14 @@ pub fn exists(path: &[u8]) -> Refusal {
     Refusal::new(Reason::Exists, format!("{:?} exists already", show(path)))
 }
 
-/// Whether the last name of a path is followed, if it is a symbolic link.
+/// Treatment of a symbolic link that is the last name of a path: returned itself, or followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Last {
     Itself,
     Followed,
 }
 
-/// Follows the names from where the path begins.
+/// Follows names from the beginning of the path.
 fn walk(tx: &Tx, at: &Place, names: &[&[u8]], last: Last) -> Result<Found, Refusal> {
     let (volume, mut file, mut inode) = begin(tx, at)?;
     for (depth, name) in names.iter().enumerate() {
@@ -262,7 +262,7 @@ fn walk(tx: &Tx, at: &Place, names: &[&[u8]], last: Last) -> Result<Found, Refus
     Ok(Found { volume, file, inode })
 }
 
-/// Follows names of which some are symbolic links, and those in their targets.
+/// Follows names from a directory on, and the names in the targets of symbolic links among them.
 fn follow(
     tx: &Tx,
     at: &Place,
@@ -291,7 +291,7 @@ fn follow(
     Ok((file, inode))
 }
 
-/// What has a name in a directory.
+/// Looks one name up in a directory.
 fn step(
     tx: &Tx,
     at: &Place,
@@ -322,7 +322,7 @@ fn names_of(target: &[u8], at: &Place, links: &mut u32) -> Result<Vec<Vec<u8>>, 
     Ok(names.map(<[u8]>::to_vec).collect())
 }
 
-/// Where a path begins.
+/// The volume and the directory in which a path begins.
 fn begin(tx: &Tx, at: &Place) -> Result<(VolumeRecord, FileId, InodeRecord), Refusal> {
     if at.from == FileId(0) {
         let volume = volumes::find(tx, &at.volume)?;
@@ -339,7 +339,7 @@ fn begin(tx: &Tx, at: &Place) -> Result<(VolumeRecord, FileId, InodeRecord), Ref
     Ok((volume, at.from, inode))
 }
 
-/// Whether a directory is another one, or is somewhere below it.
+/// Returns true if `directory` is `other`, or is somewhere below it.
 fn is_within(tx: &Tx, directory: FileId, other: FileId) -> Result<bool, Refusal> {
     let mut at = directory;
     while at != other && at != FileId(0) {
@@ -356,7 +356,7 @@ fn refuse_full(tx: &Tx, entry: &EntryRecord, path: &[u8]) -> Result<(), Refusal>
     Ok(())
 }
 
-/// The refusal where something other than a directory is meant.
+/// The refusal for a directory where another kind is required.
 pub fn is_directory(path: &[u8]) -> Refusal {
     Refusal::new(Reason::IsDirectory, format!("{:?} is a directory", show(path)))
 }

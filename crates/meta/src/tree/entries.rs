@@ -1,7 +1,7 @@
-//! Entries of directories, and the names that something has, changed together.
+//! Entries of directories, and the names in the records of files and nodes, changed together.
 //!
-//! Most have one name, which is in the record. The others of what has more are in a table of their own. A
-//! directory counts the directories in it, and has one name.
+//! Most files have one name, which is in the record. Further names are in a table of their own. A directory
+//! counts the directories in it, and has one name.
 
 use braid_layout::FileId;
 use braid_wire::Refusal;
@@ -32,13 +32,13 @@ pub fn take(tx: &mut Tx, at: Named<'_>, entry: &EntryRecord, now_ms: u64) -> Res
     changed(tx, at.directory, now_ms, |links| links.saturating_sub(is_directory))
 }
 
-/// Something gets one more name.
+/// Gives a file or node one more name.
 pub fn add_name(tx: &mut Tx, file: FileId, inode: &mut InodeRecord, at: Named<'_>) {
     tx.mark(key::more_name(file, at.directory, at.name));
     inode.more_links += 1;
 }
 
-/// One of the names of something becomes another.
+/// Changes one of the names of a file, node or directory.
 pub fn move_name(tx: &mut Tx, file: FileId, inode: &mut InodeRecord, from: Named<'_>, to: Named<'_>) {
     if is_first(inode, from) {
         (inode.parent, inode.name) = (to.directory, to.name.to_vec());
@@ -48,11 +48,11 @@ pub fn move_name(tx: &mut Tx, file: FileId, inode: &mut InodeRecord, from: Named
     tx.mark(key::more_name(file, to.directory, to.name));
 }
 
-/// Whether a file that loses its last name may be open somewhere, and must be kept.
+/// Returns true for a file that may be open somewhere: it must be kept when it loses its last name.
 pub type Keeps<'a> = &'a dyn Fn(FileId) -> bool;
 
-/// Something lost a name. Without its last one it is removed; a file with a lease continues without a name
-/// until that ends, and one that is kept until it is closed.
+/// Takes a name from a file, node or directory. Without its last name it is removed; a file with a lease
+/// stays until the lease ends, and a file that is kept until it is closed.
 pub fn drop_name(
     tx: &mut Tx,
     volume: &mut VolumeRecord,
@@ -82,7 +82,7 @@ pub fn drop_name(
     if inode.kind != EntryKind::File {
         return Ok(inodes::delete(tx, file)?);
     }
-    // Its bytes count as long as they are there.
+    // The bytes of a file without a name count until it is removed.
     inodes::recount(tx, volume, (1, 0), (0, 0));
     (inode.parent, inode.name) = (FileId(0), Vec::new());
     inode.kept = keeps(file);

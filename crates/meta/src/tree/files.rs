@@ -1,18 +1,18 @@
-//! Files: create, name, size, lease. Each is one transaction's work.
+//! Files: create, name, size, lease. Each function is the work of one transaction.
 //!
 //! The size is what the last Commit or Link said. After a writer that died or released uncleanly it is at
 //! least what the drives hold, so that nothing acknowledged is lost: the procedure settles it (`settle`). A
-//! release is clean only if everything written lies below the size. So between two leases there is nothing
-//! but zeros beyond the size, on any column.
+//! release is clean only if everything written lies below the size. So between two leases all bytes beyond
+//! the size are zeros, on every column.
 //!
 //! Cutting a file short is the exception. The size is set first and the bytes beyond it are removed after,
 //! and a crash in between must not bring them back. So the Commit that begins a cut marks the file (`cut`),
-//! and the Commit that ends it clears the mark. While it is there the size stands whatever the drives hold,
-//! and the next writer first punches out the bytes and ends the cut.
+//! and the Commit that ends it clears the mark. While the mark is there the size stands whatever the drives
+//! hold, and the next writer first punches out the bytes and ends the cut.
 //!
-//! A Link or Commit may be delayed until its sender has given it up and sent another. It must not undo that
-//! one. So each has a number that rises within a lease, and the highest one carried out is in the file's
-//! record. It is stored in the same transaction as the size, so the two always agree.
+//! A Link or Commit may be delayed until its sender has given it up and sent another. The delayed one must
+//! not undo the later one. So each has an order number that rises within a lease, and the highest one carried
+//! out is in the file's record. It is stored in the same transaction as the size, so the two always agree.
 
 use braid_layout::version::Lease;
 use braid_layout::{Column, ColumnMask, DriveId, FileId, Generation, ObjectId, Shape, Version};
@@ -37,11 +37,11 @@ use crate::tree::{attributes, volumes};
 /// The largest size that a client can work with.
 pub const FILE_BYTES_MAX: u64 = i64::MAX.unsigned_abs();
 
-/// Chooses the drives for a new file's columns from its number and shape, and which columns are out from the
-/// start.
+/// Chooses the drives for a new file's columns, from its number and shape, and the columns that are out from
+/// the start.
 pub type ChooseDrives<'a> = &'a dyn Fn(u64, &Shape) -> Result<(Vec<DriveId>, ColumnMask), Refusal>;
 
-/// Creates a file without a name, leased to its holder.
+/// Creates a file without a name, leased to the holder that asked.
 pub fn create_unnamed(
     tx: &mut Tx,
     create: &CreateUnnamed,
@@ -56,7 +56,7 @@ pub fn create_unnamed(
     Ok((file, inode))
 }
 
-/// The file to open. If it must be created, it is created and leased, and its record is returned.
+/// Finds the file to open. If it must be created, it is created and leased, and its record is returned.
 pub fn find_or_create(
     tx: &mut Tx,
     open: &Open,
@@ -87,14 +87,14 @@ pub fn find_or_create(
     }
 }
 
-/// The file to open, if it is there and is a file.
+/// Finds the file to open; refused if nothing is there, or it is not a file.
 pub fn find(tx: &Tx, open: &Open) -> Result<(FileId, InodeRecord), Refusal> {
     let found = resolve_to_end(tx, &open.at)?;
     refuse_without_bytes(found.inode.kind, &open.at.path)?;
     Ok((found.file, found.inode))
 }
 
-/// Refuses what is no file.
+/// Refuses any kind but a file: nothing else has bytes to open.
 pub fn refuse_without_bytes(kind: EntryKind, path: &[u8]) -> Result<(), Refusal> {
     match kind {
         EntryKind::File => Ok(()),
@@ -106,7 +106,8 @@ pub fn refuse_without_bytes(kind: EntryKind, path: &[u8]) -> Result<(), Refusal>
     }
 }
 
-/// Gives a file its name and size. If it has this name, sets the size. A late request does nothing.
+/// Gives a file its name and size. If the file has this name already, only the size is set. A late request
+/// does nothing.
 pub fn link(tx: &mut Tx, link: &Link, keeps: Keeps<'_>, now_ms: u64) -> Result<(), Refusal> {
     let mut inode = current(tx, link.file, link.lease)?;
     if is_late(&inode, link.order)? {
@@ -164,7 +165,7 @@ pub fn link(tx: &mut Tx, link: &Link, keeps: Keeps<'_>, now_ms: u64) -> Result<(
     entries::put(tx, named, &EntryRecord { kind: EntryKind::File, file: link.file }, now_ms)
 }
 
-/// Refuses to replace what is not as somebody has seen it.
+/// Refuses to replace a file that has changed since the client saw it.
 fn refuse_if_changed(tx: &Tx, file: FileId, seen: Seen, path: &[u8]) -> Result<(), Refusal> {
     if file == seen.file && inodes::get(tx, file)?.times.changed_ns == seen.changed_ns {
         return Ok(());
@@ -173,12 +174,12 @@ fn refuse_if_changed(tx: &Tx, file: FileId, seen: Seen, path: &[u8]) -> Result<(
     Err(Refusal::new(Reason::Exists, detail))
 }
 
-/// Sets the size. A late request does nothing. Only a cut makes a file smaller: where several write, one of
-/// them knows its own writes only, and what lies past a size that became smaller has to be cleared.
+/// Sets the size. A late request does nothing. Only a cut makes a file smaller: one of several writers knows
+/// its own writes only, and the bytes past a size that became smaller have to be cleared.
 pub fn commit(tx: &mut Tx, commit: &Commit, now_ms: u64) -> Result<(), Refusal> {
     let &Commit { file, lease, order, cut, .. } = commit;
     let mut inode = current(tx, file, lease)?;
-    // Several holders have numbers of their own, and what only grows may come in any order.
+    // Each of several holders counts its own order numbers; as the size only grows, any order will do.
     let several = inode.shared || inode.is_parted();
     if is_late(&inode, order)? && !several {
         return Ok(());
@@ -205,8 +206,8 @@ pub fn commit(tx: &mut Tx, commit: &Commit, now_ms: u64) -> Result<(), Refusal> 
     Ok(())
 }
 
-/// Raises the size to where the file's data ends on the drives. A file that was being cut keeps its size: the
-/// cut was to remove what lies beyond.
+/// Raises the size to `end`, where the file's data ends on the drives. A file that was being cut keeps its
+/// size: the cut was to remove the bytes beyond it.
 pub fn settle_size(tx: &mut Tx, inode: &mut InodeRecord, end: u64, now_ms: u64) -> Result<(), Refusal> {
     if end <= inode.size || inode.cut {
         return Ok(());
@@ -219,18 +220,18 @@ pub fn settle_size(tx: &mut Tx, inode: &mut InodeRecord, end: u64, now_ms: u64) 
     Ok(())
 }
 
-/// What one that opens a file for writing wants of its lease.
+/// The lease that a client wants which opens a file for writing.
 #[derive(Debug, Clone, Copy)]
 pub struct Part {
     pub holder: u64,
-    /// Nobody else is to write meanwhile.
+    /// True if no other client is to write meanwhile.
     pub alone: bool,
-    /// It writes these bytes only.
+    /// The only bytes that the client writes; `None`: any.
     pub range: Option<ByteRange>,
 }
 
 impl Part {
-    /// What is asked for, as it is on record while it is not granted. Refused if it is not whole stripes.
+    /// The record of the requested range while it is not granted. Refused if the range is not whole stripes.
     pub fn asked(&self, inode: &InodeRecord) -> Result<Option<PartRecord>, Refusal> {
         let Some(range) = self.range else { return Ok(None) };
         if self.alone {
@@ -240,8 +241,8 @@ impl Part {
         Ok(Some(PartRecord::asked(self.holder, range)))
     }
 
-    /// Gives the first holder its lease, on its range only if it named one. Whoever opens a file that is
-    /// being cut must end that first, and has all of it until then.
+    /// Gives the first holder its lease, on its range only if it named one. A client that opens a file that
+    /// is being cut must end the cut first, and has the whole file until then.
     fn take(&self, inode: &mut InodeRecord) -> Result<(), Refusal> {
         (inode.shared, inode.since) = (false, Lease(0));
         inode.parts = self.asked(inode)?.into_iter().collect();
@@ -260,8 +261,8 @@ impl From<&Open> for Part {
     }
 }
 
-/// Gives `bytes` bytes at the file's end, from `from` on at least, to one of its writers. Returns the first.
-/// The size stays: others would read zeros there until the bytes are written.
+/// Reserves `bytes` bytes at the file's end, not before `from`, for one of its writers. Returns the offset of
+/// the first. The size stays: others would read zeros there until the bytes are written.
 pub fn reserve(tx: &mut Tx, request: &Reserve) -> Result<u64, Refusal> {
     let &Reserve { file, lease, bytes, from, .. } = request;
     let mut inode = current(tx, file, lease)?;
@@ -279,8 +280,8 @@ pub fn reserve(tx: &mut Tx, request: &Reserve) -> Result<u64, Refusal> {
     Ok(offset)
 }
 
-/// Grants the next lease. The caller has made sure that none is held, and that what is left of a shared one
-/// was fenced.
+/// Grants the next lease. The caller has made sure that no lease is held, and that the file was fenced after
+/// a shared one.
 pub fn grant(tx: &mut Tx, file: FileId, part: Part) -> Result<InodeRecord, Refusal> {
     let mut inode = inodes::get(tx, file)?;
     let next = inode.lease.0.checked_add(1).map(Lease);
@@ -294,8 +295,8 @@ pub fn grant(tx: &mut Tx, file: FileId, part: Part) -> Result<InodeRecord, Refus
     Ok(inode)
 }
 
-/// Ends a lease under which everything is settled. A file without a name is removed. A shared one stays on
-/// record as such: the next grant fences it.
+/// Ends a lease under which everything is settled. A file without a name is removed. A shared lease stays on
+/// record as such: the next grant begins with a fence.
 pub fn release(tx: &mut Tx, file: FileId, lease: Lease, ended: &Ended) -> Result<(), Refusal> {
     let mut inode = leased(tx, file, lease)?;
     let former = if inode.has_one_writer() { Some(ColumnMask::EMPTY) } else { inode.touched };
@@ -304,7 +305,7 @@ pub fn release(tx: &mut Tx, file: FileId, lease: Lease, ended: &Ended) -> Result
     (inode.held, inode.reserved, inode.within) = (false, 0, Version::ZERO);
     inode.gone.clear();
     if ended.ending != Ending::Retired && inode.since == Lease(0) {
-        // Its drives may still take what is on its way to them: the next lease begins with a fence.
+        // The drives may still accept writes that are on their way: the next lease begins with a fence.
         inode.since = inode.lease;
     }
     inode.parts.clear();
@@ -315,13 +316,13 @@ pub fn release(tx: &mut Tx, file: FileId, lease: Lease, ended: &Ended) -> Result
     inodes::bury(tx, file, &inode)
 }
 
-/// Whether nothing but somebody who may have it open keeps the file.
+/// Returns true if the file is there only because a client may have it open.
 pub fn is_only_kept(inode: &InodeRecord) -> bool {
     inode.kept && !inode.held && !inode.unfenced && !inode.is_named()
 }
 
-/// The file's record, if `lease` is its lease and held, or one that it has followed on for the same holders;
-/// else [`Reason::LeaseLost`].
+/// The file's record, if `lease` is its lease and held, or an earlier one of the same holders that it follows
+/// on; else [`Reason::LeaseLost`].
 pub fn leased(tx: &Tx, file: FileId, lease: Lease) -> Result<InodeRecord, Refusal> {
     let follows =
         |inode: &InodeRecord| inode.since != Lease(0) && (inode.since..=inode.lease).contains(&lease);
@@ -331,8 +332,8 @@ pub fn leased(tx: &Tx, file: FileId, lease: Lease) -> Result<InodeRecord, Refusa
     }
 }
 
-/// The file's record, if `lease` is its lease and held. [`Reason::StaleGeneration`] if another has followed
-/// on it.
+/// The file's record, if `lease` is its lease and held. [`Reason::StaleGeneration`] if another lease has
+/// followed on it.
 pub fn current(tx: &Tx, file: FileId, lease: Lease) -> Result<InodeRecord, Refusal> {
     let inode = leased(tx, file, lease)?;
     if inode.is_current(lease) {
@@ -342,7 +343,7 @@ pub fn current(tx: &Tx, file: FileId, lease: Lease) -> Result<InodeRecord, Refus
     Err(Refusal::new(Reason::StaleGeneration, detail))
 }
 
-/// The refusal to one that does not (or no longer) hold the lease.
+/// The refusal to a client that does not (or no longer) hold the lease.
 pub fn lease_lost(file: FileId, lease: Lease) -> Refusal {
     let detail = format!("lease {lease} on file {file} is over: open the file again");
     Refusal::new(Reason::LeaseLost, detail)
@@ -353,7 +354,7 @@ pub fn worn_out(file: FileId) -> Refusal {
     Refusal::new(Reason::Gone, format!("file {file} has used up its generations: copy it to a new file"))
 }
 
-/// Whether this request, or one sent after it, was carried out already.
+/// Returns true if this request, or one sent after it, was carried out already.
 fn is_late(inode: &InodeRecord, order: u64) -> Result<bool, Refusal> {
     if order == 0 {
         return Err(Refusal::new(Reason::Malformed, "a Link or Commit without its number: they begin at 1"));
@@ -361,8 +362,9 @@ fn is_late(inode: &InodeRecord, order: u64) -> Result<bool, Refusal> {
     Ok(order <= inode.order)
 }
 
-/// Takes over which writes the size that was just set covers. Only a writer that has the file for itself can
-/// say it: of a shared lease the drives make the versions, and parts have leases of their own.
+/// Records up to which version all writes lie within the size that was just set. Only a writer that has the
+/// file for itself can say it: under a shared lease the drives make the versions, and parts have leases of
+/// their own.
 fn heed_within(inode: &mut InodeRecord, backing: &Backing) {
     if !inode.shared && !inode.is_parted() && backing.within.lease == inode.lease {
         inode.within = backing.within;
@@ -418,7 +420,7 @@ fn new_record(
     Ok((file, inode))
 }
 
-/// The columns of a segment whose drives are chosen by `which`.
+/// The columns of a segment for whose drives `which` returns true.
 pub fn columns_on(drives: &[DriveId], which: impl Fn(DriveId) -> bool) -> ColumnMask {
     (0u8..).map(Column).zip(drives).filter(|(_, drive)| which(**drive)).map(|(column, _)| column).collect()
 }

@@ -1,52 +1,52 @@
-//! Which client has which file open, for files that lose their last name: those live until all have closed
-//! them. Pure: time is handed in.
+//! The files that clients have open, for files that lose their last name: such a file lives until all clients
+//! have closed it. Pure: time is handed in.
 //!
-//! A client has a file open until it says that it has not. It need not say when it opens one: it watches what
-//! it opens ([`Watchers`](crate::rules::watchers::Watchers)), and whoever watches a file that loses its last
-//! name is taken to have it open, until it has heeded the news of that and says what is true.
+//! A client has a file open until it says that it has not. It need not report an open: it watches the files
+//! that it opens ([`Watchers`](crate::rules::watchers::Watchers)), and a client that watches a file when that
+//! loses its last name is taken to have it open, until it has heeded the news and says what is true.
 //!
-//! What a client says is doubted while it does not know itself what it missed: from when it was silent for
-//! its lease until it has heeded that everything may have changed, and says all that it has open. Silence
-//! ends what it has open only after [`SILENT_MAX_MS`]. A manager that was restarted knows nothing of those
-//! who had files open: for as long, everything may be open.
+//! A client's word is doubted while the client itself does not know what it missed: from the end of its lease
+//! in silence until it has heeded that everything may have changed, and has said all that it has open.
+//! Silence closes its files only after [`SILENT_MAX_MS`]. A manager that was restarted does not know which
+//! clients have files open: for the same time, every file may be open.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use braid_layout::FileId;
 
-/// How long a client may be silent and still have its files open, and how long after a start clients may
-/// take to say what they have.
+/// Silence, in milliseconds, after which a client has its files open no more; also the time after a start in
+/// which clients are to say what they have open.
 pub const SILENT_MAX_MS: u64 = 60_000;
 
-/// All clients that have something open, and the files without names.
+/// All clients that have files open, and the files without names.
 #[derive(Debug, Default)]
 pub struct Keepers {
     clients: BTreeMap<u64, Keeper>,
     of: BTreeMap<FileId, BTreeSet<u64>>,
     /// Files that have lost their names, to be removed when nobody has them open.
     nameless: BTreeSet<FileId>,
-    /// When the manager began; absent when it is known again what is open.
+    /// Start of the manager; `None` once it is known again which files are open.
     began_ms: Option<u64>,
 }
 
 #[derive(Debug, Default)]
 struct Keeper {
     heard_ms: u64,
-    /// The number of its last word.
+    /// Highest order number of the client's messages.
     order: u64,
     open: BTreeSet<FileId>,
-    /// What it may have open, by what was known before it was silent.
+    /// Files that the client may have open, by what was known before it was silent.
     doubted: BTreeSet<FileId>,
 }
 
 impl Keepers {
-    /// Begins. `began_ms`: at a start before which others may have had files open.
+    /// An empty table. `began_ms`: time of a start before which clients may have had files open.
     pub fn begin(began_ms: Option<u64>) -> Keepers {
         Keepers { began_ms, ..Keepers::default() }
     }
 
-    /// A client speaks. Returns whether this word is later than all that were heard: words that were
-    /// overtaken count for nothing.
+    /// Notes a message of a client. Returns true if it is later than all that were heard before: messages
+    /// that were overtaken count for nothing.
     pub fn hear(&mut self, client: u64, order: u64, now_ms: u64) -> bool {
         let keeper = self.clients.entry(client).or_default();
         keeper.heard_ms = now_ms;
@@ -55,19 +55,19 @@ impl Keepers {
         is_later
     }
 
-    /// When a client was heard last that may have something open.
+    /// Time when a client was last heard; `None` for one that has nothing open.
     pub fn heard_ms(&self, client: u64) -> Option<u64> {
         self.clients.get(&client).map(|keeper| keeper.heard_ms)
     }
 
-    /// A client has a file open.
+    /// Notes that a client has a file open.
     pub fn open(&mut self, client: u64, file: FileId, now_ms: u64) {
         let new = || Keeper { heard_ms: now_ms, ..Keeper::default() };
         self.clients.entry(client).or_insert_with(new).open.insert(file);
         self.of.entry(file).or_default().insert(client);
     }
 
-    /// It has it open no more.
+    /// Notes that a client has closed a file.
     pub fn close(&mut self, client: u64, file: FileId) {
         let Some(keeper) = self.clients.get_mut(&client) else { return };
         keeper.open.remove(&file);
@@ -76,7 +76,7 @@ impl Keepers {
         }
     }
 
-    /// A client has missed what happened: it may have open what it had, and these.
+    /// Notes that a client has missed news: it may have open all that it had open, and `files`.
     pub fn doubt(&mut self, client: u64, files: impl IntoIterator<Item = FileId>) {
         let Some(keeper) = self.clients.get_mut(&client) else { return };
         let open = std::mem::take(&mut keeper.open);
@@ -86,7 +86,8 @@ impl Keepers {
         }
     }
 
-    /// It knows again what happened: what it has open of what was doubted it says now.
+    /// Ends the doubt about a client, which knows again what happened: of the doubted files only those stay
+    /// open that it has named since.
     pub fn settle(&mut self, client: u64) {
         let Some(keeper) = self.clients.get_mut(&client) else { return };
         for file in std::mem::take(&mut keeper.doubted) {
@@ -96,8 +97,8 @@ impl Keepers {
         }
     }
 
-    /// Forgets clients that were silent for too long. `listening_ms`: since when the manager listens;
-    /// nobody's silence counts from before.
+    /// Forgets clients that were silent for too long. `listening_ms`: the time since which the manager
+    /// listens; no silence counts from before that.
     pub fn lapse(&mut self, now_ms: u64, listening_ms: u64) {
         let is_over = |since_ms: u64| now_ms.saturating_sub(since_ms.max(listening_ms)) > SILENT_MAX_MS;
         self.began_ms = self.began_ms.filter(|began_ms| !is_over(*began_ms));
@@ -109,18 +110,17 @@ impl Keepers {
         }
     }
 
-    /// Whether somebody may have it open.
+    /// Returns true if a client may have the file open.
     pub fn is_open(&self, file: FileId) -> bool {
         self.began_ms.is_some() || self.of.contains_key(&file)
     }
 
-    /// A file has lost its name, or was found without one, and is kept.
+    /// Notes a file that has lost its name, or was found without one, and is kept.
     pub fn lost_name(&mut self, file: FileId) {
         self.nameless.insert(file);
     }
 
-    /// Those of these files, or of all, that have no name, and that nobody has open. They are not given
-    /// again.
+    /// The files of `of`, or of all, that have no name and that no client has open. Each is returned once.
     pub fn free(&mut self, of: Option<&[FileId]>) -> Vec<FileId> {
         let asked: Vec<FileId> = match of {
             Some(files) => files.iter().copied().filter(|file| self.nameless.contains(file)).collect(),

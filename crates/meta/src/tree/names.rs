@@ -1,4 +1,4 @@
-//! Which names are allowed. Pure.
+//! Rules for names and paths. Pure.
 //!
 //! File and directory names are bytes: 1 to 255 of them, without `/` and NUL, and not `.` or `..`. They need
 //! not be UTF-8. A path is names joined by `/`, at most 4096 bytes; the root is the empty path. Volumes and
@@ -50,7 +50,7 @@ pub fn check_label(what: &str, label: &str) -> Result<(), Refusal> {
     Err(Refusal::new(Reason::BadName, format!("{what} name {label:?} is not allowed: use {rule}")))
 }
 
-/// A path, as shown to users.
+/// A path or name as shown to users: bytes that are not UTF-8 are replaced.
 pub fn show(path: &[u8]) -> String {
     String::from_utf8_lossy(path).into_owned()
 }

@@ -1,5 +1,5 @@
-//! What has a name and no bytes on drives: symbolic links, fifos, sockets, device nodes. And further names of
-//! what has one. Each is one transaction's work.
+//! Nodes without bytes on drives: symbolic links, fifos, sockets, device nodes. And further names of files
+//! and nodes. Each function is the work of one transaction.
 
 use braid_layout::FileId;
 use braid_wire::control::{EntryKind, HardLink, LINKS_MAX, MakeNode, TARGET_BYTES_MAX};
@@ -12,7 +12,7 @@ use crate::tree::directories::{exists, resolve, slot};
 use crate::tree::entries::{self, Named};
 use crate::tree::names::show;
 
-/// Makes one. Gives its number.
+/// Makes a node. Returns its number.
 pub fn make(tx: &mut Tx, make: &MakeNode, now_ms: u64) -> Result<FileId, Refusal> {
     let MakeNode { at, kind, new, device, target } = make;
     attributes::check(new)?;
@@ -32,7 +32,7 @@ pub fn make(tx: &mut Tx, make: &MakeNode, now_ms: u64) -> Result<FileId, Refusal
     Ok(file)
 }
 
-/// Gives another name. Gives the number of what has it.
+/// Gives a file or node a further name. Returns its number.
 pub fn link(tx: &mut Tx, link: &HardLink, now_ms: u64) -> Result<FileId, Refusal> {
     let mut found = resolve(tx, &link.from)?;
     let slot = slot(tx, &link.to)?;

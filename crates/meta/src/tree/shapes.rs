@@ -1,4 +1,4 @@
-//! Shapes of volumes and files from what was asked for, and drives for them. Pure.
+//! Shapes of volumes and files from requests, and drives for them. Pure.
 
 use braid_layout::placement::{Candidate, PlacementVersion, choose, choose_beside};
 use braid_layout::scheme::UNIT_BYTES_DEFAULT;
@@ -6,7 +6,7 @@ use braid_layout::{DriveId, Shape};
 use braid_wire::control::ShapeSpec;
 use braid_wire::{Reason, Refusal};
 
-/// The requested shape. What it leaves open (`k` = 0, unit = 0) is taken from `default`.
+/// The requested shape. Fields that the request leaves open (`k` = 0, unit = 0) are taken from `default`.
 pub fn from_spec(spec: &ShapeSpec, default: &ShapeSpec) -> Result<Shape, Refusal> {
     let base = if spec.k == 0 { default } else { spec };
     let unit_bytes = match (spec.unit_bytes, base.unit_bytes) {
@@ -18,7 +18,7 @@ pub fn from_spec(spec: &ShapeSpec, default: &ShapeSpec) -> Result<Shape, Refusal
     spec.shape().map_err(|error| Refusal::new(Reason::BadScheme, error.to_string()))
 }
 
-/// The shape of a volume that names none, for this many drives.
+/// The shape of a volume whose request names none, for this number of drives.
 pub fn default_spec(drives: usize) -> Result<ShapeSpec, Refusal> {
     let none = || Refusal::new(Reason::TooFewDrives, "no drive has joined yet: add one first");
     Shape::default_on(drives).map(ShapeSpec::from).ok_or_else(none)
@@ -35,7 +35,8 @@ pub fn check_width(shape: &Shape, drives: usize) -> Result<(), Refusal> {
     Err(Refusal::new(Reason::TooFewDrives, detail))
 }
 
-/// Drives for a new file's columns: those that are up, and others that are away only if there are too few.
+/// Chooses drives for a new file's columns: drives that are up, and drives that are away only if those are
+/// too few.
 pub fn drives_for(
     seed: u64,
     shape: &Shape,

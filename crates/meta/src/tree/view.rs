@@ -35,23 +35,24 @@ pub fn key_epochs(tx: &Tx, inode: &InodeRecord) -> Result<Vec<Vec<Option<u32>>>,
     inode.segments.iter().map(|segment| segment.drives.iter().map(epoch).collect()).collect()
 }
 
-/// Who opens a file.
+/// Role in which a file is opened; decides the capabilities that are granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Opener {
-    /// A reader: of the ready columns; if they are too few, also of what joining ones have caught up with,
-    /// which their drives know.
+    /// A reader of the ready columns. If they are too few, it also reads from joining columns what has been
+    /// caught up there, which their drives know.
     Reader,
     /// A holder of the lease: it reads the ready columns and writes to those of the set.
     Writer(u64),
-    /// A drive that makes its columns of the segment that is being filled: these are all that it is shown.
+    /// A drive that makes its columns of the segment that is being filled. It writes these only.
     Filler(DriveId),
     /// A drive that brings its joining columns up to date, or makes damaged units of its columns anew: it
-    /// reads all columns of the set, and installs units on its own. (At a ready one its own drive takes them
-    /// for units that it has found damaged, and no others.)
+    /// reads all columns of the set, and installs units on its own columns. (On a ready column its drive
+    /// accepts only units that it has found damaged.)
     Healer(DriveId),
 }
 
-/// An open file. Columns in the set have grants. Columns on replaced drives have none.
+/// The answer to an open: the file with grants for the columns in the set. Columns on replaced drives have
+/// none.
 pub fn opened(
     drives: &DriveTable,
     (file, inode): (FileId, &InodeRecord),
@@ -106,7 +107,7 @@ pub fn opened(
     }
 }
 
-/// A drive as a row of status, but for what is `lost`.
+/// A drive as a row of status. The caller fills in `lost`.
 pub fn drive_row(counts: &DriveCount, drives: &DriveTable, drive: &Drive, now_ms: u64) -> DriveRow {
     let record = &drive.record;
     let state = drives.state(record.drive, now_ms);
@@ -140,8 +141,8 @@ pub fn drive_row(counts: &DriveCount, drives: &DriveTable, drive: &Drive, now_ms
     }
 }
 
-/// A segment with its drives' states. Columns on replaced drives are left out of the set, whatever the record
-/// says: their drives serve nothing any more.
+/// A segment with the states of its drives. Columns on replaced drives are left out of the set, whatever the
+/// record says: those drives serve nothing any more.
 fn segment_row(drives: &DriveTable, segment: &SegmentRecord, now_ms: u64) -> SegmentRow {
     let column = |drive: &DriveId| ColumnRow {
         drive: *drive,

@@ -9,7 +9,8 @@ use crate::records::schema::{DriveRecord, InodeRecord, VolumeRecord, directory_r
 use crate::records::tx::Tx;
 use crate::tree::names::{check_label, show};
 
-/// Most volumes of a cluster: each has a partition on every drive, and a list of them fits one reply.
+/// Maximum number of volumes of a cluster: each has a partition on every drive, and a list of all fits one
+/// reply.
 pub const VOLUMES_MAX: usize = 1000;
 
 /// The volume of this name.
@@ -110,7 +111,7 @@ fn row(volume: VolumeRecord) -> VolumeRow {
     }
 }
 
-/// A file's volume and path, shown to users.
+/// URL of a file's volume and path, for people.
 pub fn path_of(tx: &Tx, inode: &InodeRecord) -> Result<String, Refusal> {
     let volume = by_number(tx, inode.volume)?.name;
     let mut path = show(&inode.name);

@@ -6,7 +6,7 @@ use super::*;
 use crate::records::kv::{KvError, Snapshot};
 use crate::records::memory::MemoryKv;
 
-/// The bound of every wait: far more than any takes.
+/// Limit of every wait: far more than any wait takes.
 const WAIT: Duration = Duration::from_secs(120);
 
 /// A store whose commits wait until they are let through.
@@ -32,7 +32,7 @@ impl Gated {
         self.gate.1.notify_all();
     }
 
-    /// Until a commit waits.
+    /// Waits until a commit is held at the gate.
     fn reached(&self) {
         let gate = self.gate.0.lock().unwrap();
         let (_gate, late) = self.gate.1.wait_timeout_while(gate, WAIT, |gate| gate.waiting == 0).unwrap();
@@ -57,14 +57,14 @@ impl Kv for Gated {
     }
 }
 
-/// What became of the transactions, in the order of their answers.
+/// Results of the transactions, in the order of their answers.
 #[derive(Clone, Default)]
 struct Answers(Arc<Mutex<Vec<Told>>>);
 
 type Told = (u8, Result<(), Refusal>);
 
 impl Answers {
-    /// Has a transaction decided that sets its key to its number, and whose answer is noted.
+    /// Decides a transaction that sets its key to its number, and notes its answer.
     fn set(&self, db: &Db, n: u8) -> Storer {
         self.decide(db, n, move |tx| {
             tx.put(vec![n], vec![n]);
@@ -77,7 +77,7 @@ impl Answers {
         db.decide(work, move |result| all.lock().unwrap().push((n, result)))
     }
 
-    /// Who was answered, and whether it was done.
+    /// The transactions that were answered, each with true if it was carried out.
     fn told(&self) -> Vec<(u8, bool)> {
         self.0.lock().unwrap().iter().map(|(n, result)| (*n, result.is_ok())).collect()
     }

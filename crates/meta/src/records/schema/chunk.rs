@@ -1,23 +1,23 @@
-//! The components of 256 files that follow each other, on one drive: the value of a row of `c`.
+//! The components on one drive of 256 files with consecutive numbers: the value of a row of `c`.
 //!
-//! Files that are created together have numbers that follow each other, and a component is a few bytes. So
-//! one row for each would be nearly all key, and a file of five columns would rewrite five of them, in five
+//! Files that are created together have consecutive numbers, and a component is a few bytes. With a row for
+//! each component a row would be nearly all key, and a file of five columns would write five rows, in five
 //! places. Here a commit of many new files rewrites one row for each drive.
 //!
-//! A component is the lowest byte of its file's number and a byte with its column in the lower six bits. Bit
-//! 6 says that it is of another segment than number 0, and that this number follows. They are in order, by
-//! file, segment and column, and each is there once.
+//! A component is stored as the lowest byte of its file's number and a byte with its column in the lower six
+//! bits. Bit 6 says that its segment has another number than 0, and that this number follows. The components
+//! are in order of file, segment and column, and each is there once.
 
 use braid_layout::{Column, FileId};
 use braid_wire::DecodeError;
 
 use super::compact;
 
-/// Bits of a file's number that are not in the key.
+/// Lowest bits of a file's number, which are in the value and not in the key.
 const LOW_BITS: u32 = 8;
-/// The column's bits. A layout has 64 columns at most.
+/// Bits of the second byte that hold the column. A layout has 64 columns at most.
 const COLUMN_BITS: u8 = 0x3f;
-/// The segment's number follows.
+/// Bit of the second byte that says that the segment's number follows.
 const HAS_SEGMENT: u8 = 0x40;
 
 /// A component in its chunk: the lowest byte of its file's number, its segment and its column.
@@ -40,12 +40,12 @@ pub fn low(file: FileId) -> u8 {
     file.0.to_le_bytes()[0]
 }
 
-/// The file with this lowest byte in a chunk.
+/// The number of the file that has this lowest byte in a chunk.
 pub fn file(chunk: u64, low: u8) -> FileId {
     FileId(chunk << LOW_BITS | u64::from(low))
 }
 
-/// The bytes of spots that are in order.
+/// Encodes spots, which must be in order.
 pub fn encode(spots: &[Spot]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(2 * spots.len());
     for spot in spots {
@@ -61,7 +61,7 @@ pub fn encode(spots: &[Spot]) -> Vec<u8> {
     bytes
 }
 
-/// The spots. Refused if they are not in order: nothing finds one that is out of its place.
+/// Decodes spots. Refused if they are not in order, as a lookup would not find one that is out of place.
 pub fn decode(mut bytes: &[u8]) -> Result<Vec<Spot>, DecodeError> {
     let mut spots: Vec<Spot> = Vec::with_capacity(bytes.len() / 2);
     while let Some((&low, rest)) = bytes.split_first() {

@@ -1,12 +1,12 @@
-//! Numbers in as few bytes as they need: seven bits in each byte, the lowest first; the highest bit of a byte
-//! says that another follows. A number has one encoding: the shortest.
+//! Numbers in as few bytes as they need: seven bits in each byte, the lowest first. The highest bit of a byte
+//! says that another byte follows. A number has one encoding: the shortest.
 
 use braid_wire::DecodeError;
 
-/// Most bytes of a number.
+/// Maximum number of bytes of an encoded number.
 const BYTES_MAX: usize = 10;
 
-/// Appends a number.
+/// Appends a number's encoding to `out`.
 pub(super) fn put(out: &mut Vec<u8>, mut number: u64) {
     while number > 0x7f {
         out.push(number.to_le_bytes()[0] | 0x80);
@@ -15,7 +15,7 @@ pub(super) fn put(out: &mut Vec<u8>, mut number: u64) {
     out.push(number.to_le_bytes()[0]);
 }
 
-/// Appends how far a number is from another, in either direction: few bytes if they are near.
+/// Appends the difference of a number to another, in either direction: few bytes if they are near.
 pub(super) fn put_near(out: &mut Vec<u8>, number: u64, other: u64) {
     let distance = number.wrapping_sub(other);
     put(out, (distance << 1) ^ all_if(distance >> 63 == 1));
@@ -42,13 +42,13 @@ pub(super) fn take(input: &mut &[u8], field: &'static str) -> Result<u64, Decode
     Err(DecodeError::Value { field, value: number })
 }
 
-/// The same, of at most 32 bits.
+/// Takes a number of at most 32 bits off the input.
 pub(super) fn take_u32(input: &mut &[u8], field: &'static str) -> Result<u32, DecodeError> {
     let value = take(input, field)?;
     u32::try_from(value).map_err(|_| DecodeError::Value { field, value })
 }
 
-/// Takes a number that is near `other`.
+/// Takes a number that [`put_near`] stored as its difference to `other`.
 pub(super) fn take_near(input: &mut &[u8], other: u64, field: &'static str) -> Result<u64, DecodeError> {
     let folded = take(input, field)?;
     Ok(other.wrapping_add((folded >> 1) ^ all_if(folded & 1 == 1)))

@@ -1,4 +1,4 @@
-//! A segment's record, and what it says at a glance.
+//! A segment's record, and the questions that it answers alone.
 
 use braid_layout::{Column, ColumnMask, DriveId, ObjectId, Version};
 use braid_wire::control::ShapeSpec;
@@ -6,13 +6,13 @@ use braid_wire::control::ShapeSpec;
 /// A segment of a file's layout.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SegmentRecord {
-    /// Its number, which no other segment of the file has now, and its objects bear.
+    /// Number of the segment, which no other segment of the file has now. The segment's objects bear it.
     pub number: u32,
-    /// First byte of the file in it.
+    /// First byte of the file in this segment.
     pub start: u64,
     /// One past the last byte.
     pub end: u64,
-    /// Scheme, `k`, `m`, unit.
+    /// Scheme, `k`, `m` and unit size.
     pub shape: ShapeSpec,
     /// The object that holds each column, on its drive.
     pub object: ObjectId,
@@ -20,10 +20,10 @@ pub struct SegmentRecord {
     pub drives: Vec<DriveId>,
     /// Columns that every write of `g` must reach.
     pub set: ColumnMask,
-    /// Those of them that are joining.
+    /// Columns of the set that are joining.
     pub joining: ColumnMask,
-    /// It is not in force: it is being filled with the file's bytes, all under this version, to take the
-    /// place of the others.
+    /// Present if the segment is not in force: it is being filled with the file's bytes, all under this
+    /// version, to take the place of the others.
     pub filling: Option<Version>,
 }
 
@@ -42,7 +42,7 @@ impl SegmentRecord {
         ColumnMask::all(self.shape.k + self.shape.m)
     }
 
-    /// The columns whose drives are chosen by `which`.
+    /// The columns for whose drives `which` returns true.
     pub fn columns(&self, which: impl Fn(DriveId) -> bool) -> ColumnMask {
         (0u8..).map(Column).zip(&self.drives).filter(|(_, drive)| which(**drive)).map(|(c, _)| c).collect()
     }

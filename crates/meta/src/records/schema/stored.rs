@@ -1,9 +1,9 @@
-//! A file's record as it is stored: what nearly every file has in few bytes, and what few have only where
-//! they have it. The table is in docs/format-manager.md.
+//! A file's record as it is stored. Fields that nearly every file has take few bytes; rare ones take bytes
+//! only in files that have them. The table is in docs/format-manager.md.
 //!
-//! Drives are their seats: numbers of this state (`crate::records::seats`), which are given beside the
-//! record. Numbers are as `compact` has them, but for identities drawn at random, which have all of their
-//! bits.
+//! Drives are stored as their seats: numbers of this state (`crate::records::seats`), which are given beside
+//! the record. Numbers are encoded by `compact`, except for identities drawn at random, which are stored with
+//! all of their bits.
 
 use braid_layout::version::Lease;
 use braid_layout::{ColumnMask, FileId, Generation, ObjectId, Version, VolumeId};
@@ -14,7 +14,7 @@ use super::compact::{self, take, take_near, take_u32};
 use super::inode::{Times, directory_record, usual_mode};
 use super::{InodeRecord, PartRecord, SCHEMA_VERSION, SegmentRecord};
 
-/// Bits of a record: what it is, and what follows.
+/// Bits of a file's record: its properties, and which optional fields follow.
 mod bit {
     pub(super) const DIRECTORY: u32 = 1;
     pub(super) const HELD: u32 = 1 << 1;
@@ -27,7 +27,7 @@ mod bit {
     pub(super) const SHARING: u32 = 1 << 8;
     pub(super) const CUT_AT: u32 = 1 << 9;
     pub(super) const TOUCHED: u32 = 1 << 10;
-    /// Those that version 2 has too.
+    /// Bits that version 2 has too.
     pub(super) const OF_VERSION_2: u32 = (1 << 11) - 1;
     pub(super) const OWNER: u32 = 1 << 11;
     pub(super) const TIMES: u32 = 1 << 12;
@@ -41,7 +41,7 @@ mod bit {
     pub(super) const ALL: u32 = (1 << 20) - 1;
 }
 
-/// Bits of a segment: what follows.
+/// Bits of a segment: which optional fields follow.
 mod segment_bit {
     pub(super) const BOUNDS: u8 = 1;
     pub(super) const OUT: u8 = 1 << 1;
@@ -53,10 +53,10 @@ mod segment_bit {
 /// Nanoseconds in a millisecond.
 const NS: i64 = 1_000_000;
 
-/// Most columns of a segment: a set of them has 64 bits.
+/// Maximum number of columns of a segment: a set of columns has 64 bits.
 const COLUMNS_MAX: u16 = 64;
 
-/// The bytes of a file's record. `seats` are those of its drives, segment by segment.
+/// Encodes a file's record. `seats` are those of its drives, segment by segment.
 pub fn encode(file: FileId, inode: &InodeRecord, seats: &[u32]) -> Vec<u8> {
     let mut out = Vec::with_capacity(96 + inode.name.len());
     let is_sharing = inode.since != Lease(0) || !inode.parts.is_empty();
@@ -129,8 +129,8 @@ pub fn encode(file: FileId, inode: &InodeRecord, seats: &[u32]) -> Vec<u8> {
     out
 }
 
-/// A file's record and the seats of its drives, segment by segment, of a row of this version. Its `drives`
-/// are left empty.
+/// Decodes a row of this version: a file's record, and the seats of its drives, segment by segment. The
+/// record's `drives` are left empty.
 pub fn decode(
     file: FileId,
     version: u8,
@@ -154,7 +154,7 @@ pub fn decode(
     let mut inode = directory_record(volume, parent, name, created_ms);
     (inode.size, inode.reserved) = (size, reserved);
     take_attributes(input, bits, &mut inode)?;
-    // In version 2 it was there if somebody had set it.
+    // In version 2 the mode was there if a client had set it, usual or not.
     if has(bit::MODE) && version >= SCHEMA_VERSION && inode.mode == usual_mode(inode.kind) {
         return Err(DecodeError::Value { field: "mode", value: u64::from(inode.mode) });
     }
@@ -250,7 +250,7 @@ fn take_attributes(input: &mut &[u8], bits: u32, inode: &mut InodeRecord) -> Res
     let bad = |value| DecodeError::Value { field: "modified_ms", value };
     let rest = if has(bit::TIMES) { take(input, "rest")? } else { 0 };
     let rest_ns = i64::try_from(rest).ok().filter(|rest| *rest < NS).ok_or_else(|| bad(rest))?;
-    // The first millisecond that has a time begins before it.
+    // The first millisecond that an `i64` of nanoseconds reaches begins before that range: so 128 bits.
     let modified_ns = i128::from(modified_ms.cast_signed()) * i128::from(NS) + i128::from(rest_ns);
     let modified_ns = i64::try_from(modified_ns).map_err(|_| bad(modified_ms))?;
     inode.times = all_at(modified_ns);
@@ -285,7 +285,7 @@ fn take_attributes(input: &mut &[u8], bits: u32, inode: &mut InodeRecord) -> Res
     Ok(())
 }
 
-/// Whether its times are not all one, in whole milliseconds.
+/// Returns true if the times are not all equal and in whole milliseconds.
 fn has_times(times: &Times) -> bool {
     times.modified_ns.rem_euclid(NS) != 0 || *times != all_at(times.modified_ns)
 }
@@ -294,7 +294,7 @@ fn all_at(ns: i64) -> Times {
     Times { accessed_ns: ns, modified_ns: ns, changed_ns: ns }
 }
 
-/// Whether it is neither file nor directory.
+/// Returns true if the kind is neither file nor directory.
 fn is_node(kind: EntryKind) -> bool {
     !matches!(kind, EntryKind::File | EntryKind::Directory)
 }
@@ -303,7 +303,7 @@ fn put_part(out: &mut Vec<u8>, part: &PartRecord) {
     part.holder.put(out);
     compact::put(out, u64::from(part.lease.0));
     compact::put(out, part.from);
-    // Most have all from there on.
+    // Most parts reach from `from` to the end.
     compact::put_near(out, part.to, u64::MAX);
 }
 
@@ -413,12 +413,13 @@ fn count(length: usize) -> u64 {
     u64::try_from(length).unwrap_or(u64::MAX)
 }
 
-/// How many entries follow, each of a byte at least.
+/// Takes the holders that are gone: their count, which is not 0, and each as a number of 8 bytes.
 fn take_gone(input: &mut &[u8]) -> Result<Vec<u64>, DecodeError> {
     let count = not_zero(take(input, "gone")?, "gone")?;
     (0..count).map(|_| u64::take(input)).collect()
 }
 
+/// Takes the number of entries that follow, each of one byte at least.
 fn take_count(input: &mut &[u8]) -> Result<usize, DecodeError> {
     let value = take(input, "count")?;
     let bad = DecodeError::Value { field: "count", value };

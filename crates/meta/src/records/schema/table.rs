@@ -1,4 +1,4 @@
-//! A table: what its keys begin with.
+//! The tables: the letter that the keys of each begin with.
 
 /// Numbers and identities of the cluster; keys are words.
 pub const META: u8 = b'm';
@@ -18,13 +18,13 @@ pub const XATTR: u8 = b'x';
 pub const ATTENTION: u8 = b'h';
 /// Drive identity to [`DriveRecord`](super::DriveRecord).
 pub const DRIVE: u8 = b'D';
-/// Drive to the highest receipt that a writer has brought of it, a number.
+/// Drive to the drive's highest receipt that a writer has brought, a number.
 pub const RECEIPT: u8 = b'a';
 /// Drive to [`DriveCount`](super::DriveCount).
 pub const DRIVE_COUNT: u8 = b'n';
 /// Drive to its seat: the number that stands for it in rows of files and components.
 pub const SEAT_OF: u8 = b'u';
-/// Seat to its drive.
+/// Seat to the drive that it stands for.
 pub const SEAT: u8 = b'U';
 /// Seat and chunk of 256 file numbers to the components of these files that are placed on the drive
 /// ([`chunk`](super::chunk)).
@@ -42,17 +42,19 @@ pub const REMOVE: u8 = b'R';
 /// Drive, file, segment, column to [`LeftRecord`](super::LeftRecord): the column has moved, and what the
 /// drive holds of it is to be freed.
 pub const LEFT: u8 = b'l';
-/// File and segment to [`MoveRecord`](super::MoveRecord): a column of it has a successor on another drive.
+/// File and segment to [`MoveRecord`](super::MoveRecord): a column of the segment has a successor on another
+/// drive.
 pub const MOVE: u8 = b'M';
-/// File to [`RelayoutRecord`](super::RelayoutRecord): it is to be laid out anew.
+/// File to [`RelayoutRecord`](super::RelayoutRecord): the file is to be laid out anew.
 pub const RELAYOUT: u8 = b'L';
 /// Drives that are drained: no column is placed there, and those that are move to others.
 pub const DRAIN: u8 = b'e';
-/// Session of advisory locks to [`LockSessionRecord`](super::LockSessionRecord): it may claim its locks.
+/// Session of advisory locks to [`LockSessionRecord`](super::LockSessionRecord): the session may claim its
+/// locks.
 pub const LOCK_SESSION: u8 = b'k';
-/// Term to its mark.
+/// Term to the mark that was drawn in it.
 pub const TERM: u8 = b't';
 /// Blocks of numbers that were drawn.
 pub const BLOCK: u8 = b'b';
-/// Client and operation to [`OperationRecord`](super::OperationRecord): it was carried out.
+/// Client and operation to [`OperationRecord`](super::OperationRecord): the operation was carried out.
 pub const OPERATION: u8 = b'o';
