@@ -66,7 +66,7 @@ pub(crate) fn measure(
             tails: [(Some(64 << 20), 0), (None, 0), (Some(64 << 20), 512 << 20)],
         }
     };
-    let all = scale.tails.iter().map(|&tail| one(pairs, place, &scale, tail));
+    let all = scale.tails.iter().map(|&tail| one(pairs, place, &scale, tail.0, tail.1));
     all.collect()
 }
 
@@ -74,7 +74,8 @@ fn one(
     pairs: &mut Pairs<'_>,
     place: &MeasuredDir,
     scale: &Scale,
-    (tail_bytes, earlier_bytes): (Option<u64>, u64),
+    tail_bytes: Option<u64>,
+    earlier_bytes: u64,
 ) -> Result<Timing, Error> {
     pairs.step(&format!("{}: make up a big store", place.label))?;
     let big = Big { dir: place.directory.join("big") };

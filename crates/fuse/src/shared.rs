@@ -271,7 +271,8 @@ impl OpenFile {
     /// Takes a write, after waits where they are needed. `offset` and the flags are as the program asks.
     pub(crate) async fn write(
         &self,
-        (offset, flags): (u64, OFlags),
+        offset: u64,
+        flags: OFlags,
         data: &[u8],
         (place, through): (Place, Through),
     ) -> Outcome<()> {

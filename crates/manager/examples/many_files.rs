@@ -296,7 +296,7 @@ async fn remove(core: &Arc<Core>, names: &Names, which: &[u64]) -> Result<(), Fa
         let all: Vec<Place> = some.iter().map(|n| Place::of(VOLUME, names.path(*n))).collect();
         let unlink = move |core: &Core, tx: &mut Tx| {
             all.iter()
-                .try_for_each(|at| directories::unlink(tx, at, UnlinkOnly::Any, (&|_| false, core.now_ms())))
+                .try_for_each(|at| directories::unlink(tx, at, UnlinkOnly::Any, &|_| false, core.now_ms()))
         };
         core.write(unlink).await?;
     }

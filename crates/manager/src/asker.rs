@@ -6,12 +6,12 @@ tokio::task_local! {
     static ASKER: u64;
 }
 
-/// Who sent the request that this task carries out; 0: nobody, or one that did not say.
+/// The client that sent the request of this task; 0: none, or one that did not give its number.
 pub(crate) fn asker() -> u64 {
     ASKER.try_with(|asker| *asker).unwrap_or(0)
 }
 
-/// Carries out a request of this client.
+/// Does the work of a request of this client.
 pub(crate) async fn asked_by<T>(asker: u64, work: impl Future<Output = T>) -> T {
     ASKER.scope(asker, work).await
 }

@@ -1,4 +1,4 @@
-//! Columns of files on drives: the procedure that changes them, and the background work that asks for it.
+//! Columns of files on drives: the procedure that changes them, and the background work that calls for it.
 
 pub(crate) mod balance;
 pub(crate) mod behind;

@@ -1,9 +1,9 @@
-//! What all sessions share: the state, the clock, the tables, sessions with drives.
+//! The parts that all sessions share: the state, the clock, the tables, sessions with drives.
 //!
 //! Order of locks: a file's lock, then a transaction's deciding, then (never two at once) the table of
 //! drives, of leases or of operations. Within a transaction a file's lock may be tried, not waited for. The
 //! tables' locks are held for a few lines and never over an await; no call to a drive is made inside a
-//! transaction. What a transaction has the tables do comes once it is durable ([`Core::write_then`]).
+//! transaction. The tables follow a transaction once it is durable ([`Core::write_then`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -45,30 +45,30 @@ use crate::sessions::session_slots::SessionSlots;
 use crate::time::ManagerClock;
 use crate::together::Together;
 
-/// How long a request may wait for another procedure on the same file.
+/// Maximum time that a request waits for another procedure on the same file.
 const FILE_WAIT: Duration = Duration::from_secs(25);
 
-/// How long a request may wait for the state's disk. Longer than a client waits for its answer.
+/// Maximum time that a request waits for the state's disk. Longer than a client waits for its answer.
 const STATE_WAIT: Duration = Duration::from_secs(40);
 
 /// Interval between two looks for watch leases that are over, while news are waited for.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// Most transactions that a thread takes at a time.
+/// Maximum number of transactions that a thread takes at a time.
 const TOGETHER_MAX: usize = 256;
 
-/// A read of the state, which gets a snapshot or the reason why there is none.
+/// A read of the state, which gets a snapshot, or the refusal if there is none.
 type Read = Box<dyn FnOnce(&Core, Result<&Tx, &Refusal>) + Send>;
 
-/// A transaction to be decided; it says whether the thread is to store.
+/// A transaction to be decided; it sets its second argument if the thread is to store.
 type Decision = Box<dyn FnOnce(&Arc<Core>, &mut Storer) + Send>;
 
 pub struct Core {
     pub db: Db,
     pub clock: ManagerClock,
-    /// Identity and secrets.
+    /// Identity and secrets of the cluster.
     pub cluster: ClusterRecord,
-    /// This manager's term, and its mark. Both change only while a restored state is compared.
+    /// Term of this manager, and the term's mark. Both change only while a restored state is compared.
     pub(crate) term: Mutex<(u64, u64)>,
     /// Changes made to the state, over all terms.
     pub(crate) changes: AtomicU64,
@@ -76,23 +76,23 @@ pub struct Core {
     pub(crate) admissions: Mutex<Admissions>,
     /// Length of a client's lease, in milliseconds.
     pub client_lease_ms: u32,
-    /// After so long without a word from a drive its columns move to others, in milliseconds; 0: never.
+    /// Silence of a drive, in milliseconds, after which its columns move to others; 0: never.
     pub lost_after_ms: u64,
-    /// Its directory, for status.
+    /// Directory of the manager, for status.
     pub directory: String,
-    /// Its start, in milliseconds since boot.
+    /// Start of the manager, in milliseconds since boot.
     pub started_boot_ms: u64,
     /// Sessions with drives.
     pub drive_calls: DriveCalls,
     /// Limits on the number of sessions.
     pub session_slots: SessionSlots,
-    /// Wakes the background task.
+    /// Wakes the background loops.
     pub wake: Notify,
-    /// Wrong token proofs since the start.
+    /// Number of wrong token proofs since the start.
     pub bad_tokens: AtomicU64,
     /// Log lines about sessions that peers caused to end.
     pub sessions_log: Seldom,
-    /// One permit: a backup at a time.
+    /// Semaphore with one permit: one backup at a time.
     pub(crate) backups: Semaphore,
     pub(crate) reads: Together<Read>,
     pub(crate) decisions: Together<Decision>,
@@ -105,13 +105,13 @@ pub struct Core {
     pub(crate) relayouts: Mutex<Reasons>,
     pub(crate) watchers: Mutex<Watchers>,
     pub(crate) locking: Locking,
-    /// There are news for clients that watch.
+    /// Signals that there are news for clients that watch.
     pub(crate) told: Notify,
-    /// A client has said which news it has heeded.
+    /// Signals that a client has said which news it has heeded.
     pub(crate) heeded: Notify,
-    /// Somebody watches, and the state says so.
+    /// True once a client watches and that is on record.
     pub(crate) is_watched: AtomicBool,
-    /// Somebody may have watched before this start.
+    /// True if clients may have watched before this start.
     pub(crate) was_watched: bool,
     /// Files without a lease whose procedure was left undone.
     pub(crate) unfinished: Mutex<BTreeSet<FileId>>,
@@ -119,33 +119,33 @@ pub struct Core {
 }
 
 impl Core {
-    /// Now, in manager time.
+    /// Present time, in manager time.
     pub fn now_ms(&self) -> u64 {
         self.clock.now_ms()
     }
 
-    /// This manager's term.
+    /// Term of this manager.
     pub fn term(&self) -> u64 {
         self.term.lock().unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// How far the state has come, for drives to remember.
+    /// Mark of the present state, for drives to remember.
     pub fn mark(&self) -> StateMark {
         let (term, mark) = *self.term.lock().unwrap_or_else(PoisonError::into_inner);
         StateMark { term, mark, changes: self.changes.load(Ordering::Acquire) }
     }
 
-    /// Whether this state is the current one.
+    /// Leadership: the knowledge whether this state is the current one.
     pub fn leadership(&self) -> MutexGuard<'_, Leadership> {
         self.leadership.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Which processes are the drives.
+    /// Table of the processes that were admitted as drives.
     pub fn admissions(&self) -> MutexGuard<'_, Admissions> {
         self.admissions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Now, for what is granted and not stored: see `ManagerClock::running_ms`.
+    /// Present time for leases, which are granted and not stored: see `ManagerClock::running_ms`.
     pub fn running_ms(&self) -> u64 {
         self.clock.running_ms()
     }
@@ -170,12 +170,12 @@ impl Core {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is known of operations beyond the stored state.
+    /// State of operations beyond the stored results.
     pub fn operations(&self) -> MutexGuard<'_, Operations> {
         self.operations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How far the drives have brought their stale columns up to date.
+    /// Progress of the drives in bringing their stale columns up to date.
     pub fn healing(&self) -> MutexGuard<'_, Healing> {
         self.healing.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -190,12 +190,12 @@ impl Core {
         self.watchers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How equally full the drives are.
+    /// State of the balancing of drives.
     pub fn balance(&self) -> MutexGuard<'_, Balance> {
         self.balance.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Why files are not laid out anew yet.
+    /// Reasons, for people, why files are not laid out anew yet.
     pub fn relayouts(&self) -> MutexGuard<'_, Reasons> {
         self.relayouts.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -205,7 +205,7 @@ impl Core {
         self.unfinished.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads one state, off the async threads. For short work: others wait for it.
+    /// Reads one state, off the async threads. For short work: other reads wait for it.
     pub async fn read<R: Send + 'static>(
         self: &Arc<Core>,
         work: impl FnOnce(&Core, &Tx) -> Result<R, Refusal> + Send + 'static,
@@ -227,7 +227,7 @@ impl Core {
         within(STATE_WAIT, &given_up, answered).await
     }
 
-    /// Does all reads that wait. What comes meanwhile sees a later state.
+    /// Does all reads that wait. Reads that arrive meanwhile see a later state.
     fn do_reads(&self) {
         loop {
             let reads = self.reads.take(TOGETHER_MAX);
@@ -258,7 +258,7 @@ impl Core {
         within(wait, &given_up, reading).await
     }
 
-    /// One transaction, off the async threads. It is durable when this returns.
+    /// Runs one transaction, off the async threads. It is durable when this returns.
     pub async fn write<R: Send + 'static>(
         self: &Arc<Core>,
         work: impl FnOnce(&Core, &mut Tx) -> Result<R, Refusal> + Send + 'static,
@@ -266,8 +266,9 @@ impl Core {
         self.write_then(work, |_, _| ()).await
     }
 
-    /// The same. `then` brings the tables beside the state up to it, once the transaction is durable, and is
-    /// brief. It comes in the order of the transactions, also if nobody waits for the result any more.
+    /// Runs one transaction as [`Core::write`] does. `then` updates the tables beside the state, once the
+    /// transaction is durable; it must be brief. It is called in the order of the transactions, also if the
+    /// caller does not wait for the result any more.
     pub async fn write_then<R: Send + 'static>(
         self: &Arc<Core>,
         work: impl FnOnce(&Core, &mut Tx) -> Result<R, Refusal> + Send + 'static,
@@ -312,7 +313,8 @@ impl Core {
         Ok(result)
     }
 
-    /// Waits until clients have heeded news. Clients that do not heed them lose their leases: so it ends.
+    /// Waits until clients have heeded news. The wait ends, as clients that do not heed them lose their
+    /// leases.
     pub(crate) async fn until_heeded(&self, told: &[Told]) {
         loop {
             let heeded = self.heeded.notified();
@@ -325,7 +327,8 @@ impl Core {
         }
     }
 
-    /// Waits, after a change, until clients that watched before this manager's start keep nothing any more.
+    /// Waits, after a change, until clients that watched before this manager's start have dropped their
+    /// caches.
     async fn until_former_watchers_left(&self) {
         if self.was_watched {
             let left_ms = u64::from(LEASE_MS).saturating_sub(self.uptime_ms());
@@ -335,7 +338,8 @@ impl Core {
         }
     }
 
-    /// Decides all that waits, and then stores it if nobody else does. Others may decide meanwhile.
+    /// Decides all transactions that wait, and then has them stored if no other thread does. Others may be
+    /// decided meanwhile.
     fn decide_all(self: Arc<Core>) {
         let mut storer = Storer::Other;
         loop {
@@ -345,14 +349,14 @@ impl Core {
             }
             decisions.into_iter().for_each(|decide| guarded(|| decide(&self, &mut storer)));
             if std::mem::replace(&mut storer, Storer::Other) == Storer::Caller {
-                // Not after the next ones: they may never end.
+                // Stored now, and not after the next decisions, which may never come to an end.
                 let core = Arc::clone(&self);
                 host::spawn_blocking(move || host::repeat(move || core.db.store_step()));
             }
         }
     }
 
-    /// One transaction that carries an operation out, unless it was carried out before.
+    /// Runs one transaction that carries an operation out, unless it was carried out before.
     pub async fn once<R: Send + 'static>(
         self: &Arc<Core>,
         operation: Operation,
@@ -361,7 +365,8 @@ impl Core {
         self.once_then(operation, work, |_, _| ()).await
     }
 
-    /// The same. `then` is as that of [`Core::write_then`], if it was carried out now.
+    /// Carries an operation out as [`Core::once`] does. `then` is called as in [`Core::write_then`], if the
+    /// operation was carried out now.
     pub async fn once_then<R: Send + 'static>(
         self: &Arc<Core>,
         operation: Operation,
@@ -413,7 +418,8 @@ impl Core {
         mutex
     }
 
-    /// Now, the number of drives that were not replaced, and the length of their leases with its margin.
+    /// Returns the present time, the number of drives that were not replaced, and the length of their leases
+    /// with its margin.
     pub fn drives_counted(&self) -> (u64, usize, u64) {
         let now_ms = self.now_ms();
         let table = self.drives();
@@ -440,7 +446,7 @@ impl Core {
         let those = |which: &dyn Fn(&Drive) -> bool| -> Vec<Candidate> {
             of(DriveState::Up).filter(|drive| which(drive)).map(candidate).collect()
         };
-        // The best group that is large enough. A full drive may have space again after cleaning.
+        // The best group that has enough drives. A full drive may have space again after cleaning.
         let enough = |those: &Vec<Candidate>| those.len() >= usize::from(shape.width());
         let best = [those(&roomy), those(&wanted), those(&whole)].into_iter().find(enough);
         let up = best.unwrap_or_else(|| those(&|_| true));
@@ -460,7 +466,7 @@ impl Core {
     }
 }
 
-/// The table of drives follows the state.
+/// Takes a stored record of a drive over into the table of drives.
 pub fn set_record(core: &Core, record: &DriveRecord) {
     core.drives().set_record(record.clone());
 }
@@ -470,10 +476,11 @@ pub fn busy(file: FileId) -> Refusal {
     Refusal::new(Reason::Busy, format!("another procedure on file {file} takes long: try again"))
 }
 
-/// A transaction's result, the changes so far, and the files that it changed ([`Tx::changed_files`]).
+/// A transaction's result, the number of changes so far, and the files that it changed
+/// ([`Tx::changed_files`]).
 type Counted<R> = (R, u64, Vec<(FileId, bool)>);
 
-/// A transaction counts as a change of the state if it changes anything.
+/// Does a transaction's work, and counts it as a change of the state if it changes anything.
 fn counted<R>(
     core: &Core,
     tx: &mut Tx,
@@ -488,15 +495,16 @@ fn counted<R>(
     Ok((result, changes, tx.changed_files()))
 }
 
-/// Does work of one request, on a thread that others wait for. If it panics, it alone has no answer.
+/// Does the work of one request, on a thread that other requests wait for. If it panics, that request alone
+/// has no answer.
 fn guarded(work: impl FnOnce()) {
     if std::panic::catch_unwind(AssertUnwindSafe(work)).is_err() {
         tracing::error!("a transaction failed within the manager");
     }
 }
 
-/// The result of a transaction, which comes from a blocking thread. After `wait`, one that has not begun is
-/// given up. One that hangs may or may not become durable, as after a failed commit.
+/// The result of a transaction, which comes from a blocking thread. After `wait`, a transaction that has not
+/// begun is given up. One that hangs may or may not become durable, as after a failed commit.
 async fn within<R, E: Display>(
     wait: Duration,
     given_up: &AtomicBool,

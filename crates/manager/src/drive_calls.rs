@@ -1,9 +1,9 @@
 //! Sessions with drives: calls that are bounded in time, a few at a time for each drive.
 //!
-//! The bound counts from when a call is requested: waiting for its slot, connecting and answering together.
+//! The bound counts from when a call is requested: it covers the wait for a slot, connecting, and the answer.
 //! So many calls to a mute drive fail together, not one after another. Calls beyond the queue's length fail
-//! at once. To the caller both are a drive that does not answer: the procedure checks whether it lives, and
-//! tries again or does without it.
+//! at once. For the caller both mean that the drive does not answer: the procedure checks whether the drive
+//! lives, and tries again or does without it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,21 +17,21 @@ use braid_wire::data::{DriveReply, DriveRequest};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-/// Most calls at a time to one drive; as many sessions are kept.
+/// Maximum number of calls at a time to one drive; as many sessions are kept.
 pub(crate) const CALLS_PER_DRIVE: usize = 32;
 
-/// Most calls that wait for a slot, for one drive.
+/// Maximum number of calls to one drive that wait for a slot.
 const WAITING_PER_DRIVE: usize = 1024;
-/// How long a call may take in all.
+/// Maximum duration of a call, including the wait for its slot.
 const CALL_WAIT: Duration = Duration::from_secs(8);
 
-/// Why a drive did not do what was asked.
+/// Failure of a call to a drive.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum CallError {
-    /// It did not answer, or not as a drive should.
+    /// The drive did not answer, or not as a drive should.
     #[error("{0}")]
     Unreachable(String),
-    /// It said no.
+    /// The drive refused the request.
     #[error("{0}")]
     Refused(Refusal),
 }
@@ -52,7 +52,7 @@ struct Pool {
 }
 
 impl DriveCalls {
-    /// To drives of this cluster.
+    /// A table without sessions, for drives of this cluster.
     pub fn new(cluster: ClusterId) -> DriveCalls {
         let limits = Limits {
             connect: Duration::from_secs(1),
@@ -63,8 +63,8 @@ impl DriveCalls {
         DriveCalls { cluster, limits, call_wait: CALL_WAIT, pools: Mutex::default() }
     }
 
-    /// One request and its answer. Requests are idempotent: if a kept session turns out to be dead, the
-    /// request is sent again over a new one.
+    /// Sends one request and returns the answer. Requests are idempotent: if a kept session turns out to be
+    /// dead, the request is sent again over a new one.
     pub async fn call(
         &self,
         drive: DriveId,
@@ -118,8 +118,9 @@ impl DriveCalls {
         }
     }
 
-    /// Several requests, sent together in one session, and an outcome for each, in their order. They are
-    /// idempotent: those without an answer when a kept session turns out to be dead are sent again.
+    /// Sends several requests together in one session, and returns an outcome for each, in their order.
+    /// Requests are idempotent: those without an answer when a kept session turns out to be dead are sent
+    /// again.
     pub async fn call_all(
         &self,
         drive: DriveId,
@@ -166,7 +167,7 @@ impl DriveCalls {
         CallError::Unreachable(format!("no answer within {} ms", self.call_wait.as_millis()))
     }
 
-    /// Whether the drive answers: its hello is the proof.
+    /// Checks that the drive answers: its hello is the proof.
     pub async fn probe(&self, drive: DriveId, address: &str) -> Result<(), CallError> {
         DriveSession::connect(address, drive, self.cluster, &self.limits)
             .await
@@ -188,7 +189,7 @@ impl DriveCalls {
 }
 
 impl Pool {
-    /// An idle session. Those to an earlier address of the drive are dropped.
+    /// Takes an idle session. Sessions to an earlier address of the drive are dropped.
     fn take(&self, address: &str) -> Option<DriveSession> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         idle.retain(|(to, _)| to == address);

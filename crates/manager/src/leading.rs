@@ -8,11 +8,11 @@ use crate::core::Core;
 
 /// Pause between two rounds when nothing wakes a loop.
 pub(crate) const ROUND: Duration = Duration::from_millis(500);
-/// Pause of a loop that was woken. Every request that changes a file wakes all of them: without it each looks
-/// at everything anew for each request while there are many.
+/// Pause of a loop that was woken. Every request that changes a file wakes all loops: without the pause each
+/// would look through all its work for each request while there are many.
 const GATHER: Duration = Duration::from_millis(10);
 
-/// Waits until something wakes the background, or a round has passed.
+/// Waits until the background loops are woken, or a round has passed.
 pub(crate) async fn pause(core: &Core) {
     if timeout(ROUND, core.wake.notified()).await.is_ok() {
         tokio::time::sleep(GATHER).await;

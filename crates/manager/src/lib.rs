@@ -1,15 +1,16 @@
 //! The manager: names files, places them, hands out capabilities and leases, watches the drives. No unit of
 //! data passes through it.
 //!
-//! The records and the rules are in `braid_meta`, which is pure. Here is what carries them out. A request is
+//! The records and the rules are in `braid_meta`, which is pure. This crate carries them out. A request is
 //! one transaction ([`core`]). Work that must continue after a crash (components to free, procedures to
 //! finish) is listed in the state. Drives are called outside transactions, and each call is bounded in time.
 //!
 //! | folder | what it has |
 //! |---|---|
-//! | [`sessions`] | sessions of clients and drives: who may ask what, and which part answers |
+//! | [`sessions`] | sessions of clients and drives: permissions, and the dispatch of requests |
 //! | [`files`] | files that clients open: leases, their holders, and their ends |
-//! | `columns` | columns of files on drives: the procedure that changes them, and what asks for it |
+//! | `columns` | columns of files on drives: the procedure that changes them, and the work that calls for it
+//! |
 //! | [`restore`] | backups, and the comparison of a restored state with what the drives hold |
 //! | [`disk`] | the manager's directory and the store in it |
 

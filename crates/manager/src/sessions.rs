@@ -1,4 +1,4 @@
-//! Sessions of clients and drives: who may ask what, and which part of the manager answers.
+//! Sessions of clients and drives: permissions, and the dispatch of requests to the parts of the manager.
 
 pub(crate) mod bulk;
 pub(crate) mod callbacks;

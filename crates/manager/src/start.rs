@@ -49,32 +49,33 @@ use crate::sweep::{extend_time, sweep};
 use crate::time::ManagerClock;
 use crate::together::Together;
 
-/// A new file system's root contains it.
+/// Directory that the root of a new file system contains.
 const LOST_AND_FOUND: &str = "lost+found";
 const CLIENT_TOKEN: &str = "client.token";
 const JOIN_TOKEN: &str = "join.token";
-/// How long a stop waits for the transactions under way.
+/// Maximum time that a stop waits for the transactions under way.
 const CLOSE_WAIT: Duration = Duration::from_secs(20);
 
-/// How many terms a restored state skips: a drive that misses the comparison may have seen terms that no
-/// other drive has seen.
+/// Number of terms that a restored state skips: a drive that misses the comparison may have seen terms that
+/// no other drive has seen.
 const TERMS_PASSED_OVER: u64 = 1 << 20;
 
-/// How to run a manager.
+/// Configuration of a manager.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Where its state is kept; made if it is not there.
+    /// Directory of the manager's state; made if it does not exist.
     pub dir: PathBuf,
-    /// Where it listens: `host:port`; port 0 takes a free one.
+    /// Address to listen on, `host:port`; port 0 takes a free one.
     pub listen: String,
     /// Length of a drive's heartbeat lease, in milliseconds. A drive that dies delays writers for about this
-    /// long. Shorter finds dead drives sooner, and takes a drive out after a shorter pause. Heartbeats are
-    /// sent every quarter of it.
+    /// long. A shorter lease finds dead drives sooner, and takes a drive out after a shorter pause. Drives
+    /// send a heartbeat every quarter of it.
     pub lease_ms: u32,
-    /// Length of a client's lease on a file, in milliseconds: how long a writer that died keeps others out.
+    /// Length of a client's lease on a file, in milliseconds: for this long a writer that died keeps others
+    /// out.
     pub client_lease_ms: u32,
-    /// After so long without a word from a drive its columns move to other drives, if they have room, in
-    /// milliseconds; 0: never. Shorter restores the redundancy sooner; too short, and the columns of a drive
+    /// Silence of a drive, in milliseconds, after which its columns move to other drives, if they have room;
+    /// 0: never. A shorter time restores the redundancy sooner; if it is too short, the columns of a drive
     /// that only restarts are copied.
     pub lost_after_ms: u64,
 }
@@ -82,10 +83,10 @@ pub struct Config {
 /// The default of [`Config::lost_after_ms`]: ten minutes, more than a machine needs to restart.
 pub const LOST_AFTER_MS: u64 = 600_000;
 
-/// A manager that serves.
+/// Address and secrets of a manager that serves.
 #[derive(Debug, Clone)]
 pub struct Ready {
-    /// Where it listens.
+    /// Address that the manager listens on.
     pub address: String,
     /// The token with which clients prove that they may connect.
     pub client_token: Token,
@@ -108,8 +109,8 @@ impl Config {
     }
 }
 
-/// Runs a manager until `shutdown`; `ready` is sent once it serves. When it returns, the directory is free,
-/// but for a transaction that takes long: the log says so.
+/// Runs a manager until `shutdown`; `ready` is sent once it serves. When this returns, the directory is free,
+/// unless a transaction takes long: then the log says so.
 pub async fn run(
     config: Config,
     ready: oneshot::Sender<Ready>,
@@ -148,7 +149,8 @@ pub async fn run(
     Ok(())
 }
 
-/// Has the next start begin where this one's time ends, and not at the bound, which is ahead of it.
+/// Stores the end of this manager's time, so that the next start begins there and not at the bound ahead of
+/// it.
 async fn store_time(core: &Arc<Core>) {
     let bound_ms = core.clock.stop();
     let storing = core.write(move |_, tx| {
@@ -218,10 +220,10 @@ pub async fn start(
     Ok(core)
 }
 
-/// Takes up what the state says of drives, and of files that need attention.
+/// Loads the tables of drives and leases from the state.
 fn load(core: &Core, tx: &Tx, restored: bool) -> Result<(), Refusal> {
     for (_, record) in tx.records::<DriveRecord>(&key::all(table::DRIVE), usize::MAX)? {
-        // A restored state does not know what drives were told: that is set once it was compared.
+        // A restored state does not know of what the drives were told: that is set after the comparison.
         let untold = !restored && has_untold(tx, record.drive)?;
         let draining = tx.get(&key::drain(record.drive))?.is_some();
         let drive = record.drive;
@@ -248,7 +250,7 @@ fn load(core: &Core, tx: &Tx, restored: bool) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// What a manager of a state that was restored, or found to be older, begins as.
+/// Leadership at the start, of a state that may have been restored, or found to be older.
 fn first_leadership(restored: bool, older: bool, drives: usize, now_ms: u64) -> Leadership {
     match (restored, older) {
         (true, _) => Leadership::Comparing("waiting for the drives".to_owned()),
@@ -257,7 +259,7 @@ fn first_leadership(restored: bool, older: bool, drives: usize, now_ms: u64) -> 
     }
 }
 
-/// What a serving manager reports to its caller.
+/// The address and tokens that a serving manager reports to its caller.
 pub fn ready(core: &Core, listener: &Listener) -> Ready {
     Ready {
         address: listener.local_address().to_string(),
@@ -276,13 +278,13 @@ struct Opened {
     clock: ManagerClock,
     /// Drives on record that were not replaced.
     drives: usize,
-    /// It was found to be older than what drives have seen.
+    /// True if the state was found to be older than what drives have seen.
     older: bool,
-    /// It was restored, and is to be compared.
+    /// True if the state was restored, and is to be compared.
     restored: bool,
-    /// Somebody has watched.
+    /// True if clients have watched before this start.
     was_watched: bool,
-    /// Sessions of locks that may be claimed.
+    /// Lock sessions whose locks may be claimed, each with its client.
     sessions: Vec<(u64, u64)>,
 }
 
@@ -319,7 +321,7 @@ fn open_state(db: &Db, speak_ms: u64) -> Result<Opened, Refusal> {
     })
 }
 
-/// Refuses a directory without a state that has tokens (its state was lost) or that has files of others. A
+/// Refuses a directory without a state that has tokens (its state was lost) or files that are no manager's. A
 /// manager's first start finds neither.
 fn refuse_without_state(dir: &Path) -> Result<(), ManagerError> {
     let failed = |source| ManagerError::File { path: dir.to_owned(), source };

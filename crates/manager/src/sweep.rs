@@ -2,7 +2,8 @@
 //! the components of removed files, looks for orphaned ones, forgets old operations, and moves the durable
 //! bound of time.
 //!
-//! Each is a list in the state and a loop over it, so a restart loses nothing. What fails is tried again.
+//! Each kind of work is a list in the state and a loop over it, so a restart loses nothing. Work that fails
+//! is tried again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -32,19 +33,19 @@ use crate::leading::{ROUND, pause, until_leading};
 use crate::restore::{compare, retake};
 use crate::sessions::{callbacks, locking, operation_turns};
 
-/// Time between two stores of the drives' log positions. If a drive loses less than this and the manager is
-/// killed too, the loss is not detected.
+/// Interval between two stores of the drives' log positions. If a drive loses less than this and the manager
+/// is killed too, the loss is not detected.
 const LOGS_EVERY: Duration = Duration::from_secs(1);
 /// Pause between two searches for operations that may be forgotten.
 const FORGET_ROUND: Duration = Duration::from_secs(60);
 /// Pause between two attempts of a procedure that failed.
 const TRY_AGAIN: Duration = Duration::from_secs(5);
-/// Most procedures at a time that the background runs.
+/// Maximum number of procedures that the background runs at a time.
 const PROCEDURES: usize = 8;
-/// Most components freed on one drive between two transactions.
+/// Maximum number of partitions of one drive that are removed in one round.
 const REMOVES_PER_ROUND: usize = 256;
 
-/// Runs until the task is dropped.
+/// Runs all background loops, until the task is dropped.
 pub async fn sweep(core: Arc<Core>) {
     let mut loops = JoinSet::new();
     loops.spawn(keep_time(Arc::clone(&core)));
@@ -92,7 +93,7 @@ async fn keep_time(core: Arc<Core>) {
     }
 }
 
-/// Notes regularly that this process runs and listens. It has its own loop, so that nothing delays it.
+/// Notes regularly that this process runs and listens. A loop of its own, so that nothing delays it.
 async fn listen(core: Arc<Core>) {
     let pauses = core.clock.pauses();
     loop {
@@ -121,7 +122,7 @@ async fn end_leases(core: Arc<Core>) {
             let core = Arc::clone(&core);
             running.spawn(async move { (file, end_lease(&core, file).await) });
         }
-        // The next begins as soon as one ends: after a restore every file may be due.
+        // The next procedure begins as soon as one ends: after a restore every file may be due.
         tokio::select! {
             Some(Ok((file, ok))) = running.join_next() => {
                 busy.remove(&file);
@@ -134,9 +135,9 @@ async fn end_leases(core: Arc<Core>) {
     }
 }
 
-/// The next wanted files about whose leases something is to be done or whose procedures were left undone.
-/// It starts after `last` and wraps around, so that files that cannot be done for now, however many, do
-/// not starve others.
+/// The next wanted files whose leases need a step or whose procedures were left undone. The search starts
+/// after `last` and wraps around, so that files that cannot be done for now, however many, do not starve
+/// others.
 fn due(core: &Core, last: FileId, limit: usize, wanted: impl Fn(&FileId) -> bool) -> Vec<FileId> {
     let mut due: Vec<FileId> = core.leases().due(core.now_ms(), last).filter(&wanted).take(limit).collect();
     {
@@ -150,8 +151,8 @@ fn due(core: &Core, last: FileId, limit: usize, wanted: impl Fn(&FileId) -> bool
     due
 }
 
-/// Does what is due about a file's lease. One that lapsed is ended: a file without a name is removed, any
-/// other is recovered. Finishes what was left undone. Returns whether it is done.
+/// Does what is due for a file's lease. A lease that lapsed is ended: a file without a name is removed, any
+/// other is recovered. Finishes procedures that were left undone. Returns true if nothing is left to do.
 async fn end_lease(core: &Arc<Core>, file: FileId) -> bool {
     let Some(_turn) = core.try_lock_file(file) else { return false };
     match end_lease_alone(core, file).await {
@@ -297,7 +298,7 @@ async fn remove_partitions(core: &Arc<Core>, drive: DriveId) -> Result<(), CallE
         match drive_call(core, drive, &request.into()).await {
             Ok(_) => {}
             Err(CallError::Refused(refusal)) if is_absent(&refusal) => {}
-            // Its last components must be removed first.
+            // The last components of the partition must be removed first.
             Err(CallError::Refused(refusal)) if refusal.reason == Reason::PartitionNotEmpty => continue,
             Err(error) => return Err(error),
         }

@@ -17,14 +17,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use braid_meta::rules::pauses::Pauses;
 use braid_transport::host::{boot_ms, wall_ms};
 
-/// How far the durable bound is set ahead, in milliseconds: a crash makes time leap ahead by at most this. A
-/// clean stop stores what was handed out ([`ManagerClock::stop`]), so that restarts do not add up.
+/// Distance of the durable bound ahead of time, in milliseconds: a crash makes time leap ahead by at most
+/// this. A clean stop stores the last time handed out ([`ManagerClock::stop`]), so that leaps do not add up
+/// over restarts.
 pub(crate) const AHEAD_MS: u64 = 30_000;
 
-/// No clock is raised past this, whatever a peer says.
+/// Latest time that a clock is raised to, whatever a peer says.
 const LATEST_MS: u64 = u64::MAX / 2;
 
-/// Tells manager time.
+/// The clock of manager time.
 pub struct ManagerClock {
     begin_ms: AtomicU64,
     boot_begin_ms: u64,
@@ -33,8 +34,8 @@ pub struct ManagerClock {
 }
 
 impl ManagerClock {
-    /// Begins at the durable bound (0 at the very first start). Call [`ManagerClock::extension`] and store it
-    /// before any use. `speak_ms`: how long after a pause every live peer has been heard.
+    /// Begins at the durable bound (0 at the very first start). Call [`ManagerClock::extension`] and store
+    /// its result before any use. `speak_ms`: time after a pause within which every live peer is heard.
     pub fn begin(bound_ms: u64, speak_ms: u64) -> ManagerClock {
         ManagerClock::begin_later(bound_ms, 0, speak_ms)
     }
@@ -51,7 +52,7 @@ impl ManagerClock {
         }
     }
 
-    /// Now. Never past the durable bound: if that was not moved in time, time stands still at it.
+    /// Present time. Never past the durable bound: if that was not moved in time, time stands still at it.
     pub fn now_ms(&self) -> u64 {
         self.running_ms().min(self.bound_ms.load(Ordering::Acquire))
     }
@@ -67,14 +68,14 @@ impl ManagerClock {
         self.bound_ms.fetch_max(bound_ms, Ordering::AcqRel);
     }
 
-    /// Time stands still from now on. Returns the bound to store: no time past it was handed out.
+    /// Stops time from now on. Returns the bound to store: no time past it was handed out.
     pub fn stop(&self) -> u64 {
         let bound_ms = self.now_ms();
         self.bound_ms.store(bound_ms, Ordering::Release);
         bound_ms
     }
 
-    /// Now, for grants that are never stored: not limited by the bound. Never behind
+    /// Present time for grants that are never stored: not limited by the bound. Never behind
     /// [`ManagerClock::now_ms`].
     pub fn running_ms(&self) -> u64 {
         let now_ms = self.begin_ms.load(Ordering::Acquire) + self.passed_ms();

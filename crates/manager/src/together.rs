@@ -1,4 +1,4 @@
-//! Work that blocks, done together: one thread takes all that waits, so that many pieces cost one hop.
+//! Blocking work, done together: one thread takes all pieces that wait, so that many cost one hop.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ pub(crate) struct Together<W> {
 
 struct State<W> {
     waiting: VecDeque<W>,
-    /// A thread takes what waits, or is about to.
+    /// True while a thread takes pieces, or is about to.
     is_taken: bool,
 }
 
@@ -19,8 +19,8 @@ impl<W> Together<W> {
         Together { state: Mutex::new(State { waiting: VecDeque::new(), is_taken: false }) }
     }
 
-    /// Adds a piece. True if no thread is at it: then the caller has one call [`Together::take`] until there
-    /// is nothing left.
+    /// Adds a piece. Returns true if no thread takes pieces: then the caller has one call [`Together::take`]
+    /// until none is left.
     #[must_use]
     pub(crate) fn add(&self, work: W) -> bool {
         let mut state = self.state();
@@ -28,7 +28,7 @@ impl<W> Together<W> {
         !std::mem::replace(&mut state.is_taken, true)
     }
 
-    /// The oldest that wait, at most `most`; none if nothing waits: then the thread is at it no more.
+    /// Takes the oldest pieces that wait, at most `most`. None if none waits: then the thread is to stop.
     pub(crate) fn take(&self, most: usize) -> Vec<W> {
         let mut state = self.state();
         let count = most.min(state.waiting.len());

@@ -23,7 +23,7 @@ fn mask(bits: u64, width: u8) -> ColumnMask {
 }
 
 /// A place in one unit: stripe, data unit, and bytes of the unit.
-fn range(segment: &Segment, (stripe, data, from, bytes): (u64, u8, u32, u32)) -> std::ops::Range<u64> {
+fn range(segment: &Segment, stripe: u64, data: u8, from: u32, bytes: u32) -> std::ops::Range<u64> {
     let (shape, unit) = (segment.shape, u64::from(segment.shape.unit_bytes()));
     let bytes = u64::from(bytes).min(unit);
     let from = u64::from(from) % (unit - bytes + 1);
@@ -56,8 +56,8 @@ proptest! {
         let away = of(sparse[2], away).and(set);
         let health = Health { g: Generation(3), set, joining, away };
         let target = Target { segment: &segment, index: 2, health };
-        let first = range(&segment, (stripe, data, from, bytes));
-        let second = range(&segment, (stripe + turns * u64::from(width), data, other, bytes));
+        let first = range(&segment, stripe, data, from, bytes);
+        let second = range(&segment, stripe + turns * u64::from(width), data, other, bytes);
         let first = Placed::of(&segment, health, &first).expect("in one unit");
         let placed = Placed::of(&segment, health, &second).expect("in one unit");
         prop_assert_eq!(first.class, placed.class);

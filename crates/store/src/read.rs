@@ -191,7 +191,7 @@ impl Store {
         unit: u64,
         version: Version,
     ) -> Result<OwedDelta, Error> {
-        self.owed_delta(partition, object, unit, version, (Patience::Waits, self.index()))
+        self.owed_delta(partition, object, unit, version, Patience::Waits, self.index())
     }
 
     /// Like [`Store::delta`], but never waits: see [`Store::read_at_once`].
@@ -203,7 +203,7 @@ impl Store {
         version: Version,
     ) -> Result<OwedDelta, Error> {
         let at_once = (Patience::AtOnce, self.try_index().ok_or(Error::WouldWait)?);
-        self.owed_delta(partition, object, unit, version, at_once)
+        self.owed_delta(partition, object, unit, version, at_once.0, at_once.1)
     }
 
     fn owed_delta(
@@ -212,7 +212,8 @@ impl Store {
         object: ObjectId,
         unit: u64,
         version: Version,
-        (patience, index): (Patience, Reading<'_>),
+        patience: Patience,
+        index: Reading<'_>,
     ) -> Result<OwedDelta, Error> {
         let owner = index.whole_object(partition, object)?;
         let found = owner.unit(unit);

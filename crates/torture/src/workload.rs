@@ -198,7 +198,7 @@ impl Task {
     /// The range for which a client opens the file of which each client writes a part: mostly that part,
     /// now and then more, which makes the clients share the file.
     fn range(&self, target: &Target, random: &mut Random) -> Option<Range<u64>> {
-        let own = target.records(self.index).next()?;
+        let own = target.records(self.index.0, self.index.1).next()?;
         let is_last = self.index.0 + 1 == self.index.1;
         let end = if is_last { u64::MAX } else { own.end };
         match random.below(10) {
@@ -219,7 +219,7 @@ impl Task {
         let count = file.read_at(&mut found, 0).await?;
         found.truncate(count);
         if target.record.is_some() {
-            let own: Vec<_> = target.records(self.index).collect();
+            let own: Vec<_> = target.records(self.index.0, self.index.1).collect();
             self.model.decide_part(target.number, &own, &found, &self.who);
         } else {
             self.model.decide(target.number, &found, &self.who);
@@ -252,7 +252,7 @@ impl Task {
         let range = match target.record {
             None => somewhere(target, random),
             Some(_) => {
-                let own: Vec<_> = target.records(self.index).collect();
+                let own: Vec<_> = target.records(self.index.0, self.index.1).collect();
                 let record = &own[usize::try_from(random.below(own.len() as u64)).unwrap_or(0)];
                 let from = record.start + random.below(record.end - record.start);
                 from..from + 1 + random.below(record.end - from)
@@ -346,7 +346,7 @@ impl Target {
     }
 
     /// Records of one of several clients.
-    fn records(&self, (client, of): (u64, u64)) -> impl Iterator<Item = Range<u64>> {
+    fn records(&self, client: u64, of: u64) -> impl Iterator<Item = Range<u64>> {
         let bytes = self.record.unwrap_or(self.length);
         let length = self.length;
         let starts = (0..length.div_ceil(bytes)).filter(move |number| number % of == client);

@@ -207,14 +207,15 @@ impl Report {
         let sync = self.syncs.iter().find(|sync| Some(sync.of) == operation.synced() && !memory);
         let goals = operation.goals(in_flight, memory);
         let sync = sync.map(|sync| sync.per_second.median);
-        self.rows.push(Row::of((operation, in_flight), goals, samples, sync));
+        self.rows.push(Row::of(operation, in_flight, goals, samples, sync));
     }
 }
 
 impl Row {
     /// The row of some samples. `sync` is the rate of the syncs that the operation needs.
     fn of(
-        (operation, in_flight): (Operation, Option<u32>),
+        operation: Operation,
+        in_flight: Option<u32>,
         goals: Goals,
         samples: &[Sample],
         sync: Option<f64>,
@@ -307,7 +308,7 @@ mod tests {
     fn a_row_is_the_median_of_its_samples_and_the_sum_of_their_time() {
         let samples = [sample(10, 40.0), sample(40, 100.0), sample(30, 60.0)];
         let goals = Goals { per_second: Some(60.0), cpu_us: Some(30.0), of_plain: Some(0.7) };
-        let row = Row::of((Operation::Create, Some(16)), goals, &samples, Some(30.0));
+        let row = Row::of(Operation::Create, Some(16), goals, &samples, Some(30.0));
         assert_eq!((row.per_second.median, row.operations, row.files_there), (60.0, 80, Some(80)));
         assert_eq!((row.p50_us, row.p99_us, row.per_sync), (Some(30.0), Some(200.0), Some(2.0)));
         // 3 * 800 us for 80 operations, 3 * 350 of them in the kernel.
@@ -322,7 +323,7 @@ mod tests {
     #[test]
     fn without_times_there_are_no_percentiles() {
         let untimed = Sample { p50_us: None, p99_us: None, files_there: None, ..sample(10, 40.0) };
-        let row = Row::of((Operation::CopyOut, None), Goals::default(), &[untimed], None);
+        let row = Row::of(Operation::CopyOut, None, Goals::default(), &[untimed], None);
         assert_eq!((row.p50_us, row.p99_us, row.files_there, row.met), (None, None, None, None));
         assert_eq!(row.name, "cp -r out, a file");
     }

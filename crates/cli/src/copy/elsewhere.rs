@@ -22,7 +22,8 @@ const FULL_MAX: usize = 16;
 pub(super) async fn run(
     client: &Client,
     job: &Job,
-    (mut source, kept): (Source, AttributeChanges),
+    mut source: Source,
+    kept: AttributeChanges,
     name: &Name,
     progress: &Progress,
 ) -> Result<u64, Failure> {

@@ -182,7 +182,7 @@ async fn copy_one(
             sibling.commit().doing(what)?;
             bytes
         }
-        Location::Remote { name, .. } => elsewhere::run(client, job, (source, kept), name, progress).await?,
+        Location::Remote { name, .. } => elsewhere::run(client, job, source, kept, name, progress).await?,
     };
     Ok(Outcome::Copied(bytes))
 }

@@ -114,10 +114,10 @@ pub(crate) async fn run(
         (Source::Local { file, expected: Some(expected), name }, Sink::Remote(to))
             if *expected <= small::BYTES_MAX =>
         {
-            small::put(file, (*expected, name), to, progress).await?.then_some(*expected)
+            small::put(file, *expected, name, to, progress).await?.then_some(*expected)
         }
         (Source::Remote { file, size }, Sink::Local { file: to, name }) if *size <= small::BYTES_MAX => {
-            small::get(file, *size, (to, name), progress).await?.then_some(*size)
+            small::get(file, *size, to, name, progress).await?.then_some(*size)
         }
         _ => None,
     };

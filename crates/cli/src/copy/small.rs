@@ -20,7 +20,8 @@ pub(super) const BYTES_MAX: u64 = 64 << 10;
 /// it: its length has changed, or it is all zeros and may be a hole.
 pub(super) async fn put(
     file: &LocalFile,
-    (expected, name): (u64, &str),
+    expected: u64,
+    name: &str,
     to: &RemoteFile,
     progress: &Progress,
 ) -> Result<bool, Failure> {
@@ -41,7 +42,8 @@ pub(super) async fn put(
 pub(super) async fn get(
     from: &Arc<RemoteFile>,
     size: u64,
-    (to, name): (&LocalFile, &str),
+    to: &LocalFile,
+    name: &str,
     progress: &Progress,
 ) -> Result<bool, Failure> {
     let mut bytes = vec![0; usize::try_from(size).unwrap_or(usize::MAX)];

@@ -21,7 +21,7 @@ fn open(at: &Path) -> File {
 
 /// Applies a record lock (`F_SETLK`, `F_SETLKW`, `F_GETLK`) to `length` bytes from an offset; a length of 0
 /// means to the end.
-fn fcntl(file: &File, how: i32, kind: i32, (from, length): (i64, i64)) -> Result<libc::flock, Errno> {
+fn fcntl(file: &File, how: i32, kind: i32, from: i64, length: i64) -> Result<libc::flock, Errno> {
     let short = |number: i32| i16::try_from(number).expect("small");
     let mut lock = libc::flock {
         l_type: short(kind),
@@ -37,7 +37,7 @@ fn fcntl(file: &File, how: i32, kind: i32, (from, length): (i64, i64)) -> Result
 }
 
 fn set(file: &File, kind: i32, range: (i64, i64)) -> Result<(), Errno> {
-    fcntl(file, libc::F_SETLK, kind, range).map(drop)
+    fcntl(file, libc::F_SETLK, kind, range.0, range.1).map(drop)
 }
 
 /// Starts a program that waits for the file's lock, and ends when it has it.
@@ -62,20 +62,20 @@ fn ranges_are_locked_for_the_programs_of_both_mounts() {
     assert_eq!(set(&other, libc::F_RDLCK, (0, 0)), Err(Errno::AGAIN));
     set(&other, libc::F_RDLCK, (20, 0)).expect("beside it");
     assert_eq!(set(&one, libc::F_WRLCK, (50, 1)), Err(Errno::AGAIN));
-    let found = fcntl(&other, libc::F_GETLK, libc::F_WRLCK, (0, 0)).expect("asked");
+    let found = fcntl(&other, libc::F_GETLK, libc::F_WRLCK, 0, 0).expect("asked");
     assert_eq!((i32::from(found.l_type), found.l_start, found.l_len), (libc::F_WRLCK, 10, 10));
-    let found = fcntl(&other, libc::F_GETLK, libc::F_WRLCK, (20, 0)).expect("asked");
+    let found = fcntl(&other, libc::F_GETLK, libc::F_WRLCK, 20, 0).expect("asked");
     assert_eq!(i32::from(found.l_type), libc::F_UNLCK, "its own are in nobody's way");
     // The waiter gets the lock when it is released, and sees what was written.
     one.write_all_at(b"under the lock", 10).expect("written");
     let waiter = thread::spawn(move || {
         let mut bytes = [0; 14];
-        fcntl(&other, libc::F_SETLKW, libc::F_WRLCK, (0, 20)).expect("granted");
+        fcntl(&other, libc::F_SETLKW, libc::F_WRLCK, 0, 20).expect("granted");
         other.read_exact_at(&mut bytes, 10).expect("read");
         (other, bytes)
     });
     until("it waits, or should", || {
-        fcntl(&one, libc::F_GETLK, libc::F_WRLCK, (60, 1))
+        fcntl(&one, libc::F_GETLK, libc::F_WRLCK, 60, 1)
             .is_ok_and(|lock| i32::from(lock.l_type) != libc::F_UNLCK)
     });
     set(&one, libc::F_UNLCK, (0, 0)).expect("released");
@@ -107,7 +107,7 @@ fn a_downgrade_shows_what_was_written_and_the_last_close_releases() {
     assert_eq!(&seen(), b"after!");
     other.unlock().and_then(|()| one.unlock()).expect("released");
     // A lock of the open file description, which holds whichever program closes it (`F_OFD_SETLK`).
-    fcntl(&one, libc::F_OFD_SETLK, libc::F_WRLCK, (0, 0)).expect("locked");
+    fcntl(&one, libc::F_OFD_SETLK, libc::F_WRLCK, 0, 0).expect("locked");
     assert_eq!(set(&other, libc::F_RDLCK, (0, 0)), Err(Errno::AGAIN));
     drop(one);
     until("it is released", || set(&other, libc::F_RDLCK, (0, 0)).is_ok());
@@ -203,7 +203,7 @@ fn locks_outlive_the_manager_and_end_for_a_mount_that_was_away() {
         let from = Instant::now();
         match until_granted {
             true => {
-                fcntl(&other, libc::F_SETLKW, libc::F_WRLCK, (0, 0)).expect("it is away");
+                fcntl(&other, libc::F_SETLKW, libc::F_WRLCK, 0, 0).expect("it is away");
                 other.write_all_at(b"next!!!", 0).and_then(|()| other.sync_all()).expect("synced");
             }
             false => until("its lease is over", || from.elapsed() > Duration::from_secs(4)),
@@ -212,7 +212,7 @@ fn locks_outlive_the_manager_and_end_for_a_mount_that_was_away() {
     };
     pause(false);
     // The answer comes when the manager has heard of the mount again.
-    fcntl(&one, libc::F_GETLK, libc::F_WRLCK, (0, 0)).expect("asked");
+    fcntl(&one, libc::F_GETLK, libc::F_WRLCK, 0, 0).expect("asked");
     let mut bytes = [0; 7];
     one.read_exact_at(&mut bytes, 0).expect("read");
     assert_eq!(set(&other, libc::F_WRLCK, (0, 0)), Err(Errno::AGAIN));

@@ -43,7 +43,7 @@ impl Handle {
             rest = tail;
             let range = piece.file_offset..piece.file_offset + u64::from(piece.len());
             async move {
-                match self.write_one(side, chunk.segment, (range, place), head).await {
+                match self.write_one(side, chunk.segment, range, place, head).await {
                     Ok(Written::Acknowledged) => Ok(()),
                     Ok(Written::NewLease) => Err(None),
                     Err(error) => Err(Some(error)),
@@ -62,7 +62,8 @@ impl Handle {
         &self,
         side: &WriteSide,
         segment: usize,
-        (range, place): (Range<u64>, Option<&Place>),
+        range: Range<u64>,
+        place: Option<&Place>,
         data: &[u8],
     ) -> Result<Written> {
         let mut patience = Patience::new(self);

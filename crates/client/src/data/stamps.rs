@@ -144,7 +144,8 @@ impl Stamps {
     /// byte `end` of the file. The caller holds the stripes.
     pub(crate) fn begin(
         &self,
-        (lease, g): (Lease, Generation),
+        lease: Lease,
+        g: Generation,
         count: u64,
         end: u64,
         content: Content,
@@ -346,8 +347,8 @@ mod tests {
     #[test]
     fn stamps_rise_and_settle_from_below() {
         let stamps = stamps(EarlierWrites::Unknown);
-        let first = stamps.begin((Lease(7), Generation(2)), 3, 300, Content::Bytes).expect("sound");
-        let second = stamps.begin((Lease(7), Generation(3)), 1, 50, Content::Bytes).expect("sound");
+        let first = stamps.begin(Lease(7), Generation(2), 3, 300, Content::Bytes).expect("sound");
+        let second = stamps.begin(Lease(7), Generation(3), 1, 50, Content::Bytes).expect("sound");
         assert_eq!((n(first.first), n(second.first)), (1, 4));
         assert!(first.first < second.first);
         assert_eq!((first.size, second.size), (100, 300));
@@ -360,7 +361,7 @@ mod tests {
         assert_eq!(stamps.all_settled().map(n), Some(4));
         // The generation of an older view is not used again.
         assert_eq!(
-            stamps.begin((Lease(7), Generation(2)), 1, 0, Content::Bytes).expect("sound").first.g,
+            stamps.begin(Lease(7), Generation(2), 1, 0, Content::Bytes).expect("sound").first.g,
             Generation(3)
         );
     }
@@ -368,20 +369,20 @@ mod tests {
     #[test]
     fn a_write_that_was_not_sent_leaves_no_trace_and_one_that_was_breaks_the_handle() {
         let stamps = stamps(EarlierWrites::Unknown);
-        drop(stamps.begin((Lease(7), Generation(2)), 1, 0, Content::Bytes).expect("sound"));
+        drop(stamps.begin(Lease(7), Generation(2), 1, 0, Content::Bytes).expect("sound"));
         assert!(stamps.all_settled().is_some());
-        let mut begun = stamps.begin((Lease(7), Generation(2)), 1, 0, Content::Bytes).expect("sound");
+        let mut begun = stamps.begin(Lease(7), Generation(2), 1, 0, Content::Bytes).expect("sound");
         begun.sending();
         drop(begun);
         assert!(stamps.broken().is_some() && stamps.all_settled().is_none());
         assert_eq!(n(stamps.settled_below()), 2);
-        assert!(stamps.begin((Lease(7), Generation(2)), 1, 0, Content::Bytes).is_err());
+        assert!(stamps.begin(Lease(7), Generation(2), 1, 0, Content::Bytes).is_err());
     }
 
     #[test]
     fn a_write_that_comes_after_one_that_failed_is_told_why_that_failed() {
         let stamps = stamps(EarlierWrites::Unknown);
-        let begin = || stamps.begin((Lease(7), Generation(2)), 1, 0, Content::Bytes);
+        let begin = || stamps.begin(Lease(7), Generation(2), 1, 0, Content::Bytes);
         let mut begun = begin().expect("sound");
         let mut other = begin().expect("sound");
         begun.sending();
@@ -394,7 +395,7 @@ mod tests {
     #[test]
     fn a_stamp_is_within_the_size_when_its_write_has_ended() {
         let stamps = stamps(EarlierWrites::Unknown);
-        let begin = |g| stamps.begin((Lease(7), Generation(g)), 1, 9, Content::Bytes).expect("sound");
+        let begin = |g| stamps.begin(Lease(7), Generation(g), 1, 9, Content::Bytes).expect("sound");
         let first = stamps.under_way();
         let second = stamps.under_way();
         let own = begin(2);
@@ -416,27 +417,27 @@ mod tests {
     fn reach_is_known_for_a_fresh_file_only() {
         assert_eq!(
             stamps(EarlierWrites::Unknown)
-                .begin((Lease(7), Generation(2)), 1, 10, Content::Bytes)
+                .begin(Lease(7), Generation(2), 1, 10, Content::Bytes)
                 .expect("sound")
                 .reach,
             u64::MAX
         );
         let stamps = stamps(EarlierWrites::None);
-        stamps.begin((Lease(7), Generation(2)), 1, 500, Content::Bytes).expect("sound").settle();
+        stamps.begin(Lease(7), Generation(2), 1, 500, Content::Bytes).expect("sound").settle();
         stamps.truncated(0, stamps.mark());
-        let begun = stamps.begin((Lease(7), Generation(2)), 1, 10, Content::Bytes).expect("sound");
+        let begun = stamps.begin(Lease(7), Generation(2), 1, 10, Content::Bytes).expect("sound");
         assert_eq!((begun.size, begun.reach), (0, 500));
     }
 
     #[test]
     fn a_hole_reaches_as_far_as_bytes_do() {
         let stamps = stamps(EarlierWrites::None);
-        stamps.begin((Lease(7), Generation(2)), 1, 10, Content::Bytes).expect("sound").settle();
+        stamps.begin(Lease(7), Generation(2), 1, 10, Content::Bytes).expect("sound").settle();
         let mark = stamps.mark();
         // The rest of the stripe, as a truncation writes it.
-        stamps.begin((Lease(7), Generation(2)), 1, 400, Content::Hole).expect("sound").settle();
+        stamps.begin(Lease(7), Generation(2), 1, 400, Content::Hole).expect("sound").settle();
         stamps.truncated(0, mark);
-        let begun = stamps.begin((Lease(7), Generation(2)), 1, 10, Content::Bytes).expect("sound");
+        let begun = stamps.begin(Lease(7), Generation(2), 1, 10, Content::Bytes).expect("sound");
         assert_eq!((begun.size, begun.reach), (0, 400));
     }
 
@@ -444,27 +445,27 @@ mod tests {
     fn bytes_written_during_a_truncation_are_not_taken_for_zeros() {
         let stamps = stamps(EarlierWrites::Unknown);
         let mark = stamps.mark();
-        stamps.begin((Lease(7), Generation(2)), 1, 700, Content::Bytes).expect("sound").settle();
-        stamps.begin((Lease(7), Generation(2)), 1, 200, Content::Hole).expect("sound").settle();
+        stamps.begin(Lease(7), Generation(2), 1, 700, Content::Bytes).expect("sound").settle();
+        stamps.begin(Lease(7), Generation(2), 1, 200, Content::Hole).expect("sound").settle();
         stamps.truncated(0, mark);
-        let begun = stamps.begin((Lease(7), Generation(2)), 1, 10, Content::Bytes).expect("sound");
+        let begun = stamps.begin(Lease(7), Generation(2), 1, 10, Content::Bytes).expect("sound");
         assert_eq!(begun.size, 700);
         assert_eq!(stamps.mark(), None, "one is under way");
         begun.settle();
         stamps.truncated(5, stamps.mark());
-        assert_eq!(stamps.begin((Lease(7), Generation(2)), 1, 10, Content::Bytes).expect("sound").size, 5);
+        assert_eq!(stamps.begin(Lease(7), Generation(2), 1, 10, Content::Bytes).expect("sound").size, 5);
     }
 
     #[test]
     fn another_lease_ends_what_was_known_under_the_former() {
         let stamps = stamps(EarlierWrites::None);
-        let mut old = stamps.begin((Lease(7), Generation(2)), 1, 300, Content::Bytes).expect("sound");
+        let mut old = stamps.begin(Lease(7), Generation(2), 1, 300, Content::Bytes).expect("sound");
         old.sending();
         stamps.begin_shared(Lease(8), 50).expect("sound");
         assert_eq!(stamps.written_end(), 50);
-        let late = stamps.begin((Lease(7), Generation(2)), 1, 300, Content::Bytes);
+        let late = stamps.begin(Lease(7), Generation(2), 1, 300, Content::Bytes);
         assert_eq!(late.expect_err("its lease is over"), NotNow::NewerLease);
-        let new = stamps.begin((Lease(9), Generation(4)), 1, 20, Content::Bytes).expect("sound");
+        let new = stamps.begin(Lease(9), Generation(4), 1, 20, Content::Bytes).expect("sound");
         assert_eq!((new.size, new.reach, new.first.lease), (u64::MAX, u64::MAX, Lease(9)));
         assert_eq!(stamps.settled_below(), new.first, "that of the former lease was judged");
         old.settle();

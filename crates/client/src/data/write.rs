@@ -118,7 +118,7 @@ impl Handle {
         let _permit = self.client.set_permit_for(chunk.range.end - chunk.range.start).await;
         let count = stripes.end - stripes.start;
         let content = if body == Body::Zeros { Content::Hole } else { Content::Bytes };
-        let begin = |g| side.stamps.begin((lease, g), count, chunk.range.end, content);
+        let begin = |g| side.stamps.begin(lease, g, count, chunk.range.end, content);
         let mut patience = Patience::new(self);
         // A set is either one unit write or all stripe writes, so that it can be taken back as a whole.
         let may_be_unit_write = count == 1

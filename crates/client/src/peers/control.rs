@@ -188,7 +188,7 @@ impl Control {
                 if !together {
                     return lane.once(config, hear, &head, request).await;
                 }
-                self.shared.share(config, hear, || self.head_of_batch(), (&head, request)).await
+                self.shared.share(config, hear, || self.head_of_batch(), &head, request).await
             };
             let tried = match bounds.one {
                 Some(one) => match timeout(one, tried).await {

@@ -82,7 +82,8 @@ impl Lane {
         config: &Config,
         hear: impl Fn(&ControlSession),
         of_batch: impl Fn() -> RequestHead,
-        (head, request): (&RequestHead, &ControlRequest),
+        head: &RequestHead,
+        request: &ControlRequest,
     ) -> Tried {
         if self.waiting.lock().expect("no holder panics").is_empty()
             && let Ok(_permit) = self.permits.try_acquire()

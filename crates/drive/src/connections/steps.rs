@@ -60,11 +60,11 @@ impl Requests {
         let reply = move |ticket: Ticket, result| match result {
             Ok(Outcome::Owed { version, .. }) => {
                 Figures::add(&core.figures.written_bytes, u64::from(bytes));
-                forward::handle_owed(&core, unit, &facts.map, (version, watermark), (ticket, g));
+                forward::handle_owed(&core, unit, &facts.map, version, watermark, ticket, g);
             }
             // A repeat, whose first copy waits: so does it.
             Ok(Outcome::Known { version, settled: false }) => {
-                forward::handle_owed(&core, unit, &facts.map, (version, watermark), (ticket, g));
+                forward::handle_owed(&core, unit, &facts.map, version, watermark, ticket, g);
             }
             Ok(Outcome::Known { version, .. } | Outcome::Older { tip: version }) => {
                 ticket.answer(Answer::new(g, Written::new(version, true)));

@@ -65,7 +65,8 @@ impl<W> Debts<W> {
     pub(crate) fn handle_owed(
         &mut self,
         unit: UnitRef,
-        (version, watermark): (Version, u64),
+        version: Version,
+        watermark: u64,
         creditors: Creditors,
         waiter: Option<W>,
     ) {
@@ -314,7 +315,7 @@ mod tests {
 
     fn owed(versions: &[u64]) -> Debts<u64> {
         let mut debts = Debts::default();
-        versions.iter().for_each(|&n| debts.handle_owed(UNIT, (v(n), 0), two(), Some(n)));
+        versions.iter().for_each(|&n| debts.handle_owed(UNIT, v(n), 0, two(), Some(n)));
         debts
     }
 
@@ -350,7 +351,7 @@ mod tests {
         debts.handle_acknowledged(UNIT, P, v(2), G);
         debts.handle_acknowledged(UNIT, P, v(1), G);
         debts.handle_acknowledged(UNIT, Q, v(2), G);
-        debts.handle_owed(UNIT, (v(2), 0), two(), Some(9));
+        debts.handle_owed(UNIT, v(2), 0, two(), Some(9));
         assert_eq!(debts.take_settled(UNIT), Some((v(2), G)));
         assert_eq!(debts.handle_settled(UNIT, v(2)), [(v(1), 1), (v(2), 2), (v(2), 9)]);
     }
@@ -432,13 +433,13 @@ mod tests {
         let mut debts = owed(&[1, 2]);
         assert_eq!(debts.handle_dropped(UNIT, v(1)), [1]);
         assert_eq!(debts.handle_dropped(UNIT, v(1)), []);
-        debts.handle_owed(UNIT, (v(2), 0), two(), Some(3));
+        debts.handle_owed(UNIT, v(2), 0, two(), Some(3));
         debts.handle_acknowledged(UNIT, P, v(2), G);
         let only_q = ColumnMask::EMPTY.with(Q);
         assert_eq!(debts.take_late(|&waiter| waiter == 3), [(v(2), Some(only_q), 3)]);
         debts.handle_read(UNIT, false);
         assert_eq!(debts.take_waiters(UNIT), [(v(2), None, 2)], "no parity column is to blame");
-        debts.handle_owed(UNIT, (v(3), 0), two(), Some(4));
+        debts.handle_owed(UNIT, v(3), 0, two(), Some(4));
         assert_eq!(debts.handle_removed(OBJECT), [4]);
         assert!(debts.owed_to(OBJECT).is_drained());
     }

@@ -85,8 +85,10 @@ pub(crate) fn handle_owed(
     core: &Arc<Core>,
     unit: UnitRef,
     map: &ColumnMap,
-    (version, watermark): (Version, u64),
-    (ticket, g): (Ticket, Generation),
+    version: Version,
+    watermark: u64,
+    ticket: Ticket,
+    g: Generation,
 ) {
     // The object is looked at under the lock: a fence that comes later finds the debt, and one that came
     // before has changed the object.
@@ -104,7 +106,7 @@ pub(crate) fn handle_owed(
     let creditors = creditors(map, standing, unit.2);
     let parity = creditors.all.iter().filter_map(|column| map.drives.get(column.index()).copied()).collect();
     let waiter = Waiter { ticket, g, own, parity, since: Instant::now() };
-    debts.handle_owed(unit, (version, watermark), creditors, Some(waiter));
+    debts.handle_owed(unit, version, watermark, creditors, Some(waiter));
     drop(debts);
     wake(core, unit, map);
 }
@@ -221,7 +223,7 @@ fn find_owed_of(core: &Arc<Core>, partition: PartitionId, object: ObjectId) {
             .map(|entry| entry.version)
             .collect();
         for &version in &owed {
-            core.forwarder.debts().handle_owed(unit, (version, 0), creditors, None);
+            core.forwarder.debts().handle_owed(unit, version, 0, creditors, None);
         }
         if !owed.is_empty() {
             wake(core, unit, &map);

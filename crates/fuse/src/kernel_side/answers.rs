@@ -77,7 +77,7 @@ impl Mounted {
         let work = carry_out(Arc::clone(&self.shared));
         self.begin(async move {
             let late = |done| late(Arc::clone(&shared), done);
-            waits::carry_out((thread, bound), &shared.context.answers, work, answer, late).await;
+            waits::carry_out(thread, bound, &shared.context.answers, work, answer, late).await;
         });
     }
 

@@ -202,7 +202,7 @@ impl Driven {
             if through == Through::No && open.write_at_once(place, data) {
                 return Ok(());
             }
-            open.write((offset, flags), data, (place, through)).await
+            open.write(offset, flags, data, (place, through)).await
         };
         answer(write.await)
     }

@@ -113,7 +113,8 @@ impl Wait<'_> {
 /// Carries out a thread's request, and answers it within a bound. A result that comes after the answer is
 /// given to `late`.
 pub(crate) async fn carry_out<T, L>(
-    (thread, bound): (u32, Bound),
+    thread: u32,
+    bound: Bound,
     answers: &Answers,
     work: impl Future<Output = Outcome<T>>,
     answer: impl FnOnce(Outcome<T>),
@@ -206,7 +207,7 @@ mod tests {
             tell.send(began.elapsed().as_secs()).expect("somebody waits");
         };
         tokio::select! {
-            () = carry_out((0, bound), answers, pending(), answer, async |()| ()) => unreachable!("it is never done"),
+            () = carry_out(0, bound, answers, pending(), answer, async |()| ()) => unreachable!("it is never done"),
             took = told => took.expect("it is answered"),
         }
     }
@@ -227,13 +228,13 @@ mod tests {
         look(0, &answers, pending()).await;
         assert_eq!(in_vain(Bound::Answered, &answers).await, 2);
         // A request that needed no server proves nothing.
-        carry_out((0, Bound::Asked), &answers, async { Ok(()) }, |_| (), async |()| ()).await;
+        carry_out(0, Bound::Asked, &answers, async { Ok(()) }, |_| (), async |()| ()).await;
         assert_eq!(in_vain(Bound::Asked, &answers).await, 2);
         let asks = async {
             tokio::time::sleep(Duration::from_secs(1)).await;
             Err::<(), Errno>(Errno::ENOENT)
         };
-        carry_out((0, Bound::Asked), &answers, asks, |_| (), async |()| ()).await;
+        carry_out(0, Bound::Asked, &answers, asks, |_| (), async |()| ()).await;
         assert_eq!(in_vain(Bound::Asked, &answers).await, 59);
     }
 
@@ -248,7 +249,7 @@ mod tests {
             end.take().expect("it is answered once").send(7).expect("the work goes on");
         };
         let answers = Answers::default();
-        carry_out((0, Bound::Asked), &answers, work, answer, async |late: u64| undone.set(late)).await;
+        carry_out(0, Bound::Asked, &answers, work, answer, async |late: u64| undone.set(late)).await;
         assert_eq!(undone.get(), 7);
     }
 
@@ -257,6 +258,6 @@ mod tests {
         let answer = |done| assert_eq!(done, Ok(8));
         let answers = Answers::default();
         let late = async |_| unreachable!("it is in time");
-        carry_out((0, Bound::Asked), &answers, async { Ok(8) }, answer, late).await;
+        carry_out(0, Bound::Asked, &answers, async { Ok(8) }, answer, late).await;
     }
 }

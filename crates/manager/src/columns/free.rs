@@ -84,7 +84,9 @@ async fn free_some(core: &Core, drive: DriveId, some: &[Freeing]) -> Vec<Result<
     let mut requests = Vec::with_capacity(some.len());
     let mut address = String::new();
     for freeing in some {
-        let Some((to, grant, request)) = removal(core, drive, freeing.of, freeing.g) else {
+        let Some((to, grant, request)) =
+            removal(core, drive, freeing.of.0, freeing.of.1, freeing.of.2, freeing.g)
+        else {
             return vec![Ok(()); some.len()];
         };
         address = to;
@@ -133,7 +135,7 @@ pub(crate) async fn free_object(
     object: ObjectId,
     g: Generation,
 ) -> Result<(), CallError> {
-    let Some((address, grant, request)) = removal(core, drive, (volume, file, object), g) else {
+    let Some((address, grant, request)) = removal(core, drive, volume, file, object, g) else {
         return Ok(());
     };
     as_removed(core.drive_calls.call(drive, &address, &grant, &request).await)
@@ -143,7 +145,9 @@ pub(crate) async fn free_object(
 fn removal(
     core: &Core,
     drive: DriveId,
-    (volume, file, object): (VolumeId, FileId, ObjectId),
+    volume: VolumeId,
+    file: FileId,
+    object: ObjectId,
     g: Generation,
 ) -> Option<(String, Grant, DriveRequest)> {
     let partition = PartitionId::from(volume);

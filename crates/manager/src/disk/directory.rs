@@ -1,4 +1,4 @@
-//! The manager's directory: its lock, and what can be wrong with it.
+//! The manager's directory: its lock, and its faults.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
@@ -9,13 +9,13 @@ use braid_meta::records::kv::KvError;
 use braid_transport::{TransportError, process};
 use braid_wire::Refusal;
 
-/// All of a manager's state, in its directory.
+/// File with all of a manager's state, in its directory.
 pub(crate) const STATE_FILE: &str = "manager.redb";
 
-/// Locked while a manager runs.
+/// File that is locked while a manager runs.
 pub(crate) const LOCK_FILE: &str = "LOCK";
 
-/// Why a manager cannot run.
+/// Reason for which a manager cannot run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ManagerError {
@@ -26,7 +26,7 @@ pub enum ManagerError {
     #[error("{path}: {source}")]
     File {
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: std::io::Error,
     },
     /// The directory holds other things and no manager's state.
@@ -55,13 +55,13 @@ pub enum ManagerError {
     #[error("the backup {path}: {what}")]
     Backup {
         path: PathBuf,
-        /// What is wrong with it.
+        /// Description of the fault.
         what: String,
     },
     /// The state could not be loaded at the start.
     #[error("cannot start: {0}")]
     Start(Refusal),
-    /// It cannot listen.
+    /// The manager cannot listen on its address.
     #[error(transparent)]
     Listen(#[from] TransportError),
 }

@@ -1,16 +1,15 @@
 //! The embedded store: one redb file, every commit synced before it is acknowledged. For one machine; nothing
 //! to install.
 //!
-//! The rows are in a few trees: those whose keys begin with the letter of a table that grows with every file
-//! have one each. redb fills the pages of a tree only if keys come in ascending order and at its end, as
-//! those of new files do; anywhere else it leaves them half empty, and with all tables in one tree, the end
-//! is that of the last one alone.
+//! The rows are in a few trees: each table that grows with every file has one of its own. redb fills the
+//! pages of a tree only if keys come in ascending order and at its end, as those of new files do; anywhere
+//! else it leaves pages half empty, and with all tables in one tree, only the last table would be at its end.
 //!
-//! After a disk error (it was full, or failed for a moment) redb serves nothing more until it is reopened. So
-//! the next snapshot opens the same file again, and the state is what the file says. Whether it has the
-//! commit that failed was unknown anyway, and the caller was told an error. A commit never reopens, as its
-//! batch was made from an earlier snapshot: [`Db`](braid_meta::records::db::Db) refuses all that was decided
-//! on top of a commit that failed.
+//! After a disk error (the disk was full, or failed for a moment) redb serves nothing more until it is
+//! reopened. So the next snapshot opens the same file again, and the state is what the file says. Whether the
+//! file has the commit that failed was unknown anyway, and the caller was told an error. A commit never
+//! reopens, as its batch was made from an earlier snapshot: [`Db`](braid_meta::records::db::Db) refuses all
+//! that was decided on top of a commit that failed.
 
 use std::cell::OnceCell;
 use std::fs::{File, OpenOptions};
@@ -40,33 +39,33 @@ const TREES: [Tree; 4] = [
     TableDefinition::new(NEW),
     TableDefinition::new(STATE),
 ];
-/// Keys that begin with this byte, or a higher one below the next of these, are in this tree.
+/// First bytes of keys, and the tree of the keys from each on up to the next.
 const PARTS: [(u8, usize); 6] = [(0, 3), (b'c', 0), (b'd', 1), (b'e', 3), (b'i', 2), (b'j', 3)];
-/// The tree of all others. Version 1 has it alone, with all rows: so either build finds rows of the other's
-/// version in it, and takes none for a new cluster's.
+/// The tree of all other tables. In version 1 it is the only one and has all rows. So each build finds rows
+/// of the other's version in it, and takes no state of the other for a new cluster's.
 const STATE: &str = "state";
-/// A tree that version 1 has not.
+/// A tree that version 1 does not have.
 const NEW: &str = "inodes";
-/// Bytes of the file kept in memory: the hot paths of a name space of some million files.
+/// Bytes of the file cached in memory: enough for the hot paths of a name space of some million files.
 const CACHE_BYTES: usize = 128 << 20;
-/// Pause after a failed opening, as looking through a large file takes time.
+/// Pause after a failed opening, as redb's look through a large file takes time.
 const REOPEN_PAUSE: Duration = Duration::from_millis(500);
 
 /// The store in one file.
 pub struct EmbeddedKv {
-    /// Users of the database take the read lock. Reopening takes the write lock, so that nobody has the old
-    /// one any more.
+    /// Users of the database take the read lock. Reopening takes the write lock, so that the old database has
+    /// no users any more.
     state: RwLock<State>,
     /// Opens the same file as at the start, whatever is at its path now.
     open: Box<dyn Fn() -> Result<Database, String> + Send + Sync>,
     path: PathBuf,
-    /// The last commit found the disk full.
+    /// True if the last commit found the disk full.
     is_full: AtomicBool,
     /// Dropped after the database, for [`EmbeddedKv::closed`].
     closing: Option<oneshot::Sender<()>>,
 }
 
-/// The database, or why there is none at the moment.
+/// The database, or the reason for which there is none at the moment.
 enum State {
     Open(Opened),
     Failed { what: String, again: Instant },
@@ -75,13 +74,13 @@ enum State {
 /// An open database.
 struct Opened {
     database: Database,
-    /// The disk failed: the database serves nothing more.
+    /// True once the disk failed: the database serves nothing more.
     failed: Arc<AtomicBool>,
 }
 
 struct StateSnapshot {
     transaction: ReadTransaction,
-    /// Opened when they are needed.
+    /// The trees, each opened when it is first needed.
     trees: [OnceCell<OpenTree>; 4],
     failed: Arc<AtomicBool>,
     path: PathBuf,
@@ -161,7 +160,7 @@ impl EmbeddedKv {
             State::Failed { what, again } if Instant::now() < *again => return Err(self.error(what)),
             _ => {}
         }
-        // Drop the failed one first: it must not write to the file that the next one opens.
+        // Drop the failed database first: it must not write to the file that the next one opens.
         *state = State::Failed { what: String::new(), again: Instant::now() };
         match (self.open)() {
             Ok(database) => {
@@ -179,8 +178,8 @@ impl EmbeddedKv {
         }
     }
 
-    /// Also what follows from a full disk counts as that: until it has room, the database serves nothing
-    /// more.
+    /// The error for a failure. Failures after a full disk count as a full disk too: until it has room, the
+    /// database serves nothing more.
     fn error(&self, what: impl ToString) -> KvError {
         let path = self.path.clone();
         let what = what.to_string();
@@ -229,7 +228,7 @@ impl Opened {
     }
 }
 
-/// The tree in which a key is.
+/// Index of the tree that a key belongs to.
 fn tree_of(key: &[u8]) -> usize {
     let first = key.first().copied().unwrap_or_default();
     PARTS.iter().rev().find(|(from, _)| *from <= first).map_or(PARTS[0].1, |(_, tree)| *tree)
@@ -274,7 +273,7 @@ impl Kv for EmbeddedKv {
     }
 }
 
-/// Whether the disk, or its owner's part of it, has no room left.
+/// Returns true if the disk, or its owner's share of it, has no room left.
 fn is_full(error: &redb::Error) -> bool {
     let redb::Error::Io(error) = error else { return false };
     matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)

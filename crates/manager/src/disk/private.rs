@@ -8,7 +8,7 @@ use std::path::Path;
 /// The permission bits of the group and of others.
 const OTHERS: u32 = 0o077;
 
-/// Makes the directory, and those above it that are missing, for their owner only.
+/// Makes the directory and its missing parents, for their owner only.
 pub(crate) fn make_dir_all(dir: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }

@@ -1,7 +1,7 @@
-//! The end of a lease, with what a writer has left to say: the file's size, or its name and its size.
+//! The end of a lease, together with the writer's last word: the file's size, or its name and its size.
 //!
-//! It is one transaction, so that a small file costs its writer one request at the beginning and one at the
-//! end.
+//! Both are one transaction, so that a small file costs its writer one request at the beginning and one at
+//! the end.
 
 use std::sync::Arc;
 
@@ -20,12 +20,12 @@ use crate::files::opened::renew_lease;
 use crate::files::{receipts, sharing};
 use crate::sessions::callbacks;
 
-/// How a holder's part in a lease ended.
+/// End of a holder's part in a lease.
 #[derive(Debug, Clone, Copy)]
 struct End {
-    /// All that was written is settled, and lies below the size.
+    /// True if all writes are settled, and lie below the size.
     clean: bool,
-    /// Nobody else holds the lease.
+    /// True if no other holder has the lease.
     is_last: bool,
 }
 
@@ -44,14 +44,14 @@ pub(crate) async fn link(core: &Arc<Core>, operation: Operation, request: Link) 
         files::link(tx, &request, &|file| callbacks::keeps(core, file, by, false), core.now_ms())?;
         receipts::keep(core, tx, file, &request.backing.receipts)?;
         let end = match &request.ends {
-            Some(ended) => Some(end(core, tx, (file, lease, holder), ended)?),
+            Some(ended) => Some(end(core, tx, file, lease, holder, ended)?),
             None => None,
         };
         Ok((Outcome::DONE, end))
     };
     let ended = move |core: &Core, end: &Option<End>| {
         if let Some(end) = end {
-            forget(core, (file, holder), *end);
+            forget(core, file, holder, *end);
         }
     };
     core.once_then(operation, link, ended).await?;
@@ -59,9 +59,9 @@ pub(crate) async fn link(core: &Arc<Core>, operation: Operation, request: Link) 
     Ok(())
 }
 
-/// Ends a lease, or the part that the holder has in it, after the commit of a size. An unclean one is
-/// recovered from in the background or by the next open. It is clean only if everything written lies below
-/// the size, whatever the writer says: the next writer takes all beyond the size for zeros.
+/// Ends a lease, or the part that the holder has in it, after the commit of a size. An unclean end is
+/// recovered from in the background or by the next open. An end is clean only if everything written lies
+/// below the size, whatever the writer says: the next writer takes all beyond the size for zeros.
 pub(crate) async fn release(core: &Arc<Core>, operation: Operation, request: Release) -> Result<(), Refusal> {
     let Release { file, lease, holder, ended, commit, backing } = request;
     let _turn = core.lock_file(file).await?;
@@ -74,9 +74,9 @@ pub(crate) async fn release(core: &Arc<Core>, operation: Operation, request: Rel
             files::commit(tx, &commit, core.now_ms())?;
         }
         receipts::keep(core, tx, file, &backing.receipts)?;
-        Ok((Outcome::DONE, end(core, tx, (file, lease, holder), &ended)?))
+        Ok((Outcome::DONE, end(core, tx, file, lease, holder, &ended)?))
     };
-    let forget = move |core: &Core, end: &End| forget(core, (file, holder), *end);
+    let forget = move |core: &Core, end: &End| forget(core, file, holder, *end);
     core.once_then(operation, release, forget).await?;
     core.wake.notify_waiters();
     Ok(())
@@ -85,15 +85,17 @@ pub(crate) async fn release(core: &Arc<Core>, operation: Operation, request: Rel
 fn end(
     core: &Core,
     tx: &mut Tx,
-    (file, lease, holder): (FileId, Lease, u64),
+    file: FileId,
+    lease: Lease,
+    holder: u64,
     ended: &Ended,
 ) -> Result<End, Refusal> {
-    // Also for one that is not clean: a late one would end the lease of the next writer.
+    // Checked also for an unclean end: a late request would end the lease of the next writer.
     let mut inode = leased(tx, file, lease)?;
     let within = ended.end <= inode.size;
     let clean = ended.ending != Ending::Unclean && within;
     if !core.leases().holds(file, lease, holder) {
-        // After a restart it may not have renewed yet: then this makes it known.
+        // After a restart the holder may not have renewed yet: then this makes it known.
         renew_lease(core, file, lease, holder)?;
     }
     let is_last = !core.leases().has_others(file, holder);
@@ -103,15 +105,15 @@ fn end(
             files::release(tx, file, lease, ended)?;
         }
     } else if within && is_last && inode.lease == lease && inode.has_file_alone() {
-        // Whatever becomes of it, it changes nothing about the size.
+        // All writes lie within the size, so the recovery need not settle it.
         inode.within = inode.whole_lease();
         inodes::save(tx, file, &inode)?;
     }
     Ok(End { clean, is_last })
 }
 
-/// Brings the table of leases up to it.
-fn forget(core: &Core, (file, holder): (FileId, u64), end: End) {
+/// Updates the table of leases after an end.
+fn forget(core: &Core, file: FileId, holder: u64, end: End) {
     core.watchers().wrote(file, holder);
     match (end.clean, end.is_last) {
         (true, true) => core.leases().end(file),

@@ -11,12 +11,13 @@ use crate::columns::procedure::{self, Cause, RecordedLease, hold_lapsed};
 use crate::core::Core;
 use crate::files::sharing;
 
-/// The same by who holds the file's lock.
+/// Does the next step for a file's lease: ends it, or changes its holders or kind. Finishes procedures that
+/// were left undone. The caller holds the file's lock.
 pub(crate) async fn end_lease_alone(core: &Arc<Core>, file: FileId) -> Result<(), Refusal> {
     let step = core.leases().step(file, core.now_ms());
     if step != Step::End {
-        // Somebody holds a lease again: its end does what was left undone. If the file stayed listed, it
-        // would be due again at once.
+        // The file is leased again: the end of that lease does what was left undone. If the file stayed
+        // listed, it would be due again at once.
         core.unfinished().remove(&file);
     }
     match step {
@@ -33,7 +34,7 @@ pub(crate) async fn end_lease_alone(core: &Arc<Core>, file: FileId) -> Result<()
             procedure::run(core, file, Cause { lease, lost, ..Cause::nothing() }).await?;
         } else {
             core.write(move |_, tx| {
-                // It may have got its name since.
+                // The file may have got its name since.
                 match inodes::find(tx, file)? {
                     Some(inode) if !inode.lives() => inodes::bury(tx, file, &inode),
                     _ => Ok(()),

@@ -1,4 +1,4 @@
-//! What a client gets that opens a file: its record as a client sees it, with what is needed to work on it.
+//! The answer to a client that opens a file: the record as clients see it, and capabilities for its columns.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::asker::asker;
 use crate::columns::fence::make_partition;
 use crate::core::Core;
 
-/// The answer to a writer.
+/// The answer to a client that opens a file for writing.
 pub(crate) async fn opened_to_write(
     core: &Arc<Core>,
     file: FileId,
@@ -29,7 +29,7 @@ pub(crate) async fn opened_to_write(
     opened_by(core, file, inode, Opener::Writer(holder)).await
 }
 
-/// What somebody needs to work on a file.
+/// The answer to an open, with the capabilities for the role in which the file is opened.
 pub(crate) async fn opened_by(
     core: &Arc<Core>,
     file: FileId,
@@ -45,7 +45,7 @@ pub(crate) async fn opened_by(
     }
     let now_ms = core.now_ms();
     let lease_ms = core.client_lease_ms;
-    Ok(view::opened(&core.drives(), (file, &inode), &epochs, opener, lease_ms, now_ms))
+    Ok(view::opened(&core.drives(), file, &inode, &epochs, opener, lease_ms, now_ms))
 }
 
 async fn with_epochs(
@@ -59,7 +59,7 @@ async fn with_epochs(
     .await
 }
 
-/// Makes missing partitions on drives that are up. Returns whether any was made.
+/// Makes missing partitions on drives that are up. Returns true if any was made.
 async fn make_partitions(core: &Arc<Core>, inode: &InodeRecord, epochs: &[Vec<Option<u32>>]) -> bool {
     let mut calls = tokio::task::JoinSet::new();
     for (segment, epochs) in inode.segments.iter().zip(epochs) {
@@ -75,7 +75,7 @@ async fn make_partitions(core: &Arc<Core>, inode: &InodeRecord, epochs: &[Vec<Op
     while let Some(done) = calls.join_next().await {
         match done {
             Ok(Ok(())) => made = true,
-            // The client will find out and report the drive.
+            // The client will find the drive unusable and report it.
             Ok(Err(error)) => tracing::info!(%error, "a partition could not be made yet"),
             Err(error) => tracing::error!(%error, "making a partition failed within the manager"),
         }
@@ -85,7 +85,7 @@ async fn make_partitions(core: &Arc<Core>, inode: &InodeRecord, epochs: &[Vec<Op
 
 pub(crate) fn renew_lease(core: &Core, file: FileId, lease: Lease, holder: u64) -> Result<(), Refusal> {
     let renewed = core.leases().renew(file, lease, holder, core.running_ms());
-    // After a restart it is not known yet.
+    // After a restart the holder's client is not known yet.
     core.leases().is_of(file, holder, asker());
     if renewed { Ok(()) } else { Err(lease_lost(file, lease)) }
 }

@@ -29,7 +29,7 @@ use crate::files::opened::{opened_by, opened_to_write, renew_lease};
 use crate::files::{receipts, sharing};
 use crate::sessions::callbacks;
 
-/// Creates a file without a name, leased to the asker.
+/// Creates a file without a name, leased to the holder in the request.
 pub async fn create_unnamed(
     core: &Arc<Core>,
     operation: Operation,
@@ -54,7 +54,7 @@ pub async fn create_unnamed(
     }
 }
 
-/// Opens a file by path, to read it. The asker watches it from then on.
+/// Opens a file by path for reading. The client watches it from then on.
 pub async fn open_to_read(core: &Arc<Core>, request: Open) -> Result<Opened, Refusal> {
     let file = core.read(move |_, tx| Ok(files::find(tx, &request)?.0)).await?;
     callbacks::recall(core, file).await;
@@ -66,7 +66,7 @@ pub async fn open_to_read(core: &Arc<Core>, request: Open) -> Result<Opened, Ref
     Ok(opened)
 }
 
-/// What is at a path.
+/// Stat of the file, directory or node at a path.
 pub async fn stat(core: &Arc<Core>, request: Lookup) -> Result<StatRow, Refusal> {
     let since = core.watchers().now();
     let client = asker();
@@ -74,7 +74,7 @@ pub async fn stat(core: &Arc<Core>, request: Lookup) -> Result<StatRow, Refusal>
     let (file, mut inode) = core
         .read(move |core, tx| {
             if request.watch && !request.at.path.is_empty() {
-                // Also if there is none of this name.
+                // The directory is watched also if it has no entry of this name.
                 let directory = directories::slot(tx, &request.at)?.directory.file;
                 core.watchers().watch(client, directory, since);
             }
@@ -100,7 +100,7 @@ pub async fn stat(core: &Arc<Core>, request: Lookup) -> Result<StatRow, Refusal>
 }
 
 /// Opens a file by path for writing, and creates it if asked to. A repeat is about the file that was found or
-/// created before, whatever has the name now. The asker watches it from then on.
+/// created before, whatever has the name now. The client watches the file from then on.
 pub async fn open_to_write(core: &Arc<Core>, operation: Operation, request: Open) -> Result<Opened, Refusal> {
     let since = core.watchers().now();
     let client = asker();
@@ -110,7 +110,7 @@ pub async fn open_to_write(core: &Arc<Core>, operation: Operation, request: Open
     Ok(opened)
 }
 
-/// A client that watches was told of a file: if that has no name any more, it has it open.
+/// Notes that a client has a file open that has no name any more and that it was just told of.
 fn finds(core: &Core, client: u64, row: &StatRow) {
     let keepers = &mut core.watchers().keepers;
     if row.attributes.links == 0
@@ -136,8 +136,8 @@ async fn open_some_to_write(
         if let Some(inode) = &made {
             remember(tx, operation, Outcome::opened(file, inode.lease), core.now_ms())?;
         }
-        // Whoever finds the new name waits until its creator has its lease. Else it would end the lease on
-        // record, which nobody seems to hold, and the creator's would then replace its own.
+        // A client that finds the new name waits until the creator has its lease. Else it would end the lease
+        // on record, which seems to have no holder, and the creator's would then replace its own.
         let turn = made.is_some().then(|| core.try_lock_file(file).ok_or_else(|| busy(file))).transpose()?;
         Ok((file, made, turn))
     };
@@ -212,7 +212,7 @@ pub async fn refresh(core: &Arc<Core>, request: Refresh) -> Result<Opened, Refus
     opened_to_write(core, file, inode, holder).await
 }
 
-/// Renews leases. After a start it is so known again who writes.
+/// Renews leases. After a start this makes the writers known again.
 pub fn renew(core: &Core, request: &Renew) -> Renewed {
     let now_ms = core.running_ms();
     let renewed = |of: &&Held| core.leases().renew(of.file, of.lease, of.holder, now_ms);
@@ -225,7 +225,7 @@ pub fn renew(core: &Core, request: &Renew) -> Renewed {
     Renewed { lost: lost.into_iter().map(|of| of.holder).collect() }
 }
 
-/// Sets the size.
+/// Sets a file's size.
 pub async fn commit(core: &Arc<Core>, request: Commit) -> Result<(), Refusal> {
     core.write(move |core, tx| {
         sharing::must_hold(core, tx, request.file, request.lease, request.holder)?;
@@ -235,7 +235,7 @@ pub async fn commit(core: &Arc<Core>, request: Commit) -> Result<(), Refusal> {
     .await
 }
 
-/// Reserves bytes at the file's end, for one who writes there. Returns the first.
+/// Reserves bytes at the file's end for a writer. Returns the offset of the first.
 pub async fn reserve(core: &Arc<Core>, operation: Operation, request: Reserve) -> Result<u64, Refusal> {
     let reserved = core
         .once(operation, move |core, tx| {
@@ -249,15 +249,15 @@ pub async fn reserve(core: &Arc<Core>, operation: Operation, request: Reserve) -
     })
 }
 
-/// The writer cannot reach columns. They go out if their drives are surely dead, or if it has tried for long;
-/// else it is told to try again.
+/// Handles a writer's report that it cannot reach columns. They go out if their drives are surely dead, or if
+/// the writer insists, having tried for long; else it is told to try again.
 pub async fn report_lost(core: &Arc<Core>, request: ReportLost) -> Result<Opened, Refusal> {
     let ReportLost { file, lease, holder, segment, columns, insist } = request;
     core.read(move |core, tx| sharing::must_hold(core, tx, file, lease, holder)).await?;
     let _turn = core.lock_file(file).await?;
     let inode = core.read(move |_, tx| leased(tx, file, lease)).await?;
     if inode.lease_of(holder) != Some(lease) {
-        // It has not heard of the present lease: that may be all that it lacks.
+        // The writer has not heard of the present lease: that may be all that it lacks.
         let inode = sharing::take_part(core, file, inode, holder).await?;
         return opened_to_write(core, file, inode, holder).await;
     }
@@ -323,7 +323,8 @@ pub async fn grant(
     part: Part,
 ) -> Result<Opened, Refusal> {
     let grant = move |core: &Core, tx: &mut Tx| {
-        // Refuses what the client has settled. A repeat whose earlier lease is over gets another.
+        // Refuses an operation that the client has settled. A repeat whose earlier lease is over gets
+        // another.
         core.recall(tx, operation)?;
         let inode = files::grant(tx, file, part)?;
         remember(tx, operation, Outcome::opened(file, inode.lease), core.now_ms())?;
@@ -335,7 +336,7 @@ pub async fn grant(
     opened_to_write(core, file, inode, part.holder).await
 }
 
-/// A lease was granted to its first holder.
+/// Enters a lease that was granted to its first holder in the table of leases.
 fn granted(core: &Core, file: FileId, inode: &InodeRecord, holder: u64) {
     let now_ms = core.running_ms();
     let mut leases = core.leases();
@@ -350,7 +351,7 @@ pub async fn reader(core: &Arc<Core>, file: FileId) -> Result<Opened, Refusal> {
 }
 
 /// The file's record, once settled: a procedure that was left undone is finished, and a lease that a restore
-/// left is ended, as what was written under it may reach beyond the size on record.
+/// left is ended, as writes under it may reach beyond the size on record.
 async fn settled(core: &Arc<Core>, file: FileId) -> Result<InodeRecord, Refusal> {
     let is_settled = |inode: &InodeRecord| !inode.unfenced && !inode.is_left();
     let inode = core.read(move |_, tx| inodes::get(tx, file)).await?;
@@ -370,7 +371,8 @@ async fn settled(core: &Arc<Core>, file: FileId) -> Result<InodeRecord, Refusal>
     after.ok_or_else(|| Refusal::new(Reason::NotFound, format!("file {file} was removed")))
 }
 
-/// Refuses if such a drive holds its lease and answers us: one client's bad link must take no column out.
+/// Refuses if a drive of these columns holds its lease and answers the manager: one client's bad link must
+/// take no column out.
 async fn refuse_if_up(core: &Arc<Core>, inode: &InodeRecord, lost: &[(u32, Column)]) -> Result<(), Refusal> {
     for &(index, column) in lost {
         let drive = drive_of(inode, index, column);
@@ -396,7 +398,7 @@ fn refuse_if_too_many(core: &Core, inode: &InodeRecord, lost: &[(u32, Column)]) 
     Ok(())
 }
 
-/// Waits until all of the drives are surely dead, and holds them back. On an error it holds none.
+/// Waits until all of the drives are surely dead, and holds them back. On an error none is held.
 async fn wait_until_dead(
     core: &Arc<Core>,
     inode: &InodeRecord,

@@ -1,8 +1,8 @@
-//! Receipts: how far drives' logs were durable by their own words, as writers bring them.
+//! Receipts: the positions up to which drives have said that their logs are durable, as writers bring them.
 //!
-//! A heartbeat tells it too, but some time later: a drive that loses the end of its log together with the
-//! power of the whole cluster comes back with what its last heartbeat said. What a writer rests on is in its
-//! receipts, and they are durable with the size. `admission` compares them.
+//! A heartbeat tells the position too, but later: a drive that loses the end of its log together with the
+//! power of the whole cluster may come back no shorter than its last heartbeat said. The receipts cover all
+//! that a writer relies on, and are durable with the size. `admission` compares them.
 
 use braid_layout::{DriveId, FileId};
 use braid_meta::records::inodes;
@@ -13,8 +13,8 @@ use braid_wire::data::Receipt;
 
 use crate::core::Core;
 
-/// Keeps the highest receipt of each drive, in the transaction that rests on them. Those of drives that the
-/// file is not on count for nothing.
+/// Keeps the highest receipt of each drive, in the transaction that relies on them. Receipts of drives that
+/// the file is not on are ignored.
 pub(crate) fn keep(core: &Core, tx: &mut Tx, file: FileId, receipts: &[Receipt]) -> Result<(), Refusal> {
     if receipts.is_empty() {
         return Ok(());
@@ -26,20 +26,20 @@ pub(crate) fn keep(core: &Core, tx: &mut Tx, file: FileId, receipts: &[Receipt])
         if tx.record::<u64>(&row)?.is_none_or(|known| known < log) {
             tx.set(row, &log);
         }
-        // Before it is durable: that a drive has said it is so, whatever becomes of the transaction.
+        // Taken before it is durable: the drive has said so, whatever becomes of the transaction.
         core.admissions().handle_receipt(drive, log);
     }
     Ok(())
 }
 
-/// All that are on record.
+/// All receipts on record.
 pub(crate) fn all(tx: &Tx) -> Result<Vec<(DriveId, u64)>, Refusal> {
     let rows = tx.records::<u64>(&key::all(table::RECEIPT), usize::MAX)?;
     Ok(rows.into_iter().map(|(row, log)| (key::drive_of(&row), log)).collect())
 }
 
-/// Drops the row of a drive whose log is on record as having come as far, or whose receipt turned out to be
-/// false: `kept` is what is left of it.
+/// Deletes a drive's receipt if the log position on record is as high, or if it turned out to be false:
+/// `kept` is the highest receipt that was not disproved.
 pub(crate) fn tidy(tx: &mut Tx, drive: DriveId, log: u64, kept: u64) -> Result<(), Refusal> {
     let row = key::receipt(drive);
     if tx.record::<u64>(&row)?.is_some_and(|known| known <= log || known > kept) {

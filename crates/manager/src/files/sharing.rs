@@ -1,28 +1,30 @@
-//! A file that several open handles write: how its lease changes kind, and who is one of its holders.
+//! Files that several open handles write: changes of the lease's kind, and of its holders.
 //!
 //! An exclusive lease allows stripe writes, a shared one unit writes only, by any number of holders. One
-//! becomes the other by the procedure, under a new generation and a new lease number: drives refuse what was
-//! sent under the old one, stamps of an exclusive lease are judged, what is owed is paid. Nothing waits
-//! for a holder: each finds out at the drives, and refreshes.
+//! becomes the other by the procedure, under a new generation and a new lease number: drives refuse requests
+//! under the old one, stamps of an exclusive lease are judged, owed deltas are sent. Nothing waits for a
+//! holder: each finds out at the drives, and refreshes.
 //!
 //! - A second writer makes an exclusive lease shared, unless its holder asked to write alone.
-//! - As long as each said which stripes it writes, and no two mean the same, the file is *parted* instead:
-//!   each has an exclusive lease of its own on these stripes (`parts`), and drives refuse it all others.
-//!   Who comes, goes or dies changes the table of parts, under a new generation; whoever keeps its part
-//!   keeps its lease and what it has under way. What an ended lease left is judged before its stripes are
-//!   anybody else's. One that wants the whole file, or stripes of another's, makes all of them share it.
-//! - Each that joins is preceded by a fence: a process that is gone may have left writes on their way, and
-//!   the one that takes its place must not see these come after its own. Those who wait for the same file
-//!   are served by one fence.
+//! - As long as each writer said which stripes it writes, and no two named the same, the file is *parted*
+//! instead: each has an exclusive lease of its own on its stripes (`parts`), and drives refuse its writes to
+//!   all others. A holder that comes, goes or dies changes the table of parts, under a new generation; a
+//!   holder that keeps its part keeps its lease and its writes under way. Stamps that an ended lease left are
+//!   judged before its stripes are given to another. A writer that wants the whole file, or stripes of
+//!   another's, makes all of them share it.
+//! - A fence comes before each holder that joins: a process that is gone may have left writes on their way,
+//!   and the one that takes its place must not see these arrive after its own. All that wait for the same
+//!   file are served by one fence.
 //! - A holder may *take a turn*: the file is exclusively its own for
-//!   [`TURN_MS`](braid_meta::rules::turns::TURN_MS) at least, for what unit writes cannot do. The next other
-//!   holder that refreshes after that ends it ([`turns`](braid_meta::rules::turns)). A cut that has begun is
-//!   not interrupted.
+//!   [`TURN_MS`](braid_meta::rules::turns::TURN_MS) at least, for work that unit writes cannot do. The next
+//!   other holder that refreshes after that ends the turn ([`turns`](braid_meta::rules::turns)). A cut that
+//!   has begun is not interrupted.
 //! - A holder that lapses is fenced, and the others go on.
-//! - Who is left alone gets an exclusive lease again, and those who are left with parts get these.
+//! - A holder that is left alone gets an exclusive lease again, and holders that are left with parts get
+//!   these.
 //!
-//! `since` in the record is the exclusive lease that was shared first, or of a part. While it is there,
-//! whoever is granted the file next runs the procedure first, and commits only make the file larger.
+//! `since` in the record is the exclusive lease that was shared first, or the first of a part. While it is
+//! there, the next grant of the file runs the procedure first, and commits only make the file larger.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -45,18 +47,18 @@ use crate::columns::procedure::{self, Cause, Change, RecordedLease, hold_lapsed}
 use crate::core::Core;
 use crate::files::opened::opened_to_write;
 
-/// What a lease becomes.
+/// The kind that a lease is changed to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Becomes {
     Shared,
-    /// Of this holder.
+    /// Exclusive to this holder.
     Exclusive(u64),
-    /// One for each of these parts.
+    /// One exclusive lease for each of these parts.
     Parted(Vec<PartRecord>),
 }
 
-/// One more opens the file for writing, whose lease is live. `before`: its generation before the caller
-/// waited for the file's lock, which it holds now.
+/// Adds a holder to a file whose lease is live. `before`: the file's generation before the caller waited for
+/// the file's lock, which it holds now.
 pub(crate) async fn join(
     core: &Arc<Core>,
     operation: Operation,
@@ -76,16 +78,16 @@ pub(crate) async fn join(
     parts::check_count(&parts)?;
     let becomes = together(&parts, &holders);
     let inode = if !inode.shared || becomes != Becomes::Shared {
-        ask(core, file, &inode, (holder, Asks::ToWrite))?;
-        change(core, file, &inode, RecordedLease::Live, (becomes, parts.clone())).await?
+        ask(core, file, &inode, holder, Asks::ToWrite)?;
+        change(core, file, &inode, RecordedLease::Live, becomes, parts.clone()).await?
     } else if inode.g > before && !inode.unfenced {
         inode
     } else {
-        run(core, file, &inode, (RecordedLease::Live, None)).await?
+        run(core, file, &inode, RecordedLease::Live, None).await?
     };
     let lease = inode.lease_of(holder).ok_or_else(|| lease_lost(file, inode.lease))?;
     let join = move |core: &Core, tx: &mut Tx| {
-        // Refuses what the client has settled.
+        // Refuses an operation that the client has settled.
         core.recall(tx, operation)?;
         let mut inode = current(tx, file, lease)?;
         if inode.shared && inode.parts != parts {
@@ -103,7 +105,7 @@ pub(crate) async fn join(
     opened_to_write(core, file, inode, holder).await
 }
 
-/// Renews the lease for the holder. If the lease is over for all because one of them is gone that was cutting
+/// Renews the lease for the holder. If the lease is over for all because a holder is gone that was cutting
 /// the file short, the refusal says so.
 pub(crate) fn must_hold(
     core: &Core,
@@ -139,11 +141,11 @@ pub(crate) async fn take_part(
         }
         return finish(core, file, inode).await;
     }
-    ask(core, file, &inode, (holder, Asks::ToWrite))?;
+    ask(core, file, &inode, holder, Asks::ToWrite)?;
     let holders = core.leases().holders(file);
     let parts = theirs(&inode.parts, &holders);
     let becomes = together(&parts, &holders);
-    change(core, file, &inode, RecordedLease::Live, (becomes, parts)).await
+    change(core, file, &inode, RecordedLease::Live, becomes, parts).await
 }
 
 /// Gives the holder the file for itself for a while. The caller holds the file's lock.
@@ -154,15 +156,15 @@ pub(crate) async fn take_turn(
     holder: u64,
 ) -> Result<InodeRecord, Refusal> {
     if inode.is_parted() {
-        // In its part it can do all that a turn is for.
+        // In its part the holder can do all that a turn is for.
         return take_part(core, file, inode, holder).await;
     }
     let inode = if !inode.shared && inode.client == holder {
         finish(core, file, inode).await?
     } else {
-        ask(core, file, &inode, (holder, Asks::ForTurn))?;
+        ask(core, file, &inode, holder, Asks::ForTurn)?;
         let parts = theirs(&inode.parts, &core.leases().holders(file));
-        change(core, file, &inode, RecordedLease::Live, (Becomes::Exclusive(holder), parts)).await?
+        change(core, file, &inode, RecordedLease::Live, Becomes::Exclusive(holder), parts).await?
     };
     if let Some(turns) = core.leases().turns(file) {
         turns.begin(holder, core.running_ms());
@@ -170,16 +172,16 @@ pub(crate) async fn take_turn(
     Ok(inode)
 }
 
-/// Fences holders that are gone without a clean release; others go on. The caller holds the file's lock.
+/// Fences out holders that are gone without a clean release; others go on. The caller holds the file's lock.
 pub(crate) async fn without(core: &Arc<Core>, file: FileId, gone: Vec<u64>) -> Result<(), Refusal> {
     let inode = core.read(move |_, tx| inodes::get(tx, file)).await?;
     let had_all = !inode.shared && !inode.is_parted() && gone.contains(&inode.client);
     if had_all && inode.cut {
-        // What it was cutting off is not removed: whoever opens the file next does that first.
+        // The bytes beyond the cut are not removed yet: the next client that opens the file does that first.
         core.leases().give_up(file);
         return Ok(());
     }
-    // A fence that fails is tried again, with the same ones.
+    // A fence that fails is tried again, with the same holders.
     let is_new = gone.iter().any(|holder| !inode.gone.contains(holder));
     let inode = if inode.held && is_new {
         let away = gone.clone();
@@ -198,17 +200,17 @@ pub(crate) async fn without(core: &Arc<Core>, file: FileId, gone: Vec<u64>) -> R
         holders.retain(|holder| !gone.contains(holder));
         let parts = theirs(&inode.parts, &holders);
         let becomes = together(&parts, &holders);
-        change(core, file, &inode, RecordedLease::Without, (becomes, parts)).await?;
+        change(core, file, &inode, RecordedLease::Without, becomes, parts).await?;
     } else {
-        run(core, file, &inode, (RecordedLease::Without, None)).await?;
+        run(core, file, &inode, RecordedLease::Without, None).await?;
     }
     let now_ms = core.running_ms();
     gone.into_iter().for_each(|holder| core.leases().forget(file, holder, now_ms));
     Ok(())
 }
 
-/// Gives the holders of a shared lease exclusive ones: the only one of the whole file, several on the parts
-/// that each asked for. The caller holds the file's lock.
+/// Gives the holders of a shared lease exclusive ones: a single holder one on the whole file, several holders
+/// on the parts that each asked for. The caller holds the file's lock.
 pub(crate) async fn apart(core: &Arc<Core>, file: FileId) -> Result<(), Refusal> {
     let inode = core.read(move |_, tx| inodes::get(tx, file)).await?;
     let holders = core.leases().holders(file);
@@ -218,23 +220,23 @@ pub(crate) async fn apart(core: &Arc<Core>, file: FileId) -> Result<(), Refusal>
         (becomes, _) => becomes,
     };
     if inode.shared && becomes != Becomes::Shared {
-        change(core, file, &inode, RecordedLease::Live, (becomes, parts)).await?;
+        change(core, file, &inode, RecordedLease::Live, becomes, parts).await?;
     }
     Ok(())
 }
 
-/// What those who write the file together have.
+/// The kind of lease for these holders, which write the file together.
 fn together(parts: &[PartRecord], holders: &BTreeSet<u64>) -> Becomes {
     parts::apart(parts, holders).map_or(Becomes::Shared, Becomes::Parted)
 }
 
-/// What these holders asked for, granted or not.
+/// The parts that these holders asked for, granted or not, as records that are not granted.
 fn theirs(parts: &[PartRecord], holders: &BTreeSet<u64>) -> Vec<PartRecord> {
     let theirs = parts.iter().filter(|part| holders.contains(&part.holder));
     theirs.map(|part| PartRecord::asked(part.holder, part.range())).collect()
 }
 
-/// The parts that these holders asked for, with what one of them asks for now.
+/// The parts that these holders asked for, with the one that `holder` asks for now.
 fn with_part(
     inode: &InodeRecord,
     holders: &BTreeSet<u64>,
@@ -247,7 +249,7 @@ fn with_part(
     parts
 }
 
-/// Whether some holder's lease is live, and may be shared.
+/// Returns true if the file's lease is live, and may be shared.
 pub(crate) async fn may_join(core: &Arc<Core>, file: FileId) -> Result<bool, Refusal> {
     let alone = core.read(move |_, tx| Ok(inodes::get(tx, file)?.alone)).await?;
     Ok(!alone && core.leases().state(file, core.now_ms()) != LeaseState::Over)
@@ -255,20 +257,20 @@ pub(crate) async fn may_join(core: &Arc<Core>, file: FileId) -> Result<bool, Ref
 
 /// Finishes a procedure that was left undone.
 async fn finish(core: &Arc<Core>, file: FileId, inode: InodeRecord) -> Result<InodeRecord, Refusal> {
-    if inode.unfenced { run(core, file, &inode, (RecordedLease::Live, None)).await } else { Ok(inode) }
+    if inode.unfenced { run(core, file, &inode, RecordedLease::Live, None).await } else { Ok(inode) }
 }
 
-/// What a holder asks for.
+/// Use of the file that a holder asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asks {
     /// To write the file, with others or alone.
     ToWrite,
-    /// To have it for itself for a while.
+    /// To have the file for itself for a while.
     ForTurn,
 }
 
-/// Refuses while the file is some holder's alone, or another is to have it first, and says when to ask again.
-fn ask(core: &Core, file: FileId, inode: &InodeRecord, (holder, what): (u64, Asks)) -> Result<(), Refusal> {
+/// Refuses while another holder has the file for itself, or is to have it first, and says when to ask again.
+fn ask(core: &Core, file: FileId, inode: &InodeRecord, holder: u64, what: Asks) -> Result<(), Refusal> {
     if inode.cut {
         return Err(cutting(inode));
     }
@@ -280,27 +282,28 @@ fn ask(core: &Core, file: FileId, inode: &InodeRecord, (holder, what): (u64, Ask
     })
 }
 
-/// The refusal while a cut is under way. Nobody knows how long it takes, and few are long.
+/// The refusal while a cut is under way. Its duration is not known, and few cuts are long.
 fn cutting(inode: &InodeRecord) -> Refusal {
     let detail = format!("{:?} is being cut short by another writer: try again", show(&inode.name));
     Refusal::new(Reason::Busy, detail).again_in(AGAIN_MS_MAX)
 }
 
-/// Changes the lease's kind. `parts`: what its holders asked for.
+/// Changes the lease's kind. `parts`: the ranges that its holders asked for.
 async fn change(
     core: &Arc<Core>,
     file: FileId,
     inode: &InodeRecord,
     lease: RecordedLease,
-    (becomes, parts): (Becomes, Vec<PartRecord>),
+    becomes: Becomes,
+    parts: Vec<PartRecord>,
 ) -> Result<InodeRecord, Refusal> {
     tracing::debug!(%file, ?becomes, "a lease changes its kind");
     let change: Change = Arc::new(move |_, _, file, inode| turn_into(file, inode, &becomes, &parts));
-    run(core, file, inode, (lease, Some(change))).await
+    run(core, file, inode, lease, Some(change)).await
 }
 
-/// Changes the record. Who has had the same part before keeps the lease on it, and with it all that is under
-/// way: nobody else could write these stripes since. All others get new ones, of which drives know nothing.
+/// Changes the record. A holder that had the same part before keeps the lease on it, and with it all writes
+/// under way: no other could write these stripes since. All others get new leases, which drives do not know.
 fn turn_into(
     file: FileId,
     inode: &mut InodeRecord,
@@ -308,7 +311,7 @@ fn turn_into(
     parts: &[PartRecord],
 ) -> Result<(), Refusal> {
     if inode.cut {
-        // It was begun since the caller looked: commits do not wait for the file's lock.
+        // The cut was begun since the caller looked: commits do not wait for the file's lock.
         return Err(cutting(inode));
     }
     let next = |inode: &mut InodeRecord| {
@@ -351,7 +354,8 @@ async fn run(
     core: &Arc<Core>,
     file: FileId,
     inode: &InodeRecord,
-    (lease, change): (RecordedLease, Option<Change>),
+    lease: RecordedLease,
+    change: Option<Change>,
 ) -> Result<InodeRecord, Refusal> {
     let cause = Cause { lease, lost: hold_lapsed(core, inode), change };
     let done = procedure::run(core, file, cause).await;

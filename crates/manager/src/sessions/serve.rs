@@ -294,7 +294,7 @@ async fn answer_operation(
             let by = asker();
             in_one(core, operation, move |core, tx| {
                 let keeps = |file| callbacks::keeps(core, file, by, keep);
-                directories::rename(tx, (&from, &to), how, (&keeps, core.now_ms()))
+                directories::rename(tx, &from, &to, how, &keeps, core.now_ms())
             })
             .await
         }
@@ -302,7 +302,7 @@ async fn answer_operation(
             let by = asker();
             in_one(core, operation, move |core, tx| {
                 let keeps = |file| callbacks::keeps(core, file, by, keep);
-                directories::unlink(tx, &at, only, (&keeps, core.now_ms()))
+                directories::unlink(tx, &at, only, &keeps, core.now_ms())
             })
             .await
         }

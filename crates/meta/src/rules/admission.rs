@@ -1,23 +1,23 @@
-//! Which process is a drive, and whether its disk is as new as it was. A pure machine: its inputs are the
-//! record, the heartbeat, and whether the last process is surely over.
+//! Admission of a process as a drive, and the check that its disk is as new as it was. A pure machine: its
+//! inputs are the record, the heartbeat, and whether the last process has surely ended.
 //!
-//! One process at a time is a drive. The manager numbers those that it admits (*instances*). A process stores
-//! its number in its directory and reports it back before it gets a lease. So the directory with the last
-//! number reported back is the one that served last. One with a lower number is a copy, or was put back to an
-//! older state. (A process that died before it reported back has served nothing.) A process that is not the
-//! one on record is admitted only when that one is surely over. If that one is heard again instead, the
-//! newcomer is told to stop.
+//! One process at a time is a drive. The manager numbers the processes that it admits (*instances*). A
+//! process stores its number in its directory and reports it back before it gets a lease. So the directory
+//! with the last number reported back is the one that served last. A directory with a lower number is a copy,
+//! or was put back to an older state. (A process that died before it reported back has served nothing.) A
+//! process that is not the one on record is admitted only when that one has surely ended. If the one on
+//! record is heard again instead, the newcomer is told to stop.
 //!
 //! Every heartbeat reports the drive's log position. If it is lower than before, the drive has lost what it
 //! acknowledged. Such a drive, and one whose number is lower, is *behind*: none of its columns counts until
-//! it is caught up. A heartbeat may come late, after a newer one on another connection. So a process is
-//! not admitted again once it has said that it stops, nor once another has followed it after it had reported
-//! its number back. And a lower log position of the process that has told a higher one says nothing.
+//! it is caught up. A heartbeat may come late, after a newer one on another connection. So a process is not
+//! admitted again once it has said that it stops, nor once another has followed it after it had reported its
+//! number back. And a lower log position of a process that has reported a higher one already is ignored.
 //!
-//! Between two heartbeats receipts say how far the log was (`receipts`). A process that begins to be the
-//! drive must have come as far as they say. They are writers' words: one that the process on record
-//! disproves, as it has not come so far two heartbeats later, counts for nothing. Else anybody who may write
-//! a file could have a drive put out.
+//! Between two heartbeats receipts say how far the log was (`receipts`). A new process of the drive must have
+//! come as far as they say. Receipts are brought by writers: one is ignored if the process on record
+//! disproves it, as it has not come so far two heartbeats later. Otherwise any client that may write a file
+//! could have a drive put out.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -26,10 +26,10 @@ use braid_wire::control::Heartbeat;
 
 use crate::records::schema::DriveRecord;
 
-/// Most former processes of a drive that are remembered.
+/// Maximum number of former processes of a drive that are remembered.
 const FORMER_MAX: usize = 16;
 
-/// What is known of drives' processes in this term, beyond their records.
+/// State of the drives' processes in this term, beyond their records.
 #[derive(Debug, Default)]
 pub struct Admissions {
     drives: BTreeMap<DriveId, Known>,
@@ -37,19 +37,20 @@ pub struct Admissions {
 
 #[derive(Debug, Clone, Default)]
 struct Known {
-    /// The log position. It is stored now and then: see [`Admissions::due`].
+    /// Highest log position heard. It is stored now and then: see [`Admissions::due`].
     log: u64,
-    /// The process that has said so.
+    /// Start number of the process that reported this position.
     log_of: u64,
-    /// How far it was by receipts that came before its last heartbeat, and since.
+    /// Log position according to receipts that came before the drive's last heartbeat.
     receipt: u64,
+    /// Log position according to receipts that came since that heartbeat.
     fresh: u64,
-    /// A receipt was disproved, and may be on record.
+    /// True if a receipt was disproved that may be on record.
     disproved: bool,
-    /// A process that is not the one on record asked to be the drive.
+    /// Process that asks to be the drive and is not the one on record.
     rival: Option<Rival>,
     /// The last processes that said that they stop, or that others followed after they had reported their
-    /// numbers back.
+    /// numbers back. The oldest first.
     former: VecDeque<u64>,
 }
 
@@ -58,7 +59,7 @@ impl Known {
         self.receipt.max(self.fresh)
     }
 
-    /// The process is not admitted again.
+    /// Records that a process has ended: it is not admitted again.
     fn end(&mut self, start: u64) {
         self.former.push_back(start);
         if self.former.len() > FORMER_MAX {
@@ -70,27 +71,28 @@ impl Known {
 #[derive(Debug, Clone, Copy)]
 struct Rival {
     start: u64,
-    /// The process on record was heard since.
+    /// True if the process on record was heard since: the rival is to stop.
     refused: bool,
 }
 
-/// Whether the process on record surely serves no more.
+/// State of the process on record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Last {
-    /// Its lease has lapsed, it has said that it stops, or its host says that it is gone.
+    /// The process surely serves no more: its lease has lapsed, it has said that it stops, or its host says
+    /// that it is gone.
     Over,
-    /// It cannot be told.
+    /// The process may still serve.
     MayServe,
 }
 
 /// The judgement on a heartbeat.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ruling {
-    /// The sender is the drive. Its record, changed or not.
+    /// The sender is the drive; with the drive's record, changed or not.
     Drive(Box<DriveRecord>),
-    /// The process on record may still serve.
+    /// The process on record may still serve: the sender is to ask again.
     Wait,
-    /// Another process is the drive.
+    /// Another process is the drive: the sender is to stop.
     Superseded,
 }
 
@@ -113,8 +115,8 @@ impl Admissions {
                 return Ruling::Wait;
             }
             record.behind |= beat.instance < record.stored || beat.log < known.receipts();
-            // One that has not reported its number back may live: a late heartbeat of a dead process may have
-            // come between.
+            // A process that has not reported its number back may be alive: it may have been replaced on
+            // record by a late heartbeat of a dead one.
             if record.stored == record.instance && record.start != 0 {
                 known.end(record.start);
             }
@@ -125,7 +127,8 @@ impl Admissions {
             if let Some(rival) = &mut known.rival {
                 rival.refused = true;
             }
-            // Those came before the heartbeat before this one was answered, and this one was sent after it.
+            // These receipts came before the previous heartbeat was answered, and this one was sent after
+            // that: so the log must have come as far.
             if beat.log < known.receipt {
                 (known.receipt, known.disproved) = (0, true);
             }
@@ -144,18 +147,19 @@ impl Admissions {
         Ruling::Drive(Box::new(record))
     }
 
-    /// A writer has brought a receipt of the drive.
+    /// Takes a receipt of the drive that a writer has brought.
     pub fn handle_receipt(&mut self, drive: DriveId, log: u64) {
         let known = self.drives.entry(drive).or_default();
         known.fresh = known.fresh.max(log);
     }
 
-    /// What receipts of the drive say that were not disproved.
+    /// Highest log position according to receipts of the drive that were not disproved; 0: none.
     pub fn receipt(&self, drive: DriveId) -> u64 {
         self.drives.get(&drive).map_or(0, Known::receipts)
     }
 
-    /// Log positions that are ahead of the record, and those of drives of which a receipt was disproved.
+    /// Log positions to be stored: those ahead of the record, and those of drives of which a receipt was
+    /// disproved.
     pub fn due<'a>(&mut self, records: impl Iterator<Item = &'a DriveRecord>) -> Vec<(DriveId, u64)> {
         let of = |record: &DriveRecord| {
             let known = self.drives.get_mut(&record.drive)?;
@@ -165,7 +169,8 @@ impl Admissions {
         records.filter_map(of).collect()
     }
 
-    /// The drive's columns are out: from now on its log counts from where the next heartbeat says it is.
+    /// Forgets the log position of a drive that was behind and whose columns are out now: the next heartbeat
+    /// says it anew.
     pub fn handle_caught(&mut self, drive: DriveId) {
         if let Some(known) = self.drives.get_mut(&drive) {
             (known.log, known.receipt, known.fresh) = (0, 0, 0);

@@ -7,19 +7,19 @@ use braid_layout::{DriveId, FileId, Generation};
 
 use crate::records::schema::InodeRecord;
 
-/// Comparisons of one file's successors on one drive that are kept: the last ones that began. A process that
-/// ends leaves its own.
+/// Maximum number of comparisons kept for one file's successors on one drive: the last ones that began. A
+/// process that dies leaves its comparison here.
 const KEPT_MAX: usize = 8;
 
-/// The comparisons of successors under way that began while nobody wrote the file. Soft: one that is not
-/// known counts for nothing, and is begun again.
+/// The comparisons of successors under way that began while nobody wrote the file. In memory only: a
+/// comparison that is not known here does not count, and is begun again.
 ///
 /// Two processes of a drive may compare the same columns: one that was thought to be gone, and the one in its
-/// place. Each is judged by when it began itself.
+/// place. Each comparison is judged by its own beginning.
 #[derive(Debug, Default)]
 pub struct Comparisons(BTreeMap<(DriveId, FileId), Vec<Comparison>>);
 
-/// One process of a drive compares its successors of one file.
+/// A comparison by one process of a drive of its successors of one file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Comparison {
     number: u64,
@@ -29,12 +29,12 @@ struct Comparison {
 }
 
 impl Comparisons {
-    /// The drive begins, under this number.
+    /// Notes that the drive begins a comparison, under this number.
     pub fn begin(&mut self, at: (DriveId, FileId), number: u64, inode: &InodeRecord) {
         let begun = Comparison { number, g: inode.g, lease: inode.lease };
         let kept = self.0.entry(at).or_default();
-        // Others of an earlier state count for nothing. One of this number stays: this is a repeat, perhaps a
-        // late one.
+        // Other comparisons that began in an earlier state of the file do not count any more. One of this
+        // number stays: then this is a repeat of its beginning, perhaps a late one.
         kept.retain(|known| known.number == number || (known.g, known.lease) == (begun.g, begun.lease));
         let is_new = kept.iter().all(|known| known.number != number);
         if number != 0 && !inode.held && is_new {
@@ -48,7 +48,8 @@ impl Comparisons {
         }
     }
 
-    /// The drive has found no difference. Whether nobody can have written since it began.
+    /// Takes the result that the drive has found no difference. Returns true if nobody can have written since
+    /// the comparison began.
     pub fn end(&mut self, at: (DriveId, FileId), number: u64, inode: &InodeRecord) -> bool {
         let Some(kept) = self.0.get_mut(&at) else { return false };
         let now = Comparison { number, g: inode.g, lease: inode.lease };

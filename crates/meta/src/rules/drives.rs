@@ -3,17 +3,17 @@
 //! A drive serves while its heartbeat lease holds (PROTOCOL R8). The drive counts the lease from when it
 //! *sent* the heartbeat, the manager from when it answered, plus a margin for clocks that run at different
 //! speeds. So when [`DriveTable::lapsed`] says so, the drive has surely stopped. A new manager does not know
-//! what its predecessor promised, so nothing lapses for one lease after its start. Nor for one lease after a
-//! pause of this process, because heartbeats may have waited for it.
+//! the leases that its predecessor granted, so no lease lapses for one term after its start. Nor for one term
+//! after a pause of this process, because heartbeats may have waited for it.
 //!
 //! Before its lease has lapsed, a drive counts as dead only on its host's word: its last heartbeat named its
 //! process, and the kernel says that this process is gone. An address that refuses connections proves
 //! nothing, as a firewall can do that too.
 //!
 //! A drive whose columns went out must not serve them to old capabilities when it returns. So it gets no
-//! lease while somebody is about to take one of its columns out (*holds*), nor before it was fenced for every
-//! column that went out (*untold*). While it is being told (*returning*), none of its columns go out because
-//! of a lapsed lease: otherwise the telling might never end.
+//! lease while a procedure is about to take one of its columns out (*holds*), nor before it was fenced for
+//! every column that went out (*untold*). While it is being told (*returning*), none of its columns go out
+//! because of a lapsed lease: otherwise the telling might never end.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,20 +30,23 @@ use crate::rules::pauses::Pauses;
 pub mod examples;
 mod heard;
 
-/// Most drives of a cluster that were not replaced. A status names each, in one reply.
+/// Maximum number of drives of a cluster that were not replaced. A status names each, in one reply.
 pub const DRIVES_MAX: usize = 1000;
 
-/// "No such drive".
+/// The refusal for a drive that does not exist.
 pub fn no_drive(name: &str) -> Refusal {
     Refusal::new(Reason::NoDrive, format!("no drive {name:?}"))
 }
 
-/// How long writers wait for a drive that returned to be told of all that it missed.
+/// Maximum time, in milliseconds, that writers wait while a drive that returned is told of all that it
+/// missed.
 pub const RETURN_MAX_MS: u64 = 60_000;
-/// The same if the telling makes no progress: the drive sends heartbeats, but answers no fences.
+/// Maximum time, in milliseconds, that writers wait while the telling makes no progress: the drive sends
+/// heartbeats, but answers no fences.
 pub const RETURN_STALLED_MS: u64 = 10_000;
 
-/// Most processes remembered for one drive. A healthy drive has one; one that was just restarted has two.
+/// Maximum number of processes remembered for one drive. A healthy drive has one; one that was just restarted
+/// has two.
 const PROCESSES_MAX: usize = 8;
 
 /// The drives, by identity.
@@ -57,74 +60,76 @@ pub struct DriveTable {
 
 #[derive(Debug)]
 pub struct Drive {
-    /// Its stored record.
+    /// The drive's stored record.
     pub record: DriveRecord,
-    /// Its process, as last reported.
+    /// Process id, as last reported; 0: not yet.
     pub pid: u32,
-    /// What it can hold, as last reported.
+    /// Bytes that the drive can hold, as last reported.
     pub capacity_bytes: u64,
-    /// Bytes of log.
+    /// Bytes of the drive's log.
     pub used_bytes: u64,
-    /// Bytes of log that a read could return.
+    /// Bytes of the drive's log that a read could return.
     pub live_bytes: u64,
-    /// Bytes that writes may take, as last reported; 0 once a client has found it full.
+    /// Bytes that writes may take, as last reported; 0 once a client has found the drive full.
     pub free_bytes: u64,
-    /// The part of `free_bytes` that is files kept for new segments.
+    /// Part of `free_bytes` that is in files kept for new segments.
     pub spare_bytes: u64,
-    /// The file system of its directory.
+    /// File system of the drive's directory.
     pub file_system: FileSystem,
-    /// Its scrub, as last reported.
+    /// State of the drive's scrub, as last reported.
     pub scrub: ScrubState,
-    /// How it sent the bytes of reads, for people.
+    /// Method by which the drive sends the bytes of reads, for people.
     pub io: String,
-    /// For how long its disk has not answered, if that is too long; else 0.
+    /// Milliseconds for which the drive's disk has not answered, if that is too long; else 0.
     pub stalled_ms: u64,
-    /// How long it takes to read.
+    /// Latency of the drive's reads.
     pub reads: Latency,
-    /// How long it takes to store.
+    /// Latency of the drive's commits.
     pub commits: Latency,
-    /// Its columns move to other drives, and it gets no new ones.
+    /// True if the drive is being drained: its columns move to other drives, and it gets no new ones.
     pub draining: bool,
     heard_ms: Option<u64>,
     granted_ms: Option<u64>,
-    /// Its process has sent its closing heartbeat, and no other process was heard since.
+    /// True if the process has sent its closing heartbeat, and no other process was heard since.
     closed: bool,
-    /// Processes heard as this drive within a lease, and when each was last heard. Two while a killed one's
-    /// heartbeat is still in flight.
+    /// Processes heard as this drive within a lease, each with the time when it was last heard. Two while a
+    /// killed one's heartbeat is still in flight.
     processes: Vec<(ProcessMark, u64)>,
-    /// It does not serve, whatever was granted: its process is gone, or its last heartbeat got no lease.
+    /// True if the drive does not serve, whatever was granted: its process is gone, or its last heartbeat got
+    /// no lease.
     stopped: bool,
     holds: u32,
     untold: bool,
-    /// When the telling began, and when it last made progress.
+    /// Times when the telling began, and when it last made progress; `None`: it is not under way.
     returning: Option<(u64, u64)>,
     outs: u64,
     starts: u64,
-    /// The value of `starts` when all partitions were last made on it.
+    /// The value of `starts` when all partitions were last made on the drive.
     made: u64,
 }
 
 /// The answer to a heartbeat.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Admission {
-    /// For how long the drive may serve; 0: not yet.
+    /// Milliseconds for which the drive may serve; 0: it may not serve yet.
     pub lease_ms: u32,
-    /// It was replaced.
+    /// True if the drive was replaced.
     pub replaced: bool,
-    /// It must be fenced for its columns that went out, and then gets a lease.
+    /// True if the drive must be fenced for its columns that went out before it gets a lease.
     pub readmit: bool,
-    /// What it says of itself is not what its record says: to be stored. The table's record follows
-    /// ([`DriveTable::set_record`]) once that is durable.
+    /// Changed record of the drive, to be stored, if the heartbeat differs from the one on record. The
+    /// table's record follows ([`DriveTable::set_record`]) once that is durable.
     pub changed: Option<DriveRecord>,
 }
 
-/// How much longer a lease lasts here than at the drive: a tenth of it and a fifth of a second.
+/// Time by which a lease lasts longer at the manager than at the drive: a tenth of the lease and a fifth of a
+/// second.
 pub fn margin_ms(lease_ms: u64) -> u64 {
     lease_ms / 10 + 200
 }
 
 impl DriveTable {
-    /// No drive yet. The manager started at `started_ms`.
+    /// An empty table of a manager that started at `started_ms`.
     pub fn new(lease_ms: u32, started_ms: u64, pauses: Arc<Pauses>) -> DriveTable {
         DriveTable { lease_ms: u64::from(lease_ms), started_ms, pauses, drives: BTreeMap::new() }
     }
@@ -134,7 +139,7 @@ impl DriveTable {
         self.lease_ms
     }
 
-    /// See [`margin_ms`].
+    /// The margin ([`margin_ms`]) of this table's lease.
     pub fn margin_ms(&self) -> u64 {
         margin_ms(self.lease_ms)
     }
@@ -176,8 +181,8 @@ impl DriveTable {
         self.drives.get(&drive)
     }
 
-    /// Its record has changed. Concurrent transactions may report here out of order. The process numbers only
-    /// rise, so the highest one is kept.
+    /// Takes over a changed record of a drive. Concurrent transactions may report here out of order. The
+    /// process numbers only rise, so the highest one is kept.
     pub fn set_record(&mut self, mut record: DriveRecord) {
         let Some(drive) = self.drives.get_mut(&record.drive) else { return };
         let known = &drive.record;
@@ -204,7 +209,8 @@ impl DriveTable {
         let (lease_ms, promised_ms) = (self.lease_ms, self.lease_ms + self.margin_ms());
         let drive = self.drives.get_mut(&drive)?;
         let replaced = drive.record.replaced_by != DriveId(0);
-        // Its number must be stored in its directory, or it could not be told from an older copy of itself.
+        // The process number must be stored in the drive's directory, or the drive could not be told from an
+        // older copy of itself.
         let is_stored = drive.record.stored == drive.record.instance;
         let admitted = !replaced
             && is_stored
@@ -240,7 +246,7 @@ impl DriveTable {
         })
     }
 
-    /// A client found the drive full: nothing may be written there until it reports otherwise.
+    /// Notes that a client found the drive full: nothing may be written there until it reports otherwise.
     pub fn met_full(&mut self, drive: DriveId) {
         if let Some(drive) = self.drives.get_mut(&drive) {
             drive.free_bytes = 0;
@@ -253,19 +259,19 @@ impl DriveTable {
         self.drives.get(&drive).filter(|drive| drive.starts > drive.made).map(|drive| drive.starts)
     }
 
-    /// How many starts of the drive this manager has seen.
+    /// Number of starts of the drive that this manager has seen.
     pub fn starts(&self, drive: DriveId) -> u64 {
         self.drives.get(&drive).map_or(0, |drive| drive.starts)
     }
 
-    /// All partitions were made on the drive.
+    /// Notes that all partitions were made on the drive.
     pub fn partitions_made(&mut self, drive: DriveId, starts: u64) {
         if let Some(drive) = self.drives.get_mut(&drive) {
             drive.made = drive.made.max(starts);
         }
     }
 
-    /// The drive's state. Unknown drives count as replaced. One that held its lease when a pause of this
+    /// The drive's state. Unknown drives count as replaced. A drive that held its lease when a pause of this
     /// process began is not called away before it had time to send a heartbeat.
     pub fn state(&self, drive: DriveId, now_ms: u64) -> DriveState {
         match self.drives.get(&drive) {
@@ -281,37 +287,37 @@ impl DriveTable {
         }
     }
 
-    /// For how long the drive has surely been silent.
+    /// Milliseconds for which the drive has surely been silent.
     pub fn silent_for(&self, drive: DriveId, now_ms: u64) -> u64 {
         let heard = self.drives.get(&drive).and_then(|known| known.heard_ms).unwrap_or(0);
         now_ms.saturating_sub(heard.max(self.listening_ms()))
     }
 
-    /// The drive is being drained, or no more.
+    /// Notes that the drive is being drained, or is no more.
     pub fn set_draining(&mut self, drive: DriveId, draining: bool) {
         if let Some(known) = self.drives.get_mut(&drive) {
             known.draining = draining;
         }
     }
 
-    /// The drive is none of this cluster any more.
+    /// Removes a drive that does not belong to this cluster any more.
     pub fn remove(&mut self, drive: DriveId) {
         self.drives.remove(&drive);
     }
 
-    /// Whether the manager has listened for long enough to judge a drive by its silence.
+    /// Returns true if the manager has listened for long enough to judge a drive by its silence.
     pub fn may_judge(&self, now_ms: u64) -> bool {
         now_ms >= self.listening_ms() + self.lease_ms + self.margin_ms()
     }
 
-    /// Since when messages to us were not delayed: the start, or the end of the last pause.
+    /// Time since which messages to the manager were not delayed: the start, or the end of the last pause.
     fn listening_ms(&self) -> u64 {
         self.started_ms.max(self.pauses.last().ended_ms)
     }
 
-    /// Whether the drive is back and being told what it missed, with progress. A write to one of its columns
-    /// that is in its file's set should then wait for the drive's lease instead of taking the column out. The
-    /// wait is bounded, as the drive may stay silent.
+    /// Returns true if the drive is back and being told what it missed, with progress. A write to one of its
+    /// columns that is in its file's set should then wait for the drive's lease instead of taking the column
+    /// out. The wait is bounded, as the drive may stay silent.
     pub fn returning(&self, drive: DriveId, now_ms: u64) -> bool {
         self.drives.get(&drive).is_some_and(|known| {
             let in_time = |(began, went_on): (u64, u64)| {
@@ -322,14 +328,14 @@ impl DriveTable {
         })
     }
 
-    /// The drive was told of some columns that are out: the telling makes progress.
+    /// Notes that the drive was told of some columns that are out: the telling makes progress.
     pub fn told_some(&mut self, drive: DriveId, now_ms: u64) {
         if let Some((_, went_on)) = self.drives.get_mut(&drive).and_then(|known| known.returning.as_mut()) {
             *went_on = now_ms;
         }
     }
 
-    /// Whether the drive surely serves no more.
+    /// Returns true if the drive surely serves no more.
     pub fn lapsed(&self, drive: DriveId, now_ms: u64) -> bool {
         let Some(known) = self.drives.get(&drive) else { return true };
         if known.closed {
@@ -339,8 +345,8 @@ impl DriveTable {
         now_ms >= granted + self.lease_ms + self.margin_ms()
     }
 
-    /// If the drive has lapsed and is not returning, holds it back: no lease until [`DriveTable::release`].
-    /// Returns whether it did.
+    /// If the drive's lease has lapsed and it is not returning, holds it back: no lease until
+    /// [`DriveTable::release`]. Returns true if it did.
     pub fn hold_lapsed(&mut self, drive: DriveId, now_ms: u64) -> bool {
         let lapsed = self.lapsed(drive, now_ms) && !self.returning(drive, now_ms);
         if let Some(known) = self.drives.get_mut(&drive).filter(|_| lapsed) {
@@ -349,15 +355,15 @@ impl DriveTable {
         lapsed
     }
 
-    /// The processes that may hold the drive's lease, to be looked up on their host. Empty: it was not heard
-    /// in this term.
+    /// The processes that may hold the drive's lease, to be looked up on their host. Empty: the drive was not
+    /// heard in this term.
     pub fn processes(&self, drive: DriveId) -> Vec<ProcessMark> {
         let known = self.drives.get(&drive).map(|known| &known.processes);
         known.into_iter().flatten().map(|(process, _)| process.clone()).collect()
     }
 
-    /// The host says that these processes are gone. Holds the drive back if they are all that were heard as
-    /// it. Returns whether it did.
+    /// Takes the host's word that these processes are gone. Holds the drive back if no other process was
+    /// heard as this drive. Returns true if it did.
     pub fn hold_gone(&mut self, drive: DriveId, gone: &[ProcessMark]) -> bool {
         let Some(known) = self.drives.get_mut(&drive) else { return false };
         let all = known.processes.iter().all(|(process, _)| gone.contains(process));
@@ -369,8 +375,8 @@ impl DriveTable {
         true
     }
 
-    /// Holds a drive back that may live: no lease from now on until [`DriveTable::release`]. The lease that
-    /// it has goes on.
+    /// Holds a drive back that may be alive: no new lease until [`DriveTable::release`]. The lease that it
+    /// has goes on.
     pub fn hold_live(&mut self, drive: DriveId) {
         if let Some(known) = self.drives.get_mut(&drive) {
             known.hold();
@@ -392,14 +398,14 @@ impl DriveTable {
         self.release(drive);
     }
 
-    /// How often columns of the drive may have gone out so far: it counts holds and marks of untold.
-    /// [`DriveTable::readmit`] needs it.
+    /// Number of times that columns of the drive may have gone out so far: holds, and marks of untold. For
+    /// [`DriveTable::readmit`].
     pub fn outs(&self, drive: DriveId) -> u64 {
         self.drives.get(&drive).map_or(0, |known| known.outs)
     }
 
-    /// The drive was told of all its columns that are out. `outs` is the count from before they were looked
-    /// up: if it has risen since, more may have gone out, and nothing changes here.
+    /// Notes that the drive was told of all its columns that are out. `outs` is the count from before the
+    /// columns were looked up: if it has risen since, more may have gone out, and nothing changes here.
     pub fn readmit(&mut self, drive: DriveId, outs: u64) {
         if let Some(known) =
             self.drives.get_mut(&drive).filter(|known| known.outs == outs && known.holds == 0)
@@ -425,15 +431,15 @@ impl DriveTable {
         self.iter().filter(is).map(|drive| drive.record.drive).collect()
     }
 
-    /// Columns of the drive went out without a hold: it must be told of them.
+    /// Notes that columns of the drive went out without a hold: it must be told of them.
     pub fn set_untold(&mut self, drive: DriveId) {
         if let Some(known) = self.drives.get_mut(&drive) {
             (known.untold, known.outs) = (true, known.outs + 1);
         }
     }
 
-    /// Something that the drive does not know is to be done before it serves again. If it surely serves no
-    /// more it gets no lease before that ([`DriveTable::set_untold`]). Returns whether it serves no more.
+    /// If the drive surely serves no more, lets it have no lease before it was told of what is listed for it
+    /// ([`DriveTable::set_untold`]). Returns true if it serves no more.
     pub fn set_untold_if_lapsed(&mut self, drive: DriveId, now_ms: u64) -> bool {
         let lapsed = self.lapsed(drive, now_ms);
         if lapsed {
@@ -452,7 +458,7 @@ impl DriveTable {
         self.drives.keys().copied().filter(|&drive| self.state(drive, now_ms) == state).collect()
     }
 
-    /// The drive that holds the place of `drive` now: itself, unless it was replaced, maybe several times.
+    /// The drive in the place of `drive` now: `drive` itself, or the last in its chain of replacements.
     pub fn successor(&self, drive: DriveId) -> DriveId {
         let mut at = drive;
         for _ in 0..self.drives.len() {
@@ -481,7 +487,7 @@ impl Drive {
     fn heard_from(&mut self, process: &ProcessMark, now_ms: u64, promised_ms: u64) {
         self.processes.retain(|(other, heard)| other != process && now_ms < heard + promised_ms);
         if self.processes.len() >= PROCESSES_MAX {
-            // It restarts over and over. No host can judge this empty mark, so only the lease decides.
+            // The drive restarts over and over. No host can judge this empty mark, so only the lease decides.
             self.processes = vec![(ProcessMark::default(), now_ms)];
         }
         self.processes.push((process.clone(), now_ms));
@@ -491,7 +497,7 @@ impl Drive {
         (self.holds, self.outs) = (self.holds + 1, self.outs + 1);
     }
 
-    /// Milliseconds since its last heartbeat; `u64::MAX` if there was none since the manager's start.
+    /// Milliseconds since the drive's last heartbeat; `u64::MAX` if there was none since the manager's start.
     pub fn silent_ms(&self, now_ms: u64) -> u64 {
         self.heard_ms.map_or(u64::MAX, |heard| now_ms.saturating_sub(heard))
     }

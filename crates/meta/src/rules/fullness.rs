@@ -1,4 +1,4 @@
-//! How full the drives are relative to each other, and which columns may move to level them.
+//! Fullness of the drives relative to each other, and the columns that may move to level it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,15 +6,15 @@ use braid_layout::{DriveId, FileId};
 
 use crate::records::schema::ComponentPlace;
 
-/// How full one drive is.
+/// Fullness of one drive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Load {
-    /// Bytes of the components placed on it.
+    /// Bytes of the components placed on the drive.
     pub bytes: u64,
     pub capacity_bytes: u64,
 }
 
-/// How full the drives are, once what is moving has moved. Pure.
+/// Fullness of the drives, once all moves under way have ended. Pure.
 #[derive(Debug, Clone, Default)]
 pub struct Loads(pub BTreeMap<DriveId, Load>);
 
@@ -26,7 +26,7 @@ impl Loads {
         u64::try_from(fair / sum(|load| load.capacity_bytes).max(1)).unwrap_or(u64::MAX)
     }
 
-    /// How far the fullest and the emptiest are apart, in thousandths of their capacity.
+    /// Difference between the fullest and the emptiest drive, in thousandths of their capacity.
     pub fn spread_permille(&self) -> u64 {
         let share = |load: &Load| u128::from(load.bytes) * 1000 / u128::from(load.capacity_bytes.max(1));
         let min = self.0.values().map(share).min();
@@ -34,7 +34,7 @@ impl Loads {
         u64::try_from(max.unwrap_or(0) - min.unwrap_or(0)).unwrap_or(u64::MAX)
     }
 
-    /// Bytes above the common share.
+    /// Bytes that the drive has above the common share; 0 if it is not above.
     pub fn surplus(&self, drive: DriveId) -> u64 {
         self.0.get(&drive).map_or(0, |load| load.bytes.saturating_sub(self.fair(load)))
     }
@@ -53,7 +53,7 @@ impl Loads {
         givers.into_iter().map(|(_, drive)| drive).collect()
     }
 
-    /// The drives that may take so many bytes from this one, the emptiest first.
+    /// The drives that may take `bytes` bytes from the drive `from`, the emptiest first.
     pub fn takers(&self, from: DriveId, bytes: u64) -> Vec<DriveId> {
         if bytes == 0 || bytes > self.surplus(from) {
             return Vec::new();
@@ -76,14 +76,14 @@ impl Loads {
     }
 }
 
-/// What is known of the balance.
+/// State of the balancing of drives.
 #[derive(Debug, Default)]
 pub struct Balance {
     pub loads: Loads,
-    /// It has begun, and has not reached the common share.
+    /// True from when balancing begins until all drives are at the common share.
     pub active: bool,
     pub moving: BTreeSet<FileId>,
-    /// How far each drive's columns have been looked at.
+    /// Last column of each drive that was looked at.
     pub looked: BTreeMap<DriveId, ComponentPlace>,
     pub begun_bytes: u64,
 }

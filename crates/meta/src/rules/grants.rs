@@ -1,5 +1,5 @@
-//! Capabilities: what the manager lets clients, and itself, do at a drive. Pure: keys, records and time are
-//! parameters.
+//! Capabilities that the manager makes for clients, and for itself, at drives. Pure: keys, records and time
+//! are parameters.
 
 use braid_layout::version::Lease;
 use braid_layout::{Column, ColumnMask, DriveId, FileId, Generation, ObjectId, PartitionId};
@@ -12,30 +12,31 @@ use crate::records::schema::{InodeRecord, SegmentRecord};
 
 /// The logical version that all objects have in this release.
 pub const OBJECT_VERSION: u32 = 1;
-/// The epoch of a partition's working keys before any rotation; the drive level's is always this.
+/// The epoch of a partition's working keys before any rotation. The keys of the drive level are always of
+/// this epoch.
 pub const KEY_EPOCH_FIRST: u32 = 1;
 
-/// What a client may do with a column's object.
+/// Rights of a client that reads a column's object.
 const READER: Rights = Rights::READ.and(Rights::GET_ATTRIBUTES);
 const WRITER: Rights = READER.and(Rights::WRITE).and(Rights::CREATE);
-/// What the manager may do with an object.
+/// Rights of the manager on an object.
 const MANAGER: Rights = READER.and(Rights::CREATE).and(Rights::REMOVE).and(Rights::MANAGE);
 
-/// The lease in the capability of a drive that brings its own joining column up to date: it writes nothing of
-/// its own, and installs versions of every lease.
+/// The lease in the capability of a drive that brings its own joining column up to date: such a drive writes
+/// nothing of its own, and installs versions of every lease.
 pub const ANY_LEASE: Lease = Lease(u32::MAX);
 
-/// Stripes of a segment: the first, and one past the last or 2^64 - 1 for all from there on.
+/// Stripes of a segment: the first, and one past the last, or 2^64 - 1 for all from the first on.
 pub type Stripes = (u64, u64);
-/// All of them.
+/// All stripes of a segment.
 pub const ALL_STRIPES: Stripes = (0, u64::MAX);
 
-/// What a column is granted for.
+/// Use for which a column is granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Use {
-    /// To read it.
+    /// To read the column.
     Read,
-    /// To read it, and to write these stripes of it under this lease.
+    /// To read the column, and to write these stripes of it under this lease.
     Write(Lease, LeaseKind, Stripes),
 }
 
@@ -91,8 +92,8 @@ pub fn for_client(
     sign(master, capability)
 }
 
-/// The manager's own grant for an object: to fence it, judge it, create it with the map of this digest, and
-/// remove it.
+/// The manager's own grant for an object: to fence it, to judge its stamps, to create it with the map of this
+/// digest, and to remove it.
 pub fn for_object(
     master: &Key,
     key_epoch: u32,

@@ -1,14 +1,15 @@
-//! A fence that was under way when the manager's state was lost: see the comparison of a restored state.
+//! Fences that were under way when the manager's state was lost: see the comparison of a restored state.
 
 use braid_layout::{Column, ColumnMask, Generation};
 use braid_wire::data::ListedObject;
 
-/// The columns that are current where a fence has reached too few of the columns that it names; `None`: that
-/// is not what happened.
+/// The columns that are current after a fence that has reached too few of the columns that it names; `None`:
+/// that is not what happened.
 ///
-/// Nothing was acknowledged in its generation, so those that it has not reached are as good. Of them the
-/// highest generations count, and no more than it takes: a drive that was replaced since the backup has a low
-/// one. A column that was out or joining in a later generation than its own does not count.
+/// Nothing was acknowledged in the fence's generation, so the columns that it has not reached are as good. Of
+/// those the ones with the highest generations count, and no more than are needed: a drive that was replaced
+/// since the backup has a low generation. A column that was out or joining in a later generation than its own
+/// does not count.
 pub fn current(
     named: ColumnMask,
     empty: ColumnMask,

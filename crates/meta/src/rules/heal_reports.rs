@@ -1,31 +1,31 @@
-//! Drives' reports on how far their stale columns are brought up to date, and the rates that follow.
+//! Drives' reports on their progress in bringing stale columns up to date, and the rates that follow.
 
 use std::collections::BTreeMap;
 
 use braid_layout::DriveId;
 use braid_wire::control::HealProgress;
 
-/// Over about this long a drive's rate is taken.
+/// Time over which a drive's rate is measured, in milliseconds.
 const RATE_WINDOW_MS: u64 = 3000;
 
-/// The drives' reports.
+/// The last report of each drive.
 #[derive(Debug, Default)]
 pub struct Healing {
     pub heard: BTreeMap<DriveId, Heard>,
 }
 
-/// What one drive reported.
+/// Last report of one drive.
 #[derive(Debug)]
 pub struct Heard {
     pub progress: HealProgress,
     pub at_ms: u64,
-    /// Where the measurement of the rate began: the time, and the bytes compared by then.
+    /// Beginning of the measurement of the rate: the time, and the bytes compared by then.
     since: (u64, u64),
     pub rate: u64,
 }
 
 impl Healing {
-    /// A drive's report.
+    /// Takes a drive's report.
     pub fn handle_report(&mut self, drive: DriveId, progress: HealProgress, now_ms: u64) {
         let bytes = progress.compared_bytes;
         let before = self.heard.get(&drive);

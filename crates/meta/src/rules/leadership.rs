@@ -1,4 +1,4 @@
-//! Whether this manager's state is the current one. A pure machine: time is a parameter.
+//! Leadership: the proof that this manager's state is the current one. A pure machine: time is a parameter.
 //!
 //! A state can be put back from an older copy (a backup, a snapshot of the machine, a directory copied by
 //! hand). Its names, placement and leases are then out of date, so nothing of it may be served. The drives
@@ -6,10 +6,10 @@
 //! ([`StateMark`]), and reports them with its heartbeats. So:
 //!
 //! - After its start a manager answers no client before it has heard from more than half of its drives, or
-//!   from one when a whole heartbeat lease has passed.
-//! - One drive that has seen a term this state does not know, or more changes than it has, is enough: the
-//!   state is *older*. The manager then answers no client and gives no lease, even after a restart, until an
-//!   operator decides.
+//!   from one drive when a whole heartbeat lease has passed.
+//! - One drive that has seen a term that this state does not know, or more changes than it has, is enough:
+//!   the state is *older*. The manager then answers no client and gives no lease, even after a restart, until
+//!   an operator decides.
 //! - A state that an operator has restored is *compared* with what the drives hold before it answers clients.
 
 use std::collections::BTreeSet;
@@ -18,35 +18,35 @@ use braid_layout::DriveId;
 use braid_wire::control::StateMark;
 use braid_wire::{Reason, Refusal};
 
-/// What the manager may do, given what it knows of its own state.
+/// Permission of the manager to serve, by what it knows of its own state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Leadership {
-    /// It has not heard from enough drives since its start.
+    /// The manager has not heard from enough drives since its start.
     Asking {
         /// Drives that were heard, and have seen nothing newer.
         heard: BTreeSet<DriveId>,
-        /// When it started.
+        /// Time of the manager's start.
         since_ms: u64,
     },
-    /// Its state is current, as far as any drive has said.
+    /// The state is current, as far as any drive has said.
     Leading,
-    /// Its state is older than what a drive has seen: how that was detected.
+    /// The state is older than what a drive has seen; with the evidence.
     Older(String),
-    /// Its state was restored, and is being compared with what the drives hold: the progress.
+    /// The state was restored, and is being compared with what the drives hold; with the progress.
     Comparing(String),
 }
 
-/// What a drive has seen, compared with the state.
+/// Comparison of the mark that a drive has seen with the state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Seen {
-    /// Nothing that the state does not have.
+    /// The state has all that the drive has seen.
     Known,
-    /// A term, or changes, that the state does not have.
+    /// The drive has seen a term, or changes, that the state does not have.
     Newer,
 }
 
 impl Leadership {
-    /// At a start. `drives`: those on record that were not replaced.
+    /// Leadership at a start. `drives`: number of drives on record that were not replaced.
     pub fn begin(drives: usize, since_ms: u64) -> Leadership {
         if drives == 0 {
             Leadership::Leading
@@ -55,7 +55,7 @@ impl Leadership {
         }
     }
 
-    /// Takes a heartbeat of a drive that was not replaced. True if it showed the state to be older.
+    /// Takes a heartbeat of a drive that was not replaced. Returns true if it showed the state to be older.
     pub fn handle_heartbeat(&mut self, drive: DriveId, name: &str, seen: (Seen, &StateMark)) -> bool {
         match (&mut *self, seen) {
             (Leadership::Older(_) | Leadership::Comparing(_), _) => false,
@@ -74,8 +74,8 @@ impl Leadership {
         }
     }
 
-    /// Leads once enough drives of `drives` were heard. `lease_ms` is a heartbeat lease. True if it begins to
-    /// lead now.
+    /// Begins to lead once enough drives of `drives` were heard. `lease_ms` is a heartbeat lease. Returns
+    /// true if leading begins now.
     pub fn handle_time(&mut self, now_ms: u64, drives: usize, lease_ms: u64) -> bool {
         match self {
             Leadership::Asking { heard, since_ms } => {
@@ -91,7 +91,7 @@ impl Leadership {
         }
     }
 
-    /// Whether clients' requests are answered, and if not, why.
+    /// Refuses clients' requests unless the manager leads.
     pub fn serving(&self) -> Result<(), Refusal> {
         let no = |reason, detail: String| Err(Refusal::new(reason, detail));
         match self {
@@ -109,7 +109,7 @@ impl Leadership {
         }
     }
 
-    /// Whether drives may get leases.
+    /// Returns an error, with the reason, if drives may get no leases.
     pub fn admits_drives(&self) -> Result<(), String> {
         match self {
             Leadership::Older(why) => Err(older(why)),
@@ -117,12 +117,12 @@ impl Leadership {
         }
     }
 
-    /// Whether drives should remember that they have seen this state.
+    /// Returns true if drives should remember that they have seen this state.
     pub fn may_be_remembered(&self) -> bool {
         matches!(self, Leadership::Leading | Leadership::Comparing(_))
     }
 
-    /// What users should know; empty if nothing.
+    /// Notice for users while the manager does not lead; else empty.
     pub fn notice(&self) -> String {
         match self {
             Leadership::Leading => String::new(),

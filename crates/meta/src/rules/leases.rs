@@ -1,13 +1,13 @@
-//! Leases on files: who holds one, and until when. A pure machine: time is a parameter.
+//! Leases on files: their holders, and their expiry. A pure machine: time is a parameter.
 //!
 //! A lease's number, its kind, and that it was granted, are durable in the file's record. Only its holders
 //! and their expiry are kept here. After a restart every lease on record lasts a full term from the start:
-//! longer than its holders think, never shorter. Who held a shared one is not known then: whoever renews it
-//! with a right number within that term is a holder.
+//! longer than its holders think, never shorter. The holders of a shared lease are not known then: any client
+//! that renews it with a right number within that term is a holder.
 //!
-//! A holder that lapsed can still renew until its end has begun ([`Leases::step`]): a late client does no
-//! harm as long as nobody acted on the lapse. After a pause of this process every lease lasts a full
-//! term, as its renewals may have waited for us.
+//! A holder that lapsed can still renew until the end of its lease has begun ([`Leases::step`]): a late
+//! client does no harm as long as nothing was done about the lapse. After a pause of this process every lease
+//! lasts a full term, as renewals may have waited for the manager.
 //!
 //! When a lease is replaced by one of the other kind its holders keep their places, and may still name the
 //! former number until they have heard of the new one.
@@ -24,9 +24,10 @@ use crate::rules::parts;
 use crate::rules::pauses::Pauses;
 use crate::rules::turns::Turns;
 
-/// A shared lease whose holders do not write the same stripes becomes exclusive after so long.
+/// Time, in milliseconds, after which a shared lease becomes exclusive if its holders do not write the same
+/// stripes.
 pub const ALONE_MS: u64 = 2000;
-/// Stands for the holders that are not known after a restart.
+/// Number that stands for all holders that are not known after a restart.
 const UNKNOWN: u64 = 0;
 
 /// The leases in force.
@@ -41,17 +42,17 @@ pub struct Leases {
 struct Held {
     /// The lease on record.
     lease: Lease,
-    /// The first one that its holders may name.
+    /// The first lease that the holders may name.
     since: Lease,
     shared: bool,
     holders: BTreeMap<u64, Place>,
-    /// Who has it for itself in turn, and who is next.
+    /// Turns of holders that want the file for themselves.
     turns: Turns,
-    /// What holders asked for who write by range.
+    /// Ranges asked for by holders that write by range.
     parts: Vec<PartRecord>,
-    /// Who was fenced out of it, and is not known again.
+    /// Holders that were fenced out of the lease, and are not accepted again.
     gone: BTreeSet<u64>,
-    /// Since when nobody has left.
+    /// Time when the last holder left, or of the grant.
     left_ms: u64,
     ending: bool,
 }
@@ -60,40 +61,40 @@ struct Held {
 struct Place {
     until_ms: u64,
     ending: bool,
-    /// The client whose open file it is; 0: it does not watch, or was not heard of since a start.
+    /// Client that has the file open as this holder; 0: it does not watch, or was not heard of since a start.
     client: u64,
-    /// It is from before a start, and nobody has said since whose it is.
+    /// True if the place is from before a start, and no client has claimed it since.
     is_resumed: bool,
 }
 
 /// The state of a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeaseState {
-    /// Some holder has it for so many milliseconds more.
+    /// Some holder has the lease for this many milliseconds more.
     Live(u64),
-    /// It has lapsed or is being ended, or there is none.
+    /// The lease has lapsed or is being ended, or there is none.
     Over,
 }
 
-/// What is to be done about a lease.
+/// Next step to be taken for a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
     Nothing,
-    /// It is over: to be ended.
+    /// End the lease: it is over for all its holders.
     End,
-    /// These of its holders are gone without a clean release; others are there.
+    /// Fence out these holders, which are gone without a clean release; others are there.
     Without(Vec<u64>),
-    /// It is shared, and no two of its holders need the same stripes.
+    /// Make the shared lease exclusive: no two of its holders need the same stripes.
     Apart,
 }
 
 impl Leases {
-    /// Leases that last `lease_ms` from each renewal.
+    /// A table without leases. Each lease will last `lease_ms` from its last renewal.
     pub fn new(lease_ms: u32, pauses: Arc<Pauses>) -> Leases {
         Leases { lease_ms: u64::from(lease_ms), pauses, held: BTreeMap::new() }
     }
 
-    /// The file's lease is granted to one holder.
+    /// Enters the grant of the file's lease to one holder.
     pub fn grant(&mut self, file: FileId, lease: Lease, holder: u64, now_ms: u64) {
         let place = Place { until_ms: now_ms + self.lease_ms, ending: false, client: 0, is_resumed: false };
         let held = Held {
@@ -110,8 +111,8 @@ impl Leases {
         self.held.insert(file, held);
     }
 
-    /// Takes a lease over from the record at a start. If somebody was fenced out of it of whom only that was
-    /// known, after an earlier start, nobody is known again who is not on record: it might be that one.
+    /// Takes a lease over from the record at a start. If an unknown holder was fenced out after an earlier
+    /// start, no holder is accepted that is not on record: it might be that one.
     pub fn resume(&mut self, file: FileId, inode: &InodeRecord, now_ms: u64) {
         let may_be_gone = inode.gone.contains(&UNKNOWN) && !inode.is_parted();
         if may_be_gone && inode.shared {
@@ -131,20 +132,21 @@ impl Leases {
         places.for_each(|place| place.is_resumed = true);
     }
 
-    /// Whether somebody may write the file who was not heard since a start, or is one of these clients.
+    /// Returns true if one of these clients, or a holder that was not heard since a start, may write the
+    /// file.
     pub fn are_silent(&self, file: FileId, clients: &BTreeSet<u64>) -> bool {
         let mut places = self.held.get(&file).into_iter().flat_map(|held| held.holders.values());
         places.any(|place| place.is_resumed || clients.contains(&place.client))
     }
 
-    /// The places of these are over.
+    /// Ends the places of these clients, and those of holders that were not heard since a start.
     pub fn give_up_silent(&mut self, file: FileId, clients: &BTreeSet<u64>) {
         let places = self.held.get_mut(&file).into_iter().flat_map(|held| held.holders.values_mut());
         let silent = places.filter(|place| place.is_resumed || clients.contains(&place.client));
         silent.for_each(|place| place.ending = true);
     }
 
-    /// The file's lease was replaced by that of the record; the holders keep their places.
+    /// Replaces the file's lease by that of the record. The holders keep their places.
     pub fn changed(&mut self, file: FileId, inode: &InodeRecord) {
         if let Some(held) = self.held.get_mut(&file) {
             (held.lease, held.shared, held.parts) = (inode.lease, inode.shared, inode.parts.clone());
@@ -153,13 +155,13 @@ impl Leases {
         }
     }
 
-    /// The lease on record has no holder: it cannot be renewed, and must be ended.
+    /// Enters a lease on record that has no holder: it cannot be renewed, and must be ended.
     pub fn leave(&mut self, file: FileId, lease: Lease) {
         self.grant(file, lease, UNKNOWN, 0);
         self.give_up(file);
     }
 
-    /// One more holds the file's lease.
+    /// Adds a holder to the file's lease.
     pub fn join(&mut self, file: FileId, holder: u64, now_ms: u64) {
         let until_ms = now_ms + self.lease_ms;
         if let Some(held) = self.held.get_mut(&file) {
@@ -168,7 +170,7 @@ impl Leases {
         }
     }
 
-    /// Renews the lease for a holder. False if that does not hold it, or its end has begun.
+    /// Renews the lease for a holder. Returns false if that does not hold it, or its end has begun.
     pub fn renew(&mut self, file: FileId, lease: Lease, holder: u64, now_ms: u64) -> bool {
         let until_ms = now_ms + self.lease_ms;
         let Some(held) = self.held.get_mut(&file).filter(|held| held.may_name(lease)) else { return false };
@@ -188,23 +190,23 @@ impl Leases {
         }
     }
 
-    /// Whether it holds the lease, or did until its end began.
+    /// Returns true if `holder` holds the lease, or did until its end began.
     pub fn holds(&self, file: FileId, lease: Lease, holder: u64) -> bool {
         let held = self.held.get(&file).filter(|held| held.may_name(lease));
         held.is_some_and(|held| held.holders.contains_key(&holder))
     }
 
-    /// Whether anything is known of a lease on the file.
+    /// Returns true if a lease on the file is known.
     pub fn is_known(&self, file: FileId) -> bool {
         self.held.contains_key(&file)
     }
 
-    /// Who holds the file's lease.
+    /// Holders of the file's lease.
     pub fn holders(&self, file: FileId) -> BTreeSet<u64> {
         self.held.get(&file).into_iter().flat_map(|held| held.holders.keys().copied()).collect()
     }
 
-    /// Whose open file a holder is; 0: that is not known.
+    /// Records the client that has the file open as this holder; 0: not known, and nothing changes.
     pub fn is_of(&mut self, file: FileId, holder: u64, client: u64) {
         if let Some(place) = self.held.get_mut(&file).and_then(|held| held.holders.get_mut(&holder))
             && client != 0
@@ -213,20 +215,20 @@ impl Leases {
         }
     }
 
-    /// A client's places in the file's lease are over, whether or not they have lapsed; so are those of which
-    /// nobody was heard since a start, as they may be its own. Returns whether there were any.
+    /// Ends a client's places in the file's lease, whether or not they have lapsed, and those of holders that
+    /// were not heard since a start, as they may be the client's own. Returns true if there were any.
     pub fn give_up_all_of(&mut self, file: FileId, client: u64) -> bool {
         let places = self.held.get_mut(&file).into_iter().flat_map(|held| held.holders.values_mut());
         let of_client = places.filter(|place| place.is_resumed || client != 0 && place.client == client);
         of_client.map(|place| place.ending = true).count() > 0
     }
 
-    /// Whether others than this one hold the file's lease.
+    /// Returns true if others than `holder` hold the file's lease.
     pub fn has_others(&self, file: FileId, holder: u64) -> bool {
         self.held.get(&file).is_some_and(|held| held.holders.keys().any(|other| *other != holder))
     }
 
-    /// Whose turn it is to have the file, if it has a lease.
+    /// Turns of the file's holders, if it has a lease.
     pub fn turns(&mut self, file: FileId) -> Option<&mut Turns> {
         self.held.get_mut(&file).map(|held| &mut held.turns)
     }
@@ -240,7 +242,8 @@ impl Leases {
         left.max().map_or(LeaseState::Over, LeaseState::Live)
     }
 
-    /// Whether somebody is gone who was not fenced yet, or has given its place up so.
+    /// Returns true if a holder's place is over (lapsed, or given up uncleanly) and nothing was done about it
+    /// yet.
     pub fn has_gone(&self, file: FileId, now_ms: u64) -> bool {
         self.held.get(&file).is_some_and(|held| self.is_left(held, now_ms))
     }
@@ -249,14 +252,15 @@ impl Leases {
         held.ending || held.holders.values().any(|place| self.is_over(place, now_ms))
     }
 
-    /// Whether a client may write any file: it is known to, or somebody is who was not heard since a start.
+    /// Returns true if a client may write any file: it is a holder, or a holder was not heard since a start,
+    /// which may be this client.
     pub fn may_write(&self, client: u64) -> bool {
         let mut places = self.held.values().flat_map(|held| held.holders.values());
         places.any(|place| place.is_resumed || place.client == client)
     }
 
-    /// Begins to end the file's lease if it has lapsed for all: from now on it cannot be renewed. False if it
-    /// is live. [`Leases::end`] completes it.
+    /// Begins to end the file's lease if it has lapsed for all: from now on it cannot be renewed. Returns
+    /// false if it is live. [`Leases::end`] completes the end.
     pub fn begin_end(&mut self, file: FileId, now_ms: u64) -> bool {
         let is_over = self.state(file, now_ms) == LeaseState::Over;
         if is_over {
@@ -265,21 +269,21 @@ impl Leases {
         is_over
     }
 
-    /// The lease is given up for all its holders: begins to end it, even if it has not lapsed.
+    /// Begins to end the lease for all its holders, even if it has not lapsed.
     pub fn give_up(&mut self, file: FileId) {
         if let Some(held) = self.held.get_mut(&file) {
             held.ending = true;
         }
     }
 
-    /// A holder has given the lease up, uncleanly.
+    /// Notes that a holder has given the lease up uncleanly.
     pub fn give_up_one(&mut self, file: FileId, holder: u64) {
         if let Some(place) = self.held.get_mut(&file).and_then(|held| held.holders.get_mut(&holder)) {
             place.ending = true;
         }
     }
 
-    /// A holder is no holder any more, and nothing is left to do about it.
+    /// Removes a holder about which nothing is left to do.
     pub fn forget(&mut self, file: FileId, holder: u64, now_ms: u64) {
         if let Some(held) = self.held.get_mut(&file) {
             held.holders.remove(&holder);
@@ -288,12 +292,12 @@ impl Leases {
         }
     }
 
-    /// The file's lease has ended.
+    /// Removes the file's lease, which has ended.
     pub fn end(&mut self, file: FileId) {
         self.held.remove(&file);
     }
 
-    /// What is to be done about the file's lease. From now on holders that are over cannot renew.
+    /// Returns the next step for the file's lease. From now on holders whose places are over cannot renew.
     pub fn step(&mut self, file: FileId, now_ms: u64) -> Step {
         if self.begin_end(file, now_ms) {
             return Step::End;
@@ -308,7 +312,7 @@ impl Leases {
         Step::Without(over)
     }
 
-    /// Files about whose lease something is to be done: those above `after` first, then the others.
+    /// Files whose lease needs a step: those above `after` first, then the others.
     pub fn due(&self, now_ms: u64, after: FileId) -> impl Iterator<Item = FileId> {
         let is_due = move |held: &Held| self.is_left(held, now_ms) || held.apart(now_ms);
         let above = self.held.range((Bound::Excluded(after), Bound::Unbounded));
@@ -326,7 +330,7 @@ impl Leases {
         place.until_ms.max(self.resumed_ms())
     }
 
-    /// No lease lapses before this time, a full term after the last pause; 0: there was no pause.
+    /// Time before which no lease lapses, a full term after the last pause; 0: there was no pause.
     fn resumed_ms(&self) -> u64 {
         match self.pauses.last().ended_ms {
             0 => 0,
@@ -340,7 +344,8 @@ impl Held {
         (self.since..=self.lease).contains(&lease)
     }
 
-    /// Whether it is shared, and for long enough no two of its holders have needed the same stripes.
+    /// Returns true if the lease is shared, and for long enough no two of its holders have needed the same
+    /// stripes.
     fn apart(&self, now_ms: u64) -> bool {
         if !self.shared || now_ms < self.left_ms + ALONE_MS || self.holders.contains_key(&UNKNOWN) {
             return false;

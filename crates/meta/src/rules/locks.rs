@@ -1,21 +1,21 @@
 //! Advisory locks, in memory only, and pure.
 //!
-//! A lock session is a client's. Its locks bind others while the client is heard; one that is not heard keeps
-//! its locks until somebody else wants one of them: then the whole session is over, and its client is told
-//! when it claims them (as Linux's NFS server does with clients that are away).
+//! A lock session belongs to a client. Its locks bind others while the client is heard. A client that is not
+//! heard keeps its locks until another wants one of them: then the whole session is over, and its client is
+//! told so when it claims them (as Linux's NFS server does with clients that are away).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use braid_layout::{FileId, Ranges, Span};
 use braid_wire::control::{HeldLock, Lock, LockHow, LockKind};
 
-/// Most locks of all clients.
+/// Maximum number of locks of all clients.
 const LOCKS_MAX: usize = 1 << 18;
-/// Most locks of one session, so that no client takes them all.
+/// Maximum number of locks of one session, so that no client takes them all.
 const LOCKS_EACH: usize = LOCKS_MAX / 8;
-/// Most sessions of which it is remembered that they are over.
+/// Maximum number of sessions that are remembered as over; the latest are.
 const BROKEN_MAX: usize = 1 << 16;
-/// Files of a session whose last request's number is remembered one by one.
+/// Maximum number of files of a session for which the last request's number is kept separately.
 const ORDERS_MAX: usize = 1 << 12;
 
 #[derive(Debug, Default)]
@@ -24,17 +24,17 @@ pub struct Locks {
     sessions: BTreeMap<u64, Session>,
     /// Sessions that are over, as they have lost their locks to others, or held none and were not heard.
     broken: BTreeSet<u64>,
-    /// These in the order in which they ended.
+    /// The sessions of `broken` in the order in which they ended.
     broken_since: VecDeque<u64>,
-    /// Sessions from before this manager's start that have not yet said that they have claimed all, and their
-    /// clients.
+    /// Sessions from before this manager's start that have not yet said that they have claimed all, with
+    /// their clients.
     before: BTreeMap<u64, u64>,
-    /// Clients that did not claim all in time. What they had locked is not known.
+    /// Clients that did not claim all in time: the locks that they had are not known.
     silent: BTreeSet<u64>,
     count: usize,
 }
 
-/// A session and one of its client's programs.
+/// A session, and the owner of locks within it: one of the client's programs.
 type Owner = (u64, u64);
 
 #[derive(Debug, Default)]
@@ -46,44 +46,45 @@ struct Holder {
 #[derive(Debug)]
 struct Session {
     client: u64,
-    /// The number of the last request, by file.
+    /// Number of the last request, by file.
     orders: BTreeMap<FileId, u64>,
-    /// That of all files that are not there.
+    /// Number of the last request for all files that are not in `orders`.
     floor: u64,
-    /// How many locks it holds.
+    /// Number of locks that the session holds.
     locks: usize,
 }
 
-/// What is to be done for a request.
+/// Outcome of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is done.
+    /// The request was carried out.
     Granted,
-    /// Somebody who is heard has a lock there.
+    /// A client that is heard has a lock in the way.
     Held(HeldLock),
-    /// A session that is not heard has one. It is over; when that is stored its locks are to be dropped
-    /// ([`Locks::drop_session`]), and this asked again.
+    /// A session that is not heard has a lock in the way, and is over. When that is stored its locks are to
+    /// be dropped ([`Locks::drop_session`]), and the request is to be repeated.
     Broke(u64),
-    /// The asker's session is over.
+    /// The session of the request is over.
     Lost,
-    /// A later request came first.
+    /// A later request of the session for this file came first.
     Overtaken,
-    /// There are too many locks.
+    /// There are too many locks, of the session or of all clients.
     Full,
 }
 
 impl Locks {
-    /// Sessions that the state knows may claim, and their clients.
+    /// Takes over the sessions that the state knows, with their clients: they may claim their locks.
     pub fn begin(&mut self, sessions: impl IntoIterator<Item = (u64, u64)>) {
         self.before = sessions.into_iter().collect();
     }
 
-    /// Whether sessions from before the start may claim yet.
+    /// Returns true if sessions from before the start may still claim.
     pub fn has_before(&self) -> bool {
         !self.before.is_empty()
     }
 
-    /// Whether a session is from before the start, and was not heard of since: it may hold locks, or none.
+    /// Returns true if a session is from before the start and was not heard of since: it may hold locks, or
+    /// none.
     pub fn may_claim(&self, session: u64) -> bool {
         self.before.contains_key(&session) && !self.sessions.contains_key(&session)
     }
@@ -93,15 +94,16 @@ impl Locks {
         self.before.keys().copied().collect()
     }
 
-    /// The clients of these that have begun no other session: what they had locked is not known.
+    /// Clients of the unheard sessions that have begun no other session: the locks that they had are not
+    /// known.
     pub fn unheard_clients(&self) -> BTreeSet<u64> {
         let begun = self.sessions.iter().filter(|(session, _)| !self.before.contains_key(session));
         let back: BTreeSet<u64> = begun.map(|(_, session)| session.client).collect();
         self.before.values().copied().filter(|client| !back.contains(client)).collect()
     }
 
-    /// Nobody claims any more. Who has claimed a part loses that too, as a session has all of its locks or
-    /// none.
+    /// Ends the time for claims. A session that has claimed only some of its locks loses those too, as a
+    /// session has all of its locks or none.
     pub fn end_of_claims(&mut self) {
         self.silent.extend(self.unheard_clients());
         for session in std::mem::take(&mut self.before).into_keys() {
@@ -115,13 +117,13 @@ impl Locks {
         &self.silent
     }
 
-    /// This client can do no harm any more.
+    /// Forgets a silent client that can do no harm any more.
     pub fn forget_silent(&mut self, client: u64) {
         self.silent.remove(&client);
     }
 
-    /// Sessions that hold no lock, and whose clients are not heard: they are over. When that is stored they
-    /// are to be dropped ([`Locks::drop_session`]).
+    /// Ends the sessions that hold no lock and whose clients are not heard, and returns them. When that is
+    /// stored they are to be dropped ([`Locks::drop_session`]).
     pub fn end_idle(&mut self, is_heard: impl Fn(u64) -> bool) -> Vec<u64> {
         let is_idle = |session: &Session| session.locks == 0 && !is_heard(session.client);
         let idle = self.sessions.iter().filter(|(_, session)| is_idle(session));
@@ -130,7 +132,7 @@ impl Locks {
         idle
     }
 
-    /// The session can ask for nothing any more.
+    /// Marks a session as over: all its further requests are refused.
     fn end(&mut self, session: u64) {
         if self.broken.insert(session) {
             self.broken_since.push_back(session);
@@ -142,26 +144,26 @@ impl Locks {
         }
     }
 
-    /// Whether the session is over.
+    /// Returns true if the session is over.
     pub fn is_broken(&self, session: u64) -> bool {
         self.broken.contains(&session)
     }
 
-    /// Whether it has begun in this manager's time.
+    /// Returns true if the session has begun, or was heard of, since this manager's start.
     pub fn knows(&self, session: u64) -> bool {
         self.sessions.contains_key(&session)
     }
 
-    /// Sessions that end when a client begins this one.
+    /// Sessions of the client that end when it begins `session`.
     pub fn former(&self, client: u64, session: u64) -> Vec<u64> {
         let of = self.sessions.iter().filter(|(number, one)| one.client == client && **number != session);
         of.map(|(number, _)| *number).collect()
     }
 
-    /// A session begins, or is heard of again after a start.
+    /// Enters a session that begins, or is heard of again after a start.
     pub fn enter(&mut self, session: u64, client: u64) {
         for former in self.former(client, session) {
-            // What comes late of it must not end this one.
+            // Late requests of the former session must not end this one.
             self.end(former);
             self.drop_session(former);
         }
@@ -170,7 +172,7 @@ impl Locks {
         self.sessions.entry(session).or_insert(begun);
     }
 
-    /// Carries out a request of a session that has begun. `is_heard`: whether a client is.
+    /// Carries out a request of a session that has begun. `is_heard` says if a client is heard.
     pub fn ask(&mut self, asked: &Lock, span: Span, is_heard: impl Fn(u64) -> bool) -> Outcome {
         if self.is_broken(asked.session) {
             return Outcome::Lost;
@@ -186,7 +188,8 @@ impl Locks {
             if has(&|held| held == kind || held == LockKind::Exclusive) {
                 return Outcome::Granted;
             }
-            // Who has asked for the other kind, and had no answer, claims what it had before.
+            // A client that has asked for the other kind, and had no answer, claims the lock that it had
+            // before.
             if !self.before.contains_key(&asked.session) && !has(&|_| true) {
                 self.end(asked.session);
                 self.drop_session(asked.session);
@@ -206,7 +209,7 @@ impl Locks {
             if asked.how == LockHow::Test {
                 return Outcome::Granted; // whoever only asks takes nothing from who is away
             }
-            // From now on it can claim nothing.
+            // From now on that session can claim nothing.
             self.end(held.session);
             return Outcome::Broke(held.session);
         }
@@ -225,7 +228,7 @@ impl Locks {
         self.files.get(&asked.file)?.get(&(asked.session, asked.owner))
     }
 
-    /// Whether no later request for this file came before. A repeat is let through.
+    /// Returns true if no later request of the session for this file came before. A repeat is let through.
     fn is_next(&mut self, asked: &Lock) -> bool {
         let Some(session) = self.sessions.get_mut(&asked.session) else { return false };
         let last = session.orders.get(&asked.file).copied().unwrap_or(session.floor);
@@ -257,7 +260,7 @@ impl Locks {
         let holder = holders.entry((asked.session, asked.owner)).or_default();
         let before = holder.ranges.len();
         if asked.kind.is_some() {
-            // Who releases a part says nothing of who holds the rest.
+            // The process that releases a part need not be the one that holds the rest.
             holder.pid = asked.pid;
         }
         holder.ranges.set(span, asked.kind);
@@ -274,7 +277,7 @@ impl Locks {
         }
     }
 
-    /// A session's client, and the files of which it holds locks.
+    /// Client of a session, and the files on which the session holds locks.
     pub fn held_by(&self, session: u64) -> (u64, Vec<FileId>) {
         let client = self.sessions.get(&session).map_or(0, |session| session.client);
         let holds = |holders: &BTreeMap<Owner, Holder>| holders.keys().any(|(of, _)| *of == session);
@@ -282,7 +285,7 @@ impl Locks {
         (client, files.collect())
     }
 
-    /// A session's locks bind nobody any more.
+    /// Removes a session and its locks.
     pub fn drop_session(&mut self, session: u64) {
         self.sessions.remove(&session);
         for holders in self.files.values_mut() {
@@ -302,7 +305,7 @@ mod tests {
 
     const FILE: FileId = FileId(5);
 
-    fn lock(session: u64, order: u64, kind: Option<LockKind>, (from, to): (u64, u64)) -> Lock {
+    fn lock(session: u64, order: u64, kind: Option<LockKind>, from: u64, to: u64) -> Lock {
         let how = LockHow::Set;
         Lock { session, order, file: FILE, owner: 1, pid: 7, how, kind, from, to }
     }
@@ -325,28 +328,28 @@ mod tests {
     #[test]
     fn exclusive_locks_keep_others_out_and_shared_ones_do_not() {
         let mut locks = two();
-        assert_eq!(ask(&mut locks, &lock(10, 1, SHARED, (0, 9)), &[1, 2]), Outcome::Granted);
-        assert_eq!(ask(&mut locks, &lock(20, 1, SHARED, (5, 14)), &[1, 2]), Outcome::Granted);
+        assert_eq!(ask(&mut locks, &lock(10, 1, SHARED, 0, 9), &[1, 2]), Outcome::Granted);
+        assert_eq!(ask(&mut locks, &lock(20, 1, SHARED, 5, 14), &[1, 2]), Outcome::Granted);
         let held = HeldLock { session: 20, pid: 7, kind: LockKind::Shared, from: 5, to: 14 };
-        assert_eq!(ask(&mut locks, &lock(10, 2, EXCLUSIVE, (0, 9)), &[1, 2]), Outcome::Held(held));
-        assert_eq!(ask(&mut locks, &lock(10, 3, EXCLUSIVE, (0, 4)), &[1, 2]), Outcome::Granted);
+        assert_eq!(ask(&mut locks, &lock(10, 2, EXCLUSIVE, 0, 9), &[1, 2]), Outcome::Held(held));
+        assert_eq!(ask(&mut locks, &lock(10, 3, EXCLUSIVE, 0, 4), &[1, 2]), Outcome::Granted);
         let held = HeldLock { session: 10, pid: 7, kind: LockKind::Exclusive, from: 0, to: 4 };
-        let test = Lock { how: LockHow::Test, ..lock(20, 0, SHARED, (4, 5)) };
+        let test = Lock { how: LockHow::Test, ..lock(20, 0, SHARED, 4, 5) };
         assert_eq!(ask(&mut locks, &test, &[1, 2]), Outcome::Held(held));
-        assert_eq!(ask(&mut locks, &lock(10, 4, None, (0, u64::MAX)), &[1, 2]), Outcome::Granted);
-        assert_eq!(ask(&mut locks, &lock(20, 2, EXCLUSIVE, (0, u64::MAX)), &[1, 2]), Outcome::Granted);
+        assert_eq!(ask(&mut locks, &lock(10, 4, None, 0, u64::MAX), &[1, 2]), Outcome::Granted);
+        assert_eq!(ask(&mut locks, &lock(20, 2, EXCLUSIVE, 0, u64::MAX), &[1, 2]), Outcome::Granted);
         assert_eq!(locks.count, 1);
     }
 
     #[test]
     fn what_is_left_of_a_lock_names_its_process() {
         let mut locks = two();
-        ask(&mut locks, &lock(10, 1, EXCLUSIVE, (0, 99)), &[1, 2]);
-        let part = Lock { pid: 0, ..lock(10, 2, None, (40, 59)) };
+        ask(&mut locks, &lock(10, 1, EXCLUSIVE, 0, 99), &[1, 2]);
+        let part = Lock { pid: 0, ..lock(10, 2, None, 40, 59) };
         assert_eq!(ask(&mut locks, &part, &[1, 2]), Outcome::Granted);
         for (asked, from, to) in [(0, 0, 39), (70, 60, 99)] {
             let held = HeldLock { session: 10, pid: 7, kind: LockKind::Exclusive, from, to };
-            let test = Lock { how: LockHow::Test, ..lock(20, 0, EXCLUSIVE, (asked, asked)) };
+            let test = Lock { how: LockHow::Test, ..lock(20, 0, EXCLUSIVE, asked, asked) };
             assert_eq!(ask(&mut locks, &test, &[1, 2]), Outcome::Held(held));
         }
         assert_eq!(locks.held_by(10), (1, vec![FILE]));
@@ -356,22 +359,22 @@ mod tests {
     #[test]
     fn who_is_not_heard_keeps_its_locks_until_others_want_one() {
         let mut locks = two();
-        ask(&mut locks, &lock(10, 1, EXCLUSIVE, (0, 9)), &[1]);
-        ask(&mut locks, &lock(10, 2, EXCLUSIVE, (50, 59)), &[1]);
-        let claim = |order| Lock { how: LockHow::Claim, ..lock(10, order, EXCLUSIVE, (0, 9)) };
-        assert_eq!(ask(&mut locks, &lock(20, 1, EXCLUSIVE, (20, 29)), &[2]), Outcome::Granted);
+        ask(&mut locks, &lock(10, 1, EXCLUSIVE, 0, 9), &[1]);
+        ask(&mut locks, &lock(10, 2, EXCLUSIVE, 50, 59), &[1]);
+        let claim = |order| Lock { how: LockHow::Claim, ..lock(10, order, EXCLUSIVE, 0, 9) };
+        assert_eq!(ask(&mut locks, &lock(20, 1, EXCLUSIVE, 20, 29), &[2]), Outcome::Granted);
         assert_eq!(ask(&mut locks, &claim(3), &[1, 2]), Outcome::Granted, "nobody wanted it");
-        let test = Lock { how: LockHow::Test, ..lock(20, 0, SHARED, (0, 0)) };
+        let test = Lock { how: LockHow::Test, ..lock(20, 0, SHARED, 0, 0) };
         assert_eq!(ask(&mut locks, &test, &[2]), Outcome::Granted);
         assert_eq!(ask(&mut locks, &claim(3), &[1, 2]), Outcome::Granted, "to ask takes nothing");
-        assert_eq!(ask(&mut locks, &lock(20, 2, SHARED, (0, 0)), &[2]), Outcome::Broke(10));
+        assert_eq!(ask(&mut locks, &lock(20, 2, SHARED, 0, 0), &[2]), Outcome::Broke(10));
         assert_eq!(ask(&mut locks, &claim(4), &[1, 2]), Outcome::Lost, "from then on");
-        assert_eq!(ask(&mut locks, &lock(20, 3, SHARED, (0, 0)), &[1, 2]), Outcome::Broke(10));
+        assert_eq!(ask(&mut locks, &lock(20, 3, SHARED, 0, 0), &[1, 2]), Outcome::Broke(10));
         locks.drop_session(10);
-        assert_eq!(ask(&mut locks, &lock(20, 4, SHARED, (0, 0)), &[2]), Outcome::Granted);
-        assert_eq!(ask(&mut locks, &lock(10, 5, EXCLUSIVE, (90, 99)), &[1, 2]), Outcome::Lost);
+        assert_eq!(ask(&mut locks, &lock(20, 4, SHARED, 0, 0), &[2]), Outcome::Granted);
+        assert_eq!(ask(&mut locks, &lock(10, 5, EXCLUSIVE, 90, 99), &[1, 2]), Outcome::Lost);
         locks.enter(11, 1);
-        assert_eq!(ask(&mut locks, &lock(11, 1, EXCLUSIVE, (50, 59)), &[1, 2]), Outcome::Granted);
+        assert_eq!(ask(&mut locks, &lock(11, 1, EXCLUSIVE, 50, 59), &[1, 2]), Outcome::Granted);
     }
 
     #[test]
@@ -379,14 +382,14 @@ mod tests {
         let mut locks = two();
         let taken = |locks: &mut Locks, session| {
             let order = locks.count as u64;
-            let one = |n: u64| Lock { file: FileId(n), ..lock(session, order + n, SHARED, (0, 9)) };
+            let one = |n: u64| Lock { file: FileId(n), ..lock(session, order + n, SHARED, 0, 9) };
             (1..).take_while(|n| ask(locks, &one(*n), &[1, 2]) == Outcome::Granted).count()
         };
         assert_eq!(taken(&mut locks, 10), LOCKS_EACH);
         assert_eq!(taken(&mut locks, 20), LOCKS_EACH, "another has its own");
-        let one = Lock { file: FileId(1), ..lock(10, u64::MAX, None, (0, 9)) };
+        let one = Lock { file: FileId(1), ..lock(10, u64::MAX, None, 0, 9) };
         assert_eq!(ask(&mut locks, &one, &[1, 2]), Outcome::Granted, "to release is no lock");
-        let again = Lock { file: FileId(1), ..lock(10, u64::MAX, SHARED, (0, 9)) };
+        let again = Lock { file: FileId(1), ..lock(10, u64::MAX, SHARED, 0, 9) };
         assert_eq!(ask(&mut locks, &again, &[1, 2]), Outcome::Granted);
         locks.drop_session(10);
         assert_eq!(locks.count, LOCKS_EACH);
@@ -395,15 +398,15 @@ mod tests {
     #[test]
     fn a_session_without_locks_ends_with_its_client_and_comes_late_for_all() {
         let mut locks = two();
-        ask(&mut locks, &lock(10, 1, EXCLUSIVE, (0, 9)), &[1, 2]);
-        ask(&mut locks, &lock(20, 1, EXCLUSIVE, (50, 59)), &[1, 2]);
-        ask(&mut locks, &lock(20, 2, None, (50, 59)), &[1, 2]);
+        ask(&mut locks, &lock(10, 1, EXCLUSIVE, 0, 9), &[1, 2]);
+        ask(&mut locks, &lock(20, 1, EXCLUSIVE, 50, 59), &[1, 2]);
+        ask(&mut locks, &lock(20, 2, None, 50, 59), &[1, 2]);
         assert_eq!(locks.end_idle(|_| true), []);
         assert_eq!(locks.end_idle(|_| false), [20], "the other holds a lock");
         assert!(locks.knows(20), "until that is stored");
         locks.drop_session(20);
         assert!(locks.is_broken(20) && !locks.knows(20));
-        assert_eq!(ask(&mut locks, &lock(20, 1, EXCLUSIVE, (50, 59)), &[1, 2]), Outcome::Lost);
+        assert_eq!(ask(&mut locks, &lock(20, 1, EXCLUSIVE, 50, 59), &[1, 2]), Outcome::Lost);
         // What is remembered of those that are over has a bound.
         (100..100 + BROKEN_MAX as u64).for_each(|session| locks.end(session));
         assert_eq!((locks.broken.len(), locks.broken_since.len()), (BROKEN_MAX, BROKEN_MAX));
@@ -413,17 +416,17 @@ mod tests {
     #[test]
     fn a_request_that_comes_late_counts_for_nothing() {
         let mut locks = two();
-        ask(&mut locks, &lock(10, 2, EXCLUSIVE, (0, 9)), &[1, 2]);
-        ask(&mut locks, &lock(10, 3, None, (0, 9)), &[1, 2]);
-        assert_eq!(ask(&mut locks, &lock(10, 2, EXCLUSIVE, (0, 9)), &[1, 2]), Outcome::Overtaken);
-        assert_eq!(ask(&mut locks, &lock(20, 1, EXCLUSIVE, (0, 9)), &[1, 2]), Outcome::Granted);
-        assert_eq!(ask(&mut locks, &lock(20, 1, EXCLUSIVE, (0, 9)), &[1, 2]), Outcome::Granted, "a repeat");
+        ask(&mut locks, &lock(10, 2, EXCLUSIVE, 0, 9), &[1, 2]);
+        ask(&mut locks, &lock(10, 3, None, 0, 9), &[1, 2]);
+        assert_eq!(ask(&mut locks, &lock(10, 2, EXCLUSIVE, 0, 9), &[1, 2]), Outcome::Overtaken);
+        assert_eq!(ask(&mut locks, &lock(20, 1, EXCLUSIVE, 0, 9), &[1, 2]), Outcome::Granted);
+        assert_eq!(ask(&mut locks, &lock(20, 1, EXCLUSIVE, 0, 9), &[1, 2]), Outcome::Granted, "a repeat");
         let mut locks = two();
         for file in 0..=ORDERS_MAX as u64 {
-            let other = Lock { file: FileId(100 + file), ..lock(10, 10 + file, None, (0, 9)) };
+            let other = Lock { file: FileId(100 + file), ..lock(10, 10 + file, None, 0, 9) };
             ask(&mut locks, &other, &[1, 2]);
         }
-        let late = Lock { file: FileId(100), ..lock(10, 9, EXCLUSIVE, (0, 9)) };
+        let late = Lock { file: FileId(100), ..lock(10, 9, EXCLUSIVE, 0, 9) };
         assert_eq!(ask(&mut locks, &late, &[1, 2]), Outcome::Overtaken, "also when files were forgotten");
     }
 
@@ -433,7 +436,7 @@ mod tests {
         locks.begin([(10, 1)]);
         locks.enter(10, 1);
         locks.enter(20, 2);
-        let claim = |session| Lock { how: LockHow::Claim, ..lock(session, 1, EXCLUSIVE, (0, 9)) };
+        let claim = |session| Lock { how: LockHow::Claim, ..lock(session, 1, EXCLUSIVE, 0, 9) };
         assert_eq!(ask(&mut locks, &claim(10), &[1, 2]), Outcome::Granted);
         assert_eq!(ask(&mut locks, &claim(20), &[1, 2]), Outcome::Lost);
         assert_eq!(locks.unheard(), [10], "it may have more to claim");
@@ -458,7 +461,7 @@ mod tests {
     fn who_has_not_claimed_all_in_time_loses_all() {
         let mut locks = Locks::default();
         locks.begin([(10, 1), (20, 2)]);
-        let claim = |session, at| Lock { how: LockHow::Claim, ..lock(session, 1, EXCLUSIVE, (at, at + 9)) };
+        let claim = |session, at| Lock { how: LockHow::Claim, ..lock(session, 1, EXCLUSIVE, at, at + 9) };
         let is_all = |session| Lock { kind: None, ..claim(session, 0) };
         for (session, client) in [(10, 1), (20, 2)] {
             locks.enter(session, client);
@@ -476,20 +479,20 @@ mod tests {
     fn who_did_not_hear_of_another_kind_may_claim_what_it_had() {
         let mut locks = two();
         let ask_all = |locks: &mut Locks, asked: &Lock| ask(locks, asked, &[1, 2]);
-        let claim = |order, kind| Lock { how: LockHow::Claim, ..lock(10, order, kind, (0, 9)) };
-        ask_all(&mut locks, &lock(10, 1, SHARED, (0, 9)));
-        ask_all(&mut locks, &lock(10, 2, EXCLUSIVE, (5, 9)));
+        let claim = |order, kind| Lock { how: LockHow::Claim, ..lock(10, order, kind, 0, 9) };
+        ask_all(&mut locks, &lock(10, 1, SHARED, 0, 9));
+        ask_all(&mut locks, &lock(10, 2, EXCLUSIVE, 5, 9));
         assert_eq!(ask_all(&mut locks, &claim(3, SHARED)), Outcome::Granted);
-        ask_all(&mut locks, &lock(10, 4, SHARED, (0, 9)));
+        ask_all(&mut locks, &lock(10, 4, SHARED, 0, 9));
         assert_eq!(ask_all(&mut locks, &claim(5, EXCLUSIVE)), Outcome::Granted, "nobody else has it");
-        assert_eq!(ask_all(&mut locks, &lock(20, 1, SHARED, (0, 9))), {
+        assert_eq!(ask_all(&mut locks, &lock(20, 1, SHARED, 0, 9)), {
             let held = HeldLock { session: 10, pid: 7, kind: LockKind::Exclusive, from: 0, to: 9 };
             Outcome::Held(held)
         });
-        ask_all(&mut locks, &lock(10, 6, SHARED, (0, 9)));
-        ask_all(&mut locks, &lock(20, 2, SHARED, (0, 9)));
+        ask_all(&mut locks, &lock(10, 6, SHARED, 0, 9));
+        ask_all(&mut locks, &lock(20, 2, SHARED, 0, 9));
         assert!(matches!(ask_all(&mut locks, &claim(7, EXCLUSIVE)), Outcome::Held(_)));
-        ask_all(&mut locks, &lock(10, 8, None, (9, 9)));
+        ask_all(&mut locks, &lock(10, 8, None, 9, 9));
         assert_eq!(ask_all(&mut locks, &claim(9, SHARED)), Outcome::Lost, "a byte of it was released");
     }
 }

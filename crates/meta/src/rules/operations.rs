@@ -13,10 +13,11 @@
 //! - Results for a client that left without settling them are deleted after [`KEPT_MS`]. An operation older
 //!   than half of that is refused, so none is carried out again because its result was forgotten.
 //!
-//! Whoever has the token can take any number of client numbers. So of 4,096 clients something is kept in
+//! A program with the token can use any number of client numbers. So at most 4,096 clients are kept in
 //! memory; beyond that the one that was idle for the longest is forgotten. From then on an operation of a
 //! client that is not known is refused if it was begun before the forgotten one was last heard: it may be a
-//! copy of what that one had settled. Its asker begins it anew.
+//! copy of an operation that the forgotten client had settled. A client that is refused so begins its
+//! operation anew.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,57 +30,57 @@ use crate::records::kv::KvError;
 use crate::records::schema::{OperationRecord, key};
 use crate::records::tx::Tx;
 
-/// How long results are kept for a client that left without settling them: an hour.
+/// Time, in milliseconds, that results are kept for a client that left without settling them: an hour.
 pub const KEPT_MS: u64 = 3_600_000;
-/// An operation begun longer ago is refused.
+/// Maximum age of an operation, in milliseconds: one begun longer ago is refused.
 pub const AGE_MAX_MS: u64 = KEPT_MS / 2;
-/// Most numbers between a client's lowest unsettled operation and its highest. It has far fewer calls in
-/// flight.
+/// Maximum difference between a client's highest operation and its lowest unsettled one. Clients have far
+/// fewer calls in flight.
 const WINDOW_MAX: u64 = 1 << 20;
-/// Most clients of which something is kept in memory. Most of them need nothing.
+/// Maximum number of clients kept in memory. Most clients need no entry.
 const ASKERS_MAX: usize = 1 << 12;
-/// Most refusals kept per client: those of its unsettled operations.
+/// Maximum number of refusals kept per client: those of its unsettled operations.
 const REFUSALS_MAX: usize = 1024;
-/// Most rows of settled operations that one transaction deletes beside its own work.
+/// Maximum number of rows of settled operations that one transaction deletes beside its own work.
 const SETTLED_PER_WRITE: usize = 64;
 
-/// Which operation a request is.
+/// Identity of the operation that a request carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Operation {
-    /// The client's number.
+    /// Number of the client.
     pub client: u64,
     pub number: u64,
-    /// The client's operations below this are settled.
+    /// Mark of the client: its operations below this number are settled.
     pub settled_below: u64,
     /// CRC32C of the request: if the number comes again with another request, it was used twice.
     pub request: u32,
 }
 
-/// The result of an operation: what its answer needs beyond "done".
+/// The result of an operation: the facts that its answer needs beyond "done".
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// The file that was opened.
+    /// The file that was opened; 0: none.
     pub file: FileId,
-    /// The lease that was granted on it.
+    /// The lease that was granted on that file.
     pub lease: Lease,
     /// Components to rebuild after a drive was replaced, or the first byte that was reserved.
     pub number: u64,
 }
 
-/// Whether this call carried the operation out.
+/// Result of a call, which carried the operation out or found that done.
 #[derive(Debug)]
 pub enum Once<R> {
-    /// It was carried out now.
+    /// The operation was carried out by this call; with its result.
     Now(R),
-    /// It was carried out before.
+    /// The operation was carried out before; with its result on record.
     Before(Outcome),
 }
 
-/// What is known of operations beyond the stored state.
+/// State of operations beyond the stored results.
 #[derive(Debug, Default)]
 pub struct Operations {
     askers: BTreeMap<u64, Asker>,
-    /// When clients that were forgotten, as there were too many, were heard last.
+    /// Latest time at which a client was heard that was forgotten because there were too many.
     forgotten_ms: u64,
 }
 
@@ -92,17 +93,17 @@ struct Asker {
 }
 
 impl Outcome {
-    /// Done, with nothing else to report.
+    /// The result of an operation with nothing to report but that it is done.
     pub const DONE: Outcome = Outcome { file: FileId(0), lease: Lease(0), number: 0 };
 
-    /// A file was opened under this lease.
+    /// The result of opening a file under this lease.
     pub fn opened(file: FileId, lease: Lease) -> Outcome {
         Outcome { file, lease, ..Outcome::DONE }
     }
 }
 
 impl<R> Once<R> {
-    /// Whether it was carried out now.
+    /// Returns true if this call carried the operation out.
     pub fn is_now(&self) -> bool {
         matches!(self, Once::Now(_))
     }
@@ -177,7 +178,7 @@ impl Operations {
         asker.refused.get(&operation.number).map_or(Ok(()), |refusal| Err(refusal.clone()))
     }
 
-    /// Forgets clients that were not heard for so long that all they sent is too old to be carried out.
+    /// Forgets clients that were not heard for so long that all their requests are too old to be carried out.
     pub fn forget(&mut self, now_ms: u64) {
         self.askers
             .retain(|_, asker| !asker.running.is_empty() || now_ms.saturating_sub(asker.heard_ms) < KEPT_MS);
@@ -195,7 +196,7 @@ pub fn recorded(tx: &Tx, operation: Operation) -> Result<Option<Outcome>, Refusa
     Ok(Some(Outcome { file: record.file, lease: record.lease, number: record.number }))
 }
 
-/// Stores the operation's result in the transaction that carries it out, and deletes some that are settled.
+/// Stores the operation's result in the transaction that carries it out, and deletes some settled results.
 pub fn remember(tx: &mut Tx, operation: Operation, outcome: Outcome, now_ms: u64) -> Result<(), KvError> {
     let Operation { client, number, settled_below, request } = operation;
     let Outcome { file, lease, number: result } = outcome;
@@ -236,8 +237,8 @@ pub fn check_head(head: &RequestHead, request: &ControlRequest, now_ms: u64) -> 
     Ok(())
 }
 
-/// Whether the client takes the refusal as its answer. After the other reasons it asks again under the same
-/// number; after a failure of the state it is not known whether the change is durable.
+/// Returns true if the client takes a refusal for this reason as its answer. After the other reasons it asks
+/// again under the same number; after a failure of the state it is not known whether the change is durable.
 pub fn is_final(reason: Reason) -> bool {
     !matches!(reason, Reason::Busy | Reason::NotLeading | Reason::Closing) && !reason.leaves_unknown()
 }

@@ -1,9 +1,9 @@
-//! Parts of a file that writers asked for by range, and those that they have. Pure.
+//! Parts of a file that writers asked for by range, and those that were granted. Pure.
 //!
 //! A writer that says which stripes it writes can have an exclusive lease on these alone, while others have
-//! theirs on other stripes. That is so as long as all who write the file say so and no two mean the same
-//! stripe. The record keeps what was asked for also while it is not granted, so that it can be granted later,
-//! and after a restart.
+//! theirs on other stripes. That is so as long as all writers of the file say so and no two name the same
+//! stripe. The record keeps the ranges asked for also while they are not granted, so that they can be granted
+//! later, and after a restart.
 
 use std::collections::BTreeSet;
 
@@ -15,11 +15,11 @@ use crate::records::schema::{InodeRecord, PartRecord, SegmentRecord};
 use crate::rules::grants::Stripes;
 use crate::tree::names::show;
 
-/// Most parts of a file. Its record holds them all.
+/// Maximum number of parts of a file. The file's record holds them all.
 const PARTS_MAX: usize = 1024;
 
 impl PartRecord {
-    /// What a holder asks for.
+    /// The record of a range that a holder asks for, not yet granted.
     pub fn asked(holder: u64, range: ByteRange) -> PartRecord {
         PartRecord { holder, lease: Lease(0), from: range.from, to: range.to }
     }
@@ -30,7 +30,7 @@ impl PartRecord {
 }
 
 impl InodeRecord {
-    /// Whether its writers have a lease each, on stripes of their own.
+    /// Returns true if the file's writers have a lease each, on stripes of their own.
     pub fn is_parted(&self) -> bool {
         self.parts.iter().any(|part| part.lease != Lease(0))
     }
@@ -40,12 +40,12 @@ impl InodeRecord {
         self.parts.iter().find(|part| part.holder == holder && part.lease != Lease(0))
     }
 
-    /// The lease that the holder works under, if it is one of its holders.
+    /// The lease that the holder works under; `None` if the file is divided and no part is the holder's.
     pub fn lease_of(&self, holder: u64) -> Option<Lease> {
         if self.is_parted() { self.part_of(holder).map(|part| part.lease) } else { Some(self.lease) }
     }
 
-    /// Whether somebody may write under this lease now.
+    /// Returns true if a holder may write under this lease now.
     pub fn is_current(&self, lease: Lease) -> bool {
         match self.is_parted() {
             true => lease != Lease(0) && self.parts.iter().any(|part| part.lease == lease),
@@ -53,7 +53,7 @@ impl InodeRecord {
         }
     }
 
-    /// All leases under which somebody may write now.
+    /// All leases under which a holder may write now.
     pub fn current_leases(&self) -> BTreeSet<Lease> {
         if !self.is_parted() {
             return BTreeSet::from([self.lease]);
@@ -83,7 +83,7 @@ pub fn check(inode: &InodeRecord, range: ByteRange) -> Result<(), Refusal> {
     Err(Refusal::new(Reason::Range, detail))
 }
 
-/// Refuses one more writer by range where there are too many.
+/// Refuses one more writer by range if there are too many.
 pub fn check_count(parts: &[PartRecord]) -> Result<(), Refusal> {
     if parts.len() <= PARTS_MAX {
         return Ok(());
@@ -100,12 +100,12 @@ pub fn stripes_in(segment: &SegmentRecord, range: ByteRange) -> Stripes {
         return (0, 0);
     }
     let bytes = stripe_bytes(segment);
-    // What lies past the end of the segment is in no stripe of it.
+    // Bytes past the end of the segment are in none of its stripes.
     let end = if to == segment.end { u64::MAX } else { (to - segment.start) / bytes };
     ((from - segment.start) / bytes, end)
 }
 
-/// The parts of these holders, if each has asked for one and no two meet.
+/// The parts of these holders, if each has asked for one and no two overlap.
 pub fn apart(parts: &[PartRecord], holders: &BTreeSet<u64>) -> Option<Vec<PartRecord>> {
     let mut theirs: Vec<PartRecord> =
         parts.iter().filter(|part| holders.contains(&part.holder)).cloned().collect();

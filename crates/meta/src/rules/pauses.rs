@@ -1,18 +1,19 @@
 //! Pauses of this process: stopped, suspended with its machine, starved. A pure machine: time is a parameter.
 //!
-//! Silence while we did not listen proves nothing: a drive's heartbeats or a writer's renewals may have
-//! waited for us. A loop notes every [`LISTEN_MS`] that we listen ([`Pauses::listen`]). Every read of the
-//! clock is compared with the last note ([`Pauses::look`]). If that is more than [`PAUSE_MS`] old there was a
-//! pause, which ends with this read. So a pause is known before anything can be decided by the time after it.
+//! Silence while the manager did not listen proves nothing: a drive's heartbeats or a writer's renewals may
+//! have waited for it. A loop notes every [`LISTEN_MS`] that the manager listens ([`Pauses::listen`]). Every
+//! read of the clock is compared with the last note ([`Pauses::look`]). If that is more than [`PAUSE_MS`] old
+//! there was a pause, which ends with this read. So a pause is known before anything can be decided by the
+//! time after it.
 //!
 //! A shorter pause goes unnoticed and does no harm. Heartbeats come four times per lease: if leases are 2 s
 //! or longer, a drive's silence stays below a lease even with `PAUSE_MS` added.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Time between two notes that we listen.
+/// Interval between two notes that the manager listens.
 pub const LISTEN_MS: u64 = 250;
-/// A clock read more than this after the last note ends a pause.
+/// Minimum length of a pause: a clock read more than this after the last note ends one.
 pub const PAUSE_MS: u64 = 1500;
 
 /// The last pause.
@@ -31,20 +32,20 @@ struct State {
 /// A pause; all zeros if there was none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Pause {
-    /// When we were last known to listen. Pauses too close together for every peer to be heard between them
-    /// count as one, which began with the first.
+    /// Time of the last note before the pause. Pauses too close together for every peer to be heard between
+    /// them count as one, which began with the first.
     pub began_ms: u64,
-    /// When it ended: a peer's silence counts from here.
+    /// End of the pause: a peer's silence counts from here.
     pub ended_ms: u64,
 }
 
 impl Pauses {
-    /// Begins at `now_ms`. Every live peer is heard within `speak_ms`.
+    /// A record without pauses that begins at `now_ms`. Every live peer is heard within `speak_ms`.
     pub fn new(speak_ms: u64, now_ms: u64) -> Pauses {
         Pauses { speak_ms, state: Mutex::new(State { listened_ms: now_ms, last: Pause::default() }) }
     }
 
-    /// Notes that we listen. Gives the length of the pause that this ends, if any.
+    /// Notes that the manager listens. Returns the length of the pause that this ends, if any.
     pub fn listen(&self, now_ms: u64) -> Option<u64> {
         let mut state = self.state();
         let silent_ms = now_ms.saturating_sub(state.listened_ms);
@@ -53,12 +54,12 @@ impl Pauses {
         (silent_ms > PAUSE_MS).then_some(silent_ms)
     }
 
-    /// The clock was read, to decide something by it.
+    /// Takes a reading of the clock by which something is to be decided.
     pub fn look(&self, now_ms: u64) {
         self.state().look(now_ms, self.speak_ms);
     }
 
-    /// The last pause.
+    /// The last pause; all zeros if there was none.
     pub fn last(&self) -> Pause {
         self.state().last
     }

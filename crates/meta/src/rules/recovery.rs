@@ -1,46 +1,47 @@
-//! Which pending stripe writes stay and which go (PROTOCOL section 6, step 4). Pure.
+//! The verdict on pending stripe writes: which stay and which go (PROTOCOL section 6, step 4). Pure.
 //!
 //! A stamp goes **forward if every ready column of its columns has it** (its version or a later one), else
 //! **back**. Columns that are joining or out do not vote. Nor does a column whose unit is damaged: it has
 //! lost the unit and is not merely out of date (R9). A stamp needs at least one vote to go forward.
 //!
-//! What a joining column has pending goes back there, whatever the others say (section 7: it drops what is
-//! unsettled on it). It may belong to a write that was undone while the column was away. A later version on
-//! other columns does not prove that it is settled, as later writes were made without this column. The column
-//! is brought up to date before it is ready, so nothing is lost. The same holds for what it owes.
+//! A stamp that is pending on a joining column goes back there, whatever the others say (section 7: the
+//! column drops what is unsettled on it). It may belong to a write that was undone while the column was away.
+//! A later version on other columns does not prove that it is settled, as later writes were made without this
+//! column. The column is brought up to date before it is ready, so nothing is lost. The same holds for deltas
+//! that the column owes.
 //!
-//! Stamps of live leases are left alone, but for those of joining columns: their writer sends them again. A
-//! file has one live lease, or one for each part of it that is written apart; no shared lease has stamps.
+//! Stamps of live leases are left alone, except those on joining columns: their writer sends them again. A
+//! file has one live lease, or one for each part that is written separately; a shared lease has no stamps.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use braid_layout::{Column, ColumnMask, Lease, Role, Shape, Stripe, Version};
 use braid_wire::data::{CutOff, UnitState, UnitVerdict};
 
-/// What the columns of the set hold of one unit index.
+/// States of one unit index on the columns of the set.
 pub type Survey = BTreeMap<Column, UnitState>;
 
-/// Which pending stamps are judged.
+/// The pending stamps that are judged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stamps {
-    /// All: no lease is live.
+    /// All stamps: no lease is live.
     All,
-    /// Those of other leases than these, which are live; and those on joining columns, which go back there.
+    /// Stamps of all leases but these, which are live; and those on joining columns, which go back there.
     NotOf(BTreeSet<Lease>),
 }
 
 /// The columns of a segment.
 #[derive(Debug, Clone, Copy)]
 pub struct Columns {
-    /// Which column has which role.
+    /// Shape of the segment, which gives each column its role.
     pub shape: Shape,
-    /// Those of the set.
+    /// Columns of the set.
     pub set: ColumnMask,
-    /// Those of them that are joining.
+    /// Columns of the set that are joining.
     pub joining: ColumnMask,
 }
 
-/// The verdict on one unit: the same for all columns, but for what joining ones drop.
+/// The verdict on one unit: the same for all columns, except for what joining ones drop.
 pub fn judge(unit: u64, columns: Columns, judged: &Stamps, survey: &Survey) -> UnitVerdict {
     let ready = columns.set.minus(columns.joining);
     let mut stamps: BTreeMap<Version, ColumnMask> = BTreeMap::new();
@@ -66,11 +67,11 @@ pub fn judge(unit: u64, columns: Columns, judged: &Stamps, survey: &Survey) -> U
     UnitVerdict { unit, forward, back, cutoff: cutoffs(columns.shape, unit, ready, survey) }
 }
 
-/// How a column of the set takes part.
+/// State of a column of the set in the vote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ColumnState {
     Ready,
-    /// It has no vote, and what it has pending goes back.
+    /// The column has no vote, and its pending stamps go back.
     Joining,
 }
 
@@ -97,15 +98,16 @@ pub fn part_for(verdict: &UnitVerdict, state: &UnitState, column: ColumnState) -
     (!empty).then_some(part)
 }
 
-/// Whether a column has a stamp: its version, or a later one, which proves it settled (C1).
+/// Returns true if a column has a stamp: its version, or a later one, which proves it settled (C1).
 fn has(state: &UnitState, stamp: Version) -> bool {
     let newest_owed = state.owed.last().copied().unwrap_or(Version::ZERO);
     let pending = state.pending.as_ref().map_or(Version::ZERO, |pending| pending.stamp);
     state.settled.max(newest_owed).max(pending) >= stamp
 }
 
-/// For each data column that is not ready, its lowest tip among the ready parity columns: what one of them
-/// lacks was not acknowledged. A column without deltas has what its base counts in.
+/// For each data column that is not ready, the lowest tip of its deltas on the ready parity columns: a delta
+/// that one of those lacks was not acknowledged. A parity column without deltas has the version that its base
+/// covers.
 fn cutoffs(shape: Shape, unit: u64, ready: ColumnMask, survey: &Survey) -> Vec<CutOff> {
     let stripe = Stripe(unit);
     let is_voter = |column: Column, state: &UnitState| {
@@ -173,7 +175,7 @@ mod tests {
         columns.into_iter().map(|(column, state)| (Column(column), state)).collect()
     }
 
-    /// What the verdict says: stamps forward, stamps back.
+    /// Checks the verdict on a survey: the stamps that go forward, and those that go back.
     fn check(set: &[u8], joining: &[u8], survey: &Survey, forward: &[Version], back: &[Version]) {
         let verdict = judge(3, columns(set, joining), &Stamps::All, survey);
         assert_eq!((verdict.forward, verdict.back), (forward.to_vec(), back.to_vec()));

@@ -1,25 +1,26 @@
-//! Drives that are much slower than their sisters, which a disk often is for days before it fails.
+//! Detection of drives that are much slower than their sisters (the cluster's other drives), as a disk often
+//! is for days before it fails.
 //!
 //! A drive is slow if the time within which 99 % of its reads, or of its commits, were done is more than
-//! [`TIMES`] that of its sisters' median, and more than [`FLOOR_US`]. All drives get like loads, as files are
-//! spread over them, so a loaded cluster has slow figures everywhere, and nobody is named. Only drives that
-//! are up and had enough requests in the last minutes are compared, and at least [`SISTERS_MIN`] sisters are
-//! needed. Pure.
+//! [`TIMES`] times the median of its sisters', and more than [`FLOOR_US`]. All drives get similar loads, as
+//! files are spread over them, so a loaded cluster has high figures everywhere, and no drive is named. Only
+//! drives that are up and had enough requests in the last minutes are compared, and at least [`SISTERS_MIN`]
+//! sisters are needed. Pure.
 
 use braid_wire::control::{DriveState, Latency};
 
 use crate::rules::drives::{Drive, DriveTable};
 
-/// How many times its sisters' median a drive must be above.
+/// Factor by which a slow drive is above the median of its sisters.
 pub const TIMES: u64 = 5;
-/// Below this a drive is not slow, whatever its sisters are.
+/// Time, in microseconds, up to which a drive is not slow, whatever its sisters' times are.
 pub const FLOOR_US: u64 = 20_000;
-/// Fewer sisters tell nothing.
+/// Minimum number of sisters to compare with.
 pub const SISTERS_MIN: usize = 2;
-/// Fewer requests tell nothing.
+/// Minimum number of requests of a drive that is compared.
 pub const REQUESTS_MIN: u64 = 100;
 
-/// How much slower than its sisters the drive is, and what to do; empty: it is not.
+/// Message that the drive is slower than its sisters, by how much, and what to do; empty if it is not slow.
 pub fn of(table: &DriveTable, drive: &Drive, now_ms: u64) -> String {
     let up = |drive: &&Drive| table.state(drive.record.drive, now_ms) == DriveState::Up;
     if !up(&drive) {
@@ -45,7 +46,7 @@ pub fn of(table: &DriveTable, drive: &Drive, now_ms: u64) -> String {
     )
 }
 
-/// The sisters' median, if the drive is slow beside it.
+/// The sisters' median in microseconds, if the drive is slow compared with it.
 fn slow(own: Latency, sisters: &[Latency]) -> Option<u64> {
     let counts = |of: &&Latency| of.count >= REQUESTS_MIN;
     let mut others: Vec<u64> = sisters.iter().filter(counts).map(|of| of.p99_us).collect();
@@ -53,7 +54,7 @@ fn slow(own: Latency, sisters: &[Latency]) -> Option<u64> {
         return None;
     }
     others.sort_unstable();
-    // Of an even number the higher one: rather too late than too early.
+    // For an even number the higher of the two: rather too late than too early.
     let median_us = others[others.len() / 2];
     (own.p99_us > FLOOR_US && own.p99_us > median_us.saturating_mul(TIMES)).then_some(median_us)
 }

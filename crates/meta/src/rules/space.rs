@@ -1,4 +1,4 @@
-//! Where new files and moved columns may go: the drives' free space, as placement sees it.
+//! Drives that new files and moved columns may go to: their free space, as placement sees it.
 
 use braid_layout::placement::Candidate;
 
@@ -9,8 +9,8 @@ const ROOM_BYTES_MIN: u64 = 64 << 20;
 /// ... or with less than this fraction (1/64) of its capacity, if that is smaller.
 const ROOM_PART: u64 = 64;
 
-/// Whether new files may go to a drive, and columns of a replaced one: with too little space most of their
-/// writes would find it full.
+/// Returns true if new files, and columns of a replaced drive, may go to a drive: with too little space most
+/// of their writes would find it full.
 pub fn has_room(drive: &Drive) -> bool {
     drive.free_bytes > 0 && drive.free_bytes >= ROOM_BYTES_MIN.min(drive.capacity_bytes / ROOM_PART)
 }
@@ -23,7 +23,8 @@ pub fn candidate(drive: &Drive) -> Candidate {
     Candidate { drive: drive.record.drive, weight, domain }
 }
 
-/// Whether columns may move to a drive. One that has lost ranges of keys cannot tell that an object is new.
+/// Returns true if columns may move to a drive. A drive that has lost ranges of keys cannot tell that an
+/// object is new.
 pub fn takes_columns(drive: &Drive) -> bool {
     has_room(drive) && !drive.draining && drive.scrub.lost == 0
 }

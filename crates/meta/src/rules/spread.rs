@@ -1,8 +1,8 @@
-//! Spreads the columns of a drive over others, each as much as its weight says.
+//! Spreads the columns of a drive over others, to each a share by its weight.
 //!
-//! All those that get columns make them anew at the same time, so the last one to end decides how long a
-//! rebuild takes. Draws by hash come to equal shares only for many columns: of 84 over 7 drives, the
-//! unluckiest draws 17 on the average, where 12 are its share.
+//! All drives that get columns make them anew at the same time, so the last one to end decides the length of
+//! a rebuild. Draws by hash give equal shares only for many columns: of 84 columns over 7 drives, the drive
+//! with the most gets 17 on average, where 12 are its share.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -10,15 +10,15 @@ use std::sync::{Mutex, PoisonError};
 use braid_layout::DriveId;
 use braid_layout::placement::Candidate;
 
-/// What drives were given of the columns of one that is emptied, in bytes.
+/// Bytes of the columns of a drive that is emptied, by the drive that they were given to.
 #[derive(Debug, Default)]
 pub struct Spread {
     given: Mutex<BTreeMap<DriveId, u64>>,
 }
 
 impl Spread {
-    /// The candidate that has the least of its share after it was given this; the first one of several.
-    /// `None`: there are no candidates.
+    /// Gives `bytes` bytes to the candidate whose given bytes will be the least for its weight, and returns
+    /// it; of several equal ones the first. `None`: there are no candidates.
     pub fn give(&self, candidates: &[&Candidate], bytes: u64) -> Option<DriveId> {
         let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
         // A column without bytes costs its messages all the same.

@@ -1,25 +1,27 @@
-//! Who has a file for itself in turn, and who is next. A pure machine: time is a parameter.
+//! Turns of holders that each want a file for themselves. A pure machine: time is a parameter.
 //!
-//! While a holder has its turn, others that ask are told when to ask again. Whoever asked first is next, as
-//! long as it goes on asking, so that each gets the file however many want it. A holder that has had its turn
-//! leaves the file to the others for as long as it had it before its next one. If one that needs no turn
-//! ended it, the rest wait for theirs as long: else they would follow each other with no time in between in
-//! which it gets its write done.
+//! While a holder has its turn, others that ask are told when to ask again. The first that asked is next, as
+//! long as it goes on asking, so that each gets the file however many want it. After its turn a holder leaves
+//! the file to the others for as long as it had the file, before it gets another. If a holder that needs no
+//! turn ended the turn, the rest wait for theirs as long: else turns would follow each other with no time in
+//! between in which that holder gets its write done.
 
-/// How long a holder that took the file for itself has it at least, if others want it too.
+/// Minimum time, in milliseconds, for which a holder that took the file for itself has it, if others want it
+/// too.
 pub const TURN_MS: u64 = 500;
-/// Whoever was refused is to ask again within this time: turns are often given back early.
+/// Maximum time, in milliseconds, after which a refused holder is to ask again: turns are often given back
+/// early.
 pub const AGAIN_MS_MAX: u64 = 100;
-/// When to ask again if another is next.
+/// Time, in milliseconds, after which a holder is to ask again if another is next.
 const NEXT_MS: u64 = 20;
-/// Whoever has not asked for so long waits no more.
+/// Time, in milliseconds, without a request after which a holder waits no more.
 const WAITS_MS: u64 = 1000;
 
 /// The turns of one file.
 #[derive(Debug, Default)]
 pub struct Turns {
     now: Option<Turn>,
-    /// Those that wait, in the order in which they came, and when each asked last.
+    /// Holders that wait, in the order in which they came, each with the time of its last request.
     waiting: Vec<(u64, u64)>,
     rest: Option<Rest>,
 }
@@ -31,38 +33,39 @@ struct Turn {
     until_ms: u64,
 }
 
-/// After a turn.
+/// The time after a turn in which its holder gets no other.
 #[derive(Debug, Clone, Copy)]
 struct Rest {
     until_ms: u64,
-    /// Who had the turn: it has no other so long.
+    /// Holder that had the turn.
     had_it: u64,
-    /// Who ended it and needs none: so long it is the only one that may change its mind.
+    /// Holder that ended the turn without needing one itself, if so: until the end of the rest only this
+    /// holder may still take a turn.
     shares: Option<u64>,
 }
 
 impl Turns {
-    /// The file is this holder's for a while.
+    /// Begins, or extends, the turn of a holder.
     pub fn begin(&mut self, holder: u64, now_ms: u64) {
         let before = self.now.filter(|turn| turn.holder == holder);
         let began_ms = before.map_or(now_ms, |turn| turn.began_ms);
         self.now = Some(Turn { holder, began_ms, until_ms: now_ms + TURN_MS });
     }
 
-    /// Others need not wait for the end of the turn.
+    /// Gives the turn back early: others need not wait for its end.
     pub fn give(&mut self) {
         if let Some(turn) = &mut self.now {
             turn.until_ms = 0;
         }
     }
 
-    /// This holder asks for the file, for a turn or to write it with others: it may have it now, which ends
-    /// another's turn, or it is to ask again in so many milliseconds.
+    /// A request of a holder for the file, for a turn or to write it with others. `Ok`: it may have the file
+    /// now, which ends another's turn. `Err`: it is to ask again in this many milliseconds.
     pub fn ask(&mut self, holder: u64, takes_turn: bool, now_ms: u64) -> Result<(), u64> {
         let rest = self.rest.filter(|rest| takes_turn && rest.until_ms > now_ms);
         let rest_ms = rest.map_or(0, |rest| rest.until_ms - now_ms).min(AGAIN_MS_MAX);
         if rest.is_some_and(|rest| rest.had_it == holder) {
-            // It has no place among those that wait: they would wait for its rest too.
+            // This holder is not put among those that wait: they would have to wait for its rest too.
             return Err(rest_ms);
         }
         let others_share = rest.and_then(|rest| rest.shares).is_some_and(|shares| shares != holder);
@@ -91,13 +94,13 @@ impl Turns {
         Ok(())
     }
 
-    /// This one writes the file no more.
+    /// Notes that a holder writes the file no more.
     pub fn left(&mut self, holder: u64) {
         self.has_it(holder);
         self.now = self.other(holder);
     }
 
-    /// This one waits no more: it writes the file with the others.
+    /// Notes that a holder waits no more: it writes the file with the others.
     pub fn has_it(&mut self, holder: u64) {
         self.waiting.retain(|(who, _)| *who != holder);
     }

@@ -1,11 +1,13 @@
-//! Who keeps what it was told, and is to be told of changes. In memory only, and pure: time is handed in.
+//! Clients that cache files and directories, and are to be told of changes. In memory only, and pure: time is
+//! handed in.
 //!
 //! A client has a lease on all that it watches, which its requests for news renew. News are numbered, and
 //! stay until the client says that it has heeded them. A client that was not heard for a lease watches
 //! nothing any more; when it is heard again it is told that everything may have changed. Silence while the
-//! manager did not run itself counts for nothing.
+//! manager itself did not run does not count.
 //!
-//! What a client has open is apart from what it watches ([`Keepers`]): it outlives its lease.
+//! The files that a client has open are kept apart from those that it watches ([`Keepers`]): they outlive its
+//! lease.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -16,34 +18,36 @@ use braid_wire::control::{News, Watch};
 use crate::rules::pauses::Pauses;
 use crate::tree::keepers::Keepers;
 
-/// How long a client may keep what it was told without asking for news.
+/// Time, in milliseconds, for which a client may use its cache without asking for news.
 pub const LEASE_MS: u32 = 3000;
-/// How long news may be unheeded: then the client's lease is not renewed, and so others wait no longer.
+/// Maximum time, in milliseconds, for which news may be unheeded. After that the client's lease is not
+/// renewed, so that others need not wait for it longer.
 const HEED_MS: u64 = 10_000;
-/// Most numbers that a client watches: beyond that it is told of everything, and begins anew.
+/// Maximum number of files that a client watches: beyond that it is told that everything may have changed,
+/// and begins anew.
 const WATCHED_MAX: usize = 1 << 18;
-/// About the most that all clients watch: each may watch its part of it.
+/// Approximate maximum number of files that all clients watch together: each may watch an equal part.
 const WATCHED_ALL: usize = 1 << 22;
-/// Most clients that watch.
+/// Maximum number of clients that watch.
 const CLIENTS_MAX: usize = 1 << 12;
-/// Changes remembered for those who were just reading.
+/// Maximum number of changes remembered for clients whose reads were under way.
 const RECENT_MAX: usize = 1 << 14;
 
 /// All clients that watch.
 #[derive(Debug)]
 pub struct Watchers {
     pauses: Arc<Pauses>,
-    /// What they have open.
+    /// Files that clients have open.
     pub keepers: Keepers,
     clients: BTreeMap<u64, Watcher>,
     of: BTreeMap<FileId, BTreeSet<u64>>,
-    /// Open files that are written, by holder: whose it is.
+    /// Open files that are written: for each the holders, with the client of each.
     written: BTreeMap<FileId, BTreeMap<u64, u64>>,
-    /// Changes told so far.
+    /// Number of changes told so far.
     now: u64,
     /// The highest number of any news.
     number: u64,
-    /// When a number was told last, of the changes after `recent_from`.
+    /// Changes told after `recent_from`, the oldest first.
     recent: VecDeque<Recent>,
     recent_from: u64,
 }
@@ -52,15 +56,15 @@ pub struct Watchers {
 struct Watcher {
     until_ms: u64,
     watched: BTreeSet<FileId>,
-    /// What it was told and has not heeded, by the number of the news.
+    /// Changed files that the client was told of and has not heeded, with the number of the news.
     news: BTreeMap<FileId, u64>,
-    /// The same of what it is to write out.
+    /// Files that the client is to write out and has not, with the number of the news.
     recalls: BTreeMap<FileId, u64>,
-    /// Since when news were not heeded.
+    /// Time since which news were not heeded; `None` if all were.
     slow_since_ms: Option<u64>,
-    /// The number of the news that everything may have changed.
+    /// Number of the news that everything may have changed; `None` if that was heeded.
     everything: Option<u64>,
-    /// The number of the last news.
+    /// Number of the client's last news.
     number: u64,
     heeded: u64,
     written: u64,
@@ -71,11 +75,11 @@ struct Watcher {
 struct Recent {
     at: u64,
     file: FileId,
-    /// Who made it, and so knows of it.
+    /// Client that made the change, and so knows of it.
     by: u64,
 }
 
-/// News that somebody waits for to be heeded.
+/// News to a client that a request waits for to be heeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Told {
     client: u64,
@@ -83,35 +87,35 @@ pub struct Told {
     what: What,
 }
 
-/// What is waited for.
+/// Event that is waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum What {
-    /// That the client answers nothing any more from what has changed.
+    /// The client has dropped what has changed from its cache.
     Heeded,
-    /// That it has written out what it had.
+    /// The client has written out all that it had buffered of the file.
     Written,
 }
 
 impl Watchers {
-    /// Nobody watches yet. `began_ms`: at a start before which others did.
+    /// A table that no client watches yet. `began_ms`: time of a start before which clients did.
     pub fn new(pauses: Arc<Pauses>, began_ms: Option<u64>) -> Watchers {
         let keepers = Keepers::begin(began_ms);
         let (clients, of, written, now, number, recent, recent_from) = Default::default();
         Watchers { pauses, keepers, clients, of, written, now, number, recent, recent_from }
     }
 
-    /// Whether nobody watches.
+    /// Returns true if no client watches.
     pub fn is_empty(&self) -> bool {
         self.clients.is_empty()
     }
 
-    /// Whether a client was heard within its lease.
+    /// Returns true if a client was heard within its lease.
     pub fn is_heard(&mut self, client: u64, now_ms: u64) -> bool {
         self.lapse(now_ms);
         self.clients.contains_key(&client)
     }
 
-    /// A client asks for news. False if it cannot watch: too many do.
+    /// Takes a client's request for news. Returns false if it cannot watch, as too many do.
     pub fn hear(&mut self, asked: &Watch, now_ms: u64) -> bool {
         self.lapse(now_ms);
         if !self.clients.contains_key(&asked.client) {
@@ -119,14 +123,14 @@ impl Watchers {
                 return false;
             }
             if self.clients.is_empty() {
-                // Nothing was recorded while nobody watched.
+                // No change was recorded while no client watched.
                 (self.recent_from, self.now) = (self.now + 1, self.now + 1);
                 self.recent.clear();
             }
-            // Numbers go on from those that it had from another manager, or before it lapsed.
+            // Numbers go on from those that the client had from another manager, or before its lease lapsed.
             let number = asked.seen.max(asked.heeded).max(self.number) + 1;
             let everything = Some(number);
-            // Whoever waits for earlier news to be heeded waits no more.
+            // Requests that wait for earlier news to be heeded wait no more.
             let before = number - 1;
             let watcher =
                 Watcher { number, heeded: before, written: before, everything, ..Watcher::default() };
@@ -142,7 +146,7 @@ impl Watchers {
             if was_lost && watcher.everything.is_none() {
                 self.keepers.settle(asked.client);
             }
-            // Of what it has heeded it says now what it has open.
+            // For the files in the news that it has heeded, the client says now which it has open.
             heeded.into_iter().for_each(|file| self.keepers.close(asked.client, file));
             asked.open.iter().for_each(|&file| self.keepers.open(asked.client, file, now_ms));
             if watcher.everything.is_none() {
@@ -163,7 +167,7 @@ impl Watchers {
         has_news.then(|| watcher.answer(now_ms, self.pauses.last().ended_ms))
     }
 
-    /// The answer to a client that waited in vain.
+    /// The answer to a client that waited and for which there are no news.
     pub fn no_news(&self, client: u64, now_ms: u64) -> News {
         let (changed, recalled) = Default::default();
         let unknown = News { number: 0, lease_ms: 0, everything: true, changed, recalled };
@@ -171,12 +175,12 @@ impl Watchers {
         self.clients.get(&client).map_or(unknown, |watcher| watcher.answer(now_ms, listening_ms))
     }
 
-    /// How many changes were told: what is read after this is as new as that.
+    /// Number of changes told so far: what is read after this call is as new as that.
     pub fn now(&self) -> u64 {
         self.now
     }
 
-    /// A client watches this from now on, as it read it after [`Watchers::now`] was `since`.
+    /// Lets a client watch a file from now on, which it read after [`Watchers::now`] was `since`.
     pub fn watch(&mut self, client: u64, file: FileId, since: u64) {
         if !self.enter(client, file) {
             return;
@@ -193,12 +197,13 @@ impl Watchers {
         }
     }
 
-    /// Enters that a client watches this. False if it watches nothing.
+    /// Enters that a client watches a file. Returns false if it cannot: its lease is over, or it watches too
+    /// many.
     fn enter(&mut self, client: u64, file: FileId) -> bool {
         let most = WATCHED_MAX.min(WATCHED_ALL / self.clients.len().max(1));
         let Some(watcher) = self.clients.get_mut(&client) else {
             if let Some(heard_ms) = self.keepers.heard_ms(client) {
-                // It will find out that it watches nothing, and may open the file before that.
+                // The client will find out that it watches nothing, and may open the file before that.
                 self.keepers.open(client, file, heard_ms);
             }
             return false;
@@ -216,8 +221,9 @@ impl Watchers {
         true
     }
 
-    /// These have changed, by a client (0: none), which knows how they are now and watches them, or are gone
-    /// (true), so that nobody need watch them any more. Gives the news that are to be heeded.
+    /// Tells the watchers that these files were changed by a client (0: by none). That client knows their
+    /// present state and watches them. Those that are gone (true) need not be watched any more. Returns the
+    /// news that are to be heeded.
     pub fn tell(&mut self, files: &[(FileId, bool)], by: u64) -> Vec<Told> {
         if self.clients.is_empty() || files.is_empty() {
             return Vec::new();
@@ -245,8 +251,8 @@ impl Watchers {
         told
     }
 
-    /// News of a file, or of everything, that others have not heeded yet: until then they answer from what
-    /// was before them, and so from what is before any later change.
+    /// News of a file, or of everything, that others have not heeded yet: until then they answer from the
+    /// state before those news, and so from before any later change.
     fn told_before(&self, file: FileId, by: u64) -> Vec<Told> {
         let others = self.clients.iter().filter(|(client, _)| **client != by);
         let told = others.filter_map(|(&client, watcher)| {
@@ -256,8 +262,8 @@ impl Watchers {
         told.collect()
     }
 
-    /// A file is opened, by a client (0: one that does not watch): others who write it write out what they
-    /// have. If it is not known who writes: all others.
+    /// Tells other clients that write a file to write out what they have buffered of it, as a client (0: one
+    /// that does not watch) opens it. If its writers are not known, all other clients are told.
     pub fn recall(&mut self, file: FileId, by: u64, is_known: bool) -> Vec<Told> {
         let writers = self.written.get(&file).into_iter().flat_map(|of| of.values()).copied();
         let mut others: BTreeSet<u64> = writers.filter(|client| *client != by).collect();
@@ -274,14 +280,14 @@ impl Watchers {
         others.into_iter().filter_map(recall).collect()
     }
 
-    /// A client has a file open for writing, as this holder.
+    /// Notes that a client has a file open for writing, as this holder.
     pub fn writes(&mut self, file: FileId, holder: u64, client: u64) {
         if self.clients.contains_key(&client) {
             self.written.entry(file).or_default().insert(holder, client);
         }
     }
 
-    /// The holder has closed it.
+    /// Notes that the holder has closed the file.
     pub fn wrote(&mut self, file: FileId, holder: u64) {
         if let Some(holders) = self.written.get_mut(&file) {
             holders.remove(&holder);
@@ -291,7 +297,7 @@ impl Watchers {
         }
     }
 
-    /// Whether all of these news were heeded, or are for clients whose leases are over.
+    /// Returns true if all of these news were heeded, or are for clients whose leases are over.
     pub fn are_heeded(&mut self, told: &[Told], now_ms: u64) -> bool {
         self.lapse(now_ms);
         let is_done =
@@ -299,8 +305,8 @@ impl Watchers {
         told.iter().all(is_done)
     }
 
-    /// A file is about to lose its last name, by a client, which says whether it has it open. Whether anybody
-    /// may: then it is to be kept.
+    /// Notes that a file is about to lose its last name, by a client, which says whether it has the file
+    /// open. Returns true if any client may have it open: then the file is to be kept.
     pub fn lose_name(&mut self, file: FileId, by: u64, is_open: bool, now_ms: u64) -> bool {
         self.lapse(now_ms);
         if is_open && by != 0 {
@@ -309,7 +315,7 @@ impl Watchers {
         let watching = self.of.get(&file).into_iter().flatten().copied();
         let may_have = self.clients.iter().filter(|(_, watcher)| watcher.news.contains_key(&file));
         let others: BTreeSet<u64> = watching.chain(may_have.map(|(client, _)| *client)).collect();
-        // They say so, or not, when they heed the news of it.
+        // These clients confirm it, or not, when they heed the news of the change.
         let others = others.into_iter().filter(|client| *client != by);
         others.for_each(|client| self.keepers.open(client, file, now_ms));
         let is_kept = self.keepers.is_open(file);
@@ -319,14 +325,13 @@ impl Watchers {
         is_kept
     }
 
-    /// Whether somebody may have it open.
+    /// Returns true if a client may have the file open.
     pub fn is_open(&mut self, file: FileId, now_ms: u64) -> bool {
         self.lapse(now_ms);
         self.keepers.is_open(file)
     }
 
-    /// Those of these files, or of all, that have no name, and that nobody has open. They are not given
-    /// again.
+    /// The files of `of`, or of all, that have no name and that no client has open. Each is returned once.
     pub fn free(&mut self, of: Option<&[FileId]>, now_ms: u64) -> Vec<FileId> {
         self.lapse(now_ms);
         self.keepers.free(of)
@@ -342,7 +347,7 @@ impl Watchers {
         Some(Told { client, number: watcher.number, what: What::Heeded })
     }
 
-    /// Forgets clients whose leases are over. While the manager did not listen none is.
+    /// Forgets clients whose leases are over. No lease ends while the manager does not listen.
     fn lapse(&mut self, now_ms: u64) {
         let listening_ms = self.pauses.last().ended_ms;
         self.keepers.lapse(now_ms, listening_ms);
@@ -367,11 +372,11 @@ impl Watcher {
         }
     }
 
-    /// The client says how far it is. Gives the files of the news that it has heeded.
+    /// Takes a client's word on the news that it has heeded. Returns the files of those news.
     fn heed(&mut self, asked: &Watch, now_ms: u64) -> Vec<FileId> {
         let &Watch { heeded, written, .. } = asked;
         let mut files = Vec::new();
-        // A higher number is of a manager before a restart.
+        // A higher number is from a manager before a restart.
         if heeded <= self.number && heeded > self.heeded {
             self.heeded = heeded;
             files.extend(self.news.iter().filter(|(_, number)| **number <= heeded).map(|(file, _)| *file));

@@ -138,7 +138,8 @@ pub fn unlink(
     tx: &mut Tx,
     at: &Place,
     only: UnlinkOnly,
-    (keeps, now_ms): (Keeps<'_>, u64),
+    keeps: Keeps<'_>,
+    now_ms: u64,
 ) -> Result<(), Refusal> {
     let mut slot = slot(tx, at)?;
     let entry = slot.entry.clone().ok_or_else(|| not_found(&at.path))?;
@@ -151,15 +152,17 @@ pub fn unlink(
     }
     let named = Named { directory: slot.directory.file, name: slot.name };
     entries::take(tx, named, &entry, now_ms)?;
-    entries::drop_name(tx, &mut slot.directory.volume, entry.file, named, (keeps, now_ms))
+    entries::drop_name(tx, &mut slot.directory.volume, entry.file, named, keeps, now_ms)
 }
 
 /// Renames atomically: see [`RenameHow`].
 pub fn rename(
     tx: &mut Tx,
-    (at, to): (&Place, &Place),
+    at: &Place,
+    to: &Place,
     how: RenameHow,
-    (keeps, now_ms): (Keeps<'_>, u64),
+    keeps: Keeps<'_>,
+    now_ms: u64,
 ) -> Result<(), Refusal> {
     let source = slot(tx, at)?;
     let moved = source.entry.clone().ok_or_else(|| not_found(&at.path))?;
@@ -189,7 +192,7 @@ pub fn rename(
             }
             entries::take(tx, new, &old, now_ms)?;
             let volume = &mut target.directory.volume;
-            entries::drop_name(tx, volume, old.file, new, (keeps, now_ms))?;
+            entries::drop_name(tx, volume, old.file, new, keeps, now_ms)?;
         }
         (None, _) => {}
     }
@@ -251,7 +254,7 @@ enum Last {
 fn walk(tx: &Tx, at: &Place, names: &[&[u8]], last: Last) -> Result<Found, Refusal> {
     let (volume, mut file, mut inode) = begin(tx, at)?;
     for (depth, name) in names.iter().enumerate() {
-        let (found, record) = step(tx, at, (file, &inode), name)?;
+        let (found, record) = step(tx, at, file, &inode, name)?;
         if record.kind == EntryKind::Symlink && (depth + 1 < names.len() || last == Last::Followed) {
             let rest = names[depth..].iter().map(|name| name.to_vec()).collect();
             let (file, inode) = follow(tx, at, (file, inode), rest, last)?;
@@ -281,7 +284,7 @@ fn follow(
             }
             continue;
         }
-        let (found, record) = step(tx, at, (file, &inode), &name)?;
+        let (found, record) = step(tx, at, file, &inode, &name)?;
         if record.kind == EntryKind::Symlink && !(left.is_empty() && last == Last::Itself) {
             left.extend(names_of(&record.target, at, &mut links)?.into_iter().rev());
         } else {
@@ -295,7 +298,8 @@ fn follow(
 fn step(
     tx: &Tx,
     at: &Place,
-    (file, inode): (FileId, &InodeRecord),
+    file: FileId,
+    inode: &InodeRecord,
     name: &[u8],
 ) -> Result<(FileId, InodeRecord), Refusal> {
     if inode.kind != EntryKind::Directory {

@@ -58,7 +58,8 @@ pub fn drop_name(
     volume: &mut VolumeRecord,
     file: FileId,
     at: Named<'_>,
-    (keeps, now_ms): (Keeps<'_>, u64),
+    keeps: Keeps<'_>,
+    now_ms: u64,
 ) -> Result<(), Refusal> {
     let mut inode = inodes::get(tx, file)?;
     inode.times.changed(now_ms);

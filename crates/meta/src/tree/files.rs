@@ -147,7 +147,7 @@ pub fn link(tx: &mut Tx, link: &Link, keeps: Keeps<'_>, now_ms: u64) -> Result<(
             }
             entries::take(tx, named, &old, now_ms)?;
             let volume = &mut slot.directory.volume;
-            entries::drop_name(tx, volume, old.file, named, (keeps, now_ms))?;
+            entries::drop_name(tx, volume, old.file, named, keeps, now_ms)?;
         }
         None if link.over.is_some() => {
             let detail = format!("{:?} is not there any more, and was to be replaced", show(path));

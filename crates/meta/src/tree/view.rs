@@ -55,7 +55,8 @@ pub enum Opener {
 /// none.
 pub fn opened(
     drives: &DriveTable,
-    (file, inode): (FileId, &InodeRecord),
+    file: FileId,
+    inode: &InodeRecord,
     epochs: &[Vec<Option<u32>>],
     opener: Opener,
     lease_ms: u32,

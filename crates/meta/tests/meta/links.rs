@@ -50,7 +50,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// What a name stands for: a number of the model's own, and what it is.
+/// The node that a name stands for in the model: a number of the model's own, and the kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Thing {
     number: u32,
@@ -186,8 +186,8 @@ fn apply(db: &Db, op: &Op) -> Result<(), Refusal> {
         Op::Directory(path) => directories::make(tx, &at(path), &NEW, Parents::Required, 2).map(drop),
         Op::Fifo(path) => nodes::make(tx, &node(path, EntryKind::Fifo, ""), 2).map(drop),
         Op::Link(from, to) => nodes::link(tx, &HardLink { from: at(from), to: at(to) }, 2).map(drop),
-        Op::Unlink(path) => directories::unlink(tx, &at(path), UnlinkOnly::Any, (&|_| false, 2)),
-        Op::Rename(from, to, how) => directories::rename(tx, (&at(from), &at(to)), *how, (&|_| false, 2)),
+        Op::Unlink(path) => directories::unlink(tx, &at(path), UnlinkOnly::Any, &|_| false, 2),
+        Op::Rename(from, to, how) => directories::rename(tx, &at(from), &at(to), *how, &|_| false, 2),
         Op::Xattr(path, name) => attributes::set_xattr(tx, &xattr(path, *name, b"value", XattrHow::Any), 2),
     })
 }
@@ -246,7 +246,7 @@ proptest! {
     }
 }
 
-/// What a path leads to, or why to nothing.
+/// The file at the end of a path, or the reason for which there is none.
 fn end(db: &Db, path: &str) -> Result<FileId, Reason> {
     let found = db.read(|tx| directories::resolve_to_end(tx, &at(path)).map(|found| found.file));
     found.map_err(|refusal| refusal.reason)
@@ -289,7 +289,7 @@ fn symbolic_links_lead_on_within_the_volume() {
     let itself = db.read(|tx| directories::resolve(tx, &at("d/up"))).unwrap();
     assert_eq!((itself.inode.kind, itself.inode.size), (EntryKind::Symlink, 11));
     // A link that a directory's name leads over is followed by all requests.
-    db.write(|tx| directories::unlink(tx, &at("d/there/f"), UnlinkOnly::Any, (&|_| false, 3))).unwrap();
+    db.write(|tx| directories::unlink(tx, &at("d/there/f"), UnlinkOnly::Any, &|_| false, 3)).unwrap();
     assert_eq!(end(&db, "d/e/f"), Err(Reason::NotFound));
 }
 

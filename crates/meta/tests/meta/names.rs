@@ -92,7 +92,7 @@ impl Model {
         path.rsplit_once('/').map_or("", |(parent, _)| parent)
     }
 
-    /// Whether the path's directory exists.
+    /// Checks that the path's directory exists.
     fn reach(&self, path: &str) -> Result<(), Reason> {
         let parent = Model::parent(path);
         let mut at = String::new();
@@ -116,7 +116,7 @@ impl Model {
         self.nodes.values().map(size).sum::<u64>() + self.nameless
     }
 
-    /// What a path has loses its name.
+    /// Takes the name at a path from the file that has it.
     fn lose(&mut self, path: &str) {
         if let Some(Node::File { size, held: true }) = self.nodes.remove(path) {
             self.nameless += size;
@@ -296,9 +296,9 @@ impl Real {
                 };
                 files::find_or_create(tx, &open, &place, 2).map(drop)
             }
-            Op::Unlink { path } => directories::unlink(tx, &at(path), UnlinkOnly::Any, (&|_| false, 2)),
+            Op::Unlink { path } => directories::unlink(tx, &at(path), UnlinkOnly::Any, &|_| false, 2),
             Op::Rename { from, to } => {
-                directories::rename(tx, (&at(from), &at(to)), RenameHow::Replace, (&|_| false, 2))
+                directories::rename(tx, &at(from), &at(to), RenameHow::Replace, &|_| false, 2)
             }
             Op::LinkNew { path, size, replace } => {
                 let (file, inode) = files::create_unnamed(tx, &unnamed(), &place, 2)?;

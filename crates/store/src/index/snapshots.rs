@@ -206,7 +206,8 @@ pub(super) fn take(
 /// Decides on dropping a snapshot.
 pub(super) fn release(
     have: &Object,
-    (partition, object): (PartitionId, ObjectId),
+    partition: PartitionId,
+    object: ObjectId,
     number: u32,
 ) -> Result<Decision, Error> {
     if !have.has_snapshot(number) {

@@ -230,7 +230,9 @@ impl Judge {
         file: FileNo,
         range: Range<u64>,
         found: &[u8],
-        (reader, began, who): (Reader, At, &str),
+        reader: Reader,
+        began: At,
+        who: &str,
     ) {
         let mut state = self.lock();
         let slack_ms = state.slack_ms;
@@ -248,7 +250,7 @@ impl Judge {
     }
 
     /// Judges a size that was reported.
-    pub(crate) fn size(&self, file: FileNo, size: u64, (reader, began, who): (Reader, At, &str)) {
+    pub(crate) fn size(&self, file: FileNo, size: u64, reader: Reader, began: At, who: &str) {
         let mut state = self.lock();
         let slack_ms = state.slack_ms;
         let (least, most) = state.files[file.0].sizes(|op| op.must_be_seen(reader, began, slack_ms));

@@ -218,7 +218,7 @@ impl Program {
         let size = self.kernel.fstat(&descriptor).await;
         self.lives("fstat", file, &size);
         if let Ok(size) = size {
-            self.judge.size(file, size, (reader, began, &self.who));
+            self.judge.size(file, size, reader, began, &self.who);
         }
         self.open.push(Open { file, descriptor, reader, is_own });
     }
@@ -274,7 +274,7 @@ impl Program {
         self.told(&format!("reads {range:?} of f{}", open.file.0), began_ms, &found);
         self.lives("read", open.file, &found);
         if let Ok(found) = &found {
-            self.judge.read(open.file, range, found, (open.reader, began, &self.who));
+            self.judge.read(open.file, range, found, open.reader, began, &self.who);
         }
         found.is_ok()
     }
@@ -336,7 +336,7 @@ impl Program {
                 let file = self.judge.looked(&name, began, Found::Number(number), &self.who);
                 let reader = Reader { life: Some(self.life), opened: began };
                 if let Some(file) = file {
-                    self.judge.size(file, size, (reader, began, &self.who));
+                    self.judge.size(file, size, reader, began, &self.who);
                 }
             }
             Err(libc::ENOENT) => drop(self.judge.looked(&name, began, Found::Nothing, &self.who)),

@@ -368,8 +368,8 @@ async fn look(client: &Client, name: &str, judge: &Judge) -> Result<Option<FileN
     };
     let Some(file) = judge.looked(name, began, Found::Number(number), who) else { return Ok(None) };
     let reader = Reader { life: None, opened: judge.now() };
-    judge.size(file, size, (reader, reader.opened, who));
-    judge.read(file, 0..FILE_MAX, &bytes, (reader, reader.opened, who));
+    judge.size(file, size, reader, reader.opened, who);
+    judge.read(file, 0..FILE_MAX, &bytes, reader, reader.opened, who);
     Ok(Some(file))
 }
 

@@ -50,8 +50,8 @@ pub(super) async fn measure(small: &mut Small) -> Result<(), Failure> {
             } else {
                 small.run.tell(kind.title(None));
             }
-            let mut sample = one(small, kind, tree, (&source, &name, &copy)).await?;
-            sample.files_there = check(small, kind, tree, (&name, &copy)).await?;
+            let mut sample = one(small, kind, tree, &source, &name, &copy).await?;
+            sample.files_there = check(small, kind, tree, &name, &copy).await?;
             samples.push(sample);
             small.run.step();
         }
@@ -74,7 +74,9 @@ async fn one(
     small: &mut Small,
     kind: Operation,
     tree: Tree,
-    (source, name, copy): (&Path, &Name, &Path),
+    source: &Path,
+    name: &Name,
+    copy: &Path,
 ) -> Result<Sample, Failure> {
     let mut command = Command::new(std::env::current_exe().doing(|| "find this program".into())?);
     match kind {
@@ -135,7 +137,8 @@ async fn check(
     small: &Small,
     kind: Operation,
     tree: Tree,
-    (name, copy): (&Name, &Path),
+    name: &Name,
+    copy: &Path,
 ) -> Result<Option<u64>, Failure> {
     let (there, expected) = match kind {
         Operation::CopyOut => {

@@ -1,14 +1,15 @@
-//! What a heartbeat says of its drive that is to be stored.
+//! The facts in a heartbeat that are to be stored in the drive's record.
 
 use braid_wire::control::Heartbeat;
 
 use crate::records::schema::DriveRecord;
 
-/// A drive's capacity is stored anew when it has moved by more than this part (1/16).
+/// A drive's capacity is stored anew when it has changed by more than this part of it (1/16).
 const CAPACITY_PART: u64 = 16;
 
-/// The drive's record with what it says of itself, if that is to be stored. Its capacity moves with what
-/// others use of the disk: each heartbeat would be a durable write. Only much of that is one.
+/// The drive's record as the heartbeat says it, if it is to be stored; else `None`. The capacity changes with
+/// the space that others use on the disk, and to store each change would make each heartbeat a durable write.
+/// So only a large change is stored.
 pub(super) fn heard(known: &DriveRecord, beat: &Heartbeat) -> Option<DriveRecord> {
     let heard = DriveRecord {
         confirmed: true,

@@ -112,7 +112,8 @@ pub(crate) fn one_more(
     partition: PartitionId,
     object: ObjectId,
     have: &Object,
-    (number, unit): (u64, &Unit),
+    number: u64,
+    unit: &Unit,
     range: &Range<u32>,
 ) -> Result<(), Error> {
     let keeps = have.keeps(unit);

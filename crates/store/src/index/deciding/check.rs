@@ -73,23 +73,23 @@ pub(crate) fn check(index: &Index, growth: &mut Growth, mutation: &Mutation) -> 
         Mutation::Delta(delta) => check_step::delta(index, growth, delta),
         Mutation::OwedSettled { partition, object, g, unit, up_to } => {
             let have = asked_in(index, *partition, *object, *g)?;
-            check_step::owed_settled(have, (*partition, *object), (*unit, *up_to))
+            check_step::owed_settled(have, *partition, *object, *unit, *up_to)
         }
         Mutation::DeltasSettled { partition, object, g, unit, data, up_to } => {
             let have = asked_in(index, *partition, *object, *g)?;
-            check_step::deltas_settled(have, *partition, *object, *unit, (*data, *up_to))
+            check_step::deltas_settled(have, *partition, *object, *unit, *data, *up_to)
         }
         Mutation::Retire { partition, object, g, settled_below, client, watermark } => {
             let have = asked_in(index, *partition, *object, *g)?;
             let of_client = (*client, *watermark);
-            check_step::retire(have, &index.bounds, (*partition, *object), *settled_below, of_client)
+            check_step::retire(have, &index.bounds, *partition, *object, *settled_below, of_client)
         }
         Mutation::Fence { partition, object, g, set, joining } => {
-            check_fence(index, *partition, *object, *g, (*set, *joining))
+            check_fence(index, *partition, *object, *g, *set, *joining)
         }
         Mutation::Ready { partition, object, g, unit, units } => {
             let have = asked_in(index, *partition, *object, *g)?;
-            check_step::ready(have, &index.bounds, (*partition, *object), (*unit, *units))
+            check_step::ready(have, &index.bounds, *partition, *object, *unit, *units)
         }
         Mutation::Verdict { partition, object, g, units } => {
             check_step::verdict(asked_in(index, *partition, *object, *g)?, (*partition, *object), units)
@@ -98,7 +98,7 @@ pub(crate) fn check(index: &Index, growth: &mut Growth, mutation: &Mutation) -> 
             snapshots::take(asked_in(index, partition, object, g)?, (partition, object), number)
         }
         &Mutation::SnapshotDrop { partition, object, g, number } => {
-            snapshots::release(asked_in(index, partition, object, g)?, (partition, object), number)
+            snapshots::release(asked_in(index, partition, object, g)?, partition, object, number)
         }
         Mutation::Flush => Ok(Decision::Barrier),
     }
@@ -137,7 +137,8 @@ fn check_fence(
     partition: PartitionId,
     object: ObjectId,
     g: Generation,
-    (set, joining): (ColumnMask, ColumnMask),
+    set: ColumnMask,
+    joining: ColumnMask,
 ) -> Result<Decision, Error> {
     let have = index.whole_object(partition, object)?;
     let attributes = &have.attributes;
@@ -264,10 +265,10 @@ fn check_write(index: &Index, growth: &mut Growth, write: &Write) -> Result<Deci
         Standing::Whole => 0..unit_bytes,
         Standing::Pending => write.range(),
     };
-    bounds::one_more(index, write.partition, write.object, object, (write.unit, &unit), &replaced)?;
+    bounds::one_more(index, write.partition, write.object, object, write.unit, &unit, &replaced)?;
     let overwritten = overwritten(object, &unit, &write.range());
     let asked = write.payload_bytes().saturating_sub(overwritten);
-    growth.write((write.partition, owner), (write.object, object), asked)?;
+    growth.write(write.partition, owner, (write.object, object), asked)?;
     let (mut record, payload) = write_record(write, object, tip);
     if record.is(flags::INSTALLED) && lost.is_none() && unit.has_newer(write.stamp, &write.cover) {
         record.flags |= flags::BELOW;

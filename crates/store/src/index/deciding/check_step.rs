@@ -44,10 +44,10 @@ pub(crate) fn unit_write(index: &Index, growth: &mut Growth, write: &UnitWrite) 
         return Err(Error::Backlog(unit.owed.len()));
     }
     index.bounds.operation(object, write.client, write.watermark)?;
-    bounds::one_more(index, write.partition, write.object, object, (write.unit, &unit), &write.range())?;
+    bounds::one_more(index, write.partition, write.object, object, write.unit, &unit, &write.range())?;
     let overwritten = overwritten(object, &unit, &write.range());
     let asked = write.body.payload_bytes().saturating_sub(overwritten);
-    growth.write((write.partition, owner), (write.object, object), asked)?;
+    growth.write(write.partition, owner, (write.object, object), asked)?;
     let mut record = object_record(Kind::Data, write.partition, write.object, object);
     record.flags = flags::OWED;
     (record.unit, record.units, record.from, record.to) = (write.unit, 1, write.from, write.to);
@@ -88,8 +88,8 @@ pub(crate) fn delta(index: &Index, growth: &mut Growth, delta: &Delta) -> Result
     }
     index.bounds.operation(object, delta.client, delta.watermark)?;
     // A delta rewrites nothing, whatever its range.
-    bounds::one_more(index, delta.partition, delta.object, object, (delta.unit, &unit), &(0..0))?;
-    growth.write((delta.partition, owner), (delta.object, object), delta.body.payload_bytes())?;
+    bounds::one_more(index, delta.partition, delta.object, object, delta.unit, &unit, &(0..0))?;
+    growth.write(delta.partition, owner, (delta.object, object), delta.body.payload_bytes())?;
     let mut record = object_record(Kind::Delta, delta.partition, delta.object, object);
     (record.unit, record.units, record.from, record.to) = (delta.unit, 1, delta.from, delta.to);
     (record.column, record.data, record.end) = (delta.column, delta.data, delta.end);
@@ -103,8 +103,10 @@ pub(crate) fn delta(index: &Index, growth: &mut Growth, delta: &Delta) -> Result
 /// Decides on an acknowledgement by the parity columns (R3).
 pub(crate) fn owed_settled(
     have: &Object,
-    (partition, object): (PartitionId, ObjectId),
-    (number, up_to): (u64, Version),
+    partition: PartitionId,
+    object: ObjectId,
+    number: u64,
+    up_to: Version,
 ) -> Result<Decision, Error> {
     let unit = have.unit(number);
     if !unit.owed.iter().any(|owed| owed.version == up_to) {
@@ -124,7 +126,8 @@ pub(crate) fn deltas_settled(
     partition: PartitionId,
     object: ObjectId,
     number: u64,
-    (data, up_to): (u8, Version),
+    data: u8,
+    up_to: Version,
 ) -> Result<Decision, Error> {
     if !have.unit(number).has_unsettled(data, up_to) {
         return Ok(Decision::Answer(Outcome::Already));
@@ -140,8 +143,10 @@ pub(crate) fn deltas_settled(
 pub(crate) fn ready(
     have: &Object,
     bounds: &Bounds,
-    (partition, object): (PartitionId, ObjectId),
-    (unit, units): (u64, u32),
+    partition: PartitionId,
+    object: ObjectId,
+    unit: u64,
+    units: u32,
 ) -> Result<Decision, Error> {
     let more = units.checked_sub(1).ok_or(Error::Malformed("no unit is ready"))?;
     let last = unit.checked_add(u64::from(more)).ok_or(Error::Malformed("units past the last"))?;
@@ -158,7 +163,8 @@ pub(crate) fn ready(
 pub(crate) fn retire(
     have: &Object,
     bounds: &Bounds,
-    (partition, object): (PartitionId, ObjectId),
+    partition: PartitionId,
+    object: ObjectId,
     settled_below: Version,
     (client, watermark): (u64, u64),
 ) -> Result<Decision, Error> {

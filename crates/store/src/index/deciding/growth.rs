@@ -42,13 +42,14 @@ impl Growth {
     /// kept until the write is settled.
     pub(crate) fn write(
         &mut self,
-        (partition, owner): (PartitionId, &Partition),
+        partition: PartitionId,
+        owner: &Partition,
         (number, object): (ObjectId, &Object),
         asked: u64,
     ) -> Result<(), Error> {
         let taken = self.taken.get(&(partition, number)).copied().unwrap_or(0);
         let own = object.outstanding().saturating_sub(taken).min(asked);
-        self.grow((partition, owner), asked - own)?;
+        self.grow(partition, owner, asked - own)?;
         if own > 0 {
             self.taken.insert((partition, number), taken + own);
             self.change.less = own;
@@ -75,12 +76,12 @@ impl Growth {
 
     /// Accounts for `more` bytes that an object reserves.
     pub(crate) fn reserve(&mut self, owner: (PartitionId, &Partition), more: u64) -> Result<(), Error> {
-        self.grow(owner, more)?;
+        self.grow(owner.0, owner.1, more)?;
         self.change.more = more;
         Ok(())
     }
 
-    fn grow(&mut self, (partition, owner): (PartitionId, &Partition), asked: u64) -> Result<(), Error> {
+    fn grow(&mut self, partition: PartitionId, owner: &Partition, asked: u64) -> Result<(), Error> {
         let staged = self.partitions.entry(partition).or_default();
         let used = owner.used.saturating_add(owner.reserved).saturating_add(*staged);
         if let Some(quota) = owner.quota_bytes

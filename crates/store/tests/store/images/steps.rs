@@ -169,7 +169,7 @@ fn data(store: &Store) {
     );
 }
 
-fn delta(unit: u64, data: u8, range: (u32, u32), (from_version, to_version): (Version, Version)) -> Delta {
+fn delta(unit: u64, data: u8, range: (u32, u32), from_version: Version, to_version: Version) -> Delta {
     Delta {
         partition: P,
         object: ObjectId(2),
@@ -206,9 +206,9 @@ fn parity(store: &Store) {
             of(WriteKind::ParityBase, Standing::Installed, 0, 1),
             of(WriteKind::StripeParity, Standing::Pending, 0, 2),
             of(WriteKind::StripeParity, Standing::Pending, 1, 3),
-            Mutation::Delta(delta(1, 0, (500, 1500), (version(6, 3), version(7, 4)))),
-            Mutation::Delta(delta(1, 1, (1000, 1100), (Version::ZERO, version(7, 5)))),
-            Mutation::Delta(delta(1, 1, (1000, 1100), (version(7, 5), version(7, 6)))),
+            Mutation::Delta(delta(1, 0, (500, 1500), version(6, 3), version(7, 4))),
+            Mutation::Delta(delta(1, 1, (1000, 1100), Version::ZERO, version(7, 5))),
+            Mutation::Delta(delta(1, 1, (1000, 1100), version(7, 5), version(7, 6))),
         ],
     );
     let units = vec![UnitVerdict {
@@ -220,7 +220,7 @@ fn parity(store: &Store) {
     all(store, [Mutation::Verdict { partition: P, object: ObjectId(2), g: Generation(1), units }]);
     for n in 0..32 {
         let from = if n == 0 { Version::ZERO } else { version(8, n) };
-        let delta = delta(2, 2, (0, 700), (from, version(8, n + 1)));
+        let delta = delta(2, 2, (0, 700), from, version(8, n + 1));
         // Only the first has bytes; the others change nothing.
         let body = if n == 0 { delta.body.clone() } else { Body::Hole };
         all(store, [Mutation::Delta(Delta { settled_to: delta.to_version, body, ..delta })]);
@@ -271,7 +271,7 @@ fn tail(store: &Store) {
             install(6, 1, (0, 20_000), version(1, 72)),
             Mutation::SetAttributes { partition, object: ObjectId(3), g: Generation(2), change },
             install(6, 2, (0, 20_000), version(1, 73)),
-            Mutation::Delta(delta(0, 0, (100, 200), (version(6, 2), version(7, 74)))),
+            Mutation::Delta(delta(0, 0, (100, 200), version(6, 2), version(7, 74))),
             install(6, 3, (0, 20_000), version(1, 75)),
             stripe(1, 3, (100, 5000), version(2, 76)),
             stripe(6, 4, (0, 1000), version(1, 77)),

@@ -49,11 +49,11 @@ pub(super) fn mutation(random: &mut Random, n: u64, model: &Model) -> Mutation {
             Mutation::OwedSettled { partition: Q, object: DATA, g: model.objects[&DATA].g, unit, up_to }
         }
         9..=16 => Mutation::Delta(delta(random, n, unit, &model.objects[&PARITY])),
-        17 | 18 => Mutation::Write(stripe(random, n, unit, (object, of))),
+        17 | 18 => Mutation::Write(stripe(random, n, unit, object, of)),
         19 | 20 => verdict(random, object, unit, of),
         21 => match of.units.get(&unit) {
             Some(parity) if object == PARITY && parity.pending.is_none() && !parity.tip().is_zero() => {
-                install(unit, (of.g, parity))
+                install(unit, of.g, parity)
             }
             _ => Mutation::Delta(delta(random, n, unit, &model.objects[&PARITY])),
         },
@@ -155,7 +155,7 @@ fn delta(random: &mut Random, n: u64, unit: u64, object: &Object) -> Delta {
     }
 }
 
-fn stripe(random: &mut Random, n: u64, unit: u64, (id, object): (ObjectId, &Object)) -> Write {
+fn stripe(random: &mut Random, n: u64, unit: u64, id: ObjectId, object: &Object) -> Write {
     let (from, to, body) = change(random, n);
     let version = stamp(object.g, n);
     let mut write = Write { partition: Q, body, g: object.g, ..write(id.0, unit, from, to, version) };
@@ -172,7 +172,7 @@ fn stripe(random: &mut Random, n: u64, unit: u64, (id, object): (ObjectId, &Obje
 }
 
 /// The base that a rebuild would install, named like a cut.
-fn install(unit: u64, (g, parity): (Generation, &Unit)) -> Mutation {
+fn install(unit: u64, g: Generation, parity: &Unit) -> Mutation {
     let (cover, bytes) = parity.cut(false);
     let version = cover.into_iter().fold(parity.version, Version::max);
     let standing = Standing::Installed;

@@ -20,7 +20,7 @@ fn written() -> (Judge, FileNo, [Vec<u8>; 2]) {
 /// Returns true if these bytes may be found by a reader that opens the file now.
 fn may_read(judge: &Judge, file: FileNo, by: Life, found: &[u8]) -> bool {
     let now = judge.now();
-    judge.read(file, 0..10, found, (Reader { life: Some(by), opened: now }, now, "one"));
+    judge.read(file, 0..10, found, Reader { life: Some(by), opened: now }, now, "one");
     judge.failure().is_none()
 }
 
@@ -53,7 +53,7 @@ fn sizes_are_what_was_written_or_cut() {
         let cut = judge.begin_cut(file, 6, HERE);
         judge.end(file, cut, true);
         let now = judge.now();
-        judge.size(file, size, (Reader { life: Some(ELSEWHERE), opened: now }, now, "one"));
+        judge.size(file, size, Reader { life: Some(ELSEWHERE), opened: now }, now, "one");
         assert_eq!(judge.failure().is_none(), may, "{size} bytes");
     };
     [(5, false), (6, true), (10, true), (11, false)].into_iter().for_each(|(size, may)| check(size, may));
@@ -94,7 +94,7 @@ fn what_was_written_under_a_lost_lock_is_not_found_by_who_got_it() {
     let (id, bytes) = judge.begin_write(file, 0..10, ELSEWHERE);
     judge.end(file, id, true);
     let reader = Reader { life: Some(ELSEWHERE), opened };
-    judge.read(file, 0..10, &bytes, (reader, judge.now(), "one"));
+    judge.read(file, 0..10, &bytes, reader, judge.now(), "one");
     assert_eq!(judge.failure(), None);
     judge.went_on(0, 1, "the loser", 100, true);
     assert_eq!(judge.failure(), None, "it cannot know yet");
