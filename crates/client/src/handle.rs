@@ -81,7 +81,8 @@ impl Handle {
     pub(crate) fn new(
         client: Client,
         subject: String,
-        (purpose, holder): (impl Into<Purpose>, u64),
+        purpose: impl Into<Purpose>,
+        holder: u64,
         opened: Opened,
     ) -> Result<Handle> {
         let view = FileView::new(&subject, opened)?;

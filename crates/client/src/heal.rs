@@ -125,7 +125,7 @@ impl Client {
                 }
                 Err(error) => return Err(error),
             };
-            let handle = Handle::new(self.clone(), subject.clone(), (Purpose::Heal, 0), opened)?;
+            let handle = Handle::new(self.clone(), subject.clone(), Purpose::Heal, 0, opened)?;
             after = Patience::new(&handle).whole();
             let view = handle.view();
             let heal = Heal { handle: &handle, drive, tally, left: AtomicU64::new(0) };

@@ -225,7 +225,7 @@ impl Client {
         // to a repeat, after another client has opened the file.)
         let is_first = opened.lease.0 == 1 && size == 0 && !cut;
         let earlier = if is_first { EarlierWrites::None } else { EarlierWrites::Unknown };
-        let handle = Arc::new(Handle::new(self.clone(), subject, (access, holder), opened)?);
+        let handle = Arc::new(Handle::new(self.clone(), subject, access, holder, opened)?);
         if access == Access::Read {
             return Ok(File::reader(handle));
         }

@@ -163,8 +163,8 @@ fn real(pixel: usize) -> f64 {
     pixel as f64
 }
 
-fn scaled((x, y): Point) -> Point {
-    (x * SCALE, y * SCALE)
+fn scaled(at: Point) -> Point {
+    (at.0 * SCALE, at.1 * SCALE)
 }
 
 /// A colour as `#rrggbb`; black if it is written otherwise.

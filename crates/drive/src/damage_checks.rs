@@ -52,7 +52,8 @@ pub(crate) async fn run(core: Arc<Core>, mut closing: watch::Receiver<bool>) {
     }
 }
 
-fn verify(store: &Store, (partition, object, unit): Place) -> Verdict {
+fn verify(store: &Store, place: Place) -> Verdict {
+    let (partition, object, unit) = place;
     let file = match store.object(partition, object) {
         Ok(stored) => ColumnMap::from_bytes(&stored.map).map_or(FileId(0), |map| map.file),
         Err(Error::Closed) => return Verdict::Ends,

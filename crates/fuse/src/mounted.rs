@@ -326,7 +326,7 @@ impl Filesystem for Mounted {
             return reply.written(written);
         }
         let data = data.to_vec();
-        let work = move |_| async move { open.write(offset, asked, &data, (place, through)).await };
+        let work = move |_| async move { open.write(offset, asked, &data, place, through).await };
         let answer = move |done| match done {
             Ok(()) => reply.written(written),
             Err(error) => reply.error(error),

@@ -106,7 +106,7 @@ impl Shared {
             flags |= FopenFlags::FOPEN_KEEP_CACHE;
         }
         self.context.listed.put(row.file, Some(version));
-        let listing = Listing::new(&self.context, row.file, (number, above));
+        let listing = Listing::new(&self.context, row.file, number, above);
         Ok((listing, flags))
     }
 
@@ -274,7 +274,8 @@ impl OpenFile {
         offset: u64,
         flags: OFlags,
         data: &[u8],
-        (place, through): (Place, Through),
+        place: Place,
+        through: Through,
     ) -> Outcome<()> {
         let asked = self.inode.state().order;
         self.keeps_locks()?;

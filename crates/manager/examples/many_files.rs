@@ -1,14 +1,14 @@
-//! What many files cost the manager: creates N of one stripe (raid5 4+1 on 20 drives) in a redb, in groups of
-//! 256 to a transaction as bulk requests make them, and prints bytes per file, rates while the state grows,
-//! and what a start on it takes.
+//! Cost of many files for the manager: creates N of one stripe (raid5 4+1 on 20 drives) in a redb, in groups
+//! of 256 to a transaction as bulk requests make them, and prints bytes per file, rates while the state
+//! grows, and the duration of a start on it.
 //!
 //!     cargo run --release -p braid-manager --example many_files -- DIR [FILES [FILES_PER_DIRECTORY]]
 //!
-//! `DIR` must be empty or absent. Rates are measured when 1 %, 10 % and all of the files are there, each of
+//! `DIR` must be empty or absent. Rates are measured when 1 %, 10 % and all of the files are there, each over
 //! some thousand requests: creates are of new names, and are removed again in their order, as `rm -r` does;
-//! stats and scattered removals are of names drawn at random; what was removed is freed as if the drives had
-//! answered. Rates are by the processor time of this process, so that others on the machine do not count. The
-//! last line is all of it as JSON. No drive takes part.
+//! stats and scattered removals are of names drawn at random; removed files are freed as if the drives had
+//! answered. Rates are by the processor time of this process, so that other processes do not count. The last
+//! line has all results as JSON. No drive takes part.
 
 use std::error::Error;
 use std::path::Path;
@@ -35,9 +35,9 @@ use braid_wire::control::{
 
 const NEW_FILE: NewAttributes = NewAttributes { mode: 0o644, uid: 1, gid: 2 };
 
-/// Files that one transaction creates or removes.
+/// Number of files that one transaction creates or removes.
 const GROUP: u64 = 256;
-/// Requests of one measurement, at most; of few files, a part of them.
+/// Maximum number of requests of one measurement; with few files, a part of their number.
 const SAMPLE: u64 = 20_480;
 const DRIVES: u64 = 20;
 const VOLUME: &str = "main";
@@ -54,7 +54,7 @@ struct Rates {
     free: f64,
 }
 
-/// Which file is the `n`th.
+/// The names of the files, by number.
 struct Names {
     per_directory: u64,
 }
@@ -149,7 +149,7 @@ async fn run(dir: &Path, files: u64, names: &Names) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A manager over the state, without sessions or background. Also how long its start took.
+/// A manager over the state, without sessions or background, and the duration of its start.
 async fn open(dir: &Path, state: &Path) -> Result<(Arc<Core>, f64), Failure> {
     let began = Instant::now();
     let kv = EmbeddedKv::open(state)?;
@@ -157,7 +157,7 @@ async fn open(dir: &Path, state: &Path) -> Result<(Arc<Core>, f64), Failure> {
     Ok((core, began.elapsed().as_secs_f64()))
 }
 
-/// Creates files from the `from`th on, up to `to`. Gives `to`.
+/// Creates files from the `from`th on, up to `to`. Returns `to`.
 async fn create(core: &Arc<Core>, names: &Names, from: u64, to: u64) -> Result<u64, Failure> {
     let mut at = from;
     while at < to {
@@ -176,7 +176,7 @@ async fn create(core: &Arc<Core>, names: &Names, from: u64, to: u64) -> Result<u
     Ok(to)
 }
 
-/// A file is created, written, and closed.
+/// Creates a file, and closes it as after a write.
 fn create_one(core: &Core, tx: &mut Tx, path: Vec<u8>) -> Result<(), Refusal> {
     let holder = 0x5eed_0000_0000_0001;
     let open = Open {
@@ -210,7 +210,7 @@ fn create_one(core: &Core, tx: &mut Tx, path: Vec<u8>) -> Result<(), Refusal> {
     files::release(tx, file, lease, &ended)
 }
 
-/// Five drives of all, each as often as any other.
+/// Chooses five of the drives, each as often as any other.
 fn place(seed: u64, shape: &Shape) -> Result<(Vec<DriveId>, ColumnMask), Refusal> {
     let mixed = mix(seed);
     let first = mixed % DRIVES;
@@ -252,7 +252,7 @@ fn mix(n: u64) -> u64 {
     n ^ (n >> 31)
 }
 
-/// Measures with so many files there, and leaves these.
+/// Measures the rates while `files` files are there, and leaves these.
 async fn measure(core: &Arc<Core>, names: &Names, files: u64, sample: u64) -> Result<Rates, Failure> {
     let a_second = |count: u64, began: f64| -> Result<f64, Failure> {
         Ok(count as f64 / (processor_seconds()? - began).max(0.01))
@@ -274,7 +274,7 @@ async fn measure(core: &Arc<Core>, names: &Names, files: u64, sample: u64) -> Re
     remove(core, names, &shuffled).await?;
     let scattered = a_second(count, began)?;
     free_all(core).await?;
-    // The names come back, and as many new ones after the last are made and removed.
+    // The removed names are created again, and as many new ones after the last are created and removed.
     for some in drawn.chunks(usize::try_from(GROUP)?) {
         let paths: Vec<Vec<u8>> = some.iter().map(|n| names.path(*n)).collect();
         core.write(move |core, tx| paths.into_iter().try_for_each(|path| create_one(core, tx, path))).await?;
@@ -303,7 +303,7 @@ async fn remove(core: &Arc<Core>, names: &Names, which: &[u64]) -> Result<(), Fa
     Ok(())
 }
 
-/// Drops all that is to be freed, as if the drives had answered.
+/// Drops all rows of components to be freed, as if the drives had answered.
 async fn free_all(core: &Arc<Core>) -> Result<(), Failure> {
     loop {
         let some = |_: &Core, tx: &mut Tx| {
@@ -326,7 +326,7 @@ fn processor_seconds() -> Result<f64, Failure> {
     Ok((ticks(11)? + ticks(12)?) / 100.0)
 }
 
-/// A line of this process's status.
+/// The value in KiB of a line of this process's status.
 fn resident_kib(which: &str) -> Result<u64, Failure> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix(which)?.strip_prefix(':'));

@@ -155,7 +155,7 @@ impl Core {
         ControlHead { term: self.term(), now_ms: self.now_ms() }
     }
 
-    /// Milliseconds since the start.
+    /// Milliseconds since the manager's start.
     pub fn uptime_ms(&self) -> u64 {
         boot_ms().saturating_sub(self.started_boot_ms)
     }

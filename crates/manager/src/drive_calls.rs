@@ -290,7 +290,7 @@ mod tests {
             }
         }
         assert_eq!((late, refused), (CALLS_PER_DRIVE + WAITING_PER_DRIVE, 10));
-        // One after another they would take minutes.
+        // If the calls failed one after another, they would take minutes.
         assert!(began.elapsed() < Duration::from_secs(20));
     }
 

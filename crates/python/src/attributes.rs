@@ -10,7 +10,8 @@ use pyo3::types::PyBytes;
 /// nanoseconds since 1970. Those that are absent stay as they are.
 pub(crate) type Changes = (Option<u32>, Option<u32>, Option<u32>, Option<i64>, Option<i64>);
 
-pub(crate) fn changes((mode, uid, gid, accessed_ns, modified_ns): Changes) -> AttributeChanges {
+pub(crate) fn changes(asked: Changes) -> AttributeChanges {
+    let (mode, uid, gid, accessed_ns, modified_ns) = asked;
     AttributeChanges { mode, uid, gid, accessed_ns, modified_ns }
 }
 

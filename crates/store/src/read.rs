@@ -55,7 +55,7 @@ impl Store {
         want: Want,
     ) -> Result<View, Error> {
         let waits = (Patience::Waits, self.index());
-        self.look_up((partition, object), unit, &range, waits, |owner, slot| {
+        self.look_up(partition, object, unit, &range, waits.0, waits.1, |owner, slot| {
             slot.wanted(want, &range, owner.attributes.unit_bytes)
         })
     }
@@ -72,7 +72,7 @@ impl Store {
         want: Want,
     ) -> Result<View, Error> {
         let at_once = (Patience::AtOnce, self.try_index().ok_or(Error::WouldWait)?);
-        self.look_up((partition, object), unit, &range, at_once, |owner, slot| {
+        self.look_up(partition, object, unit, &range, at_once.0, at_once.1, |owner, slot| {
             slot.wanted(want, &range, owner.attributes.unit_bytes)
         })
     }
@@ -88,7 +88,7 @@ impl Store {
         cover: &[Version],
     ) -> Result<View, Error> {
         let waits = (Patience::Waits, self.index());
-        self.look_up((partition, object), unit, &range, waits, |owner, slot| {
+        self.look_up(partition, object, unit, &range, waits.0, waits.1, |owner, slot| {
             slot.unit().covered(cover, &range, owner.attributes.unit_bytes)
         })
     }
@@ -104,7 +104,7 @@ impl Store {
         number: u32,
     ) -> Result<View, Error> {
         let waits = (Patience::Waits, self.index());
-        self.look_up((partition, object), unit, &range, waits, |owner, slot| {
+        self.look_up(partition, object, unit, &range, waits.0, waits.1, |owner, slot| {
             if !owner.has_snapshot(number) {
                 return Err(Error::NoSnapshot { partition, object, number });
             }
@@ -127,10 +127,12 @@ impl Store {
 
     fn look_up(
         &self,
-        (partition, object): (PartitionId, ObjectId),
+        partition: PartitionId,
+        object: ObjectId,
         number: u64,
         range: &Range<u32>,
-        (patience, index): (Patience, Reading<'_>),
+        patience: Patience,
+        index: Reading<'_>,
         find: impl FnOnce(&Object, &Slot) -> Result<Option<Found>, Error>,
     ) -> Result<View, Error> {
         let owner = index.whole_object(partition, object)?;

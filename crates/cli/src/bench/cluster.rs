@@ -34,7 +34,8 @@ impl Cluster {
         parent: &Path,
         name: &str,
         drives: u16,
-        (scheme, width): (&str, u8),
+        scheme: &str,
+        width: u8,
     ) -> Result<Cluster, Failure> {
         let dir = ClusterDir::at(parent.join(name));
         dir.prepare()?;

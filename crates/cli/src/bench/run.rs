@@ -25,7 +25,8 @@ pub(super) struct Run {
 impl Run {
     /// Makes the directory for the results, and a temporary one that needs `full` free bytes, or `quick` in a
     /// quick run.
-    pub(super) fn begin(asked: &BenchCluster, (full, quick): (u64, u64)) -> Result<Run, Failure> {
+    pub(super) fn begin(asked: &BenchCluster, sizes: (u64, u64)) -> Result<Run, Failure> {
+        let (full, quick) = sizes;
         prepare_out(asked.out.as_deref())?;
         let needed = if asked.quick { quick } else { full };
         let parent = asked.dir.clone().unwrap_or_else(|| usual(needed));

@@ -64,7 +64,7 @@ pub(super) async fn fill_file(client: &Client, file: FileId, tally: &HealTally) 
 
 async fn open(client: &Client, subject: &str, purpose: Purpose, request: ControlRequest) -> Result<Handle> {
     match client.ask_manager(subject, request).await? {
-        ControlReply::Opened(opened) => Handle::new(client.clone(), subject.to_owned(), (purpose, 0), opened),
+        ControlReply::Opened(opened) => Handle::new(client.clone(), subject.to_owned(), purpose, 0, opened),
         other => Err(unexpected(subject, &other)),
     }
 }

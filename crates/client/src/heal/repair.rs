@@ -40,7 +40,7 @@ impl Client {
                 ControlReply::Opened(opened) => opened,
                 other => return Err(unexpected(&subject, &other)),
             };
-        let handle = Handle::new(self.clone(), subject, (Purpose::Heal, 0), opened)?;
+        let handle = Handle::new(self.clone(), subject, Purpose::Heal, 0, opened)?;
         let heal =
             Heal { handle: &handle, drive: self.config().credentials.drive, tally, left: AtomicU64::new(0) };
         let mut left = Vec::new();

@@ -40,8 +40,8 @@ pub(crate) async fn small_requests<'b>(
     for (sent, item) in asking.into_iter().zip(&mut items) {
         outcomes.push(match sent {
             Ok(None) => Err(Failure::Idle),
-            Ok(Some(asking)) => land(drives, (drive, &shared), Ok(asking), item).await,
-            Err(error) => land(drives, (drive, &shared), Err(error), item).await,
+            Ok(Some(asking)) => land(drives, drive, &shared, Ok(asking), item).await,
+            Err(error) => land(drives, drive, &shared, Err(error), item).await,
         });
     }
     Ok(outcomes)
@@ -71,7 +71,7 @@ pub(crate) async fn ask(
 ) -> Option<Outcome> {
     let shared = drives.shared(drive, address)?;
     let sent = send(drives, &shared, grant, item).transpose()?;
-    Some(land(drives, (drive, &shared), sent, item).await)
+    Some(land(drives, drive, &shared, sent, item).await)
 }
 
 /// Sends it; `None` if the session takes no more now.
@@ -92,7 +92,8 @@ fn send(
 /// Waits for the answer, and takes its payload.
 async fn land(
     drives: &Drives,
-    (drive, shared): (DriveId, &Arc<SharedSession>),
+    drive: DriveId,
+    shared: &Arc<SharedSession>,
     sent: Result<Asking, TransportError>,
     item: &mut Item<'_>,
 ) -> Outcome {

@@ -172,10 +172,10 @@ impl<W> Debts<W> {
     /// with debts.
     pub(crate) fn handle_fence(
         &mut self,
-        (partition, object): (PartitionId, ObjectId),
+        place: (PartitionId, ObjectId),
         creditors: impl Fn(u64) -> Creditors,
     ) -> Vec<UnitRef> {
-        let all = (partition, object, 0)..=(partition, object, u64::MAX);
+        let all = (place.0, place.1, 0)..=(place.0, place.1, u64::MAX);
         let mut found = Vec::new();
         for (&unit, debt) in self.units.range_mut(all) {
             debt.creditors = creditors(unit.2);
@@ -187,8 +187,8 @@ impl<W> Debts<W> {
     }
 
     /// The object is gone, or its column is out or joining and drops what it owes. Returns those who waited.
-    pub(crate) fn handle_removed(&mut self, (partition, object): (PartitionId, ObjectId)) -> Vec<W> {
-        let all = (partition, object, 0)..=(partition, object, u64::MAX);
+    pub(crate) fn handle_removed(&mut self, place: (PartitionId, ObjectId)) -> Vec<W> {
+        let all = (place.0, place.1, 0)..=(place.0, place.1, u64::MAX);
         let units: Vec<UnitRef> = self.units.range(all).map(|(unit, _)| *unit).collect();
         let debts = units.iter().filter_map(|unit| self.units.remove(unit));
         debts.flat_map(|debt| debt.steps.into_iter().flat_map(|step| step.waiters)).collect()
@@ -230,7 +230,8 @@ impl<W> Debts<W> {
     }
 
     /// What keeps the object from being drained.
-    pub(crate) fn owed_to(&self, (partition, object): (PartitionId, ObjectId)) -> Owing {
+    pub(crate) fn owed_to(&self, place: (PartitionId, ObjectId)) -> Owing {
+        let (partition, object) = place;
         let all = (partition, object, 0)..=(partition, object, u64::MAX);
         let mut owing = Owing::default();
         for debt in self.units.range(all).map(|(_, debt)| debt) {

@@ -117,7 +117,8 @@ fn column_is_out() -> Refusal {
 
 /// The object was fenced: what it owes is sent again, in the new generation and to the new set. A column that
 /// is not ready now owes nothing any more.
-pub(crate) fn handle_fence(core: &Arc<Core>, (partition, object): (PartitionId, ObjectId)) {
+pub(crate) fn handle_fence(core: &Arc<Core>, place: (PartitionId, ObjectId)) {
+    let (partition, object) = place;
     let Ok(attributes) = core.store.object(partition, object) else { return };
     let Ok(map) = ColumnMap::from_bytes(&attributes.map) else { return };
     if !Standing::of(&attributes).is_ready(attributes.column) {

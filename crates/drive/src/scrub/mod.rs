@@ -201,7 +201,8 @@ impl Scrub {
     }
 
     /// A unit was verified, and is whole.
-    pub(crate) fn handle_whole(&mut self, (partition, object, unit): Place) {
+    pub(crate) fn handle_whole(&mut self, place: Place) {
+        let (partition, object, unit) = place;
         self.progress.damaged.remove(&(partition, object, Some(unit)));
     }
 

@@ -202,7 +202,7 @@ impl Driven {
             if through == Through::No && open.write_at_once(place, data) {
                 return Ok(());
             }
-            open.write(offset, flags, data, (place, through)).await
+            open.write(offset, flags, data, place, through).await
         };
         answer(write.await)
     }
@@ -236,11 +236,11 @@ impl Driven {
         &self,
         handle: u64,
         owner: u64,
-        (from, to): (u64, u64),
+        bytes: (u64, u64),
         kind: Option<LockKind>,
     ) -> Answer<()> {
         let lock = async {
-            let wanted = Wanted { owner, pid: 1, span: lock_span(from, to), kind };
+            let wanted = Wanted { owner, pid: 1, span: lock_span(bytes.0, bytes.1), kind };
             self.shared.lock(&known(&self.shared, FileHandle(handle))?, wanted, None).await
         };
         answer(lock.await)

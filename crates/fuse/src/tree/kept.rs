@@ -266,7 +266,8 @@ impl State {
         }
     }
 
-    fn put_name(&mut self, (directory, name): (FileId, &[u8]), stands_for: Name) {
+    fn put_name(&mut self, entry: (FileId, &[u8]), stands_for: Name) {
+        let (directory, name) = entry;
         if self.count >= NAMES_MAX {
             self.clear();
             if stands_for == Name::Changed {

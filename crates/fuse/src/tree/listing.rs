@@ -57,11 +57,7 @@ struct Listed {
 }
 
 impl Listing {
-    pub(crate) fn new(
-        context: &Arc<Context>,
-        directory: FileId,
-        (own, above): (INodeNo, INodeNo),
-    ) -> Listing {
+    pub(crate) fn new(context: &Arc<Context>, directory: FileId, own: INodeNo, above: INodeNo) -> Listing {
         let state = Mutex::new(State::new(context, directory));
         Listing { context: Arc::clone(context), directory, own, above, state }
     }

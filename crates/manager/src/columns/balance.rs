@@ -1,15 +1,15 @@
 //! Columns move to emptier drives until all are about equally full: after a drive was added, and whenever
 //! shares have drifted apart.
 //!
-//! - It begins when the fullest and the emptiest drive differ by more than [`BEGIN_PERMILLE`] of their
+//! - Balancing begins when the fullest and the emptiest drive differ by more than [`BEGIN_PERMILLE`] of their
 //!   capacity, and goes on to the common share: so it does not begin again soon.
 //! - A column moves only from a drive above the common share to one below it, and only if neither crosses it.
-//!   So no more moves than must, and nothing moves back.
+//!   So no more columns move than must, and none moves back.
 //! - A column moves as it does off a drained drive: by a successor. Files that are being written wait.
 //! - No file gets less spread: not over hosts, not over racks.
-//! - What drives hold is taken from the files' records. What drives report lags behind what is moving.
+//! - The bytes on each drive are computed from the files' records. The drives' reports lag behind the moves.
 //!
-//! Nothing begins while a drive is away or drained: that is to be dealt with first.
+//! No move begins while a drive is away or drained: that is to be dealt with first.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,18 +29,19 @@ use crate::columns::moves::begin_move;
 use crate::core::Core;
 use crate::leading::until_leading;
 
-/// How far the drives' shares may be apart before columns move.
+/// Difference of the drives' shares, in thousandths, above which columns move.
 pub(crate) const BEGIN_PERMILLE: u64 = 50;
-/// Where it is stored that nothing is to be balanced.
+/// The word under which it is stored that balancing is off.
 const OFF: &str = "balance-off";
 /// Pause between two rounds.
 const ROUND: Duration = Duration::from_secs(1);
-/// Time between two looks at what all drives hold, at least; and as a multiple of how long one takes.
+/// Minimum interval between two walks that add up the bytes on all drives; and the same as a multiple of the
+/// duration of one.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 const LOOK_REST: u32 = 50;
-/// Files looked at, and columns, in one transaction.
+/// Number of files, and of columns, looked at in one transaction.
 const PAGE: usize = 512;
-/// Files with a column that moves, at a time.
+/// Maximum number of files that have a column which moves.
 const AT_ONCE: usize = 32;
 
 /// Keeps the drives about equally full, for ever.
@@ -128,7 +129,7 @@ async fn round(
     Ok(())
 }
 
-/// What every drive will hold: one walk over all files.
+/// Adds up the bytes that every drive will hold, in one walk over all files.
 async fn look(core: &Arc<Core>, drives: &[(DriveId, u64)]) -> Result<Loads, Refusal> {
     let load = |&(drive, capacity_bytes): &(DriveId, u64)| (drive, Load { bytes: 0, capacity_bytes });
     let mut loads = Loads(drives.iter().map(load).collect());
@@ -171,7 +172,7 @@ fn bytes_of(tx: &Tx, file: FileId, inode: &InodeRecord) -> Result<Vec<(DriveId, 
     Ok(bytes)
 }
 
-/// Gives columns of the fullest drives successors on the emptiest. Gives how many.
+/// Gives columns of the fullest drives successors on the emptiest. Returns their number.
 async fn begin_some(core: &Arc<Core>) -> Result<usize, Refusal> {
     let mut begun = 0;
     let givers = core.balance().loads.givers();
@@ -199,7 +200,7 @@ async fn begin_some(core: &Arc<Core>) -> Result<usize, Refusal> {
     Ok(begun)
 }
 
-/// What came of a few columns of one drive.
+/// Result of a look at a few columns of one drive: the files that move, and the loads after that.
 struct Page {
     files: Vec<FileId>,
     loads: Loads,
@@ -230,7 +231,7 @@ fn begin_page(
             if spreads_less(core, &inode, place, taker) {
                 continue;
             }
-            // Refused: this one cannot take it. The next may.
+            // If it is refused, this drive cannot take the column, and the next may.
             if begin_move(core, tx, place, Some(taker)).unwrap_or(false) {
                 loads.shift(giver, taker, bytes);
                 files.push(place.file);
@@ -241,7 +242,7 @@ fn begin_page(
     Ok(Page { files, loads, last })
 }
 
-/// Whether the column may move for no better reason than balance.
+/// Returns true if the column may move for no better reason than balance.
 fn may_move(inode: &InodeRecord, place: ComponentPlace) -> bool {
     let whole = |segment: &braid_meta::records::schema::SegmentRecord| {
         segment.all().minus(segment.ready()).is_empty()
@@ -250,7 +251,7 @@ fn may_move(inode: &InodeRecord, place: ComponentPlace) -> bool {
     settled && holds(inode, place) && segment_of(inode, place).is_some_and(whole)
 }
 
-/// Whether the file's columns would be on fewer hosts or racks.
+/// Returns true if the move would leave the file's columns on fewer hosts or racks.
 fn spreads_less(core: &Core, inode: &InodeRecord, place: ComponentPlace, taker: DriveId) -> bool {
     let table = core.drives();
     let domain = |drive: DriveId| {
@@ -269,7 +270,7 @@ fn is_off(tx: &Tx) -> Result<bool, Refusal> {
     Ok(tx.number(OFF)? != 0)
 }
 
-/// Stores whether drives are to be balanced.
+/// Switches the balancing of drives on or off.
 pub(crate) fn set(tx: &mut Tx, on: bool) {
     tx.set(key::meta(OFF), &u64::from(!on));
 }

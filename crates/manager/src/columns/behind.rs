@@ -1,9 +1,9 @@
 //! A drive that returned with less than it had acknowledged: every column on it goes out of its file's set
-//! (PROTOCOL R9, section 7). Then it is told so, object by object, gets its lease, and is caught up like any
-//! drive that was away.
+//! (PROTOCOL R9, section 7). Then the drive is told so, object by object, gets its lease, and is caught up
+//! like any drive that was away.
 //!
-//! It has no lease meanwhile, so nothing of it is served. What was done survives a restart; that there is
-//! more to do is in the drive's record.
+//! The drive has no lease meanwhile, so it serves nothing. Columns that are out stay out over a restart, and
+//! the drive's record says that there are more to take out.
 //!
 //! The files' records are changed without their locks, in batches. A procedure in progress on one of them
 //! sees at its end that the generation is not the one that it fenced, and leaves the file marked as unfenced.
@@ -21,7 +21,7 @@ use braid_wire::Refusal;
 
 use crate::core::Core;
 
-/// Most columns put out by one transaction.
+/// Maximum number of columns put out by one transaction.
 const COLUMNS_PER_BATCH: usize = 512;
 
 /// Takes every column on the drive out of its file's set. Then the drive is no longer behind, but stale.
@@ -66,10 +66,10 @@ pub(crate) async fn put_out(core: &Arc<Core>, drive: DriveId) -> Result<(), Refu
     Ok(())
 }
 
-/// Files whose records were changed, each with whether it has a lease.
+/// Files whose records were changed, each with true if the file has a lease.
 type Changed = Vec<(FileId, bool)>;
 
-/// Takes some columns out. Gives where to continue, or `None` if there are no more.
+/// Takes some columns out. Returns the last, after which to continue, or `None` if there are no more.
 fn put_out_some(
     tx: &mut Tx,
     drive: DriveId,
@@ -86,7 +86,7 @@ fn put_out_some(
     Ok((last, changed))
 }
 
-/// Takes one column out. `Some` if its file's generation rises, with whether the file has a lease.
+/// Takes one column out. `Some` if its file's generation rises, with true if the file has a lease.
 fn put_out_one(tx: &mut Tx, place: ComponentPlace) -> Result<Option<bool>, Refusal> {
     let Some(mut inode) = inodes::find(tx, place.file)? else { return Ok(None) };
     let Some(segment) = inode.segment_mut(place.segment) else { return Ok(None) };
@@ -99,7 +99,7 @@ fn put_out_one(tx: &mut Tx, place: ComponentPlace) -> Result<Option<bool>, Refus
         inodes::save(tx, place.file, &inode)?;
         return Ok(Some(held));
     }
-    // The drive may have forgotten what it was told before.
+    // The drive may have forgotten the fences that it was told before.
     set_stale(tx, place, Some(StaleRecord { joining: false, told: false }))?;
     if !segment.set.contains(place.column) {
         return Ok(None);

@@ -1,5 +1,5 @@
-//! A change of a segment's columns, through the procedure on its file: what all such changes begin and end
-//! with.
+//! Changes of a segment's columns through the procedure on its file: the steps with which all such changes
+//! begin and end.
 
 use std::sync::Arc;
 
@@ -22,7 +22,8 @@ pub(crate) fn lease_of(core: &Core, file: FileId, inode: &InodeRecord) -> Record
     }
 }
 
-/// Runs the procedure, and ends the file's lease with it if it was over. The caller holds the file's lock.
+/// Runs the procedure, and ends the file's lease with it if the lease was over. The caller holds the file's
+/// lock.
 pub(crate) async fn run(
     core: &Arc<Core>,
     file: FileId,
@@ -45,14 +46,14 @@ pub(crate) fn nothing(core: &Core, file: FileId, target: DriveId) -> Refusal {
     )
 }
 
-/// The drives that this one has replaced.
+/// The drives whose place `target` has taken.
 pub(crate) fn olds_of(core: &Core, target: DriveId) -> Vec<DriveId> {
     let table = core.drives();
     let olds = table.iter().map(|drive| drive.record.drive).filter(|&old| old != target);
     olds.filter(|&old| table.successor(old) == target).collect()
 }
 
-/// Refuses for a drive that is away.
+/// Refuses if the drive is not up.
 pub(crate) fn must_be_up(core: &Core, target: DriveId) -> Result<(), Refusal> {
     let now_ms = core.now_ms();
     let table = core.drives();

@@ -14,12 +14,13 @@ use braid_wire::{Reason, Refusal};
 use crate::columns::needs::{LOOK_MAX, Needs};
 use crate::core::Core;
 
-/// Begins to drain a drive, or ends it: what has moved stays moved then, and what is moving ends. Refused
-/// with the numbers if the others have too little room, or if some column may go to none of them.
+/// Begins to drain a drive, or ends the drain: then columns that have moved stay moved, and moves under way
+/// end. Refused, with the numbers, if the other drives have too little room, or if some column may go to none
+/// of them.
 pub(crate) async fn drain(core: &Arc<Core>, asked: DrainDrive) -> Result<DrainDriveReply, Refusal> {
     let drive = find(core, &asked.drive)?;
     let drains = asked.drain;
-    // Who asks again is told how far it is; what holds it up by now is not a reason to refuse that.
+    // A repeated request is answered with the progress; it is not refused for what holds the drain up now.
     let is_drained = core.drives().drive(drive).is_some_and(|known| known.draining);
     if drains && !is_drained {
         core.read_within(LOOK_MAX, move |core, tx| {
@@ -47,8 +48,8 @@ pub(crate) async fn drain(core: &Arc<Core>, asked: DrainDrive) -> Result<DrainDr
     Ok(reply)
 }
 
-/// Takes a drive out of the cluster: its record and all rows of it go. It cannot come back under its
-/// identity.
+/// Takes a drive out of the cluster: its record and all of its rows are deleted. The drive cannot come back
+/// under its identity.
 pub(crate) async fn remove(core: &Arc<Core>, asked: RemoveDrive) -> Result<(), Refusal> {
     let drive = find(core, &asked.drive)?;
     let (state, draining) = {
@@ -64,7 +65,7 @@ pub(crate) async fn remove(core: &Arc<Core>, asked: RemoveDrive) -> Result<(), R
     }
     let remove = move |_: &Core, tx: &mut Tx| {
         must_be_empty(tx, drive, &name)?;
-        // What is to be freed on it needs no freeing any more.
+        // Components on the drive's removal list need not be freed any more.
         let (from, to) = key::of_drive(table::REMOVE, drive);
         for (row, _) in tx.scan(&from, &to, usize::MAX)? {
             inodes::removed(tx, &row)?;

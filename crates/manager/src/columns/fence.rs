@@ -19,9 +19,10 @@ use tokio::task::JoinSet;
 use crate::core::Core;
 use crate::drive_calls::CallError;
 
-/// Most unsettled units taken from one column at a time; the rest follows when these were judged.
+/// Maximum number of unsettled units taken from one column at a time; the rest follows when these were
+/// judged.
 const UNSETTLED_MAX: usize = 1 << 18;
-/// Most units in one verdict message.
+/// Maximum number of units in one verdict message.
 const VERDICT_UNITS: usize = 1024;
 
 /// The result of fencing a file's columns.
@@ -29,21 +30,21 @@ const VERDICT_UNITS: usize = 1024;
 pub(crate) struct Fenced {
     /// Per segment, units that some column listed as unsettled.
     pub unsettled: BTreeMap<u32, BTreeSet<u64>>,
-    /// Some column has more unsettled units than it listed: all below this one were listed.
+    /// Present if some column has more unsettled units than it listed: all units below this one were listed.
     pub next: Option<u64>,
-    /// Columns that could not be fenced, and why.
+    /// Columns that could not be fenced, each with the reason.
     pub failures: BTreeMap<(u32, Column), String>,
-    /// Columns that do not take what others owe them, or cannot read what they owe.
+    /// Columns that do not take the deltas that others owe them, or cannot read those that they owe.
     pub owed_to: BTreeSet<(u32, Column)>,
 }
 
-/// One column's object, and what is needed to call its drive about it.
+/// One column's object, with the address and grant to call its drive about it.
 #[derive(Clone)]
 pub(crate) struct Target {
     drive: DriveId,
     address: String,
     grant: Grant,
-    /// Of the generation before, with which nothing that was made in this one can be removed.
+    /// Grant of the generation before, which cannot remove an object made in this generation.
     older: Option<Grant>,
     at: Address,
     attributes: Attributes,
@@ -88,14 +89,14 @@ pub(crate) async fn fence_all(core: &Arc<Core>, file: FileId, inode: &InodeRecor
         }
     }
     if let Some(next) = fenced.next {
-        // Above it not every column has listed what it has.
+        // Above that unit not every column has listed its unsettled units.
         fenced.unsettled.values_mut().for_each(|units| drop(units.split_off(&next)));
     }
     fenced
 }
 
-/// Surveys the unsettled units on every column, judges them, and tells the columns. Gives the columns that
-/// failed.
+/// Surveys the unsettled units on every column, judges them, and sends the verdicts. Returns the columns that
+/// failed, each with the reason.
 pub(crate) async fn judge_all(
     core: &Arc<Core>,
     file: FileId,
@@ -149,7 +150,7 @@ pub(crate) async fn make_partition(
         term: core.term(),
     };
     match drive_call(core, drive, &request.into()).await {
-        // If it exists already, that is as good.
+        // A partition that exists already is as good.
         Ok(_) => {}
         Err(CallError::Refused(refusal)) if refusal.reason == Reason::Exists => {}
         Err(error) => return Err(error),
@@ -169,7 +170,7 @@ pub(crate) async fn make_partition(
     stored.map_err(CallError::Refused)
 }
 
-/// A request about the drive itself.
+/// Sends a request about the drive itself.
 pub(crate) async fn drive_call(
     core: &Core,
     drive: DriveId,
@@ -185,7 +186,7 @@ pub(crate) async fn drive_call(
     core.drive_calls.call(drive, &address, &grant, request).await
 }
 
-/// A request about a partition.
+/// Sends a request about a partition.
 pub(crate) async fn partition_call(
     core: &Core,
     drive: DriveId,
@@ -293,7 +294,6 @@ impl Target {
         let table = core.drives();
         let record = &table.drive(drive)?.record;
         let at = Address { partition, object: segment.object };
-        let place = (drive, partition, segment.object, file);
         let map = grants::column_map(file, segment, column);
         let sign = |g| {
             let state = (g, segment.set, segment.joining);
@@ -301,10 +301,10 @@ impl Target {
             grants::for_object(
                 &record.master,
                 KEY_EPOCH_FIRST,
-                place.0,
-                place.1,
-                place.2,
-                place.3,
+                drive,
+                partition,
+                segment.object,
+                file,
                 state,
                 map.digest(),
                 expires_ms,
@@ -343,12 +343,12 @@ impl Target {
     }
 
     /// Fences the object. One that does not exist is created first, so that no older capability can create
-    /// it. Gives the unsettled units from `units_from` on, as far as they were listed.
+    /// it. Returns the unsettled units from `units_from` on, as far as they were listed.
     async fn fence(&self, core: &Arc<Core>, mut units_from: u64) -> Result<FenceReply, CallError> {
         let mut units = Vec::new();
         let mut made = false;
-        // Nothing on a column that joins counts: what is lost of it makes room for it. In the generation
-        // before, so that a removal which arrives late finds what was made anew out of its reach.
+        // Nothing on a joining column counts yet: if its object is lost, that is removed and made anew. The
+        // removal is of the generation before, so that one which arrives late cannot remove the new object.
         let mut older = self.older.as_ref();
         loop {
             let drives = self.attributes.map.drives.clone();
@@ -377,13 +377,13 @@ impl Target {
         }
     }
 
-    /// Whether the drive has lost the object's record, or cannot tell that it never had one.
+    /// Returns true if the drive has lost the object's record, or cannot tell that it never had one.
     pub(crate) async fn has_lost(&self, core: &Core) -> Result<bool, CallError> {
         match self.call(core, &GetAttributes { at: self.at }.into()).await {
             Ok(_) => Ok(false),
             Err(error) if is_lost(&error) => Ok(true),
             Err(CallError::Refused(refusal)) if refusal.reason == Reason::NoObject => Ok(false),
-            // Without the partition nobody knows what was in it.
+            // Without the partition it is not known what was in it.
             Err(error) => Err(error),
         }
     }
@@ -417,7 +417,7 @@ impl Target {
         Ok(states)
     }
 
-    /// Part of the units that the column has: at most `limit`, and where to go on.
+    /// Lists some of the units that the column has: at most `limit`, and where to go on.
     pub(crate) async fn list(
         &self,
         core: &Core,
@@ -441,7 +441,8 @@ impl Target {
     }
 }
 
-/// Whether the drive has lost the object's record: the column goes out, though its drive lives.
+/// Returns true if the error says that the drive has lost the object's record: the column goes out, though
+/// its drive lives.
 pub(crate) fn is_lost(error: &CallError) -> bool {
     matches!(error, CallError::Refused(refusal) if refusal.reason == Reason::Damaged)
 }

@@ -1,17 +1,17 @@
 //! The segment that is being filled to take the place of a file's others, when the file is laid out anew.
 //!
-//! It is one more segment of the file that no reader or writer knows of. All its columns are joining, and
+//! The segment is one more of the file that no reader or writer knows of. All its columns are joining, and
 //! each drive makes its own, as in any heal; but from the file's bytes, which it reads from the segments in
 //! force. All units get one version, the segment's `filling`, so a heal that was broken off goes on where it
 //! was, and each drive can tell alone what the others have.
 //!
-//! Why the copy is the file: it begins when nobody holds a lease on the file and nothing of the last one is
-//! left to judge; and whoever opens the file for writing first gives the segment up. So while it is there,
-//! nobody can have written since it was made. When all of its columns are ready it takes the others' place in
-//! one durable step, in which the generation rises; what drives hold of the others is freed before anybody
-//! gets a capability of the new generation.
+//! The copy is equal to the file, because the filling begins when no client holds a lease on the file and no
+//! stamp of the last lease is left to judge; and an open of the file for writing first gives the segment up.
+//! So while the segment is there, nothing can have been written since it was made. When all of its columns
+//! are ready it takes the others' place in one durable step, in which the generation rises; what drives hold
+//! of the others is freed before any client gets a capability of the new generation.
 //!
-//! So a relayout makes no writer wait, and one that is disturbed begins anew.
+//! So a relayout makes no writer wait, and a relayout that is disturbed begins anew.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -34,8 +34,8 @@ use crate::core::Core;
 use crate::files::opened::opened_by;
 use crate::files::opens::{make_free, reader};
 
-/// Gives the file a segment of this shape to be filled. Refused while the file is open for writing. The
-/// caller holds the file's lock.
+/// Gives the file a segment of this shape that is to be filled. Refused while the file is open for writing.
+/// The caller holds the file's lock.
 pub(crate) async fn make(core: &Arc<Core>, file: FileId, shape: ShapeSpec) -> Result<(), Refusal> {
     let inode = make_free(core, file).await?;
     let lease = lease_of(core, file, &inode);
@@ -93,8 +93,8 @@ fn add_segment(
     Ok(())
 }
 
-/// Drives that have something of the file still to be freed. Its place in the state is by drive, file,
-/// segment and column, and the new segment may get the same.
+/// Drives that still have components of the file to be freed. Their rows are keyed by drive, file, segment
+/// and column, and the new segment may get the same.
 fn drives_with_leftovers(core: &Core, tx: &Tx, file: FileId) -> Result<BTreeSet<DriveId>, KvError> {
     let drives: Vec<DriveId> = core.drives().iter().map(|drive| drive.record.drive).collect();
     let mut with = BTreeSet::new();
@@ -109,8 +109,8 @@ fn drives_with_leftovers(core: &Core, tx: &Tx, file: FileId) -> Result<BTreeSet<
 
 /// Gives the segment up, if there is one: what drives hold of it is freed. The caller holds the file's lock.
 ///
-/// If it can be read, and drives may know that, what is written next has a higher generation: should this
-/// manager's state be lost before all of it is freed, it is not taken for the file (`layouts`).
+/// If the segment can be read, and drives may know that, the generation rises: should this manager's state be
+/// lost before all of the segment is freed, it is not taken for the file (`layouts`).
 pub(crate) async fn give_up(core: &Arc<Core>, file: FileId) -> Result<(), Refusal> {
     let has_one =
         core.read(move |_, tx| Ok(inodes::find(tx, file)?.is_some_and(|inode| inode.filling().is_some())));
@@ -140,7 +140,7 @@ pub(crate) async fn give_up(core: &Arc<Core>, file: FileId) -> Result<(), Refusa
     Ok(())
 }
 
-/// A drive begins to fill its columns, or goes on.
+/// Handles a drive that begins to fill its columns, or goes on.
 pub(crate) async fn begin(core: &Arc<Core>, asker: DriveId, file: FileId) -> Result<Opened, Refusal> {
     let olds = olds_of(core, asker);
     must_be_up(core, asker)?;
@@ -148,7 +148,7 @@ pub(crate) async fn begin(core: &Arc<Core>, asker: DriveId, file: FileId) -> Res
     let inode = core.read(move |_, tx| inodes::get(tx, file)).await?;
     let Some(segment) = inode.filling() else { return Err(nothing(core, file, asker)) };
     if segment.drives.iter().any(|drive| olds.contains(drive)) {
-        // Another set of drives is chosen.
+        // The relayout begins anew, with another set of drives.
         give_up(core, file).await?;
         return Err(nothing(core, file, asker));
     }
@@ -169,7 +169,7 @@ pub(crate) async fn begin(core: &Arc<Core>, asker: DriveId, file: FileId) -> Res
     opened_by(core, file, inode.ok_or_else(|| nothing(core, file, asker))?, Opener::Filler(asker)).await
 }
 
-/// What a drive needs to read the file whose columns it fills. It may read no other.
+/// Opens a file for reading, for a drive that fills columns of it. The drive may read no other file.
 pub(crate) async fn source(core: &Arc<Core>, asker: DriveId, request: &Refresh) -> Result<Opened, Refusal> {
     let file = request.file;
     let fills = move |inode: InodeRecord| inode.filling().is_some_and(|on| on.drives.contains(&asker));
@@ -181,7 +181,8 @@ pub(crate) async fn source(core: &Arc<Core>, asker: DriveId, request: &Refresh) 
     }
 }
 
-/// A drive has filled its columns, in generation `g`. With the last one, the segment takes the others' place.
+/// Handles a drive that has filled its columns, in generation `g`. With the last columns, the segment takes
+/// the others' place.
 pub(crate) async fn end(
     core: &Arc<Core>,
     asker: DriveId,
@@ -190,7 +191,7 @@ pub(crate) async fn end(
     must_be_up(core, asker)?;
     let _turn = core.lock_file(file).await?;
     let inode = core.read(move |_, tx| inodes::get(tx, file)).await?;
-    // None: a repeat, or it was given up.
+    // If there is no such segment, this is a repeat, or the segment was given up.
     let Some(segment) = inode.filling() else { return Ok(()) };
     if inode.g != g || inode.unfenced {
         let detail = format!("file {file} is in generation {} now: compare again", inode.g);
@@ -205,11 +206,11 @@ pub(crate) async fn end(
     finish(core, file).await.map(drop)
 }
 
-/// Puts the segment in the others' place, if all of its columns are ready. Returns whether it is done. The
+/// Puts the segment in the others' place, if all of its columns are ready. Returns true if that is done. The
 /// caller holds the file's lock.
 ///
-/// By then the drives were told that all columns are ready: they know it, should this manager's state be lost
-/// after the others' objects were freed (`layouts`).
+/// By then the drives were told that all columns are ready: so they know it, should this manager's state be
+/// lost after the others' objects were freed (`layouts`).
 pub(crate) async fn finish(core: &Arc<Core>, file: FileId) -> Result<bool, Refusal> {
     let inode = core.read(move |_, tx| inodes::get(tx, file)).await?;
     if !inode.filling().is_some_and(|segment| segment.ready() == segment.all()) {
@@ -228,7 +229,7 @@ pub(crate) async fn finish(core: &Arc<Core>, file: FileId) -> Result<bool, Refus
 }
 
 /// Runs the procedure with a change; or without it, if a drive is found dead, whose column then goes out and
-/// is filled again. Returns whether the change was made.
+/// is filled again. Returns true if the change was made.
 async fn step(core: &Arc<Core>, file: FileId, change: Option<procedure::Change>) -> Result<bool, Refusal> {
     let inode = core.read(move |_, tx| inodes::get(tx, file)).await?;
     let lease = lease_of(core, file, &inode);

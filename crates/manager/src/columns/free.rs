@@ -1,5 +1,5 @@
-//! What drives still hold of files that were removed, and of columns that have moved to other drives, is
-//! freed there: lists in the state, and walks over them.
+//! Freeing of the components that drives still hold of files that were removed, and of columns that have
+//! moved to other drives: lists in the state, and walks over them.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ use braid_wire::{Reason, Refusal};
 use crate::core::Core;
 use crate::drive_calls::CallError;
 
-/// Most components freed on one drive between two transactions.
+/// Maximum number of components freed on one drive between two transactions.
 const ROWS_PER_ROUND: usize = 1024;
-/// Removals sent together. The drive's store gathers them in few commits.
+/// Number of removals sent together. The drive's store gathers them in few commits.
 const TOGETHER: usize = 64;
 
-/// What a drive is to remove, and the row that says so.
+/// An object that a drive is to remove, and the row that lists it.
 #[derive(Clone)]
 struct Freeing {
     row: Vec<u8>,
@@ -38,7 +38,7 @@ pub(crate) async fn free_components(core: &Arc<Core>, drive: DriveId) -> Result<
             .map_err(CallError::Refused)?;
         let Some((last, _)) = rows.last() else { return Ok(()) };
         from.clone_from(last);
-        // The smallest key after it.
+        // The smallest key after the last.
         from.push(0);
         let more = rows.len() == ROWS_PER_ROUND;
         let freeing = rows.into_iter().map(|(row, RemoveRecord { volume, g })| {
@@ -58,7 +58,7 @@ pub(crate) async fn free_components(core: &Arc<Core>, drive: DriveId) -> Result<
     }
 }
 
-/// Has a drive remove objects, many at a time. Gives those that are gone, and why it ended if any is not.
+/// Has a drive remove objects, many at a time. Returns those that are gone, and an error if any is not.
 async fn free_all(
     core: &Core,
     drive: DriveId,
@@ -79,7 +79,7 @@ async fn free_all(
     (freed, failed)
 }
 
-/// The same for a few, sent together.
+/// Has a drive remove a few objects, with requests that are sent together.
 async fn free_some(core: &Core, drive: DriveId, some: &[Freeing]) -> Vec<Result<(), CallError>> {
     let mut requests = Vec::with_capacity(some.len());
     let mut address = String::new();
@@ -114,7 +114,8 @@ pub(crate) async fn free_left(core: &Arc<Core>, drive: DriveId) -> Result<(), Ca
         let (freed, failed) = free_all(core, drive, freeing).await;
         let stored = core.write(move |_, tx| {
             for Freeing { row, of: (volume, _, object), g } in freed {
-                // Another column may have come and gone since, which the drive is to free again.
+                // The row may be of another column by now, which has come and gone since and is to be freed
+                // too.
                 if tx.record(&row)? == Some(LeftRecord { volume, object, g }) {
                     tx.delete(row);
                 }
@@ -126,7 +127,7 @@ pub(crate) async fn free_left(core: &Arc<Core>, drive: DriveId) -> Result<(), Ca
     }
 }
 
-/// Has a drive remove an object. One that is not there is as good.
+/// Has a drive remove an object. One that does not exist counts as removed.
 pub(crate) async fn free_object(
     core: &Core,
     drive: DriveId,
@@ -141,7 +142,8 @@ pub(crate) async fn free_object(
     as_removed(core.drive_calls.call(drive, &address, &grant, &request).await)
 }
 
-/// Where, under what and how a drive is told to remove an object; `None` if there is no such drive.
+/// Address, grant and request with which a drive is told to remove an object; `None` if there is no such
+/// drive.
 fn removal(
     core: &Core,
     drive: DriveId,
@@ -156,15 +158,14 @@ fn removal(
         let table = core.drives();
         let known = table.drive(drive)?;
         let state = (g, Default::default(), Default::default());
-        let place = (drive, partition, object, file);
         let expires_ms = now_ms + CAPABILITY_MS;
         let grant = grants::for_object(
             &known.record.master,
             KEY_EPOCH_FIRST,
-            place.0,
-            place.1,
-            place.2,
-            place.3,
+            drive,
+            partition,
+            object,
+            file,
             state,
             [0; 16],
             expires_ms,
@@ -183,7 +184,7 @@ fn as_removed(outcome: Result<DriveReply, CallError>) -> Result<(), CallError> {
     }
 }
 
-/// What does not exist counts as removed.
+/// Returns true if the refusal says that the object does not exist, which counts as removed.
 pub(crate) fn is_absent(refusal: &Refusal) -> bool {
     matches!(refusal.reason, Reason::NoObject | Reason::NoPartition)
 }
@@ -204,7 +205,7 @@ pub(crate) async fn forget_replaced(core: &Arc<Core>, drive: DriveId) -> Result<
     }
 }
 
-/// The same for what it holds of columns that have moved.
+/// Deletes a replaced drive's list of columns that have moved to others.
 async fn forget_left(core: &Arc<Core>, drive: DriveId) -> Result<(), Refusal> {
     let rows = core
         .read(move |_, tx| {

@@ -1,10 +1,11 @@
-//! Stale columns come back: which files have some, letting them join, listing them as ready (PROTOCOL section
-//! 7). The drives do the work, each for the columns on it; they ask here, with no client in between.
+//! The return of stale columns: the list of files that have some, letting columns join, making them ready
+//! (PROTOCOL section 7). The drives do the work, each for the columns on it, and send their requests here
+//! themselves.
 //!
 //! A drive that returned and an empty one that replaces another are handled alike. Both steps are the
 //! procedure, a short fence, also beside a live lease: while the columns are brought up to date, readers and
 //! writers go on. Joining columns are in the set: they take writes, answer no reads and vote on nothing. A
-//! heal that was broken off is begun again, and goes on where it was, as only what differs is written.
+//! heal that was broken off is begun again, and goes on where it was, as only differences are written.
 
 use std::collections::{BTreeSet, btree_set};
 use std::sync::Arc;
@@ -28,11 +29,11 @@ use crate::columns::{filling, successors};
 use crate::core::Core;
 use crate::files::opened::opened_by;
 
-/// Most files in one reply.
+/// Maximum number of files in one reply.
 const FILES_PER_PAGE_MAX: usize = 4096;
 
 /// Files with stale columns on a drive, or on drives that it has replaced. Refused for a drive that is away:
-/// what it misses is known when it is back, and an empty list would be taken for "up to date".
+/// the columns that it misses are known when it is back, and an empty list would be taken for "up to date".
 pub(crate) async fn stale_files(core: &Arc<Core>, request: StaleFiles) -> Result<StaleFilesReply, Refusal> {
     let (target, olds) = target_of(core, &request.drive)?;
     must_be_up(core, target)?;
@@ -58,9 +59,9 @@ pub(crate) async fn stale_files(core: &Arc<Core>, request: StaleFiles) -> Result
     .await
 }
 
-/// Lets the file's stale columns on the drive join, if they are not joining already, and takes out those
+/// Lets the file's stale columns on the drive join, if they are not joining already, and takes out columns
 /// whose drives are surely dead. The file's lease goes on. A drive with ready columns only is answered too if
-/// it does not begin a heal: it makes damaged units of its own anew.
+/// it does not begin a heal: it makes damaged units of its columns anew.
 pub(crate) async fn begin(core: &Arc<Core>, asker: DriveId, request: BeginHeal) -> Result<Opened, Refusal> {
     let file = request.file;
     if request.filling {
@@ -81,7 +82,7 @@ pub(crate) async fn begin(core: &Arc<Core>, asker: DriveId, request: BeginHeal) 
         .await?;
     }
     if let Some(at) = moves.iter().find(|at| at.drive == target && is_in_the_way(&inode, at, &olds)) {
-        // The other column comes here when what there is of this one was freed.
+        // The orphaned column is made here once the successor's object was freed.
         successors::abandon(core, *at, &inode).await?;
         let detail = format!("a column of file {file} that was to move here is given up first");
         return Err(Refusal::new(Reason::Busy, detail));
@@ -98,7 +99,7 @@ pub(crate) async fn begin(core: &Arc<Core>, asker: DriveId, request: BeginHeal) 
         }
     }
     let ended = lease_of(core, file, &inode);
-    // For a repair nobody goes out: a drive that is away while nobody writes misses nothing.
+    // For a repair no column goes out: a drive that is away while nothing is written misses nothing.
     let lost = if columns.is_empty() { Vec::new() } else { hold_lapsed(core, &inode) };
     let joining = |&(index, column): &(u32, Column)| {
         let segment = inode.segment(index);
@@ -116,7 +117,7 @@ pub(crate) async fn begin(core: &Arc<Core>, asker: DriveId, request: BeginHeal) 
 }
 
 /// Makes the drive's joining columns of the file ready, which were found equal to the others in generation
-/// `g`. What was written since is on them too, as they are in the set.
+/// `g`. Later writes are on them too, as they are in the set.
 pub(crate) async fn end(core: &Arc<Core>, asker: DriveId, request: EndHeal) -> Result<(), Refusal> {
     if request.filling {
         return filling::end(core, asker, request).await;
@@ -134,7 +135,7 @@ pub(crate) async fn end(core: &Arc<Core>, asker: DriveId, request: EndHeal) -> R
         return Err(Refusal::new(Reason::StaleGeneration, detail));
     }
     if !own(&inode) {
-        // None of either kind: a repeat.
+        // If there are successors neither, this is a repeat.
         let own = moves.into_iter().filter(|at| at.drive == asker).collect();
         return successors::end(core, request, inode, own).await;
     }
@@ -152,7 +153,7 @@ pub(crate) async fn end(core: &Arc<Core>, asker: DriveId, request: EndHeal) -> R
     run(core, file, Cause { lease: ended, lost, change: Some(change) }).await.map(drop)
 }
 
-/// The drive that a name refers to, and those that it has replaced.
+/// The drive that stands for a name now, and the drives that it has replaced.
 fn target_of(core: &Core, name: &str) -> Result<(DriveId, Vec<DriveId>), Refusal> {
     let target = {
         let table = core.drives();
@@ -162,8 +163,8 @@ fn target_of(core: &Core, name: &str) -> Result<(DriveId, Vec<DriveId>), Refusal
     Ok((target, olds_of(core, target)))
 }
 
-/// Adds the first `limit` files above `after` of those in which a drive has some components. `page` gives the
-/// next of these after one, `limit` at a time.
+/// Adds the first `limit` files above `after` of those that have components in the drive's list. `page`
+/// returns the next components of the list after one, `limit` at a time.
 fn files_of(
     drive: DriveId,
     after: FileId,
@@ -196,14 +197,14 @@ fn stale_columns(inode: &InodeRecord, target: DriveId, olds: &[DriveId]) -> Vec<
     columns
 }
 
-/// Whether a successor is where another column of the segment is to be made anew, whose drive was replaced: a
-/// drive has one column of a segment.
+/// Returns true if a successor is on the drive on which another column of the segment is to be made anew, as
+/// that column's drive was replaced: a drive has only one column of a segment.
 fn is_in_the_way(inode: &InodeRecord, at: &ComponentPlace, olds: &[DriveId]) -> bool {
     let orphaned = inode.segment(at.segment).map(|segment| segment.columns(|drive| olds.contains(&drive)));
     orphaned.is_some_and(|orphaned| !orphaned.is_empty() && !orphaned.contains(at.column))
 }
 
-/// Lets one column join, on the drive it is on, or on a new one if its drive was replaced.
+/// Lets one column join, on its drive, or on a new one if its drive was replaced.
 pub(crate) fn join(
     core: &Core,
     tx: &mut Tx,
@@ -222,7 +223,7 @@ pub(crate) fn join(
         successor_rows::find(tx, file, index)?.filter(|at| at.drive == target && at.column == column)
         && old != target
     {
-        // It was on its way here when its drive died, which this one has replaced.
+        // The column was on its way to this drive when the old one died, which this one has replaced.
         return successor_rows::take_place(tx, at, inode, true);
     }
     let new = if old == target { old } else { new_home(core, file, &name, &segment.drives, target)? };
@@ -248,7 +249,8 @@ pub(crate) fn join(
 }
 
 /// The new drive for a column of a replaced one: the replacement, unless the file has a column there already;
-/// then one that placement chooses among those that are up and have room. A full one would refuse the column.
+/// then one that placement chooses among the drives that are up and have room. A full drive would refuse the
+/// column.
 fn new_home(
     core: &Core,
     file: FileId,
@@ -278,7 +280,7 @@ fn new_home(
     })
 }
 
-/// The drive's joining columns are ready from now on.
+/// Makes the drive's joining columns ready.
 fn ready(tx: &mut Tx, file: FileId, inode: &mut InodeRecord, drive: DriveId) -> Result<(), Refusal> {
     for segment in inode.segments.iter_mut().filter(|segment| segment.filling.is_none()) {
         let index = segment.number;

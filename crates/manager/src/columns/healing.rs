@@ -1,5 +1,5 @@
-//! How far the drives have brought their stale columns up to date: their reports, the rate that they may go
-//! on at, and what is left. Reports are soft: each drive repeats its own. The rate is stored.
+//! Progress of the drives in bringing their stale columns up to date: their reports, their permitted rate,
+//! and the work that is left. Reports are in memory only, as each drive repeats its own. The rate is stored.
 
 use std::sync::Arc;
 
@@ -16,14 +16,14 @@ use crate::columns::balance;
 use crate::columns::column_changes::olds_of;
 use crate::core::Core;
 
-/// Where the rate is stored.
+/// The word under which the rate is stored.
 const RATE: &str = "heal-rate";
-/// Bytes a second that a drive may write until somebody sets another rate.
+/// Bytes a second that a drive may write until an operator sets another rate.
 const RATE_DEFAULT: u64 = 100 << 20;
-/// Most stale components of a drive whose sizes are added up; beyond that, their average counts.
+/// Maximum number of stale components of a drive whose sizes are added up; for the rest their average counts.
 pub(crate) const SIZED_MAX: usize = 4096;
 
-/// Takes a drive's report, and says what it has to do.
+/// Takes a drive's report, and returns its orders: the rate, and the number of stale components.
 pub(crate) async fn report(
     core: &Arc<Core>,
     drive: DriveId,
@@ -42,7 +42,7 @@ pub(crate) async fn report(
     .await
 }
 
-/// Sets the rate, if asked to, and says how far the drives are.
+/// Sets the rate and switches balancing, if asked to, and returns the drives' progress.
 pub(crate) async fn status(core: &Arc<Core>, asked: HealStatus) -> Result<HealStatusReply, Refusal> {
     if asked.rate.is_some() || asked.balance.is_some() {
         core.write(move |_, tx| {
@@ -83,7 +83,8 @@ fn rate(tx: &Tx) -> Result<u64, Refusal> {
     Ok(tx.record::<u64>(&key::meta(RATE))?.unwrap_or(RATE_DEFAULT))
 }
 
-/// The drive's stale components, with those of drives that it replaced, and about how many bytes they have.
+/// The number of the drive's stale components, with those of drives that it replaced, and their estimated
+/// bytes.
 fn left(core: &Core, tx: &Tx, drive: DriveId) -> Result<(u64, u64), Refusal> {
     let mut stale = inodes::counts(tx, drive)?.stale;
     let (from, to) = key::of_drive(table::STALE, drive);

@@ -12,8 +12,8 @@ use braid_wire::{Reason, Refusal};
 
 use crate::core::Core;
 
-/// The drive that takes a column: one that is up, has room, holds nothing of the file, and whose host does
-/// not get more columns of the file than one has now. Of those that are as good, the one that was given
+/// Chooses the drive that takes a column: one that is up, has room, holds nothing of the file, and whose host
+/// does not get more columns of the file than one has now. Of equally good drives, the one that was given the
 /// least.
 pub(crate) fn choose(
     core: &Core,
@@ -48,7 +48,7 @@ pub(crate) fn kept(core: &Core, place: ComponentPlace, inode: &InodeRecord) -> V
     others.filter_map(|drive| table.drive(*drive)).map(candidate).collect()
 }
 
-/// The drives that may take a column now: they hold nothing else of its file.
+/// The drives that may take a column now: fitting ones that hold nothing of its file.
 pub(crate) fn candidates(
     core: &Core,
     tx: &Tx,
@@ -58,7 +58,7 @@ pub(crate) fn candidates(
     let object = segment_of(inode, place).map(|segment| segment.object).unwrap_or_default();
     let mut clean = Vec::new();
     for candidate in fitting(core, place, inode)? {
-        // What it still has of the file from before would be freed under the column.
+        // Components of the file that are still to be freed there would be freed under the new column.
         if inodes::holds_nothing(tx, candidate.drive, place.file)?
             && tx.get(&key::remove(candidate.drive, place.file, object))?.is_none()
         {
@@ -68,8 +68,8 @@ pub(crate) fn candidates(
     Ok(clean)
 }
 
-/// The drives that may take a column, once they hold nothing else of its file that is to be freed: they are
-/// up, have room and no column of the segment, and no host gets more of it than one has now.
+/// The drives that may take a column, once they have freed all else of its file: they are up, have room and
+/// no column of the segment, and no host gets more columns of it than one has now.
 pub(crate) fn fitting(
     core: &Core,
     place: ComponentPlace,
@@ -93,7 +93,8 @@ pub(crate) fn fitting(
     Ok(takers.map(candidate).filter(|candidate| on_host(candidate) < most_now).collect())
 }
 
-/// Whether a column can be made from the segment's others, also without one that is lost.
+/// Returns true if a column can be made from the segment's other ready columns, also without one that is
+/// lost.
 pub(crate) fn can_be_made(segment: &SegmentRecord, column: Column, lost: Option<Column>) -> bool {
     let others = segment.ready().without(column);
     lost.map_or(others, |lost| others.without(lost)).count() >= u32::from(segment.shape.k)

@@ -1,4 +1,4 @@
-//! What drives hold, as they list it: a drive's partitions and a partition's objects, page by page; and a
+//! Listings of what drives hold: a drive's partitions and a partition's objects, page by page; and a
 //! partition's objects on all drives, file by file.
 
 use std::collections::BTreeMap;
@@ -14,13 +14,13 @@ use crate::columns::fence::{drive_call, partition_call, unexpected};
 use crate::core::Core;
 use crate::drive_calls::CallError;
 
-/// Most rows asked for at a time.
+/// Maximum number of rows asked for at a time.
 const PAGE: u32 = 4096;
 
 /// Objects of one file, as their drives list them.
 pub(crate) type Listed = BTreeMap<(u32, Column), (DriveId, ListedObject)>;
 
-/// The drive's partitions.
+/// Lists the partitions on a drive.
 pub(crate) async fn partitions(core: &Core, drive: DriveId) -> Result<Vec<PartitionId>, CallError> {
     let mut partitions: Vec<PartitionId> = Vec::new();
     loop {
@@ -35,7 +35,8 @@ pub(crate) async fn partitions(core: &Core, drive: DriveId) -> Result<Vec<Partit
     }
 }
 
-/// The next objects of a partition above a number. None at the end, and none if the partition does not exist.
+/// Lists the next objects of a partition above a number. Empty at the end, and if the partition does not
+/// exist.
 pub(crate) async fn objects(
     core: &Core,
     drive: DriveId,
@@ -61,16 +62,15 @@ pub(crate) async fn layout(
         let now_ms = core.now_ms();
         let table = core.drives();
         let Some(known) = table.drive(drive) else { return Ok(None) };
-        let place = (drive, partition, listed.object, listed.file);
         let state = (listed.g, listed.set, listed.joining);
         let expires_ms = now_ms + CAPABILITY_MS;
         let grant = grants::for_object(
             &known.record.master,
             KEY_EPOCH_FIRST,
-            place.0,
-            place.1,
-            place.2,
-            place.3,
+            drive,
+            partition,
+            listed.object,
+            listed.file,
             state,
             [0; 16],
             expires_ms,
@@ -101,7 +101,7 @@ pub(crate) async fn layout(
     }
 }
 
-/// Lists a partition's objects on all drives, in the order of their numbers.
+/// A listing of a partition's objects on all drives, in the order of their numbers.
 pub(crate) struct Listing {
     drives: Vec<(DriveId, Cursor)>,
 }
@@ -114,7 +114,7 @@ struct Cursor {
 }
 
 impl Listing {
-    /// Over these drives, from the first object on.
+    /// A listing over these drives, from the first object on.
     pub(crate) fn new(drives: impl Iterator<Item = DriveId>) -> Listing {
         Listing { drives: drives.map(|drive| (drive, Cursor::default())).collect() }
     }
@@ -142,8 +142,8 @@ impl Listing {
                 let place = (listed.segment, listed.column);
                 let of_file = files.entry(listed.file).or_default();
                 match of_file.get(&place) {
-                    // The column moved: what is left of it on another drive is older.
-                    // So is one that was being made there.
+                    // The column moved: the rest of it on another drive has a lower rank, and so has a
+                    // successor that was being made there.
                     Some((_, other)) if rank(other) >= rank(&listed) => {}
                     _ => drop(of_file.insert(place, (*drive, listed))),
                 }
@@ -163,12 +163,12 @@ async fn list(
     objects(core, drive, partition, after).await.map_err(|error| cannot_be_asked(core, drive, &error))
 }
 
-/// Why a comparison cannot go on.
+/// The refusal of a comparison that cannot go on, as a drive does not answer.
 pub(crate) fn cannot_be_asked(core: &Core, drive: DriveId, error: &CallError) -> Refusal {
     Refusal::new(Reason::NotServing, format!("{} cannot be asked: {error}", core.drives().name(drive)))
 }
 
-/// Of two objects of one column, the one of the higher rank is the column.
+/// Rank among objects of one column: the one of the highest rank is the column.
 fn rank(object: &ListedObject) -> (Generation, bool) {
     (object.g, !object.joining.contains(object.column))
 }

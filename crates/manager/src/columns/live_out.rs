@@ -1,6 +1,6 @@
-//! Columns that go out while their drives may live.
+//! Columns that go out while their drives may be alive.
 //!
-//! Their drive is held back while the generation rises, and counts as untold after it, as any drive whose
+//! Such a drive is held back while the generation rises, and counts as untold after it, as any drive whose
 //! columns went out: it gets no lease before it is told. But the lease that it has goes on. So no capability
 //! of the new generation is given before the drive was fenced for the column, or that lease has lapsed.
 
@@ -17,15 +17,15 @@ use crate::columns::free::free_object;
 use crate::columns::procedure::{LOOK_AGAIN, Lost, drive_of, hold_gone, is_gone, not_answering};
 use crate::core::Core;
 
-/// A column that goes out though its drive may live, which is held back.
+/// Holds back the drive of a column that goes out though the drive may be alive.
 pub(crate) fn hold(core: &Core, inode: &InodeRecord, segment: u32, column: Column) -> Lost {
     let drive = drive_of(inode, segment, column);
     core.drives().hold_live(drive);
     Lost { segment, column, drive }
 }
 
-/// Fences the columns that are out for drives that were not told of it and may still serve. Waits for the
-/// lease of one that does not answer.
+/// Fences the columns that are out on drives that were not told so and may still serve. If a drive does not
+/// answer, waits until its lease has lapsed.
 pub(crate) async fn tell(
     core: &Arc<Core>,
     file: FileId,
@@ -52,8 +52,8 @@ pub(crate) async fn tell(
     Ok(())
 }
 
-/// Whether a drive may still serve a column that is out: it was not told, its lease may hold, and its process
-/// is not known to be gone.
+/// Returns true if a drive may still serve a column that is out: it was not told, its lease may hold, and its
+/// process is not known to be gone.
 async fn may_serve(
     core: &Arc<Core>,
     file: FileId,
@@ -69,9 +69,9 @@ async fn may_serve(
     Ok(stale.is_some_and(|stale: StaleRecord| !stale.told) && !is_gone(core, drive))
 }
 
-/// Has drives free what they hold of columns of the file that are on others now: those that may still serve
-/// it, to readers who do not know. One that does not answer keeps it, once its lease has lapsed, and frees it
-/// before it gets another.
+/// Has drives free what they hold of columns of the file that are on other drives now, as they may still
+/// serve it to readers that do not know. A drive that does not answer keeps it until its lease has lapsed,
+/// and frees it before it gets another lease.
 pub(crate) async fn clear(core: &Arc<Core>, file: FileId, deadline: Instant) -> Result<(), Refusal> {
     let drives: Vec<DriveId> = core.drives().iter().map(|drive| drive.record.drive).collect();
     let left = core
@@ -111,8 +111,8 @@ pub(crate) async fn clear(core: &Arc<Core>, file: FileId, deadline: Instant) -> 
     Ok(())
 }
 
-/// Whether a drive surely serves no more. Then it gets no lease before it has freed what is listed: it may
-/// come back before anybody has found out that it was away.
+/// Returns true if a drive surely serves no more. Then it gets no lease before it has freed what is listed:
+/// it may come back before it is noticed that it was away.
 fn is_held_back(core: &Core, drive: DriveId) -> bool {
     if core.drives().set_untold_if_lapsed(drive, core.now_ms()) {
         return true;

@@ -1,14 +1,13 @@
-//! Objects that a live drive has lost as a whole: their records were damaged, or a range of keys in which
-//! they are. Their columns go out, join again and are made anew (PROTOCOL R9, section 7), one file at a time,
+//! Objects that a live drive has lost as a whole: their records were damaged, or a range of keys that they
+//! are in. Their columns go out, join again and are made anew (PROTOCOL R9, section 7), one file at a time,
 //! so that no file loses a column that it cannot do without. So such a drive takes part again without being
 //! replaced.
 //!
-//! A drive says in its heartbeats that it has lost something; which of its objects this concerns it may not
-//! know. So it is asked about each column that this state has on it. When all are there, whatever else it has
-//! lost is of no file, and it is told to count that as absent. Until then it gets no new columns
-//! ([`Core::place`]).
+//! A drive says in its heartbeats that it has lost objects; it may not know which. So it is asked about each
+//! column that this state has on it. When all are there, all else that it has lost belongs to no file, and
+//! the drive is told to count that as absent. Until then it gets no new columns ([`Core::place`]).
 //!
-//! Only a current state may judge. What is lost in a file that has too few other columns stays as it is; it
+//! Only a current state may judge. A lost column of a file that has too few other columns stays as it is, and
 //! is looked at again later.
 
 use std::collections::BTreeMap;
@@ -29,25 +28,25 @@ use crate::core::Core;
 use crate::drive_calls::CallError;
 use crate::leading::{pause, until_leading};
 
-/// Between two looks at a drive that still has lost something.
+/// Interval between two looks at a drive that has lost objects.
 const AGAIN: Duration = Duration::from_secs(5);
-/// Between two looks if the last one found columns that cannot go out: others must come back first.
+/// Interval between two looks if the last one found columns that cannot go out before others come back.
 const AGAIN_STUCK: Duration = Duration::from_secs(60);
-/// Columns looked up at a time.
+/// Number of columns looked up at a time.
 const PAGE: usize = 256;
 
-/// What came of a look at a drive.
+/// Result of a look at a drive, or at one of its columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Look {
-    /// All that this state has on it is there.
+    /// All columns that this state has on the drive are there.
     Whole,
     /// Columns are being made anew.
     Healing,
-    /// Columns are lost that their files cannot do without now.
+    /// Some columns are lost that their files cannot do without now.
     Stuck,
 }
 
-/// Looks at the drives that have lost something, for ever.
+/// Looks at the drives that have lost objects, for ever.
 pub(crate) async fn run(core: Arc<Core>) {
     let mut next: BTreeMap<DriveId, Instant> = BTreeMap::new();
     loop {
@@ -78,8 +77,8 @@ pub(crate) async fn run(core: Arc<Core>) {
     }
 }
 
-/// Asks the drive about each column on it, takes out those that it has lost, and has it forget what else it
-/// has lost if none is.
+/// Asks the drive about each column on it, and takes out the columns that it has lost. If none is lost, has
+/// the drive forget its other losses.
 async fn look(core: &Arc<Core>, drive: DriveId) -> Result<Look, CallError> {
     let start = core.drives().drive(drive).map_or(0, |known| known.record.start);
     let mut after = None;
@@ -97,12 +96,13 @@ async fn look(core: &Arc<Core>, drive: DriveId) -> Result<Look, CallError> {
             }
         }
     }
-    // All are found out first: while columns go out, the drive is held back, and answers no such question.
+    // All lost columns are found first: while columns go out, the drive is held back, and answers no
+    // questions.
     for place in lost {
         found = found.max(put_out(core, place).await.map_err(CallError::Refused)?);
     }
     if found == Look::Whole && start != 0 {
-        // A later process of the drive may have lost more.
+        // For the process that was asked only: a later process of the drive may have lost more.
         let request = Scrub { act: ScrubAct::Forget, rate: start, term: core.term() };
         drive_call(core, drive, &request.into()).await?;
         let name = core.drives().name(drive);
@@ -117,7 +117,7 @@ async fn one(core: &Arc<Core>, place: ComponentPlace) -> Result<Option<Look>, Ca
     let inode = core.read(move |_, tx| Ok(inodes::find(tx, file)?)).await.map_err(CallError::Refused)?;
     let Some(inode) = inode.filter(|inode| is_here(inode, place)) else { return Ok(Some(Look::Whole)) };
     if !is_ready(&inode, place) {
-        // The drive brings it up to date.
+        // The drive brings the column up to date.
         return Ok(Some(Look::Healing));
     }
     let Some(target) = Target::new(core, file, &inode, place.segment, place.column) else {

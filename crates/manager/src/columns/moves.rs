@@ -1,18 +1,18 @@
-//! Columns move to other drives: from a drive that is lost, and from one that is being drained.
+//! Moves of columns to other drives: from a drive that is lost, and from one that is being drained.
 //!
-//! Where a column lies is one record. A column of a lost drive moves while it is out of its file's set: from
-//! then on it is a stale column of the new drive, which heals it like any other. The old drive is to free
-//! what it holds of it; one that is away does so before it gets a lease again, as capabilities for it may
-//! still be in force.
+//! The place of a column is one record. A column of a lost drive moves while it is out of its file's set:
+//! from then on it is a stale column of the new drive, which heals it like any other. The old drive is to
+//! free what it holds of the column; a drive that is away does so before it gets a lease again, as
+//! capabilities for the column may still be in force.
 //!
-//! - A drive is *lost* when it was silent for the set time. If it returns meanwhile, what has moved stays
-//!   moved, and the drive keeps the rest.
-//!   A file that lacks a column for it gives up the move of another that it cannot make without.
+//! - A drive is *lost* when it was silent for the set time. If it returns meanwhile, columns that have moved
+//!   stay moved, and the drive keeps the rest. A file that lacks a column of the lost drive gives up the move
+//!   of another column that cannot be made without that one.
 //! - A drive that is *drained* serves on. Its columns get successors on others, which take their places when
 //!   they hold the same (`successors`); the columns of some files at a time.
 //!
-//! No column moves to where there is no room, nor to a host that would then have more columns of the file
-//! than one has now.
+//! No column moves to a drive without room, nor to a host that would then have more columns of the file than
+//! one has now.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -40,18 +40,18 @@ use crate::columns::{filling, relayout, successors};
 use crate::core::Core;
 use crate::leading::until_leading;
 
-/// Pause between two looks at which drives are to be emptied.
+/// Pause between two looks for drives that are to be emptied.
 const ROUND: Duration = Duration::from_secs(1);
-/// Pause before a drive is tried again of which some column could not move.
+/// Pause before another attempt with a drive from which some column could not move.
 const TRY_AGAIN: Duration = Duration::from_secs(5);
-/// Columns looked up at a time.
+/// Number of columns looked up at a time.
 const PAGE: usize = 256;
-/// Columns of a lost drive that move at a time.
+/// Maximum number of columns of a lost drive that move at a time.
 const MOVES: usize = 8;
-/// Files of a drained drive that have a successor at a time.
+/// Maximum number of files of a drained drive that have a successor at a time.
 const DRAINED_AT_ONCE: usize = 32;
 
-/// Why a drive is emptied.
+/// Reason for which a drive is emptied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Why {
     Lost,
@@ -78,7 +78,7 @@ pub(crate) async fn empty_drives(core: Arc<Core>) {
                 Ok(()) => drop(said.remove(&drive)),
                 Err(refusal) => {
                     not_before.insert(drive, Instant::now() + TRY_AGAIN);
-                    // Once, not every time.
+                    // Logged once, not at every attempt.
                     if said.get(&drive) != Some(&refusal.detail) {
                         let name = core.drives().name(drive);
                         tracing::warn!(%name, %refusal, "columns of the drive cannot move to others yet");
@@ -178,8 +178,8 @@ async fn move_lost(core: &Arc<Core>, place: ComponentPlace, spread: Arc<Spread>)
     run(core, file, Cause { lease: lease_of(core, file, &inode), lost, change: Some(change) }).await.map(drop)
 }
 
-/// The successor of another column of the segment that cannot be made as long as this column is lost. It may
-/// be on the only drive that could take this one, and each would wait for the other.
+/// The successor of another column of the segment that cannot be made as long as this column is lost. The
+/// successor may be on the only drive that could take this column, and each would wait for the other.
 async fn hindered(
     core: &Arc<Core>,
     place: ComponentPlace,
@@ -192,7 +192,7 @@ async fn hindered(
     Ok(found.filter(|at| at.column != place.column && is_in_vain(at)))
 }
 
-/// Gives the next columns of a drive that is drained successors, as far as they may move now.
+/// Gives successors to the next columns of a drive that is drained, as far as they may move now.
 async fn drain_some(core: &Arc<Core>, drive: DriveId, moving: &mut BTreeSet<FileId>) -> Result<(), Refusal> {
     let before = std::mem::take(moving);
     *moving = core.read(move |_, tx| still_moving(tx, before)).await?;
@@ -216,7 +216,7 @@ async fn drain_some(core: &Arc<Core>, drive: DriveId, moving: &mut BTreeSet<File
     if moving.is_empty() { failed } else { Ok(()) }
 }
 
-/// Has one column of a drive that is drained move. Returns whether it does.
+/// Lets one column of a drive that is drained move. Returns true if it moves.
 async fn move_drained(core: &Arc<Core>, place: ComponentPlace) -> Result<bool, Refusal> {
     let file = place.file;
     let drive = place.drive;
@@ -224,7 +224,7 @@ async fn move_drained(core: &Arc<Core>, place: ComponentPlace) -> Result<bool, R
     let found = core.read(move |_, tx| Ok(inodes::find(tx, file)?)).await?;
     let Some(inode) = found else { return Ok(false) };
     if !holds(&inode, place) {
-        // A successor that was to come here, or is here since before the drain began.
+        // This is a successor that was to come here, or has been here since before the drain began.
         return successors::abandon(core, place, &inode).await;
     }
     if segment_of(&inode, place).is_some_and(|segment| segment.filling.is_some()) {
@@ -249,8 +249,8 @@ async fn move_away(core: &Arc<Core>, place: ComponentPlace, before: &InodeRecord
     Ok(after.as_ref() != Some(before))
 }
 
-/// Gives a column that is ready a successor: on `to`, if it may go there, or where it may go. Returns whether
-/// it has one now that it had not.
+/// Gives a column that is ready a successor: on `to`, if it may go there, or on a drive that is chosen.
+/// Returns true if the column has got a successor now.
 pub(crate) fn begin_move(
     core: &Core,
     tx: &mut Tx,
@@ -282,7 +282,7 @@ pub(crate) fn begin_move(
     Ok(true)
 }
 
-/// Moves a column that is out. The file's generation stays: nobody reads or writes the column.
+/// Moves a column that is out. The file's generation stays: no client reads or writes the column.
 fn move_out(core: &Core, tx: &mut Tx, place: ComponentPlace, spread: &Spread) -> Result<(), Refusal> {
     let Some(mut inode) = inodes::find(tx, place.file)?.filter(|inode| holds(inode, place)) else {
         return Ok(());
@@ -292,7 +292,7 @@ fn move_out(core: &Core, tx: &mut Tx, place: ComponentPlace, spread: &Spread) ->
     Ok(())
 }
 
-/// Gives a column that is out a new drive, and has the old one free what it holds of it.
+/// Gives a column that is out a new drive, and lists it on the old one to be freed.
 fn move_column(
     core: &Core,
     tx: &mut Tx,
@@ -300,7 +300,7 @@ fn move_column(
     inode: &mut InodeRecord,
     spread: &Spread,
 ) -> Result<DriveId, Refusal> {
-    // What its successor holds of it counts.
+    // A successor of the column keeps what it has got so far.
     let successor =
         successor_rows::find(tx, place.file, place.segment)?.filter(|at| at.column == place.column);
     let new = match successor {

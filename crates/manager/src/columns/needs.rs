@@ -1,4 +1,4 @@
-//! What the columns on a drive need on others: whether it can be emptied.
+//! Room that the columns of a drive need on others: the check that it can be emptied.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,27 +17,27 @@ use crate::columns::healing::SIZED_MAX;
 use crate::columns::homes::fitting;
 use crate::core::Core;
 
-/// Of the room on other drives, the part that may be filled: the rest is for what is written meanwhile.
+/// Part of the room on other drives that may be filled, in percent: the rest is for writes meanwhile.
 const ROOM_PERCENT: u64 = 90;
-/// How long it may take to look at the columns on a drive.
+/// Maximum time for a look at the columns on a drive.
 pub(crate) const LOOK_MAX: Duration = Duration::from_secs(60);
-/// Columns looked at one by one. Of a drive with more, the rest is counted by its bytes only.
+/// Maximum number of columns looked at one by one. The rest of a drive is counted by its bytes only.
 const LOOKED_AT_MAX: usize = 100_000;
-/// Files named in a refusal.
+/// Maximum number of files named in a refusal.
 const NAMED: usize = 3;
 
-/// What the columns on a drive need elsewhere.
+/// Room that the columns on a drive need elsewhere, and the room that there is.
 pub(crate) struct Needs {
     drive: DriveId,
-    /// Components on it.
+    /// Number of components on the drive.
     pub components: u64,
-    /// About how many bytes they have.
+    /// Estimated bytes of these components.
     pub bytes: u64,
-    /// The room on the drives that may take them.
+    /// Bytes of room on the drives that may take them.
     pub room_bytes: u64,
 }
 
-/// Files some of whose columns can move nowhere.
+/// Files with columns that can move nowhere.
 #[derive(Default)]
 struct Stuck {
     files: u64,
@@ -63,7 +63,7 @@ impl Stuck {
 }
 
 impl Needs {
-    /// What the columns on the drive need, and what there is.
+    /// Adds up the needs of the columns on the drive, and the room on others.
     pub(crate) fn of(core: &Core, tx: &Tx, drive: DriveId) -> Result<Needs, Refusal> {
         let components = inodes::counts(tx, drive)?.components;
         let bytes = bytes_of(tx, &columns::on_drive(tx, drive, None, SIZED_MAX)?, components)?;
@@ -87,7 +87,7 @@ impl Needs {
         Err(Refusal::new(Reason::Full, detail))
     }
 
-    /// Refuses if some column can move nowhere: each is given a place, as if they moved one by one.
+    /// Refuses if some column can move nowhere: each column is given a place, as if they moved one by one.
     pub(crate) fn must_move(&self, core: &Core, tx: &Tx) -> Result<(), Refusal> {
         let mut room = room(core, self.drive);
         let mut alone = Stuck::default();
@@ -102,7 +102,7 @@ impl Needs {
                 continue;
             };
             if segment.shape.m == 0 {
-                // It is copied as a whole, to as many others.
+                // The file is copied as a whole, to as many other drives.
                 if usize::from(segment.shape.k) > room.len() {
                     bare.add(tx, place)?;
                 }
@@ -116,14 +116,14 @@ impl Needs {
             let bytes = component_bytes(tx, place.file, place.segment)?;
             sized.push((bytes, place, inode));
         }
-        // Large ones last: of sparse files there is less than their sizes say, and what they have can be no
-        // more than the drive holds beside the others.
+        // Large columns come last: sparse files have fewer bytes than their sizes say, and no more than the
+        // drive holds beside the others.
         sized.sort_by_key(|(bytes, ..)| *bytes);
         let mut held = held(core, self.drive);
         for (bytes, place, inode) in sized {
             let bytes = bytes.min(held);
             held -= bytes;
-            // What is to be freed on a drive, and another column that is on its way there, make room in time.
+            // Components to be freed on a drive, and another column on its way there, make room in time.
             let takers = fitting(core, place, &inode)?;
             let best = takers.iter().map(|taker| taker.drive).max_by_key(|drive| room.get(drive).copied());
             match best.and_then(|best| room.get_mut(&best)) {
@@ -164,8 +164,8 @@ impl Needs {
         Ok(())
     }
 
-    /// Refuses if some column can be made anew neither on `new`, which is to take the drive's place, nor,
-    /// where that has another column of the segment already, on any other drive.
+    /// Refuses if some column can be made anew neither on `new`, which is to take the drive's place, nor, if
+    /// `new` has another column of the segment already, on any other drive.
     pub(crate) fn must_be_taken(&self, core: &Core, tx: &Tx, new: DriveId) -> Result<(), Refusal> {
         let [old_name, new_name] = {
             let table = core.drives();
@@ -206,8 +206,8 @@ impl Needs {
     }
 }
 
-/// The most bytes that the drive can hold: what its last heartbeat said. Sizes of files do not say it, as
-/// they count holes. One that was not heard since the manager started holds what fits on it.
+/// Upper bound of the bytes that the drive holds: those in its last heartbeat. Sizes of files are no bound,
+/// as they count holes. A drive that was not heard since the manager started may hold its whole capacity.
 fn held(core: &Core, drive: DriveId) -> u64 {
     let now_ms = core.now_ms();
     let said = |known: &Drive| match known.silent_ms(now_ms) {
@@ -217,7 +217,7 @@ fn held(core: &Core, drive: DriveId) -> u64 {
     core.drives().drive(drive).map_or(0, said)
 }
 
-/// The bytes that other drives may take.
+/// Bytes that each other drive may take.
 fn room(core: &Core, drive: DriveId) -> BTreeMap<DriveId, u64> {
     let now_ms = core.now_ms();
     let table = core.drives();

@@ -28,18 +28,19 @@ use crate::core::Core;
 use crate::drive_calls::CallError;
 use crate::leading::{pause, until_leading};
 
-/// Time between two searches of a drive that did not start in between.
+/// Interval between two searches of a drive that did not start in between.
 const AGAIN: Duration = Duration::from_secs(24 * 3600);
 /// Pause after a search that failed.
 const AFTER_FAILURE: Duration = Duration::from_secs(5);
-/// Pause after each page, as a multiple of the time it took: leaves the drive and the manager to others.
+/// Pause after each page, as a multiple of the time it took: it leaves the drive and the manager to other
+/// work.
 const REST: u32 = 9;
 
 /// The last search of a drive.
 struct Looked {
-    /// How many of its starts were known.
+    /// Number of the drive's starts that were known then.
     starts: u64,
-    /// When the next search is due without a start.
+    /// Time of the next search if the drive does not start before.
     next: Instant,
 }
 
@@ -86,7 +87,8 @@ pub(crate) async fn run(core: Arc<Core>) {
     }
 }
 
-/// How many objects were put on the removal list; `None` while this state may not judge.
+/// Searches a drive. Returns the number of objects that were listed to be freed; `None` while this state may
+/// not judge.
 async fn look_through(core: &Arc<Core>, drive: DriveId) -> Result<Option<u64>, CallError> {
     let mut found = 0;
     for partition in listing::partitions(core, drive).await? {
@@ -107,7 +109,7 @@ async fn look_through(core: &Arc<Core>, drive: DriveId) -> Result<Option<u64>, C
     Ok(Some(found))
 }
 
-/// Puts those objects of a page on the removal list whose files are gone, and counts them.
+/// Lists the objects of a page to be freed whose files or layouts are gone, and counts them.
 async fn free(
     core: &Arc<Core>,
     drive: DriveId,
@@ -137,7 +139,7 @@ async fn free(
                 }
                 let mut freed = 0;
                 for object in &gone {
-                    // It may have been removed, or listed already, since it was looked up.
+                    // The object may have been removed, or listed already, since it was looked up.
                     if is_gone(tx, drive, object)? && list(tx, volume, drive, object)? {
                         freed += 1;
                     }
@@ -151,7 +153,7 @@ async fn free(
     }
 }
 
-/// Lists an object to be freed. Returns whether it is.
+/// Lists an object to be freed. Returns true if it is listed.
 fn list(tx: &mut Tx, volume: VolumeId, drive: DriveId, listed: &ListedObject) -> Result<bool, KvError> {
     let &ListedObject { file, segment, column, object, g, .. } = listed;
     if tx.get(&key::inode(file))?.is_none() {
@@ -159,7 +161,7 @@ fn list(tx: &mut Tx, volume: VolumeId, drive: DriveId, listed: &ListedObject) ->
         return Ok(true);
     }
     let place = ComponentPlace { drive, file, segment, column };
-    // The place may be that of a column of the present layout: then it waits for the next search.
+    // The place may be that of a column of the present layout: then the object waits for the next search.
     let is_free = !columns::has(tx, place)?;
     if is_free {
         tx.set(key::place(table::LEFT, place), &LeftRecord { volume, object, g });
@@ -167,7 +169,7 @@ fn list(tx: &mut Tx, volume: VolumeId, drive: DriveId, listed: &ListedObject) ->
     Ok(is_free)
 }
 
-/// Whether this state may judge which files are gone.
+/// Returns true if this state may judge which files are gone.
 fn vouched_for(core: &Core, tx: &Tx) -> Result<bool, Refusal> {
     Ok(core.leadership().serving().is_ok() && tx.number("unnamed")? == 0)
 }
@@ -178,7 +180,7 @@ fn is_gone(tx: &Tx, drive: DriveId, object: &ListedObject) -> Result<bool, KvErr
     }
     Ok(match inodes::find(tx, object.file)? {
         None => true,
-        // Of a layout that the file has no more. What is listed to be freed is freed soon.
+        // The object is of a layout that the file has no more. Listed ones are freed soon.
         Some(inode) => {
             let (from, to) = key::of_file(table::LEFT, drive, object.file);
             let is_current = inode.segments.iter().any(|segment| segment.object == object.object);
@@ -187,7 +189,7 @@ fn is_gone(tx: &Tx, drive: DriveId, object: &ListedObject) -> Result<bool, KvErr
     })
 }
 
-/// A partition of no volume is removed too, once it is empty.
+/// Lists a partition of no volume to be removed, once it is empty.
 async fn forget_partition(core: &Arc<Core>, drive: DriveId, partition: PartitionId) -> Result<(), Refusal> {
     let volume = VolumeId(partition.0);
     let known = move |core: &Core, tx: &Tx| -> Result<bool, Refusal> {

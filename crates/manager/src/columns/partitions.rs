@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use crate::columns::fence::make_partition;
 use crate::core::Core;
 
-/// How long creating a volume waits for its partitions; the rest are made later.
+/// Maximum time that creating a volume waits for its partitions; the rest are made later.
 const PARTITIONS_WAIT: Duration = Duration::from_secs(5);
 
 /// Makes a new volume's partitions on the drives that are up and answer soon.

@@ -1,18 +1,19 @@
 //! The one procedure on a file (PROTOCOL section 6): raise the generation, fence, survey, judge, verdict.
 //!
 //! After a lease that ended without a clean release the file's size is settled too, from what the columns
-//! hold (`settle`): after the last verdict, before anybody else gets the file. So it is while several write
-//! the file (`sharing`).
+//! hold (`settle`): after the last verdict, before another client gets the file. The same is done while
+//! several write the file (`sharing`).
 //!
-//! It runs for a lease that ended without a clean release, for columns that go out or join, and for joining
-//! columns that are caught up. It is idempotent: `g + 1` is durable before the first fence, and marked
-//! `unfenced` until the last verdict is stored. If the mark is found, the procedure runs again with a higher
-//! `g`. No decision is stored. The caller holds the file's lock, so one procedure runs at a time on a file.
+//! The procedure runs for a lease that ended without a clean release, for columns that go out or join, and
+//! for joining columns that are caught up. It is idempotent: `g + 1` is durable before the first fence, and
+//! marked `unfenced` until the last verdict is stored. If the mark is found, the procedure runs again with a
+//! higher `g`. No decision is stored. The caller holds the file's lock, so one procedure runs at a time on a
+//! file.
 //!
 //! A column that does not answer its fence must go out too, once its drive's lease has surely lapsed or its
-//! host says that its process is gone. A column that is reached by the manager and by nobody else, or that
-//! cannot store or read what it must, goes out while its drive lives (`live_out`). All waits end at a
-//! deadline, with a refusal that names the drives.
+//! host says that its process is gone. A column that only the manager can reach, or that cannot store or read
+//! what it must, goes out while its drive lives (`live_out`). All waits end at a deadline, with a refusal
+//! that names the drives.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -36,78 +37,79 @@ use crate::columns::live_out;
 use crate::columns::settle::data_end;
 use crate::core::Core;
 
-/// How long a procedure may take in addition to the drives' lease.
+/// Time that a procedure may take in addition to the drives' lease.
 const SPARE: Duration = Duration::from_secs(10);
-/// How long to wait for a drive's hello.
+/// Maximum wait for a drive's hello.
 const PROBE_WAIT: Duration = Duration::from_millis(1500);
-/// How often a column's debts are not taken before its creditors go out: a drive waits 3 s each time.
+/// Number of rounds in which owed deltas are not taken before the columns that they are owed to go out: a
+/// drive waits 3 s in each.
 const UNDRAINED_MAX: u32 = 3;
 /// Pause between two checks of a drive that may be dead.
 pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// What else changes with the generation.
+/// A change of the file's record in the transaction that raises its generation.
 pub(crate) type Change =
     Arc<dyn Fn(&Core, &mut Tx, FileId, &mut InodeRecord) -> Result<(), Refusal> + Send + Sync>;
 
 /// The file's lease on record when a procedure begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RecordedLease {
-    /// There is none.
+    /// The file has no lease.
     None,
-    /// It is live: its pending stamps are not judged, only those of earlier ones.
+    /// The lease is live: its pending stamps are not judged, only those of earlier leases.
     Live,
-    /// It is live, and some of its holders are gone without a clean release.
+    /// The lease is live, and some of its holders are gone without a clean release.
     Without,
-    /// It has ended without a clean release.
+    /// The lease has ended without a clean release.
     Ended,
 }
 
-/// What a procedure is for.
+/// Reason for a procedure: the lease, and the changes to be made.
 #[derive(Clone)]
 pub(crate) struct Cause {
     /// The file's lease on record.
     pub lease: RecordedLease,
-    /// Columns that go out.
+    /// Columns that are to go out.
     pub lost: Vec<Lost>,
-    /// Any other change.
+    /// Any other change of the record, if there is one.
     pub change: Option<Change>,
 }
 
 /// A column of a segment that goes out. Its drive is held back until the procedure releases it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Lost {
-    /// The segment's index.
+    /// Number of the segment.
     pub segment: u32,
     pub column: Column,
     pub drive: DriveId,
 }
 
-/// Whether a drive lives.
+/// State of a drive, as far as it could be determined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Life {
-    /// It surely serves no more, and is held back until
+    /// The drive surely serves no more, and is held back until
     /// [`DriveTable::release`](braid_meta::rules::drives::DriveTable::release).
     Dead,
-    /// Its lease holds and it answers.
+    /// The drive's lease holds and it answers.
     Alive,
-    /// It could not be determined in time.
+    /// The state could not be determined in time.
     Unknown,
 }
 
 impl Cause {
-    /// Finishes what was left undone, and nothing else.
+    /// The cause of a procedure that finishes one that was left undone, and does nothing else.
     pub(crate) fn nothing() -> Cause {
         Cause { lease: RecordedLease::None, lost: Vec::new(), change: None }
     }
 }
 
-/// When a procedure that begins now must be over.
+/// Time by which a procedure that begins now must be over.
 pub(crate) fn deadline(core: &Core) -> Instant {
     let table = core.drives();
     Instant::now() + Duration::from_millis(table.lease_ms() + table.margin_ms()) + SPARE
 }
 
-/// Runs the procedure. Gives the file's record after it, or `None` if the file is gone.
+/// Runs the procedure. Returns the file's record after it, or `None` if the file is gone.
 pub(crate) async fn run(
     core: &Arc<Core>,
     file: FileId,
@@ -147,8 +149,8 @@ async fn attempt(core: &Arc<Core>, file: FileId, cause: Cause) -> Result<Option<
 }
 
 /// Checks, before columns go out, that the drives of `k` remaining ready columns answer now. A column that
-/// goes out is stale for good. While the file cannot be written anyway it must stay in, as the drives that
-/// died with it might never return.
+/// goes out stays stale until it is healed. While the file cannot be written anyway the column must stay in,
+/// as the drives that died with its drive might never return.
 async fn enough_answer(core: &Arc<Core>, file: FileId, lost: &[Lost]) -> Result<(), Refusal> {
     if lost.is_empty() {
         return Ok(());
@@ -227,7 +229,7 @@ pub(crate) fn hold_gone(core: &Core, drive: DriveId) -> bool {
     all_gone(&processes) && core.drives().hold_gone(drive, &processes)
 }
 
-/// Whether the kernel of this same machine says that the drive's process is gone.
+/// Returns true if the kernel of this same machine says that the drive's process is gone.
 pub(crate) fn is_gone(core: &Core, drive: DriveId) -> bool {
     let processes = core.drives().processes(drive);
     !processes.is_empty() && all_gone(&processes)
@@ -248,8 +250,8 @@ pub(crate) fn release_holds(core: &Core, drives: impl IntoIterator<Item = DriveI
 pub(crate) enum Probe {
     /// The drive says hello.
     Answers,
-    /// It does not. A refused connection is no more than that: something on the way may refuse for a drive
-    /// that lives.
+    /// The drive says no hello. A refused connection proves no more than that: something on the way may
+    /// refuse for a drive that lives.
     Silent,
 }
 
@@ -263,7 +265,7 @@ pub(crate) async fn probe(core: &Core, drive: DriveId) -> Probe {
     }
 }
 
-/// Step 1: stores `g + 1`, and what changes with it. Ends the holds on the drives of `lost`.
+/// Step 1: stores `g + 1`, and the changes that come with it. Ends the holds on the drives of `lost`.
 async fn raise(
     core: &Arc<Core>,
     file: FileId,
@@ -303,7 +305,7 @@ async fn raise(
     raised
 }
 
-/// How steps 2 to 5 ended.
+/// Result of steps 2 to 5.
 enum Judged {
     /// Columns must go out first, on drives that are held back.
     Lost(Vec<Lost>),
@@ -314,7 +316,7 @@ enum Judged {
     },
 }
 
-/// Steps 2 to 5. After an ended lease, also how far the file's data reaches.
+/// Does steps 2 to 5. After an ended lease, also determines the end of the file's data.
 async fn fence_and_judge(
     core: &Arc<Core>,
     file: FileId,
@@ -324,7 +326,8 @@ async fn fence_and_judge(
 ) -> Result<Judged, Refusal> {
     let is_live = matches!(lease, RecordedLease::Live | RecordedLease::Without);
     let judged = if is_live { Stamps::NotOf(inode.current_leases()) } else { Stamps::All };
-    // Holders commit what they have written. But others see it the sooner, where its end can be told exactly.
+    // The holders commit sizes themselves. But if the end of the data can be told exactly, others see the
+    // new size sooner.
     let is_exact = !inode.is_parted() && inode.in_force().all(|segment| segment.ready() == segment.all());
     let sizes = matches!(lease, RecordedLease::Ended | RecordedLease::Without)
         || lease == RecordedLease::Live && inode.since != Lease(0) && is_exact;
@@ -341,7 +344,7 @@ async fn fence_and_judge(
                 continue;
             }
         }
-        // What nobody has is removed, and a file whose cut was begun keeps its size: no end is needed.
+        // A file that does not live is removed, and one whose cut was begun keeps its size: no end is needed.
         if failures.is_empty() && sizes && inode.lives() && !inode.cut {
             match data_end(core, file, inode).await {
                 Ok(reached) => end = reached,
@@ -354,7 +357,7 @@ async fn fence_and_judge(
         undrained += u32::from(!fenced.owed_to.is_empty());
         let mut lost = dead_of(core, inode, failures.keys().chain(&fenced.owed_to), deadline).await;
         if lost.is_empty() && undrained >= UNDRAINED_MAX {
-            // They live, and what others owe them does not get there: the file goes on without them.
+            // The drives live, and deltas owed to them do not arrive: the file goes on without them.
             lost = fenced
                 .owed_to
                 .iter()
@@ -371,7 +374,7 @@ async fn fence_and_judge(
     }
 }
 
-/// Those of the columns whose drives are surely dead, held back.
+/// The columns of `columns` whose drives are surely dead. The drives are held back.
 async fn dead_of(
     core: &Core,
     inode: &InodeRecord,
@@ -388,7 +391,7 @@ async fn dead_of(
     dead
 }
 
-/// The last step: the generation is on every column of the set.
+/// Does the last step, once the generation is on every column of the set: stores that the file is fenced.
 async fn finish(
     core: &Arc<Core>,
     file: FileId,
@@ -411,7 +414,7 @@ async fn finish(
                 return Ok(None);
             }
         } else if !inode.held {
-            // No capability of an earlier lease is of this generation.
+            // No capability of an earlier lease has this generation.
             inode.since = Lease(0);
         }
         files::settle_size(tx, &mut inode, end, core.now_ms())?;
@@ -450,7 +453,7 @@ pub(crate) fn refuse_too_many(core: &Core, inode: &InodeRecord) -> Result<(), Re
     Ok(())
 }
 
-/// "Fewer than k columns are left", with the drives' names.
+/// The refusal if fewer than `k` columns are left, with the drives' names.
 pub(crate) fn too_many_away(
     core: &Core,
     inode: &InodeRecord,
@@ -467,7 +470,7 @@ pub(crate) fn too_many_away(
     Refusal::new(Reason::TooManyAway, detail)
 }
 
-/// "Drives do not do it", with their names and why.
+/// The refusal if drives could not be fenced, with their names and the reasons.
 pub(crate) fn not_answering(
     core: &Core,
     inode: &InodeRecord,

@@ -1,9 +1,9 @@
-//! Files that are to be laid out anew: the list of them, and the loop that has it done, some at a time.
+//! Files that are to be laid out anew: their list, and the loop that works on it, some files at a time.
 //!
-//! The list is durable: a file and its new shape. The loop gives some files a segment that is to be filled
-//! (`filling`); their drives do the rest, and the file leaves the list in the step in which the segment takes
-//! the others' place. A file that was disturbed by a writer, or lost a drive, comes again after a pause that
-//! grows.
+//! The list is durable: each row is a file and its new shape. The loop gives some files a segment that is to
+//! be filled (`filling`); their drives do the rest, and the file leaves the list in the step in which the
+//! segment takes the others' place. A file that was disturbed by a writer, or lost a drive, is tried again
+//! after a pause that grows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,15 +28,15 @@ use crate::columns::filling;
 use crate::core::Core;
 use crate::leading::{pause, until_leading};
 
-/// Files that are filled at a time: enough for all drives to have something to do.
+/// Number of files that are filled at a time: enough to keep all drives busy.
 const AT_ONCE: usize = 16;
-/// Files of the list looked up at a time.
+/// Number of files of the list looked up at a time.
 const PAGE: usize = 256;
-/// Pages looked up in a round.
+/// Maximum number of pages looked up in a round.
 const PAGES_PER_ROUND: usize = 16;
-/// Most rows in one reply.
+/// Maximum number of rows in one reply.
 const ROWS_MAX: usize = 1024;
-/// The pause before a file is begun again: at first, and at most.
+/// Pause before a file is begun again: the first, and the longest.
 const AGAIN_MIN: Duration = Duration::from_secs(1);
 const AGAIN_MAX: Duration = Duration::from_secs(120);
 
@@ -83,8 +83,8 @@ fn put(
     Ok(true)
 }
 
-/// Puts a file without redundancy on the list, in its own shape: a drive of its is to be emptied, and its
-/// column there can be made elsewhere in no other way. Returns whether it was not on it.
+/// Puts a file without redundancy on the list, in its own shape: one of its drives is to be emptied, and the
+/// column there can be made elsewhere in no other way. Returns true if the file was not on the list.
 pub(crate) fn elsewhere(tx: &mut Tx, file: FileId, shape: &ShapeSpec) -> Result<bool, KvError> {
     if tx.get(&key::relayout(file))?.is_some() {
         return Ok(false);
@@ -93,7 +93,7 @@ pub(crate) fn elsewhere(tx: &mut Tx, file: FileId, shape: &ShapeSpec) -> Result<
     Ok(true)
 }
 
-/// The list, in part.
+/// Returns some rows of the list.
 pub(crate) async fn list(core: &Arc<Core>, asked: Relayouts) -> Result<RelayoutsReply, Refusal> {
     let limit = match usize::try_from(asked.limit).unwrap_or(usize::MAX) {
         0 => ROWS_MAX,
@@ -103,7 +103,7 @@ pub(crate) async fn list(core: &Arc<Core>, asked: Relayouts) -> Result<Relayouts
         let files = tx.number(COUNT)?;
         let mut rows = Vec::new();
         let mut after = asked.after;
-        // Some may be of files that were removed; no rows are given only if there are no more.
+        // Some rows may be of files that were removed; an empty reply means that there are no more rows.
         while rows.is_empty() {
             let page = page(tx, after, limit)?;
             let Some(&(last, _)) = page.last() else { break };
@@ -123,7 +123,7 @@ pub(crate) async fn list(core: &Arc<Core>, asked: Relayouts) -> Result<Relayouts
     .await
 }
 
-/// The drives that are to fill columns and are away.
+/// Message that names the drives that are to fill columns and are away; empty if none is.
 fn waits_for(core: &Core, filling: &SegmentRecord) -> String {
     let now_ms = core.now_ms();
     let table = core.drives();
@@ -163,22 +163,22 @@ fn page(tx: &Tx, after: FileId, limit: usize) -> Result<Vec<(FileId, RelayoutRec
     Ok(rows.into_iter().map(|(row, record)| (FileId(key::number(&row, 1)), record)).collect())
 }
 
-/// What is to be done about a file on the list.
+/// Next step for a file on the list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Next {
-    /// It is off the list, or is to be taken off: it is gone.
+    /// Take the file off the list, if it is still on it: the file is gone.
     Off,
-    /// It is to be begun.
+    /// Begin the relayout, in this shape.
     Begin(ShapeSpec),
-    /// What was begun is not what is wanted.
+    /// Give up the segment that was begun: another shape is wanted now, or none.
     GiveUp,
-    /// Its columns are being filled.
+    /// Wait: the columns are being filled.
     Wait,
-    /// They are filled.
+    /// Put the new segment in place: its columns are filled.
     Finish,
 }
 
-/// The loop, for ever.
+/// Works on the list, for ever.
 pub(crate) async fn run(core: Arc<Core>) {
     let mut state = Turns::default();
     loop {
@@ -194,9 +194,9 @@ pub(crate) async fn run(core: Arc<Core>) {
 struct Turns {
     /// Files that are filled now.
     active: BTreeSet<FileId>,
-    /// Files that were disturbed: not before then, and the last pause.
+    /// Files that were disturbed, each with the time before which it is not tried again, and the last pause.
     later: BTreeMap<FileId, (Instant, Duration)>,
-    /// Where the walk over the list is.
+    /// Position of the walk over the list.
     at: FileId,
 }
 
@@ -232,14 +232,14 @@ impl Turns {
         Ok(())
     }
 
-    /// Forgets pauses that are long over, and the reasons that went with them. Nobody else does so for files
-    /// that were taken off the list.
+    /// Forgets pauses that are long over, and the reasons that went with them. For files that were taken off
+    /// the list this is the only place that does so.
     fn forget(&mut self, core: &Core, now: Instant) {
         self.later.retain(|_, (at, _)| now < *at + AGAIN_MAX);
         core.relayouts().retain(|file, _| self.later.contains_key(file));
     }
 
-    /// Does what is next for a file. Returns whether it is being filled.
+    /// Does the next step for a file. Returns true if the file is being filled.
     async fn step(&mut self, core: &Arc<Core>, file: FileId) -> Result<bool, Refusal> {
         let next = core.read(move |_, tx| Ok(next(tx, file)?)).await?;
         let was_begun = self.active.contains(&file);
@@ -286,7 +286,7 @@ impl Turns {
 fn next(tx: &Tx, file: FileId) -> Result<Next, KvError> {
     let Some(inode) = inodes::find(tx, file)?.filter(InodeRecord::is_named) else { return Ok(Next::Off) };
     let Some(RelayoutRecord { shape }) = tx.record(&key::relayout(file))? else {
-        // It may have been begun in the moment in which it was taken off.
+        // The relayout may have been begun in the moment in which the file was taken off the list.
         return Ok(if inode.filling().is_some() { Next::GiveUp } else { Next::Off });
     };
     let Some(segment) = inode.filling() else { return Ok(Next::Begin(shape)) };
@@ -310,7 +310,8 @@ mod tests {
     const MIRROR: ShapeSpec = ShapeSpec { scheme: 1, k: 1, m: 1, unit_bytes: 4096 };
     const WIDE: ShapeSpec = ShapeSpec { scheme: 1, k: 1, m: 2, unit_bytes: 4096 };
 
-    /// What is next for a file in this state: what is wanted, and what is being filled, whole or not.
+    /// The next step for a file of which this shape is wanted, and of which this shape is being filled, whole
+    /// (true) or not.
     fn next_of(wanted: Option<ShapeSpec>, filling: Option<(ShapeSpec, bool)>) -> Next {
         let of = |number, shape: ShapeSpec, is_whole, filling| SegmentRecord {
             number,

@@ -1,8 +1,8 @@
-//! A drive takes the place of a dead one: one durable record. Files are changed one by one as they are
+//! Replacement of a dead drive by another: one durable record. Files are changed one by one as they are
 //! healed.
 //!
-//! A drive is replaced once. Who asks for the same again is told that it is done; who names another drive is
-//! told which one has the place.
+//! A drive is replaced once. A repeated request is answered that it is done; a request that names another
+//! drive is refused, with the drive that has the place.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::columns::needs::{LOOK_MAX, Needs};
 use crate::columns::procedure::{self, Life};
 use crate::core::{Core, set_record};
 
-/// Lets `new` replace `old`, which must be dead. Gives the number of components to rebuild.
+/// Lets `new` replace `old`, which must be dead. Returns the number of components to rebuild.
 pub(crate) async fn replace(
     core: &Arc<Core>,
     operation: Operation,
@@ -111,7 +111,8 @@ fn can_be_replaced(core: &Core, old: (DriveId, DriveId), new: (DriveId, DriveId)
     Ok(())
 }
 
-/// The drive that has this one's place by the state: itself, or the last of those that replaced it.
+/// The drive that has the place of `drive` in the state: `drive` itself, or the last in its chain of
+/// replacements.
 fn last_in_place(tx: &Tx, drive: DriveId) -> Result<DriveId, Refusal> {
     let mut at = drive;
     // A replaced drive is replaced by no other and takes no place, so there is no circle.

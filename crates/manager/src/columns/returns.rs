@@ -1,15 +1,15 @@
 //! Drives that return: each is fenced for every column of it that went out, and only then gets its lease.
 //!
-//! A column's row is marked *told* once its drive was fenced for it, so a restart continues where this ended.
-//! This relies on the file's generation only: a fence for a generation in which the column is out refuses
-//! everything older. If the file's generation has risen before the row is stored, the column may have been in
-//! and gone out again, so it is told again.
+//! A column's row is marked *told* once its drive was fenced for it, so that the work goes on after a
+//! restart. The mark relies on the file's generation only: a fence for a generation in which the column is
+//! out refuses everything older. If the file's generation has risen before the row is stored, the column may
+//! have been in and gone out again, so its drive is told again.
 //!
-//! What it holds of columns that have moved to other drives meanwhile it frees first, too.
+//! The drive also frees what it holds of columns that have moved to other drives, before it gets its lease.
 //!
-//! It ends, because many columns are told at a time, their rows are stored together, and no others go out
-//! meanwhile (see [`DriveTable::returning`](braid_meta::rules::drives::DriveTable::returning)). A file that
-//! cannot be told does not delay the others.
+//! The work comes to an end, because many columns are told at a time, their rows are stored together, and no
+//! others go out meanwhile (see [`DriveTable::returning`](braid_meta::rules::drives::DriveTable::returning)).
+//! A file for which the drive cannot be fenced does not delay the others.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,9 +27,9 @@ use crate::core::Core;
 use crate::drive_calls::{CALLS_PER_DRIVE, CallError};
 use crate::leading::{pause, until_leading};
 
-/// Most columns told to a drive at a time. Some calls are left for other procedures.
+/// Maximum number of columns told to a drive at a time. Some calls are left for other procedures.
 const TELLS: usize = CALLS_PER_DRIVE - CALLS_PER_DRIVE / 4;
-/// Rows per transaction.
+/// Number of rows read in one transaction.
 const ROWS_PER_ROUND: usize = 512;
 
 /// Readmits drives that return, forever.
@@ -63,8 +63,8 @@ pub(crate) async fn readmit_drives(core: Arc<Core>) {
     }
 }
 
-/// One pass over the drive's columns that are out. It is readmitted if it was told of all, and was not held
-/// meanwhile; else the next pass tells it the rest.
+/// Makes one pass over the drive's columns that are out. The drive is readmitted if it was told of all, and
+/// was not held meanwhile; else the next pass tells it the rest.
 pub(crate) async fn readmit(core: &Arc<Core>, drive: DriveId) -> Result<(), CallError> {
     let outs = core.drives().outs(drive);
     let (mut from, to) = key::of_drive(table::STALE, drive);
@@ -97,7 +97,7 @@ pub(crate) async fn readmit(core: &Arc<Core>, drive: DriveId) -> Result<(), Call
     }
 }
 
-/// Tells the drive of these columns, and stores that it was told. Gives the reason if some are left.
+/// Tells the drive of these columns, and stores that it was told. Returns an error if some are left.
 async fn tell_some(
     core: &Arc<Core>,
     drive: DriveId,
@@ -134,7 +134,7 @@ async fn tell_some(
     Ok(failed)
 }
 
-/// Fences the drive for one column. Gives the generation, or `None` if the file is gone.
+/// Fences the drive for one column. Returns the generation, or `None` if the file is gone.
 async fn tell_one(core: &Arc<Core>, place: ComponentPlace) -> Result<Option<Generation>, CallError> {
     let file = place.file;
     let found = core.read(move |_, tx| Ok(inodes::find(tx, file)?)).await.map_err(CallError::Refused)?;

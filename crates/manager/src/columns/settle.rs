@@ -1,14 +1,14 @@
-//! How far a file's data reaches, by what its drives hold: its size after a writer died or released uncleanly
+//! The end of a file's data, by what its drives hold: its size after a writer died or released uncleanly
 //! (DESIGN section 7).
 //!
-//! A writer commits the size now and then. What it wrote beyond that was acknowledged too and must not be
-//! lost. So when its lease has ended and its stripes are judged, every ready column is asked for its last
-//! units. What the size on record covers ([`InodeRecord::covers`]) says nothing more about it. Of other
+//! A writer commits the size now and then. Its writes beyond that were acknowledged too and must not be lost.
+//! So when its lease has ended and its stripes are judged, every ready column is asked for its last units.
+//! Writes that the size on record covers ([`InodeRecord::covers`]) say nothing more about it. For other
 //! writes a ready data column says exactly where their bytes end.
 //!
-//! Where a data column is out or joining, or a unit of it is damaged, parity (or copies) tells which version
-//! the unit had, and where the bytes of that version end. Only a unit of which no parity can tell either
-//! counts as full, as that is never too little: it and all of its parity are damaged.
+//! Where a data column is out or joining, or a unit of it is damaged, parity (or copies) tells the version of
+//! the unit, and where the bytes of that version end. Only if the unit and all of its parity are damaged does
+//! it count as full, as that is never too little.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,26 +24,26 @@ use crate::columns::fence::Target;
 use crate::core::Core;
 use crate::drive_calls::CallError;
 
-/// Units asked for at a time; usually the first is enough.
+/// Number of units asked for at a time; usually the first is enough.
 const PAGE: u32 = 64;
 
 /// A data unit: its stripe, and its place there.
 type DataUnit = (Stripe, u8);
 
-/// What a walk looks at.
+/// Kind of units that a walk looks at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Look {
     /// Units in which the column has data.
     Data,
-    /// Units in which it has parity, which stands in for data that nobody can be asked for.
+    /// Units in which the column has parity, which stands in for data columns that cannot be asked.
     Parity,
 }
 
-/// Columns that were asked and did not answer, and why.
+/// Columns that were asked and did not answer, each with the reason.
 type Failures = BTreeMap<(u32, Column), String>;
 
-/// One past the last byte that the file's drives hold, or its committed size if that is more. An error says
-/// which columns did not answer, and why. The stripes must have been judged, and nobody may be writing.
+/// One past the last byte that the file's drives hold, or its committed size if that is more. The error has
+/// the columns that did not answer. The stripes must have been judged, and nothing may be written meanwhile.
 pub(crate) async fn data_end(core: &Arc<Core>, file: FileId, inode: &InodeRecord) -> Result<u64, Failures> {
     let mut end = inode.size;
     let mut failures = BTreeMap::new();
@@ -104,12 +104,12 @@ struct Walk {
     found: Found,
 }
 
-/// What a walk has found beside the end.
+/// Findings of a walk beside the end.
 #[derive(Debug, Clone, Default)]
 struct Found {
     /// Data units that are damaged, or whose parity is.
     damaged: BTreeSet<DataUnit>,
-    /// Data units of which parity has told the version.
+    /// Data units whose version parity has told.
     told: BTreeSet<DataUnit>,
 }
 
@@ -166,7 +166,8 @@ impl Walk {
         Ok(self)
     }
 
-    /// Of what the column did not list it has nothing but holes: no data unit there has bytes.
+    /// Ends a walk over parity: units that the column did not list are holes, so no data unit there has
+    /// bytes.
     fn end_of_parity(&mut self, column: Column) {
         let has_parity = |stripe| matches!(self.segment.role(stripe, column), Role::Parity(_));
         let told = self.damaged.iter().filter(|(stripe, _)| has_parity(*stripe));
@@ -174,12 +175,12 @@ impl Walk {
         self.found.told.extend(told);
     }
 
-    /// Whether this unit and all below it can add nothing.
+    /// Returns true if this unit and all below it can add nothing.
     fn is_below(&self, unit: u64) -> bool {
         self.segment.stripe_range(Stripe(unit)).end <= self.end
     }
 
-    /// Takes one unit into account. Returns whether those below it can add nothing.
+    /// Takes one unit into account. Returns true if the units below it can add nothing.
     fn take(&mut self, column: Column, look: Look, state: &UnitState) -> bool {
         let stripe = Stripe(state.unit);
         match (self.segment.role(stripe, column), look) {
@@ -212,13 +213,14 @@ impl Walk {
             self.found.told.insert(unit);
             let of = |cover: &[Version], ends: &[u32]| {
                 let at = usize::from(data);
-                // Of a version without an end nothing is known: never too little.
+                // The end of a version is not known if it is not listed: then the unit counts as full.
                 cover.get(at).map(|version| (*version, ends.get(at).copied().unwrap_or(u32::MAX)))
             };
             let in_base = of(&state.cover, &state.ends);
             let tips = state.tips.iter().filter(|tip| tip.column == column).map(|tip| (tip.version, tip.end));
             let counted = tips.chain(in_base).max_by_key(|(version, _)| *version);
-            // Of a writer that lives, which has not settled it yet. It may go back: what is below counts too.
+            // A pending stamp is of a writer that lives and has not settled it yet. It may go back, so the
+            // version below it counts too.
             let pending = state.pending.as_ref().and_then(|pending| of(&pending.cover, &pending.ends));
             let newest = counted.max(pending).map(|(version, _)| version);
             if newest.is_some_and(|newest| !self.inode.covers(newest)) {
@@ -228,7 +230,7 @@ impl Walk {
         }
     }
 
-    /// The end, if units of which nobody can tell anything any more count as full.
+    /// The end, with units that no column can tell anything about counted as full.
     fn with_unknown(mut self) -> u64 {
         let unknown: Vec<DataUnit> = self
             .damaged
@@ -240,7 +242,8 @@ impl Walk {
         self.end
     }
 
-    fn reaches(&mut self, (stripe, data): DataUnit, to: u32) {
+    fn reaches(&mut self, unit: DataUnit, to: u32) {
+        let (stripe, data) = unit;
         let unit = self.segment.unit_range(stripe, data);
         if to > 0 {
             self.end = self.end.max(unit.start.saturating_add(u64::from(to)).min(unit.end));
@@ -264,7 +267,7 @@ mod tests {
     use braid_meta::records::schema::directory_record;
 
     const UNIT: u64 = 4096;
-    /// Stamps of the lease below this one are within the size.
+    /// Stamps of the lease below this number are within the size.
     const WITHIN: u64 = 5;
 
     /// raid4 2+1: columns 0 and 1 are data, column 2 is parity, in every stripe. The file is written under
@@ -287,7 +290,7 @@ mod tests {
             settled: at(7, 9),
             cover: cover.iter().map(|&n| at(7, n)).collect(),
             ends: vec![end; cover.len()],
-            // Parity is as long as the longest of all that was ever written.
+            // A parity unit is as long as the longest data unit that was ever written.
             end: if cover.is_empty() { end } else { 4096 },
             ..UnitState::unwritten(unit)
         }
@@ -315,7 +318,7 @@ mod tests {
         assert_eq!(of(at(7, WITHIN)), 6 * UNIT + 100);
         assert_eq!(of(at(7, WITHIN - 1)), 10);
         assert_eq!(of(at(6, 100)), 10, "of a lease that has ended");
-        // Without a column: its version is told by parity.
+        // A data column is missing: parity tells its version.
         let without = |cover: &[u64]| after(walk(&[0, 2], 10), 2, Look::Parity, &unit(0, 4000, cover));
         assert_eq!(without(&[9, WITHIN - 1]), 10);
         assert_eq!(without(&[9, WITHIN]), UNIT + 4000, "written after the size was committed");

@@ -2,13 +2,13 @@
 //! until its *successor* on another drive holds the same.
 //!
 //! The successor is a component that no reader or writer knows of. Its drive heals it as if it were the
-//! column and joining there: it is made from the file's other columns. When nothing differed, and nobody can
-//! have written since the comparison began, it takes the column's place in one durable step, in which the
-//! generation rises; what the old drive holds is fenced off and freed. So the file never lacks a column.
+//! column and joining there: it is made from the file's other columns. When nothing differed, and nothing can
+//! have been written since the comparison began, it takes the column's place in one durable step, in which
+//! the generation rises; what the old drive holds is fenced off and freed. So the file never lacks a column.
 //!
 //! Beside a writer there is no such moment. Then the successor takes the column's place as a joining one,
-//! which gets all writes, and what was written since is made good: so long the file has one column less.
-//! That is done only while it lacks no other.
+//! which gets all writes, and is brought up to date with the writes since the comparison: until then the file
+//! has one ready column less. That is done only while it lacks no other.
 
 use std::sync::Arc;
 
@@ -26,8 +26,9 @@ use crate::columns::procedure::{self, Cause, RecordedLease, hold_lapsed};
 use crate::core::Core;
 use crate::files::opened::opened_by;
 
-/// Gives a successor up in a new generation, in which another one may come to the same drive: what frees the
-/// first one late does not touch that. The caller holds the file's lock. Returns whether there was one.
+/// Gives a successor up in a new generation, in which another one may come to the same drive: a late request
+/// that frees the first one does not touch that. The caller holds the file's lock. Returns true if there was
+/// one.
 pub(crate) async fn abandon(
     core: &Arc<Core>,
     at: ComponentPlace,
@@ -44,8 +45,8 @@ pub(crate) async fn abandon(
     run(core, file, Cause { lease, lost, change: Some(change) }).await.map(|_| true)
 }
 
-/// A drive begins to heal its successors of the file, or goes on. If their column is not ready they take its
-/// place at once.
+/// Handles a drive that begins to heal its successors of the file, or goes on. Successors of a column that is
+/// not ready take its place at once.
 pub(crate) async fn begin(
     core: &Arc<Core>,
     BeginHeal { file, comparison, .. }: BeginHeal,
@@ -70,7 +71,7 @@ pub(crate) async fn begin(
     core.comparisons().begin((drive, file), comparison, &inode);
     let shown = as_joining(&inode, &own);
     for at in &own {
-        // Its object is there then, in this generation, and takes what is installed.
+        // After that the successor's object exists in this generation, and units can be installed on it.
         fence::tell(core, file, &shown, at.segment, at.column).await.map_err(|error| {
             Refusal::new(Reason::Busy, format!("{} is not told: {error}", core.drives().name(drive)))
         })?;
@@ -78,7 +79,8 @@ pub(crate) async fn begin(
     opened_by(core, file, shown, Opener::Healer(drive)).await
 }
 
-/// Nothing differed in generation `g`, but for `left` stripes that are being written.
+/// Handles a drive that found no difference in generation `g`, except in `left` stripes that are being
+/// written.
 pub(crate) async fn end(
     core: &Arc<Core>,
     asked: EndHeal,
@@ -104,8 +106,8 @@ pub(crate) async fn end(
     Err(Refusal::new(Reason::StaleGeneration, format!("file {file} was written meanwhile: compare again")))
 }
 
-/// Nobody writes the file: what is pending are settled writes of which the drives have forgotten in a restart
-/// that they are.
+/// Runs the procedure on a file that is not written: its pending stamps are settled writes whose drives have
+/// forgotten in a restart that they are settled.
 pub(crate) async fn settle(core: &Arc<Core>, file: FileId, inode: &InodeRecord) -> Result<(), Refusal> {
     let lost = hold_lapsed(core, inode);
     run(core, file, Cause { lease: RecordedLease::None, lost, change: None }).await.map(drop)
@@ -129,7 +131,7 @@ fn is_live(core: &Core, file: FileId) -> bool {
     matches!(core.leases().state(file, core.now_ms()), LeaseState::Live(_))
 }
 
-/// A file that lacks a column gives no other away, nor does one that could not be read without it.
+/// Refuses to take a column out of a file that lacks another, or that could not be read without it.
 fn must_be_whole(inode: &InodeRecord, file: FileId, own: &[ComponentPlace]) -> Result<(), Refusal> {
     for at in own {
         let segment = inode.segment(at.segment);
@@ -144,7 +146,7 @@ fn must_be_whole(inode: &InodeRecord, file: FileId, own: &[ComponentPlace]) -> R
     Ok(())
 }
 
-/// A successor is made from `k` other columns. With fewer there is nothing to compare it with.
+/// Refuses if fewer than `k` other columns are ready: a successor is made from, and compared with, those.
 fn can_be_made(core: &Core, inode: &InodeRecord, at: &ComponentPlace) -> Result<(), Refusal> {
     let segment = inode.segment(at.segment);
     match segment {
@@ -161,7 +163,7 @@ fn is_ready(inode: &InodeRecord, at: &ComponentPlace) -> bool {
     segment.is_some_and(|segment| segment.ready().contains(at.column))
 }
 
-/// The file as the drive of its successors sees it: these are the columns, and joining.
+/// The file's record as shown to the drive of its successors: they are in their columns' places, and joining.
 fn as_joining(inode: &InodeRecord, own: &[ComponentPlace]) -> InodeRecord {
     let mut shown = inode.clone();
     for &ComponentPlace { drive, segment, column, .. } in own {

@@ -33,7 +33,7 @@ pub enum ManagerError {
     #[error("{dir} holds {holds:?} and no manager's state: choose an empty or new directory")]
     NotAManager {
         dir: PathBuf,
-        /// One of the things in it.
+        /// Name of one of the files in the directory.
         holds: OsString,
     },
     /// The state cannot be opened.

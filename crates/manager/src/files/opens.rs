@@ -450,7 +450,7 @@ mod tests {
         let record = InodeRecord { lease: Lease(3), client: 1, held: true, ..root };
         core.leases().resume(FILE, &record, core.running_ms());
         let held = Renew { leases: vec![Held { file: FILE, lease: Lease(3), holder: 1 }] };
-        // Where it is not known who asks.
+        // A renewal that names no client.
         renew(&core, &held);
         assert!(core.leases().are_silent(FILE, &BTreeSet::new()));
         asked_by(70, async { renew(&core, &held) }).await;

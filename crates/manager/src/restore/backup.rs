@@ -1,4 +1,4 @@
-//! Backups of the state: made while the manager runs, restored while it does not.
+//! Backups of the state: made while the manager runs, restored while it is stopped.
 //!
 //! A backup is one file: a header, every key and value of one consistent state, an end marker with their
 //! number, and a CRC32C of all before it (`docs/format-manager.md`). It holds the cluster's secrets and every
@@ -25,19 +25,19 @@ use crate::core::Core;
 use crate::disk::directory::{ManagerError, STATE_FILE, lock};
 use crate::disk::embedded::EmbeddedKv;
 
-/// The first bytes of a backup: what it is, and its version.
+/// The first bytes of a backup: a name and the version of the state.
 const MAGIC: [u8; 8] = *b"BRAIDMB\x03";
-/// Those of a backup of a state of version 2, whose rows are read as they are.
+/// The first bytes of a backup of a state of version 2, whose rows are read as they are.
 const MAGIC_OF_VERSION_2: [u8; 8] = *b"BRAIDMB\x02";
-/// Those of a backup of a state of version 1.
+/// The first bytes of a backup of a state of version 1, which is refused.
 const MAGIC_OF_VERSION_1: [u8; 8] = *b"BRAIDMB\x01";
 /// The end marker, in place of a key's length.
 const END: u32 = u32::MAX;
-/// Longest key or value, in bytes: a longer one is damage.
+/// Maximum length of a key or value, in bytes: a longer one is damage.
 const LENGTH_MAX: u32 = 16 << 20;
-/// Rows of one page of the state, and of one transaction of a restore.
+/// Number of rows of one page of the state, and of one transaction of a restore.
 const ROWS_PER_PAGE: usize = 4096;
-/// How long a backup may take: enough for tens of gigabytes on a slow disk. The client waits longer.
+/// Maximum duration of a backup: enough for tens of gigabytes on a slow disk. The client waits longer.
 const WAIT: Duration = Duration::from_secs(30 * 60);
 /// The backup's name in the manager's directory.
 pub(crate) const FILE: &str = "backup";
@@ -50,7 +50,7 @@ pub async fn make(core: &Arc<Core>) -> Result<BackupReply, Refusal> {
 async fn make_within(core: &Arc<Core>, wait: Duration) -> Result<BackupReply, Refusal> {
     let path = PathBuf::from(&core.directory).join(FILE);
     core.read_within(wait, move |core, tx| {
-        // The writing holds the permit, as it goes on even if its caller gives up.
+        // The permit is held by the writing, which goes on even if its caller gives up.
         let _turn = core.backups.try_acquire().map_err(|_| {
             Refusal::new(Reason::Busy, "another backup is being made: try again when it is done")
         })?;
@@ -66,7 +66,7 @@ async fn make_within(core: &Arc<Core>, wait: Duration) -> Result<BackupReply, Re
     .await
 }
 
-/// Puts the backup's state into the directory, which must hold none. The manager must not run. Gives the
+/// Puts the backup's state into the directory, which must hold none. The manager must not run. Returns the
 /// number of rows.
 pub fn restore(dir: &Path, backup: &Path) -> Result<u64, ManagerError> {
     let failed = |path: &Path| {
@@ -79,7 +79,7 @@ pub fn restore(dir: &Path, backup: &Path) -> Result<u64, ManagerError> {
     if fs::metadata(&state).is_ok_and(|found| found.len() > 0) {
         return Err(ManagerError::StateThere(state));
     }
-    // Check it to its end before anything is created.
+    // Check the backup to its end before anything is created.
     let damaged = |what: String| ManagerError::Backup { path: backup.to_owned(), what };
     let rows = read_file(backup, |_| Ok(())).map_err(damaged)?;
     let fresh = dir.join("manager.redb.new");
@@ -100,8 +100,8 @@ pub fn restore(dir: &Path, backup: &Path) -> Result<u64, ManagerError> {
     Ok(rows)
 }
 
-/// Marks the state in the directory as restored: it was put there by other means than [`restore`]. The
-/// manager must not run.
+/// Marks the state in the directory as restored, for one that was put there by other means than [`restore`].
+/// The manager must not run.
 pub fn adopt(dir: &Path) -> Result<(), ManagerError> {
     let state = dir.join(STATE_FILE);
     if fs::metadata(&state).map_or(true, |found| found.len() == 0) {
@@ -128,7 +128,7 @@ impl From<io::Error> for Problem {
     }
 }
 
-/// Writes the file atomically.
+/// Writes the backup atomically: under another name first.
 fn write_file(path: &Path, tx: &Tx) -> Result<BackupReply, Problem> {
     let fresh = path.with_extension("new");
     let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
@@ -169,7 +169,7 @@ fn put(out: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
     out.write_all(bytes)
 }
 
-/// Reads a backup to its end and passes its rows to `take` in batches. Gives their number. The error says
+/// Reads a backup to its end and passes its rows to `take` in batches. Returns their number. The error says
 /// what is wrong with the backup.
 fn read_file(path: &Path, mut take: impl FnMut(Batch) -> Result<(), String>) -> Result<u64, String> {
     let file = File::open(path).map_err(|error| error.to_string())?;
@@ -210,7 +210,7 @@ fn read_file(path: &Path, mut take: impl FnMut(Batch) -> Result<(), String>) -> 
     Ok(rows)
 }
 
-/// Counts and checksums what is written.
+/// A writer that counts and checksums all bytes.
 struct Summed<W> {
     inner: W,
     crc: RunningCrc,
@@ -230,7 +230,7 @@ impl<W: Write> Write for Summed<W> {
     }
 }
 
-/// Checksums what is read.
+/// A reader that checksums all bytes.
 struct SummedInput<R> {
     inner: R,
     crc: RunningCrc,
@@ -316,7 +316,7 @@ mod tests {
         let core = start(Arc::new(MemoryKv::new()), &config, SessionSlots::of(4, 4)).await.unwrap();
         make(&core).await.unwrap();
         let good = fs::read(dir.path().join(FILE)).unwrap();
-        // Its disk hangs: opening a pipe for writing blocks until somebody reads it.
+        // The disk hangs: opening a pipe for writing blocks until a reader opens it.
         let fresh = dir.path().join(FILE).with_extension("new");
         assert!(std::process::Command::new("mkfifo").arg(&fresh).status().unwrap().success());
         let brief = Duration::from_millis(300);

@@ -3,7 +3,7 @@
 //! The state is old, the drives are current. Every object names its file and column, and has the generation,
 //! set and joining columns that its file last had. So, once every drive was heard, each file is compared:
 //!
-//! - The objects of the highest generation say which columns are in the set. Those that are not in it, or
+//! - The objects of the highest generation say which columns are in the set. Columns that are not in it, or
 //!   have a lower generation, are out; unless fewer than `k` are left, as a fence was under way
 //!   (`half_fenced`). The file continues one generation above, and its size is settled from the components
 //!   as after a writer that died.
@@ -12,8 +12,8 @@
 //!   file is *not whole*: it was removed since, or has lost bytes. Opening it reports the missing drives.
 //! - If no name leads to an object's file, the file was created since, or was being removed, or had no name
 //!   yet and may have got one since. The object is kept until an operator says otherwise ([`free_unnamed`]).
-//! - Files on the removal list were removed before the backup. File numbers are never used again, so they
-//!   continue to be freed.
+//! - Files on the removal list were removed before the backup. File numbers are never used again, so these
+//!   files continue to be freed.
 //!
 //! No byte is removed here. The comparison may restart at any point. Its findings are written into the
 //! manager's directory.
@@ -41,18 +41,18 @@ use crate::core::Core;
 use crate::restore::layouts::{self, OnDrives};
 use crate::restore::present::present_set;
 
-/// Pause between two checks whether every drive was heard, and after a failure.
+/// Pause between two checks that every drive was heard, and after a failure.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
-/// How long drives that are away are waited for, from the manager's start.
+/// Maximum wait for drives that are away, from the manager's start, in milliseconds.
 const DRIVES_WAIT_MS: u64 = 60_000;
-/// Files changed by one transaction.
+/// Maximum number of files changed by one transaction.
 const FILES_PER_BATCH: usize = 256;
-/// Most names that the report lists.
+/// Maximum number of names that the report lists.
 const NAMES_MAX: usize = 10_000;
 /// The report's name in the manager's directory.
 pub const REPORT_FILE: &str = "comparison.txt";
 
-/// What a comparison found.
+/// Findings of a comparison.
 #[derive(Debug, Default)]
 struct Report {
     files: u64,
@@ -61,7 +61,7 @@ struct Report {
     unnamed: u64,
 }
 
-/// Compares, if the state was restored, and then lets the manager lead.
+/// Compares the state with the drives, if it was restored, and then lets the manager lead.
 pub async fn run(core: Arc<Core>) {
     while matches!(*core.leadership(), Leadership::Comparing(_)) {
         match compare(&core).await {
@@ -130,7 +130,7 @@ async fn compare(core: &Arc<Core>) -> Result<(), Refusal> {
     finish(core, report).await
 }
 
-/// The partitions that any drive has: also those of volumes that this state does not know.
+/// The partitions that any drive has, including those of volumes that this state does not know.
 async fn partitions(core: &Core, drives: &[DriveId]) -> Result<BTreeSet<PartitionId>, Refusal> {
     let mut partitions = BTreeSet::new();
     for &drive in drives {
@@ -140,7 +140,7 @@ async fn partitions(core: &Core, drives: &[DriveId]) -> Result<BTreeSet<Partitio
     Ok(partitions)
 }
 
-/// The drives that are up, and those that are away. An error while one that is away may still come.
+/// The drives that are up, and those that are away. An error while a drive that is away may still come.
 fn drives(core: &Core) -> Result<(Vec<DriveId>, BTreeSet<DriveId>), Refusal> {
     let now_ms = core.now_ms();
     let table = core.drives();
@@ -156,20 +156,21 @@ fn drives(core: &Core) -> Result<(Vec<DriveId>, BTreeSet<DriveId>), Refusal> {
 /// The result for one file.
 #[derive(Debug)]
 pub(crate) enum Found {
-    /// It has enough current columns.
+    /// The file has enough current columns.
     Whole,
-    /// It has too few; its name.
+    /// The file has too few current columns; with its name.
     NotWhole(String),
-    /// Drives hold objects of it, which are kept.
+    /// The file has no name, and drives hold objects of it, which are kept.
     Unnamed,
-    /// Another layout of the file counts, which is compared too.
+    /// Objects of a layout that is not the file's. Its layout in force is compared too, and that result
+    /// counts.
     Again,
     /// Nothing is kept: it is on the removal list, or no drive has an object of it.
     Nothing,
 }
 
 impl Report {
-    /// `is_first`: it was not counted before. What is found out last counts.
+    /// Counts the result for a file. `is_first`: the file was not counted before. The last result counts.
     fn count(&mut self, file: FileId, found: Found, is_first: bool) {
         match found {
             Found::Whole => {
@@ -220,7 +221,7 @@ pub(crate) fn settle_all(
     batch.into_iter().map(|(file, found)| Ok((file, settle(tx, file, found, away)?))).collect()
 }
 
-/// Brings one file's record up to what the drives hold.
+/// Changes one file's record to agree with what the drives hold.
 fn settle(tx: &mut Tx, file: FileId, found: OnDrives, away: &BTreeSet<DriveId>) -> Result<Found, Refusal> {
     let listed = &found.listed;
     let mut inode = match inodes::find(tx, file)? {
@@ -232,11 +233,11 @@ fn settle(tx: &mut Tx, file: FileId, found: OnDrives, away: &BTreeSet<DriveId>) 
     let newest = listed.values().map(|(_, object)| object.g).max().unwrap_or_default();
     let is_adopted = found.layout.as_ref().map(|layout| layouts::is_in_force(&inode, layout, listed, away));
     let g = inode.g.max(newest);
-    // First, so that what is freed may have the generation that it has.
+    // Raised first, so that objects of the present generation may be freed.
     inode.g = g.next().ok_or_else(|| braid_meta::tree::files::worn_out(file))?;
     match found.layout {
         Some(layout) if is_adopted == Some(true) => filling_rows::adopt(tx, file, &mut inode, layout)?,
-        // What there is of it is freed, if that can be done in the generation on record, or as an orphan.
+        // The layout's objects are freed, if that can be done in the generation on record, or as orphans.
         Some(layout) => {
             if let Some(below) = newest.0.checked_sub(1).map(Generation) {
                 filling_rows::keep(tx, file, layout.object, below)?;
@@ -261,15 +262,15 @@ fn settle(tx: &mut Tx, file: FileId, found: OnDrives, away: &BTreeSet<DriveId>) 
         }
         inode.segments.push(segment);
     }
-    // As after a writer that died: bytes beyond the size on record count, if they were written since. If the
-    // file is not whole, nothing more can be found out.
+    // As after a writer that died, bytes beyond the size on record count, if they were written since. If the
+    // file is not whole, its size cannot be settled.
     inode.restored(whole);
     inodes::save(tx, file, &inode)?;
     Ok(if whole { Found::Whole } else { Found::NotWhole(path_of(tx, &inode)?) })
 }
 
-/// A file that no name leads to. Its record, if any, is deleted, but its objects stay: it was leased when the
-/// backup was made, and what was written under that lease may have been named and acknowledged since.
+/// Handles a file that no name leads to. Its record, if any, is deleted, but its objects stay: it was leased
+/// when the backup was made, and may have been written, named and acknowledged since.
 fn unnamed(
     tx: &mut Tx,
     file: FileId,
@@ -283,7 +284,7 @@ fn unnamed(
     Ok(if freed || listed.is_empty() { Found::Nothing } else { Found::Unnamed })
 }
 
-/// Files of which no drive has an object.
+/// Files on record of which no drive has listed an object.
 fn files_without_objects(tx: &Tx, seen: &BTreeSet<FileId>) -> Result<Vec<FileId>, Refusal> {
     let mut after = None;
     let mut files = Vec::new();
@@ -314,7 +315,7 @@ async fn finish(core: &Arc<Core>, report: Report) -> Result<(), Refusal> {
         }
         Ok(leased)
     };
-    // All leases are over, even those still renewed. Ending them settles what their writers left.
+    // All leases are over, even those still renewed. Their ends settle what the writers left.
     let over = |core: &Core, leased: &Vec<(FileId, Lease)>| {
         leased.iter().for_each(|&(file, lease)| core.leases().leave(file, lease));
     };
@@ -323,7 +324,7 @@ async fn finish(core: &Arc<Core>, report: Report) -> Result<(), Refusal> {
         files = report.files, not_whole = report.not_whole.len(), unnamed = report.unnamed, report = %path.display(),
         "the restored state was compared with what the drives hold"
     );
-    // Drives that are away too: they are told when they return.
+    // Drives that are away are included: they are told when they return.
     let kept = |drive: &&Drive| drive.record.replaced_by == DriveId(0);
     let drives: Vec<DriveId> = core.drives().iter().filter(kept).map(|drive| drive.record.drive).collect();
     for drive in drives {

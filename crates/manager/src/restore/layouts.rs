@@ -1,10 +1,11 @@
-//! Layouts that a restored state does not know, as files were laid out anew since the backup: found on the
-//! drives, and judged whether they are the files' now (`compare`).
+//! Layouts that a restored state does not know, as files were laid out anew since the backup: they are found
+//! on the drives, and it is judged if they are the files' now (`compare`).
 //!
 //! Drives were told that the columns of a new layout are ready before what they held of the old one was
-//! freed, and only after that it got a higher generation than the old one had. Before one that can be read is
-//! given up, the old one gets the higher generation. So the higher generation says which of two counts. If
-//! they are equal, both have the same bytes, unless the old one was being freed.
+//! freed, and only after that the new layout got a higher generation than the old one had. Before a new
+//! layout that can be read is given up, the old one gets the higher generation. So the higher generation says
+//! which of two layouts counts. If the generations are equal, both have the same bytes, unless the old one
+//! was being freed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,15 +20,15 @@ use crate::columns::listing::{self, Listed};
 use crate::core::Core;
 use crate::restore::present::present_set;
 
-/// What drives hold of a file: objects of a layout on record, or of one that is not.
+/// Objects of a file on drives: of the layout on record, or of one that is not on record.
 pub(crate) struct OnDrives {
     pub listed: Listed,
-    /// A layout that is not on record, as a drive was last told of it.
+    /// The objects' layout, if it is not on record, as a drive was last told of it.
     pub layout: Option<SegmentRecord>,
 }
 
-/// Tells objects of the layouts on record from those of others. Of each file what is on record comes first,
-/// then others in the order in which they were made.
+/// Separates objects of the layouts on record from those of others. For each file the layout on record comes
+/// first, then others in the order in which they were made.
 pub(crate) async fn sort_out(
     core: &Arc<Core>,
     partition: PartitionId,
@@ -64,19 +65,19 @@ pub(crate) async fn sort_out(
     Ok(all)
 }
 
-/// Whether a layout that is not on record is the file's now. What is on record was compared before, if drives
-/// that are up hold anything of it.
+/// Returns true if a layout that is not on record is the file's now. The layout on record was compared
+/// before, if drives that are up hold any of its objects.
 pub(crate) fn is_in_force(
     inode: &InodeRecord,
     layout: &SegmentRecord,
     listed: &Listed,
     away: &BTreeSet<DriveId>,
 ) -> bool {
-    // Numbers only rise: one with a lower number is a rest of one that was replaced before the backup.
+    // Numbers only rise: a layout with a lower number is the rest of one that was replaced before the backup.
     let is_newer = inode.in_force().all(|on| on.object < layout.object);
     let can_be_read =
         present_set(layout, None, inode.size, listed, away).count() >= u32::from(layout.shape.k);
-    // Else drives that are away may have a higher generation of the one on record.
+    // Otherwise drives that are away may have a higher generation of the layout on record.
     let is_heard = inode.in_force().all(|on| {
         let heard = on.columns(|drive| !away.contains(&drive));
         heard.count() > u32::from(on.shape.m)
@@ -114,7 +115,8 @@ mod tests {
         columns.iter().copied().map(Column).collect()
     }
 
-    /// Of two data columns and a parity column; an old one on drives 1 to 3, a new one on 4 to 6.
+    /// A segment of two data columns and a parity column: the old one on drives 1 to 3, the new one on 4 to
+    /// 6.
     fn segment(object: u64) -> SegmentRecord {
         let is_new = object == NEW;
         let first = if is_new { 4 } else { 1 };
@@ -131,7 +133,8 @@ mod tests {
         }
     }
 
-    /// What drives hold of a layout: per column its generation, with this set and these joining columns.
+    /// Objects of a layout on drives: columns with their generations, with this set and these joining
+    /// columns.
     fn held(object: u64, columns: &[(u8, u32)], set: &[u8], joining: &[u8]) -> (FileId, OnDrives) {
         let of = SegmentRecord { set: mask(set), joining: mask(joining), ..segment(object) };
         let one = |&(column, g): &(u8, u32)| {
@@ -176,7 +179,8 @@ mod tests {
         db
     }
 
-    /// Compares these, in turn, and gives the file's record. What is on record has no `layout`.
+    /// Compares these, in turn, and returns the file's record. Objects of the layout on record have no
+    /// `layout`.
     fn compared(db: &Db, found: Vec<(FileId, OnDrives)>, away: &[u128]) -> InodeRecord {
         let away: BTreeSet<DriveId> = away.iter().copied().map(DriveId).collect();
         for (file, mut on_drives) in found {
@@ -239,9 +243,9 @@ mod tests {
             (old(ALL, 7), new(8, &[]), NEW),
             (old(ALL, 7), new(6, &[]), OLD),
             (old(&[1], 7), new(7, &[]), NEW),
-            // It was given up, and the old one was written since.
+            // The new layout was given up, and the old one was written since.
             (old(&[1], 8), new(7, &[]), OLD),
-            // It cannot be read.
+            // The new layout cannot be read.
             (old(&[1], 7), new(7, &[0, 1]), OLD),
             (old(&[1], 7), new(8, &[0, 1]), OLD),
         ] {
@@ -266,7 +270,7 @@ mod tests {
         let db = restored(OLD, ALL);
         let inode = compared(&db, vec![held(NEW, &[(0, 9), (1, 9), (2, 9)], ALL, &[])], &[1, 2]);
         is_on(&inode, OLD, ALL);
-        // Too few of its own answer.
+        // Too few of the new layout's own drives answer.
         let inode = compared(&db, vec![held(NEW, &[(0, 9)], ALL, &[])], &[5, 6]);
         is_on(&inode, OLD, ALL);
         assert_eq!(left(&db), 0);

@@ -1,4 +1,4 @@
-//! Which columns of a file are current, as the drives' objects tell: see [`crate::restore::compare`].
+//! The columns of a file that are current, by the drives' objects: see [`crate::restore::compare`].
 
 use std::collections::BTreeSet;
 
@@ -9,11 +9,11 @@ use braid_wire::data::ListedObject;
 
 use crate::columns::listing::Listed;
 
-/// The columns of a segment that are current. None if `m` or fewer of their drives answer: only `m + 1`
+/// The columns of a segment that are current. Empty if `m` or fewer of their drives answer: only `m + 1`
 /// columns are sure to have one in common with every set that the file ever had.
 ///
 /// A drive that is away may have been replaced since the backup, and hold the file's old content. Its column
-/// is out as long as `k` others remain. If it was current, catching up copies nothing.
+/// is out as long as `k` others remain. If the column was current, catching up copies nothing.
 ///
 /// `touched`: the only columns that anything was sent to, if that is known. The others lack nothing.
 pub(crate) fn present_set(
@@ -27,7 +27,7 @@ pub(crate) fn present_set(
     if !absent.is_empty() && segment.all().minus(absent).count() <= u32::from(segment.shape.m) {
         return ColumnMask::EMPTY;
     }
-    // Who wrote since the backup may have touched more.
+    // Writers since the backup may have touched more columns.
     let listed_in = |column: Column| listed.contains_key(&(segment.number, column));
     let touched = touched.filter(|touched| !segment.all().minus(*touched).iter().any(listed_in));
     let object = |column: Column| {
@@ -59,8 +59,8 @@ pub(crate) fn present_set(
     if heard.count() >= k { heard } else { set }
 }
 
-/// The columns that hold bytes of a file of this size, if it has no holes. The first `k + m` stripes are
-/// enough, as they reach every column.
+/// The columns that hold bytes of a file of this size, if it has no holes. It is enough to look at the first
+/// `k + m` stripes, as they reach every column.
 fn written_columns(segment: &SegmentRecord, size: u64) -> ColumnMask {
     let Ok(shape) = braid_meta::tree::shapes::from_spec(&segment.shape, &segment.shape) else {
         return segment.all();

@@ -1,9 +1,9 @@
-//! After a commit that failed: the tables beside the state follow what it came to.
+//! Recovery after a commit that failed: the tables beside the state are brought into agreement with it.
 //!
-//! Whoever waited for that commit was refused, so nothing of it is in the tables of leases and drives. But it
-//! may be on record all the same: the disk failed while it was written. A lease would then be held by nobody,
-//! and its file, if it has no name, never be removed; a drive would be known as it was. A restart would find
-//! out; so this does once what a restart does.
+//! The requests that waited for that commit were refused, so none of its changes is in the tables of leases
+//! and drives. But they may be on record all the same: the disk failed while they were written. A lease would
+//! then have no holder, and its file, if it has no name, would never be removed; the table would have a
+//! drive's old record. A restart would find such rows; so this does once what a restart does.
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ use braid_wire::Refusal;
 use crate::core::{Core, set_record};
 use crate::leading::{pause, until_leading};
 
-/// Most files in one transaction.
+/// Maximum number of files in one transaction.
 const FILES_PER_ROUND: usize = 1024;
 
-/// Looks after each commit that failed, for ever.
+/// Runs after each commit that failed, for ever.
 pub(crate) async fn run(core: Arc<Core>) {
     let mut known = 0;
     loop {
@@ -34,13 +34,13 @@ pub(crate) async fn run(core: Arc<Core>) {
     }
 }
 
-/// Takes over from the record what the tables do not have.
+/// Takes over from the state the drives' records, and the leases that the tables do not have.
 async fn retake(core: &Arc<Core>) -> Result<(), Refusal> {
     let drives = |_: &Core, tx: &mut Tx| {
         let all = tx.records::<DriveRecord>(&key::all(table::DRIVE), usize::MAX)?;
         Ok(all.into_iter().map(|(_, record)| record).collect())
     };
-    // Each in the order of the transactions: no table goes back behind one that was decided since.
+    // The tables change in the order of the transactions, so none goes back behind a later decision.
     let followed =
         |core: &Core, records: &Vec<DriveRecord>| records.iter().for_each(|record| set_record(core, record));
     core.write_then(drives, followed).await?;
@@ -72,7 +72,7 @@ async fn retake(core: &Arc<Core>) -> Result<(), Refusal> {
     }
 }
 
-/// Takes a file that needs attention over from its record, at a start too: its lease lasts a full term.
+/// Takes a file that needs attention over from its record; also used at a start. Its lease lasts a full term.
 pub(crate) fn take_over(core: &Core, file: FileId, inode: &InodeRecord) {
     if inode.kept {
         core.watchers().keepers.lost_name(file);
@@ -104,7 +104,7 @@ mod tests {
 
     const FILE: FileId = FileId(5);
 
-    /// A file without a name is leased; the lease is known once that is durable.
+    /// Creates a leased file without a name; its lease enters the table once that is durable.
     fn lease(core: &Arc<Core>) -> JoinHandle<Result<(), Refusal>> {
         let core = Arc::clone(core);
         let work = |_: &Core, tx: &mut Tx| {

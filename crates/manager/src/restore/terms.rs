@@ -7,13 +7,14 @@ use braid_wire::Refusal;
 
 use crate::time::AHEAD_MS;
 
-/// How far ahead time begins on a restored state, so that all capabilities of the lost manager have expired:
-/// it may have signed them at times up to `AHEAD_MS` past the wall clock. Drives get leases before they are
-/// told what went out since the backup, and would still accept such capabilities.
+/// Distance, in milliseconds, by which time begins ahead on a restored state, so that all capabilities of the
+/// lost manager have expired: it may have signed them at times up to `AHEAD_MS` past the wall clock. Drives
+/// get leases before they are told of the columns that went out since the backup, and would still accept such
+/// capabilities.
 pub(crate) const RESTORED_LATER_MS: u64 = AHEAD_MS + CAPABILITY_MS;
 
-/// Stores the next term, higher than `above` too, with a random mark. After a restore the term is also kept
-/// as `restored_term`: see [`is_of_lost_state`].
+/// Stores the next term, which is above `above` too, with a random mark, and returns both. After a restore
+/// the term is also kept as `restored_term`: see [`is_of_lost_state`].
 pub(crate) fn begin_term(tx: &mut Tx, above: u64) -> Result<(u64, u64), Refusal> {
     let term = tx.number("term")?.max(above) + 1;
     let mark = u64::from_le_bytes(random());
@@ -25,9 +26,9 @@ pub(crate) fn begin_term(tx: &mut Tx, above: u64) -> Result<(u64, u64), Refusal>
     Ok((term, mark))
 }
 
-/// Whether a term that a drive has seen is of the state that was lost when this one was restored. A drive
-/// that was away during the comparison reports such a term when it returns: that does not make this state
-/// outdated.
+/// Returns true if a term that a drive has seen is of the state that was lost when this one was restored. A
+/// drive that was away during the comparison reports such a term when it returns: that does not make this
+/// state outdated.
 pub(crate) fn is_of_lost_state(tx: &Tx, term: u64) -> Result<bool, Refusal> {
     Ok(term < tx.number("restored_term")?)
 }

@@ -16,11 +16,11 @@ use tokio::time::timeout;
 use crate::core::Core;
 use crate::sessions::serve::answer_asked;
 
-/// How long the others' answers wait for one that takes long, as for a fence.
+/// Maximum time that finished answers wait for one that takes long, as for a fence.
 const WAIT: Duration = Duration::from_millis(200);
-/// What takes longer may be asked for again after so long.
+/// Time, in milliseconds, after which a request that takes longer may be repeated.
 const AGAIN_MS: u32 = 20;
-/// Most bytes of the answers: the rest of a reply's body is for what is around them.
+/// Maximum total bytes of the answers: the rest of a reply's body is for the bytes around them.
 const BYTES_MAX: usize = BODY_BYTES_MAX as usize / 2;
 /// Bytes of an answer around its body.
 const AROUND_BYTES: usize = 6;
@@ -48,7 +48,7 @@ pub(crate) async fn answer(
     let mut answers: Vec<Option<BatchAnswer>> = vec![None; count];
     let all = side_by_side(&mut running, |at, reply| answers[at] = Some(BatchAnswer::from(reply)));
     if timeout(WAIT, all).await.is_err() {
-        // They go on, and their repeats find out what came of them.
+        // The rest goes on, and repeats of these requests find the results.
         tokio::spawn(async move { side_by_side(&mut running, |_, _| ()).await });
     }
     let mut left = BYTES_MAX;
@@ -61,8 +61,8 @@ pub(crate) async fn answer(
     Ok(BatchReply { answers: fitting.collect() })
 }
 
-/// Runs all to their ends, and tells `ended` of each as it ends. They are polled in order, in one task: so
-/// their changes are at hand together when a thread decides on them.
+/// Runs all requests to their ends, and calls `ended` as each ends. They are polled in order, in one task: so
+/// their transactions wait together when a thread comes to decide them.
 async fn side_by_side(running: &mut Vec<(usize, Running)>, mut ended: impl FnMut(usize, &ControlReply)) {
     std::future::poll_fn(|context| {
         running.retain_mut(|(at, request)| match request.as_mut().poll(context) {
@@ -89,7 +89,7 @@ async fn one(core: &Arc<Core>, head: &RequestHead, item: &BatchItem) -> ControlR
     answer.unwrap_or_else(ControlReply::Refused)
 }
 
-/// Its answer takes too long, or is too long, to come with the others.
+/// The refusal of a request whose answer takes too long, or is too long, to come with the others.
 fn takes_long() -> Refusal {
     let detail = "its answer does not come with those to other requests: ask for it by itself";
     Refusal { again_ms: AGAIN_MS, ..Refusal::new(Reason::Busy, detail) }

@@ -1,9 +1,9 @@
-//! Callbacks: clients that watch are told what others change, and a change is answered when they have heeded
+//! Callbacks: clients that watch are told of others' changes, and a change is answered when they have heeded
 //! it.
 //!
 //! Every transaction says which records it changed (`Core::write_then`); a directory's record changes with
 //! its names. A request that changes something waits here for the news of it to be heeded. A manager that was
-//! restarted knows none of those who watched: until their leases are over, changes are not answered.
+//! restarted does not know the clients that watched: until their leases are over, changes are not answered.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,16 +23,16 @@ use crate::asker::asker;
 use crate::core::Core;
 use crate::leading::until_leading;
 
-/// Longest wait for news.
+/// Maximum wait for news.
 const WAIT_MAX: Duration = Duration::from_secs(2);
-/// How long who opens a file waits for others to write out what they have of it.
+/// Maximum time that an open of a file waits for other clients to write out what they have buffered of it.
 const RECALL_MAX: Duration = Duration::from_secs(10);
-/// Most files that are removed in one transaction.
+/// Maximum number of files that are removed in one transaction.
 const TOGETHER_MAX: usize = 64;
-/// The word of the state that says that somebody has watched.
+/// The word under which it is stored that a client has watched.
 const WATCHED: &str = "watched";
 
-/// Waits for news.
+/// Takes a client's request for news, and waits until there are some, or for the time that it asked for.
 pub(crate) async fn watch(core: &Arc<Core>, asked: Watch) -> Result<News, Refusal> {
     if asked.client == 0 {
         return Err(Refusal::new(Reason::Malformed, "a client that watches must name its number"));
@@ -68,31 +68,33 @@ pub(crate) async fn watch(core: &Arc<Core>, asked: Watch) -> Result<News, Refusa
     }
 }
 
-/// Others who write a file write out what they have of it: the asker opens it.
+/// Has other clients that write a file write out what they have buffered of it, before the client of this
+/// request opens it.
 pub(crate) async fn recall(core: &Arc<Core>, file: FileId) {
-    // After a start it is not known again who writes before all have renewed their leases.
+    // After a start the writers are not all known before they have renewed their leases.
     let is_known = !core.was_watched || core.uptime_ms() > u64::from(core.client_lease_ms);
     let told = core.watchers().recall(file, asker(), is_known);
     if !told.is_empty() {
         core.told.notify_waiters();
-        // Whoever cannot write it out, as drives are away, does not keep others from what is there.
+        // A client that cannot write out, as drives are away, must not keep others from the data that is
+        // there.
         let _ = timeout(RECALL_MAX, core.until_heeded(&told)).await;
     }
 }
 
-/// Whether a file that loses its last name is to be kept: others may have it open, who say so when they heed
-/// the news, or the asker has.
+/// Returns true if a file that loses its last name is to be kept: the client `by` has it open (`keep`), or
+/// others may have, which say so when they heed the news.
 pub(crate) fn keeps(core: &Core, file: FileId, by: u64, keep: bool) -> bool {
     core.watchers().lose_name(file, by, keep, core.running_ms())
 }
 
-/// Whether somebody has watched in this state.
+/// Returns true if a client has ever watched in this state.
 pub(crate) fn was_watched(tx: &Tx) -> Result<bool, Refusal> {
     Ok(tx.number(WATCHED)? != 0)
 }
 
-/// Removes files without a name that nobody has open any more, for ever. After a start those who have any
-/// open say so first.
+/// Removes files without a name that no client has open any more, for ever. After a start clients are given
+/// time to say what they have open.
 pub(crate) async fn run(core: Arc<Core>) {
     sleep(2 * Duration::from_millis(u64::from(LEASE_MS))).await;
     loop {
@@ -102,14 +104,14 @@ pub(crate) async fn run(core: Arc<Core>) {
     }
 }
 
-/// Removes those of these files, or of all, that have no name, and that nobody has open any more. What cannot
-/// be removed now is tried again later.
+/// Removes the files of `of`, or of all, that have no name and that no client has open any more. Files that
+/// cannot be removed now are tried again later.
 async fn bury_free(core: &Arc<Core>, of: Option<Vec<FileId>>) {
     let free = core.watchers().free(of.as_deref(), core.running_ms());
     for some in free.chunks(TOGETHER_MAX) {
         let mut left = bury(core, some).await;
         if left.len() > 1 {
-            // One of them may hold up the others.
+            // One of these files may hold up the others.
             for file in std::mem::take(&mut left) {
                 left.extend(bury(core, &[file]).await);
             }
@@ -118,7 +120,7 @@ async fn bury_free(core: &Arc<Core>, of: Option<Vec<FileId>>) {
     }
 }
 
-/// Removes files in one transaction. Gives those that are not removed.
+/// Removes files in one transaction. Returns those that are not removed.
 async fn bury(core: &Arc<Core>, files: &[FileId]) -> Vec<FileId> {
     let some = files.to_vec();
     let buried = core.write(move |core, tx| {

@@ -1,23 +1,23 @@
-//! The table of advisory locks, with what guards its changes.
+//! The table of advisory locks, with the mutex that guards the beginnings and ends of sessions.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use braid_meta::rules::locks::Locks;
 use braid_meta::rules::pauses::Pauses;
 
-/// What the manager has in memory of locks.
+/// The manager's state of locks in memory.
 #[derive(Debug)]
 pub(crate) struct Locking {
     locks: Mutex<Locks>,
     /// Held while sessions begin or end, in memory and in the state.
     pub(crate) alone: tokio::sync::Mutex<()>,
-    /// When somebody watched first since the start.
+    /// Time when a client first watched since the start.
     first_watched_ms: OnceLock<u64>,
     pauses: Arc<Pauses>,
 }
 
 impl Locking {
-    /// At a start. `sessions`: those that may claim their locks, and their clients.
+    /// A table at a start. `sessions`: those that may claim their locks, each with its client.
     pub(crate) fn new(sessions: Vec<(u64, u64)>, pauses: Arc<Pauses>) -> Locking {
         let mut locks = Locks::default();
         locks.begin(sessions);
@@ -29,7 +29,7 @@ impl Locking {
         self.first_watched_ms.get_or_init(|| now_ms);
     }
 
-    /// For how long somebody may have watched by now, in milliseconds. A pause of the manager begins it anew.
+    /// Time, in milliseconds, since a client first watched. It begins anew after a pause of the manager.
     pub(crate) fn watched_for(&self, now_ms: u64) -> u64 {
         let listening_ms = self.pauses.last().ended_ms;
         self.first_watched_ms.get().map_or(0, |first| now_ms.saturating_sub(listening_ms.max(*first)))

@@ -1,12 +1,12 @@
 //! Requests for advisory locks.
 //!
-//! Locks are in memory ([`Locks`]); which sessions may claim theirs after a restart is in the state. A
-//! session is stored before its first lock is granted, and removed before a lock of it is given to another:
-//! so none claims, after whatever restarts, what another was given (RFC 8881, section 8.4.3). Before that its
-//! client's leases on the files it had locked end too.
+//! Locks are in memory ([`Locks`]); the sessions that may claim theirs after a restart are in the state. A
+//! session is stored before its first lock is granted, and removed before one of its locks is given to
+//! another: so no session claims, after any restart, a lock that another was given (RFC 8881, section 8.4.3).
+//! Before that the client's leases on the files that it had locked end too.
 //!
-//! A client that did not claim its locks in time may still write what it had locked. That outlives restarts
-//! too, as a session that nobody has (`silence`).
+//! A client that did not claim its locks in time may still write the files that it had locked. This is stored
+//! too, as a session that no client has (`silence`), so that it outlives restarts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,14 +24,15 @@ use crate::core::Core;
 use crate::files::lapses::end_lease_alone;
 use crate::leading::until_leading;
 
-/// How long after a start others may claim what they hold: until then nothing new is granted.
+/// Time after a start, in milliseconds, in which clients may claim their locks: no new lock is granted
+/// before.
 const CLAIM_MS: u64 = 2 * LEASE_MS as u64;
-/// Between two looks for sessions whose clients are gone.
+/// Interval between two looks for sessions whose clients are gone.
 const IDLE_EVERY: Duration = Duration::from_secs(30);
-/// When who was not heard asks again.
+/// Time, in milliseconds, after which a client that was not heard is to ask again.
 const AGAIN_MS: u64 = 100;
 
-/// Carries out a request.
+/// Carries out a request for an advisory lock.
 pub(crate) async fn lock(core: &Arc<Core>, asked: Lock) -> Result<Locked, Refusal> {
     let client = asker();
     let Some(span) = asked.span().filter(|_| client != 0 && asked.session != 0) else {
@@ -76,16 +77,16 @@ pub(crate) async fn lock(core: &Arc<Core>, asked: Lock) -> Result<Locked, Refusa
     }
 }
 
-/// What comes before the first lock of a session, and before the first that is granted after a start. Gives
-/// the answer if it is clear.
+/// Begins a session before its first lock, and ends the time for claims before the first lock that is granted
+/// after a start. Returns the answer if it is clear already.
 async fn prepare(core: &Arc<Core>, asked: &Lock, client: u64) -> Result<Option<LockState>, Refusal> {
     let is_new = asked.how == LockHow::Set && asked.kind.is_some();
-    // Also one that holds nothing says so after a start.
+    // After a start a session that holds no locks claims too, to say so.
     let is_back = asked.how == LockHow::Claim && core.locking.locks().may_claim(asked.session);
     let is_begun = asked.how != LockHow::Test && (asked.kind.is_some() || is_back);
     let begins = is_begun && !core.locking.locks().knows(asked.session);
     if asked.kind.is_none() && !begins && !core.locking.locks().knows(asked.session) {
-        // A lock of it that is on its way may begin the session now.
+        // A request for a lock that is on its way may begin the session now.
         let _alone = core.locking.alone.lock().await;
         let holds_nothing = !core.locking.locks().knows(asked.session);
         return Ok(holds_nothing.then_some(LockState::Granted));
@@ -94,7 +95,7 @@ async fn prepare(core: &Arc<Core>, asked: &Lock, client: u64) -> Result<Option<L
     if !begins && !ends_claims {
         return Ok(None);
     }
-    // One at a time, so that what is in memory and what is stored are changed together.
+    // One at a time, so that the table in memory and the state are changed together.
     let _alone = core.locking.alone.lock().await;
     if is_new && core.locking.locks().has_before() {
         if core.locking.watched_for(core.running_ms()) < CLAIM_MS {
@@ -120,7 +121,7 @@ async fn prepare(core: &Arc<Core>, asked: &Lock, client: u64) -> Result<Option<L
     if begins && !core.locking.locks().knows(asked.session) {
         let (session, former) = (asked.session, core.locking.locks().former(client, asked.session));
         core.write(move |_, tx| {
-            // And that it was silent.
+            // The row that says that the client was silent is deleted too.
             former.iter().chain([&silence(client)]).for_each(|one| tx.delete(key::lock_session(*one)));
             tx.set(key::lock_session(session), &LockSessionRecord { client });
             Ok(())
@@ -131,14 +132,14 @@ async fn prepare(core: &Arc<Core>, asked: &Lock, client: u64) -> Result<Option<L
     Ok(None)
 }
 
-/// The number of the session that stands for a client which did not claim its locks. Clients draw theirs at
-/// random.
+/// The number of the session that stands for a client which did not claim its locks. Clients draw the numbers
+/// of their sessions at random.
 fn silence(client: u64) -> u64 {
     !client
 }
 
-/// Ends the leases under which a client may have written what its locks guarded: nothing of that gets to a
-/// drive after what the next holder writes.
+/// Ends the leases under which a client may have written what its locks guarded: so none of its writes
+/// reaches a drive after those of the next holder.
 async fn fence(core: &Arc<Core>, session: u64) -> Result<(), Refusal> {
     let (client, files) = core.locking.locks().held_by(session);
     for file in files {
@@ -150,7 +151,8 @@ async fn fence(core: &Arc<Core>, session: u64) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The same for clients that did not claim their locks after a start: any file may have been locked by them.
+/// Ends the leases on a file of clients that did not claim their locks after a start: they may have had locks
+/// on any file.
 async fn fence_silent(core: &Arc<Core>, file: FileId) -> Result<(), Refusal> {
     let silent = core.locking.locks().silent().clone();
     if silent.is_empty() || !core.leases().are_silent(file, &silent) {
@@ -161,8 +163,8 @@ async fn fence_silent(core: &Arc<Core>, file: FileId) -> Result<(), Refusal> {
     end_lease_alone(core, file).await
 }
 
-/// The same for who gave its lease up as a write had failed, or is gone: what it wrote last, under a lock
-/// that it has released since, may be on its way yet.
+/// Ends the leases on a file of holders that are gone, or gave theirs up as a write had failed: their last
+/// writes, under locks that they have released since, may still be on their way.
 async fn fence_gone(core: &Arc<Core>, file: FileId) -> Result<(), Refusal> {
     if !core.leases().has_gone(file, core.now_ms()) {
         return Ok(());
@@ -171,7 +173,7 @@ async fn fence_gone(core: &Arc<Core>, file: FileId) -> Result<(), Refusal> {
     end_lease_alone(core, file).await
 }
 
-/// These sessions can claim nothing any more.
+/// Deletes sessions from the state: they can claim nothing any more.
 async fn forget(core: &Arc<Core>, sessions: Vec<u64>) -> Result<(), Refusal> {
     if sessions.is_empty() {
         return Ok(());
@@ -192,7 +194,7 @@ pub(crate) async fn run(core: Arc<Core>) {
         let now_ms = core.running_ms();
         let idle = core.locking.locks().end_idle(|client| core.watchers().is_heard(client, now_ms));
         if let Err(refusal) = forget(&core, idle.clone()).await {
-            // They are over all the same; what is stored of them goes with the next restart's claims.
+            // The sessions are over all the same; their rows are deleted at the end of the next claims.
             tracing::info!(%refusal, "ended sessions of locks are on record for longer");
         }
         idle.into_iter().for_each(|session| core.locking.locks().drop_session(session));
@@ -205,8 +207,8 @@ pub(crate) async fn run(core: Arc<Core>) {
     }
 }
 
-/// Sessions that may claim their locks, and their clients. None may in a state that was put back: others may
-/// have been given them since.
+/// Sessions that may claim their locks, each with its client. None may in a state that was put back: their
+/// locks may have been given to others since.
 pub(crate) fn sessions(tx: &mut Tx, is_put_back: bool) -> Result<Vec<(u64, u64)>, Refusal> {
     let rows = tx.records::<LockSessionRecord>(&key::all(table::LOCK_SESSION), usize::MAX)?;
     let sessions: Vec<(u64, u64)> = rows.iter().map(|(row, of)| (key::number(row, 1), of.client)).collect();

@@ -1,4 +1,4 @@
-//! Drives join and send heartbeats.
+//! Joins and heartbeats of drives.
 
 use std::sync::Arc;
 
@@ -20,12 +20,13 @@ use braid_wire::{Reason, Refusal};
 use crate::core::{Core, set_record};
 use crate::restore::terms::{RESTORED_LATER_MS, begin_term, is_of_lost_state};
 
-/// Longest address that a drive may report, in bytes: a name of 253, a colon and a port.
+/// Maximum length of the address that a drive reports, in bytes: a name of 253, a colon and a port.
 pub const ADDRESS_BYTES_MAX: usize = 259;
-/// Longest line on how a drive sent the bytes of reads, in bytes.
+/// Maximum length of a drive's line on its method of sending the bytes of reads, in bytes.
 pub const IO_BYTES_MAX: usize = 1024;
 
-/// Refuses what a drive reports of itself if it is too long: it is stored, and shown in every status.
+/// Refuses texts that a drive reports of itself if they are too long: they are stored, and shown in every
+/// status.
 fn check_facts(facts: &[(&str, &String, usize)]) -> Result<(), Refusal> {
     match facts.iter().find(|(_, text, most)| text.len() > *most) {
         Some((what, text, most)) => {
@@ -36,7 +37,7 @@ fn check_facts(facts: &[(&str, &String, usize)]) -> Result<(), Refusal> {
     }
 }
 
-/// A drive joins with the master key that its session's secrets give. Until the drive has shown that it holds
+/// Joins a drive with the master key that its session's secrets give. Until the drive has shown that it holds
 /// its key, a repeat joins it again. After that the identity cannot be joined anew, or a holder of a join
 /// token could take a drive over.
 ///
@@ -88,8 +89,8 @@ pub async fn heartbeat(core: &Arc<Core>, drive: DriveId, beat: Heartbeat) -> Res
         return Ok(no_lease(core, &known, &beat, Admission::ManagerOlder, why));
     }
     let record = match rule(core, &known, &beat) {
-        // It has served its last request, so its successor need not wait for its lease, even if the manager
-        // stops too.
+        // The process has served its last request, so the next need not wait for the lease, even if the
+        // manager stops too.
         Ruling::Drive(record) if beat.closing => DriveRecord { start: 0, ..*record },
         Ruling::Drive(record) => *record,
         Ruling::Wait => {
@@ -150,13 +151,13 @@ fn no_lease(
 ) -> HeartbeatReply {
     // A process that is not admitted yet keeps the number in its directory.
     let instance = if record.start == beat.start { record.instance } else { beat.instance };
-    // Drives remember the mark only of a state that leads or is being compared. Were this one an older copy,
-    // the right one would later be taken for older.
+    // Drives remember the mark only of a state that leads or is being compared. If they remembered that of an
+    // older copy, the right state would later be taken for older.
     let state = if core.leadership().may_be_remembered() { core.mark() } else { beat.seen.clone() };
     HeartbeatReply { lease_ms: 0, admission, detail, instance, state, epoch: beat.epoch }
 }
 
-/// Compares what the drive has seen of the manager's state with this state. `Err` says why the drive gets no
+/// Compares the mark that the drive has seen with this state. The inner `Err` says why the drive gets no
 /// lease.
 async fn look_at_seen(
     core: &Arc<Core>,
@@ -183,8 +184,8 @@ async fn look_at_seen(
         raise_term(core, seen.term).await?;
     }
     if seen.term != core.mark().term && matches!(*core.leadership(), Leadership::Comparing(_)) {
-        // The lost manager's time may have been far ahead of the wall clock. If ours were lower, drives would
-        // take what is signed now for expired, and what was signed then for valid.
+        // The lost manager's time may have been far ahead of the wall clock. If this one's were lower, drives
+        // would take capabilities signed now for expired, and those signed then for valid.
         core.clock.raise(manager_ms.saturating_add(RESTORED_LATER_MS));
     }
     let found_out = core.leadership().handle_heartbeat(record.drive, &record.name, (seen_is, seen));
@@ -200,7 +201,7 @@ async fn look_at_seen(
     Ok(core.leadership().admits_drives())
 }
 
-/// A restored state continues above every term that drives have seen, or they would not accept it.
+/// Raises the term of a restored state above one that a drive has seen: drives accept no lower term.
 async fn raise_term(core: &Arc<Core>, above: u64) -> Result<(), Refusal> {
     let begun = |core: &Core, begun: &(u64, u64)| {
         *core.term.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = *begun;
@@ -217,16 +218,17 @@ fn rule(core: &Core, record: &DriveRecord, beat: &Heartbeat) -> Ruling {
     };
     let gone = |process: &ProcessMark| host::presence(process) == Presence::Gone;
     let over = lapsed || (beat.start != record.start && !processes.is_empty() && processes.iter().all(gone));
-    // A restored state does not know which processes were admitted since its backup: it admits those that
+    // A restored state does not know the processes that were admitted since its backup: it admits those that
     // come.
     let last = if over || comparing { Last::Over } else { Last::MayServe };
     let beat = Heartbeat { restarted: beat.restarted || comparing, ..beat.clone() };
     core.admissions().judge(record, &beat, last)
 }
 
-/// Stores which process is the drive, before it is told. `None` if the state's record is not the one that was
-/// judged: another heartbeat came first (one of two processes is the drive), or a transaction that took too
-/// long was carried out after all. The next heartbeat is judged by the record in the state.
+/// Stores the process that is admitted as the drive, before it is told. `None` if the state's record is not
+/// the one that was judged: another heartbeat came first (one of two processes is the drive), or a
+/// transaction that took too long was carried out after all. The next heartbeat is judged by the record in
+/// the state.
 async fn store_instance(
     core: &Arc<Core>,
     known: &DriveRecord,
@@ -252,7 +254,7 @@ async fn store_instance(
     Ok(is_current.then_some(record))
 }
 
-/// Where the process on record runs.
+/// Message that says where the process on record runs.
 fn elsewhere(core: &Core, drive: DriveId) -> String {
     let table = core.drives();
     let Some(known) = table.drive(drive) else { return "it is not known".to_owned() };
@@ -262,12 +264,12 @@ fn elsewhere(core: &Core, drive: DriveId) -> String {
     format!("{process} on {} in {} is drive {}", record.host, record.directory, record.name)
 }
 
-/// Stores what a drive reported of itself. What others decide (that it was replaced, its name, its rack,
-/// which process it is, its log position) is not touched: it may have been stored since this copy of the
-/// record was made, and must not be undone.
+/// Stores what a drive reported of itself. Fields that are decided elsewhere (its replacement, name, rack,
+/// process, log position) are not touched: they may have been stored since this copy of the record was made,
+/// and must not be undone.
 fn store_heard(tx: &mut Tx, heard: DriveRecord) -> Result<DriveRecord, Refusal> {
     let key = key::drive(heard.drive);
-    // It may have been taken out of the cluster since.
+    // The drive may have been taken out of the cluster since.
     let known = tx.record::<DriveRecord>(&key)?.ok_or_else(|| no_drive(&heard.name))?;
     let DriveRecord { name, replaced_by, rack, instance, stored, start, log, behind, .. } = known;
     let record = DriveRecord { name, replaced_by, rack, instance, stored, start, log, behind, ..heard };

@@ -10,13 +10,13 @@ use braid_wire::control::{ControlReply, ControlRequest, RequestHead};
 
 use crate::core::Core;
 
-/// Rows read in one transaction of the background.
+/// Number of rows that the background reads in one transaction.
 const ROWS_PER_ROUND: usize = 4096;
 
 /// An operation in progress: no other copy of it runs.
 pub struct Turn {
     core: Arc<Core>,
-    /// Which it is.
+    /// Identity of the operation.
     pub operation: Operation,
 }
 
@@ -27,14 +27,14 @@ pub fn begin(core: &Arc<Core>, head: &RequestHead, request: &ControlRequest) -> 
     let mut body = request.kind().to_le_bytes().to_vec();
     request.put_body(&mut body);
     let &RequestHead { client, operation: number, settled_below, .. } = head;
-    core.operations().begin((client, number), settled_below, (head.begun_ms, now_ms))?;
+    core.operations().begin(client, number, settled_below, head.begun_ms, now_ms)?;
     let operation = Operation { client, number, settled_below, request: crc32c(&body) };
     Ok(Turn { core: Arc::clone(core), operation })
 }
 
 impl Turn {
-    /// Ends it with this answer. A final refusal is repeated to any later copy, as the client was told that
-    /// nothing changed.
+    /// Ends the turn with this answer. A final refusal is repeated to any later copy of the operation, as the
+    /// client was told that nothing changed.
     pub fn end(self, answer: &Result<ControlReply, Refusal>) {
         if let Err(refusal) = answer
             && is_final(refusal.reason)
@@ -50,7 +50,7 @@ impl Drop for Turn {
     }
 }
 
-/// Deletes results whose clients left without settling them: background work.
+/// Deletes results whose clients left without settling them. Called by the background.
 pub async fn forget_old(core: &Arc<Core>) -> Result<(), Refusal> {
     let now_ms = core.now_ms();
     core.operations().forget(now_ms);

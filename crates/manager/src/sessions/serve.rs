@@ -1,5 +1,5 @@
-//! Sessions: who may ask what, and which part of the manager answers. One task per session; requests in
-//! order.
+//! Sessions: permissions, and the dispatch of requests to the parts of the manager. One task per session;
+//! requests in order.
 //!
 //! The transport bounds connections, frames, waits and proofs. A wrong proof is answered, counted, and its
 //! connection closed. A request that does not decode is refused, and the session continues.
@@ -60,7 +60,7 @@ pub async fn serve(core: Arc<Core>, listener: Listener) {
 async fn session(core: Arc<Core>, stream: Stream) {
     let address = stream.address().to_owned();
     let holder = stream.holder();
-    // Anybody who reaches the port can cause these lines.
+    // Any program that reaches the port can cause these lines, so they are limited.
     let due = || holder.ok().and_then(|holder| core.sessions_log.due(holder));
     match conversation(&core, stream).await {
         Ok(()) => {}
@@ -95,8 +95,7 @@ async fn conversation(core: &Arc<Core>, stream: Stream) -> Result<(), TransportE
     let mut peer = ControlPeer::accept(stream, &hello, || core.head(), secret_of, place_for).await?;
     while let Some(Asked { number, head, request }) = peer.next(|| core.head()).await? {
         if matches!(request, Ok(ControlRequest::Watch(_))) {
-            // Each mount waits for news all the time: that must not take the places of those who ask for
-            // more.
+            // Each mount waits for news all the time: such sessions must not take the slots of busier ones.
             peer.rest();
         }
         let answer = match request {
@@ -142,7 +141,7 @@ async fn answer(
             Standing::Drive,
             request @ (R::StaleFiles(_) | R::BeginHeal(_) | R::EndHeal(_) | R::HealReport(_) | R::Refresh(_)),
         ) => answer_healer(core, peer.drive, request).await,
-        // A state that does not lead answers these too, so that an operator can see what is wrong.
+        // These are answered also while the manager does not lead, so that an operator can see what is wrong.
         (Standing::Client, R::Status(_)) => Ok(status::status(core).await?.into()),
         (Standing::Client, R::Backup(_)) => Ok(backup::make(core).await?.into()),
         (Standing::Client, R::Batch(batch)) => Ok(bulk::answer(core, head, batch).await?.into()),
@@ -153,7 +152,7 @@ async fn answer(
     }
 }
 
-/// Requests that a client may send, by themselves or in a batch.
+/// Answers requests that a client may send, by themselves or in a batch.
 pub(crate) async fn answer_asked(
     core: &Arc<Core>,
     head: &RequestHead,
@@ -169,7 +168,7 @@ pub(crate) async fn answer_asked(
     answer
 }
 
-/// Requests of a drive about its own stale columns.
+/// Answers requests of a drive about its own stale columns.
 async fn answer_healer(
     core: &Arc<Core>,
     drive: DriveId,
@@ -187,7 +186,7 @@ async fn answer_healer(
     }
 }
 
-/// Requests that may be repeated freely.
+/// Answers requests that may be repeated freely.
 async fn answer_client(core: &Arc<Core>, request: ControlRequest) -> Result<ControlReply, Refusal> {
     use ControlRequest as R;
     match request {
@@ -249,7 +248,7 @@ async fn answer_client(core: &Arc<Core>, request: ControlRequest) -> Result<Cont
     }
 }
 
-/// Lists a directory, and has the asker watch what is listed.
+/// Lists a directory, and has the client watch it and the listed files if it asked to.
 async fn listing_of(core: &Arc<Core>, read: ReadDirectory) -> Result<(Vec<Entry>, bool), Refusal> {
     let since = core.watchers().now();
     let client = asker();
@@ -266,12 +265,12 @@ async fn listing_of(core: &Arc<Core>, read: ReadDirectory) -> Result<(Vec<Entry>
     .await
 }
 
-/// A request that another part answers.
+/// The refusal of a request that another part of the manager answers.
 fn misplaced(request: &ControlRequest) -> Refusal {
     Refusal::new(Reason::Unsupported, format!("{} has no place here", request.name()))
 }
 
-/// Requests that are carried out once.
+/// Answers operations: requests that are carried out at most once.
 async fn answer_operation(
     core: &Arc<Core>,
     operation: Operation,
@@ -354,7 +353,8 @@ async fn create_volume(core: &Arc<Core>, operation: Operation, create: VolumeCre
     Ok(())
 }
 
-/// An operation that is one transaction, answered with Done. The background frees what it removed.
+/// Carries out an operation that is one transaction and is answered with Done. The background frees what it
+/// removed.
 async fn in_one(
     core: &Arc<Core>,
     operation: Operation,
@@ -365,8 +365,8 @@ async fn in_one(
     done(once.map(drop))
 }
 
-/// An operation that is one transaction about one thing, answered with what that is afterwards, and which the
-/// asker watches from then on.
+/// Carries out an operation that is one transaction about one file, directory or node, and is answered with
+/// its stat afterwards. The client watches it from then on.
 async fn made(
     core: &Arc<Core>,
     operation: Operation,

@@ -1,5 +1,5 @@
-//! Connection slots for sessions, by what they have proved: each kind has slots of its own, so that none
-//! locks out another.
+//! Connection slots for sessions, by the standing that they have proved: each kind has slots of its own, so
+//! that none locks out another.
 //!
 //! Clients share one token, so slots are counted by address. On the manager's machine many clients share one
 //! address, so it gets a larger share, and some slots are kept for it: its operator can always connect. When
@@ -15,34 +15,35 @@ use braid_wire::control::Authenticate;
 use braid_wire::token::Standing;
 use braid_wire::{Reason, Refusal};
 
-/// Most sessions of clients.
+/// Maximum number of sessions of clients.
 const CLIENTS_MAX: usize = 1024;
-/// The fewest slots for clients and for drives, however few descriptors the system has.
+/// Minimum number of slots for clients and for drives, however few descriptors the system has.
 const PLACES_MIN: usize = 16;
-/// Most sessions of drives that join: one each, for a moment.
+/// Maximum number of sessions of drives that join: one each, for a moment.
 const JOINING_MAX: usize = 64;
-/// Sessions per drive: one for heartbeats, one to find its sisters, two of its healer, and for a while a
-/// broken one before each. The healer's may be busy for long, and a drive whose heartbeats find no place
-/// loses its lease.
+/// Maximum number of sessions per drive: one for heartbeats, one to find its sisters, two of its healer, and
+/// for a while a broken one before each. The healer's may be busy for long, and a drive whose heartbeats find
+/// no slot loses its lease.
 const DRIVES_EACH: usize = 2 * 4;
-/// Slots for a drive's sessions on average: broken ones are few.
+/// Number of slots for a drive's sessions on average: broken ones are few.
 const DRIVES_SHARE: usize = 4;
-/// Connections that are about to end, and those that have proved nothing yet.
+/// Maximum number of connections that are about to end, or have proved nothing yet.
 const OTHERS_MAX: usize = 512;
-/// Other descriptors that a manager needs: for its files, and four per drive for its own sessions with it.
+/// Number of other descriptors that a manager needs: for its files, and four per drive for its own sessions
+/// with drives.
 const DESCRIPTORS_BESIDES: usize = 64 + 4 * DRIVES_MAX;
 
-/// The slots of sessions that have proved what they are.
+/// The slots of sessions that have proved their standing.
 pub struct SessionSlots {
     clients: ConnectionSlots,
     joining: ConnectionSlots,
     drives: ConnectionSlots,
-    /// Log lines about those that got none.
+    /// Limits the log lines about sessions that got no slot.
     refused: Seldom,
 }
 
 impl SessionSlots {
-    /// Slots for all, or their shares of the descriptors that the process may have.
+    /// Slots for the maximum number of sessions, or shares of the descriptors that the process may have.
     pub fn new(descriptors: u64) -> SessionSlots {
         let wanted = SessionSlots::descriptors();
         let may = descriptors.min(SessionSlots::descriptors());
@@ -75,13 +76,13 @@ impl SessionSlots {
         u64::try_from(all).unwrap_or(u64::MAX)
     }
 
-    /// The connections that the listener accepts.
+    /// Capacity of the listener: all slots, and those of connections without one.
     pub fn capacity(&self) -> Capacity {
         let connections = OTHERS_MAX + self.clients.all() + self.joining.all() + self.drives.all();
         Capacity { connections, full: full("connections", connections), ..Capacity::default() }
     }
 
-    /// The slot of a session that has proved what it is.
+    /// Takes a slot for a session that has proved its standing.
     pub fn place(&self, who: Visitor, asker: &Authenticate) -> Result<ConnectionSlot, Refusal> {
         let (places, holder, what) = match asker.standing {
             Standing::Client => (&self.clients, who.holder, "sessions of clients"),
@@ -98,7 +99,7 @@ impl SessionSlots {
     }
 }
 
-/// Who is at the other end of a connection, as far as its address tells.
+/// The peer of a connection, as far as its address tells.
 #[derive(Debug, Clone, Copy)]
 pub struct Visitor {
     holder: Holder,
@@ -137,7 +138,7 @@ mod tests {
             let asker = Authenticate { standing, drive: DriveId(1), nonce: [0; 16], proof: [0; 32] };
             let place = || slots.place(visitor, &asker);
             let taken: Vec<ConnectionSlot> = (0..places).map(|_| place().expect("one is free")).collect();
-            // None of them is idle, so none gives way.
+            // None of the sessions is idle, so none gives way.
             let _busy: Vec<_> = taken.iter().map(ConnectionSlot::work).collect();
             let refusal = place().expect_err("all are busy");
             assert_eq!(refusal.reason, Reason::Busy, "{refusal}");
@@ -145,7 +146,7 @@ mod tests {
                 assert!(refusal.detail.contains(words), "{words:?} is not in: {refusal}");
             }
         }
-        // What the listener tells those that it has no place for.
+        // The message that the listener sends to connections that it has no slot for.
         let full = slots.capacity().full;
         assert!(full.contains("connections") && full.contains("ask the cluster's operator"), "{full}");
     }
@@ -155,7 +156,7 @@ mod tests {
         let slots = SessionSlots::of(64, 64);
         let visitor = Visitor { holder: Holder::at([10, 0, 0, 1].into()), origin: Origin::Elsewhere };
         let asker = |drive| Authenticate { standing: Standing::Drive, drive, nonce: [0; 16], proof: [0; 32] };
-        // Its healer has two, another asks for its sisters; each is the second, as the first has broken.
+        // The drive's healer has two sessions, and one asks for its sisters; each has a broken one before it.
         let busy: Vec<ConnectionSlot> =
             (0..6).map(|_| slots.place(visitor, &asker(DriveId(1))).expect("one is free")).collect();
         let _busy: Vec<_> = busy.iter().map(ConnectionSlot::work).collect();

@@ -1,6 +1,6 @@
-//! What a drive needs to send deltas to its sisters (PROTOCOL R3): where they are, and the right to do it.
+//! Addresses and grants with which a drive sends deltas to its sisters (PROTOCOL R3).
 //!
-//! The right is for one partition and one sender. It names no object and no generation: the sister compares
+//! A grant is for one partition and one sender. It names no object and no generation: the sister compares
 //! both, and the sender's column, with what the manager told it of the object.
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use braid_wire::{Reason, Refusal};
 
 use crate::core::Core;
 
-/// Answers the drive `asker`.
+/// Answers the drive `asker` with its sisters that are up.
 pub(crate) async fn find(
     core: &Arc<Core>,
     asker: DriveId,

@@ -16,7 +16,7 @@ use braid_wire::control::{DriveRow, StatusReply};
 
 use crate::core::Core;
 
-/// Stale columns of a drive that are looked at one by one.
+/// Maximum number of stale columns of a drive that are looked at one by one.
 const LOOKED_AT_MAX: usize = 4096;
 
 /// The cluster's status.
@@ -58,7 +58,7 @@ pub(crate) async fn status(core: &Arc<Core>) -> Result<StatusReply, Refusal> {
     .await
 }
 
-/// What people should know of the manager's own state; empty: nothing.
+/// Notice, for people, about the manager's own state; empty if there is none.
 fn notice(core: &Core) -> String {
     let leads = core.leadership().notice();
     match core.db.trouble() {
@@ -67,14 +67,14 @@ fn notice(core: &Core) -> String {
     }
 }
 
-/// What a look at a drive's stale columns finds.
+/// Findings of a look at a drive's stale columns.
 #[derive(Default)]
 struct Stale {
-    /// They put nothing at risk, as no file reads them yet: successors of other columns, and those of layouts
-    /// that are being filled. A bounded number of them is there at a time.
+    /// Number of columns that put nothing at risk, as no file reads them yet: successors of other columns,
+    /// and columns of layouts that are being filled. Their number is bounded.
     of_no_file: u64,
-    /// Too few other columns are ready to make them anew from, and not because drives are away: the files
-    /// have lost bytes, or were removed after the backup that was restored.
+    /// Number of columns that cannot be made anew, as too few others are ready, and not because drives are
+    /// away: the files have lost bytes, or were removed after the backup that was restored.
     lost: u64,
 }
 

@@ -1,4 +1,5 @@
-//! Which process is a drive, and which state is current, where several claim it at once or after a restore.
+//! Admission of processes as drives, and of a state as the current one, where several claim it at once or
+//! after a restore.
 
 use braid_layout::DriveId;
 use braid_manager::core::Core;
@@ -52,7 +53,7 @@ async fn with_drive() -> (InMemory, DriveId) {
     (manager, drive.id)
 }
 
-/// Sends heartbeats until the last process of the drive is surely over.
+/// Sends heartbeats until the last process of the drive has surely ended.
 async fn admitted(core: &std::sync::Arc<Core>, drive: DriveId, beat: &Heartbeat) -> HeartbeatReply {
     loop {
         let reply = heartbeat(core, drive, beat.clone()).await.unwrap();
@@ -68,7 +69,7 @@ async fn admitted(core: &std::sync::Arc<Core>, drive: DriveId, beat: &Heartbeat)
 async fn of_two_processes_that_speak_at_once_one_is_the_drive() {
     let (manager, drive) = with_drive().await;
     let core = &manager.core;
-    // The last process is over: the one before has lapsed, and this one has stopped in good order.
+    // The last process has ended: the lease of the one before has lapsed, and this one stops in good order.
     let first = admitted(core, drive, &beat(50, 1)).await;
     heartbeat(core, drive, beat(50, first.instance)).await.unwrap();
     let closing = Heartbeat { closing: true, restarted: false, ..beat(50, first.instance) };
@@ -97,8 +98,8 @@ async fn a_process_that_died_before_it_stored_its_number_costs_its_drive_nothing
     assert_eq!(serves.admission, Admission::Serve, "{serves:?}");
 }
 
-/// A transaction that took too long was carried out after all, or two reported out of order: the table has an
-/// older process than the state.
+/// The table has an older process than the state: a transaction that took too long was carried out after all,
+/// or two reported out of order.
 #[tokio::test]
 async fn a_table_behind_the_state_is_brought_up_by_the_next_heartbeat() {
     let (manager, drive) = with_drive().await;
@@ -120,7 +121,7 @@ async fn a_table_behind_the_state_is_brought_up_by_the_next_heartbeat() {
     assert_eq!(told.instance, first.instance + 1);
     let serves = heartbeat(core, drive, beat(50, told.instance)).await.unwrap();
     assert_eq!(serves.admission, Admission::Serve, "{serves:?}");
-    // A later change by a copy of the record that is older than its process does not undo that.
+    // A later change, made from a copy of the record with an older process, does not undo that.
     let now = core.drives().drive(drive).expect("known").record.clone();
     core.drives().set_record(DriveRecord { start: 1, instance: 1, stored: 1, log: 9, ..now.clone() });
     assert_eq!(core.drives().drive(drive).expect("known").record, DriveRecord { log: 9, ..now });
@@ -146,7 +147,7 @@ async fn a_restored_state_goes_on_after_every_time_that_drives_were_told() {
     heartbeat(core, drive, Heartbeat { seen, ..told.clone() }).await.unwrap();
     let raised_ms = core.clock.running_ms();
     assert!(raised_ms > told.manager_ms + CAPABILITY_MS);
-    // A time that it told itself comes back, and changes nothing.
+    // A time that this manager has told itself comes back, and changes nothing.
     let own = Heartbeat { seen: core.mark(), manager_ms: raised_ms, ..beat(50, 2) };
     heartbeat(core, drive, own).await.unwrap();
     assert!(core.clock.running_ms() < raised_ms + CAPABILITY_MS);

@@ -19,7 +19,7 @@ fn unlink(path: &str) -> ControlRequest {
     Unlink { at: Place::of("main", path), only: UnlinkOnly::Any, keep: false }.into()
 }
 
-/// What a batch of these is answered, each under its head.
+/// Sends these requests as a batch, each under its head, and returns the answers.
 async fn ask_all(client: &mut Client, asked: &[(RequestHead, ControlRequest)]) -> Vec<ControlReply> {
     let items = asked.iter().map(|(head, request)| BatchItem::new(head, request)).collect();
     ask_items(client, &asked[0].0, items).await
@@ -67,7 +67,7 @@ async fn one_bad_request_keeps_no_other_from_being_done_and_repeats_get_the_firs
     assert!(refusal.detail.contains("no such"), "{refusal}");
     assert!(client.stat("a").await.is_ok() && client.stat("old").await.is_err());
 
-    // The answers were lost. Operations are not carried out again; the old name is another's now.
+    // The answers were lost. Operations are not carried out again; the old name belongs to another now.
     other.made(MakeDirectory { at: Place::of("main", "old"), parents: false, new: NEW_FILE }).await;
     let again = ask_all(&mut client, &asked).await;
     assert!(matches!(&again[0], ControlReply::Stat(_)), "{:?}", again[0]);
@@ -88,7 +88,7 @@ async fn what_may_not_be_in_a_batch_is_refused_by_itself() {
     items.push(BatchItem { operation: 0, begun_ms: 0, kind: 0x7777, body: Vec::new() });
     // A change without a number.
     items.push(BatchItem::new(&none, &make("a")));
-    // It may take the file for itself, and nothing tells the manager that it is carried out late.
+    // A refresh may take the file for itself, and the manager could not tell that it is carried out late.
     let file = client.create("f").await;
     let (file, lease) = (file.stat.file, file.lease);
     let refresh = Refresh { file, access: Access::Write, lease, holder: 7, turn: Turn::Take };
@@ -112,7 +112,7 @@ async fn what_takes_long_holds_up_no_other_and_goes_on() {
     let file = client.create("f").await;
     cluster.of(&file, 0).state().mute = true;
     client.done(release(&file, false)).await;
-    // The next writer waits for the fence, and that for the drive.
+    // The next writer waits for the fence, and the fence for the drive.
     let began = Instant::now();
     let head = client.operation();
     let write: ControlRequest = open("f", Access::Write, false).into();
@@ -122,7 +122,7 @@ async fn what_takes_long_holds_up_no_other_and_goes_on() {
     let ControlReply::Refused(refusal) = &answers[0] else { panic!("{:?}", answers[0]) };
     assert!(refusal.reason == Reason::Busy && refusal.again_ms > 0, "{refusal}");
     assert!(began.elapsed() < Duration::from_secs(3), "the batch waits for a fraction of a second");
-    // Its repeat is told so as long as the first is under way.
+    // A repeat is refused as long as the first copy is under way.
     let again = client.ask_as(&head, write.clone()).await.unwrap_err();
     assert_eq!(again.reason, Reason::Busy, "{again}");
     cluster.of(&file, 0).state().mute = false;

@@ -40,7 +40,7 @@ impl InMemory {
         manager
     }
 
-    /// It answers, and runs no background work.
+    /// Starts a manager that answers, and runs no background work.
     pub(crate) async fn without_background(kv: &MemoryKv, listen: &str, client_lease_ms: u32) -> InMemory {
         let config = Config { lease_ms: LEASE_MS, client_lease_ms, ..Config::new("memory", listen) };
         let until = tokio::time::Instant::now() + Duration::from_secs(20);
@@ -188,7 +188,7 @@ pub(crate) async fn successor(kv: &MemoryKv, dead: InMemory, died_after: Option<
 }
 
 /// Runs the workload with a manager that dies after this many of its commits (or never), and its successor.
-/// Gives the number of commits.
+/// Returns the number of commits.
 async fn run(die_after: Option<u64>) -> u64 {
     let kv = MemoryKv::new();
     let (manager, mut client, drives) = three_drives(&kv).await;

@@ -15,8 +15,8 @@ use crate::fake::{Client, FakeDrive, eventually, no_shape, open, release};
 
 const MIRRORED: ShapeSpec = ShapeSpec { scheme: 1, k: 1, m: 2, unit_bytes: 4096 };
 
-/// A file is made, and is to be laid out anew; the drives fill the new layout. After the manager has died all
-/// is refused, which is ignored.
+/// Makes a file that is to be laid out anew, and has the drives fill the new layout. After the manager has
+/// died all requests are refused, which is ignored.
 async fn workload(client: &mut Client, drives: &[FakeDrive]) {
     let main = || "main".to_owned();
     let _ = client.ask(VolumeCreate { name: main(), shape: no_shape(), quota_bytes: 0 }).await;
@@ -27,7 +27,7 @@ async fn workload(client: &mut Client, drives: &[FakeDrive]) {
     fill(client, drives).await;
 }
 
-/// Drives fill what there is, until nothing is left, or for a while.
+/// Has drives fill new layouts until the list is empty, for a bounded time.
 async fn fill(client: &mut Client, drives: &[FakeDrive]) {
     for _ in 0..600 {
         let Ok(ControlReply::Relayouts(left)) = client.ask(Relayouts { after: FileId(0), limit: 0 }).await
@@ -73,7 +73,7 @@ async fn run(die_after: Option<u64>) -> u64 {
         let stat = client.stat("f").await.unwrap();
         assert_eq!(stat.segments.len(), 1);
         let shape = &stat.segments[0].shape;
-        // It was asked for in the last commits, or not.
+        // The relayout may have been among the last commits, or not.
         assert!(*shape == MIRRORED || die_after.is_some(), "{shape:?}");
         let objects: Vec<_> = stat.segments[0].columns.iter().map(|column| column.object).collect();
         let volume = PartitionId::from(stat.volume);

@@ -199,8 +199,8 @@ async fn a_dead_drive_goes_out_returns_fenced_and_is_rebuilt() {
     let status = client.status().await;
     let row = status.drives.iter().find(|row| row.drive == dead.id).unwrap();
     assert_eq!((row.stale, row.components, row.state), (1, 1, DriveState::Away));
-    // It returns. It gets no lease before it was fenced for what it missed, so the old reader's capability
-    // does not work there.
+    // The drive returns. It gets no lease before it was fenced for the columns that went out, so the old
+    // reader's capability does not work there.
     let leases = dead.state().leases;
     dead.start().await;
     client.until_up(&[&dead]).await;
@@ -209,7 +209,7 @@ async fn a_dead_drive_goes_out_returns_fenced_and_is_rebuilt() {
     assert_eq!(reader.grants[0][2].as_ref().unwrap().capability.g, Generation(1));
     assert_eq!(stale(&mut client, &dead.name).await, [file.stat.file.0]);
     assert_eq!(stale(&mut client, &cluster.of(&file, 0).name).await, [0u64; 0]);
-    // It joins, takes writes, and is read only where too few others are left; then it is ready.
+    // Its column joins, takes writes, and is read only where too few others are left; then it is ready.
     let heal = dead.begin_heal(file.stat.file).await.unwrap();
     let segment = &heal.stat.segments[0];
     assert_eq!((segment.set, segment.joining), (mask(&[0, 1, 2, 3, 4]), mask(&[2])));
@@ -223,7 +223,7 @@ async fn a_dead_drive_goes_out_returns_fenced_and_is_rebuilt() {
     let row = client.stat("f").await.unwrap();
     assert_eq!((row.segments[0].set, row.segments[0].joining), (mask(&[0, 1, 2, 3, 4]), ColumnMask::EMPTY));
     assert!(stale(&mut client, &dead.name).await.is_empty());
-    // A drive with ready columns only may make damaged units of its own anew, and changes nothing for that.
+    // A drive with ready columns only may make damaged units of its columns anew; that changes no record.
     let repair = dead.begin_comparison(file.stat.file, 0).await.unwrap();
     assert_eq!((repair.stat.g, repair.stat.segments[0].joining), (row.g, ColumnMask::EMPTY));
     assert!(client.status().await.drives.iter().all(|drive| drive.stale == 0));
@@ -445,7 +445,7 @@ async fn a_replaced_drives_columns_move_to_the_new_one_or_beside_it() {
         let heal = new.begin_heal(FileId(*file)).await.unwrap();
         let drives: BTreeSet<_> = heal.stat.segments[0].columns.iter().map(|column| column.drive).collect();
         assert!(drives.len() == 3 && !drives.contains(&old.id));
-        // What moved beside the new drive is healed by the drive that has it now.
+        // The column that did not go to the new drive is healed by the drive that has it now.
         let segment = &heal.stat.segments[0];
         let column = usize::from(segment.joining.iter().next().unwrap().0);
         cluster.drive(segment.columns[column].drive).end_heal(&heal).await.unwrap();

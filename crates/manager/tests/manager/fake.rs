@@ -14,17 +14,17 @@ use tokio::task::JoinHandle;
 
 pub(crate) use crate::fake_drive::FakeDrive;
 
-/// Whose what tests make is.
+/// Attributes of the files that tests make.
 pub(crate) const NEW_FILE: NewAttributes = NewAttributes { mode: 0o644, uid: 1, gid: 2 };
 
 /// Heartbeat lease of the tests' clusters.
 pub(crate) const LEASE_MS: u32 = 700;
 /// Client lease of clusters in which leases lapse ([`Cluster::lapsing`]).
 pub(crate) const CLIENT_LEASE_MS: u32 = 900;
-/// Client lease of the others: longer than any test. Their clients do not renew, and may be delayed.
+/// Client lease of the other clusters: longer than any test. Their clients do not renew, and may be delayed.
 pub(crate) const CLIENT_LEASE_LONG_MS: u32 = 300_000;
 
-/// A manager, and how to stop it.
+/// A running manager, with the means to stop it.
 pub(crate) struct Manager {
     pub(crate) ready: Ready,
     pub(crate) dir: PathBuf,
@@ -38,8 +38,8 @@ impl Manager {
         Manager::start_at(dir, "127.0.0.1:0", (LEASE_MS, CLIENT_LEASE_LONG_MS)).await
     }
 
-    /// Starts at this address. If another test's connection uses the port at the moment, tries again for at
-    /// most 20 s.
+    /// Starts a manager at this address. If another test's connection uses the port at the moment, tries
+    /// again for at most 20 s.
     async fn start_at(dir: &Path, listen: &str, leases_ms: (u32, u32)) -> Manager {
         let until = tokio::time::Instant::now() + Duration::from_secs(20);
         loop {
@@ -65,7 +65,7 @@ impl Manager {
         self.task.await.unwrap().unwrap();
     }
 
-    /// Stops it and starts it again at the same address.
+    /// Stops the manager and starts it again at the same address.
     pub(crate) async fn restart(self) -> Manager {
         let dir = self.dir.clone();
         let address = self.ready.address.clone();
@@ -74,7 +74,7 @@ impl Manager {
         Manager::start_at(&dir, &address, leases_ms).await
     }
 
-    /// Stops it, replaces its state by the backup, and starts it again at the same address.
+    /// Stops the manager, replaces its state by the backup, and starts it again at the same address.
     pub(crate) async fn restore(self, backup: &Path) -> Manager {
         let dir = self.dir.clone();
         let address = self.ready.address.clone();
@@ -148,7 +148,7 @@ impl Client {
         assert!(matches!(answer, ControlReply::Done(_) | ControlReply::Stat(_)), "{answer:?}");
     }
 
-    /// Asks for something to be made or changed. Gives what it is then.
+    /// Asks for a file, directory or node to be made or changed. Returns its stat afterwards.
     pub(crate) async fn made(&mut self, request: impl Into<ControlRequest>) -> StatRow {
         match self.ask(request).await {
             Ok(ControlReply::Stat(row)) => row,
@@ -160,7 +160,7 @@ impl Client {
         self.ask(request).await.unwrap_err()
     }
 
-    /// Whether the manager renews this holder's part in the file's lease.
+    /// Renews this holder's part in the file's lease. Returns true if the manager did.
     pub(crate) async fn renews(&mut self, file: &Opened, holder: u64) -> bool {
         let held = Held { file: file.stat.file, lease: file.lease, holder };
         match self.ask(Renew { leases: vec![held] }).await {
@@ -299,12 +299,12 @@ impl Cluster {
         Cluster::with_leases(drives, shape, (LEASE_MS, CLIENT_LEASE_LONG_MS)).await
     }
 
-    /// One whose client leases lapse within a test.
+    /// A cluster whose client leases lapse within a test.
     pub(crate) async fn lapsing(drives: u128, shape: ShapeSpec) -> Cluster {
         Cluster::with_leases(drives, shape, (LEASE_MS, CLIENT_LEASE_MS)).await
     }
 
-    /// One with this heartbeat lease.
+    /// A cluster with this heartbeat lease.
     pub(crate) async fn with_drive_lease(drives: u128, shape: ShapeSpec, lease_ms: u32) -> Cluster {
         Cluster::with_leases(drives, shape, (lease_ms, CLIENT_LEASE_LONG_MS)).await
     }
@@ -345,7 +345,7 @@ impl Cluster {
         self.drive(opened.stat.segments[0].columns[usize::from(column)].drive)
     }
 
-    /// How many components the drives hold in all.
+    /// Number of components that the drives hold in all.
     pub(crate) fn objects(&self) -> usize {
         self.drives.iter().map(|drive| drive.state().objects.len()).sum()
     }
@@ -365,7 +365,7 @@ pub(crate) fn release(opened: &Opened, clean: bool) -> Release {
     }
 }
 
-/// Sets the size, and says nothing else.
+/// A commit of a size, and of nothing else.
 pub(crate) fn commit(opened: &Opened, size: u64, order: u64) -> Commit {
     let file = opened.stat.file;
     let lease = opened.lease;
@@ -374,7 +374,7 @@ pub(crate) fn commit(opened: &Opened, size: u64, order: u64) -> Commit {
     Commit { file, lease, holder: 7, size, order, cut, modified_ns, backing: Backing::NONE }
 }
 
-/// A release that says so of its writes' end.
+/// The release with this end of its writes.
 pub(crate) fn ends_at(end: u64, release: Release) -> Release {
     let ended = Ended { end, ..release.ended };
     Release { ended, ..release }
@@ -393,7 +393,7 @@ pub(crate) fn version(g: u32, lease: u32, n: u64) -> Version {
     Version { g: Generation(g), lease: braid_layout::version::Lease(lease), n }
 }
 
-/// The numbers of files.
+/// The numbers of these files.
 pub(crate) fn numbers(files: &[FileId]) -> Vec<u64> {
     files.iter().map(|file| file.0).collect()
 }

@@ -1,4 +1,4 @@
-//! A fake drive: it answers only what the manager asks, with a real drive's checks, and tests can reach its
+//! A fake drive: it answers only the manager's requests, with a real drive's checks, and tests can reach its
 //! state.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,35 +37,35 @@ pub(crate) struct FakeObject {
     pub(crate) verdicts: Vec<UnitVerdict>,
 }
 
-/// What a fake drive keeps when its process ends.
+/// State of a fake drive, which outlives its process.
 #[derive(Debug, Default)]
 pub(crate) struct FakeState {
     pub(crate) partitions: BTreeSet<PartitionId>,
     pub(crate) objects: BTreeMap<(PartitionId, ObjectId), FakeObject>,
-    /// Until when it may serve, by its own count.
+    /// End of the drive's lease, by its own count.
     pub(crate) serves_until: Option<tokio::time::Instant>,
-    /// Requests that were carried out.
+    /// Names of the requests that were carried out.
     pub(crate) carried_out: Vec<&'static str>,
-    /// Accepts connections and requests, but answers none.
+    /// True if the drive accepts connections and requests, but answers none.
     pub(crate) mute: bool,
-    /// Sends no heartbeats.
+    /// True if the drive sends no heartbeats.
     pub(crate) silent: bool,
     pub(crate) replaced: bool,
-    /// The process that it claims to be; all zeros: nobody can look it up.
+    /// Process that the drive claims to be; all zeros: it cannot be looked up.
     pub(crate) process: ProcessMark,
     pub(crate) leases: u64,
-    /// What its process drew at its start, and what it reports with heartbeats.
+    /// Number that the process drew at its start. This and the next fields are reported with heartbeats.
     pub(crate) start: u64,
     pub(crate) instance: u64,
     pub(crate) log: u64,
     pub(crate) seen: StateMark,
     /// The answer to the last heartbeat.
     pub(crate) admission: Option<Admission>,
-    /// Whether its heartbeats say that it is full.
+    /// True if the heartbeats say that the drive is full.
     pub(crate) full: bool,
-    /// Columns that do not take what its objects owe them.
+    /// Columns that do not take the deltas that the drive's objects owe them.
     pub(crate) owes: ColumnMask,
-    /// It has lost its objects' records: fences find them damaged.
+    /// True if the drive has lost its objects' records: fences find them damaged.
     pub(crate) lost_records: bool,
 }
 
@@ -82,12 +82,12 @@ pub(crate) struct FakeDrive {
 }
 
 impl FakeDrive {
-    /// Joins the cluster and starts.
+    /// Joins a drive to the cluster and starts it.
     pub(crate) async fn join(ready: &Ready, id: u128, name: &str) -> Result<FakeDrive, TransportError> {
         FakeDrive::join_as(ready, id, name, ProcessMark::default()).await
     }
 
-    /// Joins as this process.
+    /// Joins a drive that claims to be this process, and starts it.
     pub(crate) async fn join_as(
         ready: &Ready,
         id: u128,
@@ -149,7 +149,7 @@ impl FakeDrive {
         }
     }
 
-    /// Says that they are up to date.
+    /// Reports that the joining columns are up to date.
     pub(crate) async fn end_heal(&self, opened: &Opened) -> Result<(), Refusal> {
         self.end_comparison(opened, 1).await
     }
@@ -164,7 +164,7 @@ impl FakeDrive {
         }
     }
 
-    /// One request to the manager, on a session of its own.
+    /// Sends one request to the manager, on a session of its own.
     pub(crate) async fn ask(
         &self,
         request: impl Into<ControlRequest>,
@@ -174,20 +174,20 @@ impl FakeDrive {
         session.call(&request.into()).await
     }
 
-    /// Its process starts (again), at a new address.
+    /// Starts the drive's process (again), at a new address.
     pub(crate) async fn start(&self) {
         self.state().start += 1;
         self.spawn(Listener::bind("127.0.0.1:0").await.unwrap());
     }
 
-    /// Its process dies: connections to it are refused.
+    /// Ends the drive's process: connections to it are refused.
     pub(crate) fn kill(&self) {
         self.cut_off();
         self.state().serves_until = None;
     }
 
-    /// A firewall resets its connections with the manager and refuses new ones. Clients still reach it, and
-    /// it serves them until its lease lapses.
+    /// Cuts the drive off from the manager, as a firewall that resets its connections and refuses new ones.
+    /// Clients still reach the drive, and it serves them until its lease lapses.
     pub(crate) fn cut_off(&self) {
         self.running.lock().unwrap().drain(..).for_each(|task| task.abort());
     }
@@ -196,7 +196,7 @@ impl FakeDrive {
         self.state.lock().unwrap()
     }
 
-    /// What its heartbeats report.
+    /// The state that the drive's heartbeats report.
     fn told(&self) -> FakeState {
         let state = self.state();
         FakeState {
@@ -210,7 +210,7 @@ impl FakeDrive {
         }
     }
 
-    /// Whether it would serve now.
+    /// Returns true if the drive would serve now.
     pub(crate) fn serves(&self) -> bool {
         self.state().serves_until.is_some_and(|until| tokio::time::Instant::now() < until)
     }
@@ -340,7 +340,8 @@ fn judge(object: &mut FakeObject, verdict: &UnitVerdict) {
     }
 }
 
-/// Its partitions, or a partition's objects. A few at a time, so that the manager must ask again.
+/// Lists the drive's partitions, or a partition's objects. A few at a time, so that the manager must ask
+/// again.
 fn listing(state: &FakeState, list: &List) -> DriveReply {
     if list.partition == PartitionId(0) {
         let above = state.partitions.iter().filter(|partition| partition.0 > list.after);

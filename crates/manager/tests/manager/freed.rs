@@ -1,4 +1,4 @@
-//! Which drives are asked to free what they hold of a file that was removed.
+//! The drives that are asked to free their components of a removed file.
 
 use braid_layout::{Column, ColumnMask};
 use braid_wire::control::*;
@@ -13,7 +13,8 @@ fn ends(opened: &Opened, columns: ColumnMask) -> Release {
     Release { ended: Ended { columns, ..release.ended }, ..release }
 }
 
-/// Removes the file and waits until everything of it is freed. Gives the columns whose drives were asked to.
+/// Removes the file and waits until all of it is freed. Returns the columns whose drives were asked to free
+/// it.
 async fn asked_to_free(cluster: &Cluster, client: &mut Client, file: &Opened) -> ColumnMask {
     client.done(Unlink { at: Place::of("main", "f"), only: UnlinkOnly::Any, keep: false }).await;
     let client = tokio::sync::Mutex::new(client);
@@ -61,7 +62,7 @@ async fn after_a_writer_that_died_all_are_asked() {
     assert_eq!(asked_to_free(&cluster, &mut client, &file).await, ColumnMask::all(4));
 }
 
-/// A drive that returns behind is told of the file, and has an object of it then.
+/// A drive that returns behind is fenced for the file, and then has an object of it.
 #[tokio::test]
 async fn a_column_that_was_out_from_the_start_is_asked_too() {
     let cluster = Cluster::new(4, raid5(3)).await;

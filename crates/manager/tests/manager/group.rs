@@ -1,5 +1,5 @@
-//! Many clients' changes share commits, and what becomes of them when the disk fails or the manager dies in
-//! the middle.
+//! Changes of many clients that share commits, and their fate when the disk fails or the manager dies in the
+//! middle.
 
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
@@ -21,7 +21,7 @@ use tokio::task::JoinHandle;
 
 use crate::fake::NEW_FILE;
 
-/// The bound of every wait: far more than any takes.
+/// Limit of every wait: far more than any wait takes.
 const WAIT: Duration = Duration::from_secs(120);
 const CLIENTS: u64 = 64;
 
@@ -80,7 +80,7 @@ async fn manager(kv: Arc<dyn Kv>) -> Arc<Core> {
     core
 }
 
-/// All clients' operations: the first one's commit is held up, and those of the others are decided on top.
+/// Starts all clients' operations: the first one's commit is held up, and the others are decided on top.
 async fn made_in_two_groups(kv: &Gated, core: &Arc<Core>) -> Vec<JoinHandle<Result<(), Refusal>>> {
     kv.set(true);
     let mut made = vec![make(core, 0)];
@@ -91,7 +91,7 @@ async fn made_in_two_groups(kv: &Gated, core: &Arc<Core>) -> Vec<JoinHandle<Resu
     made
 }
 
-/// One client's operation: two directories, one in the other, and a row of its own.
+/// Starts one client's operation: it makes two directories, one in the other, and a row of its own.
 fn make(core: &Arc<Core>, n: u64) -> JoinHandle<Result<(), Refusal>> {
     let core = Arc::clone(core);
     tokio::spawn(async move {
@@ -115,7 +115,7 @@ fn is_there(db: &Db, path: &str) -> bool {
     }
 }
 
-/// Whether the operation's two directories are there: both or none.
+/// Returns true if the operation's two directories are there. Both must be, or none.
 fn is_whole(db: &Db, n: u64) -> bool {
     let [outer, inner] = [format!("all/{n}"), format!("all/{n}/in")].map(|path| is_there(db, &path));
     assert_eq!(outer, inner, "half of {n}");
@@ -162,19 +162,19 @@ async fn when_the_disk_fails_in_the_middle_all_is_whole_and_goes_on_when_there_i
             let reason = if disk == Disk::Full { Reason::ManagerFull } else { Reason::Medium };
             assert!(refusal.reason == reason && refusal.detail.contains(told), "{refusal}");
             assert_eq!(refusal.detail.contains("nothing was changed"), n > 0, "{refusal}");
-            // Of what the disk failed with it is not known; what was on top of it is not there.
+            // Operations in the failed commit may be there or not; those on top of it are not there.
             assert_eq!(is_whole(&core.db, n), n == 0 && disk == Disk::Unsure);
         }
         assert_eq!((core.mark().changes, core.db.failures()), (before, 1));
         is_sound(&core.db);
         kv.kv.set_disk(Disk::Sound);
-        // They ask again, under the same numbers: each is carried out once.
+        // The clients ask again, under the same numbers: each operation is carried out once.
         for n in 0..CLIENTS {
             make(&core, n).await.unwrap().unwrap();
             assert!(is_whole(&core.db, n));
         }
         is_sound(&core.db);
-        // Those that were stored all the same count.
+        // Operations that were stored all the same count as changes.
         assert_eq!(core.mark().changes - before, CLIENTS);
     }
 }

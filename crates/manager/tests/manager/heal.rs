@@ -42,7 +42,7 @@ async fn a_heal_takes_no_lease_and_one_that_broke_off_leaves_the_column_joining(
     assert_eq!(dead.end_heal(&first).await.unwrap_err().reason, Reason::StaleGeneration);
     assert_eq!(stale(&mut client, &dead.name).await, [file.stat.file.0]);
     let heal = dead.begin_heal(file.stat.file).await.unwrap();
-    // Another drive cannot speak for it.
+    // Another drive cannot end this drive's heal.
     let other = cluster.of(&file, 1);
     let of_other = other.begin_comparison(file.stat.file, 0).await.unwrap();
     assert_eq!((of_other.stat.g, of_other.stat.segments[0].joining), (heal.stat.g, mask(&[0])));
@@ -57,8 +57,8 @@ async fn a_heal_takes_no_lease_and_one_that_broke_off_leaves_the_column_joining(
     assert_eq!(client.stat("f").await.unwrap().segments[0].joining, ColumnMask::EMPTY);
 }
 
-/// A stamp that a joining column has kept from before it went out may have been taken back since: it drops
-/// it, also while a writer's own stamps are in flight on the others, which stay.
+/// A stamp that a joining column has kept from before it went out may have been taken back since: the column
+/// drops it, also while a writer's own stamps are in flight on the others; those stay.
 #[tokio::test]
 async fn a_column_that_joins_beside_a_writer_drops_what_it_has_pending() {
     let cluster = Cluster::new(4, raid5(3)).await;
@@ -81,7 +81,7 @@ async fn a_column_that_joins_beside_a_writer_drops_what_it_has_pending() {
     assert!(told(cluster.of(&file, 1)).is_empty(), "it may be in flight");
 }
 
-/// A file of this size that nobody writes any more.
+/// A file of this size, closed by its writer.
 async fn closed(cluster: &Cluster, client: &mut Client, size: u64) -> Opened {
     let file = client.create("f").await;
     (0..3).for_each(|column| cluster.of(&file, column).put(&file, Column(column), &[]));
@@ -149,7 +149,7 @@ async fn a_drain_is_refused_with_the_numbers_if_the_others_have_no_room() {
     assert!(refusal.detail.contains("1 components of about 2500 bytes"), "{refusal}");
     let remove = RemoveDrive { drive: holder.name.clone() };
     assert_eq!(client.refused(remove.clone()).await.reason, Reason::DriveInUse);
-    // With room on another drive it moves there, and the drive can go.
+    // With room on another drive the column moves there, and the drained drive can leave.
     let spare = cluster.drives.iter().find(|drive| !drives(&file).contains(&drive.id)).unwrap();
     spare.state().full = false;
     let roomy = |row: &DriveRow| row.drive == spare.id && row.free_bytes > 0;

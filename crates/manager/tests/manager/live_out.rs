@@ -1,4 +1,5 @@
-//! Columns that go out while their drives live: others cannot reach them, or they cannot do their part.
+//! Columns that go out while their drives live: clients or other drives cannot reach them, or they cannot do
+//! their part.
 
 use braid_layout::{Column, ColumnMask, Generation};
 use braid_wire::Reason;
@@ -57,7 +58,7 @@ async fn a_column_that_cannot_read_what_it_owes_goes_out_itself() {
     assert_eq!(next.stat.segments[0].set, ColumnMask::all(5).without(Column(0)));
 }
 
-/// Its drive refuses every fence: the file is opened all the same, and the drive keeps its lease.
+/// The column's drive refuses every fence: the file is opened all the same, and the drive keeps its lease.
 #[tokio::test]
 async fn a_column_whose_drive_has_lost_the_objects_record_goes_out() {
     let cluster = Cluster::new(5, raid5(4)).await;
@@ -82,13 +83,13 @@ async fn a_writer_that_insists_goes_on_without_a_drive_that_only_the_manager_rea
     let after = client.opened(ReportLost { insist: true, ..lost(&file, &[2]) }).await;
     let left = ColumnMask::all(5).without(Column(2));
     assert_eq!((after.stat.segments[0].set, told(&cluster, &file, 2)), (left, (after.stat.g, left)));
-    // No more than the parity replaces.
+    // No more columns go out than the parity can replace.
     let refusal = client.refused(ReportLost { insist: true, ..lost(&file, &[3]) }).await;
     assert_eq!(refusal.reason, Reason::TooManyAway);
     assert_eq!(told(&cluster, &file, 3).1, left);
 }
 
-/// The drive answers nobody, and its lease holds: no capability is given before the lease has lapsed.
+/// The drive does not answer, and its lease holds: no capability is given before the lease has lapsed.
 #[tokio::test]
 async fn a_drive_that_cannot_be_told_is_waited_for() {
     let cluster = Cluster::with_drive_lease(5, raid5(4), 1500).await;

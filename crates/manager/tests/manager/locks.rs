@@ -1,4 +1,4 @@
-//! Advisory locks, and the leases of those who wrote under them.
+//! Advisory locks, and the leases of clients that wrote under them.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ impl Locker {
         Locker { client, session, order: 0 }
     }
 
-    /// It goes on with a manager that was started anew.
+    /// Connects to a manager that was started anew, and goes on.
     async fn again(&mut self, cluster: &Cluster) {
         let session = cluster.manager.client().await.0;
         self.client.0 = session;
@@ -34,7 +34,7 @@ impl Locker {
         RequestHead { operation: 0, ..self.client.operation() }
     }
 
-    /// Asks until the answer is not to be asked for later, for at most 60 s.
+    /// Asks again until the answer is not [`LockState::Later`], for at most 60 s.
     async fn lock(&mut self, file: FileId, how: LockHow, kind: Option<LockKind>) -> LockState {
         let until = tokio::time::Instant::now() + Duration::from_secs(60);
         loop {
@@ -55,7 +55,7 @@ impl Locker {
             match self.client.ask_as(&head, lock).await {
                 Ok(ControlReply::Locked(Locked { state: LockState::Later, .. })) => {}
                 Ok(ControlReply::Locked(locked)) => return locked.state,
-                // It was not heard in time, or a drive does not answer.
+                // The client was not heard in time, or a drive does not answer.
                 Err(_) => {}
                 other => panic!("{other:?}"),
             }
@@ -84,8 +84,8 @@ impl Locker {
     }
 }
 
-/// A write under a lock fails, and its writer gives its lease up before it releases the lock: what is still
-/// on its way is refused before the next holder has the lock.
+/// A write under a lock fails, and its writer gives its lease up before it releases the lock: writes still on
+/// their way are refused before the next holder has the lock.
 #[tokio::test]
 async fn who_gave_up_its_lease_is_fenced_before_another_has_its_lock() {
     let cluster = Cluster::new(3, no_shape()).await;
@@ -113,14 +113,14 @@ async fn who_gave_up_its_lease_is_fenced_before_another_has_its_lock() {
     assert!(other.renews(&joined, OTHER).await, "who goes on keeps its lease");
 }
 
-/// A client that claims nothing after a restart may still write what it had locked, so its leases end before
-/// others lock the same files: also after another restart.
+/// A client that claims nothing after a restart may still write the files that it had locked, so its leases
+/// end before others lock the same files: also after another restart.
 #[tokio::test]
 async fn who_claims_no_locks_is_fenced_also_after_another_restart() {
     let mut cluster = Cluster::new(3, no_shape()).await;
     let mut silent = Locker::new(&cluster).await;
     let mut other = Locker::new(&cluster).await;
-    // One has locked, and holds nothing.
+    // A third client has locked a file, and holds no lock any more.
     let mut idle = Locker::new(&cluster).await;
     let free = idle.opens("c", ONE).await;
     idle.takes(free.stat.file).await;
@@ -143,7 +143,7 @@ async fn who_claims_no_locks_is_fenced_also_after_another_restart() {
             assert_eq!(claimed, LockState::Granted, "round {round}");
         }
         assert_eq!(other.lock(FileId(1), LockHow::Claim, None).await, LockState::Granted);
-        // It renews its leases, and is not heard otherwise.
+        // The silent client renews its leases, and is not heard otherwise.
         for file in &files[round..] {
             assert!(silent.renews(file, ONE).await, "round {round}");
         }
@@ -153,7 +153,7 @@ async fn who_claims_no_locks_is_fenced_also_after_another_restart() {
         assert_eq!(other.lock(free.stat.file, LockHow::Set, None).await, LockState::Granted);
         assert!(idle.renews(&free, ONE).await, "round {round}: it has said that it holds nothing");
     }
-    // It is told so when it comes back, and begins anew.
+    // The silent client is told so when it comes back, and begins anew.
     let file = files[0].stat.file;
     assert_eq!(other.lock(file, LockHow::Set, None).await, LockState::Granted);
     assert_eq!(silent.lock(file, LockHow::Claim, Some(LockKind::Exclusive)).await, LockState::Lost);

@@ -1,4 +1,4 @@
-//! The manager's tests on loopback, with fake drives that answer only what it asks.
+//! The manager's tests on loopback, with fake drives that answer only its requests.
 
 mod admission;
 mod bulk;

@@ -81,7 +81,7 @@ async fn a_repeat_is_answered_from_memory_and_hits_nobody_elses_file() {
         for (head, request) in heads.iter().zip(&requests) {
             let again = client.ask_as(head, request.clone()).await;
             let is_right = match (&again, &request) {
-                // What it made is gone, and is not made again.
+                // The directory that it made is gone, and is not made again.
                 (Err(refusal), ControlRequest::MakeDirectory(_)) => refusal.reason == Reason::NotFound,
                 (again, _) => *again == Ok(ControlReply::Done(Done {})),
             };
@@ -217,7 +217,7 @@ async fn a_repeated_replacement_says_what_the_first_did() {
         }
     };
     assert_eq!(first, Ok(ControlReply::Replaced(ReplaceDriveReply { components: old.components })));
-    // What was placed on it since, or that the new one is now away, does not change the answer.
+    // Neither columns placed on it since, nor that the new drive is away now, change the answer.
     new.kill();
     assert_eq!(client.ask_as(&head, replace).await, first);
 }
@@ -263,7 +263,7 @@ async fn numbers_are_needed_rise_and_grow_old() {
     assert_eq!(client.stat("e").await.unwrap_err().reason, Reason::NotFound);
 }
 
-/// Rows of operations: client, number and when.
+/// Rows of operations: client, number and time.
 fn rows(core: &braid_manager::core::Core) -> Vec<(u64, u64, u64)> {
     let rows = core.db.read(|tx| Ok(tx.records::<OperationRecord>(&key::all(table::OPERATION), usize::MAX)?));
     let number = |(row, record): (Vec<u8>, OperationRecord)| {

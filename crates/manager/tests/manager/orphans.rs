@@ -59,7 +59,8 @@ async fn a_drive_put_back_to_before_a_removal_is_rid_of_what_was_removed() {
         let mut state = drive.state();
         state.objects = older;
         state.objects.insert(damaged, object(0));
-        // Of a layout that the file has no more; its columns are others on this drive.
+        // An object of a layout that the file has no more, with another column than the file has on this
+        // drive.
         let column = Column(u8::from(drive.id == kept.stat.segments[0].columns[0].drive));
         let of_kept = FakeObject { column, ..object(kept.stat.file.0) };
         state.objects.insert((volume, ObjectId(u64::MAX - 2)), of_kept);

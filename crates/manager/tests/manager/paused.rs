@@ -50,7 +50,7 @@ impl Pausable {
         Pausable { ready: ready.await.unwrap(), pause, stop, thread, _dir: dir }
     }
 
-    /// Returns once it is paused.
+    /// Pauses the manager; returns once it is paused.
     async fn pause(&self) {
         let (begun, has_begun) = oneshot::channel();
         self.pause.send(begun).unwrap();
@@ -78,7 +78,8 @@ async fn a_manager_that_was_paused_judges_nobody_by_it() {
     let closed = client.create("closed").await;
     client.done(release(&closed, true)).await;
     let written = client.create("written").await;
-    // What drives and the writer say in the next seconds is lost, as when a pause breaks their connections.
+    // Messages of drives and the writer in the next seconds are lost, as when a pause breaks their
+    // connections.
     drives.iter().for_each(|drive| drive.state().silent = true);
     tokio::time::sleep(Duration::from_millis(200)).await; // for heartbeats on their way
     manager.pause().await;

@@ -45,7 +45,7 @@ async fn a_number_leads_to_the_same_whatever_its_name_becomes() {
     let list = ReadDirectory { at: Place::number(e), after: Vec::new(), limit: 0, watch: false };
     let Ok(ControlReply::Directory(page)) = client.ask(list).await else { panic!("no list") };
     assert_eq!(page.entries.iter().map(|entry| entry.file).collect::<Vec<_>>(), [f]);
-    // By its number it is read and written.
+    // The file is read and written by its number.
     for access in [Access::Read, Access::Write] {
         let mut request = open("", access, false);
         request.at = Place::number(f);

@@ -1,4 +1,4 @@
-//! What happens between two steps of the manager: a second open, writers while a drive returns.
+//! Events between two steps of the manager: a second open, writers while a drive returns.
 
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
@@ -103,7 +103,7 @@ async fn two_openers_of_a_new_file_share_it() {
                 Ok(opened) => {
                     assert!(holds(&manager.core, opened, holder), "round {round}: {holder} lost it")
                 }
-                // Its maker has not got its lease yet.
+                // The file's creator has not got its lease yet.
                 Err(refusal) => assert_eq!(refusal.reason, Reason::Busy, "round {round}"),
             }
         }
@@ -128,7 +128,7 @@ async fn no_column_goes_out_while_its_drive_is_told_what_it_missed() {
     let after = opened(client.patient(lost(&f, &[1])).await.unwrap());
     assert_eq!(after.stat.segments[0].set, all.without(Column(1)));
     client.done(release(&f, true)).await;
-    // The drive returns, but for now nobody can tell it what it missed.
+    // The drive returns, but for now it cannot be told what it missed.
     dead.state().mute = true;
     dead.start().await;
     let beats =
@@ -175,7 +175,7 @@ async fn a_drive_is_told_of_many_columns_in_a_few_transactions() {
     let before = kv.commits();
     dead.start().await;
     client.until_up(&[dead]).await;
-    // One for its new address, one for all columns that it was told, and maybe one for the time.
+    // One commit for its new address, one for all columns that it was told of, and maybe one for the time.
     let commits = kv.commits() - before;
     assert!(commits <= 6, "{commits} transactions for {} columns", files.len());
     for file in &files {

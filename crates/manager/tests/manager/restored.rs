@@ -89,7 +89,7 @@ async fn a_file_that_a_restore_left_is_settled_before_its_size_is_told() {
         client.done(release(&file, true)).await;
         files.push(file.stat.file);
     }
-    // As a comparison leaves the files.
+    // Leaves the files as a comparison does.
     let leave = manager.core.write(move |_, tx| {
         for file in files {
             let mut inode = inodes::get(tx, file)?;
@@ -170,8 +170,8 @@ async fn after_a_restore_files_are_as_long_as_the_drives_say() {
     holds_together(cluster).await;
 }
 
-/// The backup says that a truncation is under way. It has ended since, and bytes were written past it: who
-/// opens the file next must not remove them.
+/// The backup says that a truncation is under way. It has ended since, and bytes were written past it: the
+/// next open of the file must not remove them.
 #[tokio::test]
 async fn a_truncation_that_ended_after_the_backup_is_not_done_again() {
     let cluster = Cluster::new(4, raid5(3)).await;

@@ -1,4 +1,4 @@
-//! Limits on sessions: floods, with and without a token, lock nobody out; what drives report is bounded.
+//! Limits on sessions: floods, with and without a token, lock no client out; drives' reports are bounded.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ async fn floods_of_idle_sessions_and_of_strangers_keep_nobody_out() {
     let cluster = Cluster::new(1, no_shape()).await;
     let ready = &cluster.manager.ready;
     let mut idle = Vec::new();
-    // More than one address may have, and more than the listener's first bound.
+    // More sessions than one address may have, and more than the listener's first bound.
     for _ in 0..1100 {
         idle.push(cluster.manager.client().await);
     }
@@ -27,7 +27,8 @@ async fn floods_of_idle_sessions_and_of_strangers_keep_nobody_out() {
     assert_eq!(owner.status().await.drives.len(), 1);
     let drive = FakeDrive::join(ready, 77, "late").await.unwrap();
     owner.until_up(&[&drive]).await;
-    // The oldest were closed. They can connect again, each in place of the oldest that is left.
+    // The oldest sessions were closed. Their clients can connect again, each in place of the oldest that is
+    // left.
     let closed = idle[0].0.call(&Status {}.into()).await.unwrap_err();
     assert!(matches!(closed, TransportError::Closed { .. }), "{closed}");
     idle[0] = cluster.manager.client().await;

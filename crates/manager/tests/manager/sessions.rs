@@ -203,7 +203,7 @@ async fn a_quota_bounds_the_files_sizes() {
     };
     assert_eq!(client.refused(link("g", 601, false)).await.reason, Reason::Quota);
     assert_eq!(client.refused(link("f", 900, false)).await.reason, Reason::Exists);
-    // What has no name counts too: a new file, and one that is open when another takes its name.
+    // Files without a name count too: a new file, and one that is open when another takes its name.
     let unnamed = Commit { file: second.stat.file, lease: second.lease, ..commit(1, 601) };
     assert_eq!(client.refused(unnamed).await.reason, Reason::Quota);
     assert_eq!(client.refused(link("f", 900, true)).await.reason, Reason::Quota);
@@ -363,7 +363,8 @@ async fn garbage_harms_nobody_else() {
         socket.write_all(&garbage).await.unwrap();
         socket.shutdown().await.unwrap();
         let mut rest = Vec::new();
-        // It closes the connection: with an end, or with a reset because bytes of ours were left unread.
+        // The manager closes the connection: with an end, or with a reset because bytes of ours were left
+        // unread.
         let closed = tokio::time::timeout(Duration::from_secs(20), socket.read_to_end(&mut rest)).await;
         assert!(closed.is_ok(), "the connection is closed");
         assert_eq!(client.status().await.volumes, 1);
@@ -414,7 +415,7 @@ async fn a_manager_that_has_stopped_is_done_with_its_directory() {
             let head = client.operation();
             clients.spawn(async move { client.0.call_as(&head, &volume.into()).await.is_ok() });
         }
-        // It stops at the first answer, while the others' transactions are in progress.
+        // The manager stops at the first answer, while the others' transactions are in progress.
         clients.join_next().await;
         manager.stop().await;
     }
@@ -461,7 +462,7 @@ async fn drives_join_once_and_names_are_theirs() {
     };
     assert_eq!(refused(FakeDrive::join(&manager.ready, 4, "big").await.err().unwrap()), Reason::DriveInUse);
     assert_eq!(refused(FakeDrive::join(&manager.ready, 4, "a b").await.err().unwrap()), Reason::BadName);
-    // Its key is proven: a join token cannot take the identity over.
+    // The drive's key is proven: a join token cannot take the identity over.
     assert_eq!(refused(FakeDrive::join(&manager.ready, 2, "big").await.err().unwrap()), Reason::NotAllowed);
     let raid = raid5(2);
     client.done(VolumeCreate { name: "main".into(), shape: raid, quota_bytes: 0 }).await;

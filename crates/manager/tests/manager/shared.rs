@@ -11,7 +11,7 @@ use crate::fake::{CLIENT_LEASE_MS, Client, Cluster, ends_at, lost, no_shape, ope
 const ONE: u64 = 7;
 const OTHER: u64 = 8;
 
-/// Opens `f` for writing as this holder, as soon as nobody has it for itself.
+/// Opens `f` for writing as this holder, as soon as no other has it for itself.
 async fn by(client: &mut Client, holder: u64) -> Opened {
     opened(client.patient(Open { holder, ..open("f", Access::Write, false) }).await.unwrap())
 }
@@ -45,12 +45,12 @@ async fn a_second_writer_shares_the_lease_under_a_new_number_and_generation() {
     let second = by(&mut client, OTHER).await;
     assert!(second.shared && second.lease.0 == first.lease.0 + 1 && second.stat.g > first.stat.g);
     assert!((0..4).all(|column| cluster.of(&first, column).state().carried_out.contains(&"Fence")));
-    // The first finds out when it asks; what it says under the old number changes nothing.
+    // The first holder finds out when it asks; its requests under the old number change nothing.
     assert_eq!(client.refused(commit(&first, ONE, 5, 1)).await.reason, Reason::StaleGeneration);
     let first = client.opened(refresh(&first, ONE, Turn::Any)).await;
     assert_eq!((first.lease, first.stat.g, first.shared), (second.lease, second.stat.g, true));
-    // Before a third comes what others have on its way is refused: they may be gone, and it may take their
-    // place.
+    // Before a third holder comes, writes of others on their way are fenced: they may be gone, and it may
+    // take their place.
     let third = by(&mut client, 9).await;
     assert!(third.lease == second.lease && third.stat.g > second.stat.g);
     assert_eq!(client.opened(refresh(&first, ONE, Turn::Any)).await.stat.g, third.stat.g);
@@ -64,7 +64,7 @@ async fn a_second_writer_shares_the_lease_under_a_new_number_and_generation() {
         client.done(Release { holder, ..ends_at(end, release(&first, true)) }).await;
         assert!(!client.renews(&first, holder).await);
     }
-    // Nobody has it: the next fences what was shared, and has it alone.
+    // No holder is left: the next fences the shared lease, and has the file alone.
     let next = by(&mut client, 10).await;
     assert!(!next.shared && next.stat.g > first.stat.g && next.lease > first.lease);
     client.done(Release { holder: 10, ..ends_at(0, release(&next, true)) }).await;
@@ -146,11 +146,11 @@ async fn a_turn_is_exclusive_and_others_have_the_file_back_after_it() {
     );
     let again = client.opened(refresh(&turn, ONE, Turn::Take)).await;
     assert_eq!((again.lease, again.stat.g), (turn.lease, turn.stat.g));
-    // Given back, it is the other's at once.
+    // If the turn is given back, the other has the file at once.
     client.opened(refresh(&turn, ONE, Turn::Give)).await;
     let shared = client.opened(refresh(&file, OTHER, Turn::Any)).await;
     assert!(shared.shared && shared.lease > turn.lease);
-    // Not given back, it is so after a while; a cut that has begun is waited for.
+    // If it is not given back, the other has the file after a while; a cut that has begun is waited for.
     // (Holder 9 is next, as long as it may still ask.)
     let turn = opened(client.patient(refresh(&shared, OTHER, Turn::Take)).await.unwrap());
     let cut = |order, cut| Commit { order, cut, ..commit(&turn, OTHER, 10, 1) };
@@ -187,7 +187,7 @@ async fn a_holder_that_lapses_is_fenced_and_the_size_settled_and_one_alone_has_i
     assert!(!client.renews(&shared, ONE).await);
     let alone = keep(&mut client, Box::new(|now| !now.shared)).await;
     assert!(alone.lease > after.lease && alone.stat.g > after.stat.g);
-    // It never renews again: the lease ends for good.
+    // The holder never renews again: the lease ends for good.
     tokio::time::sleep(Duration::from_millis(2 * u64::from(CLIENT_LEASE_MS))).await;
     let next = by(&mut client, 9).await;
     assert!(!next.shared && next.stat.g > alone.stat.g);
@@ -202,11 +202,11 @@ async fn after_a_restart_holders_go_on_by_what_they_know() {
     let cluster = cluster.restart_manager().await;
     let mut client = cluster.manager.client().await;
     client.done(commit(&shared, OTHER, 30, 1)).await;
-    // It has never heard that the file is shared.
+    // The first holder has never heard that the file is shared.
     assert!(client.renews(&first, ONE).await);
     let too_new = Opened { lease: Lease(shared.lease.0 + 1), ..shared.clone() };
     assert!(!client.renews(&too_new, ONE).await);
-    // The release of one that may not be the last ends nothing.
+    // The release of a holder that may not be the last does not end the lease.
     client.done(Release { holder: OTHER, ..ends_at(30, release(&shared, true)) }).await;
     let now = client.opened(refresh(&first, ONE, Turn::Any)).await;
     assert_eq!((now.lease, now.shared, now.stat.size()), (shared.lease, true, 30));
@@ -231,7 +231,8 @@ async fn what_is_reserved_is_given_once_also_when_the_answer_is_lost() {
             client.0 = cluster.manager.client().await.0;
         }
     }
-    // A place is not the size: nothing is written there yet. And a size that is committed takes none back.
+    // A reservation does not change the size: nothing is written there yet. And a commit of a size takes no
+    // reservation back.
     assert_eq!(client.stat("f").await.unwrap().size(), 100);
     client.done(commit(&file, ONE, 100, 2)).await;
     assert_eq!(offset(client.ask(reserve(5, 0)).await.unwrap()), 110);
@@ -240,7 +241,7 @@ async fn what_is_reserved_is_given_once_also_when_the_answer_is_lost() {
     assert_eq!(client.stat("f").await.unwrap().size(), 203);
     assert_eq!(offset(client.ask(reserve(1, 0)).await.unwrap()), 205);
     assert_eq!(client.refused(reserve(u64::MAX, 0)).await.reason, Reason::Range);
-    // With the last writer they are free again.
+    // When the last writer leaves, the reservations end.
     client.done(ends_at(203, release(&file, true))).await;
     let file = client.create("f").await;
     let reserve = Reserve { file: file.stat.file, lease: file.lease, holder: ONE, bytes: 1, from: 0 };

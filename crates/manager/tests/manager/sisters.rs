@@ -1,4 +1,4 @@
-//! What drives are told of their sisters (PROTOCOL R3).
+//! Addresses and grants that drives get for their sisters (PROTOCOL R3).
 
 use braid_layout::{DriveId, PartitionId};
 use braid_transport::TransportError;
@@ -32,7 +32,7 @@ async fn a_drive_is_told_where_its_sisters_are_and_may_send_them_deltas_alone() 
         );
         assert!(capability.expires_ms > 0 && !row.address.is_empty());
     }
-    // The key is the sister's own: what the manager signs, the sister takes.
+    // The key is the sister's own: the sister accepts a grant that the manager signs with it.
     let key = other.master.drive_key(other.id).partition_key(partition).working_key(1);
     assert_eq!(key.private_part(&told[0].grant.capability), told[0].grant.private);
     let nowhere = Sisters { partition: PartitionId(999), ..all() };

@@ -1,5 +1,5 @@
-//! A file's size after its writer died or released uncleanly: what the drives hold decides, unless a cut was
-//! in progress.
+//! A file's size after its writer died or released uncleanly: the bytes on the drives decide, unless a cut
+//! was in progress.
 
 use braid_layout::Column;
 use braid_wire::Reason;
@@ -29,7 +29,7 @@ fn put(cluster: &Cluster, file: &Opened, end: u32) {
             let cover: Vec<_> = cover.iter().map(of).collect();
             let ends = vec![end; cover.len()];
             let settled = version(1, lease, 7);
-            // Parity reaches further: others have had longer units.
+            // The parity unit is longer, as other data units were longer before.
             let end = if ends.is_empty() { end } else { 4096 };
             units.insert(unit, UnitState { settled, end, cover, ends, ..UnitState::unwritten(unit) });
         };
@@ -93,8 +93,8 @@ async fn parity_tells_of_a_column_that_is_out() {
 }
 
 /// A synced size stands though a drive dies with the writer, and though a manager put back from a backup has
-/// heard nothing since: what parity tells of writes that the size covers says nothing more. Of a later one it
-/// tells where its bytes end.
+/// heard nothing since: parity of writes that the size covers says nothing more about it. For a later write
+/// parity tells where its bytes end.
 #[tokio::test]
 async fn a_size_is_not_guessed_where_it_was_committed() {
     let cluster = Cluster::new(4, raid5(3)).await;

@@ -55,7 +55,7 @@ async fn a_file_that_met_full_drives_is_made_anew_on_others() {
         let next = client.opened(unnamed(&met)).await;
         assert!(drives(&next).is_disjoint(&met));
     }
-    // Too many to avoid: they are used again.
+    // The request names too many drives to avoid: they are used again.
     let most: BTreeSet<DriveId> = cluster.drives[..5].iter().map(|drive| drive.id).collect();
     assert_eq!(drives(&client.opened(unnamed(&most)).await).len(), 4);
 }

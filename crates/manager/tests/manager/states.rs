@@ -1,5 +1,5 @@
 //! A manager whose state is damaged or gone: it does not start, says what to do, and changes nothing. And the
-//! time that a state goes on from.
+//! manager time at which a state goes on.
 
 use std::fs;
 use std::path::Path;
@@ -9,10 +9,10 @@ use tokio::sync::oneshot;
 
 use crate::fake::Manager;
 
-/// Where redb's header ends.
+/// Length of redb's header.
 const HEADER_BYTES: usize = 320;
 
-/// Starts it, which fails.
+/// Starts a manager, which must fail, and returns the error.
 async fn refused(dir: &Path) -> ManagerError {
     let (tell, _ready) = oneshot::channel();
     run(Config::new(dir, "127.0.0.1:0"), tell, async {}).await.expect_err("it does not start")

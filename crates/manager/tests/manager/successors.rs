@@ -8,7 +8,7 @@ use crate::failures::{mask, put_all};
 use crate::fake::{Client, Cluster, FakeDrive, eventually, lost, open, opened, raid5, release};
 use crate::space::drives;
 
-/// A closed file, the drive of its column 1, which is drained, and the one that takes it.
+/// A closed file, the drive of its column 1, which is drained, and the drive that takes the column.
 pub(crate) async fn moving(cluster: &Cluster, client: &mut Client) -> (Opened, FakeDrive, FakeDrive) {
     let file = client.create("f").await;
     put_all(cluster, &file);
@@ -108,7 +108,7 @@ async fn one_that_cannot_be_made_any_more_is_given_up_for_a_column_that_is_lost(
     let (file, holder, spare) = moving(&cluster, &mut client).await;
     let lost = cluster.of(&file, 0);
     lost.kill();
-    // A drive that is drained and away is emptied as one that is lost.
+    // A drive that is drained and away is emptied like one that is lost.
     client.ask(DrainDrive { drive: lost.name.clone(), drain: true }).await.unwrap();
     eventually("it moves", || async {
         let mut client = cluster.manager.client().await;
@@ -132,7 +132,7 @@ async fn a_removed_files_is_freed_with_it() {
 }
 
 /// The drive that the column leaves is cut off in that moment, and its lease lapses. Readers may have
-/// capabilities for what it holds, and others write elsewhere: it serves again when it has freed that.
+/// capabilities for its object, and others write elsewhere: it serves again once it has freed the object.
 #[tokio::test]
 async fn the_drive_that_was_left_serves_no_more_before_it_has_freed_what_it_had() {
     let cluster = Cluster::new(4, raid5(2)).await;
@@ -146,7 +146,7 @@ async fn the_drive_that_was_left_serves_no_more_before_it_has_freed_what_it_had(
     spare.end_heal(&compared).await.unwrap();
     assert_eq!(client.stat("f").await.unwrap().segments[0].columns[1].drive, spare.id);
     assert!(here() && !holder.serves());
-    // It is heard again, and cannot be asked yet.
+    // The drive is heard again, but does not answer requests yet.
     let leases = holder.state().leases;
     holder.state().admission = None;
     holder.state().silent = false;

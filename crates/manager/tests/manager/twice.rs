@@ -23,7 +23,7 @@ async fn one_of_several_replacements_of_a_drive_is_carried_out_and_the_others_ar
     client.until_up(&new.iter().collect::<Vec<_>>()).await;
     let old = cluster.of(&file, 1).clone();
     old.kill();
-    // Its lease has surely lapsed then.
+    // After this the drive's lease has surely lapsed.
     client.patient(lost(&file, &[1])).await.unwrap();
     let mut asked = JoinSet::new();
     for drive in &new {
@@ -47,14 +47,15 @@ async fn one_of_several_replacements_of_a_drive_is_carried_out_and_the_others_ar
         assert_eq!(refusal.reason, Reason::NoDrive);
         assert!(refusal.detail.contains(&told) && refusal.detail.contains(&remedy), "{refusal}");
     }
-    // It is that one which makes the column anew, and nobody else.
+    // Only that one makes the column anew.
     let winner = new.iter().find(|drive| drive.name == done[0]).unwrap();
     let heal = winner.begin_heal(file.stat.file).await.unwrap();
     winner.end_heal(&heal).await.unwrap();
     let segment = client.stat("f").await.unwrap().segments.remove(0);
     assert_eq!((segment.columns[1].drive, segment.set), (winner.id, mask(&[0, 1, 2])));
     assert_eq!(segment.joining, ColumnMask::EMPTY);
-    // Asked for again, it is done already; and it names the one that has the place now.
+    // A repeat of the winner's request is answered that it is done: it names the drive that has the place
+    // now.
     let again = ReplaceDrive { old: old.name.clone(), new: winner.name.clone() };
     client.ask(again).await.unwrap();
 }
@@ -91,7 +92,7 @@ async fn two_processes_of_a_drive_make_its_column_ready_once() {
     assert_eq!(client.stat("f").await.unwrap().g, stat.g, "nothing has changed");
 }
 
-/// What was written since the one began to compare is not in its successor, though the other began later.
+/// Writes after one process began to compare are not in its successor, though the other process began later.
 #[tokio::test]
 async fn a_comparison_of_one_process_does_not_count_for_another_of_the_same_drive() {
     let cluster = Cluster::new(4, raid5(2)).await;
@@ -102,7 +103,7 @@ async fn a_comparison_of_one_process_does_not_count_for_another_of_the_same_driv
         assert_eq!(refusal.reason, Reason::StaleGeneration);
         assert!(refusal.detail.contains("compare again"), "{refusal}");
     };
-    // Both begin beside a writer. One of them is told to begin anew, and does.
+    // Both processes begin beside a writer. One of them is told to begin anew, and does.
     let writer = opened(client.patient(open("f", Access::Write, false)).await.unwrap());
     let first = spare.begin_comparison(number, 11).await.unwrap();
     let second = spare.begin_comparison(number, 12).await.unwrap();
@@ -110,10 +111,10 @@ async fn a_comparison_of_one_process_does_not_count_for_another_of_the_same_driv
     compare_again(spare.end_comparison(&first, 11).await.unwrap_err());
     let again = spare.begin_comparison(number, 13).await.unwrap();
     assert_eq!((second.stat.g, again.stat.g), (first.stat.g, first.stat.g));
-    // What the other compared before the writer wrote counts no more than before.
+    // The other's comparison from before the write still does not count.
     compare_again(spare.end_comparison(&second, 12).await.unwrap_err());
     assert_eq!(client.stat("f").await.unwrap().segments[0].columns[1].drive, holder.id);
-    // That costs the first one nothing.
+    // The comparison of the first process is not affected.
     spare.end_comparison(&again, 13).await.unwrap();
     let segment = client.stat("f").await.unwrap().segments.remove(0);
     assert_eq!((segment.columns[1].drive, segment.set), (spare.id, mask(&[0, 1, 2])));

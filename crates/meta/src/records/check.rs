@@ -15,7 +15,7 @@ use crate::records::schema::{
 use crate::records::tx::Tx;
 use crate::records::{columns, relayouts};
 
-/// One inconsistency, in words.
+/// Message that describes one inconsistency.
 pub type Violation = String;
 
 /// All inconsistencies of the present state.

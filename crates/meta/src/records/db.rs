@@ -164,7 +164,7 @@ impl Db {
     /// Does one step of the storer: stores what was gathered, or answers the transactions whose commit has
     /// ended. Returns false if nothing is left: then the caller is the storer no more. Blocks on the disk.
     ///
-    /// Between the two steps the changes are durable, and no one was told: a process may end there as well.
+    /// Between the two steps the changes are durable and not answered yet: a process may end there as well.
     pub fn store_step(&self) -> bool {
         let guard = RefuseAll(self);
         let more = self.step();

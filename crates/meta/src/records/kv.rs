@@ -1,8 +1,8 @@
 //! The one small trait under all of the manager's state: an ordered, transactional key-value store.
 //!
 //! It guarantees: a [`Snapshot`] never changes while it is held; [`Kv::commit`] stores all changes of a batch
-//! or none, and when it returns `Ok` they are durable. It does not know what keys and values mean, nor who
-//! decided on a batch: [`Db`](crate::records::db::Db) does that, for many requests at once.
+//! or none, and when it returns `Ok` they are durable. The store does not know the meaning of keys and
+//! values. Batches are decided by [`Db`](crate::records::db::Db), for many requests at once.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -49,8 +49,8 @@ pub fn leave(tx: &mut Tx, at: ComponentPlace, inode: &InodeRecord) -> Result<(),
     Ok(())
 }
 
-/// Puts the successor in its column's place. The column must be fenced in the next generation before anybody
-/// reads or writes it.
+/// Puts the successor in its column's place. The column must be fenced in the next generation before it is
+/// read or written.
 pub fn take_place(
     tx: &mut Tx,
     to: ComponentPlace,

@@ -228,7 +228,7 @@ mod tests {
         let next = said(8, 1, 5, true);
         assert_eq!(admissions.judge(&record(7, 1, 0), &next, Last::MayServe), Ruling::Wait);
         assert_eq!(admitted(admissions.judge(&record(7, 1, 0), &next, Last::Over)), (8, 2, false));
-        // The process that it replaced is told to stop, should it wake up.
+        // The process that was followed by this one is told to stop, should it wake up.
         let late = admissions.judge(&record(8, 2, 5), &said(7, 1, 5, false), Last::MayServe);
         assert_eq!(late, Ruling::Superseded);
     }
@@ -238,14 +238,14 @@ mod tests {
         let mut admissions = Admissions::default();
         let was = admissions.judge(&record(7, 3, 5), &said(7, 3, 25, true), Last::Over);
         assert_eq!(admitted(was), (7, 3, false));
-        // Its disk goes on in another process, which has stored its number.
+        // The drive goes on in another process, which has stored its number.
         assert_eq!(
             admitted(admissions.judge(&record(7, 3, 25), &said(8, 3, 26, true), Last::Over)),
             (8, 4, false)
         );
         let late = said(7, 3, 25, true);
         assert_eq!(admissions.judge(&record(8, 4, 26), &late, Last::Over), Ruling::Superseded);
-        // Two of its own change places.
+        // Two heartbeats of the process arrive out of order.
         assert_eq!(
             admitted(admissions.judge(&record(8, 4, 26), &said(8, 4, 40, false), Last::Over)),
             (8, 4, false)
@@ -278,7 +278,7 @@ mod tests {
         beats(30);
         beats(40);
         admissions.handle_receipt(DriveId(1), 45);
-        // The second of these was sent before the log was so far.
+        // The second of these heartbeats was sent before the log had come as far.
         for log in [30, 42] {
             let own = admissions.judge(&record(7, 3, 0), &said(7, 3, log, false), Last::MayServe);
             assert_eq!(admitted(own), (7, 3, false));
@@ -295,7 +295,7 @@ mod tests {
         else {
             panic!("admitted")
         };
-        // A heartbeat of one that started before it, and has died.
+        // A heartbeat of a process that started earlier, and has died.
         let Ruling::Drive(late) = admissions.judge(&offered, &said(8, 3, 5, true), Last::Over) else {
             panic!("it cannot be told")
         };
@@ -337,7 +337,7 @@ mod tests {
     #[test]
     fn a_copy_that_comes_after_the_drive_served_again_is_behind() {
         let mut admissions = Admissions::default();
-        // Its log is as long, by writes of its own.
+        // The copy's log is as long, by writes of its own.
         let copy = said(9, 3, 500, true);
         assert_eq!(admitted(admissions.judge(&record(7, 4, 200), &copy, Last::Over)), (9, 5, true));
     }
@@ -365,7 +365,7 @@ mod tests {
         assert_eq!((admitted(far), admissions.receipt(DriveId(1))), ((7, 3, false), 0));
         assert_eq!(admissions.due([record(7, 3, 101)].iter()), [(DriveId(1), 101)]);
         assert!(admissions.due([record(7, 3, 101)].iter()).is_empty());
-        // What is on record holds after a start of the manager too.
+        // A receipt on record holds after a start of the manager too.
         let mut after = Admissions::default();
         after.handle_receipt(DriveId(1), 104);
         assert_eq!(next(&mut after, 103), (8, 4, true));
@@ -383,7 +383,7 @@ mod tests {
         assert_eq!(admitted(admissions.judge(&record(7, 3, 100), &again, Last::MayServe)), (7, 3, true));
         let far = said(7, 3, 200, false);
         assert_eq!(admitted(admissions.judge(&record(7, 3, 100), &far, Last::MayServe)), (7, 3, false));
-        // Not on record yet, but reported.
+        // The position is not on record yet, but was reported.
         let less = said(8, 3, 150, true);
         assert_eq!(admitted(admissions.judge(&record(7, 3, 100), &less, Last::Over)), (8, 4, true));
         assert_eq!(admissions.due([record(7, 3, 100)].iter()), [(DriveId(1), 200)]);

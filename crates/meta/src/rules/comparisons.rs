@@ -11,7 +11,7 @@ use crate::records::schema::InodeRecord;
 /// process that dies leaves its comparison here.
 const KEPT_MAX: usize = 8;
 
-/// The comparisons of successors under way that began while nobody wrote the file. In memory only: a
+/// The comparisons of successors under way that began while the file was not leased. In memory only: a
 /// comparison that is not known here does not count, and is begun again.
 ///
 /// Two processes of a drive may compare the same columns: one that was thought to be gone, and the one in its
@@ -48,8 +48,8 @@ impl Comparisons {
         }
     }
 
-    /// Takes the result that the drive has found no difference. Returns true if nobody can have written since
-    /// the comparison began.
+    /// Takes the result that the drive has found no difference. Returns true if nothing can have been written
+    /// since the comparison began.
     pub fn end(&mut self, at: (DriveId, FileId), number: u64, inode: &InodeRecord) -> bool {
         let Some(kept) = self.0.get_mut(&at) else { return false };
         let now = Comparison { number, g: inode.g, lease: inode.lease };
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn a_comparison_counts_if_nobody_can_have_written_since_it_began() {
-        // Under its number it begins, or asks for new capabilities on the way (number 0).
+        // A drive begins under its number, or asks for new capabilities on the way (number 0).
         let ends = |steps: &[(u64, (u32, u32, bool))], end: (u32, u32, bool)| {
             let mut comparisons = Comparisons::default();
             for &(number, (g, lease, held)) in steps {
@@ -107,7 +107,7 @@ mod tests {
         (1..=20).for_each(|number| comparisons.begin(AT, number, &inode(1, 5, false)));
         assert_eq!(comparisons.0[&AT].len(), KEPT_MAX);
         assert!(comparisons.end(AT, 20, &inode(1, 5, false)), "the last ones");
-        // Those of an earlier state make room.
+        // Comparisons that began in an earlier state make room.
         comparisons.begin(AT, 30, &inode(2, 5, false));
         assert_eq!(comparisons.0[&AT].len(), 1);
         assert!(comparisons.end(AT, 30, &inode(2, 5, false)) && comparisons.0.is_empty());

@@ -49,7 +49,7 @@ pub const RETURN_STALLED_MS: u64 = 10_000;
 /// has two.
 const PROCESSES_MAX: usize = 8;
 
-/// The drives, by identity.
+/// Table of the drives, by identity.
 #[derive(Debug)]
 pub struct DriveTable {
     lease_ms: u64,

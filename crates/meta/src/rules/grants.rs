@@ -101,11 +101,12 @@ pub fn for_object(
     partition: PartitionId,
     object: ObjectId,
     file: FileId,
-    (g, set, joining): (Generation, ColumnMask, ColumnMask),
+    standing: (Generation, ColumnMask, ColumnMask),
     map: [u8; 16],
     expires_ms: u64,
 ) -> Grant {
     let rights = MANAGER;
+    let (g, set, joining) = standing;
     let blank = blank(expires_ms);
     sign(
         master,

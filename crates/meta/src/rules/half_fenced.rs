@@ -42,7 +42,7 @@ mod tests {
         columns.iter().copied().map(Column).collect()
     }
 
-    /// Of a file with `k` = 2; objects as `(column, g, set)`.
+    /// Checks the current columns of a file with `k` = 2; objects as `(column, g, set)`.
     #[track_caller]
     fn check(named: &[u8], empty: &[u8], objects: &[(u8, u32, &[u8])], expected: Option<&[u8]>) {
         let object = |&(column, g, set): &(u8, u32, &[u8])| ListedObject {
@@ -65,10 +65,10 @@ mod tests {
         check(all, &[], &[(0, 5, all), (1, 4, all), (2, 4, all)], Some(&[0, 1, 2]));
         // Column 2 may be on a drive that was replaced since.
         check(all, &[], &[(0, 5, all), (1, 4, all), (2, 2, all)], Some(&[0, 1]));
-        // It was out in generation 4.
+        // Column 2 was out in generation 4.
         check(all, &[], &[(0, 5, all), (1, 4, &[0, 1]), (2, 3, all)], Some(&[0, 1]));
         check(all, &[], &[(0, 5, all), (1, 4, &[0, 2]), (2, 3, &[0, 2])], Some(&[0, 1]));
-        // Those that are out are told so too.
+        // Columns that are out are fenced too, to be told so.
         check(&[1, 2], &[], &[(0, 6, &[1, 2]), (1, 5, &[1, 2]), (2, 5, &[1, 2])], Some(&[1, 2]));
         check(all, &[1], &[(0, 5, all), (2, 4, all)], Some(&[0, 1]));
         check(all, &[], &[(2, 4, all)], None);

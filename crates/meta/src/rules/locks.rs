@@ -407,7 +407,7 @@ mod tests {
         locks.drop_session(20);
         assert!(locks.is_broken(20) && !locks.knows(20));
         assert_eq!(ask(&mut locks, &lock(20, 1, EXCLUSIVE, 50, 59), &[1, 2]), Outcome::Lost);
-        // What is remembered of those that are over has a bound.
+        // The number of sessions remembered as over is bounded.
         (100..100 + BROKEN_MAX as u64).for_each(|session| locks.end(session));
         assert_eq!((locks.broken.len(), locks.broken_since.len()), (BROKEN_MAX, BROKEN_MAX));
         assert!(!locks.is_broken(20) && locks.is_broken(100));
@@ -440,7 +440,7 @@ mod tests {
         assert_eq!(ask(&mut locks, &claim(10), &[1, 2]), Outcome::Granted);
         assert_eq!(ask(&mut locks, &claim(20), &[1, 2]), Outcome::Lost);
         assert_eq!(locks.unheard(), [10], "it may have more to claim");
-        // Who says that it holds nothing more keeps what it has claimed, and what it was given since.
+        // A session that says that it has claimed all keeps what it has claimed, and what it was given since.
         let is_all = |session| Lock { kind: None, ..claim(session) };
         assert_eq!(ask(&mut locks, &is_all(10), &[1, 2]), Outcome::Granted);
         assert_eq!((locks.unheard(), locks.has_before()), (vec![], false));

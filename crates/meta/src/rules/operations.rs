@@ -112,9 +112,11 @@ impl<R> Once<R> {
 impl Operations {
     pub fn begin(
         &mut self,
-        (client, number): (u64, u64),
+        client: u64,
+        number: u64,
         settled_below: u64,
-        (begun_ms, now_ms): (u64, u64),
+        begun_ms: u64,
+        now_ms: u64,
     ) -> Result<(), Refusal> {
         if !self.askers.contains_key(&client) {
             if begun_ms <= self.forgotten_ms {
@@ -256,13 +258,13 @@ mod tests {
     #[test]
     fn one_copy_runs_at_a_time_and_none_once_it_is_settled() {
         let mut known = Operations::default();
-        known.begin((7, 5), 1, (1, 0)).unwrap();
-        assert_eq!(known.begin((7, 5), 1, (1, 0)).unwrap_err().reason, Reason::Busy);
+        known.begin(7, 5, 1, 1, 0).unwrap();
+        assert_eq!(known.begin(7, 5, 1, 1, 0).unwrap_err().reason, Reason::Busy);
         known.check(&operation(5, 1)).unwrap();
         known.end(&operation(5, 1));
         // A delayed copy of 5 begins after its client went on.
-        known.begin((7, 6), 6, (1, 0)).unwrap();
-        known.begin((7, 5), 1, (1, 0)).unwrap();
+        known.begin(7, 6, 6, 1, 0).unwrap();
+        known.begin(7, 5, 1, 1, 0).unwrap();
         assert_eq!(known.check(&operation(5, 1)).unwrap_err().reason, Reason::Outdated);
         known.check(&operation(6, 6)).unwrap();
         known.check(&Operation { client: 8, ..operation(5, 1) }).unwrap();
@@ -271,22 +273,22 @@ mod tests {
     #[test]
     fn a_refusal_that_was_told_stands_for_every_copy() {
         let mut known = Operations::default();
-        known.begin((7, 5), 5, (1, 0)).unwrap();
+        known.begin(7, 5, 5, 1, 0).unwrap();
         known.refused(&operation(5, 5), Refusal::new(Reason::NotFound, "no"));
         known.end(&operation(5, 5));
-        known.begin((7, 5), 5, (1, 0)).unwrap();
+        known.begin(7, 5, 5, 1, 0).unwrap();
         assert_eq!(known.check(&operation(5, 5)).unwrap_err().reason, Reason::NotFound);
-        known.begin((7, 6), 6, (1, 0)).unwrap();
+        known.begin(7, 6, 6, 1, 0).unwrap();
         assert!(known.askers[&7].refused.is_empty(), "it is settled");
     }
 
     #[test]
     fn nothing_is_kept_of_an_asker_of_whom_there_is_nothing_to_say() {
         let mut known = Operations::default();
-        known.begin((7, 1), 1, (1, 0)).unwrap();
+        known.begin(7, 1, 1, 1, 0).unwrap();
         known.end(&operation(1, 1));
         assert!(known.askers.is_empty());
-        known.begin((7, 2), 2, (1, 10)).unwrap();
+        known.begin(7, 2, 2, 1, 10).unwrap();
         known.end(&operation(2, 2));
         known.forget(KEPT_MS);
         assert_eq!(known.askers.len(), 1);
@@ -299,27 +301,27 @@ mod tests {
         let mut known = Operations::default();
         let most = ASKERS_MAX as u64;
         for client in 1..=most {
-            // Something is to be kept of each: its marks.
-            known.begin((client, 2), 2, (client, client)).unwrap();
+            // Each client has a mark, which must be kept.
+            known.begin(client, 2, 2, client, client).unwrap();
         }
-        let busy = known.begin((most + 1, 2), 2, (most + 1, most + 1)).unwrap_err();
+        let busy = known.begin(most + 1, 2, 2, most + 1, most + 1).unwrap_err();
         assert_eq!(busy.reason, Reason::Busy, "all of them have something under way");
         for client in 2..=most {
             known.end(&Operation { client, ..operation(2, 2) });
         }
-        known.begin((most + 1, 2), 2, (most + 1, most + 1)).unwrap();
+        known.begin(most + 1, 2, 2, most + 1, most + 1).unwrap();
         assert_eq!(known.askers.len(), ASKERS_MAX);
         assert!(!known.askers.contains_key(&2), "the first of those that were idle");
-        // A copy of what it had settled, delayed in a session that it gave up.
-        assert_eq!(known.begin((2, 1), 1, (1, most + 2)).unwrap_err().reason, Reason::Outdated);
-        // What it begins now is carried out, and so is what others do, however many came.
-        known.begin((2, 3), 3, (most + 2, most + 2)).unwrap();
+        // A copy of an operation that the forgotten client had settled, delayed in a session that it gave up.
+        assert_eq!(known.begin(2, 1, 1, 1, most + 2).unwrap_err().reason, Reason::Outdated);
+        // Operations that it begins now are carried out, and so are those of others, however many came.
+        known.begin(2, 3, 3, most + 2, most + 2).unwrap();
         for client in 10 * most..11 * most {
-            known.begin((client, 2), 2, (client, client)).unwrap();
+            known.begin(client, 2, 2, client, client).unwrap();
             known.end(&Operation { client, ..operation(2, 2) });
         }
         assert_eq!(known.askers.len(), ASKERS_MAX);
-        known.begin((1, 3), 2, (3, 20 * most)).unwrap();
+        known.begin(1, 3, 2, 3, 20 * most).unwrap();
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub const LISTEN_MS: u64 = 250;
 /// Minimum length of a pause: a clock read more than this after the last note ends one.
 pub const PAUSE_MS: u64 = 1500;
 
-/// The last pause.
+/// Record of the last pause of this process.
 #[derive(Debug)]
 pub struct Pauses {
     speak_ms: u64,
@@ -100,7 +100,7 @@ mod tests {
         let pauses = Pauses::new(1000, 5000);
         pauses.look(12_000);
         assert_eq!(pauses.last(), Pause { began_ms: 5000, ended_ms: 12_000 });
-        // We do not listen until the loop runs again.
+        // The manager does not listen until the loop runs again.
         pauses.look(12_100);
         assert_eq!(pauses.listen(12_200), Some(7200));
         assert_eq!(pauses.last(), Pause { began_ms: 5000, ended_ms: 12_200 });

@@ -193,7 +193,7 @@ mod tests {
             (2, unit(OLD, Some((s, all)))),
         ]);
         check(all, &[], &both, &[s], &[]);
-        // One has settled it, one has a later one: both have it.
+        // One column has settled the stamp, one has a later one: both count as having it.
         let later = v(1, 2, 6);
         let some = survey([(0, unit(s, None)), (1, unit(OLD, Some((s, all)))), (2, unit(later, None))]);
         check(all, &[], &some, &[s], &[]);
@@ -222,7 +222,7 @@ mod tests {
         let joining =
             survey([(0, unit(OLD, Some((s, all)))), (1, unit(OLD, None)), (2, unit(OLD, Some((s, all))))]);
         check(&[0, 1, 2], &[1], &joining, &[s], &[]);
-        // What only a joining column has was never acknowledged.
+        // A write that only a joining column has was never acknowledged.
         let only = survey([(0, unit(OLD, None)), (1, unit(OLD, Some((s, all)))), (2, unit(OLD, None))]);
         check(&[0, 1, 2], &[1], &only, &[], &[s]);
         let nobody = survey([(1, unit(OLD, Some((s, all))))]);
@@ -262,8 +262,8 @@ mod tests {
         assert_eq!(part_for(&verdict, &states[&Column(1)], ColumnState::Ready), None);
     }
 
-    /// Column 0 stored a write that nobody else did, and was away when that was undone and when parity took a
-    /// later one.
+    /// Column 0 stored a write that no other column did, and was away when that was undone and when parity
+    /// took a later one.
     #[test]
     fn what_a_column_brings_back_pending_is_dropped_though_the_others_have_later_versions() {
         let undone = v(1, 2, 5);
@@ -293,7 +293,7 @@ mod tests {
         assert_eq!(part, None, "nothing above it there");
         let ready = judge(0, rs(&[0, 1, 2, 3], &[]), &Stamps::All, &states);
         assert!(ready.cutoff.is_empty(), "a ready column is not cut");
-        // One that has no delta of it has what its base counts in.
+        // A parity column without a delta of the column has the version that its base covers.
         let base = UnitState { cover: vec![v(1, 1, 4), OLD], ..unit(v(1, 1, 4), None) };
         let states = survey([(2, parity(7)), (3, base), (4, parity(3))]);
         let verdict = judge(0, rs(&[1, 2, 3, 4], &[4]), &Stamps::All, &states);

@@ -23,7 +23,7 @@ pub const SILENT_MAX_MS: u64 = 60_000;
 pub struct Keepers {
     clients: BTreeMap<u64, Keeper>,
     of: BTreeMap<FileId, BTreeSet<u64>>,
-    /// Files that have lost their names, to be removed when nobody has them open.
+    /// Files that have lost their names, to be removed when no client has them open.
     nameless: BTreeSet<FileId>,
     /// Start of the manager; `None` once it is known again which files are open.
     began_ms: Option<u64>,

@@ -136,7 +136,7 @@ fn the_cluster_and_a_volume_are_as_they_were() {
     );
 }
 
-/// A file of a shared directory that nobody writes.
+/// A file of a shared directory that is not being written.
 fn small_file() -> InodeRecord {
     let segment = SegmentRecord {
         number: 0,
@@ -185,7 +185,7 @@ fn small_file() -> InodeRecord {
     }
 }
 
-/// One that has all that a file may have.
+/// A file with all fields that a file may have.
 fn rare_file() -> InodeRecord {
     let small = small_file();
     let segment = SegmentRecord {
@@ -303,7 +303,7 @@ fn a_file_is_as_it_was() {
     assert!(document.contains(&format!("03{}", hex(&shown))), "the worked example");
 }
 
-/// The bytes are those of this record, and of no other once one of them is missing or too many.
+/// Checks that the bytes are those of this record, and do not decode if one is missing or too many.
 fn check_file(inode: &InodeRecord, seats: &[u32], bytes: &[u8]) {
     let (mut decoded, found) = stored::decode(FileId(5), SCHEMA_VERSION, bytes).unwrap();
     assert_eq!(found.concat(), seats);
@@ -388,7 +388,7 @@ fn the_document_lists_every_record_with_its_fields() {
         let fields = body.lines().map(str::trim).filter(|line| !line.starts_with("//") && line.contains(':'));
         let fields = fields.map(|line| line.trim_start_matches("pub "));
         if ["InodeRecord", "Times", "PartRecord", "SegmentRecord"].contains(&name) {
-            // Not in order: bits stand for some.
+            // In any order, as bits stand for some of the fields.
             let (_, section) = DOCUMENT.split_once("## A file's row").unwrap();
             let (section, _) = section.split_once("\n## ").unwrap();
             for field in fields.map(|line| line.split(':').next().unwrap()) {

@@ -136,7 +136,7 @@ impl Model {
         Ok(())
     }
 
-    /// Takes a name and all below it, by what follows the name.
+    /// Takes a name and all names below it out of the model, keyed by the part after the name.
     fn take(&mut self, path: &str) -> BTreeMap<String, Thing> {
         let of = |name: &str| name == path || name.starts_with(&format!("{path}/"));
         let names: Vec<String> = self.names.keys().filter(|name| of(name)).cloned().collect();
@@ -168,7 +168,7 @@ impl Model {
         self.names.keys().any(|name| name.starts_with(&format!("{path}/")))
     }
 
-    /// Every name, with how many names the thing has.
+    /// Every name, with the number of its thing and the thing's number of names.
     fn listing(&self) -> BTreeMap<String, (u32, u32)> {
         let links = |thing: &Thing, path: &str| {
             let of = self.names.iter().filter(|(name, other)| match thing.is_directory {
@@ -207,7 +207,7 @@ fn state() -> Db {
     db
 }
 
-/// Every name, with its number and how many names that has.
+/// Every name in the real tree, with its file's number and that file's number of names.
 fn listing(tx: &Tx, path: &str, found: &mut BTreeMap<String, (FileId, u32)>) -> Result<(), Refusal> {
     for entry in directories::list(tx, &at(path), b"", 0)?.0 {
         let name = String::from_utf8(entry.name.clone()).unwrap();
@@ -288,7 +288,7 @@ fn symbolic_links_lead_on_within_the_volume() {
     }
     let itself = db.read(|tx| directories::resolve(tx, &at("d/up"))).unwrap();
     assert_eq!((itself.inode.kind, itself.inode.size), (EntryKind::Symlink, 11));
-    // A link that a directory's name leads over is followed by all requests.
+    // All requests follow a link in the middle of a path.
     db.write(|tx| directories::unlink(tx, &at("d/there/f"), UnlinkOnly::Any, &|_| false, 3)).unwrap();
     assert_eq!(end(&db, "d/e/f"), Err(Reason::NotFound));
 }
@@ -329,7 +329,7 @@ fn attributes_change_and_say_when() {
     let odd = AttributeChanges { mode: Some(0o10_0644), ..AttributeChanges::NONE };
     let refused = db.write(|tx| attributes::set(tx, &at("p"), &odd, 6)).unwrap_err();
     assert_eq!((refused.reason, look()), (Reason::Malformed, after));
-    // Any time that can be said can be stored, and is read again.
+    // Any time that a request can carry can be stored, and is read again.
     for ns in [i64::MIN, i64::MIN + 1, -1_500_000_000, i64::MAX] {
         let accessed_ns = Some(ns);
         let modified_ns = Some(ns);

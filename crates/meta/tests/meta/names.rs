@@ -73,11 +73,11 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// The naive tree: every path and what it is.
+/// The naive tree: every path and its node.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Model {
     nodes: BTreeMap<String, Node>,
-    /// Bytes of files that lost their name under a lease, which nobody ends here.
+    /// Bytes of files that lost their name under a lease; no lease is ended here.
     nameless: u64,
 }
 
@@ -176,7 +176,8 @@ impl Model {
                     Some(Node::File { size, held: false }) => *size,
                     Some(Node::File { held: true, .. }) | None => 0,
                 };
-                // The old file is removed first, if nobody has it: what remains is compared with the quota.
+                // The old file is removed first, if it is not leased: the remaining bytes are compared with
+                // the quota.
                 if self.bytes() - old + size > QUOTA && *size > 0 {
                     return Err(Reason::Quota);
                 }
@@ -406,7 +407,7 @@ proptest! {
     }
 }
 
-/// A store that counts the keys and rows that are read of it.
+/// A store that counts the keys and rows that are read from it.
 #[derive(Clone, Default)]
 struct Counted {
     kv: MemoryKv,

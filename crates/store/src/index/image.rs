@@ -296,7 +296,8 @@ impl Loaded {
     }
 
     /// Adds the next object, with all of its units.
-    fn object(&mut self, (partition, id): (PartitionId, ObjectId), object: Box<Object>) {
+    fn object(&mut self, place: (PartitionId, ObjectId), object: Box<Object>) {
+        let (partition, id) = place;
         if !object.known {
             self.unknown.push((partition, id));
         }

@@ -141,7 +141,8 @@ impl Making {
     }
 
     /// Makes parts from a range of units until they have about `most` bytes. Returns the rest of the range.
-    fn make(&mut self, object: &Object, (first, end): Units, most: usize) -> Option<Units> {
+    fn make(&mut self, object: &Object, units: Units, most: usize) -> Option<Units> {
+        let (first, end) = units;
         let mut sink = Sink::default();
         let mut part = first;
         let mut made = 0;

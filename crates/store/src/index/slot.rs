@@ -115,7 +115,8 @@ impl From<Box<Unit>> for Slot {
     }
 }
 
-fn plain((extent, version, columns): (Extent, Version, ColumnMask)) -> Unit {
+fn plain(held: (Extent, Version, ColumnMask)) -> Unit {
+    let (extent, version, columns) = held;
     let kind = WriteKind::Data;
     let cover = Box::default();
     let ends = Box::default();

@@ -182,7 +182,8 @@ pub(crate) fn note(extra: &mut Option<Box<Extra>>, number: u64, unit: &Unit) {
 /// Decides on taking a snapshot.
 pub(super) fn take(
     have: &Object,
-    (partition, object): (PartitionId, ObjectId),
+    partition: PartitionId,
+    object: ObjectId,
     number: u32,
 ) -> Result<Decision, Error> {
     if have.has_snapshot(number) {

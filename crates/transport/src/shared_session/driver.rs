@@ -69,8 +69,10 @@ impl Driver {
     /// Makes the driver of a connection. `received` was already read from it.
     pub(super) fn new(
         line: Arc<Line>,
-        (read, received): (ReadHalf, Vec<u8>),
-        (write, sent): (WriteHalf, Option<Arc<AtomicU64>>),
+        read: ReadHalf,
+        received: Vec<u8>,
+        write: WriteHalf,
+        sent: Option<Arc<AtomicU64>>,
     ) -> Driver {
         let filled = received.len();
         let mut ahead = received;
@@ -167,7 +169,7 @@ impl Driver {
             }
             let Some(frame) = rest.get(HEADER_BYTES..bytes) else { break Ok(bytes) };
             self.taken += bytes;
-            if let Err(why) = place((&mut *places, &mut *spare), header, frame, &mut wakers) {
+            if let Err(why) = place(&mut *places, &mut *spare, header, frame, &mut wakers) {
                 break Err(why);
             }
         };
@@ -255,7 +257,8 @@ impl Driver {
 
 /// Puts an answer where its caller finds it, or discards it if no caller waits for it.
 fn place(
-    (places, spare): (&mut BTreeMap<u64, Place>, &mut Vec<Vec<u8>>),
+    places: &mut BTreeMap<u64, Place>,
+    spare: &mut Vec<Vec<u8>>,
     header: FrameHeader,
     frame: &[u8],
     wakers: &mut Vec<Waker>,

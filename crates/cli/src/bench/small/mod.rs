@@ -90,7 +90,7 @@ impl Small {
             found.syncs.push(syncs(&run, of).await?);
         }
         run.tell("start");
-        let cluster = Cluster::up(run.path(), "small", DRIVES, SHAPE).await?;
+        let cluster = Cluster::up(run.path(), "small", DRIVES, SHAPE.0, SHAPE.1).await?;
         let client = cluster.client_process().await?;
         let far_ends = FarEnds::start(DRIVES).await?;
         let meter = Meter::of(&cluster)?;

@@ -41,8 +41,9 @@ impl FarEnds {
         meter: &Meter,
         sockets: &(u32, Vec<u32>),
         exchanges: Vec<Exchange>,
-        (in_flight, limit): (u32, Limit),
+        load: (u32, Limit),
     ) -> Result<PlainSample, Failure> {
+        let (in_flight, limit) = load;
         let end = |(_, address): &(Helper, String), sockets| FarEnd { address: address.clone(), sockets };
         let drives =
             self.drives.iter().zip(&sockets.1).map(|(drive, &sockets)| end(drive, sockets)).collect();

@@ -52,7 +52,7 @@ pub(super) async fn measure(run: &mut Run) -> Result<(), Failure> {
 
 async fn on_loopback(run: &mut Run, [shared, single, ranged]: [&Question; 3]) -> Result<(), Failure> {
     run.tell("E18: start");
-    let mut cluster = Cluster::up(run.path(), "e18", DRIVES, SHAPE).await?;
+    let mut cluster = Cluster::up(run.path(), "e18", DRIVES, SHAPE.0, SHAPE.1).await?;
     let mut clients = processes(&cluster).await?;
     let scale = Scale { stripes: run.size(STRIPES, 2) };
     let mut verified = false;

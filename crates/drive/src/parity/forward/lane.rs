@@ -289,7 +289,8 @@ fn item(core: &Core, job: Job, version: Version, watermark: u64, reads: Reads) -
 }
 
 /// The unit's settled version. A sister may fold in what is settled.
-fn settled(core: &Core, (partition, object, number): UnitRef) -> Result<Version, Error> {
+fn settled(core: &Core, unit: UnitRef) -> Result<Version, Error> {
+    let (partition, object, number) = unit;
     let chains = core.store.versions(partition, object, number..number.saturating_add(1))?;
     let entries = chains.iter().flat_map(|chain| &chain.entries);
     Ok(entries.filter(|entry| entry.settled).map(|entry| entry.version).max().unwrap_or_default())

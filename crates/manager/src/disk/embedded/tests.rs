@@ -86,7 +86,7 @@ fn a_disk_that_was_full_and_has_room_again_is_served_again() {
     let said = error.to_string();
     assert!(said.contains("not known"), "{said}");
     assert!(said.contains("the manager's state in state") && said.contains("no storage space"), "{said}");
-    // While it is full every request fails, and a batch made before is never stored after a reopening.
+    // While the disk is full every request fails, and a batch made before is never stored after a reopening.
     for _ in 0..3 {
         assert!(put(&kv, b"b").is_err());
     }
@@ -106,8 +106,8 @@ fn a_disk_that_was_full_and_has_room_again_is_served_again() {
     put(&kv, b"e").expect("an old snapshot's end changes nothing");
 }
 
-/// Many change something while the disk is full now and then: who was answered finds what it did, and of
-/// who was refused all is there or nothing.
+/// Many writers change the state while the disk is full now and then: changes that were acknowledged are
+/// there, and of a change that was refused all is there or nothing.
 #[test]
 fn a_disk_that_is_full_in_the_middle_of_groups_leaves_all_of_each_or_nothing() {
     const WRITERS: u8 = 8;

@@ -118,7 +118,7 @@ fn many_become_durable_in_one_commit_and_are_answered_in_their_order() {
     assert_eq!(answers.told(), (1..=100).map(|n| (n, true)).collect::<Vec<_>>());
     assert_eq!(kv.commits(), 1);
     assert!((1..=100).all(|n| has(&db, n)));
-    // It is over: the next one stores itself.
+    // The storer has ended: the next caller stores itself.
     assert_eq!(answers.set(&db, 101), Storer::Caller);
     store(&db);
     assert_eq!(kv.commits(), 2);
@@ -140,7 +140,7 @@ fn each_is_decided_on_all_before_it_and_readers_see_what_is_durable() {
     let _ = (add(1), add(2));
     assert_eq!(sum(), 0);
     assert!(db.store_step());
-    // These lie over what was stored and over each other.
+    // These transactions lie over the stored state and over each other.
     let _ = (add(3), add(4));
     assert_eq!(sum(), 2);
     store(&db);
@@ -214,7 +214,7 @@ fn who_changed_nothing_or_was_refused_waits_for_what_it_has_seen() {
     assert!(answers.why(7).contains("it exists"));
     assert!(!db.read(|tx| Ok(tx.get(b"never")?.is_some())).unwrap());
     assert_eq!(kv.commits(), 1);
-    // What they have seen is lost: so is what they were about to say.
+    // The changes that they have read are lost, so their answers are refused too.
     kv.fail_once_after(0);
     let _ = (answers.set(&db, 8), look(9), refuse(10));
     store(&db);

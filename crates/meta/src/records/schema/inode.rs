@@ -46,7 +46,7 @@ pub struct InodeRecord {
     pub xattr_bytes: u32,
     /// The file's generation; 0 for a directory.
     pub g: Generation,
-    /// The last lease granted.
+    /// Number of the last lease that was granted.
     pub lease: Lease,
     /// True while that lease was neither released nor recovered from.
     pub held: bool,
@@ -58,7 +58,7 @@ pub struct InodeRecord {
     /// True if the lease is shared: its holders make unit writes only.
     pub shared: bool,
     /// The exclusive lease that was shared first: holders may name that one and all later ones. 0: none was
-    /// shared since the last grant. If nobody holds the file: the drives may not have retired the writes
+    /// shared since the last grant. If no lease is held: the drives may not have retired the writes
     /// under this lease and later ones, and a fence comes before the next lease.
     pub since: Lease,
     /// Ranges that holders asked for which write a part of the file only. If any holder has a lease here, all
@@ -284,8 +284,8 @@ impl InodeRecord {
             && self.parts.is_empty()
     }
 
-    /// The columns that anything was ever sent to, if that is known: nobody writes, no fence has cut off a
-    /// writer, and the file has its first layout.
+    /// The columns that anything was ever sent to, if that is known: the file is not leased, no fence has cut
+    /// off a writer, and the file has its first layout.
     pub fn all_touched(&self) -> Option<ColumnMask> {
         let is_first = self.segments.len() == 1 && self.segment(0).is_some();
         self.touched.filter(|_| self.g == Generation(1) && !self.held && is_first)

@@ -250,7 +250,8 @@ fn take_attributes(input: &mut &[u8], bits: u32, inode: &mut InodeRecord) -> Res
     let bad = |value| DecodeError::Value { field: "modified_ms", value };
     let rest = if has(bit::TIMES) { take(input, "rest")? } else { 0 };
     let rest_ns = i64::try_from(rest).ok().filter(|rest| *rest < NS).ok_or_else(|| bad(rest))?;
-    // The first millisecond that an `i64` of nanoseconds reaches begins before that range: so 128 bits.
+    // In 128 bits, as the first millisecond that reaches into the range of `i64` nanoseconds begins before
+    // it.
     let modified_ns = i128::from(modified_ms.cast_signed()) * i128::from(NS) + i128::from(rest_ns);
     let modified_ns = i64::try_from(modified_ns).map_err(|_| bad(modified_ms))?;
     inode.times = all_at(modified_ns);

@@ -73,7 +73,7 @@ fn a_drive_whose_next_process_was_heard_is_not_dead_by_its_last() {
     let mut table = table();
     table.heartbeat(D, &beat("a:1"), 5000);
     let asked = table.processes(D);
-    // It starts again while the host is asked, and gets a lease.
+    // The drive starts again while the host is asked, and gets a lease.
     let next = Heartbeat { process: process(2), ..beat("a:2") };
     assert!(table.heartbeat(D, &next, 5001).unwrap().lease_ms > 0);
     assert!(!table.hold_gone(D, &asked));
@@ -118,7 +118,7 @@ fn a_drive_held_or_untold_gets_no_lease() {
     assert_eq!((untold.lease_ms, untold.readmit), (0, true));
     assert_eq!(table.to_readmit(5003), [D]);
     let outs = table.outs(D);
-    // Its process is killed while it is told of the first column, so another column goes out.
+    // The drive's process is killed while it is told of the first column, so another column goes out.
     assert!(!table.hold_lapsed(D, 5004), "it is returning");
     let heard = table.processes(D);
     assert!(table.hold_gone(D, &heard));
@@ -152,12 +152,13 @@ fn no_column_of_a_drive_goes_out_while_it_is_told_what_it_missed() {
         table.heartbeat(D, &beat("a:1"), now);
         table.told_some(D, now);
     }
-    // It sends heartbeats, but cannot be told anything.
+    // The drive sends heartbeats, but cannot be told of anything.
     let end = stalled(&mut table, now);
     assert!(end >= now + RETURN_STALLED_MS && end < now + RETURN_STALLED_MS + 200, "{end}");
     assert!(table.hold_lapsed(D, end));
     table.release_out(D);
-    // After silence for a lease it returns anew. However well the telling goes, it is bounded.
+    // After silence for a lease the drive returns anew. The time for the telling is bounded, however well it
+    // goes.
     now = end + 2000;
     assert!(!table.returning(D, now));
     table.heartbeat(D, &beat("a:1"), now);
@@ -211,7 +212,7 @@ fn a_changed_record_is_stored_once() {
     let mut table = table();
     let changed = table.heartbeat(D, &beat("b:2"), 1).unwrap().changed.expect("it is to be stored");
     assert!(changed.confirmed && changed.address == "b:2");
-    // Until it is stored every heartbeat says so.
+    // Until the record is stored, every heartbeat reports the change.
     assert_eq!(table.heartbeat(D, &beat("b:2"), 1).unwrap().changed, Some(changed.clone()));
     table.set_record(changed);
     assert_eq!(table.heartbeat(D, &beat("b:2"), 2).unwrap().changed, None);

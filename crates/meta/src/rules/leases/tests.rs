@@ -46,7 +46,7 @@ fn a_renewal_that_waited_for_us_counts() {
     assert_eq!(leases.state(FILE, 9001), LeaseState::Live(9));
     assert!(leases.renew(FILE, Lease(1), A, 9005));
     assert_eq!(leases.state(FILE, 9014), LeaseState::Live(1));
-    // Without another it ends a term after that.
+    // Without another renewal the lease ends a term after that.
     assert_eq!(due(&leases, 9015), [FILE, FileId(8)]);
 }
 
@@ -163,7 +163,7 @@ fn after_a_restart_holders_are_known_again_for_a_term() {
     fenced.resume(FILE, &without_a, 100);
     assert!(!fenced.renew(FILE, Lease(5), A, 101), "it was fenced out before");
     assert!(fenced.renew(FILE, Lease(5), B, 101));
-    // Who was fenced out without being known is not known again after yet another restart.
+    // A holder that was fenced out while it was not known is not accepted after yet another restart.
     let mut without_some = record(5, 3, true, A);
     without_some.goes_on_without(&[UNKNOWN]);
     let mut twice = Leases::new(10, Arc::new(Pauses::new(5, 0)));

@@ -9,7 +9,7 @@ fn asked(client: u64, heeded: u64) -> Watch {
     Watch { client, order, seen: 0, heeded, written: heeded, open, closed, wait_ms: 0 }
 }
 
-/// Nobody watches, and the manager was never paused.
+/// A table that no client watches, of a manager that was never paused.
 fn none() -> Watchers {
     Watchers::new(Arc::new(Pauses::new(1000, 0)), None)
 }
@@ -164,7 +164,7 @@ fn who_was_away_for_longer_than_its_lease_has_open_what_it_had() {
     let later = u64::from(LEASE_MS) + 1;
     watchers.hear(&asked(1, 1), later - 1);
     assert!(remove(&mut watchers, FileId(5), later).0 && remove(&mut watchers, FileId(6), later).0);
-    // What it says before it knows that it was away is of before.
+    // The client's word from before it knows that it was away does not count.
     watchers.hear(&Watch { closed: vec![FileId(5)], ..asked(2, 1) }, later);
     assert!(watchers.is_open(FileId(5), later));
     let number = watchers.news(2, 0, later).expect("everything").number;
@@ -203,7 +203,7 @@ fn each_of_many_clients_watches_its_part_and_then_begins_anew() {
     watchers.watch(1, FileId(part), since);
     let news = watchers.news(1, 0, 0).expect("news");
     assert!(watchers.of.is_empty() && news.everything);
-    // Until it has heeded that it answers from what it has, and its files are watched by nobody.
+    // Until the client has heeded that news it answers from its cache, and its files are not watched.
     let waits_for_it = |told: Vec<Told>| told.iter().any(|told| told.client == 1);
     assert!(waits_for_it(watchers.tell(&[(FileId(0), false)], 2)));
     watchers.hear(&asked(1, news.number), 0);

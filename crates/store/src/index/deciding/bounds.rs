@@ -96,7 +96,8 @@ impl Bounds {
     }
 
     /// Checks that one more run of units that a joining column has caught up with can be noted.
-    pub(crate) fn ready(&self, have: &Object, (first, last): (u64, u64)) -> Result<(), Error> {
+    pub(crate) fn ready(&self, have: &Object, units: (u64, u64)) -> Result<(), Error> {
+        let (first, last) = units;
         let Some(extra) = &have.extra else { return Ok(()) };
         if extra.ready.len() < self.ready_runs || extra.ready.touches(first, last) {
             return Ok(());

@@ -82,7 +82,15 @@ pub(crate) fn check(index: &Index, growth: &mut Growth, mutation: &Mutation) -> 
         Mutation::Retire { partition, object, g, settled_below, client, watermark } => {
             let have = asked_in(index, *partition, *object, *g)?;
             let of_client = (*client, *watermark);
-            check_step::retire(have, &index.bounds, *partition, *object, *settled_below, of_client)
+            check_step::retire(
+                have,
+                &index.bounds,
+                *partition,
+                *object,
+                *settled_below,
+                of_client.0,
+                of_client.1,
+            )
         }
         Mutation::Fence { partition, object, g, set, joining } => {
             check_fence(index, *partition, *object, *g, *set, *joining)
@@ -92,10 +100,10 @@ pub(crate) fn check(index: &Index, growth: &mut Growth, mutation: &Mutation) -> 
             check_step::ready(have, &index.bounds, *partition, *object, *unit, *units)
         }
         Mutation::Verdict { partition, object, g, units } => {
-            check_step::verdict(asked_in(index, *partition, *object, *g)?, (*partition, *object), units)
+            check_step::verdict(asked_in(index, *partition, *object, *g)?, *partition, *object, units)
         }
         &Mutation::Snapshot { partition, object, g, number } => {
-            snapshots::take(asked_in(index, partition, object, g)?, (partition, object), number)
+            snapshots::take(asked_in(index, partition, object, g)?, partition, object, number)
         }
         &Mutation::SnapshotDrop { partition, object, g, number } => {
             snapshots::release(asked_in(index, partition, object, g)?, partition, object, number)
@@ -268,7 +276,7 @@ fn check_write(index: &Index, growth: &mut Growth, write: &Write) -> Result<Deci
     bounds::one_more(index, write.partition, write.object, object, write.unit, &unit, &replaced)?;
     let overwritten = overwritten(object, &unit, &write.range());
     let asked = write.payload_bytes().saturating_sub(overwritten);
-    growth.write(write.partition, owner, (write.object, object), asked)?;
+    growth.write(write.partition, owner, write.object, object, asked)?;
     let (mut record, payload) = write_record(write, object, tip);
     if record.is(flags::INSTALLED) && lost.is_none() && unit.has_newer(write.stamp, &write.cover) {
         record.flags |= flags::BELOW;

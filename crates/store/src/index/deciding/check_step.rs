@@ -47,7 +47,7 @@ pub(crate) fn unit_write(index: &Index, growth: &mut Growth, write: &UnitWrite) 
     bounds::one_more(index, write.partition, write.object, object, write.unit, &unit, &write.range())?;
     let overwritten = overwritten(object, &unit, &write.range());
     let asked = write.body.payload_bytes().saturating_sub(overwritten);
-    growth.write(write.partition, owner, (write.object, object), asked)?;
+    growth.write(write.partition, owner, write.object, object, asked)?;
     let mut record = object_record(Kind::Data, write.partition, write.object, object);
     record.flags = flags::OWED;
     (record.unit, record.units, record.from, record.to) = (write.unit, 1, write.from, write.to);
@@ -89,7 +89,7 @@ pub(crate) fn delta(index: &Index, growth: &mut Growth, delta: &Delta) -> Result
     index.bounds.operation(object, delta.client, delta.watermark)?;
     // A delta rewrites nothing, whatever its range.
     bounds::one_more(index, delta.partition, delta.object, object, delta.unit, &unit, &(0..0))?;
-    growth.write(delta.partition, owner, (delta.object, object), delta.body.payload_bytes())?;
+    growth.write(delta.partition, owner, delta.object, object, delta.body.payload_bytes())?;
     let mut record = object_record(Kind::Delta, delta.partition, delta.object, object);
     (record.unit, record.units, record.from, record.to) = (delta.unit, 1, delta.from, delta.to);
     (record.column, record.data, record.end) = (delta.column, delta.data, delta.end);
@@ -166,7 +166,8 @@ pub(crate) fn retire(
     partition: PartitionId,
     object: ObjectId,
     settled_below: Version,
-    (client, watermark): (u64, u64),
+    client: u64,
+    watermark: u64,
 ) -> Result<Decision, Error> {
     // Versions that a lease no longer needs are settled in any case. If there is no space for one more
     // client, its watermark is not stored.
@@ -183,7 +184,8 @@ pub(crate) fn retire(
 /// Decides on a verdict.
 pub(crate) fn verdict(
     have: &Object,
-    (partition, object): (PartitionId, ObjectId),
+    partition: PartitionId,
+    object: ObjectId,
     units: &[UnitVerdict],
 ) -> Result<Decision, Error> {
     let units = effective(have, units);

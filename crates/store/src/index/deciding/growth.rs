@@ -44,7 +44,8 @@ impl Growth {
         &mut self,
         partition: PartitionId,
         owner: &Partition,
-        (number, object): (ObjectId, &Object),
+        number: ObjectId,
+        object: &Object,
         asked: u64,
     ) -> Result<(), Error> {
         let taken = self.taken.get(&(partition, number)).copied().unwrap_or(0);
