@@ -7,8 +7,8 @@
 //!
 //! - A second writer makes an exclusive lease shared, unless its holder asked to write alone.
 //! - As long as each writer said which stripes it writes, and no two named the same, the file is *parted*
-//! instead: each has an exclusive lease of its own on its stripes (`parts`), and drives refuse its writes to
-//!   all others. A holder that comes, goes or dies changes the table of parts, under a new generation; a
+//!   instead: each has an exclusive lease of its own on its stripes (`parts`), and drives refuse its writes
+//!   to all others. A holder that comes, goes or dies changes the table of parts, under a new generation; a
 //!   holder that keeps its part keeps its lease and its writes under way. Stamps that an ended lease left are
 //!   judged before its stripes are given to another. A writer that wants the whole file, or stripes of
 //!   another's, makes all of them share it.

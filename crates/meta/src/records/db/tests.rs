@@ -1,3 +1,4 @@
+#![expect(clippy::disallowed_methods, reason = "tests decide on several threads, for a bounded time")]
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, mpsc};
 use std::time::Duration;

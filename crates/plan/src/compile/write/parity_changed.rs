@@ -69,7 +69,6 @@ fn cover(job: &Job<'_>, read: InstructionId) -> Vec<VersionOf> {
     (0..).zip(&job.units).map(version).collect()
 }
 
-#[expect(clippy::too_many_arguments, reason = "the parts of one loop body; a struct would only rename them")]
 fn deltas(
     job: &Job<'_>,
     draft: &mut Draft,
