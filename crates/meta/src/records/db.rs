@@ -15,9 +15,9 @@
 //!   of the latter was stored. Of the former that is not known, as the disk failed while they were written;
 //!   the next read of the store shows what is there, and transactions go on from that.
 //! - A reader sees the durable state only. It could see more and wait until that is durable too, but then
-//!   every read would cost a sync while others write. A reader loses nothing by it: a client that was answered
-//!   sees its change, as that is durable. And drives are told only what was read so, as it must not be lost
-//!   afterwards.
+//!   every read would cost a sync while others write. A reader loses nothing by it: a client that was
+//!   answered sees its change, as that is durable. And drives are told only what was read so, as it must not
+//!   be lost afterwards.
 //!
 //! This module uses no thread, no task and no clock: the caller chooses where the storing is done
 //! ([`Db::decide`]).
