@@ -1,4 +1,4 @@
-//! What all connections of one drive share.
+//! State that all connections of one drive share.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,7 +24,7 @@ use crate::readmission::ReadmissionFence;
 use crate::revoked::Revoked;
 use crate::scrub::{Progress, Scrub};
 
-/// One drive while it runs.
+/// State of one running drive.
 pub(crate) struct Core {
     pub(crate) cluster: ClusterId,
     pub(crate) drive: DriveId,
@@ -39,7 +39,7 @@ pub(crate) struct Core {
     pub(crate) forwarder: Forwarder,
     /// Shared with the healer in this process.
     pub(crate) damage: Arc<Damage>,
-    /// The random number of this process, as heartbeats tell it; 0: none was sent yet.
+    /// Random number that identifies this process in heartbeats; 0 until heartbeats begin.
     pub(crate) start: AtomicU64,
     /// Notified when a scrub is requested.
     pub(crate) scrub_wake: Notify,
@@ -49,31 +49,31 @@ pub(crate) struct Core {
     lease: Mutex<Lease>,
     revoked: Mutex<Revoked>,
     scrub: Mutex<Scrub>,
-    /// How long reads take, and mutations of the store.
+    /// Latencies of reads and of store mutations, in this order.
     latencies: [Mutex<Latencies>; 2],
     started: Moment,
 }
 
-/// What the lease says when a request arrives.
+/// State of the lease when a request arrives.
 pub(crate) struct Arrival {
     /// Manager time in milliseconds, while the drive holds its lease.
     pub(crate) now_ms: Option<u64>,
-    /// Whether new requests may be served.
+    /// Ok if new requests may be served; otherwise their refusal.
     pub(crate) serving: Result<(), Refusal>,
 }
 
-/// What is timed.
+/// Kind of operation whose latency is recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Timed {
     Read,
     Commit,
 }
 
-/// Counters since the start.
+/// Counters since the drive's start.
 #[derive(Debug, Default)]
 pub(crate) struct Figures {
     pub(crate) read_bytes: AtomicU64,
-    /// Those of `read_bytes` that were sent from the page cache by sendfile; the others were copied.
+    /// Part of `read_bytes` that was sent from the page cache by sendfile; the rest was copied.
     pub(crate) sent_bytes: AtomicU64,
     pub(crate) written_bytes: AtomicU64,
     pub(crate) refused: AtomicU64,
@@ -134,20 +134,21 @@ impl Core {
         self.scrub.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How long requests of a kind take.
+    /// Latencies of one kind of operation.
     pub(crate) fn latencies(&self, of: Timed) -> MutexGuard<'_, Latencies> {
         let [reads, commits] = &self.latencies;
         let which = if of == Timed::Read { reads } else { commits };
         which.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A request took until now.
+    /// Records the latency of an operation that began at `began` and ends now.
     pub(crate) fn note_latency(&self, of: Timed, began: Instant) {
         let took_us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
         self.latencies(of).note(took_us, self.clock().now());
     }
 
-    /// How the bytes of reads were sent so far, as text for users; empty before the first read.
+    /// Shares of read bytes sent by sendfile and by copy since the start, as text for users; empty before the
+    /// first read.
     pub(crate) fn sent(&self) -> String {
         let read = self.figures.read_bytes.load(Ordering::Relaxed);
         let sent = self.figures.sent_bytes.load(Ordering::Relaxed).min(read);
@@ -164,7 +165,7 @@ impl Core {
         lease.holds(now).ok().and_then(|()| lease.manager_ms(now))
     }
 
-    /// The look at the lease for a request that arrives now (PROTOCOL R8).
+    /// Checks the lease for a request that arrives now (PROTOCOL R8).
     pub(crate) fn arrival(&self) -> Arrival {
         let now = self.clock().now();
         let lease = self.lease();
@@ -172,7 +173,7 @@ impl Core {
         Arrival { now_ms, serving: lease.serving(now) }
     }
 
-    /// Whether a reply may leave now (PROTOCOL R8).
+    /// Ok if a reply may leave now, because the lease holds (PROTOCOL R8).
     pub(crate) fn holds(&self) -> Result<(), Refusal> {
         let now = self.clock().now();
         self.lease().holds(now)
@@ -199,13 +200,13 @@ impl Core {
     }
 }
 
-/// Working keys; those of existing partitions are derived once and kept.
+/// Derives working keys, and caches those of existing partitions.
 struct Keys {
     drive_key: Key,
     derived: Mutex<Vec<(PartitionId, u32, Key)>>,
 }
 
-/// The most working keys that are kept.
+/// Maximum number of cached working keys; a full cache is emptied.
 const KEYS_KEPT: usize = 64;
 
 impl Keys {
@@ -213,7 +214,7 @@ impl Keys {
         Keys { drive_key, derived: Mutex::default() }
     }
 
-    /// The working key of any partition and epoch. Only keys in force are kept, so that a stranger's requests
+    /// Working key of any partition and epoch. Only keys in force are cached, so that requests by strangers
     /// cannot fill the memory.
     fn working_key(
         &self,

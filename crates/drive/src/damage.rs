@@ -1,13 +1,14 @@
 //! Units of which the stored bytes are doubted or damaged, until they are whole again.
 //!
-//! Whoever meets damage only raises a doubt: a scrub, a read that failed here, a reader that was sent bytes
-//! which do not match. The drive then verifies the unit itself, so that no mistake and no lie makes a good
-//! unit count as bad. What it finds damaged is given to the healer in its process, which has it made anew
-//! from the file's other columns, under the version that it has. Until then its other blocks are served as
-//! before, and a whole write to it mends it as well.
+//! Any sign of damage only raises a doubt: a scrub, a read that failed here, or a reader that was sent bytes
+//! which do not match their checksums. The drive then verifies the unit itself, so that no mistake and no
+//! false report makes a good unit count as bad. A unit that it finds damaged is given to the healer in its
+//! process, which has the unit made anew from the file's other columns, under the version that it has. Until
+//! then the unit's other blocks are served as before, and a whole write to the unit repairs it as well.
 //!
-//! What cannot be repaired is verified and tried again after a pause, which doubles each time. All of this is
-//! in memory: a scrub finds it again. [`Units`] decides and is pure.
+//! A unit that cannot be repaired is verified and tried again after a pause, which doubles each time. All of
+//! this is in memory: after a restart a scrub finds the damage again. [`Units`] makes the decisions and is
+//! pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,11 +20,12 @@ use tokio::sync::Notify;
 
 use crate::life::clock::{Clock, Moment};
 
-/// The most units that are known at a time. A scrub finds the others later.
+/// Maximum number of doubted and damaged units known at a time. A scrub finds the others later.
 const UNITS_MAX: usize = 1024;
-/// The most objects that are lost as a whole and known.
+/// Maximum number of objects known to be lost as a whole.
 const OBJECTS_MAX: usize = 1024;
-/// The pause before a unit that could not be repaired is verified and tried again: at first, and at most.
+/// Pause before a unit that could not be repaired is verified and tried again, in milliseconds: the first
+/// one, and the longest.
 const AGAIN_MIN_MS: u64 = 1000;
 const AGAIN_MAX_MS: u64 = 60_000;
 /// A unit's place on the drive.
@@ -35,7 +37,7 @@ pub struct DamagedPart {
     pub partition: PartitionId,
     pub object: ObjectId,
     pub unit: u64,
-    /// Its object's file.
+    /// File of the unit's object.
     pub file: FileId,
 }
 
@@ -45,15 +47,15 @@ impl DamagedPart {
     }
 }
 
-/// What is doubted and damaged on a drive; shared with the healer in its process.
+/// Doubted and damaged units of a drive, and its lost objects; shared with the healer in the drive's process.
 #[derive(Debug)]
 pub struct Damage {
     units: Mutex<Units>,
     objects: Mutex<BTreeSet<(PartitionId, ObjectId)>>,
     clock: Clock,
-    /// There is something to verify.
+    /// Notified when there is a unit to verify.
     pub(crate) doubted: Notify,
-    /// There is something to repair.
+    /// Notified when there is a unit to repair.
     pub(crate) found: Notify,
     repaired: AtomicU64,
 }
@@ -64,7 +66,7 @@ impl Damage {
         Damage { units, objects, clock, doubted, found, repaired }
     }
 
-    /// The damaged units that were not given out yet; waits until there are some.
+    /// Waits until there are damaged units that the healer was not given yet, and returns them.
     pub async fn wanted(&self) -> Vec<DamagedPart> {
         loop {
             let found = self.units().take_damaged();
@@ -75,31 +77,30 @@ impl Damage {
         }
     }
 
-    /// The healer has tried to have the unit made anew, or says why it could not. If it was not, it is tried
-    /// again later.
+    /// The healer has tried to have the unit made anew. A unit that is still damaged is tried again later.
     pub fn tried(&self, part: &DamagedPart) {
         self.units().handle_tried(part.place(), self.clock.now());
         self.doubted.notify_one();
     }
 
-    /// Units that were made anew since the start.
+    /// Number of units that were made anew since the start.
     pub fn repaired(&self) -> u64 {
         self.repaired.load(Ordering::Relaxed)
     }
 
-    /// Units that are damaged, as far as is known.
+    /// Number of units known to be damaged.
     pub fn damaged(&self) -> u64 {
         self.units().damaged()
     }
 
-    /// Somebody says that the unit is damaged.
+    /// Raises a doubt: the unit may be damaged.
     pub(crate) fn doubt(&self, place: Place) {
         if self.units().handle_doubt(place, self.clock.now()) {
             self.doubted.notify_one();
         }
     }
 
-    /// The object's record was met damaged.
+    /// The object's record was found damaged.
     pub(crate) fn doubt_object(&self, place: (PartitionId, ObjectId)) {
         let mut objects = self.objects();
         if objects.len() < OBJECTS_MAX {
@@ -107,7 +108,8 @@ impl Damage {
         }
     }
 
-    /// Looking for the object failed.
+    /// Returns `error`, with which the lookup of the object failed. If it means damage, the object counts as
+    /// lost.
     pub(crate) fn of_object<'a>(&self, place: (PartitionId, ObjectId), error: &'a Error) -> &'a Error {
         if matches!(error, Error::Damaged { .. }) {
             self.doubt_object(place);
@@ -115,7 +117,7 @@ impl Damage {
         error
     }
 
-    /// Whether the drive itself has found the unit damaged.
+    /// Returns true if the drive itself has found the unit damaged.
     pub(crate) fn is_damaged(&self, place: Place) -> bool {
         self.units().is_damaged(place)
     }
@@ -143,22 +145,22 @@ pub(crate) struct Units(BTreeMap<Place, Unit>);
 #[derive(Debug)]
 pub(crate) struct Unit {
     state: State,
-    /// How often it could not be repaired.
+    /// Number of failed attempts to repair the unit.
     tries: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// To be verified from this moment on.
+    /// The unit is to be verified from this moment on.
     Doubted(Moment),
-    /// Verified: it is damaged, and to be repaired.
+    /// The unit was verified and found damaged, and is to be repaired.
     Damaged(FileId),
-    /// The healer repairs it.
+    /// The healer is repairing the unit.
     Given,
 }
 
 impl Units {
-    /// Returns whether this is news.
+    /// Adds a doubted unit. Returns false if the unit is known already, or if there is no room for it.
     fn handle_doubt(&mut self, place: Place, now: Moment) -> bool {
         if self.0.contains_key(&place) || self.0.len() >= UNITS_MAX {
             return false;
@@ -173,7 +175,7 @@ impl Units {
         self.0.iter().find(|(_, unit)| is_due(unit)).map(|(place, _)| *place)
     }
 
-    /// The unit was verified, and is damaged. Returns whether this is the first time.
+    /// The unit was verified, and is damaged. Returns true if no attempt to repair it has failed yet.
     pub(crate) fn handle_damaged(&mut self, place: Place, file: FileId) -> bool {
         let Some(unit) = self.0.get_mut(&place) else { return false };
         unit.state = State::Damaged(file);
@@ -191,7 +193,8 @@ impl Units {
         taken
     }
 
-    /// The unit was not repaired, if it is still here.
+    /// An attempt to repair the unit has ended. A unit that is still known was not repaired, and is verified
+    /// again after a pause.
     fn handle_tried(&mut self, place: Place, now: Moment) {
         if let Some(unit) = self.0.get_mut(&place).filter(|unit| unit.state == State::Given) {
             let pause_ms = (AGAIN_MIN_MS << unit.tries.min(16)).min(AGAIN_MAX_MS);
@@ -200,7 +203,7 @@ impl Units {
         }
     }
 
-    /// The unit is whole. Returns whether it was known.
+    /// The unit is whole. Returns true if it was known.
     pub(crate) fn forget(&mut self, place: Place) -> bool {
         self.0.remove(&place).is_some()
     }
@@ -209,7 +212,8 @@ impl Units {
         self.0.get(&place).is_some_and(|unit| !matches!(unit.state, State::Doubted(_)))
     }
 
-    /// How many are damaged, also those that are to be verified once more.
+    /// Number of damaged units, including those that are to be verified again after a failed attempt to
+    /// repair them.
     fn damaged(&self) -> u64 {
         let is = |unit: &&Unit| unit.tries > 0 || !matches!(unit.state, State::Doubted(_));
         u64::try_from(self.0.values().filter(is).count()).unwrap_or(u64::MAX)

@@ -17,10 +17,10 @@ use crate::damage::Place;
 /// The longest sleep of the verifier: it checks the lease and the clock at least this often.
 const SLEEP_MAX: Duration = Duration::from_millis(500);
 
-/// What the drive found in a doubted unit.
+/// Result of verifying a doubted unit.
 #[derive(Debug)]
 enum Verdict {
-    /// All its bytes are right, or it is gone.
+    /// All bytes of the unit are right, or the unit is gone.
     Whole,
     Damaged(DamagedUnit),
     /// The object as a whole is lost.
@@ -29,7 +29,7 @@ enum Verdict {
     Ends,
 }
 
-/// Verifies what is doubted, one unit at a time, until `closing` is set.
+/// Verifies doubted units, one at a time, until `closing` is set.
 pub(crate) async fn run(core: Arc<Core>, mut closing: watch::Receiver<bool>) {
     while !*closing.borrow() {
         let now = core.clock().now();
@@ -94,7 +94,7 @@ fn handle(core: &Core, place: Place, verdict: Verdict) {
     }
 }
 
-/// How many objects are lost as a whole, as far as is known. Those that were made anew are forgotten.
+/// Number of objects known to be lost as a whole. Objects that were made anew are forgotten.
 pub(crate) fn lost_objects(core: &Core) -> u64 {
     let is_lost = |(partition, object): (PartitionId, ObjectId)| {
         matches!(core.store.object(partition, object), Err(Error::Damaged { .. }))
@@ -105,7 +105,7 @@ pub(crate) fn lost_objects(core: &Core) -> u64 {
     u64::try_from(objects.len()).unwrap_or(u64::MAX)
 }
 
-/// A unit was made anew under this place.
+/// A damaged unit was made anew at this place.
 pub(crate) fn handle_repaired(core: &Core, place: Place) {
     core.damage.handle_repaired(place);
     core.scrub().handle_repaired(place);

@@ -1,4 +1,4 @@
-//! Why a drive does not start, or stops.
+//! Errors that keep a drive from starting, or stop it.
 
 use std::ffi::OsString;
 use std::io;
@@ -7,11 +7,11 @@ use std::path::PathBuf;
 use braid_layout::ClusterId;
 use braid_transport::{Mismatch, TransportError};
 
-/// Why a drive does not start, or stops.
+/// Error that keeps a drive from starting, or stops it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DriveError {
-    /// Another process has the directory.
+    /// Another process uses the directory.
     #[error("{0} is in use by another drive process")]
     InUse(PathBuf),
     /// The directory belongs to a drive of another cluster.
@@ -73,9 +73,9 @@ pub enum DriveError {
     )]
     Release {
         path: PathBuf,
-        /// The release that wrote it, as far as it says so.
+        /// The release that wrote the file, as far as the file says so.
         by: String,
-        /// What this release does not know, or misses.
+        /// Field or format that this release does not know, or field that it misses.
         what: String,
     },
     /// `drive.toml` cannot be parsed.
@@ -86,7 +86,7 @@ pub enum DriveError {
     )]
     Identity {
         path: PathBuf,
-        /// What is wrong.
+        /// Description of the damage.
         what: String,
     },
     /// The drive has joined, but its store is gone. It must not come back empty under its identity.
@@ -109,7 +109,7 @@ pub enum DriveError {
     #[error("store in {dir}: {source}")]
     Store {
         dir: PathBuf,
-        /// What is wrong.
+        /// The store's error.
         source: braid_store::Error,
     },
     /// An error of listening or accepting.
@@ -120,7 +120,7 @@ pub enum DriveError {
     Task(#[from] tokio::task::JoinError),
 }
 
-/// What to do about a failed join, where the error does not say it itself.
+/// Advice on a failed join, to be appended to the error's text; empty where the error says enough itself.
 fn remedy(error: &TransportError) -> &'static str {
     match error {
         TransportError::WrongPeer { mismatch: Mismatch::Cluster { .. }, .. } => {

@@ -1,23 +1,23 @@
 //! The drive: serves one store's objects to peers that hold capabilities, while its heartbeat lease holds.
 //!
-//! What it guarantees
+//! The drive guarantees:
 //! - A request whose capability is forged, expired, replayed, stale, out of range or for something else is
 //!   refused with its own reason before its payload is read or the store is touched (DESIGN I3).
 //! - A write is acknowledged only when it is durable, and only while the lease still holds; a read's answer
 //!   leaves only while it does (PROTOCOL R8).
-//! - What it holds for its peers is bounded: connections, requests, payload bytes, threads. A peer that is
-//!   slow or silent loses its connection and harms no other peer.
+//! - The resources that it holds for its peers are bounded: connections, requests, payload bytes, threads. A
+//!   peer that is slow or silent loses its connection and harms no other peer.
 //! - A drive never comes back empty under its old identity (PROTOCOL R9).
 //!
-//! What it must not know: files, names, and which clients exist. Of other drives it knows its sisters: those
-//! that the column maps of its objects name.
+//! The drive must not know files, names, or which clients exist. Of other drives it knows only its sisters:
+//! the drives that the column maps of its objects name.
 //!
-//! `life::lease` and `readmission` decide whether to serve. `connection` receives requests and answers
-//! them as they are done; `requests`, `manage`, `steps` and `queries` carry them out. `debts` says what is
-//! owed to which sister, `forward` pays it, and `sisters` knows where they are. `startup_identity` decides
+//! `life::lease` and `readmission` decide whether to serve. `connection` receives requests and answers them
+//! as they are done; `requests`, `manage`, `steps` and `queries` carry them out. `debts` records what is owed
+//! to which sister, `forward` pays it, and `sisters` has the sisters' addresses. `startup_identity` decides
 //! which drive a directory is; `join` and `heartbeat` are the drive's side of its sessions with the manager.
-//! `serve` runs the drive from start to stop; `scrub` verifies what is stored; `damage` has what is
-//! damaged repaired.
+//! `serve` runs the drive from start to stop; `scrub` verifies stored units; `damage` has damaged ones
+//! repaired.
 
 mod connections;
 mod core;

@@ -1,4 +1,4 @@
-//! Deltas that this drive owes to parity drives, and how far the drives are.
+//! Deltas that this drive owes to parity drives, and how much of them those drives have taken.
 
 pub(crate) mod debts;
 pub(crate) mod forward;

@@ -1,10 +1,10 @@
 //! Objects of a drive that was marked out while it was away (PROTOCOL R8, section 7).
 //!
 //! The manager raises the drive's *epoch* when it marks it out. From then on an object is served only after
-//! it was fenced again (or created, or joined), because its content may be older than what was acknowledged
-//! without this drive. The epoch is stored before anything is served under it. Which objects were fenced
-//! since is kept in memory only, so after a restart the manager must be asked again. On an empty drive a new
-//! epoch is only a number: there is nothing old on it.
+//! it was fenced again (or created, or joined), because its content may be older than writes that were
+//! acknowledged without this drive. The epoch is stored before anything is served under it. Which objects
+//! were fenced since is kept in memory only, so after a restart the manager must be asked again. On an empty
+//! drive a new epoch is only a number: there is nothing old on it.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -12,10 +12,10 @@ use std::sync::{Mutex, PoisonError};
 use braid_layout::{ObjectId, PartitionId};
 use braid_wire::{Reason, Refusal};
 
-/// The most fenced objects that are remembered; beyond that, all must be fenced again.
+/// Maximum number of fenced objects that are remembered; beyond that, all must be fenced again.
 const FENCED_MAX: usize = 1 << 20;
 
-/// Which objects may be served.
+/// Decides which objects may be served after the drive was marked out.
 #[derive(Debug)]
 pub(crate) struct ReadmissionFence {
     state: Mutex<State>,
@@ -24,18 +24,19 @@ pub(crate) struct ReadmissionFence {
 #[derive(Debug)]
 struct State {
     epoch: u64,
-    /// Whether the drive was out with objects on it: then only objects in `fenced` are served.
+    /// True if the drive was out with objects on it: then only objects in `fenced` are served.
     was_out: bool,
     fenced: BTreeSet<(PartitionId, ObjectId)>,
 }
 
 impl ReadmissionFence {
-    /// For a drive that last heard `epoch` (0: none yet), and that was not out with objects on it.
+    /// Creates the fence of a drive that last heard `epoch` (0: none yet), and that was not out with objects
+    /// on it.
     pub(crate) fn open(epoch: u64) -> ReadmissionFence {
         ReadmissionFence { state: Mutex::new(State { epoch, was_out: false, fenced: BTreeSet::new() }) }
     }
 
-    /// For a drive that last heard `epoch`, and that was out with objects on it.
+    /// Creates the fence of a drive that last heard `epoch`, and that was out with objects on it.
     pub(crate) fn closed(epoch: u64) -> ReadmissionFence {
         ReadmissionFence { state: Mutex::new(State { epoch, was_out: true, fenced: BTreeSet::new() }) }
     }
@@ -65,7 +66,7 @@ impl ReadmissionFence {
         }
     }
 
-    /// Whether the object may be served.
+    /// Ok if the object may be served; a refusal if it must be fenced first.
     pub(crate) fn admit(&self, partition: PartitionId, object: ObjectId) -> Result<(), Refusal> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if !state.was_out || state.fenced.contains(&(partition, object)) {

@@ -1,10 +1,11 @@
 //! Capabilities that end before they expire, because their lease was given back or their object was removed.
 //! Pure: manager time is a parameter.
 //!
-//! The manager signs no new ones for these, and every earlier one expires within [`CAPABILITY_MS`], so an
-//! object need be remembered only for that long. A restart forgets all of it. Capabilities from before the
-//! restart may then change nothing; their holders ask the manager for new ones, which it gives only if the
-//! lease lives. The manager's own capabilities are never refused here: it decides what ends.
+//! The manager signs no new capabilities for such a lease or object, and every earlier one expires within
+//! [`CAPABILITY_MS`], so an object need be remembered only for that long. A restart forgets all revocations.
+//! Capabilities from before the restart may then change nothing; their holders ask the manager for new ones,
+//! which it gives only if the lease lives. The manager's own capabilities are never refused here, as the
+//! manager decides what ends.
 
 use std::collections::BTreeMap;
 
@@ -13,18 +14,19 @@ use braid_layout::{Generation, ObjectId, PartitionId};
 use braid_wire::capability::{CAPABILITY_MS, Rights};
 use braid_wire::{Capability, Reason, Refusal};
 
-/// The most objects that are remembered. Beyond that, all capabilities signed before now are refused, as
-/// after a restart.
+/// Maximum number of objects that are remembered. Beyond that, all capabilities signed before now are
+/// refused, as after a restart.
 const OBJECTS_MAX: usize = 1 << 20;
-/// How far the drive's view of manager time may lag behind: revocations are remembered that much longer.
+/// Longest lag of the drive's view of manager time, in milliseconds: revocations are remembered that much
+/// longer.
 const LAG_MS: u64 = 60_000;
 /// The rights by which a client changes an object.
 const CHANGES: Rights = Rights::WRITE.and(Rights::CREATE).and(Rights::REMOVE).and(Rights::SET_ATTRIBUTES);
 
-/// What is revoked.
+/// Leases that were given back, and objects that were removed.
 #[derive(Debug, Default)]
 pub(crate) struct Revoked {
-    /// Capabilities that expire at this time or before are refused, as a revocation of them may have been
+    /// Capabilities that expire at this time or before are refused, as their revocation may have been
     /// forgotten. `None`: manager time is not known yet, and nothing is served.
     floor_ms: Option<u64>,
     objects: BTreeMap<(PartitionId, ObjectId), Revocation>,
@@ -36,12 +38,12 @@ struct Revocation {
     /// manager restored from a backup may reuse a lease number, but under a generation above all that the
     /// object has had.)
     to: Option<(Generation, Lease)>,
-    /// Every capability that this revokes has expired by then (manager time).
+    /// Manager time, in milliseconds, by which every capability revoked here has expired.
     until_ms: u64,
 }
 
 impl Revoked {
-    /// Manager time is known: called at the first answer to a heartbeat.
+    /// Manager time is known. Only the first call, at the first answer to a heartbeat, has an effect.
     pub(crate) fn handle_time(&mut self, now_ms: u64) {
         self.floor_ms.get_or_insert(now_ms + CAPABILITY_MS);
     }
@@ -67,8 +69,8 @@ impl Revoked {
         self.remember(place, None, now_ms);
     }
 
-    /// The manager has made an object again that was removed, as a column of its file is to be here once
-    /// more: what was signed in earlier generations stays void.
+    /// The manager has made a removed object again, because a column of its file is to be here once more.
+    /// Capabilities that were signed in earlier generations stay void.
     pub(crate) fn handle_made(&mut self, place: (PartitionId, ObjectId), g: Generation) {
         if let Some(known) = self.objects.get_mut(&place)
             && known.to.is_none()
@@ -77,12 +79,13 @@ impl Revoked {
         }
     }
 
-    /// Whether anything that is revoked concerns requests that need these `rights`.
+    /// Returns true if revocations concern requests that need these `rights`.
     pub(crate) fn concerns(rights: Rights) -> bool {
         rights.0 & CHANGES.0 != 0
     }
 
-    /// Whether a request that needs these `rights` may be carried out under the capability; if not, why.
+    /// Ok if a request that needs these `rights` may be carried out under the capability; otherwise the
+    /// refusal says why not.
     pub(crate) fn check(&self, capability: &Capability, rights: Rights) -> Result<(), Refusal> {
         if !Revoked::concerns(rights) || capability.rights.include(Rights::MANAGE) {
             return Ok(());
@@ -181,7 +184,7 @@ mod tests {
         assert!(revoked.check(&manager, Rights::CREATE).is_ok());
         revoked.handle_lease_end(PLACE, (Generation(1), Lease(3)), 3000);
         assert!(revoked.check(&client, Rights::CREATE).is_err(), "it stays removed");
-        // It is a column's place again, in a later generation.
+        // The object is made again for a column, in a later generation.
         revoked.handle_made(PLACE, Generation(2));
         assert!(revoked.check(&client, Rights::CREATE).is_err());
         assert!(revoked.check(&Capability { g: Generation(2), ..client.clone() }, Rights::CREATE).is_ok());

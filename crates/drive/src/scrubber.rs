@@ -1,5 +1,5 @@
-//! Runs the scrub: asks [`Scrub`](crate::scrub::Scrub) what is next, verifies in a thread, stores the
-//! progress.
+//! Runs the scrub: asks [`Scrub`](crate::scrub::Scrub) for the next action, verifies units in a thread, and
+//! stores the progress.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,7 +15,7 @@ use crate::scrub::{Clients, Next, Step, save_progress, step};
 
 /// The longest sleep: the lease and the clock are checked at least this often.
 const SLEEP_MAX: Duration = Duration::from_millis(500);
-/// How often a running pass stores its progress, in milliseconds.
+/// Interval at which a running pass stores its progress, in milliseconds.
 const SAVE_MS: u64 = 60_000;
 
 /// Scrubs until `closing` is set.
@@ -57,7 +57,7 @@ pub(crate) async fn run(core: Arc<Core>, directory: Arc<Directory>, mut closing:
     save(&core, &directory).await;
 }
 
-/// What was found is verified once more and repaired.
+/// Has the damage that a step found verified once more and repaired.
 fn doubt(core: &Core, step: &Step) {
     for found in &step.damaged {
         match found.unit {

@@ -18,26 +18,26 @@ use crate::connections::outbox::{self, Outbox};
 use crate::connections::reply::{Answer, Payload};
 use crate::core::{Core, Figures};
 
-/// Requests that wait too long are looked for this many times in the longest wait.
+/// Number of looks for requests that wait too long, per longest wait.
 const LOOKS_PER_WAIT: u32 = 8;
 
-/// Where the answer to one request goes. Dropped without an answer, it sends a refusal.
+/// Takes the answer to one request. A ticket that is dropped without an answer sends a refusal.
 pub(crate) struct Ticket {
-    /// `None` once it was used.
+    /// `None` once the ticket was used.
     job: Option<Box<Job>>,
     events: mpsc::UnboundedSender<Event>,
 }
 
-/// What the answerer is told. The number of unanswered requests bounds the queue.
+/// Message to the answerer. The number of unanswered requests bounds the queue.
 pub(crate) enum Event {
     /// The request with this number waits for the store from now on.
     Waits(u64),
     /// A request is done.
     Done(Box<Job>, Box<Answer>),
-    /// A request will never be done: waiting for this timed out.
+    /// A request will never be done, as its wait for the named resource timed out.
     Late(u64, &'static str),
-    /// The reader's answers, which the connection did not take at once; the work keeps it from counting as
-    /// idle.
+    /// The reader's answers, which the connection did not take at once; the work keeps the connection from
+    /// counting as idle.
     Handed(Box<Outbox>, Option<Work>),
 }
 
@@ -47,21 +47,21 @@ pub(crate) struct Job {
     pub(crate) seal: ReplySeal,
     /// Keeps the connection from counting as idle until the answer has been sent.
     pub(crate) _work: Option<Work>,
-    /// Its share of the unanswered requests.
+    /// Permit that counts the request among the connection's unanswered ones.
     pub(crate) _permit: OwnedSemaphorePermit,
-    /// Answered even without a lease.
+    /// True if the request is answered even without a lease.
     pub(crate) leaseless: bool,
 }
 
-/// The sending half of a connection: its answerer's, and its reader's while the answerer does not send.
+/// The sending half of a connection. The answerer uses it, and the reader while the answerer does not send.
 pub(crate) struct Answers {
     pub(crate) sender: Mutex<Sender>,
-    /// The reader's answers were handed over and are not sent yet. It answers nothing itself meanwhile, which
-    /// bounds what a peer that takes no answers can have waiting for it.
+    /// True while answers that the reader has handed over are not sent yet. Meanwhile the reader answers
+    /// nothing itself, which bounds the answers that wait for a peer that takes none.
     pub(crate) handed: AtomicBool,
 }
 
-/// Sends answers as they come; those that are small and come together, together.
+/// Sends answers as they come. Small answers that come together are sent together.
 pub(crate) async fn answer(
     core: Arc<Core>,
     answers: Arc<Answers>,
@@ -107,7 +107,7 @@ pub(crate) async fn answer(
                     return Ok(());
                 }
             }
-            // What else has come by now goes along.
+            // Events that have come by now are handled along with this one.
             event = events.try_recv().ok();
         }
         if !outbox.is_empty() {
@@ -117,7 +117,7 @@ pub(crate) async fn answer(
 }
 
 impl Answers {
-    /// Puts an answer to those that are sent together, or sends it if it is too large for that.
+    /// Adds an answer to those that are sent together, or sends it at once if it is too large for that.
     async fn put(
         &self,
         core: &Core,
@@ -213,7 +213,7 @@ impl Ticket {
         Ticket { job: Some(Box::new(job)), events }
     }
 
-    /// The request waits for the store from now on, which is bounded.
+    /// The request waits for the store from now on; the wait is bounded.
     pub(crate) fn waits(&self) {
         if let Some(job) = &self.job {
             // If the answerer is gone, so is the peer, here and below.
@@ -231,7 +231,7 @@ impl Ticket {
         self.answer(Answer::refused(g, refusal));
     }
 
-    /// Waiting for this timed out: the connection ends.
+    /// The wait for `what` timed out: the connection ends.
     pub(crate) fn late(mut self, what: &'static str) {
         if let Some(job) = self.job.take() {
             let _ = self.events.send(Event::Late(job.seal.request(), what));
@@ -252,7 +252,8 @@ impl Drop for Ticket {
     }
 }
 
-/// Adds this drive's own receipt to the answer to a write. What the answer says was durable before.
+/// Adds this drive's own receipt to the answer to a write. Everything that the answer states was durable
+/// before.
 fn add_own(core: &Core, reply: &mut DriveReply) {
     if let DriveReply::Written(written) = reply {
         written.receipts.push(Receipt { drive: core.drive, log: core.store.last_record() });

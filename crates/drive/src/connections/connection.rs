@@ -1,16 +1,17 @@
 //! One connection: requests are received in order, started at once where possible, and answered as they are
 //! done.
 //!
-//! It has two tasks. The *reader* reads a request, checks it before a byte of its payload is used or the
-//! store is touched, and passes it on with a [`Ticket`]: writes to the store's queue, without waiting for
-//! earlier ones; reads to a thread. Whoever has done the request gives the ticket its answer. The *answerer*
-//! sends the answers as they come, so that a request that takes long holds up no other. The number of
-//! unanswered requests is bounded: a peer that takes no answers is read no further, until the transport's
-//! stall timeout ends the connection.
+//! A connection has two tasks. The *reader* reads a request, checks it before a byte of its payload is used
+//! or the store is touched, and passes it on with a [`Ticket`]: writes to the store's queue, without waiting
+//! for earlier ones; reads to a thread. The code that completes the request gives its answer to the ticket.
+//! The *answerer* sends the answers as they come, so that a request that takes long holds up no other. The
+//! number of unanswered requests is bounded: a peer that takes no answers is read no further, until the
+//! transport's stall timeout ends the connection.
 //!
 //! A short read of bytes in the page cache waits for nothing. The reader answers it itself: no thread, no
-//! other task. It goes on with the requests that came together with it, and sends the answers together before
-//! it waits for more. What the connection does not take at once, it leaves to the answerer.
+//! other task. The reader then goes on with the requests that came together with that one, and sends the
+//! answers together before it waits for more. Answers that the connection does not take at once are left to
+//! the answerer.
 //!
 //! A peer has a slot for strangers until one of its requests carries a good MAC; then it gets a slot from
 //! [`crate::connections::room`]. Waiting for the store or for memory is bounded by
@@ -80,7 +81,7 @@ pub(crate) async fn serve(core: Arc<Core>, stream: Stream, closing: watch::Recei
     };
     let mut requests = Requests::new(Arc::clone(&core), is_local);
     let ended = reader.run(&mut requests, closing).await;
-    // What was answered before the end is sent, whatever the end was.
+    // Answers from before the end are sent, whatever the reason for the end.
     let ended = ended.and(reader.send_answers(&core).await);
     // The answerer goes on until the reader and all tickets are gone.
     drop(reader);
@@ -103,16 +104,16 @@ pub(crate) async fn serve(core: Arc<Core>, stream: Stream, closing: watch::Recei
 /// The half of a connection that receives requests.
 struct RequestReader {
     binding: Binding,
-    /// What its requests have proved so far.
+    /// State that requests have proved so far: their sequence, and known capabilities.
     session: Session,
     visitor: Visitor,
-    /// Whether the peer has shown a good MAC and has its slot.
+    /// True once the peer has shown a good MAC and has its slot.
     proven: bool,
     events: mpsc::UnboundedSender<Event>,
     answers: Arc<Answers>,
-    /// What the reader itself has answered and not yet sent.
+    /// Answers that the reader itself has made and not yet sent.
     outbox: Outbox,
-    /// One for each request that may be unanswered.
+    /// One permit for each request that may be unanswered.
     permits: Arc<Semaphore>,
     receiver: Receiver,
 }
@@ -202,7 +203,8 @@ impl RequestReader {
         };
         let job = Job { kind: header.kind, seal, _work: self.receiver.work(), _permit: permit, leaseless };
         let ticket = Ticket::new(job, self.events.clone());
-        // This one may wait for its payload, for memory or a thread: what is answered does not wait for it.
+        // This request may wait for its payload, for memory or for a thread: finished answers do not wait for
+        // it.
         self.send_answers(&core).await?;
         match accepted {
             Ok(verified) => requests.carry_out(verified, &arrival, &mut self.receiver, ticket).await,

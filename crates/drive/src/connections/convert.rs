@@ -31,8 +31,8 @@ pub(crate) fn new_object(capability: &Capability, attributes: &data::Attributes)
     }
 }
 
-/// Whether two maps are of the same column of the same segment. Their drives may differ: one may have been
-/// replaced.
+/// Returns true if two maps are of the same column of the same segment. Their drives may differ: one may have
+/// been replaced.
 pub(crate) fn same_column(a: &ColumnMap, b: &ColumnMap) -> bool {
     let identity =
         |map: &ColumnMap| (map.file, map.segment, map.scheme, map.k, map.m, map.unit_bytes, map.column);
@@ -67,7 +67,7 @@ pub(crate) fn attributes(
     }
 }
 
-/// What a stripe write's fields must satisfy beyond the checks that apply to every request.
+/// Checks a stripe write's fields, beyond the checks that apply to every request.
 pub(crate) fn check_write(k: u8, write: &StripeWrite) -> Result<(), Refusal> {
     // A lost unit that was never written is made anew under version zero.
     if write.stamp.n == 0 && !(write.install && write.hole && write.stamp.is_zero()) {
@@ -108,7 +108,7 @@ pub(crate) fn stripe_write(write: StripeWrite, g: Generation, body: Body) -> Wri
         settled_below,
         client,
         operation,
-        // `body` says both.
+        // `body` states both.
         hole: _,
         crcs: _,
     } = write;
@@ -149,7 +149,7 @@ pub(crate) fn partition(state: &PartitionState) -> PartitionAttributes {
     }
 }
 
-/// A quota on the wire: 0 is none.
+/// Quota from its form on the wire, where 0 means none.
 pub(crate) fn quota(bytes: u64) -> Option<u64> {
     (bytes > 0).then_some(bytes)
 }
@@ -187,7 +187,7 @@ pub(crate) fn unit_state(chain: &Chain) -> UnitState {
     state
 }
 
-/// Which of an object's units a listing is about; `None`: the units are named.
+/// Listing of an object's units that a request asks for; `None`: the request names the units.
 pub(crate) fn listing(asked: &Versions) -> Option<Listing> {
     let which = |direction, holes| Listing { from: asked.from, direction, holes };
     match asked.list {

@@ -1,7 +1,7 @@
-//! What the drive knows of objects, for the requests of one connection.
+//! Facts about objects, for the requests of one connection.
 //!
-//! An object's column map is decoded once: the last ones are kept with the bytes that they were decoded from,
-//! and a map counts only as long as the store has the same bytes. So nothing need be told when one changes.
+//! An object's column map is decoded once. The last maps are kept with the bytes that they were decoded from,
+//! and a map counts only as long as the store has the same bytes. So no notice is needed when a map changes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,10 +15,10 @@ use crate::connections::convert::ObjectRef;
 use crate::connections::reply::refusal;
 use crate::core::Core;
 
-/// How many maps are kept; an object's number decides on its place.
+/// Number of maps that are kept; an object's number determines its map's place.
 const MAPS: usize = 64;
 
-/// What the drive knows of an object.
+/// Facts about an object, against which its requests are checked.
 #[derive(Debug, Clone)]
 pub(crate) struct Facts {
     pub(crate) object_version: u32,
@@ -43,7 +43,7 @@ pub(crate) struct Objects {
     maps: Maps,
 }
 
-/// The last maps.
+/// The maps that were decoded last, each in the place of its object.
 #[derive(Default)]
 struct Maps(Vec<Option<Decoded>>);
 
@@ -56,7 +56,7 @@ impl Objects {
         self.creating.push(Creating { place, facts, answered });
     }
 
-    /// What is known of an object; `None`: there is none.
+    /// Facts about an object; `None`: there is no such object.
     pub(crate) fn facts(&mut self, core: &Core, place: ObjectRef) -> Result<Option<Facts>, Refusal> {
         self.creating.retain(|creating| !creating.answered.load(Ordering::Acquire));
         if let Some(creating) = self.creating.iter().find(|creating| creating.place == place) {
@@ -79,7 +79,7 @@ impl Objects {
 }
 
 impl Maps {
-    /// The map of these bytes, which are the object's.
+    /// The object's map, of which `bytes` is the stored form.
     fn decoded(&mut self, place: ObjectRef, bytes: &[u8]) -> Result<Arc<ColumnMap>, DecodeError> {
         self.0.resize(MAPS, None);
         let at = usize::try_from((place.0.0 ^ place.1.0) % 64).expect("small");

@@ -29,8 +29,8 @@ use crate::parity::debts::Owing;
 use crate::parity::forward;
 use crate::{damage_checks, scrub};
 
-/// How long a fence waits until everything owed to ready parity columns is paid. The manager asks again, and
-/// meanwhile finds out which drive does not take it.
+/// Longest wait of a fence for the debts to ready parity columns to be paid. After that the manager asks
+/// again, and meanwhile finds out which drive does not take its deltas.
 const DRAIN_WAIT: Duration = Duration::from_secs(3);
 
 impl Requests {
@@ -155,7 +155,7 @@ impl Requests {
                     return ticket.answer(not_drained(&core, &capability, owing));
                 }
                 let listing = move || ticket.answer(list_unsettled(&core, &capability, &asked));
-                // It fails only when the runtime ends.
+                // This fails only when the runtime ends.
                 let _ = host::spawn_blocking(listing).await;
             });
         };
@@ -165,9 +165,10 @@ impl Requests {
     }
 }
 
-/// One object number serves all columns of a file. A column may have moved away and been removed here, and
-/// have come back with an older state of the disk, while the drive was given another column of the same file:
-/// what is here is none of that one's, and to the manager as good as lost. The list has the column.
+/// Returns a refusal if the stored object is another column than the drive's present one, which `drives`
+/// tells. One object number serves all columns of a file. A column may have moved away and been removed here,
+/// and have come back with an older state of the disk, while the drive was given another column of the same
+/// file. Then the stored data is not the present column's, which for the manager is as good as lost.
 fn is_not_this_columns(core: &Core, capability: &Capability, drives: &[DriveId]) -> Option<Refusal> {
     let stored = core.store.object(capability.partition, capability.object).ok()?;
     let named = drives.iter().position(|drive| *drive == core.drive)?;
@@ -180,7 +181,8 @@ fn is_not_this_columns(core: &Core, capability: &Capability, drives: &[DriveId])
     })
 }
 
-/// What the manager may take out, so that the object owes nothing any more.
+/// Answer to a fence that is not drained: the columns that the manager may take out, so that the object owes
+/// nothing any more.
 fn not_drained(core: &Core, capability: &Capability, owing: Owing) -> Answer {
     let g = capability.g;
     let own = core.store.object(capability.partition, capability.object).map(|object| object.column);
@@ -195,7 +197,7 @@ fn not_drained(core: &Core, capability: &Capability, owing: Owing) -> Answer {
     Answer::new(g, FenceReply { unsettled: Vec::new(), more: false, owed_to })
 }
 
-/// Stores the capability's generation, set and joining columns, and where the columns are now.
+/// Stores the capability's generation, set and joining columns, and the drives that have the columns now.
 pub(crate) fn fence(core: &Core, capability: &Capability, drives: &[DriveId]) -> Result<Outcome, Error> {
     let partition = capability.partition;
     let object = capability.object;
@@ -216,7 +218,7 @@ pub(crate) fn fence(core: &Core, capability: &Capability, drives: &[DriveId]) ->
     Ok(outcome)
 }
 
-/// Versions are installed where a column joins, and where a damaged unit is made anew.
+/// Checks that a write may install a version: where a column joins, or where a damaged unit is made anew.
 pub(crate) fn may_install(
     core: &Core,
     capability: &Capability,
@@ -246,7 +248,7 @@ pub(crate) fn remove_partition(core: &Core, g: Generation, partition: PartitionI
     }
 }
 
-/// The answer to a fence.
+/// Answer to a fence that is drained: the units with unsettled versions.
 pub(crate) fn list_unsettled(core: &Core, capability: &Capability, asked: &Fence) -> Answer {
     let partition = capability.partition;
     let object = capability.object;
@@ -301,7 +303,7 @@ pub(crate) fn scrub(core: &Core, asked: &Scrub) -> Answer {
     // A request without a lease would not have come this far.
     let manager_ms = core.manager_ms().unwrap_or_default();
     if asked.act == ScrubAct::Forget && asked.rate != core.start.load(Ordering::Relaxed) {
-        // What this one lost when it started, the manager has not looked at.
+        // The manager has not looked at what this process lost when it started.
         let detail = "another process of the drive was looked at";
         return Answer::refused(Generation(0), Refusal::new(Reason::Busy, detail));
     }
@@ -317,7 +319,8 @@ pub(crate) fn scrub(core: &Core, asked: &Scrub) -> Answer {
     if asked.act == ScrubAct::Start {
         scrub.handle_start(asked.rate, manager_ms);
     }
-    // In one: a pass of little may end at once, and who waits for its end has to know that it began.
+    // Under one lock: a short pass may end at once, and a requester that waits for its end has to know that
+    // it began.
     let mut report = scrub.report(&stat, lost);
     drop(scrub);
     if asked.act == ScrubAct::Start {

@@ -1,6 +1,6 @@
 //! Answers that are sent together: one system call for as many as are ready.
 //!
-//! The lease is looked at once for all of them, right before they are sent (PROTOCOL R8). If it has lapsed,
+//! The lease is checked once for all of them, right before they are sent (PROTOCOL R8). If it has lapsed,
 //! refusals take their places.
 
 use braid_layout::Generation;
@@ -14,11 +14,12 @@ use crate::connections::answerer::Job;
 use crate::connections::reply::Answer;
 use crate::core::{Core, Figures};
 
-/// The most bytes of payload of an answer that is sent with others: they are copied for it.
+/// Maximum payload, in bytes, of an answer that is sent together with others, for which it is copied.
 pub(crate) const PAYLOAD_BYTES_MAX: u32 = 16 << 10;
-/// From this many bytes on, what is ready is sent.
+/// Number of bytes from which on the answers that are ready are sent.
 const FULL_BYTES: usize = 32 << 10;
-/// Room for the frames of one sending, which is made once and kept: an outbox has no more when it is empty.
+/// Capacity, in bytes, for the frames of one sending. It is allocated once and kept; an empty outbox keeps no
+/// more.
 const ROOM_BYTES: usize = 52 << 10;
 const _: () = assert!(FULL_BYTES + PAYLOAD_BYTES_MAX as usize + 2048 < ROOM_BYTES, "a last read fits");
 
@@ -31,13 +32,13 @@ pub(crate) struct Outbox {
 
 /// An answer in an outbox.
 struct Placed {
-    /// Where its frame begins; it ends where the next one begins.
+    /// Offset at which the answer's frame begins; it ends where the next one begins.
     from: usize,
     seal: ReplySeal,
     g: Generation,
-    /// It may not leave without a lease.
+    /// True if the answer may not leave without a lease.
     needs_lease: bool,
-    /// What the request holds until it is answered.
+    /// Resources that the request holds until it is answered.
     _job: Option<Box<Job>>,
 }
 
@@ -46,7 +47,7 @@ impl Outbox {
         self.frames.is_empty()
     }
 
-    /// Whether it is time to send.
+    /// Returns true if it is time to send.
     pub(crate) fn is_full(&self) -> bool {
         self.frames.len() >= FULL_BYTES
     }
@@ -68,8 +69,8 @@ impl Outbox {
         self.answers.push(Placed { from, seal, g, needs_lease, _job: Some(job) });
     }
 
-    /// Adds the answer to a read, whose payload of `bytes` is filled in where it is sent from. False if it
-    /// could not be filled: then nothing was added.
+    /// Adds the answer to a read. `fill` writes its payload of `bytes` bytes to the place from which it is
+    /// sent. Returns false if that failed, or if the answer does not fit a frame: then nothing was added.
     pub(crate) fn put_read(
         &mut self,
         seal: &ReplySeal,
@@ -91,8 +92,8 @@ impl Outbox {
         true
     }
 
-    /// Sends what the connection takes now. False if that was not all: another must go on by
-    /// [`Outbox::send`], and this outbox is for it.
+    /// Sends as much as the connection takes now. Returns false if that was not all: then another task must
+    /// get this outbox, and go on with [`Outbox::send`].
     pub(crate) async fn send_now(
         &mut self,
         core: &Core,
@@ -102,8 +103,8 @@ impl Outbox {
         self.hand_to(sender).await
     }
 
-    /// Has the sender take the frames, unless it has some that the connection does not take. What it takes is
-    /// not for this outbox to refuse any more, whether it has left already or not.
+    /// Gives the frames to the sender, unless it still has some that the connection does not take. Frames
+    /// that the sender has taken cannot be refused by this outbox any more, whether they have left or not.
     async fn hand_to(&mut self, sender: &mut Sender) -> Result<bool, TransportError> {
         let has_left = sender.send_now(&mut self.frames).await?;
         if self.frames.is_empty() {
@@ -112,7 +113,7 @@ impl Outbox {
         Ok(has_left)
     }
 
-    /// Sends all, and what an earlier [`Outbox::send_now`] has left.
+    /// Sends all answers, and the bytes that an earlier [`Outbox::send_now`] has left unsent.
     pub(crate) async fn send(&mut self, core: &Core, sender: &mut Sender) -> Result<(), TransportError> {
         self.look_at_lease(core);
         sender.send_frames(&mut self.frames).await?;
@@ -136,7 +137,7 @@ impl Outbox {
         }
     }
 
-    /// Refuses what needs a lease. Returns how many answers that were.
+    /// Replaces the answers that need a lease by `refusal`. Returns their number.
     fn refuse(&mut self, refusal: Refusal) -> u64 {
         let refusal = DriveReply::from(refusal);
         let mut refused = 0;
@@ -156,8 +157,8 @@ impl Outbox {
     }
 }
 
-/// Appends an answer's frame, without its payload. Returns the reason if it is a refusal, which an answer
-/// becomes that does not fit a frame; that has no payload.
+/// Appends an answer's frame, without its payload. An answer that does not fit a frame becomes a refusal.
+/// Returns the reason if the frame is a refusal, which has no payload.
 fn put_frame(
     frames: &mut Vec<u8>,
     seal: &ReplySeal,

@@ -37,12 +37,12 @@ pub(crate) struct Room {
     pub(crate) sendfile_min: Option<u32>,
 }
 
-/// Why a joining column does not answer this read: it answers for units that it has caught up with in this
-/// generation (PROTOCOL section 7). If a fence comes between this look and the read itself, the read sees
-/// another generation than the capability's, and is refused for that.
+/// Refusal of a read by a joining column, which answers only for units that it has caught up with in this
+/// generation (PROTOCOL section 7); `None` if the read may go on. If a fence comes between this check and the
+/// read itself, the read sees another generation than the capability's, and is refused for that.
 pub(crate) fn not_caught_up(core: &Core, facts: Option<&Facts>, read: &Read) -> Option<Refusal> {
     let facts = facts?;
-    // A snapshot is what it was when it was taken.
+    // A snapshot does not change after it was taken.
     if read.snapshot != 0 || facts.ready.contains(facts.map.column) {
         return None;
     }
@@ -65,7 +65,7 @@ pub(crate) fn read(core: &Core, room: Room, g: Generation, read: &Read) -> Answe
     let began = Instant::now();
     let place = (read.at.partition, read.at.object, read.unit);
     let failed = |error: &Error| {
-        // What snapshots keep is not on other drives in this form.
+        // Data that snapshots keep is not on other drives in this form.
         if read.snapshot == 0 && matches!(error, Error::Damaged { .. } | Error::Io { .. }) {
             core.damage.doubt(place);
         }
@@ -98,8 +98,8 @@ pub(crate) fn read(core: &Core, room: Room, g: Generation, read: &Read) -> Answe
     Answer { g, reply: reply_of(&mut view).into(), payload }
 }
 
-/// Answers a read into `outbox` if nothing need be waited for: neither the disk nor a lock that is held for
-/// long. False if it cannot, or if anything is not as it should be: [`read`] does it then, and says why.
+/// Answers a read into `outbox` if that needs no wait, neither for the disk nor for a lock that is held for
+/// long. Returns false otherwise, or if anything is not as it should be: then [`read`] answers, and says why.
 pub(crate) fn read_at_once(core: &Core, verified: &Verified, read: &Read, outbox: &mut Outbox) -> bool {
     let began = Instant::now();
     let g = verified.capability.g;
@@ -132,7 +132,7 @@ pub(crate) fn read_at_once(core: &Core, verified: &Verified, read: &Read, outbox
     is_put
 }
 
-/// What is said of the bytes of a view.
+/// The reply that describes the bytes of a view.
 fn reply_of(view: &mut View) -> ReadReply {
     ReadReply {
         version: view.version,
@@ -158,7 +158,7 @@ fn view(core: &Core, read: &Read) -> Result<View, Error> {
         (Want::Exactly, [version]) if !covers(core, read)? => braid_store::Want::Exactly(*version),
         (Want::Exactly, cover) => return core.store.read_cover(partition, object, read.unit, range, cover),
     };
-    // Looked up first: what is noted after it is in the view.
+    // Looked up first: a version that is noted after this is in the view.
     let shown = forward::shown(core, (partition, object, read.unit));
     let mut view = core.store.read(partition, object, read.unit, range.clone(), want)?;
     if let Some(shown) = shown.filter(|shown| *shown > view.version && read.want != Want::Exactly) {
@@ -169,12 +169,12 @@ fn view(core: &Core, read: &Read) -> Result<View, Error> {
             found => found?,
         };
     }
-    // What is owed may be counted in elsewhere: the unit is not of an older state for that.
+    // Owed versions may be counted in elsewhere already: that does not make this unit one of an older state.
     view.pending |= shown.is_some();
     Ok(view)
 }
 
-/// Whether the unit is parity, where a single requested version is the cover of one data column.
+/// Returns true if the unit is parity, where a single requested version is the cover of one data column.
 fn covers(core: &Core, read: &Read) -> Result<bool, Error> {
     let chains = core.store.versions(read.at.partition, read.at.object, read.unit..read.unit + 1)?;
     let covered = chains.iter().flat_map(|chain| &chain.entries).any(|entry| !entry.cover.is_empty());

@@ -1,4 +1,4 @@
-//! Answers to requests, and how the store's errors become refusals.
+//! Answers to requests, and the conversion of the store's errors to refusals.
 
 use braid_layout::Generation;
 use braid_store::{Error, Piece};
@@ -22,9 +22,9 @@ pub(crate) struct Answer {
 #[derive(Debug)]
 pub(crate) enum Payload {
     Empty,
-    /// Read into memory.
+    /// Bytes that were read into memory.
     Memory(Buffer),
-    /// In the page cache, to be sent from there.
+    /// Bytes in the page cache, to be sent from there.
     Files {
         pieces: Vec<Piece>,
         _share: Share,

@@ -45,7 +45,7 @@ pub(crate) struct Requests {
 }
 
 impl Requests {
-    /// For one connection. `is_local`: its peer is on this machine.
+    /// Creates the state of one connection. `is_local`: its peer is on this machine.
     pub(crate) fn new(core: Arc<Core>, is_local: bool) -> Requests {
         let buffers = Arc::new(core.pool.connection());
         let sendfile_min = core.settings.sending.bytes_min(is_local);
@@ -167,8 +167,8 @@ impl Requests {
         Ok(())
     }
 
-    /// Answers a short read into `outbox`, if it need wait for nothing. False if it does not: then the
-    /// request is to be carried out like any other, which also says why it is refused, if it is.
+    /// Answers a short read into `outbox` if that needs no wait. Returns false otherwise: then the request is
+    /// to be carried out like any other, which also gives the reason of any refusal.
     pub(crate) fn answer_at_once(
         &mut self,
         verified: &Verified,
@@ -191,7 +191,7 @@ impl Requests {
         }
     }
 
-    /// Whether the drive may take requests now, and whether the manager that sent this one still leads.
+    /// Checks that the drive may take requests now, and that the manager that sent this one still leads.
     fn serving(&self, verified: &Verified, arrival: &Arrival) -> Result<(), Refusal> {
         match &arrival.serving {
             Ok(()) => {}
@@ -205,7 +205,7 @@ impl Requests {
         }
     }
 
-    /// What the drive knows of the object, if it exists and the request fits it.
+    /// Facts about the object, if it exists and the request fits it; otherwise the refusal.
     fn examine(&mut self, verified: &Verified, place: ObjectRef) -> Result<Option<Facts>, Box<Answer>> {
         use DriveRequest as R;
         let (request, rules) = (&verified.request, verified.request.rules());
@@ -220,7 +220,7 @@ impl Requests {
         }
         let facts = match self.objects.facts(&self.core, place) {
             Ok(facts) => facts,
-            // What is lost is removed whatever it was.
+            // A lost object is removed, whatever it was.
             Err(lost) if lost.reason == Reason::Damaged && matches!(request, R::Remove(_)) => None,
             Err(refusal) => return refused(Generation(0), refusal),
         };
@@ -297,8 +297,8 @@ impl Requests {
         Ok(())
     }
 
-    /// A payload as it is stored, of 0 bytes for a hole; `None` if there is no memory for it, which the
-    /// ticket has been told.
+    /// Receives a payload in the form in which it is stored; 0 bytes are a hole. `None` if there is no memory
+    /// for it: then the ticket is used up.
     pub(crate) async fn body(
         &self,
         bytes: u32,
@@ -349,7 +349,7 @@ impl Requests {
         self.core.revoked().handle_lease_end(place, (capability.g, capability.lease), now_ms);
     }
 
-    /// A check, for repeated use, whether the capability still allows these rights.
+    /// Returns a check, for repeated use, that the capability still allows these rights.
     pub(crate) fn still(&self, capability: &Capability, rights: Rights) -> Still {
         if capability.rights.include(Rights::MANAGE) {
             return always();
@@ -362,7 +362,7 @@ impl Requests {
         })
     }
 
-    /// A share of the payload bound; `None` if none is to be had, which `ticket` has been told.
+    /// Waits for a share of the payload bound; `None` if none is to be had: then `ticket` is used up.
     async fn share(&self, bytes: u32, ticket: Ticket) -> Option<(Share, Ticket)> {
         match timeout(self.core.settings.store_wait, self.buffers.share(bytes)).await {
             Ok(Ok(share)) => return Some((share, ticket)),
@@ -430,8 +430,8 @@ impl Requests {
         self.hand_over(ticket, mutation, 0, still, then).await;
     }
 
-    /// As [`Requests::submit`], for a mutation with so many bytes of payload; what becomes of the ticket is
-    /// up to `then`.
+    /// As [`Requests::submit`], for a mutation with `bytes` bytes of payload; `then` gets the ticket and the
+    /// result.
     pub(crate) async fn hand_over(
         &self,
         ticket: Ticket,
@@ -459,7 +459,8 @@ impl Requests {
     }
 
     async fn queue_in_thread(&self, mutation: Mutation, still: Still, reply: Reply) {
-        // Longer than the answerer waits, which ends the connection: nobody is told that it was refused.
+        // Longer than the wait after which the answerer ends the connection, so nobody is told of a refusal
+        // here.
         let store = self.core.store.clone();
         let wait = Some(2 * self.core.settings.store_wait);
         let queue = move || drop(store.submit_within(mutation, reply, wait, &still));
@@ -467,10 +468,10 @@ impl Requests {
     }
 }
 
-/// Whether the request may still be carried out.
+/// Check that a request may still be carried out.
 type Still = Box<dyn Fn() -> bool + Send + Sync>;
 
-/// For requests that no revocation affects.
+/// Check that always passes, for requests that no revocation affects.
 pub(crate) fn always() -> Still {
     Box::new(|| true)
 }

@@ -1,5 +1,5 @@
-//! Slots for connections whose peers have shown a capability. The manager has its own, and so have the other
-//! drives, so that clients never lock them out.
+//! Slots for connections whose peers have shown a capability. The manager has its own slots, and so have the
+//! other drives, so that clients never lock them out.
 //!
 //! When a slot is needed, an idle connection is closed, the longest idle first; its peer connects again.
 
@@ -57,7 +57,7 @@ impl PeerSlots {
         u64::try_from(all).unwrap_or(u64::MAX)
     }
 
-    /// How many connections the listener may hold.
+    /// Maximum number of connections of the listener, and the text of the refusal beyond it.
     pub(crate) fn capacity(&self) -> Capacity {
         let connections = OTHERS_MAX + self.peers.all() + self.managers.all() + self.sisters.all();
         Capacity { connections, full: full(connections), ..Capacity::default() }

@@ -1,4 +1,4 @@
-//! How the bytes of a read are sent: copied through a buffer, or by `sendfile` from the page cache.
+//! Ways to send the bytes of a read: copied through a buffer, or by `sendfile` from the page cache.
 //!
 //! To a peer on this machine `sendfile` saves nothing: the peer then copies from cold pages instead of a warm
 //! buffer. There a copy was as fast or faster for most lengths (`braid bench store`, rows *sendfile*). To
@@ -11,15 +11,16 @@ use braid_store::disk::is_residency_told;
 /// the reply in one call.
 const BYTES_MIN: u32 = 256 << 10;
 
-/// Which way is used for bytes in the page cache. Other bytes are always read into a buffer.
+/// Way to send bytes that are in the page cache. Other bytes are always read into a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Sending {
-    /// Whichever measured better: `sendfile` for long reads (256 KiB and more) by other machines.
+    /// The way that measured better: `sendfile` for long reads (256 KiB and more) by other machines, else a
+    /// copy.
     #[default]
     Auto,
-    /// Never `sendfile`.
+    /// A copy through a buffer, never `sendfile`.
     Copy,
-    /// Always, where the bytes are in the page cache.
+    /// `sendfile` for all bytes that are in the page cache.
     Sendfile,
 }
 
@@ -34,7 +35,7 @@ impl Sending {
         }
     }
 
-    /// Why this way cannot be used on this system.
+    /// Reason why this way cannot be used on this system; `None` if it can.
     pub(crate) fn refusal(self) -> Option<&'static str> {
         match self {
             Sending::Sendfile if !is_residency_told() => Some(

@@ -19,7 +19,7 @@ use crate::core::{Core, Figures};
 use crate::parity::forward::{self, shape_of};
 
 impl Requests {
-    /// Stores a unit write. Its answer comes when the parity drives have it.
+    /// Stores a unit write. The answer comes when the parity drives have the change.
     pub(crate) async fn unit_write(
         &mut self,
         capability: &Capability,
@@ -62,7 +62,7 @@ impl Requests {
                 Figures::add(&core.figures.written_bytes, u64::from(bytes));
                 forward::handle_owed(&core, unit, &facts.map, version, watermark, ticket, g);
             }
-            // A repeat, whose first copy waits: so does it.
+            // A repeated write whose first copy still waits: the repeat waits too.
             Ok(Outcome::Known { version, settled: false }) => {
                 forward::handle_owed(&core, unit, &facts.map, version, watermark, ticket, g);
             }
@@ -112,7 +112,7 @@ impl Requests {
                 return Ok(());
             }
         };
-        // With one parity column, what is durable here is settled.
+        // With one parity column, a version that is durable here is settled.
         let settled_to = if roles.shape.m() == 1 { delta.to_version } else { delta.settled_to };
         let g = delta.g;
         let mutation = Mutation::Delta(braid_store::Delta {
@@ -149,13 +149,14 @@ impl Requests {
     }
 }
 
-/// The unit has as many deltas as it may: notes those that are settled, so that they are folded in before the
-/// delta comes again.
+/// Notes the settled deltas of a unit that has its maximum of deltas, so that they are folded in before the
+/// refused delta comes again.
 fn settle_some(core: &Core, g: Generation, at: Address, unit: u64, data: u8, up_to: Version) {
     let partition = at.partition;
     let object = at.object;
     let mutation = Mutation::DeltasSettled { partition, object, g, unit, data, up_to };
-    // Where the queue is full, the next try has it done: the store's own thread, if this is it, cannot wait.
+    // If the queue is full, the next try does this: it may be the store's own thread that runs here, which
+    // cannot wait.
     let _ = core.store.submit_within(mutation, Box::new(|_| {}), Some(Duration::ZERO), &|| true);
 }
 
@@ -163,9 +164,9 @@ fn settle_some(core: &Core, g: Generation, at: Address, unit: u64, data: u8, up_
 #[derive(Debug, Clone, Copy)]
 struct DeltaRoles {
     shape: Shape,
-    /// This column's parity unit.
+    /// Number of this drive's unit among the stripe's parity units.
     parity: u8,
-    /// The sender's data unit.
+    /// Number of the sender's unit among the stripe's data units.
     data: u8,
 }
 
@@ -182,14 +183,14 @@ fn roles_of(facts: &Facts, delta: &Delta) -> Result<DeltaRoles, Refusal> {
     }
 }
 
-/// A change of data as a change of parity: times the data unit's coefficient.
+/// The change of parity that follows from a change of data: the change times the data unit's coefficient.
 fn scaled(roles: DeltaRoles, from: u32, body: Body) -> Result<Body, Refusal> {
     let code = Code::new(roles.shape);
     let Body::Bytes { payload, crcs } = body else { return Ok(body) };
     if code.coefficient(roles.parity, roles.data) == 1 {
         return Ok(Body::Bytes { payload, crcs });
     }
-    // What is stored gets new checksums, so the sender's are looked at here.
+    // The product gets new checksums, so the sender's are verified here.
     if let Err(at) = verify_blocks(from, &payload, &crcs) {
         let detail = format!("bytes from {at} of the unit do not match their checksum");
         return Err(Refusal::new(Reason::PayloadChecksum, detail));
@@ -200,7 +201,7 @@ fn scaled(roles: DeltaRoles, from: u32, body: Body) -> Result<Body, Refusal> {
     Ok(Body::Bytes { payload: Bytes::from(product), crcs })
 }
 
-/// What a unit write's fields must satisfy beyond the checks that apply to every request.
+/// Checks a unit write's fields, beyond the checks that apply to every request.
 fn check_unit_write(capability: &Capability, facts: &Facts, write: &UnitWrite) -> Result<(), Refusal> {
     let own = facts.map.column;
     let shape = shape_of(&facts.map)

@@ -51,20 +51,21 @@ pub struct Settings {
     pub payload_bytes_max: usize,
     /// Connections at a time from peers that have shown a capability, without the manager's. Default 1024.
     pub connections_max: usize,
-    /// How long a request may wait for the drive's own store or for memory. Then its connection is closed, so
-    /// that a hanging disk does not exhaust the drive. Default 40 s: clients have given up by then.
+    /// Longest wait of a request for the drive's own store or for memory. After that its connection is
+    /// closed, so that a hanging disk does not exhaust the drive. Default 40 s: clients have given up by
+    /// then.
     pub store_wait: Duration,
     /// Requests of one connection that are accepted and not yet answered. Default 256.
     pub requests_max: usize,
     /// Reads that run at the same time, each in a thread. Default 32.
     pub reads_max: usize,
-    /// How long a peer may keep the drive waiting.
+    /// Timeouts for peers that keep the drive waiting, and the minimum rate of their frames.
     pub limits: Limits,
-    /// About how long the first start tries to reach the manager. Default 30 s.
+    /// Approximate time for which the first start tries to reach the manager. Default 30 s.
     pub join_wait: Duration,
-    /// How long a shutdown waits for peers to take the answers to accepted requests. Default 2 s.
+    /// Longest wait of a shutdown for peers to take the answers to accepted requests. Default 2 s.
     pub shutdown_wait: Duration,
-    /// Whether commits are synced to the medium. `false` is for tests and benchmarks: a power cut then loses
+    /// True if commits are synced to the medium. `false` is for tests and benchmarks: a power cut then loses
     /// writes.
     pub sync: bool,
     /// A segment of the log is sealed once it is longer than this; `None`: the store's default.
@@ -72,15 +73,15 @@ pub struct Settings {
     /// Bytes that the store's cleaner may move per 100 bytes that clients write, when space becomes scarce.
     /// Default 25.
     pub clean_share_percent: u32,
-    /// How the bytes of reads are sent. Default: whichever measured better. [`Sending::Sendfile`] is refused
-    /// on a system where it cannot be used.
+    /// Way in which the bytes of reads are sent. Default: the way that measured better. [`Sending::Sendfile`]
+    /// is refused on a system where it cannot be used.
     pub sending: Sending,
     /// Bytes a second that the drive's own scrub reads; 0: it runs none. Default 8 MiB: about 700 GB a day, a
     /// load that no disk notices. While clients read or write, it uses a quarter of that.
     pub scrub_rate: u64,
     /// The clock that leases are counted on.
     pub clock: Clock,
-    /// Where the drive's files and its store are; `None`: in its directory.
+    /// Simulated disk that has the drive's files and its store; `None`: they are in its directory.
     #[cfg(feature = "simulated")]
     pub medium: Option<std::sync::Arc<dyn crate::medium::Medium>>,
 }

@@ -1,6 +1,6 @@
 //! Heartbeats: they tell the manager that the drive lives, and the manager renews its lease in answer.
 //!
-//! There is one every quarter of the lease; its answer is waited for twice that long, at least
+//! One is sent every quarter of the lease; the timeout for its answer is twice that, and at least
 //! `INTERVAL_FIRST`. After a failure the next one comes soon, then at growing intervals up to a quarter of
 //! the lease.
 
@@ -25,12 +25,13 @@ use crate::life::identity::{Directory, Identity};
 use crate::life::lease::Beat;
 use crate::life::stall::Stall;
 
-/// Between heartbeats until the manager has said how long its lease is.
+/// Interval between heartbeats until the manager has said how long its lease is.
 const INTERVAL_FIRST: Duration = Duration::from_millis(1500);
-/// Between heartbeats while the manager grants no lease because it must finish something first.
+/// Interval between heartbeats while the manager grants no lease because it must finish something first.
 const INTERVAL_WAITING: Duration = Duration::from_millis(250);
-/// How often the manager's progress is stored; every heartbeat reports it. If the manager loses less than
-/// this while its drives are killed too, its mark reveals the loss only if it was started in between.
+/// Interval at which the manager's progress is stored; every heartbeat reports it. If the manager loses less
+/// progress than that while its drives are killed too, its mark reveals the loss only if the manager was
+/// started in between.
 const STORE_EVERY: Duration = Duration::from_secs(5);
 /// The shortest time between heartbeats, and the pause after the first failure.
 const INTERVAL_MIN: Duration = Duration::from_millis(50);
@@ -85,14 +86,14 @@ pub(crate) async fn run(
     }
 }
 
-/// Whether the drive held a lease before the answer.
+/// State of the drive before the answer: with a lease (`Yes`) or without one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WasServing {
     Yes,
     No,
 }
 
-/// Whether it is the process's last heartbeat.
+/// Mark of the last heartbeat of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Last {
     Yes,
@@ -119,17 +120,17 @@ pub(crate) struct Pulse {
     about: About,
     /// A random number that identifies this process.
     start: u64,
-    /// This process, for a manager on the same machine.
+    /// Mark of this process, for a manager on the same machine.
     process: ProcessMark,
     session: Option<ControlSession>,
     interval: Duration,
-    /// No heartbeat since the start was answered with a lease.
+    /// True until a heartbeat since the start is answered with a lease.
     restarted: bool,
     failures: u32,
-    /// When the manager's progress was last stored, and its value.
+    /// Time at which the manager's progress was last stored, and the stored value.
     stored: (Instant, u64),
     stall: Stall,
-    /// Mere progress that is being stored: no heartbeat waits for it.
+    /// Task that stores mere progress: no heartbeat waits for it.
     saving: Option<JoinHandle<Result<(), DriveError>>>,
 }
 
@@ -144,11 +145,11 @@ impl Pulse {
         }
     }
 
-    /// Returns the time until the next heartbeat.
+    /// Sends a heartbeat and handles its answer. Returns the time until the next heartbeat.
     async fn beat(&mut self, core: &Arc<Core>, last: Last) -> Result<Duration, Stop> {
         let stat = {
             let core = Arc::clone(core);
-            // In a thread, as it asks the file system. If the disk hangs, heartbeats stop, as they should.
+            // In a thread, as this asks the file system. If the disk hangs, heartbeats stop, as they should.
             host::spawn_blocking(move || core.store.stat().unwrap_or_default()).await
         };
         let stat = stat.map_err(|error| Stop::Fatal(DriveError::Task(error)))?;
@@ -159,7 +160,8 @@ impl Pulse {
         let sent = core.clock().now();
         let stalled_ms = self.stall.handle_look(core.store.commit_under_way(), sent);
         if stalled_ms > 0 {
-            // Before the manager hears of it: from then on it may do without this drive.
+            // Given up before the manager hears of the stall: from then on the manager may do without this
+            // drive.
             core.lease().handle_stall();
         }
         let heartbeat = Heartbeat { stalled_ms, ..self.heartbeat(core, &stat, last) };
@@ -261,7 +263,7 @@ impl Pulse {
             return Ok(()); // the disk is slow, or hangs: the next heartbeat says so
         }
         if let Some(saving) = self.saving.take() {
-            // In order, so that nothing older is stored over this.
+            // Saved in order, so that no older state is stored over this one.
             saving.await??;
         }
         let directory = Arc::clone(&self.directory);
@@ -347,7 +349,7 @@ impl Pulse {
         }
     }
 
-    /// How long to wait after a failure: doubled each time, from the minimum up to the interval.
+    /// Returns the pause after a failure: it doubles each time, from the minimum up to the interval.
     fn handle_failure(&mut self, error: &TransportError) -> Duration {
         let manager = &self.manager;
         self.session = None;

@@ -1,9 +1,9 @@
-//! The drive's identity: `drive.toml` in its directory. It holds the master key, so only its owner may read
-//! it.
+//! The drive's identity: `drive.toml` in its directory. The file holds the master key, so only its owner may
+//! read it.
 //!
-//! It is written before the manager is asked to let the drive join, so that a crash in between is harmless:
-//! the drive starts again under the same identity, tries the key it wrote, and joins again if the manager
-//! never heard of it. Every write is atomic (a new file, synced, renamed over the old one).
+//! The file is written before the manager is asked to let the drive join, so that a crash in between is
+//! harmless: the drive starts again under the same identity, tries the key it wrote, and joins again if the
+//! manager never heard of it. Every write is atomic (a new file, synced, renamed over the old one).
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -21,11 +21,11 @@ use crate::error::DriveError;
 
 /// The identity's file.
 const IDENTITY_FILE: &str = "drive.toml";
-/// The file while it is written, before it is renamed.
+/// Temporary name of the identity's file while it is written.
 const IDENTITY_NEW: &str = "drive.toml.new";
-/// Present in a new file system.
+/// Directory that is present in a new file system.
 const LOST_AND_FOUND: &str = "lost+found";
-/// Locked while a process uses the directory.
+/// File that is locked while a process uses the directory.
 const LOCK_FILE: &str = "LOCK";
 /// The store's own directory in the drive's.
 const STORE_DIR: &str = "store";
@@ -33,29 +33,29 @@ const STORE_DIR: &str = "store";
 const STORE_OLD_DIR: &str = "store.old";
 /// The version of `drive.toml`.
 const FORMAT: u32 = 1;
-/// This release, as `drive.toml` names it.
+/// Name of this release in `drive.toml`.
 const RELEASE: &str = env!("CARGO_PKG_VERSION");
 
-/// The drive's identity, and what it must remember outside its store.
+/// The drive's identity, and other state that it must remember outside its store.
 #[derive(Debug, Clone)]
 pub(crate) struct Identity {
     pub(crate) cluster: ClusterId,
     pub(crate) drive: DriveId,
-    /// Its name in the cluster.
+    /// Name of the drive in the cluster.
     pub(crate) name: String,
     /// The manager's last address; `None`: it was never reached.
     pub(crate) manager: Option<String>,
     /// The key that all other keys of this drive are derived from.
     pub(crate) master: Option<Key>,
-    /// Whether the manager surely knows the drive.
+    /// True if the manager surely knows the drive.
     pub(crate) joined: bool,
     /// The highest epoch that the manager announced; 0: none yet.
     pub(crate) epoch: u64,
-    /// Whether an epoch was announced while objects were here: see [`crate::readmission`].
+    /// True if an epoch was announced while objects were here: see [`crate::readmission`].
     pub(crate) was_out: bool,
     /// The instance number that the manager gave to the last process it admitted as this drive; 0: none yet.
     pub(crate) instance: u64,
-    /// How far the manager's state had come when this was last stored.
+    /// Progress of the manager's state, as last stored.
     pub(crate) seen: StateMark,
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct Identity {
 #[serde(deny_unknown_fields)]
 struct Text {
     format: u32,
-    /// The release that wrote it, for people. Earlier ones did not say.
+    /// The release that wrote the file, for people. Absent in files of early releases.
     #[serde(default)]
     release: Option<String>,
     cluster: String,
@@ -88,9 +88,9 @@ struct Text {
 #[derive(Debug)]
 pub(crate) struct Directory {
     path: PathBuf,
-    /// Held while the drive runs.
+    /// The directory's lock, held while the drive runs.
     _lock: Option<File>,
-    /// Where its files are in truth.
+    /// Simulated disk that has the files, in place of the directory.
     #[cfg(feature = "simulated")]
     medium: Option<std::sync::Arc<dyn crate::medium::Medium>>,
 }
@@ -126,7 +126,7 @@ impl Directory {
         Directory { path: path.to_owned(), _lock: None, medium: Some(medium) }
     }
 
-    /// Where its files are, if it is simulated.
+    /// The disk that has the files, if the directory is simulated.
     #[cfg(feature = "simulated")]
     pub(crate) fn medium(&self) -> Option<&dyn crate::medium::Medium> {
         self.medium.as_deref()
@@ -146,7 +146,7 @@ impl Directory {
         &self.path
     }
 
-    /// Where the store is.
+    /// Path of the store.
     pub(crate) fn store(&self) -> PathBuf {
         self.path.join(STORE_DIR)
     }
@@ -219,12 +219,12 @@ impl Directory {
     }
 }
 
-/// Why a `drive.toml` is no identity.
+/// Reason why a `drive.toml` gives no identity.
 #[derive(Debug)]
 enum Bad {
     /// No release writes such a file.
     Damaged(String),
-    /// Another release does: `by` that one.
+    /// Another release has written the file; `by` names it.
     Release { by: String, what: String },
 }
 
@@ -243,8 +243,9 @@ impl From<String> for Bad {
     }
 }
 
-/// A file that is TOML, says its format and names a cluster and a drive was written by some release: what
-/// this one does not know in it, or misses, is the other's.
+/// Classifies a file that this release cannot read. A file that is TOML, states its format and names a
+/// cluster and a drive was written by some release: a field that this release does not know, or misses, is
+/// due to that other release.
 fn bad(text: &str, what: &str) -> Bad {
     let Ok(table) = text.parse::<toml::Table>() else { return Bad::Damaged(what.to_owned()) };
     let is_there = |name: &str| table.get(name).is_some_and(toml::Value::is_str);
@@ -311,7 +312,7 @@ impl Identity {
     }
 }
 
-/// Whether the directory has the identity of a drive, readable or not.
+/// Returns true if the directory has the identity of a drive, readable or not.
 pub fn holds_drive(dir: &Path) -> bool {
     fs::symlink_metadata(dir.join(IDENTITY_FILE)).is_ok()
 }
@@ -456,7 +457,7 @@ mod tests {
             assert!(said.contains(by) && said.contains(what) && said.contains(RELEASE), "{said}");
             assert!(!said.contains("empty") && !said.contains("remove"), "{said}");
         }
-        // What a release that did not say its name wrote, and this one understands, is good.
+        // A file that this release understands is good, whether it names another release or none.
         for good in [older, other] {
             fs::write(dir.path().join(IDENTITY_FILE), good).unwrap();
             assert_eq!(held.identity().unwrap().unwrap().drive, identity().drive);

@@ -1,4 +1,4 @@
-//! A directory becomes a drive: its store is made, and the manager learns of it.
+//! Turns a directory into a drive: makes its store, and registers it with the manager.
 //!
 //! The order is: write the identity, make the store, get the master key over a session with the join token,
 //! write the key, ask the manager to join. After a crash at any point the next start continues from what it
@@ -24,7 +24,7 @@ const RETRY_MIN: Duration = Duration::from_millis(50);
 const RETRY_MAX: Duration = Duration::from_secs(1);
 /// The minimum time for one try.
 const TRY_MIN: Duration = Duration::from_secs(5);
-/// How often a warning says that the drive still waits.
+/// Interval between warnings that the drive still waits.
 const TELL_EVERY: Duration = Duration::from_secs(5);
 
 /// Opens the drive's store; creates it if the drive has not joined yet. Blocks on the disk.
@@ -98,7 +98,7 @@ fn options(config: &Config) -> Options {
     let settings = &config.settings;
     Options {
         capacity: config.capacity_bytes,
-        // Until the manager has compared the log's position with its record.
+        // Held until the manager has compared the log's position with its record.
         held: true,
         sync: settings.sync,
         segment_bytes: settings.segment_bytes.unwrap_or(Options::default().segment_bytes),
@@ -146,7 +146,7 @@ pub(crate) async fn join(
     }
 }
 
-/// Whether another try may succeed.
+/// Returns true if another try may succeed.
 fn may_pass(error: &TransportError) -> bool {
     match error {
         TransportError::Refusal(refusal) => {
@@ -179,7 +179,8 @@ async fn attempt(
     let nonce = *session.nonce();
     identity.master = Some(Token::master_key(&token.secret, &binding, &nonce, identity.drive));
     identity.manager = Some(manager.to_owned());
-    // Before the manager hears of it: once it has stored the drive, this key must not be lost.
+    // Saved before the manager hears of the key: once the manager has stored the drive, the key must not be
+    // lost.
     directory.save(identity)?;
     let join = JoinDrive {
         name: identity.name.clone(),
@@ -205,9 +206,9 @@ async fn attempt(
     }
 }
 
-/// Whether the manager already knows the drive, by a key from a join that a crash interrupted. Only a refusal
-/// from the manager proves that it does not. After a broken session or damaged bytes the key is kept for the
-/// next try.
+/// Returns true if the manager already knows the drive, by a key from a join that a crash interrupted. Only a
+/// refusal from the manager proves that it does not. After a broken session or damaged bytes the key is kept
+/// for the next try.
 async fn known(identity: &Identity, manager: &str, limits: &Limits) -> Result<bool, TransportError> {
     let Some(master) = &identity.master else { return Ok(false) };
     let credentials = Credentials::of_drive(identity.cluster, identity.drive, master);

@@ -1,17 +1,17 @@
-//! How long requests take: a histogram of the last minute or two, of fixed size. Pure: time is a parameter.
+//! Latencies of requests: a histogram of the last minute or two, of fixed size. Pure: time is a parameter.
 //!
 //! Buckets grow by a quarter of a power of two, so a figure is at most a fifth too high. Two windows take
-//! turns, and figures are of both: what is told is never of less than a minute, once a minute has passed.
+//! turns, and figures cover both: once a minute has passed, they never cover less than a minute.
 
 use braid_wire::control::Latency;
 
 use crate::life::clock::Moment;
 
-/// The length of a window.
+/// The length of a window, in milliseconds.
 const WINDOW_MS: u64 = 60_000;
 /// Buckets per power of two.
 const PARTS: u64 = 4;
-/// Up to 2^34 microseconds: beyond is the last bucket.
+/// Number of buckets. They reach up to 2^34 microseconds; longer times count in the last one.
 const BUCKETS: usize = 34 * 4;
 
 #[derive(Debug)]
@@ -26,14 +26,14 @@ impl Latencies {
         Latencies { windows: [[0; BUCKETS]; 2], began: now }
     }
 
-    /// A request took so long.
+    /// Counts a request that took `took_us` microseconds.
     pub(crate) fn note(&mut self, took_us: u64, now: Moment) {
         self.turn(now);
         let count = &mut self.windows[0][bucket(took_us)];
         *count = count.saturating_add(1);
     }
 
-    /// The figures of the last minutes.
+    /// Count and percentiles of the last minute or two.
     pub(crate) fn figures(&mut self, now: Moment) -> Latency {
         self.turn(now);
         let counts = self.windows[0].iter().zip(&self.windows[1]).map(|(a, b)| u64::from(*a) + u64::from(*b));
@@ -64,7 +64,7 @@ fn bucket(took_us: u64) -> usize {
     usize::try_from(power * PARTS + part).unwrap_or(BUCKETS).min(BUCKETS - 1)
 }
 
-/// The end of the bucket in which the request of this rank is; 0: there was none.
+/// End of the bucket that has the request of this rank, in microseconds; 0 if there was no such request.
 fn below(counts: &[u64], rank: u64) -> u64 {
     let mut seen = 0;
     for (at, count) in (0u64..).zip(counts) {

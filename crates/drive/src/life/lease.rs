@@ -25,27 +25,28 @@ pub struct Lease {
 
 #[derive(Debug, Clone, Copy)]
 struct Heard {
-    /// When the heartbeat was sent.
+    /// Moment at which the heartbeat was sent.
     sent: Moment,
-    /// The lease's length, counted from `sent`.
+    /// The lease's length in milliseconds, counted from `sent`.
     lease_ms: u32,
-    /// Manager time in the reply.
+    /// Manager time in the reply, in milliseconds.
     manager_ms: u64,
 }
 
-/// What a heartbeat's reply changed.
+/// Effect of a heartbeat's reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Beat {
     /// The lease is renewed.
     Renewed,
     /// The drive was replaced, and never serves again.
     Replaced,
-    /// From a manager that no longer leads, or whose state is older than one seen before; nothing changed.
+    /// The reply is from a manager that no longer leads, or whose state is older than one seen before;
+    /// nothing changed.
     OldTerm,
 }
 
 impl Lease {
-    /// For a drive that last heard a manager of this term; 0: of none.
+    /// Creates the state of a drive that last heard a manager of this term; 0: it has heard none.
     pub fn new(term: u64) -> Lease {
         Lease { term, ..Lease::default() }
     }
@@ -67,7 +68,7 @@ impl Lease {
         Beat::Renewed
     }
 
-    /// Whether a reply is from a manager that no longer leads.
+    /// Returns true if a reply is from a manager that no longer leads.
     pub fn is_over(&self, head: &ControlHead) -> bool {
         head.term < self.term
     }
@@ -82,7 +83,7 @@ impl Lease {
         Ok(())
     }
 
-    /// The disk hangs: the lease is given up, until the manager gives another.
+    /// The disk hangs: the lease is given up until the manager grants another.
     pub fn handle_stall(&mut self) {
         if let Some(heard) = &mut self.heard {
             heard.lease_ms = 0;
@@ -94,7 +95,7 @@ impl Lease {
         self.closing = true;
     }
 
-    /// Whether new requests may be served, and if not, why.
+    /// Ok if new requests may be served; otherwise the refusal says why not.
     pub fn serving(&self, now: Moment) -> Result<(), Refusal> {
         if self.closing {
             return Err(Refusal::new(Reason::Closing, "the drive is shutting down"));
@@ -102,8 +103,8 @@ impl Lease {
         self.holds(now)
     }
 
-    /// Whether replies may be sent. Unlike [`Lease::serving`], accepted requests are still answered while
-    /// closing.
+    /// Ok if replies may be sent. Unlike [`Lease::serving`], this still lets accepted requests be answered
+    /// while the drive is closing.
     pub fn holds(&self, now: Moment) -> Result<(), Refusal> {
         let no = |detail: &str| Err(Refusal::new(Reason::NotServing, detail));
         if self.replaced {
@@ -118,12 +119,12 @@ impl Lease {
         }
     }
 
-    /// The manager's time in milliseconds, once it was heard.
+    /// Manager time in milliseconds; `None` before the first reply.
     pub fn manager_ms(&self, now: Moment) -> Option<u64> {
         self.heard.map(|heard| heard.manager_ms + now.since(heard.sent))
     }
 
-    /// Whether the manager said that the drive was replaced.
+    /// Returns true if the manager has said that the drive was replaced.
     pub fn replaced(&self) -> bool {
         self.replaced
     }

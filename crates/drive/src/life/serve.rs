@@ -28,27 +28,26 @@ use crate::parity::sisters::Sisters;
 use crate::readmission::ReadmissionFence;
 use crate::{damage_checks, scrub, scrubber};
 
-/// A pause after the system refuses to accept: it has run out of a resource.
+/// Pause after the system refuses to accept a connection, because it has run out of a resource.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// For sending the last heartbeat.
+/// Timeout for sending the last heartbeat.
 const FAREWELL_WAIT: Duration = Duration::from_secs(1);
-/// How long a shutdown waits for a store that is being opened.
+/// Longest wait of a shutdown for a store that is being opened.
 const PREPARE_WAIT: Duration = Duration::from_secs(1);
 
 /// A drive that listens and that the manager knows.
 #[derive(Debug, Clone)]
 pub struct Ready {
     pub drive: DriveId,
-    /// Its name in the cluster.
+    /// Name of the drive in the cluster.
     pub name: String,
-    /// Where it listens.
+    /// Address on which the drive listens.
     pub address: SocketAddr,
-    /// The manager's address, and what proves to it that this is the drive: for what else its process does
-    /// in its name.
+    /// Address of the manager, for other work that the drive's process does in the drive's name.
     pub manager: String,
-    /// See `manager`.
+    /// Credentials that prove to the manager that a session is the drive's; for the same work as `manager`.
     pub credentials: Credentials,
-    /// What its process is to have repaired.
+    /// Damaged units that the drive's process is to have repaired.
     pub damage: Arc<Damage>,
 }
 
@@ -93,7 +92,7 @@ pub async fn run(
     };
     let address = listener.local_address();
     let (close, closing) = watch::channel(false);
-    // If nobody waits for it, the drive serves all the same.
+    // The drive serves even if nobody waits for this.
     let _ = ready.send(is_ready(&identity, &manager, address, &core));
     info!(drive = %identity.name, id = %identity.drive, %address, "listening");
     let verifying = verify(&core, &directory, &closing);
@@ -126,7 +125,7 @@ pub async fn run(
     let _ = close.send(true);
     finish(connections, core.settings.shutdown_wait).await;
     if ended.is_ok() {
-        // So that nobody must wait for the lease to lapse.
+        // The manager is told, so that nobody must wait for the lease to lapse.
         farewell(heartbeats, &core).await;
     }
     end_all(verifying, core.settings.shutdown_wait).await;
@@ -135,7 +134,7 @@ pub async fn run(
     ended
 }
 
-/// Starts the tasks that verify what is stored: all of it, and what is doubted.
+/// Starts the tasks that verify stored units: the scrub of all units, and the verifier of doubted ones.
 fn verify(
     core: &Arc<Core>,
     directory: &Arc<Directory>,
@@ -254,8 +253,8 @@ struct Prepared {
     about: About,
 }
 
-/// From a directory to a drive that listens. If the future is dropped midway, the thread that it started
-/// keeps the directory locked until it is done.
+/// Prepares a drive from its directory, up to the point where it listens. If the future is dropped midway,
+/// the thread that it started keeps the directory locked until it is done.
 async fn prepare(config: &Config) -> Result<Prepared, DriveError> {
     let (directory, identity, manager) = in_thread(config.clone(), |config| {
         #[cfg(feature = "simulated")]

@@ -1,22 +1,23 @@
-//! A disk that hangs while its process answers. Pure: time is a parameter.
+//! Detection of a disk that hangs while its process answers. Pure: time is a parameter.
 //!
-//! The store says which commit is under way. If it is the same for too long, the drive gives its lease up and
-//! says so, and the manager takes it out like a dead one. When the disk answers again, it gets a lease again.
+//! The store says which commit is under way. If that is the same commit for too long, the drive gives its
+//! lease up and tells the manager, which takes the drive out like a dead one. When the disk answers again,
+//! the drive gets a lease again.
 
 use crate::life::clock::Moment;
 
-/// A commit that takes longer than this is of a disk that hangs.
+/// Longest time of a commit, in milliseconds; beyond that its disk counts as hanging.
 pub(crate) const STALL_MS: u64 = 10_000;
 
-/// The commit that was under way when last looked.
+/// The commit that was under way at the last look, and the moment at which it was first seen.
 #[derive(Debug, Default)]
 pub(crate) struct Stall {
     since: Option<(u64, Moment)>,
 }
 
 impl Stall {
-    /// Looks at the commit under way. Returns for how long the disk has not answered, once that is too long;
-    /// else 0.
+    /// Looks at the commit under way. Returns the milliseconds for which the disk has not answered, once that
+    /// is too long; else 0.
     pub(crate) fn handle_look(&mut self, under_way: Option<u64>, now: Moment) -> u64 {
         match (under_way, self.since) {
             (Some(commit), Some((seen, since))) if commit == seen => {

@@ -1,29 +1,29 @@
-//! What the drive owes to parity drives (PROTOCOL R3, R4): for each unit its owed versions, which of them
-//! each parity column has acknowledged, and who waits for them. A pure machine.
+//! Debts of the drive to parity drives (PROTOCOL R3, R4): for each unit its owed versions, the ones that each
+//! parity column has acknowledged, and the waiters for them. A pure state machine.
 //!
-//! All of it is soft. After a restart the owed versions are found in the store, and are sent again.
-//! Acknowledgements count in the generation in which they were given, and a fence makes them void: a column
-//! may have moved to a drive that has nothing yet.
+//! All of this is soft state. After a restart the owed versions are found in the store, and are sent again.
+//! Acknowledgements count only in the generation in which they were given, and a fence makes them void: a
+//! column may have moved to a drive that has nothing yet.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use braid_layout::{Column, ColumnMask, Generation, ObjectId, PartitionId, Version};
 
-/// A unit of an object.
+/// A unit: its partition, its object, and its number in the object.
 pub(crate) type UnitRef = (PartitionId, ObjectId, u64);
 
 /// The parity columns of one stripe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Creditors {
-    /// Those that must have a version before it is settled: the set's, joining ones too.
+    /// Columns that must have a version before it is settled: those in the set, including joining ones.
     pub(crate) all: ColumnMask,
-    /// Those of them that are ready. A fence is drained when they have everything.
+    /// Columns of `all` that are ready. A fence is drained when they have every owed version.
     pub(crate) ready: ColumnMask,
-    /// The object's generation, in which this is so.
+    /// Generation of the object in which the masks are valid.
     pub(crate) g: Generation,
 }
 
-/// All debts. `W` is who waits for a version.
+/// All debts of the drive. `W` is the type of a waiter for a version.
 #[derive(Debug)]
 pub(crate) struct Debts<W> {
     units: BTreeMap<UnitRef, Debt<W>>,
@@ -38,10 +38,10 @@ struct Debt<W> {
     acknowledged: BTreeMap<Column, Version>,
     /// The newest version that the store was told is settled.
     settling: Version,
-    /// What is owed cannot be read here.
+    /// True if the owed data could not be read here.
     unreadable: bool,
-    /// The newest version that its writer was told is settled, or that every ready column had when a fence
-    /// was drained: reads show it. No fence takes it back.
+    /// The newest version that reads show: its writer was told that it is settled, or every ready column had
+    /// it when a fence was drained. No fence takes it back.
     shown: Version,
 }
 
@@ -102,7 +102,7 @@ impl<W> Debts<W> {
         }
     }
 
-    /// What the unit owes could be read, or not.
+    /// Notes whether the unit's owed data could be read.
     pub(crate) fn handle_read(&mut self, unit: UnitRef, readable: bool) {
         if let Some(debt) = self.units.get_mut(&unit) {
             debt.unreadable = !readable;
@@ -122,7 +122,7 @@ impl<W> Debts<W> {
         })
     }
 
-    /// Everything up to `up_to` is settled: from now on reads show it. Returns those who waited, each with
+    /// All versions up to `up_to` are settled: from now on reads show them. Returns the waiters, each with
     /// its version.
     pub(crate) fn handle_settled(&mut self, unit: UnitRef, up_to: Version) -> Vec<(Version, W)> {
         let Some(debt) = self.units.get_mut(&unit) else { return Vec::new() };
@@ -135,7 +135,7 @@ impl<W> Debts<W> {
         waiters.collect()
     }
 
-    /// The store has noted that everything up to `up_to` is settled. Returns those who waited since.
+    /// The store has noted that all versions up to `up_to` are settled. Returns the waiters that came since.
     pub(crate) fn handle_noted(&mut self, unit: UnitRef, up_to: Version) -> Vec<(Version, W)> {
         let waiters = self.handle_settled(unit, up_to);
         if let Some(debt) = self.units.get_mut(&unit) {
@@ -150,14 +150,15 @@ impl<W> Debts<W> {
         waiters
     }
 
-    /// The store could not note that a version is settled: it is to be told again.
+    /// The store could not note that a version is settled, and must be told again.
     pub(crate) fn handle_unsettled(&mut self, unit: UnitRef) {
         if let Some(debt) = self.units.get_mut(&unit) {
             debt.settling = Version::ZERO;
         }
     }
 
-    /// A version is owed no more, for another reason than that all have it. Returns those who waited.
+    /// A version is not owed any more, for a reason other than that all creditors have it. Returns its
+    /// waiters.
     pub(crate) fn handle_dropped(&mut self, unit: UnitRef, version: Version) -> Vec<W> {
         let Some(debt) = self.units.get_mut(&unit) else { return Vec::new() };
         let Some(at) = debt.steps.iter().position(|step| step.version == version) else { return Vec::new() };
@@ -186,7 +187,7 @@ impl<W> Debts<W> {
         found
     }
 
-    /// The object is gone, or its column is out or joining and drops what it owes. Returns those who waited.
+    /// The object is gone, or its column is out or joining and drops its debts. Returns the waiters.
     pub(crate) fn handle_removed(&mut self, place: (PartitionId, ObjectId)) -> Vec<W> {
         let all = (place.0, place.1, 0)..=(place.0, place.1, u64::MAX);
         let units: Vec<UnitRef> = self.units.range(all).map(|(unit, _)| *unit).collect();
@@ -194,29 +195,30 @@ impl<W> Debts<W> {
         debts.flat_map(|debt| debt.steps.into_iter().flat_map(|step| step.waiters)).collect()
     }
 
-    /// Those of all who wait that `is_late` names, each with its version and the columns that lack it.
+    /// Takes the waiters that `is_late` selects, each with its version and the columns that lack it.
     pub(crate) fn take_late(&mut self, is_late: impl Fn(&W) -> bool) -> Vec<Late<W>> {
         self.units.values_mut().flat_map(|debt| debt.take_waiters(&is_late)).collect()
     }
 
-    /// All who wait for versions of the unit, likewise.
+    /// Takes all waiters for versions of the unit, each with its version and the columns that lack it.
     pub(crate) fn take_waiters(&mut self, unit: UnitRef) -> Vec<Late<W>> {
         self.units.get_mut(&unit).map_or_else(Vec::new, |debt| debt.take_waiters(&|_| true))
     }
 
-    /// Parity columns that wait for versions of the unit.
+    /// Parity columns to which the unit's versions are owed; empty if the unit owes nothing.
     pub(crate) fn creditors(&self, unit: UnitRef) -> ColumnMask {
         self.units.get(&unit).map_or(ColumnMask::EMPTY, |debt| debt.creditors.all)
     }
 
-    /// The newest version that the writer was told is settled, while the store does not know it yet. `None`:
-    /// the unit owes nothing.
+    /// The newest version that reads show though the store has not noted yet that it is settled; zero if
+    /// there is none. `None`: the unit owes nothing.
     pub(crate) fn shown(&self, unit: UnitRef) -> Option<Version> {
         self.units.get(&unit).map(|debt| debt.shown)
     }
 
-    /// Whether the object is drained (PROTOCOL R7). If so, reads show what it still owes to joining columns:
-    /// whoever wrote it may be gone, and those who have the file after this fence must not see it come later.
+    /// Returns true if the object is drained (PROTOCOL R7). If so, reads from now on show the versions that
+    /// it still owes to joining columns: their writer may be gone, and clients that have the file after this
+    /// fence must not see them appear later.
     pub(crate) fn show_drained(&mut self, partition: PartitionId, object: ObjectId) -> bool {
         if !self.owed_to((partition, object)).is_drained() {
             return false;
@@ -229,7 +231,7 @@ impl<W> Debts<W> {
         true
     }
 
-    /// What keeps the object from being drained.
+    /// Debts that keep the object from being drained.
     pub(crate) fn owed_to(&self, place: (PartitionId, ObjectId)) -> Owing {
         let (partition, object) = place;
         let all = (partition, object, 0)..=(partition, object, u64::MAX);
@@ -246,17 +248,18 @@ impl<W> Debts<W> {
     }
 }
 
-/// One who waits for a version, and the columns that lack it; `None`: what is owed cannot be read here.
+/// A version, the columns that lack it, and a waiter for it. `None` in place of the columns: the owed data
+/// cannot be read here.
 pub(crate) type Late<W> = (Version, Option<ColumnMask>, W);
 
-/// What an object owes to ready parity columns.
+/// Debts of an object to ready parity columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Owing {
-    /// Those that lack something.
+    /// Ready parity columns that lack an owed version.
     pub(crate) columns: ColumnMask,
-    /// Some of it cannot be read here.
+    /// True if some of the owed data cannot be read here.
     pub(crate) is_unreadable: bool,
-    /// What all columns have is settled in the store.
+    /// True if the store has noted as settled every version that all columns have.
     pub(crate) is_noted: bool,
 }
 
@@ -273,7 +276,7 @@ impl Owing {
 }
 
 impl<W> Debt<W> {
-    /// Those who wait and that `which` names, each with its version and the columns that lack it.
+    /// Takes the waiters that `which` selects, each with its version and the columns that lack it.
     fn take_waiters(&mut self, which: &impl Fn(&W) -> bool) -> Vec<Late<W>> {
         let Debt { steps, acknowledged, creditors, unreadable, .. } = self;
         let mut taken = Vec::new();

@@ -1,11 +1,12 @@
-//! Sends what unit writes changed to the parity drives, until they have it (PROTOCOL R3, R4).
+//! Sends the changes of unit writes to the parity drives, until those have them (PROTOCOL R3, R4).
 //!
 //! Each sister that is owed something has a [`lane`]. A debt outlives its writer: only a fence ends it, by
 //! taking a column out of the set.
 //!
 //! When every parity column has a version, it is settled: its writer is told, and reads show it. The store
-//! notes it a little later; until then it would send the version again after a restart, which does no harm. A
-//! writer that waits too long is told which columns have not taken its write; the write stays owed.
+//! notes this a little later; until then the drive would send the version again after a restart, which does
+//! no harm. A writer that waits too long is told which columns have not taken its write; the write stays
+//! owed.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -28,13 +29,13 @@ use crate::parity::forwarder::{Lanes, Waiter};
 
 mod lane;
 
-/// Pause before the store is told again what is settled.
+/// Pause before the store is told again that a version is settled.
 const NOTE_PAUSE: Duration = Duration::from_secs(1);
-/// Objects looked at together for what they owe.
+/// Number of objects that are listed together when the store is searched for debts.
 const OBJECTS_LEN: usize = 256;
-/// How long a writer waits for the parity drives before it is told to try again.
+/// Longest wait of a writer for the parity drives before it is told to try again.
 const WRITER_WAIT: Duration = Duration::from_secs(5);
-/// How often writers that wait too long are looked for.
+/// Interval between two looks for writers that wait too long.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// The shape that a column map states; `None` if it is no shape.
@@ -42,7 +43,7 @@ pub(crate) fn shape_of(map: &ColumnMap) -> Option<Shape> {
     Shape::new(Scheme::from_number(map.scheme).ok()?, map.k, map.m, map.unit_bytes).ok()
 }
 
-/// What an object's generation says of its columns.
+/// State of an object's columns in its generation.
 #[derive(Debug, Clone, Copy)]
 struct Standing {
     g: Generation,
@@ -55,8 +56,8 @@ impl Standing {
         Standing { g: object.g, set: object.set, joining: object.joining }
     }
 
-    /// Whether the column is ready. A data column that is out or joining drops what it owes (PROTOCOL section
-    /// 7): whether it counts was decided without it.
+    /// Returns true if the column is ready. A data column that is out or joining drops its debts (PROTOCOL
+    /// section 7): whether their writes count was decided without it.
     fn is_ready(&self, column: Column) -> bool {
         self.set.minus(self.joining).contains(column)
     }
@@ -115,8 +116,8 @@ fn column_is_out() -> Refusal {
     Refusal::new(Reason::StaleGeneration, "the column is not in the file's set now: ask the manager")
 }
 
-/// The object was fenced: what it owes is sent again, in the new generation and to the new set. A column that
-/// is not ready now owes nothing any more.
+/// The object was fenced: its owed versions are sent again, in the new generation and to the new set. A
+/// column that is not ready now owes nothing any more.
 pub(crate) fn handle_fence(core: &Arc<Core>, place: (PartitionId, ObjectId)) {
     let (partition, object) = place;
     let Ok(attributes) = core.store.object(partition, object) else { return };
@@ -137,7 +138,7 @@ pub(crate) fn handle_fence(core: &Arc<Core>, place: (PartitionId, ObjectId)) {
     core.forwarder.progress.notify_waiters();
 }
 
-/// The object is gone, and with it what it owed.
+/// The object is gone, and its debts with it.
 pub(crate) fn handle_removed(core: &Core, place: (PartitionId, ObjectId)) {
     let waiters = core.forwarder.debts().handle_removed(place);
     for Waiter { ticket, g, .. } in waiters {
@@ -147,7 +148,7 @@ pub(crate) fn handle_removed(core: &Core, place: (PartitionId, ObjectId)) {
 }
 
 /// Waits until the object owes nothing to a ready parity column (PROTOCOL R7), for `wait` at most; then reads
-/// show what it owes to joining ones. Returns what it still owes.
+/// show the versions that it owes to joining ones. Returns its remaining debts.
 pub(crate) async fn drained(core: &Core, place: (PartitionId, ObjectId), wait: Duration) -> Owing {
     let paid = async {
         loop {
@@ -165,19 +166,19 @@ pub(crate) async fn drained(core: &Core, place: (PartitionId, ObjectId), wait: D
     core.forwarder.debts().owed_to(place)
 }
 
-/// `None`: the unit owes nothing. Else the version that reads show, though the store has not noted yet that
-/// it is settled; zero: there is none.
+/// The version that reads show though the store has not noted yet that it is settled; zero if there is none.
+/// `None`: the unit owes nothing.
 pub(crate) fn shown(core: &Core, unit: UnitRef) -> Option<Version> {
     core.forwarder.debts().shown(unit)
 }
 
-/// Starts what runs until [`Forwarder::stop`].
+/// Starts the forwarder's task, which runs until [`Forwarder::stop`].
 pub(crate) fn start(core: &Arc<Core>) {
     let mut lanes = core.forwarder.lanes.lock().unwrap_or_else(PoisonError::into_inner);
     lanes.tasks.spawn_on(run(Arc::clone(core)), &core.forwarder.runtime);
 }
 
-/// Finds what the store owes since before it was opened, and sends it again (PROTOCOL R4). Then, for ever:
+/// Finds the debts from before the store was opened, and sends them again (PROTOCOL R4). Then, without end,
 /// tells writers that wait too long to try again.
 async fn run(core: Arc<Core>) {
     let _stop = StopOnDrop(Arc::clone(&core));
@@ -190,7 +191,7 @@ async fn run(core: Arc<Core>) {
     }
 }
 
-/// What the store owes when it is opened.
+/// Finds the versions that the store owes when it is opened.
 fn find_owed(core: &Arc<Core>) {
     for partition in core.store.partitions() {
         let mut after = None;
@@ -232,7 +233,7 @@ fn find_owed_of(core: &Arc<Core>, partition: PartitionId, object: ObjectId) {
     }
 }
 
-/// Has the lanes of the unit's parity drives look at it; settles what needs none.
+/// Has the lanes of the unit's parity drives look at the unit; settles versions that need no parity drive.
 fn wake(core: &Arc<Core>, unit: UnitRef, map: &ColumnMap) {
     let creditors = core.forwarder.debts().creditors(unit);
     for column in creditors.iter() {
@@ -247,13 +248,13 @@ fn wake(core: &Arc<Core>, unit: UnitRef, map: &ColumnMap) {
             tasks.spawn_on(lane::run(Arc::clone(core), drive, jobs), &core.forwarder.runtime);
             sender
         });
-        // It fails only when the drive stops.
+        // Sending fails only when the drive stops.
         let _ = sender.send((unit, column));
     }
     settle(core, unit);
 }
 
-/// Tells the writers, and the store, what all parity columns have.
+/// Tells the writers and the store which versions all parity columns have.
 fn settle(core: &Arc<Core>, unit: UnitRef) {
     let (settled, waiters) = {
         let mut debts = core.forwarder.debts();
@@ -281,7 +282,8 @@ fn settle(core: &Arc<Core>, unit: UnitRef) {
     });
     let queued = core.store.submit_within(mutation, reply, Some(Duration::ZERO), &|| true);
     if let Err(Rejected { mutation, reply }) = queued {
-        // The queue is full. This may be the store's own thread, which empties it: it must not wait.
+        // The queue is full. This may be the store's own thread, which empties the queue and so must not wait
+        // for it.
         let store = core.store.clone();
         host::spawn_blocking(move || store.submit(mutation, reply));
     }
@@ -296,7 +298,7 @@ fn handle_noted(core: &Core, unit: UnitRef, up_to: Version) {
 /// Tells writers which columns have not taken their versions.
 fn tell_owed(waiters: Vec<Late<Waiter>>) {
     for (version, owed_to, Waiter { ticket, g, own, .. }) in waiters {
-        // What cannot be read here is to be made anew here: the parity columns are not to blame.
+        // Data that cannot be read here must be made anew here: the parity columns are not to blame.
         let owed_to = owed_to.unwrap_or(own);
         if owed_to.is_empty() {
             let detail = "the write is stored, and the drive is slow to note it: repeat it";
@@ -315,7 +317,7 @@ fn tell(core: &Core, waiters: Vec<(Version, Waiter)>) {
     }
 }
 
-/// The store owes a version no more: it was settled, or a verdict took it back.
+/// The store does not owe a version any more: it was settled, or a verdict took it back.
 fn handle_not_owed(core: &Arc<Core>, unit: UnitRef, version: Version) {
     let (partition, object, number) = unit;
     let chains = core.store.versions(partition, object, number..number.saturating_add(1));

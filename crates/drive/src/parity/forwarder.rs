@@ -1,4 +1,4 @@
-//! The drive's debts to parity drives, and the lanes that pay them, as all connections share them.
+//! The drive's debts to parity drives, and the lanes that pay them, shared by all connections.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,7 +19,7 @@ use crate::parity::sisters::Sisters;
 pub(crate) struct Waiter {
     pub(crate) ticket: Ticket,
     pub(crate) g: Generation,
-    /// The data column.
+    /// The data column on this drive, to which the write went.
     pub(crate) own: ColumnMask,
     /// The drives of the stripe's parity columns.
     pub(crate) parity: Vec<DriveId>,
@@ -34,7 +34,7 @@ pub(crate) struct Forwarder {
     /// Notified when something was acknowledged or dropped.
     pub(crate) progress: Notify,
     pub(crate) receipts: SisterReceipts,
-    /// Where the lanes run: the store's thread, which tells of owed versions, is no part of it.
+    /// Runtime of the lanes. The store's thread, which reports owed versions, is not part of it.
     pub(crate) runtime: Handle,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Lanes {
 pub(crate) type Job = (UnitRef, Column);
 
 impl Forwarder {
-    /// Called in the runtime in which its lanes are to run.
+    /// Creates the forwarder. To be called in the runtime in which its lanes are to run.
     pub(crate) fn new(sisters: Sisters) -> Forwarder {
         let (debts, lanes, progress, receipts) = Default::default();
         Forwarder { debts, sisters, lanes, progress, receipts, runtime: Handle::current() }
@@ -59,14 +59,15 @@ impl Forwarder {
         self.debts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends all lanes, and what [`start`] began. Nobody gets an answer any more, and nothing begins again.
+    /// Ends all lanes, and the task that [`start`] began. Waiting writers are refused, and no lane begins
+    /// again.
     pub(crate) fn stop(&self) {
         let lanes = {
             let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
             std::mem::replace(&mut *lanes, Lanes { is_stopped: true, ..Lanes::default() })
         };
         drop(lanes);
-        // Who waits holds the drive's state, and the state who waits.
+        // The waiters hold the drive's state, and the state holds the waiters: the cycle is broken here.
         let mut debts = std::mem::take(&mut *self.debts());
         for (_, _, Waiter { ticket, g, .. }) in debts.take_late(|_| true) {
             ticket.refuse(g, Refusal::new(Reason::Closing, "the drive is shutting down"));

@@ -1,5 +1,5 @@
-//! Where this drive's sisters are, and its right to send them deltas: asked of the manager, and kept for as
-//! long as the right lasts.
+//! Addresses of this drive's sisters, and its rights to send them deltas: both are requested from the
+//! manager, and kept for as long as the right lasts.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -8,7 +8,7 @@ use braid_layout::{DriveId, PartitionId};
 use braid_transport::{ControlSession, Credentials, Limits, TransportError};
 use braid_wire::control::{ControlReply, SisterRow, Sisters as Asked};
 
-/// A right that expires within this is asked for anew.
+/// Remaining validity, in milliseconds, below which a right is requested anew.
 const EXPIRES_SOON_MS: u64 = 30_000;
 
 /// The sisters known so far, and the way to ask for others.
@@ -23,7 +23,8 @@ pub(crate) struct Sisters {
 }
 
 impl Sisters {
-    /// For a drive with these credentials of the manager at this address.
+    /// Creates an empty table, for a drive that connects with these credentials to the manager at this
+    /// address.
     pub(crate) fn new(manager: String, credentials: Credentials, limits: Limits) -> Sisters {
         let (session, known) = Default::default();
         Sisters { manager, credentials, limits, session, known }
@@ -61,7 +62,7 @@ impl Sisters {
         Ok(row)
     }
 
-    /// The sister is not where it was, or did not take the right.
+    /// The sister was not reached at its known address, or did not accept the right: both are requested anew.
     pub(crate) fn forget(&self, drive: DriveId, partition: PartitionId) {
         self.known().remove(&(drive, partition));
     }

@@ -9,7 +9,7 @@
 //! - A pass reads at most its rate ([`pace`]), and a quarter of it while clients read or write. It verifies
 //!   one unit at a time; small ones are verified in batches of bounded size.
 //! - It pauses while the drive holds no heartbeat lease: a drive that is cut off does nothing.
-//! - What the store has lost as a whole (a partition's values, ranges of keys) is not walked: the store
+//! - Data that the store has lost as a whole (a partition's values, ranges of keys) is not walked: the store
 //!   reports it when the scrub's state is requested.
 //! - A unit is whole only if its bytes are right and lie in the file that the directory entry names: a file
 //!   deleted under a running drive can be read as before until the next start. So a pass begins and ends with
@@ -17,8 +17,8 @@
 //! - Damaged units are listed, at most [`SCRUB_DAMAGED_MAX`], until a later complete pass does not find them
 //!   again.
 //!
-//! [`Scrub`] decides what is next and is pure: moments and manager time are parameters. [`walk`] finds and
-//! verifies units; [`scrubber`](crate::scrubber) connects the two.
+//! [`Scrub`] decides on the next action and is pure: moments and manager time are parameters. [`walk`] finds
+//! and verifies units; [`scrubber`](crate::scrubber) connects the two.
 
 mod pace;
 mod record;
@@ -39,9 +39,9 @@ pub(crate) use pace::Clients;
 pub(crate) use record::{load, save as save_progress};
 pub(crate) use walk::{Step, lost, step};
 
-/// From the end of a pass to the drive's own next one: a day.
+/// Rest between the end of a pass and the drive's own next one, in milliseconds: a day.
 const REST_MS: u64 = 24 * 60 * 60 * 1000;
-/// How often a paused pass checks for the lease.
+/// Interval at which a paused pass checks for the lease, in milliseconds.
 const PAUSED_MS: u64 = 500;
 
 /// The position of a pass: the next unit to verify is the first at or after it.
@@ -59,7 +59,7 @@ pub(crate) struct Progress {
     pub(crate) pass: Option<Pass>,
     /// Complete passes so far.
     pub(crate) passes: u64,
-    /// Manager time of the end of the last one; 0: there was none.
+    /// Manager time of the end of the last complete pass, in milliseconds; 0: there was none.
     pub(crate) ended_ms: u64,
     /// The last pass, complete or not, while none runs.
     pub(crate) last: Verified,
@@ -74,7 +74,7 @@ pub(crate) struct Progress {
     pub(crate) files: (Vec<WrongFile>, u64),
 }
 
-/// A unit; or `None`, which sorts first: an object as a whole.
+/// Place of damage: a unit, or with `None`, which sorts first, an object as a whole.
 pub(crate) type DamageKey = (PartitionId, ObjectId, Option<u64>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,10 +85,10 @@ pub(crate) struct Pass {
     pub(crate) next: Position,
 }
 
-/// How much a pass has verified.
+/// Amount of data that a pass has verified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Verified {
-    /// Manager time of its start; 0: there was none.
+    /// Manager time of the pass's start, in milliseconds; 0: there was no pass.
     pub(crate) began_ms: u64,
     pub(crate) bytes: u64,
     pub(crate) units: u64,
@@ -106,7 +106,7 @@ pub(crate) struct Scrub {
     holds_lease: bool,
 }
 
-/// What to do next.
+/// Next action of the scrub.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
     /// Nothing, for this many milliseconds or until a pass is requested.
@@ -128,7 +128,7 @@ impl Scrub {
         }
     }
 
-    /// What to do next. `manager_ms` is manager time while the drive holds its lease.
+    /// Returns the next action. `manager_ms` is manager time while the drive holds its lease.
     pub(crate) fn poll(&mut self, now: Moment, manager_ms: Option<u64>) -> Next {
         self.holds_lease = manager_ms.is_some();
         let Some(manager_ms) = manager_ms else { return Next::Wait(PAUSED_MS) };
@@ -143,14 +143,14 @@ impl Scrub {
         let rate = self.rate();
         let Some(pass) = &self.progress.pass else { return Next::Wait(REST_MS) };
         match self.pace.wait_ms(now, rate) {
-            // The drive's own pass from before a restart, and now it is to make none.
+            // The pass is the drive's own from before a restart, and the drive now makes none.
             _ if rate == 0 => Next::Wait(REST_MS),
             0 => Next::Verify { turn: self.turn, from: pass.next },
             wait_ms => Next::Wait(wait_ms),
         }
     }
 
-    /// Units were verified. Returns whether the pass ended or found damage: then the progress should be
+    /// Units were verified. Returns true if the pass ended or found damage: then the progress should be
     /// stored at once.
     pub(crate) fn handle_step(
         &mut self,
@@ -238,18 +238,19 @@ impl Scrub {
             ended_ms: self.progress.ended_ms,
             passes: self.progress.passes,
             repaired: self.progress.repaired,
-            // The store knows, not the scrub.
+            // Filled in by the caller, from the store.
             objects: 0,
         }
     }
 
-    /// The scrub's state, what it found, and what the store has `lost`, as far as that is listed.
+    /// The scrub's state, the damage that it found, and the keys that the store has `lost`, as far as they
+    /// are listed.
     pub(crate) fn report(&self, stat: &Stat, lost: Vec<LostKeys>) -> ScrubReply {
         let damaged = self.progress.damaged.values().map(|(_, unit)| unit.clone()).collect();
         ScrubReply { state: self.state(stat), damaged, lost, files: self.progress.files.0.clone() }
     }
 
-    /// What is to be stored.
+    /// Progress that is to be stored.
     pub(crate) fn progress(&self) -> &Progress {
         &self.progress
     }

@@ -8,14 +8,15 @@ use crate::life::clock::Moment;
 /// While clients read or write, each byte counts this many times.
 const COST_WHEN_BUSY: u64 = 4;
 
-/// Whether clients read or write beside a step.
+/// Activity of clients during a step: they read or write (`Busy`), or not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Clients {
     Idle,
     Busy,
 }
 
-/// The bytes read since a moment whose time at the scrub's rate has not passed yet.
+/// Bytes that were read since the moment `from`, while the time that they take at the scrub's rate has not
+/// passed yet.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     from: Option<Moment>,

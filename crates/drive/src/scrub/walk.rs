@@ -8,7 +8,7 @@ use braid_wire::data::{ColumnMap, DamagedUnit, LostKeys, SCRUB_DAMAGED_MAX, Wron
 
 use super::Position;
 
-/// A step ends when it has read this much: small units are verified together.
+/// Number of bytes after which a step ends: small units are verified together.
 const STEP_BYTES: u64 = 1 << 20;
 /// The most units of one step.
 const STEP_UNITS: usize = 256;
@@ -17,7 +17,7 @@ const STEP_OBJECTS: usize = 256;
 /// The most bytes of the text that describes a damaged unit.
 const WHAT_BYTES_MAX: usize = 200;
 
-/// What a step has verified.
+/// Result of one step of verification.
 #[derive(Debug, Default)]
 pub(crate) struct Step {
     pub(crate) bytes: u64,
@@ -28,7 +28,7 @@ pub(crate) struct Step {
     /// Wrong files in use: those that are listed, and how many there are. `None`: this step did not check
     /// files.
     pub(crate) files: Option<(Vec<WrongFile>, u64)>,
-    /// Where the next step begins; `None`: this was the last.
+    /// Position at which the next step begins; `None`: this was the last one.
     pub(crate) next: Option<Position>,
 }
 
@@ -63,7 +63,7 @@ fn units(store: &Store, from: Position) -> Result<Step, Error> {
     Ok(step)
 }
 
-/// What the store has lost as a whole, as far as it is listed.
+/// Ranges of keys that the store has lost as a whole, as far as they are listed.
 pub(crate) fn lost(store: &Store) -> Vec<LostKeys> {
     let told = |keys: braid_store::LostKeys| {
         let from = key(keys.from);
@@ -127,7 +127,7 @@ fn verify_object(store: &Store, at: Position, step: &mut Step) -> Result<Option<
         match store.verify_unit(partition, object, unit) {
             Ok(bytes) => step.bytes = step.bytes.saturating_add(bytes),
             Err(error) => {
-                // How much of the unit was read is not known: count all of it.
+                // The number of bytes that were read is not known: count the whole unit.
                 let unit_bytes = store.object(partition, object).map_or(0, |object| object.unit_bytes);
                 step.bytes = step.bytes.saturating_add(u64::from(unit_bytes));
                 step.damaged.extend(told(store, (partition, object, Some(unit)), &error)?);
@@ -137,7 +137,7 @@ fn verify_object(store: &Store, at: Position, step: &mut Step) -> Result<Option<
     Ok(None)
 }
 
-/// Whether the error means damage, not a removal meanwhile.
+/// Returns true if the error means damage, false if the data was removed meanwhile.
 fn is_damage(error: &Error) -> Result<bool, Error> {
     match error {
         Error::NoObject(..) | Error::NoPartition(_) => Ok(false),

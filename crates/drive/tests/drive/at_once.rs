@@ -15,7 +15,7 @@ use braid_wire::control::Grant;
 use braid_wire::data::{DriveReply, Expect, Fence, ReadReply};
 use braid_wire::{Reason, checksum::block_crcs};
 
-/// The longest read that is answered so.
+/// The longest read that the connection's reader answers itself, in bytes.
 const LONGEST: u32 = 16 << 10;
 /// Threads for work that blocks.
 const THREADS: usize = 3;

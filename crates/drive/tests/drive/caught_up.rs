@@ -1,4 +1,5 @@
-//! What a joining column answers for: units that it has caught up with, in the generation in which it has.
+//! Reads from a joining column: it answers for units that it has caught up with, in the generation in which
+//! it has.
 
 use crate::support::manager::Manager;
 use crate::support::requests::*;
@@ -32,7 +33,7 @@ async fn caught_up_with_one(dir: &std::path::Path, manager: &Manager) -> Drive {
     drive
 }
 
-/// The first byte of each of these units, or why it is not read.
+/// The first byte of each of these units, or the reason why it is not read.
 async fn first_bytes(drive: &Drive, g: Generation, units: &[u64]) -> Vec<Result<Option<u8>, Reason>> {
     let reader = Capability { rights: Rights::READ, lease: Lease(0), ..joining(g) };
     let mut session = drive.session().await;
@@ -53,7 +54,8 @@ async fn a_joining_column_answers_for_what_is_noted() {
     let manager = Manager::start().await;
     let drive = caught_up_with_one(dir.path(), &manager).await;
     let not_yet = Err(Reason::NotCaughtUp);
-    // Neither what it has, of which nobody says that it is all, nor the zeros of what it lacks.
+    // The column serves neither the data that it has, which nobody has declared complete, nor zeros for the
+    // data that it lacks.
     assert_eq!(first_bytes(&drive, G, &[0, 1, 2]).await, [not_yet, not_yet, not_yet]);
     let mut session = drive.session().await;
     let reader = drive.grant(Capability { rights: Rights::READ, ..joining(G) });

@@ -57,10 +57,10 @@ async fn a_shutdown_ends_a_start_that_waits_for_the_manager() {
             let _ = when_shut.await;
         }));
         if address != refusing {
-            // It is in the middle of a try.
+            // The drive is in the middle of a try.
             within(mute.accept()).await.unwrap();
         } else {
-            // It tries as soon as the store exists.
+            // The drive tries as soon as the store exists.
             within(async {
                 while !dir.path().join("store/superblock").exists() {
                     tokio::task::yield_now().await;
@@ -134,7 +134,7 @@ async fn a_join_whose_answer_was_lost_keeps_its_identity_within_its_cluster() {
     let drive = start_as_before(dir.path(), &manager).await;
     assert_eq!((drive.id, manager.state().joins), (joined, 1));
     drive.stop().await;
-    // With another cluster's token it becomes a new drive of that cluster.
+    // With another cluster's token the directory becomes a new drive of that cluster.
     let empty = tempfile::tempdir().unwrap();
     fails(once(empty.path(), &manager)).await;
     let lost: Vec<_> = manager.state().masters.keys().copied().collect();
@@ -197,7 +197,7 @@ async fn a_manager_s_address_is_kept_once_it_was_found_there() {
     let error = fails(moved).await;
     assert!(matches!(error, DriveError::OtherCluster { .. }), "{error}");
     start_as_before(dir.path(), &manager).await.stop().await;
-    // Its own manager at another address is accepted, and the address is kept.
+    // The drive's own manager at another address is accepted, and the address is kept.
     let elsewhere = Manager::start().await;
     let masters = manager.state().masters.clone();
     elsewhere.state().masters = masters;

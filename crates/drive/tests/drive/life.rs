@@ -128,7 +128,8 @@ async fn a_replaced_drive_serves_no_more() {
     manager.state().replaced = true;
     drive.until_refused(Reason::NotServing).await;
     manager.state().replaced = false;
-    // A later lease does not undo it: replaced is final, until the drive is restarted and told otherwise.
+    // A later lease does not undo the replacement: it is final, until the drive is restarted and told
+    // otherwise.
     let beats = || manager.state().last.take().is_some();
     assert!(beats());
     within(async {
@@ -163,7 +164,8 @@ async fn after_it_was_out_an_object_is_served_once_it_was_fenced() {
         .unwrap();
     assert!(session.call(&next, &read(0, 0, 10), &[]).await.is_ok());
     drive.stop().await;
-    // After a restart it still knows, without being told again: only a repeated fence opens the object.
+    // After a restart the drive still knows, without being told again: only a repeated fence opens the
+    // object.
     let drive = Drive::start(dir.path(), &manager).await;
     let mut session = drive.session().await;
     let next = drive.grant(Capability { g: Generation(3), ..object_level() });
@@ -293,15 +295,15 @@ async fn a_directory_of_another_cluster_is_told_with_both_names() {
         let text = error.to_string();
         [crate::support::CLUSTER, ClusterId(0xbeef)].iter().all(|cluster| text.contains(&cluster.to_string()))
     };
-    // By its token.
+    // Another cluster by its token.
     let error = fails(config(dir.path(), &other, settings().0)).await;
     assert!(matches!(error, DriveError::OtherCluster { .. }) && names(&error), "{error}");
-    // By its manager.
+    // Another cluster by its manager.
     let mut moved = config(dir.path(), &other, settings().0);
     moved.token = None;
     let error = fails(moved).await;
     assert!(matches!(error, DriveError::OtherCluster { .. }) && names(&error), "{error}");
-    // By its store, which is another drive's of another cluster.
+    // Another cluster by its store, which belongs to another cluster's drive.
     let foreign = tempfile::tempdir().unwrap();
     Drive::start(foreign.path(), &other).await.stop().await;
     std::fs::remove_dir_all(dir.path().join("store")).unwrap();

@@ -1,4 +1,4 @@
-//! Which units an object has, as a drive lists them.
+//! Listing of an object's units by a drive.
 
 use crate::support::Drive;
 use crate::support::manager::Manager;

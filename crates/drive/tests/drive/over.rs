@@ -69,14 +69,14 @@ async fn a_payload_that_comes_after_the_end_of_its_lease_is_not_written() {
     late.write_all(&FrameHeader::new(0x0103, 1, &body, 100).emit()).await.unwrap();
     late.write_all(&body).await.unwrap();
     late.write_all(&payload[..99]).await.unwrap();
-    // Give the drive time to start on it: nothing shows that it has, and it takes very little.
+    // Give the drive time to start on the write: nothing shows that it has, and it takes very little.
     tokio::time::sleep(Duration::from_millis(300)).await;
     let mut session = drive.session().await;
     let end =
         Retire { at: AT, settled_to: stamp(0), durable: true, client: 0, watermark: 0, ends_lease: true };
     assert!(session.call(&old, &end.into(), &[]).await.is_ok());
     late.write_all(&payload[99..]).await.unwrap();
-    // It is answered with a refusal.
+    // The write is answered with a refusal.
     let mut answer = [0; HEADER_BYTES];
     late.read_exact(&mut answer).await.unwrap();
     let (reply, _) = drive.read(0, 0, 100).await;
@@ -130,7 +130,8 @@ async fn a_removed_object_is_not_made_again() {
     let all = drive.grant(object_level());
     assert!(session.call(&all, &Remove { at: AT, term: 1 }.into(), &[]).await.is_ok());
     assert_eq!(reason(session.call(&old, &create(), &[]).await), Reason::StaleGeneration);
-    // Nor after a restart, which forgets removals: the capability is older than the restart.
+    // A restart forgets removals, and the creation is still refused: the capability is older than the
+    // restart.
     drop(session);
     drive.stop().await;
     let drive = Drive::start(dir.path(), &manager).await;

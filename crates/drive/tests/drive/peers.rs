@@ -64,7 +64,7 @@ async fn a_peer_that_takes_no_replies_holds_up_nobody_and_loses_its_connection()
     for &sending in SENDING.iter() {
         no_replies_taken(sending, UNIT).await;
     }
-    // What the connection's reader answers itself.
+    // Reads that the connection's reader answers itself.
     no_replies_taken(Sending::Copy, AT_ONCE).await;
 }
 
@@ -344,7 +344,7 @@ async fn who_waits_for_memory_too_long_loses_the_connection_and_its_slot_comes_b
     let drive = drive(dir.path(), &manager, brief).await;
     let grant = drive.grant(client_level());
     let payload = bytes(1, UNIT);
-    // It announces a payload and sends half of it, which occupies all the memory for a minute.
+    // The peer announces a payload and sends half of it, which occupies all the memory for a minute.
     let (mut stuck, hello) = greeted(&drive).await;
     let mut body = Vec::new();
     seal::Asker::new(&hello, challenge()).seal(&grant, 1, &write(1, 0, &payload, 1), UNIT, &mut body);

@@ -154,7 +154,7 @@ async fn a_partition_whose_values_are_lost_is_named_until_it_is_made_anew() {
     drive.stop().await;
     damage_records(dir.path(), |record| record.kind == Kind::PartitionCreate);
     for _ in 0..2 {
-        // It is known without a pass, and the next opening knows it from the checkpoint.
+        // The loss is known without a pass, and the next opening knows it from the checkpoint.
         let drive = start(dir.path(), &manager).await;
         let found = look(&drive).await;
         assert_eq!((found.state.lost, found.lost.iter().map(lost).collect()), (1, vec![VALUES]));
@@ -205,7 +205,7 @@ async fn a_pass_waits_for_its_rate_and_goes_on_after_a_restart() {
     assert_eq!(first.bytes, 1 << 20);
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert_eq!(look(&drive).await.state.bytes, 1 << 20);
-    // It ran beside the writes, so it costs four times as much.
+    // The step ran beside the writes, so it costs four times as much.
     drive.advance_ms(3999);
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert_eq!(look(&drive).await.state.bytes, 1 << 20);

@@ -132,7 +132,7 @@ impl Stripes {
         out
     }
 
-    /// Waits until what is owed at a column is settled.
+    /// Waits until unit 0 of a column owes nothing and has a settled version.
     async fn until_settled(&self, column: u8) {
         within(async {
             loop {
@@ -187,12 +187,12 @@ async fn a_unit_write_reaches_its_parity_before_it_is_answered() {
     let grant = stripes.grant(0, G, stripes.all());
     let (written, _) = session.call(&grant, &unit_write(100, &one, 1), &[&one]).await.unwrap();
     let DriveReply::Written(told) = &written else { panic!("{written:?}") };
-    // It says how far the logs of both are durable.
+    // The answer says how far the logs of both are durable.
     let drives: BTreeSet<DriveId> = told.receipts.iter().map(|receipt| receipt.drive).collect();
     assert!(drives.len() == 2 && told.receipts.iter().all(|receipt| receipt.log > 0), "{told:?}");
     assert_eq!(bare(written), Written::new(stamp(1), false).into());
     stripes.call(1, unit_write(4000, &two, 2), &two).await.unwrap();
-    // Over what is there, a part of it.
+    // A write over a part of the existing data.
     stripes.call(0, unit_write(3000, &two, 3), &two).await.unwrap();
     let first = unit(8000, &[(100, &one), (3000, &two)]);
     let second = unit(8000, &[(4000, &two)]);
@@ -234,7 +234,7 @@ async fn a_write_that_waits_for_its_parity_holds_up_no_read() {
     let parity = stripes.column(Role::Parity(0));
     let id = stripes.drive(parity).id;
     stripes.stop(parity).await;
-    // In its place is something that accepts connections and says nothing.
+    // A listener in the sister's place accepts connections and says nothing.
     let mute = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     stripes.manager.state().addresses.insert(id, mute.local_addr().unwrap().to_string());
     let grant = stripes.grant(0, G, stripes.all());
@@ -284,7 +284,7 @@ async fn what_was_owed_at_a_restart_is_sent_again() {
     assert_eq!(owed, owed_to(parity));
     stripes.stop(0).await;
     stripes.start(0).await;
-    // It may have been acknowledged, so nobody is shown the unit before that is known (R4).
+    // The write may have been acknowledged, so nobody is shown the unit before that is known (R4).
     assert_eq!(reason_of(stripes.call(0, read(0, 0, 4096), &[]).await), Reason::Busy);
     stripes.start(parity).await;
     stripes.until_settled(0).await;
@@ -304,7 +304,7 @@ async fn a_fence_waits_for_what_is_owed_to_those_that_stay_and_for_nobody_else()
     let stays = within(stripes.fence(0, Generation(3), stripes.all())).await;
     let DriveReply::Fence(stays) = stays.unwrap() else { panic!() };
     assert_eq!(stays.owed_to, ColumnMask::EMPTY.with(Column(parity)));
-    // It is out: nothing is owed to it any more, and the writer gets its answer.
+    // The parity column is out: nothing is owed to it any more, and the writer gets its answer.
     let set = stripes.all().without(Column(parity));
     let DriveReply::Fence(fence) = within(stripes.fence(0, Generation(4), set)).await.unwrap() else {
         panic!()
@@ -352,14 +352,14 @@ async fn a_drive_that_is_no_sister_and_an_old_generation_are_refused() {
     assert_eq!(reason(send(other, delta(G, 1)).await), Reason::Scope);
     assert_eq!(reason(send(DriveId(4711), delta(G, 1)).await), Reason::Scope);
     assert_eq!(reason(send(own, delta(Generation(1), 1)).await), Reason::StaleGeneration);
-    // A client's capability is for no deltas, whatever its rights.
+    // A client's capability allows no deltas, whatever its rights.
     let grant = stripes.grant(parity, G, stripes.all());
     assert_eq!(
         reason(stripes.session(parity).await.call(&grant, &delta(G, 1), &[&payload]).await),
         Reason::Scope
     );
     assert!(send(own, delta(G, 1)).await.is_ok());
-    // Nor for those of a column that is out now.
+    // Deltas of a column that is out now are refused too.
     let next = Generation(3);
     let set = stripes.all().without(Column(0));
     stripes.fence(parity, next, set).await.unwrap();
@@ -368,9 +368,10 @@ async fn a_drive_that_is_no_sister_and_an_old_generation_are_refused() {
     let set = stripes.all();
     stripes.fence(parity, g, set).await.unwrap();
     assert!(send(own, delta(g, 1)).await.is_ok(), "it has it already");
-    // One that does not start where the chain ends is not added (R5).
+    // A delta that does not start where the chain ends is not added (R5).
     assert_eq!(reason(send(own, delta(g, 2)).await), Reason::Gone);
-    // To its own kind: a data column takes no deltas, and a parity column no unit writes.
+    // Each kind of column has its requests: a data column takes no deltas, and a parity column no unit
+    // writes.
     let mut session = stripes.session(parity).await;
     let grant = stripes.grant(parity, g, set);
     assert_eq!(
@@ -402,7 +403,7 @@ async fn a_column_that_is_out_or_joining_owes_nothing() {
     }
 }
 
-/// The parity column moved to another drive: the fence says so, and what is owed goes there.
+/// The parity column moved to another drive: the fence says so, and owed versions go there.
 #[tokio::test]
 async fn what_is_owed_goes_to_where_the_column_is_now() {
     let mut stripes = Stripes::raid5().await;
@@ -430,7 +431,7 @@ async fn what_is_owed_goes_to_where_the_column_is_now() {
     assert_eq!(stripes.bytes(parity, g, all, 4096).await, payload);
 }
 
-/// The disk came back with an object of another column: it does not pass for the one that is here now.
+/// The disk came back with an object of another column, which does not pass for the column that is here now.
 #[tokio::test]
 async fn an_object_of_another_column_is_not_fenced_as_this_one() {
     let stripes = Stripes::raid5().await;
@@ -445,7 +446,7 @@ async fn an_object_of_another_column_is_not_fenced_as_this_one() {
         match expected {
             Some(reason) => {
                 assert_eq!(reason_of(fenced), reason);
-                // It stays in its generation, so that a removal of the one before reaches it.
+                // The object stays in its generation, so that a removal of the former column reaches it.
                 assert!(stripes.call(0, unit_write(0, &[0; 4096], 1), &[0; 4096]).await.is_ok());
             }
             None => assert!(fenced.is_ok(), "{fenced:?}"),
@@ -453,8 +454,8 @@ async fn an_object_of_another_column_is_not_fenced_as_this_one() {
     }
 }
 
-/// A capability for a range of stripes. Each write does nothing outside of it, whether that stripe was
-/// written before or not, and what is asked for inside.
+/// A capability for a range of stripes: a write outside the range changes nothing, whether its stripe was
+/// written before or not, and a write inside is carried out.
 #[tokio::test]
 async fn a_capability_s_range_is_all_that_it_writes() {
     let stripes = Stripes::raid5().await;
@@ -485,12 +486,12 @@ async fn a_capability_s_range_is_all_that_it_writes() {
     }
 }
 
-/// The first unit write's answer while this column lacks it.
+/// The first unit write's answer while `column` lacks it.
 fn owed_to(column: u8) -> DriveReply {
     Written { owed_to: ColumnMask::EMPTY.with(Column(column)), ..Written::new(stamp(1), false) }.into()
 }
 
-/// Its answer when it is settled.
+/// The first unit write's answer when the write is settled.
 fn settled(already: bool) -> DriveReply {
     Written::new(stamp(1), already).into()
 }

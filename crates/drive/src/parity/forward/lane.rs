@@ -1,6 +1,6 @@
-//! Pays what is owed to one sister: a task with one session, which sends the deltas of all units that wait
-//! for that sister, a batch at a time. What comes meanwhile waits for the next batch, and so shares the
-//! sister's commit. A unit whose deltas are refused waits a growing while and is tried again, for ever.
+//! Pays the debts to one sister: a task with one session, which sends the deltas of all units that wait for
+//! that sister, a batch at a time. Deltas that come meanwhile wait for the next batch, and so share the
+//! sister's commit. A unit whose deltas are refused is tried again without end, after pauses that grow.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,27 +21,27 @@ use crate::core::Core;
 use crate::parity::debts::UnitRef;
 use crate::parity::forwarder::Job;
 
-/// The most deltas, and about the most bytes, of one batch.
+/// Maximum number of deltas of one batch, and its approximate maximum size in bytes.
 const BATCH_LEN: usize = 256;
 const BATCH_BYTES: usize = 8 << 20;
 /// Deltas up to this size are sent together, about as many bytes at a time.
 const TOGETHER_BYTES: usize = 64 << 10;
-/// How long a refused unit waits before it is sent again: the first time, and at most.
+/// Pause before a refused unit is sent again: the first one, and the longest.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// For a sister's answers. Its own store may be slow; one that hangs is found out by others.
+/// Timeout for a sister's answers. The sister's store may be slow; one that hangs is detected elsewhere.
 const SISTER_WAIT: Duration = Duration::from_secs(10);
 
 /// A delta that is ready to be sent.
 struct Item {
     job: Job,
-    /// The generation that it is sent in.
+    /// Generation in which the delta is sent.
     g: Generation,
     request: DriveRequest,
     payload: Bytes,
 }
 
-/// Sends one sister what it is owed.
+/// Sends one sister the deltas that it is owed.
 pub(super) async fn run(core: Arc<Core>, sister: DriveId, mut jobs: mpsc::UnboundedReceiver<Job>) {
     let mut session = None;
     let mut due: BTreeMap<Job, (Instant, Duration)> = BTreeMap::new();
@@ -70,7 +70,7 @@ pub(super) async fn run(core: Arc<Core>, sister: DriveId, mut jobs: mpsc::Unboun
         let again = sent.unwrap_or_else(|why| {
             tracing::debug!(%sister, why, "deltas wait for a sister");
             session = None;
-            // Their writers find out soon whether she is lost, and have the manager take her out.
+            // The writers find out soon whether the sister is lost, and then have the manager take it out.
             for (unit, _) in &batch {
                 let waiters = core.forwarder.debts().take_waiters(*unit);
                 tell_owed(waiters);
@@ -78,7 +78,7 @@ pub(super) async fn run(core: Arc<Core>, sister: DriveId, mut jobs: mpsc::Unboun
             batch.clone()
         });
         for job in batch {
-            // Also after a batch that failed midway: what was acknowledged before is not sent again.
+            // Done even after a batch that failed midway, so that acknowledged deltas are not sent again.
             settle(&core, job.0);
             due.entry(job).and_modify(|(at, pause)| {
                 *at = Instant::now() + *pause;
@@ -91,7 +91,8 @@ pub(super) async fn run(core: Arc<Core>, sister: DriveId, mut jobs: mpsc::Unboun
     }
 }
 
-/// Whether a refusal by a sister may be over soon. Of others her column's writers are told at once.
+/// Returns true if a sister's refusal may be over soon. After other refusals the waiting writers are told at
+/// once.
 fn passes(reason: Reason) -> bool {
     !matches!(
         reason,
@@ -151,7 +152,7 @@ async fn send(
     Ok(again)
 }
 
-/// Sends the deltas and takes the answers. Returns what was refused.
+/// Sends the deltas and takes the answers. Returns the refused jobs, each with its refusal.
 async fn exchange(
     core: &Core,
     session: &mut DriveSession,
@@ -199,20 +200,20 @@ async fn exchange(
     Ok(refused)
 }
 
-/// Whether reading what changed may wait for the disk.
+/// Policy for reading deltas: with waits for the disk, or only where no wait is needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reads {
     Wait,
     AtOnce,
 }
 
-/// What a batch came to.
+/// A batch that was read: deltas that are ready to be sent, and jobs that are not ready.
 #[derive(Default)]
 struct Prepared {
     items: Vec<Item>,
-    /// To be looked at again: they do not fit the batch, or cannot be read now.
+    /// Jobs to look at again: they do not fit the batch, or cannot be read now.
     again: Vec<Job>,
-    /// To be prepared by a thread, as they wait for the disk.
+    /// Jobs to prepare in a thread, as they wait for the disk.
     waiting: Vec<Job>,
 }
 
@@ -279,7 +280,7 @@ fn item(core: &Core, job: Job, version: Version, watermark: u64, reads: Reads) -
         end: delta.end,
         client: delta.client,
         operation: delta.operation,
-        // With one parity column, what she has is settled: she needs no word of it.
+        // With one parity column, the versions that the sister has are settled: it need not be told.
         settled_to: if map.m == 1 { Version::ZERO } else { settled(core, unit)? },
         crcs: delta.crcs,
         g,
@@ -288,7 +289,7 @@ fn item(core: &Core, job: Job, version: Version, watermark: u64, reads: Reads) -
     Ok(Item { job, g, request: request.into(), payload: delta.bytes })
 }
 
-/// The unit's settled version. A sister may fold in what is settled.
+/// The unit's settled version. A sister may fold in the deltas up to it.
 fn settled(core: &Core, unit: UnitRef) -> Result<Version, Error> {
     let (partition, object, number) = unit;
     let chains = core.store.versions(partition, object, number..number.saturating_add(1))?;

@@ -37,16 +37,16 @@ pub struct State {
     pub admission: Admission,
     pub instance: u64,
     pub mark: StateMark,
-    /// Whether heartbeats are answered.
+    /// True if heartbeats are answered.
     pub answers: bool,
-    /// The connection breaks after a join is stored and before it is answered.
+    /// True if the connection breaks after a join is stored and before it is answered.
     pub breaks_at_join: bool,
-    /// This many connections break before anything is sent.
+    /// Number of connections that break before anything is sent.
     pub breaks: u32,
     pub joins: u32,
     pub masters: BTreeMap<DriveId, Key>,
     pub last: Option<Heartbeat>,
-    /// Where each drive listens, by its last heartbeat.
+    /// Listening address of each drive, from its last heartbeat.
     pub addresses: BTreeMap<DriveId, String>,
 }
 

@@ -31,7 +31,7 @@ use manager::Manager;
 pub const CLUSTER: ClusterId = ClusterId(0xc1);
 /// The manual clock's first value.
 pub const BOOT_MS: u64 = 1_000_000;
-/// How long a test waits for something that must happen.
+/// Longest wait of a test for something that must happen.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A running drive.
