@@ -190,7 +190,11 @@ impl Locks {
             }
             // A client that has asked for the other kind, and had no answer, claims the lock that it had
             // before.
-            if !self.before.contains_key(&asked.session) && !has(&|_| true) {
+            let has_any = has(&|_| true);
+            if !self.before.contains_key(&asked.session) && !has_any {
+                if !self.is_next(asked) {
+                    return Outcome::Overtaken; // a copy that was delayed: what it names was released since
+                }
                 self.end(asked.session);
                 self.drop_session(asked.session);
                 return Outcome::Lost;
@@ -493,6 +497,7 @@ mod tests {
         ask_all(&mut locks, &lock(20, 2, SHARED, 0, 9));
         assert!(matches!(ask_all(&mut locks, &claim(7, EXCLUSIVE)), Outcome::Held(_)));
         ask_all(&mut locks, &lock(10, 8, None, 9, 9));
+        assert_eq!(ask_all(&mut locks, &claim(7, SHARED)), Outcome::Overtaken, "it was delayed");
         assert_eq!(ask_all(&mut locks, &claim(9, SHARED)), Outcome::Lost, "a byte of it was released");
     }
 }
