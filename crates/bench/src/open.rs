@@ -66,7 +66,7 @@ pub(crate) fn measure(
             tails: [(Some(64 << 20), 0), (None, 0), (Some(64 << 20), 512 << 20)],
         }
     };
-    let all = scale.tails.iter().map(|&tail| one(pairs, place, &scale, tail.0, tail.1));
+    let all = scale.tails.iter().map(|&(checkpoint, tail)| one(pairs, place, &scale, checkpoint, tail));
     all.collect()
 }
 

@@ -29,8 +29,8 @@ impl BraidStore {
         let mut tries = 0;
         loop {
             tries += 1;
-            let source = self.open(from).await?;
-            match self.copy_opened(source.0, source.1, to, replace).await {
+            let (file, object) = self.open(from).await?;
+            match self.copy_opened(file, object, to, replace).await {
                 Err(error) if is_gone(&error) && tries < REPLACED_MAX => {}
                 copied => return copied,
             }

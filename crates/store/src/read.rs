@@ -54,8 +54,7 @@ impl Store {
         range: Range<u32>,
         want: Want,
     ) -> Result<View, Error> {
-        let waits = (Patience::Waits, self.index());
-        self.look_up(partition, object, unit, &range, waits.0, waits.1, |owner, slot| {
+        self.look_up(partition, object, unit, &range, Patience::Waits, self.index(), |owner, slot| {
             slot.wanted(want, &range, owner.attributes.unit_bytes)
         })
     }
@@ -71,8 +70,8 @@ impl Store {
         range: Range<u32>,
         want: Want,
     ) -> Result<View, Error> {
-        let at_once = (Patience::AtOnce, self.try_index().ok_or(Error::WouldWait)?);
-        self.look_up(partition, object, unit, &range, at_once.0, at_once.1, |owner, slot| {
+        let index = self.try_index().ok_or(Error::WouldWait)?;
+        self.look_up(partition, object, unit, &range, Patience::AtOnce, index, |owner, slot| {
             slot.wanted(want, &range, owner.attributes.unit_bytes)
         })
     }
@@ -87,8 +86,7 @@ impl Store {
         range: Range<u32>,
         cover: &[Version],
     ) -> Result<View, Error> {
-        let waits = (Patience::Waits, self.index());
-        self.look_up(partition, object, unit, &range, waits.0, waits.1, |owner, slot| {
+        self.look_up(partition, object, unit, &range, Patience::Waits, self.index(), |owner, slot| {
             slot.unit().covered(cover, &range, owner.attributes.unit_bytes)
         })
     }
@@ -103,8 +101,7 @@ impl Store {
         range: Range<u32>,
         number: u32,
     ) -> Result<View, Error> {
-        let waits = (Patience::Waits, self.index());
-        self.look_up(partition, object, unit, &range, waits.0, waits.1, |owner, slot| {
+        self.look_up(partition, object, unit, &range, Patience::Waits, self.index(), |owner, slot| {
             if !owner.has_snapshot(number) {
                 return Err(Error::NoSnapshot { partition, object, number });
             }
@@ -204,8 +201,8 @@ impl Store {
         unit: u64,
         version: Version,
     ) -> Result<OwedDelta, Error> {
-        let at_once = (Patience::AtOnce, self.try_index().ok_or(Error::WouldWait)?);
-        self.owed_delta(partition, object, unit, version, at_once.0, at_once.1)
+        let index = self.try_index().ok_or(Error::WouldWait)?;
+        self.owed_delta(partition, object, unit, version, Patience::AtOnce, index)
     }
 
     fn owed_delta(

@@ -139,7 +139,8 @@ impl DriveSession {
             ended: None,
         };
         let line = Arc::new(Line { address, limits, state: Mutex::new(state) });
-        let driver = driver::Driver::new(Arc::clone(&line), reading.0, reading.1, writing, sent);
+        let (read, received) = reading;
+        let driver = driver::Driver::new(Arc::clone(&line), read, received, writing, sent);
         tokio::spawn(driver.run());
         Ok(SharedSession { line })
     }

@@ -10,6 +10,7 @@
 //! | circles of imports within a crate have at most five files | [`circles`] |
 //! | a folder has at most 25 files | [`folders`] |
 //! | tuples that only save lines, docs of two words, and docs that begin as questions only get fewer | [`tuples`], [`sentences`], [`ratchet`] |
+//! | paths and links in documents lead to something | [`paths`] |
 //! | comments and documents are wrapped | [`widths`] |
 //! | no unfinished work, no skipped tests, no lint switched off without a reason | [`words`] |
 //! | each format document is bound to code by a test | [`formats`] |
@@ -20,6 +21,7 @@ pub mod folders;
 pub mod formats;
 pub mod lengths;
 pub mod manifests;
+pub mod paths;
 pub mod ratchet;
 pub mod sentences;
 pub mod syntax;

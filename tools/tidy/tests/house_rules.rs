@@ -1,8 +1,8 @@
 //! Runs every house rule on the repository.
 
 use braid_tidy::{
-    circles, floors, folders, formats, lengths, manifests, ratchet, sentences, syntax, tree, tuples, widths,
-    words,
+    circles, floors, folders, formats, lengths, manifests, paths, ratchet, sentences, syntax, tree, tuples,
+    widths, words,
 };
 
 fn report(rule: &str, broken: &[String]) {
@@ -73,6 +73,12 @@ fn prose_is_wrapped() {
     // Written by `braid bench`.
     found.retain(|source| !source.path.starts_with("docs/results/"));
     report("widths", &widths::check(&found));
+}
+
+#[test]
+fn paths_in_documents_exist() {
+    let root = tree::root();
+    report("paths", &paths::check(&root, &tree::sources(&root, &[".md"])));
 }
 
 #[test]

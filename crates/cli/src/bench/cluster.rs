@@ -34,13 +34,13 @@ impl Cluster {
         parent: &Path,
         name: &str,
         drives: u16,
-        scheme: &str,
-        width: u8,
+        shape: (&str, u8),
     ) -> Result<Cluster, Failure> {
         let dir = ClusterDir::at(parent.join(name));
         dir.prepare()?;
         let running = bring_up(dir, Some(drives), Mode::Attached, DriveOptions::default()).await?;
         let client = connect(&running.dir, &running.cluster).await?;
+        let (scheme, width) = shape;
         let shape = Shape::parse(scheme, Some(width), UNIT_BYTES).doing(|| "make the volume".into())?;
         client.volume_create(VOLUME, Some(shape), 0).await?;
         Ok(Cluster { client, running, next: 0 })
@@ -53,8 +53,7 @@ impl Cluster {
         parent: &Path,
         name: &str,
         drives: u16,
-        scheme: &str,
-        width: u8,
+        shape: (&str, u8),
     ) -> Result<Cluster, Failure> {
         let dir = ClusterDir::at(parent.join(name));
         dir.prepare()?;
@@ -80,6 +79,7 @@ impl Cluster {
             let directory = cluster.running.dir.drive(drive);
             cluster.start_on(hosts, drive, index, &directory).await?;
         }
+        let (scheme, width) = shape;
         let shape = Shape::parse(scheme, Some(width), UNIT_BYTES).doing(|| "make the volume".into())?;
         cluster.client.volume_create(VOLUME, Some(shape), 0).await?;
         Ok(cluster)

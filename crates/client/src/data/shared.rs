@@ -99,8 +99,9 @@ impl Handle {
                 Err(error) => return Err(self.plan_error(&error)),
             };
             let mut executor = Executor::new(self, &view, set, User::From(data))?;
-            let place = executor.unit_write().ok_or_else(|| self.plan_error("no unit write"))?;
-            match self.send_unit(side, &mut executor, place.0, place.1, &operation, &mut patience).await? {
+            let unit_write = executor.unit_write();
+            let (column, stripe) = unit_write.ok_or_else(|| self.plan_error("no unit write"))?;
+            match self.send_unit(side, &mut executor, column, stripe, &operation, &mut patience).await? {
                 UnitEnd::Settled => {
                     self.grown(view.lease, range.end);
                     return Ok(Written::Acknowledged);

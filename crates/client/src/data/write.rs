@@ -133,8 +133,8 @@ impl Handle {
         let prepared = self.prepare(chunk, body, data, &begun, operation.as_ref(), &mut patience).await?;
         let Some(mut executor) = prepared else { return Ok(Written::NewLease) };
         begun.sending();
-        if let (Some(place), Some(operation)) = (executor.unit_write(), operation) {
-            match self.send_unit(side, &mut executor, place.0, place.1, &operation, &mut patience).await {
+        if let (Some((column, stripe)), Some(operation)) = (executor.unit_write(), operation) {
+            match self.send_unit(side, &mut executor, column, stripe, &operation, &mut patience).await {
                 Ok(UnitEnd::Settled) => {
                     begun.settle();
                     self.grown(lease, chunk.range.end);

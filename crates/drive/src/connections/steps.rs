@@ -134,10 +134,12 @@ impl Requests {
             body,
         });
         let core = self.core();
-        let told = (delta.at, delta.unit, roles.data, settled_to);
+        let at = delta.at;
+        let unit = delta.unit;
+        let data = roles.data;
         let reply = move |ticket: Ticket, result| {
             if matches!(result, Err(Error::Backlog(_))) {
-                settle_some(&core, g, told.0, told.1, told.2, told.3);
+                settle_some(&core, g, at, unit, data, settled_to);
             }
             ticket.answer(Answer::from_store(g, result, |outcome| match outcome {
                 Outcome::Counted { tip } => Written::new(tip, false).into(),

@@ -162,7 +162,6 @@ impl Shared {
         name: &[u8],
         new: NewAttributes,
     ) -> Outcome<Entry> {
-        let at = (parent, name);
         let asked = self.context.kept.ask();
         let made = self.context.client.mkdir_with(&self.under(parent, name)?, Parents::MustExist, new).await;
         if let Ok(row) = &made
@@ -171,7 +170,7 @@ impl Shared {
         {
             self.context.kept.put_empty(asked, row.file);
         }
-        self.made(asked, at.0, at.1, made)
+        self.made(asked, parent, name, made)
     }
 
     /// Makes a link or special file, or an empty file.
@@ -182,19 +181,18 @@ impl Shared {
         node: Option<Node<'_>>,
         new: NewAttributes,
     ) -> Outcome<Entry> {
-        let at = (parent, name);
         let asked = self.context.kept.ask();
-        let name = self.under(parent, name)?;
+        let path = self.under(parent, name)?;
         if let Some(node) = node {
-            let made = self.context.client.make_node(&name, node, new).await;
-            return self.made(asked, at.0, at.1, made);
+            let made = self.context.client.make_node(&path, node, new).await;
+            return self.made(asked, parent, name, made);
         }
         let options = OpenOptions::new().write(true).create_new(true).new_attributes(new);
-        let file = self.context.client.open(&name, &options).await.map_err(|error| errno(&error))?;
+        let file = self.context.client.open(&path, &options).await.map_err(|error| errno(&error))?;
         let row = file.known();
-        let is_kept = self.context.kept.give_name(asked, (self.file(at.0), at.1), &row);
+        let is_kept = self.context.kept.give_name(asked, (self.file(parent), name), &row);
         file.close().await.map_err(|error| errno(&error))?;
-        Ok(self.entry(&row, is_kept).named(at.1))
+        Ok(self.entry(&row, is_kept).named(name))
     }
 
     pub(crate) async fn link(&self, of: INodeNo, parent: INodeNo, name: &[u8]) -> Outcome<Entry> {

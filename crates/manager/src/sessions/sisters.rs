@@ -44,8 +44,7 @@ pub(crate) async fn find(
     let table = core.drives();
     let row = |(drive, epoch): (DriveId, Option<u32>)| {
         let known = table.drive(drive).filter(|_| table.state(drive, now_ms) == DriveState::Up)?;
-        let at = (drive, partition, asker);
-        let grant = grants::for_deltas(&known.record.master, epoch?, at.0, at.1, at.2, expires_ms);
+        let grant = grants::for_deltas(&known.record.master, epoch?, drive, partition, asker, expires_ms);
         Some(SisterRow { drive, address: known.record.address.clone(), grant })
     };
     Ok(SistersReply { sisters: epochs.into_iter().filter_map(row).collect() })

@@ -74,8 +74,8 @@ pub fn find_or_create(
         None if !open.create => Err(not_found(path)),
         None => {
             let volume = &mut slot.directory.volume;
-            let given = (&open.shape, &open.new);
-            let (file, mut inode) = new_record(tx, volume, given.0, given.1, open.into(), place, now_ms)?;
+            let (file, mut inode) =
+                new_record(tx, volume, &open.shape, &open.new, open.into(), place, now_ms)?;
             (inode.parent, inode.name) = (slot.directory.file, slot.name.to_vec());
             inode.inherit(&slot.directory.inode);
             inodes::charge(tx, volume, (0, 0), (1, 0))?;

@@ -68,7 +68,7 @@ pub(super) async fn costs(run: &Run) -> Result<CostModel, Failure> {
     let disk = disk(run).await?;
     run.step();
     run.tell("calibrate: a cluster");
-    let cluster = Cluster::up(run.path(), "calibrate", DRIVES, SHAPE.0, SHAPE.1).await?;
+    let cluster = Cluster::up(run.path(), "calibrate", DRIVES, SHAPE).await?;
     let mut runs = Runs::of(run, cluster).await?;
     let (write, read) = runs.large().await?;
     let request_bytes = runs.request_bytes().await?;

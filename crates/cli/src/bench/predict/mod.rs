@@ -92,9 +92,7 @@ impl Predict {
     async fn group(&mut self, group: &Group, model: &CostModel) -> Result<(), Failure> {
         self.run.tell(format!("{}: start", group.name));
         let hosts = Hosts::up(usize::from(group.drives))?;
-        let cluster =
-            Cluster::up_on(&hosts, self.run.path(), "predict", group.drives, group.shape.0, group.shape.1)
-                .await?;
+        let cluster = Cluster::up_on(&hosts, self.run.path(), "predict", group.drives, group.shape).await?;
         let mut measuring = Measuring::of(cluster, group).await?;
         hosts.limit(group.links, group.bits)?;
         for &act in &group.acts {

@@ -90,7 +90,7 @@ impl Small {
             found.syncs.push(syncs(&run, of).await?);
         }
         run.tell("start");
-        let cluster = Cluster::up(run.path(), "small", DRIVES, SHAPE.0, SHAPE.1).await?;
+        let cluster = Cluster::up(run.path(), "small", DRIVES, SHAPE).await?;
         let client = cluster.client_process().await?;
         let far_ends = FarEnds::start(DRIVES).await?;
         let meter = Meter::of(&cluster)?;
@@ -123,8 +123,8 @@ impl Small {
 /// Measures the sync rate of the disk, in the directory where the cluster will be.
 async fn syncs(run: &Run, of: Synced) -> Result<SyncRate, Failure> {
     let directory = run.path().to_owned();
-    let length = run.size(SYNCS, SYNCS_QUICK);
-    OnThread::begin(move |stop| sync_rate(&directory, of, length.0, length.1, stop))?.end().await
+    let (count, pause) = run.size(SYNCS, SYNCS_QUICK);
+    OnThread::begin(move |stop| sync_rate(&directory, of, count, pause, stop))?.end().await
 }
 
 /// Formats the results as text.

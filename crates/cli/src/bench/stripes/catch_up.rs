@@ -36,7 +36,7 @@ pub(super) async fn measure(run: &mut Run) -> Result<(), Failure> {
         return Ok(());
     }
     run.tell("catch-up: start");
-    let mut cluster = Cluster::up(run.path(), "catch-up", DRIVES, SHAPE.0, SHAPE.1).await?;
+    let mut cluster = Cluster::up(run.path(), "catch-up", DRIVES, SHAPE).await?;
     let mut client = cluster.client_process().await?;
     let within = K * unit * PIECES * EVERY;
     let within = run.size(within, within / PIECES);

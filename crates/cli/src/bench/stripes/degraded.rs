@@ -86,7 +86,7 @@ impl Degraded {
         run.tell(format!("E19, {}: start", case.name));
         let bytes = run.size(BYTES, BYTES_QUICK);
         let name = format!("e19-{}", case.parity);
-        let mut cluster = Cluster::up(run.path(), &name, case.drives, case.shape.0, case.shape.1).await?;
+        let mut cluster = Cluster::up(run.path(), &name, case.drives, case.shape).await?;
         let mut client = cluster.client_process().await?;
         let healthy = filled(&mut cluster, &mut client, bytes).await?;
         let there = cluster.drives_of(&healthy).await?;

@@ -52,7 +52,7 @@ pub(super) async fn measure(run: &mut Run) -> Result<(), Failure> {
 
 async fn on_loopback(run: &mut Run, [shared, single, ranged]: [&Question; 3]) -> Result<(), Failure> {
     run.tell("E18: start");
-    let mut cluster = Cluster::up(run.path(), "e18", DRIVES, SHAPE.0, SHAPE.1).await?;
+    let mut cluster = Cluster::up(run.path(), "e18", DRIVES, SHAPE).await?;
     let mut clients = processes(&cluster).await?;
     let scale = Scale { stripes: run.size(STRIPES, 2) };
     let mut verified = false;
@@ -97,7 +97,7 @@ async fn on_limited_links(
         }
         run.tell("E18, limited links: start");
         let hosts = Hosts::up(usize::from(DRIVES))?;
-        let mut cluster = Cluster::up_on(&hosts, run.path(), "e18-limited", DRIVES, SHAPE.0, SHAPE.1).await?;
+        let mut cluster = Cluster::up_on(&hosts, run.path(), "e18-limited", DRIVES, SHAPE).await?;
         let mut clients = processes(&cluster).await?;
         hosts.limit(links, bits)?;
         let scale = Scale { stripes: STRIPES_LIMITED };

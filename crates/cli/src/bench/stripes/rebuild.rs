@@ -58,7 +58,7 @@ pub(super) async fn measure(run: &mut Run) -> Result<(), Failure> {
         }
         run.tell(format!("E16, {drives} drives: fill"));
         let hosts = Hosts::up(usize::from(drives))?;
-        let mut cluster = Cluster::up_on(&hosts, run.path(), "e16", drives, SHAPE.0, SHAPE.1).await?;
+        let mut cluster = Cluster::up_on(&hosts, run.path(), "e16", drives, SHAPE).await?;
         let mut client = cluster.client_process().await?;
         // Four of each five bytes stored belong to files; the fifth is parity.
         for _ in 0..each_bytes * u64::from(drives) * 4 / 5 / FILE_BYTES {

@@ -50,7 +50,7 @@ pub(super) async fn measure(run: &mut Run) -> Result<(), Failure> {
     let limited = rate("4 KiB updates, rate on a limited link", Some(Goal::AtLeast(1.8)));
     if [&units, &stripes, &loopback].into_iter().any(|question| run.wants(question)) {
         run.tell("E15: start");
-        let cluster = Cluster::up(run.path(), "e15", DRIVES, SHAPE.0, SHAPE.1).await?;
+        let cluster = Cluster::up(run.path(), "e15", DRIVES, SHAPE).await?;
         let mut updates = Updates::of(run, cluster, run.size(PIECES, PIECES_QUICK)).await?;
         for (question, by_stripe) in [(&units, false), (&stripes, true)] {
             run.pairs(question, async |which| match which {
@@ -65,7 +65,7 @@ pub(super) async fn measure(run: &mut Run) -> Result<(), Failure> {
     if run.wants(&limited) && run.may_limit(&limited) {
         run.tell("E15, limited link: start");
         let hosts = Hosts::up(usize::from(DRIVES))?;
-        let cluster = Cluster::up_on(&hosts, run.path(), "e15-limited", DRIVES, SHAPE.0, SHAPE.1).await?;
+        let cluster = Cluster::up_on(&hosts, run.path(), "e15-limited", DRIVES, SHAPE).await?;
         let mut updates = Updates::of(run, cluster, PIECES_LIMITED).await?;
         hosts.limit(Links::Clients, LINK_BITS)?;
         updates.rate(run, &limited).await?;

@@ -66,7 +66,7 @@ impl Handle {
                 usize::try_from(chunk.range.end - chunk.range.start).expect("it is part of the buffer");
             let (head, tail) = rest.split_at(bytes);
             rest = tail;
-            self.write_bytes(side, (chunk, place), head, source)
+            self.write_bytes(side, chunk, place, head, source)
         });
         concurrent::windowed(self.client.shared.config.sets_per_request, writes).await
     }
@@ -76,18 +76,19 @@ impl Handle {
     async fn write_bytes(
         &self,
         side: &WriteSide,
-        at: (Chunk, Option<&Place>),
+        chunk: Chunk,
+        place: Option<&Place>,
         data: &[u8],
         source: Source,
     ) -> Result<()> {
         let body = Body::Buffer { offset: 0 };
         if source == Source::Still {
-            return self.write_chunk(side, at.0, at.1, body, data).await;
+            return self.write_chunk(side, chunk, place, body, data).await;
         }
         let scratch = &self.client.shared.scratch;
         let mut copy = scratch.take(data.len());
         copy.copy_from_slice(data);
-        let written = self.write_chunk(side, at.0, at.1, body, &copy).await;
+        let written = self.write_chunk(side, chunk, place, body, &copy).await;
         scratch.give_back([copy]);
         written
     }

@@ -52,7 +52,7 @@ pub(crate) fn check(index: &Index, growth: &mut Growth, mutation: &Mutation) -> 
         Mutation::Create { partition, object, attributes } => {
             let Some(have) = index.find_partition(*partition)?.objects.get(object) else {
                 let owner = index.find_partition(*partition)?;
-                growth.reserve((*partition, owner), attributes.reserve_bytes)?;
+                growth.reserve(*partition, owner, attributes.reserve_bytes)?;
                 let mut record = Record::new(Kind::ObjectCreate);
                 (record.partition, record.object) = (*partition, *object);
                 body::put_attributes(&mut record, attributes);
@@ -81,16 +81,7 @@ pub(crate) fn check(index: &Index, growth: &mut Growth, mutation: &Mutation) -> 
         }
         Mutation::Retire { partition, object, g, settled_below, client, watermark } => {
             let have = asked_in(index, *partition, *object, *g)?;
-            let of_client = (*client, *watermark);
-            check_step::retire(
-                have,
-                &index.bounds,
-                *partition,
-                *object,
-                *settled_below,
-                of_client.0,
-                of_client.1,
-            )
+            check_step::retire(have, &index.bounds, *partition, *object, *settled_below, *client, *watermark)
         }
         Mutation::Fence { partition, object, g, set, joining } => {
             check_fence(index, *partition, *object, *g, *set, *joining)
@@ -134,7 +125,7 @@ fn check_attributes(
         return Ok(Decision::Answer(Outcome::Already));
     }
     let more = new.reserve_bytes.max(have.bytes).saturating_sub(old.reserve_bytes.max(have.bytes));
-    growth.reserve((partition, index.find_partition(partition)?), more)?;
+    growth.reserve(partition, index.find_partition(partition)?, more)?;
     let mut record = object_record(Kind::ObjectAttributes, partition, object, have);
     body::put_attributes(&mut record, &new);
     to_append(record)

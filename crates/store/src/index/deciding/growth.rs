@@ -76,8 +76,13 @@ impl Growth {
     }
 
     /// Accounts for `more` bytes that an object reserves.
-    pub(crate) fn reserve(&mut self, owner: (PartitionId, &Partition), more: u64) -> Result<(), Error> {
-        self.grow(owner.0, owner.1, more)?;
+    pub(crate) fn reserve(
+        &mut self,
+        partition: PartitionId,
+        owner: &Partition,
+        more: u64,
+    ) -> Result<(), Error> {
+        self.grow(partition, owner, more)?;
         self.change.more = more;
         Ok(())
     }
