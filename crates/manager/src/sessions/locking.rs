@@ -14,7 +14,7 @@ use std::time::Duration;
 use braid_layout::FileId;
 use braid_meta::records::schema::{LockSessionRecord, key, table};
 use braid_meta::records::tx::Tx;
-use braid_meta::rules::locks::Outcome;
+use braid_meta::rules::locks::{Outcome, silence};
 use braid_meta::rules::watchers::LEASE_MS;
 use braid_wire::control::{Lock, LockHow, LockState, Locked};
 use braid_wire::{Reason, Refusal};
@@ -60,13 +60,11 @@ pub(crate) async fn lock(core: &Arc<Core>, asked: Lock) -> Result<Locked, Refusa
             Outcome::Held(held) => (LockState::Held, Some(held)),
             Outcome::Overtaken => (LockState::Overtaken, None),
             Outcome::Lost => {
-                forget(core, vec![asked.session]).await?;
+                end(core, asked.session).await?;
                 (LockState::Lost, None)
             }
             Outcome::Broke(session) => {
-                fence(core, session).await?;
-                forget(core, vec![session]).await?;
-                core.locking.locks().drop_session(session);
+                end(core, session).await?;
                 continue;
             }
             Outcome::Full => {
@@ -102,7 +100,8 @@ async fn prepare(core: &Arc<Core>, asked: &Lock, client: u64) -> Result<Option<L
             return Ok(Some(LockState::Later));
         }
         let (unheard, silent) = {
-            let locks = core.locking.locks();
+            let mut locks = core.locking.locks();
+            locks.refuse_claims();
             (locks.unheard(), locks.unheard_clients())
         };
         core.write(move |_, tx| {
@@ -119,7 +118,14 @@ async fn prepare(core: &Arc<Core>, asked: &Lock, client: u64) -> Result<Option<L
         return Ok(Some(LockState::Lost));
     }
     if begins && !core.locking.locks().knows(asked.session) {
-        let (session, former) = (asked.session, core.locking.locks().former(client, asked.session));
+        if core.locking.locks().tell_silent(asked.session, client) {
+            return Ok(Some(LockState::Lost));
+        }
+        let session = asked.session;
+        let former = core.locking.locks().former(client, session);
+        for one in &former {
+            fence(core, *one).await?;
+        }
         core.write(move |_, tx| {
             // The row that says that the client was silent is deleted too.
             former.iter().chain([&silence(client)]).for_each(|one| tx.delete(key::lock_session(*one)));
@@ -132,10 +138,13 @@ async fn prepare(core: &Arc<Core>, asked: &Lock, client: u64) -> Result<Option<L
     Ok(None)
 }
 
-/// The number of the session that stands for a client which did not claim its locks. Clients draw the numbers
-/// of their sessions at random.
-fn silence(client: u64) -> u64 {
-    !client
+/// Takes the locks of a session that is over. Its client's leases end first, so that none of its writes comes
+/// after those of the next holder.
+async fn end(core: &Arc<Core>, session: u64) -> Result<(), Refusal> {
+    fence(core, session).await?;
+    forget(core, vec![session]).await?;
+    core.locking.locks().drop_session(session);
+    Ok(())
 }
 
 /// Ends the leases under which a client may have written what its locks guarded: so none of its writes

@@ -31,7 +31,16 @@ pub struct Locks {
     before: BTreeMap<u64, u64>,
     /// Clients that did not claim all in time: the locks that they had are not known.
     silent: BTreeSet<u64>,
+    /// Clients that were silent after an earlier start, and have not been told so: a session of theirs that
+    /// is not known may be one that has lost its locks.
+    untold: BTreeSet<u64>,
     count: usize,
+}
+
+/// The number of the session that stands for a client which did not claim its locks in time. It is in the
+/// state, so that other starts know of it. Clients draw the numbers of their sessions at random.
+pub fn silence(client: u64) -> u64 {
+    !client
 }
 
 /// A session, and the owner of locks within it: one of the client's programs.
@@ -64,7 +73,8 @@ pub enum Outcome {
     /// A session that is not heard has a lock in the way, and is over. When that is stored its locks are to
     /// be dropped ([`Locks::drop_session`]), and the request is to be repeated.
     Broke(u64),
-    /// The session of the request is over.
+    /// The session of the request is over. Its locks are still in the way of others: they are to be dropped
+    /// ([`Locks::drop_session`]) when that is stored.
     Lost,
     /// A later request of the session for this file came first.
     Overtaken,
@@ -76,6 +86,18 @@ impl Locks {
     /// Takes over the sessions that the state knows, with their clients: they may claim their locks.
     pub fn begin(&mut self, sessions: impl IntoIterator<Item = (u64, u64)>) {
         self.before = sessions.into_iter().collect();
+        let silent = self.before.iter().filter(|(session, client)| **session == silence(**client));
+        self.untold = silent.map(|(_, client)| *client).collect();
+    }
+
+    /// Ends a session that begins, and returns true, if its client was silent after an earlier start and was
+    /// not told so: it may take the session for one whose locks it still holds.
+    pub fn tell_silent(&mut self, session: u64, client: u64) -> bool {
+        let is_untold = self.untold.remove(&client);
+        if is_untold {
+            self.end(session);
+        }
+        is_untold
     }
 
     /// Returns true if sessions from before the start may still claim.
@@ -102,12 +124,17 @@ impl Locks {
         self.before.values().copied().filter(|client| !back.contains(client)).collect()
     }
 
-    /// Ends the time for claims. A session that has claimed only some of its locks loses those too, as a
-    /// session has all of its locks or none.
+    /// Refuses the claims of the unheard sessions from now on. When that is stored they are to be dropped
+    /// ([`Locks::end_of_claims`]).
+    pub fn refuse_claims(&mut self) {
+        self.unheard().into_iter().for_each(|session| self.end(session));
+    }
+
+    /// Ends the time for claims, after [`Locks::refuse_claims`]. A session that has claimed only some of its
+    /// locks loses those too, as a session has all of its locks or none.
     pub fn end_of_claims(&mut self) {
         self.silent.extend(self.unheard_clients());
         for session in std::mem::take(&mut self.before).into_keys() {
-            self.end(session);
             self.drop_session(session);
         }
     }
@@ -196,7 +223,6 @@ impl Locks {
                     return Outcome::Overtaken; // a copy that was delayed: what it names was released since
                 }
                 self.end(asked.session);
-                self.drop_session(asked.session);
                 return Outcome::Lost;
             }
         }
@@ -221,7 +247,9 @@ impl Locks {
             return Outcome::Granted;
         }
         let own = self.sessions.get(&asked.session).map_or(0, |session| session.locks);
-        if asked.kind.is_some() && (self.count >= LOCKS_MAX || own >= LOCKS_EACH) {
+        // A claim takes what the session had before the start, however much that was.
+        let is_more = asked.how == LockHow::Set && asked.kind.is_some();
+        if is_more && (self.count >= LOCKS_MAX || own >= LOCKS_EACH) {
             return Outcome::Full;
         }
         self.set(asked, span);
@@ -443,6 +471,7 @@ mod tests {
         let claim = |session| Lock { how: LockHow::Claim, ..lock(session, 1, EXCLUSIVE, 0, 9) };
         assert_eq!(ask(&mut locks, &claim(10), &[1, 2]), Outcome::Granted);
         assert_eq!(ask(&mut locks, &claim(20), &[1, 2]), Outcome::Lost);
+        locks.drop_session(20);
         assert_eq!(locks.unheard(), [10], "it may have more to claim");
         // A session that says that it has claimed all keeps what it has claimed, and what it was given since.
         let is_all = |session| Lock { kind: None, ..claim(session) };
@@ -454,6 +483,7 @@ mod tests {
         let mut locks = Locks::default();
         locks.begin([(10, 1)]);
         assert_eq!((locks.unheard(), locks.may_claim(10), locks.may_claim(20)), (vec![10], true, false));
+        locks.refuse_claims();
         locks.end_of_claims();
         assert_eq!(locks.silent(), &BTreeSet::from([1]), "what it had locked is not known");
         locks.enter(10, 1);
@@ -473,6 +503,9 @@ mod tests {
         }
         assert_eq!(ask(&mut locks, &is_all(20), &[1, 2]), Outcome::Granted);
         assert_eq!((locks.unheard(), locks.unheard_clients()), (vec![10], BTreeSet::from([1])));
+        locks.refuse_claims();
+        assert_eq!(ask(&mut locks, &is_all(10), &[1, 2]), Outcome::Lost, "while that is being stored");
+        assert_eq!(locks.held_by(10), (1, vec![FILE]), "nobody has its locks until that is stored");
         locks.end_of_claims();
         assert_eq!((locks.silent(), locks.count), (&BTreeSet::from([1]), 1));
         assert_eq!(ask(&mut locks, &claim(10, 100), &[1, 2]), Outcome::Lost);
@@ -499,5 +532,31 @@ mod tests {
         ask_all(&mut locks, &lock(10, 8, None, 9, 9));
         assert_eq!(ask_all(&mut locks, &claim(7, SHARED)), Outcome::Overtaken, "it was delayed");
         assert_eq!(ask_all(&mut locks, &claim(9, SHARED)), Outcome::Lost, "a byte of it was released");
+        assert_eq!(locks.held_by(10), (1, vec![FILE]), "until its leases have ended, and that is stored");
+        assert_eq!(ask_all(&mut locks, &lock(20, 3, EXCLUSIVE, 0, 9)), Outcome::Broke(10));
+    }
+
+    #[test]
+    fn a_session_may_claim_as_many_locks_as_it_had() {
+        let mut locks = Locks::default();
+        locks.begin([(10, 1)]);
+        locks.enter(10, 1);
+        let one = |n: u64, how| Lock { file: FileId(n), how, ..lock(10, n, SHARED, 0, 9) };
+        // Releases leave a session more locks than it may ask for: each may split one.
+        let had = LOCKS_EACH as u64 + 2;
+        for n in 1..=had {
+            assert_eq!(ask(&mut locks, &one(n, LockHow::Claim), &[1]), Outcome::Granted);
+        }
+        assert_eq!(ask(&mut locks, &one(had + 1, LockHow::Set), &[1]), Outcome::Full);
+    }
+
+    #[test]
+    fn who_was_silent_before_a_second_start_is_told_so_once() {
+        let mut locks = Locks::default();
+        locks.begin([(silence(1), 1), (20, 2)]);
+        assert!(!locks.tell_silent(20, 2));
+        assert!(locks.tell_silent(10, 1) && locks.is_broken(10), "it may take its locks for its own");
+        assert!(!locks.tell_silent(11, 1) && !locks.is_broken(11), "it knows now");
+        assert_eq!(locks.unheard_clients(), BTreeSet::from([1, 2]), "until it begins a session");
     }
 }
