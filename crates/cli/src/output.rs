@@ -1,4 +1,4 @@
-//! How commands report, fail and wait.
+//! Output of commands: reports, failures, and waits with progress.
 
 pub(crate) mod base64;
 pub(crate) mod causes;

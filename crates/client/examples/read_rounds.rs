@@ -26,9 +26,9 @@ type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 /// One read of a round.
 #[derive(Clone)]
 enum Read {
-    /// So many bytes of an open file.
+    /// A range of an open file, of this many bytes.
     Range(Arc<File>, u64, usize),
-    /// A file as a whole, of so many bytes.
+    /// A whole file, of this many bytes.
     Whole(Name, usize),
 }
 
@@ -68,7 +68,7 @@ async fn files(client: &Client, directory: &str) -> Result<Vec<Read>> {
     entries.iter().map(whole).collect()
 }
 
-/// Does all reads, so many at a time; the seconds it took.
+/// Does all reads, `together` at a time. Returns the seconds taken.
 async fn round(client: &Client, reads: &Arc<Vec<Read>>, together: usize, fresh: bool) -> Result<f64> {
     let next = Arc::new(AtomicUsize::new(0));
     let begun = Instant::now();

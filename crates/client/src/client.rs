@@ -42,16 +42,16 @@ pub(crate) struct Shared {
     small_sets: Semaphore,
     pub(crate) scratch: Scratch,
     pub(crate) later: Later,
-    /// What is looked up and listed is watched.
+    /// True if lookups and listings ask the manager to watch their results: set when a watch begins.
     pub(crate) watches: AtomicBool,
 }
 
-/// How many requests a client has sent, repeated ones as often as they were sent.
+/// Number of requests that a client has sent. A repeated request counts each time that it was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SentRequests {
-    /// To the manager, renewals of leases included; what went out together counts as one.
+    /// Requests to the manager, renewals of leases included; those sent in one message count as one.
     pub manager: u64,
-    /// To drives.
+    /// Requests to drives.
     pub drives: u64,
 }
 
@@ -79,13 +79,14 @@ impl Client {
         Ok(client)
     }
 
-    /// The settings that it was made with.
+    /// The settings that the client was made with.
     pub fn config(&self) -> &Config {
         &self.shared.config
     }
 
-    /// Waits, for some seconds at most, until the drives have been told what is settled of files that were
-    /// closed. A program that ends without it loses nothing; the drives keep more than they need for longer.
+    /// Waits, for some seconds at most, until the drives have been told which writes to closed files are
+    /// settled. A program that ends without this call loses nothing, but the drives keep more than they need
+    /// for longer.
     pub async fn finish(&self) {
         self.shared.later.end().await;
     }
@@ -129,7 +130,8 @@ impl Client {
         self.shared.sets.acquire().await.expect("it is never closed")
     }
 
-    /// The same for a set of a request for so many bytes of the file.
+    /// A permit to run one more plan set of a request for `bytes` bytes of the file. Small requests have
+    /// permits of their own.
     pub(crate) async fn set_permit_for(&self, bytes: u64) -> SemaphorePermit<'_> {
         if bytes > u64::from(SHARED_PAYLOAD_BYTES_MAX) {
             return self.set_permit().await;
@@ -137,7 +139,7 @@ impl Client {
         self.shared.small_sets.acquire().await.expect("it is never closed")
     }
 
-    /// Whether what is looked up and listed is watched.
+    /// Returns true if lookups and listings are to ask the manager to watch their results.
     pub(crate) fn watches(&self) -> bool {
         self.shared.watches.load(Ordering::Acquire)
     }

@@ -1,4 +1,4 @@
-//! How a program finds a cluster: a directory with `cluster.toml`, or that file itself.
+//! The way a program finds a cluster: a directory with `cluster.toml`, or that file itself.
 //!
 //! The file holds the manager's address and a client token, and is all that a client on another machine
 //! needs. It is chosen by the caller, else by BRAID_CLUSTER, else it is where `braid up` puts it.
@@ -21,11 +21,11 @@ pub const CLUSTER_FILE: &str = "cluster.toml";
 /// The environment's variable that names a cluster.
 pub const CLUSTER_VARIABLE: &str = "BRAID_CLUSTER";
 
-/// How long a manager may take to accept the first connection. A program fails fast if no manager runs when
-/// it starts; once under way it waits for the manager with the client's own, longer patience.
+/// Time in which a manager must accept the first connection. A program fails fast if no manager runs when it
+/// starts; once under way it waits for the manager with the client's own, longer patience.
 pub const FIRST_CONNECT: Duration = Duration::from_secs(3);
 
-/// How to reach a cluster.
+/// Contents of a cluster's file: all that is needed to reach the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterFile {
     /// The manager's `HOST:PORT`.
@@ -37,7 +37,7 @@ pub struct ClusterFile {
     pub drives: Vec<String>,
 }
 
-/// Why a cluster's file cannot be used.
+/// Reason for which a cluster's file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterFileError {
     /// Nothing names a cluster, and there is no default.
@@ -48,7 +48,7 @@ pub enum ClusterFileError {
     Io {
         /// "find" or "read".
         action: &'static str,
-        /// What could not be read.
+        /// The path that could not be read or found.
         path: PathBuf,
         /// The system's error.
         source: io::Error,
@@ -56,23 +56,23 @@ pub enum ClusterFileError {
     /// The file is not one of a cluster.
     #[error("read {}: {why}; it needs manager = \"HOST:PORT\" and token = \"braid-client-...\"", path.display())]
     Content {
-        /// The file.
+        /// Path of the faulty file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault, in the parser's words.
         why: String,
     },
 }
 
-/// Why a manager does not take a connection.
+/// Reason for which a manager does not take a connection.
 #[derive(Debug, thiserror::Error)]
 pub enum NoManager {
-    /// Its host refuses: no process listens there.
+    /// The manager's host refuses: no process listens on the port.
     #[error("nothing listens there")]
     NobodyListens,
     /// The system's error.
     #[error("{0}")]
     Io(io::Error),
-    /// It, or its host, is silent.
+    /// The manager or its host did not answer within [`FIRST_CONNECT`].
     #[error("no answer in {} s", FIRST_CONNECT.as_secs())]
     Silent,
 }
@@ -126,7 +126,7 @@ pub fn choose(asked: Option<&Path>) -> Result<PathBuf, ClusterFileError> {
     })
 }
 
-/// The cluster that the environment names.
+/// The path that [`CLUSTER_VARIABLE`] holds, if it is set.
 pub fn from_environment() -> Option<PathBuf> {
     environment(CLUSTER_VARIABLE).map(PathBuf::from)
 }
@@ -137,7 +137,7 @@ pub fn environment(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
-/// Where `braid up` puts a cluster by default.
+/// The directory in which `braid up` puts a cluster by default; `None` if the environment names no home.
 fn default_directory() -> Option<PathBuf> {
     let set = |name| environment(name).map(PathBuf::from);
     set("XDG_DATA_HOME")

@@ -10,23 +10,24 @@ use braid_wire::token::Token;
 pub struct Config {
     /// The manager's address, `HOST:PORT`.
     pub manager: String,
-    /// What it proves to the manager: that it knows a client token of the cluster (the manager's
-    /// `client.token`), or, to heal a drive's columns, that it is that drive.
+    /// Credentials of the client. They prove to the manager that it knows a client token of the cluster (the
+    /// manager's `client.token`), or, to heal a drive's columns, that it is that drive.
     pub credentials: Credentials,
     /// Bounds of the single waits on one connection.
     pub limits: Limits,
-    /// Replaces `limits.reply` for drives. Default 8 s: longer than any working drive needs for a commit; an
-    /// unresponsive drive delays a read by this much, and a write by little more: then it goes out.
+    /// Timeout for a drive's reply; replaces `limits.reply` for drives. Default 8 s: longer than any working
+    /// drive needs for a commit. An unresponsive drive delays a read by this much, and a write by little
+    /// more: then the drive's column is taken out.
     pub drive_reply: Duration,
-    /// Longest that one request of the caller is retried before it fails. Default 60 s: enough for a manager
-    /// to restart and for a dead drive's lease to lapse. A part of a request that makes progress is not cut
-    /// short.
+    /// Longest time for which one request of the caller is retried before it fails. Default 60 s: enough for
+    /// a manager to restart and for a dead drive's lease to lapse. A part of a request that makes progress is
+    /// not cut short.
     pub patience: Duration,
-    /// Longest that a request is retried when too many columns are away for no temporary reason: time for a
-    /// drive to be restarted. Default 3 s.
+    /// Longest time for which a request is retried when too many columns are away for no temporary reason:
+    /// time for a drive to be restarted. Default 3 s.
     pub grace: Duration,
-    /// How long new requests avoid a drive that refused or did not answer. Default 2 s, growing up to 16
-    /// times that while it stays away; one request per period tries the drive.
+    /// Period for which new requests avoid a drive that refused or did not answer. Default 2 s, growing up to
+    /// 16 times that while the drive stays away; one request per period tries it.
     pub avoid: Duration,
     /// Instructions in flight per drive and session. Default 8, which hides a round trip for units of 64 KiB
     /// and up.
@@ -34,7 +35,7 @@ pub struct Config {
     /// Bytes in flight per drive and session. Default 8 MiB; one instruction may exceed it.
     pub flight_bytes: u64,
     /// Plan sets in flight for a client, over all its files; each uses at most one session per drive. Default
-    /// 16. Those of requests for at most 16 KiB do not count: they have a bound of their own, 128.
+    /// 16. Plan sets of requests for at most 16 KiB do not count: they have a bound of their own, 128.
     pub sets: usize,
     /// Plan sets in flight for one `read_at` or `write_at` call. Default 3: no drive idles until another's
     /// last unit.
@@ -47,7 +48,7 @@ pub struct Config {
     /// Sessions with the manager. Default 16: a client that opens and closes many files then waits for its
     /// answers in parallel.
     pub control_sessions: usize,
-    /// Whether parts of a unit are written through its data drive. Only experiments change it. Default
+    /// Method by which parts of a unit are written. Only experiments change it. Default
     /// [`PartWrites::Cheapest`].
     pub part_writes: PartWrites,
     /// Called with the manager's address, once per request, when a request has waited for the manager for
@@ -55,14 +56,14 @@ pub struct Config {
     pub on_wait: Option<fn(&str)>,
 }
 
-/// How a part of one unit is written under an exclusive lease.
+/// Method by which a part of one unit is written under an exclusive lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PartWrites {
     /// As a unit write where that moves fewer bytes: the data drive gets the bytes, and sends the parity
     /// drives what changed.
     Cheapest,
-    /// Always as a stripe write: the client reads old data and old parity, and sends both anew. It exists to
-    /// be compared with (`braid bench stripes`).
+    /// Always as a stripe write: the client reads old data and old parity, and sends both anew. This variant
+    /// exists for comparisons (`braid bench stripes`).
     ByStripe,
 }
 

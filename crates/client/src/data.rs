@@ -1,4 +1,4 @@
-//! Bytes of files: reads, writes, and the repair of what they meet.
+//! Bytes of files: reads, writes, and the repair of the damage that they meet.
 
 pub(crate) mod arithmetic;
 pub(crate) mod buffers;

@@ -13,7 +13,7 @@ use crate::naming::name::NameError;
 /// A result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a request failed.
+/// Error of a request.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -28,7 +28,7 @@ pub enum Error {
     /// The manager could not be reached in time.
     #[error("{}", manager_words(address, source))]
     Manager {
-        /// Its address.
+        /// The manager's `HOST:PORT`.
         address: String,
         /// The error of the last try.
         source: Arc<TransportError>,
@@ -36,7 +36,7 @@ pub enum Error {
     /// The manager refused the request.
     #[error("{subject}: {refusal}")]
     Refused {
-        /// What was requested.
+        /// The object of the request, such as a file's name.
         subject: String,
         /// Reason and explanation.
         refusal: Refusal,
@@ -48,17 +48,17 @@ pub enum Error {
         Unusable(drives, *spare)
     )]
     TooManyAway {
-        /// The file.
+        /// The file's name.
         file: String,
         /// The segment's index.
         segment: usize,
         /// The bytes of the file that could not be served, in whole stripes.
         bytes: Range<u64>,
-        /// Their stripes.
+        /// The stripes of `bytes`, within the segment.
         stripes: Range<u64>,
         /// "read" or "written".
         action: &'static str,
-        /// How many columns can be missing.
+        /// Number of columns that a stripe can do without.
         spare: u8,
         /// The unusable drives, each with the reason.
         drives: Vec<String>,
@@ -68,7 +68,7 @@ pub enum Error {
         "{file}: drive {drive} did not store the write: {refusal}. Close the file: what was not acknowledged is rolled back"
     )]
     NotStored {
-        /// The file.
+        /// The file's name.
         file: String,
         /// The drive's name.
         drive: String,
@@ -78,7 +78,7 @@ pub enum Error {
     /// A drive refused, and no retry would help.
     #[error("{file}: drive {drive}: {refusal}")]
     Drive {
-        /// The file.
+        /// The file's name.
         file: String,
         /// The drive's name.
         drive: String,
@@ -90,9 +90,9 @@ pub enum Error {
         "{file}: the write lease is lost ({why}). Open the file again; what was not acknowledged may be rolled back"
     )]
     LeaseLost {
-        /// The file.
+        /// The file's name.
         file: String,
-        /// How it was lost.
+        /// The way in which the lease was lost.
         why: String,
     },
     /// An earlier write of this handle failed or was dropped midway: its stripes are not settled.
@@ -100,17 +100,17 @@ pub enum Error {
         "{file}: an earlier write through this handle did not finish ({why}). Close it and open the file again"
     )]
     Unfinished {
-        /// The file.
+        /// The file's name.
         file: String,
-        /// What happened.
+        /// The failure of the earlier write.
         why: String,
     },
     /// The request took longer than the client's patience.
     #[error("{file}: gave up after {} s: {why}", after.as_secs())]
     TimedOut {
-        /// The file, or what was requested.
+        /// The file's name, or the object of the request.
         file: String,
-        /// How long it was tried.
+        /// Time spent on tries.
         after: Duration,
         /// The last obstacle.
         why: String,
@@ -121,19 +121,19 @@ pub enum Error {
              Try again; if it stays, run braid check"
     )]
     Torn {
-        /// The file.
+        /// The file's name.
         file: String,
         /// The segment's index.
         segment: usize,
-        /// The stripe.
+        /// The stripe's number in the segment.
         stripe: u64,
-        /// Which versions differ.
+        /// The differing versions, or the number of tries.
         why: String,
     },
     /// The handle was not opened for this kind of access.
     #[error("{file}: it was not opened for {access}")]
     Access {
-        /// The file.
+        /// The file's name.
         file: String,
         /// "reading" or "writing".
         access: &'static str,
@@ -141,41 +141,41 @@ pub enum Error {
     /// Options that contradict each other.
     #[error("{file}: {why}")]
     Options {
-        /// The file.
+        /// The file's name.
         file: String,
-        /// Which, and what goes together.
+        /// The contradicting options, and the combinations that are allowed.
         why: &'static str,
     },
-    /// The handle was opened to write a range of the file, and this is not within it.
+    /// The handle was opened to write a range of the file, and the request is not within that range.
     #[error("{file}: {what}: it was opened to write bytes {}..{} only", .range.start, Bound(.range.end))]
     OutOfRange {
-        /// The file.
+        /// The file's name.
         file: String,
-        /// What was refused.
+        /// The refused operation.
         what: String,
-        /// The range.
+        /// The bytes for which the handle was opened.
         range: Range<u64>,
     },
     /// An offset or size beyond the largest that a file can have.
     #[error("{file}: {offset} + {bytes} bytes is past the largest file offset")]
     Range {
-        /// The file.
+        /// The file's name.
         file: String,
-        /// Offset asked for.
+        /// Requested offset, in bytes.
         offset: u64,
-        /// Bytes asked for.
+        /// Requested number of bytes.
         bytes: u64,
     },
     /// A seek to before the first byte.
     #[error("{file}: a position before the first byte")]
     Seek {
-        /// The file.
+        /// The file's name.
         file: String,
     },
     /// The planner refused the request.
     #[error("{file}: {why}")]
     Plan {
-        /// The file.
+        /// The file's name.
         file: String,
         /// The planner's message.
         why: String,
@@ -185,9 +185,9 @@ pub enum Error {
         "{subject}: the manager's answer makes no sense: {why}. Do manager and client have the same release?"
     )]
     Answer {
-        /// What was requested.
+        /// The object of the request, such as a file's name.
         subject: String,
-        /// What is wrong.
+        /// The contradiction in the answer.
         why: String,
     },
     /// No drive has that name or id.
@@ -203,9 +203,9 @@ pub enum Kind {
     Usage,
     /// There is no such file, directory, volume, drive or snapshot.
     NotFound,
-    /// It exists already, or its number was used before.
+    /// The object exists already, or its number was used before.
     Exists,
-    /// Not empty, not a directory, or is a directory.
+    /// A directory that is not empty, or an object that is, or is not, a directory as the request needs.
     WrongKind,
     /// The token or the capability does not allow it.
     Permission,
@@ -221,7 +221,7 @@ pub enum Kind {
     Internal,
 }
 
-/// The end of a range in a message; nothing where it has none.
+/// Displays the end of a range; displays nothing for a range without an end (`u64::MAX`).
 struct Bound(u64);
 
 impl fmt::Display for Bound {
@@ -310,7 +310,7 @@ fn reason_kind(reason: Reason) -> Kind {
         | Reason::Busy
         | Reason::Outdated
         | Reason::Closing => Kind::Unavailable,
-        // The client itself should have handled these: one that gets here is a bug.
+        // The client itself should have handled these: a refusal that gets here is a bug.
         Reason::Malformed
         | Reason::Unsupported
         | Reason::Expired
@@ -341,8 +341,8 @@ fn manager_words(address: &str, source: &TransportError) -> String {
     }
 }
 
-/// The unusable columns, and how many a stripe can do without. If no more are known, others were never asked;
-/// the spare count would then read like a contradiction.
+/// Displays the unusable columns, and how many a stripe can do without. If no more unusable columns than that
+/// are known, others were never asked: the spare count would read like a contradiction, and is left out.
 struct Unusable<'a>(&'a [String], u8);
 
 impl fmt::Display for Unusable<'_> {

@@ -6,7 +6,7 @@
 //! transfer of the request's other sets. All of it runs in the caller's task, as it borrows the caller's
 //! buffer.
 //!
-//! It decides nothing: the reader or writer sees what failed and how, and acts on it.
+//! The executor decides nothing: the reader or writer sees what failed and how, and acts on it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -38,11 +38,12 @@ mod unit;
 pub(crate) use fill::Filling;
 pub(crate) use unit::{UnitEnd, UnitOutcome};
 
-/// How often a torn stripe is read again. A writer that rewrites one stripe without a pause tears about every
-/// second try, so this many in a row mean that the columns will not agree.
+/// Maximum number of times that a torn stripe is read again. A writer that rewrites one stripe without a
+/// pause tears about every second read, so this many torn reads in a row mean that the columns will not
+/// agree.
 const CUTS_MAX: u32 = 64;
-/// From this try on there are pauses of growing length in between, so as not to stay in step with such a
-/// writer.
+/// Number of the first repeated read with a pause before it. The pauses grow, so that the reads do not stay
+/// in step with such a writer.
 const CUTS_PAUSED: u32 = 8;
 
 /// A plan set while it is carried out.
@@ -51,31 +52,32 @@ pub(crate) struct Executor<'a> {
     pub(crate) view: Arc<FileView>,
     pub(crate) set: PlanSet,
     memory: Memory<'a>,
-    /// Per instruction: what a read returned.
+    /// Per instruction: the result of a read.
     arrived: Vec<Option<Arrived>>,
-    /// Per instruction: whether a write was answered in the present generation.
+    /// Per instruction: true if a write was answered in the present generation.
     written: Vec<bool>,
     /// The stripes that the set was planned to write, each with all columns of its stripe write.
     pub(crate) stripe_writes: BTreeMap<Stripe, ColumnMask>,
-    /// Some column's object did not exist: its bytes were taken for a hole.
+    /// True if some column's object did not exist; its bytes were taken for a hole.
     pub(crate) saw_absent: bool,
     /// Set when this set's whole units replace another set's stripe writes: by stripe, the stamp and the
     /// columns of that write.
     stands_in: Option<BTreeMap<Stripe, (Version, ColumnMask)>>,
-    /// The units that these replace are damaged.
+    /// True if the units that these whole units replace are damaged.
     over_damage: bool,
     /// Set when the columns are those of a new layout.
     filling: Option<Filling>,
 }
 
-/// What a read reported about its bytes.
+/// A drive's answer to a read, without the bytes.
 #[derive(Debug, Clone)]
 pub(crate) struct Arrived {
     pub(crate) version: Version,
     pub(crate) cover: Vec<Version>,
-    /// Where the bytes end of the data units that these are the versions of; of a data unit: its own.
+    /// Ends of the bytes of the data units in `cover`, as offsets in their units. For a read of a data unit:
+    /// the end of its own bytes.
     pub(crate) ends: Vec<u32>,
-    /// Whether its drive does not know the version as settled: a writer may be at work.
+    /// True if the drive does not know the version as settled: a writer may be at work.
     pub(crate) pending: bool,
 }
 
@@ -84,12 +86,12 @@ pub(crate) struct Arrived {
 pub(crate) struct Failed {
     pub(crate) column: Column,
     pub(crate) stripe: Stripe,
-    /// Where its bytes were to go.
+    /// The memory in which the bytes of a read were to be put.
     pub(crate) into: Option<MemoryRange>,
     pub(crate) failure: Failure,
 }
 
-/// What a write request carries besides its bytes.
+/// The facts about the writer that each write request carries.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Writer {
     pub(crate) client: u64,
@@ -237,7 +239,7 @@ impl<'a> Executor<'a> {
                 (Ok(DriveReply::Written(reply)), Some(id)) if stamps.get(&id) == Some(&reply.version) => {
                     self.written[id.index()] = true;
                 }
-                // It has a newer version and ignored the write: its content is not the one that the
+                // The drive has a newer version and ignored the write: its content is not the one that the
                 // stripe's other columns count.
                 (Ok(DriveReply::Written(reply)), Some(_)) => {
                     let why =
@@ -273,8 +275,8 @@ impl<'a> Executor<'a> {
         Asked { column, id: None, stripe, into: None, item }
     }
 
-    /// A write's request and bytes; `None` if there is nothing to send (part of a write to a unit that was
-    /// never written).
+    /// The request and bytes of a write; `None` if there is nothing to send (part of a write to a unit that
+    /// was never written).
     fn write_request(
         &self,
         column: Column,
@@ -298,7 +300,7 @@ impl<'a> Executor<'a> {
         let install = rebuilds || self.filling.is_some();
         let end = self.whole_end(column, *stripe, stamp, *from..*to)?;
         let stamp = version;
-        // Where nothing was ever written, only a lost unit is installed, to be whole again.
+        // Where nothing was ever written, only a lost unit is installed, so that it is whole again.
         if stamp.is_zero() && !install {
             return Ok(None);
         }
@@ -318,9 +320,9 @@ impl<'a> Executor<'a> {
                 self.memory.at(*range).map_err(|error| self.handle.plan_error(&error))?
             }
         };
-        // An install stands for the whole unit, and so does what a joining column is sent. A rebuild reads
-        // holes as zeros and cannot tell them apart. Zeros behind the end of its bytes are not sent, as the
-        // file's size depends on where they end; nor is a unit that is zeros altogether.
+        // An install stands for the whole unit, and so does a write to a joining column. A rebuild reads
+        // holes as zeros and cannot tell them apart. Zeros behind the end of the unit's bytes are not sent,
+        // as the file's size depends on that end; nor is a unit that is zeros altogether.
         let is_all = install || end.is_some();
         let payload = if is_all { counted::up_to(end.unwrap_or(0), payload) } else { payload };
         let hole = matches!(bytes, Source::Hole) || payload.is_empty();
@@ -393,7 +395,7 @@ impl<'a> Executor<'a> {
                     failed.push(label.failed);
                 }
                 // An object that was never created is a hole, if the drive that says so knows the capability
-                // and the column is ready. A joining one may only lack it.
+                // and the column is ready. A joining column may merely not have received the object yet.
                 Err(Failure::Refused { refusal, proven: true })
                     if refusal.reason == Reason::NoObject && !joining.contains(label.failed.column) =>
                 {
@@ -419,7 +421,7 @@ impl<'a> Executor<'a> {
     }
 }
 
-/// What an outcome belongs to.
+/// The instruction that an outcome belongs to, and the failure to report for it.
 struct Label {
     id: Option<InstructionId>,
     failed: Failed,

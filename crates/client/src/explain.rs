@@ -15,11 +15,11 @@ use crate::view::layout_of;
 /// The kind of request to plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asked {
-    /// A read.
+    /// A read of the newest versions.
     Read,
     /// A write under an exclusive lease.
     Write,
-    /// A write under a shared one, beside other writers.
+    /// A write under a shared lease, beside other writers.
     SharedWrite,
 }
 
@@ -30,7 +30,7 @@ pub struct Explained {
     pub set: PlanSet,
     /// The segment that it is for.
     pub segment: Segment,
-    /// Of a write, the ways to do each stripe and what they cost. The first is the one in the plan set.
+    /// For a write, the ways to write each stripe and their costs. The first way is the one in the plan set.
     pub ways: Vec<(Stripe, Vec<Way>)>,
     /// Text for users.
     pub text: String,
@@ -138,7 +138,7 @@ fn health(row: &SegmentRow, g: braid_layout::Generation, down: &[String]) -> Hea
     Health { g, set: row.set, joining: row.joining, away: away.and(row.set) }
 }
 
-/// Why a column's drive is no use to the plan.
+/// The drive's name and the reason for which the plan cannot use its column.
 fn why(of: &ColumnRow, row: &SegmentRow, column: Column, down: &[String]) -> String {
     let why = match of.state {
         DriveState::Away => "away",

@@ -1,6 +1,6 @@
 //! An open file with UNIX semantics: holes read as zeros, reads stop at the end, writes past the end extend
-//! it. Any number of handles may write it; bytes that two of them write at once are one's or the other's,
-//! unit by unit.
+//! it. Any number of handles may write it; where two of them write the same bytes at once, each unit has the
+//! bytes of one or the other.
 //!
 //! - A write is acknowledged when it is durable on every drive of the file's set. Any reader sees the bytes
 //!   at once.
@@ -10,8 +10,8 @@
 //!   too, with zeros after them if a drive was away.
 //! - A truncation ([`File::set_len`] to less) is done when it returns. If the writer dies during it, the file
 //!   is either unchanged or truncated; whoever opens it next clears what is past the size.
-//! - A reader's size is from its opening; [`File::stat`] updates it. While several write the file, any handle
-//!   that reads at its end asks for the size anew, and sees what others have committed.
+//! - A reader's size is from its opening; [`File::stat`] updates it. While several handles write the file,
+//!   any handle that reads at its end asks for the size anew, and sees what the others have committed.
 //! - A file that is dropped without being closed releases its lease in the background, as unclean.
 
 use std::io::SeekFrom;
@@ -52,12 +52,12 @@ pub struct File {
     position: u64,
 }
 
-/// Which operations the file was opened for.
+/// The operations that the file was opened for.
 #[derive(Debug, Clone)]
 pub(crate) struct Mode {
     pub(crate) read: bool,
     pub(crate) append: bool,
-    /// All that it may write.
+    /// The only bytes that the handle may write; `None`: no bound.
     pub(crate) range: Option<Range<u64>>,
 }
 
@@ -65,17 +65,18 @@ pub(crate) struct Mode {
 struct Writer {
     side: Arc<WriteSide>,
     keeper: LeaseRenewer,
-    /// The size that the manager has, and under which lease it was told; `None` if that is not known.
+    /// The size that the manager has, with the lease under which it was committed; `None` if that is not
+    /// known.
     committed: Mutex<Option<(Lease, u64)>>,
-    /// Whether anything was written since the last commit to the manager.
+    /// True if anything was written since the last commit to the manager.
     written: AtomicBool,
-    /// When that was, if somebody has said so.
+    /// Modification time set by [`File::set_modified`], in nanoseconds since 1970; `None` if it was not set.
     modified: Mutex<Option<i64>>,
     /// Allows one commit at a time.
     commits: Semaphore,
-    /// Held by writes until they are acknowledged, and by what sets the size. What a write that ends during
-    /// a cut has beyond the new size would be removed, and a place at the end that was given before the cut
-    /// is given to others after it.
+    /// Held by writes (shared) until they are acknowledged, and by changes of the size (exclusive). If a
+    /// write ended during a cut, its bytes beyond the new size would be removed; and a place at the end that
+    /// was reserved before the cut is given to others after it.
     cuts: RwLock<()>,
     /// Number of the last commit: the manager ignores one that arrives after a later one.
     order: AtomicU64,
@@ -112,23 +113,24 @@ impl File {
         &self.handle.subject
     }
 
-    /// This open file's number at the manager: whose part in the file's lease it is.
+    /// Number of this open file at the manager, by which the manager knows its part in the file's lease.
     pub fn holder(&self) -> u64 {
         self.handle.holder
     }
 
-    /// Whether others may write the same stripes too, as of the manager's last answer.
+    /// Returns true if other handles may write the same stripes too, as of the manager's last answer.
     pub fn is_shared(&self) -> bool {
         self.handle.view().shared
     }
 
-    /// The lease under which it writes, as of the manager's last answer. Another one follows whenever others
-    /// begin to write the file too, or leave it.
+    /// The lease under which this handle writes, as of the manager's last answer. Another one follows
+    /// whenever other handles begin to write the file too, or leave it.
     pub fn lease(&self) -> Lease {
         self.handle.view().lease
     }
 
-    /// Whether its lease is lost, as far as is known: it writes no more, and others may have written since.
+    /// Returns true if the handle's lease is known to be lost: the handle writes no more, and others may have
+    /// written since.
     pub fn is_lost(&self) -> bool {
         self.writer.as_ref().is_some_and(|writer| writer.side.lost.get().is_some())
     }
@@ -144,7 +146,7 @@ impl File {
         self.handle.size().bytes
     }
 
-    /// Where its bytes are, as of the manager's last answer.
+    /// The file's layout, as of the manager's last answer.
     pub fn layout(&self) -> braid_layout::Layout {
         self.handle.view().layout.clone()
     }
@@ -160,18 +162,18 @@ impl File {
         Ok(row)
     }
 
-    /// What is known of the file, as of the manager's last answer, with this handle's size.
+    /// The file's attributes, as of the manager's last answer, with this handle's size.
     pub fn attributes(&self) -> FileAttributes {
         FileAttributes { size: self.size(), ..self.handle.view().stat.attributes }
     }
 
-    /// Its number, which stays when its name changes.
+    /// The file's number, which stays when its name changes.
     pub fn number(&self) -> FileId {
         self.handle.view().file
     }
 
-    /// When the bytes changed last, in nanoseconds since 1970: goes to the manager with the next size that
-    /// does. By default it is the time at which that arrives.
+    /// Sets the modification time, in nanoseconds since 1970; it goes to the manager with the next commit of
+    /// the size. Without it, the modification time is the time at which that commit arrives.
     pub fn set_modified(&self, modified_ns: i64) -> Result<()> {
         let writer = self.writing()?;
         *writer.modified.lock().expect("no holder panics") = Some(modified_ns);
@@ -185,7 +187,7 @@ impl File {
         StatRow { attributes, ..self.handle.view().stat.clone() }
     }
 
-    /// The first range from `from` on that may hold other bytes than zeros, in whole stripes; `None` if there
+    /// The first range from `from` on that may hold bytes other than zeros, in whole stripes; `None` if there
     /// is none before the end. Asks the drives what they hold, without reading data.
     pub async fn data_after(&self, from: u64) -> Result<Option<Range<u64>>> {
         extents::data_after(&self.handle, from..self.size()).await
@@ -217,14 +219,15 @@ impl File {
         self.write_from(data, offset, None, Source::Still).await
     }
 
-    /// Like [`File::write_at`], for memory that others may change meanwhile, such as a foreign program's. The
-    /// file has what was there at some time during the call, and data and parity match. Costs a copy.
+    /// Like [`File::write_at`], for memory that may change during the call, such as another program's. The
+    /// file gets the content at some time during the call, and data and parity match. Costs a copy.
     pub async fn write_at_copied(&self, data: &[u8], offset: u64) -> Result<()> {
         let _no_cuts = self.writing()?.cuts.read().await;
         self.write_from(data, offset, None, Source::Changing).await
     }
 
-    /// The caller lets nothing be cut meanwhile.
+    /// Writes `data`, copying it first if `source` says so. The caller holds `cuts`, so that nothing is cut
+    /// meanwhile.
     async fn write_from(
         &self,
         data: &[u8],
@@ -279,15 +282,16 @@ impl File {
         }
     }
 
-    /// Commits the size, and how far the drives' logs are that have written since. The bytes are durable
-    /// already.
+    /// Commits the size, with the drives' receipts for the writes since the last commit. The bytes are
+    /// durable already.
     pub async fn flush(&self) -> Result<()> {
         let Some(writer) = &self.writer else { return Ok(()) };
         writer.side.check(self.subject())?;
         self.commit(writer, Cut::No).await
     }
 
-    /// The same, and also commits that it was changed if its size is as before: others then see another time.
+    /// Like [`File::flush`], but also commits if the bytes changed and the size did not: others then see a
+    /// new modification time.
     pub async fn flush_time(&self) -> Result<()> {
         let Some(writer) = &self.writer else { return Ok(()) };
         if writer.written.load(Ordering::Acquire) {
@@ -311,7 +315,7 @@ impl File {
         let _no_writes = writer.cuts.write().await;
         let mut tries = Tries::new(self.handle.client.config().patience);
         loop {
-            // Others that write the file wait meanwhile.
+            // Other writers of the file wait meanwhile.
             let view = self.handle.view();
             let takes_turn = view.shared;
             if takes_turn {
@@ -330,12 +334,11 @@ impl File {
     }
 
     async fn set_len_alone(&self, writer: &Writer, size: u64) -> Result<()> {
-        // Failed writes may have left bytes past the size; these are cleared too.
-        // Others may have too.
+        // Failed writes, also of other handles, may have left bytes past the size; these are cleared too.
         let cuts = size < self.size().max(writer.side.stamps.live_end(self.handle.view().lease));
         let cutting = cuts.then(|| writer.side.stamps.cutting());
         let how = if cuts { Cut::Begins } else { Cut::No };
-        // Under another lease than this the file may be longer by now: that is looked at anew.
+        // Under a later lease the file may be longer by now: then the commit is refused, and tried again.
         if let Err(error) = self.commit_once(writer, how, Some(size)).await {
             match cutting {
                 // A refusal for quota, or of the lease, proves that the commit was not carried out. After any
@@ -364,7 +367,8 @@ impl File {
         &self.handle
     }
 
-    /// Turns everything that any drive holds past `size` into a hole, and tells the manager that it is done.
+    /// Turns everything that any drive holds past `size` into a hole, and tells the manager that the cut is
+    /// done.
     pub(crate) async fn end_cut(&self, size: u64) -> Result<()> {
         self.end_cut_by(self.writing()?, size).await
     }
@@ -409,8 +413,9 @@ impl File {
         }
     }
 
-    /// The same under the lease that is known, or not at all. `to`: the size that the handle gets with it.
-    /// Until then it has its own: a refusal leaves that as it is, also where writes have ended meanwhile.
+    /// One try of [`File::commit`], under the lease of the current view. `to`: the size that the handle gets
+    /// if the commit succeeds. Until then the handle keeps its own size: a refusal leaves it as it is, also
+    /// where writes have ended meanwhile.
     async fn commit_once(&self, writer: &Writer, cut: Cut, to: Option<u64>) -> Result<()> {
         let _turn = writer.commits.acquire().await.expect("it is never closed");
         let backing = self.backing(writer);
@@ -420,9 +425,9 @@ impl File {
             Some(to) if cut == Cut::Begins => to,
             to => to.map_or(own, |to| to.max(own)),
         };
-        // A size that stays is told too where drives have written since: their receipts come with it. One
-        // that is set is told always: the lease may have been followed by another, under which the file has
-        // grown.
+        // An unchanged size is committed too if drives have written since: their receipts come with it. A
+        // size that the caller sets is always committed: another lease may have followed, under which the
+        // file has grown.
         let is_known = cut == Cut::No && to.is_none() && writer.committed() == Some((lease, size));
         if is_known && backing.receipts.is_empty() {
             return Ok(());
@@ -481,19 +486,19 @@ impl Writer {
     }
 }
 
-/// Whether the manager says that the handle's lease was replaced by another.
+/// Returns true if the manager says that the handle's lease was replaced by another.
 fn is_stale(error: &Error) -> bool {
     error.reason() == Some(Reason::StaleGeneration)
 }
 
-/// Whether an existing file of the same name is replaced.
+/// Treatment of an existing file of the same name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Replace {
-    /// It is replaced, atomically.
+    /// The existing file, if there is one, is replaced atomically.
     Yes,
-    /// It stays, and the request fails.
+    /// The existing file stays, and the request fails.
     No,
-    /// It is replaced, atomically, if it is this file and has not changed: else the request fails, as it does
-    /// if there is none.
+    /// The existing file is replaced atomically if it is this file and has not changed. Otherwise, and if
+    /// there is none, the request fails.
     Only(Seen),
 }

@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::peers::receipts::Receipts;
 use crate::view::{ColumnView, FileView};
 
-/// What a file is open for.
+/// Purpose for which a file is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// To read it.
@@ -43,24 +43,24 @@ pub(crate) struct Handle {
     /// The file's name in errors.
     pub(crate) subject: String,
     pub(crate) purpose: Purpose,
-    /// This open file's number at the manager; 0 for one that only reads or heals.
+    /// Number of this open file at the manager; 0 for one that only reads or heals.
     pub(crate) holder: u64,
     view: RwLock<Arc<FileView>>,
     /// Allows one request for a new view at a time; the others use its answer.
     gate: Semaphore,
     /// Objects known to exist, by segment and column.
     created: Mutex<BTreeSet<(usize, Column)>>,
-    /// Columns that anything was sent to which changes them.
+    /// Columns to which a change was sent.
     touched: Mutex<BTreeSet<(usize, Column)>>,
     size: Mutex<Size>,
-    /// What drives have said in answer to its writes.
+    /// The drives' receipts for this handle's writes.
     pub(crate) receipts: Receipts,
 }
 
 /// The file's size as the handle sees it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Size {
-    /// The lease under which it is so.
+    /// The lease under which the file has this size.
     pub(crate) lease: Lease,
     /// The lease under which the file was cut last.
     cut_at: Lease,
@@ -77,7 +77,7 @@ impl std::fmt::Debug for Handle {
 }
 
 impl Handle {
-    /// Built from the manager's answer to an open.
+    /// Makes a handle from the manager's answer to an open.
     pub(crate) fn new(
         client: Client,
         subject: String,
@@ -118,7 +118,7 @@ impl Handle {
         self.ask(seen, Turn::Take).await
     }
 
-    /// Lets others have the file too again.
+    /// Ends the turn of [`Handle::take_turn`]: other handles have the file again too.
     pub(crate) async fn give_turn(&self) -> Result<Arc<FileView>> {
         self.ask(&self.view(), Turn::Give).await
     }
@@ -147,9 +147,8 @@ impl Handle {
         }
     }
 
-    /// Tells the manager that `columns` cannot be written; with `insist`, that it has been so for long. The
-    /// returned view has them out, or has another
-    /// generation than `seen` for another reason.
+    /// Tells the manager that `columns` cannot be written; with `insist`, that this has lasted long. The
+    /// returned view has them out, or has another generation than `seen` for another reason.
     pub(crate) async fn report_lost(
         &self,
         seen: &Arc<FileView>,
@@ -178,17 +177,17 @@ impl Handle {
         }
     }
 
-    /// The size.
+    /// The file's size as this handle sees it, with its lease.
     pub(crate) fn size(&self) -> Size {
         *self.lock_size()
     }
 
-    /// Sets it.
+    /// Sets the size in bytes, under the same lease as before.
     pub(crate) fn set_size(&self, bytes: u64) {
         self.lock_size().bytes = bytes;
     }
 
-    /// A write that ends at byte `end` was acknowledged under this lease.
+    /// Records that a write that ends at byte `end` was acknowledged under this lease.
     pub(crate) fn grown(&self, lease: Lease, end: u64) {
         let mut size = self.lock_size();
         if lease >= size.cut_at {
@@ -200,11 +199,11 @@ impl Handle {
         self.size.lock().expect("no holder panics")
     }
 
-    /// Takes the size over from a new view, where that knows better.
+    /// Takes the size over from a new view, where the view is more recent.
     fn heed_size(&self, view: &FileView) {
         let mut size = self.lock_size();
         if view.lease != size.lease || self.purpose == Purpose::Read && view.shared {
-            // Under an earlier lease than the last cut's, what this handle wrote may be cut off.
+            // What this handle wrote under a lease before the last cut's may have been cut off.
             let own = if size.lease >= view.cut_at { size.bytes } else { 0 };
             let bytes = view.stat.size().max(own);
             *size = Size { lease: view.lease, cut_at: view.cut_at, bytes };
@@ -213,14 +212,14 @@ impl Handle {
         }
     }
 
-    /// Columns of the segment that are better not read now, because of notes on their drives.
+    /// Columns of the segment that should not be read now, because of notes on their drives.
     pub(crate) fn avoided(&self, view: &FileView, segment: usize) -> ColumnMask {
         let columns = view.segments[segment].columns.iter();
         let noted = |column: &ColumnView| self.client.shared.drives.avoid(column.drive);
         (0..).map(Column).zip(columns).filter(|(_, c)| noted(c)).map(|(column, _)| column).collect()
     }
 
-    /// Whether the column's object is known to exist.
+    /// Returns true if the column's object is known to exist.
     pub(crate) fn is_created(&self, segment: usize, column: Column) -> bool {
         self.created.lock().expect("no holder panics").contains(&(segment, column))
     }
@@ -235,13 +234,13 @@ impl Handle {
         self.created.lock().expect("no holder panics").remove(&(segment, column));
     }
 
-    /// Something is sent to the column that changes it.
+    /// Records that a change is sent to the column.
     pub(crate) fn touches(&self, segment: usize, column: Column) {
         self.touched.lock().expect("no holder panics").insert((segment, column));
     }
 
-    /// Columns that anything was sent to which changes them. Of a unit write also the parity columns: their
-    /// objects are made by the handle.
+    /// Columns to which a change was sent. For a unit write these include the parity columns, as the handle
+    /// makes their objects.
     pub(crate) fn touched(&self) -> BTreeSet<(usize, Column)> {
         self.touched.lock().expect("no holder panics").clone()
     }

@@ -1,11 +1,11 @@
-//! A drive's stale columns of one file are brought up to date (PROTOCOL section 7), in the drive's process,
-//! beside the file's readers and writers.
+//! The heal of one file: it brings a drive's stale columns up to date (PROTOCOL section 7), in the drive's
+//! process, beside the file's readers and writers.
 //!
 //! The columns join first (the manager's procedure). Then, page by page, all columns of the set are asked
 //! which versions they hold; units whose version (data) or cover (parity) is not the one that the settled cut
 //! names are made from exactly that cut, and installed below what writers have sent meanwhile. At the end the
 //! manager lists the columns as ready, unless the generation has risen since: then they are compared again,
-//! which moves only what differs. That is also how a heal that was broken off goes on.
+//! which moves only what differs. An interrupted heal goes on in the same way.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -46,13 +46,13 @@ mod tally;
 
 /// Units asked for from each column at a time.
 const PAGE: u32 = 2048;
-/// How long a caller waits that does not insist.
+/// Timeout of [`Client::heal_status_for_now`].
 const NOW: Duration = Duration::from_secs(3);
 /// Units asked for by name at a time.
 const NAMED: usize = 2048;
-/// How often a file is compared before it is left for later, because its generation keeps rising.
+/// Maximum number of comparisons of a file whose generation keeps rising; after them it is left for later.
 const ROUNDS_MAX: u32 = 32;
-/// How often a plan set is compiled without a column that did not deliver.
+/// Maximum number of tries to compile and read a plan set, each without the columns that did not deliver.
 const TRIES_MAX: u32 = 4;
 
 impl Client {
@@ -72,8 +72,8 @@ impl Client {
         }
     }
 
-    /// How far the drives have brought their stale columns up to date. Sets the rate at which each may write,
-    /// if one is given; 0: no limit.
+    /// Progress of the drives in bringing their stale columns up to date. Also sets the rate in bytes per
+    /// second at which each drive may write, if `rate` is given; 0: no limit.
     pub async fn heal_status(&self, rate: Option<u64>) -> Result<HealStatusReply> {
         self.heal_status_with(HealStatus { rate, balance: None }).await
     }
@@ -90,7 +90,7 @@ impl Client {
         }
     }
 
-    /// The same, for a caller that does not insist.
+    /// Like [`Client::heal_status`] without a rate, but the manager is asked only once, with a short timeout.
     pub async fn heal_status_for_now(&self) -> Result<HealStatusReply> {
         let request = HealStatus { rate: None, balance: None }.into();
         match self.shared.control.call_once("the cluster", &request, NOW).await? {
@@ -99,7 +99,8 @@ impl Client {
         }
     }
 
-    /// For a client with a drive's credentials: tells the manager how far the drive is.
+    /// For a client with a drive's credentials: reports the drive's progress to the manager, and returns its
+    /// orders.
     pub async fn report_heal(&self, progress: HealProgress) -> Result<HealOrders> {
         match self.ask_manager("the drive", HealReport { progress }).await? {
             ControlReply::HealOrders(orders) => Ok(orders),
@@ -114,7 +115,8 @@ impl Client {
         let drive = self.config().credentials.drive;
         let mut after = Duration::ZERO;
         for _ in 0..ROUNDS_MAX {
-            // A number for each round: of another process of the drive nothing may be taken for this one's.
+            // A random number for each round, so that no message of another process of the drive is taken for
+            // one of this process.
             let comparison = random()?;
             let begin = BeginHeal { file, comparison, filling: false };
             let opened = match self.ask_manager(&subject, begin).await {
@@ -152,19 +154,20 @@ struct Heal<'a> {
     /// The drive whose columns are healed.
     drive: DriveId,
     tally: &'a HealTally,
-    /// Stripes of which it did not become clear what is settled.
+    /// Number of stripes whose settled content could not be determined.
     left: AtomicU64,
 }
 
-/// What the columns of the set said, in one view.
+/// Answers of the set's columns to a survey, in one view.
 struct Surveyed {
     view: Arc<FileView>,
     stripes: BTreeMap<u64, Survey>,
-    /// Stripes of which only joining columns have something.
+    /// Stripes of which only joining columns have units.
     passed_over: BTreeSet<u64>,
-    /// A ready column's object was not there. It may have moved meanwhile; only the generation tells.
+    /// True if a ready column's object did not exist. The column may have moved meanwhile; only the
+    /// generation tells.
     saw_absent: bool,
-    /// From here on nothing is known yet.
+    /// First stripe of which nothing is known yet; `None` if all stripes are known.
     next: Option<u64>,
 }
 
@@ -189,7 +192,8 @@ impl Heal<'_> {
         columns.joining.iter().filter(here).collect()
     }
 
-    /// Brings the own columns up to date in these stripes, which are all from `first` on that anybody wrote.
+    /// Brings the own columns up to date in these stripes, which are all the written ones of a page from
+    /// `first` on.
     async fn page(&self, segment: usize, mut page: Surveyed, first: u64) -> Result<()> {
         let mut patience = Patience::new(self.handle);
         self.note_unwritten(segment, &page, first).await;
@@ -202,7 +206,8 @@ impl Heal<'_> {
             if left.len() < before {
                 patience = Patience::new(self.handle);
             } else if self.left.load(Ordering::Relaxed) > 0 || !patience.again_for_a_while().await {
-                // They are being written. Perhaps it is enough to know that: the manager says.
+                // The stripes are being written. The manager decides whether the columns are ready all the
+                // same.
                 let survey = page.stripes.get(first);
                 let columns = &page.view.segments[segment];
                 tracing::debug!(
@@ -220,7 +225,7 @@ impl Heal<'_> {
         }
     }
 
-    /// One look at these stripes, and the transfer of what differs. Gives the stripes to look at again.
+    /// Compares these stripes once, and transfers what differs. Returns the stripes to compare again.
     async fn pass(&self, segment: usize, page: &Surveyed) -> Result<BTreeSet<u64>> {
         let (view, shape) = (&page.view, page.view.layout.segments()[segment].shape);
         let columns = &view.segments[segment];
@@ -263,7 +268,7 @@ impl Heal<'_> {
         Ok(again)
     }
 
-    /// Makes the units of a few stripes from their cuts, and installs them. Gives the stripes to look at
+    /// Makes the units of a few stripes from their cuts, and installs them. Returns the stripes to compare
     /// again.
     async fn set(
         &self,
@@ -283,7 +288,7 @@ impl Heal<'_> {
             let Some(set) = self.handle.compile(view, segment, &learnt, compile)? else { break };
             let mut executor = Executor::new(self.handle, view, set, User::Nothing)?;
             let failed = executor.read_cuts(cuts).await?;
-            // What is gone is looked for again; other failures are those of a column.
+            // Stripes with a version that is gone are surveyed again; any other failure is one of its column.
             let (gone, failed): (Vec<_>, Vec<_>) =
                 failed.into_iter().partition(|one| one.failure.is(Reason::Gone));
             if !failed.is_empty() {
@@ -318,7 +323,7 @@ impl Heal<'_> {
         for one in &failed {
             again.insert(one.stripe.0);
             match &one.failure {
-                // It has newer content already.
+                // The column has newer content already.
                 failure if failure.is(Reason::Exists) => {}
                 Failure::Refused { refusal, .. } if write_remedy(&one.failure) == Remedy::NotStored => {
                     let drive = view.segments[segment].columns[one.column.index()].name.clone();
@@ -340,8 +345,9 @@ impl Heal<'_> {
         Ok(again)
     }
 
-    /// Asks every column of the set. One that does not answer is asked until it does, or until the manager
-    /// has taken it out: what only it knows would be missing from the cut.
+    /// Asks every column of the set. A column that does not answer is asked again until it does, or until the
+    /// manager has taken it out: without it, versions that only this column knows would be missing from the
+    /// cut.
     async fn survey(&self, segment: usize, wanted: &Wanted) -> Result<Surveyed> {
         let mut patience = Patience::new(self.handle);
         loop {
@@ -417,17 +423,17 @@ impl Heal<'_> {
     }
 }
 
-/// Why a survey is not complete, and whether the view may be stale.
+/// Reason for which a survey is not complete. `stale`: the view may be stale.
 struct Trouble {
     why: String,
     stale: bool,
 }
 
-/// Which stripes are asked about.
+/// The stripes of a survey.
 enum Wanted {
-    /// Those with units, from here up.
+    /// All stripes with units, from this one up.
     From(u64),
-    /// These.
+    /// Exactly the stripes with these numbers.
     Named(Vec<u64>),
 }
 
@@ -444,7 +450,7 @@ impl Wanted {
         }
     }
 
-    /// What is wrong with an answer.
+    /// The contradiction in an answer, if there is one.
     fn objection(&self, reply: &VersionsReply) -> Option<&'static str> {
         match self {
             &Wanted::From(from) if reply.next.is_some_and(|next| next <= from) => {
@@ -459,7 +465,7 @@ impl Wanted {
         }
     }
 
-    /// From where on the answer says nothing.
+    /// First stripe of which the answer says nothing; `None` if it covers all.
     fn known(&self, reply: &VersionsReply) -> Option<u64> {
         match self {
             Wanted::From(_) => reply.next,

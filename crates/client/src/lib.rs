@@ -1,6 +1,6 @@
 //! The client: compiles requests to plans and runs them against drives.
 //!
-//! What it guarantees
+//! Guarantees
 //! - Every returned byte was verified against the checksum made when it was written. A byte that does not
 //!   match is reconstructed, or the read fails with an error that names file, stripes and drives.
 //! - A write that returned is durable on every drive of the file's set. A failed write is not acknowledged,
@@ -8,7 +8,8 @@
 //! - Every wait is bounded ([`Config`]), and so is everything in flight.
 //! - Data moves between the drives and the caller's buffer without a copy in between.
 //!
-//! What it refuses to know: who sends what where (the planner decides), and TCP (the transport's part).
+//! Not part of the client: deciding which bytes go to which drive (the planner does), and TCP (the transport
+//! does).
 //!
 //! The path of a request: [`File`] cuts it into chunks of whole stripes. Each chunk is compiled by
 //! `braid_plan`, verified, and run by the executor (`executor`) with one list of requests per drive

@@ -1,4 +1,4 @@
-//! Names and facts that the manager answers by itself.
+//! Names and attributes: requests that the manager answers by itself.
 
 pub(crate) mod attributes;
 pub(crate) mod file_systems;

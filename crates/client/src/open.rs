@@ -18,8 +18,9 @@ use crate::naming::name::{Name, check_volume};
 use crate::naming::names::spec;
 use crate::peers::lease::LeaseRenewer;
 
-/// How a file is opened, as with `std::fs::OpenOptions`. Any number of handles, of any clients, may write a
-/// file. Alone a writer has an exclusive lease on it, and with others a part in a shared one.
+/// Options for opening a file, as with `std::fs::OpenOptions`. Any number of handles, of any clients, may
+/// write a file. A sole writer has an exclusive lease on it; several writers each have a part in a shared
+/// one.
 #[derive(Debug, Clone, Default)]
 pub struct OpenOptions {
     read: bool,
@@ -35,7 +36,7 @@ pub struct OpenOptions {
 }
 
 impl OpenOptions {
-    /// No access is requested yet.
+    /// Options that request no access yet.
     pub fn new() -> OpenOptions {
         OpenOptions::default()
     }
@@ -77,18 +78,18 @@ impl OpenOptions {
         self
     }
 
-    /// Opens for writing, and nobody else may meanwhile: refused while others have it open for writing. Needs
-    /// writing.
+    /// Opens for writing, and excludes all other writers meanwhile: refused while others have the file open
+    /// for writing. Needs writing.
     pub fn alone(mut self, alone: bool) -> OpenOptions {
         self.alone = alone;
         self
     }
 
     /// Writes only these bytes of the file, from a stripe's first byte to another's, or without an end. While
-    /// all who write the file say what they write, and no two name the same stripe, each has an exclusive
-    /// lease on its own stripes: whole stripes are written as fast as in a file of its own. Otherwise they
-    /// share the file, as writers do who name no range. Needs writing; not with `alone`, `append` or
-    /// `truncate`. The size cannot be set. [`File::layout`] says how long a stripe is.
+    /// all writers of the file name a range, and no two ranges have a stripe in common, each writer has an
+    /// exclusive lease on its own stripes: whole stripes are written as fast as in a file of its own.
+    /// Otherwise the writers share the file, as writers without a range do. Needs writing; not with `alone`,
+    /// `append` or `truncate`. The size cannot be set. [`File::layout`] gives the length of a stripe.
     ///
     /// ```
     /// # use braid_client::{Client, Name, OpenOptions, Result};
@@ -123,8 +124,8 @@ impl OpenOptions {
         self
     }
 
-    /// Whose a newly created file is, and its permissions; by default this process's user and group, who may
-    /// write it, and all may read it.
+    /// Owner and permissions of a newly created file. By default it belongs to this process's user and group;
+    /// they may write it, and all may read it.
     pub fn new_attributes(mut self, new: NewAttributes) -> OpenOptions {
         self.new = Some(new);
         self
@@ -184,8 +185,8 @@ impl Client {
         self.create_unnamed_beside(volume, shape, &BTreeSet::new()).await
     }
 
-    /// The same, on other drives than those in `full`, as long as there are enough others. These refused the
-    /// file's bytes for lack of space ([`File::full_drive`]).
+    /// Like [`Client::create_unnamed`], but on other drives than those in `full`, as long as there are enough
+    /// others. The drives in `full` refused the file's bytes for lack of space ([`File::full_drive`]).
     pub async fn create_unnamed_beside(
         &self,
         volume: &str,

@@ -21,15 +21,17 @@ pub(crate) struct FileView {
     pub(crate) g: Generation,
     pub(crate) layout: Layout,
     pub(crate) segments: Vec<SegmentView>,
-    /// 0 for a reader.
+    /// The handle's lease; 0 for a reader.
     pub(crate) lease: Lease,
-    /// Others may write too. To a healer: somebody writes.
+    /// True if other handles may write the same bytes too. For a heal: true if any handle writes.
     pub(crate) shared: bool,
-    /// The lease is for these bytes, and others write others.
+    /// Bytes that the lease is for, while other handles write other bytes; `None` if it is for the whole
+    /// file.
     pub(crate) range: Option<ByteRange>,
-    /// What was acknowledged under an earlier lease says nothing about the size.
+    /// Lease under which the file was cut last. Writes acknowledged under an earlier lease say nothing about
+    /// the size.
     pub(crate) cut_at: Lease,
-    /// It is a new layout that is being filled, and this is the version of all units.
+    /// Version of all units of a new layout that is being filled; `None` for any other layout.
     pub(crate) filling: Option<Version>,
     pub(crate) lease_ms: u32,
     pub(crate) expires_ms: u64,
@@ -40,7 +42,7 @@ pub(crate) struct FileView {
 /// The columns of a segment.
 #[derive(Debug)]
 pub(crate) struct SegmentView {
-    /// Its number at the manager and the drives.
+    /// The segment's number at the manager and the drives.
     pub(crate) number: u32,
     pub(crate) set: ColumnMask,
     pub(crate) joining: ColumnMask,
@@ -100,7 +102,7 @@ impl FileView {
         })
     }
 
-    /// Whether others write the file too.
+    /// Returns true if other handles write the file too.
     pub(crate) fn has_others(&self) -> bool {
         self.shared || self.range.is_some()
     }
@@ -164,7 +166,7 @@ impl FileView {
 }
 
 impl SegmentView {
-    /// Columns of whose drives the manager had not heard lately.
+    /// Columns whose drives the manager had not heard from lately.
     pub(crate) fn listed_away(&self) -> ColumnMask {
         let columns = (0..).map(Column).zip(&self.columns);
         columns.filter(|(_, one)| one.listed_away).map(|(column, _)| column).collect()

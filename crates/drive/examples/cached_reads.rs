@@ -1,4 +1,4 @@
-//! What a read of 4 KiB from the page cache costs a drive: `cached_reads DIRECTORY [SECONDS [IN_FLIGHT
+//! Measures a drive: cost of a 4 KiB read from the page cache. `cached_reads DIRECTORY [SECONDS [IN_FLIGHT
 //! [CONNECTIONS]]]`.
 //!
 //! Drive and asker are in one process, each on threads of its own, so that the processor time of each can be

@@ -10,7 +10,7 @@ use crate::syntax::{Parsed, is_test};
 /// The most files in one circle of imports.
 pub const FILES_MAX: usize = 5;
 
-/// What each module imports of its own crate. A module is named by its path: `serve::rows`.
+/// The modules of its own crate that each module imports. A module is named by its path: `serve::rows`.
 type Imports = BTreeMap<String, BTreeSet<String>>;
 
 /// Crates with circles of more files.
@@ -132,7 +132,7 @@ fn circles(imports: &Imports) -> Vec<Vec<String>> {
     found.into_iter().collect()
 }
 
-/// What can be reached from a module; itself too if a circle leads back.
+/// The modules that can be reached from a module; itself too if a circle leads back.
 fn reach<'a>(imports: &'a Imports, from: &str) -> BTreeSet<&'a str> {
     let mut reached = BTreeSet::new();
     let mut open: Vec<&str> = vec![from];

@@ -35,7 +35,8 @@ fn bounds(ratchet: &str) -> BTreeMap<&str, usize> {
     lines.filter(|(place, _)| place.contains(".rs")).collect()
 }
 
-/// What is over the bound or longer than its ratchet entry, and entries longer than what they name.
+/// Complaints: files and functions over the bound or over their ratchet entry, and entries that are higher
+/// than what they name.
 pub fn check(sources: &[Source], ratchet: &str) -> Vec<String> {
     let allowed = bounds(ratchet);
     let found = long(sources);

@@ -1,13 +1,13 @@
 //! Numbers that may only shrink (`ratchet.txt`): a number and what it bounds in each line.
 
-/// What is bounded, and by how much.
+/// A bounded number, and its bound.
 pub fn lines(ratchet: &str) -> impl Iterator<Item = (&str, usize)> {
     let lines = ratchet.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty());
     let parts = lines.filter_map(|line| line.split_once(' '));
     parts.filter_map(|(bound, what)| Some((what.trim(), bound.parse().ok()?)))
 }
 
-/// What is wrong with a count of the whole repository.
+/// Complaint about a count of the whole repository.
 pub fn check(ratchet: &str, what: &str, count: usize) -> Vec<String> {
     let bound = lines(ratchet).find(|(name, _)| *name == what).map_or(0, |(_, bound)| bound);
     if count == bound {

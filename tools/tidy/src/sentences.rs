@@ -4,10 +4,10 @@ use crate::tree::Source;
 
 /// Fewer words repeat the name that they stand at.
 const WORDS_MIN: usize = 3;
-/// Who begins so keeps the subject for later.
+/// Words that keep a sentence's subject for later when it begins with them.
 const QUESTIONS: [&str; 3] = ["What", "Whether", "How"];
 
-/// What was counted.
+/// Counts of one file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Sentences {
     /// Doc comments.

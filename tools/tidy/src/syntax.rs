@@ -24,7 +24,7 @@ pub fn parse(sources: &[Source]) -> Vec<Parsed<'_>> {
     rust.map(|source| Parsed { source, file: parsed(source) }).collect()
 }
 
-/// Whether an item is compiled for tests alone.
+/// Returns true if an item is compiled for tests alone.
 pub fn is_test(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         let syn::Meta::List(list) = &attribute.meta else { return false };

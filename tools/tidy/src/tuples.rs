@@ -4,7 +4,7 @@ use syn::visit::Visit;
 
 use crate::syntax::Parsed;
 
-/// What was counted.
+/// Counts of one file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Tuples {
     /// `let (a, b) = (x, y);`.

@@ -34,7 +34,7 @@ pub fn check(sources: &[Source]) -> Vec<String> {
     broken
 }
 
-/// What comments begin with in a source file; `None`: the file is a document.
+/// Beginning of a comment in a source file; `None` if the file is a document.
 fn marker(path: &str) -> Option<&'static str> {
     match path.rsplit(['/', '.']).next() {
         Some("md") => None,

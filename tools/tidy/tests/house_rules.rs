@@ -39,7 +39,7 @@ fn files_and_functions_stay_short() {
     report("lengths", &lengths::check(&tree::sources(&root, &[".rs"]), &allowed()));
 }
 
-/// What the ratchet says.
+/// The bounds in `ratchet.txt`.
 fn allowed() -> String {
     std::fs::read_to_string(tree::root().join("tools/tidy/ratchet.txt")).expect("the ratchet")
 }

@@ -16,7 +16,7 @@ pub(crate) struct Unequal {
     pub(crate) at: u32,
 }
 
-/// Why a step cannot be run: the plan is wrong.
+/// Reason for which a step cannot be run: the plan is wrong.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StepError {
     #[error(transparent)]
@@ -95,7 +95,7 @@ fn reconstruct(
     Ok(code.reconstruct(&units, &mut made)?)
 }
 
-/// Which operands are zeros, and where the others lie.
+/// For each operand, true if it is zeros; and the memory ranges of the others.
 fn operands<'a>(operands: impl IntoIterator<Item = &'a Operand>) -> (Vec<bool>, Vec<MemoryRange>) {
     let mut zeros = Vec::new();
     let mut ranges = Vec::new();

@@ -67,8 +67,8 @@ impl<'a> Memory<'a> {
         whole.and_then(|bytes| bytes.get(from..to)).ok_or(BadRange(range))
     }
 
-    /// Slices to read and slices to write, at the same time. An output must not overlap any other range; two
-    /// inputs may be equal, but not overlap partly.
+    /// Borrows slices to read and slices to write at the same time. An output must not overlap any other
+    /// range; two inputs may be equal, but must not overlap partly.
     pub(crate) fn split(
         &mut self,
         inputs: &[MemoryRange],

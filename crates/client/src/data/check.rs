@@ -24,14 +24,14 @@ use crate::peers::faults::{Learnt, Remedy};
 /// Most findings listed; further ones are only counted.
 pub const FINDINGS_MAX: usize = 1000;
 
-/// What a check found.
+/// Result of a check.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
-    /// Stripes checked.
+    /// Number of stripes checked, in all segments.
     pub stripes: u64,
     /// Units read, data and parity.
     pub units: u64,
-    /// Bytes read.
+    /// Bytes read from the drives, data and parity.
     pub bytes: u64,
     /// The mismatches, in the order of segments and stripes.
     pub findings: Vec<Finding>,
@@ -46,11 +46,11 @@ pub struct Report {
 pub struct Finding {
     /// The segment's index.
     pub segment: usize,
-    /// The stripe.
+    /// The stripe's number in the segment.
     pub stripe: u64,
     /// The wrong unit; absent if it cannot be told which of the stripe's units is wrong.
     pub unit: Option<WrongUnit>,
-    /// What is wrong.
+    /// The kind of fault.
     pub fault: Fault,
 }
 
@@ -59,25 +59,25 @@ pub struct Finding {
 pub struct WrongUnit {
     /// The column that holds it.
     pub column: Column,
-    /// Its drive's name.
+    /// Name of the column's drive.
     pub drive: String,
-    /// What the column holds in this stripe.
+    /// The column's role in this stripe.
     pub role: Role,
 }
 
-/// What is wrong with a unit.
+/// Fault of a unit, or of a stripe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
-    /// Its bytes do not match their checksum, at its drive or in transit; the text gives details.
+    /// The unit's bytes do not match their checksum, at its drive or in transit; the text gives details.
     Damaged(String),
-    /// It is intact, but of an older version than the stripe's other columns mention: its drive was restored
-    /// to an older state.
+    /// The unit is intact, but of an older version than the stripe's other columns mention: its drive was
+    /// restored to an older state.
     Behind(String),
-    /// It is intact and of the right version, but differs from what all others of the stripe give, from this
-    /// byte of the unit on. If `unit` is absent: data and parity do not match, and there are too few other
-    /// units to tell which is wrong.
+    /// The unit is intact and of the right version, but differs from what all others of the stripe give, from
+    /// this byte of the unit on. If [`Finding::unit`] is absent: data and parity do not match, and there are
+    /// too few other units to tell which is wrong.
     Unequal {
-        /// First byte that differs.
+        /// First byte that differs, as an offset in the unit.
         at: u32,
     },
     /// The stripe's columns keep naming different versions of its data, with a write in progress or begun.
@@ -89,22 +89,22 @@ pub enum Fault {
 pub struct Unchecked {
     /// The segment's index.
     pub segment: usize,
-    /// The column.
+    /// The unchecked column.
     pub column: Column,
-    /// Its drive's name.
+    /// Name of the column's drive.
     pub drive: String,
-    /// Why.
+    /// The reason, for users.
     pub why: String,
 }
 
 impl Report {
-    /// Whether every unit was available and correct.
+    /// Returns true if every unit was available and correct.
     pub fn is_clean(&self) -> bool {
         self.findings.is_empty() && self.more == 0 && self.unchecked.is_empty()
     }
 }
 
-/// What the plan sets in flight report to.
+/// Common result of the plan sets in flight.
 struct Sink<F> {
     report: Report,
     /// Columns found away, with the reason.
@@ -254,7 +254,7 @@ async fn culprit(handle: &Handle, segment: usize, stripe: Stripe, learnt: &Learn
                     found.push(column);
                 }
             }
-            // The stripe changes meanwhile: report the mismatch, but no culprit.
+            // The stripe changes during the check: report the mismatch, but no culprit.
             Ok(_) | Err(crate::Error::Torn { .. }) => return Ok(None),
             Err(error) => return Err(error),
         }

@@ -11,18 +11,19 @@ use braid_layout::{Role, Version};
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Seen<'a> {
     pub(crate) role: Role,
-    /// The version, of a data unit.
+    /// For a data unit: its version.
     pub(crate) version: Version,
     /// For a parity unit: one version per data unit. Empty if it was never written.
     pub(crate) cover: &'a [Version],
 }
 
-/// Whether the reads of a stripe form one cut.
+/// Result of [`judge`]: do the reads of a stripe form one cut?
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Cut {
-    /// Their bytes may be combined.
+    /// The reads are of one cut: their bytes may be combined.
     Agreed,
-    /// They may not. This cut, one version per data unit, is the newest that all of them can serve.
+    /// The reads are not of one cut. The contained cut, one version per data unit, is the newest that all of
+    /// them can serve.
     Torn(Vec<Version>),
 }
 
@@ -45,7 +46,7 @@ impl Seen<'_> {
         claims.into_iter().find(|(has, named)| has < named)
     }
 
-    /// The version of data unit `data` that this read represents; `None` if it says nothing about it.
+    /// The version of data unit `data` that this read represents; `None` if it says nothing about that unit.
     fn claim(&self, data: u8) -> Option<Version> {
         match self.role {
             Role::Data(own) => (own == data).then_some(self.version),
@@ -53,7 +54,7 @@ impl Seen<'_> {
         }
     }
 
-    /// Whether this read belongs to the cut.
+    /// Returns true if this read belongs to the cut.
     pub(crate) fn fits(&self, cut: &[Version]) -> bool {
         (0..).zip(cut).all(|(data, version)| self.claim(data).is_none_or(|claimed| claimed == *version))
     }

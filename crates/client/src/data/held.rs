@@ -1,5 +1,5 @@
-//! Which stripes of a file have units, as listed by its drives. Whatever walks a file walks these rather than
-//! its byte range, which a single byte at a huge offset makes arbitrarily long.
+//! The stripes of a file that have units, as listed by its drives. Every walk over a file walks these stripes
+//! rather than its byte range, which a single byte at a huge offset makes arbitrarily long.
 //!
 //! Columns that are away list nothing. Nothing is missed as long as `k` columns answer: for any write to a
 //! stripe, at least one of them has a unit of it, its parity or a copy.
@@ -54,8 +54,9 @@ impl Held<'_> {
         Ok(Vec::new())
     }
 
-    /// The next stripes, for a reader. Where too few ready columns are left to list what there is, all that
-    /// is left of the walk counts: what a joining column lacks it does not list, and nobody else may have it.
+    /// The next stripes, for a reader. If too few ready columns are left to list the stripes, all the rest of
+    /// the walk is returned: a joining column does not list the units that it lacks, and possibly no other
+    /// column has them.
     pub(crate) async fn next_to_read(&mut self) -> Result<Vec<Range<u64>>> {
         let joining = self.handle.view().segments[self.segment].joining;
         match self.next().await {
@@ -67,7 +68,7 @@ impl Held<'_> {
         }
     }
 
-    /// The stripes from `from` on, and the next stripe from which they are not known yet.
+    /// The known stripes from `from` on, and the first stripe that is not covered yet.
     async fn page(&mut self, from: u64) -> Result<(BTreeSet<u64>, Option<u64>)> {
         let handle = self.handle;
         let segment = self.segment;

@@ -1,4 +1,4 @@
-//! What a drive has answered, into its buffer: every block is checked against its CRC32C as it arrives, and
+//! Receives a drive's answer into its buffer: every block is checked against its CRC32C as it arrives, and
 //! holes are filled with zeros.
 
 use braid_transport::{Answer, Answers, SmallAnswer, TransportError};
@@ -7,14 +7,14 @@ use braid_wire::data::{DriveReply, ReadReply, ReplyHead};
 
 use crate::peers::drive_requests::{Failure, Outcome};
 
-/// Where an answer's bytes come from.
+/// Source of an answer's bytes.
 enum From<'a> {
     Session(&'a mut Answers),
     Memory(&'a [u8]),
 }
 
 impl From<'_> {
-    /// The next bytes; there are as many.
+    /// Fills `into` with the next bytes. The caller has checked that there are as many.
     async fn take(&mut self, into: &mut [u8]) -> Result<(), TransportError> {
         match self {
             From::Session(answers) => answers.payload(into).await,
@@ -39,7 +39,7 @@ pub(crate) async fn land(
     land_from(From::Session(answers), head, reply, payload_bytes, from, into).await
 }
 
-/// The same for an answer whose bytes are there.
+/// Like [`land`], for an answer whose bytes are in memory already.
 pub(crate) async fn land_small(
     answer: SmallAnswer,
     from: u32,

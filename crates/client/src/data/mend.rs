@@ -6,8 +6,8 @@
 //! the same stamp, and replaces the damaged one. If the writer dies first, the drive lacks the stamp, and the
 //! write is rolled back everywhere, like any other.
 //!
-//! A parity unit that is damaged takes no delta of a unit write. It is made anew as it was before the write,
-//! by what the data columns show; then the delta fits.
+//! A damaged parity unit takes no delta of a unit write. It is made anew, from the data columns, as it was
+//! before the write; then the delta fits.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,17 +23,17 @@ use crate::handle::Handle;
 use crate::peers::drive_requests::{Failure, Outcome};
 use crate::peers::faults::Learnt;
 
-/// How often a stripe's reads are recompiled because a column did not answer.
+/// Maximum number of compilations of a stripe's reads; each further one is for a column that did not answer.
 const TRIES_MAX: u32 = 4;
 
-/// As what a unit is made anew.
+/// Content with which a unit is made anew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum As {
-    /// As the write leaves it, under the write's stamp.
+    /// The content after the write, under the write's stamp.
     PartOfWrite,
-    /// The same, in place of a damaged one.
+    /// As [`As::PartOfWrite`], but in place of a damaged unit.
     PartOverDamage,
-    /// As it was, under the version that the other columns name.
+    /// The content before the write, under the version that the other columns name.
     BeforeWrite,
 }
 
@@ -63,9 +63,10 @@ impl Handle {
         Ok(())
     }
 
-    /// Sends a write to columns that joined after it was planned, which its plan leaves out: their units are
-    /// made from the others, which have it, and go there whole under its stamp. Whoever heals such a column
-    /// may have passed the stripe already. Returns false if that cannot be done now.
+    /// Sends a write to columns that joined after it was planned, which its plan leaves out. Their units are
+    /// made from the other columns, which have the write, and are sent whole under its stamp. That is needed
+    /// because the heal of such a column may have passed the stripe already. Returns false if it cannot be
+    /// done now.
     pub(crate) async fn write_joined(&self, executor: &Executor<'_>, writer: Writer) -> Result<bool> {
         let joined = executor.view.segments[executor.set.segment].set.minus(executor.set.set);
         if joined.is_empty() {
@@ -78,7 +79,7 @@ impl Handle {
                     break;
                 }
                 let sent = self.mend_stripe(executor, stripe, columns, mended_as, writer).await?;
-                // A unit without bytes leaves a damaged one as it is: it goes there once more, in its place.
+                // A unit without bytes leaves a damaged one as it is: it is sent once more, to replace it.
                 match sent {
                     Some(failed) if failed.iter().all(|one| one.failure.is(Reason::Damaged)) => {
                         columns = failed.iter().map(|one| one.column).collect();
@@ -93,8 +94,8 @@ impl Handle {
         Ok(true)
     }
 
-    /// Makes damaged parity units anew that do not take a unit write. Returns whether there were any, and all
-    /// could be made.
+    /// Makes anew the damaged ones of these parity units, which do not take a unit write. Returns true if
+    /// there were any and all could be made.
     pub(crate) async fn mend_parity(
         &self,
         executor: &Executor<'_>,
@@ -119,13 +120,14 @@ impl Handle {
         if damaged.is_empty() {
             return Ok(false);
         }
-        // What is installed settles nothing.
+        // An installed unit settles no writes.
         let writer = Writer { settled_below: Version::ZERO, ..writer };
         let mended = self.mend_stripe(executor, stripe, damaged, As::BeforeWrite, writer).await?;
         Ok(mended.is_some_and(|failed| failed.is_empty()))
     }
 
-    /// Writes whole units. Returns what failed of it; `None` if too little of the stripe is available.
+    /// Writes whole units of a stripe. Returns the writes that failed; `None` if too little of the stripe is
+    /// available.
     async fn mend_stripe(
         &self,
         executor: &Executor<'_>,
@@ -138,7 +140,7 @@ impl Handle {
         let segment = executor.set.segment;
         let mut learnt = Learnt::default();
         for _ in 0..TRIES_MAX {
-            // Treated as joining: written whole, and not read.
+            // The columns are treated as joining: written whole, and not read.
             let compile = |target: &Target<'_>| {
                 let mut target = *target;
                 target.health.joining = target.health.joining.or(columns);

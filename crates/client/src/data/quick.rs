@@ -1,7 +1,8 @@
 //! Short reads of one unit, whose plan set is a single read: one request, in the session that all callers
 //! share, and nothing else. The plan set is a template's ([`braid_plan::Template`]), verified once.
 //!
-//! What does not succeed at once is read in the usual way, from the beginning, which also finds out why.
+//! A short read that does not succeed at once is repeated in the usual way, from the beginning, which also
+//! finds out the reason.
 
 use std::sync::{Arc, Mutex};
 
@@ -14,7 +15,8 @@ use crate::peers::drive_requests::Item;
 use crate::peers::small_requests::ask;
 use crate::view::FileView;
 
-/// How many templates a view of a file keeps: as many as a segment of 14 columns has, for one length.
+/// Maximum number of templates kept per segment of a view: as many as a segment of 14 columns has, for one
+/// length.
 const TEMPLATES_MAX: usize = 196;
 
 /// The templates of one segment.
@@ -22,7 +24,7 @@ const TEMPLATES_MAX: usize = 196;
 pub(crate) struct Templates(Mutex<Vec<Arc<Template>>>);
 
 impl Templates {
-    /// The template for reads of this class; `None` if there is none: the usual way tells why.
+    /// The template for reads of this class; `None` if there is none: the usual way finds the reason.
     pub(crate) fn of(&self, target: &Target<'_>, placed: Placed) -> Option<Arc<Template>> {
         if let Some(template) = self.find(&placed.class) {
             return Some(template);
@@ -43,8 +45,8 @@ impl Templates {
 }
 
 impl Handle {
-    /// Fills `buffer` with the file's bytes from `offset` on, if one request brings them. False if they are
-    /// to be read in the usual way.
+    /// Fills `buffer` with the file's bytes from `offset` on, if one request brings them. Returns false if
+    /// they must be read in the usual way.
     pub(crate) async fn read_quickly(&self, view: &FileView, offset: u64, buffer: &mut [u8]) -> bool {
         let Some(bytes) = u32::try_from(buffer.len()).ok().filter(|&b| b <= SHARED_PAYLOAD_BYTES_MAX) else {
             return false;

@@ -1,7 +1,7 @@
 //! Reads: bytes of the file into the caller's buffer, in plan sets of bounded size, a few at a time.
 //!
-//! What a drive fails to deliver is planned again without its column, piece by piece; pieces already read are
-//! kept. The caller notices nothing until more columns are away than the parity can replace.
+//! Pieces that a drive fails to deliver are planned again without its column; pieces already read are kept.
+//! The caller notices nothing until more columns are away than the parity can replace.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -33,7 +33,7 @@ struct Todo {
     learnt: Learnt,
 }
 
-/// How long a request keeps trying.
+/// Time limits for the tries of a request.
 pub(crate) struct Patience {
     /// Used while the obstacle may be temporary.
     tries: Tries,
@@ -41,7 +41,8 @@ pub(crate) struct Patience {
     grace: Tries,
 }
 
-/// How long a writer tries to reach a drive before it has the manager take it out, though that reaches it.
+/// Time for which a writer tries to reach a drive before it has the manager take the drive's column out, even
+/// if the manager itself reaches the drive.
 const INSIST_AFTER: Duration = Duration::from_secs(5);
 
 impl Patience {
@@ -60,7 +61,8 @@ impl Patience {
         self.grace.again().await
     }
 
-    /// Whether the tries have lasted so long that a drive which the manager reaches counts as lost too.
+    /// Returns true if the tries have lasted so long that even a drive which the manager reaches counts as
+    /// lost.
     pub(crate) fn insists(&self) -> bool {
         self.tries.elapsed() > INSIST_AFTER
     }
@@ -128,7 +130,7 @@ impl Handle {
         let mut todo = vec![Todo { range: chunk.range.clone(), learnt: Learnt::default() }];
         while let Some(mut part) = todo.pop() {
             let view = self.view();
-            // The file may have another layout by now, of which that is too much for one plan set.
+            // The file may have another layout by now, in which this range is too long for one plan set.
             if let Some(first) = self.chunks(Arc::clone(&view), part.range.clone()).next()
                 && first.range.end < part.range.end
             {
@@ -178,10 +180,11 @@ impl Handle {
         Ok(())
     }
 
-    /// An object was not there, with these capabilities. That is a hole, unless its column has moved to
-    /// another drive meanwhile: then the generation has risen. If the file was removed, this fails.
+    /// Decides what an object that was not found with the capabilities of this view means. Returns true if it
+    /// is a hole; false if its column may have moved to another drive meanwhile, as the generation has risen.
+    /// Fails if the file was removed.
     pub(crate) async fn is_hole(&self, view: &Arc<FileView>) -> Result<bool> {
-        // An answer to a question that was asked after the object was missed.
+        // The manager must be asked after the object was missed.
         let now = self.refresh(&self.view()).await?;
         Ok(now.g == view.g)
     }
@@ -218,8 +221,8 @@ impl Handle {
         }
     }
 
-    /// Too few columns are left. While a retry may help, waits and refreshes the view; then returns the error
-    /// that names the columns.
+    /// Called when too few columns are left. While a retry may help, waits and refreshes the view; then
+    /// returns the error that names the columns.
     pub(crate) async fn wait_for_columns(
         &self,
         view: &Arc<FileView>,
@@ -281,7 +284,7 @@ impl Handle {
         }
     }
 
-    /// Does what the failures require before the next try.
+    /// Applies the remedy of the failures before the next try.
     pub(crate) async fn mend(
         &self,
         view: &Arc<FileView>,
@@ -306,13 +309,13 @@ impl Handle {
         }
     }
 
-    /// The error when the patience is used up.
+    /// The error for used-up patience.
     pub(crate) fn timed_out(&self, patience: &Patience, why: &str) -> Error {
         Error::TimedOut { file: self.subject.clone(), after: patience.whole(), why: why.to_owned() }
     }
 }
 
-/// What must be read again, and what to do first.
+/// The ranges that must be read again, and the remedy to apply first.
 fn missing(executor: &Executor<'_>, part: &Todo, failed: &[Failed]) -> (Vec<Todo>, Remedy) {
     let mut stripes: BTreeMap<Stripe, (Learnt, Vec<Range<u64>>)> = BTreeMap::new();
     let mut remedy = Remedy::Without;
@@ -345,9 +348,8 @@ fn missing(executor: &Executor<'_>, part: &Todo, failed: &[Failed]) -> (Vec<Todo
     (todo, remedy)
 }
 
-/// Compiles a read. Where too few ready columns are left, joining ones are read as well: their drives answer
-/// for what they have caught up with (PROTOCOL section 7), and what they refuse is planned again without
-/// them.
+/// Compiles a read. If too few ready columns are left, joining ones are read as well: their drives serve the
+/// units that have caught up (PROTOCOL section 7), and units that they refuse are planned again without them.
 pub(crate) fn or_with_joining(
     compile: impl Fn(&Target<'_>) -> std::result::Result<PlanSet, PlanError>,
 ) -> impl Fn(&Target<'_>) -> std::result::Result<PlanSet, PlanError> {

@@ -20,15 +20,15 @@ pub(crate) enum Occasion {
     Pause,
     /// The lease on a part of the file is released, while others write the rest. As a pause, but durable.
     PartEnd,
-    /// The lease is released: no column of the set accepts its writes any more. Answered when durable.
+    /// The lease is released: no column of the set accepts writes under it any more. Answered when durable.
     LeaseEnd,
-    /// The lease was released: columns that it has written accept no more of it. Answered at once, as nobody
-    /// relies on it: a fence comes before the next lease.
+    /// The lease was released: columns written under it accept no more writes under it. Answered at once, as
+    /// nothing relies on this retirement: a fence comes before the next lease.
     Ended,
 }
 
-/// Attempts if a drive's session was dead, or the file's generation had risen: a column joined or went out
-/// while the writer was idle.
+/// Maximum number of attempts. Further attempts are for a dead session, or for a generation that has risen
+/// because a column joined or went out while the writer was idle.
 const ASKED_MAX: usize = 3;
 
 /// Tells columns of the set that everything up to `settled_to` is settled: all of them, or those that the
@@ -69,7 +69,7 @@ pub(crate) async fn retire(handle: &Handle, settled_to: Version, occasion: Occas
             return true;
         }
         if stale {
-            // What answered did so in an older generation, of which the others know nothing.
+            // The columns that answered did so in an older generation, which the others no longer know.
             answered.clear();
             if handle.refresh(&view).await.is_err() {
                 return false;

@@ -1,12 +1,13 @@
 //! Writes while others write the file too: under a shared lease, which allows unit writes only (PROTOCOL C5).
 //!
 //! Each unit is a write of its own, through its data drive, which orders it among those of other writers.
-//! They need no lock and no manager. What a unit write cannot do (a column that is out or joining, a damaged
-//! unit, a hole) is done in a *turn*: the manager gives this handle an exclusive lease for a while, and the
-//! write is made as stripe writes.
+//! Unit writes need neither a lock nor the manager. What a unit write cannot do (a column that is out or
+//! joining, a damaged unit, a hole) is done in a *turn*: the manager gives this handle an exclusive lease for
+//! a while, and the write is made as stripe writes.
 //!
-//! When the lease is replaced by another, what was sent and not answered was decided by the manager's fence.
-//! It is written again as a new operation: the former one may count, and a cut may have come after it.
+//! When the lease is replaced by another, the manager's fence has decided on the writes that were sent and
+//! not answered. They are written again as new operations: a former one may count, and a cut may have come
+//! after it.
 
 use std::ops::Range;
 
@@ -26,7 +27,8 @@ use crate::handle::Handle;
 const UNITS_AT_ONCE: usize = 16;
 
 impl Handle {
-    /// Writes a chunk, unit by unit. [`Written::NewLease`]: not as unit writes, or not any more.
+    /// Writes a chunk, unit by unit. Returns [`Written::NewLease`] if it cannot be written as unit writes, or
+    /// not any more.
     pub(crate) async fn write_units(
         &self,
         side: &WriteSide,
@@ -57,7 +59,7 @@ impl Handle {
         }
     }
 
-    /// Writes a part of one unit, or leaves it out if its place is over.
+    /// Writes a part of one unit, or leaves it out if its reserved place has ended.
     async fn write_one(
         &self,
         side: &WriteSide,
@@ -115,7 +117,7 @@ impl Handle {
         }
     }
 
-    /// Has the file for this handle alone, for what no unit write can do.
+    /// Takes a turn: the handle has the file alone, for a write that cannot be a unit write.
     async fn in_turn(&self) -> Result<Written> {
         let view = self.view();
         if view.shared {

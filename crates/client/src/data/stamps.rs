@@ -1,8 +1,7 @@
-//! A writer's stamps, and what it knows of its writes: which stamps are settled, and how far bytes may
-//! extend.
+//! A writer's stamps, and the state of its writes: which stamps are settled, and how far bytes may extend.
 //!
-//! Stamps are of one lease. When a handle gets another in its place, the former one's stamps were judged by
-//! the manager, and nothing is known any more of what lies beyond the size: others may have written there.
+//! Stamps belong to one lease. When another lease replaces it, the manager has decided on the former lease's
+//! stamps, and nothing is known any more about the bytes beyond the size: others may have written there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -22,23 +21,23 @@ struct State {
     g: Generation,
     /// The next stamp's number.
     next: u64,
-    /// Issued, and not known to be settled.
+    /// Issued stamps that are not known to be settled.
     unsettled: BTreeSet<Version>,
-    /// Of each write that has begun and not ended: what its first stamp is not below.
+    /// Per write that has begun and not ended: a lower bound of its first stamp.
     under_way: BTreeMap<u64, Version>,
     /// The number of the next write that begins.
     next_write: u64,
     /// Bytes at or past this are zeros on every column, as far as this handle's writes under the lease are
     /// concerned.
     written_end: u64,
-    /// Bytes at or past this are zeros on every column, whoever wrote.
+    /// Bytes at or past this are zeros on every column, whichever handle wrote.
     live_end: u64,
     /// One past the highest byte that was ever written, as bytes or as a hole; `None` if earlier writers are
     /// unknown.
     reach: Option<u64>,
-    /// How many writes of bytes have begun.
+    /// Number of writes of bytes that have begun.
     writes: u64,
-    /// Why nothing more may be written.
+    /// Reason for which nothing more may be written; `None` while writing is allowed.
     broken: Option<String>,
 }
 
@@ -46,22 +45,22 @@ struct State {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mark(u64);
 
-/// What is known of writes to the file before this lease.
+/// Knowledge about writes to the file before this lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EarlierWrites {
-    /// There were none.
+    /// The file was never written before.
     None,
     Unknown,
 }
 
-/// What a write stores.
+/// Kind of content that a write stores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Content {
     Bytes,
     Hole,
 }
 
-/// What a write needs to be planned.
+/// A write that has its stamps, with the facts that the planner needs.
 #[derive(Debug)]
 pub(crate) struct Begun<'a> {
     stamps: &'a Stamps,
@@ -72,7 +71,7 @@ pub(crate) struct Begun<'a> {
     pub(crate) size: u64,
     /// Units from this byte on were never written; `u64::MAX` if that is not known.
     pub(crate) reach: u64,
-    /// One of its writes may have been sent.
+    /// True if one of its stripe writes may have been sent.
     sent: bool,
 }
 
@@ -83,7 +82,7 @@ pub(crate) struct UnderWay<'a> {
     write: u64,
 }
 
-/// Why a write cannot begin.
+/// Reason for which a write cannot begin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum NotNow {
     /// The handle has a newer lease.
@@ -92,8 +91,8 @@ pub(crate) enum NotNow {
     Broken(String),
 }
 
-/// A cut that may have begun at the manager. While its mark is there, bytes written past the size are
-/// discarded when the lease ends. So nothing more may be written until the cut has ended, however it ends.
+/// A cut that may have begun at the manager. While the manager has the cut's mark, bytes written past the
+/// size are discarded when the lease ends. So if the cut does not end properly, nothing more may be written.
 #[derive(Debug)]
 pub(crate) struct Cutting<'a> {
     stamps: &'a Stamps,
@@ -101,7 +100,7 @@ pub(crate) struct Cutting<'a> {
 }
 
 impl Stamps {
-    /// For a lease just granted on a file of this size.
+    /// Creates the stamps of a lease just granted on a file of this size.
     pub(crate) fn new(lease: Lease, g: Generation, size: u64, earlier: EarlierWrites) -> Stamps {
         let state = State {
             lease,
@@ -119,8 +118,8 @@ impl Stamps {
         Stamps { state: Mutex::new(state) }
     }
 
-    /// A write begins: until it has ended, none of its stamps is within the handle's size, which then has its
-    /// bytes, if it was acknowledged.
+    /// Records that a write begins. Until it has ended, none of its stamps counts as within the handle's
+    /// size; after it, the size includes its bytes if it was acknowledged.
     pub(crate) fn under_way(&self) -> UnderWay<'_> {
         let mut state = self.lock();
         let write = state.next_write;
@@ -130,12 +129,12 @@ impl Stamps {
         UnderWay { stamps: self, write }
     }
 
-    /// All writes of the handle's lease with stamps below this one are settled, and lie within the size that
-    /// the handle has from now on.
+    /// A stamp below which all writes of the handle's lease are settled, and lie within the size that the
+    /// handle has from now on.
     pub(crate) fn within(&self) -> Version {
         let state = self.lock();
         let unsettled = state.unsettled.iter().filter(|stamp| stamp.lease == state.lease).copied();
-        // One that began under an earlier lease may take its stamps from this one.
+        // A write that began under an earlier lease may take its stamps from the present one.
         let under_way = state.under_way.values().map(|from| Version { lease: state.lease, ..*from });
         unsettled.chain(under_way).fold(state.next_stamp(), Version::min)
     }
@@ -175,7 +174,8 @@ impl Stamps {
         Ok(begun)
     }
 
-    /// A unit write under this shared lease begins, which ends at byte `end` of the file. It has no stamp.
+    /// Records that a unit write under this shared lease begins, which ends at byte `end` of the file. It has
+    /// no stamp.
     pub(crate) fn begin_shared(&self, lease: Lease, end: u64) -> Result<(), NotNow> {
         let mut state = self.lock();
         state.take_up(lease)?;
@@ -184,11 +184,11 @@ impl Stamps {
         Ok(())
     }
 
-    /// Everything of this lease below this stamp is settled.
+    /// The stamp below which all writes of this lease are settled.
     pub(crate) fn settled_below(&self) -> Version {
         let state = self.lock();
         let next = state.next_stamp();
-        // Those of former leases were judged.
+        // The manager has decided on the stamps of former leases.
         state.unsettled.iter().find(|stamp| stamp.lease == state.lease).copied().unwrap_or(next)
     }
 
@@ -199,21 +199,21 @@ impl Stamps {
         (state.unsettled.is_empty() && state.broken.is_none()).then_some(last)
     }
 
-    /// Bytes of the file at or past this are zeros on every column, as far as this handle's writes are
+    /// Offset from which all bytes of the file are zeros on every column, as far as this handle's writes are
     /// concerned. It is not below the end of any write of bytes that has begun, even a failed one, unless a
-    /// truncation removed it.
+    /// truncation removed those bytes.
     pub(crate) fn written_end(&self) -> u64 {
         self.lock().written_end
     }
 
-    /// Bytes of the file at or past this are zeros on every column, whoever wrote, while this exclusive
-    /// lease is held; `u64::MAX`: it is not known.
+    /// Offset from which all bytes of the file are zeros on every column, whichever handle wrote, while this
+    /// exclusive lease is held; `u64::MAX` if it is not known.
     pub(crate) fn live_end(&self, lease: Lease) -> u64 {
         let state = self.lock();
         if state.lease == lease { state.live_end } else { u64::MAX }
     }
 
-    /// Whether a write ever began.
+    /// Returns true if a write ever began.
     pub(crate) fn is_used(&self) -> bool {
         let state = self.lock();
         state.next > 1 || state.writes > 0
@@ -224,25 +224,25 @@ impl Stamps {
         self.lock().broken.get_or_insert_with(|| why.to_owned());
     }
 
-    /// Begins a cut: called before the manager is told.
+    /// Begins a cut. Must be called before the manager is told.
     pub(crate) fn cutting(&self) -> Cutting<'_> {
         Cutting { stamps: self, over: false }
     }
 
-    /// Why nothing more may be written.
+    /// Reason for which nothing more may be written; `None` while writing is allowed.
     pub(crate) fn broken(&self) -> Option<String> {
         self.lock().broken.clone()
     }
 
-    /// For [`Stamps::truncated`]: taken before the search for the bytes to remove. `None` while a write is in
-    /// progress.
+    /// The mark for [`Stamps::truncated`], to be taken before the search for the bytes to remove. `None`
+    /// while a write is in progress.
     pub(crate) fn mark(&self) -> Option<Mark> {
         let state = self.lock();
         state.unsettled.is_empty().then_some(Mark(state.writes))
     }
 
-    /// All bytes past `size` that existed at `mark` became holes. If bytes were written since, some may lie
-    /// past it, and nothing changes here.
+    /// Records that all bytes past `size` that existed at `mark` became holes. If bytes were written since,
+    /// some may lie past `size`, and nothing is recorded.
     pub(crate) fn truncated(&self, size: u64, mark: Option<Mark>) {
         let mut state = self.lock();
         if mark == Some(Mark(state.writes)) && state.unsettled.is_empty() {
@@ -261,7 +261,7 @@ impl State {
         Version { g: self.g, lease: self.lease, n: self.next }
     }
 
-    /// Before a write under this lease.
+    /// Changes to this lease, if it is newer, before a write under it.
     fn take_up(&mut self, lease: Lease) -> Result<(), NotNow> {
         if let Some(why) = &self.broken {
             return Err(NotNow::Broken(why.clone()));
@@ -283,17 +283,17 @@ impl Drop for UnderWay<'_> {
 }
 
 impl Begun<'_> {
-    /// From now on a drive may have one of its stripe writes.
+    /// Records that a drive may have one of the write's stripe writes from now on.
     pub(crate) fn sending(&mut self) {
         self.sent = true;
     }
 
-    /// Every column of the set has answered.
+    /// Settles the write: every column of the set has answered.
     pub(crate) fn settle(mut self) {
         self.sent = false;
     }
 
-    /// The write failed after it was sent.
+    /// Forbids further writes: the write failed after it was sent.
     pub(crate) fn fail(self, why: &str) {
         self.stamps.break_off(why);
     }
@@ -313,12 +313,12 @@ impl Drop for Begun<'_> {
 }
 
 impl Cutting<'_> {
-    /// The cut's mark is gone, or never existed.
+    /// Ends the cut: its mark at the manager is gone, or never existed.
     pub(crate) fn over(mut self) {
         self.over = true;
     }
 
-    /// The cut failed, and its mark may exist.
+    /// Forbids further writes: the cut failed, and its mark may exist.
     pub(crate) fn fail(self, why: &str) {
         self.stamps.break_off(why);
     }

@@ -1,5 +1,5 @@
-//! One write per stripe at a time (PROTOCOL C1): a writer holds its stripes from before it reads them until
-//! every column has answered. Other stripes are not blocked.
+//! Locks on stripes: one write per stripe at a time (PROTOCOL C1). A writer holds its stripes from before it
+//! reads them until every column has answered. Other stripes are not blocked.
 
 use std::ops::Range;
 use std::sync::Mutex;

@@ -1,6 +1,6 @@
-//! The numbers of a client's unit writes (PROTOCOL C4). A drive carries each number out once, and remembers
-//! it until it is told that the client will not repeat it. What is told goes for all files that the client
-//! has open, also for one that it has open twice.
+//! The numbers of a client's unit writes (PROTOCOL C4). A drive carries out the write of each number once,
+//! and remembers the number until it is told that the client will not repeat it. That watermark holds for all
+//! files that the client has open, also for one that it has open twice.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard};
@@ -38,7 +38,7 @@ impl UnitWrites {
         Operation { all: self, number }
     }
 
-    /// The client repeats none of its unit writes below this number.
+    /// Number below which the client repeats none of its unit writes.
     pub(crate) fn watermark(&self) -> u64 {
         let begun = self.lock();
         begun.numbers.first().copied().unwrap_or(begun.next)
@@ -50,7 +50,7 @@ impl UnitWrites {
 }
 
 impl Operation<'_> {
-    /// The client repeats none of its unit writes below this number.
+    /// Number below which the client repeats none of its unit writes.
     pub(crate) fn watermark(&self) -> u64 {
         self.all.watermark()
     }

@@ -1,7 +1,7 @@
 //! Writes: stripe writes under the file's exclusive lease (PROTOCOL C1 to C3), in sets of bounded size, a few
-//! at once. Under a shared one: `shared`.
+//! at once. For writes under a shared lease see `shared`.
 //!
-//! A write holds its stripes, takes stamps, reads what it must, computes the parity, and sends. It is
+//! A write holds its stripes, takes stamps, reads what it needs, computes the parity, and sends. It is
 //! acknowledged when every column of the set has answered, all in one generation. When a column is lost
 //! during the write, the manager takes it out and raises the generation, and the same stamps are sent again
 //! to the remaining columns. If a drive would not store the write, the handle may write no more: its lease is
@@ -37,26 +37,27 @@ pub(crate) use source::{Place, Source};
 /// A column that failed in this many rounds counts as lost, whatever its answers.
 const UNMENDED_MAX: u32 = 6;
 
-/// How often the damaged units of a write are rewritten: a drive that reports more of them each time does not
-/// keep what it is sent.
+/// Maximum number of times that the damaged units of a write are rewritten: a drive that reports more of them
+/// each time does not keep what it is sent.
 const MENDED_MAX: u32 = 3;
 
-/// How a write ended.
+/// End of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Written {
     Acknowledged,
-    /// The handle has another lease, and the manager has decided on what was sent: to be written again.
+    /// The handle has another lease, and the manager has decided on what was sent: the caller must write
+    /// again.
     NewLease,
 }
 
-/// What to do about the failures of one round of writes.
+/// Measures against the failures of one round of writes.
 #[derive(Debug, Default)]
 struct Verdict {
     /// Columns that cannot be written.
     lost: ColumnMask,
-    /// Ask the manager for the present view.
+    /// True if the manager must be asked for the present view.
     refresh: bool,
-    /// Some column may answer later.
+    /// Columns that may answer later.
     wait: ColumnMask,
 }
 
@@ -111,7 +112,7 @@ impl Handle {
         data: &[u8],
     ) -> Result<Written> {
         let lease = view.lease;
-        // To the end, where the size has grown.
+        // Held to the end of the write, when the size has grown.
         let _under_way = side.stamps.under_way();
         let stripes = stripes_of(view, chunk.segment, &chunk.range);
         let _held = side.stripes.hold(chunk.segment, stripes.clone()).await;
@@ -144,8 +145,8 @@ impl Handle {
                     begun.settle();
                     return Ok(Written::NewLease);
                 }
-                // It is decided by now whether it counts. A stripe write of the same bytes, under the next
-                // stamp, stands on what is settled.
+                // By now it is decided whether the unit write counts. A stripe write of the same bytes,
+                // under the next stamp, builds on what is settled.
                 Ok(UnitEnd::ColumnOut) => begun.settle(),
                 Err(error) => {
                     begun.fail(&error.to_string());
@@ -181,7 +182,7 @@ impl Handle {
     }
 
     /// Sends a unit write until it is settled, or its column is not in the set any more: then the fence that
-    /// took it out has decided on it.
+    /// took the column out has decided on the write.
     pub(crate) async fn send_unit(
         &self,
         side: &WriteSide,
@@ -212,7 +213,7 @@ impl Handle {
                 UnitOutcome::Failed(failed) => failed,
                 UnitOutcome::Owed(owed_to) => {
                     let writer = self.writer(side);
-                    // Its own: what it owes is damaged there.
+                    // If the data column itself is among them, its owed deltas cannot be read there.
                     let is_lost = mended >= MENDED_MAX || owed_to.contains(column);
                     if is_lost || !self.mend_parity(executor, stripe, owed_to, writer).await? {
                         self.give_up_columns(&view, segment, owed_to, &[], patience).await?;
@@ -222,7 +223,8 @@ impl Handle {
                 }
             };
             if failed.iter().any(|one| one.failure.is(Reason::Damaged)) {
-                // It takes no part of the unit, so it has none of this write. Others can make it anew.
+                // The drive refuses parts of the damaged unit, so it has none of this write. The unit can be
+                // made anew from the other columns.
                 return Ok(UnitEnd::ColumnOut);
             }
             self.act_on(side, &view, segment, &failed, &mut unmended, patience).await?;
@@ -237,13 +239,14 @@ impl Handle {
     }
 
     fn writer(&self, side: &WriteSide) -> Writer {
-        // Of a shared lease nobody knows what others have settled.
+        // Under a shared lease a writer does not know what others have settled.
         let settled_below = if self.view().shared { Version::ZERO } else { side.stamps.settled_below() };
         Writer { client: self.client.shared.number, settled_below }
     }
 
     /// Reads what the write needs and computes its parity. Nothing is sent yet, so the write may still start
-    /// over. `unit_write`: it may be a unit write of this number. `None`: the handle has another lease.
+    /// over. `unit_write`: the number to use if the write is made as a unit write; `None` if it must not be.
+    /// Returns `None` if the handle has another lease.
     async fn prepare<'a>(
         &'a self,
         chunk: &Chunk,
@@ -351,7 +354,7 @@ impl Handle {
         }
     }
 
-    /// Does what may help against a round's failures.
+    /// Takes the measures against a round's failures.
     async fn act_on(
         &self,
         side: &WriteSide,
@@ -373,8 +376,8 @@ impl Handle {
         Ok(())
     }
 
-    /// Decides what to do about a round's failures. A drive that would not store the write is an error; a
-    /// column that repeated tries did not mend is lost.
+    /// Decides on the measures against a round's failures. A drive that would not store the write is an
+    /// error; a column that still fails after repeated tries is lost.
     fn judge(
         &self,
         side: &WriteSide,
@@ -462,7 +465,7 @@ impl Handle {
     }
 }
 
-/// Whether the manager may answer differently in a while.
+/// Returns true if the manager may answer differently in a while.
 fn may_change(reason: Reason) -> bool {
     matches!(
         reason,

@@ -1,4 +1,4 @@
-//! What a handle that writes knows of its lease and of what it has written.
+//! State of a handle that writes: its lease, and its writes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,9 +13,9 @@ use crate::error::{Error, Result};
 pub(crate) struct WriteSide {
     pub(crate) stamps: Stamps,
     pub(crate) stripes: Stripes,
-    /// How the lease was lost, if it was.
+    /// Reason for which the lease was lost; unset while it is not.
     pub(crate) lost: std::sync::OnceLock<String>,
-    /// Its end was asked for: the answer says what became of it.
+    /// True if the end of the lease was requested: the answer to that tells what became of the lease.
     ending: AtomicBool,
     /// The drive that refused a write because it is full, if any.
     pub(crate) full: std::sync::OnceLock<DriveId>,
@@ -27,13 +27,14 @@ impl WriteSide {
         WriteSide { stamps, stripes, lost, ending, full }
     }
 
-    /// The end of the lease is asked for.
+    /// Records that the end of the lease is requested.
     pub(crate) fn ends(&self) {
         self.ending.store(true, Ordering::Release);
     }
 
-    /// The manager says that the lease is over. One whose end was asked for is not lost: this answer came
-    /// before the one to that. Returns whether it is. Only the first loss is recorded.
+    /// Records that the manager says that the lease is over. Returns true if the lease is lost. A lease whose
+    /// end was requested is not: then this answer only came before the answer to that request. Only the first
+    /// loss is recorded.
     pub(crate) fn is_over(&self, why: String) -> bool {
         let is_lost = !self.ending.load(Ordering::Acquire);
         if is_lost {

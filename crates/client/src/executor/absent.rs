@@ -1,5 +1,5 @@
-//! Units that are not there though parity counts them: their drive has lost them, and does not know it. Zeros
-//! are not what was written there.
+//! Units that are missing though parity counts them: their drive has lost them, and does not know it. Reading
+//! them as zeros would be wrong.
 //!
 //! Only a unit without any version raises the question, and parity alone answers it: every write of a unit,
 //! whether of the whole stripe or of the unit, is in the cover of parity or in its deltas. A parity unit, or
@@ -21,7 +21,7 @@ use crate::view::FileView;
 
 /// A read of a unit that has no version.
 struct Absent {
-    /// The data units that it speaks for, each with its column.
+    /// The data units whose bytes the read stands for, each with its column.
     data: Vec<(u8, Column)>,
     column: Column,
     into: MemoryRange,
@@ -34,20 +34,21 @@ struct Reads {
     absent: Vec<Absent>,
     /// Parity columns that are read.
     parity: ColumnMask,
-    /// Some read brought a version, or did not arrive.
+    /// True if some read of the stripe brought a version, or did not arrive.
     has_more: bool,
 }
 
-/// What parity says of stripes.
+/// Answers of parity columns about stripes.
 #[derive(Default)]
 struct Told {
     states: BTreeMap<Stripe, Vec<UnitState>>,
-    /// Of these it says nothing yet, as it does not serve, or was asked with old capabilities.
+    /// Stripes without an answer yet, as the parity column does not serve yet or was asked with old
+    /// capabilities.
     stale: BTreeMap<Stripe, (Column, Failure)>,
 }
 
 impl Told {
-    /// Leaves these columns only the units of which nobody has told yet.
+    /// Keeps for these columns only the units that no column has answered for yet.
     fn leave_open(&self, units: &mut BTreeMap<Column, Vec<u64>>, columns: ColumnMask) {
         let is_open = |stripe| !self.states.contains_key(&stripe) && !self.stale.contains_key(&stripe);
         units.retain(|column, units| {
@@ -60,8 +61,8 @@ impl Told {
 }
 
 impl Executor<'_> {
-    /// The reads that brought zeros for a unit that was written, as parity says. Where parity is read too and
-    /// anything of the stripe is there, the cut shows it.
+    /// The reads that brought zeros for a unit that was written, according to parity. Where parity is read
+    /// too and anything of the stripe is there, the check of the cut finds such reads.
     pub(super) async fn lost(&mut self) -> Vec<Failed> {
         let absent = self.absent();
         if absent.is_empty() {
@@ -71,7 +72,7 @@ impl Executor<'_> {
         let told = self.handle.ask_parity(&self.view, self.set.segment, asked).await;
         let mut lost = Vec::new();
         for (stripe, (column, failure)) in told.stale {
-            // It is read again with what the manager says by then.
+            // The stripe is read again, with the manager's view by then.
             for one in absent.get(&stripe).into_iter().flat_map(|reads| &reads.absent) {
                 self.arrived[one.id.index()] = None;
                 let into = Some(one.into);
@@ -83,7 +84,8 @@ impl Executor<'_> {
             let Some(reads) = absent.get(&stripe) else { continue };
             for one in &reads.absent {
                 let counted = one.data.iter().map(|&(data, column)| {
-                    // Parity that was read has none of it.
+                    // If parity was read too, the read parity units have none of it: only what is settled
+                    // elsewhere counts.
                     if reads.parity.is_empty() {
                         counted(&states, data, column)
                     } else {
@@ -134,7 +136,7 @@ impl Executor<'_> {
 }
 
 impl Handle {
-    /// Whether a unit of which its drive has no version was never written, as far as parity knows.
+    /// Returns true if a unit without a version at its drive was never written, as far as parity knows.
     pub(crate) async fn was_never_written(
         &self,
         view: &FileView,
@@ -148,9 +150,9 @@ impl Handle {
         told.stale.is_empty() && told.states.values().all(|states| counted(states, data, column).is_zero())
     }
 
-    /// What ready parity columns hold of these stripes, but for those that are read. One that does not serve
-    /// yet is waited for; and so is one that does not answer, where no other can tell, until the manager says
-    /// that it is away.
+    /// Asks the ready parity columns, except those that are read, for their units of these stripes. A column
+    /// that does not serve yet is waited for. So is a column that does not answer, if no other can tell,
+    /// until the manager says that it is away.
     async fn ask_parity(
         &self,
         view: &FileView,
@@ -167,7 +169,7 @@ impl Handle {
             let parity = parity.collect::<ColumnMask>().and(ready).minus(read);
             let mut asked = parity.minus(avoided);
             if asked.is_empty() {
-                // Nobody else can tell.
+                // No other column can tell.
                 asked = parity.minus(columns.listed_away());
             }
             asked.iter().for_each(|column| units.entry(column).or_default().push(stripe.0));
@@ -229,8 +231,9 @@ impl Handle {
         told
     }
 
-    /// Waits until columns that do not answer yet are to be asked again. After a while those that the manager
-    /// has not heard of either are asked no more. False: all is to be read again.
+    /// Waits until columns that do not answer yet are to be asked again. After a while, columns that the
+    /// manager has not heard from either are dropped from `units`. Returns false if everything must be read
+    /// again.
     async fn waits_for(
         &self,
         view: &FileView,
@@ -254,9 +257,9 @@ impl Handle {
     }
 }
 
-/// The version of a data unit that these parity units count, pending writes aside: these may be taken back.
-/// What is settled in one of them was on all that are ready, and who lacks it has lost it. Of the rest, what
-/// only some have may be taken back too.
+/// The version of a data unit that these parity units count. Pending writes do not count, as they may be
+/// taken back. A version that is settled in one parity unit was on all ready ones, so a unit without it has
+/// lost it. Of the deltas on top, only those that all have count: the others may be taken back too.
 fn counted(states: &[UnitState], data: u8, column: Column) -> Version {
     let in_all = states.iter().map(|state| {
         let tips = state.tips.iter().filter(|tip| tip.column == column).map(|tip| tip.version);

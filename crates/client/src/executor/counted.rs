@@ -1,5 +1,5 @@
-//! What a write of parity counts in: the version of each data unit, and where its bytes end. And how far a
-//! unit goes that is made anew.
+//! The data units that a write of parity counts in: the version of each, and the end of its bytes. Also the
+//! length of a unit that is made anew.
 
 use std::ops::Range;
 
@@ -9,11 +9,11 @@ use braid_plan::{Body, InstructionId, Op, Request, VersionOf};
 use super::{Arrived, Executor};
 use crate::error::Result;
 
-/// Bytes looked at at a time.
+/// Bytes examined at a time in the search for the last nonzero byte.
 const PIECE: usize = 512;
 
 impl Executor<'_> {
-    /// The version that is meant.
+    /// The version that `of` refers to.
     pub(super) fn version(&self, of: &VersionOf) -> Result<Version> {
         let read = |id: InstructionId| {
             self.arrived[id.index()]
@@ -34,8 +34,8 @@ impl Executor<'_> {
         })
     }
 
-    /// What a write of parity says of the end of each data unit's bytes: `cover` has their versions.
-    /// `written`: the bytes of the unit that it writes.
+    /// Bounds on the end of each data unit's bytes, for a write of parity. `cover`: the data units' versions.
+    /// `written`: the bytes of the parity unit that are written.
     pub(super) fn ends(
         &self,
         stripe: Stripe,
@@ -52,7 +52,7 @@ impl Executor<'_> {
         (0..).zip(cover).map(bound).collect()
     }
 
-    /// Where the bytes of the data unit end whose version was read.
+    /// End of the bytes of the data unit whose version was read.
     pub(super) fn end_of(&self, version: &VersionOf) -> Result<u32> {
         let (id, at) = match *version {
             VersionOf::Read(id) => (id, 0),
@@ -65,7 +65,8 @@ impl Executor<'_> {
         self.told(arrived, at)
     }
 
-    /// Where the bytes end of the data unit whose version is at this place of a cover, or that was read.
+    /// End of the bytes of a data unit: the one at index `at` of the read's cover, or the one that was read
+    /// itself.
     fn told(&self, arrived: &Arrived, at: usize) -> Result<u32> {
         let version = if arrived.cover.is_empty() { Some(&arrived.version) } else { arrived.cover.get(at) };
         match arrived.ends.get(at) {
@@ -75,8 +76,9 @@ impl Executor<'_> {
         }
     }
 
-    /// Where the bytes of a data unit end that is sent whole: it is made anew, or its column is joining, or
-    /// was when the write was planned. `None`: it is not. `sent`: the bytes of the unit that are sent.
+    /// End of the bytes of a data unit that is sent whole, because it is made anew, or its column was joining
+    /// when the write was planned. `None` if the unit is not sent whole. `sent`: the bytes of the unit that
+    /// are sent.
     pub(super) fn whole_end(
         &self,
         column: Column,
@@ -103,16 +105,17 @@ impl Executor<'_> {
         }
     }
 
-    /// A byte of the file, counted from the beginning of this unit: 0 if it is before it, all of the unit if
-    /// it is behind it.
+    /// Offset in this unit of a byte of the file: 0 if the byte is before the unit, the unit's length if it
+    /// is behind.
     fn in_unit(&self, stripe: Stripe, data: u8, byte: u64) -> u32 {
         let unit = self.view.layout.segments()[self.set.segment].unit_range(stripe, data);
         u32::try_from(byte.clamp(unit.start, unit.end) - unit.start).expect("units are below 4 GiB")
     }
 
-    /// What the request says of the end of a data unit that it writes. A unit that it touches without writing
-    /// there lies past the file's size. If a column's unit is all written (`is_all`), what it holds of the
-    /// data unit may be stale, and says nothing: then all that was there is read, or written anew.
+    /// Bound on the end of a data unit's bytes after the request's write. A unit that the request touches
+    /// without writing to it lies past the file's size. If a column's unit is written as a whole (`is_all`),
+    /// what the column held of the data unit may be stale and does not count: then the rest of the data unit
+    /// is read, or written anew.
     fn written(&self, stripe: Stripe, data: u8, is_all: bool) -> Result<EndBound> {
         let Request::Write(write) = &self.set.request else { return Ok(EndBound::NONE) };
         let in_unit = |byte: u64| self.in_unit(stripe, data, byte);
@@ -131,7 +134,8 @@ impl Executor<'_> {
         Ok(before.map_or(bound, |before| EndBound::exactly(bound.after(before))))
     }
 
-    /// Where the data unit's bytes ended, if a read of the stripe told: its own or one of parity.
+    /// End of the data unit's bytes before the write, if a read of the stripe told it: the unit's own read,
+    /// or one of parity.
     fn end_before(&self, stripe: Stripe, data: u8) -> Result<Option<u32>> {
         let segment = &self.view.layout.segments()[self.set.segment];
         let reads = self.set.instructions().filter(|(_, i)| matches!(i.op, Op::Read { .. }));
@@ -148,19 +152,21 @@ impl Executor<'_> {
     }
 }
 
-/// The unit's bytes up to `end`, or as far as there are others than zeros.
+/// The unit's bytes up to `end`, or up to its last nonzero byte if that is later.
 pub(super) fn up_to(end: u32, unit: &[u8]) -> &[u8] {
     let end = usize::try_from(end).expect("a unit").min(unit.len());
     &unit[..end_of_bytes(unit).max(end)]
 }
 
-/// Where the zeros at the end begin. Most are passed over in pieces, as many units are zeros altogether.
+/// Offset at which the zeros at the end of the unit begin. Most are passed over in pieces, as many units are
+/// zeros altogether.
 pub(super) fn end_of_bytes(unit: &[u8]) -> usize {
     let zeros: usize = unit.rchunks(PIECE).take_while(|piece| is_zero(piece)).map(<[u8]>::len).sum();
     unit[..unit.len() - zeros].iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
 }
 
-/// Whether all bytes are zeros: in pieces, each without branches, up to the first that has another byte.
+/// Returns true if all bytes are zeros. Compares piece by piece, each without branches, up to the first piece
+/// with another byte.
 fn is_zero(bytes: &[u8]) -> bool {
     bytes.chunks(PIECE).all(|piece| piece.iter().fold(0, |all, byte| all | byte) == 0)
 }

@@ -1,4 +1,4 @@
-//! Reads of given cuts: for a heal, which installs nothing but what is settled.
+//! Reads of given cuts, for a heal, which installs only settled content.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,7 +29,7 @@ impl Executor<'_> {
         }
         let reads = asked.iter().map(|(_, _, _, id, _, exactly)| (*id, Some(exactly.clone()))).collect();
         let mut failed = self.ask_reads(reads).await?;
-        // An object that is not there reads as zeros, which may not be what the cut names.
+        // An object that does not exist reads as zeros, which may not be what the cut names.
         for (column, stripe, into, id, role, _) in asked {
             let (cut, Some(arrived)) = (&cuts[&stripe.0], &self.arrived[id.index()]) else { continue };
             let seen = Seen { role, version: arrived.version, cover: &arrived.cover };
@@ -42,7 +42,7 @@ impl Executor<'_> {
         Ok(failed)
     }
 
-    /// These stripes are not written.
+    /// Leaves these stripes out of the set's writes.
     pub(crate) fn leave_out(&mut self, stripes: &BTreeSet<Stripe>) {
         for (_, instruction) in self.set.instructions().filter(|(_, i)| i.op.is_write()) {
             self.written[instruction.id.index()] |= stripes.contains(&instruction.op.stripe());

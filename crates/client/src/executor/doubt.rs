@@ -1,5 +1,6 @@
-//! A drive that sent bytes which do not match their checksums is told so: it verifies what it stores there,
-//! and has it repaired. It may have been the way, too, so this is no more than a doubt.
+//! Reports of wrong bytes. A drive that sent bytes which do not match their checksums is told so: it verifies
+//! the stored units, and has damaged ones repaired. The bytes may also have been changed in transit, so the
+//! report is only a doubt.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +11,8 @@ use super::{Executor, Failed, ask_columns};
 use crate::peers::drive_requests::Failure;
 
 impl Executor<'_> {
-    /// Tells the drives of those of these reads that brought wrong bytes. What they answer changes nothing:
-    /// their next scrub would find it as well.
+    /// Tells drives which of these reads brought wrong bytes. Their answers change nothing: the next scrub
+    /// would find the damage as well.
     pub(super) async fn doubt(&self, failed: &[Failed]) {
         let mut doubted: BTreeMap<Column, Vec<u64>> = BTreeMap::new();
         for one in failed.iter().filter(|one| matches!(one.failure, Failure::Corrupt(_))) {

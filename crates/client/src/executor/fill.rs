@@ -1,4 +1,4 @@
-//! Writes that fill a new layout: which version and cover a unit gets, from the bytes that all are made from.
+//! Writes that fill a new layout: the version and the cover of each unit, derived from the file's bytes.
 
 use std::collections::BTreeSet;
 
@@ -9,28 +9,28 @@ use super::Executor;
 use super::counted::end_of_bytes;
 use crate::error::Result;
 
-/// What units of a new layout are installed as.
+/// Parameters of the writes that fill a new layout.
 #[derive(Debug, Clone)]
 pub(crate) struct Filling {
-    /// The version of all of them.
+    /// The version of all units of the layout.
     pub(crate) version: Version,
-    /// Stripes whose unit is lost on its drive: one of zeros is installed too, as never written.
+    /// Stripes whose unit is lost on its drive: there a unit of zeros is installed too, as never written.
     pub(crate) lost: BTreeSet<Stripe>,
 }
 
-/// How a unit of a new layout is installed: its version, its own column, and the cover of a parity unit with
-/// the ends of what it counts in.
+/// Parameters of one installed unit of a new layout: its version, its own column, and for a parity unit its
+/// cover, with the ends of the data units that it counts in.
 pub(super) type Filled = (Version, ColumnMask, Vec<Version>, Vec<EndBound>);
 
 impl Executor<'_> {
-    /// The writes install units of a new layout.
+    /// Makes the set's writes install units of a new layout.
     pub(crate) fn fill_with(&mut self, filling: Filling) {
         self.filling = Some(filling);
     }
 
-    /// How this unit is installed. `None`: it is not made, as all that it stands for is zeros. The caller's
-    /// memory holds whole stripes, from the first of the request on; of those in which the column is data,
-    /// its own unit only.
+    /// The parameters for this unit. `None` if it is not made, as all bytes that it stands for are zeros. The
+    /// caller's memory holds whole stripes, from the first of the request on; of a stripe in which the column
+    /// is data, only its own unit.
     pub(super) fn filled(&self, column: Column, stripe: Stripe, filling: &Filling) -> Result<Option<Filled>> {
         let version = filling.version;
         let is_lost = filling.lost.contains(&stripe);

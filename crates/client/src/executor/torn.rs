@@ -1,5 +1,5 @@
-//! Torn stripes, whose reads are not of one cut: which they are, what to read again, and which columns are
-//! behind if that does not help.
+//! Torn stripes, whose reads are not of one cut: how to recognize them, what to read again, and which columns
+//! are behind if reading again does not help.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,8 +10,9 @@ use super::{Arrived, Executor, Failed};
 use crate::data::cut::{self, Cut, Seen};
 use crate::peers::drive_requests::Failure;
 
-/// How many equal looks in a row, none with a pending version, prove that a stripe stays torn. A write in
-/// flight leaves its stamp pending until every column has it, so two would suffice; the third is for safety.
+/// Number of equal looks in a row, none with a pending version, that prove that a stripe stays torn. A write
+/// in flight leaves its stamp pending until every column has it, so two would suffice; the third is for
+/// safety.
 const UNCHANGED: u32 = 3;
 
 /// The last complete look at each torn stripe, and how often it was the same in a row.
@@ -106,7 +107,8 @@ impl Executor<'_> {
         again
     }
 
-    /// What the stripe's reads returned; `None` if one is missing, or its version may still be in flight.
+    /// Versions and covers that the stripe's reads returned; `None` if a read is missing, or its version may
+    /// still be in flight.
     fn settled_look(&self, stripe: Stripe) -> Option<Look> {
         let reads = self.set.instructions().filter(|(_, i)| !i.op.is_write() && i.op.stripe() == stripe);
         reads

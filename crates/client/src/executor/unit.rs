@@ -10,29 +10,29 @@ use crate::data::unit_writes::Operation;
 use crate::error::Result;
 use crate::peers::drive_requests::{Failure, Item};
 
-/// What came of a unit write.
+/// Outcome of one try of a unit write.
 #[derive(Debug)]
 pub(crate) enum UnitOutcome {
-    /// It is settled, for ever.
+    /// The write is settled for good.
     Settled,
-    /// Its drive has stored it, and these parity columns have not taken it in time.
+    /// The data drive has stored the write, but these parity columns have not taken its delta in time.
     Owed(ColumnMask),
-    /// These columns did not do their part. It may be stored all the same.
+    /// Failures, each of a column that did not do its part. The write may be stored all the same.
     Failed(Vec<Failed>),
 }
 
-/// How a unit write ended.
+/// End of a unit write, after all tries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum UnitEnd {
     Settled,
-    /// The handle has another lease: a fence has decided on it.
+    /// The handle has another lease: a fence has decided on the write.
     NewLease,
-    /// Its columns do not take it, and a fence or damage has decided on what it had.
+    /// The write's columns do not take it any more, and a fence or damage has decided on what they had of it.
     ColumnOut,
 }
 
 impl Executor<'_> {
-    /// The column and stripe of the set's unit write; `None`: it has stripe writes.
+    /// The column and stripe of the set's unit write; `None` if the set has stripe writes.
     pub(crate) fn unit_write(&self) -> Option<(Column, Stripe)> {
         let mut all = self.set.instructions();
         let found = all.find(|(_, instruction)| matches!(instruction.op, Op::UnitWrite { .. }));
@@ -112,8 +112,8 @@ impl Executor<'_> {
         })
     }
 
-    /// Makes the stripe's parity objects in the set that may be missing: a data drive finds no object to send
-    /// deltas to otherwise. Returns what failed.
+    /// Makes the stripe's parity objects in the set that may be missing: the data drive would find no object
+    /// to send deltas to otherwise. Returns what failed.
     async fn create_parity(&self, stripe: Stripe) -> Vec<Failed> {
         let segment = &self.view.layout.segments()[self.set.segment];
         let set = self.view.segments[self.set.segment].set;

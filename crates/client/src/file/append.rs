@@ -1,4 +1,4 @@
-//! Appends. The manager gives each its place, so that those of many writers do not mix.
+//! Appends. The manager gives each append its place, so that the appends of many writers do not mix.
 
 use braid_layout::Lease;
 use braid_wire::control::{ControlReply, Reserve};
@@ -10,14 +10,14 @@ use crate::error::Result;
 use crate::peers::retry::Tries;
 
 impl File {
-    /// Writes all of `data` at the end of the file, and returns where. No other append's bytes come in
-    /// between, whoever makes it. The manager is asked for the place, once per call. If it fails, what
-    /// was not written of it reads as zeros, once others have written behind it.
+    /// Writes all of `data` at the end of the file, and returns the offset. No bytes of any other handle's
+    /// append come in between. The manager is asked for the place, once per call. If the append fails, the
+    /// bytes that were not written read as zeros once others have written behind them.
     pub async fn append(&self, data: &[u8]) -> Result<u64> {
         self.append_from(data, Source::Still).await
     }
 
-    /// Like [`File::append`], for memory that others may change meanwhile ([`File::write_at_copied`]).
+    /// Like [`File::append`], for memory that may change during the call ([`File::write_at_copied`]).
     pub async fn append_copied(&self, data: &[u8]) -> Result<u64> {
         self.append_from(data, Source::Changing).await
     }
@@ -35,15 +35,15 @@ impl File {
         }
     }
 
-    /// Reserves bytes at the end for a `write_at`, and returns where: what [`File::append`] begins with.
-    /// Nobody else is given them while the file is open for writing, unless somebody cuts it. The size grows
-    /// when they are written and committed, as with any write; what is not written of them reads as zeros if
-    /// bytes behind it are.
+    /// Reserves bytes at the end for a `write_at`, and returns their offset: the first step of
+    /// [`File::append`]. No other handle is given these bytes while the file is open for writing, unless the
+    /// file is cut. The size grows when they are written and committed, as with any write. Reserved bytes
+    /// that are not written read as zeros if bytes behind them are written.
     pub async fn reserve(&self, length: usize) -> Result<u64> {
         self.reserve_place(length).await.map(|(offset, _)| offset)
     }
 
-    /// The same, and under which lease.
+    /// Like [`File::reserve`], and also returns the lease under which the bytes are reserved.
     async fn reserve_place(&self, length: usize) -> Result<(u64, Lease)> {
         let writer = self.writing()?;
         self.has_all("it cannot be appended to")?;

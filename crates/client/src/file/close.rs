@@ -1,9 +1,9 @@
 //! Names for new files, and the end of writing.
 //!
-//! What a writer has left to say goes to the manager in one request: the name or the size, and how the lease
-//! ends. Of a file that was new under the lease the drives are told afterwards that all of it is settled;
-//! nobody waits for that. Another file's next writer comes sooner, and would have to wait for a fence: so the
-//! drives are told before its lease ends.
+//! A writer's last facts go to the manager in one request: the name or the size, and how the lease ends. For
+//! a file that was new under the lease, the drives are told afterwards, in the background, that all of it is
+//! settled. Any other file is likely to be written again sooner, and its next writer would have to wait for a
+//! fence: so the drives are told before its lease ends.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -72,7 +72,8 @@ impl File {
 
     fn naming(&self, writer: &Writer, at: Place, replace: Replace, changes: AttributeChanges) -> Link {
         let backing = self.backing(writer);
-        // The lease under which it has this size: the manager refuses both if another has followed on it.
+        // The lease under which the file has this size: the manager refuses both if another lease has
+        // followed.
         let Size { lease, bytes: size, .. } = self.handle.size();
         Link {
             file: self.handle.view().file,
@@ -92,13 +93,13 @@ impl File {
         }
     }
 
-    /// What is known of the writes so far. The size that it is said with is looked at later.
+    /// Facts about the writes so far. The size that is sent with them must be read after this call.
     pub(super) fn backing(&self, writer: &Writer) -> Backing {
         Backing { within: writer.side.stamps.within(), receipts: self.handle.receipts.all() }
     }
 
-    /// Commits the size and ends the lease, in one request. All that was written is settled then. Where the
-    /// size is refused for quota, what lies past the one that the manager has is taken back
+    /// Commits the size and ends the lease, in one request. All that was written is settled then. If the size
+    /// is refused for quota, the bytes past the size that the manager has are taken back
     /// ([`File::withdraw`]).
     pub async fn close(mut self) -> Result<()> {
         let Some(writer) = self.writer.take() else { return Ok(()) };
@@ -122,18 +123,19 @@ impl File {
                 self.retire_later(ending, &side);
                 return released;
             }
-            // It did nothing: the lease was replaced, or there is no room for so large a file.
+            // The request did nothing: the lease was replaced, or there is no room for so large a file.
             flushed = self.commit(&writer, Cut::No).await;
         }
         if flushed.is_err() {
-            // What was refused for quota is gone then: its size would be settled from the drives.
+            // Bytes refused for quota are removed first: after an unclean end the manager would settle the
+            // size from what the drives hold.
             let refused = flushed.as_ref().is_err_and(|error| error.reason() == Some(Reason::Quota));
             let is_back = refused && self.withdraw_by(&writer).await.is_ok_and(|is_back| is_back);
             ending = if is_back { self.ending(&writer).await } else { Ending::Unclean };
         }
         writer.keeper.end();
         let released = match side.lost.get() {
-            // It may have been lost since the check above: that is no clean end either.
+            // The lease may have been lost since the check above: that is no clean end either.
             Some(_) => side.check(self.subject()),
             None => lease::release(&self.handle, ending, &side, None).await,
         };
@@ -141,7 +143,7 @@ impl File {
         flushed.and(released)
     }
 
-    /// The size that is to be committed, with its lease, if the manager has not got it.
+    /// The size that remains to be committed, with its lease; `None` if the manager has it.
     fn uncommitted(&self, writer: &Writer) -> Option<LastSize> {
         let within = writer.side.stamps.within();
         let Size { lease, bytes: size, .. } = self.handle.size();
@@ -153,17 +155,19 @@ impl File {
         Some(LastSize { lease, sized: Sized { size, order: writer.next_order(), modified_ns }, within })
     }
 
-    /// How the lease may end. The next writer assumes that everything past the size is zeros.
+    /// The way in which the lease may end. It is unclean if anything was written past the size: the next
+    /// writer assumes that everything there is zeros.
     async fn ending(&self, writer: &Writer) -> Ending {
         let fits = writer.side.stamps.written_end() <= self.size();
         if fits { self.settle_all(writer).await } else { Ending::Unclean }
     }
 
-    /// Whether all that was written is settled, and whether the drives have retired it.
+    /// The ending that the writes allow: retired by the drives, settled, or unclean.
     async fn settle_all(&self, writer: &Writer) -> Ending {
         let Some(settled_to) = writer.side.stamps.all_settled() else { return Ending::Unclean };
         let view = self.handle.view();
-        // Where others write too, nobody gets the file without a fence. Nobody soon writes a new file again.
+        // While other handles write too, no writer gets the file without a fence. A new file is seldom
+        // written again soon.
         if view.shared || view.lease == FIRST && view.range.is_none() && writer.side.stamps.is_used() {
             return Ending::Settled;
         }
@@ -180,7 +184,7 @@ impl File {
         if is_other { Ending::Settled } else { Ending::Unclean }
     }
 
-    /// Has the drives retire what was written to a new file, with nobody waiting for it.
+    /// Has the drives retire what was written to a new file, in the background.
     fn retire_later(&self, ending: Ending, side: &WriteSide) {
         let view = self.handle.view();
         if ending != Ending::Settled || view.lease != FIRST || view.range.is_some() {

@@ -6,13 +6,13 @@ use super::File;
 use crate::error::{Error, Result};
 
 impl File {
-    /// The range that is this handle's alone now, as of the manager's last answer: of one that was opened
-    /// for a [range](crate::OpenOptions::range), while nobody else writes there.
+    /// The range that only this handle may write now, as of the manager's last answer. `None` unless the
+    /// handle was opened for a [range](crate::OpenOptions::range) and no other handle writes there.
     pub fn own_range(&self) -> Option<Range<u64>> {
         self.handle.view().range.map(|range| range.from..range.to)
     }
 
-    /// Refuses what this handle did not ask for.
+    /// Refuses bytes outside the range that this handle was opened for.
     pub(super) fn within(&self, offset: u64, end: u64) -> Result<()> {
         match &self.mode.range {
             Some(range) if offset < range.start || end > range.end => Err(Error::OutOfRange {
@@ -24,7 +24,7 @@ impl File {
         }
     }
 
-    /// Refuses what concerns the file as a whole, if this handle is for a range of it.
+    /// Refuses an operation on the whole file, if this handle is for a range of it.
     pub(super) fn has_all(&self, what: &str) -> Result<()> {
         match &self.mode.range {
             Some(range) => Err(Error::OutOfRange {

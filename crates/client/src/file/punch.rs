@@ -1,4 +1,4 @@
-//! Holes made in a file.
+//! Punching holes in a file.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -11,8 +11,8 @@ use crate::concurrent;
 use crate::error::Result;
 
 impl File {
-    /// Makes a range read as zeros, of which the drives keep nothing where it covers whole units. The size
-    /// stays. When it returns, that is durable.
+    /// Makes a range read as zeros; the drives keep nothing of the whole units in it. The size stays. When
+    /// the call returns, the hole is durable.
     pub async fn punch(&self, range: Range<u64>) -> Result<()> {
         let writer = self.writing()?;
         self.within(range.start, range.end)?;
@@ -20,7 +20,8 @@ impl File {
         if range.is_empty() {
             return Ok(());
         }
-        // Drives tell of a file's end by the bytes that they hold: a hole there would make it shorter.
+        // The file's end is derived from the bytes that the drives hold: a hole at the end would make it
+        // shorter.
         if writer.committed().is_none_or(|(_, size)| size < range.end) {
             self.flush().await?;
         }
@@ -32,7 +33,8 @@ impl File {
             if from >= to {
                 continue;
             }
-            // What no drive has reads as zeros already: a range may be long, and empty.
+            // Stripes that no drive holds read as zeros already and are passed over: a range may be long and
+            // empty.
             let stripes = layout.stripe_at(from).0..layout.stripe_at(to - 1).0 + 1;
             let mut held = self.handle.held(segment, Listing::Bytes, stripes);
             loop {

@@ -1,8 +1,8 @@
-//! What a joining column has caught up with is noted at its drive, unit by unit (PROTOCOL section 7), while
-//! the rest of it is still made anew. Should more columns be lost meanwhile than the parity can replace,
-//! readers get from it what is noted. A note holds in the generation in which the unit was compared, for the
-//! same reason for which the column as a whole becomes ready in it: every write that is acknowledged in that
-//! generation is on the column too, and what was acknowledged before is in the cut.
+//! Notes on caught-up units. While a joining column is made anew, its drive notes unit by unit what has
+//! caught up (PROTOCOL section 7). If more columns are lost meanwhile than the parity can replace, readers
+//! can read the noted units. A note holds in the generation in which the unit was compared, for the same
+//! reason for which the whole column becomes ready in it: every write that is acknowledged in that generation
+//! is on the column too, and what was acknowledged before is in the cut.
 //!
 //! Nothing depends on a note: where one is missing, the unit is read from the ready columns, as all others.
 
@@ -16,7 +16,7 @@ use super::{Heal, Surveyed};
 use crate::executor::ask_columns;
 
 impl Heal<'_> {
-    /// Notes these stripes of a joining column as caught up. What the drive does not note is not: the
+    /// Notes these stripes of a joining column as caught up. The drive may refuse to note some, as the
     /// generation may have risen.
     pub(super) async fn note_caught_up(
         &self,
@@ -26,7 +26,7 @@ impl Heal<'_> {
         runs: &[Range<u64>],
     ) {
         let view = &page.view;
-        // Whoever reads what is noted does not ask the manager whether the generation has risen.
+        // Readers of noted units do not ask the manager whether the generation has risen.
         if page.saw_absent {
             return;
         }
@@ -44,7 +44,7 @@ impl Heal<'_> {
         }
     }
 
-    /// Notes the stripes of a page that nobody ever wrote: a column that has nothing of them has all.
+    /// Notes the stripes of a page that were never written: there is nothing of them to catch up with.
     pub(super) async fn note_unwritten(&self, segment: usize, page: &Surveyed, first: u64) {
         let layout = &page.view.layout.segments()[segment];
         let end = layout.stripe_at(layout.end - 1).0.saturating_add(1).min(page.next.unwrap_or(u64::MAX));

@@ -1,12 +1,12 @@
-//! A drive's columns of a file's new layout are filled with the file's bytes, in the drive's process.
+//! The fill of a file's new layout: a drive's columns of it get the file's bytes, in the drive's process.
 //!
 //! Each drive makes its own columns: it reads the bytes of its units from the layout in force, as any reader
 //! does, and those of whole stripes where its unit is parity. All units get one version. A unit of zeros is
-//! not made, and parity counts it as never written. So each drive can tell alone, from the bytes, what the
-//! others have, and they fill at the same time without a word to each other.
+//! not made, and parity counts it as never written. So each drive can tell from the bytes alone what the
+//! other drives have, and all fill at the same time without communication.
 //!
-//! While the layout is there nobody can have written the file since it was made (the manager sees to that),
-//! so units that have the version are right, and a fill that was broken off goes on where it was.
+//! While the new layout exists, the file cannot have been written since the layout was made (the manager
+//! ensures that). So units that have the version are right, and an interrupted fill goes on where it was.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -70,9 +70,9 @@ async fn open(client: &Client, subject: &str, purpose: Purpose, request: Control
 }
 
 struct Fill<'a> {
-    /// Of the columns that are filled.
+    /// The heal of the columns that are filled.
     heal: Heal<'a>,
-    /// The file, as a reader has it.
+    /// A reader's handle of the file, in the layout in force.
     source: &'a Handle,
     version: Version,
     size: u64,
@@ -82,7 +82,7 @@ struct Fill<'a> {
 const ONLY: usize = 0;
 
 impl Fill<'_> {
-    /// Fills all own columns. False if the view changed on the way, or something must be tried again.
+    /// Fills all own columns. Returns false if the view changed on the way, or something must be tried again.
     async fn whole(&self, view: &Arc<FileView>) -> Result<bool> {
         let segment = &view.layout.segments()[ONLY];
         for own in self.heal.own(view, ONLY).iter() {
@@ -135,7 +135,8 @@ impl Fill<'_> {
         Ok(true)
     }
 
-    /// What the own column has of these stripes, or the first of them. `None`: it is to be tried again.
+    /// States of the own column's units in these stripes, or in the first of them. `None` if the fill must be
+    /// tried again.
     async fn states(
         &self,
         view: &Arc<FileView>,
@@ -170,7 +171,7 @@ impl Fill<'_> {
         }
     }
 
-    /// Fills a few stripes of the own column. False if it is to be tried again.
+    /// Fills a few stripes of the own column. Returns false if they must be tried again.
     async fn set(
         &self,
         view: &Arc<FileView>,
@@ -220,7 +221,7 @@ impl Fill<'_> {
     }
 }
 
-/// Whether the unit is what it is to be. A unit of zeros is not there, and is looked at each time.
+/// Returns true if the unit is filled. A unit of zeros is never stored, and so is examined each time.
 fn is_current(state: &UnitState, version: Version) -> bool {
     let counts = |cover: &Version| cover.is_zero() || *cover == version;
     let is_there = state.settled == version && state.cover.iter().all(counts);

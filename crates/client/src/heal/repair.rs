@@ -1,9 +1,10 @@
-//! Damaged units of a drive's columns are made anew in place, from the file's other columns.
+//! The repair of damaged units of a drive's columns: they are made anew in place, from the file's other
+//! columns.
 //!
-//! The column stays in the set: readers go around the damaged unit, and all other units of it serve. Each
+//! The column stays in the set: readers work around the damaged unit, and all its other units serve. Each
 //! unit is repaired by itself, so that a file with several damaged columns, in different stripes, loses
-//! nothing. The column is left out of the cut, as one that joins is. What is installed is what the cut names,
-//! under its version: the drive replaces damaged content of that version, and keeps what is newer.
+//! nothing. The column is left out of the cut, as a joining one is. The repair installs the content that the
+//! cut names, under its version: the drive replaces damaged content of that version, and keeps newer content.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicU64;
@@ -27,7 +28,7 @@ pub type DamagedAt = (ObjectId, u64);
 
 impl Client {
     /// For a client with a drive's credentials: makes damaged units of that drive's columns of the file anew.
-    /// Returns those for which it was not done, each with the reason.
+    /// Returns the units that were not repaired, each with the reason.
     pub async fn repair_units(
         &self,
         file: FileId,
@@ -69,7 +70,7 @@ impl Heal<'_> {
         view.segments.iter().enumerate().find_map(in_segment)
     }
 
-    /// Makes one unit anew. Returns why it was not done.
+    /// Makes one unit anew. Returns the reason if it was not done.
     async fn repair(&self, segment: usize, own: Column, stripe: u64) -> Result<Option<String>> {
         let view = self.handle.view();
         let shape = view.layout.segments()[segment].shape;
@@ -100,7 +101,7 @@ impl Heal<'_> {
         let _permit = self.handle.client.set_permit().await;
         let mut learnt = Learnt::default();
         for _ in 0..TRIES_MAX {
-            // Treated as joining: written whole, and not read.
+            // The column is treated as joining: written whole, and not read.
             let compile = |target: &Target<'_>| {
                 let mut target = *target;
                 let own = ColumnMask::EMPTY.with(own);

@@ -1,28 +1,29 @@
-//! Which content of a stripe a joining column must hold: the newest that is surely settled. Pure.
+//! The content of a stripe that a joining column must hold: the newest that is surely settled. Pure.
 //!
-//! What is pending may still be taken back, so it is not installed. There is one exception, which is why the
-//! columns are looked at together: a stamp that some column of its write has settled, or that all of them
-//! have, is settled whatever the others know.
+//! Pending content may still be taken back, so it is not installed. There is one exception, which is why the
+//! columns are examined together: a stamp that some column of its write has settled, or that all columns of
+//! its write have, is settled whatever the other columns know.
 //!
-//! A stamp that every ready column has and the joining one lacks may have been acknowledged before that one
-//! joined. It will be settled or taken back soon, and the joining column is not done before.
+//! A stamp that every ready column has and the joining one lacks may have been acknowledged before the
+//! joining column joined. It will be settled or taken back soon; the joining column is not done until then.
 
 use std::collections::BTreeMap;
 
 use braid_layout::{Column, ColumnMask, Role, Shape, Stripe, Version};
 use braid_wire::data::UnitState;
 
-/// What the columns of the set hold of one stripe. A column that is not here never had a unit of it.
+/// States of the units of one stripe, by column of the set. A column without an entry never had a unit of the
+/// stripe.
 pub(crate) type Survey = BTreeMap<Column, UnitState>;
 
-/// How a joining column's unit compares with the cut.
+/// Comparison of a joining column's unit with the cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// It is what the cut names.
+    /// The unit is what the cut names.
     Current,
-    /// It is older, or lost.
+    /// The unit is older than the cut, or lost.
     Behind,
-    /// It is newer: the columns were not asked at the same time. Ask again.
+    /// The unit is newer, as the columns were not asked at the same time. The caller must ask again.
     Ahead,
 }
 
@@ -35,7 +36,7 @@ pub(crate) struct Place {
     pub(crate) joining: ColumnMask,
 }
 
-/// The newest settled version of each data unit, for the joining column `own`. `None`: not known yet.
+/// The newest settled version of each data unit, for the joining column `own`. `None` if it is not known yet.
 pub(crate) fn settled_cut(place: &Place, own: Column, survey: &Survey) -> Option<Vec<Version>> {
     let known = |column: &Column| survey.get(column).filter(|state| !state.damaged);
     let has = |column: &Column, stamp: Version| known(column).is_some_and(|state| newest(state) >= stamp);
@@ -85,7 +86,8 @@ pub(crate) fn settled_cut(place: &Place, own: Column, survey: &Survey) -> Option
             }
         }
     }
-    // What a data column that is not ready brought to the parity before it went out: deltas that all have.
+    // A data column that is not ready may have brought deltas to the parity before it went out: those that
+    // all parity columns have count.
     for ((version, tip), alive) in cut.iter_mut().zip(tips).zip(alive) {
         if !alive {
             *version = (*version).max(tip.unwrap_or_default());
@@ -94,7 +96,7 @@ pub(crate) fn settled_cut(place: &Place, own: Column, survey: &Survey) -> Option
     Some(cut)
 }
 
-/// How the unit of the joining column `own` compares with the cut.
+/// Compares the unit of the joining column `own` with the cut.
 pub(crate) fn standing(place: &Place, own: Column, survey: &Survey, cut: &[Version]) -> Standing {
     let Some(state) = survey.get(&own) else {
         let written = match place.shape.role(place.stripe, own) {
@@ -104,7 +106,8 @@ pub(crate) fn standing(place: &Place, own: Column, survey: &Survey, cut: &[Versi
         return if written { Standing::Behind } else { Standing::Current };
     };
     let named = |data: usize| cut.get(data).copied().unwrap_or_default();
-    // What each version is from and up to: a parity unit has its base and the deltas on top of it.
+    // Per data unit: the lowest and the highest version held, and the one that the cut names. A parity unit
+    // has a base, and deltas on top of it.
     let spans: Vec<(Version, Version, Version)> = match place.shape.role(place.stripe, own) {
         Role::Data(data) => vec![(state.settled, state.settled, named(usize::from(data)))],
         Role::Parity(_) => (0..place.shape.k())

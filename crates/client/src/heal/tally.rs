@@ -1,10 +1,10 @@
-//! How much a heal has done, and how fast it may go.
+//! Progress and rate limit of heals.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// A heal that was idle may write what it would have written in this time at once.
+/// Burst of the rate limit: a heal that was idle may write at once what it could have written in this time.
 const BURST: Duration = Duration::from_millis(250);
 
 /// Counts of a drive's heals, and their common rate.
@@ -26,7 +26,7 @@ impl HealTally {
         self.written_bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes a second that may be written from now on; 0: no limit.
+    /// Sets the bytes a second that may be written from now on; 0: no limit.
     pub fn set_rate(&self, rate: u64) {
         self.pace().rate = rate;
     }
@@ -39,7 +39,7 @@ impl HealTally {
         self.written_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Waits until so many bytes may be written.
+    /// Waits until `bytes` more bytes may be written.
     pub(super) async fn take(&self, bytes: u64) {
         let wait = self.pace().take(bytes, Instant::now());
         if !wait.is_zero() {
@@ -57,12 +57,12 @@ impl HealTally {
 struct Pace {
     /// Bytes a second; 0: no limit.
     rate: u64,
-    /// When the bytes granted so far will have been written at this rate.
+    /// Time at which the bytes granted so far will have been written at this rate.
     busy_until: Option<Instant>,
 }
 
 impl Pace {
-    /// Grants so many bytes; says how long to wait before they are written.
+    /// Grants `bytes` bytes. Returns the time to wait before they are written.
     fn take(&mut self, bytes: u64, now: Instant) -> Duration {
         if self.rate == 0 {
             self.busy_until = None;

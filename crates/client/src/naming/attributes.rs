@@ -1,4 +1,4 @@
-//! Attributes, links, and what has a name and no bytes: what the manager answers by itself.
+//! Attributes, links, and special files without bytes: requests that the manager answers by itself.
 
 use braid_wire::control::{
     AttributeChanges, ControlReply, ControlRequest, EntryKind, HardLink, MakeDirectory, MakeNode,
@@ -13,17 +13,17 @@ use crate::naming::names::{Parents, refuse_other_volume};
 
 /// Permission bits of a file whose creator gave none.
 const FILE_MODE: u32 = 0o644;
-/// Those of a directory.
+/// Permission bits of a directory whose creator gave none.
 const DIRECTORY_MODE: u32 = 0o755;
 
-/// What has a name and no bytes on drives.
+/// A special file: it has a name, but no bytes on drives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Node<'t> {
     /// A symbolic link to this path: 1 to 4095 bytes without NUL, as they are given.
     Symlink(&'t [u8]),
-    /// A fifo.
+    /// A named pipe.
     Fifo,
-    /// A socket.
+    /// The name of a UNIX socket.
     Socket,
     /// A character device's node, with its number as Linux encodes it.
     CharDevice(u32),
@@ -36,7 +36,7 @@ pub(crate) fn usual_file() -> NewAttributes {
     of_this_process(FILE_MODE)
 }
 
-/// The same for a directory.
+/// A directory of this process's user and group, which its creator may write and all may read and search.
 pub(crate) fn usual_directory() -> NewAttributes {
     of_this_process(DIRECTORY_MODE)
 }
@@ -54,7 +54,7 @@ impl Client {
         self.ask_stat(name, MakeDirectory { at: self.place(name).await?, new, parents }).await
     }
 
-    /// Makes what has no bytes.
+    /// Makes a special file.
     pub async fn make_node(&self, name: &Name, node: Node<'_>, new: NewAttributes) -> Result<StatRow> {
         let (kind, device, target) = match node {
             Node::Symlink(target) => (EntryKind::Symlink, 0, target),
@@ -84,13 +84,13 @@ impl Client {
         self.ask_rename(from, to, how, false).await
     }
 
-    /// Renames; what had the new name is open here, and lives until it is closed ([`Client::watch`]).
+    /// Renames over a file that is open here: it lives until it is closed ([`Client::watch`]).
     pub async fn rename_over_open(&self, from: &Name, to: &Name) -> Result<()> {
         refuse_other_volume(from, to)?;
         self.ask_rename(from, to, RenameHow::Replace, true).await
     }
 
-    /// Removes a name; what had it is open here, and lives until it is closed ([`Client::watch`]).
+    /// Removes the name of a file that is open here: it lives until it is closed ([`Client::watch`]).
     pub async fn unlink_open(&self, name: &Name) -> Result<()> {
         let only = UnlinkOnly::NotDirectory;
         self.ask_done(&name.to_string(), Unlink { at: self.place(name).await?, only, keep: true }).await
@@ -101,7 +101,7 @@ impl Client {
         self.ask_done(&name.to_string(), Unlink { at: self.place(name).await?, only, keep: false }).await
     }
 
-    /// Changes permissions, owner or times; a symbolic link's are its own.
+    /// Changes permissions, owner or times; for a symbolic link, those of the link itself.
     pub async fn set_attributes(&self, name: &Name, changes: AttributeChanges) -> Result<StatRow> {
         self.ask_stat(name, SetAttributes { at: self.place(name).await?, changes }).await
     }

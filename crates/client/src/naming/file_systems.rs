@@ -1,4 +1,4 @@
-//! Drives that share one file system: each of them reports all that is free there, which is to be counted
+//! Drives that share one file system: each of them reports all the free space there, which must be counted
 //! once.
 
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use braid_wire::control::DriveRow;
 /// The drives of a file system, or one drive that does not say on which it is.
 #[derive(Debug)]
 pub struct OnOneFileSystem<'d> {
-    /// Its drives.
+    /// The drives on the file system; at least one.
     pub drives: Vec<&'d DriveRow>,
 }
 
@@ -33,13 +33,13 @@ pub fn file_systems<'d>(drives: impl IntoIterator<Item = &'d DriveRow>) -> Vec<O
 }
 
 impl OnOneFileSystem<'_> {
-    /// Whether it is shared.
+    /// Returns true if several drives share the file system.
     pub fn is_shared(&self) -> bool {
         self.drives.len() > 1
     }
 
-    /// What its drives can write in all. They may have bounds below what the file system has; if not, they
-    /// can write until only the smallest of their reserves is left.
+    /// Bytes that the drives can write in all. They may have bounds below the free space of the file system;
+    /// if not, they can write until only the smallest of their reserves is left.
     pub fn free_bytes(&self) -> u64 {
         let sum =
             |of: fn(&DriveRow) -> u64| self.drives.iter().map(|drive| of(drive)).fold(0, u64::saturating_add);
@@ -47,22 +47,22 @@ impl OnOneFileSystem<'_> {
         if !self.is_shared() {
             return free;
         }
-        // Each says what was free at its last heartbeat.
+        // Each drive reports what was free at its last heartbeat.
         let available = self.drives.iter().map(|drive| drive.file_system.free_bytes).min().unwrap_or(0);
         free.min(
             available.saturating_add(sum(|drive| drive.spare_bytes)).saturating_sub(self.reserve_bytes()),
         )
     }
 
-    /// What they keep for removing, cleaning and recovery.
+    /// Bytes that the drives keep for removing, cleaning and recovery: the smallest of their reserves.
     pub fn reserve_bytes(&self) -> u64 {
         self.drives.iter().map(|drive| reserve_bytes(drive)).min().unwrap_or(0)
     }
 }
 
-/// What a drive keeps for removing, cleaning and recovery: neither used nor available to writes.
+/// Bytes that a drive keeps for removing, cleaning and recovery: neither used nor available to writes.
 pub fn reserve_bytes(drive: &DriveRow) -> u64 {
-    // One that the manager has not heard from yet reports zeros.
+    // The row of a drive that the manager has not heard from yet has zeros.
     let told = drive.used_bytes > 0 || drive.free_bytes > 0;
     let rest = drive.capacity_bytes.saturating_sub(drive.used_bytes).saturating_sub(drive.free_bytes);
     if told { rest } else { 0 }

@@ -11,11 +11,11 @@ impl Client {
         self.shared.number
     }
 
-    /// Sets, removes, tests or claims an advisory lock, once. Who asks must watch ([`Client::watch`]): its
-    /// locks are its own as long as it does.
+    /// Sets, removes, tests or claims an advisory lock, with one request. The client must watch
+    /// ([`Client::watch`]): it keeps its locks as long as it does.
     ///
     /// # Errors
-    /// The manager did not answer: then it is not known what became of it. Or there are too many locks.
+    /// The manager did not answer: then the outcome is unknown. Or there are too many locks.
     pub async fn lock(&self, asked: Lock) -> Result<Locked> {
         let subject = "a lock";
         match self.shared.control.call(subject, &ControlRequest::from(asked)).await? {

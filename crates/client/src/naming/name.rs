@@ -15,8 +15,8 @@ use braid_wire::control::{PATH_BYTES_MAX as ASKED_BYTES_MAX, Place};
 pub const PREFIX: &str = "braid://";
 /// Longest path component, in bytes.
 pub const COMPONENT_BYTES_MAX: usize = 255;
-/// Longest path, in bytes. What a program made that goes down step by step, as through a mount, can be longer
-/// than a request may say: such a path is asked for by its parts.
+/// Longest path, in bytes. A path made step by step, as through a mount, can be longer than a request can
+/// hold: it is looked up in parts.
 pub const PATH_BYTES_MAX: usize = 64 << 10;
 /// Longest volume name, in bytes.
 pub const VOLUME_BYTES_MAX: usize = 64;
@@ -30,10 +30,10 @@ pub struct Name {
     path: Vec<u8>,
 }
 
-/// Why bytes are not a name.
+/// Reason for which bytes are not a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// It does not begin with `braid://`.
+    /// The text does not begin with `braid://`.
     #[error("it must look like braid://VOLUME/PATH")]
     Prefix,
     /// The volume's name is empty, too long, or holds something other than letters, digits, `-`, `_` and `.`.
@@ -44,10 +44,10 @@ pub enum NameError {
     /// Two slashes in a row.
     #[error("a path has no empty component: remove the double '/'")]
     EmptyComponent,
-    /// `.` or `..`.
+    /// A component that is `.` or `..`.
     #[error("'.' and '..' are not names: write the path out")]
     Dots,
-    /// A NUL byte.
+    /// A component with a NUL byte.
     #[error("a name holds no NUL byte")]
     Nul,
     /// A component over 255 bytes.
@@ -73,12 +73,12 @@ impl Name {
         Ok(Name { volume: volume.to_owned(), from: FileId(0), path: path.to_vec() })
     }
 
-    /// The file or directory of this number, whatever its name is by now.
+    /// A name for the file or directory of this number, whatever its path is by now.
     pub fn number(volume: &str, file: FileId) -> Result<Name, NameError> {
         Ok(Name { from: file, ..Name::root(volume)? })
     }
 
-    /// A volume's root.
+    /// The name of a volume's root.
     pub fn root(volume: &str) -> Result<Name, NameError> {
         Name::new(volume, b"")
     }
@@ -91,12 +91,12 @@ impl Name {
         Name::new(volume, &rest[slash..])
     }
 
-    /// Whether text is meant as a remote name: it begins with `braid://`.
+    /// Returns true if the text begins with `braid://`, and so is meant as a remote name.
     pub fn is_remote(text: &[u8]) -> bool {
         text.starts_with(PREFIX.as_bytes())
     }
 
-    /// The volume.
+    /// The volume's name.
     pub fn volume(&self) -> &str {
         &self.volume
     }
@@ -106,7 +106,7 @@ impl Name {
         &self.path
     }
 
-    /// Whether it is the volume's root.
+    /// Returns true if this is the volume's root.
     pub fn is_root(&self) -> bool {
         self.path.is_empty() && self.from == FileId(0)
     }
@@ -136,8 +136,8 @@ impl Name {
         Ok(Name { from: self.from, ..Name::new(&self.volume, &path)? })
     }
 
-    /// The same for the manager, if a request can say it; the name is cut in two otherwise. Of the second
-    /// part the place leads from what has the first as its name.
+    /// The name in the form for the manager. A path that is too long for a request is an error, which has the
+    /// name cut in two: the first part as a name, and the rest as a path from there.
     pub(crate) fn place(&self) -> Result<Place, (Name, Vec<u8>)> {
         if self.path.len() <= ASKED_BYTES_MAX {
             return Ok(Place { volume: self.volume.clone(), from: self.from, path: self.path.clone() });
@@ -148,7 +148,7 @@ impl Name {
         Err((above, self.path[cut + 1..].to_vec()))
     }
 
-    /// What is at `path`, from this number on.
+    /// The name of `path`, relative to the file or directory of this number in the same volume.
     pub(crate) fn beneath(&self, from: FileId, path: Vec<u8>) -> Name {
         Name { from, path, ..self.clone() }
     }

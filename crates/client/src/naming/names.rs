@@ -1,4 +1,4 @@
-//! The name space and facts about the cluster: what the manager answers by itself.
+//! The name space and facts about the cluster: requests that the manager answers by itself.
 
 use std::time::Duration;
 
@@ -20,13 +20,13 @@ use crate::naming::name::{Name, check_volume};
 /// Directory entries requested at a time.
 const PAGE: u32 = 1000;
 
-/// Requests under way when many names are asked about.
+/// Maximum number of requests under way when one call concerns many names.
 const TOGETHER: usize = 256;
 
 /// Bound for a backup: longer than the manager allows one to take.
 const BACKUP_WAIT: Duration = Duration::from_secs(31 * 60);
 
-/// Whether missing parent directories are created too.
+/// Treatment of missing parent directories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Parents {
     /// Parents must exist, and the directory itself must not.
@@ -67,18 +67,18 @@ impl Client {
         }
     }
 
-    /// Facts about what a name leads to, over symbolic links.
+    /// Facts about the file or directory of this name. Follows symbolic links.
     pub async fn stat(&self, name: &Name) -> Result<StatRow> {
         self.look_up(name, true).await
     }
 
-    /// Facts about what has this name, which may be a symbolic link.
+    /// Facts about the object of this name, which may be a symbolic link itself.
     pub async fn stat_itself(&self, name: &Name) -> Result<StatRow> {
         self.look_up(name, false).await
     }
 
-    /// Where a name leads, for a request to the manager. Of a path that is too long for one it is looked up,
-    /// part by part, where it leads.
+    /// The place of a name, for a request to the manager. A path that is too long for a request is looked up
+    /// part by part.
     pub(crate) async fn place(&self, name: &Name) -> Result<Place> {
         let (mut above, mut path) = match name.place() {
             Ok(place) => return Ok(place),
@@ -112,7 +112,7 @@ impl Client {
         self.list_after(directory, Vec::new())
     }
 
-    /// Those whose names come after this one.
+    /// A directory's entries whose names come after `after`.
     pub fn list_after(&self, directory: &Name, after: Vec<u8>) -> Lister {
         let page = Vec::new().into_iter();
         Lister { client: self.clone(), directory: directory.clone(), page, after, more: true }
@@ -134,14 +134,14 @@ impl Client {
         self.unlink_only(name, UnlinkOnly::Any).await
     }
 
-    /// Facts about what has these names, in their order, in few requests. One name that is refused does not
-    /// keep the others from being looked up.
+    /// Facts about the files and directories of these names, in the names' order, in few requests. A refused
+    /// name does not keep the others from being looked up.
     pub async fn stat_all(&self, names: &[Name]) -> Vec<Result<StatRow>> {
         self.of_all(names, |name| self.stat(name)).await
     }
 
-    /// Removes files and empty directories, in few requests; the results are in the names' order. One that is
-    /// refused does not keep the others from being removed.
+    /// Removes files and empty directories, in few requests; the results are in the names' order. A refused
+    /// name does not keep the others from being removed.
     pub async fn unlink_all(&self, names: &[Name]) -> Vec<Result<()>> {
         self.of_all(names, |name| self.unlink(name)).await
     }
@@ -175,7 +175,7 @@ impl Client {
         }
     }
 
-    /// Frees what a comparison after a restore found without a name.
+    /// Frees the objects that a comparison after a restore found without a name.
     pub async fn free_unnamed(&self) -> Result<()> {
         self.ask_done("manager", FreeUnnamed {}).await
     }
@@ -202,7 +202,8 @@ impl Client {
         }
     }
 
-    /// Has all columns on a drive move to other drives, or ends that. The drive is given by name or id.
+    /// Begins to move all columns on a drive to other drives, or stops that. The drive is given by name or
+    /// id.
     pub async fn drain_drive(&self, drive: &str, drain: bool) -> Result<DrainDriveReply> {
         let subject = format!("drive {drive}");
         match self.ask_manager(&subject, DrainDrive { drive: drive.to_owned(), drain }).await? {
@@ -211,7 +212,7 @@ impl Client {
         }
     }
 
-    /// Takes a drive without components out of the cluster, for ever.
+    /// Takes a drive without components out of the cluster for good.
     pub async fn remove_drive(&self, drive: &str) -> Result<()> {
         self.ask_done(&format!("drive {drive}"), RemoveDrive { drive: drive.to_owned() }).await
     }

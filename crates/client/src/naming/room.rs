@@ -1,4 +1,4 @@
-//! How much room a volume has, as `df` shows it.
+//! Total and free space of a volume, as `df` shows it.
 
 use braid_wire::control::{DriveState, StatusReply, VolumeRow};
 
@@ -13,9 +13,9 @@ pub struct Room {
     pub bytes: u64,
     /// Bytes of data that still fit.
     pub free_bytes: u64,
-    /// Files in it.
+    /// Number of files in the volume.
     pub files: u64,
-    /// Whether it is its quota that bounds it.
+    /// True if the volume has a quota, which then bounds its space.
     pub has_quota: bool,
 }
 
@@ -28,8 +28,8 @@ impl Client {
     }
 }
 
-/// What drives have, a file system that they share counted once, less what redundancy takes of it in files
-/// of the volume's own shape; and no more than the quota.
+/// The space of the drives, with each shared file system counted once, less the share of redundancy in files
+/// of the volume's shape; and no more than the quota.
 fn room(volume: &VolumeRow, status: &StatusReply) -> Room {
     let (k, m) = volume.shape.shape().map_or((1, 0), |shape| (shape.k(), shape.m()));
     let data = |bytes: u64| bytes / (u64::from(k) + u64::from(m)) * u64::from(k);

@@ -5,9 +5,9 @@
 //! state if repeated are operations: a repeat carries the number of the first try, and the manager answers it
 //! from its memory.
 //!
-//! Requests of many callers at once go out together ([`crate::peers::lane`]). One whose answer takes long is
-//! asked for again by itself, so that no other waits for it. Lease renewals have their own sessions, so that
-//! they never wait for a slow request.
+//! Requests of many callers at once go out together ([`crate::peers::lane`]). A request that takes the
+//! manager long is sent again by itself, so that no other waits for it. Lease renewals have their own
+//! sessions, so that they never wait for a slow request.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -26,7 +26,8 @@ use crate::peers::retry::Tries;
 /// Sessions for renewals: two, so that one unresponsive session does not block all of them.
 const RENEWAL_SESSIONS: usize = 2;
 
-/// Sessions for requests that go out together. While one's answers are awaited, the next ones gather.
+/// Sessions for requests that go out together. While one session's answers are awaited, the next requests
+/// gather.
 const SHARED_SESSIONS: usize = 2;
 
 /// Sessions with the manager.
@@ -47,12 +48,12 @@ pub(crate) struct Control {
 struct Bounds {
     /// Bounds one try, including the wait for a session. If absent, the sessions' limits apply.
     one: Option<Duration>,
-    /// Whether to retry while the manager is busy.
+    /// True if the request is retried while the manager is busy.
     insists: bool,
 }
 
 impl Control {
-    /// For the client with this number. Opens no session yet.
+    /// Creates the connection for the client with this number. Opens no session yet.
     pub(crate) fn new(config: Config, client: u64) -> Control {
         let calls = Lane::new(config.control_sessions);
         let shared = Lane::new(SHARED_SESSIONS);
@@ -151,7 +152,7 @@ impl Control {
         self.call_in(&self.renewals, subject, &renew.into(), bounds).await
     }
 
-    /// Waits for news, once.
+    /// Waits for news with one request, for at most `one`.
     pub(crate) async fn watch(&self, subject: &str, watch: Watch, one: Duration) -> Result<ControlReply> {
         let head = self.no_operation();
         let request = ControlRequest::from(watch);
@@ -177,7 +178,7 @@ impl Control {
     ) -> Result<ControlReply> {
         let mut tries = Tries::new(self.config.patience);
         let mut operation = self.begin(request);
-        // Whether an earlier try may have reached the manager without an answer.
+        // True if an earlier try may have reached the manager without an answer.
         let mut sent = false;
         let mut together = bounds.one.is_none() && request.may_be_in_batch();
         loop {
@@ -215,10 +216,11 @@ impl Control {
                 }
                 Failure::NotSent(error) | Failure::NoAnswer(error) => is_transient(error),
             };
-            // It takes long, or what it waits for does.
+            // The request takes the manager long: it is not sent together with others again.
             together &= !matches!(&failure, Failure::Refused(refusal) if refusal.reason == Reason::Busy);
             let again = match &failure {
-                // Turns are short: whoever asked less and less often would have them from others' hands.
+                // The manager named the pause. Turns on a file are short: a client that asked less and less
+                // often would hardly get one.
                 Failure::Refused(Refusal { again_ms: pause @ 1.., .. }) if transient => {
                     tries.again_in(Duration::from_millis(u64::from(*pause))).await
                 }
@@ -259,7 +261,7 @@ impl Control {
         ControlSession::connect(&self.config.manager, credentials, &self.config.limits).await
     }
 
-    /// A session has an answer, with the manager's time.
+    /// Takes over the manager's time from a session that has an answer.
     fn hear(&self, session: &ControlSession) {
         *self.clock.lock().expect("no holder panics") = Some((session.head().now_ms, Instant::now()));
     }
@@ -274,7 +276,7 @@ impl Control {
     }
 }
 
-/// Whether a later try may succeed: the manager is or went away, or bytes were damaged in transit.
+/// Returns true if a later try may succeed: the manager is or went away, or bytes were damaged in transit.
 fn is_transient(error: &TransportError) -> bool {
     matches!(
         error,

@@ -1,8 +1,8 @@
 //! Requests to one drive: sent in order, several in flight; answers are taken as they come. The bytes of
 //! reads go straight into their buffers.
 //!
-//! It has no policy: for each request it returns the answer, or why there is none. Every block read is
-//! checked against its CRC32C as it arrives; holes are filled with zeros.
+//! This module has no policy: for each request it returns the answer, or the reason for which there is none.
+//! Every block read is checked against its CRC32C as it arrives; holes are filled with zeros.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -18,7 +18,7 @@ use crate::data::landing::land;
 use crate::peers::drives::{Drives, Lent};
 use crate::peers::small_requests::small_requests;
 
-/// How much may be in flight on one session.
+/// Bounds on the requests in flight on one session.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct InFlightLimit {
     pub(crate) flights: usize,
@@ -30,18 +30,18 @@ pub(crate) struct Item<'b> {
     pub(crate) request: DriveRequest,
     /// A write's bytes. Their checksums are put into the request when it is sent.
     pub(crate) payload: &'b [u8],
-    /// Where a read's bytes go: exactly as long as the request asks for.
+    /// Buffer for a read's bytes: exactly as long as the request asks for.
     pub(crate) into: &'b mut [u8],
 }
 
-/// Why a request failed.
+/// Reason for which a request failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Failure {
     /// A session that had been idle was broken: this says nothing about the drive; ask again.
     Idle,
-    /// The drive did not answer, or the answer was not its own.
+    /// The drive did not answer, or the answer does not fit the request.
     Lost(String),
-    /// It refused. `proven`: it knows the capability's private part.
+    /// The drive refused. `proven`: true if it has proved that it knows the capability's private part.
     Refused { refusal: Refusal, proven: bool },
     /// Bytes that do not match their checksum, from this byte of the unit on.
     Corrupt(u32),
@@ -55,7 +55,7 @@ pub(crate) enum Failure {
     },
 }
 
-/// An answer, or why there is none.
+/// A drive's answer, or the reason for which there is none.
 pub(crate) type Outcome = Result<DriveReply, Failure>;
 
 impl<'b> Item<'b> {
@@ -174,7 +174,7 @@ async fn send_and_receive(
 }
 
 impl Failure {
-    /// Whether the requests that follow would fail the same way.
+    /// Returns true if the requests that follow would fail in the same way.
     fn concerns_all(&self) -> bool {
         match self {
             Failure::Refused { refusal, .. } => !matches!(
@@ -186,7 +186,7 @@ impl Failure {
         }
     }
 
-    /// Whether it is this refusal.
+    /// Returns true if the failure is a refusal for this reason.
     pub(crate) fn is(&self, reason: Reason) -> bool {
         matches!(self, Failure::Refused { refusal, .. } if refusal.reason == reason)
     }

@@ -4,7 +4,7 @@
 //! ([`Config::sets`](crate::Config::sets)). Each uses at most one session per drive, so that no set ever
 //! waits for another's session and no deadlock is possible.
 //!
-//! Small requests of all callers share one session per drive; it serves as many at a time as they come.
+//! Small requests of all callers share one session per drive, which serves any number of them at a time.
 //!
 //! With a note, the next request plans without the drive at once instead of waiting for it again. A note is a
 //! hint: it expires, and it is ignored if the data cannot be had without the drive.
@@ -27,7 +27,7 @@ pub(crate) struct Drives {
     sent: Arc<AtomicU64>,
     asked: AtomicU64,
     answers: AtomicU64,
-    /// Whether there was ever a note.
+    /// True if there was ever a note.
     notes: AtomicBool,
     entries: Mutex<BTreeMap<DriveId, Entry>>,
 }
@@ -37,14 +37,15 @@ struct Entry {
     /// The address of the idle sessions.
     address: String,
     idle: Vec<DriveSession>,
-    /// For small requests of many callers.
+    /// The session for small requests of many callers.
     shared: Option<Arc<SharedSession>>,
     note: Option<Note>,
 }
 
 struct Note {
     until: Instant,
-    /// Its next period. Periods grow, so that a drive that stays away is tried less and less often.
+    /// The note's present period. Periods double, so that a drive that stays away is tried less and less
+    /// often.
     span: Duration,
     why: String,
 }
@@ -55,14 +56,15 @@ const SPAN_MAX: u32 = 16;
 /// A session in use. Return it by [`Drives::give_back`] if nothing is in flight on it; dropping it closes it.
 pub(crate) struct Lent {
     pub(crate) session: DriveSession,
-    /// It was idle before: a failure on first use says nothing about the drive's present state.
+    /// True if the session was idle before: a failure on first use says nothing about the drive's present
+    /// state.
     pub(crate) reused: bool,
     drive: DriveId,
     address: String,
 }
 
 impl Entry {
-    /// Those in use go on.
+    /// Drops the sessions kept for reuse; sessions in use go on.
     fn forget_sessions(&mut self) {
         self.idle.clear();
         self.shared = None;
@@ -70,7 +72,7 @@ impl Entry {
 }
 
 impl Drives {
-    /// No drive is known yet.
+    /// Creates the connections; no drive is known yet.
     pub(crate) fn new(cluster: ClusterId, limits: Limits, idle_max: usize, avoid: Duration) -> Drives {
         Drives {
             cluster,
@@ -100,13 +102,13 @@ impl Drives {
         self.asked.load(Ordering::Relaxed)
     }
 
-    /// So many more are sent.
+    /// Counts `requests` more requests as sent.
     pub(crate) fn asks(&self, requests: usize) {
         self.asked.fetch_add(u64::try_from(requests).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// The session that small requests to the drive share: made of an idle one, which has worked. `None`:
-    /// there is no idle one.
+    /// The session that small requests to the drive share, made of an idle one, which has worked before.
+    /// `None` if there is neither.
     pub(crate) fn shared(&self, drive: DriveId, address: &str) -> Option<Arc<SharedSession>> {
         let mut entries = self.entries.lock().expect("no holder panics");
         let entry = entries.get_mut(&drive).filter(|entry| entry.address == address)?;
@@ -122,7 +124,7 @@ impl Drives {
         entry.shared.clone()
     }
 
-    /// Drops the drive's idle sessions, and this shared one: it has broken, and they are as old.
+    /// Drops this shared session, which has broken, and the drive's idle sessions, which are as old.
     pub(crate) fn forget_shared(&self, drive: DriveId, broken: &Arc<SharedSession>) {
         let mut entries = self.entries.lock().expect("no holder panics");
         if let Some(entry) = entries.get_mut(&drive)
@@ -132,7 +134,7 @@ impl Drives {
         }
     }
 
-    /// The drive has answered in its shared session: its note is removed.
+    /// Records that the drive has answered in its shared session, and removes its note.
     pub(crate) fn answered(&self, drive: DriveId) {
         self.answers.fetch_add(1, Ordering::Relaxed);
         if self.notes.load(Ordering::Relaxed) {
@@ -141,7 +143,7 @@ impl Drives {
         }
     }
 
-    /// How often drives have answered so far; one answer to many requests at once may count once.
+    /// Number of answers of drives so far; the answers to many requests at once may count as one.
     pub(crate) fn answers(&self) -> u64 {
         self.answers.load(Ordering::Relaxed)
     }
@@ -189,8 +191,8 @@ impl Drives {
         self.notes.store(true, Ordering::Relaxed);
     }
 
-    /// Whether to avoid the drive now. When a note has expired, one caller gets `false` and tries the drive;
-    /// the others keep avoiding it meanwhile.
+    /// Returns true if the drive should be avoided now. When a note has expired, one caller gets `false` and
+    /// tries the drive; the others keep avoiding it meanwhile.
     pub(crate) fn avoid(&self, drive: DriveId) -> bool {
         if !self.notes.load(Ordering::Relaxed) {
             return false;
@@ -206,7 +208,7 @@ impl Drives {
         false
     }
 
-    /// Why the drive is avoided, if there is a note.
+    /// Reason for which the drive is avoided; `None` if there is no note.
     pub(crate) fn noted(&self, drive: DriveId) -> Option<String> {
         let entries = self.entries.lock().expect("no holder panics");
         Some(entries.get(&drive)?.note.as_ref()?.why.clone())

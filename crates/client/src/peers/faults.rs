@@ -8,7 +8,7 @@ use braid_wire::Reason;
 use crate::executor::Failed;
 use crate::peers::drive_requests::Failure;
 
-/// What to do about a failure.
+/// The reaction to a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Remedy {
     /// Ask again: the failure says nothing about the column.
@@ -19,16 +19,16 @@ pub(crate) enum Remedy {
     Wait,
     /// Do without the column.
     Without,
-    /// The drive refused to store it: the write has failed.
+    /// The drive refused to store the data: the write has failed.
     NotStored,
 }
 
-/// What to do about a read's failure.
+/// The remedy for a read's failure.
 pub(crate) fn read_remedy(failure: &Failure) -> Remedy {
     common_remedy(failure).unwrap_or(Remedy::Without)
 }
 
-/// What to do about a write's failure.
+/// The remedy for a write's failure.
 pub(crate) fn write_remedy(failure: &Failure) -> Remedy {
     common_remedy(failure).unwrap_or_else(|reason| match reason {
         Reason::NoObject => Remedy::Again,
@@ -51,20 +51,20 @@ fn common_remedy(failure: &Failure) -> Result<Remedy, Reason> {
     }
 }
 
-/// What one request has learnt about columns.
+/// Knowledge of one request about columns, from their failures.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Learnt {
-    /// Why each column counts as away, and whether that may be temporary.
+    /// Per column that counts as away: the reason, and true if that may be temporary.
     away: BTreeMap<Column, (String, bool)>,
-    /// How often each column's failures led to a retry or a refresh.
+    /// Number of retries and refreshes that each column's failures have led to.
     unmended: BTreeMap<Column, u32>,
 }
 
-/// After so many retries or refreshes in vain, a column counts as away.
+/// Number of retries and refreshes in vain after which a column counts as away.
 const UNMENDED_MAX: u32 = 4;
 
 impl Learnt {
-    /// Records a failed read. Returns what to do before the next try.
+    /// Records a failed read. Returns the remedy to apply before the next try.
     pub(crate) fn note(&mut self, failed: &Failed) -> Remedy {
         let remedy = read_remedy(&failed.failure);
         let passes = match remedy {
@@ -96,12 +96,12 @@ impl Learnt {
         self.away.keys().copied().collect()
     }
 
-    /// Why the column counts as away.
+    /// Reason for which the column counts as away, if it is recorded.
     pub(crate) fn why(&self, column: Column) -> Option<&str> {
         self.away.get(&column).map(|(why, _)| why.as_str())
     }
 
-    /// Whether waiting may help.
+    /// Returns true if waiting may help.
     pub(crate) fn may_pass(&self) -> bool {
         self.away.values().any(|(_, passes)| *passes)
     }

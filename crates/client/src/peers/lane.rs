@@ -1,8 +1,8 @@
 //! Sessions with the manager for one kind of request, and requests that share messages.
 //!
-//! Of requests that may go together, those that find no session free wait, and whoever gets the next one
-//! takes all of them along, its own among them. So one caller's request goes out at once, and those of many
-//! share messages: the more there are, the fewer messages each costs.
+//! A request that may share messages goes out at once if a session is free. Otherwise it waits, and the first
+//! caller to get a free session sends all waiting requests in one message. So the more requests there are,
+//! the fewer messages each costs.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,9 +15,9 @@ use tokio::sync::{Semaphore, oneshot};
 
 use crate::config::Config;
 
-/// Most requests in a message. Their answers have to fit into one too.
+/// Maximum number of requests in a message. Their answers have to fit into one message too.
 const ITEMS_MAX: usize = 64;
-/// Most bytes of requests in a message, beyond the first.
+/// Bytes of requests in a message after which no further one is added.
 const ITEMS_BYTES_MAX: usize = 256 << 10;
 
 /// Sessions for one kind of request.
@@ -28,7 +28,7 @@ pub(crate) struct Lane {
     idle: Mutex<Vec<ControlSession>>,
     /// Requests that wait for a session, to go out together.
     waiting: Mutex<VecDeque<Waiting>>,
-    /// Messages sent.
+    /// Number of messages sent; requests that went out together are one.
     asked: AtomicU64,
 }
 
@@ -38,10 +38,10 @@ struct Waiting {
     answer: oneshot::Sender<Tried>,
 }
 
-/// How one try of a request ended.
+/// Outcome of one try of a request.
 pub(crate) type Tried = Result<ControlReply, Failure>;
 
-/// Why a request failed.
+/// Reason for which one try of a request failed.
 #[derive(Debug, Clone)]
 pub(crate) enum Failure {
     Refused(Refusal),
@@ -63,7 +63,7 @@ impl Lane {
         self.asked.load(Ordering::Relaxed)
     }
 
-    /// One try of a request by itself. `hear` is told of every answer's session.
+    /// Sends a request once, by itself. `hear` is called with the session of every answer.
     pub(crate) async fn once(
         &self,
         config: &Config,
@@ -75,8 +75,8 @@ impl Lane {
         self.ask(config, hear, head, request).await
     }
 
-    /// One try of a request, with others that wait too. `of_batch` gives the head of a message of several:
-    /// the one that sends it may be no operation itself.
+    /// Sends a request once, in one message with others that wait. `of_batch` gives the head of a message of
+    /// several requests: the caller's own request may be no operation.
     pub(crate) async fn share(
         &self,
         config: &Config,
@@ -91,7 +91,8 @@ impl Lane {
             if !request.may_wait() {
                 return self.ask(config, &hear, head, request).await;
             }
-            // By itself it could keep the session from others for as long as a fence takes.
+            // Sent outside a batch, the request could keep the session from others for as long as a fence
+            // takes.
             let (answer, answered) = oneshot::channel();
             let only = Waiting { item: BatchItem::new(head, request), answer };
             self.carry(config, &hear, &of_batch(), vec![only]).await;
@@ -100,7 +101,7 @@ impl Lane {
         let (answer, mut answered) = oneshot::channel();
         let item = BatchItem::new(head, request);
         self.waiting.lock().expect("no holder panics").push_back(Waiting { item, answer });
-        // Whoever took it along was given up before its answer came.
+        // The caller that sent the request was dropped before the answer came.
         let lost = |_| {
             let address = config.manager.clone();
             Err(Failure::NoAnswer(Arc::new(TransportError::Closed { address })))
@@ -113,7 +114,7 @@ impl Lane {
             };
             let together = self.take();
             if together.is_empty() {
-                // Another one has taken it along.
+                // Another caller has sent the request.
                 drop(permit);
                 return answered.await.unwrap_or_else(lost);
             }
@@ -121,7 +122,7 @@ impl Lane {
         }
     }
 
-    /// Those that have waited longest.
+    /// Takes the requests that have waited longest, as many as fit into a message.
     fn take(&self) -> Vec<Waiting> {
         let mut waiting = self.waiting.lock().expect("no holder panics");
         let mut taken = Vec::new();
@@ -138,7 +139,7 @@ impl Lane {
         taken
     }
 
-    /// Sends them in one message, and hands out the answers.
+    /// Sends these requests in one message, and hands out the answers.
     async fn carry(
         &self,
         config: &Config,
@@ -159,7 +160,7 @@ impl Lane {
             Err(failure) => vec![Err(failure); answers.len()],
         };
         for answer in answers.into_iter().rev() {
-            // Nobody waits any more: then nobody needs it.
+            // Fails if the caller has been dropped: then the answer is not needed.
             let _ = answer.send(told.pop().expect("there is one for each"));
         }
     }
@@ -176,7 +177,7 @@ impl Lane {
         Failure::NoAnswer(Arc::new(TransportError::Unexpected { address: config.manager.clone(), what }))
     }
 
-    /// One message and its answer. The caller has a permit.
+    /// Sends one message and receives its answer. The caller has a permit.
     async fn ask(
         &self,
         config: &Config,

@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::handle::Handle;
 use crate::peers::renewals::{self, period};
 
-/// How often the task checks what to do.
+/// Longest interval between two checks of the task.
 const TICK: Duration = Duration::from_secs(1);
 
 /// The handle of the task: dropped without [`LeaseRenewer::end`], it has the lease released as unclean.
@@ -43,8 +43,9 @@ impl LeaseRenewer {
     }
 }
 
-/// There is one of it for each file that is open for writing, and it waits most of the time. So what it does
-/// now and then is on the heap while it does it: else room for all of that would be taken all the time.
+/// The task of one file that is open for writing. It waits most of the time. So the futures of its rare work
+/// are on the heap, and only while they run: otherwise each open file would hold memory for all of them all
+/// the time.
 async fn task(handle: Arc<Handle>, side: Arc<WriteSide>, ended: oneshot::Receiver<()>) {
     keep(&handle, &side, ended).await;
 }
@@ -92,11 +93,11 @@ async fn keep_retired(handle: &Handle, side: &WriteSide) -> Infallible {
     let mut retired = None;
     loop {
         tokio::time::sleep(TICK.min(period(&handle.view()))).await;
-        // With others, nothing of what this one knows is settled goes for the lease.
+        // Under a shared lease, this handle's settled writes say nothing about those of others.
         let alone = side.stamps.is_used() && !handle.view().shared;
         let settled = side.stamps.all_settled().filter(|_| alone);
         if settled.is_some() && settled == seen && settled != retired {
-            // Else it is told again: a column that is brought up to date meanwhile waits for it.
+            // If it fails, it is tried again: a column that is being brought up to date may wait for it.
             if Box::pin(retire_idle(handle, settled)).await {
                 retired = settled;
             }
@@ -105,7 +106,8 @@ async fn keep_retired(handle: &Handle, side: &WriteSide) -> Infallible {
     }
 }
 
-/// The writer pauses: the drives need not keep what came before. Returns whether all have been told.
+/// Tells the drives of a pausing writer that they need not keep earlier content. Returns true if all have
+/// been told.
 async fn retire_idle(handle: &Handle, settled: Option<Version>) -> bool {
     let Some(settled_to) = settled else { return true };
     let told = retire::retire(handle, settled_to, retire::Occasion::Pause).await;
@@ -115,7 +117,7 @@ async fn retire_idle(handle: &Handle, settled: Option<Version>) -> bool {
     told
 }
 
-/// The file was dropped without being closed.
+/// Releases the lease of a file that was dropped without being closed.
 async fn give_up(handle: &Handle, side: &WriteSide) {
     let retired = match side.stamps.all_settled() {
         Some(_) if !side.stamps.is_used() && handle.view().has_others() => true,
@@ -130,7 +132,7 @@ async fn give_up(handle: &Handle, side: &WriteSide) {
     }
 }
 
-/// What the end of the lease says of it.
+/// Facts about the lease that its end carries to the manager.
 pub(crate) fn ended(handle: &Handle, ending: Ending, side: &WriteSide) -> Ended {
     let first = |&(segment, column): &(usize, Column)| (segment == 0).then_some(column);
     let columns = handle.touched().iter().filter_map(first).collect();
@@ -139,10 +141,11 @@ pub(crate) fn ended(handle: &Handle, ending: Ending, side: &WriteSide) -> Ended 
 
 /// A size that a release commits.
 pub(crate) struct LastSize {
-    /// The lease under which it is so: if another has followed on it, all of the release is refused.
+    /// The lease under which the file has this size: if another lease has followed, the whole release is
+    /// refused.
     pub(crate) lease: Lease,
     pub(crate) sized: Sized,
-    /// All writes below this one lie within it.
+    /// All writes with stamps below this one lie within the size.
     pub(crate) within: Version,
 }
 

@@ -15,7 +15,7 @@ pub(crate) struct Operations {
 #[derive(Debug)]
 struct Open {
     next: u64,
-    /// Begun and not yet settled.
+    /// Numbers of operations that have begun and are not yet settled.
     numbers: BTreeSet<u64>,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct Begun<'a> {
 }
 
 impl Operations {
-    /// No operation was begun yet.
+    /// Creates the numbers of a client that has begun no operation yet.
     pub(crate) fn new() -> Operations {
         Operations { open: Mutex::new(Open { next: 1, numbers: BTreeSet::new() }) }
     }
@@ -43,7 +43,7 @@ impl Operations {
         Begun { operations: self, number, at_ms }
     }
 
-    /// All operations with lower numbers are settled.
+    /// Number below which all operations are settled.
     pub(crate) fn settled_below(&self) -> u64 {
         let open = self.open.lock().expect("no holder panics");
         open.numbers.first().copied().unwrap_or(open.next)

@@ -6,12 +6,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use braid_layout::DriveId;
 use braid_wire::data::Receipt;
 
-/// What drives have said of their logs.
+/// The highest position in its log that each drive has named, unless the manager has it.
 #[derive(Debug, Default)]
 pub(crate) struct Receipts(Mutex<BTreeMap<DriveId, u64>>);
 
 impl Receipts {
-    /// An answer has brought these.
+    /// Records receipts that an answer has brought.
     pub(crate) fn heed(&self, receipts: &[Receipt]) {
         let mut known = self.lock();
         for receipt in receipts {
@@ -20,12 +20,12 @@ impl Receipts {
         }
     }
 
-    /// Those that the manager has not got.
+    /// All receipts that the manager does not have yet.
     pub(crate) fn all(&self) -> Vec<Receipt> {
         self.lock().iter().map(|(&drive, &log)| Receipt { drive, log }).collect()
     }
 
-    /// The manager has these.
+    /// Forgets receipts that the manager has now.
     pub(crate) fn told(&self, receipts: &[Receipt]) {
         let mut known = self.lock();
         for receipt in receipts {

@@ -16,30 +16,31 @@ use crate::view::FileView;
 
 /// Shortest time between two renewals.
 const RENEW_MIN: Duration = Duration::from_millis(200);
-/// Longest time until one that failed is tried again.
+/// Longest time until a failed renewal is tried again.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
-/// Why a lease is lost that the manager does not renew.
+/// Reason given for the loss of a lease that the manager does not renew.
 const ENDED: &str = "the manager has ended it, as it was not renewed in time, or another writer of the file was \
                      gone while it cut the file short";
-/// Most leases in a request.
+/// Maximum number of leases in a request.
 const LEASES_MAX: usize = 4096;
 
-/// What is to be renewed. One of those that keep a lease does it for all; when its file is closed, another
-/// goes on.
+/// The leases to renew. The task of one open file renews all of them; when its file is closed, the task of
+/// another goes on.
 #[derive(Debug)]
 pub(crate) struct Renewals {
+    /// Leases to renew, by holder.
     kept: Mutex<BTreeMap<u64, Kept>>,
-    /// One permit: the right to renew.
+    /// One permit: its holder renews all leases.
     turn: Semaphore,
-    /// When the next renewals are due.
+    /// Time at which the next renewals are due.
     due: Mutex<Option<Instant>>,
 }
 
-/// By holder.
+/// One lease to renew.
 #[derive(Debug)]
 struct Kept {
     handle: Weak<Handle>,
-    /// Hears why the lease is lost.
+    /// Receives the reason when the lease is lost.
     lost: oneshot::Sender<String>,
 }
 
@@ -53,7 +54,7 @@ pub(crate) fn period(view: &FileView) -> Duration {
     (Duration::from_millis(u64::from(view.lease_ms)) / 3).max(RENEW_MIN)
 }
 
-/// Has the handle's lease renewed until it is lost. Returns why.
+/// Has the handle's lease renewed until it is lost. Returns the reason of the loss.
 pub(crate) async fn keep(handle: &Arc<Handle>) -> String {
     let (lost, why) = oneshot::channel();
     let renewals = &handle.client.shared.renewals;
@@ -78,12 +79,12 @@ impl Renewals {
         self.due.lock().expect("no holder panics")
     }
 
-    /// Waits for its turn, and renews all from then on.
+    /// Waits for the permit to renew, and renews all leases from then on.
     async fn run(&self, client: &Client, period: Duration) -> Infallible {
         let _turn = self.turn.acquire().await.expect("it is never closed");
         loop {
             let now = Instant::now();
-            // Whoever opened a file has its lease for three periods from then.
+            // The lease of a newly opened file lasts three periods from its opening.
             let due = self.due().filter(|due| *due <= now + period).unwrap_or(now + period);
             *self.due() = Some(due);
             tokio::time::sleep_until(due).await;

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// First pause.
+/// Pause before the second try; each further pause is twice as long.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
-/// Longest pause.
+/// Longest pause between two tries, also if a peer names a longer one.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// The tries of one request.
@@ -18,12 +18,12 @@ pub(crate) struct Tries {
 }
 
 impl Tries {
-    /// Begins now; ends after `patience`.
+    /// Begins the tries now; they end after `patience`.
     pub(crate) fn new(patience: Duration) -> Tries {
         Tries { patience, began: Instant::now(), pause: PAUSE_MIN }
     }
 
-    /// How long the tries have lasted.
+    /// Time since the tries began.
     pub(crate) fn elapsed(&self) -> Duration {
         self.began.elapsed()
     }
@@ -43,7 +43,7 @@ impl Tries {
         (now + pause < self.began + self.patience).then_some(pause)
     }
 
-    /// Waits for as long as the peer said. Returns false if the patience is used up.
+    /// Waits for the pause that the peer named. Returns false if the patience is used up.
     pub(crate) async fn again_in(&mut self, pause: Duration) -> bool {
         let pause = self.named_pause(pause, Instant::now());
         if let Some(pause) = pause {

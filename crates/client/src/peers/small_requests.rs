@@ -11,11 +11,11 @@ use crate::data::landing::land_small;
 use crate::peers::drive_requests::{Failure, Item, Outcome, first_byte, is_gone, put_crcs};
 use crate::peers::drives::Drives;
 
-/// Most requests of one caller: an object's creation and a write to it.
+/// Maximum number of requests of one caller: an object's creation and a write to it.
 const TOGETHER_MAX: usize = 2;
 
-/// Asks, if all are small, and there is a shared session. Gives the items back otherwise: they are to be
-/// asked in a session of their own. The drive takes them in their order.
+/// Sends the requests in the shared session, if all are small and there is one. Gives the items back
+/// otherwise: they must be sent in a session of their own. The drive takes them in their order.
 pub(crate) async fn small_requests<'b>(
     drives: &Drives,
     drive: DriveId,
@@ -30,7 +30,8 @@ pub(crate) async fn small_requests<'b>(
     let mut asking = Vec::with_capacity(items.len());
     for item in &mut items {
         let sent = send(drives, &shared, grant, item);
-        // If the first is taken and the next is not, that one is asked for again, like any that was lost.
+        // If the session takes the first request and not the next, the next is sent again later, like a lost
+        // one.
         match sent {
             Ok(None) if asking.is_empty() => return Err(items),
             sent => asking.push(sent),
@@ -47,7 +48,7 @@ pub(crate) async fn small_requests<'b>(
     Ok(outcomes)
 }
 
-/// Whether the drive answers it without a longer wait than others, and shortly.
+/// Returns true if the drive answers the request quickly, and with a short answer.
 fn is_small(item: &Item<'_>) -> bool {
     let is_short = u32::try_from(item.weight()).is_ok_and(|bytes| bytes <= SHARED_PAYLOAD_BYTES_MAX);
     let is_data = matches!(
@@ -61,7 +62,7 @@ fn is_small(item: &Item<'_>) -> bool {
     is_short && is_data
 }
 
-/// Asks it; `None` if there is no shared session that takes it now.
+/// Sends one request in the shared session; `None` if there is no shared session that takes it now.
 pub(crate) async fn ask(
     drives: &Drives,
     drive: DriveId,
@@ -74,7 +75,7 @@ pub(crate) async fn ask(
     Some(land(drives, drive, &shared, sent, item).await)
 }
 
-/// Sends it; `None` if the session takes no more now.
+/// Sends a request, without waiting for its answer; `None` if the session takes no more now.
 fn send(
     drives: &Drives,
     shared: &SharedSession,

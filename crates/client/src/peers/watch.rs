@@ -1,9 +1,9 @@
-//! Keeping what the manager told: it says when others change it.
+//! Caching of the manager's answers: the manager tells a watching client when others change what it caches.
 //!
-//! While a client watches, what it looks up and lists is watched by the manager. A task asks for news all the
-//! time, which also renews the client's lease on what it keeps. Whoever keeps something drops it when news of
-//! it come, and keeps nothing while the lease is not live. News that are not heeded hold up those who made
-//! the changes, for a while.
+//! While a client watches, the manager watches what the client looks up and lists. A task asks for news all
+//! the time, which also renews the client's lease on its cached answers. A program that caches something
+//! drops it when news of it come, and caches nothing while the lease is not live. News that are not heeded
+//! delay the clients that made the changes, for a while.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -19,33 +19,34 @@ use tokio::task::JoinHandle;
 use crate::client::{Client, unexpected};
 use crate::error::Result;
 
-/// How long the manager waits for news before it answers that there are none.
+/// Time for which the manager waits for news before it answers that there are none.
 const WAIT: Duration = Duration::from_millis(1000);
-/// Bound of an answer beyond that.
+/// Further time for the answer itself.
 const ANSWER_MAX: Duration = Duration::from_millis(1500);
-/// News that wait to be heard. While there are more none are asked for, and the lease lapses.
+/// Maximum number of news queued for the program. While the queue is full no news are requested, and the
+/// lease lapses.
 const NEWS_MAX: usize = 64;
-/// How long the next request waits for news to be heeded, so that it can say so.
+/// Longest delay of the next request until news are heeded, so that the request can tell so.
 const HEED_MAX: Duration = Duration::from_millis(100);
-/// Files that are closed within so long are told together.
+/// Time within which closed files are gathered for one request.
 const GATHER: Duration = Duration::from_millis(100);
 /// Pause after a request that failed.
 const PAUSE: Duration = Duration::from_millis(200);
-/// The lease is taken for over so much earlier, in milliseconds: clocks of two machines do not run equally
-/// fast.
+/// Safety margin in milliseconds by which the lease ends earlier for this client: the clocks of two machines
+/// do not run equally fast.
 const MARGIN_MS: u32 = 100;
-/// Most files that a request names as open, and as closed.
+/// Maximum number of files that a request names as open, and likewise as closed.
 const FILES_MAX: usize = 1 << 15;
 
-/// Watches until it is dropped.
+/// A watch of the client, which ends when it is dropped.
 #[derive(Debug)]
 pub struct Watching {
     state: Arc<Mutex<State>>,
-    /// There is something to say before the next news.
+    /// Wakes the task to send a request at once.
     say: Arc<Notify>,
-    /// There is something to say, with what comes soon after it.
+    /// Wakes the task to send a request after [`GATHER`].
     gather: Arc<Notify>,
-    /// The manager has heard something.
+    /// Wakes callers when the manager has answered a request.
     heard: Arc<Notify>,
     task: JoinHandle<()>,
 }
@@ -56,17 +57,17 @@ struct State {
     order: u64,
     seen: u64,
     heeded: u64,
-    /// How far the manager knows that news are heeded.
+    /// Number up to which the manager knows that news are heeded.
     told: u64,
     written: u64,
-    /// What is to be said of files, each with the number of the last request before it was known.
+    /// Files to report as open, each with the number of the last request before the report was made.
     open: BTreeMap<FileId, u64>,
     closed: BTreeMap<FileId, u64>,
-    /// When the lease is over, in milliseconds since boot, on a clock that also runs in suspend.
+    /// End of the lease, in milliseconds since boot, on a clock that also runs in suspend.
     live_until_ms: u64,
 }
 
-/// What a request says.
+/// The reports that a request carries.
 struct Said {
     order: u64,
     heeded: u64,
@@ -75,8 +76,8 @@ struct Said {
 }
 
 impl Client {
-    /// Watches from now on what is looked up and listed. News come in order; what they concern is to be
-    /// dropped, and then [`Watching::heed`] called with their number.
+    /// Watches from now on what is looked up and listed. News come in order; the caller must drop what they
+    /// concern, and then call [`Watching::heed`] with their number.
     pub fn watch(&self) -> (Watching, mpsc::Receiver<News>) {
         let state = Arc::new(Mutex::new(State::default()));
         let (tell, news) = mpsc::channel(NEWS_MAX);
@@ -97,18 +98,19 @@ impl Client {
 }
 
 impl Watching {
-    /// Whether what was told, and not changed as far as the news say, may be kept.
+    /// Returns true if answers of the manager may be cached, unless news tell of their change.
     pub fn is_live(&self) -> bool {
         !self.live_for().is_zero()
     }
 
-    /// For how long it may be kept at least.
+    /// Shortest time for which answers may still be cached.
     pub fn live_for(&self) -> Duration {
         Duration::from_millis(self.lock().live_until_ms.saturating_sub(boot_ms()))
     }
 
-    /// News up to this number are heeded. Of what they concern, these files are open here: they live on until
-    /// they are closed, even if they have lost their names. Of news of everything: all that are open.
+    /// Reports that news up to this number are heeded. `open`: of the files that the news concern, those that
+    /// are open here; they live on until they are closed, even if they have lost their names. For news of
+    /// everything: all files that are open here.
     pub fn heed(&self, number: u64, open: impl IntoIterator<Item = FileId>) {
         let mut state = self.lock();
         state.heeded = state.heeded.max(number);
@@ -121,7 +123,7 @@ impl Watching {
         self.say.notify_one();
     }
 
-    /// What news up to this number recall is written out.
+    /// Reports that the files recalled by news up to this number are written out.
     pub fn written(&self, number: u64) {
         let mut state = self.lock();
         state.written = state.written.max(number);
@@ -129,7 +131,7 @@ impl Watching {
         self.say.notify_one();
     }
 
-    /// A file is open no more.
+    /// Reports that a file is not open any more.
     pub fn closed(&self, file: FileId) {
         let mut state = self.lock();
         let order = state.order;
@@ -139,8 +141,8 @@ impl Watching {
         self.gather.notify_one();
     }
 
-    /// Waits until the manager has heard that a file was closed, if it was: what is asked of the file then
-    /// counts as later.
+    /// Waits until the manager has been told that a file was closed, if it was: requests about the file then
+    /// count as later than the close.
     pub async fn until_said(&self, file: FileId) {
         loop {
             let heard = self.heard.notified();
@@ -180,7 +182,7 @@ async fn run(
     loop {
         let asked_at_ms = boot_ms();
         let (request, said) = lock(&state).request(client.shared.number);
-        // What there is to say goes at once, on a session of its own: this one waits for news.
+        // Reports are sent at once, on another session: the present one waits for news.
         let (asked_at_ms, said, answer) = tokio::select! {
             answer = client.news(request) => (asked_at_ms, said, answer),
             () = to_say() => {
@@ -197,7 +199,7 @@ async fn run(
                     if tell.send(news).await.is_err() {
                         return; // nobody listens any more
                     }
-                    // The next request is to say that they are heeded.
+                    // The next request should tell that these news are heeded.
                     let _ = tokio::time::timeout(HEED_MAX, say.notified()).await;
                 }
                 if lock(&state).has_more() {
@@ -223,19 +225,19 @@ impl State {
         let open = some(&self.open);
         let closed = some(&self.closed);
         let &mut State { order, seen, written, .. } = self;
-        // Who heeds news says with it all that it has open of what they concern.
+        // News count as heeded only when all open files that they concern are reported.
         let heeded = if open.len() < self.open.len() { self.told } else { self.heeded };
         let wait_ms = u32::try_from(WAIT.as_millis()).unwrap_or(u32::MAX);
         let said = Said { order, heeded, open: open.clone(), closed: closed.clone() };
         (Watch { client, order, seen, heeded, written, open, closed, wait_ms }, said)
     }
 
-    /// Whether there is more to say than fitted a request.
+    /// Returns true if there are more reports than fitted into a request.
     fn has_more(&self) -> bool {
         !self.open.is_empty() || !self.closed.is_empty() || self.told < self.heeded
     }
 
-    /// The answer to a request. Returns whether it has news that were not heard before.
+    /// Takes the answer to a request. Returns true if it has news that were not received before.
     fn hear(&mut self, news: &News, asked_at_ms: u64, said: &Said) -> bool {
         let forget = |of: &mut BTreeMap<FileId, u64>, files: &[FileId]| {
             let is_said = |file: &&FileId| of.get(file).is_some_and(|order| *order < said.order);
@@ -253,7 +255,7 @@ impl State {
             self.live_until_ms = asked_at_ms + u64::from(news.lease_ms - MARGIN_MS);
         }
         if news.everything && news.number > self.heeded {
-            // Not before it is heeded: what is kept is of before.
+            // The lease is live again only when these news are heeded: all that is cached is older.
             self.live_until_ms = 0;
         }
         is_new
@@ -275,7 +277,7 @@ mod tests {
         state.open.extend([(a, 0), (b, 0)]);
         let (request, said) = state.request(7);
         assert_eq!((request.order, request.open.as_slice()), (1, &[a, b][..]));
-        // News of one of them are heeded again, and the other is closed.
+        // News of file `a` are heeded again, and file `b` is closed.
         state.open.insert(a, state.order);
         state.open.remove(&b);
         state.closed.insert(b, state.order);

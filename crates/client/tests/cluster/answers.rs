@@ -78,8 +78,8 @@ async fn an_exclusive_create_whose_answer_was_lost_finds_its_file() {
     assert_eq!(client.open(&name("new"), &options).await.unwrap_err().kind(), Kind::Exists);
 }
 
-/// The file is new to who asked for it, but another client had it meanwhile: its units have versions, though
-/// there are no bytes. Parity that counts them as never written would fit no column.
+/// The file is new to the client that created it, but another client had it meanwhile: its units have
+/// versions, though there are no bytes. Parity that counts them as never written would fit no column.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_file_that_another_wrote_before_its_create_was_answered_is_not_taken_for_a_fresh_one() {
     let mut cluster = Cluster::start(4).await;
@@ -95,7 +95,8 @@ async fn a_file_that_another_wrote_before_its_create_was_answered_is_not_taken_f
     });
     between.lost().await;
     wait_for(|| async { direct.stat(&name("new")).await.is_ok() }).await;
-    // The lease that nobody has heard of ends, and another gets the file. What it writes, it takes back.
+    // The lease whose grant was lost ends, and another client gets the file. It writes bytes and takes them
+    // back.
     let other = open_when_free(&direct, &name("new")).await;
     other.write_at(&pattern(1, 3 * 4096), 0).await.expect("write");
     other.set_len(0).await.expect("cut");

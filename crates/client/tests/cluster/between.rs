@@ -1,4 +1,4 @@
-//! A proxy before the manager or a drive that loses, damages or stops what passes.
+//! A proxy before the manager or a drive that loses, damages or stops the traffic.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
@@ -21,7 +21,7 @@ pub(crate) struct Way {
     /// The next answer is lost. From then on no connection passes anything, until the way is opened again.
     loses: AtomicBool,
     closed: AtomicBool,
-    /// One in this many pieces has a bit flipped; 0: none.
+    /// A bit is flipped in one of this many pieces of traffic; 0: in none.
     pub(crate) flips: AtomicU64,
     pieces: AtomicU64,
     pub(crate) flipped: AtomicU64,

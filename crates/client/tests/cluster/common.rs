@@ -30,7 +30,7 @@ pub(crate) struct Drive {
     pub(crate) name: String,
     pub(crate) address: String,
     pub(crate) credentials: Credentials,
-    /// The address given to others, from the next start on; `None`: its own.
+    /// Address that the drive advertises from its next start on; `None`: the one that it listens on.
     pub(crate) advertise: Option<String>,
     pub(crate) capacity_bytes: Option<u64>,
 }
@@ -40,7 +40,7 @@ pub(crate) struct Cluster {
     pub(crate) manager: Option<Node>,
     pub(crate) ready: Ready,
     pub(crate) drives: Vec<Drive>,
-    /// After so long without a word a drive is lost.
+    /// Time in milliseconds without a heartbeat after which a drive is lost.
     lost_after_ms: u64,
 }
 
@@ -59,21 +59,20 @@ impl Node {
         Node { runtime: Some(runtime), stop: Some(stop), ended: Some(ended) }
     }
 
-    /// Kills it: its tasks and sockets end, whatever they were doing.
+    /// Kills the node: its tasks and sockets end, whatever they were doing.
     pub(crate) fn kill(mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
     }
 
-    /// Shuts it down in order.
+    /// Shuts the node down in order.
     pub(crate) async fn stop(mut self) {
         drop(self.stop.take());
         if let Some(ended) = self.ended.take() {
             let _ = tokio::time::timeout(Duration::from_secs(15), ended).await.expect("it stops in time");
         }
-        // Work that it left to its own threads ends too, and its files are closed, as when a process has
-        // ended.
+        // Work on the node's own threads ends too, and its files are closed, as when a process has ended.
         if let Some(runtime) = self.runtime.take() {
             let ending =
                 tokio::task::spawn_blocking(move || runtime.shutdown_timeout(Duration::from_secs(15)));
@@ -101,7 +100,7 @@ impl Cluster {
         Cluster::start_losing(drives, capacity, braid_manager::LOST_AFTER_MS).await
     }
 
-    /// The same, in which drives are lost after this time.
+    /// A cluster as of [`Cluster::start_with`], in which a drive is lost after `lost_after_ms` of silence.
     pub(crate) async fn start_losing(
         drives: usize,
         capacity: impl Fn(usize) -> Option<u64>,
@@ -166,12 +165,12 @@ impl Cluster {
     }
 
     /// Brings all stale columns on a drive up to date, as the drive itself would do, and with its rights.
-    /// Gives how many files were done, and how many bytes were written.
+    /// Returns the number of healed files, and the bytes written.
     pub(crate) async fn heal(&self, index: usize) -> (u64, u64) {
         self.try_to_heal(index).await.expect("healed")
     }
 
-    /// The same, where a drive may be away for a moment.
+    /// Like [`Cluster::heal`], for tests in which a drive may be away for a moment.
     pub(crate) async fn try_to_heal(&self, index: usize) -> braid_client::Result<(u64, u64)> {
         let drive = &self.drives[index];
         let client = self.healer(index).await?;
@@ -221,8 +220,8 @@ impl Cluster {
         let Drive { dir, name, address, advertise, capacity_bytes, .. } = &self.drives[index];
         let advertise = advertise.clone();
         let capacity_bytes = *capacity_bytes;
-        // One that was killed just now may still hold its directory: its threads end when they have done what
-        // they are at.
+        // A drive that was killed just now may still hold its directory: its threads finish their present
+        // work first.
         let until = tokio::time::Instant::now() + Duration::from_secs(15);
         let started = loop {
             let advertise = advertise.clone();
@@ -253,8 +252,8 @@ impl Cluster {
         self.drives[index] = Drive { node, dir, id, name, address, credentials, advertise, capacity_bytes };
     }
 
-    /// Flips one bit in the first whole block of `bytes` found in the drive's log. Returns how many blocks
-    /// were changed: 0 or 1.
+    /// Flips one bit in the first whole block of `bytes` found in the drive's log. Returns the number of
+    /// changed blocks: 0 or 1.
     pub(crate) fn rot(&self, index: usize, bytes: &[u8]) -> usize {
         let mut stack = vec![self.drives[index].dir.clone()];
         while let Some(dir) = stack.pop() {
@@ -321,7 +320,7 @@ async fn drive(
     config.manager = Some(ready.address.clone());
     config.token = Some(ready.join_token.clone());
     config.name = Some(name.to_owned());
-    // Each on a host of its own, so that placement spreads over them.
+    // Each drive is on a host of its own, so that placement spreads over all.
     config.host = Some(format!("host-{name}"));
     config.capacity_bytes = capacity_bytes;
     config.settings.sync = false;

@@ -79,12 +79,12 @@ async fn a_drive_that_dies_during_writes_goes_out_and_is_rebuilt() {
 
     cluster.restart_anew(1).await;
     cluster.all_up(&client).await;
-    // It cannot be replaced while the dead drive's lease may hold.
+    // The drive cannot be replaced while its lease may hold.
     wait_for(|| async { client.replace_drive("d1", "d1-new").await.is_ok() }).await;
     assert_eq!(cluster.heal(1).await.0, 1);
     let report = client.check(&path, |_| {}).await.expect("check");
     assert!(report.is_clean(), "{report:?}");
-    // And without another drive: the rebuilt column is needed for every stripe.
+    // Now without another drive: the rebuilt column is needed for every stripe.
     cluster.kill(3);
     assert_same(&read_all(&client, &path).await.expect("read"), &model, "after the rebuild, without another");
 }
@@ -172,7 +172,7 @@ async fn a_rotten_byte_is_read_from_the_parity_and_found_by_a_check() {
     let path = name("f");
     let bytes = pattern(8, 400_000);
     put(&client, &path, shape(Scheme::Raid5, 4, 1, 4096), &bytes).await;
-    // In order, so that the log is whole except for the bytes that are changed now.
+    // The drive is stopped in order, so that the log is whole except for the bytes that are changed now.
     cluster.stop(2).await;
     let rotted = cluster.rot(2, &bytes);
     assert!(rotted > 0, "a block of the file's data was found in the drive's log");

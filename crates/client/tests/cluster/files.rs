@@ -13,7 +13,7 @@ use braid_client::Replace;
 use braid_layout::{Scheme, Shape};
 use braid_wire::Reason;
 
-/// Random reads, writes, truncations and reopens, each compared with a `Vec`.
+/// Runs random reads, writes, truncations and reopens, each compared with a `Vec`.
 async fn against_model(scheme: Scheme, k: u8, m: u8, seed: u64) {
     let cluster = Cluster::start(6).await;
     let client = cluster.client().await;

@@ -84,7 +84,7 @@ async fn a_rebuilt_hole_takes_no_space() {
     cluster.restart(1).await;
     cluster.all_up(&client).await;
     assert_eq!(cluster.heal(1).await.0, 1);
-    // Once it is up again, the manager knows what it holds.
+    // Once the drive is up again, the manager knows what it holds.
     stop_and_wait(&mut cluster, &client).await;
     cluster.restart(1).await;
     cluster.all_up(&client).await;
@@ -106,7 +106,7 @@ async fn stop_and_wait(cluster: &mut Cluster, client: &Client) {
     wait_for(|| async { client.status().await.expect("status").drives.iter().any(away) }).await;
 }
 
-/// The drives say where the data is: of a sparse file, with one drive missing, and never past the end.
+/// The drives list the ranges with data: of a sparse file, with one drive missing, and never past the end.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sparse_file_tells_where_its_data_is() {
     let mut cluster = Cluster::start(4).await;
@@ -145,7 +145,7 @@ async fn a_sparse_file_tells_where_its_data_is() {
     }
     let gone = client.open(&path, &OpenOptions::new().read(true)).await.expect("open");
     client.unlink(&path).await.expect("unlinked");
-    // Whether its objects are removed yet or not, removed data is never reported as a hole.
+    // Removed data is never reported as a hole, no matter if the file's objects are removed yet.
     let told = gone.data_after(0).await;
     assert!(told.as_ref().map_or(true, |data| data.as_ref() == Some(&expected[0])), "{told:?}");
 }

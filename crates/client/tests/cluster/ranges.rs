@@ -14,7 +14,7 @@ use crate::common::{Cluster, assert_same, name, pattern, put, read_all, shape, w
 use crate::raw::{Part, grants, write_one};
 
 const STRIPE: u64 = 4 * 4096;
-/// What each of them writes.
+/// Bytes that each rank writes: its range of the file.
 const SEGMENT: u64 = 8 * STRIPE;
 
 fn both() -> OpenOptions {
@@ -30,7 +30,7 @@ async fn cluster() -> (Cluster, Client, Name) {
     (cluster, client, path)
 }
 
-/// Rank `own` of `ranks`, each a client of its own; the last has all that follows.
+/// Opens the range of rank `own` of `ranks`, as a client of its own; the last rank's range has no end.
 async fn rank(cluster: &Cluster, path: &Name, own: u64, ranks: u64) -> File {
     let from = own * SEGMENT;
     let to = if own + 1 == ranks { u64::MAX } else { (own + 1) * SEGMENT };
@@ -53,7 +53,7 @@ fn all(ranks: u64, round: u64) -> Vec<u8> {
     (0..ranks).flat_map(|own| bytes_of(own, round)).collect()
 }
 
-/// Each writes its segment, two stripes at a time, all at once.
+/// All ranks write their segments at once, two stripes at a time.
 async fn write(files: Vec<File>, round: u64) -> Vec<File> {
     let mut tasks = Vec::new();
     for (own, file) in (0..).zip(files) {
@@ -84,7 +84,7 @@ async fn is(client: &Client, path: &Name, model: &[u8], context: &str) {
     wait_for(|| async { client.check(path, |_| {}).await.is_ok_and(|report| report.is_clean()) }).await;
 }
 
-/// Until this handle has its range to itself; it finds out when it writes.
+/// Waits until this handle has its range to itself; the handle finds out when it writes.
 async fn has_its_own(file: &File, at: u64, byte: &[u8]) {
     wait_for(|| async {
         file.write_at(byte, at).await.expect("write");
@@ -103,7 +103,7 @@ async fn four_write_whole_stripes_and_nothing_else_is_read_or_sent() {
         assert!(!file.is_shared() && file.size() >= SEGMENT);
     }
     close(files).await;
-    // What a drive says of its bytes and its reads is of the same moment.
+    // A drive reports its bytes and its reads as of the same moment.
     wait_for(|| async {
         let rows = client.status().await.expect("status").drives;
         let told = rows.iter().all(|row| row.used_bytes >= SEGMENT);
@@ -148,7 +148,7 @@ async fn what_is_outside_is_refused_by_the_client_and_by_drives() {
         let error = client.open(&path, &both().range(bad)).await.expect_err("not whole stripes");
         assert!(error.kind() == Kind::Usage && error.to_string().contains("16384 bytes"), "{error}");
     }
-    // One that does not keep to it.
+    // A writer that does not keep to its range.
     let stat = files[0].stat().await.expect("stat");
     let opened = client.open(&path, &OpenOptions::new().read(true)).await.expect("open");
     let lease = lease_of(&cluster, stat.file, files[0].holder()).await;
@@ -166,7 +166,7 @@ async fn what_is_outside_is_refused_by_the_client_and_by_drives() {
     is(&client, &path, &all(2, 0), "in the end").await;
 }
 
-/// One dies when one column has its stripe write and the others do not.
+/// A writer dies when one column has its stripe write and the others do not.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_that_dies_in_a_stripe_write_leaves_it_whole_and_the_others_go_on() {
     let (cluster, client, path) = cluster().await;
@@ -195,7 +195,7 @@ async fn one_that_dies_in_a_stripe_write_leaves_it_whole_and_the_others_go_on() 
     let part = Part { stripe: at / STRIPE, column: 0, bytes: &[7; 4096], cover: &[true; 4] };
     write_one(&cluster, &first, stamp, Version::ZERO, &part).await.expect("one column has it");
     runtime.shutdown_background();
-    // Until the dead one's range is somebody else's.
+    // Until another writer has the dead writer's range.
     let mut round = 0;
     let next = loop {
         round += 1;
@@ -235,7 +235,7 @@ async fn one_who_wants_all_makes_them_share_until_it_is_gone() {
     for (file, own) in files.iter().zip(0..) {
         has_its_own(file, own * SEGMENT, &bytes_of(own, 1)[..1]).await;
     }
-    // One that wants a stripe of another's, too.
+    // A writer whose range overlaps a stripe of another's.
     let meets = cluster.client().await.open(&path, &both().range(SEGMENT - STRIPE..)).await.expect("open");
     let files = write(files, 2).await;
     assert!(files.iter().all(File::is_shared));
@@ -253,11 +253,11 @@ async fn the_manager_restarts_and_each_keeps_its_range() {
     let files = write(ranks(&cluster, &path, 3).await, 0).await;
     cluster.restart_manager().await;
     let files = write(files, 1).await;
-    // Longer than a lease: each has renewed its own.
+    // Longer than a lease's term: each handle has renewed its own lease.
     tokio::time::sleep(Duration::from_secs(4)).await;
     let files = write(files, 2).await;
     assert!(files.iter().all(|file| file.own_range().is_some()));
-    // What one asks for that shares the file is known after a restart too.
+    // The manager knows the shared lease of a writer without a range after a restart too.
     let wide = cluster.client().await.open(&path, &both()).await.expect("open");
     cluster.restart_manager().await;
     wide.close().await.expect("close");

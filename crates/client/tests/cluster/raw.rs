@@ -15,7 +15,7 @@ use braid_wire::data::{Address, DriveRequest, Retire, StripeWrite};
 
 use crate::common::Cluster;
 
-/// This writer's number.
+/// Client number of this writer.
 const CLIENT: u64 = 77;
 
 /// One column's part of a write of one stripe.
@@ -23,12 +23,14 @@ pub(crate) struct Part<'a> {
     pub(crate) stripe: u64,
     pub(crate) column: u8,
     pub(crate) bytes: &'a [u8],
-    /// For parity: per data unit, whether it counts the unit at the write's stamp or at the version before.
+    /// For parity: per data unit, true if it counts the unit at the write's stamp, false if at the version
+    /// before.
     pub(crate) cover: &'a [bool],
 }
 
-/// Writes stripes of a file of volume `main`: only these parts, each as a whole, those of a stripe under one
-/// stamp, then marks all settled. `before` is the present version where a cover does not count the write.
+/// Writes stripes of a file of volume `main`, then marks all as settled. Writes only these parts, each as a
+/// whole, and those of a stripe under one stamp. `before` is the present version where a cover does not count
+/// the write.
 pub(crate) async fn write(cluster: &Cluster, path: &str, before: Version, parts: &[Part<'_>]) {
     let mut manager = manager(cluster).await;
     let shape = ShapeSpec { scheme: 0, k: 0, m: 0, unit_bytes: 0 };

@@ -1,5 +1,5 @@
-//! A file that is removed in part: some of its components are freed, some not yet. What is gone is not taken
-//! for a hole.
+//! A file that is removed in part: some of its components are freed, some not yet. A freed component is not
+//! taken for a hole.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use crate::between::Between;
 use crate::common::{Cluster, name, pattern, shape, wait_for};
 
 const UNIT: u64 = 4096;
-/// A stripe far behind the first.
+/// Number of a stripe far behind the first.
 const FAR: u64 = 1000;
 
 #[tokio::test(flavor = "multi_thread")]

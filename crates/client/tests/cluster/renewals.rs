@@ -6,7 +6,7 @@ use braid_client::OpenOptions;
 
 use crate::common::{Cluster, name};
 
-/// One of the open files renews for all. When it is closed, another goes on.
+/// The task of one open file renews the leases of all. When the file is closed, the task of another goes on.
 #[tokio::test(flavor = "multi_thread")]
 async fn leases_outlive_the_file_that_renewed_them() {
     let cluster = Cluster::start(1).await;

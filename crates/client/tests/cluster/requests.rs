@@ -1,4 +1,4 @@
-//! How many requests the common operations take: each is a round trip, unless it goes out with others.
+//! Number of requests that the common operations take: each is a round trip, unless it goes out with others.
 
 use braid_client::AttributeChanges;
 use braid_client::Client;
@@ -11,7 +11,7 @@ use braid_wire::Reason;
 
 use crate::common::{Cluster, name, pattern, read_all, shape};
 
-/// What was sent since `before`: to the manager, and to drives.
+/// Numbers of requests sent since `before`: to the manager, and to drives.
 fn since(client: &Client, before: SentRequests) -> (u64, u64) {
     let now = client.sent_requests();
     (now.manager - before.manager, now.drives - before.drives)
@@ -49,7 +49,7 @@ async fn a_small_file_takes_the_manager_twice_and_only_the_drives_that_hold_it()
     client.stat(&path).await.expect("stat");
     assert_eq!(since(&client, before), (1, 0), "stat");
 
-    // The first that writes it again has a fence before: what was written may not be retired yet.
+    // The first writer after the creation needs a fence: the earlier writes may not be retired yet.
     let g = client.stat(&path).await.expect("stat").g;
     let before = client.sent_requests();
     let file = client.open(&path, &OpenOptions::new().write(true)).await.expect("open");
@@ -59,7 +59,7 @@ async fn a_small_file_takes_the_manager_twice_and_only_the_drives_that_hold_it()
     file.close().await.expect("close");
     assert_eq!(since(&client, before), (2, 15), "all columns are told, and then the manager");
     assert!(client.stat(&path).await.expect("stat").g > g, "fenced");
-    // The next has not.
+    // The next writer needs none.
     let g = client.stat(&path).await.expect("stat").g;
     let file = client.open(&path, &OpenOptions::new().write(true)).await.expect("open");
     file.close().await.expect("close");
@@ -92,7 +92,7 @@ async fn random_reads_and_overwrites_of_an_open_file_take_one_drive_each() {
     file.read_at(&mut found, 6 << 20).await.expect("read");
     assert!(found.iter().all(|byte| *byte == 0));
     assert_eq!(since(&client, before), (0, 2), "where nothing was written, its parity is asked too");
-    // Who waits for long sees by that that something goes on.
+    // A caller that waits for long sees from this number that the drives still answer.
     let before = client.drive_answers();
     file.set_len(0).await.expect("cut");
     assert!(client.drive_answers() > before, "drives have answered");
@@ -112,7 +112,7 @@ async fn many_names_at_once_share_messages_and_one_that_is_bad_keeps_no_other_fr
     let before = client.sent_requests();
     let found = client.stat_all(&names).await;
     let (manager, _) = since(&client, before);
-    // Some may be asked twice on a busy machine.
+    // Some requests may be sent twice on a busy machine.
     assert!(manager <= 20, "{manager} messages for 101 names");
     for (name, result) in names.iter().zip(&found) {
         assert_eq!(result.is_ok(), *name != names[50], "{name}: {result:?}");

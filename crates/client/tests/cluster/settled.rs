@@ -28,7 +28,8 @@ fn raid5() -> Shape {
     shape(Scheme::Raid5, 4, 1, UNIT)
 }
 
-/// The file reads as `model`, healthy and without any one of the drives that hold it, and its check is clean.
+/// Asserts that the file reads as `model`, healthy and without any one of its drives, and that its check is
+/// clean.
 async fn is(cluster: &mut Cluster, client: &Client, path: &braid_client::Name, model: &[u8], context: &str) {
     assert_same(&read_all(client, path).await.expect("read"), model, context);
     let report = client.check(path, |_| {}).await.expect("check");
@@ -42,7 +43,7 @@ pub(crate) async fn killed_writer(cluster: &Cluster, path: braid_client::Name, w
     killed_after(cluster, path, writes, None).await;
 }
 
-/// The same, after it has made a hole too.
+/// Like [`killed_writer`], but the writer makes a hole too before it is killed.
 async fn killed_after(
     cluster: &Cluster,
     path: braid_client::Name,
@@ -64,7 +65,7 @@ async fn killed_after(
             file.punch(hole).await.expect("it is durable");
         }
         tell.send(()).expect("the test waits");
-        // Until it is killed.
+        // The writer stays until it is killed.
         std::future::pending::<()>().await;
     });
     told.await.expect("all is acknowledged");
@@ -110,7 +111,7 @@ async fn so_it_is_where_a_data_columns_drive_died_with_the_writer() {
     assert_same(&read_all(&client, &path).await.expect("read"), &bytes, "degraded");
 }
 
-/// Zeros at the end are bytes that were written: a column that is made anew has them, and no more.
+/// Zeros at the end are bytes that were written: a column that is made anew has exactly them.
 #[tokio::test(flavor = "multi_thread")]
 async fn so_it_is_where_a_column_is_made_anew_while_a_writer_that_dies_has_the_file() {
     let (mut cluster, client) = cluster(5).await;
@@ -147,7 +148,8 @@ async fn a_hole_at_the_end_makes_no_file_shorter_whose_writer_is_killed() {
     assert_same(&read_all(&client, &path).await.expect("read"), &bytes, "with its hole");
 }
 
-/// A joining column is sent whole units, as it may lack what is around a part: they end where their bytes do.
+/// A joining column is sent whole units, as it may lack the bytes around a part. The units end where their
+/// bytes end.
 #[tokio::test(flavor = "multi_thread")]
 async fn so_it_is_where_a_joining_column_was_sent_the_whole_unit() {
     let (mut cluster, client) = cluster(5).await;
@@ -190,7 +192,8 @@ async fn so_it_is_where_a_joining_column_was_sent_the_whole_unit() {
     is(&mut cluster, &client, &path, &model, "made anew").await;
 }
 
-/// A joining parity column holds what was there before it went out: that says nothing of where units end now.
+/// A joining parity column holds its content from before it went out, which says nothing about the present
+/// ends of units.
 #[tokio::test(flavor = "multi_thread")]
 async fn so_it_is_where_a_joining_parity_column_holds_what_was_cut_off() {
     let (mut cluster, client) = cluster(5).await;
@@ -253,7 +256,7 @@ async fn a_rebuilt_column_says_to_the_byte_where_its_bytes_end() {
     assert_eq!(file.size(), 100);
 }
 
-/// The commit is refused for quota: what it was for is taken back, and none of it shows when the file grows.
+/// The commit is refused for quota: the bytes are taken back, and none of them shows when the file grows.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_close_whose_commit_is_refused_leaves_no_bytes_that_are_taken_for_zeros() {
     let (mut cluster, client) = cluster(5).await;
@@ -266,7 +269,7 @@ async fn a_close_whose_commit_is_refused_leaves_no_bytes_that_are_taken_for_zero
     assert_eq!(file.close().await.expect_err("over the quota").kind(), Kind::NoSpace);
     let file = open_when_free(&client, &path).await;
     assert_eq!(file.size(), 0, "what was refused is not there later");
-    // Parity is computed from what is there, and a cut removes it.
+    // Parity is computed from the bytes that are there, and a cut removes them.
     file.write_at(b"in the middle", 10_000).await.expect("write");
     file.set_len(15_000).await.expect("cut");
     file.set_len(19_000).await.expect("grow");
@@ -383,7 +386,7 @@ async fn a_handle_whose_cut_was_dropped_acknowledges_nothing_more() {
     assert!(found == model, "cut and grown");
 }
 
-/// A refusal that says that nothing was done leaves the handle unchanged.
+/// A refusal which proves that nothing was done leaves the handle unchanged.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cut_that_the_quota_forbids_did_not_begin() {
     let (_cluster, client) = cluster(3).await;
@@ -430,8 +433,9 @@ async fn a_stripe_that_was_taken_back_does_not_count() {
     assert_same(&found[size - 64..], &bytes[size - 64..size], "it ends with bytes that are there");
 }
 
-/// Capabilities outlive the lease that they were given for. A close ends it at every column of the set, also
-/// where nothing was written; of a new file's, soon after it at the columns that were written.
+/// Capabilities outlive the lease that they were given for. A close ends the lease at every column of the
+/// set, also where nothing was written. For a new file it does so soon after the close, at the columns that
+/// were written.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_capability_of_a_closed_file_writes_no_more() {
     let (cluster, client) = cluster(3).await;
@@ -447,7 +451,7 @@ async fn a_capability_of_a_closed_file_writes_no_more() {
         client.finish().await;
         let late = pattern(2, usize::try_from(UNIT).expect("small"));
         let stamp = Version { g: held.stat.g, lease: held.lease, n: 1000 };
-        // Of stripe 0, data unit 0, data unit 1, which has no object, and the parity.
+        // In stripe 0: data unit 0, data unit 1, which has no object, and the parity.
         for (column, cover) in [(0, &[][..]), (1, &[]), (2, &[true, true])] {
             let part = raw::Part { stripe: 0, column, bytes: &late, cover };
             let error =

@@ -53,7 +53,7 @@ fn all(records: usize) -> Vec<u8> {
     (0..records).flat_map(bytes_of).collect()
 }
 
-/// Writer `own` of `writers`: its records are interleaved with those of the others.
+/// Writes the records of writer `own` of `writers`, interleaved with those of the others.
 async fn write_records(file: File, own: usize, writers: usize, records: usize) -> File {
     write_and_count(file, own, writers, records, &AtomicUsize::new(0)).await
 }
@@ -72,7 +72,7 @@ async fn write_and_count(
     file
 }
 
-/// Each writer is a client of its own, as on a machine of its own.
+/// Opens the file for `count` writers, each a client of its own, as on a machine of its own.
 pub(crate) async fn writers(cluster: &Cluster, path: &Name, count: usize) -> Vec<File> {
     let mut files = Vec::new();
     for _ in 0..count {
@@ -133,7 +133,8 @@ async fn eight_write_while_a_drive_dies() {
     interleaved(8, 800, Some(2), (Scheme::Raid5, 4, 1)).await;
 }
 
-/// The second opens while the first's stripe writes are on their way: they are made again as unit writes.
+/// A second writer opens the file while the first's stripe writes are in flight: these are made again as unit
+/// writes.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_writer_opens_while_the_first_writes_stripes() {
     let (cluster, client) = cluster(5).await;
@@ -170,7 +171,8 @@ async fn a_second_writer_opens_while_the_first_writes_stripes() {
     is(&client, &path, &model, "in the end").await;
 }
 
-/// What another has committed is seen at once by who reads at its own end, and by who asks.
+/// A size that one handle commits is seen at once by a handle that reads at its own end, and by one that
+/// asks.
 #[tokio::test(flavor = "multi_thread")]
 async fn sizes_are_seen_by_others_when_they_are_committed() {
     let (cluster, client) = cluster(5).await;
@@ -186,7 +188,7 @@ async fn sizes_are_seen_by_others_when_they_are_committed() {
     let mut buffer = vec![0; 10_000];
     assert_eq!(other.read_at(&mut buffer, 0).await.expect("read"), 9000);
     assert_same(&buffer[..9000], &[1; 9000], "what the other wrote");
-    // One that knows of less makes it no smaller.
+    // A commit by a writer that knows a smaller size does not shrink the file.
     other.write_at(b"x", 10).await.expect("write");
     one.write_at(b"end", 20_000).await.expect("write");
     one.flush().await.expect("flush");
@@ -198,7 +200,7 @@ async fn sizes_are_seen_by_others_when_they_are_committed() {
     assert_eq!(client.stat(&path).await.expect("stat").size(), 20_003);
 }
 
-/// Records of many appenders are whole, each is there once, and there is nothing else.
+/// Records of many appenders are whole, each is in the file once, and nothing else is.
 #[tokio::test(flavor = "multi_thread")]
 async fn eight_append() {
     let (cluster, client) = cluster(5).await;
@@ -270,7 +272,8 @@ async fn a_truncate_beside_a_writer() {
     is(&client, &path, &model, "in the end").await;
 }
 
-/// A holder that vanishes is fenced, and what it was told is there; the other goes on, alone in the end.
+/// A holder that vanishes is fenced, and its acknowledged writes are kept; the other goes on, alone in the
+/// end.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_holder_that_dies_leaves_what_it_was_told_and_the_other_goes_on() {
     let (cluster, client) = cluster(5).await;
@@ -289,7 +292,7 @@ async fn a_holder_that_dies_leaves_what_it_was_told_and_the_other_goes_on() {
                 file.write_at(&[7; 3000], 50_000).await.expect("write");
                 std::mem::forget(file);
             });
-            // Its tasks end with the runtime: nobody releases the lease.
+            // The writer's tasks end with the runtime: nothing releases the lease.
             runtime.shutdown_background();
         }
     });
@@ -297,7 +300,7 @@ async fn a_holder_that_dies_leaves_what_it_was_told_and_the_other_goes_on() {
     file.write_at(&[1; 100], 0).await.expect("write");
     wait_for(|| async { client.stat(&path).await.expect("stat").size() == 53_000 }).await;
     file.write_at(&[2; 100], 100).await.expect("write");
-    // Alone again, it has the file exclusively: stripe writes work.
+    // The remaining writer has the file exclusively again: stripe writes work.
     tokio::time::sleep(Duration::from_millis(3000)).await;
     file.write_at(&[3; 40_000], 200).await.expect("write");
     file.close().await.expect("close");
@@ -329,10 +332,10 @@ async fn a_mute_first_writer_holds_up_nobody() {
                 file.write_at(&[7; 100_000], 0).await.expect("write");
                 file
             });
-            // From here on nothing of it runs.
+            // From here on nothing of the writer runs.
             let _ = told.send(());
             let _ = stopped.recv();
-            // It wakes up: its lease is over.
+            // The writer wakes up: its lease is over.
             runtime.block_on(async { file.write_at(&[9; 50_000], 0).await })
         }
     });
@@ -389,8 +392,8 @@ async fn one_client_may_open_a_file_twice() {
     is(&client, &path, &all(101), "in the end").await;
 }
 
-/// While a drive is away nobody can tell exactly how far its column's bytes reach. The size is what the
-/// writers say all the same.
+/// While a drive is away, the end of its column's bytes cannot be known exactly. The size is the one that the
+/// writers commit all the same.
 #[tokio::test(flavor = "multi_thread")]
 async fn sizes_are_exact_while_a_drive_is_away() {
     let (mut cluster, client) = cluster(5).await;
@@ -418,7 +421,7 @@ async fn sizes_are_exact_while_a_drive_is_away() {
     file.close().await.expect("close");
 }
 
-/// What a writer has not committed is cut off all the same, and does not make the file longer later.
+/// Bytes that a writer has not committed are cut off too, and do not make the file longer later.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_truncate_cuts_off_what_others_have_not_committed() {
     let (cluster, client) = cluster(5).await;
@@ -439,8 +442,9 @@ async fn a_truncate_cuts_off_what_others_have_not_committed() {
     is(&client, &path, &model, "in the end").await;
 }
 
-/// What it cut off can be removed only by one that computes parity, and has the file for itself: whoever
-/// opens it next. So the others are told, and lose nothing that was acknowledged to them.
+/// The bytes past a cut can be removed only by a client that computes parity and has the file for itself: the
+/// next one that opens it. So the other writers' lease ends and they are told, and lose nothing that was
+/// acknowledged to them.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_writer_that_is_gone_in_the_middle_of_a_truncation_ends_the_others_lease_and_they_are_told() {
     const CUT: u64 = 70_000;
@@ -496,7 +500,7 @@ async fn a_writer_that_is_gone_in_the_middle_of_a_truncation_ends_the_others_lea
     model.truncate(usize::try_from(CUT).expect("small"));
     model.resize(250_000, 0);
     model[249_000..249_003].copy_from_slice(b"new");
-    // What was refused is there as a whole or not at all.
+    // The refused write is in the file as a whole or not at all.
     let found = read_all(&client, &path).await.expect("read");
     if &found[500..504] == b"late" {
         model[500..504].copy_from_slice(b"late");

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use crate::common::{Cluster, assert_same, name, pattern, put, read_all};
 use crate::shared::{both, cluster, is, raid5, writers};
 
-/// Also one that has not heard yet that another has joined cuts what the other has committed.
+/// A writer that does not know yet that another has joined cuts off the other's committed bytes too.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_size_that_is_set_is_so_whatever_another_committed_before() {
     let (cluster, client) = cluster(5).await;
@@ -29,7 +29,7 @@ async fn a_size_that_is_set_is_so_whatever_another_committed_before() {
     is(&client, &path, &[2; 5000], "in the end").await;
 }
 
-/// A writer takes back what is its own, and nothing where others write too.
+/// A writer takes back its own bytes, and nothing where others write too.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_quota_refuses_is_taken_back_but_not_from_others() {
     let cluster = Cluster::start(5).await;
@@ -47,7 +47,7 @@ async fn what_a_quota_refuses_is_taken_back_but_not_from_others() {
     let mut model = pattern(1, 20_000);
     model[10_000..].fill(7);
     model.resize(30_000, 0);
-    // A close does it too, and what is refused is there at no time.
+    // A close does it too, and the refused bytes are visible at no time.
     one.write_at(&[8; 60_000], 10_000).await.expect("write");
     assert!(one.close().await.is_err());
     model[10_000..].fill(8);
@@ -66,7 +66,7 @@ async fn what_a_quota_refuses_is_taken_back_but_not_from_others() {
     assert_same(&bytes, &[3; 10_000], "what the other was told is kept");
 }
 
-/// A size that is refused leaves the handle the one that a write beside it has made.
+/// After a refused size the handle keeps the size that a concurrent write has made.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_size_takes_nothing_from_a_write_beside_it() {
     let cluster = Cluster::start(5).await;
@@ -94,8 +94,8 @@ async fn a_refused_size_takes_nothing_from_a_write_beside_it() {
     is(&client, &path, &[[1; 10_000], [1; 10_000], [2; 10_000]].concat(), "in the end").await;
 }
 
-/// A drive that loses the end of its log has lost what was synced, also where the size has stayed: the
-/// manager hears of each sync after a write.
+/// A drive that loses the end of its log has lost synced bytes, also where the size has not changed: the
+/// manager is told of each sync after a write.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flush_that_leaves_the_size_tells_the_manager_too() {
     let (_cluster, client) = cluster(5).await;
@@ -107,14 +107,14 @@ async fn a_flush_that_leaves_the_size_tells_the_manager_too() {
     file.flush().await.expect("flush");
     let modified = || async { client.stat(&path).await.expect("stat").attributes.modified_ns };
     assert_eq!(modified().await, 5);
-    // With nothing written since there is nothing to tell.
+    // Nothing was written since, so there is nothing to tell.
     file.set_modified(6).expect("open for writing");
     file.flush().await.expect("flush");
     assert_eq!(modified().await, 5);
 }
 
-/// A place that was given before somebody cut the file is nobody's: the append that had it has one anew, so
-/// that there is no hole before it, and no other is given the same bytes.
+/// A cut of the file ends all reserved places: an append that had one gets a new place, so that there is no
+/// hole before it, and no other append is given the same bytes.
 async fn appends_beside_cuts(cutter: &File, file: &Arc<File>, client: &Client) {
     const RECORD: usize = 60_000;
     for round in 1..=10 {

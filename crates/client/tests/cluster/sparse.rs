@@ -1,4 +1,5 @@
-//! A file of a few bytes that lie far apart: operations cost what it holds, not what its length suggests.
+//! A file of a few bytes that lie far apart: the cost of operations depends on the bytes that it holds, not
+//! on its length.
 
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use braid_layout::Scheme;
 
 use crate::common::{Cluster, assert_same, name, open_when_free, pattern, put, read_all, shape};
 
-/// 4 EiB.
+/// Offset of the far bytes: 4 EiB.
 const FAR: u64 = 1 << 62;
 
 /// Fails after 20 s: far less than it takes to walk the range, even on a busy machine.
@@ -45,7 +46,7 @@ async fn a_sparse_file_is_checked_rebuilt_cut_and_settled_at_once() {
     let report = soon("a check", client.check(&path, |_| {})).await.expect("check");
     assert!(report.is_clean() && report.stripes == 2, "{report:?}");
 
-    // Its drives are rebuilt one after another.
+    // The file's drives are rebuilt one after another.
     for index in 0..2 {
         cluster.stop(index).await;
         let file = client.open(&path, &OpenOptions::new().write(true)).await.expect("open");
@@ -59,7 +60,7 @@ async fn a_sparse_file_is_checked_rebuilt_cut_and_settled_at_once() {
     }
     assert_eq!(bytes_at(&client, "f", FAR - 2, 9).await, b"\0\0new");
 
-    // Its writer disappears: the size is settled, and there is nothing to clear.
+    // The file's writer disappears: the size is settled, and there is nothing to clear.
     let file = client.open(&path, &OpenOptions::new().write(true)).await.expect("open");
     file.write_at(b"farther", 2 * FAR - 9).await.expect("write");
     drop(file);
@@ -93,7 +94,7 @@ async fn files_that_are_being_written_are_healed_too() {
         let file = client.open(&path, &OpenOptions::new().write(true)).await.expect("open");
         // A whole stripe: the dead drive's column is taken out.
         file.write_at(&new, 0).await.expect("write");
-        // Two of them stay open, under their leases.
+        // Two of the files stay open, under their leases.
         if index < 2 {
             open.push(file);
         } else {

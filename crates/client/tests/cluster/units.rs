@@ -1,4 +1,4 @@
-//! Small writes through their data drive (PROTOCOL C4), and what takes their place where that cannot be.
+//! Small writes through their data drive (PROTOCOL C4), and their replacement where that is impossible.
 
 use std::sync::atomic::Ordering;
 
@@ -105,8 +105,8 @@ async fn a_drive_that_dies_during_small_writes_loses_none_of_them() {
     }
 }
 
-/// A writer that ends without a word leaves small writes behind: what was acknowledged is there, and data and
-/// parity agree.
+/// A writer that ends without closing leaves small writes behind: the acknowledged ones are in the file, and
+/// data and parity agree.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_dead_writer_was_told_is_stored_is_there_after_drives_died_too() {
     let mut cluster = Cluster::start(5).await;
@@ -127,7 +127,8 @@ async fn what_a_dead_writer_was_told_is_stored_is_there_after_drives_died_too() 
     cluster.all_up(&client).await;
     let open = || async { client.open(&path, &OpenOptions::new().write(true)).await };
     wait_for(|| async { open().await.is_ok() }).await;
-    // On a slow machine a drive that is just back may not pay in time what it owes: then a column went out.
+    // On a slow machine a drive that is just back may not send its owed deltas in time: then a column went
+    // out.
     for index in 0..5 {
         wait_for(|| async { cluster.try_to_heal(index).await.is_ok() }).await;
     }

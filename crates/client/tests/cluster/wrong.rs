@@ -1,5 +1,5 @@
-//! A column that is wrong: the check names it, and nothing is computed from it. And a unit that its drive has
-//! lost.
+//! Columns with wrong content, which the check names and nothing is computed from; and units that their drive
+//! has lost.
 
 use std::time::{Duration, Instant};
 
@@ -30,12 +30,13 @@ async fn drive_of(client: &Client, path: &str, column: usize) -> usize {
     row.segments[0].columns[column].drive_name[1..].parse().expect("d and a number")
 }
 
-/// The stripes of a test with many: each in a plan set of its own, with its roles on the same columns.
+/// Distance between the stripes of a test with many: each is in a plan set of its own, with its roles on the
+/// same columns.
 const APART: usize = 8;
 const MANY: u64 = 24;
 
 /// Stripes of rs 2+2 on columns 0 to 3, rewritten except on one column, which is then behind. There are many
-/// of them: it must not take long to see that one of them will not change.
+/// of them, as a read must find out quickly that a stripe will not change.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_column_that_is_behind_is_named_and_never_a_source() {
     let shape = shape(Scheme::Rs, 2, 2, 4096);
@@ -92,8 +93,8 @@ async fn a_column_that_is_behind_is_named_and_never_a_source() {
     }
 }
 
-/// A file `f` whose stripe [`APART`] was written on these columns only: the drives of the others have lost
-/// their units, and do not know it. What the stripe has.
+/// Makes a file `f` whose stripe [`APART`] was written on these columns only: the drives of the others have
+/// lost their units, and do not know it. Returns the bytes of the stripe.
 async fn with_lost_units(cluster: &Cluster, client: &Client, shape: Shape, written: &[u8]) -> Vec<u8> {
     let k = usize::from(shape.k());
     let stripe = u64::try_from(APART).expect("small");
@@ -117,7 +118,8 @@ async fn with_lost_units(cluster: &Cluster, client: &Client, shape: Shape, writt
     data.concat()
 }
 
-/// Reads the stripe: its first bytes, and the unit before it with all of it.
+/// Asserts the content of the stripe by two reads: of its first bytes, and of the whole stripe with the unit
+/// before it.
 async fn finds(client: &Client, shape: Shape, expected: &[u8], context: &str) {
     let from = u64::try_from(APART).expect("small") * shape.stripe_bytes();
     let file = client.open(&name("f"), &OpenOptions::new().read(true)).await.expect("open");
@@ -133,8 +135,8 @@ async fn finds(client: &Client, shape: Shape, expected: &[u8], context: &str) {
     );
 }
 
-/// A drive that has lost a unit, and does not know it, says that it was never written. Parity knows better,
-/// also if one of several has lost its own.
+/// A drive that has lost a unit, and does not know it, answers that the unit was never written. Parity shows
+/// that it was, also if one of several parity columns has lost its own unit.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_unit_that_is_not_there_is_no_hole_where_parity_counts_it() {
     let shape = shape(Scheme::Rs, 2, 2, 4096);
@@ -145,7 +147,8 @@ async fn a_unit_that_is_not_there_is_no_hole_where_parity_counts_it() {
     }
 }
 
-/// The same of a copy that is read instead of the first.
+/// A lost copy of a mirror that is read instead of the first copy is no hole either, while another copy
+/// exists.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_that_is_not_there_is_no_hole_where_another_is() {
     let (mut cluster, client) = cluster(5).await;
@@ -158,14 +161,14 @@ async fn a_copy_that_is_not_there_is_no_hole_where_another_is() {
     finds(&client, shape, &bytes, "without the first").await;
 }
 
-/// Parity that did not answer lately is asked if nobody else can tell.
+/// A parity column that did not answer lately is asked if no other column can tell.
 #[tokio::test(flavor = "multi_thread")]
 async fn parity_that_is_passed_over_for_a_while_is_asked_all_the_same() {
     let (mut cluster, client) = cluster(5).await;
     let shape = shape(Scheme::Raid4, 2, 1, 4096);
     let bytes = with_lost_units(&cluster, &client, shape, &[1, 2]).await;
     let parity = drive_of(&client, "f", 2).await;
-    // Of a mirror on all drives there is a copy on that one.
+    // A mirror on all drives has a copy on that one.
     put(&client, &name("mirror"), self::shape(Scheme::Raid1, 1, 4, 4096), &pattern(1, 5 * UNIT)).await;
     let mut config = cluster.config();
     config.avoid = Duration::from_secs(3600);
@@ -214,7 +217,7 @@ fn spoil_headers(cluster: &Cluster, index: usize, bytes: &[u8]) -> usize {
         for entry in std::fs::read_dir(dir).expect("the drive's directory") {
             let path = entry.expect("an entry").path();
             if path.is_dir() {
-                // Only the log is to be read: a checkpoint knows what was there.
+                // The store must read only the log: a checkpoint would know the lost records.
                 if path.file_name().is_some_and(|name| name == "checkpoint") {
                     for checkpoint in std::fs::read_dir(&path).expect("checkpoints") {
                         std::fs::remove_file(checkpoint.expect("one").path()).expect("removed");
@@ -279,7 +282,7 @@ async fn damaged_units_are_mended_by_writes_to_them() {
     assert_eq!(damaged(&client.check(&name("f"), |_| {}).await.expect("check")), 4);
 
     let file = client.open(&name("f"), &OpenOptions::new().read(true).write(true)).await.expect("open");
-    // Part of the unit; part of a unit whose parity it is; then a whole stripe.
+    // Part of a lost data unit; part of a data unit whose parity is lost; then a whole stripe.
     for (from, length, seed) in [(100, 50, 7), (17 * UNIT + 10, 60, 8), (8 * UNIT, 4 * UNIT, 9)] {
         let bytes = pattern(seed, length);
         file.write_at(&bytes, u64::try_from(from).expect("small"))
@@ -290,14 +293,14 @@ async fn damaged_units_are_mended_by_writes_to_them() {
         file.read_at(&mut found, 0).await.expect("read");
         assert_same(&found, &model, "before it is settled");
     }
-    // A hole in place of all that the unit had.
+    // A hole in place of the whole unit.
     let hole = 25 * UNIT..26 * UNIT;
     file.punch(hole.start as u64..hole.end as u64).await.expect("nor to a hole");
     model[hole].fill(0);
     file.close().await.expect("close");
     let report = client.check(&name("f"), |_| {}).await.expect("check");
     assert!(report.is_clean(), "{report:?}");
-    // What was written is whole there: it is read without another drive.
+    // The rewritten units are whole on that drive: the file is read without another drive.
     for other in (0..5).filter(|other| *other != index).take(1) {
         cluster.kill(other);
     }

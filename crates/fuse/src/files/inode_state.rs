@@ -1,4 +1,4 @@
-//! What a mount knows of a file that is open in it.
+//! State of a file that is open in a mount.
 
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};

@@ -1,4 +1,4 @@
-//! Where the bytes of a write come from.
+//! Source of the bytes of a write, and its reserved place in the file.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -12,20 +12,20 @@ use crate::error::Result;
 use crate::handle::Handle;
 use crate::view::FileView;
 
-/// What may become of the bytes of a write before it is done.
+/// Stability of a write's bytes in memory until the write is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// They stay.
+    /// The bytes stay as they are.
     Still,
-    /// Others may change them.
+    /// Other programs or threads may change the bytes: they are copied first.
     Changing,
 }
 
-/// A place at the end that a write was given. A cut ends it: others are given the same bytes of the file
-/// then.
+/// A place at the file's end that is reserved for a write. A cut ends the reservation: other writes are given
+/// the same bytes of the file then.
 #[derive(Debug)]
 pub(crate) struct Place {
-    /// The lease under which it was given.
+    /// The lease under which the place was reserved.
     lease: Lease,
     is_over: AtomicBool,
 }
@@ -35,12 +35,13 @@ impl Place {
         Place { lease, is_over: AtomicBool::new(false) }
     }
 
-    /// Whether some of the write was left out, as the file had been cut.
+    /// Returns true if some of the write was left out, as the file had been cut.
     pub(crate) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Acquire)
     }
 
-    /// Whether the write must not be made under this view. What was written of it before lay past the cut.
+    /// Returns true if the write must not be made under this view, as the file was cut since the reservation.
+    /// Parts written before the cut lay past its end.
     pub(crate) fn ends_with(&self, view: &FileView) -> bool {
         let is_cut = view.cut_at > self.lease;
         self.is_over.fetch_or(is_cut, Ordering::AcqRel);
@@ -49,7 +50,7 @@ impl Place {
 }
 
 impl Handle {
-    /// Writes `data` at `offset`. With a place, only as long as that stands.
+    /// Writes `data` at `offset`. With a place, only as long as the reservation holds.
     pub(crate) async fn write_range(
         &self,
         side: &WriteSide,
@@ -71,8 +72,8 @@ impl Handle {
         concurrent::windowed(self.client.shared.config.sets_per_request, writes).await
     }
 
-    /// Parity, checksums and what is sent must be of the same bytes, also if it is sent again: bytes that may
-    /// change are copied.
+    /// Writes one chunk. Parity, checksums and payload must be of the same bytes, also when they are sent
+    /// again: bytes that may change are copied first.
     async fn write_bytes(
         &self,
         side: &WriteSide,

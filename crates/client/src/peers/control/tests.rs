@@ -27,7 +27,7 @@ enum Act {
     Break,
     /// No answer comes, and the session stays open.
     Mute,
-    /// It is done after a second.
+    /// The request is carried out and answered after a second.
     Slow,
 }
 
@@ -197,8 +197,8 @@ async fn renewals_wait_for_no_other_call_and_for_no_mute_session() {
     renewed.await.expect("it waits for no mute session").unwrap();
 }
 
-/// Whoever carries the others' requests may be no operation itself: theirs have its client's number all the
-/// same.
+/// A request that is no operation may be the one that sends a batch with others' operations: the batch has
+/// the client's number all the same.
 #[tokio::test]
 async fn operations_go_along_with_requests_that_are_none() {
     let now_ms = Arc::new(AtomicU64::new(1_000_000));
@@ -206,14 +206,14 @@ async fn operations_go_along_with_requests_that_are_none() {
     let (control, mut heads) = client_of(now_ms, act).await;
     let look: ControlRequest = Lookup { at: Place::of("main", "f"), follow: false, watch: false }.into();
     let mut calls = tokio::task::JoinSet::new();
-    // Two take the sessions; of those that wait the first, which carries them, looks something up.
+    // Two requests take the sessions. The first of those that wait, a lookup, sends the batch.
     for request in [look.clone(), look.clone(), look, unlink()] {
         let control = Arc::clone(&control);
         calls.spawn(async move { control.call("f", &request).await });
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     for _ in 0..SHARED_SESSIONS {
-        // Who asks is said, in case it watches.
+        // The client's number is sent in case the client watches.
         let head = RequestHead { client: 77, ..RequestHead::NONE };
         assert_eq!(heads.recv().await.unwrap(), head);
     }
@@ -222,8 +222,8 @@ async fn operations_go_along_with_requests_that_are_none() {
     calls.abort_all();
 }
 
-/// The manager bounds how long the answers of a batch wait: what may wait for a fence goes in one, so that it
-/// does not keep the session.
+/// The manager bounds the wait for the answers of a batch. So a request that may wait for a fence goes in a
+/// batch even alone: it does not keep the session.
 #[tokio::test]
 async fn what_may_wait_goes_in_a_batch_even_alone() {
     let now_ms = Arc::new(AtomicU64::new(1_000_000));
