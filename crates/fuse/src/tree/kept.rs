@@ -144,6 +144,9 @@ impl Kept {
         if is_last {
             state.put(row);
             state.put_name(at, Name::File(row.file));
+        } else {
+            // The record from before has another time, and of a hard link fewer names.
+            state.rows.remove(&row.file);
         }
         is_last
     }
@@ -286,5 +289,52 @@ impl State {
         self.linked.clear();
         self.names.clear();
         self.count = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use braid_wire::control::FileAttributes;
+
+    use super::*;
+
+    const DIRECTORY: FileId = FileId(1);
+
+    fn row(links: u32, changed_ns: i64) -> StatRow {
+        let (volume, g, target, segments) = Default::default();
+        let (mode, uid, gid, size, device, has_xattrs) = Default::default();
+        let (accessed_ns, modified_ns, created_ns) = Default::default();
+        let kind = EntryKind::File;
+        let attributes = FileAttributes {
+            kind,
+            mode,
+            uid,
+            gid,
+            links,
+            size,
+            device,
+            has_xattrs,
+            accessed_ns,
+            modified_ns,
+            changed_ns,
+            created_ns,
+        };
+        StatRow { volume, file: FileId(7), parent: DIRECTORY, attributes, target, g, segments }
+    }
+
+    #[test]
+    fn a_link_beside_another_change_leaves_no_older_record() {
+        for other_changes in [false, true] {
+            let kept = Kept::default();
+            assert!(kept.put_name(kept.ask(), (DIRECTORY, b"a"), Some(&row(1, 10))));
+            let asked = kept.ask();
+            if other_changes {
+                kept.forget(FileId(8));
+            }
+            let is_kept = kept.give_name(asked, (DIRECTORY, b"b"), &row(2, 20));
+            assert_eq!(is_kept, !other_changes);
+            let links = kept.known_row(FileId(7)).map(|row| row.attributes.links);
+            assert_eq!(links, is_kept.then_some(2), "one name and the time before would be wrong");
+        }
     }
 }
