@@ -115,9 +115,9 @@ fn spare_files_and_what_is_free_are_told_apart_from_the_reserve() {
     // Without an idle time nothing else is freed on its own.
     let mut written = 0;
     for unit in 0..2000 {
-        store.commit(create(10 + unit)).expect("create");
         let settled = Write { standing: Standing::Installed, ..write(10 + unit, 0, 0, UNIT, version(1, 1)) };
-        match store.commit(Mutation::Write(settled)) {
+        let created = store.commit(create(10 + unit));
+        match created.and_then(|_| store.commit(Mutation::Write(settled))) {
             Ok(_) => written += u64::from(UNIT),
             Err(Error::Full { .. }) => break,
             Err(error) => panic!("{error}"),
