@@ -5,8 +5,9 @@
 //! another: so no session claims, after any restart, a lock that another was given (RFC 8881, section 8.4.3).
 //! Before that the client's leases on the files that it had locked end too.
 //!
-//! A client that did not claim its locks in time may still write the files that it had locked. This is stored
-//! too, as a session that no client has (`silence`), so that it outlives restarts.
+//! A client that did not claim its locks in time, or began another session, may still write the files that it
+//! had locked. This is stored too, as a session that no client has (`silence`), so that it outlives restarts.
+//! Its leases on a file end before another is given a lock there.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,7 +47,7 @@ pub(crate) async fn lock(core: &Arc<Core>, asked: Lock) -> Result<Locked, Refusa
         return Ok(Locked { state, held: None });
     }
     if asked.how == LockHow::Set && asked.kind.is_some() {
-        fence_silent(core, asked.file).await?;
+        fence_late(core, asked.file, client).await?;
         fence_gone(core, asked.file).await?;
     }
     loop {
@@ -99,20 +100,7 @@ async fn prepare(core: &Arc<Core>, asked: &Lock, client: u64) -> Result<Option<L
         if core.locking.watched_for(core.running_ms()) < CLAIM_MS {
             return Ok(Some(LockState::Later));
         }
-        let (unheard, silent) = {
-            let mut locks = core.locking.locks();
-            locks.refuse_claims();
-            (locks.unheard(), locks.unheard_clients())
-        };
-        core.write(move |_, tx| {
-            unheard.iter().for_each(|session| tx.delete(key::lock_session(*session)));
-            for client in &silent {
-                tx.set(key::lock_session(silence(*client)), &LockSessionRecord { client: *client });
-            }
-            Ok(())
-        })
-        .await?;
-        core.locking.locks().end_of_claims();
+        end_claims(core).await?;
     }
     if core.locking.locks().is_broken(asked.session) {
         return Ok(Some(LockState::Lost));
@@ -121,21 +109,63 @@ async fn prepare(core: &Arc<Core>, asked: &Lock, client: u64) -> Result<Option<L
         if core.locking.locks().tell_silent(asked.session, client) {
             return Ok(Some(LockState::Lost));
         }
-        let session = asked.session;
-        let former = core.locking.locks().former(client, session);
-        for one in &former {
-            fence(core, *one).await?;
-        }
-        core.write(move |_, tx| {
-            // The row that says that the client was silent is deleted too.
-            former.iter().chain([&silence(client)]).for_each(|one| tx.delete(key::lock_session(*one)));
-            tx.set(key::lock_session(session), &LockSessionRecord { client });
-            Ok(())
-        })
-        .await?;
-        core.locking.locks().enter(session, client);
+        begin(core, asked.session, client).await?;
     }
     Ok(None)
+}
+
+/// Ends the time for claims after a start.
+async fn end_claims(core: &Arc<Core>) -> Result<(), Refusal> {
+    let (unheard, late) = {
+        let mut locks = core.locking.locks();
+        locks.refuse_claims();
+        (locks.unheard(), locks.unheard_clients())
+    };
+    core.write(move |_, tx| {
+        unheard.iter().for_each(|session| tx.delete(key::lock_session(*session)));
+        late.iter().for_each(|client| set_late(tx, *client));
+        Ok(())
+    })
+    .await?;
+    core.locking.locks().end_of_claims();
+    narrow(core);
+    Ok(())
+}
+
+/// Begins a session. The client's former ones end.
+async fn begin(core: &Arc<Core>, session: u64, client: u64) -> Result<(), Refusal> {
+    let (former, is_late) = {
+        let locks = core.locking.locks();
+        let former = locks.former(client, session);
+        let is_late = former.iter().any(|one| !locks.held_by(*one).1.is_empty());
+        (former, is_late)
+    };
+    core.write(move |_, tx| {
+        if is_late {
+            set_late(tx, client);
+        }
+        former.iter().for_each(|one| tx.delete(key::lock_session(*one)));
+        tx.set(key::lock_session(session), &LockSessionRecord { client });
+        Ok(())
+    })
+    .await?;
+    core.locking.locks().enter(session, client);
+    narrow(core);
+    Ok(())
+}
+
+/// Records that a client may still write under locks that it has lost.
+fn set_late(tx: &mut Tx, client: u64) {
+    tx.set(key::lock_session(silence(client)), &LockSessionRecord { client });
+}
+
+/// Limits the clients that may write under unknown locks, and have a session now, to their present leases.
+fn narrow(core: &Core) {
+    let back = core.locking.locks().late_and_back();
+    for client in back {
+        let files = core.leases().files_of(client);
+        core.locking.locks().narrow(client, files);
+    }
 }
 
 /// Takes the locks of a session that is over. Its client's leases end first, so that none of its writes comes
@@ -160,16 +190,20 @@ async fn fence(core: &Arc<Core>, session: u64) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Ends the leases on a file of clients that did not claim their locks after a start: they may have had locks
-/// on any file.
-async fn fence_silent(core: &Arc<Core>, file: FileId) -> Result<(), Refusal> {
-    let silent = core.locking.locks().silent().clone();
-    if silent.is_empty() || !core.leases().are_silent(file, &silent) {
+/// Ends the leases on a file of clients that may write it under locks that they have lost.
+async fn fence_late(core: &Arc<Core>, file: FileId, asker: u64) -> Result<(), Refusal> {
+    let late = core.locking.locks().late_writers(file, asker);
+    if late.is_empty() {
         return Ok(());
     }
-    let _turn = core.lock_file(file).await?;
-    core.leases().give_up_silent(file, &silent);
-    end_lease_alone(core, file).await
+    let may_write = core.leases().are_silent(file, &late);
+    if may_write {
+        let _turn = core.lock_file(file).await?;
+        core.leases().give_up_silent(file, &late);
+        end_lease_alone(core, file).await?;
+    }
+    core.locking.locks().fenced(file, &late);
+    Ok(())
 }
 
 /// Ends the leases on a file of holders that are gone, or gave theirs up as a write had failed: their last
@@ -211,12 +245,10 @@ impl Job for EndIdle {
             tracing::info!(%refusal, "ended sessions of locks are on record for longer");
         }
         idle.into_iter().for_each(|session| core.locking.locks().drop_session(session));
-        let silent = core.locking.locks().silent().clone();
-        for client in silent.into_iter().filter(|client| !core.leases().may_write(*client)) {
-            if forget(core, vec![silence(client)]).await.is_ok() {
-                core.locking.locks().forget_silent(client);
-            }
-        }
+        let harmless = core.locking.locks().forget_late(|client| core.leases().may_write(client));
+        let rows = harmless.into_iter().map(silence).collect();
+        // A row that stays has the client's leases fenced once more after the next start.
+        forget(core, rows).await?;
         Ok(Again::In(IDLE_EVERY))
     }
 }

@@ -259,6 +259,14 @@ impl Leases {
         places.any(|place| place.is_resumed || place.client == client)
     }
 
+    /// Files that a client may write: it is a holder, or a holder was not heard since a start, which may be
+    /// this client.
+    pub fn files_of(&self, client: u64) -> BTreeSet<FileId> {
+        let is_its =
+            |held: &Held| held.holders.values().any(|place| place.is_resumed || place.client == client);
+        self.held.iter().filter(|(_, held)| is_its(held)).map(|(file, _)| *file).collect()
+    }
+
     /// Begins to end the file's lease if it has lapsed for all: from now on it cannot be renewed. Returns
     /// false if it is live. [`Leases::end`] completes the end.
     pub fn begin_end(&mut self, file: FileId, now_ms: u64) -> bool {

@@ -29,8 +29,9 @@ pub struct Locks {
     /// Sessions from before this manager's start that have not yet said that they have claimed all, with
     /// their clients.
     before: BTreeMap<u64, u64>,
-    /// Clients that did not claim all in time: the locks that they had are not known.
-    silent: BTreeSet<u64>,
+    /// Clients that have lost locks without a fence, each with the files on which it may still write under
+    /// them; `None`: on any. They did not claim all in time, or have begun another session.
+    late: BTreeMap<u64, Option<BTreeSet<FileId>>>,
     /// Clients that were silent after an earlier start, and have not been told so: a session of theirs that
     /// is not known may be one that has lost its locks.
     untold: BTreeSet<u64>,
@@ -93,7 +94,7 @@ impl Locks {
     /// Ends a session that begins, and returns true, if its client was silent after an earlier start and was
     /// not told so: it may take the session for one whose locks it still holds.
     pub fn tell_silent(&mut self, session: u64, client: u64) -> bool {
-        let is_untold = self.untold.remove(&client);
+        let is_untold = !self.before.contains_key(&session) && self.untold.remove(&client);
         if is_untold {
             self.end(session);
         }
@@ -116,12 +117,14 @@ impl Locks {
         self.before.keys().copied().collect()
     }
 
-    /// Clients of the unheard sessions that have begun no other session: the locks that they had are not
-    /// known.
+    /// Clients of the unheard sessions, but for those that have begun another since and had no unknown locks
+    /// at the start.
     pub fn unheard_clients(&self) -> BTreeSet<u64> {
         let begun = self.sessions.iter().filter(|(session, _)| !self.before.contains_key(session));
         let back: BTreeSet<u64> = begun.map(|(_, session)| session.client).collect();
-        self.before.values().copied().filter(|client| !back.contains(client)).collect()
+        let unheard = self.before.iter();
+        let is_late = |session: u64, client: u64| session == silence(client) || !back.contains(&client);
+        unheard.filter(|(session, client)| is_late(**session, **client)).map(|(_, client)| *client).collect()
     }
 
     /// Refuses the claims of the unheard sessions from now on. When that is stored they are to be dropped
@@ -133,20 +136,57 @@ impl Locks {
     /// Ends the time for claims, after [`Locks::refuse_claims`]. A session that has claimed only some of its
     /// locks loses those too, as a session has all of its locks or none.
     pub fn end_of_claims(&mut self) {
-        self.silent.extend(self.unheard_clients());
+        self.late.extend(self.unheard_clients().into_iter().map(|client| (client, None)));
         for session in std::mem::take(&mut self.before).into_keys() {
             self.drop_session(session);
         }
     }
 
-    /// Clients that did not claim all after the start, and have begun no session since.
-    pub fn silent(&self) -> &BTreeSet<u64> {
-        &self.silent
+    /// Clients that may still write a file under locks that they have lost, but for `asker`.
+    pub fn late_writers(&self, file: FileId, asker: u64) -> BTreeSet<u64> {
+        let may = |files: &Option<BTreeSet<FileId>>| files.as_ref().is_none_or(|files| files.contains(&file));
+        let late = self.late.iter().filter(|(client, files)| **client != asker && may(files));
+        late.map(|(client, _)| *client).collect()
     }
 
-    /// Forgets a silent client that can do no harm any more.
-    pub fn forget_silent(&mut self, client: u64) {
-        self.silent.remove(&client);
+    /// Records that these clients' leases on a file have ended: they cannot write it any more.
+    pub fn fenced(&mut self, file: FileId, clients: &BTreeSet<u64>) {
+        for client in clients {
+            if let Some(Some(files)) = self.late.get_mut(client) {
+                files.remove(&file);
+            }
+        }
+    }
+
+    /// Clients with unknown locks that have a session now: [`Locks::narrow`] says what they may write.
+    pub fn late_and_back(&self) -> Vec<u64> {
+        let back: BTreeSet<u64> = self.sessions.values().map(|session| session.client).collect();
+        let unknown = self.late.iter().filter(|(client, files)| files.is_none() && back.contains(client));
+        unknown.map(|(client, _)| *client).collect()
+    }
+
+    /// Limits a client with unknown locks to the files on which it has leases now: later ones are of its
+    /// present session.
+    pub fn narrow(&mut self, client: u64, files: BTreeSet<FileId>) {
+        if let Some(late @ None) = self.late.get_mut(&client) {
+            *late = Some(files);
+        }
+    }
+
+    /// Returns true if a client may still write under locks that it has lost.
+    pub fn is_late(&self, client: u64) -> bool {
+        self.late.contains_key(&client)
+    }
+
+    /// Removes the clients that can write nothing any more under locks that they have lost, and returns them.
+    pub fn forget_late(&mut self, may_write: impl Fn(u64) -> bool) -> Vec<u64> {
+        let is_done = |client: u64, files: &Option<BTreeSet<FileId>>| {
+            !may_write(client) || files.as_ref().is_some_and(BTreeSet::is_empty)
+        };
+        let done = self.late.iter().filter(|(client, files)| is_done(**client, files));
+        let done: Vec<u64> = done.map(|(client, _)| *client).collect();
+        done.iter().for_each(|client| drop(self.late.remove(client)));
+        done
     }
 
     /// Ends the sessions that hold no lock and whose clients are not heard, and returns them. When that is
@@ -190,11 +230,15 @@ impl Locks {
     /// Enters a session that begins, or is heard of again after a start.
     pub fn enter(&mut self, session: u64, client: u64) {
         for former in self.former(client, session) {
-            // Late requests of the former session must not end this one.
+            // Late requests of the former session must not end this one, and late writes under its locks
+            // must not come after those of the next holders.
             self.end(former);
+            let locked = self.held_by(former).1;
             self.drop_session(former);
+            if let Some(files) = self.late.entry(client).or_insert_with(|| Some(BTreeSet::new())) {
+                files.extend(locked);
+            }
         }
-        self.silent.remove(&client);
         let begun = Session { client, orders: BTreeMap::new(), floor: 0, locks: 0 };
         self.sessions.entry(session).or_insert(begun);
     }
@@ -247,8 +291,9 @@ impl Locks {
             return Outcome::Granted;
         }
         let own = self.sessions.get(&asked.session).map_or(0, |session| session.locks);
-        // A claim takes what the session had before the start, however much that was.
-        let is_more = asked.how == LockHow::Set && asked.kind.is_some();
+        // After a start a session claims what it had before, however much that was.
+        let is_claim = asked.how == LockHow::Claim && self.before.contains_key(&asked.session);
+        let is_more = asked.kind.is_some() && !is_claim;
         if is_more && (self.count >= LOCKS_MAX || own >= LOCKS_EACH) {
             return Outcome::Full;
         }
@@ -485,9 +530,9 @@ mod tests {
         assert_eq!((locks.unheard(), locks.may_claim(10), locks.may_claim(20)), (vec![10], true, false));
         locks.refuse_claims();
         locks.end_of_claims();
-        assert_eq!(locks.silent(), &BTreeSet::from([1]), "what it had locked is not known");
+        assert_eq!(locks.late_writers(FILE, 2), BTreeSet::from([1]), "what it had locked is not known");
+        assert!(locks.late_writers(FILE, 1).is_empty(), "its own writes do no harm to it");
         locks.enter(10, 1);
-        assert!(locks.silent().is_empty(), "it begins anew");
         assert_eq!(ask(&mut locks, &claim(10), &[1, 2]), Outcome::Lost, "too late");
     }
 
@@ -507,7 +552,7 @@ mod tests {
         assert_eq!(ask(&mut locks, &is_all(10), &[1, 2]), Outcome::Lost, "while that is being stored");
         assert_eq!(locks.held_by(10), (1, vec![FILE]), "nobody has its locks until that is stored");
         locks.end_of_claims();
-        assert_eq!((locks.silent(), locks.count), (&BTreeSet::from([1]), 1));
+        assert_eq!((locks.late_writers(FILE, 0), locks.count), (BTreeSet::from([1]), 1));
         assert_eq!(ask(&mut locks, &claim(10, 100), &[1, 2]), Outcome::Lost);
         assert_eq!(ask(&mut locks, &claim(20, 200), &[1, 2]), Outcome::Granted);
     }
@@ -557,6 +602,48 @@ mod tests {
         assert!(!locks.tell_silent(20, 2));
         assert!(locks.tell_silent(10, 1) && locks.is_broken(10), "it may take its locks for its own");
         assert!(!locks.tell_silent(11, 1) && !locks.is_broken(11), "it knows now");
-        assert_eq!(locks.unheard_clients(), BTreeSet::from([1, 2]), "until it begins a session");
+        locks.enter(11, 1);
+        locks.enter(20, 2);
+        let all = Lock { how: LockHow::Claim, ..lock(20, 1, None, 0, 9) };
+        assert_eq!(ask(&mut locks, &all, &[1, 2]), Outcome::Granted);
+        assert_eq!(
+            locks.unheard_clients(),
+            BTreeSet::from([1]),
+            "it may still write under its locks of before"
+        );
+        let mut locks = Locks::default();
+        locks.begin([(silence(1), 1), (11, 1)]);
+        assert!(!locks.tell_silent(11, 1), "it began this session knowing that it had lost the former");
+    }
+
+    #[test]
+    fn who_has_lost_locks_without_a_fence_is_fenced_before_the_next_has_them() {
+        let mut locks = two();
+        ask(&mut locks, &lock(10, 1, EXCLUSIVE, 0, 9), &[1, 2]);
+        locks.enter(11, 1);
+        assert_eq!(locks.late_writers(FILE, 2), BTreeSet::from([1]), "the former session had it locked");
+        assert!(locks.late_writers(FileId(6), 2).is_empty() && locks.late_and_back().is_empty());
+        locks.fenced(FILE, &BTreeSet::from([1]));
+        assert!(locks.late_writers(FILE, 2).is_empty());
+        assert_eq!(locks.forget_late(|_| true), [1]);
+        // Of a client that did not claim it is not known what it had locked.
+        let mut locks = Locks::default();
+        locks.begin([(10, 1)]);
+        locks.refuse_claims();
+        locks.end_of_claims();
+        locks.fenced(FILE, &BTreeSet::from([1]));
+        assert_eq!(locks.late_writers(FILE, 2), BTreeSet::from([1]), "it may get another lease there");
+        assert!(locks.late_and_back().is_empty() && locks.forget_late(|_| true).is_empty());
+        locks.enter(11, 1);
+        assert_eq!(locks.late_and_back(), [1]);
+        locks.narrow(1, BTreeSet::from([FILE]));
+        locks.narrow(1, BTreeSet::from([FileId(6)]));
+        assert!(locks.late_writers(FileId(6), 2).is_empty(), "that lease is of its new session");
+        assert_eq!(locks.late_writers(FILE, 2), BTreeSet::from([1]));
+        assert_eq!(
+            (locks.forget_late(|_| false), locks.is_late(1)),
+            (vec![1], false),
+            "it has no lease left"
+        );
     }
 }

@@ -111,7 +111,7 @@ impl ControlRequest {
             R::Relayouts(_) => CLIENT,
 
             R::Watch(_) => CLIENT,
-            R::Lock(_) => CLIENT.in_batch(),
+            R::Lock(_) => CLIENT.in_batch().waits(),
             R::Batch(_) => CLIENT.always(), // each request in it has its own rules
         }
     }
