@@ -12,14 +12,14 @@ use std::time::Duration;
 
 use braid_meta::rules::jobs::Progress;
 use braid_wire::Refusal;
-use tokio::task::{Id, JoinSet};
+use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::{Instant, sleep};
 
 use crate::core::Core;
 use crate::leading::{ROUND, pause, until_leading};
 
-/// Pause before a job that panicked begins anew.
-const AFTER_PANIC: Duration = Duration::from_secs(5);
+/// Pause before a job or a task that panicked begins anew.
+const AFTER_PANIC: Duration = Duration::from_secs(30);
 
 /// A kind of background work.
 pub(crate) trait Job: Default + Send + 'static {
@@ -29,6 +29,8 @@ pub(crate) trait Job: Default + Send + 'static {
     const ABOUT: &'static str;
     /// True if a round must not begin before the state is known to be current.
     const NEEDS_LEADING: bool = true;
+    /// Maximum pause after rounds that failed.
+    const PAUSE_MAX: Duration = Duration::from_secs(8);
 
     /// Does what is due. Returns when to look again.
     fn round(&mut self, core: &Arc<Core>) -> impl Future<Output = Result<Again, Refusal>> + Send;
@@ -71,7 +73,10 @@ pub(crate) fn run<J: Job>(core: Arc<Core>) -> Running {
             core.jobs().begin(J::NAME, J::ABOUT, core.running_ms());
             let again = match job.round(&core).await {
                 Ok(again) => {
-                    core.jobs().succeeded(J::NAME);
+                    let failures = core.jobs().succeeded(J::NAME);
+                    if failures > 0 {
+                        tracing::info!(job = J::NAME, failures, "a background job succeeds again");
+                    }
                     again
                 }
                 Err(refusal) => Again::In(failed::<J>(&core, &refusal)),
@@ -82,8 +87,7 @@ pub(crate) fn run<J: Job>(core: Arc<Core>) -> Running {
                 Again::In(time) => time,
                 Again::Never => Duration::MAX,
             };
-            let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
-            core.jobs().end(J::NAME, wait_ms, core.running_ms());
+            core.jobs().end(J::NAME, milliseconds(wait), core.running_ms());
             match again {
                 Again::Now => tokio::task::yield_now().await,
                 Again::Woken => pause(&core).await,
@@ -96,12 +100,17 @@ pub(crate) fn run<J: Job>(core: Arc<Core>) -> Running {
 
 /// Records that a round failed. Returns the pause before the next one.
 fn failed<J: Job>(core: &Core, refusal: &Refusal) -> Duration {
-    let pause_ms = core.jobs().failed(J::NAME, refusal.detail.clone(), core.running_ms());
-    // Logged once, not at every attempt.
-    if core.jobs().failures(J::NAME) == 1 {
-        tracing::warn!(job = J::NAME, %refusal, "a background job failed: it is tried again until it succeeds");
+    let pause_max_ms = milliseconds(J::PAUSE_MAX);
+    let failed = core.jobs().failed(J::NAME, refusal.detail.clone(), pause_max_ms, core.running_ms());
+    if failed.is_new {
+        let about = J::ABOUT;
+        tracing::warn!(job = J::NAME, about, %refusal, "a background job failed: it is tried again until it succeeds");
     }
-    Duration::from_millis(pause_ms)
+    Duration::from_millis(failed.pause_ms)
+}
+
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// A job that is not running yet.
@@ -128,7 +137,9 @@ pub(crate) async fn run_all(core: Arc<Core>, starts: &[Start]) {
         let Some(start) = started.remove(&error.id()) else { continue };
         tracing::error!(job = start.name, %error, "a background job failed within the manager: it begins anew");
         let text = "the job failed within the manager: its log has the reason";
-        core.jobs().failed_in_part(start.name, text.to_owned(), core.running_ms());
+        let now_ms = core.running_ms();
+        core.jobs().failed(start.name, text.to_owned(), 0, now_ms);
+        core.jobs().end(start.name, milliseconds(AFTER_PANIC), now_ms);
         let anew = (start.run)(Arc::clone(&core));
         let later = async move {
             sleep(AFTER_PANIC).await;
@@ -139,33 +150,37 @@ pub(crate) async fn run_all(core: Arc<Core>, starts: &[Start]) {
 }
 
 /// Tasks of a job that works on several things at a time: at most one task per thing.
-pub(crate) struct Tasks<K> {
-    running: JoinSet<Result<(), String>>,
+pub(crate) struct Tasks<K, T = ()> {
+    running: JoinSet<Result<T, String>>,
     keys: BTreeMap<Id, K>,
+    /// Keys of the tasks that run, or that panicked just now.
     busy: BTreeSet<K>,
-    ended: Vec<Ended<K>>,
+    /// Keys of tasks that panicked, each with the time from which another may begin.
+    panicked: Vec<(Instant, K)>,
+    ended: Vec<Ended<K, T>>,
 }
 
 /// A task that has ended.
-pub(crate) struct Ended<K> {
+pub(crate) struct Ended<K, T = ()> {
     pub(crate) key: K,
-    /// The reason for which it failed, for people; `None` if it did not.
-    pub(crate) failure: Option<String>,
+    /// The task's result, or the reason for which it failed, for people.
+    pub(crate) result: Result<T, String>,
 }
 
-impl<K> Default for Tasks<K> {
-    fn default() -> Tasks<K> {
-        Tasks { running: JoinSet::new(), keys: BTreeMap::new(), busy: BTreeSet::new(), ended: Vec::new() }
+impl<K, T> Default for Tasks<K, T> {
+    fn default() -> Tasks<K, T> {
+        let (running, keys, busy, panicked, ended) = Default::default();
+        Tasks { running, keys, busy, panicked, ended }
     }
 }
 
-impl<K: Copy + Ord> Tasks<K> {
+impl<K: Copy + Ord, T: Send + 'static> Tasks<K, T> {
     /// Number of tasks that run.
     pub(crate) fn count(&self) -> usize {
         self.keys.len()
     }
 
-    /// Returns true if a task runs for this key.
+    /// Returns true if no task may begin for this key now.
     pub(crate) fn is_busy(&self, key: &K) -> bool {
         self.busy.contains(key)
     }
@@ -174,7 +189,7 @@ impl<K: Copy + Ord> Tasks<K> {
     pub(crate) fn begin<E: Display>(
         &mut self,
         key: K,
-        work: impl Future<Output = Result<(), E>> + Send + 'static,
+        work: impl Future<Output = Result<T, E>> + Send + 'static,
     ) {
         if self.busy.insert(key) {
             let task = self.running.spawn(async move { work.await.map_err(|error| error.to_string()) });
@@ -191,24 +206,38 @@ impl<K: Copy + Ord> Tasks<K> {
     }
 
     /// Returns the tasks that have ended since the last call.
-    pub(crate) fn ended(&mut self) -> Vec<Ended<K>> {
+    pub(crate) fn ended(&mut self) -> Vec<Ended<K, T>> {
+        let now = Instant::now();
+        let busy = &mut self.busy;
+        self.panicked.retain(|(until, key)| {
+            let waits = *until > now;
+            if !waits {
+                busy.remove(key);
+            }
+            waits
+        });
         while let Some(joined) = self.running.try_join_next_with_id() {
             self.take(joined);
         }
         std::mem::take(&mut self.ended)
     }
 
-    fn take(&mut self, joined: Result<(Id, Result<(), String>), tokio::task::JoinError>) {
-        let (id, failure) = match joined {
-            Ok((id, result)) => (id, result.err()),
+    fn take(&mut self, joined: Result<(Id, Result<T, String>), JoinError>) {
+        match joined {
+            Ok((id, result)) => {
+                if let Some(key) = self.keys.remove(&id) {
+                    self.busy.remove(&key);
+                    self.ended.push(Ended { key, result });
+                }
+            }
             Err(error) => {
                 tracing::error!(%error, "a task of a background job failed within the manager");
-                (error.id(), Some("the task failed within the manager: its log has the reason".to_owned()))
+                if let Some(key) = self.keys.remove(&error.id()) {
+                    self.panicked.push((Instant::now() + AFTER_PANIC, key));
+                    let text = "the task failed within the manager: its log has the reason";
+                    self.ended.push(Ended { key, result: Err(text.to_owned()) });
+                }
             }
-        };
-        if let Some(key) = self.keys.remove(&id) {
-            self.busy.remove(&key);
-            self.ended.push(Ended { key, failure });
         }
     }
 }
@@ -275,16 +304,12 @@ mod tests {
         run_all(Arc::clone(&core), &[Start::of::<Clumsy>()]).await;
         assert_eq!(ROUNDS.load(Ordering::Relaxed), 4);
         let row = core.jobs().rows(core.running_ms()).jobs.remove(0);
-        assert_eq!(
-            (row.name.as_str(), row.rounds, row.failures),
-            ("clumsy", 3, 0),
-            "the panic ended no round"
-        );
+        assert_eq!((row.name.as_str(), row.rounds, row.failures), ("clumsy", 4, 0),);
         assert!(row.error.contains("its log has the reason"), "{}", row.error);
     }
 
     #[tokio::test]
-    async fn a_key_has_one_task_at_a_time_and_is_free_after_a_panic() {
+    async fn a_key_has_one_task_at_a_time_and_waits_after_a_panic() {
         let mut tasks: Tasks<u64> = Tasks::default();
         tasks.begin(1, async { Err("busy") });
         tasks.begin(1, async { Ok::<(), String>(()) });
@@ -299,8 +324,11 @@ mod tests {
         tasks.one_ends().await;
         let mut ended = tasks.ended();
         ended.sort_by_key(|ended| ended.key);
-        assert_eq!(ended[0].failure.as_deref(), Some("busy"));
-        assert!(ended[1].key == 2 && ended[1].failure.is_some());
-        assert!(tasks.count() == 0 && !tasks.is_busy(&2));
+        assert_eq!(ended[0].result, Err("busy".to_owned()));
+        assert!(ended[1].key == 2 && ended[1].result.is_err());
+        assert!(tasks.count() == 0 && !tasks.is_busy(&1) && tasks.is_busy(&2));
+        tokio::time::pause();
+        tokio::time::advance(AFTER_PANIC).await;
+        assert!(tasks.ended().is_empty() && !tasks.is_busy(&2));
     }
 }

@@ -92,6 +92,7 @@ impl Job for KeepTime {
     const ABOUT: &'static str =
         "Stores how far time has come, so that it never goes back. Time stands still while it cannot.";
     const NEEDS_LEADING: bool = false;
+    const PAUSE_MAX: Duration = ROUND;
 
     async fn round(&mut self, core: &Arc<Core>) -> Result<Again, Refusal> {
         extend_time(core).await?;
@@ -123,7 +124,7 @@ impl Job for Listen {
 /// Ends lapsed leases, and finishes procedures that were left undone.
 #[derive(Default)]
 struct EndLeases {
-    tasks: Tasks<FileId>,
+    tasks: Tasks<FileId, bool>,
     not_before: NotBefore<FileId>,
     /// The file whose procedure began last.
     last: FileId,
@@ -134,11 +135,13 @@ impl Job for EndLeases {
     const ABOUT: &'static str = "Recovers files whose writers are gone, and removes unfinished ones.";
 
     async fn round(&mut self, core: &Arc<Core>) -> Result<Again, Refusal> {
-        for Ended { key, failure } in self.tasks.ended() {
-            if let Some(error) = failure {
+        for Ended { key, result } in self.tasks.ended() {
+            if result != Ok(true) {
+                self.not_before.set(key, TRY_AGAIN);
+            }
+            if let Err(error) = result {
                 tracing::info!(file = %key, %error, "a lease that lapsed is not recovered from yet");
                 EndLeases::failed_in_part(core, &format!("file {key}: {error}"));
-                self.not_before.set(key, TRY_AGAIN);
             }
         }
         self.not_before.forget();
@@ -178,12 +181,11 @@ fn due(core: &Core, last: FileId, limit: usize, wanted: impl Fn(&FileId) -> bool
 }
 
 /// Does what is due for a file's lease. A lease that lapsed is ended: a file without a name is removed, any
-/// other is recovered. Finishes procedures that were left undone.
-async fn end_lease(core: &Arc<Core>, file: FileId) -> Result<(), Refusal> {
-    let Some(_turn) = core.try_lock_file(file) else {
-        return Err(Refusal::new(Reason::Busy, "another procedure works on the file"));
-    };
-    end_lease_alone(core, file).await
+/// other is recovered. Finishes procedures that were left undone. Returns false if another procedure works on
+/// the file.
+async fn end_lease(core: &Arc<Core>, file: FileId) -> Result<bool, Refusal> {
+    let Some(_turn) = core.try_lock_file(file) else { return Ok(false) };
+    end_lease_alone(core, file).await.map(|()| true)
 }
 
 /// Forgets the results of old operations.
@@ -231,6 +233,7 @@ impl Job for KeepLogs {
     const ABOUT: &'static str =
         "Stores how far the drives' logs are durable, so that a drive that lost its end is found out.";
     const NEEDS_LEADING: bool = false;
+    const PAUSE_MAX: Duration = LOGS_EVERY;
 
     async fn round(&mut self, core: &Arc<Core>) -> Result<Again, Refusal> {
         let due = {
@@ -272,8 +275,8 @@ impl Job for TendDrives {
     const ABOUT: &'static str = "Makes partitions on drives, and frees the components of removed files.";
 
     async fn round(&mut self, core: &Arc<Core>) -> Result<Again, Refusal> {
-        for Ended { key, failure } in self.tasks.ended() {
-            if let Some(error) = failure {
+        for Ended { key, result } in self.tasks.ended() {
+            if let Err(error) = result {
                 let name = core.drives().name(key);
                 tracing::debug!(%name, %error, "not all of the drive's work is done yet");
                 TendDrives::failed_in_part(core, &format!("{name}: {error}"));
@@ -287,7 +290,11 @@ impl Job for TendDrives {
         }
         let replaced = core.drives().in_state(DriveState::Replaced, now_ms);
         for drive in replaced {
-            forget_replaced(core, drive).await?;
+            if let Err(refusal) = forget_replaced(core, drive).await {
+                let name = core.drives().name(drive);
+                tracing::error!(%name, %refusal, "the records of a replaced drive cannot be deleted");
+                TendDrives::failed_in_part(core, &format!("{name}: {}", refusal.detail));
+            }
         }
         Ok(Again::Woken)
     }

@@ -65,12 +65,13 @@ impl Job for Balancing {
         if !drives.is_empty() && (changed || is_due || core.balance().active) {
             balance(core, &drives, changed || is_due, &mut self.next_look).await?;
             self.known = drives;
+        }
+        let progress = {
             let balance = core.balance();
             let total = if balance.active { balance.begun_bytes } else { 0 };
-            let done = total.saturating_sub(balance.loads.left_bytes());
-            drop(balance);
-            Balancing::progress(core, Progress { done, total, unit: "bytes" });
-        }
+            Progress { done: total.saturating_sub(balance.loads.left_bytes()), total, unit: "bytes" }
+        };
+        Balancing::progress(core, progress);
         Ok(Again::In(ROUND))
     }
 }

@@ -43,8 +43,8 @@ impl Job for ReadmitDrives {
         "Tells drives that return which of their columns are out of date, and readmits them.";
 
     async fn round(&mut self, core: &Arc<Core>) -> Result<Again, Refusal> {
-        for Ended { key, failure } in self.tasks.ended() {
-            if let Some(error) = failure {
+        for Ended { key, result } in self.tasks.ended() {
+            if let Err(error) = result {
                 let name = core.drives().name(key);
                 tracing::info!(%name, %error, "a drive that returned cannot be readmitted yet");
                 ReadmitDrives::failed_in_part(core, &format!("{name}: {error}"));

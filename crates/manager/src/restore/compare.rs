@@ -142,6 +142,8 @@ async fn compare(core: &Arc<Core>) -> Result<(), Refusal> {
             .await?;
         found.into_iter().for_each(|(file, found)| report.count(file, found, true));
     }
+    let done = u64::try_from(of).unwrap_or(u64::MAX);
+    Compare::progress(core, Progress { done, total: done, unit: "volumes" });
     finish(core, report).await
 }
 

@@ -6,6 +6,7 @@
 //! drive's old record. A restart would find such rows; so this does once what a restart does.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use braid_layout::FileId;
 use braid_meta::records::schema::{DriveRecord, InodeRecord, key, table};
@@ -14,6 +15,7 @@ use braid_wire::Refusal;
 
 use crate::core::{Core, set_record};
 use crate::jobs::{Again, Job};
+use crate::leading::ROUND;
 
 /// Maximum number of files in one transaction.
 const FILES_PER_ROUND: usize = 1024;
@@ -29,6 +31,7 @@ impl Job for Retake {
     const NAME: &'static str = "retake";
     const ABOUT: &'static str =
         "Reads leases and drives from the state again after a change that could not be stored.";
+    const PAUSE_MAX: Duration = ROUND;
 
     async fn round(&mut self, core: &Arc<Core>) -> Result<Again, Refusal> {
         let failures = core.db.failures();
@@ -94,8 +97,6 @@ pub(crate) fn take_over(core: &Core, file: FileId, inode: &InodeRecord) {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use braid_layout::ObjectId;
     use braid_layout::version::Lease;
     use tokio::task::JoinHandle;

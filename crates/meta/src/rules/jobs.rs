@@ -6,8 +6,6 @@ use braid_wire::control::{JobRow, JobsReply};
 
 /// Pause after the first failure, in milliseconds. It doubles with each further failure in a row.
 const PAUSE_MIN_MS: u64 = 500;
-/// Maximum pause after a failure, in milliseconds.
-const PAUSE_MAX_MS: u64 = 8_000;
 
 /// All jobs, by name.
 #[derive(Debug, Default)]
@@ -30,6 +28,15 @@ struct JobState {
     failures: u64,
     error: String,
     error_at_ms: u64,
+}
+
+/// A round that failed.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Failed {
+    /// Pause before the next round, in milliseconds.
+    pub pause_ms: u64,
+    /// True if the round before did not fail for the same reason.
+    pub is_new: bool,
 }
 
 /// Progress of a piece of work.
@@ -62,18 +69,19 @@ impl JobBoard {
         job.next_ms = now_ms.saturating_add(wait_ms);
     }
 
-    /// Records that a round did what was due.
-    pub fn succeeded(&mut self, name: &'static str) {
-        self.jobs.entry(name).or_default().failures = 0;
+    /// Records that a round did what was due. Returns the number of rounds before it that failed in a row.
+    pub fn succeeded(&mut self, name: &'static str) -> u64 {
+        std::mem::take(&mut self.jobs.entry(name).or_default().failures)
     }
 
-    /// Records that a round failed. Returns the pause before the next one, in milliseconds.
-    pub fn failed(&mut self, name: &'static str, error: String, now_ms: u64) -> u64 {
-        self.failed_in_part(name, error, now_ms);
+    /// Records that a round failed. The pause before the next one is at most `pause_max_ms`.
+    pub fn failed(&mut self, name: &'static str, error: String, pause_max_ms: u64, now_ms: u64) -> Failed {
         let job = self.jobs.entry(name).or_default();
+        let is_new = job.failures == 0 || job.error != error;
         job.failures += 1;
         let doublings = u32::try_from(job.failures - 1).unwrap_or(u32::MAX).min(16);
-        (PAUSE_MIN_MS << doublings).min(PAUSE_MAX_MS)
+        self.failed_in_part(name, error, now_ms);
+        Failed { pause_ms: (PAUSE_MIN_MS << doublings).min(pause_max_ms), is_new }
     }
 
     /// Records that one of the things that a job works on failed. The job goes on with the others.
@@ -83,15 +91,14 @@ impl JobBoard {
         job.error_at_ms = now_ms;
     }
 
-    /// Number of rounds of a job that failed in a row.
-    pub fn failures(&self, name: &'static str) -> u64 {
-        self.jobs.get(name).map_or(0, |job| job.failures)
-    }
-
     /// Records the progress of a job's present work. Other work has begun if less is done than before.
     pub fn progress(&mut self, name: &'static str, progress: Progress, now_ms: u64) {
         let job = self.jobs.entry(name).or_default();
-        if job.progress.done == 0 || progress.done < job.progress.done {
+        let before = job.progress;
+        if before == Progress::default()
+            || before.total == 0 && progress.total > 0
+            || progress.done < before.done
+        {
             job.work_began_ms = now_ms;
         }
         job.progress = progress;
@@ -127,13 +134,15 @@ mod tests {
     fn the_pause_rises_with_failures_in_a_row() {
         let mut jobs = JobBoard::default();
         jobs.begin("sort", "Sorts.", 1_000);
-        let pauses: Vec<u64> = (0..7).map(|at| jobs.failed("sort", "the disk is full".into(), at)).collect();
+        let fail = |jobs: &mut JobBoard, error: &str| jobs.failed("sort", error.to_owned(), 8_000, 1_000);
+        let pauses: Vec<u64> = (0..7).map(|_| fail(&mut jobs, "the disk is full").pause_ms).collect();
         assert_eq!(pauses, [500, 1_000, 2_000, 4_000, 8_000, 8_000, 8_000]);
-        for at in 0..100 {
-            jobs.failed("sort", "the disk is full".into(), at);
+        for _ in 0..100 {
+            assert!(!fail(&mut jobs, "the disk is full").is_new);
         }
-        jobs.succeeded("sort");
-        assert_eq!(jobs.failed("sort", "again".into(), 2_000), 500);
+        assert!(fail(&mut jobs, "the disk is gone").is_new);
+        assert_eq!(jobs.succeeded("sort"), 108);
+        assert_eq!(fail(&mut jobs, "the disk is gone"), Failed { pause_ms: 500, is_new: true });
     }
 
     #[test]
@@ -152,7 +161,7 @@ mod tests {
         assert_eq!((ended.running, ended.rounds, ended.took_ms), (false, 1, 400));
         assert_eq!((ended.since_ms, ended.next_ms, ended.failures), (100, 400, 0));
         assert_eq!((ended.error.as_str(), ended.error_ms), ("one file is busy", 200));
-        assert_eq!((ended.done, ended.total, ended.unit.as_str(), ended.work_ms), (3, 9, "files", 300));
+        assert_eq!((ended.done, ended.total, ended.unit.as_str(), ended.work_ms), (3, 9, "files", 400));
         jobs.progress("sort", progress(2), 1_450);
         assert_eq!(row(&jobs, 1_500).work_ms, 50, "this is other work");
         assert_eq!(row(&jobs, 9_000).next_ms, 0, "it is overdue");
