@@ -59,7 +59,7 @@ pub(crate) async fn run(mount: args::Mount, cluster: Option<&Path>, report: Repo
     if mount.detached {
         leave().doing(|| "go to the background".into())?;
     } else {
-        let how = if mount.read_only { ", to be read" } else { "" };
+        let how = if mount.read_only { " for reading only" } else { "" };
         report.say(format!("{name} is on {shown}{how}; Ctrl-C unmounts it"))?;
     }
     let is_unmounted = tokio::select! {

@@ -88,7 +88,7 @@ pub(crate) async fn run(
         return Ok(());
     }
     wait(&client, listed, report).await?;
-    report.say("done: none of them is to be laid out anew any more")
+    report.say("done: none of them is left to be laid out anew")
 }
 
 /// Asks for a relayout of each file. Returns also the files that need one.

@@ -27,7 +27,7 @@ pub(crate) async fn run(core: Arc<Core>) {
         if failures != known {
             match retake(&core).await {
                 Ok(()) => known = failures,
-                Err(error) => tracing::info!(%error, "what the last change came to is not known yet"),
+                Err(error) => tracing::info!(%error, "whether the last change was stored is not known yet"),
             }
         }
         pause(&core).await;

@@ -81,7 +81,7 @@ async fn one(core: &Arc<Core>, head: &RequestHead, item: &BatchItem) -> ControlR
     let answer = match item.request(head) {
         Ok((head, request)) if request.may_be_in_batch() => answer_asked(core, &head, request).await,
         Ok((_, request)) => {
-            let detail = format!("{} comes by itself, not with others", request.name());
+            let detail = format!("{} must be sent by itself, not in a batch", request.name());
             Err(Refusal::new(Reason::Unsupported, detail))
         }
         Err(error) => Err(Refusal::new(Reason::Malformed, error.to_string())),
@@ -91,6 +91,6 @@ async fn one(core: &Arc<Core>, head: &RequestHead, item: &BatchItem) -> ControlR
 
 /// The refusal of a request whose answer takes too long, or is too long, to come with the others.
 fn takes_long() -> Refusal {
-    let detail = "its answer does not come with those to other requests: ask for it by itself";
+    let detail = "the answer takes too long or is too large for a batch: send the request by itself";
     Refusal { again_ms: AGAIN_MS, ..Refusal::new(Reason::Busy, detail) }
 }
