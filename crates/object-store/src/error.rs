@@ -137,7 +137,10 @@ pub(crate) fn of_object(error: braid_client::Error) -> Error {
     match error.reason() {
         // The client's own error says this already, and is found as the source.
         Some(Reason::NotFound) => error.into(),
-        _ if says_absent(&error) => Error::NoFile { name: error.to_string() },
+        _ if says_absent(&error) => match error {
+            braid_client::Error::Refused { subject, .. } => Error::NoFile { name: subject },
+            error => error.into(),
+        },
         _ => error.into(),
     }
 }
