@@ -92,7 +92,7 @@ pub enum Error {
         asked: u32,
     },
     /// The object has reached its limit of snapshots: drop one first.
-    #[error("the object has {0} snapshots, as many as it may have: drop one first")]
+    #[error("the object has {0} snapshots, the most that it may have: drop one first")]
     Snapshots(usize),
     /// The unit is in more pieces than a checkpoint can hold: drop snapshots, or write all of the unit.
     #[error(
@@ -108,7 +108,7 @@ pub enum Error {
     /// The object remembers the most operations and clients it may. Clients should retire those whose answer
     /// they have; clients that are gone should be retired for good ([`crate::Mutation::Retire`]).
     #[error(
-        "the object remembers {0} operations of its clients, as many as it may: retire those that are answered"
+        "the object remembers {0} operations of its clients, the most that it may: retire those that are answered"
     )]
     Operations(usize),
     /// The units that a joining column has caught up with have too many gaps between them: first catch up

@@ -84,7 +84,7 @@ fn told(ended: Unmounted, name: &Name, directory: &Path) -> Result<(), Failure> 
             Ok(())
         }
         Unmounted::Lossy(times) => {
-            let why = format!("{times} times what was written could not be stored, and it is lost");
+            let why = format!("written bytes could not be stored {times} times, and are lost");
             Err(Failure::new(Exit::Failed, format!("unmount {name} from {shown}"), why)
                 .remedy("a log (--log FILE) names the files and the reasons"))
         }

@@ -120,7 +120,7 @@ fn of_room(row: &DriveRow) -> Option<Risk> {
         return None;
     }
     let what = format!(
-        "{} is full: it takes no new files, and what is written to those of its {} may be refused",
+        "{} is full: it takes no new files, and writes to the files of its {} may be refused",
         row.name,
         count(row.components, "component")
     );
@@ -304,7 +304,7 @@ pub(crate) mod tests {
             "l is behind: 2 components are stale",
             "l has 1 component that cannot be brought up to date: too few columns",
             "m is away, not heard of since the manager's start: the files of its 9 components",
-            "n is full: it takes no new files, and what is written to those of its 9 components may be refused; remove files",
+            "n is full: it takes no new files, and writes to the files of its 9 components may be refused; remove files",
             "e has 2 damaged units and 1 lost range; `braid scrub --status e`",
             "f has 3 missing files; `braid scrub --status f` lists them; files of a running drive were deleted",
         ] {

@@ -62,9 +62,7 @@ impl From<braid_store::Error> for Cause {
     fn from(error: braid_store::Error) -> Cause {
         use braid_store::Error;
         let (exit, remedy) = match &error {
-            Error::InUse(_) => {
-                (Exit::Busy, "stop the drive first: only a store that nobody writes to stands still")
-            }
+            Error::InUse(_) => (Exit::Busy, "stop the drive first: its store changes while it runs"),
             Error::NotAStore(_) => (Exit::NotFound, "name a drive's directory, or the store/ in it"),
             Error::Damaged { .. } => (Exit::Mismatch, ""),
             Error::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => (Exit::NotFound, ""),

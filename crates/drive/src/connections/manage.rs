@@ -191,7 +191,7 @@ fn not_drained(core: &Core, capability: &Capability, owing: Owing) -> Answer {
         _ => owing.columns,
     };
     if owed_to.is_empty() {
-        let detail = "the drive is slow to note what is settled: try again";
+        let detail = "the drive is slow to note which writes are settled: try again";
         return Answer::refused(g, Refusal::new(Reason::Busy, detail));
     }
     Answer::new(g, FenceReply { unsettled: Vec::new(), more: false, owed_to })

@@ -100,7 +100,7 @@ pub fn refuse_without_bytes(kind: EntryKind, path: &[u8]) -> Result<(), Refusal>
         EntryKind::File => Ok(()),
         EntryKind::Directory => Err(is_directory(path)),
         _ => {
-            let detail = format!("{:?} is no file, and has no bytes to open", show(path));
+            let detail = format!("{:?} is not a regular file, and has no bytes to open", show(path));
             Err(Refusal::new(Reason::NotFile, detail))
         }
     }
