@@ -99,7 +99,7 @@ fn can_be_replaced(core: &Core, old: (DriveId, DriveId), new: (DriveId, DriveId)
     let new_last = table.name(new.1);
     if old.0 != old.1 && old.1 != new.0 {
         let detail = format!(
-            "{old_name} was already replaced by {old_last}, which makes its columns anew; if {old_last} is lost \
+            "{old_name} was replaced by {old_last} already, which makes its columns anew; if {old_last} is lost \
              too: `braid drive replace {old_last} NEW`"
         );
         return Err(Refusal::new(Reason::NoDrive, detail));

@@ -139,8 +139,12 @@ fn a_trace_names_the_line_that_is_wrong() {
         ("0.0,0,read,0", "0.0,0,read,1", "line 3: there is no file 1"),
         ("0.0,0,read", "0.9,0,read", "line 5: it is before the request above it"),
         ("65536,4096", "-1,4096", "line 5: offset \"-1\" is not a number"),
-        ("65536,4096", "1073741824,4096", "line 5: bytes 1073741824+4096 are none, or not in a file"),
-        ("65536,4096", "0,0", "line 5: bytes 0+0 are none"),
+        (
+            "65536,4096",
+            "1073741824,4096",
+            "line 5: bytes 1073741824+4096 are an empty range, or not in a file",
+        ),
+        ("65536,4096", "0,0", "line 5: bytes 0+0 are an empty range"),
         ("seconds,", "minutes,", "line 2: \"minutes,"),
     ];
     for (from, to, expected) in cases {
