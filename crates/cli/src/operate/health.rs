@@ -9,7 +9,7 @@ use crate::output::shell::quoted;
 
 /// Remedy for files of a store that are missing or altered. Their data stays readable until the drive
 /// restarts, so by then nothing may depend on it.
-pub(crate) const REMEDY_FILES: &str = "files of a running drive were deleted, replaced or cut short: replace it by an empty drive \
+pub(crate) const REMEDY_FILES: &str = "files of a running drive were deleted, replaced or cut short: replace the drive by an empty one \
      (braid drive replace OLD NEW, braid rebuild NEW) before it is started again";
 
 /// One thing that is at risk, in `--json`.

@@ -127,7 +127,7 @@ fn hint(error: &Error) -> &'static str {
         && let TransportError::WrongPeer { mismatch, .. } = &**source
         && !matches!(mismatch, Mismatch::Version { .. })
     {
-        return "the token in cluster.toml is another cluster's, or the address is";
+        return "the token or the address in cluster.toml belongs to another cluster";
     }
     match error.reason() {
         Some(Reason::NoVolume) => "see `braid volume ls`",
