@@ -12,7 +12,7 @@ use crate::output::exit::{Exit, Failure};
 use crate::output::waiting::{self, telling};
 
 /// Time limit for the manager's answer to a status request.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Connects to the cluster that the command line or the environment names.
 pub(crate) async fn cluster(path: Option<&Path>) -> Result<Client, Failure> {
@@ -61,11 +61,13 @@ fn remedy(dir: &ClusterDir) -> String {
 pub(crate) async fn status_soon(client: &Client) -> Result<StatusReply, Failure> {
     match timeout(PATIENCE, client.status()).await {
         Ok(status) => Ok(status?),
-        Err(_) => {
-            let what = format!("ask the manager at {}", client.config().manager);
-            let why =
-                format!("no answer in {} s; it is there, and hangs or is very busy", PATIENCE.as_secs());
-            Err(Failure::new(Exit::NoCluster, what, why))
-        }
+        Err(_) => Err(no_answer(client)),
     }
+}
+
+/// The failure of a request that the manager did not answer within [`PATIENCE`].
+pub(crate) fn no_answer(client: &Client) -> Failure {
+    let what = format!("ask the manager at {}", client.config().manager);
+    let why = format!("no answer in {} s; it is there, and hangs or is very busy", PATIENCE.as_secs());
+    Failure::new(Exit::NoCluster, what, why)
 }

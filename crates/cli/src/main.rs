@@ -28,6 +28,7 @@ use crate::operate::check;
 use crate::operate::df;
 use crate::operate::drive_cmd;
 use crate::operate::heal;
+use crate::operate::jobs;
 use crate::operate::manager_cmd;
 use crate::operate::rebalance;
 use crate::operate::relayout;
@@ -118,7 +119,8 @@ async fn command(command: Command, cluster: Option<&Path>, report: Report) -> Re
         Command::Manager(Manager::Restore { backup, dir }) => manager_cmd::restore(backup, dir, report),
         Command::Manager(Manager::FreeUnnamed) => manager_cmd::free_unnamed(cluster, report).await,
         Command::Down(down) => down::run(down, cluster, report).await,
-        Command::Status => status::run(cluster, report).await,
+        Command::Status { jobs: true } => jobs::run(cluster, report).await,
+        Command::Status { jobs: false } => status::run(cluster, report).await,
         Command::Df => df::run(cluster, report).await,
         Command::Cp(cp) => copy::run(cp, cluster, report).await,
         Command::Cat(cat) => copy::cat(cat, cluster).await,

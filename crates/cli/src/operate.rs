@@ -5,6 +5,7 @@ pub(crate) mod df;
 pub(crate) mod drive_cmd;
 pub(crate) mod heal;
 pub(crate) mod health;
+pub(crate) mod jobs;
 pub(crate) mod manager_cmd;
 pub(crate) mod rebalance;
 pub(crate) mod relayout;

@@ -24,6 +24,7 @@ use braid_meta::rules::comparisons::Comparisons;
 use braid_meta::rules::drives::{Drive, DriveTable};
 use braid_meta::rules::fullness::Balance;
 use braid_meta::rules::heal_reports::Healing;
+use braid_meta::rules::jobs::JobBoard;
 use braid_meta::rules::leadership::Leadership;
 use braid_meta::rules::leases::Leases;
 use braid_meta::rules::operations::{Once, Operation, Operations, Outcome, recorded, remember};
@@ -102,6 +103,7 @@ pub struct Core {
     pub(crate) healing: Mutex<Healing>,
     pub(crate) comparisons: Mutex<Comparisons>,
     pub(crate) balance: Mutex<Balance>,
+    pub(crate) jobs: Mutex<JobBoard>,
     pub(crate) relayouts: Mutex<Reasons>,
     pub(crate) watchers: Mutex<Watchers>,
     pub(crate) locking: Locking,
@@ -193,6 +195,11 @@ impl Core {
     /// State of the balancing of drives.
     pub fn balance(&self) -> MutexGuard<'_, Balance> {
         self.balance.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// State of the background jobs.
+    pub fn jobs(&self) -> MutexGuard<'_, JobBoard> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reasons, for people, why files are not laid out anew yet.

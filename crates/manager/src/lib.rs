@@ -25,6 +25,7 @@ pub mod sweep;
 mod asker;
 mod columns;
 mod drive_calls;
+mod jobs;
 mod leading;
 mod time;
 mod together;

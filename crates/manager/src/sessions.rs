@@ -2,9 +2,11 @@
 
 pub(crate) mod bulk;
 pub(crate) mod callbacks;
+pub(crate) mod dispatch;
 pub(crate) mod lock_table;
 pub(crate) mod locking;
 pub mod members;
+pub(crate) mod names;
 pub mod operation_turns;
 pub(crate) mod scrub;
 pub mod serve;

@@ -208,6 +208,7 @@ pub async fn start(
         healing: Mutex::default(),
         comparisons: Mutex::default(),
         balance: Mutex::default(),
+        jobs: Mutex::default(),
         relayouts: Mutex::default(),
         watchers: Mutex::new(Watchers::new(clock.pauses(), was_watched.then(|| clock.running_ms()))),
         locking: Locking::new(sessions, clock.pauses()),

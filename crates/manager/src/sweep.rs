@@ -1,11 +1,6 @@
-//! The manager's background work: it ends lapsed leases, readmits drives, makes and removes partitions, frees
-//! the components of removed files, looks for orphaned ones, forgets old operations, and moves the durable
-//! bound of time.
-//!
-//! Each kind of work is a list in the state and a loop over it, so a restart loses nothing. Work that fails
-//! is tried again.
+//! The list of the manager's background jobs, and those of them that belong to no other part: they end lapsed
+//! leases, make and remove partitions, free components, forget old operations, and keep time.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,20 +13,27 @@ use braid_meta::tree::volumes;
 use braid_wire::control::DriveState;
 use braid_wire::data::{Address, Remove};
 use braid_wire::{Reason, Refusal};
-use tokio::task::JoinSet;
-use tokio::time::Instant;
 
+use crate::columns::balance::Balancing;
+use crate::columns::behind;
 use crate::columns::fence::{drive_call, make_partition};
 use crate::columns::free::{forget_replaced, free_components, free_left, is_absent};
-use crate::columns::returns::readmit_drives;
-use crate::columns::{balance, behind, mislaid, moves, orphans, relayout};
+use crate::columns::mislaid::Mislaid;
+use crate::columns::moves::EmptyDrives;
+use crate::columns::orphans::Orphans;
+use crate::columns::relayout::LayOut;
+use crate::columns::returns::ReadmitDrives;
 use crate::core::{Core, set_record};
 use crate::drive_calls::CallError;
 use crate::files::lapses::end_lease_alone;
 use crate::files::receipts;
-use crate::leading::{ROUND, pause, until_leading};
-use crate::restore::{compare, retake};
-use crate::sessions::{callbacks, locking, operation_turns};
+use crate::jobs::{Again, Ended, Job, NotBefore, Start, Tasks, run_all};
+use crate::leading::{ROUND, pause};
+use crate::restore::compare::Compare;
+use crate::restore::retake::Retake;
+use crate::sessions::callbacks::Bury;
+use crate::sessions::locking::EndIdle;
+use crate::sessions::operation_turns;
 
 /// Interval between two stores of the drives' log positions. If a drive loses less than this and the manager
 /// is killed too, the loss is not detected.
@@ -43,33 +45,30 @@ const TRY_AGAIN: Duration = Duration::from_secs(5);
 /// Maximum number of procedures that the background runs at a time.
 const PROCEDURES: usize = 8;
 /// Maximum number of partitions of one drive that are removed in one round.
-const REMOVES_PER_ROUND: usize = 256;
+const PARTITIONS_PER_ROUND: usize = 256;
 
-/// Runs all background loops, until the task is dropped.
+/// Runs all background jobs, until the future is dropped.
 pub async fn sweep(core: Arc<Core>) {
-    let mut loops = JoinSet::new();
-    loops.spawn(keep_time(Arc::clone(&core)));
-    loops.spawn(compare::run(Arc::clone(&core)));
-    loops.spawn(listen(Arc::clone(&core)));
-    loops.spawn(end_leases(Arc::clone(&core)));
-    loops.spawn(readmit_drives(Arc::clone(&core)));
-    loops.spawn(put_out_drives(Arc::clone(&core)));
-    loops.spawn(moves::empty_drives(Arc::clone(&core)));
-    loops.spawn(balance::run(Arc::clone(&core)));
-    loops.spawn(keep_logs(Arc::clone(&core)));
-    loops.spawn(forget_operations(Arc::clone(&core)));
-    loops.spawn(orphans::run(Arc::clone(&core)));
-    loops.spawn(mislaid::run(Arc::clone(&core)));
-    loops.spawn(relayout::run(Arc::clone(&core)));
-    loops.spawn(retake::run(Arc::clone(&core)));
-    loops.spawn(callbacks::run(Arc::clone(&core)));
-    loops.spawn(locking::run(Arc::clone(&core)));
-    loops.spawn(tend_drives(core));
-    while let Some(ended) = loops.join_next().await {
-        if let Err(error) = ended {
-            tracing::error!(%error, "a background loop failed within the manager");
-        }
-    }
+    const JOBS: &[Start] = &[
+        Start::of::<KeepTime>(),
+        Start::of::<Compare>(),
+        Start::of::<Listen>(),
+        Start::of::<EndLeases>(),
+        Start::of::<ReadmitDrives>(),
+        Start::of::<PutOutDrives>(),
+        Start::of::<EmptyDrives>(),
+        Start::of::<Balancing>(),
+        Start::of::<KeepLogs>(),
+        Start::of::<ForgetOperations>(),
+        Start::of::<Orphans>(),
+        Start::of::<Mislaid>(),
+        Start::of::<LayOut>(),
+        Start::of::<Retake>(),
+        Start::of::<Bury>(),
+        Start::of::<EndIdle>(),
+        Start::of::<TendDrives>(),
+    ];
+    run_all(core, JOBS).await;
 }
 
 /// Stores the next bound of time, if it is due.
@@ -84,54 +83,81 @@ pub async fn extend_time(core: &Arc<Core>) -> Result<(), Refusal> {
     Ok(())
 }
 
-async fn keep_time(core: Arc<Core>) {
-    loop {
-        if let Err(error) = extend_time(&core).await {
-            tracing::error!(%error, "time stands still: its bound cannot be stored");
-        }
-        tokio::time::sleep(ROUND).await;
+/// Keeps the durable bound of time ahead of the present.
+#[derive(Default)]
+struct KeepTime;
+
+impl Job for KeepTime {
+    const NAME: &'static str = "time";
+    const ABOUT: &'static str =
+        "Stores how far time has come, so that it never goes back. Time stands still while it cannot.";
+    const NEEDS_LEADING: bool = false;
+
+    async fn round(&mut self, core: &Arc<Core>) -> Result<Again, Refusal> {
+        extend_time(core).await?;
+        Ok(Again::In(ROUND))
     }
 }
 
-/// Notes regularly that this process runs and listens. A loop of its own, so that nothing delays it.
-async fn listen(core: Arc<Core>) {
-    let pauses = core.clock.pauses();
-    loop {
-        if let Some(paused_ms) = pauses.listen(core.running_ms()) {
+/// Notes regularly that this process runs and listens.
+#[derive(Default)]
+struct Listen;
+
+impl Job for Listen {
+    const NAME: &'static str = "pauses";
+    const ABOUT: &'static str =
+        "Notices when this process did not run for a while: then no drive or lease is judged at once.";
+    const NEEDS_LEADING: bool = false;
+
+    async fn round(&mut self, core: &Arc<Core>) -> Result<Again, Refusal> {
+        if let Some(paused_ms) = core.clock.pauses().listen(core.running_ms()) {
             tracing::warn!(
                 paused_ms,
                 "the manager did not run for a while: drives and leases are given time to speak before any is judged"
             );
         }
-        tokio::time::sleep(Duration::from_millis(LISTEN_MS)).await;
+        Ok(Again::In(Duration::from_millis(LISTEN_MS)))
     }
 }
 
-async fn end_leases(core: Arc<Core>) {
-    let mut running: JoinSet<(FileId, bool)> = JoinSet::new();
-    let mut busy = BTreeSet::new();
-    let mut last = FileId(0);
-    let mut not_before: BTreeMap<FileId, Instant> = BTreeMap::new();
-    loop {
-        until_leading(&core).await;
-        not_before.retain(|_, at| *at > Instant::now());
-        let places = PROCEDURES - running.len();
-        let wanted = |file: &FileId| !busy.contains(file) && !not_before.contains_key(file);
-        for file in due(&core, last, places, wanted) {
-            (last, _) = (file, busy.insert(file));
-            let core = Arc::clone(&core);
-            running.spawn(async move { (file, end_lease(&core, file).await) });
+/// Ends lapsed leases, and finishes procedures that were left undone.
+#[derive(Default)]
+struct EndLeases {
+    tasks: Tasks<FileId>,
+    not_before: NotBefore<FileId>,
+    /// The file whose procedure began last.
+    last: FileId,
+}
+
+impl Job for EndLeases {
+    const NAME: &'static str = "end leases";
+    const ABOUT: &'static str = "Recovers files whose writers are gone, and removes unfinished ones.";
+
+    async fn round(&mut self, core: &Arc<Core>) -> Result<Again, Refusal> {
+        for Ended { key, failure } in self.tasks.ended() {
+            if let Some(error) = failure {
+                tracing::info!(file = %key, %error, "a lease that lapsed is not recovered from yet");
+                EndLeases::failed_in_part(core, &format!("file {key}: {error}"));
+                self.not_before.set(key, TRY_AGAIN);
+            }
+        }
+        self.not_before.forget();
+        let places = PROCEDURES - self.tasks.count();
+        let is_wanted = |file: &FileId| !self.tasks.is_busy(file) && !self.not_before.waits(file);
+        for file in due(core, self.last, places, is_wanted) {
+            self.last = file;
+            let core = Arc::clone(core);
+            self.tasks.begin(file, async move { end_lease(&core, file).await });
+        }
+        if self.tasks.count() == 0 {
+            return Ok(Again::Woken);
         }
         // The next procedure begins as soon as one ends: after a restore every file may be due.
         tokio::select! {
-            Some(Ok((file, ok))) = running.join_next() => {
-                busy.remove(&file);
-                if !ok {
-                    not_before.insert(file, Instant::now() + TRY_AGAIN);
-                }
-            }
-            () = pause(&core) => {}
+            () = self.tasks.one_ends() => {}
+            () = pause(core) => {}
         }
+        Ok(Again::Now)
     }
 }
 
@@ -152,53 +178,67 @@ fn due(core: &Core, last: FileId, limit: usize, wanted: impl Fn(&FileId) -> bool
 }
 
 /// Does what is due for a file's lease. A lease that lapsed is ended: a file without a name is removed, any
-/// other is recovered. Finishes procedures that were left undone. Returns true if nothing is left to do.
-async fn end_lease(core: &Arc<Core>, file: FileId) -> bool {
-    let Some(_turn) = core.try_lock_file(file) else { return false };
-    match end_lease_alone(core, file).await {
-        Ok(()) => true,
-        Err(refusal) => {
-            tracing::info!(%file, %refusal, "a lease that lapsed is not recovered from yet");
-            false
-        }
-    }
+/// other is recovered. Finishes procedures that were left undone.
+async fn end_lease(core: &Arc<Core>, file: FileId) -> Result<(), Refusal> {
+    let Some(_turn) = core.try_lock_file(file) else {
+        return Err(Refusal::new(Reason::Busy, "another procedure works on the file"));
+    };
+    end_lease_alone(core, file).await
 }
 
-async fn forget_operations(core: Arc<Core>) {
-    loop {
-        until_leading(&core).await;
-        if let Err(error) = operation_turns::forget_old(&core).await {
-            tracing::error!(%error, "old operations cannot be forgotten");
-        }
-        tokio::time::sleep(FORGET_ROUND).await;
+/// Forgets the results of old operations.
+#[derive(Default)]
+struct ForgetOperations;
+
+impl Job for ForgetOperations {
+    const NAME: &'static str = "forget operations";
+    const ABOUT: &'static str = "Deletes the stored answers of requests that no client will repeat.";
+
+    async fn round(&mut self, core: &Arc<Core>) -> Result<Again, Refusal> {
+        operation_turns::forget_old(core).await?;
+        Ok(Again::In(FORGET_ROUND))
     }
 }
 
 /// Takes out the columns of drives that returned with less than they had acknowledged.
-async fn put_out_drives(core: Arc<Core>) {
-    loop {
-        until_leading(&core).await;
+#[derive(Default)]
+struct PutOutDrives;
+
+impl Job for PutOutDrives {
+    const NAME: &'static str = "put out drives";
+    const ABOUT: &'static str =
+        "Takes the columns of drives that came back with an older state out of their files' sets.";
+
+    async fn round(&mut self, core: &Arc<Core>) -> Result<Again, Refusal> {
         let behind = core.drives().behind();
         for drive in behind {
-            if let Err(refusal) = behind::put_out(&core, drive).await {
+            if let Err(refusal) = behind::put_out(core, drive).await {
                 let name = core.drives().name(drive);
                 tracing::error!(%name, %refusal, "the columns of a drive that is behind are not out yet");
+                PutOutDrives::failed_in_part(core, &format!("{name}: {}", refusal.detail));
             }
         }
-        pause(&core).await;
+        Ok(Again::Woken)
     }
 }
 
 /// Stores the drives' log positions.
-async fn keep_logs(core: Arc<Core>) {
-    loop {
-        tokio::time::sleep(LOGS_EVERY).await;
+#[derive(Default)]
+struct KeepLogs;
+
+impl Job for KeepLogs {
+    const NAME: &'static str = "logs";
+    const ABOUT: &'static str =
+        "Stores how far the drives' logs are durable, so that a drive that lost its end is found out.";
+    const NEEDS_LEADING: bool = false;
+
+    async fn round(&mut self, core: &Arc<Core>) -> Result<Again, Refusal> {
         let due = {
             let table = core.drives();
             core.admissions().due(table.iter().map(|drive| &drive.record))
         };
         if due.is_empty() {
-            continue;
+            return Ok(Again::In(LOGS_EVERY));
         }
         let store = move |core: &Core, tx: &mut Tx| {
             let mut records = Vec::new();
@@ -216,43 +256,40 @@ async fn keep_logs(core: Arc<Core>) {
         let stored = |core: &Core, records: &Vec<DriveRecord>| {
             records.iter().for_each(|record| set_record(core, record));
         };
-        if let Err(error) = core.write_then(store, stored).await {
-            tracing::error!(%error, "how far the drives' logs have come cannot be stored");
-        }
+        core.write_then(store, stored).await?;
+        Ok(Again::In(LOGS_EVERY))
     }
 }
 
-async fn tend_drives(core: Arc<Core>) {
-    let mut running = JoinSet::new();
-    let mut busy = BTreeSet::new();
-    loop {
-        until_leading(&core).await;
-        while let Some(ended) = running.try_join_next() {
-            if let Ok((drive, result)) = ended {
-                busy.remove(&drive);
-                if let Err(error) = result {
-                    let name = core.drives().name(drive);
-                    tracing::debug!(%name, %error, "not all of the drive's work is done yet");
-                }
+/// Makes and removes partitions on drives, and frees components.
+#[derive(Default)]
+struct TendDrives {
+    tasks: Tasks<DriveId>,
+}
+
+impl Job for TendDrives {
+    const NAME: &'static str = "tend drives";
+    const ABOUT: &'static str = "Makes partitions on drives, and frees the components of removed files.";
+
+    async fn round(&mut self, core: &Arc<Core>) -> Result<Again, Refusal> {
+        for Ended { key, failure } in self.tasks.ended() {
+            if let Some(error) = failure {
+                let name = core.drives().name(key);
+                tracing::debug!(%name, %error, "not all of the drive's work is done yet");
+                TendDrives::failed_in_part(core, &format!("{name}: {error}"));
             }
         }
-        let (up, replaced) = {
-            let now_ms = core.now_ms();
-            let table = core.drives();
-            (table.up(now_ms), table.in_state(DriveState::Replaced, now_ms))
-        };
+        let now_ms = core.now_ms();
+        let up = core.drives().up(now_ms);
         for drive in up {
-            if busy.insert(drive) {
-                let core = Arc::clone(&core);
-                running.spawn(async move { (drive, tend(&core, drive).await) });
-            }
+            let core = Arc::clone(core);
+            self.tasks.begin(drive, async move { tend(&core, drive).await });
         }
+        let replaced = core.drives().in_state(DriveState::Replaced, now_ms);
         for drive in replaced {
-            if let Err(error) = forget_replaced(&core, drive).await {
-                tracing::error!(%error, "a replaced drive's rows cannot be deleted");
-            }
+            forget_replaced(core, drive).await?;
         }
-        pause(&core).await;
+        Ok(Again::Woken)
     }
 }
 
@@ -288,7 +325,7 @@ async fn remove_partitions(core: &Arc<Core>, drive: DriveId) -> Result<(), CallE
     let rows = core
         .read(move |_, tx| {
             let (from, to) = key::of_drive(table::PARTITION_REMOVAL, drive);
-            Ok(tx.scan(&from, &to, REMOVES_PER_ROUND)?)
+            Ok(tx.scan(&from, &to, PARTITIONS_PER_ROUND)?)
         })
         .await
         .map_err(CallError::Refused)?;

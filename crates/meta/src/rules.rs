@@ -8,6 +8,7 @@ pub mod fullness;
 pub mod grants;
 pub mod half_fenced;
 pub mod heal_reports;
+pub mod jobs;
 pub mod leadership;
 pub mod leases;
 pub mod locks;

@@ -19,7 +19,7 @@ use crate::checksum::crc32c;
 /// The bytes "BRID", in this order, with which every frame begins.
 pub const MAGIC: [u8; 4] = *b"BRID";
 /// Version of the whole wire format.
-pub const WIRE_VERSION: u16 = 2;
+pub const WIRE_VERSION: u16 = 3;
 /// Length of a frame's header, in bytes.
 pub const HEADER_BYTES: usize = 32;
 /// Maximum length of a body, in bytes.

@@ -76,9 +76,13 @@ pub(crate) enum Command {
     Down(Down),
     /// Show the manager, the drives and their states
     #[command(
-        after_help = "Exit 13 if something is at risk; the lines \"at risk\" say what, and the command that mends it.\n\nExamples:\n  braid status\n  braid status --json | jq .well"
+        after_help = "Exit 13 if something is at risk; the lines \"at risk\" say what, and the command that mends it.\n\nExamples:\n  braid status\n  braid status --json | jq .well\n  braid status --jobs"
     )]
-    Status,
+    Status {
+        /// List the manager's background jobs instead: progress, next round, last error
+        #[arg(long)]
+        jobs: bool,
+    },
     /// Show space: capacity and use of each drive, files of each volume
     Df,
     /// Copy files to, from and between volumes; `-` is standard input or output

@@ -89,6 +89,10 @@ fn status_df_stat_and_lists_have_their_shapes() {
     assert_eq!(cluster.line("ls -R").ok().text(), "braid://main/:\nf\nbraid://second/:\n");
     let entry = cluster.line("ls --json braid://main").ok().json();
     assert_eq!((entry["name"].as_str(), entry["size"].as_u64()), (Some("braid://main/f"), Some(3 << 20)));
+    let jobs = cluster.line("status --jobs").ok();
+    for job in ["balance ", "end leases ", "relayout "] {
+        assert!(jobs.text().lines().any(|line| line.starts_with(job)), "{job}: {}", jobs.text());
+    }
     for line in ["status", "df", "drive ls", "volume ls", "ls -l braid://main", "stat braid://main/f"] {
         let said = cluster.line(line).ok();
         assert!(said.text().lines().count() > 0, "{line}");

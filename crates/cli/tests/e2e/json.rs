@@ -81,6 +81,7 @@ fn commands_that_answer_with_one_value_print_one() {
     cluster.put(&file, "braid://main/f");
     for line in [
         "status",
+        "status --jobs",
         "df",
         "drive ls",
         "volume ls",

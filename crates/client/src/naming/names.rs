@@ -5,8 +5,9 @@ use std::time::Duration;
 use braid_layout::Shape;
 use braid_wire::control::{
     Backup, BackupReply, ControlReply, DirectoryReply, DrainDrive, DrainDriveReply, Entry, FreeUnnamed,
-    Lookup, Place, ReadDirectory, RemoveDrive, RenameHow, ReplaceDrive, ScrubDrive, ScrubDriveReply,
-    ShapeSpec, StatRow, Status, StatusReply, UnlinkOnly, VolumeCreate, VolumeList, VolumeRemove, VolumeRow,
+    JobRow, Jobs, Lookup, Place, ReadDirectory, RemoveDrive, RenameHow, ReplaceDrive, ScrubDrive,
+    ScrubDriveReply, ShapeSpec, StatRow, Status, StatusReply, UnlinkOnly, VolumeCreate, VolumeList,
+    VolumeRemove, VolumeRow,
 };
 use braid_wire::data::ScrubAct;
 use braid_wire::{Reason, Refusal};
@@ -164,6 +165,14 @@ impl Client {
         match self.ask_manager("cluster", Status {}).await? {
             ControlReply::Status(status) => Ok(status),
             other => Err(unexpected("cluster", &other)),
+        }
+    }
+
+    /// The manager's background jobs.
+    pub async fn jobs(&self) -> Result<Vec<JobRow>> {
+        match self.ask_manager("manager", Jobs {}).await? {
+            ControlReply::Jobs(reply) => Ok(reply.jobs),
+            other => Err(unexpected("manager", &other)),
         }
     }
 

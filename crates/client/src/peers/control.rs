@@ -180,7 +180,7 @@ impl Control {
         let mut operation = self.begin(request);
         // True if an earlier try may have reached the manager without an answer.
         let mut sent = false;
-        let mut together = bounds.one.is_none() && request.may_be_in_batch();
+        let mut together = bounds.one.is_none() && request.rules().in_batch;
         loop {
             let head = self.head(operation.as_ref());
             let tried = async {
@@ -238,7 +238,7 @@ impl Control {
     }
 
     fn begin(&self, request: &ControlRequest) -> Option<Begun<'_>> {
-        request.is_operation().then(|| self.operations.begin(self.now_ms()))
+        request.rules().is_operation.then(|| self.operations.begin(self.now_ms()))
     }
 
     fn head(&self, operation: Option<&Begun<'_>>) -> RequestHead {

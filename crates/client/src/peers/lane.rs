@@ -88,7 +88,7 @@ impl Lane {
         if self.waiting.lock().expect("no holder panics").is_empty()
             && let Ok(_permit) = self.permits.try_acquire()
         {
-            if !request.may_wait() {
+            if !request.rules().may_wait {
                 return self.ask(config, &hear, head, request).await;
             }
             // Sent outside a batch, the request could keep the session from others for as long as a fence

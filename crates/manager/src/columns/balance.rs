@@ -21,13 +21,14 @@ use braid_meta::records::inodes::{self, component_bytes, holds, segment_of, stil
 use braid_meta::records::schema::{ComponentPlace, InodeRecord, key};
 use braid_meta::records::tx::Tx;
 use braid_meta::rules::fullness::{Load, Loads};
+use braid_meta::rules::jobs::Progress;
 use braid_wire::Refusal;
 use braid_wire::control::{BalanceState, DriveState, EntryKind};
 use tokio::time::Instant;
 
 use crate::columns::moves::begin_move;
 use crate::core::Core;
-use crate::leading::until_leading;
+use crate::jobs::{Again, Job};
 
 /// Difference of the drives' shares, in thousandths, above which columns move.
 pub(crate) const BEGIN_PERMILLE: u64 = 50;
@@ -44,22 +45,33 @@ const PAGE: usize = 512;
 /// Maximum number of files that have a column which moves.
 const AT_ONCE: usize = 32;
 
-/// Keeps the drives about equally full, for ever.
-pub(crate) async fn run(core: Arc<Core>) {
-    let mut known = Vec::new();
-    let mut next_look = Instant::now();
-    loop {
-        until_leading(&core).await;
-        tokio::time::sleep(ROUND).await;
-        let drives = capacities(&core);
-        let changed = drives != known;
-        if drives.is_empty() || (!changed && !core.balance().active && Instant::now() < next_look) {
-            continue;
+/// Keeps the drives about equally full.
+#[derive(Default)]
+pub(crate) struct Balancing {
+    /// The drives that took part in the last round, with their capacities.
+    known: Vec<(DriveId, u64)>,
+    /// Time of the next walk that adds up the bytes on all drives; `None`: at once.
+    next_look: Option<Instant>,
+}
+
+impl Job for Balancing {
+    const NAME: &'static str = "balance";
+    const ABOUT: &'static str = "Moves columns until all drives are about equally full.";
+
+    async fn round(&mut self, core: &Arc<Core>) -> Result<Again, Refusal> {
+        let drives = capacities(core);
+        let changed = drives != self.known;
+        let is_due = self.next_look.is_none_or(|at| at <= Instant::now());
+        if !drives.is_empty() && (changed || is_due || core.balance().active) {
+            balance(core, &drives, changed || is_due, &mut self.next_look).await?;
+            self.known = drives;
+            let balance = core.balance();
+            let total = if balance.active { balance.begun_bytes } else { 0 };
+            let done = total.saturating_sub(balance.loads.left_bytes());
+            drop(balance);
+            Balancing::progress(core, Progress { done, total, unit: "bytes" });
         }
-        match round(&core, &drives, changed, &mut next_look).await {
-            Ok(()) => known = drives,
-            Err(refusal) => tracing::debug!(%refusal, "the drives are not balanced now"),
-        }
+        Ok(Again::In(ROUND))
     }
 }
 
@@ -84,11 +96,12 @@ fn takes_columns_if_roomy(drive: &braid_meta::rules::drives::Drive) -> bool {
     !drive.draining && drive.scrub.lost == 0
 }
 
-async fn round(
+/// Moves some columns. `looks`: adds up the bytes on all drives first.
+async fn balance(
     core: &Arc<Core>,
     drives: &[(DriveId, u64)],
-    changed: bool,
-    next_look: &mut Instant,
+    looks: bool,
+    next_look: &mut Option<Instant>,
 ) -> Result<(), Refusal> {
     if core.read(|_, tx| is_off(tx)).await? {
         core.balance().active = false;
@@ -97,10 +110,10 @@ async fn round(
     let moving = core.balance().moving.clone();
     let moving = core.read(move |_, tx| still_moving(tx, moving)).await?;
     core.balance().moving.clone_from(&moving);
-    if changed || Instant::now() >= *next_look {
+    if looks {
         let began = Instant::now();
         let loads = look(core, drives).await?;
-        *next_look = Instant::now() + LOOK_AGAIN.max(began.elapsed() * LOOK_REST);
+        *next_look = Some(Instant::now() + LOOK_AGAIN.max(began.elapsed() * LOOK_REST));
         let mut balance = core.balance();
         let spread = loads.spread_permille();
         if spread > BEGIN_PERMILLE && !balance.active {

@@ -10,7 +10,6 @@
 //! Only a current state may judge. A lost column of a file that has too few other columns stays as it is, and
 //! is looked at again later.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,14 +18,13 @@ use braid_meta::records::schema::{ComponentPlace, InodeRecord};
 use braid_meta::records::{columns, inodes};
 use braid_wire::data::{Scrub, ScrubAct};
 use braid_wire::{Reason, Refusal};
-use tokio::time::Instant;
 
 use crate::columns::fence::{Target, drive_call};
 use crate::columns::procedure::{Cause, too_many_away};
 use crate::columns::{column_changes, live_out};
 use crate::core::Core;
 use crate::drive_calls::CallError;
-use crate::leading::{pause, until_leading};
+use crate::jobs::{Again, Job, NotBefore};
 
 /// Interval between two looks at a drive that has lost objects.
 const AGAIN: Duration = Duration::from_secs(5);
@@ -46,11 +44,18 @@ enum Look {
     Stuck,
 }
 
-/// Looks at the drives that have lost objects, for ever.
-pub(crate) async fn run(core: Arc<Core>) {
-    let mut next: BTreeMap<DriveId, Instant> = BTreeMap::new();
-    loop {
-        until_leading(&core).await;
+/// Looks at the drives that have lost objects.
+#[derive(Default)]
+pub(crate) struct Mislaid {
+    not_before: NotBefore<DriveId>,
+}
+
+impl Job for Mislaid {
+    const NAME: &'static str = "mislaid";
+    const ABOUT: &'static str =
+        "Takes columns out of their files' sets that a drive has lost, so that they are made anew.";
+
+    async fn round(&mut self, core: &Arc<Core>) -> Result<Again, Refusal> {
         let due: Vec<DriveId> = {
             let now_ms = core.now_ms();
             let table = core.drives();
@@ -59,21 +64,22 @@ pub(crate) async fn run(core: Arc<Core>) {
             lost.map(|drive| drive.record.drive).collect()
         };
         for drive in due {
-            if next.get(&drive).is_some_and(|at| *at > Instant::now()) {
+            if self.not_before.waits(&drive) {
                 continue;
             }
-            let pause = match look(&core, drive).await {
+            let pause = match look(core, drive).await {
                 Ok(Look::Stuck) => AGAIN_STUCK,
                 Ok(Look::Whole | Look::Healing) => AGAIN,
                 Err(error) => {
                     let name = core.drives().name(drive);
                     tracing::info!(%name, %error, "a drive that has lost objects could not be looked at");
+                    Mislaid::failed_in_part(core, &format!("{name}: {error}"));
                     AGAIN
                 }
             };
-            next.insert(drive, Instant::now() + pause);
+            self.not_before.set(drive, pause);
         }
-        pause(&core).await;
+        Ok(Again::Woken)
     }
 }
 

@@ -30,7 +30,6 @@ use braid_meta::rules::spread::Spread;
 use braid_wire::control::DriveState;
 use braid_wire::{Reason, Refusal};
 use tokio::task::JoinSet;
-use tokio::time::Instant;
 
 use crate::columns::column_changes::{lease_of, run};
 use crate::columns::homes::{can_be_made, candidates, choose, nowhere};
@@ -38,7 +37,7 @@ use crate::columns::needs::Needs;
 use crate::columns::procedure::{self, Cause, hold_lapsed};
 use crate::columns::{filling, relayout, successors};
 use crate::core::Core;
-use crate::leading::until_leading;
+use crate::jobs::{Again, Job, NotBefore};
 
 /// Pause between two looks for drives that are to be emptied.
 const ROUND: Duration = Duration::from_secs(1);
@@ -58,36 +57,49 @@ enum Why {
     Drained,
 }
 
-/// Empties lost and drained drives, for ever.
-pub(crate) async fn empty_drives(core: Arc<Core>) {
-    let mut moving: BTreeMap<DriveId, BTreeSet<FileId>> = BTreeMap::new();
-    let mut said: BTreeMap<DriveId, String> = BTreeMap::new();
-    let mut not_before: BTreeMap<DriveId, Instant> = BTreeMap::new();
-    loop {
-        until_leading(&core).await;
-        not_before.retain(|_, at| *at > Instant::now());
-        for (drive, why) in due(&core) {
-            if not_before.contains_key(&drive) {
+/// Empties lost and drained drives.
+#[derive(Default)]
+pub(crate) struct EmptyDrives {
+    /// Files of drained drives that have a successor.
+    moving: BTreeMap<DriveId, BTreeSet<FileId>>,
+    /// The last failure of each drive that was logged.
+    said: BTreeMap<DriveId, String>,
+    not_before: NotBefore<DriveId>,
+}
+
+impl Job for EmptyDrives {
+    const NAME: &'static str = "empty drives";
+    const ABOUT: &'static str = "Moves columns off drives that are lost or drained.";
+
+    async fn round(&mut self, core: &Arc<Core>) -> Result<Again, Refusal> {
+        self.not_before.forget();
+        for (drive, why) in due(core) {
+            if self.not_before.waits(&drive) {
                 continue;
             }
             let emptied = match why {
-                Why::Lost => empty_lost(&core, drive).await,
-                Why::Drained => drain_some(&core, drive, moving.entry(drive).or_default()).await,
+                Why::Lost => empty_lost(core, drive).await,
+                Why::Drained => drain_some(core, drive, self.moving.entry(drive).or_default()).await,
             };
             match emptied {
-                Ok(()) => drop(said.remove(&drive)),
-                Err(refusal) => {
-                    not_before.insert(drive, Instant::now() + TRY_AGAIN);
-                    // Logged once, not at every attempt.
-                    if said.get(&drive) != Some(&refusal.detail) {
-                        let name = core.drives().name(drive);
-                        tracing::warn!(%name, %refusal, "columns of the drive cannot move to others yet");
-                        said.insert(drive, refusal.detail);
-                    }
-                }
+                Ok(()) => drop(self.said.remove(&drive)),
+                Err(refusal) => self.failed(core, drive, refusal),
             }
         }
-        tokio::time::sleep(ROUND).await;
+        Ok(Again::In(ROUND))
+    }
+}
+
+impl EmptyDrives {
+    fn failed(&mut self, core: &Core, drive: DriveId, refusal: Refusal) {
+        self.not_before.set(drive, TRY_AGAIN);
+        let name = core.drives().name(drive);
+        EmptyDrives::failed_in_part(core, &format!("{name}: {}", refusal.detail));
+        // Logged once, not at every attempt.
+        if self.said.get(&drive) != Some(&refusal.detail) {
+            tracing::warn!(%name, %refusal, "columns of the drive cannot move to others yet");
+            self.said.insert(drive, refusal.detail);
+        }
     }
 }
 

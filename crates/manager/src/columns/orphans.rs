@@ -19,6 +19,7 @@ use braid_meta::records::kv::KvError;
 use braid_meta::records::schema::{ComponentPlace, LeftRecord, RemoveRecord, key, table};
 use braid_meta::records::tx::Tx;
 use braid_meta::records::{columns, inodes};
+use braid_meta::rules::jobs::Progress;
 use braid_wire::Refusal;
 use braid_wire::data::ListedObject;
 use tokio::time::{Instant, sleep};
@@ -26,7 +27,7 @@ use tokio::time::{Instant, sleep};
 use crate::columns::listing;
 use crate::core::Core;
 use crate::drive_calls::CallError;
-use crate::leading::{pause, until_leading};
+use crate::jobs::{Again, Job};
 
 /// Interval between two searches of a drive that did not start in between.
 const AGAIN: Duration = Duration::from_secs(24 * 3600);
@@ -44,33 +45,25 @@ struct Looked {
     next: Instant,
 }
 
-/// Searches the drives that are up, one after the other, forever.
-pub(crate) async fn run(core: Arc<Core>) {
-    let mut looked: BTreeMap<DriveId, Looked> = BTreeMap::new();
-    loop {
-        until_leading(&core).await;
-        if !core.read(vouched_for).await.unwrap_or(false) {
-            pause(&core).await;
-            continue;
+/// Searches the drives that are up, one after the other.
+#[derive(Default)]
+pub(crate) struct Orphans {
+    looked: BTreeMap<DriveId, Looked>,
+}
+
+impl Job for Orphans {
+    const NAME: &'static str = "orphans";
+    const ABOUT: &'static str = "Searches drives for objects of files that are gone, and frees them.";
+
+    async fn round(&mut self, core: &Arc<Core>) -> Result<Again, Refusal> {
+        if !core.read(vouched_for).await? {
+            return Ok(Again::Woken);
         }
-        let due = {
-            let now_ms = core.now_ms();
-            let table = core.drives();
-            let mut up = table.up(now_ms).into_iter().map(|drive| (drive, table.starts(drive)));
-            up.find(|(drive, starts)| {
-                looked
-                    .get(drive)
-                    .is_none_or(|looked| looked.next <= Instant::now() || looked.starts != *starts)
-            })
-        };
-        let Some((drive, starts)) = due else {
-            pause(&core).await;
-            continue;
-        };
-        let next = match look_through(&core, drive).await {
+        let Some((drive, starts)) = self.due(core) else { return Ok(Again::Woken) };
+        let name = core.drives().name(drive);
+        let next = match look_through(core, drive).await {
             Ok(Some(found)) => {
                 if found > 0 {
-                    let name = core.drives().name(drive);
                     tracing::info!(%name, found, "objects of files that are gone are on a drive: they are freed");
                     core.wake.notify_waiters();
                 }
@@ -78,12 +71,26 @@ pub(crate) async fn run(core: Arc<Core>) {
             }
             Ok(None) => AFTER_FAILURE,
             Err(error) => {
-                let name = core.drives().name(drive);
                 tracing::info!(%name, %error, "a drive could not be looked through for objects of files that are gone");
+                Orphans::failed_in_part(core, &format!("{name}: {error}"));
                 AFTER_FAILURE
             }
         };
-        looked.insert(drive, Looked { starts, next: Instant::now() + next });
+        self.looked.insert(drive, Looked { starts, next: Instant::now() + next });
+        Ok(Again::Now)
+    }
+}
+
+impl Orphans {
+    /// A drive that is to be searched, with the number of its starts.
+    fn due(&self, core: &Core) -> Option<(DriveId, u64)> {
+        let now_ms = core.now_ms();
+        let table = core.drives();
+        let mut up = table.up(now_ms).into_iter().map(|drive| (drive, table.starts(drive)));
+        up.find(|(drive, starts)| {
+            let looked = self.looked.get(drive);
+            looked.is_none_or(|looked| looked.next <= Instant::now() || looked.starts != *starts)
+        })
     }
 }
 
@@ -91,6 +98,7 @@ pub(crate) async fn run(core: Arc<Core>) {
 /// not judge.
 async fn look_through(core: &Arc<Core>, drive: DriveId) -> Result<Option<u64>, CallError> {
     let mut found = 0;
+    let mut objects = 0;
     for partition in listing::partitions(core, drive).await? {
         let mut after = 0;
         loop {
@@ -98,10 +106,13 @@ async fn look_through(core: &Arc<Core>, drive: DriveId) -> Result<Option<u64>, C
             let page = listing::objects(core, drive, partition, after).await?;
             let Some(last) = page.last() else { break };
             after = last.object.0;
+            let looked_at = u64::try_from(page.len()).unwrap_or(u64::MAX);
             let Some(freed) = free(core, drive, partition, page).await.map_err(CallError::Refused)? else {
                 return Ok(None);
             };
             found += freed;
+            objects += looked_at;
+            Orphans::progress(core, Progress { done: objects, total: 0, unit: "objects" });
             sleep(began.elapsed() * REST).await;
         }
         forget_partition(core, drive, partition).await.map_err(CallError::Refused)?;

@@ -1,6 +1,6 @@
-//! Files that are to be laid out anew: their list, and the loop that works on it, some files at a time.
+//! Files that are to be laid out anew: their list, and the job that works on it, some files at a time.
 //!
-//! The list is durable: each row is a file and its new shape. The loop gives some files a segment that is to
+//! The list is durable: each row is a file and its new shape. The job gives some files a segment that is to
 //! be filled (`filling`); their drives do the rest, and the file leaves the list in the step in which the
 //! segment takes the others' place. A file that was disturbed by a writer, or lost a drive, is tried again
 //! after a pause that grows.
@@ -15,6 +15,7 @@ use braid_meta::records::kv::KvError;
 use braid_meta::records::relayouts::{COUNT, put_on, take_off};
 use braid_meta::records::schema::{InodeRecord, RelayoutRecord, SegmentRecord, key, table};
 use braid_meta::records::tx::Tx;
+use braid_meta::rules::jobs::Progress;
 use braid_meta::tree::directories::resolve;
 use braid_meta::tree::shapes::{check_width, from_spec};
 use braid_meta::tree::volumes::path_of;
@@ -26,7 +27,7 @@ use tokio::time::Instant;
 
 use crate::columns::filling;
 use crate::core::Core;
-use crate::leading::{pause, until_leading};
+use crate::jobs::{Again, Job};
 
 /// Number of files that are filled at a time: enough to keep all drives busy.
 const AT_ONCE: usize = 16;
@@ -178,30 +179,35 @@ enum Next {
     Finish,
 }
 
-/// Works on the list, for ever.
-pub(crate) async fn run(core: Arc<Core>) {
-    let mut state = Turns::default();
-    loop {
-        until_leading(&core).await;
-        if let Err(refusal) = state.round(&core).await {
-            tracing::error!(%refusal, "the files that are to be laid out anew cannot be listed");
-        }
-        pause(&core).await;
-    }
-}
-
+/// Works on the list.
 #[derive(Default)]
-struct Turns {
+pub(crate) struct LayOut {
     /// Files that are filled now.
     active: BTreeSet<FileId>,
     /// Files that were disturbed, each with the time before which it is not tried again, and the last pause.
     later: BTreeMap<FileId, (Instant, Duration)>,
     /// Position of the walk over the list.
     at: FileId,
+    /// Largest number of files on the list since it was last empty.
+    left_before: u64,
 }
 
-impl Turns {
-    async fn round(&mut self, core: &Arc<Core>) -> Result<(), Refusal> {
+impl Job for LayOut {
+    const NAME: &'static str = "relayout";
+    const ABOUT: &'static str = "Lays files out anew, in the shape that was asked for.";
+
+    async fn round(&mut self, core: &Arc<Core>) -> Result<Again, Refusal> {
+        self.work(core).await?;
+        let left = core.read(|_, tx| Ok(tx.number(COUNT)?)).await?;
+        self.left_before = if left == 0 { 0 } else { self.left_before.max(left) };
+        let done = self.left_before - left;
+        LayOut::progress(core, Progress { done, total: self.left_before, unit: "files" });
+        Ok(Again::Woken)
+    }
+}
+
+impl LayOut {
+    async fn work(&mut self, core: &Arc<Core>) -> Result<(), Refusal> {
         self.forget(core, Instant::now());
         for file in self.active.clone() {
             if !self.step(core, file).await? {
@@ -378,7 +384,7 @@ mod tests {
         let config = crate::start::Config::new("memory", "");
         let slots = crate::sessions::session_slots::SessionSlots::of(4, 4);
         let core = crate::start::start(Arc::new(MemoryKv::new()), &config, slots).await.unwrap();
-        let mut turns = Turns::default();
+        let mut turns = LayOut::default();
         let now = Instant::now();
         turns.later.insert(FILE, (now + AGAIN_MIN, AGAIN_MIN));
         core.relayouts().insert(FILE, "the file is busy".to_owned());

@@ -11,7 +11,6 @@
 //! others go out meanwhile (see [`DriveTable::returning`](braid_meta::rules::drives::DriveTable::returning)).
 //! A file for which the drive cannot be fenced does not delay the others.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use braid_layout::{DriveId, Generation};
@@ -25,41 +24,37 @@ use crate::columns::fence::tell;
 use crate::columns::free::free_left;
 use crate::core::Core;
 use crate::drive_calls::{CALLS_PER_DRIVE, CallError};
-use crate::leading::{pause, until_leading};
+use crate::jobs::{Again, Ended, Job, Tasks};
 
 /// Maximum number of columns told to a drive at a time. Some calls are left for other procedures.
 const TELLS: usize = CALLS_PER_DRIVE - CALLS_PER_DRIVE / 4;
 /// Number of rows read in one transaction.
 const ROWS_PER_ROUND: usize = 512;
 
-/// Readmits drives that return, forever.
-pub(crate) async fn readmit_drives(core: Arc<Core>) {
-    let mut running = JoinSet::new();
-    let mut busy = BTreeSet::new();
-    loop {
-        until_leading(&core).await;
-        while let Some(ended) = running.try_join_next() {
-            match ended {
-                Ok((drive, result)) => {
-                    busy.remove(&drive);
-                    if let Err(error) = result {
-                        let name = core.drives().name(drive);
-                        tracing::info!(%name, %error, "a drive that returned cannot be readmitted yet");
-                    }
-                }
-                Err(error) => {
-                    tracing::error!(%error, "readmitting a drive failed within the manager");
-                    busy.clear(); // whose it was is not known; twice does no harm
-                }
+/// Readmits drives that return.
+#[derive(Default)]
+pub(crate) struct ReadmitDrives {
+    tasks: Tasks<DriveId>,
+}
+
+impl Job for ReadmitDrives {
+    const NAME: &'static str = "readmit drives";
+    const ABOUT: &'static str =
+        "Tells drives that return which of their columns are out of date, and readmits them.";
+
+    async fn round(&mut self, core: &Arc<Core>) -> Result<Again, Refusal> {
+        for Ended { key, failure } in self.tasks.ended() {
+            if let Some(error) = failure {
+                let name = core.drives().name(key);
+                tracing::info!(%name, %error, "a drive that returned cannot be readmitted yet");
+                ReadmitDrives::failed_in_part(core, &format!("{name}: {error}"));
             }
         }
         for drive in core.drives().to_readmit(core.now_ms()) {
-            if busy.insert(drive) {
-                let core = Arc::clone(&core);
-                running.spawn(async move { (drive, readmit(&core, drive).await) });
-            }
+            let core = Arc::clone(core);
+            self.tasks.begin(drive, async move { readmit(&core, drive).await });
         }
-        pause(&core).await;
+        Ok(Again::Woken)
     }
 }
 

@@ -16,7 +16,7 @@ use braid_meta::tree::names::show;
 use braid_meta::tree::view::{self, Opener};
 use braid_wire::control::{
     Access, Commit, CreateUnnamed, DriveState, Held, Lookup, Open, Opened, Refresh, Renew, Renewed,
-    ReportLost, Reserve, StatRow, Turn,
+    ReportLost, Reserve, Reserved, StatRow, Turn,
 };
 use braid_wire::{Reason, Refusal};
 
@@ -236,7 +236,7 @@ pub async fn commit(core: &Arc<Core>, request: Commit) -> Result<(), Refusal> {
 }
 
 /// Reserves bytes at the file's end for a writer. Returns the offset of the first.
-pub async fn reserve(core: &Arc<Core>, operation: Operation, request: Reserve) -> Result<u64, Refusal> {
+pub async fn reserve(core: &Arc<Core>, operation: Operation, request: Reserve) -> Result<Reserved, Refusal> {
     let reserved = core
         .once(operation, move |core, tx| {
             sharing::must_hold(core, tx, request.file, request.lease, request.holder)?;
@@ -244,9 +244,10 @@ pub async fn reserve(core: &Arc<Core>, operation: Operation, request: Reserve) -
             Ok((Outcome { number, ..Outcome::DONE }, number))
         })
         .await?;
-    Ok(match reserved {
+    let offset = match reserved {
         Once::Now(offset) | Once::Before(Outcome { number: offset, .. }) => offset,
-    })
+    };
+    Ok(Reserved { offset })
 }
 
 /// Handles a writer's report that it cannot reach columns. They go out if their drives are surely dead, or if

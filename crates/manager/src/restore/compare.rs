@@ -31,6 +31,7 @@ use braid_meta::records::inodes::{self, has_untold, set_stale};
 use braid_meta::records::schema::{ComponentPlace, InodeRecord, StaleRecord, key, table};
 use braid_meta::records::tx::Tx;
 use braid_meta::rules::drives::Drive;
+use braid_meta::rules::jobs::Progress;
 use braid_meta::rules::leadership::Leadership;
 use braid_meta::tree::volumes::path_of;
 use braid_wire::control::{DriveState, EntryKind};
@@ -38,6 +39,7 @@ use braid_wire::{Reason, Refusal};
 
 use crate::columns::listing::{self, Listed, Listing, cannot_be_asked};
 use crate::core::Core;
+use crate::jobs::{Again, Job};
 use crate::restore::layouts::{self, OnDrives};
 use crate::restore::present::present_set;
 
@@ -62,13 +64,24 @@ struct Report {
 }
 
 /// Compares the state with the drives, if it was restored, and then lets the manager lead.
-pub async fn run(core: Arc<Core>) {
-    while matches!(*core.leadership(), Leadership::Comparing(_)) {
-        match compare(&core).await {
-            Ok(()) => return,
+#[derive(Default)]
+pub(crate) struct Compare;
+
+impl Job for Compare {
+    const NAME: &'static str = "compare";
+    const ABOUT: &'static str = "Compares a state that was restored from a backup with the drives.";
+    const NEEDS_LEADING: bool = false;
+
+    async fn round(&mut self, core: &Arc<Core>) -> Result<Again, Refusal> {
+        if !matches!(*core.leadership(), Leadership::Comparing(_)) {
+            return Ok(Again::Never);
+        }
+        match compare(core).await {
+            Ok(()) => Ok(Again::Never),
             Err(refusal) => {
-                say(&core, refusal.detail);
-                tokio::time::sleep(LOOK_AGAIN).await;
+                Compare::failed_in_part(core, &refusal.detail);
+                say(core, refusal.detail);
+                Ok(Again::In(LOOK_AGAIN))
             }
         }
     }
@@ -98,6 +111,8 @@ async fn compare(core: &Arc<Core>) -> Result<(), Refusal> {
     let of = partitions.len();
     for (n, partition) in (1..).zip(partitions) {
         say(core, format!("volume {n} of {of}, {} files so far", report.files));
+        let total = u64::try_from(of).unwrap_or(u64::MAX);
+        Compare::progress(core, Progress { done: n - 1, total, unit: "volumes" });
         let mut listing = Listing::new(drives.iter().copied());
         while let Some(files) = listing.next(core, partition).await? {
             let files: Vec<(FileId, Listed)> = files.into_iter().collect();

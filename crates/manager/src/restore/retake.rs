@@ -13,24 +13,30 @@ use braid_meta::records::tx::Tx;
 use braid_wire::Refusal;
 
 use crate::core::{Core, set_record};
-use crate::leading::{pause, until_leading};
+use crate::jobs::{Again, Job};
 
 /// Maximum number of files in one transaction.
 const FILES_PER_ROUND: usize = 1024;
 
-/// Runs after each commit that failed, for ever.
-pub(crate) async fn run(core: Arc<Core>) {
-    let mut known = 0;
-    loop {
-        until_leading(&core).await;
+/// Has the tables follow the state after each commit that failed.
+#[derive(Default)]
+pub(crate) struct Retake {
+    /// Number of failed commits after which the tables followed.
+    known: u64,
+}
+
+impl Job for Retake {
+    const NAME: &'static str = "retake";
+    const ABOUT: &'static str =
+        "Reads leases and drives from the state again after a change that could not be stored.";
+
+    async fn round(&mut self, core: &Arc<Core>) -> Result<Again, Refusal> {
         let failures = core.db.failures();
-        if failures != known {
-            match retake(&core).await {
-                Ok(()) => known = failures,
-                Err(error) => tracing::info!(%error, "whether the last change was stored is not known yet"),
-            }
+        if failures != self.known {
+            retake(core).await?;
+            self.known = failures;
         }
-        pause(&core).await;
+        Ok(Again::Woken)
     }
 }
 
@@ -95,6 +101,7 @@ mod tests {
     use tokio::task::JoinHandle;
 
     use super::*;
+    use crate::jobs::run;
     use crate::sessions::session_slots::SessionSlots;
     use crate::start::{Config, start};
     use braid_meta::records::inodes;
@@ -125,7 +132,7 @@ mod tests {
             let kv = MemoryKv::new();
             let config = Config::new("memory", "");
             let core = start(Arc::new(kv.clone()), &config, SessionSlots::of(4, 4)).await.unwrap();
-            let retaking = tokio::spawn(run(Arc::clone(&core)));
+            let retaking = tokio::spawn(run::<Retake>(Arc::clone(&core)));
             kv.set_disk(disk);
             assert!(lease(&core).await.unwrap().unwrap_err().reason.leaves_unknown());
             kv.set_disk(Disk::Sound);

@@ -14,7 +14,7 @@ use braid_wire::{Reason, Refusal};
 use tokio::time::timeout;
 
 use crate::core::Core;
-use crate::sessions::serve::answer_asked;
+use crate::sessions::dispatch::{self, Caller};
 
 /// Maximum time that finished answers wait for one that takes long, as for a fence.
 const WAIT: Duration = Duration::from_millis(200);
@@ -41,9 +41,7 @@ pub(crate) async fn answer(
     }
     let mut running: Vec<(usize, Running)> = Vec::with_capacity(count);
     for (at, item) in batch.items.into_iter().enumerate() {
-        let core = Arc::clone(core);
-        let head = head.clone();
-        running.push((at, Box::pin(async move { one(&core, &head, &item).await })));
+        running.push((at, one(Arc::clone(core), head.clone(), item)));
     }
     let mut answers: Vec<Option<BatchAnswer>> = vec![None; count];
     let all = side_by_side(&mut running, |at, reply| answers[at] = Some(BatchAnswer::from(reply)));
@@ -77,16 +75,21 @@ async fn side_by_side(running: &mut Vec<(usize, Running)>, mut ended: impl FnMut
     .await;
 }
 
-async fn one(core: &Arc<Core>, head: &RequestHead, item: &BatchItem) -> ControlReply {
-    let answer = match item.request(head) {
-        Ok((head, request)) if request.may_be_in_batch() => answer_asked(core, &head, request).await,
-        Ok((_, request)) => {
-            let detail = format!("{} must be sent by itself, not in a batch", request.name());
-            Err(Refusal::new(Reason::Unsupported, detail))
-        }
-        Err(error) => Err(Refusal::new(Reason::Malformed, error.to_string())),
-    };
-    answer.unwrap_or_else(ControlReply::Refused)
+/// Carries out one request of a batch.
+fn one(core: Arc<Core>, head: RequestHead, item: BatchItem) -> Running {
+    Box::pin(async move {
+        let answer = match item.request(&head) {
+            Ok((head, request)) if request.rules().in_batch => {
+                dispatch::answer(&core, &Caller::Client, &head, request).await
+            }
+            Ok((_, request)) => {
+                let detail = format!("{} must be sent by itself, not in a batch", request.name());
+                Err(Refusal::new(Reason::Unsupported, detail))
+            }
+            Err(error) => Err(Refusal::new(Reason::Malformed, error.to_string())),
+        };
+        answer.unwrap_or_else(ControlReply::Refused)
+    })
 }
 
 /// The refusal of a request whose answer takes too long, or is too long, to come with the others.

@@ -17,11 +17,11 @@ use braid_meta::rules::watchers::LEASE_MS;
 use braid_meta::tree::files;
 use braid_wire::control::{News, Watch};
 use braid_wire::{Reason, Refusal};
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::asker::asker;
 use crate::core::Core;
-use crate::leading::until_leading;
+use crate::jobs::{Again, Job};
 
 /// Maximum wait for news.
 const WAIT_MAX: Duration = Duration::from_secs(2);
@@ -96,14 +96,24 @@ pub(crate) fn was_watched(tx: &Tx) -> Result<bool, Refusal> {
     Ok(tx.number(WATCHED)? != 0)
 }
 
-/// Removes files without a name that no client has open any more, for ever. After a start clients are given
-/// time to say what they have open.
-pub(crate) async fn run(core: Arc<Core>) {
-    sleep(2 * Duration::from_millis(u64::from(LEASE_MS))).await;
-    loop {
-        until_leading(&core).await;
-        bury_free(&core, None).await;
-        sleep(Duration::from_millis(u64::from(LEASE_MS))).await;
+/// Removes files without a name that no client has open any more. After a start clients are given time to say
+/// what they have open.
+#[derive(Default)]
+pub(crate) struct Bury {
+    has_waited: bool,
+}
+
+impl Job for Bury {
+    const NAME: &'static str = "bury";
+    const ABOUT: &'static str = "Removes files that have lost their names once no mount has them open.";
+
+    async fn round(&mut self, core: &Arc<Core>) -> Result<Again, Refusal> {
+        let lease = Duration::from_millis(u64::from(LEASE_MS));
+        if !std::mem::replace(&mut self.has_waited, true) {
+            return Ok(Again::In(2 * lease));
+        }
+        bury_free(core, None).await;
+        Ok(Again::In(lease))
     }
 }
 

@@ -22,7 +22,7 @@ use braid_wire::{Reason, Refusal};
 use crate::asker::asker;
 use crate::core::Core;
 use crate::files::lapses::end_lease_alone;
-use crate::leading::until_leading;
+use crate::jobs::{Again, Job};
 
 /// Time after a start, in milliseconds, in which clients may claim their locks: no new lock is granted
 /// before.
@@ -194,25 +194,30 @@ async fn forget(core: &Arc<Core>, sessions: Vec<u64>) -> Result<(), Refusal> {
     .await
 }
 
-/// Ends sessions whose clients are gone, for ever. Those that hold locks end when others want one of them.
-pub(crate) async fn run(core: Arc<Core>) {
-    loop {
-        tokio::time::sleep(IDLE_EVERY).await;
-        until_leading(&core).await;
+/// Ends sessions whose clients are gone. Those that hold locks end when others want one of them.
+#[derive(Default)]
+pub(crate) struct EndIdle;
+
+impl Job for EndIdle {
+    const NAME: &'static str = "idle locks";
+    const ABOUT: &'static str = "Ends the lock sessions of mounts that are gone.";
+
+    async fn round(&mut self, core: &Arc<Core>) -> Result<Again, Refusal> {
         let _alone = core.locking.alone.lock().await;
         let now_ms = core.running_ms();
         let idle = core.locking.locks().end_idle(|client| core.watchers().is_heard(client, now_ms));
-        if let Err(refusal) = forget(&core, idle.clone()).await {
+        if let Err(refusal) = forget(core, idle.clone()).await {
             // The sessions are over all the same; their rows are deleted at the end of the next claims.
             tracing::info!(%refusal, "ended sessions of locks are on record for longer");
         }
         idle.into_iter().for_each(|session| core.locking.locks().drop_session(session));
         let silent = core.locking.locks().silent().clone();
         for client in silent.into_iter().filter(|client| !core.leases().may_write(*client)) {
-            if forget(&core, vec![silence(client)]).await.is_ok() {
+            if forget(core, vec![silence(client)]).await.is_ok() {
                 core.locking.locks().forget_silent(client);
             }
         }
+        Ok(Again::In(IDLE_EVERY))
     }
 }
 

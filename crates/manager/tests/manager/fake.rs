@@ -117,7 +117,7 @@ impl Client {
     /// Sends a request. An operation gets a new number.
     pub(crate) async fn ask(&mut self, request: impl Into<ControlRequest>) -> Result<ControlReply, Refusal> {
         let request = request.into();
-        let head = if request.is_operation() { self.operation() } else { RequestHead::NONE };
+        let head = if request.rules().is_operation { self.operation() } else { RequestHead::NONE };
         self.ask_as(&head, request).await
     }
 

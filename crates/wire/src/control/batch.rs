@@ -21,7 +21,7 @@ record! {
         operation: u64,
         /// Manager time when the operation began, as in [`RequestHead`].
         begun_ms: u64,
-        /// The request's kind, for which [`ControlRequest::may_be_in_batch`] must hold.
+        /// The request's kind, for which [`Rules::in_batch`](super::Rules::in_batch) must hold.
         kind: u16,
         /// The request's body, without a head.
         body: Vec<u8>,
@@ -85,42 +85,5 @@ impl BatchAnswer {
     /// Decodes the reply.
     pub fn reply(&self) -> Result<ControlReply, DecodeError> {
         ControlReply::from_body(self.kind, &self.body)
-    }
-}
-
-impl ControlRequest {
-    /// Returns true if the request may be in a batch: its answer is short, and as a rule comes at once. A
-    /// request that takes long goes on while its sender asks again. So it must change nothing, or have a
-    /// number by which the manager recognises a late arrival. A Refresh may change the lease's kind and has
-    /// no such number, so it is excluded.
-    pub fn may_be_in_batch(&self) -> bool {
-        use ControlRequest as R;
-        matches!(
-            self,
-            R::Lookup(_)
-                | R::MakeDirectory(_)
-                | R::Rename(_)
-                | R::Unlink(_)
-                | R::SetAttributes(_)
-                | R::MakeNode(_)
-                | R::HardLink(_)
-                | R::CreateUnnamed(_)
-                | R::Link(_)
-                | R::Open(_)
-                | R::Commit(_)
-                | R::Release(_)
-                | R::Reserve(_)
-                | R::Lock(_)
-        )
-    }
-
-    /// Returns true if the answer may wait for other peers, as for a fence. In a batch, even in a batch of
-    /// one, such a request holds up no other for long.
-    pub fn may_wait(&self) -> bool {
-        use ControlRequest as R;
-        match self {
-            R::Link(link) => link.ends.is_some(),
-            request => matches!(request, R::CreateUnnamed(_) | R::Open(_) | R::Release(_)),
-        }
     }
 }

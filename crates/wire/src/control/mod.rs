@@ -6,7 +6,7 @@
 //! `/` and NUL, not `.` or `..`, joined by `/`, relative to the volume's root; the root itself is the empty
 //! path. Names need not be UTF-8.
 //!
-//! A request that must not be carried out twice is an *operation* ([`ControlRequest::is_operation`]). It
+//! A request that must not be carried out twice is an *operation* ([`Rules::is_operation`]). It
 //! carries a number, and a repeat after a lost answer carries the same number. The manager stores its answer
 //! in the transaction that makes the change. So an operation is carried out at most once, and its repeat gets
 //! the first answer.
@@ -22,9 +22,11 @@ mod batch;
 mod drive;
 mod file;
 mod heal;
+mod jobs;
 mod lock;
 mod names;
 mod relayout;
+mod rules;
 mod shape;
 mod watch;
 
@@ -50,6 +52,7 @@ pub use heal::{
     BalanceState, HealOrders, HealProgress, HealReport, HealRow, HealStatus, HealStatusReply, StaleFiles,
     StaleFilesReply,
 };
+pub use jobs::{JobRow, Jobs, JobsReply};
 pub use lock::{HeldLock, Lock, LockHow, LockKind, LockState, Locked};
 pub use names::{
     DirectoryReply, Entry, EntryKind, LABEL_BYTES_MAX, Link, Lookup, MODE_MAX, MakeDirectory, NAME_BYTES_MAX,
@@ -57,6 +60,7 @@ pub use names::{
     VolumeList, VolumeListReply, VolumeRemove, VolumeRow,
 };
 pub use relayout::{Relayout, RelayoutReply, RelayoutRow, Relayouts, RelayoutsReply};
+pub use rules::Rules;
 pub use shape::ShapeSpec;
 pub use watch::{News, Watch};
 
@@ -176,6 +180,8 @@ message_set! {
         Backup(Backup) = 0x0231,
         /// Free the objects that a restore left without a name: Done.
         FreeUnnamed(FreeUnnamed) = 0x0232,
+        /// List the manager's background jobs: Jobs.
+        Jobs(Jobs) = 0x0233,
         /// Add a drive: Joined.
         JoinDrive(JoinDrive) = 0x0240,
         /// Send a drive's heartbeat: Heartbeat.
@@ -218,58 +224,6 @@ impl RequestHead {
     pub const NONE: RequestHead = RequestHead { client: 0, operation: 0, settled_below: 0, begun_ms: 0 };
 }
 
-impl ControlRequest {
-    /// Returns true if the request must not be carried out twice, and so needs a number. The others may be
-    /// repeated freely: they read, renew, or carry a number of their own ([`Commit::order`]).
-    pub fn is_operation(&self) -> bool {
-        match self {
-            ControlRequest::Open(open) => open.access == Access::Write,
-            ControlRequest::VolumeCreate(_)
-            | ControlRequest::VolumeRemove(_)
-            | ControlRequest::MakeDirectory(_)
-            | ControlRequest::Rename(_)
-            | ControlRequest::Unlink(_)
-            | ControlRequest::SetAttributes(_)
-            | ControlRequest::MakeNode(_)
-            | ControlRequest::HardLink(_)
-            | ControlRequest::SetXattr(_)
-            | ControlRequest::CreateUnnamed(_)
-            | ControlRequest::Link(_)
-            | ControlRequest::Release(_)
-            | ControlRequest::Reserve(_)
-            | ControlRequest::ReplaceDrive(_) => true,
-            ControlRequest::Authenticate(_)
-            | ControlRequest::VolumeList(_)
-            | ControlRequest::Lookup(_)
-            | ControlRequest::ReadDirectory(_)
-            | ControlRequest::Xattrs(_)
-            | ControlRequest::Refresh(_)
-            | ControlRequest::Renew(_)
-            | ControlRequest::Commit(_)
-            | ControlRequest::ReportLost(_)
-            | ControlRequest::Status(_)
-            | ControlRequest::Backup(_)
-            | ControlRequest::FreeUnnamed(_)
-            | ControlRequest::JoinDrive(_)
-            | ControlRequest::Heartbeat(_)
-            | ControlRequest::ScrubDrive(_)
-            | ControlRequest::Sisters(_)
-            | ControlRequest::DrainDrive(_)
-            | ControlRequest::RemoveDrive(_)
-            | ControlRequest::StaleFiles(_)
-            | ControlRequest::BeginHeal(_)
-            | ControlRequest::EndHeal(_)
-            | ControlRequest::HealReport(_)
-            | ControlRequest::HealStatus(_)
-            | ControlRequest::Relayout(_)
-            | ControlRequest::Relayouts(_)
-            | ControlRequest::Watch(_)
-            | ControlRequest::Lock(_)
-            | ControlRequest::Batch(_) => false,
-        }
-    }
-}
-
 message_set! {
     /// The manager's replies. Kinds have [`REPLY_BIT`](crate::frame::REPLY_BIT) set.
     pub enum ControlReply {
@@ -295,6 +249,8 @@ message_set! {
         Status(StatusReply) = 0x8230,
         /// The backup is complete.
         Backup(BackupReply) = 0x8231,
+        /// The manager's background jobs.
+        Jobs(JobsReply) = 0x8233,
         /// The drive has joined the cluster.
         Joined(JoinDriveReply) = 0x8240,
         /// The manager's decision on a heartbeat.

@@ -14,6 +14,7 @@ use braid_wire::data::{
     REFUSALS_OF_ALL, SCRUB_DAMAGED_MAX, SNAPSHOTS_MAX, Stamp, VERSIONS_LOOKED_AT_MAX, VERSIONS_UNITS_MAX,
 };
 use braid_wire::frame::{BODY_BYTES_MAX, FrameHeader, HEADER_BYTES, MAGIC, PAYLOAD_BYTES_MAX, WIRE_VERSION};
+use braid_wire::token::Standing;
 use braid_wire::{Reason, Record, Wire, checksum::BLOCK_BYTES};
 
 use crate::golden::{bytes_of, is_asked};
@@ -183,6 +184,36 @@ fn all_requests() {
         let (right, _) = rights.iter().find(|(_, right)| *right == needs.rights).expect("one right");
         let of_the_drive = if needs.partition.0 == 0 { " of the drive" } else { "" };
         assert_eq!(row[1].split(';').next(), Some(format!("{right}{of_the_drive}").as_str()), "{name}");
+    }
+}
+
+/// Checks the list of all requests to the manager: in order, each with its rules.
+#[test]
+fn all_requests_to_the_manager() {
+    let document = document();
+    let header = ["request", "session", "operation", "in a batch", "needs a manager that leads"];
+    let rows = document.rows("All requests to the manager", &header);
+    let names: Vec<&str> = rows.iter().map(|row| row[0].as_str()).collect();
+    let expected: Vec<&str> = ControlRequest::KINDS.iter().map(|(_, name)| *name).collect();
+    assert_eq!(names, expected);
+    for (row, &(kind, name)) in rows.iter().zip(ControlRequest::KINDS) {
+        let golden = bytes_of(&format!("control-request-{kind:04x}-{name}.txt"));
+        let request = ControlRequest::from_body(kind, &golden).expect("golden bytes decode");
+        let rules = request.rules();
+        let session = |standing: &Standing| match standing {
+            Standing::Client => "client",
+            Standing::Join => "join",
+            Standing::Drive => "drive",
+        };
+        let sessions: Vec<&str> = rules.by.iter().map(session).collect();
+        let sessions = if sessions.is_empty() { "none".to_owned() } else { sessions.join(", ") };
+        let yes = |is: bool| if is { "yes" } else { "no" };
+        let operation = match request {
+            ControlRequest::Open(_) => "to write",
+            _ => yes(rules.is_operation),
+        };
+        assert_eq!(row[1..], [&sessions, operation, yes(rules.in_batch), yes(rules.needs_leading)], "{name}");
+        assert!(rules.in_batch || !rules.may_wait, "{name}: only requests in a batch hold up others");
     }
 }
 

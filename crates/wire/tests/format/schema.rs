@@ -83,6 +83,7 @@ pub(crate) fn nested() -> Vec<(&'static str, Fields)> {
         control::Latency,
         control::SisterRow,
         control::BalanceState,
+        control::JobRow,
         control::RelayoutRow,
         control::HealRow,
         control::Held,

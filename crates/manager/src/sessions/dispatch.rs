@@ -1,0 +1,192 @@
+//! Requests by rows: each kind has its rules in `braid_wire::control::Rules` (who may send it, whether it is
+//! an operation, whether it needs a manager that leads), and its handler here.
+
+use std::sync::Arc;
+
+use braid_layout::DriveId;
+use braid_meta::rules::operations::Operation;
+use braid_wire::capability::Key;
+use braid_wire::control::{
+    ControlReply, ControlRequest, Done, JoinDriveReply, ReplaceDriveReply, RequestHead,
+};
+use braid_wire::token::Standing;
+use braid_wire::{Reason, Refusal};
+
+use crate::asker::asked_by;
+use crate::columns::{drain, filling, heal, healing, relayout, replacement};
+use crate::core::Core;
+use crate::files::{endings, opens};
+use crate::restore::{backup, compare};
+use crate::sessions::{bulk, callbacks, locking, members, names, operation_turns, scrub, sisters, status};
+
+/// The peer of a session.
+#[derive(Clone)]
+pub(crate) enum Caller {
+    /// A program that uses files.
+    Client,
+    /// A drive that has joined the cluster.
+    Drive(DriveId),
+    /// A drive that joins.
+    Joining {
+        drive: DriveId,
+        /// The drive's master key, which both sides derive from the session's secrets.
+        master: Key,
+    },
+}
+
+impl Caller {
+    fn standing(&self) -> Standing {
+        match self {
+            Caller::Client => Standing::Client,
+            Caller::Drive(_) => Standing::Drive,
+            Caller::Joining { .. } => Standing::Join,
+        }
+    }
+}
+
+/// Answers a request, by itself or of a batch, if the rules of its kind allow it.
+pub(crate) async fn answer(
+    core: &Arc<Core>,
+    caller: &Caller,
+    head: &RequestHead,
+    request: ControlRequest,
+) -> Result<ControlReply, Refusal> {
+    let rules = request.rules();
+    if !rules.by.contains(&caller.standing()) {
+        return Err(not_allowed(caller, &request));
+    }
+    if rules.needs_leading {
+        core.leadership().serving()?;
+    }
+    let client = if matches!(caller, Caller::Client) { head.client } else { 0 };
+    if !rules.is_operation {
+        let asked = Asked { caller, head, operation: None };
+        return asked_by(client, handle(core, asked, request)).await;
+    }
+    let turn = operation_turns::begin(core, head, &request)?;
+    let asked = Asked { caller, head, operation: Some(turn.operation) };
+    let answer = asked_by(client, handle(core, asked, request)).await;
+    turn.end(&answer);
+    answer
+}
+
+fn not_allowed(caller: &Caller, request: &ControlRequest) -> Refusal {
+    if matches!(request, ControlRequest::Authenticate(_)) {
+        return Refusal::new(Reason::Malformed, "the session is authenticated already");
+    }
+    let token = match caller {
+        Caller::Client => "client",
+        Caller::Drive(_) => "drive",
+        Caller::Joining { .. } => "join",
+    };
+    let name = request.name();
+    Refusal::new(Reason::NotAllowed, format!("a {token} token does not allow {name}"))
+}
+
+/// A request's context.
+struct Asked<'a> {
+    caller: &'a Caller,
+    head: &'a RequestHead,
+    operation: Option<Operation>,
+}
+
+impl Asked<'_> {
+    /// The operation, for kinds whose rules say that they are one.
+    fn once(&self) -> Result<Operation, Refusal> {
+        self.operation.ok_or_else(|| Refusal::new(Reason::Unsupported, "the request is not an operation"))
+    }
+
+    /// The drive that sent the request, for kinds whose rules allow drives only.
+    fn drive(&self) -> Result<DriveId, Refusal> {
+        match self.caller {
+            Caller::Drive(drive) => Ok(*drive),
+            _ => Err(Refusal::new(Reason::NotAllowed, "only a drive may send the request")),
+        }
+    }
+
+    /// The drive that joins, with its master key, for kinds whose rules allow joining drives only.
+    fn joining(&self) -> Result<(DriveId, Key), Refusal> {
+        match self.caller {
+            Caller::Joining { drive, master } => Ok((*drive, master.clone())),
+            _ => Err(Refusal::new(Reason::NotAllowed, "only a drive that joins may send the request")),
+        }
+    }
+}
+
+/// Has the part of the manager that a kind belongs to carry out the request.
+async fn handle(
+    core: &Arc<Core>,
+    asked: Asked<'_>,
+    request: ControlRequest,
+) -> Result<ControlReply, Refusal> {
+    use ControlRequest as R;
+    match request {
+        R::VolumeCreate(create) => done(names::create_volume(core, asked.once()?, create).await),
+        R::VolumeRemove(remove) => done(names::remove_volume(core, asked.once()?, remove).await),
+        R::VolumeList(_) => Ok(names::volumes(core).await?.into()),
+
+        R::Lookup(lookup) => Ok(opens::stat(core, lookup).await?.into()),
+        R::ReadDirectory(read) => Ok(names::read_directory(core, read).await?.into()),
+        R::MakeDirectory(make) => Ok(names::make_directory(core, asked.once()?, make).await?.into()),
+        R::Rename(rename) => done(names::rename(core, asked.once()?, rename).await),
+        R::Unlink(unlink) => done(names::unlink(core, asked.once()?, unlink).await),
+        R::SetAttributes(set) => Ok(names::set_attributes(core, asked.once()?, set).await?.into()),
+        R::MakeNode(make) => Ok(names::make_node(core, asked.once()?, make).await?.into()),
+        R::HardLink(link) => Ok(names::hard_link(core, asked.once()?, link).await?.into()),
+        R::SetXattr(set) => done(names::set_xattr(core, asked.once()?, set).await),
+        R::Xattrs(of) => Ok(names::xattrs(core, of).await?.into()),
+
+        R::CreateUnnamed(create) => Ok(opens::create_unnamed(core, asked.once()?, create).await?.into()),
+        R::Link(link) => done(endings::link(core, asked.once()?, link).await),
+        R::Open(open) => match asked.operation {
+            Some(operation) => Ok(opens::open_to_write(core, operation, open).await?.into()),
+            None => Ok(opens::open_to_read(core, open).await?.into()),
+        },
+        R::Refresh(refresh) => match asked.caller {
+            Caller::Drive(drive) => Ok(filling::source(core, *drive, &refresh).await?.into()),
+            _ => Ok(opens::refresh(core, refresh).await?.into()),
+        },
+        R::Renew(renew) => Ok(opens::renew(core, &renew).into()),
+        R::Commit(commit) => done(opens::commit(core, commit).await),
+        R::Release(release) => done(endings::release(core, asked.once()?, release).await),
+        R::ReportLost(report) => Ok(opens::report_lost(core, report).await?.into()),
+        R::Reserve(reserve) => Ok(opens::reserve(core, asked.once()?, reserve).await?.into()),
+
+        R::Status(_) => Ok(status::status(core).await?.into()),
+        R::Backup(_) => Ok(backup::make(core).await?.into()),
+        R::FreeUnnamed(_) => done(compare::free_unnamed(core).await),
+        R::Jobs(_) => Ok(core.jobs().rows(core.running_ms()).into()),
+
+        R::JoinDrive(join) => {
+            let (drive, master) = asked.joining()?;
+            Ok(JoinDriveReply { name: members::join(core, drive, master, join).await? }.into())
+        }
+        R::Heartbeat(beat) => Ok(members::heartbeat(core, asked.drive()?, beat).await?.into()),
+        R::ReplaceDrive(replace) => {
+            let components = replacement::replace(core, asked.once()?, replace).await?;
+            Ok(ReplaceDriveReply { components }.into())
+        }
+        R::ScrubDrive(scrub) => Ok(scrub::scrub_drive(core, scrub).await?.into()),
+        R::Sisters(sisters) => Ok(sisters::find(core, asked.drive()?, sisters).await?.into()),
+        R::DrainDrive(drain) => Ok(drain::drain(core, drain).await?.into()),
+        R::RemoveDrive(remove) => done(drain::remove(core, remove).await),
+
+        R::StaleFiles(stale) => Ok(heal::stale_files(core, stale).await?.into()),
+        R::BeginHeal(begin) => Ok(heal::begin(core, asked.drive()?, begin).await?.into()),
+        R::EndHeal(end) => done(heal::end(core, asked.drive()?, end).await),
+        R::HealReport(report) => Ok(healing::report(core, asked.drive()?, report).await?.into()),
+        R::HealStatus(asked) => Ok(healing::status(core, asked).await?.into()),
+        R::Relayout(relayout) => Ok(relayout::ask(core, relayout).await?.into()),
+        R::Relayouts(list) => Ok(relayout::list(core, list).await?.into()),
+
+        R::Watch(watch) => Ok(callbacks::watch(core, watch).await?.into()),
+        R::Lock(lock) => Ok(locking::lock(core, lock).await?.into()),
+        R::Batch(batch) => Ok(bulk::answer(core, asked.head, batch).await?.into()),
+
+        request @ R::Authenticate(_) => Err(not_allowed(asked.caller, &request)),
+    }
+}
+
+fn done(result: Result<(), Refusal>) -> Result<ControlReply, Refusal> {
+    result.map(|()| Done {}.into())
+}
