@@ -158,7 +158,10 @@ impl std::fmt::Debug for Client {
 
 /// The error for an answer that does not belong to the request.
 pub(crate) fn unexpected(subject: &str, reply: &ControlReply) -> Error {
-    Error::Answer { subject: subject.to_owned(), why: format!("{} was not asked for", reply.name()) }
+    Error::Answer {
+        subject: subject.to_owned(),
+        why: format!("{} does not answer this request", reply.name()),
+    }
 }
 
 /// A random number other than 0.

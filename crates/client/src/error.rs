@@ -167,7 +167,7 @@ pub enum Error {
         bytes: u64,
     },
     /// A seek to before the first byte.
-    #[error("{file}: a position before the first byte")]
+    #[error("{file}: the position is before the first byte")]
     Seek {
         /// The file's name.
         file: String,

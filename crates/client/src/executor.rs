@@ -183,7 +183,7 @@ impl<'a> Executor<'a> {
                 self.ask_reads(again).await?.into_iter().partition(|one| one.failure.is(Reason::Gone));
             failed.extend(others);
             if !gone.is_empty() {
-                tracing::debug!(stripes = gone.len(), "a version asked for was retired; reading anew");
+                tracing::debug!(stripes = gone.len(), "a version that was asked for is gone; reading again");
             }
         }
         Ok(failed)
@@ -242,8 +242,10 @@ impl<'a> Executor<'a> {
                 // The drive has a newer version and ignored the write: its content is not the one that the
                 // stripe's other columns count.
                 (Ok(DriveReply::Written(reply)), Some(_)) => {
-                    let why =
-                        format!("it has version {} of the unit, and passed the write over", reply.version);
+                    let why = format!(
+                        "it already has version {} of the unit, which is newer, and ignored the write",
+                        reply.version
+                    );
                     let refusal = Refusal::new(Reason::Exists, why);
                     label.failed.failure = Failure::Refused { refusal, proven: true };
                     failed.push(label.failed);

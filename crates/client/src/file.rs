@@ -327,7 +327,7 @@ impl File {
                 continue;
             }
             if takes_turn && let Err(error) = self.handle.give_turn().await {
-                tracing::debug!(file = %self.subject(), %error, "others wait for the end of this one's turn");
+                tracing::debug!(file = %self.subject(), %error, "this writer's turn was not given back: other writers wait until it ends by itself");
             }
             return done;
         }
@@ -344,7 +344,7 @@ impl File {
                 // A refusal for quota, or of the lease, proves that the commit was not carried out. After any
                 // other error it may have been.
                 Some(cutting) if error.reason() == Some(Reason::Quota) || is_stale(&error) => cutting.over(),
-                Some(cutting) => cutting.fail(&format!("it may have been cut: {error}")),
+                Some(cutting) => cutting.fail(&format!("the file may have been truncated: {error}")),
                 None => {}
             }
             return Err(error);
@@ -357,7 +357,9 @@ impl File {
             }
             // An extension would expose the bytes, so the handle stops; the next opening clears them.
             Err(error) => {
-                cutting.fail(&format!("it was cut, but not cleared: {error}"));
+                cutting.fail(&format!(
+                    "the file was truncated, but the bytes past its end were not cleared: {error}"
+                ));
                 Err(error)
             }
         }

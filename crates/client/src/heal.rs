@@ -65,9 +65,10 @@ impl Client {
             other => return Err(unexpected(&subject, &other)),
         };
         match files.last() {
-            Some(&last) if last <= after => {
-                Err(Error::Answer { subject, why: format!("file {last} was listed after file {after}") })
-            }
+            Some(&last) if last <= after => Err(Error::Answer {
+                subject,
+                why: format!("file {last} is listed after file {after}, out of order"),
+            }),
             _ => Ok(files),
         }
     }
@@ -215,7 +216,7 @@ impl Heal<'_> {
                     first,
                     joining = %columns.joining,
                     ?survey,
-                    "what is settled in some stripes did not become clear"
+                    "it is still unclear which writes to some stripes are settled"
                 );
                 let count = u64::try_from(left.len()).unwrap_or(u64::MAX);
                 self.left.fetch_add(count, Ordering::Relaxed);
@@ -407,7 +408,7 @@ impl Heal<'_> {
                 Err(Failure::Idle) => trouble = trouble.or(Some(format!("{name}: its session ended"))),
                 Err(failure) => (trouble, stale) = (Some(format!("{name}: {failure}")), true),
                 Ok(other) => {
-                    let why = format!("{} was not asked for", other.name());
+                    let why = format!("{} does not answer this request", other.name());
                     return Err(Error::Answer { subject: name.clone(), why });
                 }
             }
@@ -454,13 +455,14 @@ impl Wanted {
     fn objection(&self, reply: &VersionsReply) -> Option<&'static str> {
         match self {
             &Wanted::From(from) if reply.next.is_some_and(|next| next <= from) => {
-                Some("it lists units and then goes back")
+                Some("its list of units goes back to an earlier one")
             }
             Wanted::From(_) => None,
             Wanted::Named(units) => {
                 let answered = reply.units.iter().map(|state| state.unit);
                 let named = units.iter().copied().take(reply.units.len());
-                (reply.units.is_empty() || !answered.eq(named)).then_some("it was asked for other units")
+                (reply.units.is_empty() || !answered.eq(named))
+                    .then_some("it listed units other than those asked for")
             }
         }
     }

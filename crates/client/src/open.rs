@@ -136,11 +136,12 @@ impl OpenOptions {
         if !writes && (self.create || self.create_new || self.truncate || self.alone) {
             return Err(Error::Access {
                 file: subject.to_owned(),
-                access: "writing, which to create, truncate or have it alone needs",
+                access: "writing, which is needed to create or truncate it or to be its only writer",
             });
         }
         if self.range.is_some() && (!writes || self.alone || self.append || self.truncate) {
-            let why = "a range is for writing, and not with alone, append or truncate: leave one of them out";
+            let why =
+                "a range is for writing, and excludes alone, append and truncate: leave one of them out";
             return Err(Error::Options { file: subject.to_owned(), why });
         }
         if !writes && !self.read {

@@ -41,7 +41,7 @@ pub enum DriveError {
     #[error("a drive joins with a join token; this is a client token")]
     NotAJoinToken,
     /// The manager's address was never given.
-    #[error("the manager's address is not known: give it")]
+    #[error("the manager's address is not known: give it with --manager")]
     NoManager,
     /// The requested capacity is less than a store needs.
     #[error("a capacity of {asked} bytes is too small: a drive needs at least {min} bytes")]
@@ -52,7 +52,7 @@ pub enum DriveError {
         min: u64,
     },
     /// Sendfile was requested, and this system cannot use it.
-    #[error("reads cannot leave by sendfile: {0}")]
+    #[error("reads cannot be sent by sendfile: {0}")]
     NoSendfile(&'static str),
     /// The manager was not reached, or refused.
     #[error("cannot join the cluster: {0}{remedy}", remedy = remedy(.0))]

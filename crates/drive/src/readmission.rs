@@ -72,7 +72,8 @@ impl ReadmissionFence {
         if !state.was_out || state.fenced.contains(&(partition, object)) {
             return Ok(());
         }
-        let detail = "the drive was out, and the object was not fenced since: ask the manager";
+        let detail =
+            "the drive was marked out, and has not been told about this object since: ask the manager";
         Err(Refusal::new(Reason::StaleGeneration, detail))
     }
 }

@@ -38,7 +38,7 @@ pub(crate) async fn run(core: Arc<Core>, directory: Arc<Directory>, mut closing:
         // One thread: one unit at a time.
         let step = match host::spawn_blocking(move || step(&store, from)).await {
             Ok(Ok(step)) => step,
-            Ok(Err(error)) => return info!(%error, "the scrub ends with the store"),
+            Ok(Err(error)) => return info!(%error, "the scrub ends, as the store was closed or failed"),
             Err(error) => return warn!(%error, "the scrub ended in a panic"),
         };
         tell(&step);
@@ -81,7 +81,7 @@ fn tell(step: &Step) {
         warn!(%partition, %object, unit = unit.unit, %file, what = %unit.what, "the scrub found damage");
     }
     for file in step.files.iter().flat_map(|(files, _)| files) {
-        warn!(name = %file.name, what = %file.what, "the scrub found a file in use that is not as it should be");
+        warn!(name = %file.name, what = %file.what, "the scrub found a file of the store that was deleted, replaced or cut short");
     }
 }
 
@@ -90,6 +90,6 @@ async fn save(core: &Core, directory: &Arc<Directory>) {
     let directory = Arc::clone(directory);
     let saved = host::spawn_blocking(move || save_progress(&directory, &progress)).await;
     if let Ok(Err(error)) = saved {
-        warn!(%error, "where the scrub is cannot be stored: a restart begins it anew");
+        warn!(%error, "the scrub's position cannot be stored: after a restart it begins anew");
     }
 }

@@ -94,7 +94,7 @@ fn look(inode: &Arc<Inode>, is_full: bool) {
             let mut state = inode.state();
             (state.tended, state.failed_at) = (false, synced.err().map(|_| Instant::now()));
             if let Err(why) = synced {
-                tracing::warn!(file = %inode.file, errno = i32::from(why), "what was written has to wait");
+                tracing::warn!(file = %inode.file, errno = i32::from(why), "written bytes could not be stored yet: trying again");
             }
         });
     } else if is_full && inode.state().stopped.is_none() {

@@ -136,7 +136,7 @@ impl Context {
         // An offset below 0 means no pages, so that the call waits for no request.
         let expired = self.kernel.get().map(|kernel| kernel.inval_inode(number(file, self.root), -1, 0));
         if let Some(Err(error)) = expired {
-            tracing::debug!(%file, %error, "the kernel keeps its attributes");
+            tracing::debug!(%file, %error, "the kernel could not be told to drop a file's attributes");
         }
     }
 
@@ -145,7 +145,7 @@ impl Context {
     pub(crate) fn expire_name(&self, directory: FileId, name: &[u8]) {
         let expired = self.kernel.get().map(|kernel| kernel.expire_name(number(directory, self.root), name));
         if let Some(Err(error)) = expired {
-            tracing::debug!(%directory, %error, "the kernel keeps a name");
+            tracing::debug!(%directory, %error, "the kernel could not be told to drop a name");
         }
     }
 
@@ -161,7 +161,7 @@ impl Context {
         let ino: INodeNo = number(file, self.root);
         let dropping = self.teller.tell(ino, move || {
             if let Some(Err(error)) = kernel.map(|kernel| kernel.inval_inode(ino, from, length)) {
-                tracing::debug!(file = ino.0, %error, "the kernel keeps its pages");
+                tracing::debug!(file = ino.0, %error, "the kernel could not be told to drop a file's pages");
             }
         });
         async move { drop(dropping.await) }
@@ -173,7 +173,7 @@ impl Context {
     pub(crate) async fn wrote_past_pages(&self, file: FileId, offset: u64, length: usize) {
         let (Ok(from), Ok(length)) = (i64::try_from(offset), i64::try_from(length)) else { return };
         if length > 0 && timeout(PAGES_WAIT, self.invalidate_range(file, from, length)).await.is_err() {
-            tracing::debug!(%file, "the kernel drops its pages as soon as it can");
+            tracing::debug!(%file, "the kernel takes long to drop a file's pages: not waiting for it");
         }
     }
 }

@@ -238,7 +238,7 @@ fn unmount(at: &Path) -> io::Result<Unmounted> {
             }
             match helper("-uz")?.success() {
                 true => Ok(Unmounted::InUse),
-                false => Err(io::Error::other("fusermount3 does not unmount it")),
+                false => Err(io::Error::other("fusermount3 could not unmount it")),
             }
         }
         Err(error) => Err(error.into()),

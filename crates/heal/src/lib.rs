@@ -79,7 +79,7 @@ async fn heal(config: Config, damage: Arc<Damage>) {
     let client = loop {
         match Client::connect(config.clone()).await {
             Ok(client) => break client,
-            Err(error) => tracing::debug!(%error, "the manager is not there for the healer"),
+            Err(error) => tracing::debug!(%error, "the healer cannot reach the manager"),
         }
         tokio::time::sleep(AGAIN_MIN).await;
     };
@@ -146,7 +146,7 @@ impl Healer {
                     self.tally.set_rate(orders.rate);
                     let _ = tell.send(orders.stale);
                 }
-                Err(error) => tracing::debug!(%error, "the manager was not told how far the heal is"),
+                Err(error) => tracing::debug!(%error, "the manager could not be told how far the heal is"),
             }
             tokio::time::sleep(REPORT_EVERY).await;
         }
@@ -204,7 +204,7 @@ impl Healer {
             let files = match self.client.stale_files(&self.drive, after, PAGE).await {
                 Ok(files) => files,
                 Err(error) => {
-                    tracing::debug!(%error, "what is stale on the drive is not known");
+                    tracing::debug!(%error, "the manager could not be asked which columns of the drive are stale");
                     return false;
                 }
             };

@@ -44,7 +44,7 @@ pub struct Code {
 pub enum CodeError {
     /// Fewer than `k` units are available. Nothing was written to the lost ones.
     #[error(
-        "{there} units of {shape} are there, {missing} fewer than the {needed} that bring back a lost one"
+        "{there} units of {shape} are there, {missing} fewer than the {needed} that are needed to reconstruct another"
     )]
     TooFew {
         /// Shape of the stripe.

@@ -68,7 +68,7 @@ pub struct Piece {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
     /// No segment, a gap, an overlap, or a last segment that ends before `u64::MAX`.
-    #[error("segment {index} of the layout does not join its neighbours")]
+    #[error("the layout's segments leave a gap or overlap at segment {index}")]
     Gap {
         /// The first segment that does not fit.
         index: usize,

@@ -188,7 +188,10 @@ fn too_many_losses_are_refused_and_nothing_is_written() {
     }
     let message =
         CodeError::TooFew { shape: shape(Scheme::Rs, 4, 2), there: 3, needed: 4, missing: 1 }.to_string();
-    assert_eq!(message, "3 units of rs(4,2) are there, 1 fewer than the 4 that bring back a lost one");
+    assert_eq!(
+        message,
+        "3 units of rs(4,2) are there, 1 fewer than the 4 that are needed to reconstruct another"
+    );
 }
 
 #[test]

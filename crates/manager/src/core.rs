@@ -521,7 +521,7 @@ async fn within<R, E: Display>(
         Ok(Ok(result)) => result,
         Ok(Err(error)) => {
             tracing::error!(%error, "a transaction failed within the manager");
-            Err(Refusal::new(Reason::Medium, "the manager failed within itself: see its log"))
+            Err(Refusal::new(Reason::Medium, "the manager met an internal error: see its log"))
         }
         Err(_) => {
             given_up.store(true, Ordering::Release);

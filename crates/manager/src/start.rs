@@ -143,7 +143,7 @@ pub async fn run(
     drop(core);
     // A transaction in progress ends on its own thread.
     if timeout(CLOSE_WAIT, closed).await.is_err() {
-        tracing::warn!("a transaction takes long: the state may be in use for a while");
+        tracing::warn!("a transaction takes long to end: the state file may stay in use for a while");
     }
     tracing::info!("the manager has stopped");
     Ok(())
@@ -159,8 +159,12 @@ async fn store_time(core: &Arc<Core>) {
     });
     match timeout(CLOSE_WAIT, storing).await {
         Ok(Ok(())) => {}
-        Ok(Err(refusal)) => tracing::info!(%refusal, "time leaps ahead at the next start"),
-        Err(_) => tracing::info!("time leaps ahead at the next start: the state takes long to store it"),
+        Ok(Err(refusal)) => {
+            tracing::info!(%refusal, "the manager's clock could not be stored: it jumps ahead at the next start")
+        }
+        Err(_) => tracing::info!(
+            "the manager's clock could not be stored in time: it jumps ahead at the next start"
+        ),
     }
 }
 
@@ -255,7 +259,7 @@ fn load(core: &Core, tx: &Tx, restored: bool) -> Result<(), Refusal> {
 fn first_leadership(restored: bool, older: bool, drives: usize, now_ms: u64) -> Leadership {
     match (restored, older) {
         (true, _) => Leadership::Comparing("waiting for the drives".to_owned()),
-        (false, true) => Leadership::Older("found out before this start".to_owned()),
+        (false, true) => Leadership::Older("it was found out before this start".to_owned()),
         (false, false) => Leadership::begin(drives, now_ms),
     }
 }

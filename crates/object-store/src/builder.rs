@@ -29,7 +29,7 @@ pub enum BuildError {
     #[error("name a volume: with_volume(\"main\"), or with_url(\"braid://main/directory\")")]
     NoVolume,
     /// The volume, the URL or the prefix is not a valid name.
-    #[error("{name:?} is no name: {source}")]
+    #[error("{name:?} is not a valid name: {source}")]
     Name {
         /// The text that was given.
         name: String,

@@ -20,7 +20,7 @@ pub enum Error {
         source: NameError,
     },
     /// A directory or a special file has this name.
-    #[error("{name} is no file")]
+    #[error("{name} is not a file")]
     NoFile {
         /// The name, with its volume.
         name: String,
@@ -32,7 +32,7 @@ pub enum Error {
         name: String,
     },
     /// The object is not, or is no longer, the one that was to be updated.
-    #[error("{name} is not what it was when it was seen: {why}")]
+    #[error("{name} has changed since it was seen: {why}")]
     Changed {
         /// The name, with its volume.
         name: String,
@@ -40,7 +40,7 @@ pub enum Error {
         why: String,
     },
     /// An update was asked for without a valid tag, so that it is unknown which content was to be updated.
-    #[error("{e_tag:?} is no e_tag of this store: give the one of a result or of the object's facts")]
+    #[error("{e_tag:?} is not an e_tag of this store: give one from a result of this store")]
     NoTag {
         /// The text that was given as the tag.
         e_tag: Option<String>,
@@ -137,7 +137,10 @@ pub(crate) fn of_object(error: braid_client::Error) -> Error {
     match error.reason() {
         // The client's own error says this already, and is found as the source.
         Some(Reason::NotFound) => error.into(),
-        _ if says_absent(&error) => Error::NoFile { name: error.to_string() },
+        _ if says_absent(&error) => match error {
+            braid_client::Error::Refused { subject, .. } => Error::NoFile { name: subject },
+            error => error.into(),
+        },
         _ => error.into(),
     }
 }

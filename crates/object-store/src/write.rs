@@ -128,7 +128,7 @@ impl BraidStore {
 pub(crate) async fn end(file: File) {
     let subject = file.subject().to_owned();
     if let Err(error) = file.close().await {
-        tracing::debug!(file = subject, %error, "its lease ends by itself");
+        tracing::debug!(file = subject, %error, "the file could not be closed: its lease ends by itself");
     }
 }
 

@@ -50,7 +50,8 @@ pub(crate) enum How<'py> {
     Wait,
     /// An asyncio event loop: return one of its futures.
     Loop(Bound<'py, PyAny>),
-    /// `True`: begin, and return a [`Pending`].
+    /// `True`: begin, and return a [`Pending`]. Any `bool` is taken as `True`: the package's Python part,
+    /// which is the only caller, passes no `False`.
     Background,
 }
 

@@ -109,7 +109,7 @@ impl Client {
         let place = cluster::choose(asked.as_deref()).map_err(Failure::from)?;
         let Some(cluster) = ClusterFile::read(&place).map_err(Failure::from)? else {
             let message = format!(
-                "no cluster is here: it has no {CLUSTER_FILE}; start one with `braid up --detach`, or name one by \
+                "there is no cluster here, as there is no {CLUSTER_FILE}; start one with `braid up --detach`, or name one by \
                  Client(cluster=DIR) or BRAID_CLUSTER"
             );
             return Err(Failure::new(libc::ENOENT, message).at(place.into_os_string()).into());

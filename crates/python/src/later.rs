@@ -158,8 +158,9 @@ impl Pending {
     /// Waits for the result and returns it. It can be asked for once.
     fn result(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let taken = self.taken().take();
-        let mut outcome = taken.ok_or_else(|| PyValueError::new_err("its result was asked for before"))?;
-        let ended = || Failure::new(libc::ECANCELED, "it was ended before it was done");
+        let mut outcome = taken
+            .ok_or_else(|| PyValueError::new_err("the result was already taken: it can be awaited once"))?;
+        let ended = || Failure::new(libc::ECANCELED, "the operation was ended before it was done");
         let receiver = outcome.here_mut().ok_or_else(Failure::forked)?;
         match wait(py, async { receiver.await.map_err(|_| ended()) }) {
             Ok(outcome) => outcome(py),

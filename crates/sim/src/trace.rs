@@ -112,7 +112,7 @@ fn entry(line: &str, spec: &Spec) -> Result<Entry, String> {
     let end = offset.checked_add(bytes).filter(|&end| end <= spec.file_bytes() && bytes > 0);
     if end.is_none() {
         return Err(format!(
-            "bytes {offset}+{bytes} are none, or not in a file of {} bytes",
+            "bytes {offset}+{bytes} are an empty range, or not in a file of {} bytes",
             spec.file_bytes()
         ));
     }

@@ -21,13 +21,13 @@ pub enum Error {
     #[error("partition {0} still holds {1} objects")]
     PartitionNotEmpty(PartitionId, u64),
     /// The caller lost the right to make this change while it was queued.
-    #[error("the right to this ended before it was carried out")]
+    #[error("the right to make this change ended before it was made")]
     Withdrawn,
     /// No such object.
     #[error("object {1} is not in partition {0}")]
     NoObject(PartitionId, ObjectId),
     /// The object exists with another shape, column or map.
-    #[error("object {1} of partition {0} exists and is another")]
+    #[error("object {1} of partition {0} already exists with another shape, column or map")]
     Exists(PartitionId, ObjectId),
     /// The request's generation is not the object's: ask the manager (PROTOCOL section 3).
     #[error("stale generation: the object has {have}, the request {asked}")]
@@ -38,7 +38,7 @@ pub enum Error {
     },
     /// A read asked for exactly one version, and the chain does not hold it (any more): start again (PROTOCOL
     /// section 5).
-    #[error("version {asked} is gone; the tip is {tip}")]
+    #[error("version {asked} is gone; the newest is {tip}")]
     Gone {
         /// The version asked for.
         asked: Version,
@@ -47,20 +47,20 @@ pub enum Error {
     },
     /// A delta does not start from its column's tip, or a version is not on the chain (PROTOCOL R5): continue
     /// from the tip.
-    #[error("not on the chain: its tip is {tip}")]
+    #[error("the version is not on the unit's chain, whose newest is {tip}")]
     Chain {
         /// The chain's newest version.
         tip: Version,
     },
     /// Owed versions are in doubt after a restart (PROTOCOL R4): send their deltas again, and read once they
     /// are settled.
-    #[error("owed versions up to {tip} are in doubt until the parity columns have them")]
+    #[error("versions up to {tip} may not be read until the parity columns have confirmed them")]
     InDoubt {
         /// The newest owed version.
         tip: Version,
     },
     /// A unit has reached its limit of unsettled steps: wait until some are settled or folded.
-    #[error("the unit has {0} unsettled steps, as many as it may have")]
+    #[error("the unit has {0} unsettled writes, the most that it may have: try again")]
     Backlog(usize),
     /// A snapshot needs the whole object settled. Let writers settle or retire their writes in progress, or
     /// decide on these, then take the snapshot.
@@ -92,7 +92,7 @@ pub enum Error {
         asked: u32,
     },
     /// The object has reached its limit of snapshots: drop one first.
-    #[error("the object has {0} snapshots, as many as it may have: drop one first")]
+    #[error("the object has {0} snapshots, the most that it may have: drop one first")]
     Snapshots(usize),
     /// The unit is in more pieces than a checkpoint can hold: drop snapshots, or write all of the unit.
     #[error(
@@ -108,12 +108,14 @@ pub enum Error {
     /// The object remembers the most operations and clients it may. Clients should retire those whose answer
     /// they have; clients that are gone should be retired for good ([`crate::Mutation::Retire`]).
     #[error(
-        "the object remembers {0} operations of its clients, as many as it may: retire those that are answered"
+        "the object remembers {0} operations of its clients, the most that it may: retire those that are answered"
     )]
     Operations(usize),
     /// The units that a joining column has caught up with have too many gaps between them: first catch up
     /// with units in the gaps.
-    #[error("the column has caught up with {0} runs of units, as many as there may be: fill the gaps first")]
+    #[error(
+        "the units that the column has caught up with form {0} runs, the most there may be: fill the gaps between them first"
+    )]
     Runs(usize),
     /// A range, length or count is impossible; the text says which.
     #[error("malformed request: {0}")]
@@ -127,7 +129,7 @@ pub enum Error {
 
     // No space.
     /// The write would exceed the partition's quota.
-    #[error("quota: partition {partition} holds {used} of {quota} bytes, {asked} more were asked")]
+    #[error("quota: partition {partition} holds {used} of {quota} bytes, and {asked} more were asked for")]
     Quota {
         partition: PartitionId,
         /// Bytes the partition holds.
@@ -167,7 +169,7 @@ pub enum Error {
         source: Arc<io::Error>,
     },
     /// The bytes or the lock asked for cannot be had at once. Ask again by a call that waits.
-    #[error("it is not in memory")]
+    #[error("the bytes are not in memory: reading them would wait for the disk")]
     WouldWait,
     /// The file system is mounted read-only.
     #[error("the file system is read-only")]

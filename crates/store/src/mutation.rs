@@ -376,7 +376,7 @@ impl Write {
         let settled = self.settled_below;
         let own = !self.standing.is_settled() && settled.lease == self.stamp.lease && settled <= self.stamp;
         if !settled.is_zero() && !own {
-            return Err(Error::Malformed("a write settles stamps of another lease, or above its own"));
+            return Err(Error::Malformed("a write may settle only stamps of its own lease, up to its own"));
         }
         self.body.validate(&self.range())
     }
@@ -389,7 +389,7 @@ impl Attributes {
             return Err(Error::Malformed("a unit is a power of two from 4 KiB to 64 MiB"));
         }
         if self.column.0 >= 64 {
-            return Err(Error::Malformed("a column is below 64"));
+            return Err(Error::Malformed("a column must be below 64"));
         }
         reservable(self.reserve_bytes)?;
         bounded(&self.map)?;

@@ -92,7 +92,7 @@ impl UnitWrite {
             return Err(Error::Malformed("version zero means never written"));
         }
         if !self.settled_below.is_zero() && self.settled_below.lease != self.lease {
-            return Err(Error::Malformed("a unit write settles stamps of another lease"));
+            return Err(Error::Malformed("a unit write may settle only stamps of its own lease"));
         }
         self.body.validate(&self.range())
     }
@@ -106,10 +106,10 @@ impl Delta {
 
     pub(crate) fn validate(&self) -> Result<(), Error> {
         if self.from_version >= self.to_version {
-            return Err(Error::Malformed("a delta leads to a newer version"));
+            return Err(Error::Malformed("a delta must lead to a newer version"));
         }
         if self.column.0 >= 64 || self.data >= 64 {
-            return Err(Error::Malformed("a column is below 64"));
+            return Err(Error::Malformed("a column must be below 64"));
         }
         self.body.validate(&self.range())
     }

@@ -102,7 +102,7 @@ impl ControlPeer {
     pub async fn next(&mut self, head: impl Fn() -> ControlHead) -> Result<Option<Asked>> {
         let frame = match self.receiver.frame().await {
             Err(error @ TransportError::Frame { .. }) => {
-                let detail = format!("what came from the asker is no whole frame ({error})");
+                let detail = format!("the bytes received are not a whole frame ({error})");
                 let damaged = Refusal::new(Reason::Malformed, detail);
                 // The frame's error is the one to return, whether or not the peer could be told.
                 let _ = send(&mut self.sender, 0, &head(), &damaged.into()).await;

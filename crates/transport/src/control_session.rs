@@ -87,7 +87,7 @@ impl ControlSession {
                 }
                 Err(TransportError::Forged { address: address.to_owned(), what: "welcome" })
             }
-            other => Err(session.unexpected(format!("{} in place of a welcome", other.name()))),
+            other => Err(session.unexpected(format!("{} instead of a welcome", other.name()))),
         }
     }
 

@@ -273,7 +273,7 @@ impl Answers {
             let asked =
                 self.unanswered.lock().unwrap_or_else(PoisonError::into_inner).remove(&header.request);
             let Some((purpose, asked)) = asked else {
-                let what = format!("answer to request {}, which has none outstanding", header.request);
+                let what = format!("answer to request {}, which is not waiting for one", header.request);
                 return Err(self.unexpected(what));
             };
             let (head, reply) = self.check(&asked, &header, &body)?;

@@ -113,7 +113,7 @@ pub enum TransportError {
     TooLong { address: String, bytes: usize },
     /// An unauthenticated peer announced more than such a peer may send.
     #[error(
-        "{address} has proved nothing and announces a body of {bytes} bytes; at most {most} are taken until it has"
+        "{address} announces a body of {bytes} bytes before it has proved a token; at most {most} are accepted until then"
     )]
     TooMuch {
         address: String,

@@ -43,7 +43,7 @@ pub(crate) async fn take(
         return Err(TransportError::Refusal(Refusal::from_bytes(&body).map_err(decode)?));
     }
     if header.kind != HELLO || header.payload_bytes > 0 {
-        let what = format!("frame of kind {:#06x} in place of a Hello", header.kind);
+        let what = format!("frame of kind {:#06x} instead of a Hello", header.kind);
         return Err(TransportError::Unexpected { address, what });
     }
     let hello = Hello::from_bytes(&body).map_err(decode)?;

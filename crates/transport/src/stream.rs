@@ -239,7 +239,7 @@ fn is_own_echo(stream: &Socket) -> bool {
         && let Some(stream) = stream.as_tcp()
         && let Err(error) = SockRef::from(stream).set_linger(Some(Duration::ZERO))
     {
-        debug!(%error, "the port of a connection with itself is free only in a while");
+        debug!(%error, "the socket had connected to itself, and its port stays in use for a while");
     }
     own
 }

@@ -228,7 +228,8 @@ impl Verified {
         let capability = &self.capability;
         if let DriveRequest::Delta(delta) = &self.request {
             if object.map.drives.get(delta.column.index()) != Some(&capability.holder) {
-                let detail = format!("column {} is not of drive {}", delta.column, capability.holder);
+                let detail =
+                    format!("column {} does not belong to drive {}", delta.column, capability.holder);
                 return Err(Refusal::new(Reason::Scope, detail));
             }
         } else if capability.object_version != object.object_version {
@@ -285,7 +286,10 @@ fn check_scope(request: &DriveRequest, capability: &Capability) -> Result<(), Re
     }
     // Deltas come from drives, and drives send nothing else.
     if (capability.holder != DriveId(0)) != matches!(request, DriveRequest::Delta(_)) {
-        return Err(Refusal::new(Reason::Scope, "deltas are for drives, and drives for deltas"));
+        return Err(Refusal::new(
+            Reason::Scope,
+            "only a drive may send a delta, and a drive may send nothing else",
+        ));
     }
     match request {
         DriveRequest::Create(create)
@@ -308,7 +312,10 @@ fn check_stamp(request: &DriveRequest, capability: &Capability) -> Result<(), Re
         Stamp::Installed(stamp) => (stamp, stamp.lease <= capability.lease),
     };
     if stamp.g > capability.g || !lease_fits {
-        let detail = format!("stamp {stamp} is not of lease {} and {}", capability.lease, capability.g);
+        let detail = format!(
+            "stamp {stamp} does not belong to lease {} and generation {}",
+            capability.lease, capability.g
+        );
         return Err(Refusal::new(Reason::Scope, detail));
     }
     Ok(())
@@ -326,16 +333,22 @@ fn check_lease(request: &DriveRequest, capability: &Capability) -> Result<(), Re
         && !capability.covers_all_stripes()
         && !(first..end).contains(&unit)
     {
-        let detail = format!("stripe {unit} is outside of the lease's stripes {first}..{end}");
+        let detail = format!("stripe {unit} is outside the lease's stripes {first}..{end}");
         return Err(Refusal::new(Reason::Range, detail));
     }
     let is_shared = capability.kind == LeaseKind::Shared;
     let why = match request {
-        DriveRequest::StripeWrite(write) if is_shared && !write.install => "allows no stripe writes",
-        DriveRequest::UnitWrite(write) if is_shared && write.stamp.is_some() => "allows no stamps of its own",
-        DriveRequest::Retire(retire) if retire.ends_lease && is_shared => "is not one holder's to end",
+        DriveRequest::StripeWrite(write) if is_shared && !write.install => {
+            "is shared: it allows no stripe writes"
+        }
+        DriveRequest::UnitWrite(write) if is_shared && write.stamp.is_some() => {
+            "is shared: the drive makes the stamps, not the writer"
+        }
+        DriveRequest::Retire(retire) if retire.ends_lease && is_shared => {
+            "is shared: one holder cannot end it"
+        }
         DriveRequest::Retire(retire) if retire.ends_lease && !capability.covers_all_stripes() => {
-            "is for a range: its end is the manager's to tell"
+            "is for a range: only the manager tells drives that it has ended"
         }
         _ => return Ok(()),
     };
@@ -351,13 +364,14 @@ fn check_form(request: &DriveRequest, payload_bytes: u32) -> Result<(), Refusal>
         WellKnown::Served => true,
     };
     if !is_possible {
-        let detail = format!("object 0 stands for its partition: no {} there", request.name());
+        let detail =
+            format!("object 0 stands for the partition itself, which {} cannot be used on", request.name());
         return Err(Refusal::malformed(detail));
     }
     let expected = target.bytes.check_payload()?;
     request.check_form()?;
     if payload_bytes != expected {
-        let detail = format!("payload of {payload_bytes} bytes; {expected} expected");
+        let detail = format!("the payload has {payload_bytes} bytes; {expected} were expected");
         return Err(Refusal::malformed(detail));
     }
     Ok(())

@@ -53,8 +53,9 @@ pub(super) async fn run(
         let Some(drive) = drive else { return Err(failure) };
         if matches!(job.source, Location::Pipe) {
             // What was read from the pipe is gone.
-            return Err(failure
-                .remedy("a pipe cannot be read twice: give it again, and the full drive is passed over"));
+            return Err(failure.remedy(
+                "a pipe cannot be read twice: run the command again, and it will avoid the full drive",
+            ));
         }
         if !full.insert(drive) || full.len() >= FULL_MAX {
             return Err(failure);

@@ -108,7 +108,8 @@ pub(crate) async fn run(cp: args::Cp, cluster: Option<&Path>, report: Report) ->
         let seconds = all.time.as_secs_f64();
         let copied =
             (summary.files > 0).then(|| format!("{what}: {bytes} in {seconds:.2} s, {}", all.show()));
-        let same = (summary.same > 0).then(|| format!("{} the same and left", count(summary.same, "file")));
+        let same = (summary.same > 0)
+            .then(|| format!("{} unchanged and not copied again", count(summary.same, "file")));
         unread(report.say(copied.into_iter().chain(same).collect::<Vec<String>>().join("; ")))?;
     }
     summary.into_result(skipped)

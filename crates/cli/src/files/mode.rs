@@ -34,7 +34,7 @@ const EXECUTE: u32 = 0o111;
 
 /// Reads a mode: octal, or clauses such as `u+x,go-w`.
 pub(crate) fn parse(text: &str) -> Result<Change, String> {
-    let wrong = || format!("{text:?} is no mode: write it as 640 or as u+x,go-w");
+    let wrong = || format!("{text:?} is not a mode: write it as 640 or as u+x,go-w");
     if text.bytes().next().is_some_and(|first| first.is_ascii_digit()) {
         let mode = u32::from_str_radix(text, 8).map_err(|_| wrong())?;
         return if mode <= MODE_MAX { Ok(Change::To(mode)) } else { Err(wrong()) };

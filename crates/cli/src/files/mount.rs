@@ -59,7 +59,7 @@ pub(crate) async fn run(mount: args::Mount, cluster: Option<&Path>, report: Repo
     if mount.detached {
         leave().doing(|| "go to the background".into())?;
     } else {
-        let how = if mount.read_only { ", to be read" } else { "" };
+        let how = if mount.read_only { " for reading only" } else { "" };
         report.say(format!("{name} is on {shown}{how}; Ctrl-C unmounts it"))?;
     }
     let is_unmounted = tokio::select! {
@@ -84,7 +84,7 @@ fn told(ended: Unmounted, name: &Name, directory: &Path) -> Result<(), Failure> 
             Ok(())
         }
         Unmounted::Lossy(times) => {
-            let why = format!("{times} times what was written could not be stored, and it is lost");
+            let why = format!("written bytes could not be stored {times} times, and are lost");
             Err(Failure::new(Exit::Failed, format!("unmount {name} from {shown}"), why)
                 .remedy("a log (--log FILE) names the files and the reasons"))
         }

@@ -128,7 +128,7 @@ impl Parts {
         let disk = "hdd-18tb";
         let link = "25GbE";
         let processor = "server-2026";
-        let unknown = || Failure::new(Exit::Failed, "plan", "a part that is listed is not known");
+        let unknown = || Failure::new(Exit::Failed, "plan", "the cost of a listed part is not known");
         let processor_model = ProcessorModel::preset(processor).ok_or_else(unknown)?;
         let costs = CostModel {
             disk: DiskModel::preset(disk).ok_or_else(unknown)?,

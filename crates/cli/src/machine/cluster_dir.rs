@@ -129,7 +129,7 @@ impl ClusterDir {
                 return Err(Failure::new(
                     Exit::Busy,
                     what(),
-                    format!("another `braid up` has it (process {})", holder.trim()),
+                    format!("another `braid up` uses it (process {})", holder.trim()),
                 )
                 .remedy("two clusters cannot share a directory: stop that one or choose another --dir"));
             }

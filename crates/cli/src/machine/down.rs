@@ -32,7 +32,7 @@ pub(crate) async fn run(down: args::Down, cluster: Option<&Path>, report: Report
         ));
     };
     if !dir.is_by_up() {
-        let why = "`braid up` did not start it, so it is not known here which processes are its own";
+        let why = "`braid up` did not start it, so its processes are not known here";
         return Err(Failure::new(Exit::NoCluster, what(), why)
             .remedy("stop each `braid manager serve` and `braid drive serve` where it runs"));
     }

@@ -36,7 +36,8 @@ impl PidRecord {
     /// The record of this process, serving at `address`.
     pub(crate) fn of_self(address: &str) -> io::Result<PidRecord> {
         let pid = std::process::id();
-        let started = start_of(pid)?.ok_or_else(|| io::Error::other("this process has no start time"))?;
+        let started = start_of(pid)?
+            .ok_or_else(|| io::Error::other("the start time of this process is not in /proc"))?;
         Ok(PidRecord { pid, started, boot: boot()?, address: address.to_owned() })
     }
 

@@ -110,7 +110,7 @@ fn cut_short(wrong: u64, files: u64) -> Failure {
         0 => Failure::new(
             Exit::Failed,
             "check",
-            format!("nobody reads the results; {} done", count(files, "file")),
+            format!("standard output was closed; {} done", count(files, "file")),
         ),
         _ => Failure::new(
             Exit::Mismatch,
@@ -139,7 +139,7 @@ pub(crate) async fn files_of(
         return Err(Failure::new(
             Exit::Conflict,
             format!("check {}", show_remote(&name)),
-            "it is no file, and has no bytes on drives",
+            "it is not a regular file, and has no bytes on drives",
         ));
     }
     if recursion == Recursion::No {

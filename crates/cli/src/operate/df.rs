@@ -104,7 +104,7 @@ fn show(space: &Space) -> String {
     }
     if space.removing > 0 {
         text.push_str(&format!(
-            "{} being removed: what drives hold of them is dead once they were told\n",
+            "{} being removed: their bytes on the drives become dead once the drives have been told\n",
             match space.removing {
                 1 => "1 file is".to_owned(),
                 more => format!("{more} files are"),

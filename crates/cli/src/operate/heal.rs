@@ -120,7 +120,7 @@ pub(crate) async fn run(heal: args::Heal, cluster: Option<&Path>, report: Report
         return Ok(());
     }
     let why = format!(
-        "{} nothing brings up to date: too few columns of their files are left",
+        "{} cannot be brought up to date: too few columns of their files are left",
         count(lost, "component")
     );
     Err(Failure::new(Exit::DrivesAway, "heal", why).remedy("`braid status` says what to do"))
@@ -162,7 +162,7 @@ pub(crate) fn lines(drives: &[DriveFacts]) -> String {
 
 fn show(drives: &[DriveFacts]) -> String {
     if drives.is_empty() {
-        return "nothing was healed and nothing is to be\n".to_owned();
+        return "nothing was healed, and nothing needs to be\n".to_owned();
     }
     let rows = drives.iter().map(|facts| {
         vec![

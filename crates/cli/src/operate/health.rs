@@ -9,7 +9,7 @@ use crate::output::shell::quoted;
 
 /// Remedy for files of a store that are missing or altered. Their data stays readable until the drive
 /// restarts, so by then nothing may depend on it.
-pub(crate) const REMEDY_FILES: &str = "files of a running drive were deleted, replaced or cut short: replace it by an empty drive \
+pub(crate) const REMEDY_FILES: &str = "files of a running drive were deleted, replaced or cut short: replace the drive by an empty one \
      (braid drive replace OLD NEW, braid rebuild NEW) before it is started again";
 
 /// One thing that is at risk, in `--json`.
@@ -54,7 +54,7 @@ fn of_columns(row: &DriveRow, notice: &str) -> Option<Risk> {
             let components = count(row.components, "component");
             let seconds = row.stalled_ms / 1000;
             let what = format!(
-                "{name}'s disk hangs: a commit has been under way for {seconds} s: the files of its {components} go without"
+                "{name}'s disk hangs: a commit has been under way for {seconds} s: the files of its {components} are degraded"
             );
             let remedy = format!(
                 "look at the kernel's log on {} ({}); it serves again by itself when the disk answers; if it does not, `braid \
@@ -72,7 +72,10 @@ fn of_columns(row: &DriveRow, notice: &str) -> Option<Risk> {
             risk(
                 "away",
                 row.components,
-                format!("{name} is away, {}: the files of its {components} go without{behind}", silence(row)),
+                format!(
+                    "{name} is away, {}: the files of its {components} are degraded{behind}",
+                    silence(row)
+                ),
                 of_away(row, notice),
             )
         }
@@ -87,7 +90,7 @@ fn of_columns(row: &DriveRow, notice: &str) -> Option<Risk> {
             risk(
                 "behind",
                 stale,
-                format!("{name} is behind: {} stale, and their files go without", are(stale)),
+                format!("{name} is behind: {} stale, and their files are degraded", are(stale)),
                 "it catches up: `braid heal --watch`".to_owned(),
             )
         }
@@ -101,7 +104,7 @@ fn of_lost(row: &DriveRow) -> Option<Risk> {
         return None;
     }
     let what = format!(
-        "{} has {} that nothing brings up to date: too few columns of their files are left",
+        "{} has {} that cannot be brought up to date: too few columns of their files are left",
         row.name,
         count(row.lost, "component")
     );
@@ -117,7 +120,7 @@ fn of_room(row: &DriveRow) -> Option<Risk> {
         return None;
     }
     let what = format!(
-        "{} is full: it takes no new files, and what is written to those of its {} may be refused",
+        "{} is full: it takes no new files, and writes to the files of its {} may be refused",
         row.name,
         count(row.components, "component")
     );
@@ -295,13 +298,13 @@ pub(crate) mod tests {
         );
         let text = show(&found, "");
         for words in [
-            "a is away, silent for 12 s: the files of its 3 components go without, 1 of them stale as well; start it on h (/d)",
-            "b c is behind: 1 component is stale, and their files go without; it catches up: `braid heal --watch`",
+            "a is away, silent for 12 s: the files of its 3 components are degraded, 1 of them stale as well; start it on h (/d)",
+            "b c is behind: 1 component is stale, and their files are degraded; it catches up: `braid heal --watch`",
             "d was replaced: 5 components are not rebuilt elsewhere yet; they are made anew: `braid heal --watch`",
             "l is behind: 2 components are stale",
-            "l has 1 component that nothing brings up to date: too few columns",
+            "l has 1 component that cannot be brought up to date: too few columns",
             "m is away, not heard of since the manager's start: the files of its 9 components",
-            "n is full: it takes no new files, and what is written to those of its 9 components may be refused; remove files",
+            "n is full: it takes no new files, and writes to the files of its 9 components may be refused; remove files",
             "e has 2 damaged units and 1 lost range; `braid scrub --status e`",
             "f has 3 missing files; `braid scrub --status f` lists them; files of a running drive were deleted",
         ] {
@@ -321,7 +324,7 @@ pub(crate) mod tests {
         assert_eq!(found[0].remedy, "");
         let text = show(&found, "its state is older");
         assert!(
-            text.starts_with("! its state is older\nat risk: a is away") && text.ends_with("go without\n"),
+            text.starts_with("! its state is older\nat risk: a is away") && text.ends_with("are degraded\n"),
             "{text}"
         );
         let (why, _) = verdict(&found, "its state is older", 4).expect("not well");

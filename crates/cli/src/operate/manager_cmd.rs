@@ -151,7 +151,7 @@ pub(crate) fn restore(backup: Option<PathBuf>, dir: PathBuf, report: Report) -> 
 pub(crate) async fn free_unnamed(cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
     connect::cluster(cluster).await?.free_unnamed().await?;
     report.facts(&serde_json::json!({ "unnamed": "freed" }), |_| {
-        "objects that no name leads to are freed from now on\n".to_owned()
+        "stored objects that belong to no file are freed from now on\n".to_owned()
     })
 }
 

@@ -88,7 +88,7 @@ pub(crate) async fn run(
         return Ok(());
     }
     wait(&client, listed, report).await?;
-    report.say("done: none of them is to be laid out anew any more")
+    report.say("done: none of them is left to be laid out anew")
 }
 
 /// Asks for a relayout of each file. Returns also the files that need one.
@@ -213,7 +213,7 @@ async fn wait(client: &Client, mut files: BTreeSet<FileId>, report: Report) -> R
             let seconds = STANDSTILL_MAX.as_secs();
             let why = format!("nothing has happened for {seconds} s, and {left} left: {why}");
             return Err(Failure::new(Exit::DrivesAway, "relayout".to_owned(), why)
-                .remedy("braid relayout --status and braid heal show what is waited for"));
+                .remedy("braid relayout --status and braid heal show what the files wait for"));
         }
         sleep(POLL).await;
     }

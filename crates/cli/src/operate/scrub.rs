@@ -320,7 +320,7 @@ impl StateFacts {
         let damaged = some(self.damaged, "damaged")
             + &some(self.lost, "lost")
             + &some(self.repaired, "repaired")
-            + &some(self.wrong_files, "of its files missing or not its own");
+            + &some(self.wrong_files, "files of its store missing or not its own");
         let percent = (self.verified_bytes.saturating_mul(100)).checked_div(self.of_bytes).unwrap_or(0);
         match self.state {
             "idle" => format!("idle{damaged}"),

@@ -236,7 +236,7 @@ fn shown(facts: &Figures) -> String {
     if facts.torn_bytes > 0 {
         rows.push(row(
             "torn",
-            format!("{}: a crash left it, nobody was told of it", size::show(facts.torn_bytes)),
+            format!("{}: left by a crash, and never acknowledged", size::show(facts.torn_bytes)),
         ));
     }
     if facts.damaged > 0 {

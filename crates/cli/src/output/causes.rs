@@ -62,9 +62,7 @@ impl From<braid_store::Error> for Cause {
     fn from(error: braid_store::Error) -> Cause {
         use braid_store::Error;
         let (exit, remedy) = match &error {
-            Error::InUse(_) => {
-                (Exit::Busy, "stop the drive first: only a store that nobody writes to stands still")
-            }
+            Error::InUse(_) => (Exit::Busy, "stop the drive first: its store changes while it runs"),
             Error::NotAStore(_) => (Exit::NotFound, "name a drive's directory, or the store/ in it"),
             Error::Damaged { .. } => (Exit::Mismatch, ""),
             Error::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => (Exit::NotFound, ""),
@@ -129,7 +127,7 @@ fn hint(error: &Error) -> &'static str {
         && let TransportError::WrongPeer { mismatch, .. } = &**source
         && !matches!(mismatch, Mismatch::Version { .. })
     {
-        return "the token in cluster.toml is another cluster's, or the address is";
+        return "the token or the address in cluster.toml belongs to another cluster";
     }
     match error.reason() {
         Some(Reason::NoVolume) => "see `braid volume ls`",

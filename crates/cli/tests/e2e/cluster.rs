@@ -168,7 +168,7 @@ fn ctrl_c_stops_a_cluster_in_the_foreground_and_death_takes_it_along() {
             .collect();
         let mut second = braid();
         second.args(["up", "--dir"]).arg(cluster.dir());
-        run(second).failed(7, "another `braid up` has it");
+        run(second).failed(7, "another `braid up` uses it");
         signal(child.id(), end);
         let ended = said(finish(child));
         assert_eq!(ended.code, if end == "INT" { 0 } else { -1 }, "{}", ended.err);

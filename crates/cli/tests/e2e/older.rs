@@ -113,7 +113,7 @@ fn a_manager_put_back_to_an_older_state_serves_nothing_until_it_was_compared() {
     let status = cluster.line("status");
     status.failed_with_output(13);
     let text = status.text();
-    assert!(text.contains("that nothing brings up to date") && !text.contains("it catches up"), "{text}");
+    assert!(text.contains("that cannot be brought up to date") && !text.contains("it catches up"), "{text}");
     let healed = cluster.line("heal --watch");
     healed.failed_with_output(8);
     assert!(healed.err.contains("too few columns of their files are left"), "{}", healed.err);

@@ -56,7 +56,7 @@ fn a_tree_gets_another_scheme_though_processes_die() {
     let done = cluster.line("relayout braid://main/d --scheme rs(3,2) --unit 64K --wait").ok();
     let text = done.text();
     assert!(
-        text.contains("so already") || text.ends_with("done: none of them is to be laid out anew any more\n"),
+        text.contains("so already") || text.ends_with("done: none of them is left to be laid out anew\n"),
         "{text}"
     );
     for n in 0..5 {

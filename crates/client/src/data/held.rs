@@ -91,7 +91,9 @@ impl Held<'_> {
                 match outcome {
                     Ok(DriveReply::Versions(reply)) => {
                         if reply.next.is_some_and(|next| next <= from) {
-                            let why = format!("it lists units from {from} on, and then goes back");
+                            let why = format!(
+                                "asked for units from {from} on, it says to go on from an earlier unit"
+                            );
                             return Err(Error::Answer {
                                 subject: columns.columns[column.index()].name.clone(),
                                 why,
@@ -114,7 +116,7 @@ impl Held<'_> {
             }
             if absent && !handle.is_hole(&view).await? {
                 if !patience.again().await {
-                    return Err(handle.timed_out(&patience, "its columns kept moving"));
+                    return Err(handle.timed_out(&patience, "its columns kept moving to other drives"));
                 }
                 continue;
             }

@@ -101,7 +101,7 @@ fn check_extents(reply: &ReadReply, from: u32, asked: usize, payload_bytes: u32)
     let mut at = from;
     for extent in &reply.extents {
         if at != extent.from || extent.to < extent.from {
-            return Err("its answer's extents do not join".to_owned());
+            return Err("the extents in its answer leave gaps or overlap".to_owned());
         }
         at = extent.to;
         let bytes = u64::from(extent.to - extent.from);

@@ -174,8 +174,8 @@ impl Handle {
         let refusal = match &one.failure {
             Failure::Refused { refusal, .. } => {
                 let detail = format!(
-                    "{}; the stripe's other drives do not have enough to make the unit anew: write all of it, or bring \
-                     them back",
+                    "{}; too little is left on the stripe's other drives to make the unit anew: write the whole unit, \
+                     or bring drives back",
                     refusal.detail
                 );
                 Refusal::new(refusal.reason, detail)

@@ -60,7 +60,7 @@ pub(crate) async fn retire(handle: &Handle, settled_to: Version, occasion: Occas
                 Err(Failure::Idle) => all = false,
                 Err(failure) if failure.is(Reason::StaleGeneration) => (all, stale) = (false, true),
                 Err(failure) => {
-                    tracing::debug!(file = %handle.subject, %column, %failure, "a column did not retire");
+                    tracing::debug!(file = %handle.subject, %column, %failure, "a column was not told which writes are settled");
                     return false;
                 }
             }

@@ -97,7 +97,7 @@ impl Handle {
                 return Ok(());
             }
             if !tries.again().await {
-                let why = "the file's lease changed time and again";
+                let why = "the file's lease kept changing";
                 return Err(self.timed_out(&Patience::new(self), why));
             }
         }
@@ -230,7 +230,7 @@ impl Handle {
             self.act_on(side, &view, segment, &failed, &mut unmended, patience).await?;
             if !patience.again().await {
                 let why = failed.first().map_or_else(
-                    || "its parity drives do not take it".to_owned(),
+                    || "its parity drives do not accept the write".to_owned(),
                     |one| self.describe(&view, segment, one),
                 );
                 return Err(self.timed_out(patience, &why));
@@ -330,7 +330,10 @@ impl Handle {
                 }
                 self.refresh(&Arc::clone(&executor.view)).await?;
                 if !patience.again().await {
-                    return Err(self.timed_out(patience, "a column that joined meanwhile does not take it"));
+                    return Err(self.timed_out(
+                        patience,
+                        "a column that began to join meanwhile does not accept the write",
+                    ));
                 }
                 continue;
             }
@@ -447,7 +450,7 @@ impl Handle {
                 }
             }
             Err(Error::Refused { refusal, .. }) if may_change(refusal.reason) => {
-                tracing::info!(file = %self.subject, %refusal, "the manager keeps the columns in the set for now");
+                tracing::info!(file = %self.subject, %refusal, "the manager does not take the columns out of the file's set yet");
                 // The drive may have come back at another address, which the manager knows.
                 self.refresh(view).await.map(|_| ())
             }

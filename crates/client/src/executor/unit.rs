@@ -91,8 +91,10 @@ impl Executor<'_> {
                     continue;
                 }
                 (Ok(DriveReply::Written(reply)), Some(_)) => {
-                    let why =
-                        format!("it has version {} of the unit, and passed the write over", reply.version);
+                    let why = format!(
+                        "it already has version {} of the unit, which is newer, and ignored the write",
+                        reply.version
+                    );
                     Failure::Refused { refusal: Refusal::new(Reason::Exists, why), proven: true }
                 }
                 (Ok(other), _) => Failure::Lost(format!("it answered a write with {}", other.name())),

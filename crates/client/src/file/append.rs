@@ -31,7 +31,7 @@ impl File {
             if !place.is_over() {
                 return Ok(offset);
             }
-            tracing::debug!(file = %self.subject(), offset, "another cut the file: the append has another place");
+            tracing::debug!(file = %self.subject(), offset, "another writer truncated the file: the append is given a new place");
         }
     }
 

@@ -194,7 +194,7 @@ impl File {
             let handle = Arc::clone(&self.handle);
             self.handle.client.shared.later.spawn(async move {
                 let all = retire::retire(&handle, settled_to, Occasion::Ended).await;
-                tracing::debug!(file = %handle.subject, all, "told that what was written is settled");
+                tracing::debug!(file = %handle.subject, all, "the drives were told that the writes are settled");
             });
         }
     }

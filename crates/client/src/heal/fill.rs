@@ -42,7 +42,7 @@ pub(super) async fn fill_file(client: &Client, file: FileId, tally: &HealTally) 
         let source = open(client, &subject, Purpose::Read, refresh.into()).await?;
         let view = target.view();
         let Some(version) = view.filling else {
-            return Err(Error::Answer { subject, why: "it has no layout to be filled".to_owned() });
+            return Err(Error::Answer { subject, why: "the file has no new layout to fill".to_owned() });
         };
         let drive = client.config().credentials.drive;
         let heal = Heal { handle: &target, drive, tally, left: AtomicU64::new(0) };

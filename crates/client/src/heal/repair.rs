@@ -48,7 +48,7 @@ impl Client {
         for &(object, unit) in units {
             let why = match heal.place_of(object) {
                 Some((segment, column)) => heal.repair(segment, column, unit).await?,
-                None => Some("its object is no column of the file on this drive any more".to_owned()),
+                None => Some("the object is no longer a column of the file on this drive".to_owned()),
             };
             left.extend(why.map(|why| ((object, unit), why)));
         }

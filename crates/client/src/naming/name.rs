@@ -42,13 +42,13 @@ pub enum NameError {
     )]
     Volume,
     /// Two slashes in a row.
-    #[error("a path has no empty component: remove the double '/'")]
+    #[error("a path cannot have an empty component: remove the double '/'")]
     EmptyComponent,
     /// A component that is `.` or `..`.
     #[error("'.' and '..' are not names: write the path out")]
     Dots,
     /// A component with a NUL byte.
-    #[error("a name holds no NUL byte")]
+    #[error("a name cannot hold a NUL byte")]
     Nul,
     /// A component over 255 bytes.
     #[error("a path component of {0} bytes is over the bound of {COMPONENT_BYTES_MAX}")]

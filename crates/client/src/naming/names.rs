@@ -281,7 +281,7 @@ pub(crate) fn refuse_other_volume(from: &Name, to: &Name) -> Result<()> {
     if from.volume() == to.volume() {
         return Ok(());
     }
-    let detail = format!("cannot become {to}: a name does not leave its volume; copy it instead");
+    let detail = format!("cannot become {to}, which is in another volume; copy it instead");
     Err(Error::Refused { subject: from.to_string(), refusal: Refusal::new(Reason::BadName, detail) })
 }
 

@@ -202,7 +202,7 @@ impl std::fmt::Display for Failure {
             Failure::Behind { has, named } => {
                 write!(
                     f,
-                    "its unit is older than the others of the stripe: it has {has}, and they name {named}"
+                    "its unit is older than the rest of the stripe: it has version {has}, and the other columns name {named}"
                 )
             }
         }

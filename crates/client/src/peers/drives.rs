@@ -177,7 +177,7 @@ impl Drives {
 
     /// Notes that the drive did not answer: it is avoided for a while.
     pub(crate) fn note_away(&self, drive: DriveId, why: &str) {
-        tracing::info!(drive = %drive.short(), why, "a drive did not answer; passing it over for a while");
+        tracing::info!(drive = %drive.short(), why, "a drive did not answer: it is avoided for a while");
         let mut entries = self.entries.lock().expect("no holder panics");
         let entry = entries.entry(drive).or_default();
         entry.forget_sessions();

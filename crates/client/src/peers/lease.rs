@@ -112,7 +112,7 @@ async fn retire_idle(handle: &Handle, settled: Option<Version>) -> bool {
     let Some(settled_to) = settled else { return true };
     let told = retire::retire(handle, settled_to, retire::Occasion::Pause).await;
     if !told {
-        tracing::debug!(file = %handle.subject, "not every drive has retired what is settled");
+        tracing::debug!(file = %handle.subject, "not every drive was told which writes are settled");
     }
     told
 }

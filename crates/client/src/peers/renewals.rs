@@ -19,8 +19,8 @@ const RENEW_MIN: Duration = Duration::from_millis(200);
 /// Longest time until a failed renewal is tried again.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 /// Reason given for the loss of a lease that the manager does not renew.
-const ENDED: &str = "the manager has ended it, as it was not renewed in time, or another writer of the file was \
-                     gone while it cut the file short";
+const ENDED: &str = "the manager has ended it: it was not renewed in time, or another writer of the file died \
+                     while it truncated the file";
 /// Maximum number of leases in a request.
 const LEASES_MAX: usize = 4096;
 

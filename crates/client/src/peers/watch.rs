@@ -89,7 +89,7 @@ impl Client {
     }
 
     async fn news(&self, request: Watch) -> Result<News> {
-        let subject = "what others change";
+        let subject = "changes made by other clients";
         match self.shared.control.watch(subject, request, WAIT + ANSWER_MAX).await? {
             ControlReply::News(news) => Ok(news),
             other => Err(unexpected(subject, &other)),
@@ -207,7 +207,7 @@ async fn run(
                 }
             }
             Err(error) => {
-                tracing::debug!(%error, "no news for now");
+                tracing::debug!(%error, "the manager cannot be asked for changes made by other clients; trying again");
                 tokio::time::sleep(PAUSE).await;
             }
         }

@@ -156,7 +156,7 @@ async fn what_is_outside_is_refused_by_the_client_and_by_drives() {
     let stamp = Version { g: own.stat.g, lease, n: 1 << 40 };
     let part = |stripe| Part { stripe, column: 0, bytes: &[7; 4096], cover: &[] };
     let refused = write_one(&cluster, &own, stamp, Version::ZERO, &part(8)).await.expect_err("not its own");
-    assert!(refused.to_string().contains("stripe 8 is outside of the lease's stripes 0..8"), "{refused}");
+    assert!(refused.to_string().contains("stripe 8 is outside the lease's stripes 0..8"), "{refused}");
     let grant = own.grants[0][0].as_mut().expect("a grant");
     (grant.capability.first_stripe, grant.capability.end_stripe) = (0, u64::MAX);
     let forged = write_one(&cluster, &own, stamp, Version::ZERO, &part(8)).await.expect_err("forged");

@@ -486,7 +486,7 @@ async fn a_writer_that_is_gone_in_the_middle_of_a_truncation_ends_the_others_lea
         assert_eq!(error.kind(), Kind::Busy, "{what}: {error}");
         let text = error.to_string();
         assert!(
-            text.contains("cut the file short") && text.contains("Open the file again"),
+            text.contains("truncated the file") && text.contains("Open the file again"),
             "{what}: {text}"
         );
     }

@@ -199,7 +199,10 @@ async fn send(
     };
     let missing = sender.send_files(kind, request, body, &pieces).await?;
     if missing > 0 {
-        warn!(missing, "stored bytes could not be read: the reader got zeros, which its checksums will tell");
+        warn!(
+            missing,
+            "stored bytes could not be read: the reader was sent zeros, which do not match their checksums"
+        );
     }
     Ok(())
 }

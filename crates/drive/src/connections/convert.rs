@@ -74,17 +74,22 @@ pub(crate) fn check_write(k: u8, write: &StripeWrite) -> Result<(), Refusal> {
         return Err(Refusal::new(Reason::Malformed, "stamps are numbered from 1"));
     }
     if !write.cover.is_empty() && write.cover.len() != usize::from(k) {
-        let detail = format!("a cover of {} versions for {} data columns", write.cover.len(), k);
+        let detail =
+            format!("the cover has {} versions, and there are {} data columns", write.cover.len(), k);
         return Err(Refusal::new(Reason::Malformed, detail));
     }
     if write.whole && (write.install || !write.cover.is_empty()) {
         return Err(Refusal::new(
             Reason::Malformed,
-            "a stripe write of data alone is a unit's whole content",
+            "a write of a whole unit of data has no cover, and installs nothing",
         ));
     }
     if write.ends.len() != write.cover.len() {
-        let detail = format!("{} ends for a cover of {} versions", write.ends.len(), write.cover.len());
+        let detail = format!(
+            "the write has {} ends, and its cover has {} versions",
+            write.ends.len(),
+            write.cover.len()
+        );
         return Err(Refusal::new(Reason::Malformed, detail));
     }
     Ok(())

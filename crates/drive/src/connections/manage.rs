@@ -174,7 +174,7 @@ fn is_not_this_columns(core: &Core, capability: &Capability, drives: &[DriveId])
     let named = drives.iter().position(|drive| *drive == core.drive)?;
     (named != stored.column.index()).then(|| {
         let detail = format!(
-            "damaged: the object here is column {} of its file, and this drive's column is {named} now",
+            "damaged: the object stored here is column {} of its file, but this drive now has column {named}",
             stored.column
         );
         Refusal::new(Reason::Damaged, detail)
@@ -191,7 +191,7 @@ fn not_drained(core: &Core, capability: &Capability, owing: Owing) -> Answer {
         _ => owing.columns,
     };
     if owed_to.is_empty() {
-        let detail = "the drive is slow to note what is settled: try again";
+        let detail = "the drive is slow to note which writes are settled: try again";
         return Answer::refused(g, Refusal::new(Reason::Busy, detail));
     }
     Answer::new(g, FenceReply { unsettled: Vec::new(), more: false, owed_to })
@@ -304,7 +304,7 @@ pub(crate) fn scrub(core: &Core, asked: &Scrub) -> Answer {
     let manager_ms = core.manager_ms().unwrap_or_default();
     if asked.act == ScrubAct::Forget && asked.rate != core.start.load(Ordering::Relaxed) {
         // The manager has not looked at what this process lost when it started.
-        let detail = "another process of the drive was looked at";
+        let detail = "the drive has restarted since it was examined";
         return Answer::refused(Generation(0), Refusal::new(Reason::Busy, detail));
     }
     if asked.act == ScrubAct::Forget

@@ -318,7 +318,7 @@ impl Requests {
     async fn retire(&self, capability: &Capability, g: Generation, retire: &Retire, ticket: Ticket) {
         let settled_to = retire.settled_to;
         if settled_to.lease != capability.lease || settled_to.g > capability.g {
-            let detail = format!("stamp {settled_to} is not of lease {}", capability.lease);
+            let detail = format!("stamp {settled_to} does not belong to lease {}", capability.lease);
             return ticket.refuse(g, Refusal::new(Reason::Scope, detail));
         }
         if retire.ends_lease {
@@ -367,7 +367,7 @@ impl Requests {
         match timeout(self.core.settings.store_wait, self.buffers.share(bytes)).await {
             Ok(Ok(share)) => return Some((share, ticket)),
             Ok(Err(_)) => ticket.refuse(Generation(0), closing()),
-            Err(_) => ticket.late("memory for payloads: others hold all of it"),
+            Err(_) => ticket.late("memory for the payload: other requests hold all of it"),
         }
         None
     }

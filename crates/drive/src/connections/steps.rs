@@ -96,7 +96,7 @@ impl Requests {
             }
         };
         if !facts.ready.contains(delta.column) {
-            let detail = format!("a delta of column {}, which is out or joining", delta.column);
+            let detail = format!("the delta comes from column {}, which is out or joining", delta.column);
             ticket.refuse(facts.g, Refusal::new(Reason::StaleGeneration, detail));
             return Ok(());
         }
@@ -179,7 +179,7 @@ fn roles_of(facts: &Facts, delta: &Delta) -> Result<DeltaRoles, Refusal> {
     match (role(facts.map.column), role(delta.column)) {
         (Role::Parity(parity), Role::Data(data)) => Ok(DeltaRoles { shape, parity, data }),
         (own, other) => {
-            let detail = format!("a delta from {other:?} to {own:?} in stripe {}", delta.unit);
+            let detail = format!("a delta cannot go from {other:?} to {own:?} in stripe {}", delta.unit);
             Err(Refusal::new(Reason::Malformed, detail))
         }
     }
@@ -213,7 +213,7 @@ fn check_unit_write(capability: &Capability, facts: &Facts, write: &UnitWrite) -
         return Err(Refusal::new(Reason::Malformed, detail));
     }
     if capability.joining.contains(own) {
-        let detail = format!("column {own} is joining: it takes whole stripes only");
+        let detail = format!("column {own} is joining: it accepts whole stripes only");
         return Err(Refusal::new(Reason::Busy, detail));
     }
     Ok(())

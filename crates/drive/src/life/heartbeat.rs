@@ -342,7 +342,7 @@ impl Pulse {
                 // Log the first failure, then one in 64.
                 if self.failures.is_multiple_of(64) {
                     let why = &reply.detail;
-                    warn!(drive = %name, %manager, %why, "a manager that no longer leads, or of an older state, answered");
+                    warn!(drive = %name, %manager, %why, "the manager that answered no longer leads, or has an older state");
                 }
                 self.failures = self.failures.saturating_add(1);
             }
@@ -356,7 +356,7 @@ impl Pulse {
         self.failures = self.failures.saturating_add(1);
         // Log the first failure, then one in 64.
         if self.failures == 1 || self.failures.is_multiple_of(64) {
-            warn!(%manager, %error, failures = self.failures, "no heartbeat");
+            warn!(%manager, %error, failures = self.failures, "the manager did not answer a heartbeat");
         }
         (INTERVAL_MIN * 2u32.saturating_pow(self.failures.min(10))).min(self.interval)
     }

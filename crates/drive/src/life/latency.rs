@@ -1,7 +1,8 @@
 //! Latencies of requests: a histogram of the last minute or two, of fixed size. Pure: time is a parameter.
 //!
-//! Buckets grow by a quarter of a power of two, so a figure is at most a fifth too high. Two windows take
-//! turns, and figures cover both: once a minute has passed, they never cover less than a minute.
+//! Each power of two has four buckets of the same width. A figure is the end of its bucket, so it is at most
+//! a quarter too high. Two windows take turns, and figures cover both: once a minute has passed, they never
+//! cover less than a minute.
 
 use braid_wire::control::Latency;
 

@@ -78,7 +78,7 @@ pub async fn run(
         Some(Ok(())) => core(&identity, &manager, store.clone(), room, &config, &directory),
         Some(Err(error)) => Err(error),
         None => {
-            info!(%manager, "stopped before it joined");
+            info!(%manager, "the drive was stopped before it had joined the cluster");
             return close_store(store, &config).await;
         }
     };
@@ -109,7 +109,7 @@ pub async fn run(
                     connections.spawn(connection::serve(Arc::clone(&core), stream, closing.clone()));
                 }
                 Err(error) => {
-                    warn!(%error, "cannot accept");
+                    warn!(%error, "a connection cannot be accepted");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             },
@@ -188,7 +188,7 @@ async fn end_all(tasks: [JoinHandle<()>; 2], wait: Duration) {
 async fn finish(mut connections: JoinSet<()>, wait: Duration) {
     let all = async { while connections.join_next().await.is_some() {} };
     if tokio::time::timeout(wait, all).await.is_err() {
-        warn!("connections were cut off: their peers took no answers");
+        warn!("connections were cut off: their peers did not read their answers");
         connections.shutdown().await;
     }
 }

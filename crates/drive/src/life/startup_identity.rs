@@ -30,7 +30,7 @@ pub(crate) fn identity(directory: &Directory, config: &Config) -> Result<(Identi
             }
             let identity = fresh(config, token)?;
             info!(dir = %dir().display(), was = %before.cluster, now = %token.cluster,
-                "the drive never joined: begun anew with the new token");
+                "the drive had never joined a cluster: it begins anew with the new token");
             // In this order: a crash in between leaves the old identity without a store, which may be
             // replaced again.
             directory.discard_store()?;

@@ -301,7 +301,7 @@ fn tell_owed(waiters: Vec<Late<Waiter>>) {
         // Data that cannot be read here must be made anew here: the parity columns are not to blame.
         let owed_to = owed_to.unwrap_or(own);
         if owed_to.is_empty() {
-            let detail = "the write is stored, and the drive is slow to note it: repeat it";
+            let detail = "the write is stored, but the drive is slow to note that it is settled: repeat it";
             ticket.refuse(g, Refusal::new(Reason::Busy, detail));
         } else {
             ticket.answer(Answer::new(g, Written { owed_to, ..Written::new(version, false) }));

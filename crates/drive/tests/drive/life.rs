@@ -344,7 +344,7 @@ async fn what_a_client_retires_is_forgotten() {
     let drive = Drive::start(dir.path(), &manager).await;
     drive.prepare().await;
     drive.stop().await;
-    // This release's drives serve no unit writes, so the test writes some to the store directly.
+    // The test makes the unit writes in the store itself, so that it needs no parity drives.
     let store = || {
         let options = braid_store::Options { sync: false, ..Default::default() };
         Store::open(&dir.path().join("store"), None, options).unwrap().0

@@ -136,7 +136,7 @@ impl Inode {
         let mut slot = self.slot.write().await;
         slot.was_closed = false;
         if let Err(why) = done {
-            tracing::warn!(file = %self.file, errno = i32::from(why), "it could not be closed");
+            tracing::warn!(file = %self.file, errno = i32::from(why), "the file could not be closed");
             (slot.file, slot.writes) = (None, false);
             self.context.changed(self.file);
         }
@@ -166,11 +166,11 @@ impl Inode {
         match file.withdraw().await {
             Ok(true) => {}
             Ok(false) => {
-                tracing::info!(file = %self.file, "what does not fit stays: others write the file too")
+                tracing::info!(file = %self.file, "bytes over the quota stay in the file, as other clients write it too")
             }
             Err(error) => {
                 slot.failed(&error);
-                tracing::warn!(file = %self.file, %error, "what does not fit is not cut off");
+                tracing::warn!(file = %self.file, %error, "bytes over the quota could not be cut off the file");
             }
         }
     }

@@ -51,7 +51,7 @@ impl Inode {
                 Ok(()) => return Ok(()),
                 Err(error) if slot.failed(&error) && tries + 1 < TRIES => tries += 1,
                 Err(error) => {
-                    tracing::warn!(file = %self.file, from = flight.from, %error, "could not be written");
+                    tracing::warn!(file = %self.file, from = flight.from, %error, "bytes of the file could not be written");
                     return Err(errno(&error));
                 }
             }

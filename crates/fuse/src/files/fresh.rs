@@ -109,7 +109,7 @@ impl Inode {
             // The next read opens the file again.
             Err(error) if slot.loses(&error) => {}
             Err(error) => {
-                tracing::debug!(file = %self.file, %error, "it is read as it was");
+                tracing::debug!(file = %self.file, %error, "whether the file has changed is not known: it is read as it was");
                 return;
             }
         }
@@ -148,7 +148,7 @@ impl Inode {
             }
         };
         if is_lost && let Err(error) = self.reading().await {
-            tracing::debug!(file = %self.file, %error, "it is not opened anew yet");
+            tracing::debug!(file = %self.file, %error, "the file cannot be opened again yet");
         }
     }
 

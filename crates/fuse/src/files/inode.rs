@@ -166,7 +166,7 @@ impl Inode {
                 return Err(why);
             }
             if let Err(error) = self.open_to_write(&mut slot).await {
-                tracing::warn!(file = %self.file, %error, "it cannot be opened to be written");
+                tracing::warn!(file = %self.file, %error, "the file cannot be opened for writing");
                 slot.refused = Some((Instant::now(), errno(&error)));
                 return Err(errno(&error));
             }

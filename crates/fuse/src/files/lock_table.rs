@@ -81,7 +81,7 @@ impl Locks {
             std::mem::take(&mut state.held)
         };
         for ((file, _), held) in held {
-            tracing::error!(%file, pid = held.pid, "its locks are lost: others may have been given them");
+            tracing::error!(%file, pid = held.pid, "locks on the file are lost: another program may hold them now");
             for open in held.by.iter().filter_map(Weak::upgrade) {
                 open.lost_locks.store(true, Ordering::Release);
                 open.inode.forfeit();

@@ -195,10 +195,10 @@ impl Shared {
         let wanted = Wanted { owner, pid: 0, span: Span::ALL, kind: None };
         if let Err(error) = self.write_out(inode, wanted).await {
             // The next fsync or close tells it.
-            tracing::warn!(file = %inode.file, errno = i32::from(error), "released before it was written");
+            tracing::warn!(file = %inode.file, errno = i32::from(error), "a lock is released, though bytes written under it could not be stored");
         }
         if let Err(error) = self.unlock(inode, wanted).await {
-            tracing::warn!(file = %inode.file, errno = i32::from(error), "its locks are released later");
+            tracing::warn!(file = %inode.file, errno = i32::from(error), "locks on the file could not be released: trying again later");
             let shared = Arc::clone(self);
             let inode = Arc::clone(inode);
             self.context.runtime.spawn(async move {
@@ -278,7 +278,7 @@ impl Context {
 
     async fn ask_lock(&self, request: Lock) -> Outcome<Locked> {
         self.client.lock(request).await.map_err(|error| {
-            tracing::warn!(%error, "a lock could not be asked for");
+            tracing::warn!(%error, "the manager could not be asked for a lock");
             errno(&error)
         })
     }

@@ -71,7 +71,7 @@ impl Inode {
             && wrote
             && let Err(error) = old.close().await
         {
-            tracing::info!(file = %self.file, %error, "a writer is given up");
+            tracing::info!(file = %self.file, %error, "the file could not be closed after writing");
             if error.reason() == Some(Reason::Quota) {
                 // The close has taken back what did not fit.
                 let mut state = self.state();

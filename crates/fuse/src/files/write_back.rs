@@ -322,7 +322,7 @@ impl Inode {
         if let Some(modified_ns) = modified
             && let Err(error) = file.set_modified(modified_ns)
         {
-            tracing::debug!(file = %self.file, %error, "it has the manager's time");
+            tracing::debug!(file = %self.file, %error, "the file's time of change could not be set: it gets the manager's time");
         }
     }
 
@@ -360,7 +360,7 @@ impl Inode {
         let mut state = self.state();
         let order = state.order;
         let bytes = state.extents.bytes() + length(&state.tail);
-        tracing::error!(file = %self.file, bytes, errno = %i32::from(why), "bytes are lost: they cannot be written");
+        tracing::error!(file = %self.file, bytes, errno = %i32::from(why), "written bytes are lost: they could not be stored");
         state.extents.cut(0..u64::MAX);
         state.tail.clear();
         (state.stopped, state.halted, state.failing, state.uncommitted) = (None, false, None, false);
@@ -377,7 +377,7 @@ impl Inode {
         self.context.runtime.spawn(async move {
             let _telling = inode.telling.lock().await;
             if let Err(error) = inode.set_now(later).await {
-                tracing::warn!(file = %inode.file, %error, "its attributes are as before");
+                tracing::warn!(file = %inode.file, %error, "attributes of the file could not be set: it keeps those it had");
             }
         });
         order

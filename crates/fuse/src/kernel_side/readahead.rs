@@ -17,7 +17,7 @@ const READ_AHEAD_KIB: u32 = 8 << 10;
 pub(crate) fn extend(at: &Path) {
     let mounts = fs::read("/proc/self/mountinfo").unwrap_or_default();
     let Some(device) = device(&mounts, at.as_os_str().as_bytes()) else {
-        return tracing::info!(at = %at.display(), "it is not in the list of mounts");
+        return tracing::info!(at = %at.display(), "the mount is not in /proc/self/mountinfo: the kernel reads ahead less than would be good");
     };
     let setting = format!("/sys/class/bdi/{device}/read_ahead_kb");
     if let Err(error) = fs::write(&setting, READ_AHEAD_KIB.to_string()) {

@@ -45,7 +45,9 @@ pub(crate) async fn run(shared: Weak<Shared>, mut news: Receiver<News>) {
         let is_over = was_live && live_for.is_zero();
         was_live = !live_for.is_zero();
         if is_over && let Some(shared) = shared.upgrade() {
-            tracing::debug!("the lease on what is kept is over");
+            tracing::debug!(
+                "the manager has not confirmed in time that cached names and attributes are current: they are dropped"
+            );
             drop_all(&shared, &[]).await;
         }
         let wait = if was_live { live_for.min(LOOK_EVERY) } else { LOOK_EVERY };
@@ -117,7 +119,7 @@ async fn heed(shared: &Arc<Shared>, news: News) {
             if let Some(inode) = shared.inodes.get(file)
                 && let Err(error) = inode.sync().await
             {
-                tracing::info!(%file, errno = i32::from(error), "others do not see what waits to be written");
+                tracing::info!(%file, errno = i32::from(error), "other clients do not see yet what was written, as it could not be stored");
             }
         }
         if let Some(watching) = shared.context.kept.watching() {
@@ -174,6 +176,6 @@ async fn drop_in_kernel(shared: &Arc<Shared>, entries: Vec<(FileId, Vec<u8>)>, f
         }
     };
     if timeout(KERNEL_WAIT, all).await.is_err() {
-        tracing::debug!("the kernel drops what changed as soon as it can");
+        tracing::debug!("the kernel takes long to drop what has changed: not waiting for it");
     }
 }

@@ -42,7 +42,7 @@ pub(crate) fn nothing(core: &Core, file: FileId, target: DriveId) -> Refusal {
     let name = core.drives().name(target);
     Refusal::new(
         Reason::NotFound,
-        format!("file {file} has no stale column on {name}: nothing is to be done"),
+        format!("file {file} has no stale column on {name}: there is nothing to do"),
     )
 }
 

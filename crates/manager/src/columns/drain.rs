@@ -103,10 +103,7 @@ fn must_be_empty(tx: &Tx, drive: DriveId, name: &str) -> Result<(), Refusal> {
     }
     for (_, old) in tx.records::<DriveRecord>(&key::all(table::DRIVE), usize::MAX)? {
         if old.replaced_by == drive {
-            return refuse(format!(
-                "{name} stands for {}, whose place it took: it cannot be removed",
-                old.name
-            ));
+            return refuse(format!("{name} cannot be removed, as it took the place of {}", old.name));
         }
     }
     Ok(())

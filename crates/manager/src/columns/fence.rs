@@ -62,7 +62,7 @@ pub(crate) async fn fence_all(core: &Arc<Core>, file: FileId, inode: &InodeRecor
                 calls.spawn(async move { (index, column, target.fence(&core, from).await) });
             }
             None => {
-                fenced.failures.insert((index, column), "it is not known".to_owned());
+                fenced.failures.insert((index, column), "the manager does not know its drive".to_owned());
             }
         }
     }
@@ -70,7 +70,7 @@ pub(crate) async fn fence_all(core: &Arc<Core>, file: FileId, inode: &InodeRecor
         match done {
             Ok((index, column, Ok(listed))) if !listed.owed_to.is_empty() => {
                 fenced.owed_to.extend(listed.owed_to.iter().map(|owed_to| (index, owed_to)));
-                let why = format!("column(s) {} do not take what it owes them", listed.owed_to);
+                let why = format!("parity column(s) {} do not accept its deltas", listed.owed_to);
                 fenced.failures.insert((index, column), why);
             }
             Ok((index, _, Ok(listed))) => {
@@ -127,7 +127,7 @@ pub(crate) async fn tell(
     index: u32,
     column: Column,
 ) -> Result<(), CallError> {
-    let unknown = || CallError::Unreachable("it is not known".to_owned());
+    let unknown = || CallError::Unreachable("the manager does not know its drive".to_owned());
     let target = Target::new(core, file, inode, index, column).ok_or_else(unknown)?;
     match target.fence(core, 0).await {
         // A drive serves nothing of an object whose record is damaged.
@@ -179,7 +179,9 @@ pub(crate) async fn drive_call(
     let (address, grant) = {
         let now_ms = core.now_ms();
         let table = core.drives();
-        let known = table.drive(drive).ok_or_else(|| CallError::Unreachable("it is not known".to_owned()))?;
+        let known = table
+            .drive(drive)
+            .ok_or_else(|| CallError::Unreachable("the manager does not know its drive".to_owned()))?;
         let grant = grants::for_drive(&known.record.master, drive, now_ms + CAPABILITY_MS);
         (known.record.address.clone(), grant)
     };
@@ -196,7 +198,9 @@ pub(crate) async fn partition_call(
     let (address, grant) = {
         let now_ms = core.now_ms();
         let table = core.drives();
-        let known = table.drive(drive).ok_or_else(|| CallError::Unreachable("it is not known".to_owned()))?;
+        let known = table
+            .drive(drive)
+            .ok_or_else(|| CallError::Unreachable("the manager does not know its drive".to_owned()))?;
         let grant = grants::for_partition(&known.record.master, drive, partition, now_ms + CAPABILITY_MS);
         (known.record.address.clone(), grant)
     };
@@ -452,5 +456,5 @@ fn is_missing(refusal: &Refusal) -> bool {
 }
 
 pub(crate) fn unexpected(reply: &DriveReply) -> CallError {
-    CallError::Unreachable(format!("it answers {} where that has no place", reply.name()))
+    CallError::Unreachable(format!("it answers {}, which does not fit the request", reply.name()))
 }

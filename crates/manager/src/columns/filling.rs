@@ -70,7 +70,7 @@ fn add_segment(
     }
     if drives.iter().any(|drive| with_leftovers.contains(drive)) {
         let names = names(&|drive| with_leftovers.contains(&drive));
-        let detail = format!("what {names} have of file {file} from before must be freed first");
+        let detail = format!("old objects of file {file} on {names} must be freed first");
         return Err(Refusal::new(Reason::Busy, detail));
     }
     let all = ColumnMask::all(shape.width());
@@ -135,7 +135,7 @@ pub(crate) async fn give_up(core: &Arc<Core>, file: FileId) -> Result<(), Refusa
         }
     };
     core.write_then(give_up, unfinished).await?;
-    tracing::debug!(%file, "its new layout is given up");
+    tracing::debug!(%file, "the new layout of a file is given up");
     core.wake.notify_waiters();
     Ok(())
 }
@@ -177,7 +177,7 @@ pub(crate) async fn source(core: &Arc<Core>, asker: DriveId, request: &Refresh) 
     match request.access {
         Access::Read if may => reader(core, file).await,
         Access::Read => Err(nothing(core, file, asker)),
-        Access::Write => Err(Refusal::new(Reason::NotAllowed, "a drive opens no file for writing")),
+        Access::Write => Err(Refusal::new(Reason::NotAllowed, "a drive may not open a file for writing")),
     }
 }
 
@@ -223,7 +223,7 @@ pub(crate) async fn finish(core: &Arc<Core>, file: FileId) -> Result<bool, Refus
     if !step(core, file, Some(change)).await? {
         return Ok(false);
     }
-    tracing::info!(%file, "it has its new layout");
+    tracing::info!(%file, "a file has its new layout");
     core.wake.notify_waiters();
     Ok(true)
 }

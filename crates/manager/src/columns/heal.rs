@@ -84,7 +84,8 @@ pub(crate) async fn begin(core: &Arc<Core>, asker: DriveId, request: BeginHeal) 
     if let Some(at) = moves.iter().find(|at| at.drive == target && is_in_the_way(&inode, at, &olds)) {
         // The orphaned column is made here once the successor's object was freed.
         successors::abandon(core, *at, &inode).await?;
-        let detail = format!("a column of file {file} that was to move here is given up first");
+        let detail =
+            format!("another column of file {file} was moving to this drive: that move is given up first");
         return Err(Refusal::new(Reason::Busy, detail));
     }
     let columns = stale_columns(&inode, target, &olds);
@@ -143,8 +144,9 @@ pub(crate) async fn end(core: &Arc<Core>, asker: DriveId, request: EndHeal) -> R
         if !inode.held {
             successors::settle(core, file, &inode).await?;
         }
-        let detail =
-            format!("what is settled in {left} stripes of file {file} is not clear yet: compare again");
+        let detail = format!(
+            "it is not clear yet which writes to {left} stripes of file {file} are settled: compare again"
+        );
         return Err(Refusal::new(Reason::StaleGeneration, detail));
     }
     let ended = lease_of(core, file, &inode);
@@ -229,10 +231,8 @@ pub(crate) fn join(
     let new = if old == target { old } else { new_home(core, file, &name, &segment.drives, target)? };
     if new != old {
         if !inodes::holds_nothing(tx, new, file)? {
-            let detail = format!(
-                "what {} has of file {file} from before must be freed first",
-                core.drives().name(new)
-            );
+            let detail =
+                format!("old objects of file {file} on {} must be freed first", core.drives().name(new));
             return Err(Refusal::new(Reason::Busy, detail));
         }
         vacate(tx, ComponentPlace { drive: old, file, segment: index, column })?;

@@ -100,8 +100,7 @@ pub(crate) async fn clear(core: &Arc<Core>, file: FileId, deadline: Instant) -> 
                 Err(error) if fence::is_lost(&error) => break,
                 Err(error) if Instant::now() >= deadline => {
                     let name = core.drives().name(drive);
-                    let detail =
-                        format!("{name} does not free what it holds of file {file} from before: {error}");
+                    let detail = format!("{name} does not free its old objects of file {file}: {error}");
                     return Err(Refusal::new(Reason::Busy, detail));
                 }
                 Err(_) => tokio::time::sleep(LOOK_AGAIN).await,

@@ -112,7 +112,7 @@ async fn look(core: &Arc<Core>, drive: DriveId) -> Result<Look, CallError> {
         let request = Scrub { act: ScrubAct::Forget, rate: start, term: core.term() };
         drive_call(core, drive, &request.into()).await?;
         let name = core.drives().name(drive);
-        tracing::info!(%name, "all that the drive should have is there again: what else it has lost is of no file");
+        tracing::info!(%name, "the drive has all that it should have again: whatever else it lost belongs to no file");
     }
     Ok(found)
 }

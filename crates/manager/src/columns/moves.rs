@@ -323,7 +323,10 @@ fn move_column(
     let g = inode.g;
     let Some(segment) = segment_mut(inode, place).filter(|segment| !segment.set.contains(place.column))
     else {
-        return Err(Refusal::new(Reason::Busy, format!("a column of file {} is in its set", place.file)));
+        return Err(Refusal::new(
+            Reason::Busy,
+            format!("a column of file {} is in use again, and does not move", place.file),
+        ));
     };
     let object = segment.object;
     if let Some(drive) = segment.drives.get_mut(place.column.index()) {

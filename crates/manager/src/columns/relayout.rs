@@ -257,12 +257,13 @@ impl LayOut {
                 return Ok(false);
             }
             Next::Wait => return Ok(true),
-            Next::Begin(_) if was_begun => {
-                Err(Refusal::new(Reason::Busy, "it was written, or lost a drive, and begins anew soon"))
-            }
+            Next::Begin(_) if was_begun => Err(Refusal::new(
+                Reason::Busy,
+                "the file was written, or lost a drive: its relayout soon begins anew",
+            )),
             Next::Begin(shape) => match core.try_lock_file(file) {
                 Some(_turn) => filling::make(core, file, shape).await,
-                None => Err(Refusal::new(Reason::Busy, "it is busy")),
+                None => Err(Refusal::new(Reason::Busy, "the file is busy")),
             },
             Next::GiveUp => match core.try_lock_file(file) {
                 Some(_turn) => filling::give_up(core, file).await,
@@ -386,7 +387,7 @@ mod tests {
         let mut turns = LayOut::default();
         let now = Instant::now();
         turns.later.insert(FILE, (now + AGAIN_MIN, AGAIN_MIN));
-        core.relayouts().insert(FILE, "it is busy".to_owned());
+        core.relayouts().insert(FILE, "the file is busy".to_owned());
         turns.forget(&core, now + AGAIN_MAX);
         assert!(turns.later.contains_key(&FILE) && core.relayouts().contains_key(&FILE));
         turns.forget(&core, now + AGAIN_MIN + AGAIN_MAX);

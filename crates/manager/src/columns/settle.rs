@@ -121,7 +121,7 @@ impl Walk {
         let mut walks = JoinSet::new();
         for column in self.ready.iter() {
             let Some(target) = Target::new(core, file, &self.inode, index, column) else {
-                failures.insert((index, column), "it is not known".to_owned());
+                failures.insert((index, column), "the manager does not know its drive".to_owned());
                 continue;
             };
             let core = Arc::clone(core);

@@ -73,7 +73,7 @@ pub(crate) async fn begin(
     for at in &own {
         // After that the successor's object exists in this generation, and units can be installed on it.
         fence::tell(core, file, &shown, at.segment, at.column).await.map_err(|error| {
-            Refusal::new(Reason::Busy, format!("{} is not told: {error}", core.drives().name(drive)))
+            Refusal::new(Reason::Busy, format!("{} cannot be told: {error}", core.drives().name(drive)))
         })?;
     }
     opened_by(core, file, shown, Opener::Healer(drive)).await
@@ -138,7 +138,7 @@ fn must_be_whole(inode: &InodeRecord, file: FileId, own: &[ComponentPlace]) -> R
         let lacks = segment.is_some_and(|segment| !segment.all().minus(segment.ready()).is_empty());
         if lacks || segment.is_some_and(|segment| segment.shape.m == 0) {
             let detail = format!(
-                "file {file} is open for writing and can spare no column: one moves when it is closed or whole"
+                "file {file} is open for writing and cannot spare a column: its columns move once it is closed, or has all of them"
             );
             return Err(Refusal::new(Reason::Busy, detail));
         }

@@ -170,7 +170,7 @@ impl EmbeddedKv {
             }
             Err(why) => {
                 let what = format!("the disk failed, and it cannot be opened again for now: {why}");
-                tracing::error!(path = %self.path.display(), %what, "no state");
+                tracing::error!(path = %self.path.display(), %what, "the manager's state cannot be opened");
                 let error = self.error(&what);
                 *state = State::Failed { what, again: Instant::now() + REOPEN_PAUSE };
                 Err(error)

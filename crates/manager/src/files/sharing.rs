@@ -121,8 +121,8 @@ pub(crate) fn must_hold(
         return Err(lease_lost(file, lease));
     }
     let detail = format!(
-        "lease {lease} on file {file} is over, as a writer was gone while it cut the file short: open the file \
-         again, which ends that"
+        "lease {lease} on file {file} is over, because another writer died while it truncated the file: open \
+         the file again, which completes the truncation"
     );
     Err(Refusal::new(Reason::LeaseLost, detail))
 }
@@ -277,14 +277,14 @@ fn ask(core: &Core, file: FileId, inode: &InodeRecord, holder: u64, what: Asks) 
     let now_ms = core.running_ms();
     let asked = core.leases().turns(file).map_or(Ok(()), |it| it.ask(holder, what == Asks::ForTurn, now_ms));
     asked.map_err(|again_ms| {
-        let detail = format!("{:?} is another writer's for a moment: try again", show(&inode.name));
+        let detail = format!("another writer has a short turn at {:?}: try again", show(&inode.name));
         Refusal::new(Reason::Busy, detail).again_in(again_ms)
     })
 }
 
 /// The refusal while a cut is under way. Its duration is not known, and few cuts are long.
 fn cutting(inode: &InodeRecord) -> Refusal {
-    let detail = format!("{:?} is being cut short by another writer: try again", show(&inode.name));
+    let detail = format!("{:?} is being truncated by another writer: try again", show(&inode.name));
     Refusal::new(Reason::Busy, detail).again_in(AGAIN_MS_MAX)
 }
 

@@ -83,7 +83,7 @@ fn one(core: Arc<Core>, head: RequestHead, item: BatchItem) -> Running {
                 dispatch::answer(&core, &Caller::Client, &head, request).await
             }
             Ok((_, request)) => {
-                let detail = format!("{} comes by itself, not with others", request.name());
+                let detail = format!("{} must be sent by itself, not in a batch", request.name());
                 Err(Refusal::new(Reason::Unsupported, detail))
             }
             Err(error) => Err(Refusal::new(Reason::Malformed, error.to_string())),
@@ -94,6 +94,6 @@ fn one(core: Arc<Core>, head: RequestHead, item: BatchItem) -> Running {
 
 /// The refusal of a request whose answer takes too long, or is too long, to come with the others.
 fn takes_long() -> Refusal {
-    let detail = "its answer does not come with those to other requests: ask for it by itself";
+    let detail = "the answer takes too long or is too large for a batch: send the request by itself";
     Refusal { again_ms: AGAIN_MS, ..Refusal::new(Reason::Busy, detail) }
 }

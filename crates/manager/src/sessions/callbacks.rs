@@ -35,7 +35,10 @@ const WATCHED: &str = "watched";
 /// Takes a client's request for news, and waits until there are some, or for the time that it asked for.
 pub(crate) async fn watch(core: &Arc<Core>, asked: Watch) -> Result<News, Refusal> {
     if asked.client == 0 {
-        return Err(Refusal::new(Reason::Malformed, "a client that watches must name its number"));
+        return Err(Refusal::new(
+            Reason::Malformed,
+            "a request for news must name the client's number, which is not 0",
+        ));
     }
     if !core.is_watched.swap(true, Ordering::AcqRel) {
         core.write(|_, tx| {
@@ -46,7 +49,7 @@ pub(crate) async fn watch(core: &Arc<Core>, asked: Watch) -> Result<News, Refusa
     }
     core.locking.watched(core.running_ms());
     if !core.watchers().hear(&asked, core.running_ms()) {
-        return Err(Refusal::new(Reason::Busy, "too many clients watch: try again later"));
+        return Err(Refusal::new(Reason::Busy, "too many clients wait for news: try again later"));
     }
     core.heeded.notify_waiters();
     if !asked.closed.is_empty() {
@@ -148,7 +151,7 @@ async fn bury(core: &Arc<Core>, files: &[FileId]) -> Vec<FileId> {
         Ok(left)
     });
     let left = buried.await.unwrap_or_else(|refusal| {
-        tracing::debug!(%refusal, "files without names are not removed yet");
+        tracing::debug!(%refusal, "removed files whose last user is gone cannot be freed yet");
         files.to_vec()
     });
     core.wake.notify_waiters();

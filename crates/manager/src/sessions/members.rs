@@ -94,7 +94,10 @@ pub async fn heartbeat(core: &Arc<Core>, drive: DriveId, beat: Heartbeat) -> Res
         Ruling::Drive(record) if beat.closing => DriveRecord { start: 0, ..*record },
         Ruling::Drive(record) => *record,
         Ruling::Wait => {
-            let why = format!("{}; until its lease has surely lapsed this one waits", elsewhere(core, drive));
+            let why = format!(
+                "{}; this process waits until the lease of that one has surely lapsed",
+                elsewhere(core, drive)
+            );
             return Ok(no_lease(core, &known, &beat, Admission::Wait, why));
         }
         Ruling::Superseded => {
@@ -126,11 +129,11 @@ pub async fn heartbeat(core: &Arc<Core>, drive: DriveId, beat: Heartbeat) -> Res
         } else if beat.stalled_ms > 0 {
             "its disk hangs"
         } else if record.stored < record.instance {
-            "it is to store its number first"
+            "it must store its process number first"
         } else if record.behind {
-            "its log ends before what it had acknowledged: its columns are being put out of their files' sets"
+            "its log ends before what it had acknowledged: its columns are being taken out of use until they are caught up"
         } else {
-            "it is told first of what went out while it was away"
+            "it is first being told which of its columns went out while it was away"
         };
         return Ok(no_lease(core, &record, &beat, Admission::Wait, why.to_owned()));
     }
@@ -257,7 +260,7 @@ async fn store_instance(
 /// Message that says where the process on record runs.
 fn elsewhere(core: &Core, drive: DriveId) -> String {
     let table = core.drives();
-    let Some(known) = table.drive(drive) else { return "it is not known".to_owned() };
+    let Some(known) = table.drive(drive) else { return "the drive is not known".to_owned() };
     let record = &known.record;
     let pid = known.pid;
     let process = if pid == 0 { "a process".to_owned() } else { format!("process {pid}") };
@@ -285,7 +288,7 @@ fn join_tx(
     now_ms: u64,
 ) -> Result<(DriveRecord, Option<DriveRecord>), Refusal> {
     if drive == DriveId(0) {
-        return Err(Refusal::new(Reason::Malformed, "drive identity zero stands for none"));
+        return Err(Refusal::new(Reason::Malformed, "a drive cannot have the identity 0"));
     }
     let all: Vec<DriveRecord> =
         tx.records(&key::all(table::DRIVE), usize::MAX)?.into_iter().map(|(_, record)| record).collect();

@@ -22,15 +22,15 @@ pub(crate) async fn scrub_drive(core: &Core, asked: ScrubDrive) -> Result<ScrubD
     if state == DriveState::Replaced {
         return Err(Refusal::new(
             Reason::NoDrive,
-            format!("{name} was replaced: nothing on it counts any more"),
+            format!("{name} was replaced: its data is no longer used"),
         ));
     }
     if asked.act == ScrubAct::Forget {
-        let detail = "what a drive has lost is forgotten by the manager alone, once it has looked";
+        let detail = "only the manager may have a drive forget what it has lost";
         return Err(Refusal::new(Reason::Malformed, detail));
     }
     if (asked.rate == 0) != (asked.act == ScrubAct::Look) {
-        let detail = "a rate of at least 1 byte a second is given to start a scrub, and only then";
+        let detail = "a request to start a scrub needs a rate of at least 1 byte a second, and any other must have none";
         return Err(Refusal::new(Reason::Malformed, detail));
     }
     let request = Scrub { act: asked.act, rate: asked.rate, term: core.term() };

@@ -21,11 +21,11 @@ pub(crate) async fn find(
 ) -> Result<SistersReply, Refusal> {
     core.leadership().serving()?;
     if request.drives.len() > SISTERS_MAX {
-        let detail = format!("{} sisters: at most {SISTERS_MAX} may be named", request.drives.len());
+        let detail = format!("{} drives are asked for: at most {SISTERS_MAX} may be", request.drives.len());
         return Err(Refusal::new(Reason::Malformed, detail));
     }
     if core.drives().state(asker, core.now_ms()) != DriveState::Up {
-        let detail = "the drive has no lease now: it sends no deltas";
+        let detail = "the drive has no lease now, so it may not send deltas";
         return Err(Refusal::new(Reason::NotServing, detail));
     }
     let Sisters { partition, drives } = request;

@@ -219,7 +219,10 @@ impl Db {
         };
         let storing = storing.unwrap_or_default();
         storing.waiting.into_iter().for_each(|answer| answer(Err(why.clone())));
-        let detail = format!("nothing was changed, as what it was to follow was not stored: {}", why.detail);
+        let detail = format!(
+            "nothing was changed, as an earlier change that this one builds on was not stored: {}",
+            why.detail
+        );
         let on_top = Refusal::new(why.reason, detail);
         gathered.waiting.into_iter().for_each(|answer| answer(Err(on_top.clone())));
     }
@@ -253,7 +256,7 @@ impl Drop for RefuseAll<'_> {
 }
 
 fn dropped() -> Refusal {
-    Refusal::new(Reason::Medium, "the manager failed within itself: see its log")
+    Refusal::new(Reason::Medium, "the manager met an internal error: see its log")
 }
 
 fn full() -> Refusal {

@@ -83,5 +83,5 @@ pub fn moves(tx: &Tx, file: FileId, segment: u32) -> Result<bool, KvError> {
 }
 
 pub fn nothing_moves(file: FileId) -> Refusal {
-    Refusal::new(Reason::NotFound, format!("a column of file {file} does not move there any more"))
+    Refusal::new(Reason::NotFound, format!("a column of file {file} is no longer moving there"))
 }

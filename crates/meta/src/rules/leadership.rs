@@ -61,7 +61,7 @@ impl Leadership {
             (Leadership::Older(_) | Leadership::Comparing(_), _) => false,
             (_, (Seen::Newer, mark)) => {
                 *self = Leadership::Older(format!(
-                    "{name} has seen it in term {} with {} changes (mark {:016x})",
+                    "{name} has seen a state of term {} with {} changes (mark {:016x})",
                     mark.term, mark.changes, mark.mark
                 ));
                 true
@@ -98,8 +98,8 @@ impl Leadership {
             Leadership::Leading => Ok(()),
             Leadership::Asking { heard, .. } => {
                 let detail = format!(
-                    "the manager has just started, and has heard from {} of its drives: it answers when it knows from them \
-                     that its state is the present one (no drive runs? start them)",
+                    "the manager has just started, and has heard from {} of its drives: it answers once enough of them have \
+                     confirmed that its state is the newest (start the drives if none runs)",
                     heard.len()
                 );
                 no(Reason::NotLeading, detail)

@@ -120,7 +120,7 @@ impl Operations {
     ) -> Result<(), Refusal> {
         if !self.askers.contains_key(&client) {
             if begun_ms <= self.forgotten_ms {
-                let detail = "there are so many clients that it is not known any more whether it was done: look, then ask again";
+                let detail = "so many clients make changes that it is no longer known whether this one was made: look, then ask again";
                 return Err(Refusal::new(Reason::Outdated, detail));
             }
             self.make_room()?;
@@ -174,7 +174,7 @@ impl Operations {
     pub fn check(&self, operation: &Operation) -> Result<(), Refusal> {
         let Some(asker) = self.askers.get(&operation.client) else { return Ok(()) };
         if operation.number < asker.settled_below {
-            let detail = format!("operation {} was given up or answered before", operation.number);
+            let detail = format!("operation {} was answered or given up already", operation.number);
             return Err(Refusal::new(Reason::Outdated, detail));
         }
         asker.refused.get(&operation.number).map_or(Ok(()), |refusal| Err(refusal.clone()))
@@ -192,7 +192,10 @@ pub fn recorded(tx: &Tx, operation: Operation) -> Result<Option<Outcome>, Refusa
     let key = key::operation(operation.client, operation.number);
     let Some(record) = tx.record::<OperationRecord>(&key)? else { return Ok(None) };
     if record.request != operation.request {
-        let detail = format!("operation {} was another request before: numbers rise", operation.number);
+        let detail = format!(
+            "operation number {} was used for another request before: numbers must rise",
+            operation.number
+        );
         return Err(Refusal::new(Reason::Malformed, detail));
     }
     Ok(Some(Outcome { file: record.file, lease: record.lease, number: record.number }))
@@ -216,15 +219,16 @@ pub fn check_head(head: &RequestHead, request: &ControlRequest, now_ms: u64) -> 
     let malformed = |what: &str| Err(Refusal::new(Reason::Malformed, format!("{}: {what}", request.name())));
     if client == 0 || operation == 0 || begun_ms == 0 {
         return malformed(
-            "it changes something, and needs the asker's number, the operation's, and its time",
+            "the request makes a change, so it must give the client's number, the operation's number and the time",
         );
     }
     if settled_below > operation {
-        return malformed("its operation is not above those that its asker says are settled");
+        return malformed("the operation is one that the client says is settled");
     }
     if operation - settled_below > WINDOW_MAX {
-        let detail =
-            format!("more than {WINDOW_MAX} operations since the last that is not settled: wait for it");
+        let detail = format!(
+            "more than {WINDOW_MAX} operations follow the oldest that is not settled: wait for that one"
+        );
         return Err(Refusal::new(Reason::Busy, detail));
     }
     let age_ms = now_ms.saturating_sub(begun_ms);

@@ -88,7 +88,7 @@ pub fn check_count(parts: &[PartRecord]) -> Result<(), Refusal> {
     if parts.len() <= PARTS_MAX {
         return Ok(());
     }
-    let detail = format!("{PARTS_MAX} write the file by range already: write it without a range");
+    let detail = format!("{PARTS_MAX} clients already write the file by range: write it without a range");
     Err(Refusal::new(Reason::Leased, detail))
 }
 

@@ -32,7 +32,11 @@ pub fn of(table: &DriveTable, drive: &Drive, now_ms: u64) -> String {
         let others: Vec<Latency> = sisters.iter().map(|sister| of(sister)).collect();
         let median_us = slow(of(drive), &others)?;
         let p99_us = of(drive).p99_us;
-        Some(format!("{name} take up to {}, its sisters' {}", shown(p99_us), shown(median_us)))
+        Some(format!(
+            "99 % of its {name} took up to {} (median of the other drives: {})",
+            shown(p99_us),
+            shown(median_us)
+        ))
     };
     let kinds = [kind("reads", |drive| drive.reads), kind("commits", |drive| drive.commits)];
     let kinds: Vec<String> = kinds.into_iter().flatten().collect();
@@ -40,7 +44,7 @@ pub fn of(table: &DriveTable, drive: &Drive, now_ms: u64) -> String {
         return String::new();
     }
     format!(
-        "{} (99 % of the last minutes'): its disk may be failing: look at its SMART values and the kernel's log; if it stays so, \
+        "in the last minutes {}: its disk may be failing: look at its SMART values and the kernel's log; if it stays so, \
          braid drive drain it and braid drive rm it",
         kinds.join(", and ")
     )

@@ -100,7 +100,7 @@ pub fn refuse_without_bytes(kind: EntryKind, path: &[u8]) -> Result<(), Refusal>
         EntryKind::File => Ok(()),
         EntryKind::Directory => Err(is_directory(path)),
         _ => {
-            let detail = format!("{:?} is no file, and has no bytes to open", show(path));
+            let detail = format!("{:?} is not a regular file, and has no bytes to open", show(path));
             Err(Refusal::new(Reason::NotFile, detail))
         }
     }
@@ -134,7 +134,7 @@ pub fn link(tx: &mut Tx, link: &Link, keeps: Keeps<'_>, now_ms: u64) -> Result<(
         }
         return Err(Refusal::new(
             Reason::Exists,
-            format!("file {} has the name {:?}", link.file, show(&inode.name)),
+            format!("file {} already has the name {:?}", link.file, show(&inode.name)),
         ));
     }
     let named = Named { directory, name: slot.name };
@@ -150,7 +150,7 @@ pub fn link(tx: &mut Tx, link: &Link, keeps: Keeps<'_>, now_ms: u64) -> Result<(
             entries::drop_name(tx, volume, old.file, named, keeps, now_ms)?;
         }
         None if link.over.is_some() => {
-            let detail = format!("{:?} is not there any more, and was to be replaced", show(path));
+            let detail = format!("{:?} was to be replaced, but no longer exists", show(path));
             return Err(Refusal::new(Reason::NotFound, detail));
         }
         None => {}
@@ -185,7 +185,7 @@ pub fn commit(tx: &mut Tx, commit: &Commit, now_ms: u64) -> Result<(), Refusal> 
         return Ok(());
     }
     if inode.is_parted() && cut != Cut::No {
-        let detail = format!("{:?} is written by range: it cannot be cut", show(&inode.name));
+        let detail = format!("{:?} is being written by range, so it cannot be truncated", show(&inode.name));
         return Err(Refusal::new(Reason::Leased, detail));
     }
     let size = if cut == Cut::No { commit.size.max(inode.size) } else { commit.size };
@@ -235,7 +235,10 @@ impl Part {
     pub fn asked(&self, inode: &InodeRecord) -> Result<Option<PartRecord>, Refusal> {
         let Some(range) = self.range else { return Ok(None) };
         if self.alone {
-            return Err(Refusal::new(Reason::Malformed, "a range is written beside others, not alone"));
+            return Err(Refusal::new(
+                Reason::Malformed,
+                "a range of a file cannot be opened for a single writer: leave out the range, or alone",
+            ));
         }
         parts::check(inode, range)?;
         Ok(Some(PartRecord::asked(self.holder, range)))
@@ -270,7 +273,7 @@ pub fn reserve(tx: &mut Tx, request: &Reserve) -> Result<u64, Refusal> {
     let end = offset.checked_add(bytes).filter(|end| *end <= FILE_BYTES_MAX).ok_or_else(|| {
         Refusal::new(
             Reason::Range,
-            format!("{bytes} bytes at the end of file {file}: a file has 2^63 - 1 at most"),
+            format!("file {file} cannot grow by {bytes} bytes: a file has at most 2^63 - 1 bytes"),
         )
     })?;
     let volume = volumes::by_number(tx, inode.volume)?;
@@ -339,7 +342,7 @@ pub fn current(tx: &Tx, file: FileId, lease: Lease) -> Result<InodeRecord, Refus
     if inode.is_current(lease) {
         return Ok(inode);
     }
-    let detail = format!("lease {} has followed on lease {lease}: refresh", inode.lease);
+    let detail = format!("lease {} has replaced lease {lease}: refresh", inode.lease);
     Err(Refusal::new(Reason::StaleGeneration, detail))
 }
 
@@ -357,7 +360,7 @@ pub fn worn_out(file: FileId) -> Refusal {
 /// Returns true if this request, or one sent after it, was carried out already.
 fn is_late(inode: &InodeRecord, order: u64) -> Result<bool, Refusal> {
     if order == 0 {
-        return Err(Refusal::new(Reason::Malformed, "a Link or Commit without its number: they begin at 1"));
+        return Err(Refusal::new(Reason::Malformed, "a Link or Commit must have a number, from 1 on"));
     }
     Ok(order <= inode.order)
 }

@@ -57,7 +57,7 @@ pub fn show(path: &[u8]) -> String {
 
 fn check_name(name: &[u8], path: &[u8]) -> Result<(), Refusal> {
     let wrong = match name {
-        b"" => "has an empty name in it (two slashes, or one at its begin or end)".to_owned(),
+        b"" => "has an empty name in it (two slashes in a row, or one at its beginning or end)".to_owned(),
         b"." | b".." => format!("has the name {:?} in it, which is not allowed", show(name)),
         name if name.contains(&0) => "has a NUL byte in it".to_owned(),
         name if name.len() > NAME_BYTES_MAX => {

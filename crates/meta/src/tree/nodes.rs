@@ -39,8 +39,10 @@ pub fn link(tx: &mut Tx, link: &HardLink, now_ms: u64) -> Result<FileId, Refusal
     let from = &link.from.path;
     let to = &link.to.path;
     if found.inode.kind == EntryKind::Directory {
-        let detail =
-            format!("{:?} is a directory, which has one name: make a symbolic link to it", show(from));
+        let detail = format!(
+            "{:?} is a directory, which can have only one name: make a symbolic link to it",
+            show(from)
+        );
         return Err(Refusal::new(Reason::IsDirectory, detail));
     }
     if found.inode.volume != slot.directory.volume.volume {
@@ -51,11 +53,11 @@ pub fn link(tx: &mut Tx, link: &HardLink, now_ms: u64) -> Result<FileId, Refusal
         return Err(exists(to));
     }
     if !found.inode.is_named() {
-        let detail = format!("file {} was removed, and is open: it gets no new name", found.file);
+        let detail = format!("file {} was removed, so it cannot be given a new name", found.file);
         return Err(Refusal::new(Reason::NotFound, detail));
     }
     if found.inode.more_links + 1 >= LINKS_MAX {
-        let detail = format!("{:?} has {LINKS_MAX} names, and may have no more", show(from));
+        let detail = format!("{:?} has {LINKS_MAX} names, the most that a file may have", show(from));
         return Err(Refusal::new(Reason::TooManyLinks, detail));
     }
     let at = Named { directory: slot.directory.file, name: slot.name };
@@ -72,9 +74,11 @@ fn check(kind: EntryKind, device: u32, target: &[u8]) -> Result<(), Refusal> {
     let is_link = kind == EntryKind::Symlink;
     let wrong = match kind {
         EntryKind::File | EntryKind::Directory => Some("files and directories are made by other requests"),
-        _ if device != 0 && !is_device => Some("only a device node has a device's number"),
-        _ if is_link == target.is_empty() => Some("a symbolic link has a target, and nothing else has one"),
-        _ if target.contains(&0) => Some("a target has no NUL byte"),
+        _ if device != 0 && !is_device => Some("only a device node may have a device number"),
+        _ if is_link == target.is_empty() => {
+            Some("a symbolic link needs a target, and nothing else may have one")
+        }
+        _ if target.contains(&0) => Some("a symbolic link's target cannot hold a NUL byte"),
         _ if target.len() > TARGET_BYTES_MAX => Some("a symbolic link's target has at most 4095 bytes"),
         _ => None,
     };

@@ -2,7 +2,8 @@
 //!
 //! Every function takes a [`Target`] (one segment and the state of its columns) and a request of at most
 //! [`stripes_max`] stripes in that segment; [`parts`](crate::parts) splits larger ones. Each stripe is
-//! drafted by itself (`draft.rs`), in the way that moves the fewest bytes to and from drives.
+//! drafted by itself (`draft.rs`). A write goes the way that costs least in bytes and round trips
+//! (`write/ways.rs`); a read takes the units of which the fewest bytes are left to read (`gather.rs`).
 
 mod check;
 mod draft;

@@ -1,5 +1,5 @@
-//! Writes: each stripe in the way that moves the fewest bytes, with stamps, columns and covers as PROTOCOL C2
-//! requires.
+//! Writes: each stripe in the way that costs least in bytes and round trips (`write/ways.rs`), with stamps,
+//! columns and covers as PROTOCOL C2 requires.
 //!
 //! Parity bytes that change. A stripe write has one range per unit, and the ranges differ: the first unit's
 //! begins where the request does, the last one's ends where it does. Parity is written over their hull, from

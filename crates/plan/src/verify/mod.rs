@@ -85,7 +85,7 @@ pub enum Violation {
         column: Column,
     },
     /// Rule 4: an id is used twice, is too large, or is waited for and does not exist.
-    #[error("id {id} is there twice, is past the end, or is waited for and not there")]
+    #[error("id {id} occurs twice, is past the end, or is waited for though it does not occur")]
     Id {
         /// The id in question.
         id: InstructionId,
@@ -181,7 +181,7 @@ pub enum Violation {
         column: Column,
     },
     /// Rule 15: a write is sent where none belongs.
-    #[error("{id}: this write must not be")]
+    #[error("{id}: this write must not be in the plan")]
     Unwanted {
         /// Write that must not be there.
         id: InstructionId,
@@ -197,7 +197,7 @@ pub enum Violation {
         at: u32,
     },
     /// Rule 18: a write has the wrong stamp.
-    #[error("{id}: not the stamp that it must have")]
+    #[error("{id}: it has the wrong stamp")]
     Stamp {
         /// Write with the wrong stamp.
         id: InstructionId,
@@ -228,7 +228,7 @@ pub enum Violation {
     },
     /// Rule 23: a check does not read a readable unit, would not find damage to it, or finds damage where
     /// there is none.
-    #[error("stripe {}: damage to column {column} would not show", stripe.0)]
+    #[error("stripe {}: the plan would not find damage to column {column}", stripe.0)]
     NotChecked {
         /// Stripe that is checked.
         stripe: Stripe,

@@ -138,7 +138,7 @@ def stat(name: Name, row: Tuple[Any, ...]) -> Stat:
 def target(link: Stat) -> str:
     """Where a symbolic link leads."""
     if not link.is_symlink:
-        raise OSError(errno.EINVAL, "it is no symbolic link", link.name)
+        raise OSError(errno.EINVAL, "it is not a symbolic link", link.name)
     return link.target
 
 

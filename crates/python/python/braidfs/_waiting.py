@@ -375,7 +375,7 @@ class WaitingFileSystem(AbstractFileSystem):
 
     def _ranges(self, paths: Any, starts: Any, ends: Any, max_gap: Optional[int]) -> List[Range]:
         if max_gap is not None:
-            raise NotImplementedError("max_gap: ranges are read as they are asked for")
+            raise NotImplementedError("max_gap is not supported: ranges are read as they are asked for")
         if not isinstance(paths, list):
             raise TypeError("paths must be a list")
         starts = starts if isinstance(starts, (list, tuple)) else [starts] * len(paths)

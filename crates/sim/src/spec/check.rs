@@ -202,7 +202,7 @@ impl CostModel {
             return Err(error("parts.store.commit", "a commit holds at least a byte"));
         }
         if self.store.read_ahead.0 > 0 && self.store.placement == Placement::Scattered {
-            let what = "behind a scattered unit lies nothing of its object: set placement to contiguous";
+            let what = "reading ahead gains nothing if units are scattered: set placement to contiguous";
             return Err(error("parts.store.read_ahead", what));
         }
         if self.store.read_ahead.0 > 0 && self.store.cache.0 < self.store.read_ahead.0 {

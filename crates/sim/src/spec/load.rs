@@ -180,7 +180,10 @@ impl Load {
             return Err(SpecError::new(key, what));
         }
         if let Some(rate) = self.rate.filter(|rate| !rate.is_finite() || *rate <= 0.0) {
-            return wrong("rate", format!("a rate of {rate} requests a second cannot be; give one above 0"));
+            return wrong(
+                "rate",
+                format!("a rate of {rate} requests a second is not possible; give one above 0"),
+            );
         }
         if self.outstanding == Some(0) {
             return wrong("outstanding", "with 0 requests in flight nothing happens; give 1 or more".into());

@@ -47,7 +47,7 @@ fn every_error_names_its_key_and_its_line() {
         ("drives = 4", "drives = 0", "line 5: cluster.drives: 0 is not possible: give 1 to 4096"),
         ("clients = 2", "clients = 0", "line 4: cluster.clients: 0 is not possible: give 1 to 4096"),
         ("width = 4", "width = 5", "line 9: files.width: 5 columns need as many drives"),
-        ("rate = 100.0", "rate = -3.0", "line 19: load.0.rate: a rate of -3 requests a second cannot be"),
+        ("rate = 100.0", "rate = -3.0", "line 19: load.0.rate: a rate of -3 requests a second is not"),
         ("rate = 100.0", "rate = 3.0\nread = 1.5", "line 20: load.0.read: the share of reads"),
         ("rate = 100.0", "rate = 3.0\nrats = 1", "line 20: rats: unknown field `rats`, expected one of"),
         ("rate = 100.0", "rate = 3.0\noutstanding = 1", "line 18: load.0: give exactly one of"),
@@ -139,8 +139,12 @@ fn a_trace_names_the_line_that_is_wrong() {
         ("0.0,0,read,0", "0.0,0,read,1", "line 3: there is no file 1"),
         ("0.0,0,read", "0.9,0,read", "line 5: it is before the request above it"),
         ("65536,4096", "-1,4096", "line 5: offset \"-1\" is not a number"),
-        ("65536,4096", "1073741824,4096", "line 5: bytes 1073741824+4096 are none, or not in a file"),
-        ("65536,4096", "0,0", "line 5: bytes 0+0 are none"),
+        (
+            "65536,4096",
+            "1073741824,4096",
+            "line 5: bytes 1073741824+4096 are an empty range, or not in a file",
+        ),
+        ("65536,4096", "0,0", "line 5: bytes 0+0 are an empty range"),
         ("seconds,", "minutes,", "line 2: \"minutes,"),
     ];
     for (from, to, expected) in cases {

@@ -92,7 +92,7 @@ impl Checkpoint {
         let end = match (header, trailer) {
             (Ok(header), Ok(trailer)) => {
                 if (CheckpointEnd { totals: None, ..trailer.clone() }) != header {
-                    wrong.push((until, "the trailer is not the header's".to_owned()));
+                    wrong.push((until, "the trailer does not match the header".to_owned()));
                 }
                 trailer
             }
@@ -347,7 +347,7 @@ impl<'a> Walker<'a> {
         }
         let pages = self.checkpoint.totals.map_or(u64::MAX, |totals| totals.pages);
         if head.index < self.index || head.index >= pages {
-            return Err(DecodeError::Malformed("a page in another's place"));
+            return Err(DecodeError::Malformed("a page that belongs at another place"));
         }
         if head.as_of.saturating_add(1) < end.replay.sequence {
             return Err(DecodeError::Malformed("a page from before the checkpoint was begun"));
@@ -419,11 +419,11 @@ impl<'a> Reader<'a> {
         if let Some(totals) = self.checkpoint.totals
             && totals.pages != walker.index
         {
-            let what = format!("{} pages, and the trailer says {}", walker.index, totals.pages);
+            let what = format!("{} pages are there, but the trailer says {}", walker.index, totals.pages);
             self.wrong.push((self.checkpoint.pages.end, what));
         }
         if self.expected < Key::End {
-            self.lose(self.expected, Key::End, self.checkpoint.pages.end, "no page is about them");
+            self.lose(self.expected, Key::End, self.checkpoint.pages.end, "no page lists what is there");
         }
         Ok(())
     }
@@ -438,11 +438,12 @@ impl<'a> Reader<'a> {
     fn begins(&mut self, head: &PageHead, offset: u64) -> bool {
         self.end_parts();
         if head.from < self.expected {
-            self.wrong.push((offset, format!("a page of keys that were there before, from {}", head.from)));
+            self.wrong
+                .push((offset, format!("a page repeats keys of an earlier page, from {} on", head.from)));
             return false;
         }
         if head.from > self.expected {
-            self.lose(self.expected, head.from, offset, "no page before this is about them");
+            self.lose(self.expected, head.from, offset, "no page before this one lists what is there");
         }
         self.ranges.push(PageRange { from: head.from, to: head.to, as_of: Some(head.as_of) });
         self.expected = head.to;

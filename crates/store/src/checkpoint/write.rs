@@ -69,7 +69,7 @@ fn write_new(
         let parts = u32::try_from(image.parts.len()).expect("an object's pages are bounded");
         for (part, entries) in (0..).zip(&image.parts) {
             if entries.len() > PAGE_BYTES_MAX - FIXED_BYTES {
-                let what = format!("what is known of {from} is longer than a page may be");
+                let what = format!("the entry of {from} is longer than a page may be");
                 return Err(io::Error::other(what));
             }
             let head = PageHead {

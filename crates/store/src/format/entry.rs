@@ -291,7 +291,7 @@ fn object(body: &[u8]) -> Result<ObjectEntry<'_>, DecodeError> {
 /// Without damage: the position of damage must be zero.
 pub(super) fn not_lost(position: LogPosition) -> Result<Option<LogPosition>, DecodeError> {
     if position != LogPosition::default() {
-        return Err(DecodeError::Malformed("a place of no damage"));
+        return Err(DecodeError::Malformed("the place of damage in an entry without damage"));
     }
     Ok(None)
 }

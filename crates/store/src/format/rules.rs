@@ -16,12 +16,12 @@ pub(super) fn check(record: &Record) -> Result<(), DecodeError> {
         || record.inline.len() > INLINE_BYTES_MAX
         || record.before.len() >= TOGETHER_MAX
     {
-        return fail("past a bound");
+        return fail("a list, a column or inline bytes past their bound");
     }
     if record.before.iter().any(|before| before.kind.is_none())
         || record.prior.kind.is_none() && !record.before.is_empty()
     {
-        return fail("records before the first");
+        return fail("an earlier record without a kind, or with none before it");
     }
     let misplaced = record.is(flags::OWED) && record.kind != Kind::Data
         || record.is(flags::FOLDED) && record.kind != Kind::ParityBase

@@ -29,9 +29,9 @@ impl From<LostRange> for LostKeys {
     fn from(range: LostRange) -> LostKeys {
         let LostRange { from, to, checkpoint, segment, offset } = range;
         let what = if segment > 0 {
-            format!("damaged: segment {segment}, offset {offset}: records that may be of them are lost")
+            format!("damaged: segment {segment}, offset {offset}: records are lost that may belong to these")
         } else {
-            format!("damaged: checkpoint {checkpoint}, offset {offset}: the page that told of them is lost")
+            format!("damaged: checkpoint {checkpoint}, offset {offset}: the page that listed these is lost")
         };
         LostKeys { from, to, what }
     }

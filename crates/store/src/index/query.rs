@@ -64,7 +64,7 @@ impl Index {
     fn absent(&self, key: Key) -> Option<Error> {
         let lost = self.lost.find(key)?;
         let what = if lost.segment > 0 {
-            "records that may be of it are lost"
+            "records are lost that may belong to it"
         } else {
             "the page of the checkpoint that it may be on is damaged"
         };

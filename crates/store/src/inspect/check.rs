@@ -66,7 +66,7 @@ pub fn check(dir: &Path) -> Result<Report, Error> {
         Ok(found) => found,
         Err(Error::UnknownFormat(_, why)) => {
             // The superblock has the store's identity and salt: without it nothing else can be judged.
-            report.find("superblock", 0, format!("{why}: nothing else can be judged without it"));
+            report.find("superblock", 0, format!("{why}: without a superblock nothing else can be checked"));
             return Ok(report);
         }
         Err(error) => return Err(error),
@@ -152,7 +152,7 @@ fn strangers(disk: &dyn Disk, report: &mut Report) -> Result<(), Error> {
     let list = |dir: &str| disk.list(dir).map_err(|error| Error::io("list the store's directory", error));
     let known = ["superblock", "log", checkpoint::DIR, "lost+found"];
     for found in list("")?.iter().filter(|found| !known.contains(&found.as_str())) {
-        report.find(found, 0, "a file that belongs to nobody".to_owned());
+        report.find(found, 0, "a file that is no part of the store".to_owned());
     }
     for (dir, ending) in [("log", ".seg"), (checkpoint::DIR, ".ckp")] {
         for found in list(dir)? {
@@ -166,7 +166,7 @@ fn strangers(disk: &dyn Disk, report: &mut Report) -> Result<(), Error> {
             } else if dir == checkpoint::DIR && found.ends_with(".new") {
                 report.note(&file, 0, "a checkpoint that was never finished".to_owned());
             } else {
-                report.find(&file, 0, "a file that belongs to nobody".to_owned());
+                report.find(&file, 0, "a file that is no part of the store".to_owned());
             }
         }
     }
@@ -268,7 +268,7 @@ impl Segment<'_> {
                     && next != header.first_sequence
                 {
                     let what = format!(
-                        "it begins with record {}, segment {number} ends before {next}",
+                        "it begins with record {}, though segment {number} ends just before record {next}",
                         header.first_sequence
                     );
                     self.find(0, what);
@@ -311,8 +311,11 @@ impl Segment<'_> {
             let holds = record.from <= reference.from && reference.to <= record.to;
             // A delta is recorded under the parity's object; a move has its ranges in its body.
             if record.kind != Kind::Delta && (!same || !holds) {
-                let what =
-                    format!("{} refers to record {}, which is another's", whose(reference), record.sequence);
+                let what = format!(
+                    "{} refers to record {}, which belongs to something else",
+                    whose(reference),
+                    record.sequence
+                );
                 self.find(offset, what);
             }
             self.next += 1;

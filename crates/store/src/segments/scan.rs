@@ -148,7 +148,7 @@ impl<'a> Scanner<'a> {
                 }
                 // User data may look like a newer release's record, but it does not know this store's salt.
                 Err(DecodeError::Version(_)) if !is_placed(bytes, salt, number, offset) => {
-                    return Ok(Err(DecodeError::Malformed("a record of another place")));
+                    return Ok(Err(DecodeError::Malformed("a record that belongs at another place")));
                 }
                 Err(error) => return Ok(Err(error)),
                 Ok(record) => {
@@ -157,7 +157,7 @@ impl<'a> Scanner<'a> {
                     return Ok(if record.salt != self.salt {
                         Err(DecodeError::Malformed("a record of another store"))
                     } else if !here {
-                        Err(DecodeError::Malformed("a record of another place"))
+                        Err(DecodeError::Malformed("a record that belongs at another place"))
                     } else {
                         Ok(record)
                     });
@@ -361,7 +361,7 @@ mod tests {
         let behind = bytes.length();
         bytes.noise(1 << 20);
         let end = bytes.length();
-        let other_place = DecodeError::Malformed("a record of another place");
+        let other_place = DecodeError::Malformed("a record that belongs at another place");
         assert_eq!(
             bytes.found(),
             [

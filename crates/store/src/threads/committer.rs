@@ -201,7 +201,7 @@ impl Committer {
             return;
         }
         if let Err(error) = self.shared.checkpointer.make(&self.shared) {
-            tracing::warn!(%error, "no checkpoint at the close: the next opening replays the log's tail");
+            tracing::warn!(%error, "no checkpoint could be written at the close: the next opening replays the log's tail");
         }
     }
 

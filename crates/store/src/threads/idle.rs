@@ -44,7 +44,7 @@ impl GivingBack {
             return false;
         }
         if let Err(error) = shared.checkpointer.make(shared) {
-            tracing::warn!(%error, bytes, "no checkpoint, so that freed segments are not given back yet");
+            tracing::warn!(%error, bytes, "no checkpoint could be written, so freed segments are not given back yet");
         }
         true
     }

@@ -234,5 +234,5 @@ fn flags_are_of_their_kinds_only() {
     assert!(decode_record(&below.encode()).is_ok());
     let mut back = record_example(Kind::Delta);
     back.previous = back.version;
-    assert!(decode_record(&back.encode()).is_err(), "a delta leads to a newer version");
+    assert!(decode_record(&back.encode()).is_err(), "a delta must lead to a newer version");
 }

@@ -91,7 +91,8 @@ fn a_page_that_cannot_be_read_costs_what_is_on_it() {
                 assert!(gone.len() <= 3, "{told}");
             } else {
                 // If several records are lost together, the next one names their subjects.
-                let any = recovery.damaged.iter().any(|damage| damage.what.contains("any object may be hit"));
+                let any =
+                    recovery.damaged.iter().any(|damage| damage.what.contains("any object may be affected"));
                 assert!(!any && gone.iter().all(|&n| n > UNITS - TAIL - 12), "{told}");
                 together += usize::from(gone.len() > 4);
             }

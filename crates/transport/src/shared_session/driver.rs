@@ -266,7 +266,7 @@ fn place(
     let number = header.request;
     match places.get_mut(&number) {
         None | Some(Place::Came(..)) => {
-            Err(format!("answer to request {number}, which has none outstanding"))
+            Err(format!("answer to request {number}, which is not waiting for one"))
         }
         Some(Place::Abandoned | Place::Late) => {
             places.remove(&number);

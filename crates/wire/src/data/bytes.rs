@@ -55,10 +55,14 @@ record! {
 impl Read {
     pub(super) fn check_form(&self) -> Result<(), Refusal> {
         if self.exactly.is_empty() == (self.want == Want::Exactly) {
-            return Err(Refusal::malformed("versions are given to read exactly those, and only then"));
+            return Err(Refusal::malformed(
+                "a read names versions if, and only if, it asks for exactly those",
+            ));
         }
         if self.snapshot != 0 && self.want != Want::Newest {
-            return Err(Refusal::malformed("a snapshot has one state of each unit: the newest is asked for"));
+            return Err(Refusal::malformed(
+                "a read of a snapshot must ask for the newest version: a snapshot has one state of each unit",
+            ));
         }
         Ok(())
     }

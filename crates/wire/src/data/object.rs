@@ -78,7 +78,7 @@ impl ColumnMap {
             .map_err(|error| Refusal::malformed(error.to_string()))?;
         let width = usize::from(shape.width());
         if self.drives.len() != width || self.objects.len() != width || self.column.index() >= width {
-            return Err(Refusal::malformed(format!("column map does not have {width} columns")));
+            return Err(Refusal::malformed(format!("the column map does not have {width} columns")));
         }
         Ok(())
     }
@@ -147,7 +147,10 @@ fn check_opaque(bytes: &[u8]) -> Result<(), Refusal> {
     if bytes.len() <= OPAQUE_BYTES_MAX {
         return Ok(());
     }
-    Err(Refusal::malformed(format!("{} opaque bytes; at most {OPAQUE_BYTES_MAX}", bytes.len())))
+    Err(Refusal::malformed(format!(
+        "{} opaque bytes are too many: at most {OPAQUE_BYTES_MAX} are allowed",
+        bytes.len()
+    )))
 }
 
 record! {

@@ -156,7 +156,9 @@ impl Versions {
     pub(super) fn check_form(&self) -> Result<(), Refusal> {
         if self.units.len() > VERSIONS_UNITS_MAX {
             let asked = self.units.len();
-            return Err(Refusal::malformed(format!("{asked} units asked for; at most {VERSIONS_UNITS_MAX}")));
+            return Err(Refusal::malformed(format!(
+                "{asked} units are too many for one request: at most {VERSIONS_UNITS_MAX} are allowed"
+            )));
         }
         let is_limited = match self.list {
             Listing::Named | Listing::Doubted => (self.from, self.limit) == (0, 0),
@@ -164,7 +166,7 @@ impl Versions {
         };
         if !is_limited {
             return Err(Refusal::malformed(
-                "a listing has a limit of at least 1, and only a listing has one",
+                "a listing needs a limit of at least 1, and any other request must have none",
             ));
         }
         if !matches!(self.list, Listing::Named | Listing::Doubted) && !self.units.is_empty() {
@@ -259,7 +261,10 @@ impl Ready {
         let more = self.units.checked_sub(1).map(u64::from);
         match more.and_then(|more| self.unit.checked_add(more)) {
             Some(_) => Ok(()),
-            None => Err(Refusal::malformed(format!("{} units from {} on", self.units, self.unit))),
+            None => Err(Refusal::malformed(format!(
+                "a range of {} units from unit {} on is empty or too long",
+                self.units, self.unit
+            ))),
         }
     }
 }

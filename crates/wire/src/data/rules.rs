@@ -188,7 +188,7 @@ impl Bytes<'_> {
         if let Bytes::Read { from, to, .. } | Bytes::Written { from, to, .. } = *self
             && from >= to
         {
-            return Err(Refusal::malformed(format!("bytes {from}..{to} are none")));
+            return Err(Refusal::malformed(format!("the range {from}..{to} is empty")));
         }
         if let Bytes::Written { from, to, hole, crcs, .. } = *self {
             let blocks = if hole { 0 } else { block_count(from, to) };

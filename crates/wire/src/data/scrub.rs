@@ -51,7 +51,7 @@ impl Scrub {
     pub(super) fn check_form(&self) -> Result<(), Refusal> {
         if (self.rate == 0) != (self.act == ScrubAct::Look) {
             return Err(Refusal::malformed(
-                "a rate of at least 1 byte a second is given to start a scrub, and only then",
+                "a request to start a scrub needs a rate of at least 1 byte a second, and any other must have none",
             ));
         }
         Ok(())

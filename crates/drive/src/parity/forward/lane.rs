@@ -68,7 +68,7 @@ pub(super) async fn run(core: Arc<Core>, sister: DriveId, mut jobs: mpsc::Unboun
             sent = send(&core, sister, &mut session, &batch).await;
         }
         let again = sent.unwrap_or_else(|why| {
-            tracing::debug!(%sister, why, "deltas wait for a sister");
+            tracing::debug!(%sister, why, "deltas wait for a parity drive");
             session = None;
             // The writers find out soon whether the sister is lost, and then have the manager take it out.
             for (unit, _) in &batch {
@@ -137,7 +137,7 @@ async fn send(
         let session = session.as_mut().expect("it was made above");
         let refused = exchange(core, session, &row.grant, &items).await.map_err(gone)?;
         for (job, refusal) in refused {
-            tracing::debug!(%sister, unit = ?job.0, %refusal, "a sister does not take a delta yet");
+            tracing::debug!(%sister, unit = ?job.0, %refusal, "a parity drive does not accept a delta yet");
             if matches!(refusal.reason, Reason::Expired | Reason::StaleKey | Reason::Rights | Reason::Scope) {
                 core.forwarder.sisters.forget(sister, partition);
             }
@@ -244,7 +244,7 @@ fn prepare(core: &Arc<Core>, jobs: &[Job], reads: Reads) -> Prepared {
                 Err(Error::NoObject(..)) => handle_removed(core, (unit.0, unit.1)),
                 Err(Error::Chain { .. }) => handle_not_owed(core, unit, version),
                 Err(error) => {
-                    tracing::warn!(%error, unit = ?unit, %version, "a delta cannot be read: it stays owed");
+                    tracing::warn!(%error, unit = ?unit, %version, "a delta cannot be read: the parity drive does not get it yet");
                     core.forwarder.debts().handle_read(unit, false);
                     prepared.again.push(job);
                     break;

@@ -43,7 +43,7 @@ impl Replay<'_> {
         if left > 0 {
             self.lose_all(position, next.sequence - 1 - (missing - left));
             let offset = u64::from(position.block) * LOG_BLOCK_U64;
-            let what = format!("{left} more records are lost before it: any object may be hit");
+            let what = format!("{left} more records before this place are lost: any object may be affected");
             self.damage(position.segment, offset, what);
         }
     }
@@ -53,7 +53,7 @@ impl Replay<'_> {
         let &Subject { partition, object, unit, .. } = subject;
         let counted = self.as_of(subject.key()).is_some_and(|as_of| as_of >= sequence);
         let hit = match kind {
-            _ if counted => "nothing, the checkpoint counts it in".to_owned(),
+            _ if counted => "nothing is lost with it, as the checkpoint includes it".to_owned(),
             kind if kind.has_range() => {
                 self.index.mark_lost(partition, object, Some(unit), position);
                 format!("unit {unit} of object {object} in partition {partition}")
