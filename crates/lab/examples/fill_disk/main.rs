@@ -2,7 +2,7 @@
 //! of the file system takes the rest of it under load, so that the file system itself refuses. Every
 //! acknowledged byte is compared. `tests/store-full.sh` runs it on small ext4 and xfs file systems.
 //!
-//!     cargo run --release -p braid-store --example fill_disk -- DIR
+//!     cargo run --release -p braid-lab --example fill_disk -- DIR
 //!
 //! `DIR` is on a separate file system of a few hundred megabytes. Exit 0 only if nothing was lost, nothing
 //! hung and the space was freed.

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# What small operations cost in two commits: `braid bench small` of one and of the other, in turn, and what
+# What small operations cost in two commits: `bench small` of one and of the other, in turn, and what
 # moved by more than 3 %. Each commit is built in a work tree of its own, once.
 #
-# usage: tests/perf.sh OLD [NEW]
+# usage: crates/lab/scripts/perf.sh OLD [NEW]
 #   OLD, NEW     commits [NEW: HEAD]
 #   PERF_ROUNDS  how often each is run [3]
 #   PERF_ONLY    only rows with this text in their name, as for --only [all rows]
@@ -12,7 +12,7 @@
 # of the rounds. Where the processor counts instructions (most virtual machines do not), a third table has
 # those of a whole run, with all that the run sets up.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../../.."
 [ $# -ge 1 ] && [ $# -le 2 ] || { sed -n '5,9s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 command -v jq >/dev/null || { echo "perf.sh needs jq: apt-get install jq" >&2; exit 2; }
 rounds=${PERF_ROUNDS:-3}
@@ -36,9 +36,12 @@ for commit in "$old" "$new"; do
   [ -x "$kept/$commit" ] && continue
   echo "building $commit" >&2
   git worktree add --detach --quiet "$work/$commit" "$commit"
+  # Before there was a crate of experiments, `braid` had them.
+  package=braid-cli binary=braid
+  [ ! -d "$work/$commit/crates/lab" ] || package=braid-lab binary=braid-lab
   CARGO_TARGET_DIR="$kept/build" \
-    cargo build --quiet --release --locked -p braid-cli --manifest-path "$work/$commit/Cargo.toml"
-  cp "$kept/build/release/braid" "$kept/$commit"
+    cargo build --quiet --release --locked -p $package --manifest-path "$work/$commit/Cargo.toml"
+  cp "$kept/build/release/$binary" "$kept/$commit"
 done
 
 # So that the rest of the run's set-up is not counted by mistake: whether instructions can be counted at all.

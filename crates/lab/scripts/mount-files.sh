@@ -6,12 +6,12 @@
 #   latency  medians of single operations by mount-latency.py, beside those on a local tmpfs
 # Wants root, FUSE, and five times MIB below PLACE (default /dev/shm).
 #
-# usage: tests/mount-files.sh BRAID [MIB]
+# usage: crates/lab/scripts/mount-files.sh BRAID [MIB]
 set -euo pipefail
 braid=${1:?the braid binary} mib=${2:-1024} rounds=${ROUNDS:-5}
 here=$(realpath "$(dirname "$0")")
 # shellcheck source=tests/on-a-mount.sh
-. "$here/on-a-mount.sh"
+. "$here/../../../tests/on-a-mount.sh"
 begin files
 command -v bc >/dev/null || missing "no bc" "apt-get install bc"
 mounted mount

@@ -5,10 +5,10 @@
 # (sendfile over copy): below 1, sendfile takes less. The time of the whole read is not what other machines
 # would see; the drives' processor time is about that.
 #
-# usage: tests/send-ways.sh [ROUNDS [BRAID_BINARY]]
+# usage: crates/lab/scripts/send-ways.sh [ROUNDS [BRAID_BINARY]]
 #   SEND_WAYS_DIR   where to work; needs 5 GB [/dev/shm]
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../../.."
 rounds=${1:-9}
 braid=$(realpath "${2:-${CARGO_TARGET_DIR:-target}/release/braid}")
 [ -x "$braid" ] || { echo "no binary at $braid: run \`make build\` first" >&2; exit 2; }

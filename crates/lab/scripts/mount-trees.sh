@@ -5,15 +5,15 @@
 # to the local ones. The ext4 is on a loop device; its image and all else are below PLACE (default /dev/shm,
 # and so in memory; some 12 GB for 20,000 files with both peers). Wants root, FUSE, git, bc, cargo.
 #
-# usage: tests/mount-trees.sh BRAID [FILES]
+# usage: crates/lab/scripts/mount-trees.sh BRAID [FILES]
 #   PEERS      which others to measure too [those of glusterfs, seaweedfs that are installed; none: PEERS=]
 #   STEP_MAX   seconds after which a step is given up, and shown as > that [1800]
 set -euo pipefail
 braid=${1:?the braid binary} files=${2:-20000} step_max=${STEP_MAX:-1800}
 here=$(realpath "$(dirname "$0")")
 # shellcheck source=tests/on-a-mount.sh
-. "$here/on-a-mount.sh"
-# shellcheck source=tests/peers.sh
+. "$here/../../../tests/on-a-mount.sh"
+# shellcheck source=crates/lab/scripts/peers.sh
 . "$here/peers.sh"
 # shellcheck disable=SC2317 # what was sourced calls it
 also_ended() {

@@ -11,13 +11,13 @@
 # what the kernel kept, as Braid's mount can. Closing a file commits its bytes to the server's ext4; Braid
 # stores them on five drives. Make runs compilers, and so on mounts only. The NFS server has no redundancy.
 #
-# usage: tests/andrew.sh BRAID
+# usage: crates/lab/scripts/andrew.sh BRAID
 #   NFS   set to nothing: leave NFS out
 set -euo pipefail
 braid=${1:?the braid binary} rounds=${ROUNDS:-5}
 here=$(realpath "$(dirname "$0")")
 # shellcheck source=tests/on-a-mount.sh
-. "$here/on-a-mount.sh"
+. "$here/../../../tests/on-a-mount.sh"
 servers=()
 # shellcheck disable=SC2317 # what was sourced calls it
 also_ended() {

@@ -2,7 +2,7 @@
 //! resident memory. Then it measures a process that opens the store as after kill -9 and serves it, and
 //! another that does the same after the first closed it.
 //!
-//!     cargo run --release -p braid-store --example index_memory -- \
+//!     cargo run --release -p braid-lab --example index_memory -- \
 //!         DIR OBJECTS UNITS EXTENTS [ORDER [LIMIT_MIB]]
 //!
 //! `UNITS` per object, `EXTENTS` per unit. The writes are holes, which cost the index as much as bytes do and

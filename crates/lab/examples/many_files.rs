@@ -2,7 +2,7 @@
 //! of 256 to a transaction as bulk requests make them, and prints bytes per file, rates while the state
 //! grows, and the duration of a start on it.
 //!
-//!     cargo run --release -p braid-manager --example many_files -- DIR [FILES [FILES_PER_DIRECTORY]]
+//!     cargo run --release -p braid-lab --example many_files -- DIR [FILES [FILES_PER_DIRECTORY]]
 //!
 //! `DIR` must be empty or absent. Rates are measured when 1 %, 10 % and all of the files are there, each over
 //! some thousand requests: creates are of new names, and are removed again in their order, as `rm -r` does;
