@@ -3,7 +3,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 export RUST_BACKTRACE ?= 1
 
-.PHONY: posix posix-suites mount-trees mount-files mount-soak mount-fsx mount-peers setup-mount andrew demo test quick python wheel cases setup setup-python setup-full store-full store-model index-memory many-files build format lint docs units fuzz-smoke kill-loop rounds three-hosts send-ways perf soak clean
+.PHONY: lab posix posix-suites mount-trees mount-files mount-soak mount-fsx mount-peers setup-mount andrew demo test quick python wheel cases setup setup-python setup-full store-full store-model index-memory many-files build format lint docs units fuzz-smoke kill-loop rounds three-hosts send-ways perf soak clean
 
 ## A whole cluster on this machine: files in and out, a drive killed, read degraded, rebuilt, compared.
 demo: build
@@ -15,8 +15,8 @@ test: setup format lint docs units python fuzz-smoke
 
 ## While working: all but the slow tests (real processes, the store's storms), in a few minutes.
 quick: setup format lint
-	$(CARGO) test --workspace --exclude braid-store --exclude braid-cli --locked
-	$(CARGO) test -p braid-store -p braid-cli --lib --bins --locked
+	$(CARGO) test --workspace --exclude braid-store --exclude braid-cli --exclude braid-lab --locked
+	$(CARGO) test -p braid-store -p braid-cli -p braid-lab --lib --bins --locked
 
 # A C linker is all that a fresh Debian machine with Rust may lack.
 setup:
@@ -28,6 +28,10 @@ build: setup
 	$(CARGO) build --release --locked -p braid-cli
 	target_dir=$$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); \
 	tools/split-debug.sh "$$target_dir/release/braid"
+
+## The binary of experiments (docs/bench.md): `braid-lab bench`, `braid-lab sim swift-1991`, `braid-lab demo`.
+lab: setup
+	$(CARGO) build --release --locked -p braid-lab
 
 format:
 	$(CARGO) fmt --all --check
@@ -113,12 +117,12 @@ three-hosts: build
 ## on a mount, and on those of others that are installed (`make mount-peers`); FILES=20000, PEERS= for none.
 mount-trees: build setup-mount
 	target_dir=$$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); \
-	PATH="$$target_dir/peers:$$PATH" tests/mount-trees.sh "$$target_dir/release/braid" $(or $(FILES),20000)
+	PATH="$$target_dir/peers:$$PATH" crates/lab/scripts/mount-trees.sh "$$target_dir/release/braid" $(or $(FILES),20000)
 
 ## By hand, as root: large files and single small operations through a mount; MIB=1024.
 mount-files: build setup-mount
 	target_dir=$$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); \
-	tests/mount-files.sh "$$target_dir/release/braid" $(or $(MIB),1024)
+	crates/lab/scripts/mount-files.sh "$$target_dir/release/braid" $(or $(MIB),1024)
 
 ## By hand, as root: a mixed load on a mount, and whether memory stays flat; MINUTES=15.
 mount-soak: build
@@ -138,7 +142,7 @@ andrew: build setup-mount
 	test -e /usr/include/nfsc/libnfs.h && ls /usr/lib/*/ganesha/libfsalvfs.so; } >/dev/null 2>&1 || \
 	{ apt-get update && apt-get install -y --no-install-recommends make libnfs-dev libnfs-utils nfs-ganesha nfs-ganesha-vfs rpcbind; }
 	target_dir=$$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); \
-	ROUNDS=$(or $(ROUNDS),5) tests/andrew.sh "$$target_dir/release/braid"
+	ROUNDS=$(or $(ROUNDS),5) crates/lab/scripts/andrew.sh "$$target_dir/release/braid"
 
 # What the measurements of a mount need besides.
 setup-mount: setup
@@ -162,12 +166,12 @@ WEED := github.com/seaweedfs/seaweedfs/weed@v0.0.0-20261109003541-7506e5f91cd6
 ## By hand: what reads cost drives by sendfile and by copies; takes 5 GB of memory for a minute.
 send-ways: build
 	target_dir=$$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); \
-	tests/send-ways.sh 9 "$$target_dir/release/braid"
+	crates/lab/scripts/send-ways.sh 9 "$$target_dir/release/braid"
 
 ## By hand: small operations in two commits, in turn, and what moved by more than 3 %; OLD=main~1 NEW=HEAD.
 perf: setup
 	@command -v jq >/dev/null || { apt-get update && apt-get install -y --no-install-recommends jq; }
-	tests/perf.sh $(or $(OLD),HEAD~1) $(or $(NEW),HEAD)
+	crates/lab/scripts/perf.sh $(or $(OLD),HEAD~1) $(or $(NEW),HEAD)
 
 # The tools that make an ext4 and an xfs.
 setup-full: setup
@@ -177,14 +181,14 @@ setup-full: setup
 ## By hand, as root: a store on small ext4 and xfs file systems. It is filled until it refuses, emptied,
 ## filled again, and then left without space that another process took.
 store-full: setup-full
-	$(CARGO) build --release --locked -p braid-store --example fill_disk
+	$(CARGO) build --release --locked -p braid-lab --example fill_disk
 	target_dir=$$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); \
 	tests/store-full.sh "$$target_dir/release/examples/fill_disk"
 
 ## By hand: the index's memory. A million objects with ten million extents are opened and served below 1 GiB.
 ## Takes 15 GB of disk for a while.
 index-memory: setup
-	$(CARGO) build --release --locked -p braid-store --example index_memory
+	$(CARGO) build --release --locked -p braid-lab --example index_memory
 	target_dir=$$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); \
 	place=$$(mktemp -d) && trap 'rm -rf "$$place"' EXIT && \
 	"$$target_dir/release/examples/index_memory" "$$place/store" 1000000 10 1 scattered 1024
@@ -192,7 +196,7 @@ index-memory: setup
 ## By hand: what ten million files cost the manager, and whether its rates stay the same as they grow;
 ## FILES=... Takes 4 GB of memory (PLACE=/dev/shm, or a directory on a disk) and some minutes.
 many-files: setup
-	$(CARGO) build --release --locked -p braid-manager --example many_files
+	$(CARGO) build --release --locked -p braid-lab --example many_files
 	target_dir=$$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); \
 	place=$$(mktemp -d -p $(or $(PLACE),/dev/shm)) && trap 'rm -rf "$$place"' EXIT && \
 	"$$target_dir/release/examples/many_files" "$$place" $(or $(FILES),10000000)

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# For the scripts beside it: a cluster of six drives (raid5, 4+1) in a directory of its own, mounts of it, and
-# their end, however the script ends. A script sets `braid`, the binary, calls `begin`, and may then use
-# `place`, its directory. Every wait has a bound.
+# For the scripts beside it, and those of crates/lab/scripts: a cluster of six drives
+# (raid5, 4+1) in a directory of its own, mounts of it, and their end, however the script ends. A script sets
+# `braid`, the binary, calls `begin`, and may then use `place`, its directory. Every wait has a bound.
 
 # A directory below PLACE (default /dev/shm), and a cluster there.
 begin() {

@@ -13,7 +13,7 @@ pub fn document(report: &Report, command: &str, when: &str, plot: &str) -> Strin
     let _ = write!(
         text,
         "# The store against raw files\n\n\
-         `{command}`, braid {}, {when}, {:.0} s. What each row does: `braid bench store --help`; targets are in the last \
+         `{command}`, braid {}, {when}, {:.0} s. What each row does: `braid-lab bench store --help`; targets are in the last \
          column.\n\n![the ratios]({plot})\n\n\
          | machine | |\n|---|---|\n| processor | {} ({} of them) |\n| memory | {gib} GiB |\n| kernel | {} {} |\n\
          | load, before and after | {}; {} |\n",

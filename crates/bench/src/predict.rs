@@ -20,7 +20,7 @@ pub struct Report {
     /// Place, time and machine.
     #[serde(flatten)]
     pub ran: Conditions,
-    /// Costs of the parts, as `braid bench calibrate` writes them.
+    /// Costs of the parts, as `braid-lab bench calibrate` writes them.
     pub parts: String,
     pub rows: Vec<Row>,
     /// Rows that could not be measured here, with the reasons.
@@ -133,7 +133,7 @@ mod tests {
             report.add(row, Counts::Operations, (predicted, "a link".to_owned()), &[90.0, 100.0, 130.0]);
             assert_eq!(report.rows.last().expect("added").is_near, near, "{predicted}");
         }
-        let text = document(&report, "braid bench predict", "today");
+        let text = document(&report, "braid-lab bench predict", "today");
         assert!(
             text.contains(
                 "| E1 | read | 112/s | 100/s | 90/s .. 130/s | **1.12** **not within 10 %** | a link |"

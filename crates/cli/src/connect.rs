@@ -26,7 +26,7 @@ pub(crate) async fn cluster(path: Option<&Path>) -> Result<Client, Failure> {
 }
 
 /// Connects to this cluster, whose file was found in `dir`.
-pub(crate) async fn connect(dir: &ClusterDir, cluster: &ClusterFile) -> Result<Client, Failure> {
+pub async fn connect(dir: &ClusterDir, cluster: &ClusterFile) -> Result<Client, Failure> {
     let config = config(cluster)?;
     let nobody = |why: String| {
         Failure::new(Exit::NoCluster, format!("connect to the manager at {}", cluster.manager), why)
@@ -40,7 +40,7 @@ pub(crate) async fn connect(dir: &ClusterDir, cluster: &ClusterFile) -> Result<C
 }
 
 /// A client's settings for this cluster.
-pub(crate) fn config(cluster: &ClusterFile) -> Result<Config, Failure> {
+pub fn config(cluster: &ClusterFile) -> Result<Config, Failure> {
     let config = cluster
         .config()
         .map_err(|error| Failure::new(Exit::NotAllowed, "read the cluster's token", error.to_string()))?;

@@ -7,6 +7,6 @@ pub(crate) mod mode;
 pub(crate) mod mount;
 pub(crate) mod mount_helper;
 pub(crate) mod names;
-pub(crate) mod namespace;
+pub mod namespace;
 pub(crate) mod plan_cmd;
 pub(crate) mod stat;

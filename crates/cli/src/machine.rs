@@ -1,12 +1,12 @@
 //! A cluster on this machine, and its processes.
 
 pub(crate) mod address;
-pub(crate) mod bring_up;
-pub(crate) mod cluster_dir;
-pub(crate) mod down;
+pub mod bring_up;
+pub mod cluster_dir;
+pub mod down;
 pub(crate) mod held;
-pub(crate) mod local;
-pub(crate) mod process;
+pub mod local;
+pub mod process;
 pub(crate) mod serve;
-pub(crate) mod temporary_dir;
+pub mod temporary_dir;
 pub(crate) mod up;

@@ -3,13 +3,13 @@
 pub(crate) mod check;
 pub(crate) mod df;
 pub(crate) mod drive_cmd;
-pub(crate) mod heal;
+pub mod heal;
 pub(crate) mod health;
 pub(crate) mod jobs;
 pub(crate) mod manager_cmd;
 pub(crate) mod rebalance;
 pub(crate) mod relayout;
-pub(crate) mod replace;
+pub mod replace;
 pub(crate) mod scrub;
 pub(crate) mod status;
 pub(crate) mod store_cmd;

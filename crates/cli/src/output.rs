@@ -1,13 +1,15 @@
 //! Output of commands: reports, failures, and waits with progress.
 
+pub mod bar;
 pub(crate) mod base64;
 pub(crate) mod causes;
-pub(crate) mod exit;
-pub(crate) mod interrupt;
+pub mod documents;
+pub mod exit;
+pub mod interrupt;
 pub(crate) mod manual;
-pub(crate) mod rate;
-pub(crate) mod report;
+pub mod rate;
+pub mod report;
 pub(crate) mod shell;
-pub(crate) mod size;
-pub(crate) mod time;
+pub mod size;
+pub mod time;
 pub(crate) mod waiting;

@@ -1,5 +1,5 @@
-//! A cost model from short measured runs: what `braid bench calibrate` finds out is turned into the parts of
-//! a spec.
+//! A cost model from short measured runs: what `braid-lab bench calibrate` finds out is turned into the parts
+//! of a spec.
 //!
 //! Processor costs follow from counted processor time. Two costs have no counter: a message's way from one
 //! process to another, and a commit. They follow from a small operation, which takes less time when it is

@@ -3,8 +3,8 @@
 //! A discrete-event simulator: requests of loads are compiled to plan sets by `braid-plan`, as the client
 //! does it, and their instructions visit modelled processors, links and disks. The results say how long
 //! requests take, how busy each part is and which part limits. With the papers' parts the simulator
-//! reproduces Swift's figures ([`swift`]), and with others it tells what a cluster will do before it is
-//! bought.
+//! reproduces Swift's figures (`braid-lab sim swift-1991`), and with others it tells what a cluster will do
+//! before it is bought.
 //!
 //! The crate is pure: texts are handed in and results handed out; time is simulated; all randomness follows
 //! from the spec's seed, so the same spec gives the same results to the last byte, on any number of threads
@@ -20,7 +20,6 @@
 //! | [`calibrate`] | costs from measured runs |
 //! | [`timing`] | one plan set alone, instruction by instruction |
 //! | [`size`] | the fewest drives for so many streams, by arithmetic on the same costs |
-//! | [`swift`] | the paper of 1991 |
 
 pub mod calibrate;
 mod engine;
@@ -37,7 +36,6 @@ pub mod size;
 pub mod spec;
 mod stats;
 pub mod sweep;
-pub mod swift;
 #[cfg(test)]
 mod test_spec;
 pub mod timing;

@@ -11,6 +11,7 @@ pub const FLOORS: &[&[&str]] = &[
     &["heal"],
     &["bench", "fuse", "nfs", "s3", "python", "object-store"],
     &["cli", "torture"],
+    &["lab"],
 ];
 
 /// Edges that do not point to a lower floor, from the crates' manifests. `[dev-dependencies]` do not count: a

@@ -70,7 +70,7 @@ fn tuples_and_poor_sentences_get_fewer() {
 #[test]
 fn prose_is_wrapped() {
     let mut found = tree::sources(&tree::root(), &[".rs", ".py", ".pyi", ".md", ".toml", ".sh", "Makefile"]);
-    // Written by `braid bench`.
+    // Written by `braid-lab bench`.
     found.retain(|source| !source.path.starts_with("docs/results/"));
     report("widths", &widths::check(&found));
 }

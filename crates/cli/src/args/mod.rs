@@ -1,7 +1,6 @@
 //! The command line: every flag is defined once, with its help and its parser. Invalid arguments are refused
 //! here, before anything is touched.
 
-mod bench;
 mod files;
 mod servers;
 mod sim;
@@ -18,10 +17,11 @@ use clap_complete::Shell;
 use crate::output::exit;
 use crate::output::size;
 
-pub(crate) use bench::{Bench, BenchCalibrate, BenchCluster, BenchStore};
 pub(crate) use files::{Cat, Chmod, Chown, Cp, Ln, Ls, Mkdir, Mv, Rm, Stat, Touch};
-pub(crate) use servers::{Drive, DriveOptions, DriveServe, Manager, ManagerServe, Supervised};
-pub(crate) use sim::{Sim, SimOutput, SimRun, SimSwift, Size};
+pub use servers::DriveOptions;
+pub(crate) use servers::{Drive, DriveServe, Manager, ManagerServe, Supervised};
+pub use sim::SimRun;
+pub(crate) use sim::{Sim, Size};
 pub(crate) use store::Store;
 
 /// Striped, redundant storage over ordinary machines.
@@ -145,10 +145,10 @@ pub(crate) enum Command {
     Volume(Volume),
     /// Print the plan set of a read or write: which drive does what, and in which order
     #[command(
-        after_help = "With --time each instruction has beside it when it begins and when it is done, as the simulator predicts it for this plan set alone: on idle parts, with nothing cached, each drive on a host of its own. What this cluster's parts cost is measured by `braid bench calibrate` on a machine like its own.\n\nExamples:\n  \
+        after_help = "With --time each instruction has beside it when it begins and when it is done, as the simulator predicts it for this plan set alone: on idle parts, with nothing cached, each drive on a host of its own. What this cluster's parts cost is measured by `braid-lab bench calibrate` on a machine like its own.\n\nExamples:\n  \
         braid plan read braid://main/a.bin 0..1M\n  \
         braid plan write braid://main/a.bin 4K+128K --down drive-2\n  \
-        braid bench calibrate --out parts.toml && braid plan read braid://main/a.bin 0..1M --time --parts parts.toml"
+        braid-lab bench calibrate --out parts.toml && braid plan read braid://main/a.bin 0..1M --time --parts parts.toml"
     )]
     Plan(Plan),
     /// Read every unit and its parity, and report what does not match
@@ -196,13 +196,13 @@ pub(crate) enum Command {
     /// Demonstrate everything: copy files in and out, kill a drive, work degraded, rebuild, and compare every
     /// copy
     #[command(
-        after_help = "It starts six drives and a manager as processes, and uses raid5 4+1 with a unit of 512K. Every step prints its rate and the ratio to its bound: the rate at which the same number of processes move the same bytes through plain sockets and files, measured in the same run. \
+        after_help = "It starts six drives and a manager as processes, and uses raid5 4+1 with a unit of 512K. Every step that moves bytes prints its rate. `braid-lab demo` also measures what plain sockets and files come to, and prints the ratio. \
         Exit 0 only if every comparison held.\n\nExamples:\n  braid demo\n  braid demo --dir /dev/shm movie.mkv\n  braid demo --json"
     )]
     Demo(Demo),
-    /// Measure Braid's parts against what this machine does without Braid
-    #[command(subcommand, after_help = "Example:\n  braid bench store --help")]
-    Bench(Bench),
+    /// Run braid-lab, the program that has the experiments, if it is installed
+    #[command(disable_help_flag = true)]
+    Bench(Elsewhere),
     /// Simulate a cluster: the same plan sets on modelled disks, links and processors
     #[command(subcommand, after_help = "Example:\n  braid sim run --help")]
     Sim(Sim),
@@ -230,15 +230,6 @@ pub(crate) enum Command {
         #[arg(value_name = "DIR")]
         directory: PathBuf,
     },
-    /// Send a file over a socket, without a drive; `braid demo` measures its bound with it
-    #[command(hide = true)]
-    DemoPeer { file: PathBuf },
-    /// Write and read files as standard input says; `braid bench` measures with it
-    #[command(hide = true)]
-    BenchClient,
-    /// Answer plain messages; `braid bench small` measures its bounds with it
-    #[command(hide = true)]
-    BenchFarEnd,
 }
 
 #[derive(Debug, Args)]
@@ -357,7 +348,7 @@ pub(crate) struct Plan {
     /// Print beside each instruction the predicted time at which it begins and is done
     #[arg(long)]
     pub(crate) time: bool,
-    /// A file with the costs of the parts, as `braid bench calibrate --out` writes it [default: hdd-18tb,
+    /// A file with the costs of the parts, as `braid-lab bench calibrate --out` writes it [default: hdd-18tb,
     /// 25GbE, server-2026]
     #[arg(long, value_name = "FILE.toml", requires = "time")]
     pub(crate) parts: Option<PathBuf>,
@@ -446,14 +437,22 @@ pub(crate) struct Rebuild {
     pub(crate) drive: String,
 }
 
+// The words for another program, which gets the whole command line, with what stands before. (Not a doc
+// comment: that would become the command's help.)
 #[derive(Debug, Args)]
-pub(crate) struct Demo {
+pub(crate) struct Elsewhere {
+    #[arg(value_name = "ARGUMENTS", trailing_var_arg = true, allow_hyphen_values = true)]
+    words: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub struct Demo {
     /// Files to use [default: a few hundred MB of libraries found on this machine]
     #[arg(value_name = "FILE")]
-    pub(crate) files: Vec<PathBuf>,
+    pub files: Vec<PathBuf>,
     /// The directory for the demo's temporary directory, such as /dev/shm [default: the system's]
     #[arg(long, value_name = "DIR")]
-    pub(crate) dir: Option<PathBuf>,
+    pub dir: Option<PathBuf>,
     /// Leave the demo's directory in place at the end
     #[arg(long)]
     pub(crate) keep: bool,

@@ -114,7 +114,7 @@ pub(crate) struct DriveServe {
 
 /// Options for how a drive answers reads. They are not stored: every start gets them from the command line.
 #[derive(Debug, Clone, Copy, Default, Args)]
-pub(crate) struct DriveOptions {
+pub struct DriveOptions {
     /// Way of sending bytes of reads that are in the page cache; all other bytes are copied. `sendfile` needs
     /// Linux 6.5
     #[arg(long, value_enum, default_value_t, value_name = "WAY")]

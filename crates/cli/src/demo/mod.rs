@@ -1,9 +1,8 @@
 //! `braid demo`: starts a temporary cluster; copies real files in and out; kills, replaces and rebuilds a
-//! drive; kills another. Compares every copy by SHA-256, and every rate with the bound of the same run.
+//! drive; kills another. Compares every copy by SHA-256. Whoever has measured bounds gets every rate
+//! compared.
 
-mod bound;
 mod files;
-pub(crate) mod peer;
 mod steps;
 mod transfer;
 
@@ -30,27 +29,31 @@ use crate::output::rate::Rate;
 use crate::output::report::{Report, count};
 use crate::output::size;
 
-use bound::Bound;
 use files::Input;
-use steps::{Outcome, Steps};
+use steps::{Kind, Outcome, Steps};
 use transfer::{Hash, TransferBuffers};
+
+pub use steps::Bounds;
+pub use transfer::WINDOW_BYTES;
 
 const DRIVES: u16 = 6;
 const SCHEME: &str = "raid5";
-const WIDTH: u8 = 5;
+/// Number of columns of each file, one of them parity.
+pub const WIDTH: u8 = 5;
 const UNIT_BYTES: u32 = 512 << 10;
 const VOLUME: &str = "demo";
+/// Bytes for the logs of processes and for what drives need besides.
+const SPARE_BYTES: u64 = 128 << 20;
 
-/// Runs the command.
-pub(crate) async fn run(demo: args::Demo, report: Report) -> Result<(), Failure> {
+/// Runs the command. With bounds it prints the ratio of each rate to its bound.
+pub async fn run(demo: args::Demo, report: Report, bounds: Option<Bounds>) -> Result<(), Failure> {
     let inputs = files::choose(&demo.files)?;
     let bytes: u64 = inputs.iter().map(|input| input.size).sum();
     let parent = demo.dir.clone().unwrap_or_else(std::env::temp_dir);
-    // Space for the files with parity, one of them twice, and a drive's share again for the rebuild. Before
-    // that the bound needs space too.
+    // Space for the files with parity, one of them twice, and a drive's share again for the rebuild.
     let on_drop = if demo.keep { OnDrop::Keep } else { OnDrop::Remove };
-    let dir = TemporaryDir::make(&parent, "demo", bytes * 3 + bound::BYTES_MIN * 2, on_drop)?;
-    let mut steps = Steps::new(report);
+    let dir = TemporaryDir::make(&parent, "demo", bytes * 3 + SPARE_BYTES, on_drop)?;
+    let mut steps = Steps::new(report, bounds);
     steps.say(format!(
         "{}, {}; {DRIVES} drives in {}; {SCHEME} 4+1, unit {}",
         count(inputs.len() as u64, "file"),
@@ -73,7 +76,6 @@ pub(crate) async fn run(demo: args::Demo, report: Report) -> Result<(), Failure>
 struct Demo<'a> {
     client: Client,
     running: Running,
-    bound: Bound,
     window: TransferBuffers,
     steps: &'a mut Steps,
     /// The stored files, each with the hash of its source.
@@ -90,7 +92,7 @@ async fn all_steps(dir: &TemporaryDir, inputs: &[Input], steps: &mut Steps) -> R
     demo.read_all(&format!("read without {victim} and compared")).await?;
     let first = inputs.first().map(|input| input.path.clone()).unwrap_or_default();
     let (rate, hash) = demo.window.write(&first, unnamed, &degraded).await?;
-    demo.steps.moved(format!("new file written without {victim}"), rate, demo.bound.write, Outcome::Good)?;
+    demo.steps.moved(format!("new file written without {victim}"), Kind::Written, rate, Outcome::Good)?;
     demo.stored.push((degraded.clone(), hash));
     demo.read_one("new file read and compared", demo.stored.len() - 1).await?;
 
@@ -107,20 +109,8 @@ async fn all_steps(dir: &TemporaryDir, inputs: &[Input], steps: &mut Steps) -> R
 }
 
 impl<'a> Demo<'a> {
-    /// Brings the cluster up and measures the bound.
+    /// Brings the cluster up.
     async fn start(dir: &TemporaryDir, inputs: &[Input], steps: &'a mut Steps) -> Result<Demo<'a>, Failure> {
-        let bytes = inputs.iter().map(|input| input.size).sum();
-        let began = Instant::now();
-        let peers = dir.path().join("bound");
-        let measure = move || bound::measure(u64::from(WIDTH - 1), 1, bytes, &peers);
-        let measured = tokio::task::spawn_blocking(measure).await;
-        let bound = measured.map_err(std::io::Error::other).doing(|| "measure the bound".into())??;
-        steps.did(
-            format!("bound measured: {WIDTH} processes with a file each"),
-            began.elapsed(),
-            Outcome::Good,
-        )?;
-        steps.say(format!("      {}", bound.show()))?;
         let began = Instant::now();
         let cluster = ClusterDir::at(dir.path().to_owned());
         cluster.prepare()?;
@@ -130,7 +120,7 @@ impl<'a> Demo<'a> {
         client.volume_create(VOLUME, Some(shape), 0).await?;
         steps.did(format!("manager and {DRIVES} drives started"), began.elapsed(), Outcome::Good)?;
         let largest = inputs.iter().map(|input| input.size).max().unwrap_or(0);
-        Ok(Demo { client, running, bound, window: TransferBuffers::new(largest), steps, stored: Vec::new() })
+        Ok(Demo { client, running, window: TransferBuffers::new(largest), steps, stored: Vec::new() })
     }
 
     /// Stores every input under its own name.
@@ -144,7 +134,7 @@ impl<'a> Demo<'a> {
             self.stored.push((name, hash));
         }
         let written = format!("{} written", count(inputs.len() as u64, "file"));
-        self.steps.moved(written, rate, self.bound.write, Outcome::Good)
+        self.steps.moved(written, Kind::Written, rate, Outcome::Good)
     }
 
     /// Reads every stored file and compares it.
@@ -158,14 +148,14 @@ impl<'a> Demo<'a> {
                 outcome = Outcome::Bad;
             }
         }
-        self.steps.moved(step, rate, self.bound.read(), outcome)
+        self.steps.moved(step, Kind::Read, rate, outcome)
     }
 
     async fn read_one(&mut self, step: &str, index: usize) -> Result<(), Failure> {
         let (name, expected) = &self.stored[index];
         let (rate, hash) = self.window.read(&self.client, name).await?;
         let outcome = if hash == *expected { Outcome::Good } else { Outcome::Bad };
-        self.steps.moved(step, rate, self.bound.read(), outcome)
+        self.steps.moved(step, Kind::Read, rate, outcome)
     }
 
     /// Opens the file to be written degraded while all drives are still up. Returns the drive to kill, which
@@ -227,16 +217,7 @@ impl<'a> Demo<'a> {
         )?;
         let (done, time) = until_healed(&self.client, &new, before, |_| {}).await?;
         let rate = Rate { bytes: done.written_bytes, time };
-        self.steps.moved(format!("{new} rebuilt"), rate, self.rebuild_bound(), Outcome::Good)
-    }
-
-    /// The bound for a rebuild, in rebuilt bytes per second. For each unit that it rebuilds, a client reads
-    /// `k` units and sends one, so the times add up.
-    fn rebuild_bound(&self) -> f64 {
-        let k = f64::from(WIDTH - 1);
-        let width = f64::from(WIDTH);
-        let sent = self.bound.write * width / k;
-        1.0 / (k / self.bound.read() + 1.0 / sent)
+        self.steps.moved(format!("{new} rebuilt"), Kind::Rebuilt, rate, Outcome::Good)
     }
 
     /// Compares every unit with its parity.

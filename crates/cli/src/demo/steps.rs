@@ -17,7 +17,10 @@ pub(crate) struct Step {
     pub(crate) bytes: Option<u64>,
     pub(crate) seconds: f64,
     pub(crate) bytes_per_second: Option<f64>,
+    /// The bound of the rate; absent without bounds, and so is the ratio.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) bound_bytes_per_second: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ratio: Option<f64>,
     /// True if every comparison of the step held.
     pub(crate) ok: bool,
@@ -30,10 +33,27 @@ pub(crate) enum Outcome {
     Bad,
 }
 
+/// Rates that those of the steps are compared with, in the user's bytes per second.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    pub written: f64,
+    pub read: f64,
+    pub rebuilt: f64,
+}
+
+/// The way in which a step moves bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Kind {
+    Written,
+    Read,
+    Rebuilt,
+}
+
 /// The steps so far.
 #[derive(Debug)]
 pub(crate) struct Steps {
     report: Report,
+    bounds: Option<Bounds>,
     done: Vec<Step>,
 }
 
@@ -51,8 +71,8 @@ struct Summary {
 }
 
 impl Steps {
-    pub(crate) fn new(report: Report) -> Steps {
-        Steps { report, done: Vec::new() }
+    pub(crate) fn new(report: Report, bounds: Option<Bounds>) -> Steps {
+        Steps { report, bounds, done: Vec::new() }
     }
 
     pub(crate) fn say(&self, text: impl AsRef<str>) -> Result<(), Failure> {
@@ -79,22 +99,27 @@ impl Steps {
         })
     }
 
-    /// Adds a step that moved bytes, with the bound on its rate.
+    /// Adds a step that moved bytes.
     pub(crate) fn moved(
         &mut self,
         name: impl Into<String>,
+        kind: Kind,
         rate: Rate,
-        bound: f64,
         outcome: Outcome,
     ) -> Result<(), Failure> {
         let per_second = rate.bytes_per_second();
+        let bound = self.bounds.map(|bounds| match kind {
+            Kind::Written => bounds.written,
+            Kind::Read => bounds.read,
+            Kind::Rebuilt => bounds.rebuilt,
+        });
         self.add(Step {
             name: name.into(),
             bytes: Some(rate.bytes),
             seconds: rate.time.as_secs_f64(),
             bytes_per_second: Some(per_second),
-            bound_bytes_per_second: Some(bound),
-            ratio: (bound > 0.0).then(|| per_second / bound),
+            bound_bytes_per_second: bound,
+            ratio: bound.filter(|bound| *bound > 0.0).map(|bound| per_second / bound),
             ok: outcome == Outcome::Good,
         })
     }
@@ -142,10 +167,10 @@ mod tests {
 
     #[test]
     fn a_step_shows_its_rate_and_ratio() {
-        let mut steps = Steps::new(Report { json: true });
-        steps
-            .moved("copy", Rate { bytes: 2_000_000, time: Duration::from_secs(1) }, 4e6, Outcome::Good)
-            .expect("noted");
+        let bounds = Bounds { written: 4e6, read: 1e6, rebuilt: 1e6 };
+        let mut steps = Steps::new(Report { json: true }, Some(bounds));
+        let rate = Rate { bytes: 2_000_000, time: Duration::from_secs(1) };
+        steps.moved("copy", Kind::Written, rate, Outcome::Good).expect("noted");
         assert_eq!(steps.done[0].ratio, Some(0.5));
         assert!(show(&steps.done[0]).ends_with("1.91 MiB/s  0.50 of the bound"), "{}", show(&steps.done[0]));
         steps.did("compare", Duration::ZERO, Outcome::Bad).expect("noted");

@@ -2,7 +2,7 @@
 //!
 //! A file goes through a window of memory in parts: filled and hashed, then written with the clock running;
 //! or read with the clock running, then hashed. So a rate covers the client and the drives only, as the bound
-//! covers sockets and files. It includes neither the local disk nor SHA-256.
+//! covers sockets and files (`braid-lab demo`). It includes neither the local disk nor SHA-256.
 
 use std::collections::VecDeque;
 use std::fs::File as LocalFile;
@@ -19,7 +19,7 @@ use crate::output::exit::{Doing, Exit, Failure};
 use crate::output::rate::Rate;
 
 /// Size of the window in bytes.
-pub(crate) const WINDOW_BYTES: u64 = 256 << 20;
+pub const WINDOW_BYTES: u64 = 256 << 20;
 /// Size of one request in bytes: whole stripes.
 const REQUEST_BYTES: usize = 8 << 20;
 /// Number of requests in flight at once, each in its own task, as in a copy.

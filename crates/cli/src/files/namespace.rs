@@ -14,7 +14,7 @@ use crate::output::report::{Report, complain};
 use crate::{args, connect};
 
 /// Looks up a name, following a symbolic link; `None` if nothing is there.
-pub(crate) async fn stat_if_there(client: &Client, name: &Name) -> Result<Option<StatRow>, Failure> {
+pub async fn stat_if_there(client: &Client, name: &Name) -> Result<Option<StatRow>, Failure> {
     if_there(client.stat(name).await)
 }
 
@@ -33,7 +33,7 @@ pub(crate) fn if_there<T>(found: braid_client::Result<T>) -> Result<Option<T>, F
 }
 
 /// Lists all entries of a directory, in byte order of their names.
-pub(crate) async fn entries(client: &Client, name: &Name) -> Result<Vec<Entry>, Failure> {
+pub async fn entries(client: &Client, name: &Name) -> Result<Vec<Entry>, Failure> {
     Ok(client.list(name).all().await?)
 }
 

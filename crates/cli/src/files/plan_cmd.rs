@@ -11,8 +11,8 @@ use braid_sim::timing::{Timed, Times, time};
 use braid_wire::control::{DriveRow, EntryKind, StatRow};
 use serde::Serialize;
 
-use crate::bench::bar;
 use crate::files::names::{remote, show_remote};
+use crate::output::bar::bar;
 use crate::output::exit::{Exit, Failure};
 use crate::output::report::Report;
 use crate::sim::{in_background, parts_of};

@@ -38,19 +38,19 @@ const VOLUME: &str = "main";
 
 /// A cluster that was brought up: the servers, the manager first.
 #[derive(Debug)]
-pub(crate) struct Running {
-    pub(crate) dir: ClusterDir,
-    pub(crate) cluster: ClusterFile,
-    pub(crate) servers: Vec<Server>,
+pub struct Running {
+    pub dir: ClusterDir,
+    pub cluster: ClusterFile,
+    pub servers: Vec<Server>,
     /// Options of the drives started here.
-    pub(crate) options: DriveOptions,
+    pub options: DriveOptions,
     /// The drives that do not serve.
-    pub(crate) lacks: Vec<Lack>,
+    pub lacks: Vec<Lack>,
 }
 
 /// A drive that was not started, or does not serve.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(crate) struct Lack {
+pub struct Lack {
     pub(crate) drive: String,
     pub(crate) why: String,
 }
@@ -80,7 +80,7 @@ impl Running {
 }
 
 /// Starts the missing servers, and waits until all that can serve do so.
-pub(crate) async fn bring_up(
+pub async fn bring_up(
     dir: ClusterDir,
     drives: Option<u16>,
     mode: Mode,
@@ -185,7 +185,7 @@ fn sort_out(missing: Vec<String>, known: &[DriveRow], holds_drive: impl Fn(&str)
 /// Returns the names of the drives that a cluster has, and new names up to the number asked for. `is_taken`
 /// returns true if the directory of this name holds a drive, as it does for a drive that was taken out of the
 /// cluster.
-pub(crate) fn drive_names(
+pub fn drive_names(
     before: Option<&ClusterFile>,
     drives: Option<u16>,
     is_taken: impl Fn(&str) -> bool,
@@ -270,7 +270,7 @@ async fn refuse_older(client: &Client, status: &StatusReply) -> Result<(), Failu
 }
 
 /// Waits until the manager has heard of every drive.
-pub(crate) async fn all_joined(client: &Client, names: &[String]) -> Result<(), Failure> {
+pub async fn all_joined(client: &Client, names: &[String]) -> Result<(), Failure> {
     let missing = missing_after_wait(client, names).await?;
     if missing.is_empty() {
         return Ok(());

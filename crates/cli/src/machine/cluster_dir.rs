@@ -22,11 +22,12 @@ use braid_store::disk::private;
 use crate::machine::held::{self, Held};
 use crate::output::exit::{Cause, Doing, Exit, Failure};
 use crate::output::shell::quoted;
-pub(crate) use braid_client::cluster::{CLUSTER_FILE, ClusterFile};
+pub(crate) use braid_client::cluster::CLUSTER_FILE;
+pub use braid_client::cluster::ClusterFile;
 
 /// The directory of a cluster on this machine, or a file like `cluster.toml`.
 #[derive(Debug, Clone)]
-pub(crate) struct ClusterDir {
+pub struct ClusterDir {
     root: PathBuf,
 }
 
@@ -56,19 +57,19 @@ impl ClusterDir {
     }
 
     /// The cluster directory at this path, which need not exist.
-    pub(crate) fn at(root: PathBuf) -> ClusterDir {
+    pub fn at(root: PathBuf) -> ClusterDir {
         ClusterDir { root }
     }
 
-    pub(crate) fn root(&self) -> &Path {
+    pub fn root(&self) -> &Path {
         &self.root
     }
 
-    pub(crate) fn manager(&self) -> PathBuf {
+    pub fn manager(&self) -> PathBuf {
         self.root.join("manager")
     }
 
-    pub(crate) fn drive(&self, name: &str) -> PathBuf {
+    pub fn drive(&self, name: &str) -> PathBuf {
         self.root.join(name)
     }
 
@@ -82,7 +83,7 @@ impl ClusterDir {
 
     /// Creates what is missing and makes it private to its owner. Refuses a directory that holds other
     /// things.
-    pub(crate) fn prepare(&self) -> Result<(), Failure> {
+    pub fn prepare(&self) -> Result<(), Failure> {
         let what = || format!("use {} for a cluster", self.root.display());
         let is_cluster = self.read()?.is_some() || self.root.join("manager/manager.redb").exists();
         if self.root.exists() && !is_cluster {
@@ -160,7 +161,7 @@ impl ClusterDir {
     }
 
     /// Replaces the directory's `cluster.toml` atomically; mode 0600.
-    pub(crate) fn write(&self, cluster: &ClusterFile) -> Result<(), Failure> {
+    pub fn write(&self, cluster: &ClusterFile) -> Result<(), Failure> {
         write_cluster_file(&self.root.join(CLUSTER_FILE), cluster)
     }
 }

@@ -57,7 +57,7 @@ pub(crate) async fn run(down: args::Down, cluster: Option<&Path>, report: Report
 
 /// Stops the drives in parallel, then the manager, so that the drives can still sign off. Returns the names
 /// of those that needed SIGKILL.
-pub(crate) async fn stop_all(servers: Vec<Server>) -> Result<Vec<String>, Failure> {
+pub async fn stop_all(servers: Vec<Server>) -> Result<Vec<String>, Failure> {
     let (managers, drives): (Vec<Server>, Vec<Server>) =
         servers.into_iter().partition(|server| server.name == MANAGER);
     let mut forced = Vec::new();

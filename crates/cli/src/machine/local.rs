@@ -25,17 +25,17 @@ const START_BOUND: Duration = Duration::from_secs(60);
 /// Interval between two looks for its pid record meanwhile.
 const START_POLL: Duration = Duration::from_millis(5);
 /// Address to listen on: loopback, with a port chosen by the system.
-pub(crate) const ANY_PORT: &str = "127.0.0.1:0";
+pub const ANY_PORT: &str = "127.0.0.1:0";
 /// The manager's name in the directory's tables.
-pub(crate) const MANAGER: &str = "manager";
+pub const MANAGER: &str = "manager";
 
 /// A server process of a local cluster.
 #[derive(Debug)]
-pub(crate) struct Server {
+pub struct Server {
     /// `manager` or the drive's name.
-    pub(crate) name: String,
+    pub name: String,
     /// Address and identity of the process.
-    pub(crate) record: PidRecord,
+    pub record: PidRecord,
     /// Handle to signal the process and to wait for it.
     pub(crate) handle: Handle,
     /// Present if the process was started here and not released: it is then killed and reaped on drop.
@@ -44,7 +44,7 @@ pub(crate) struct Server {
 
 /// Lifetime of the servers relative to this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mode {
+pub enum Mode {
     /// The servers end with this process.
     Attached,
     Detached,
@@ -69,23 +69,23 @@ impl Drop for Started {
 
 /// The arguments of a drive's start.
 #[derive(Debug)]
-pub(crate) struct DriveStart<'a> {
-    pub(crate) name: &'a str,
+pub struct DriveStart<'a> {
+    pub name: &'a str,
     /// Directory in which the drive keeps its objects.
-    pub(crate) directory: &'a Path,
+    pub directory: &'a Path,
     /// Address of the manager, `HOST:PORT`.
-    pub(crate) manager: &'a str,
-    pub(crate) options: DriveOptions,
+    pub manager: &'a str,
+    pub options: DriveOptions,
     /// Host of the drive, if that is not this one.
-    pub(crate) host: Option<NamespaceHost>,
+    pub host: Option<NamespaceHost>,
 }
 
 /// A network namespace that stands for a host.
 #[derive(Debug, Clone)]
-pub(crate) struct NamespaceHost {
+pub struct NamespaceHost {
     /// Name of the namespace, which is also the host's name.
-    pub(crate) name: String,
-    pub(crate) address: String,
+    pub name: String,
+    pub address: String,
 }
 
 impl Server {
@@ -102,7 +102,7 @@ impl Server {
     }
 
     /// Starts the manager with further arguments.
-    pub(crate) async fn start_manager_with(
+    pub async fn start_manager_with(
         dir: &ClusterDir,
         listen: &str,
         mode: Mode,
@@ -114,11 +114,7 @@ impl Server {
     }
 
     /// Starts a drive, at its previous address if that is free: clients with open files look there first.
-    pub(crate) async fn start_drive(
-        dir: &ClusterDir,
-        drive: DriveStart<'_>,
-        mode: Mode,
-    ) -> Result<Server, Failure> {
+    pub async fn start_drive(dir: &ClusterDir, drive: DriveStart<'_>, mode: Mode) -> Result<Server, Failure> {
         let before = PidRecord::read(&dir.pid(drive.name)).map(|record| record.address);
         if let Some(listen) = before {
             match Self::start_drive_at(dir, &drive, &listen, mode).await {
@@ -165,7 +161,7 @@ impl Server {
         Ok(!clean)
     }
 
-    pub(crate) async fn kill(self) -> Result<(), Failure> {
+    pub async fn kill(self) -> Result<(), Failure> {
         self.handle.kill().await.doing(|| format!("kill {}, process {}", self.name, self.record.pid))?;
         Ok(())
     }

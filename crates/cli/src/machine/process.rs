@@ -22,14 +22,14 @@ const KILL_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Identity and address of a serving process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct PidRecord {
-    pub(crate) pid: u32,
+pub struct PidRecord {
+    pub pid: u32,
     /// Start time of the process, in clock ticks since the boot.
     started: u64,
     /// Boot id of the machine when the process started.
     boot: String,
     /// Address that the process listens on.
-    pub(crate) address: String,
+    pub address: String,
 }
 
 impl PidRecord {
@@ -61,7 +61,7 @@ impl PidRecord {
 
 /// A process that can be signalled and waited for.
 #[derive(Debug)]
-pub(crate) struct Handle {
+pub struct Handle {
     fd: AsyncFd<OwnedFd>,
 }
 
@@ -84,7 +84,7 @@ impl Handle {
         deprecated,
         reason = "its successor is unsafe only for types that may close the descriptor early; OwnedFd does not"
     )]
-    pub(crate) fn of_pid(pid: u32) -> io::Result<Handle> {
+    pub fn of_pid(pid: u32) -> io::Result<Handle> {
         let pid = i32::try_from(pid)
             .ok()
             .and_then(Pid::from_raw)
@@ -93,7 +93,7 @@ impl Handle {
     }
 
     /// Waits until the process has ended.
-    pub(crate) async fn ended(&self) -> io::Result<()> {
+    pub async fn ended(&self) -> io::Result<()> {
         self.fd.readable().await.map(|_| ())
     }
 
@@ -124,17 +124,17 @@ impl Handle {
 
 /// Processor time that a process has had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct CpuTicks {
+pub struct CpuTicks {
     /// Time in the program, in clock ticks.
-    pub(crate) user: u64,
+    pub user: u64,
     /// Time in the kernel on its behalf, in clock ticks.
-    pub(crate) kernel: u64,
+    pub kernel: u64,
 }
 
 impl CpuTicks {
     /// Reads the time of a process with all its threads. The process may have ended, as long as it has not
     /// been waited for.
-    pub(crate) fn of(pid: u32) -> io::Result<CpuTicks> {
+    pub fn of(pid: u32) -> io::Result<CpuTicks> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
         CpuTicks::parse(&stat).ok_or_else(|| io::Error::other("its times cannot be read"))
     }

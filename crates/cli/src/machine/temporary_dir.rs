@@ -14,26 +14,21 @@ const REMOVE_PAUSE: Duration = Duration::from_millis(50);
 
 /// Fate of a directory on drop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum OnDrop {
+pub enum OnDrop {
     Remove,
     Keep,
 }
 
 /// A directory that is removed on drop, unless it is to be kept.
 #[derive(Debug)]
-pub(crate) struct TemporaryDir {
+pub struct TemporaryDir {
     path: PathBuf,
     on_drop: OnDrop,
 }
 
 impl TemporaryDir {
     /// Makes a directory, named after `whom`, below `parent`, which must have `bytes` free.
-    pub(crate) fn make(
-        parent: &Path,
-        whom: &str,
-        bytes: u64,
-        on_drop: OnDrop,
-    ) -> Result<TemporaryDir, Failure> {
+    pub fn make(parent: &Path, whom: &str, bytes: u64, on_drop: OnDrop) -> Result<TemporaryDir, Failure> {
         let what = || format!("make a directory in {}", parent.display());
         let room = rustix::fs::statvfs(parent).map_err(std::io::Error::from).doing(what)?;
         let free = room.f_bavail.saturating_mul(room.f_frsize);
@@ -49,7 +44,7 @@ impl TemporaryDir {
         Ok(TemporaryDir { path, on_drop })
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.path
     }
 }

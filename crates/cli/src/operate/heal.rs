@@ -22,7 +22,7 @@ use crate::{args, connect};
 /// Interval between two looks at the progress.
 const POLL: Duration = Duration::from_millis(200);
 /// A little longer than the interval between two reports of a drive.
-pub(crate) const REPORTED: Duration = Duration::from_millis(800);
+pub const REPORTED: Duration = Duration::from_millis(800);
 /// Time without progress after which a command that waits for a heal gives up.
 const STANDSTILL_MAX: Duration = Duration::from_secs(60);
 /// Time without a report after which a drive's last one no longer counts.
@@ -220,9 +220,9 @@ fn drive_facts(row: &HealRow) -> DriveFacts {
 
 /// Totals of the work that all drives have done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Done {
+pub struct Done {
     pub(crate) files: u64,
-    pub(crate) written_bytes: u64,
+    pub written_bytes: u64,
     compared_bytes: u64,
 }
 
@@ -246,13 +246,13 @@ impl Done {
     }
 
     /// Asks for the totals until now.
-    pub(crate) async fn now(client: &Client) -> Result<Done, Error> {
+    pub async fn now(client: &Client) -> Result<Done, Error> {
         Ok(Done::of(&client.heal_status(None).await?))
     }
 }
 
 /// Reason why a drive was not brought up to date.
-pub(crate) enum Unhealed {
+pub enum Unhealed {
     Refused(Error),
     Stands(Failure),
 }
@@ -273,7 +273,7 @@ impl From<Unhealed> for Failure {
 }
 
 /// Waits until the drive has no stale column. Returns the work done since `before`, and the time it took.
-pub(crate) async fn until_healed(
+pub async fn until_healed(
     client: &Client,
     drive: &str,
     before: Done,

@@ -49,7 +49,7 @@ pub(crate) async fn run(old: &str, new: &str, cluster: Option<&Path>, report: Re
 
 /// Replaces a drive. If the drive has just died, this waits until its lease has lapsed; if it still sends
 /// heartbeats, the replacement is refused.
-pub(crate) async fn replace(client: &Client, old: &str, new: &str) -> Result<u64, Failure> {
+pub async fn replace(client: &Client, old: &str, new: &str) -> Result<u64, Failure> {
     let end = Instant::now() + LEASE_BOUND;
     let mut silent_ms = 0;
     loop {
@@ -67,7 +67,7 @@ pub(crate) async fn replace(client: &Client, old: &str, new: &str) -> Result<u64
     }
 }
 
-pub(crate) async fn row(client: &Client, drive: &str) -> Result<Option<DriveRow>, Error> {
+pub async fn row(client: &Client, drive: &str) -> Result<Option<DriveRow>, Error> {
     let called =
         |row: &DriveRow| row.name == drive || row.drive.to_string() == drive || row.drive.short() == drive;
     Ok(client.status().await?.drives.into_iter().find(called))

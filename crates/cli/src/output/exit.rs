@@ -1,6 +1,6 @@
 //! Exit codes and failures: one line for users, one number for programs.
 //!
-//! [`TABLE`] is the only list of codes; `--help` prints it. A [`Failure`] says what was attempted, why it did
+//! `TABLE` is the only list of codes; `--help` prints it. A [`Failure`] says what was attempted, why it did
 //! not work and what to do. Its code is set where the cause is known; `main` prints it once.
 
 use std::{fmt, io};
@@ -8,7 +8,7 @@ use std::{fmt, io};
 /// Reason why the program ended, as its exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Exit {
+pub enum Exit {
     /// Done; also if the reader of the output closed the pipe.
     Ok = 0,
     /// Any failure that has no code of its own.
@@ -103,7 +103,7 @@ pub(crate) fn help() -> String {
 
 /// A failed command: the act, the reason, and the remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Failure {
+pub struct Failure {
     /// Exit code that the program ends with.
     pub(crate) exit: Exit,
     /// The act attempted, such as `copy a.bin to braid://main/a`.
@@ -115,7 +115,7 @@ pub(crate) struct Failure {
 
 impl Failure {
     /// A failure with its reason.
-    pub(crate) fn new(exit: Exit, what: impl Into<String>, why: impl Into<String>) -> Failure {
+    pub fn new(exit: Exit, what: impl Into<String>, why: impl Into<String>) -> Failure {
         Failure { exit, what: what.into(), why: why.into(), remedy: String::new() }
     }
 
@@ -165,7 +165,7 @@ impl fmt::Display for Failure {
 
 /// The reason of a failure, before the attempted act is known.
 #[derive(Debug)]
-pub(crate) struct Cause {
+pub struct Cause {
     exit: Exit,
     why: String,
     remedy: String,
@@ -211,7 +211,7 @@ fn plain(error: &io::Error) -> String {
 }
 
 /// Adds the attempted act to an error.
-pub(crate) trait Doing<T> {
+pub trait Doing<T> {
     /// Names what was attempted; the error gives the reason and the code.
     fn doing(self, what: impl FnOnce() -> String) -> Result<T, Failure>;
 }

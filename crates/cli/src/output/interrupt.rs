@@ -13,13 +13,13 @@ use crate::output::report::complain;
 /// Time limit for a command to undo what it has begun.
 pub(crate) const GRACE: Duration = Duration::from_millis(700);
 /// Time limit for the demo or a bench to remove its files.
-pub(crate) const GRACE_DEMO: Duration = Duration::from_secs(10);
+pub const GRACE_DEMO: Duration = Duration::from_secs(10);
 /// Time limit for writing the last message to standard error.
 const LAST_WORD: Duration = Duration::from_millis(100);
 
 /// The signals that end the program. While a value lives, their default action is off.
 #[derive(Debug)]
-pub(crate) struct Interrupts {
+pub struct Interrupts {
     signals: [Signal; 3],
     of: Of,
 }
@@ -89,7 +89,7 @@ impl Interrupts {
     }
 
     /// The error of an interrupted command.
-    pub(crate) fn failure() -> Failure {
+    pub fn failure() -> Failure {
         Failure::new(Exit::Interrupted, "", "interrupted")
     }
 }

@@ -14,17 +14,17 @@ use crate::output::size;
 
 /// Bytes moved and the time they took.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(crate) struct Rate {
+pub struct Rate {
     /// Bytes of the user's data.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
     /// Time that those bytes took.
-    pub(crate) time: Duration,
+    pub time: Duration,
 }
 
 impl Rate {
     /// Bytes per second; zero if no time was measured.
     #[expect(clippy::cast_precision_loss, reason = "a rate is shown with three digits")]
-    pub(crate) fn bytes_per_second(&self) -> f64 {
+    pub fn bytes_per_second(&self) -> f64 {
         if self.time.is_zero() { 0.0 } else { self.bytes as f64 / self.time.as_secs_f64() }
     }
 
@@ -47,7 +47,7 @@ impl std::ops::AddAssign for Rate {
     clippy::cast_sign_loss,
     reason = "a rate is shown with three digits"
 )]
-pub(crate) fn show(bytes_per_second: f64) -> String {
+pub fn show(bytes_per_second: f64) -> String {
     format!("{}/s", size::show(bytes_per_second as u64))
 }
 

@@ -12,18 +12,14 @@ use crate::output::exit::{Doing, Exit, Failure};
 
 /// Printer of results on standard output.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Report {
+pub struct Report {
     /// True to print JSON instead of text.
-    pub(crate) json: bool,
+    pub json: bool,
 }
 
 impl Report {
     /// Prints `facts` as JSON, or else the text that `text` makes of them.
-    pub(crate) fn facts<T: Serialize>(
-        &self,
-        facts: &T,
-        text: impl FnOnce(&T) -> String,
-    ) -> Result<(), Failure> {
+    pub fn facts<T: Serialize>(&self, facts: &T, text: impl FnOnce(&T) -> String) -> Result<(), Failure> {
         if self.json {
             let document =
                 serde_json::to_string_pretty(facts).map_err(io::Error::from).doing(|| "write JSON".into())?;
@@ -57,13 +53,13 @@ impl Report {
     }
 
     /// Prints a line for users; nothing with `--json`.
-    pub(crate) fn say(&self, text: impl AsRef<str>) -> Result<(), Failure> {
+    pub fn say(&self, text: impl AsRef<str>) -> Result<(), Failure> {
         if self.json { Ok(()) } else { print(&format!("{}\n", text.as_ref())) }
     }
 }
 
 /// Writes to standard output at once; a closed pipe ends the program quietly.
-pub(crate) fn print(text: &str) -> Result<(), Failure> {
+pub fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::closed_pipe()),
@@ -85,7 +81,7 @@ pub(crate) fn complain(text: &str) {
 }
 
 /// Formats a plain table: a header, rows, the `right` columns aligned to the right. Ends with a newline.
-pub(crate) fn table(header: &[&str], right: &[usize], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+pub fn table(header: &[&str], right: &[usize], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_content_arrangement(ContentArrangement::Disabled);

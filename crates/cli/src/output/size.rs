@@ -42,7 +42,7 @@ pub(crate) fn parse_range(text: &str) -> Result<Range<u64>, String> {
 }
 
 /// Bytes as shown to users: three digits and a binary unit.
-pub(crate) fn show(bytes: u64) -> String {
+pub fn show(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if bytes < 1024 {
         return format!("{bytes} B");

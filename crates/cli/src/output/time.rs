@@ -1,7 +1,7 @@
 //! Manager time (milliseconds since 1970, UTC) as shown to users.
 
 /// A time in UTC to the second: `2026-11-20 11:47:03Z`.
-pub(crate) fn show(ms: u64) -> String {
+pub fn show(ms: u64) -> String {
     let seconds = ms / 1000;
     let days = seconds / 86_400;
     let rest = seconds % 86_400;

@@ -14,12 +14,12 @@ use braid_sim::model::CostModel;
 use braid_sim::report::{self, Ran};
 use braid_sim::spec::{Point, points};
 use braid_sim::sweep::{self, Watch};
-use braid_sim::swift::{self, Runner, Study};
 use braid_sim::trace::{self, Entry};
 use braid_sim::{Spec, run as simulate};
 
-use crate::args::{Sim, SimOutput, SimRun, SimSwift};
-use crate::bench::{bar, write};
+use crate::args::SimRun;
+use crate::output::bar::bar;
+use crate::output::documents::{prepare_out, write};
 use crate::output::exit::{Doing, Exit, Failure};
 use crate::output::interrupt::Interrupts;
 use crate::output::report::{Report, complain, print};
@@ -27,17 +27,20 @@ use crate::output::report::{Report, complain, print};
 /// Maximum bytes of a spec or a trace.
 const INPUT_BYTES_MAX: u64 = 1 << 30;
 
-/// Runs the command.
-pub(crate) async fn run(sim: Sim, report: Report) -> Result<(), Failure> {
-    match sim {
-        Sim::Run(asked) => spec(asked, report).await,
-        Sim::Swift1991(asked) => swift_1991(asked, report).await,
-    }
+/// A spec's points with their results.
+pub struct Simulated {
+    pub title: String,
+    pub points: Vec<Ran>,
 }
 
 /// Runs `braid sim run`.
-async fn spec(asked: SimRun, report: Report) -> Result<(), Failure> {
-    crate::bench::prepare_out(asked.output.out.as_deref())?;
+pub(crate) async fn run(asked: SimRun, report: Report) -> Result<(), Failure> {
+    simulated(&asked).await?.tell(&asked, report)
+}
+
+/// Simulates what a spec says.
+pub async fn simulated(asked: &SimRun) -> Result<Simulated, Failure> {
+    prepare_out(asked.out.as_deref())?;
     let path = &asked.spec;
     let text = read(path)?;
     let wrong = |why: String| Failure::new(Exit::Usage, format!("read {}", path.display()), why);
@@ -54,24 +57,25 @@ async fn spec(asked: SimRun, report: Report) -> Result<(), Failure> {
         let trace = trace_of(path, &point.spec)?;
         work.push((point, trace));
     }
-    let threads = threads(&asked.output);
+    let threads = threads(asked.threads);
     let began = Instant::now();
-    let ran = in_background(move |stop| all(&work, threads, stop)).await?;
-    say_speed(&ran, began.elapsed().as_secs_f64());
+    let points = in_background(move |stop| all(&work, threads, stop)).await?;
+    say_speed(&points, began.elapsed().as_secs_f64());
     let title = if spec.title.is_empty() { path.display().to_string() } else { spec.title.clone() };
-    if let Some(out) = &asked.output.out {
-        let mut documents = vec![("sim.csv".to_owned(), report::csv(&ran).into_bytes())];
-        for (name, chart) in report::charts(&title, &ran) {
-            let (svg, png) = chart.pictures();
-            documents.push((format!("sim-{name}.svg"), svg.into_bytes()));
-            documents.push((format!("sim-{name}.png"), png));
+    Ok(Simulated { title, points })
+}
+
+impl Simulated {
+    /// Writes and prints the results as asked for.
+    pub fn tell(&self, asked: &SimRun, report: Report) -> Result<(), Failure> {
+        if let Some(out) = &asked.out {
+            write(out, &[("sim.csv", report::csv(&self.points))])?;
         }
-        write(out, &documents)?;
+        if asked.csv && !report.json {
+            return print(&report::csv(&self.points));
+        }
+        report.facts(&self.points, |points| text::ran(&self.title, points))
     }
-    if asked.output.csv && !report.json {
-        return print(&report::csv(&ran));
-    }
-    report.facts(&ran, |ran| text::ran(&title, ran))
 }
 
 /// Runs all points. Returns `None` if it was stopped.
@@ -88,48 +92,8 @@ fn all(work: &[(Point, Vec<Entry>)], threads: usize, stop: &AtomicBool) -> Optio
     found
 }
 
-/// Runs `braid sim swift-1991`.
-async fn swift_1991(asked: SimSwift, report: Report) -> Result<(), Failure> {
-    crate::bench::prepare_out(asked.output.out.as_deref())?;
-    let threads = threads(&asked.output);
-    let study = in_background(move |stop| study(asked.figure, threads, stop)).await?;
-    if let Some(out) = &asked.output.out {
-        let documents: Vec<(String, Vec<u8>)> = swift::documents(&study, &command(asked.figure))
-            .into_iter()
-            .map(|document| (document.name, document.content))
-            .collect();
-        write(out, &documents)?;
-    }
-    if asked.output.csv && !report.json {
-        return print(&swift::csv(&study));
-    }
-    report.facts(&study, text::study)
-}
-
-/// Command line that makes the documents again.
-fn command(figure: Option<u8>) -> String {
-    let figure = figure.map_or(String::new(), |number| format!(" --figure {number}"));
-    format!("braid sim swift-1991{figure} --out docs/results")
-}
-
-fn study(figure: Option<u8>, threads: usize, stop: &AtomicBool) -> Option<Study> {
-    let bar = bar();
-    let tell = |name: &str, ended: usize, of: usize| {
-        bar.set_message(name.to_owned());
-        bar.set_length(u64::try_from(of).unwrap_or(u64::MAX));
-        bar.set_position(u64::try_from(ended).unwrap_or(u64::MAX));
-    };
-    let runner = Runner { threads, stop, tell: &tell };
-    let found = match figure {
-        Some(number) => swift::figure(number, &runner),
-        None => swift::study(&runner),
-    };
-    bar.finish_and_clear();
-    found
-}
-
 /// Does long work on a thread. If the command ends first, the work is told to stop.
-pub(crate) async fn in_background<T: Send + 'static>(
+pub async fn in_background<T: Send + 'static>(
     work: impl FnOnce(&AtomicBool) -> Option<T> + Send + 'static,
 ) -> Result<T, Failure> {
     struct StopOnDrop(Arc<AtomicBool>);
@@ -145,9 +109,9 @@ pub(crate) async fn in_background<T: Send + 'static>(
 }
 
 /// Number of runs at a time: as asked for, or one for each processor.
-fn threads(output: &SimOutput) -> usize {
+pub fn threads(asked: Option<u16>) -> usize {
     let all = std::thread::available_parallelism().map_or(1, usize::from);
-    output.threads.map_or(all, usize::from)
+    asked.map_or(all, usize::from)
 }
 
 /// Prints the speed on standard error: the results hold nothing that differs from run to run.

@@ -1,12 +1,12 @@
 //! End to end: the built binary, real processes, real sockets.
 
 mod bad_input;
-mod bench;
 mod beneath;
 mod cases;
 mod cluster;
 mod demo;
 mod drain;
+mod elsewhere;
 mod failures;
 mod floods;
 mod gone;

@@ -1,9 +1,9 @@
 //! Ways to send the bytes of a read: copied through a buffer, or by `sendfile` from the page cache.
 //!
 //! To a peer on this machine `sendfile` saves nothing: the peer then copies from cold pages instead of a warm
-//! buffer. There a copy was as fast or faster for most lengths (`braid bench store`, rows *sendfile*). To
+//! buffer. There a copy was as fast or faster for most lengths (`braid-lab bench store`, rows *sendfile*). To
 //! another machine the drive's own processor time counts, and for long reads `sendfile` takes less of it
-//! (`tests/send-ways.sh`).
+//! (`crates/lab/scripts/send-ways.sh`).
 
 use braid_store::disk::is_residency_told;
 

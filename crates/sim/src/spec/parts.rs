@@ -1,5 +1,5 @@
-//! Parts that have a file of their own, as `braid bench calibrate` writes it: a TOML text whose only table is
-//! `[parts]`.
+//! Parts that have a file of their own, as `braid-lab bench calibrate` writes it: a TOML text whose only
+//! table is `[parts]`.
 
 use serde::{Deserialize, Serialize};
 

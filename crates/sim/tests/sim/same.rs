@@ -6,7 +6,6 @@ use braid_sim::Spec;
 use braid_sim::report::{Ran, csv};
 use braid_sim::spec::points;
 use braid_sim::sweep::{Watch, run};
-use braid_sim::swift::{self, Runner};
 
 const SWEEP: &str = include_str!("../../../../docs/sim/sweep.toml");
 
@@ -28,17 +27,4 @@ fn a_sweep_gives_the_same_on_one_thread_and_on_two() {
     assert!(one.lines().count() > 4, "{one}");
     let other = swept(&SWEEP.replacen("seed = 1", "seed = 2", 1), 2);
     assert_ne!(one, other, "the seed is what it follows from");
-}
-
-#[test]
-fn a_figure_gives_the_same_on_one_thread_and_on_two() {
-    let figure = |threads| {
-        let runner = Runner { threads, stop: &AtomicBool::new(false), tell: &|_, _, _| {} };
-        let study = swift::figure(4, &runner).expect("nobody stopped it");
-        (swift::documents(&study, "x"), study)
-    };
-    let (one, study) = figure(1);
-    assert_eq!(one, figure(2).0);
-    let line = study.figures[0].lines.last().expect("32 disks");
-    assert!(line.points.last().expect("too much").saturated_at.is_some(), "{line:?}");
 }

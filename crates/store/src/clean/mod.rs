@@ -2,7 +2,7 @@
 //!
 //! The decisions are pure functions: which segment to clean ([`victim`]), how fast relative to the foreground
 //! ([`pace`]), and how much space must stay free so that cleaning never gets stuck ([`reserve`]).
-//! `braid bench store` runs them on a log of counters, to measure their cost.
+//! `braid-lab bench store` runs them on a log of counters, to measure their cost.
 //!
 //! Cleaned data goes to the log's one head, but in *batches of moves* with a segment of their own. Moved data
 //! is cold, as it outlived its segment, and is kept apart from the foreground's data, much of which dies

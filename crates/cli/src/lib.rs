@@ -1,0 +1,204 @@
+//! `braid` as a library: words in, exit code out. Each command is a module; what they share is how they fail
+//! ([`output::exit`]), how they report ([`output::report`]) and how they find their cluster
+//! ([`machine::cluster_dir`], [`connect`]). What is public beside [`main`] is there for `braid-lab`, whose
+//! experiments run clusters in the same way and are this program for all that they do not know themselves.
+
+mod args;
+pub mod connect;
+mod copy;
+pub mod demo;
+mod elsewhere;
+pub mod files;
+pub mod machine;
+pub mod operate;
+pub mod output;
+pub mod sim;
+mod sizing;
+
+use crate::files::attributes;
+use crate::files::list;
+use crate::files::mount;
+use crate::files::mount_helper;
+use crate::files::namespace;
+use crate::files::plan_cmd;
+use crate::files::stat;
+use crate::machine::down;
+use crate::machine::serve;
+use crate::machine::up;
+use crate::operate::check;
+use crate::operate::df;
+use crate::operate::drive_cmd;
+use crate::operate::heal;
+use crate::operate::jobs;
+use crate::operate::manager_cmd;
+use crate::operate::rebalance;
+use crate::operate::relayout;
+use crate::operate::scrub;
+use crate::operate::status;
+use crate::operate::store_cmd;
+use crate::operate::volume;
+use crate::output::interrupt;
+use crate::output::manual;
+use crate::output::report;
+use std::ffi::OsString;
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use clap::Parser;
+use tracing_subscriber::EnvFilter;
+
+use args::{Cli, Command, Drive, Manager, Sim};
+use output::exit::{Doing, Exit, Failure};
+use output::interrupt::{Interrupts, Of};
+use output::report::Report;
+
+pub use args::{Demo, DriveOptions, SimRun};
+
+/// Time limit for background threads to stop when the program ends.
+const LINGER: Duration = Duration::from_millis(200);
+
+/// Runs `braid` with these words, the first of which is the program's name, and returns its exit code.
+pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let words: Vec<OsString> = words.into_iter().collect();
+    let cli = match mount_helper::arguments(words.iter().cloned()) {
+        None => Cli::parse_from(&words),
+        Some(Ok(arguments)) => Cli::parse_from(arguments),
+        Some(Err(stop)) => return stop.tell(),
+    };
+    match start_log(&cli.command) {
+        Ok(()) => conclude(run(cli)),
+        Err(failure) => ended(Err(failure)),
+    }
+}
+
+/// Runs a command to its end, tells how it failed, and returns the program's exit code.
+pub fn conclude(command: impl Future<Output = Result<(), Failure>>) -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    ended(runtime.doing(|| "start".into()).and_then(|runtime| {
+        let ended = runtime.block_on(command);
+        runtime.shutdown_timeout(LINGER);
+        ended
+    }))
+}
+
+fn ended(ended: Result<(), Failure>) -> ExitCode {
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if failure.exit != Exit::Ok {
+                report::complain(&failure.to_string());
+            }
+            ExitCode::from(failure.exit as u8)
+        }
+    }
+}
+
+/// Runs the command, or ends it at the first signal. Servers and `up` handle signals themselves.
+async fn run(cli: Cli) -> Result<(), Failure> {
+    let cluster = cli.cluster();
+    let report = Report { json: cli.json };
+    let cluster = cluster.as_deref();
+    match cli.command {
+        Command::Up(up) => return up::run(up, cluster, report).await,
+        Command::Mount(mount) => return mount::run(mount, cluster, report).await,
+        Command::Manager(Manager::Serve(serve)) => return serve::manager(serve).await,
+        Command::Drive(Drive::Serve(serve)) => return serve::drive(*serve).await,
+        _ => {}
+    }
+    // The demo has processes to stop and files to remove; other commands end almost at once.
+    let slow = matches!(cli.command, Command::Demo(_));
+    let grace = if slow { interrupt::GRACE_DEMO } else { interrupt::GRACE };
+    interruptible(grace, command(cli.command, cluster, report)).await
+}
+
+/// Runs a command until it ends or the first signal comes. After a signal it has `grace` to undo what it has
+/// begun.
+pub async fn interruptible(
+    grace: Duration,
+    command: impl Future<Output = Result<(), Failure>>,
+) -> Result<(), Failure> {
+    Interrupts::end_after(grace)?;
+    let mut interrupts = Interrupts::new(Of::Command)?;
+    // Dropping a command undoes what it has begun: children are stopped, temporary files removed, and no file
+    // gets its name.
+    tokio::select! {
+        ended = command => ended,
+        _ = interrupts.next() => Err(Interrupts::failure()),
+    }
+}
+
+async fn command(command: Command, cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
+    match command {
+        Command::Up(up) => up::run(up, cluster, report).await,
+        Command::Mount(mount) => mount::run(mount, cluster, report).await,
+        Command::Manager(Manager::Serve(serve)) => serve::manager(serve).await,
+        Command::Manager(Manager::Backup { file }) => manager_cmd::backup(file, cluster, report).await,
+        Command::Manager(Manager::Restore { backup, dir }) => manager_cmd::restore(backup, dir, report),
+        Command::Manager(Manager::FreeUnnamed) => manager_cmd::free_unnamed(cluster, report).await,
+        Command::Down(down) => down::run(down, cluster, report).await,
+        Command::Status { jobs: true } => jobs::run(cluster, report).await,
+        Command::Status { jobs: false } => status::run(cluster, report).await,
+        Command::Df => df::run(cluster, report).await,
+        Command::Cp(cp) => copy::run(cp, cluster, report).await,
+        Command::Cat(cat) => copy::cat(cat, cluster).await,
+        Command::Ls(ls) => list::run(ls, cluster, report).await,
+        Command::Chmod(chmod) => attributes::chmod(chmod, cluster).await,
+        Command::Chown(chown) => attributes::chown(chown, cluster).await,
+        Command::Ln(ln) => attributes::ln(ln, cluster).await,
+        Command::Touch(touch) => attributes::touch(touch, cluster).await,
+        Command::Rm(rm) => namespace::rm(rm, cluster, report).await,
+        Command::Mv(mv) => namespace::mv(mv, cluster, report).await,
+        Command::Mkdir(mkdir) => namespace::mkdir(mkdir, cluster, report).await,
+        Command::Stat(stat) => stat::run(stat, cluster, report).await,
+        Command::Volume(volume) => volume::run(volume, cluster, report).await,
+        Command::Plan(plan) => plan_cmd::run(plan, cluster, report).await,
+        Command::Check(check) => check::run(check, cluster, report).await,
+        Command::Scrub(scrub) => scrub::run(scrub, cluster, report).await,
+        Command::Drive(drive) => drive_cmd::run(drive, cluster, report).await,
+        Command::Rebuild(rebuild) => heal::rebuild(rebuild, cluster, report).await,
+        Command::Heal(heal) => heal::run(heal, cluster, report).await,
+        Command::Relayout(relayout) => relayout::run(relayout, cluster, report).await,
+        Command::Rebalance(rebalance) => rebalance::run(rebalance, cluster, report).await,
+        Command::Demo(demo) => demo::run(demo, report, None).await,
+        Command::Store(store) => store_cmd::run(store, report).await,
+        Command::Bench(_) | Command::Sim(Sim::Swift1991(_)) => Err(elsewhere::run()),
+        Command::Sim(Sim::Run(asked)) => sim::run(asked, report).await,
+        Command::Size(size) => sizing::run(&size, report),
+        Command::Completions { shell } => manual::completions(shell),
+        Command::Man { directory } => manual::pages(&directory),
+    }
+}
+
+/// Starts the log. Servers log what they do. Other commands log nothing by default, so that an error stays
+/// one line. A mount logs errors, or more if it has a log file.
+fn start_log(command: &Command) -> Result<(), Failure> {
+    let log = match command {
+        Command::Mount(mount) => mount.log.as_deref(),
+        _ => None,
+    };
+    let default = match command {
+        Command::Manager(Manager::Serve(_)) | Command::Drive(Drive::Serve(_)) => "info",
+        Command::Mount(_) if log.is_some() => "info",
+        Command::Mount(_) => "error",
+        _ => "off",
+    };
+    log_to(log, default)
+}
+
+/// Starts a log of what the environment asks for, or else of `default`, in a file or on standard error.
+pub fn log_to(file: Option<&Path>, default: &str) -> Result<(), Failure> {
+    let filter = EnvFilter::try_from_env("BRAID_LOG").unwrap_or_else(|_| EnvFilter::new(default));
+    let log_as = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_target(false);
+    match file {
+        Some(path) => {
+            let file = OpenOptions::new().create(true).append(true).mode(0o600).open(path);
+            log_as.with_writer(Mutex::new(file.doing(|| format!("open {}", path.display()))?)).init();
+        }
+        None => log_as.with_writer(std::io::stderr).init(),
+    }
+    Ok(())
+}

@@ -1,0 +1,119 @@
+//! Commands that measure.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Bench {
+    /// One drive's store against raw files: rates, CPU time, and the ratio of each pair of samples
+    #[command(
+        after_help = "Every row is a ratio: the store's rate over that of plain pread, pwritev and fdatasync doing the same work (sizes, depth, sync policy) in the same run. Samples alternate. The median of their ratios is printed first, with the lowest and the highest. CPU is user and system time of all threads.\n\nRows:\n  \
+        write whole units   16 in flight; plain: one writer that writes everything that waits at once and syncs once\n  \
+        read whole units    one after the other\n  \
+        random read         the given number at a time\n  \
+        durable write       answered when it is on the medium; plain: one fdatasync each, by one thread or by as many threads\n  \
+        hit, miss           the bytes are in the page cache, or were dropped from it before the sample\n  \
+        sendfile            from the page cache to a loopback socket; plain: reading into a buffer and sending that; CPU is the sender's\n\n\
+        Opening: seconds to open a store of a million objects and 100 GiB of (generated) log as after kill -9, with a tail of 64 MiB to replay and with the longest possible tail; in the first directory that is not in memory. Write amplification: bytes written per byte that clients write, by the live share of the store. Overwrites are uniform, or nine tenths of them go to a tenth of the units; a simulation stands beside. It is counted, not timed, and runs in memory if one of the directories is.\n\n\
+        It needs 4 GiB free in each directory (96 MiB with --quick), and about a quarter of an hour for a directory on a disk and one in memory. It removes its files, also on Ctrl-C. In memory (tmpfs) nothing misses a cache and nothing needs a sync, so those rows are left out.\n\nExamples:\n  \
+        braid-lab bench store\n  braid-lab bench store --dir /disk1 --dir /dev/shm\n  braid-lab bench store --quick --json\n  \
+        braid-lab bench store --dir /disk1 --out docs/results\n  \
+        braid-lab bench store --dir /disk1 --only 'durable write'"
+    )]
+    Store(BenchStore),
+    /// Files over real drives: one shared file against one each, small updates, drives away, rebuilds
+    #[command(
+        after_help = "A manager, drives and clients run as processes of their own in a temporary directory. Every figure is a ratio of two samples taken one right after the other; the order alternates. docs/bench.md says what each row does and what bounds it.\n\nRows:\n  \
+        E18       all clients write a file each, against all of them write one file: small records, or ranges\n  \
+        E15       4 KiB updates: bytes sent per byte written, and the rate against updates computed by the client\n  \
+        E19       reads and writes with drives away, and during a rebuild, against healthy ones\n  \
+        catch-up  bytes written to bring a drive up to date that missed 1 % of the writes\n  \
+        E16       the rebuild of a lost drive, against what all links together could carry\n\n\
+        Rows with limited links run each drive in a network namespace of its own; they need root and iproute2, and are left out without. It needs 12 GiB free in the directory (1 GiB with --quick) and about a quarter of an hour. It ends its processes and removes its files and namespaces, also on Ctrl-C.\n\nExamples:\n  \
+        braid-lab bench stripes\n  braid-lab bench stripes --quick --json\n  braid-lab bench stripes --only E18\n  braid-lab bench stripes --only '1 away'\n  \
+        braid-lab bench stripes --dir /dev/shm --out docs/results"
+    )]
+    Stripes(BenchCluster),
+    /// Small files, names and 4 KiB pieces on a cluster: operations a second, latency, processor time
+    #[command(
+        after_help = "A manager, six drives (raid5 4+1) and a client run as processes of their own in a temporary directory. Rows, with 1, 16 and 64 operations in flight:\n  \
+        create + write 4 KiB + close    durable, and so is the name\n  \
+        unlink                          of these files\n  \
+        open + read 4 KiB + close       of a directory's files\n  \
+        stat, list a directory\n  \
+        random read, random overwrite   4 KiB of a file of 1 GiB; an overwrite is durable\n\
+        and, with as many in flight as the commands have:\n  \
+        cp -r in, cp -r out, rm -r      a tree of 20,000 files of 4 KiB\n\n\
+        CPU us is processor time for one operation: of the client, the drives and the manager, until these have nothing left to do; kernel is its part in the kernel. OF PLAIN is the rate over that of plain messages of the same bytes, as many in flight, over as many sockets between as many processes; the samples alternate. PER SYNC is the rate over the syncs that the disk can do one by one; in memory it is left out. Goals are for drives in memory, but one. docs/bench.md says more.\n\n\
+        It needs 8 GiB free in the directory (512 MiB with --quick) and about ten minutes. It ends its processes and removes its files, also on Ctrl-C.\n\nExamples:\n  \
+        braid-lab bench small\n  braid-lab bench small --quick --json\n  braid-lab bench small --only unlink\n  \
+        braid-lab bench small --only '16 in flight'\n  braid-lab bench small --dir /disk1 --only 'cp -r'\n  \
+        braid-lab bench small --out docs/results"
+    )]
+    Small(BenchCluster),
+    /// Measure what the parts of a cluster cost on this machine, in the form that `braid sim` takes
+    #[command(
+        after_help = "Five drives (raid5 4+1) and a client run as processes of their own for half a minute. Processor time for bytes and messages is counted; a disk's rates are those of plain files; what a message's way and a commit take is what is left of a small operation's time when it is simulated without them.\n\nThe output is the [parts] of a spec (docs/sim.md).\n\nExamples:\n  \
+        braid-lab bench calibrate\n  braid-lab bench calibrate --dir /disk1 --out parts.toml"
+    )]
+    Calibrate(BenchCalibrate),
+    /// Compare the simulator's predictions for a cluster on limited links with measurements
+    #[command(
+        after_help = "It calibrates first, then runs each row's work on drives in network namespaces of their own, whose links are limited, and simulates the same. It needs root and iproute2; without, the rows are left out.\n\nRows:\n  \
+        E1  raid0 over 3 drives, the client's link limited\n  \
+        E4  raid5 over 5 drives, the client's link limited: large, small, and with a drive away\n  \
+        E5  raid5 over 3, 4 and 5 drives, whose links are limited\n\n\
+        It needs 4 GiB free in the directory and a few minutes. It ends its processes and removes its files and namespaces, also on Ctrl-C.\n\nExamples:\n  \
+        braid-lab bench predict\n  braid-lab bench predict --only E5\n  braid-lab bench predict --out docs/results"
+    )]
+    Predict(BenchCluster),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchCalibrate {
+    /// The directory to keep the drives in [default: /dev/shm, if it has room; else the system's temporary
+    /// directory]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// Measure only a few MiB, to see that it runs; the figures mean nothing
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Write the parts to this file too
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+}
+
+// Arguments of the benches that start a cluster. (Not a doc comment: that would become the command's help.)
+#[derive(Debug, Args)]
+pub(crate) struct BenchCluster {
+    /// The directory to keep the drives in [default: /dev/shm, so that no disk is the limit, if it has room;
+    /// else the system's temporary directory]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// Measure only a few MiB, to see that it runs; the figures mean nothing
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Measure only the rows with TEXT in their name
+    #[arg(long, value_name = "TEXT", conflicts_with = "out")]
+    pub(crate) only: Option<String>,
+    /// Write the results to this directory too: a document, and a plot as SVG
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchStore {
+    /// The directory to measure in; may be repeated [default: the system's temporary directory, and /dev/shm]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Vec<PathBuf>,
+    /// Measure only a few MiB, to see that it runs; the figures mean nothing
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Measure only the rows with TEXT in their first column, or "write amplification"
+    #[arg(long, value_name = "TEXT", conflicts_with = "out")]
+    pub(crate) only: Option<String>,
+    /// Write store.md and store.svg to this directory too
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+}

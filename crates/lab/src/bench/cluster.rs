@@ -1,0 +1,165 @@
+//! A cluster of a bench: a manager and drives on the loopback, in a directory of their own.
+
+use std::path::Path;
+
+use braid_cli::DriveOptions;
+use braid_cli::connect::connect;
+use braid_cli::machine::bring_up::{Running, all_joined, bring_up, drive_names};
+use braid_cli::machine::cluster_dir::{ClusterDir, ClusterFile};
+use braid_cli::machine::down::stop_all;
+use braid_cli::machine::local::{DriveStart, Mode, NamespaceHost, Server};
+use braid_cli::output::exit::{Doing, Exit, Failure};
+use braid_client::{Client, Name, OpenOptions};
+use braid_layout::Shape;
+
+use super::client::ClientProcess;
+use super::hosts::Hosts;
+
+/// Bytes of a unit in every bench.
+pub(super) const UNIT_BYTES: u32 = 512 << 10;
+/// Name of the volume of every cluster.
+pub(super) const VOLUME: &str = "bench";
+
+/// A running cluster. Dropping it kills its processes.
+pub(super) struct Cluster {
+    pub(super) client: Client,
+    pub(super) running: Running,
+    /// Number of the next file.
+    next: u32,
+}
+
+impl Cluster {
+    /// Brings up a cluster in a directory below `parent`, with a volume of this shape.
+    pub(super) async fn up(
+        parent: &Path,
+        name: &str,
+        drives: u16,
+        shape: (&str, u8),
+    ) -> Result<Cluster, Failure> {
+        let dir = ClusterDir::at(parent.join(name));
+        dir.prepare()?;
+        let running = bring_up(dir, Some(drives), Mode::Attached, DriveOptions::default()).await?;
+        let client = connect(&running.dir, &running.cluster).await?;
+        let (scheme, width) = shape;
+        let shape = Shape::parse(scheme, Some(width), UNIT_BYTES).doing(|| "make the volume".into())?;
+        client.volume_create(VOLUME, Some(shape), 0).await?;
+        Ok(Cluster { client, running, next: 0 })
+    }
+
+    /// Brings up a cluster with each drive on a host of its own, and the manager here. A drive that is silent
+    /// for a second counts as lost.
+    pub(super) async fn up_on(
+        hosts: &Hosts,
+        parent: &Path,
+        name: &str,
+        drives: u16,
+        shape: (&str, u8),
+    ) -> Result<Cluster, Failure> {
+        let dir = ClusterDir::at(parent.join(name));
+        dir.prepare()?;
+        let listen = format!("{}:0", hosts.address(None));
+        let manager =
+            Server::start_manager_with(&dir, &listen, Mode::Attached, &["--lost-after", "1"]).await?;
+        let path = dir.manager().join("client.token");
+        let token = std::fs::read_to_string(&path).doing(|| format!("read {}", path.display()))?;
+        let names = drive_names(None, Some(drives), |_| false);
+        let file = ClusterFile {
+            manager: manager.record.address.clone(),
+            token: token.trim().to_owned(),
+            drives: names.clone(),
+        };
+        dir.write(&file)?;
+        let client = connect(&dir, &file).await?;
+        let servers = vec![manager];
+        let options = DriveOptions::default();
+        let lacks = Vec::new();
+        let running = Running { dir, cluster: file, servers, options, lacks };
+        let mut cluster = Cluster { client, running, next: 0 };
+        for (index, drive) in names.iter().enumerate() {
+            let directory = cluster.running.dir.drive(drive);
+            cluster.start_on(hosts, drive, index, &directory).await?;
+        }
+        let (scheme, width) = shape;
+        let shape = Shape::parse(scheme, Some(width), UNIT_BYTES).doing(|| "make the volume".into())?;
+        cluster.client.volume_create(VOLUME, Some(shape), 0).await?;
+        Ok(cluster)
+    }
+
+    /// Ends the cluster's processes and removes its files.
+    pub(super) async fn down(self) -> Result<(), Failure> {
+        let root = self.running.dir.root().to_owned();
+        drop(self.client);
+        stop_all(self.running.servers).await?;
+        std::fs::remove_dir_all(&root).doing(|| format!("remove {}", root.display()))
+    }
+
+    /// Starts a client process for this cluster.
+    pub(super) async fn client_process(&self) -> Result<ClientProcess, Failure> {
+        ClientProcess::start(&self.running.cluster).await
+    }
+
+    /// Creates an empty file and returns its name.
+    pub(super) async fn create(&mut self) -> Result<Name, Failure> {
+        self.next += 1;
+        let name =
+            Name::new(VOLUME, format!("file-{}", self.next).as_bytes()).doing(|| "name a file".into())?;
+        let options = OpenOptions::new().write(true).create_new(true);
+        self.client.open(&name, &options).await?.close().await?;
+        Ok(name)
+    }
+
+    pub(super) async fn remove(&self, files: &[Name]) -> Result<(), Failure> {
+        for file in files {
+            self.client.unlink(file).await?;
+        }
+        Ok(())
+    }
+
+    /// The drives of a file's columns, in the columns' order.
+    pub(super) async fn drives_of(&self, file: &Name) -> Result<Vec<String>, Failure> {
+        let row = self.client.stat(file).await?;
+        let columns = row.segments.iter().flat_map(|segment| &segment.columns);
+        Ok(columns.map(|column| column.drive_name.clone()).collect())
+    }
+
+    /// Kills a drive with SIGKILL. The manager may count it as up until its lease has lapsed; clients go
+    /// around it at once.
+    pub(super) async fn kill(&mut self, drive: &str) -> Result<(), Failure> {
+        let index = self.running.servers.iter().position(|server| server.name == drive);
+        let index =
+            index.ok_or_else(|| Failure::new(Exit::NotFound, format!("kill {drive}"), "it does not run"))?;
+        self.running.servers.remove(index).kill().await
+    }
+
+    /// Starts a drive in this directory, and waits until the manager has heard of it.
+    pub(super) async fn start(&mut self, drive: &str, directory: &Path) -> Result<(), Failure> {
+        self.start_at(drive, directory, None).await
+    }
+
+    /// Starts a drive like [`Cluster::start`], on one of the hosts.
+    pub(super) async fn start_on(
+        &mut self,
+        hosts: &Hosts,
+        drive: &str,
+        host: usize,
+        directory: &Path,
+    ) -> Result<(), Failure> {
+        let host = NamespaceHost { name: hosts.name(host), address: hosts.address(Some(host)) };
+        self.start_at(drive, directory, Some(host)).await
+    }
+
+    async fn start_at(
+        &mut self,
+        drive: &str,
+        directory: &Path,
+        host: Option<NamespaceHost>,
+    ) -> Result<(), Failure> {
+        let dir = &self.running.dir;
+        let options = self.running.options;
+        let manager = &self.running.cluster.manager;
+        let start = DriveStart { name: drive, directory, manager, options, host };
+        let server = Server::start_drive(dir, start, Mode::Attached).await?;
+        self.running.servers.push(server);
+        all_joined(&self.client, &[drive.to_owned()]).await
+    }
+}
