@@ -2,13 +2,14 @@
 SHELL := /bin/bash
 CARGO ?= cargo
 export RUST_BACKTRACE ?= 1
+# Where cargo puts what it builds.
+TARGET_DIR = $(shell $(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p')
 
 .PHONY: lab posix posix-suites mount-trees mount-files mount-soak mount-fsx mount-peers setup-mount andrew demo test quick python wheel cases setup setup-python setup-full store-full store-model index-memory many-files build format lint docs units fuzz-smoke kill-loop rounds three-hosts send-ways perf soak clean
 
 ## A whole cluster on this machine: files in and out, a drive killed, read degraded, rebuilt, compared.
 demo: build
-	target_dir=$$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); \
-	"$$target_dir/release/braid" demo $(FILES)
+	"$(TARGET_DIR)/release/braid" demo $(FILES)
 
 ## Format, lints, docs, unit, property and end-to-end tests, the Python package, fuzz smoke.
 test: setup format lint docs units python fuzz-smoke
@@ -26,8 +27,7 @@ setup:
 # them.
 build: setup
 	$(CARGO) build --release --locked -p braid-cli
-	target_dir=$$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); \
-	tools/split-debug.sh "$$target_dir/release/braid"
+	tools/split-debug.sh "$(TARGET_DIR)/release/braid"
 
 ## The binary of experiments (docs/bench.md): `braid-lab bench`, `braid-lab sim swift-1991`, `braid-lab demo`.
 lab: setup
@@ -44,34 +44,29 @@ docs:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 
 units: posix-suites
-	target_dir=$$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); \
-	BRAID_POSIX_SUITES="$$target_dir/posix" BRAID_STORE_MODEL_SECONDS=$${BRAID_STORE_MODEL_SECONDS:-20} \
-	$(CARGO) test --workspace --locked
+	BRAID_POSIX_SUITES="$(TARGET_DIR)/posix" BRAID_STORE_MODEL_SECONDS=$${BRAID_STORE_MODEL_SECONDS:-20} \
+	tools/test-lanes.sh $(CARGO)
 
 # The suites that a mount must pass (docs/posix.md). Each is built once, quickly: they wait for the mount.
 posix-suites: setup
-	target_dir=$$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); \
 	for suite in pjdfstest@0.2.2 fsx@0.3.2; do \
-	  test -x "$$target_dir/posix/bin/$${suite%@*}" || \
-	  CARGO_TARGET_DIR="$$target_dir/posix/build" $(CARGO) install --quiet --debug --locked --root "$$target_dir/posix" "$$suite" || exit 1; \
+	  test -x "$(TARGET_DIR)/posix/bin/$${suite%@*}" || \
+	  CARGO_TARGET_DIR="$(TARGET_DIR)/posix/build" $(CARGO) install --quiet --debug --locked --root "$(TARGET_DIR)/posix" "$$suite" || exit 1; \
 	done
 
 ## A mount against the world's own suites, as root.
 posix: posix-suites
-	target_dir=$$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); \
-	BRAID_POSIX_SUITES="$$target_dir/posix" $(CARGO) test -p braid-cli --locked --test e2e -- --nocapture posix::
+	BRAID_POSIX_SUITES="$(TARGET_DIR)/posix" $(CARGO) test -p braid-cli --locked --test e2e -- --nocapture posix::
 
 # The Python package's own tests, with real processes.
 python: wheel
-	target_dir=$$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); \
-	PATH="$$target_dir/python/bin:$$PATH" python -m pytest --quiet -rs crates/python/tests
+	PATH="$(TARGET_DIR)/python/bin:$$PATH" python -m pytest --quiet -rs crates/python/tests
 
 # The Python package: a wheel with the products that the other tests have built. What its tests use of Python
 # is pinned, in an environment below the target folder.
 wheel: setup-python
 	set -e; \
-	target_dir=$$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); \
-	environment="$$target_dir/python"; \
+	environment="$(TARGET_DIR)/python"; \
 	test -x "$$environment/bin/pip" || python3 -m venv "$$environment"; \
 	export PATH="$$environment/bin:$$PATH" PIP_DISABLE_PIP_VERSION_CHECK=1; \
 	pip install --quiet -r crates/python/tests/requirements.txt; \
@@ -85,19 +80,17 @@ setup-python: setup
 fuzz-smoke:
 	$(CARGO) run --locked --manifest-path fuzz/Cargo.toml --bin smoke
 
-## By hand, for some hours: what the other tests do for a short time: SEEDS=0..2000 of the torture, with
-## programs on mounts and without, each mutant, and the store's model.
-soak: setup
-	$(CARGO) run --locked -p braid-torture -- --seeds $(or $(SEEDS),0..2000) --all
-	$(CARGO) run --locked -p braid-torture -- --mounts --seeds $(or $(SEEDS),0..2000) --all
-	$(CARGO) run --locked -p braid-torture --bin braid-mutants
-	$(MAKE) store-model
+## By hand, for some hours, as root: what the other tests do for a short time, with a line for each:
+## SEEDS=0..2000 of the torture, with programs on mounts and without, each mutant, the store's faults and
+## model, rounds of killed processes, and mounts under a mixed load and fsx.
+soak: setup posix-suites build
+	SEEDS=$(or $(SEEDS),0..2000) BRAID="$(TARGET_DIR)/release/braid" FSX="$(TARGET_DIR)/posix/bin/fsx" \
+	tools/soak.sh $(CARGO)
 
 ## By hand, as root: small inputs that failed once, one after another (tests/cases);
 ## BRAID_CASES="deep-tree full" runs these.
 cases: wheel
-	target_dir=$$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); \
-	PY="$$target_dir/python/bin/python" BRAID_CASES="$(BRAID_CASES)" tests/cases/run.sh "$$target_dir/debug/braid"
+	PY="$(TARGET_DIR)/python/bin/python" BRAID_CASES="$(BRAID_CASES)" tests/cases/run.sh "$(TARGET_DIR)/debug/braid"
 
 ## By hand: rounds of copy-and-compare while processes are killed; ROUNDS=200.
 kill-loop: build
@@ -116,24 +109,20 @@ three-hosts: build
 ## By hand, as root: what programs take on a tree of many small files, and cargo on a crate, on a local ext4,
 ## on a mount, and on those of others that are installed (`make mount-peers`); FILES=20000, PEERS= for none.
 mount-trees: build setup-mount
-	target_dir=$$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); \
-	PATH="$$target_dir/peers:$$PATH" crates/lab/scripts/mount-trees.sh "$$target_dir/release/braid" $(or $(FILES),20000)
+	PATH="$(TARGET_DIR)/peers:$$PATH" crates/lab/scripts/mount-trees.sh "$(TARGET_DIR)/release/braid" $(or $(FILES),20000)
 
 ## By hand, as root: large files and single small operations through a mount; MIB=1024.
 mount-files: build setup-mount
-	target_dir=$$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); \
-	crates/lab/scripts/mount-files.sh "$$target_dir/release/braid" $(or $(MIB),1024)
+	crates/lab/scripts/mount-files.sh "$(TARGET_DIR)/release/braid" $(or $(MIB),1024)
 
 ## By hand, as root: a mixed load on a mount, and whether memory stays flat; MINUTES=15.
 mount-soak: build
-	target_dir=$$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); \
-	tests/mount-soak.sh "$$target_dir/release/braid" $(or $(MINUTES),15) $(SEED)
+	tests/mount-soak.sh "$(TARGET_DIR)/release/braid" $(or $(MINUTES),15) $(SEED)
 
 ## By hand, as root: a million random operations, each checked, on one mount, on two in turn, and while drives
 ## die; OPERATIONS=1000000 RUNS="one turns killed" SEED=...
 mount-fsx: build posix-suites
-	target_dir=$$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); \
-	tests/mount-fsx.sh "$$target_dir/release/braid" "$$target_dir/posix/bin/fsx" $(or $(OPERATIONS),1000000) \
+	tests/mount-fsx.sh "$(TARGET_DIR)/release/braid" "$(TARGET_DIR)/posix/bin/fsx" $(or $(OPERATIONS),1000000) \
 	$(or $(SEED),"$$RANDOM") $(if $(RUNS),"$(RUNS)")
 
 ## By hand, as root: the Andrew benchmark on a mount, locally, and through NFS; ROUNDS=5, NFS= for none.
@@ -141,8 +130,7 @@ andrew: build setup-mount
 	@{ command -v make && command -v nfs-ls && command -v ganesha.nfsd && command -v rpcbind && \
 	test -e /usr/include/nfsc/libnfs.h && ls /usr/lib/*/ganesha/libfsalvfs.so; } >/dev/null 2>&1 || \
 	{ apt-get update && apt-get install -y --no-install-recommends make libnfs-dev libnfs-utils nfs-ganesha nfs-ganesha-vfs rpcbind; }
-	target_dir=$$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); \
-	ROUNDS=$(or $(ROUNDS),5) crates/lab/scripts/andrew.sh "$$target_dir/release/braid"
+	ROUNDS=$(or $(ROUNDS),5) crates/lab/scripts/andrew.sh "$(TARGET_DIR)/release/braid"
 
 # What the measurements of a mount need besides.
 setup-mount: setup
@@ -155,9 +143,8 @@ mount-peers:
 	@command -v glusterd >/dev/null || \
 	{ apt-get update && apt-get install -y --no-install-recommends glusterfs-server glusterfs-client; }
 	@command -v go >/dev/null || echo "without SeaweedFS: there is no Go"
-	target_dir=$$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); \
-	command -v go >/dev/null && ! test -x "$$target_dir/peers/weed" || exit 0; \
-	mkdir -p "$$target_dir/peers/build" && cd "$$target_dir/peers/build" && rm -f go.mod go.sum && \
+	command -v go >/dev/null && ! test -x "$(TARGET_DIR)/peers/weed" || exit 0; \
+	mkdir -p "$(TARGET_DIR)/peers/build" && cd "$(TARGET_DIR)/peers/build" && rm -f go.mod go.sum && \
 	go mod init peers && go get -tool $(WEED) >said 2>&1 && go build -p 1 -ldflags='-s -w' -o ../weed $(firstword $(subst @, ,$(WEED)))
 
 # Version 4.53.
@@ -165,8 +152,7 @@ WEED := github.com/seaweedfs/seaweedfs/weed@v0.0.0-20261109003541-7506e5f91cd6
 
 ## By hand: what reads cost drives by sendfile and by copies; takes 5 GB of memory for a minute.
 send-ways: build
-	target_dir=$$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); \
-	crates/lab/scripts/send-ways.sh 9 "$$target_dir/release/braid"
+	crates/lab/scripts/send-ways.sh 9 "$(TARGET_DIR)/release/braid"
 
 ## By hand: small operations in two commits, in turn, and what moved by more than 3 %; OLD=main~1 NEW=HEAD.
 perf: setup
@@ -182,24 +168,21 @@ setup-full: setup
 ## filled again, and then left without space that another process took.
 store-full: setup-full
 	$(CARGO) build --release --locked -p braid-lab --example fill_disk
-	target_dir=$$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); \
-	tests/store-full.sh "$$target_dir/release/examples/fill_disk"
+	tests/store-full.sh "$(TARGET_DIR)/release/examples/fill_disk"
 
 ## By hand: the index's memory. A million objects with ten million extents are opened and served below 1 GiB.
 ## Takes 15 GB of disk for a while.
 index-memory: setup
 	$(CARGO) build --release --locked -p braid-lab --example index_memory
-	target_dir=$$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); \
 	place=$$(mktemp -d) && trap 'rm -rf "$$place"' EXIT && \
-	"$$target_dir/release/examples/index_memory" "$$place/store" 1000000 10 1 scattered 1024
+	"$(TARGET_DIR)/release/examples/index_memory" "$$place/store" 1000000 10 1 scattered 1024
 
 ## By hand: what ten million files cost the manager, and whether its rates stay the same as they grow;
 ## FILES=... Takes 4 GB of memory (PLACE=/dev/shm, or a directory on a disk) and some minutes.
 many-files: setup
 	$(CARGO) build --release --locked -p braid-lab --example many_files
-	target_dir=$$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); \
 	place=$$(mktemp -d -p $(or $(PLACE),/dev/shm)) && trap 'rm -rf "$$place"' EXIT && \
-	"$$target_dir/release/examples/many_files" "$$place" $(or $(FILES),10000000)
+	"$(TARGET_DIR)/release/examples/many_files" "$$place" $(or $(FILES),10000000)
 
 ## By hand: ten minutes of random operations, crashes and faults; BRAID_STORE_MODEL_SEED=... repeats them.
 store-model: setup

@@ -12,10 +12,12 @@
 //! | tuples that only save lines, docs of two words, and docs that begin as questions only get fewer | [`tuples`], [`sentences`], [`ratchet`] |
 //! | paths and links in documents lead to something | [`paths`] |
 //! | comments and documents are wrapped | [`widths`] |
+//! | examples in docs are run | [`doctests`] |
 //! | no unfinished work, no skipped tests, no lint switched off without a reason | [`words`] |
 //! | each format document is bound to code by a test | [`formats`] |
 
 pub mod circles;
+pub mod doctests;
 pub mod floors;
 pub mod folders;
 pub mod formats;

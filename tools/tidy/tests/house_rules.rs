@@ -1,8 +1,8 @@
 //! Runs every house rule on the repository.
 
 use braid_tidy::{
-    circles, floors, folders, formats, lengths, manifests, paths, ratchet, sentences, syntax, tree, tuples,
-    widths, words,
+    circles, doctests, floors, folders, formats, lengths, manifests, paths, ratchet, sentences, syntax, tree,
+    tuples, widths, words,
 };
 
 fn report(rule: &str, broken: &[String]) {
@@ -37,6 +37,13 @@ fn each_dependency_has_its_reason() {
 fn files_and_functions_stay_short() {
     let root = tree::root();
     report("lengths", &lengths::check(&tree::sources(&root, &[".rs"]), &allowed()));
+}
+
+#[test]
+fn examples_in_docs_are_run() {
+    let root = tree::root();
+    let manifests = tree::sources(&root, &["Cargo.toml"]);
+    report("doctests", &doctests::check(&manifests, &tree::sources(&root, &[".rs"])));
 }
 
 /// The bounds in `ratchet.txt`.

@@ -5,10 +5,8 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
-/// Time limit for every command and every wait.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) use braid_testing::{PATIENCE, until};
 
 /// The result of a command.
 #[derive(Debug)]
@@ -129,16 +127,6 @@ fn state(stat: &str) -> Option<char> {
 pub(crate) fn runs(pid: u32) -> bool {
     fs::read_to_string(format!("/proc/{pid}/stat"))
         .is_ok_and(|stat| state(&stat).is_some_and(|state| state != 'Z'))
-}
-
-/// Waits until `condition` holds.
-#[track_caller]
-pub(crate) fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !condition() {
-        assert!(Instant::now() < end, "waited in vain until {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// A cluster in a temporary directory.

@@ -10,6 +10,7 @@ use braid_client::HealTally;
 use braid_client::Name;
 use braid_layout::{DriveId, FileId, Scheme, Shape};
 use braid_manager::Ready;
+pub(crate) use braid_testing::wait_for;
 use braid_transport::Credentials;
 use braid_wire::control::DriveState;
 use tempfile::TempDir;
@@ -334,16 +335,6 @@ async fn drive(
         }
     });
     told.await.ok().map(|ready| (node, ready))
-}
-
-/// Waits until the condition holds, for 60 s at most.
-pub(crate) async fn wait_for<F: Future<Output = bool>>(mut condition: impl FnMut() -> F) {
-    let waited = tokio::time::timeout(Duration::from_secs(60), async {
-        while !condition().await {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    });
-    waited.await.expect("it comes about in time");
 }
 
 pub(crate) fn shape(scheme: Scheme, k: u8, m: u8, unit: u32) -> Shape {

@@ -7,6 +7,7 @@ use crate::support::manager::Manager;
 use crate::support::requests::*;
 use crate::support::*;
 use braid_layout::{FileId, Version, version::Lease};
+use braid_testing::wait_for;
 use braid_transport::challenge;
 use braid_wire::Reason;
 use braid_wire::capability::{CAPABILITY_MS, Capability, Rights};
@@ -91,12 +92,8 @@ async fn how_far_the_manager_has_come_is_told_with_the_next_heartbeat_and_stored
     manager.state().lease_ms = 400;
     let drive = Drive::start(dir.path(), &manager).await;
     manager.state().mark.changes = 77;
-    within(async {
-        while manager.state().last.as_ref().is_none_or(|beat| beat.seen.changes != 77) {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await;
+    let is_heard = || manager.state().last.as_ref().is_some_and(|beat| beat.seen.changes == 77);
+    wait_for(|| async { is_heard() }).await;
     let stored = std::fs::read_to_string(dir.path().join("drive.toml")).unwrap();
     assert!(stored.contains("seen_changes = 1\n"), "{stored}");
     drive.stop().await;

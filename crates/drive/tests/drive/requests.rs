@@ -121,12 +121,7 @@ async fn what_was_written_is_read() {
         let io = manager.state().last.as_ref().map(|beat| beat.io.clone()).unwrap_or_default();
         io.starts_with("reads ") && io.starts_with("reads 0 % sendfile,") != is_sent
     };
-    crate::support::within(async {
-        while !said() {
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
-    })
-    .await;
+    braid_testing::wait_for(|| async { said() }).await;
     // The same stamp again writes nothing, and neither does an older one.
     let again = session.call(&grant, &write(2, 0, &payload, 1), &[&payload]).await.unwrap().0;
     assert_eq!(bare(again), DriveReply::Written(Written::new(stamp(1), true)));

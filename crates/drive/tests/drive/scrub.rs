@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use crate::support::manager::Manager;
 use crate::support::requests::*;
-use crate::support::{Drive, config, reason, settings, within};
+use crate::support::{Drive, config, reason, settings};
 use braid_drive::Settings;
 use braid_layout::{ObjectId, PartitionId};
 use braid_store::decode_record;
 use braid_store::format::record::{Kind, Record};
+use braid_testing::answer;
 use braid_wire::Reason;
 use braid_wire::data::{DriveReply, LostKeys, Scrub, ScrubAct, ScrubPhase, ScrubReply};
 
@@ -41,15 +42,12 @@ async fn look(drive: &Drive) -> ScrubReply {
 
 /// Waits for a state of the scrub, advancing the clock by `each_ms` between two checks.
 async fn until(drive: &Drive, each_ms: u64, wanted: impl Fn(&ScrubReply) -> bool) -> ScrubReply {
-    within(async {
-        loop {
-            let reply = look(drive).await;
-            if wanted(&reply) {
-                return reply;
-            }
+    answer("the scrub is there", async || {
+        let reply = Some(look(drive).await).filter(&wanted);
+        if reply.is_none() {
             drive.advance_ms(each_ms);
-            tokio::time::sleep(Duration::from_millis(5)).await;
         }
+        reply
     })
     .await
 }

@@ -7,6 +7,7 @@ use crate::support::manager::Manager;
 use crate::support::requests::*;
 use crate::support::{Drive, bare, reason, within};
 use braid_layout::{Code, Column, ColumnMask, DriveId, Generation, Role, Scheme, Shape, Stripe, Version};
+use braid_testing::eventually;
 use braid_transport::{DriveSession, TransportError};
 use braid_wire::checksum::block_crcs;
 use braid_wire::control::Grant;
@@ -134,18 +135,13 @@ impl Stripes {
 
     /// Waits until unit 0 of a column owes nothing and has a settled version.
     async fn until_settled(&self, column: u8) {
-        within(async {
-            loop {
-                let DriveReply::Versions(VersionsReply { units, .. }) =
-                    self.call(column, versions(&[0]), &[]).await.unwrap()
-                else {
-                    panic!()
-                };
-                if units[0].owed.is_empty() && !units[0].settled.is_zero() {
-                    return;
-                }
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
+        eventually("nothing is owed", || async {
+            let DriveReply::Versions(VersionsReply { units, .. }) =
+                self.call(column, versions(&[0]), &[]).await.unwrap()
+            else {
+                panic!()
+            };
+            units[0].owed.is_empty() && !units[0].settled.is_zero()
         })
         .await;
     }

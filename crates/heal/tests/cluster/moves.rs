@@ -224,7 +224,7 @@ async fn a_drive_that_is_added_gets_its_share_and_nothing_moves_that_need_not() 
     let status = client.set_balance(true).await.expect("it is on");
     assert!(status.balance.on);
     let total = 24 * u64::try_from(FILE).expect("small") * 3 / 2;
-    wait_for_long(|| async {
+    wait_for(|| async {
         let balance = client.heal_status(None).await.expect("the heals").balance;
         balance.begun_bytes > 0 && !balance.active && balance.files == 0
     })
@@ -279,7 +279,7 @@ async fn a_file_lacks_no_column_while_its_drive_is_drained_and_readers_and_write
     let error = client.remove_drive("d2").await.expect_err("it is up and in use");
     assert!(error.to_string().contains("drain it first"), "{error}");
     client.drain_drive("d2", true).await.expect("it is drained again");
-    wait_for_long(|| async { components(&client, "d2").await == 0 }).await;
+    wait_for(|| async { components(&client, "d2").await == 0 }).await;
     check_all(&client, &bytes, "without it").await;
     drop(cluster);
 }
@@ -297,7 +297,7 @@ async fn a_drain_is_refused_if_some_column_may_go_nowhere() {
     assert!(error.contains("raid0") && error.contains("braid://main/bare"), "{error}");
     client.unlink(&name("bare")).await.expect("removed");
     client.drain_drive("d1", true).await.expect("there is a place for each");
-    wait_for_long(|| async { components(&client, "d1").await == 0 }).await;
+    wait_for(|| async { components(&client, "d1").await == 0 }).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -310,20 +310,10 @@ async fn a_reader_whose_column_has_moved_meanwhile_takes_nothing_for_a_hole() {
     }
     let drained = client.stat(&name("f0")).await.expect("stat").segments[0].columns[0].drive_name.clone();
     client.drain_drive(&drained, true).await.expect("it is drained");
-    wait_for_long(|| async { components(&client, &drained).await == 0 }).await;
+    wait_for(|| async { components(&client, &drained).await == 0 }).await;
     for (file, bytes) in files.iter().zip(&bytes) {
         let mut found = vec![0xee; bytes.len()];
         file.read_at(&mut found, 0).await.expect("read");
         assert_same(&found, bytes, "opened before it moved");
     }
-}
-
-/// Waits until the condition holds, for 60 s at most.
-async fn wait_for_long<F: Future<Output = bool>>(mut condition: impl FnMut() -> F) {
-    let waited = tokio::time::timeout(Duration::from_secs(60), async {
-        while !condition().await {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    });
-    waited.await.expect("it comes about in time");
 }

@@ -6,8 +6,8 @@ use braid_client::Client;
 use braid_client::OpenOptions;
 use braid_layout::{FileId, Scheme, Shape};
 
-use crate::common::{Cluster, assert_same, name, pattern, put, read_all, shape};
-use crate::support::{all_healed, soon};
+use crate::common::{Cluster, assert_same, name, pattern, put, read_all, shape, wait_for};
+use crate::support::all_healed;
 
 async fn list(client: &Client) -> Vec<braid_wire::control::RelayoutRow> {
     client.relayouts(FileId(0), 0).await.expect("the list").rows
@@ -84,15 +84,17 @@ async fn a_reader_goes_on_and_a_writer_comes_first() {
     let reader = client.open(&name("f"), &OpenOptions::new().read(true)).await.expect("open");
     let writer = client.open(&name("f"), &OpenOptions::new().write(true)).await.expect("open");
     assert!(client.relayout(&name("f"), Some(new)).await.expect("asked").begun);
-    soon(|| async { list(&client).await.first().is_some_and(|row| row.why.contains("open for writing")) })
-        .await;
+    wait_for(|| async {
+        list(&client).await.first().is_some_and(|row| row.why.contains("open for writing"))
+    })
+    .await;
     let bytes = pattern(9, 50_000);
     writer.write_at(&bytes, 777_777).await.expect("write");
     model[777_777..827_777].copy_from_slice(&bytes);
     writer.close().await.expect("close");
     // The relayout begins, slowly, and is disturbed by a writer.
     client.heal_status(Some(300_000)).await.expect("a low rate");
-    soon(|| async { list(&client).await.first().is_some_and(|row| row.columns == 5) }).await;
+    wait_for(|| async { list(&client).await.first().is_some_and(|row| row.columns == 5) }).await;
     let writer = client.open(&name("f"), &OpenOptions::new().write(true)).await.expect("it is not refused");
     writer.write_at(&bytes, 0).await.expect("write");
     model[..50_000].copy_from_slice(&bytes);
@@ -121,14 +123,14 @@ async fn while_a_file_is_laid_out_anew_no_drive_counts_as_behind_and_one_that_is
     put(&client, &name("f"), old, &model).await;
     client.heal_status(Some(20_000)).await.expect("a low rate");
     assert!(client.relayout(&name("f"), Some(new)).await.expect("asked").begun);
-    soon(|| async { list(&client).await.first().is_some_and(|row| row.columns == 6) }).await;
+    wait_for(|| async { list(&client).await.first().is_some_and(|row| row.columns == 6) }).await;
     let heals = client.heal_status(None).await.expect("the heals").drives;
     assert!(heals.iter().any(|row| row.stale > 0), "they have something to do: {heals:?}");
     let rows = client.status().await.expect("status").drives;
     assert!(rows.iter().all(|row| row.stale == 0), "and nothing is at risk: {rows:?}");
     assert_eq!(list(&client).await[0].why, "");
     cluster.kill(3);
-    soon(|| async {
+    wait_for(|| async {
         list(&client).await.first().is_some_and(|row| row.why.starts_with("d3 must come back"))
     })
     .await;
@@ -170,7 +172,7 @@ async fn a_drive_that_dies_on_the_way_is_waited_for_and_a_lost_one_is_not() {
         client.heal_status(Some(200_000)).await.expect("a low rate");
         assert!(client.relayout(&name("f"), Some(wanted)).await.expect("asked").begun);
         let width = wanted.width();
-        soon(|| async { list(&client).await.first().is_some_and(|row| row.columns == width) }).await;
+        wait_for(|| async { list(&client).await.first().is_some_and(|row| row.columns == width) }).await;
         let drive = if again { 1 } else { 2 };
         cluster.kill(drive);
         if again {
@@ -200,17 +202,17 @@ async fn what_cannot_be_is_refused_and_what_was_asked_for_is_taken_back() {
     assert!(directory.to_string().contains("is a directory"), "{directory}");
     client.heal_status(Some(10_000)).await.expect("a low rate");
     assert!(client.relayout(&name("f"), Some(new)).await.expect("asked").begun);
-    soon(|| async { list(&client).await.first().is_some_and(|row| row.columns == 2) }).await;
+    wait_for(|| async { list(&client).await.first().is_some_and(|row| row.columns == 2) }).await;
     assert!(has_shape(&client, "f", old).await, "what is being filled is not the file's");
     assert!(client.relayout(&name("f"), None).await.expect("taken back").begun);
     assert!(list(&client).await.is_empty() && has_shape(&client, "f", old).await);
-    soon(|| async {
+    wait_for(|| async {
         client.status().await.expect("status").drives.iter().map(|row| row.components).sum::<u64>() == 5
     })
     .await;
     assert!(client.relayout(&name("f"), Some(new)).await.expect("asked").begun);
     client.unlink(&name("f")).await.expect("removed");
-    soon(|| async { list(&client).await.is_empty() }).await;
+    wait_for(|| async { list(&client).await.is_empty() }).await;
 }
 
 /// Without redundancy a column cannot be made from the others: the file is copied elsewhere.
@@ -224,7 +226,7 @@ async fn a_drive_with_a_column_without_redundancy_is_drained() {
     put(&client, &name("f"), bare, &model).await;
     let drained = client.stat(&name("f")).await.expect("stat").segments[0].columns[0].drive_name.clone();
     client.drain_drive(&drained, true).await.expect("three others take it");
-    soon(|| async {
+    wait_for(|| async {
         let rows = client.status().await.expect("status").drives;
         rows.iter().all(|row| row.name != drained || row.components == 0)
     })

@@ -7,8 +7,8 @@ use braid_client::Client;
 use braid_client::OpenOptions;
 use braid_layout::Scheme;
 
-use crate::common::{Cluster, Random, assert_same, name, put, read_all, shape};
-use crate::support::{Writer, row, soon};
+use crate::common::{Cluster, Random, assert_same, name, put, read_all, shape, wait_for};
+use crate::support::{Writer, row};
 
 const UNIT: usize = 16 << 10;
 
@@ -43,7 +43,7 @@ fn damage_unit(cluster: &Cluster, model: &[u8], at: usize) -> usize {
 
 async fn repaired(client: &Client, drive: usize, units: u64) {
     let drive = format!("d{drive}");
-    soon(|| async {
+    wait_for(|| async {
         row(client, &drive)
             .await
             .is_some_and(|row| row.progress.repaired >= units && row.progress.damaged == 0)
@@ -99,7 +99,7 @@ async fn a_scrub_has_it_repaired_beside_a_writer_and_nothing_newer_is_undone() {
         client.scrub(&format!("d{drive}"), Some(1 << 30)).await.expect("it scrubs");
     }
     let status = || async { client.status().await.expect("status").drives };
-    soon(|| async {
+    wait_for(|| async {
         let rows = status().await;
         let repaired: u64 = rows.iter().map(|row| row.scrub.repaired).sum();
         // Some damaged units are overwritten before they are found.
@@ -109,7 +109,7 @@ async fn a_scrub_has_it_repaired_beside_a_writer_and_nothing_newer_is_undone() {
     let model = writer.end().await;
     assert!(hit.len() == 40);
     // What was found last, or met by the writer, may still be under repair.
-    soon(|| async { client.check(&name("f"), |_| {}).await.expect("check").is_clean() }).await;
+    wait_for(|| async { client.check(&name("f"), |_| {}).await.expect("check").is_clean() }).await;
     assert_same(&read_all(&client, &name("f")).await.expect("read"), &model, "what was written last");
 }
 
@@ -130,7 +130,7 @@ async fn what_cannot_be_repaired_is_named_and_left_as_it_is() {
     let waits = |drive: usize, words: &'static str| {
         let client = &client;
         async move {
-            soon(|| async {
+            wait_for(|| async {
                 let row = row(client, &format!("d{drive}")).await;
                 row.is_some_and(|row| row.progress.damaged > 0 && row.progress.error.contains(words))
             })
@@ -153,5 +153,5 @@ async fn what_cannot_be_repaired_is_named_and_left_as_it_is() {
 
 async fn repaired_at_least(client: &Client, drive: usize) {
     let drive = format!("d{drive}");
-    soon(|| async { row(client, &drive).await.is_some_and(|row| row.progress.repaired >= 1) }).await;
+    wait_for(|| async { row(client, &drive).await.is_some_and(|row| row.progress.repaired >= 1) }).await;
 }

@@ -34,16 +34,6 @@ pub(crate) async fn all_healed(client: &Client) {
     }
 }
 
-/// Waits for a condition, for 60 s at most.
-pub(crate) async fn soon<F: Future<Output = bool>>(mut condition: impl FnMut() -> F) {
-    let waited = tokio::time::timeout(Duration::from_secs(60), async {
-        while !condition().await {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    });
-    waited.await.expect("it comes about in time");
-}
-
 /// Waits until the drive has written this many bytes for its heal.
 pub(crate) async fn written(client: &Client, drive: &str, bytes: u64) {
     crate::common::wait_for(|| async {

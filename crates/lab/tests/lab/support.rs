@@ -3,10 +3,8 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
-/// Time limit for every command and every wait.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) use braid_testing::{PATIENCE, until};
 
 /// The result of a command.
 #[derive(Debug)]
@@ -86,16 +84,6 @@ pub(crate) fn runs(pid: u32) -> bool {
     let state = |stat: String| stat.rsplit(')').next()?.trim_start().chars().next();
     fs::read_to_string(format!("/proc/{pid}/stat"))
         .is_ok_and(|stat| state(stat).is_some_and(|state| state != 'Z'))
-}
-
-/// Waits until `condition` holds.
-#[track_caller]
-pub(crate) fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !condition() {
-        assert!(Instant::now() < end, "waited in vain until {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// A temporary directory.

@@ -1,11 +1,11 @@
 //! A cluster for tests: a manager on loopback, its clients, and drives (see `fake_drive`).
 
-use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use braid_layout::{Column, ColumnMask, DriveId, FileId, Generation, Version};
 use braid_manager::{Config, ManagerError, Ready, run};
+pub(crate) use braid_testing::eventually;
 use braid_transport::{ControlSession, Limits, TransportError};
 use braid_wire::control::*;
 use braid_wire::{Reason, Refusal};
@@ -238,9 +238,9 @@ impl Client {
         self.until("they are up", |status| drives.iter().all(|drive| up(status, drive))).await;
     }
 
-    /// Waits until `holds` is true of the status, for at most 20 s.
+    /// Waits until `holds` is true of the status.
     pub(crate) async fn until(&mut self, what: &str, holds: impl Fn(&StatusReply) -> bool) -> StatusReply {
-        let until = tokio::time::Instant::now() + Duration::from_secs(20);
+        let until = tokio::time::Instant::now() + braid_testing::PATIENCE;
         loop {
             let status = self.status().await;
             if holds(&status) {
@@ -276,15 +276,6 @@ pub(crate) fn open(path: &str, access: Access, create: bool) -> Open {
 
 pub(crate) fn no_shape() -> ShapeSpec {
     ShapeSpec { scheme: 0, k: 0, m: 0, unit_bytes: 0 }
-}
-
-/// Waits until `holds`, for at most 20 s.
-pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
-    let until = tokio::time::Instant::now() + Duration::from_secs(20);
-    while !holds().await {
-        assert!(tokio::time::Instant::now() < until, "still not: {what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
 }
 
 /// A cluster with several drives up and a volume `main` of one shape.

@@ -15,6 +15,7 @@ use braid_meta::records::memory::{Disk, MemoryKv};
 use braid_meta::rules::operations::{Operation, Outcome};
 use braid_meta::tree::directories::{self, Parents};
 use braid_meta::tree::volumes;
+use braid_testing::eventually;
 use braid_wire::control::{Place, ShapeSpec};
 use braid_wire::{Reason, Refusal};
 use tokio::task::JoinHandle;
@@ -59,14 +60,6 @@ impl Kv for Gated {
     }
 }
 
-async fn until(what: &str, holds: impl Fn() -> bool) {
-    let until = tokio::time::Instant::now() + WAIT;
-    while !holds() {
-        assert!(tokio::time::Instant::now() < until, "still not: {what}");
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
-}
-
 /// A manager over this store, without sessions or background, and with a volume.
 async fn manager(kv: Arc<dyn Kv>) -> Arc<Core> {
     let core = start(kv, &Config::new("memory", ""), SessionSlots::of(4, 4)).await.unwrap();
@@ -84,10 +77,10 @@ async fn manager(kv: Arc<dyn Kv>) -> Arc<Core> {
 async fn made_in_two_groups(kv: &Gated, core: &Arc<Core>) -> Vec<JoinHandle<Result<(), Refusal>>> {
     kv.set(true);
     let mut made = vec![make(core, 0)];
-    until("a commit is under way", || kv.waiting() == 1).await;
+    eventually("a commit is under way", || async { kv.waiting() == 1 }).await;
     made.extend((1..CLIENTS).map(|n| make(core, n)));
     let gathered = usize::try_from(CLIENTS).unwrap() - 1;
-    until("the others are decided", || core.db.gathered() == gathered).await;
+    eventually("the others are decided", || async { core.db.gathered() == gathered }).await;
     made
 }
 

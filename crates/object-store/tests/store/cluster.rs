@@ -1,7 +1,5 @@
 //! A manager and three drives in this process, in a temporary directory.
 
-use std::time::Duration;
-
 use braid_client::Client;
 use braid_client::Config;
 use braid_client::File;
@@ -9,6 +7,7 @@ use braid_client::Name;
 use braid_client::OpenOptions;
 use braid_manager::Ready;
 use braid_object_store::BraidStore;
+pub(crate) use braid_testing::wait_for;
 use braid_wire::control::DriveState;
 use bytes::Bytes;
 use tempfile::TempDir;
@@ -88,16 +87,6 @@ impl Drop for Cluster {
             runtime.shutdown_background();
         }
     }
-}
-
-/// Waits until the condition holds, for 60 s at most.
-pub(crate) async fn wait_for<F: Future<Output = bool>>(mut condition: impl FnMut() -> F) {
-    let waited = tokio::time::timeout(Duration::from_secs(60), async {
-        while !condition().await {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    });
-    waited.await.expect("it comes about in time");
 }
 
 pub(crate) fn name(path: &str) -> Name {

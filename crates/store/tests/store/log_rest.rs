@@ -1,6 +1,6 @@
 //! An idle store frees the space that it does not need.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use braid_store::*;
 
@@ -32,15 +32,7 @@ fn fill(store: &Store) {
 }
 
 fn until(store: &Store, what: &str, is: impl Fn(&Stat) -> bool) {
-    let end = Instant::now() + Duration::from_secs(60);
-    loop {
-        let stat = store.stat().expect("stat");
-        if is(&stat) {
-            return;
-        }
-        assert!(Instant::now() < end, "waited in vain until {what}: {stat:?}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    braid_testing::until(what, || is(&store.stat().expect("stat")));
 }
 
 #[test]

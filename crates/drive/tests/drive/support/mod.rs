@@ -19,6 +19,7 @@ use braid_drive::Sending;
 use braid_drive::Settings;
 use braid_layout::{ClusterId, DriveId};
 use braid_store::disk::is_residency_told;
+use braid_testing::answer;
 use braid_transport::{DriveSession, Limits, TransportError};
 use braid_wire::control::Grant;
 use braid_wire::data::{Address, DriveReply, DriveRequest, GetAttributes};
@@ -121,14 +122,11 @@ impl Drive {
     async fn until(&self, wanted: impl Fn(&Result<(DriveReply, Vec<u8>), TransportError>) -> bool) {
         let mut session = self.session().await;
         let grant = self.grant(requests::drive_level());
-        let asking = async {
-            while !wanted(
-                &session.call(&grant, &DriveRequest::from(GetAttributes { at: Address::DRIVE }), &[]).await,
-            ) {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        within(asking).await;
+        let asked = DriveRequest::from(GetAttributes { at: Address::DRIVE });
+        answer("the drive answers so", async || {
+            wanted(&session.call(&grant, &asked, &[]).await).then_some(())
+        })
+        .await;
     }
 
     /// Advances the manual clock.

@@ -277,9 +277,16 @@ fn the_power_is_cut_after_each_operation_of_long_commits() {
     cut_after_each(&Reference::of_long_commits());
 }
 
+/// Interval between the operations after which the tests below meet a cut or a fault: 2, or what the variable
+/// `BRAID_STORE_EVERY` says. `make soak` meets one at each.
+fn every() -> usize {
+    let set = std::env::var("BRAID_STORE_EVERY").ok();
+    set.map_or(2, |text| text.parse().expect("BRAID_STORE_EVERY is a number"))
+}
+
 fn cut_after_each(reference: &Reference) {
     let changes = reference.operations["change"];
-    for n in 0..=changes {
+    for n in (0..=changes).step_by(every()) {
         let disk = formatted();
         disk.cut_after(n);
         let mut run = Run::begin(disk, &reference.options);
@@ -381,7 +388,8 @@ fn each_operation_of_long_commits_fails() {
 fn fail_each(reference: &Reference, faults: &[(&str, On, Fault, u64)]) {
     for (name, on, fault, times) in faults.iter().copied() {
         let mut went_on = 0;
-        for n in 0..reference.operations[name] {
+        let all = reference.operations[name];
+        for n in (0..all).step_by(every()) {
             let disk = formatted();
             disk.inject(on, n..n + times, fault);
             let what = format!("{on:?} {n}, {times} times: {fault:?}");
@@ -389,7 +397,7 @@ fn fail_each(reference: &Reference, faults: &[(&str, On, Fault, u64)]) {
         }
         // One failed operation fails a segment, not the store. Some operations are part of opening.
         if times == 1 && on != On::Read {
-            let all = reference.operations[name];
+            let all = all.div_ceil(u64::try_from(every()).expect("small"));
             assert!(
                 went_on * 10 > all * 9,
                 "{on:?}, {fault:?}: {went_on} of {all} went on without being opened anew"

@@ -7,7 +7,7 @@ use braid_wire::data::DriveReply;
 use braid_wire::seal::ReplySeal;
 use tokio::task::JoinSet;
 
-use crate::common::*;
+use super::common::*;
 
 async fn shared(address: &str) -> SharedSession {
     connect(address).await.unwrap().share().expect("nothing is in flight")

@@ -300,5 +300,5 @@ fn golden() {
         }
         text += "\n";
     }
-    assert!(text == include_str!("golden/placement-units.txt"), "units moved; they are now\n{text}");
+    assert!(text == include_str!("../golden/placement-units.txt"), "units moved; they are now\n{text}");
 }

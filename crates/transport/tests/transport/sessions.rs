@@ -1,7 +1,6 @@
 //! Sessions with peers that are wrong, silent, forged or replayed.
 
 mod common;
-#[path = "sessions/shared.rs"]
 mod shared;
 
 use braid_layout::{ClusterId, DriveId, Generation};

@@ -361,5 +361,5 @@ fn golden() {
             text += &format!("{shape} parity {parity}: {}\n", hex(unit));
         }
     }
-    assert!(text == include_str!("golden/code.txt"), "parity changed; it is now\n{text}");
+    assert!(text == include_str!("../golden/code.txt"), "parity changed; it is now\n{text}");
 }

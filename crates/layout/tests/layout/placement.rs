@@ -322,5 +322,5 @@ fn golden() {
             }
         }
     }
-    assert!(text == include_str!("golden/placement.txt"), "choices changed; they are now\n{text}");
+    assert!(text == include_str!("../golden/placement.txt"), "choices changed; they are now\n{text}");
 }

@@ -1,0 +1,6 @@
+//! Frames and sessions over real sockets, also with peers that misbehave.
+
+mod at_once;
+mod frames;
+mod sessions;
+mod strangers;

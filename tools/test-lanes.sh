@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# All tests of the workspace, in two lanes side by side: tests with real processes wait most of the time, so
+# they run beside those that compute. Usage: test-lanes.sh CARGO
+set -uo pipefail
+cd "$(dirname "$0")/.."
+cargo=${1:-cargo}
+
+# The waiting lane, by names of test targets. All others are in the computing lane.
+waiting=(cluster e2e lab manager)
+
+all=$(for path in crates/*/tests/*.rs crates/*/tests/*/main.rs tools/*/tests/*.rs; do
+    test -e "$path" || continue
+    name=${path%/main.rs}
+    basename "$name" .rs
+done | sort -u)
+computing=$(comm -23 <(echo "$all") <(printf '%s\n' "${waiting[@]}" | sort))
+
+"$cargo" test --workspace --locked --no-run || exit 1
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+"$cargo" test --workspace --locked ${waiting[*]/#/--test } -- --test-threads 3 >"$log" 2>&1 &
+lane=$!
+"$cargo" test --workspace --locked --lib --bins $(printf -- '--test %s ' $computing)
+ended=$?
+wait "$lane" || ended=1
+cat "$log"
+test "$ended" = 0 && "$cargo" test --workspace --locked --doc || ended=1
+exit "$ended"
