@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, Thread};
 
 use braid_layout::{
-    ClusterId, Column, ColumnMask, DriveId, Generation, Lease, ObjectId, PartitionId, Version,
+    ClientId, ClusterId, Column, ColumnMask, DriveId, Generation, Lease, ObjectId, PartitionId, Version,
 };
 use braid_store::Attributes;
 use braid_store::Body;
@@ -211,7 +211,7 @@ impl Subject {
             columns: ColumnMask::all(1),
             cover: Vec::new(),
             ends: Vec::new(),
-            client: 1,
+            client: ClientId(1),
             operation: self.stamps,
             g: G,
             settled_below: stamp(self.stamps - flying),

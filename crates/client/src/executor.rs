@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use braid_layout::{Column, ColumnMask, Stripe, Version};
+use braid_layout::{ClientId, Column, ColumnMask, Stripe, Version};
 use braid_plan::{Instruction, InstructionId, MemoryRange, Op, PlanSet, Request, Source, Want};
 use braid_wire::data::{self, Create, DriveReply, DriveRequest, Read, StripeWrite};
 use braid_wire::{Reason, Refusal};
@@ -94,7 +94,7 @@ pub(crate) struct Failed {
 /// The facts about the writer that each write request carries.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Writer {
-    pub(crate) client: u64,
+    pub(crate) client: ClientId,
     pub(crate) settled_below: Version,
 }
 

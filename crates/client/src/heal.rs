@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use braid_layout::{Column, ColumnMask, DriveId, FileId, Stripe, Version};
+use braid_layout::{Column, ColumnMask, DriveId, FileId, HolderId, Stripe, Version};
 use braid_plan::Target;
 use braid_wire::Reason;
 use braid_wire::control::{
@@ -128,7 +128,7 @@ impl Client {
                 }
                 Err(error) => return Err(error),
             };
-            let handle = Handle::new(self.clone(), subject.clone(), Purpose::Heal, 0, opened)?;
+            let handle = Handle::new(self.clone(), subject.clone(), Purpose::Heal, HolderId::NONE, opened)?;
             after = Patience::new(&handle).whole();
             let view = handle.view();
             let heal = Heal { handle: &handle, drive, tally, left: AtomicU64::new(0) };

@@ -42,6 +42,38 @@ id!(
     /// number, each on a different drive.
     ObjectId, u64, "{}"
 );
+id!(
+    /// A client: a random number that it draws when it begins, the same for its whole life.
+    ClientId, u64, "{}"
+);
+id!(
+    /// A holder of a file's lease: a random number that stands for one open handle.
+    HolderId, u64, "{}"
+);
+id!(
+    /// A session of advisory locks: a random number that its client draws.
+    LockSession, u64, "{}"
+);
+
+impl ClientId {
+    /// No client, or one that is not known. No client draws this number.
+    pub const NONE: ClientId = ClientId(0);
+}
+
+impl HolderId {
+    /// No holder, or one that is not known. No handle draws this number.
+    pub const NONE: HolderId = HolderId(0);
+}
+
+impl LockSession {
+    /// No session. No client draws this number.
+    pub const NONE: LockSession = LockSession(0);
+
+    /// The session that a client begins after this one.
+    pub fn next(self) -> LockSession {
+        LockSession(self.0.wrapping_add(1).max(1))
+    }
+}
 
 impl From<VolumeId> for PartitionId {
     fn from(volume: VolumeId) -> Self {

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use braid_layout::{ColumnMask, DriveId, Shape};
+use braid_layout::{ColumnMask, DriveId, HolderId, Shape};
 use braid_manager::Config;
 use braid_manager::core::Core;
 use braid_manager::disk::embedded::EmbeddedKv;
@@ -185,7 +185,7 @@ fn create_one(core: &Core, tx: &mut Tx, path: Vec<u8>) -> Result<(), Refusal> {
         create: true,
         exclusive: true,
         shape: ShapeSpec { scheme: 0, k: 0, m: 0, unit_bytes: 0 },
-        holder,
+        holder: HolderId(holder),
         alone: false,
         range: None,
         new: NEW_FILE,
@@ -197,7 +197,7 @@ fn create_one(core: &Core, tx: &mut Tx, path: Vec<u8>) -> Result<(), Refusal> {
         &Commit {
             file,
             lease,
-            holder,
+            holder: HolderId(holder),
             size: 2 << 20,
             order: 1,
             cut: Cut::No,

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use braid_layout::placement::Candidate;
-use braid_layout::{ColumnMask, DriveId, FileId, Shape};
+use braid_layout::{ClientId, ColumnMask, DriveId, FileId, Shape};
 use braid_meta::records::db::{Db, Storer};
 use braid_meta::records::relayouts::Reasons;
 use braid_meta::records::schema::{ClusterRecord, DriveRecord, key};
@@ -313,7 +313,7 @@ impl Core {
             host::spawn_blocking(move || core.decide_all());
         }
         let (result, told, has_changed) = within(STATE_WAIT, &given_up, answered).await?;
-        if by != 0 && has_changed {
+        if by != ClientId::NONE && has_changed {
             self.until_heeded(&told).await;
             self.until_former_watchers_left().await;
         }

@@ -16,7 +16,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use braid_layout::{
-    ClusterId, Column, ColumnMask, DriveId, Generation, Lease, ObjectId, PartitionId, Version,
+    ClientId, ClusterId, Column, ColumnMask, DriveId, Generation, Lease, ObjectId, PartitionId, Version,
 };
 use braid_store::Attributes;
 use braid_store::Body;
@@ -143,7 +143,7 @@ fn fill(store: &Store, objects: u64, units: u64, extents: u32, scattered: bool) 
             object: ObjectId(object),
             g: Generation(1),
             settled_below,
-            client: 0,
+            client: ClientId::NONE,
             watermark: 0,
         });
     }
@@ -192,7 +192,7 @@ fn hole(object: u64, unit: u64, extent: u32, n: u64) -> Mutation {
         columns: ColumnMask::all(1),
         cover: Vec::new(),
         ends: Vec::new(),
-        client: 0,
+        client: ClientId::NONE,
         operation: 0,
         g: Generation(1),
         // One write is unsettled in each object.

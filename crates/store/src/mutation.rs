@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use braid_layout::{Column, ColumnMask, EndBound, Generation, ObjectId, PartitionId, Version};
+use braid_layout::{ClientId, Column, ColumnMask, EndBound, Generation, ObjectId, PartitionId, Version};
 
 use crate::error::Error;
 use crate::payload::Body;
@@ -77,7 +77,7 @@ pub enum Mutation {
         /// The lease's lowest stamp that is not known to be settled. Zero: none is named.
         settled_below: Version,
         /// The client that `watermark` is about.
-        client: u64,
+        client: ClientId,
         /// The client repeats none of its operations below this number. Zero: not given. Not remembered for a
         /// client without known operations.
         watermark: u64,
@@ -299,7 +299,7 @@ pub struct Write {
     /// For each version in the cover: the bounds that the write gives for the end of that data unit's bytes.
     pub ends: Vec<EndBound>,
     /// The writer, for dedup.
-    pub client: u64,
+    pub client: ClientId,
     /// The writer's operation; for dedup.
     pub operation: u64,
     /// The request's generation: must be the object's.

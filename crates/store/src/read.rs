@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use braid_layout::{ColumnMask, ObjectId, PartitionId, Version};
+use braid_layout::{ClientId, ColumnMask, ObjectId, PartitionId, Version};
 use bytes::Bytes;
 
 use crate::crc::block_crcs;
@@ -33,7 +33,7 @@ pub struct OwedDelta {
     pub from: u32,
     /// One past the last byte.
     pub to: u32,
-    pub client: u64,
+    pub client: ClientId,
     /// The writer's operation.
     pub operation: u64,
     /// The old bytes xor the new ones.

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicU64;
 
-use braid_layout::{Column, ColumnMask, FileId, ObjectId, Stripe};
+use braid_layout::{Column, ColumnMask, FileId, HolderId, ObjectId, Stripe};
 use braid_plan::Target;
 use braid_wire::Reason;
 use braid_wire::control::{BeginHeal, ControlReply};
@@ -41,7 +41,7 @@ impl Client {
                 ControlReply::Opened(opened) => opened,
                 other => return Err(unexpected(&subject, &other)),
             };
-        let handle = Handle::new(self.clone(), subject, Purpose::Heal, 0, opened)?;
+        let handle = Handle::new(self.clone(), subject, Purpose::Heal, HolderId::NONE, opened)?;
         let heal =
             Heal { handle: &handle, drive: self.config().credentials.drive, tally, left: AtomicU64::new(0) };
         let mut left = Vec::new();

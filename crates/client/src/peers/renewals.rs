@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
+use braid_layout::HolderId;
 use braid_wire::control::{ControlReply, Held, Renew};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::Instant;
@@ -29,7 +30,7 @@ const LEASES_MAX: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct Renewals {
     /// Leases to renew, by holder.
-    kept: Mutex<BTreeMap<u64, Kept>>,
+    kept: Mutex<BTreeMap<HolderId, Kept>>,
     /// One permit: its holder renews all leases.
     turn: Semaphore,
     /// Time at which the next renewals are due.
@@ -71,7 +72,7 @@ impl Renewals {
         Renewals { kept: Mutex::default(), turn: Semaphore::new(1), due: Mutex::default() }
     }
 
-    fn kept(&self) -> MutexGuard<'_, BTreeMap<u64, Kept>> {
+    fn kept(&self) -> MutexGuard<'_, BTreeMap<HolderId, Kept>> {
         self.kept.lock().expect("no holder panics")
     }
 

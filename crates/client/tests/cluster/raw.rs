@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use braid_layout::{Column, ColumnMask, EndBound, FileId, Lease, Version};
+use braid_layout::{ClientId, Column, ColumnMask, EndBound, FileId, HolderId, Lease, Version};
 use braid_transport::{ControlSession, DriveSession, Limits, TransportError};
 use braid_wire::checksum::block_crcs;
 use braid_wire::control::{
@@ -16,7 +16,8 @@ use braid_wire::data::{Address, DriveRequest, Retire, StripeWrite};
 use crate::common::Cluster;
 
 /// Client number of this writer.
-const CLIENT: u64 = 77;
+const CLIENT: ClientId = ClientId(77);
+const HOLDER: HolderId = HolderId(77);
 
 /// One column's part of a write of one stripe.
 pub(crate) struct Part<'a> {
@@ -42,7 +43,7 @@ pub(crate) async fn write(cluster: &Cluster, path: &str, before: Version, parts:
         alone: false,
         range: None,
         shape,
-        holder: CLIENT,
+        holder: HOLDER,
         new: NewAttributes { mode: 0o644, uid: 1, gid: 2 },
     };
     let head = operation(&manager);
@@ -73,13 +74,13 @@ pub(crate) async fn write(cluster: &Cluster, path: &str, before: Version, parts:
     let lease = opened.lease;
     let end = opened.stat.size();
     let ended = Ended { ending: Ending::Retired, end, columns: ColumnMask(u64::MAX) };
-    let release = Release { file, lease, holder: CLIENT, ended, commit: None, backing: Backing::NONE }.into();
+    let release = Release { file, lease, holder: HOLDER, ended, commit: None, backing: Backing::NONE }.into();
     let head = operation(&manager);
     manager.call_as(&head, &release).await.expect("released");
 }
 
 /// Capabilities for a file that is open for writing under this lease.
-pub(crate) async fn grants(cluster: &Cluster, file: FileId, lease: Lease, holder: u64) -> Opened {
+pub(crate) async fn grants(cluster: &Cluster, file: FileId, lease: Lease, holder: HolderId) -> Opened {
     let refresh = Refresh { file, access: Access::Write, lease, holder, turn: Turn::Any };
     match manager(cluster).await.call(&refresh.into()).await.expect("it is open") {
         ControlReply::Opened(opened) => opened,

@@ -7,7 +7,7 @@ use crate::support::requests::*;
 use crate::support::{Drive, config, fails, reason, settings, within};
 use braid_drive::DriveError;
 use braid_drive::run_all;
-use braid_layout::{ClusterId, Generation, Version};
+use braid_layout::{ClientId, ClusterId, Generation, Version};
 use braid_store::Body;
 use braid_store::Mutation;
 use braid_store::Outcome;
@@ -356,7 +356,7 @@ async fn what_a_client_retires_is_forgotten() {
             unit: 0,
             from: 0,
             to: 100,
-            client: 11,
+            client: ClientId(11),
             operation,
             watermark: 0,
             g: G,
@@ -376,8 +376,14 @@ async fn what_a_client_retires_is_forgotten() {
     let mut session = drive.session().await;
     let grant = drive.grant(object_level());
     for (client, watermark) in [(11, 3), (0, u64::MAX), (12, 5)] {
-        let retire =
-            Retire { at: AT, settled_to: stamp(1), durable: true, client, watermark, ends_lease: false };
+        let retire = Retire {
+            at: AT,
+            settled_to: stamp(1),
+            durable: true,
+            client: ClientId(client),
+            watermark,
+            ends_lease: false,
+        };
         session.call(&grant, &retire.into(), &[]).await.unwrap();
     }
     drive.stop().await;

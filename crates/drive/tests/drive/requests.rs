@@ -4,7 +4,7 @@ use crate::support::manager::Manager;
 use crate::support::requests::*;
 use crate::support::{Drive, bare, reason};
 use braid_layout::{
-    Column, ColumnMask, EndBound, Generation, ObjectId, PartitionId, Version, version::Lease,
+    ClientId, Column, ColumnMask, EndBound, Generation, ObjectId, PartitionId, Version, version::Lease,
 };
 use braid_store::disk::is_residency_told;
 use braid_wire::Capability;
@@ -212,7 +212,7 @@ async fn versions_retire_fence_and_verdict() {
         at: AT,
         settled_to: stamp(4),
         durable,
-        client: 0,
+        client: ClientId::NONE,
         watermark: 0,
         ends_lease: false,
     };

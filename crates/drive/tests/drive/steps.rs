@@ -6,7 +6,9 @@ use std::time::Duration;
 use crate::support::manager::Manager;
 use crate::support::requests::*;
 use crate::support::{Drive, bare, reason, within};
-use braid_layout::{Code, Column, ColumnMask, DriveId, Generation, Role, Scheme, Shape, Stripe, Version};
+use braid_layout::{
+    ClientId, Code, Column, ColumnMask, DriveId, Generation, Role, Scheme, Shape, Stripe, Version,
+};
 use braid_transport::{DriveSession, TransportError};
 use braid_wire::checksum::block_crcs;
 use braid_wire::control::Grant;
@@ -158,7 +160,7 @@ fn unit_write(from: u32, payload: &[u8], operation: u64) -> DriveRequest {
         from,
         to: from + u32::try_from(payload.len()).unwrap(),
         hole: false,
-        client: 5,
+        client: ClientId(5),
         operation,
         stamp: None,
         settled_below: Version::ZERO,
@@ -332,7 +334,7 @@ async fn a_drive_that_is_no_sister_and_an_old_generation_are_refused() {
             from_version: Version::ZERO,
             to_version: stamp(to),
             end: 100,
-            client: 5,
+            client: ClientId(5),
             operation: 1,
             settled_to: Version::ZERO,
             crcs: block_crcs(0, &payload),

@@ -5,7 +5,7 @@ use std::ops::RangeBounds;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use braid_layout::{FileId, Ranges, Span};
+use braid_layout::{ClientId, FileId, LockSession, Ranges, Span};
 use braid_wire::control::{Lock, LockHow, LockKind};
 use tokio::sync::{Notify, RwLock};
 
@@ -21,7 +21,7 @@ pub(crate) struct Locks {
 }
 
 pub(crate) struct State {
-    pub(crate) session: u64,
+    pub(crate) session: LockSession,
     pub(crate) order: u64,
     pub(crate) held: BTreeMap<(FileId, u64), Held>,
 }
@@ -44,9 +44,9 @@ pub(crate) struct Wanted {
 }
 
 impl Locks {
-    /// Locks of a new mount. `session` is a random number, the first session's.
-    pub(crate) fn new(session: u64) -> Locks {
-        let state = State { session, order: 0, held: BTreeMap::new() };
+    /// Locks of a new mount. The first session has the number of the mount's client, which is random.
+    pub(crate) fn new(client: ClientId) -> Locks {
+        let state = State { session: LockSession(client.0), order: 0, held: BTreeMap::new() };
         Locks { state: Mutex::new(state), released: Notify::new(), claiming: RwLock::default() }
     }
 
@@ -71,13 +71,13 @@ impl Locks {
     }
 
     /// Loses all locks of a session. Later locks are taken in a new one.
-    pub(crate) fn lose(&self, session: u64) {
+    pub(crate) fn lose(&self, session: LockSession) {
         let held = {
             let mut state = self.lock();
             if state.session != session {
                 return; // it was lost before
             }
-            state.session = state.session.wrapping_add(1).max(1);
+            state.session = state.session.next();
             std::mem::take(&mut state.held)
         };
         for ((file, _), held) in held {
@@ -163,7 +163,7 @@ mod tests {
     fn what_is_held_is_claimed_and_that_it_is_all_is_said_at_last() {
         let root = FileId(1);
         let file = FileId(7);
-        let mut state = State { session: 5, order: 0, held: BTreeMap::new() };
+        let mut state = State { session: LockSession(5), order: 0, held: BTreeMap::new() };
         let kinds = |state: &State| -> Vec<(FileId, Option<LockKind>)> {
             state.claims(root).into_iter().map(|(file, wanted)| (file, wanted.kind)).collect()
         };

@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use braid_layout::FileId;
 use braid_layout::version::Lease;
+use braid_layout::{FileId, HolderId};
 use braid_meta::records::inodes;
 use braid_meta::records::tx::Tx;
 use braid_meta::rules::operations::{Operation, Outcome};
@@ -87,7 +87,7 @@ fn end(
     tx: &mut Tx,
     file: FileId,
     lease: Lease,
-    holder: u64,
+    holder: HolderId,
     ended: &Ended,
 ) -> Result<End, Refusal> {
     // Checked also for an unclean end: a late request would end the lease of the next writer.
@@ -113,7 +113,7 @@ fn end(
 }
 
 /// Updates the table of leases after an end.
-fn forget(core: &Core, file: FileId, holder: u64, end: End) {
+fn forget(core: &Core, file: FileId, holder: HolderId, end: End) {
     core.watchers().wrote(file, holder);
     match (end.clean, end.is_last) {
         (true, true) => core.leases().end(file),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use braid_layout::version::Lease;
-use braid_layout::{Column, DriveId, FileId};
+use braid_layout::{ClientId, Column, DriveId, FileId, HolderId};
 use braid_meta::records::inodes;
 use braid_meta::records::schema::InodeRecord;
 use braid_meta::records::tx::Tx;
@@ -111,7 +111,7 @@ pub async fn open_to_write(core: &Arc<Core>, operation: Operation, request: Open
 }
 
 /// Notes that a client has a file open that has no name any more and that it was just told of.
-fn finds(core: &Core, client: u64, row: &StatRow) {
+fn finds(core: &Core, client: ClientId, row: &StatRow) {
     let keepers = &mut core.watchers().keepers;
     if row.attributes.links == 0
         && let Some(heard_ms) = keepers.heard_ms(client)
@@ -171,7 +171,7 @@ async fn take(core: &Arc<Core>, operation: Operation, file: FileId, part: Part) 
 pub async fn still_open(
     core: &Arc<Core>,
     operation: Operation,
-    holder: u64,
+    holder: HolderId,
 ) -> Result<Option<Opened>, Refusal> {
     let before = core
         .read(move |core, tx| {
@@ -199,7 +199,7 @@ pub async fn refresh(core: &Arc<Core>, request: Refresh) -> Result<Opened, Refus
     let inode = core.read(move |_, tx| leased(tx, file, lease)).await?;
     if turn == Turn::Give
         && !inode.shared
-        && inode.client == holder
+        && inode.holder == holder
         && let Some(turns) = core.leases().turns(file)
     {
         turns.give();
@@ -338,7 +338,7 @@ pub async fn grant(
 }
 
 /// Enters a lease that was granted to its first holder in the table of leases.
-fn granted(core: &Core, file: FileId, inode: &InodeRecord, holder: u64) {
+fn granted(core: &Core, file: FileId, inode: &InodeRecord, holder: HolderId) {
     let now_ms = core.running_ms();
     let mut leases = core.leases();
     leases.grant(file, inode.lease, holder, now_ms);
@@ -448,14 +448,17 @@ mod tests {
         let config = Config::new(dir.path(), "");
         let core = start(Arc::new(MemoryKv::new()), &config, SessionSlots::of(4, 4)).await.unwrap();
         let root = directory_record(Default::default(), FileId(0), Vec::new(), 0);
-        let record = InodeRecord { lease: Lease(3), client: 1, held: true, ..root };
+        let record = InodeRecord { lease: Lease(3), holder: HolderId(1), held: true, ..root };
         core.leases().resume(FILE, &record, core.running_ms());
-        let held = Renew { leases: vec![Held { file: FILE, lease: Lease(3), holder: 1 }] };
+        let held = Renew { leases: vec![Held { file: FILE, lease: Lease(3), holder: HolderId(1) }] };
         // A renewal that names no client.
         renew(&core, &held);
         assert!(core.leases().are_silent(FILE, &BTreeSet::new()));
-        asked_by(70, async { renew(&core, &held) }).await;
+        asked_by(ClientId(70), async { renew(&core, &held) }).await;
         assert!(!core.leases().are_silent(FILE, &BTreeSet::new()));
-        assert!(!core.leases().give_up_all_of(FILE, 71) && core.leases().give_up_all_of(FILE, 70));
+        assert!(
+            !core.leases().give_up_all_of(FILE, ClientId(71))
+                && core.leases().give_up_all_of(FILE, ClientId(70))
+        );
     }
 }

@@ -11,7 +11,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use braid_layout::FileId;
+use braid_layout::{ClientId, FileId, LockSession};
 use braid_meta::records::schema::{LockSessionRecord, key, table};
 use braid_meta::records::tx::Tx;
 use braid_meta::rules::locks::{Outcome, silence};
@@ -35,7 +35,8 @@ const AGAIN_MS: u64 = 100;
 /// Carries out a request for an advisory lock.
 pub(crate) async fn lock(core: &Arc<Core>, asked: Lock) -> Result<Locked, Refusal> {
     let client = asker();
-    let Some(span) = asked.span().filter(|_| client != 0 && asked.session != 0) else {
+    let Some(span) = asked.span().filter(|_| client != ClientId::NONE && asked.session != LockSession::NONE)
+    else {
         return Err(Refusal::new(Reason::Malformed, "a lock has a holder, and bytes"));
     };
     if !core.watchers().is_heard(client, core.running_ms()) {
@@ -77,7 +78,7 @@ pub(crate) async fn lock(core: &Arc<Core>, asked: Lock) -> Result<Locked, Refusa
 
 /// Begins a session before its first lock, and ends the time for claims before the first lock that is granted
 /// after a start. Returns the answer if it is clear already.
-async fn prepare(core: &Arc<Core>, asked: &Lock, client: u64) -> Result<Option<LockState>, Refusal> {
+async fn prepare(core: &Arc<Core>, asked: &Lock, client: ClientId) -> Result<Option<LockState>, Refusal> {
     let is_new = asked.how == LockHow::Set && asked.kind.is_some();
     // After a start a session that holds no locks claims too, to say so.
     let is_back = asked.how == LockHow::Claim && core.locking.locks().may_claim(asked.session);
@@ -140,7 +141,7 @@ async fn prepare(core: &Arc<Core>, asked: &Lock, client: u64) -> Result<Option<L
 
 /// Takes the locks of a session that is over. Its client's leases end first, so that none of its writes comes
 /// after those of the next holder.
-async fn end(core: &Arc<Core>, session: u64) -> Result<(), Refusal> {
+async fn end(core: &Arc<Core>, session: LockSession) -> Result<(), Refusal> {
     fence(core, session).await?;
     forget(core, vec![session]).await?;
     core.locking.locks().drop_session(session);
@@ -149,7 +150,7 @@ async fn end(core: &Arc<Core>, session: u64) -> Result<(), Refusal> {
 
 /// Ends the leases under which a client may have written what its locks guarded: so none of its writes
 /// reaches a drive after those of the next holder.
-async fn fence(core: &Arc<Core>, session: u64) -> Result<(), Refusal> {
+async fn fence(core: &Arc<Core>, session: LockSession) -> Result<(), Refusal> {
     let (client, files) = core.locking.locks().held_by(session);
     for file in files {
         let _turn = core.lock_file(file).await?;
@@ -183,7 +184,7 @@ async fn fence_gone(core: &Arc<Core>, file: FileId) -> Result<(), Refusal> {
 }
 
 /// Deletes sessions from the state: they can claim nothing any more.
-async fn forget(core: &Arc<Core>, sessions: Vec<u64>) -> Result<(), Refusal> {
+async fn forget(core: &Arc<Core>, sessions: Vec<LockSession>) -> Result<(), Refusal> {
     if sessions.is_empty() {
         return Ok(());
     }
@@ -223,9 +224,10 @@ impl Job for EndIdle {
 
 /// Sessions that may claim their locks, each with its client. None may in a state that was put back: their
 /// locks may have been given to others since.
-pub(crate) fn sessions(tx: &mut Tx, is_put_back: bool) -> Result<Vec<(u64, u64)>, Refusal> {
+pub(crate) fn sessions(tx: &mut Tx, is_put_back: bool) -> Result<Vec<(LockSession, ClientId)>, Refusal> {
     let rows = tx.records::<LockSessionRecord>(&key::all(table::LOCK_SESSION), usize::MAX)?;
-    let sessions: Vec<(u64, u64)> = rows.iter().map(|(row, of)| (key::number(row, 1), of.client)).collect();
+    let sessions: Vec<(LockSession, ClientId)> =
+        rows.iter().map(|(row, of)| (LockSession(key::number(row, 1)), of.client)).collect();
     if is_put_back {
         sessions.iter().for_each(|(session, _)| tx.delete(key::lock_session(*session)));
         return Ok(Vec::new());

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use braid_layout::Column;
+use braid_layout::{Column, HolderId};
 use braid_manager::core::Core;
 use braid_manager::sessions::serve::serve;
 use braid_manager::sessions::session_slots::SessionSlots;
@@ -83,7 +83,7 @@ async fn workload(client: &mut Client, drives: &[FakeDrive]) {
                 .ask(Commit {
                     file: file.stat.file,
                     lease: file.lease,
-                    holder: 7,
+                    holder: HolderId(7),
                     size: 100,
                     order: 1,
                     cut: Cut::No,
@@ -102,8 +102,13 @@ async fn workload(client: &mut Client, drives: &[FakeDrive]) {
             keep: false,
         })
         .await;
-    let unnamed =
-        CreateUnnamed { volume: main(), shape: no_shape(), holder: 7, avoid: Vec::new(), new: NEW_FILE };
+    let unnamed = CreateUnnamed {
+        volume: main(),
+        shape: no_shape(),
+        holder: HolderId(7),
+        avoid: Vec::new(),
+        new: NEW_FILE,
+    };
     if let Ok(ControlReply::Opened(file)) = client.ask(unnamed).await {
         put(&file);
         let id = file.stat.file;
@@ -113,7 +118,7 @@ async fn workload(client: &mut Client, drives: &[FakeDrive]) {
             .ask(Link {
                 file: id,
                 lease,
-                holder: 7,
+                holder: HolderId(7),
                 at: Place::of(main(), path),
                 size: 50,
                 replace: true,

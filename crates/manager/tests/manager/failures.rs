@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use braid_layout::{Column, ColumnMask, FileId, Generation};
+use braid_layout::{Column, ColumnMask, FileId, Generation, HolderId};
 use braid_wire::control::*;
 use braid_wire::{Reason, Rights};
 
@@ -65,7 +65,7 @@ async fn an_open_file_outlives_its_name_until_its_lease_ends() {
         .done(Commit {
             file: file.stat.file,
             lease: file.lease,
-            holder: 7,
+            holder: HolderId(7),
             size: 9,
             order: 1,
             cut: Cut::No,
@@ -87,14 +87,14 @@ async fn a_file_that_was_never_named_goes_with_its_lease() {
         .opened(CreateUnnamed {
             volume: "main".into(),
             shape: no_shape(),
-            holder: 7,
+            holder: HolderId(7),
             avoid: Vec::new(),
             new: NEW_FILE,
         })
         .await;
     put_all(&cluster, &file);
     eventually("its components are freed", || async { cluster.objects() == 0 }).await;
-    assert!(!client.renews(&file, 7).await);
+    assert!(!client.renews(&file, HolderId(7)).await);
     client.until("nothing is left to be freed", |s| s.removing == 0).await;
 }
 
@@ -146,7 +146,7 @@ async fn a_lease_that_lapses_is_recovered_from_without_anybody_asking() {
         .refused(Commit {
             file: file.stat.file,
             lease: file.lease,
-            holder: 7,
+            holder: HolderId(7),
             size: 1,
             order: 1,
             cut: Cut::No,
@@ -187,7 +187,7 @@ async fn a_dead_drive_goes_out_returns_fenced_and_is_rebuilt() {
         .done(Commit {
             file: file.stat.file,
             lease: file.lease,
-            holder: 7,
+            holder: HolderId(7),
             size: 3,
             order: 1,
             cut: Cut::No,

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use braid_layout::{Column, ColumnMask, DriveId, FileId, Generation, Version};
+use braid_layout::{ClientId, Column, ColumnMask, DriveId, FileId, Generation, HolderId, Version};
 use braid_manager::{Config, ManagerError, Ready, run};
 use braid_transport::{ControlSession, Limits, TransportError};
 use braid_wire::control::*;
@@ -91,14 +91,14 @@ impl Manager {
 }
 
 /// A client's session with the manager, its number, and the number of its last operation.
-pub(crate) struct Client(pub(crate) ControlSession, pub(crate) u64, pub(crate) u64);
+pub(crate) struct Client(pub(crate) ControlSession, pub(crate) ClientId, pub(crate) u64);
 
 impl Client {
     pub(crate) async fn connect(ready: &Ready) -> Client {
         let token = &ready.client_token;
         let session = ControlSession::connect(&ready.address, token, &Limits::default()).await.unwrap();
         let number = u64::from_le_bytes(*braid_transport::challenge().first_chunk().unwrap());
-        Client(session, number, 0)
+        Client(session, ClientId(number), 0)
     }
 
     /// The head of a new operation.
@@ -161,7 +161,7 @@ impl Client {
     }
 
     /// Renews this holder's part in the file's lease. Returns true if the manager did.
-    pub(crate) async fn renews(&mut self, file: &Opened, holder: u64) -> bool {
+    pub(crate) async fn renews(&mut self, file: &Opened, holder: HolderId) -> bool {
         let held = Held { file: file.stat.file, lease: file.lease, holder };
         match self.ask(Renew { leases: vec![held] }).await {
             Ok(ControlReply::Renewed(renewed)) => renewed.lost.is_empty(),
@@ -267,7 +267,7 @@ pub(crate) fn open(path: &str, access: Access, create: bool) -> Open {
         create,
         exclusive: false,
         shape,
-        holder: 7,
+        holder: HolderId(7),
         alone: false,
         range: None,
         new: NEW_FILE,
@@ -358,7 +358,7 @@ pub(crate) fn release(opened: &Opened, clean: bool) -> Release {
     Release {
         file: opened.stat.file,
         lease: opened.lease,
-        holder: 7,
+        holder: HolderId(7),
         ended,
         commit: None,
         backing: Backing::NONE,
@@ -371,7 +371,7 @@ pub(crate) fn commit(opened: &Opened, size: u64, order: u64) -> Commit {
     let lease = opened.lease;
     let cut = Cut::No;
     let modified_ns = None;
-    Commit { file, lease, holder: 7, size, order, cut, modified_ns, backing: Backing::NONE }
+    Commit { file, lease, holder: HolderId(7), size, order, cut, modified_ns, backing: Backing::NONE }
 }
 
 /// The release with this end of its writes.
@@ -382,7 +382,14 @@ pub(crate) fn ends_at(end: u64, release: Release) -> Release {
 
 pub(crate) fn lost(opened: &Opened, columns: &[u8]) -> ReportLost {
     let columns = columns.iter().copied().map(Column).collect();
-    ReportLost { file: opened.stat.file, lease: opened.lease, holder: 7, segment: 0, columns, insist: false }
+    ReportLost {
+        file: opened.stat.file,
+        lease: opened.lease,
+        holder: HolderId(7),
+        segment: 0,
+        columns,
+        insist: false,
+    }
 }
 
 pub(crate) fn raid5(k: u8) -> ShapeSpec {

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use braid_layout::Column;
+use braid_layout::{ClientId, Column, HolderId};
 use braid_manager::sessions::operation_turns::forget_old;
 use braid_meta::records::schema::{OperationRecord, key, table};
 use braid_meta::rules::operations::{AGE_MAX_MS, KEPT_MS};
@@ -35,7 +35,7 @@ async fn file_of(client: &mut Client, path: &str, size: u64) {
         .done(Commit {
             file: file.stat.file,
             lease: file.lease,
-            holder: 7,
+            holder: HolderId(7),
             size,
             order: 1,
             cut: Cut::No,
@@ -102,8 +102,13 @@ async fn a_repeated_open_finds_the_lease_that_it_was_given() {
     let mut cluster = Cluster::new(3, no_shape()).await;
     let (mut client, mut other) = (cluster.manager.client().await, cluster.manager.client().await);
     file_of(&mut client, "old", 1).await;
-    let unnamed =
-        CreateUnnamed { volume: "main".into(), shape: no_shape(), holder: 7, avoid: vec![], new: NEW_FILE };
+    let unnamed = CreateUnnamed {
+        volume: "main".into(),
+        shape: no_shape(),
+        holder: HolderId(7),
+        avoid: vec![],
+        new: NEW_FILE,
+    };
     let requests: [ControlRequest; 3] =
         [exclusive("new").into(), open("old", Access::Write, false).into(), unnamed.into()];
     let heads = client.operations(requests.len());
@@ -122,7 +127,7 @@ async fn a_repeated_open_finds_the_lease_that_it_was_given() {
         for ((head, request), file) in heads.iter().zip(&requests).zip(&files) {
             let again = opened(client.ask_as(head, request.clone()).await.unwrap());
             assert_eq!((again.stat.file, again.lease), (file.stat.file, file.lease), "{request:?}");
-            assert!(client.renews(&again, 7).await);
+            assert!(client.renews(&again, HolderId(7)).await);
         }
     }
     // A different request is refused as before.
@@ -154,7 +159,7 @@ async fn a_repeated_release_and_link_are_done_though_the_lease_is_over() {
         .opened(CreateUnnamed {
             volume: "main".into(),
             shape: no_shape(),
-            holder: 7,
+            holder: HolderId(7),
             avoid: vec![],
             new: NEW_FILE,
         })
@@ -167,7 +172,7 @@ async fn a_repeated_release_and_link_are_done_though_the_lease_is_over() {
     let link = Link {
         file,
         lease,
-        holder: 7,
+        holder: HolderId(7),
         at: Place::of("main", "f"),
         size: 3,
         replace: false,
@@ -301,7 +306,7 @@ async fn what_is_settled_or_old_is_forgotten() {
                     lease: Default::default(),
                     number: 0,
                 };
-                tx.set(key::operation(1, number), &record);
+                tx.set(key::operation(ClientId(1), number), &record);
             }
             Ok(())
         })
@@ -309,6 +314,6 @@ async fn what_is_settled_or_old_is_forgotten() {
         .unwrap();
     forget_old(&manager.core).await.unwrap();
     let left: Vec<(u64, u64)> = rows(&manager.core).into_iter().map(|row| (row.0, row.1)).collect();
-    assert_eq!(left, [(1, 2), (client.1, 4)]);
+    assert_eq!(left, [(1, 2), (client.1.0, 4)]);
     manager.die().await;
 }

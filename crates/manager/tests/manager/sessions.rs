@@ -3,6 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
+use braid_layout::HolderId;
 use braid_manager::{Config, ManagerError, run};
 use braid_transport::{ControlSession, Credentials, Limits, TransportError};
 use braid_wire::Reason;
@@ -24,7 +25,7 @@ async fn a_file_is_made_named_found_and_listed() {
         .opened(CreateUnnamed {
             volume: "main".into(),
             shape: no_shape(),
-            holder: 7,
+            holder: HolderId(7),
             avoid: Vec::new(),
             new: NEW_FILE,
         })
@@ -43,7 +44,7 @@ async fn a_file_is_made_named_found_and_listed() {
     let link = Link {
         file: opened.stat.file,
         lease: opened.lease,
-        holder: 7,
+        holder: HolderId(7),
         at: Place::of("main", "a/b/c"),
         size: 77,
         replace: false,
@@ -122,7 +123,16 @@ async fn bad_input_is_refused_with_its_reason() {
         let size = 1;
         let cut = Cut::No;
         let modified_ns = None;
-        Commit { file, lease, holder, size, order, cut, modified_ns, backing: Backing::NONE }
+        Commit {
+            file,
+            lease,
+            holder: HolderId(holder),
+            size,
+            order,
+            cut,
+            modified_ns,
+            backing: Backing::NONE,
+        }
     };
     let mut exclusive = open("d/f", Access::Write, true);
     exclusive.exclusive = true;
@@ -183,7 +193,7 @@ async fn a_quota_bounds_the_files_sizes() {
         .opened(CreateUnnamed {
             volume: "small".into(),
             shape: no_shape(),
-            holder: 7,
+            holder: HolderId(7),
             avoid: Vec::new(),
             new: NEW_FILE,
         })
@@ -191,7 +201,7 @@ async fn a_quota_bounds_the_files_sizes() {
     let link = |path: &str, size, replace| Link {
         file: second.stat.file,
         lease: second.lease,
-        holder: 7,
+        holder: HolderId(7),
         at: Place::of("small", path),
         size,
         replace,
@@ -222,13 +232,14 @@ async fn what_a_name_has_is_replaced_only_if_it_is_as_it_was_seen() {
     for _ in 0..3 {
         let volume = "main".into();
         let new = NEW_FILE;
-        let request = CreateUnnamed { volume, shape: no_shape(), holder: 7, avoid: Vec::new(), new };
+        let request =
+            CreateUnnamed { volume, shape: no_shape(), holder: HolderId(7), avoid: Vec::new(), new };
         unnamed.push(client.opened(request).await);
     }
     let link = |index: usize, path: &str, over| Link {
         file: unnamed[index].stat.file,
         lease: unnamed[index].lease,
-        holder: 7,
+        holder: HolderId(7),
         at: Place::of("main", path),
         size: 0,
         replace: true,
@@ -264,7 +275,7 @@ async fn a_late_repetition_undoes_nothing_also_after_a_restart() {
         .opened(CreateUnnamed {
             volume: "main".into(),
             shape: no_shape(),
-            holder: 7,
+            holder: HolderId(7),
             avoid: Vec::new(),
             new: NEW_FILE,
         })
@@ -274,7 +285,7 @@ async fn a_late_repetition_undoes_nothing_also_after_a_restart() {
     let link = |path: &str, size, order| Link {
         file,
         lease,
-        holder: 7,
+        holder: HolderId(7),
         at: Place::of("main", path),
         size,
         replace: false,
@@ -437,8 +448,8 @@ async fn a_restart_keeps_names_tokens_and_time_and_raises_the_term() {
     let after = client.0.head().clone();
     assert!(after.term > before.term && after.now_ms >= before.now_ms, "{before:?} {after:?}");
     // The lease survives the manager's restart, and so does its holder.
-    assert!(!client.renews(&opened, 8).await);
-    assert!(client.renews(&opened, 7).await);
+    assert!(!client.renews(&opened, HolderId(8)).await);
+    assert!(client.renews(&opened, HolderId(7)).await);
     client.done(commit(&opened, 6, 2)).await;
     client.done(release(&opened, true)).await;
     client.opened(open("kept", Access::Write, false)).await;

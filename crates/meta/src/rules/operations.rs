@@ -21,8 +21,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use braid_layout::FileId;
 use braid_layout::version::Lease;
+use braid_layout::{ClientId, FileId};
 use braid_wire::control::{ControlRequest, RequestHead};
 use braid_wire::{Reason, Refusal};
 
@@ -48,7 +48,7 @@ const SETTLED_PER_WRITE: usize = 64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Operation {
     /// Number of the client.
-    pub client: u64,
+    pub client: ClientId,
     pub number: u64,
     /// Mark of the client: its operations below this number are settled.
     pub settled_below: u64,
@@ -79,7 +79,7 @@ pub enum Once<R> {
 /// State of operations beyond the stored results.
 #[derive(Debug, Default)]
 pub struct Operations {
-    askers: BTreeMap<u64, Asker>,
+    askers: BTreeMap<ClientId, Asker>,
     /// Latest time at which a client was heard that was forgotten because there were too many.
     forgotten_ms: u64,
 }
@@ -112,7 +112,7 @@ impl<R> Once<R> {
 impl Operations {
     pub fn begin(
         &mut self,
-        client: u64,
+        client: ClientId,
         number: u64,
         settled_below: u64,
         begun_ms: u64,
@@ -217,7 +217,7 @@ pub fn remember(tx: &mut Tx, operation: Operation, outcome: Outcome, now_ms: u64
 pub fn check_head(head: &RequestHead, request: &ControlRequest, now_ms: u64) -> Result<(), Refusal> {
     let &RequestHead { client, operation, settled_below, begun_ms } = head;
     let malformed = |what: &str| Err(Refusal::new(Reason::Malformed, format!("{}: {what}", request.name())));
-    if client == 0 || operation == 0 || begun_ms == 0 {
+    if client == ClientId::NONE || operation == 0 || begun_ms == 0 {
         return malformed(
             "the request makes a change, so it must give the client's number, the operation's number and the time",
         );
@@ -256,43 +256,43 @@ mod tests {
     use super::*;
 
     fn operation(number: u64, settled_below: u64) -> Operation {
-        Operation { client: 7, number, settled_below, request: 1 }
+        Operation { client: ClientId(7), number, settled_below, request: 1 }
     }
 
     #[test]
     fn one_copy_runs_at_a_time_and_none_once_it_is_settled() {
         let mut known = Operations::default();
-        known.begin(7, 5, 1, 1, 0).unwrap();
-        assert_eq!(known.begin(7, 5, 1, 1, 0).unwrap_err().reason, Reason::Busy);
+        known.begin(ClientId(7), 5, 1, 1, 0).unwrap();
+        assert_eq!(known.begin(ClientId(7), 5, 1, 1, 0).unwrap_err().reason, Reason::Busy);
         known.check(&operation(5, 1)).unwrap();
         known.end(&operation(5, 1));
         // A delayed copy of 5 begins after its client went on.
-        known.begin(7, 6, 6, 1, 0).unwrap();
-        known.begin(7, 5, 1, 1, 0).unwrap();
+        known.begin(ClientId(7), 6, 6, 1, 0).unwrap();
+        known.begin(ClientId(7), 5, 1, 1, 0).unwrap();
         assert_eq!(known.check(&operation(5, 1)).unwrap_err().reason, Reason::Outdated);
         known.check(&operation(6, 6)).unwrap();
-        known.check(&Operation { client: 8, ..operation(5, 1) }).unwrap();
+        known.check(&Operation { client: ClientId(8), ..operation(5, 1) }).unwrap();
     }
 
     #[test]
     fn a_refusal_that_was_told_stands_for_every_copy() {
         let mut known = Operations::default();
-        known.begin(7, 5, 5, 1, 0).unwrap();
+        known.begin(ClientId(7), 5, 5, 1, 0).unwrap();
         known.refused(&operation(5, 5), Refusal::new(Reason::NotFound, "no"));
         known.end(&operation(5, 5));
-        known.begin(7, 5, 5, 1, 0).unwrap();
+        known.begin(ClientId(7), 5, 5, 1, 0).unwrap();
         assert_eq!(known.check(&operation(5, 5)).unwrap_err().reason, Reason::NotFound);
-        known.begin(7, 6, 6, 1, 0).unwrap();
-        assert!(known.askers[&7].refused.is_empty(), "it is settled");
+        known.begin(ClientId(7), 6, 6, 1, 0).unwrap();
+        assert!(known.askers[&ClientId(7)].refused.is_empty(), "it is settled");
     }
 
     #[test]
     fn nothing_is_kept_of_an_asker_of_whom_there_is_nothing_to_say() {
         let mut known = Operations::default();
-        known.begin(7, 1, 1, 1, 0).unwrap();
+        known.begin(ClientId(7), 1, 1, 1, 0).unwrap();
         known.end(&operation(1, 1));
         assert!(known.askers.is_empty());
-        known.begin(7, 2, 2, 1, 10).unwrap();
+        known.begin(ClientId(7), 2, 2, 1, 10).unwrap();
         known.end(&operation(2, 2));
         known.forget(KEPT_MS);
         assert_eq!(known.askers.len(), 1);
@@ -306,33 +306,38 @@ mod tests {
         let most = ASKERS_MAX as u64;
         for client in 1..=most {
             // Each client has a mark, which must be kept.
-            known.begin(client, 2, 2, client, client).unwrap();
+            known.begin(ClientId(client), 2, 2, client, client).unwrap();
         }
-        let busy = known.begin(most + 1, 2, 2, most + 1, most + 1).unwrap_err();
+        let busy = known.begin(ClientId(most + 1), 2, 2, most + 1, most + 1).unwrap_err();
         assert_eq!(busy.reason, Reason::Busy, "all of them have something under way");
         for client in 2..=most {
-            known.end(&Operation { client, ..operation(2, 2) });
+            known.end(&Operation { client: ClientId(client), ..operation(2, 2) });
         }
-        known.begin(most + 1, 2, 2, most + 1, most + 1).unwrap();
+        known.begin(ClientId(most + 1), 2, 2, most + 1, most + 1).unwrap();
         assert_eq!(known.askers.len(), ASKERS_MAX);
-        assert!(!known.askers.contains_key(&2), "the first of those that were idle");
+        assert!(!known.askers.contains_key(&ClientId(2)), "the first of those that were idle");
         // A copy of an operation that the forgotten client had settled, delayed in a session that it gave up.
-        assert_eq!(known.begin(2, 1, 1, 1, most + 2).unwrap_err().reason, Reason::Outdated);
+        assert_eq!(known.begin(ClientId(2), 1, 1, 1, most + 2).unwrap_err().reason, Reason::Outdated);
         // Operations that it begins now are carried out, and so are those of others, however many came.
-        known.begin(2, 3, 3, most + 2, most + 2).unwrap();
+        known.begin(ClientId(2), 3, 3, most + 2, most + 2).unwrap();
         for client in 10 * most..11 * most {
-            known.begin(client, 2, 2, client, client).unwrap();
-            known.end(&Operation { client, ..operation(2, 2) });
+            known.begin(ClientId(client), 2, 2, client, client).unwrap();
+            known.end(&Operation { client: ClientId(client), ..operation(2, 2) });
         }
         assert_eq!(known.askers.len(), ASKERS_MAX);
-        known.begin(1, 3, 2, 3, 20 * most).unwrap();
+        known.begin(ClientId(1), 3, 2, 3, 20 * most).unwrap();
     }
 
     #[test]
     fn heads_that_contradict_themselves_or_are_old_are_refused() {
         let request = ControlRequest::from(VolumeRemove { name: "v".into() });
         let now_ms = 2 * KEPT_MS;
-        let good = RequestHead { client: 7, operation: 5, settled_below: 5, begun_ms: now_ms - AGE_MAX_MS };
+        let good = RequestHead {
+            client: ClientId(7),
+            operation: 5,
+            settled_below: 5,
+            begun_ms: now_ms - AGE_MAX_MS,
+        };
         check_head(&good, &request, now_ms).unwrap();
         for (head, reason) in [
             (RequestHead { operation: 0, settled_below: 0, ..good.clone() }, Reason::Malformed),

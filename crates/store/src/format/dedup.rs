@@ -1,6 +1,6 @@
 //! The body of a `dedup` entry: the known operations of one client on the object before it.
 
-use braid_layout::Version;
+use braid_layout::{ClientId, Version};
 
 use super::field::{append, append_list, decode_list, fields, split};
 use super::{DecodeError, entry};
@@ -29,7 +29,7 @@ fields! {
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DedupEntry {
-    pub client: u64,
+    pub client: ClientId,
     /// The client repeats no operation below this one.
     pub watermark: u64,
     /// The completed operations.

@@ -32,7 +32,7 @@ mod unit_image;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use braid_layout::{Column, ColumnMask, ObjectId, PartitionId, Version};
+use braid_layout::{ClientId, Column, ColumnMask, ObjectId, PartitionId, Version};
 
 use crate::format::checkpoint::{Appended, ReplayPoint};
 use crate::format::extent::LogPosition;
@@ -155,7 +155,7 @@ pub struct ObjectUsage {
 /// The known operations of a client on an object. A repeated operation is answered, not executed again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientOperations {
-    pub client: u64,
+    pub client: ClientId,
     /// The client repeats no operation below this one.
     pub watermark: u64,
     /// (operation, unit, data unit (0 at a data column)) and the version that it made, in order.

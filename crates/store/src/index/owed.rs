@@ -4,7 +4,7 @@
 //! Each owed version stays a separate step until it is settled, so that all parity columns can be cut at the
 //! same versions.
 
-use braid_layout::Version;
+use braid_layout::{ClientId, Version};
 
 use crate::format::extent::Extent;
 use crate::format::record::Record;
@@ -18,7 +18,7 @@ pub(crate) struct Owed {
     /// Identifies the version.
     pub(crate) version: Version,
     /// The client that wrote the version.
-    pub(crate) client: u64,
+    pub(crate) client: ClientId,
     /// The client's operation.
     pub(crate) operation: u64,
     /// The bytes of the version's own write.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use braid_layout::{Column, Generation, ObjectId, Version};
+use braid_layout::{ClientId, Column, Generation, ObjectId, Version};
 use braid_store::disk::memory::Memory;
 use braid_store::format::record::{Kind, Record, flags};
 use braid_store::*;
@@ -37,7 +37,7 @@ fn delta(unit: u64, second: bool) -> Mutation {
         from_version: if second { version(6, 1) } else { Version::ZERO },
         to_version,
         end: end_of(to_version),
-        client: 11,
+        client: ClientId(11),
         operation: unit,
         watermark: 0,
         g: Generation(1),

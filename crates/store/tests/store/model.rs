@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use braid_layout::{ColumnMask, Generation, Lease, ObjectId, Version};
+use braid_layout::{ClientId, ColumnMask, Generation, Lease, ObjectId, Version};
 use braid_store::*;
 use proptest::prelude::*;
 
@@ -225,7 +225,7 @@ impl Run {
             object: ObjectId(object),
             g: model.attributes.g,
             settled_below: below,
-            client: 0,
+            client: ClientId::NONE,
             watermark: 0,
         };
         self.store.commit(retire).expect("retire");

@@ -1,7 +1,7 @@
 //! A parity unit (PROTOCOL R5, R6) against a plain model: data units that keep every version's bytes. In
 //! every state the parity's bytes for a cover are the xor of the data units at these versions.
 
-use braid_layout::{Column, ColumnMask, Generation, Lease, ObjectId, Version};
+use braid_layout::{ClientId, Column, ColumnMask, Generation, Lease, ObjectId, Version};
 use braid_store::*;
 use proptest::prelude::*;
 
@@ -137,7 +137,7 @@ impl Run {
             from_version: versions.0,
             to_version: versions.1,
             end: end_of(versions.1),
-            client: 5,
+            client: ClientId(5),
             operation: versions.1.n,
             watermark: 0,
             g: Generation(1),

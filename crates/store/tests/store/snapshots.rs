@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use braid_layout::{Column, Generation, ObjectId, Version};
+use braid_layout::{ClientId, Column, Generation, ObjectId, Version};
 use braid_store::*;
 use proptest::prelude::*;
 
@@ -123,7 +123,7 @@ fn delta(seed: u64, from_version: Version, to_version: Version) -> Delta {
         from_version,
         to_version,
         end: end_of(to_version),
-        client: 5,
+        client: ClientId(5),
         operation: to_version.n,
         watermark: 0,
         g: Generation(1),

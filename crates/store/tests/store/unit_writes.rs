@@ -1,7 +1,7 @@
 //! Unit writes at their data column (PROTOCOL R2 to R4): versions, owed and settled; remembered operations;
 //! doubt.
 
-use braid_layout::{ColumnMask, Generation, Lease, ObjectId, Version};
+use braid_layout::{ClientId, ColumnMask, Generation, Lease, ObjectId, Version};
 use braid_store::*;
 
 use crate::common::*;
@@ -16,7 +16,7 @@ pub(crate) fn unit_write(unit: u64, from: u32, to: u32, operation: u64) -> UnitW
         unit,
         from,
         to,
-        client: 11,
+        client: ClientId(11),
         operation,
         watermark: 0,
         g: Generation(1),
@@ -109,7 +109,7 @@ fn a_delta_is_old_xor_new() {
         .expect("punch");
     let first = store.delta(P, O, 0, version(4, 1)).expect("delta");
     assert_eq!((first.from_version, first.to_version), (Version::ZERO, version(4, 1)));
-    assert_eq!((first.from, first.to, first.client, first.operation), (0, 6000, 11, 1));
+    assert_eq!((first.from, first.to, first.client, first.operation), (0, 6000, ClientId(11), 1));
     assert_eq!(first.bytes, pattern(1, 6000), "over nothing it is what is new");
     assert_eq!(first.crcs, block_crcs(0, &first.bytes));
     let second = store.delta(P, O, 0, version(4, 2)).expect("delta");
@@ -141,7 +141,7 @@ fn a_known_operation_is_answered_and_not_done_again() {
         object: O,
         g: Generation(1),
         settled_below: Version::ZERO,
-        client: 11,
+        client: ClientId(11),
         watermark: 6,
     };
     assert_eq!(store.commit(retire.clone()).expect("retire"), Outcome::Applied);
@@ -186,7 +186,7 @@ fn owed_versions_are_in_doubt_after_a_restart() {
         }
         assert_eq!(store.unsettled(P, O).expect("list"), [0]);
         let delta = store.delta(P, O, 0, version(4, 2)).expect("they are sent again");
-        assert_eq!((delta.from_version, delta.client, delta.operation), (version(4, 1), 11, 2));
+        assert_eq!((delta.from_version, delta.client, delta.operation), (version(4, 1), ClientId(11), 2));
         let known = Outcome::Known { version: version(4, 2), settled: false };
         assert_eq!(store.commit(Mutation::UnitWrite(unit_write(0, 100, 200, 2))).expect("again"), known);
         store.commit(settled(0, version(4, 2))).expect("settled");

@@ -1,6 +1,8 @@
 //! Open files: layouts, grants, leases, rebuild of one file.
 
-use braid_layout::{ColumnMask, DriveId, FileId, Generation, ObjectId, Version, VolumeId, version::Lease};
+use braid_layout::{
+    ColumnMask, DriveId, FileId, Generation, HolderId, ObjectId, Version, VolumeId, version::Lease,
+};
 
 use super::attributes::{FileAttributes, NewAttributes};
 use super::drive::DriveState;
@@ -170,7 +172,7 @@ record! {
         /// The owner and permissions.
         new: NewAttributes,
         /// The holder of the lease: a random number that stands for the open file.
-        holder: u64,
+        holder: HolderId,
         /// Drives that have just refused these bytes because they are full, ascending. The file gets other
         /// drives, as long as there are enough. So do all new files, until the next heartbeats of these
         /// drives.
@@ -194,7 +196,7 @@ record! {
         /// The owner and permissions of a new file.
         new: NewAttributes,
         /// The holder of the lease: a random number that stands for the open file.
-        holder: u64,
+        holder: HolderId,
         /// True to be the only writer: the open is refused while other clients write the file, and theirs
         /// are refused until it is closed.
         alone: bool,
@@ -218,7 +220,7 @@ record! {
         /// The lease under which the file is open; 0 for reads.
         lease: Lease,
         /// The holder of the lease.
-        holder: u64,
+        holder: HolderId,
         /// The request about turns, if any.
         turn: Turn,
     }
@@ -232,7 +234,7 @@ record! {
         /// The lease on it.
         lease: Lease,
         /// The holder of the lease.
-        holder: u64,
+        holder: HolderId,
     }
 }
 
@@ -248,7 +250,7 @@ record! {
     /// The answer to [`Renew`]: all leases named are renewed, except those of the lost holders.
     pub struct Renewed {
         /// Holders that no longer hold the lease they named: they must open the file again.
-        lost: Vec<u64>,
+        lost: Vec<HolderId>,
     }
 }
 
@@ -292,7 +294,7 @@ record! {
         /// The lease under which the file is open.
         lease: Lease,
         /// The holder of the lease.
-        holder: u64,
+        holder: HolderId,
         /// The new size, in bytes.
         size: u64,
         /// Sequence number of `Link` and `Commit` requests under the lease, rising from 1; a repeated
@@ -317,7 +319,7 @@ record! {
         /// The lease under which the file is open.
         lease: Lease,
         /// The holder of the lease.
-        holder: u64,
+        holder: HolderId,
         /// Number of bytes to reserve.
         bytes: u64,
         /// Lowest offset at which the bytes may begin: one past the last byte that the asker has written
@@ -386,7 +388,7 @@ record! {
         /// The lease to end.
         lease: Lease,
         /// The holder of the lease.
-        holder: u64,
+        holder: HolderId,
         /// The state of the holder's writes.
         ended: Ended,
         /// The size to commit first, if any.
@@ -406,7 +408,7 @@ record! {
         /// The lease under which the file is open.
         lease: Lease,
         /// The holder of the lease.
-        holder: u64,
+        holder: HolderId,
         /// Index of the segment in the file's layout.
         segment: u32,
         /// The columns that the writer cannot reach.

@@ -30,7 +30,7 @@ mod rules;
 mod shape;
 mod watch;
 
-use braid_layout::{ClusterId, DriveId};
+use braid_layout::{ClientId, ClusterId, DriveId};
 
 pub use attributes::{
     AttributeChanges, FileAttributes, HardLink, LINKS_MAX, MakeNode, NewAttributes, SetAttributes, SetXattr,
@@ -72,7 +72,7 @@ record! {
     pub struct RequestHead {
         /// Random number of the asker, the same for its whole life; 0 if it sends no operations and watches
         /// nothing.
-        client: u64,
+        client: ClientId,
         /// The operation's number: from 1, rising, the same in every repeat. 0 for a request that is not an
         /// operation.
         operation: u64,
@@ -221,7 +221,8 @@ message_set! {
 
 impl RequestHead {
     /// The head of a request that is not an operation.
-    pub const NONE: RequestHead = RequestHead { client: 0, operation: 0, settled_below: 0, begun_ms: 0 };
+    pub const NONE: RequestHead =
+        RequestHead { client: ClientId::NONE, operation: 0, settled_below: 0, begun_ms: 0 };
 }
 
 message_set! {

@@ -1,6 +1,6 @@
 //! Volumes, directories and names.
 
-use braid_layout::{FileId, VolumeId, version::Lease};
+use braid_layout::{FileId, HolderId, VolumeId, version::Lease};
 
 use super::attributes::{AttributeChanges, FileAttributes, NewAttributes};
 use super::file::{Backing, Ended};
@@ -271,7 +271,7 @@ record! {
         /// The lease under which the file is open.
         lease: Lease,
         /// The holder of the lease.
-        holder: u64,
+        holder: HolderId,
         /// The new name.
         at: Place,
         /// The file's size, in bytes.

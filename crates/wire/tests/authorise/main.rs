@@ -7,7 +7,7 @@ mod rules;
 mod session;
 
 use braid_layout::{
-    ClusterId, Column, ColumnMask, DriveId, FileId, Generation, ObjectId, PartitionId, Version,
+    ClientId, ClusterId, Column, ColumnMask, DriveId, FileId, Generation, ObjectId, PartitionId, Version,
     version::Lease,
 };
 use braid_wire::Reason;
@@ -136,7 +136,7 @@ fn write() -> StripeWrite {
         cover: Vec::new(),
         ends: Vec::new(),
         settled_below: Version::ZERO,
-        client: 1,
+        client: ClientId(1),
         operation: 1,
         crcs: block_crcs(0, b"braided\n"),
     }
@@ -149,7 +149,7 @@ fn unit_write() -> UnitWrite {
 
 fn retire() -> Retire {
     let settled_to = write().stamp;
-    Retire { at: AT, settled_to, durable: false, client: 0, watermark: 0, ends_lease: false }
+    Retire { at: AT, settled_to, durable: false, client: ClientId::NONE, watermark: 0, ends_lease: false }
 }
 
 fn delta() -> Delta {
@@ -162,7 +162,7 @@ fn delta() -> Delta {
         from_version: Version::ZERO,
         to_version: Version { g: Generation(8), lease: Lease(4), n: 1 },
         end: 8,
-        client: 1,
+        client: ClientId(1),
         operation: 1,
         settled_to: Version::ZERO,
         crcs: block_crcs(0, b"braided\n"),

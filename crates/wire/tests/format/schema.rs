@@ -158,7 +158,8 @@ pub(crate) fn width(type_name: &str) -> Option<usize> {
         "u16" => 2,
         "u32" | "Generation" | "Lease" | "Rights" => 4,
         "EndBound" => 8,
-        "u64" | "i64" | "VolumeId" | "PartitionId" | "FileId" | "ObjectId" | "ColumnMask" => 8,
+        "u64" | "i64" | "VolumeId" | "PartitionId" | "FileId" | "ObjectId" | "ClientId" | "HolderId"
+        | "LockSession" | "ColumnMask" => 8,
         "u128" | "ClusterId" | "DriveId" | "Version" | "[u8; 16]" => 16,
         "Key" | "[u8; 32]" => 32,
         _ => return None,

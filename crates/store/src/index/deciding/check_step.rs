@@ -1,7 +1,7 @@
 //! Decisions on unit writes, deltas and verdicts (PROTOCOL R2, R3, R5 and section 6); see
 //! [`crate::index::deciding::check`].
 
-use braid_layout::{Column, ObjectId, PartitionId, Version};
+use braid_layout::{ClientId, Column, ObjectId, PartitionId, Version};
 
 use crate::error::Error;
 use crate::format::body;
@@ -166,7 +166,7 @@ pub(crate) fn retire(
     partition: PartitionId,
     object: ObjectId,
     settled_below: Version,
-    client: u64,
+    client: ClientId,
     watermark: u64,
 ) -> Result<Decision, Error> {
     // Versions that a lease no longer needs are settled in any case. If there is no space for one more

@@ -4,7 +4,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use braid_layout::{Column, ColumnMask, EndBound, Generation, Lease, ObjectId, PartitionId, Version};
+use braid_layout::{
+    ClientId, Column, ColumnMask, EndBound, Generation, Lease, ObjectId, PartitionId, Version,
+};
 use bytes::Bytes;
 use proptest::prelude::*;
 
@@ -229,7 +231,7 @@ impl Driver {
                     object: O,
                     g: Generation(1),
                     settled_below,
-                    client: 0,
+                    client: ClientId::NONE,
                     watermark: 0,
                 });
             }
@@ -258,7 +260,7 @@ impl Driver {
             unit,
             from: range.start,
             to: range.end,
-            client: 1,
+            client: ClientId(1),
             operation: self.n,
             watermark: self.n,
             g: Generation(1),
@@ -283,7 +285,7 @@ impl Driver {
             from_version: tip,
             to_version: version,
             end: 0,
-            client: 1,
+            client: ClientId(1),
             operation: self.n,
             watermark: self.n,
             g: Generation(1),
@@ -314,7 +316,7 @@ impl Driver {
             columns: ColumnMask::EMPTY,
             ends: vec![EndBound::NONE; cover.len()],
             cover,
-            client: 1,
+            client: ClientId(1),
             operation: self.n,
             g: Generation(1),
             settled_below: Version::ZERO,

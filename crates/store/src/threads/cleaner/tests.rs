@@ -2,7 +2,9 @@
 //! them. The store is a real one, on a disk in memory; the cleaner under test is a second one beside the
 //! store's own, which has no turn.
 
-use braid_layout::{ClusterId, ColumnMask, DriveId, Generation, Lease, ObjectId, PartitionId, Version};
+use braid_layout::{
+    ClientId, ClusterId, ColumnMask, DriveId, Generation, Lease, ObjectId, PartitionId, Version,
+};
 
 use super::*;
 use crate::crc::block_crcs;
@@ -51,7 +53,7 @@ fn write(store: &Store, object: u64, unit: u64, range: Range<u32>, n: u64, stand
             columns: ColumnMask::all(1),
             cover: Vec::new(),
             ends: Vec::new(),
-            client: 1,
+            client: ClientId(1),
             operation: n,
             g: Generation(1),
             settled_below: Version::ZERO,

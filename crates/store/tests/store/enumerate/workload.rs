@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use braid_layout::{Column, ColumnMask, Generation, ObjectId, PartitionId, Version};
+use braid_layout::{ClientId, Column, ColumnMask, Generation, ObjectId, PartitionId, Version};
 use braid_store::format::record::Kind;
 use braid_store::*;
 
@@ -121,7 +121,14 @@ fn unit_writes(steps: &mut Vec<Step>) {
     let settled_below = Version::ZERO;
     one(
         steps,
-        Mutation::Retire { partition: P, object, g: Generation(1), settled_below, client, watermark: 2 },
+        Mutation::Retire {
+            partition: P,
+            object,
+            g: Generation(1),
+            settled_below,
+            client: ClientId(client),
+            watermark: 2,
+        },
     );
 }
 
@@ -155,7 +162,7 @@ fn delta(data: u8, range: Range<u32>, versions: (Version, Version), settled_to: 
         from_version,
         to_version,
         end: end_of(to_version),
-        client: 11,
+        client: ClientId(11),
         operation: to_version.n,
         watermark: 2,
         g: Generation(1),
@@ -220,7 +227,7 @@ fn snapshots(steps: &mut Vec<Step>) {
         object: ObjectId(1),
         g: Generation(1),
         settled_below: version(lease, 100),
-        client: 0,
+        client: ClientId::NONE,
         watermark: 0,
     };
     one(steps, retire(2));

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use braid_layout::{Column, Generation, ObjectId, Version};
+use braid_layout::{ClientId, Column, Generation, ObjectId, Version};
 use braid_store::*;
 
 use crate::common::*;
@@ -38,7 +38,7 @@ pub(super) struct Pending {
 #[derive(Debug, Clone)]
 pub(super) struct Owed {
     pub(super) version: Version,
-    client: u64,
+    client: ClientId,
     operation: u64,
     from: usize,
     own: Vec<u8>,
@@ -52,7 +52,7 @@ pub(super) struct Step {
     data: u8,
     pub(super) from: Version,
     to: Version,
-    client: u64,
+    client: ClientId,
     operation: u64,
     at: usize,
     own: Vec<u8>,
@@ -70,7 +70,7 @@ struct Client {
 pub(super) struct Object {
     pub(super) g: Generation,
     pub(super) units: BTreeMap<u64, Unit>,
-    clients: BTreeMap<u64, Client>,
+    clients: BTreeMap<ClientId, Client>,
     joining: bool,
     /// The units that the object's column has caught up with since it joined.
     ready: BTreeSet<u64>,
@@ -234,7 +234,7 @@ impl Unit {
 }
 
 impl Object {
-    pub(super) fn knows(&self, client: u64) -> bool {
+    pub(super) fn knows(&self, client: ClientId) -> bool {
         self.clients.contains_key(&client)
     }
 
@@ -242,7 +242,7 @@ impl Object {
         !self.joining || self.ready.contains(&unit)
     }
 
-    fn done(&mut self, client: u64, operation: (u64, u64, u8), version: Version, watermark: u64) {
+    fn done(&mut self, client: ClientId, operation: (u64, u64, u8), version: Version, watermark: u64) {
         let known = self.clients.entry(client).or_default();
         if operation.0 >= known.watermark {
             known.done.insert(operation, version);
@@ -250,7 +250,7 @@ impl Object {
         self.retire(client, watermark);
     }
 
-    fn retire(&mut self, client: u64, watermark: u64) -> bool {
+    fn retire(&mut self, client: ClientId, watermark: u64) -> bool {
         let known = self.clients.entry(client).or_default();
         let news = watermark > known.watermark;
         known.watermark = known.watermark.max(watermark);
@@ -258,7 +258,7 @@ impl Object {
         news
     }
 
-    fn forget(&mut self, client: u64, operation: (u64, u64, u8)) {
+    fn forget(&mut self, client: ClientId, operation: (u64, u64, u8)) {
         if let Some(known) = self.clients.get_mut(&client) {
             known.done.remove(&operation);
         }

@@ -1,6 +1,6 @@
 //! Random unit writes, deltas and related mutations, and the comparison of a store with the model (`chains`).
 
-use braid_layout::{Column, ColumnMask, Generation, Lease, ObjectId, PartitionId, Version};
+use braid_layout::{ClientId, Column, ColumnMask, Generation, Lease, ObjectId, PartitionId, Version};
 use braid_store::*;
 
 use super::Random;
@@ -62,7 +62,7 @@ pub(super) fn mutation(random: &mut Random, n: u64, model: &Model) -> Mutation {
             Mutation::Ready { partition: Q, object, g: of.g, unit, units }
         }
         23 => {
-            let client = 1 + random.below(2);
+            let client = ClientId(1 + random.below(2));
             let watermark = n.saturating_sub(random.below(60));
             // A client without remembered operations has nothing to retire.
             if !of.knows(client) {
@@ -112,7 +112,7 @@ fn unit_write(random: &mut Random, n: u64, unit: u64, g: Generation) -> UnitWrit
         unit,
         from,
         to,
-        client: 1 + random.below(2),
+        client: ClientId(1 + random.below(2)),
         operation,
         watermark: if random.once_in(8) { n.saturating_sub(random.below(50)) } else { 0 },
         g,
@@ -145,7 +145,7 @@ fn delta(random: &mut Random, n: u64, unit: u64, object: &Object) -> Delta {
         from_version: versions.0,
         to_version: versions.1,
         end: end_of(versions.1),
-        client: 1 + random.below(2),
+        client: ClientId(1 + random.below(2)),
         operation: n,
         watermark: if random.once_in(8) { n.saturating_sub(random.below(50)) } else { 0 },
         g: object.g,
