@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, Thread};
 
 use braid_layout::{
-    ClientId, ClusterId, Column, ColumnMask, DriveId, Generation, Lease, ObjectId, PartitionId, Version,
+    ClientId, ClusterId, Column, ColumnMask, DriveId, Generation, Lease, ObjectId, OperationNumber,
+    PartitionId, Version,
 };
 use braid_store::Attributes;
 use braid_store::Body;
@@ -212,7 +213,7 @@ impl Subject {
             cover: Vec::new(),
             ends: Vec::new(),
             client: ClientId(1),
-            operation: self.stamps,
+            operation: OperationNumber(self.stamps),
             g: G,
             settled_below: stamp(self.stamps - flying),
             body: Body::Bytes { payload: payload.bytes.clone(), crcs: payload.crcs.clone() },

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use braid_layout::{ClientId, Column, ColumnMask, Stripe, Version};
+use braid_layout::{ClientId, Column, ColumnMask, OperationNumber, Stripe, Version};
 use braid_plan::{Instruction, InstructionId, MemoryRange, Op, PlanSet, Request, Source, Want};
 use braid_wire::data::{self, Create, DriveReply, DriveRequest, Read, StripeWrite};
 use braid_wire::{Reason, Refusal};
@@ -343,7 +343,7 @@ impl<'a> Executor<'a> {
             ends,
             settled_below: writer.settled_below,
             client: writer.client,
-            operation: stamp.n,
+            operation: OperationNumber(stamp.n),
             crcs: Vec::new(),
         };
         Ok(Some((request, payload)))

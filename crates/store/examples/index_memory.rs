@@ -16,7 +16,8 @@ use std::process::Command;
 use std::time::Instant;
 
 use braid_layout::{
-    ClientId, ClusterId, Column, ColumnMask, DriveId, Generation, Lease, ObjectId, PartitionId, Version,
+    ClientId, ClusterId, Column, ColumnMask, DriveId, Generation, Lease, ObjectId, OperationNumber,
+    PartitionId, Version,
 };
 use braid_store::Attributes;
 use braid_store::Body;
@@ -144,7 +145,7 @@ fn fill(store: &Store, objects: u64, units: u64, extents: u32, scattered: bool) 
             g: Generation(1),
             settled_below,
             client: ClientId::NONE,
-            watermark: 0,
+            watermark: OperationNumber::NONE,
         });
     }
     store.commit(Mutation::Flush)?;
@@ -193,7 +194,7 @@ fn hole(object: u64, unit: u64, extent: u32, n: u64) -> Mutation {
         cover: Vec::new(),
         ends: Vec::new(),
         client: ClientId::NONE,
-        operation: 0,
+        operation: OperationNumber::NONE,
         g: Generation(1),
         // One write is unsettled in each object.
         settled_below: version(n),

@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 
-use braid_layout::{ClientId, Column, ColumnMask, EndBound, Generation, ObjectId, PartitionId, Version};
+use braid_layout::{
+    ClientId, Column, ColumnMask, EndBound, Generation, ObjectId, OperationNumber, PartitionId, Version,
+};
 
 use crate::error::Error;
 use crate::payload::Body;
@@ -80,7 +82,7 @@ pub enum Mutation {
         client: ClientId,
         /// The client repeats none of its operations below this number. Zero: not given. Not remembered for a
         /// client without known operations.
-        watermark: u64,
+        watermark: OperationNumber,
     },
     /// Write inside a unit through its data column. The answer is [`Outcome::Owed`].
     UnitWrite(UnitWrite),
@@ -301,7 +303,7 @@ pub struct Write {
     /// The writer, for dedup.
     pub client: ClientId,
     /// The writer's operation; for dedup.
-    pub operation: u64,
+    pub operation: OperationNumber,
     /// The request's generation: must be the object's.
     pub g: Generation,
     /// As in [`Mutation::Retire`]. Zero: not given.

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use braid_layout::{ClientId, ColumnMask, ObjectId, PartitionId, Version};
+use braid_layout::{ClientId, ColumnMask, ObjectId, OperationNumber, PartitionId, Version};
 use bytes::Bytes;
 
 use crate::crc::block_crcs;
@@ -35,7 +35,7 @@ pub struct OwedDelta {
     pub to: u32,
     pub client: ClientId,
     /// The writer's operation.
-    pub operation: u64,
+    pub operation: OperationNumber,
     /// The old bytes xor the new ones.
     pub bytes: Bytes,
     /// CRC32C of each 4 KiB block of `bytes`.

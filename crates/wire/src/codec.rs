@@ -7,7 +7,7 @@
 
 use braid_layout::{
     ClientId, ClusterId, Column, ColumnMask, DriveId, EndBound, FileId, Generation, HolderId, LockSession,
-    ObjectId, PartitionId, Version, VolumeId, version::Lease,
+    ObjectId, OperationNumber, PartitionId, Version, VolumeId, version::Lease,
 };
 
 /// The reason why bytes are not the message they claim to be.
@@ -175,6 +175,7 @@ wire_newtype!(
     ClientId(u64),
     HolderId(u64),
     LockSession(u64),
+    OperationNumber(u64),
     Generation(u32),
     Lease(u32),
     Column(u8),

@@ -3,7 +3,8 @@
 use std::fs;
 
 use braid_layout::{
-    ClientId, ClusterId, ColumnMask, DriveId, Generation, Lease, ObjectId, PartitionId, Version,
+    ClientId, ClusterId, ColumnMask, DriveId, Generation, Lease, ObjectId, OperationNumber, PartitionId,
+    Version,
 };
 use braid_store::Attributes;
 use braid_store::Body;
@@ -109,7 +110,7 @@ fn a_cleaned_stores_amplification_is_shown() {
             cover: Vec::new(),
             ends: Vec::new(),
             client: ClientId(1),
-            operation: n,
+            operation: OperationNumber(n),
             g,
             settled_below: Version::ZERO,
             body,

@@ -4,7 +4,9 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use braid_layout::{ClientId, Column, ColumnMask, EndBound, FileId, HolderId, Lease, Version};
+use braid_layout::{
+    ClientId, Column, ColumnMask, EndBound, FileId, HolderId, Lease, OperationNumber, Version,
+};
 use braid_transport::{ControlSession, DriveSession, Limits, TransportError};
 use braid_wire::checksum::block_crcs;
 use braid_wire::control::{
@@ -65,7 +67,7 @@ pub(crate) async fn write(cluster: &Cluster, path: &str, before: Version, parts:
             settled_to: stamp(last),
             durable: true,
             client: CLIENT,
-            watermark,
+            watermark: OperationNumber(watermark),
             ends_lease: false,
         };
         send(cluster, &opened, column, &retire.into(), &[]).await.expect("settled");
@@ -110,7 +112,7 @@ pub(crate) async fn write_one(
         ends: vec![EndBound::NONE; part.cover.len()],
         settled_below: Version::ZERO,
         client: CLIENT,
-        operation: stamp.n,
+        operation: OperationNumber(stamp.n),
         crcs: block_crcs(0, part.bytes),
     };
     send(cluster, opened, part.column, &request.into(), &[part.bytes]).await
@@ -126,7 +128,12 @@ async fn manager(cluster: &Cluster) -> ControlSession {
 fn operation(manager: &ControlSession) -> RequestHead {
     static NUMBER: AtomicU64 = AtomicU64::new(1);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    RequestHead { client: CLIENT, operation: number, settled_below: 1, begun_ms: manager.head().now_ms }
+    RequestHead {
+        client: CLIENT,
+        operation: OperationNumber(number),
+        settled_below: OperationNumber(1),
+        begun_ms: manager.head().now_ms,
+    }
 }
 
 fn address(opened: &Opened, column: u8) -> Address {

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use braid_layout::{ClientId, Generation};
+use braid_layout::{ClientId, Generation, OperationNumber};
 use braid_store::{Body, Mutation, Outcome, Rejected, Reply, Standing};
 use braid_transport::{Receiver, TransportError, host};
 use braid_wire::authorise::{ObjectFacts, Verified, needs};
@@ -328,7 +328,7 @@ impl Requests {
         let object = retire.at.object;
         let settled_below = retire.settled_below();
         let client = retire.client;
-        let watermark = if client == ClientId::NONE { 0 } else { retire.watermark };
+        let watermark = if client == ClientId::NONE { OperationNumber::NONE } else { retire.watermark };
         let mutation = Mutation::Retire { partition, object, g, settled_below, client, watermark };
         if retire.durable {
             return self.submit(ticket, mutation, always(), move |result| done(g, result)).await;

@@ -7,7 +7,7 @@ use crate::support::requests::*;
 use crate::support::{Drive, config, fails, reason, settings, within};
 use braid_drive::DriveError;
 use braid_drive::run_all;
-use braid_layout::{ClientId, ClusterId, Generation, Version};
+use braid_layout::{ClientId, ClusterId, Generation, OperationNumber, Version};
 use braid_store::Body;
 use braid_store::Mutation;
 use braid_store::Outcome;
@@ -357,8 +357,8 @@ async fn what_a_client_retires_is_forgotten() {
             from: 0,
             to: 100,
             client: ClientId(11),
-            operation,
-            watermark: 0,
+            operation: OperationNumber(operation),
+            watermark: OperationNumber::NONE,
             g: G,
             lease: LEASE,
             stamp: None,
@@ -381,7 +381,7 @@ async fn what_a_client_retires_is_forgotten() {
             settled_to: stamp(1),
             durable: true,
             client: ClientId(client),
-            watermark,
+            watermark: OperationNumber(watermark),
             ends_lease: false,
         };
         session.call(&grant, &retire.into(), &[]).await.unwrap();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::support::manager::Manager;
 use crate::support::requests::*;
 use crate::support::*;
-use braid_layout::{ClientId, FileId, Version, version::Lease};
+use braid_layout::{ClientId, FileId, OperationNumber, Version, version::Lease};
 use braid_transport::challenge;
 use braid_wire::Reason;
 use braid_wire::capability::{CAPABILITY_MS, Capability, Rights};
@@ -37,7 +37,7 @@ async fn a_lease_that_was_given_back_writes_no_more() {
         settled_to: stamp(1),
         durable: true,
         client: ClientId::NONE,
-        watermark: 0,
+        watermark: OperationNumber::NONE,
         ends_lease: true,
     };
     for _ in 0..2 {
@@ -83,7 +83,7 @@ async fn a_payload_that_comes_after_the_end_of_its_lease_is_not_written() {
         settled_to: stamp(0),
         durable: true,
         client: ClientId::NONE,
-        watermark: 0,
+        watermark: OperationNumber::NONE,
         ends_lease: true,
     };
     assert!(session.call(&old, &end.into(), &[]).await.is_ok());
@@ -129,7 +129,7 @@ async fn a_lease_ends_where_nothing_was_written_too() {
         settled_to: stamp(0),
         durable: true,
         client: ClientId::NONE,
-        watermark: 0,
+        watermark: OperationNumber::NONE,
         ends_lease: true,
     };
     assert!(session.call(&old, &end.into(), &[]).await.is_ok());

@@ -4,7 +4,8 @@ use crate::support::manager::Manager;
 use crate::support::requests::*;
 use crate::support::{Drive, bare, reason};
 use braid_layout::{
-    ClientId, Column, ColumnMask, EndBound, Generation, ObjectId, PartitionId, Version, version::Lease,
+    ClientId, Column, ColumnMask, EndBound, Generation, ObjectId, OperationNumber, PartitionId, Version,
+    version::Lease,
 };
 use braid_store::disk::is_residency_told;
 use braid_wire::Capability;
@@ -213,7 +214,7 @@ async fn versions_retire_fence_and_verdict() {
         settled_to: stamp(4),
         durable,
         client: ClientId::NONE,
-        watermark: 0,
+        watermark: OperationNumber::NONE,
         ends_lease: false,
     };
     assert_eq!(session.call(&new, &retire(false).into(), &[]).await.unwrap().0, done());

@@ -3,7 +3,7 @@
 use crate::support::manager::Manager;
 use crate::support::requests::*;
 use crate::support::{Drive, reason};
-use braid_layout::{ClientId, Generation, Version};
+use braid_layout::{ClientId, Generation, OperationNumber, Version};
 use braid_transport::DriveSession;
 use braid_wire::control::Grant;
 use braid_wire::data::{
@@ -67,7 +67,7 @@ fn retire(n: u64) -> DriveRequest {
         settled_to: stamp(n),
         durable: true,
         client: ClientId::NONE,
-        watermark: 0,
+        watermark: OperationNumber::NONE,
         ends_lease: false,
     }
     .into()

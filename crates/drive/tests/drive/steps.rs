@@ -7,7 +7,8 @@ use crate::support::manager::Manager;
 use crate::support::requests::*;
 use crate::support::{Drive, bare, reason, within};
 use braid_layout::{
-    ClientId, Code, Column, ColumnMask, DriveId, Generation, Role, Scheme, Shape, Stripe, Version,
+    ClientId, Code, Column, ColumnMask, DriveId, Generation, OperationNumber, Role, Scheme, Shape, Stripe,
+    Version,
 };
 use braid_transport::{DriveSession, TransportError};
 use braid_wire::checksum::block_crcs;
@@ -161,11 +162,11 @@ fn unit_write(from: u32, payload: &[u8], operation: u64) -> DriveRequest {
         to: from + u32::try_from(payload.len()).unwrap(),
         hole: false,
         client: ClientId(5),
-        operation,
+        operation: OperationNumber(operation),
         stamp: None,
         settled_below: Version::ZERO,
         crcs: block_crcs(from, payload),
-        watermark: 0,
+        watermark: OperationNumber::NONE,
     }
     .into()
 }
@@ -335,11 +336,11 @@ async fn a_drive_that_is_no_sister_and_an_old_generation_are_refused() {
             to_version: stamp(to),
             end: 100,
             client: ClientId(5),
-            operation: 1,
+            operation: OperationNumber(1),
             settled_to: Version::ZERO,
             crcs: block_crcs(0, &payload),
             g,
-            watermark: 0,
+            watermark: OperationNumber::NONE,
         }
         .into()
     };

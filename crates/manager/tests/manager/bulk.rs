@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use braid_layout::HolderId;
+use braid_layout::{HolderId, OperationNumber};
 use braid_wire::Reason;
 use braid_wire::control::*;
 
@@ -27,7 +27,7 @@ async fn ask_all(client: &mut Client, asked: &[(RequestHead, ControlRequest)]) -
 }
 
 async fn ask_items(client: &mut Client, head: &RequestHead, items: Vec<BatchItem>) -> Vec<ControlReply> {
-    let head = RequestHead { operation: 0, begun_ms: 0, ..head.clone() };
+    let head = RequestHead { operation: OperationNumber::NONE, begun_ms: 0, ..head.clone() };
     match client.ask_as(&head, Batch { items }).await {
         Ok(ControlReply::Batch(reply)) => {
             reply.answers.iter().map(|answer| answer.reply().expect("a reply")).collect()
@@ -85,8 +85,13 @@ async fn what_may_not_be_in_a_batch_is_refused_by_itself() {
     let none = RequestHead::NONE;
     let mut items: Vec<BatchItem> =
         [status, inner, look("")].iter().map(|request| BatchItem::new(&none, request)).collect();
-    items.push(BatchItem { operation: 0, begun_ms: 0, kind: 0x0214, body: vec![1, 2, 3] });
-    items.push(BatchItem { operation: 0, begun_ms: 0, kind: 0x7777, body: Vec::new() });
+    items.push(BatchItem {
+        operation: OperationNumber::NONE,
+        begun_ms: 0,
+        kind: 0x0214,
+        body: vec![1, 2, 3],
+    });
+    items.push(BatchItem { operation: OperationNumber::NONE, begun_ms: 0, kind: 0x7777, body: Vec::new() });
     // A change without a number.
     items.push(BatchItem::new(&none, &make("a")));
     // A refresh may take the file for itself, and the manager could not tell that it is carried out late.

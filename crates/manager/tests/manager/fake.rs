@@ -4,7 +4,9 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use braid_layout::{ClientId, Column, ColumnMask, DriveId, FileId, Generation, HolderId, Version};
+use braid_layout::{
+    ClientId, Column, ColumnMask, DriveId, FileId, Generation, HolderId, OperationNumber, Version,
+};
 use braid_manager::{Config, ManagerError, Ready, run};
 use braid_transport::{ControlSession, Limits, TransportError};
 use braid_wire::control::*;
@@ -91,26 +93,26 @@ impl Manager {
 }
 
 /// A client's session with the manager, its number, and the number of its last operation.
-pub(crate) struct Client(pub(crate) ControlSession, pub(crate) ClientId, pub(crate) u64);
+pub(crate) struct Client(pub(crate) ControlSession, pub(crate) ClientId, pub(crate) OperationNumber);
 
 impl Client {
     pub(crate) async fn connect(ready: &Ready) -> Client {
         let token = &ready.client_token;
         let session = ControlSession::connect(&ready.address, token, &Limits::default()).await.unwrap();
         let number = u64::from_le_bytes(*braid_transport::challenge().first_chunk().unwrap());
-        Client(session, ClientId(number), 0)
+        Client(session, ClientId(number), OperationNumber::NONE)
     }
 
     /// The head of a new operation.
     pub(crate) fn operation(&mut self) -> RequestHead {
-        self.2 += 1;
+        self.2 = self.2.next();
         let begun_ms = self.0.head().now_ms;
         RequestHead { client: self.1, operation: self.2, settled_below: self.2, begun_ms }
     }
 
     /// The heads of several operations that are all unsettled at the same time.
     pub(crate) fn operations(&mut self, count: usize) -> Vec<RequestHead> {
-        let settled_below = self.2 + 1;
+        let settled_below = self.2.next();
         (0..count).map(|_| RequestHead { settled_below, ..self.operation() }).collect()
     }
 

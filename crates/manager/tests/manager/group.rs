@@ -4,7 +4,7 @@
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use braid_layout::ClientId;
+use braid_layout::{ClientId, OperationNumber};
 use braid_manager::Config;
 use braid_manager::core::Core;
 use braid_manager::sessions::session_slots::SessionSlots;
@@ -96,7 +96,12 @@ async fn made_in_two_groups(kv: &Gated, core: &Arc<Core>) -> Vec<JoinHandle<Resu
 fn make(core: &Arc<Core>, n: u64) -> JoinHandle<Result<(), Refusal>> {
     let core = Arc::clone(core);
     tokio::spawn(async move {
-        let operation = Operation { client: ClientId(n + 1), number: 1, settled_below: 1, request: 7 };
+        let operation = Operation {
+            client: ClientId(n + 1),
+            number: OperationNumber(1),
+            settled_below: OperationNumber(1),
+            request: 7,
+        };
         let work = move |_: &Core, tx: &mut braid_meta::records::tx::Tx| {
             let at = Place::of("main", format!("all/{n}/in"));
             directories::make(tx, &at, &NEW_FILE, Parents::Made, 1)?;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use braid_layout::{Column, FileId, HolderId, LockSession};
+use braid_layout::{Column, FileId, HolderId, LockSession, OperationNumber};
 use braid_wire::control::*;
 
 use crate::fake::{Client, Cluster, no_shape, open, opened, release};
@@ -31,7 +31,7 @@ impl Locker {
     }
 
     fn head(&mut self) -> RequestHead {
-        RequestHead { operation: 0, ..self.client.operation() }
+        RequestHead { operation: OperationNumber::NONE, ..self.client.operation() }
     }
 
     /// Asks again until the answer is not [`LockState::Later`], for at most 60 s.

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use braid_layout::{ClientId, Column, HolderId};
+use braid_layout::{ClientId, Column, HolderId, OperationNumber};
 use braid_manager::sessions::operation_turns::forget_old;
 use braid_meta::records::schema::{OperationRecord, key, table};
 use braid_meta::rules::operations::{AGE_MAX_MS, KEPT_MS};
@@ -306,7 +306,7 @@ async fn what_is_settled_or_old_is_forgotten() {
                     lease: Default::default(),
                     number: 0,
                 };
-                tx.set(key::operation(ClientId(1), number), &record);
+                tx.set(key::operation(ClientId(1), OperationNumber(number)), &record);
             }
             Ok(())
         })

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use braid_layout::{ClientId, Column, ColumnMask, HolderId};
+use braid_layout::{ClientId, Column, ColumnMask, HolderId, OperationNumber};
 use braid_manager::core::Core;
 use braid_manager::files::opens;
 use braid_meta::records::memory::MemoryKv;
@@ -45,8 +45,8 @@ async fn to_write(
     path: &str,
 ) -> Result<Opened, Refusal> {
     static NUMBER: AtomicU64 = AtomicU64::new(1);
-    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let operation = Operation { client, number, settled_below: 0, request: 0 };
+    let number = OperationNumber(NUMBER.fetch_add(1, Ordering::Relaxed));
+    let operation = Operation { client, number, settled_below: OperationNumber::NONE, request: 0 };
     let request = Open { holder, ..open(path, Access::Write, true) };
     opens::open_to_write(core, operation, request).await
 }

@@ -8,7 +8,8 @@
 
 use braid_layout::version::Lease;
 use braid_layout::{
-    ClientId, ClusterId, Column, DriveId, FileId, Generation, LockSession, ObjectId, VolumeId,
+    ClientId, ClusterId, Column, DriveId, FileId, Generation, LockSession, ObjectId, OperationNumber,
+    VolumeId,
 };
 use braid_wire::capability::Key;
 use braid_wire::control::{EntryKind, ShapeSpec};
@@ -212,7 +213,9 @@ pub struct ComponentPlace {
 }
 
 pub mod key {
-    use super::{ClientId, ComponentPlace, DriveId, FileId, LockSession, ObjectId, VolumeId, table};
+    use super::{
+        ClientId, ComponentPlace, DriveId, FileId, LockSession, ObjectId, OperationNumber, VolumeId, table,
+    };
 
     fn join(table: u8, parts: &[&[u8]]) -> Vec<u8> {
         let mut key = vec![table];
@@ -350,8 +353,8 @@ pub mod key {
         join(table::BLOCK, &[&block.to_be_bytes()])
     }
     /// Key of an operation's result: `o`, client, operation.
-    pub fn operation(client: ClientId, number: u64) -> Vec<u8> {
-        join(table::OPERATION, &[&client.0.to_be_bytes(), &number.to_be_bytes()])
+    pub fn operation(client: ClientId, number: OperationNumber) -> Vec<u8> {
+        join(table::OPERATION, &[&client.0.to_be_bytes(), &number.0.to_be_bytes()])
     }
     /// The range of keys that begin with `prefix`: from the first returned key up to, and without, the
     /// second.

@@ -2,7 +2,8 @@
 
 use braid_layout::version::Lease;
 use braid_layout::{
-    ClientId, Column, ColumnMask, DriveId, FileId, Generation, HolderId, ObjectId, Version, VolumeId,
+    ClientId, Column, ColumnMask, DriveId, FileId, Generation, HolderId, ObjectId, OperationNumber, Version,
+    VolumeId,
 };
 use braid_meta::records::kv::KvError;
 use braid_meta::records::schema::*;
@@ -73,7 +74,7 @@ fn keys_are_as_they_were() {
         (key::moving(FileId(5), 2), "4d 0000000000000005 00000002"),
         (key::drain(DriveId(1)), "65 00000000000000000000000000000001"),
         (key::term(258), "74 0000000000000102"),
-        (key::operation(ClientId(7), 258), "6f 0000000000000007 0000000000000102"),
+        (key::operation(ClientId(7), OperationNumber(258)), "6f 0000000000000007 0000000000000102"),
     ];
     for (key, golden) in cases {
         assert_eq!(hex(&key), golden.split_whitespace().collect::<String>());

@@ -17,7 +17,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use braid_layout::{
-    ClientId, ClusterId, Column, ColumnMask, DriveId, Generation, Lease, ObjectId, PartitionId, Version,
+    ClientId, ClusterId, Column, ColumnMask, DriveId, Generation, Lease, ObjectId, OperationNumber,
+    PartitionId, Version,
 };
 use braid_store::Attributes;
 use braid_store::Body;
@@ -349,7 +350,7 @@ impl Worker {
             cover: Vec::new(),
             ends: Vec::new(),
             client: ClientId(1),
-            operation: self.n,
+            operation: OperationNumber(self.n),
             g: Generation(1),
             settled_below: stamp,
             body: Body::Bytes { crcs: block_crcs(from, &bytes), payload: bytes.into() },

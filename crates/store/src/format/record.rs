@@ -5,7 +5,9 @@
 //! header's CRC covers the whole header including its zeros; the payload has one CRC per 4 KiB block. A field
 //! that a kind does not use is zero.
 
-use braid_layout::{ClientId, Column, ColumnMask, EndBound, Generation, ObjectId, PartitionId, Version};
+use braid_layout::{
+    ClientId, Column, ColumnMask, EndBound, Generation, ObjectId, OperationNumber, PartitionId, Version,
+};
 
 use super::extent::LogPosition;
 use super::field::{
@@ -221,9 +223,9 @@ pub struct Record {
     /// The client that wrote.
     pub client: ClientId,
     /// The client's operation.
-    pub operation: u64,
+    pub operation: OperationNumber,
     /// The client repeats no operation below this one.
-    pub watermark: u64,
+    pub watermark: OperationNumber,
     pub g: Generation,
     pub set: ColumnMask,
     /// The columns of the set that are joining.

@@ -1,6 +1,6 @@
 //! The body of a `unit` entry: a unit's complete state (PROTOCOL section 2), version by version.
 
-use braid_layout::{ClientId, Column, ColumnMask, EndBound, Version};
+use braid_layout::{ClientId, Column, ColumnMask, EndBound, OperationNumber, Version};
 
 use super::extent::{Extent, LogPosition};
 use super::field::{
@@ -138,7 +138,7 @@ pub struct StepEntry {
     /// The client that wrote the step.
     pub client: ClientId,
     /// The client's operation.
-    pub operation: u64,
+    pub operation: OperationNumber,
     /// The bytes of the write itself.
     pub own: Extent,
 }

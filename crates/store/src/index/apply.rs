@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use braid_layout::{ClientId, ObjectId, PartitionId, Version};
+use braid_layout::{ClientId, ObjectId, OperationNumber, PartitionId, Version};
 use smallvec::SmallVec;
 
 use crate::format::body;
@@ -374,7 +374,7 @@ impl Access<'_> {
         extra.dedup.retire(record.client, record.watermark);
     }
 
-    fn retire(&mut self, client: ClientId, watermark: u64) {
+    fn retire(&mut self, client: ClientId, watermark: OperationNumber) {
         if let Some(extra) = &mut self.object.extra {
             extra.dedup.retire(client, watermark);
         }

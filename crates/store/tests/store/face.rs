@@ -1,6 +1,8 @@
 //! The effect of each mutation, and the requests that are refused, before and after reopening.
 
-use braid_layout::{ClientId, ColumnMask, EndBound, Generation, ObjectId, PartitionId, Version};
+use braid_layout::{
+    ClientId, ColumnMask, EndBound, Generation, ObjectId, OperationNumber, PartitionId, Version,
+};
 use braid_store::*;
 
 use crate::common::*;
@@ -217,8 +219,14 @@ fn a_truncation_is_holes_which_free_what_was_there_and_lower_the_size() {
     }
     let g = Generation(1);
     let settled_below = version(1, 10);
-    let retire =
-        Mutation::Retire { partition: P, object: O, g, settled_below, client: ClientId::NONE, watermark: 0 };
+    let retire = Mutation::Retire {
+        partition: P,
+        object: O,
+        g,
+        settled_below,
+        client: ClientId::NONE,
+        watermark: OperationNumber::NONE,
+    };
     fixture.store.commit(retire).expect("settled");
     let fixture = fixture.check(|store| {
         assert_eq!((usage(store).size, usage(store).end), (Some((1, 1000)), Some((4, UNIT))));
@@ -294,7 +302,7 @@ fn what_was_asked_before_a_fence_is_refused_after_it() {
         g: Generation(g),
         settled_below: version(1, 2),
         client: ClientId::NONE,
-        watermark: 0,
+        watermark: OperationNumber::NONE,
     };
     let verdict = |g| {
         let forward = vec![version(1, 1)];

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use braid_layout::{ClientId, ColumnMask, Generation, Lease, ObjectId, Version};
+use braid_layout::{ClientId, ColumnMask, Generation, Lease, ObjectId, OperationNumber, Version};
 use braid_store::*;
 use proptest::prelude::*;
 
@@ -226,7 +226,7 @@ impl Run {
             g: model.attributes.g,
             settled_below: below,
             client: ClientId::NONE,
-            watermark: 0,
+            watermark: OperationNumber::NONE,
         };
         self.store.commit(retire).expect("retire");
     }

@@ -1,7 +1,7 @@
 //! A parity unit (PROTOCOL R5, R6) against a plain model: data units that keep every version's bytes. In
 //! every state the parity's bytes for a cover are the xor of the data units at these versions.
 
-use braid_layout::{ClientId, Column, ColumnMask, Generation, Lease, ObjectId, Version};
+use braid_layout::{ClientId, Column, ColumnMask, Generation, Lease, ObjectId, OperationNumber, Version};
 use braid_store::*;
 use proptest::prelude::*;
 
@@ -138,8 +138,8 @@ impl Run {
             to_version: versions.1,
             end: end_of(versions.1),
             client: ClientId(5),
-            operation: versions.1.n,
-            watermark: 0,
+            operation: OperationNumber(versions.1.n),
+            watermark: OperationNumber::NONE,
             g: Generation(1),
             settled_to: Version::ZERO,
             body: body(from, bytes),

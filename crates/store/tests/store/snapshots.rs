@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use braid_layout::{ClientId, Column, Generation, ObjectId, Version};
+use braid_layout::{ClientId, Column, Generation, ObjectId, OperationNumber, Version};
 use braid_store::*;
 use proptest::prelude::*;
 
@@ -124,8 +124,8 @@ fn delta(seed: u64, from_version: Version, to_version: Version) -> Delta {
         to_version,
         end: end_of(to_version),
         client: ClientId(5),
-        operation: to_version.n,
-        watermark: 0,
+        operation: OperationNumber(to_version.n),
+        watermark: OperationNumber::NONE,
         g: Generation(1),
         settled_to: to_version,
         body: body(0, &pattern(seed, ALL)),

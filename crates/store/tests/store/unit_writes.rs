@@ -1,7 +1,7 @@
 //! Unit writes at their data column (PROTOCOL R2 to R4): versions, owed and settled; remembered operations;
 //! doubt.
 
-use braid_layout::{ClientId, ColumnMask, Generation, Lease, ObjectId, Version};
+use braid_layout::{ClientId, ColumnMask, Generation, Lease, ObjectId, OperationNumber, Version};
 use braid_store::*;
 
 use crate::common::*;
@@ -17,8 +17,8 @@ pub(crate) fn unit_write(unit: u64, from: u32, to: u32, operation: u64) -> UnitW
         from,
         to,
         client: ClientId(11),
-        operation,
-        watermark: 0,
+        operation: OperationNumber(operation),
+        watermark: OperationNumber::NONE,
         g: Generation(1),
         lease: Lease(4),
         stamp: None,
@@ -109,7 +109,10 @@ fn a_delta_is_old_xor_new() {
         .expect("punch");
     let first = store.delta(P, O, 0, version(4, 1)).expect("delta");
     assert_eq!((first.from_version, first.to_version), (Version::ZERO, version(4, 1)));
-    assert_eq!((first.from, first.to, first.client, first.operation), (0, 6000, ClientId(11), 1));
+    assert_eq!(
+        (first.from, first.to, first.client, first.operation),
+        (0, 6000, ClientId(11), OperationNumber(1))
+    );
     assert_eq!(first.bytes, pattern(1, 6000), "over nothing it is what is new");
     assert_eq!(first.crcs, block_crcs(0, &first.bytes));
     let second = store.delta(P, O, 0, version(4, 2)).expect("delta");
@@ -142,12 +145,12 @@ fn a_known_operation_is_answered_and_not_done_again() {
         g: Generation(1),
         settled_below: Version::ZERO,
         client: ClientId(11),
-        watermark: 6,
+        watermark: OperationNumber(6),
     };
     assert_eq!(store.commit(retire.clone()).expect("retire"), Outcome::Applied);
     assert_eq!(store.commit(retire).expect("again"), Outcome::Already);
     assert_eq!(store.commit(write).expect("late"), Outcome::Already, "the client has its answer");
-    let next = UnitWrite { watermark: 7, ..unit_write(0, 0, 100, 7) };
+    let next = UnitWrite { watermark: OperationNumber(7), ..unit_write(0, 0, 100, 7) };
     store.commit(Mutation::UnitWrite(next)).expect("the watermark rides on writes");
     let late = Mutation::UnitWrite(unit_write(0, 0, 100, 6));
     assert_eq!(store.commit(late).expect("late"), Outcome::Already);
@@ -186,7 +189,10 @@ fn owed_versions_are_in_doubt_after_a_restart() {
         }
         assert_eq!(store.unsettled(P, O).expect("list"), [0]);
         let delta = store.delta(P, O, 0, version(4, 2)).expect("they are sent again");
-        assert_eq!((delta.from_version, delta.client, delta.operation), (version(4, 1), ClientId(11), 2));
+        assert_eq!(
+            (delta.from_version, delta.client, delta.operation),
+            (version(4, 1), ClientId(11), OperationNumber(2))
+        );
         let known = Outcome::Known { version: version(4, 2), settled: false };
         assert_eq!(store.commit(Mutation::UnitWrite(unit_write(0, 100, 200, 2))).expect("again"), known);
         store.commit(settled(0, version(4, 2))).expect("settled");

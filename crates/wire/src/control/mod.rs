@@ -30,7 +30,7 @@ mod rules;
 mod shape;
 mod watch;
 
-use braid_layout::{ClientId, ClusterId, DriveId};
+use braid_layout::{ClientId, ClusterId, DriveId, OperationNumber};
 
 pub use attributes::{
     AttributeChanges, FileAttributes, HardLink, LINKS_MAX, MakeNode, NewAttributes, SetAttributes, SetXattr,
@@ -75,10 +75,10 @@ record! {
         client: ClientId,
         /// The operation's number: from 1, rising, the same in every repeat. 0 for a request that is not an
         /// operation.
-        operation: u64,
+        operation: OperationNumber,
         /// The asker will repeat none of its operations below this number: it has their answers, or has
         /// given them up.
-        settled_below: u64,
+        settled_below: OperationNumber,
         /// Manager time when the operation began, as the asker knew it; never later than the true time. 0
         /// for a request that is not an operation.
         begun_ms: u64,
@@ -221,8 +221,12 @@ message_set! {
 
 impl RequestHead {
     /// The head of a request that is not an operation.
-    pub const NONE: RequestHead =
-        RequestHead { client: ClientId::NONE, operation: 0, settled_below: 0, begun_ms: 0 };
+    pub const NONE: RequestHead = RequestHead {
+        client: ClientId::NONE,
+        operation: OperationNumber::NONE,
+        settled_below: OperationNumber::NONE,
+        begun_ms: 0,
+    };
 }
 
 message_set! {

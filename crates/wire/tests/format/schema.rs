@@ -159,7 +159,7 @@ pub(crate) fn width(type_name: &str) -> Option<usize> {
         "u32" | "Generation" | "Lease" | "Rights" => 4,
         "EndBound" => 8,
         "u64" | "i64" | "VolumeId" | "PartitionId" | "FileId" | "ObjectId" | "ClientId" | "HolderId"
-        | "LockSession" | "ColumnMask" => 8,
+        | "LockSession" | "OperationNumber" | "ColumnMask" => 8,
         "u128" | "ClusterId" | "DriveId" | "Version" | "[u8; 16]" => 16,
         "Key" | "[u8; 32]" => 32,
         _ => return None,

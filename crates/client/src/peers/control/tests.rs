@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use braid_layout::version::Lease;
-use braid_layout::{ClusterId, ColumnMask, DriveId, FileId, HolderId};
+use braid_layout::{ClusterId, ColumnMask, DriveId, FileId, HolderId, OperationNumber};
 use braid_transport::{Asked, Bounds, ConnectionSlots, ControlPeer, GivesWay, Listener, Origin, challenge};
 use braid_wire::Key;
 use braid_wire::control::{
@@ -119,13 +119,16 @@ async fn a_repeat_has_the_number_of_the_first_try_and_the_next_says_that_it_is_s
         control.call("f", &unlink()).await.unwrap();
     }
     let first = heads.recv().await.unwrap();
-    assert_eq!((first.client, first.operation, first.settled_below), (ClientId(77), 1, 1));
+    assert_eq!(
+        (first.client, first.operation, first.settled_below),
+        (ClientId(77), OperationNumber(1), OperationNumber(1))
+    );
     assert!(first.begun_ms >= 1_000_000);
     for _ in 0..2 {
         assert_eq!(heads.recv().await.unwrap(), first);
     }
     let next = heads.recv().await.unwrap();
-    assert_eq!((next.operation, next.settled_below), (2, 2));
+    assert_eq!((next.operation, next.settled_below), (OperationNumber(2), OperationNumber(2)));
 }
 
 #[tokio::test]
@@ -148,7 +151,7 @@ async fn an_operation_is_begun_anew_if_its_time_was_wrong_and_nobody_can_have_ca
     let first = heads.recv().await.unwrap();
     let second = heads.recv().await.unwrap();
     assert!(first.begun_ms < 9_000_000 && second.begun_ms >= 9_000_000);
-    assert_eq!((first.operation, second.operation), (1, 2));
+    assert_eq!((first.operation, second.operation), (OperationNumber(1), OperationNumber(2)));
     // Not so when an answer was lost: the operation may have been carried out.
     let act = |nth, _: &ControlRequest| if nth == 0 { Act::Break } else { Act::Refuse(Reason::Outdated) };
     let (control, _heads) = client_of(now_ms, act).await;
@@ -218,7 +221,10 @@ async fn operations_go_along_with_requests_that_are_none() {
         assert_eq!(heads.recv().await.unwrap(), head);
     }
     let batch = heads.recv().await.unwrap();
-    assert_eq!((batch.client, batch.operation, batch.settled_below), (ClientId(77), 0, 1));
+    assert_eq!(
+        (batch.client, batch.operation, batch.settled_below),
+        (ClientId(77), OperationNumber::NONE, OperationNumber(1))
+    );
     calls.abort_all();
 }
 

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use braid_layout::{ClientId, ObjectId, PartitionId};
+use braid_layout::{ClientId, ObjectId, OperationNumber, PartitionId};
 
 use crate::error::Error;
 use crate::format::COUNTED_BYTES;
@@ -80,7 +80,12 @@ impl Default for Bounds {
 
 impl Bounds {
     /// Checks that a client's next operation can be remembered, once those below its watermark are forgotten.
-    pub(crate) fn operation(&self, have: &Object, client: ClientId, watermark: u64) -> Result<(), Error> {
+    pub(crate) fn operation(
+        &self,
+        have: &Object,
+        client: ClientId,
+        watermark: OperationNumber,
+    ) -> Result<(), Error> {
         let Some(Extra { dedup, .. }) = have.extra.as_deref() else { return Ok(()) };
         if dedup.len() < self.operations || dedup.len_after(client, watermark) < self.operations {
             return Ok(());

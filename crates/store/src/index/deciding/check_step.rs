@@ -1,7 +1,7 @@
 //! Decisions on unit writes, deltas and verdicts (PROTOCOL R2, R3, R5 and section 6); see
 //! [`crate::index::deciding::check`].
 
-use braid_layout::{ClientId, Column, ObjectId, PartitionId, Version};
+use braid_layout::{ClientId, Column, ObjectId, OperationNumber, PartitionId, Version};
 
 use crate::error::Error;
 use crate::format::body;
@@ -167,11 +167,11 @@ pub(crate) fn retire(
     object: ObjectId,
     settled_below: Version,
     client: ClientId,
-    watermark: u64,
+    watermark: OperationNumber,
 ) -> Result<Decision, Error> {
     // Versions that a lease no longer needs are settled in any case. If there is no space for one more
     // client, its watermark is not stored.
-    let watermark = if bounds.remembers(have, client) { watermark } else { 0 };
+    let watermark = if bounds.remembers(have, client) { watermark } else { OperationNumber::NONE };
     let news = have.extra.as_ref().is_some_and(|extra| extra.dedup.is_news(client, watermark));
     if have.pending_below(settled_below).is_empty() && have.deltas_below(settled_below).is_empty() && !news {
         return Ok(Decision::Answer(Outcome::Already));

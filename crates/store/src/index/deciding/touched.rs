@@ -91,7 +91,7 @@ impl Touched {
 
 #[cfg(test)]
 mod tests {
-    use braid_layout::{ClientId, ColumnMask, Generation, Lease, Version};
+    use braid_layout::{ClientId, ColumnMask, Generation, Lease, OperationNumber, Version};
 
     use super::*;
     use crate::mutation::Standing;
@@ -117,7 +117,7 @@ mod tests {
             cover: Vec::new(),
             ends: Vec::new(),
             client: ClientId::NONE,
-            operation: 0,
+            operation: OperationNumber::NONE,
             g: Generation(1),
             settled_below: if settled > 0 { version(settled) } else { Version::ZERO },
             body: Body::Hole,

@@ -5,7 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use braid_layout::{
-    ClientId, Column, ColumnMask, EndBound, Generation, Lease, ObjectId, PartitionId, Version,
+    ClientId, Column, ColumnMask, EndBound, Generation, Lease, ObjectId, OperationNumber, PartitionId,
+    Version,
 };
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -232,7 +233,7 @@ impl Driver {
                     g: Generation(1),
                     settled_below,
                     client: ClientId::NONE,
-                    watermark: 0,
+                    watermark: OperationNumber::NONE,
                 });
             }
             Step::Snapshot => self.snapshot(),
@@ -261,8 +262,8 @@ impl Driver {
             from: range.start,
             to: range.end,
             client: ClientId(1),
-            operation: self.n,
-            watermark: self.n,
+            operation: OperationNumber(self.n),
+            watermark: OperationNumber(self.n),
             g: Generation(1),
             lease: Lease(1),
             stamp: Some(version),
@@ -286,8 +287,8 @@ impl Driver {
             to_version: version,
             end: 0,
             client: ClientId(1),
-            operation: self.n,
-            watermark: self.n,
+            operation: OperationNumber(self.n),
+            watermark: OperationNumber(self.n),
             g: Generation(1),
             settled_to: if settled { version } else { Version::ZERO },
             body: Body::Bytes { payload: Bytes::new(), crcs: Vec::new() },
@@ -317,7 +318,7 @@ impl Driver {
             ends: vec![EndBound::NONE; cover.len()],
             cover,
             client: ClientId(1),
-            operation: self.n,
+            operation: OperationNumber(self.n),
             g: Generation(1),
             settled_below: Version::ZERO,
             body: if hole { Body::Hole } else { body },

@@ -3,7 +3,8 @@
 //! store's own, which has no turn.
 
 use braid_layout::{
-    ClientId, ClusterId, ColumnMask, DriveId, Generation, Lease, ObjectId, PartitionId, Version,
+    ClientId, ClusterId, ColumnMask, DriveId, Generation, Lease, ObjectId, OperationNumber, PartitionId,
+    Version,
 };
 
 use super::*;
@@ -54,7 +55,7 @@ fn write(store: &Store, object: u64, unit: u64, range: Range<u32>, n: u64, stand
             cover: Vec::new(),
             ends: Vec::new(),
             client: ClientId(1),
-            operation: n,
+            operation: OperationNumber(n),
             g: Generation(1),
             settled_below: Version::ZERO,
             body: Body::Bytes { crcs: block_crcs(range.start, &bytes), payload: bytes.into() },

@@ -4,7 +4,9 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use braid_layout::{ClientId, Column, ColumnMask, Generation, ObjectId, PartitionId, Version};
+use braid_layout::{
+    ClientId, Column, ColumnMask, Generation, ObjectId, OperationNumber, PartitionId, Version,
+};
 use braid_store::format::record::Kind;
 use braid_store::*;
 
@@ -127,7 +129,7 @@ fn unit_writes(steps: &mut Vec<Step>) {
             g: Generation(1),
             settled_below,
             client: ClientId(client),
-            watermark: 2,
+            watermark: OperationNumber(2),
         },
     );
 }
@@ -163,8 +165,8 @@ fn delta(data: u8, range: Range<u32>, versions: (Version, Version), settled_to: 
         to_version,
         end: end_of(to_version),
         client: ClientId(11),
-        operation: to_version.n,
-        watermark: 2,
+        operation: OperationNumber(to_version.n),
+        watermark: OperationNumber(2),
         g: Generation(1),
         settled_to,
         body: body(range.start, &pattern(to_version.n, range.len())),
@@ -228,7 +230,7 @@ fn snapshots(steps: &mut Vec<Step>) {
         g: Generation(1),
         settled_below: version(lease, 100),
         client: ClientId::NONE,
-        watermark: 0,
+        watermark: OperationNumber::NONE,
     };
     one(steps, retire(2));
     one(steps, retire(5));

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use braid_layout::{ClientId, Column, Generation, ObjectId, Version};
+use braid_layout::{ClientId, Column, Generation, ObjectId, OperationNumber, Version};
 use braid_store::*;
 
 use crate::common::*;
@@ -39,7 +39,7 @@ pub(super) struct Pending {
 pub(super) struct Owed {
     pub(super) version: Version,
     client: ClientId,
-    operation: u64,
+    operation: OperationNumber,
     from: usize,
     own: Vec<u8>,
     /// True if the version was owed when the store was opened.
@@ -53,7 +53,7 @@ pub(super) struct Step {
     pub(super) from: Version,
     to: Version,
     client: ClientId,
-    operation: u64,
+    operation: OperationNumber,
     at: usize,
     own: Vec<u8>,
     pub(super) settled: bool,
@@ -62,8 +62,8 @@ pub(super) struct Step {
 /// State that is remembered of a client.
 #[derive(Debug, Clone, Default)]
 struct Client {
-    watermark: u64,
-    done: BTreeMap<(u64, u64, u8), Version>,
+    watermark: OperationNumber,
+    done: BTreeMap<(OperationNumber, u64, u8), Version>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -242,7 +242,13 @@ impl Object {
         !self.joining || self.ready.contains(&unit)
     }
 
-    fn done(&mut self, client: ClientId, operation: (u64, u64, u8), version: Version, watermark: u64) {
+    fn done(
+        &mut self,
+        client: ClientId,
+        operation: (OperationNumber, u64, u8),
+        version: Version,
+        watermark: OperationNumber,
+    ) {
         let known = self.clients.entry(client).or_default();
         if operation.0 >= known.watermark {
             known.done.insert(operation, version);
@@ -250,7 +256,7 @@ impl Object {
         self.retire(client, watermark);
     }
 
-    fn retire(&mut self, client: ClientId, watermark: u64) -> bool {
+    fn retire(&mut self, client: ClientId, watermark: OperationNumber) -> bool {
         let known = self.clients.entry(client).or_default();
         let news = watermark > known.watermark;
         known.watermark = known.watermark.max(watermark);
@@ -258,7 +264,7 @@ impl Object {
         news
     }
 
-    fn forget(&mut self, client: ClientId, operation: (u64, u64, u8)) {
+    fn forget(&mut self, client: ClientId, operation: (OperationNumber, u64, u8)) {
         if let Some(known) = self.clients.get_mut(&client) {
             known.done.remove(&operation);
         }

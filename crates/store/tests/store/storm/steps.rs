@@ -1,6 +1,8 @@
 //! Random unit writes, deltas and related mutations, and the comparison of a store with the model (`chains`).
 
-use braid_layout::{ClientId, Column, ColumnMask, Generation, Lease, ObjectId, PartitionId, Version};
+use braid_layout::{
+    ClientId, Column, ColumnMask, Generation, Lease, ObjectId, OperationNumber, PartitionId, Version,
+};
 use braid_store::*;
 
 use super::Random;
@@ -63,7 +65,7 @@ pub(super) fn mutation(random: &mut Random, n: u64, model: &Model) -> Mutation {
         }
         23 => {
             let client = ClientId(1 + random.below(2));
-            let watermark = n.saturating_sub(random.below(60));
+            let watermark = OperationNumber(n.saturating_sub(random.below(60)));
             // A client without remembered operations has nothing to retire.
             if !of.knows(client) {
                 return Mutation::UnitWrite(unit_write(random, n, unit, model.objects[&DATA].g));
@@ -113,8 +115,12 @@ fn unit_write(random: &mut Random, n: u64, unit: u64, g: Generation) -> UnitWrit
         from,
         to,
         client: ClientId(1 + random.below(2)),
-        operation,
-        watermark: if random.once_in(8) { n.saturating_sub(random.below(50)) } else { 0 },
+        operation: OperationNumber(operation),
+        watermark: if random.once_in(8) {
+            OperationNumber(n.saturating_sub(random.below(50)))
+        } else {
+            OperationNumber::NONE
+        },
         g,
         lease: LEASE,
         stamp: random.once_in(3).then(|| stamp(g, n)),
@@ -146,8 +152,12 @@ fn delta(random: &mut Random, n: u64, unit: u64, object: &Object) -> Delta {
         to_version: versions.1,
         end: end_of(versions.1),
         client: ClientId(1 + random.below(2)),
-        operation: n,
-        watermark: if random.once_in(8) { n.saturating_sub(random.below(50)) } else { 0 },
+        operation: OperationNumber(n),
+        watermark: if random.once_in(8) {
+            OperationNumber(n.saturating_sub(random.below(50)))
+        } else {
+            OperationNumber::NONE
+        },
         g: object.g,
         settled_to: [versions.1, versions.0, Version::ZERO, versions.1]
             [usize::try_from(random.below(4)).expect("small")],

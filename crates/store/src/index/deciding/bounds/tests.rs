@@ -1,7 +1,9 @@
 //! Tests with low bounds: a change that would exceed them is refused, and one that makes an entry shorter is
 //! not.
 
-use braid_layout::{ClientId, Column, ColumnMask, Generation, Lease, ObjectId, PartitionId, Version};
+use braid_layout::{
+    ClientId, Column, ColumnMask, Generation, Lease, ObjectId, OperationNumber, PartitionId, Version,
+};
 use bytes::Bytes;
 
 use crate::error::Error;
@@ -69,7 +71,7 @@ impl Driver {
             cover: Vec::new(),
             ends: Vec::new(),
             client: ClientId::NONE,
-            operation: 0,
+            operation: OperationNumber::NONE,
             g: G,
             settled_below: Version::ZERO,
             body: Body::Bytes { payload: Bytes::new(), crcs: Vec::new() },
@@ -89,7 +91,7 @@ impl Driver {
             g: G,
             settled_below,
             client: ClientId::NONE,
-            watermark: 0,
+            watermark: OperationNumber::NONE,
         };
         self.ask(retire).expect("settle");
     }
@@ -107,8 +109,8 @@ impl Driver {
             from: 0,
             to: 10,
             client,
-            operation,
-            watermark,
+            operation: OperationNumber(operation),
+            watermark: OperationNumber(watermark),
             g: G,
             lease: Lease(1),
             stamp: Some(version),
@@ -130,8 +132,8 @@ impl Driver {
             to_version: version(self.n),
             end: 0,
             client,
-            operation,
-            watermark: 0,
+            operation: OperationNumber(operation),
+            watermark: OperationNumber::NONE,
             g: G,
             settled_to: Version::ZERO,
             body: Body::Hole,
@@ -140,7 +142,14 @@ impl Driver {
 
     fn retire(&mut self, client: ClientId, watermark: u64) -> Result<(), Error> {
         let settled_below = Version::ZERO;
-        self.ask(Mutation::Retire { partition: P, object: O, g: G, settled_below, client, watermark })
+        self.ask(Mutation::Retire {
+            partition: P,
+            object: O,
+            g: G,
+            settled_below,
+            client,
+            watermark: OperationNumber(watermark),
+        })
     }
 
     fn known(&self) -> usize {
@@ -227,8 +236,14 @@ fn clients_that_retire_nothing_are_refused_and_others_help() {
     assert!(matches!(run.delta(ClientId(2), 9), Err(Error::Operations(20))));
     run.write(0..10, Standing::Pending).expect("a stripe write");
     let settled_below = version(run.n + 1);
-    let of_another =
-        Mutation::Retire { partition: P, object: O, g: G, settled_below, client: ClientId(3), watermark: 1 };
+    let of_another = Mutation::Retire {
+        partition: P,
+        object: O,
+        g: G,
+        settled_below,
+        client: ClientId(3),
+        watermark: OperationNumber(1),
+    };
     run.ask(of_another).expect("nothing is known of it");
     assert_eq!(run.known(), 20, "nor remembered");
     run.retire(ClientId(3), u64::MAX).expect("nor is there anything to remember");
