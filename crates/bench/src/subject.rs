@@ -16,8 +16,8 @@ use braid_store::Body;
 use braid_store::Error as StoreError;
 use braid_store::Identity;
 use braid_store::Mutation;
+use braid_store::MutationOutcome;
 use braid_store::Options;
-use braid_store::Outcome;
 use braid_store::Standing;
 use braid_store::Stat;
 use braid_store::Store;
@@ -293,7 +293,7 @@ impl Subject {
 }
 
 /// The answer to a write.
-type Answer = Result<Outcome, StoreError>;
+type Answer = Result<MutationOutcome, StoreError>;
 
 /// Answers on their way to the thread that waits for them. Only the first of them wakes the thread, which
 /// takes all that have arrived, as when many tasks of one thread are woken by one call.

@@ -23,7 +23,7 @@ use crate::data::arithmetic::{self, Unequal};
 use crate::data::buffers::{Memory, User};
 use crate::error::{Error, Result};
 use crate::handle::Handle;
-use crate::peers::drive_requests::{Failure, Item, Outcome, request_all};
+use crate::peers::drive_requests::{Failure, Item, RequestOutcome, request_all};
 use crate::view::FileView;
 
 mod absent;
@@ -435,7 +435,7 @@ async fn ask_drives(
     view: &FileView,
     segment: usize,
     asked: Vec<Asked<'_>>,
-) -> Vec<(Label, Outcome)> {
+) -> Vec<(Label, RequestOutcome)> {
     let mut columns: BTreeMap<Column, (Vec<Label>, Vec<Item<'_>>)> = BTreeMap::new();
     for Asked { column, id, stripe, into, item } in asked {
         if matches!(
@@ -470,7 +470,7 @@ pub(crate) async fn ask_columns(
     view: &FileView,
     segment: usize,
     questions: Vec<(Column, DriveRequest)>,
-) -> Vec<(Column, Outcome)> {
+) -> Vec<(Column, RequestOutcome)> {
     let asked = questions
         .into_iter()
         .map(|(column, request)| Asked {

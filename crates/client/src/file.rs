@@ -27,7 +27,7 @@ use tokio::sync::{RwLock, Semaphore};
 
 use crate::concurrent;
 use crate::data::extents;
-use crate::data::write::{Place, Source, WriteSide};
+use crate::data::write::{ReservedPlace, Source, WriteSide};
 use crate::error::{Error, Result};
 use crate::handle::{Handle, Size};
 use crate::peers::lease::LeaseRenewer;
@@ -232,7 +232,7 @@ impl File {
         &self,
         data: &[u8],
         offset: u64,
-        place: Option<&Place>,
+        place: Option<&ReservedPlace>,
         source: Source,
     ) -> Result<()> {
         let writer = self.writing()?;

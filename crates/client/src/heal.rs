@@ -35,7 +35,7 @@ use crate::peers::drive_requests::Failure;
 use crate::peers::faults::{Learnt, Remedy, write_remedy};
 use crate::view::FileView;
 pub use repair::DamagedAt;
-use settled_cut::{Place, Standing, Survey, settled_cut, standing};
+use settled_cut::{Standing, StripePlace, Survey, settled_cut, standing};
 pub use tally::HealTally;
 
 mod caught_up;
@@ -238,7 +238,7 @@ impl Heal<'_> {
             for (&stripe, survey) in &page.stripes {
                 let set = columns.set;
                 let joining = columns.joining;
-                let place = Place { shape, stripe: Stripe(stripe), set, joining };
+                let place = StripePlace { shape, stripe: Stripe(stripe), set, joining };
                 match settled_cut(&place, own, survey).map(|cut| (standing(&place, own, survey, &cut), cut)) {
                     Some((Standing::Current, _)) => {
                         self.tally.compared(u64::from(shape.unit_bytes()));

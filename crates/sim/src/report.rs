@@ -6,14 +6,14 @@ use braid_draw::{Chart, Curve};
 use serde::Serialize;
 use toml::Value;
 
-use crate::outcome::{Ending, Outcome, PartKind};
+use crate::outcome::{Ending, PartKind, RunOutcome};
 
 /// A point of a sweep with its results.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Ran {
     /// The swept keys and their values.
     pub values: Vec<(String, Value)>,
-    pub outcome: Outcome,
+    pub outcome: RunOutcome,
 }
 
 /// The word for the reason of a run's end.
@@ -107,7 +107,7 @@ fn by_key(
     key: &str,
     ran: &[Ran],
     y: &str,
-    value: impl Fn(&Outcome, usize) -> Option<f64>,
+    value: impl Fn(&RunOutcome, usize) -> Option<f64>,
 ) -> Chart {
     let mut curves: Vec<Curve> = Vec::new();
     for one in ran {
@@ -138,7 +138,7 @@ fn by_key(
     Chart { title: title.to_owned(), x: key.to_owned(), y: y.to_owned(), curves, ..Chart::default() }
 }
 
-fn shares(title: &str, outcome: &Outcome) -> Chart {
+fn shares(title: &str, outcome: &RunOutcome) -> Chart {
     let curve = |(colour, load): (usize, &crate::outcome::LoadOutcome)| {
         let times = load.milliseconds;
         let points = vec![(50.0, times.p50), (90.0, times.p90), (99.0, times.p99), (99.9, times.p999)];

@@ -24,8 +24,8 @@ use braid_store::Body;
 use braid_store::Error;
 use braid_store::Identity;
 use braid_store::Mutation;
+use braid_store::MutationOutcome;
 use braid_store::Options;
-use braid_store::Outcome;
 use braid_store::Standing;
 use braid_store::Store;
 use braid_store::Want;
@@ -159,7 +159,7 @@ fn fill(store: &Store, objects: u64, units: u64, extents: u32, scattered: bool) 
     store.commit(Mutation::Flush).map(drop)
 }
 
-fn refused_is_fatal(answer: Result<Outcome, Error>) {
+fn refused_is_fatal(answer: Result<MutationOutcome, Error>) {
     if let Err(error) = answer {
         eprintln!("refused: {error}");
         std::process::exit(1);

@@ -26,7 +26,8 @@ pub struct UnitWrite {
     /// One past the last byte; above `from`, at most the unit's size.
     pub to: u32,
     pub client: ClientId,
-    /// The writer's operation. The same again is [`crate::Outcome::Known`], without comparing the bytes.
+    /// The writer's operation. The same again is [`crate::MutationOutcome::Known`], without comparing the
+    /// bytes.
     pub operation: OperationNumber,
     /// The writer repeats none of its operations below this number, so they are forgotten.
     pub watermark: OperationNumber,

@@ -25,7 +25,7 @@ pub(crate) struct Step {
 
 /// Outcome of a step's comparisons: `Good` if every one held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum StepOutcome {
     Good,
     Bad,
 }
@@ -64,7 +64,7 @@ impl Steps {
         &mut self,
         name: impl Into<String>,
         time: Duration,
-        outcome: Outcome,
+        outcome: StepOutcome,
     ) -> Result<(), Failure> {
         let seconds = time.as_secs_f64();
         let name = name.into();
@@ -75,7 +75,7 @@ impl Steps {
             bytes_per_second: None,
             bound_bytes_per_second: None,
             ratio: None,
-            ok: outcome == Outcome::Good,
+            ok: outcome == StepOutcome::Good,
         })
     }
 
@@ -85,7 +85,7 @@ impl Steps {
         name: impl Into<String>,
         rate: Rate,
         bound: f64,
-        outcome: Outcome,
+        outcome: StepOutcome,
     ) -> Result<(), Failure> {
         let per_second = rate.bytes_per_second();
         self.add(Step {
@@ -95,7 +95,7 @@ impl Steps {
             bytes_per_second: Some(per_second),
             bound_bytes_per_second: Some(bound),
             ratio: (bound > 0.0).then(|| per_second / bound),
-            ok: outcome == Outcome::Good,
+            ok: outcome == StepOutcome::Good,
         })
     }
 
@@ -144,11 +144,11 @@ mod tests {
     fn a_step_shows_its_rate_and_ratio() {
         let mut steps = Steps::new(Report { json: true });
         steps
-            .moved("copy", Rate { bytes: 2_000_000, time: Duration::from_secs(1) }, 4e6, Outcome::Good)
+            .moved("copy", Rate { bytes: 2_000_000, time: Duration::from_secs(1) }, 4e6, StepOutcome::Good)
             .expect("noted");
         assert_eq!(steps.done[0].ratio, Some(0.5));
         assert!(show(&steps.done[0]).ends_with("1.91 MiB/s  0.50 of the bound"), "{}", show(&steps.done[0]));
-        steps.did("compare", Duration::ZERO, Outcome::Bad).expect("noted");
+        steps.did("compare", Duration::ZERO, StepOutcome::Bad).expect("noted");
         assert!(!steps.ok());
     }
 }

@@ -14,7 +14,7 @@ use braid_plan::Target;
 use braid_wire::Reason;
 use braid_wire::control::{BeginHeal, ControlReply};
 
-use super::settled_cut::{Place, Standing, settled_cut, standing};
+use super::settled_cut::{Standing, StripePlace, settled_cut, standing};
 use super::{Heal, HealTally, TRIES_MAX, Wanted};
 use crate::client::{Client, unexpected};
 use crate::data::buffers::User;
@@ -87,7 +87,7 @@ impl Heal<'_> {
         let columns = &page.view.segments[segment];
         let set = columns.set;
         let joining = columns.joining.with(own);
-        let place = Place { shape, stripe: Stripe(stripe), set, joining };
+        let place = StripePlace { shape, stripe: Stripe(stripe), set, joining };
         let Some(survey) = page.stripes.get(&stripe) else {
             return Ok(Some("no other column has the stripe".to_owned()));
         };

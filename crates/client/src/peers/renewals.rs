@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use braid_layout::HolderId;
-use braid_wire::control::{ControlReply, Held, Renew};
+use braid_wire::control::{ControlReply, HeldLease, Renew};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::Instant;
 
@@ -101,7 +101,7 @@ impl Renewals {
         }
     }
 
-    async fn renew(&self, client: &Client, leases: &[Held], period: Duration) -> Result<()> {
+    async fn renew(&self, client: &Client, leases: &[HeldLease], period: Duration) -> Result<()> {
         let subject = "the leases of open files";
         let request = Renew { leases: leases.to_vec() };
         let answer = client.shared.control.renew(subject, request, period.max(TRY_AGAIN)).await?;
@@ -116,12 +116,12 @@ impl Renewals {
         Ok(())
     }
 
-    fn all(&self) -> Vec<Held> {
+    fn all(&self) -> Vec<HeldLease> {
         let kept = self.kept();
         let handles = kept.values().filter_map(|kept| kept.handle.upgrade());
         let held = handles.map(|handle| {
             let view = handle.view();
-            Held { file: view.file, lease: view.lease, holder: handle.holder }
+            HeldLease { file: view.file, lease: view.lease, holder: handle.holder }
         });
         held.collect()
     }

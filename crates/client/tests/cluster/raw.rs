@@ -10,7 +10,7 @@ use braid_layout::{
 use braid_transport::{ControlSession, DriveSession, Limits, TransportError};
 use braid_wire::checksum::block_crcs;
 use braid_wire::control::{
-    Access, Backing, ControlReply, Ended, Ending, NewAttributes, Open, Opened, Place, Refresh, Release,
+    Access, Backing, ControlReply, Ended, Ending, NamePlace, NewAttributes, Open, Opened, Refresh, Release,
     RequestHead, ShapeSpec, Turn,
 };
 use braid_wire::data::{Address, DriveRequest, Retire, StripeWrite};
@@ -38,7 +38,7 @@ pub(crate) async fn write(cluster: &Cluster, path: &str, before: Version, parts:
     let mut manager = manager(cluster).await;
     let shape = ShapeSpec { scheme: 0, k: 0, m: 0, unit_bytes: 0 };
     let open = Open {
-        at: Place::of("main", path.as_bytes().to_vec()),
+        at: NamePlace::of("main", path.as_bytes().to_vec()),
         access: Access::Write,
         create: false,
         exclusive: false,

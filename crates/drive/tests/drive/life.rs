@@ -10,7 +10,7 @@ use braid_drive::run_all;
 use braid_layout::{ClientId, ClusterId, Generation, OperationNumber, Version};
 use braid_store::Body;
 use braid_store::Mutation;
-use braid_store::Outcome;
+use braid_store::MutationOutcome;
 use braid_store::Store;
 use braid_store::UnitWrite;
 use braid_transport::{DriveSession, Limits, TransportError};
@@ -390,9 +390,9 @@ async fn what_a_client_retires_is_forgotten() {
     let after = store();
     let again = |operation| after.commit(unit_write(operation)).unwrap();
     for retired in 1..3 {
-        assert_eq!(again(retired), Outcome::Already, "{retired}: the client has its answer");
+        assert_eq!(again(retired), MutationOutcome::Already, "{retired}: the client has its answer");
     }
     for known in 3..5 {
-        assert!(matches!(again(known), Outcome::Known { .. }), "{known}");
+        assert!(matches!(again(known), MutationOutcome::Known { .. }), "{known}");
     }
 }

@@ -13,22 +13,22 @@ use crate::files::inodes::OpenFile;
 
 /// The locks of a mount.
 pub(crate) struct Locks {
-    pub(crate) state: Mutex<State>,
+    pub(crate) state: Mutex<SessionLocks>,
     /// Notified when a lock was released here.
     pub(crate) released: Notify,
     /// Held exclusively while locks are claimed.
     pub(crate) claiming: RwLock<()>,
 }
 
-pub(crate) struct State {
+pub(crate) struct SessionLocks {
     pub(crate) session: LockSession,
     pub(crate) order: u64,
-    pub(crate) held: BTreeMap<(FileId, u64), Held>,
+    pub(crate) held: BTreeMap<(FileId, u64), ProgramLocks>,
 }
 
 /// Locks of a program on a file.
 #[derive(Default)]
-pub(crate) struct Held {
+pub(crate) struct ProgramLocks {
     pub(crate) pid: u32,
     pub(crate) ranges: Ranges<LockKind>,
     pub(crate) by: Vec<Weak<OpenFile>>,
@@ -46,11 +46,11 @@ pub(crate) struct Wanted {
 impl Locks {
     /// Locks of a new mount. The first session has the number of the mount's client, which is random.
     pub(crate) fn new(client: ClientId) -> Locks {
-        let state = State { session: LockSession(client.0), order: 0, held: BTreeMap::new() };
+        let state = SessionLocks { session: LockSession(client.0), order: 0, held: BTreeMap::new() };
         Locks { state: Mutex::new(state), released: Notify::new(), claiming: RwLock::default() }
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, SessionLocks> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -90,7 +90,7 @@ impl Locks {
     }
 }
 
-impl State {
+impl SessionLocks {
     pub(crate) fn request(&mut self, file: FileId, how: LockHow, wanted: Wanted) -> Lock {
         self.order += 1;
         let Wanted { owner, pid, span, kind } = wanted;
@@ -163,8 +163,8 @@ mod tests {
     fn what_is_held_is_claimed_and_that_it_is_all_is_said_at_last() {
         let root = FileId(1);
         let file = FileId(7);
-        let mut state = State { session: LockSession(5), order: 0, held: BTreeMap::new() };
-        let kinds = |state: &State| -> Vec<(FileId, Option<LockKind>)> {
+        let mut state = SessionLocks { session: LockSession(5), order: 0, held: BTreeMap::new() };
+        let kinds = |state: &SessionLocks| -> Vec<(FileId, Option<LockKind>)> {
             state.claims(root).into_iter().map(|(file, wanted)| (file, wanted.kind)).collect()
         };
         assert_eq!(kinds(&state), [(root, None)]);

@@ -35,7 +35,7 @@ use braid_meta::records::inodes;
 use braid_meta::records::schema::{InodeRecord, PartRecord};
 use braid_meta::records::tx::Tx;
 use braid_meta::rules::leases::LeaseState;
-use braid_meta::rules::operations::{Operation, Outcome, remember};
+use braid_meta::rules::operations::{Operation, OperationResult, remember};
 use braid_meta::rules::parts;
 use braid_meta::rules::turns::AGAIN_MS_MAX;
 use braid_meta::tree::files::{Part, current, lease_lost, worn_out};
@@ -94,7 +94,7 @@ pub(crate) async fn join(
             inode.parts = parts.clone();
             inodes::save(tx, file, &inode)?;
         }
-        remember(tx, operation, Outcome::opened(file, lease), core.now_ms())?;
+        remember(tx, operation, OperationResult::opened(file, lease), core.now_ms())?;
         Ok(inode)
     };
     let joined = move |core: &Core, inode: &InodeRecord| {

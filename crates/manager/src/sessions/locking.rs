@@ -14,7 +14,7 @@ use std::time::Duration;
 use braid_layout::{ClientId, FileId, LockSession};
 use braid_meta::records::schema::{LockSessionRecord, key, table};
 use braid_meta::records::tx::Tx;
-use braid_meta::rules::locks::{Outcome, silence};
+use braid_meta::rules::locks::{LockOutcome, silence};
 use braid_meta::rules::watchers::LEASE_MS;
 use braid_wire::control::{Lock, LockHow, LockState, Locked};
 use braid_wire::{Reason, Refusal};
@@ -57,18 +57,18 @@ pub(crate) async fn lock(core: &Arc<Core>, asked: Lock) -> Result<Locked, Refusa
             locks.ask(&asked, span, |client| core.watchers().is_heard(client, now_ms))
         };
         let (state, held) = match outcome {
-            Outcome::Granted => (LockState::Granted, None),
-            Outcome::Held(held) => (LockState::Held, Some(held)),
-            Outcome::Overtaken => (LockState::Overtaken, None),
-            Outcome::Lost => {
+            LockOutcome::Granted => (LockState::Granted, None),
+            LockOutcome::Held(held) => (LockState::Held, Some(held)),
+            LockOutcome::Overtaken => (LockState::Overtaken, None),
+            LockOutcome::Lost => {
                 end(core, asked.session).await?;
                 (LockState::Lost, None)
             }
-            Outcome::Broke(session) => {
+            LockOutcome::Broke(session) => {
                 end(core, session).await?;
                 continue;
             }
-            Outcome::Full => {
+            LockOutcome::Full => {
                 return Err(Refusal::new(Reason::Busy, "there are too many locks: release some"));
             }
         };

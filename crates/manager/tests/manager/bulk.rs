@@ -9,15 +9,15 @@ use braid_wire::control::*;
 use crate::fake::{Client, Cluster, NEW_FILE, eventually, no_shape, open, raid5, release};
 
 fn make(path: &str) -> ControlRequest {
-    MakeDirectory { at: Place::of("main", path), parents: false, new: NEW_FILE }.into()
+    MakeDirectory { at: NamePlace::of("main", path), parents: false, new: NEW_FILE }.into()
 }
 
 fn look(path: &str) -> ControlRequest {
-    Lookup { at: Place::of("main", path), follow: false, watch: false }.into()
+    Lookup { at: NamePlace::of("main", path), follow: false, watch: false }.into()
 }
 
 fn unlink(path: &str) -> ControlRequest {
-    Unlink { at: Place::of("main", path), only: UnlinkOnly::Any, keep: false }.into()
+    Unlink { at: NamePlace::of("main", path), only: UnlinkOnly::Any, keep: false }.into()
 }
 
 /// Sends these requests as a batch, each under its head, and returns the answers.
@@ -51,7 +51,7 @@ fn why(reply: &ControlReply) -> Reason {
 async fn one_bad_request_keeps_no_other_from_being_done_and_repeats_get_the_first_answers() {
     let cluster = Cluster::new(3, no_shape()).await;
     let (mut client, mut other) = (cluster.manager.client().await, cluster.manager.client().await);
-    client.made(MakeDirectory { at: Place::of("main", "old"), parents: false, new: NEW_FILE }).await;
+    client.made(MakeDirectory { at: NamePlace::of("main", "old"), parents: false, new: NEW_FILE }).await;
     let heads = client.operations(3);
     let asked = [
         (heads[0].clone(), make("a")),
@@ -69,7 +69,7 @@ async fn one_bad_request_keeps_no_other_from_being_done_and_repeats_get_the_firs
     assert!(client.stat("a").await.is_ok() && client.stat("old").await.is_err());
 
     // The answers were lost. Operations are not carried out again; the old name belongs to another now.
-    other.made(MakeDirectory { at: Place::of("main", "old"), parents: false, new: NEW_FILE }).await;
+    other.made(MakeDirectory { at: NamePlace::of("main", "old"), parents: false, new: NEW_FILE }).await;
     let again = ask_all(&mut client, &asked).await;
     assert!(matches!(&again[0], ControlReply::Stat(_)), "{:?}", again[0]);
     assert_eq!((why(&again[1]), &again[4]), (Reason::NotFound, &done()));

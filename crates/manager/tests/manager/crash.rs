@@ -69,7 +69,8 @@ impl InMemory {
 async fn workload(client: &mut Client, drives: &[FakeDrive]) {
     let main = || "main".to_owned();
     let _ = client.ask(VolumeCreate { name: main(), shape: no_shape(), quota_bytes: 0 }).await;
-    let _ = client.ask(MakeDirectory { at: Place::of(main(), "a/b"), parents: true, new: NEW_FILE }).await;
+    let _ =
+        client.ask(MakeDirectory { at: NamePlace::of(main(), "a/b"), parents: true, new: NEW_FILE }).await;
     let put = |file: &Opened| {
         for (index, column) in (0u8..).zip(&file.stat.segments[0].columns) {
             let drive = drives.iter().find(|drive| drive.id == column.drive).unwrap();
@@ -96,8 +97,8 @@ async fn workload(client: &mut Client, drives: &[FakeDrive]) {
     }
     let _ = client
         .ask(Rename {
-            from: Place::of(main(), "a/b"),
-            to: Place::of(main(), "c"),
+            from: NamePlace::of(main(), "a/b"),
+            to: NamePlace::of(main(), "c"),
             how: RenameHow::Replace,
             keep: false,
         })
@@ -119,7 +120,7 @@ async fn workload(client: &mut Client, drives: &[FakeDrive]) {
                 file: id,
                 lease,
                 holder: HolderId(7),
-                at: Place::of(main(), path),
+                at: NamePlace::of(main(), path),
                 size: 50,
                 replace: true,
                 over: None,
@@ -141,13 +142,13 @@ async fn workload(client: &mut Client, drives: &[FakeDrive]) {
     }
     let _ = client
         .ask(Rename {
-            from: Place::of(main(), "c/g"),
-            to: Place::of(main(), "a/f"),
+            from: NamePlace::of(main(), "c/g"),
+            to: NamePlace::of(main(), "a/f"),
             how: RenameHow::Replace,
             keep: false,
         })
         .await;
-    let _ = client.ask(Unlink { at: Place::of(main(), "c"), only: UnlinkOnly::Any, keep: false }).await;
+    let _ = client.ask(Unlink { at: NamePlace::of(main(), "c"), only: UnlinkOnly::Any, keep: false }).await;
 }
 
 async fn heal(drive: &FakeDrive, file: &Opened) {

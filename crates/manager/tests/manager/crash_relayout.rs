@@ -23,7 +23,7 @@ async fn workload(client: &mut Client, drives: &[FakeDrive]) {
     if let Ok(ControlReply::Opened(file)) = client.ask(open("f", Access::Write, true)).await {
         let _ = client.ask(release(&file, true)).await;
     }
-    let _ = client.ask(Relayout { at: Place::of(main(), "f"), shape: Some(MIRRORED) }).await;
+    let _ = client.ask(Relayout { at: NamePlace::of(main(), "f"), shape: Some(MIRRORED) }).await;
     fill(client, drives).await;
 }
 

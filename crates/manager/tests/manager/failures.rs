@@ -40,7 +40,7 @@ async fn removed_files_are_freed_in_the_end_on_a_drive_that_was_away_and_over_re
     let away = cluster.of(&file, 1).clone();
     away.kill();
     client.until("it is away", |s| s.drives.iter().any(|d| d.state == DriveState::Away)).await;
-    client.done(Unlink { at: Place::of("main", "f"), only: UnlinkOnly::Any, keep: false }).await;
+    client.done(Unlink { at: NamePlace::of("main", "f"), only: UnlinkOnly::Any, keep: false }).await;
     assert_eq!(client.stat("f").await.unwrap_err().reason, Reason::NotFound);
     eventually("the others are freed", || async { cluster.objects() == 1 }).await;
     assert_eq!(client.status().await.removing, 1);
@@ -60,7 +60,7 @@ async fn an_open_file_outlives_its_name_until_its_lease_ends() {
     let mut client = cluster.manager.client().await;
     let file = client.create("f").await;
     put_all(&cluster, &file);
-    client.done(Unlink { at: Place::of("main", "f"), only: UnlinkOnly::Any, keep: false }).await;
+    client.done(Unlink { at: NamePlace::of("main", "f"), only: UnlinkOnly::Any, keep: false }).await;
     client
         .done(Commit {
             file: file.stat.file,

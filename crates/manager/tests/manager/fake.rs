@@ -164,7 +164,7 @@ impl Client {
 
     /// Renews this holder's part in the file's lease. Returns true if the manager did.
     pub(crate) async fn renews(&mut self, file: &Opened, holder: HolderId) -> bool {
-        let held = Held { file: file.stat.file, lease: file.lease, holder };
+        let held = HeldLease { file: file.stat.file, lease: file.lease, holder };
         match self.ask(Renew { leases: vec![held] }).await {
             Ok(ControlReply::Renewed(renewed)) => renewed.lost.is_empty(),
             other => panic!("{other:?}"),
@@ -183,7 +183,7 @@ impl Client {
     }
 
     pub(crate) async fn stat(&mut self, path: &str) -> Result<StatRow, Refusal> {
-        match self.ask(Lookup { at: Place::of("main", path), follow: false, watch: false }).await? {
+        match self.ask(Lookup { at: NamePlace::of("main", path), follow: false, watch: false }).await? {
             ControlReply::Stat(row) => Ok(row),
             other => panic!("{other:?}"),
         }
@@ -264,7 +264,7 @@ pub(crate) fn opened(reply: ControlReply) -> Opened {
 pub(crate) fn open(path: &str, access: Access, create: bool) -> Open {
     let shape = no_shape();
     Open {
-        at: Place::of("main", path),
+        at: NamePlace::of("main", path),
         access,
         create,
         exclusive: false,

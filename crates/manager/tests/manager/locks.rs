@@ -75,7 +75,7 @@ impl Locker {
     }
 
     async fn renews(&mut self, file: &Opened, holder: HolderId) -> bool {
-        let held = Held { file: file.stat.file, lease: file.lease, holder };
+        let held = HeldLease { file: file.stat.file, lease: file.lease, holder };
         let head = self.head();
         match self.client.ask_as(&head, Renew { leases: vec![held] }).await {
             Ok(ControlReply::Renewed(renewed)) => renewed.lost.is_empty(),

@@ -13,15 +13,20 @@ use braid_wire::control::*;
 use crate::fake::{Client, Cluster, NEW_FILE, lost, no_shape, open, opened, raid5, release};
 
 fn make(path: &str) -> MakeDirectory {
-    MakeDirectory { at: Place::of("main", path), parents: false, new: NEW_FILE }
+    MakeDirectory { at: NamePlace::of("main", path), parents: false, new: NEW_FILE }
 }
 
 fn unlink(path: &str) -> Unlink {
-    Unlink { at: Place::of("main", path), only: UnlinkOnly::Any, keep: false }
+    Unlink { at: NamePlace::of("main", path), only: UnlinkOnly::Any, keep: false }
 }
 
 fn rename(from: &str, to: &str) -> Rename {
-    Rename { from: Place::of("main", from), to: Place::of("main", to), how: RenameHow::Replace, keep: false }
+    Rename {
+        from: NamePlace::of("main", from),
+        to: NamePlace::of("main", to),
+        how: RenameHow::Replace,
+        keep: false,
+    }
 }
 
 fn exclusive(path: &str) -> Open {
@@ -173,7 +178,7 @@ async fn a_repeated_release_and_link_are_done_though_the_lease_is_over() {
         file,
         lease,
         holder: HolderId(7),
-        at: Place::of("main", "f"),
+        at: NamePlace::of("main", "f"),
         size: 3,
         replace: false,
         over: None,

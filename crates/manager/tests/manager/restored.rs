@@ -148,7 +148,7 @@ async fn after_a_restore_files_are_as_long_as_the_drives_say() {
             .await;
         client.done(release).await;
     }
-    client.done(Unlink { at: Place::of("main", "gone"), only: UnlinkOnly::Any, keep: false }).await;
+    client.done(Unlink { at: NamePlace::of("main", "gone"), only: UnlinkOnly::Any, keep: false }).await;
     eventually("it is freed", || async { components(&cluster, gone.stat.file) == 0 }).await;
     let cluster = cluster.restore(&backup).await;
     let mut client = cluster.manager.client().await;
@@ -165,7 +165,7 @@ async fn after_a_restore_files_are_as_long_as_the_drives_say() {
         ColumnMask::EMPTY
     );
     assert_eq!(client.refused(open("gone", Access::Write, false)).await.reason, Reason::TooManyAway);
-    client.done(Unlink { at: Place::of("main", "gone"), only: UnlinkOnly::Any, keep: false }).await;
+    client.done(Unlink { at: NamePlace::of("main", "gone"), only: UnlinkOnly::Any, keep: false }).await;
     client.until("it is gone at once", |status| status.removing == 0).await;
     holds_together(cluster).await;
 }
@@ -214,7 +214,7 @@ async fn what_got_its_name_after_the_backup_is_kept_and_what_was_removed_before_
     let gone = file(&cluster, &mut client, "gone").await;
     let away = cluster.of(&gone, 0).clone();
     away.kill();
-    client.done(Unlink { at: Place::of("main", "gone"), only: UnlinkOnly::Any, keep: false }).await;
+    client.done(Unlink { at: NamePlace::of("main", "gone"), only: UnlinkOnly::Any, keep: false }).await;
     eventually("it is freed where it can be", || async { components(&cluster, gone.stat.file) == 1 }).await;
     away.state().mute = true;
     away.start().await;
@@ -237,7 +237,7 @@ async fn what_got_its_name_after_the_backup_is_kept_and_what_was_removed_before_
             file,
             lease,
             holder: HolderId(7),
-            at: Place::of("main", "up"),
+            at: NamePlace::of("main", "up"),
             size: 50,
             replace: false,
             over: None,

@@ -63,7 +63,7 @@ async fn what_was_acknowledged_past_the_committed_size_counts_whatever_the_quota
     let mut client = cluster.manager.client().await;
     client.done(VolumeCreate { name: "small".into(), shape: raid5(3), quota_bytes: 100 }).await;
     let mut request = open("f", Access::Write, true);
-    request.at = Place::of("small", "f");
+    request.at = NamePlace::of("small", "f");
     let file = client.opened(request.clone()).await;
     put(&cluster, &file, 1000);
     client.done(commit(&file, 60, 1, Cut::No)).await;

@@ -35,17 +35,17 @@ const UNKNOWN: HolderId = HolderId::NONE;
 pub struct Leases {
     lease_ms: u64,
     pauses: Arc<Pauses>,
-    held: BTreeMap<FileId, Held>,
+    held: BTreeMap<FileId, LeaseInForce>,
 }
 
 #[derive(Debug)]
-struct Held {
+struct LeaseInForce {
     /// The lease on record.
     lease: Lease,
     /// The first lease that the holders may name.
     since: Lease,
     shared: bool,
-    holders: BTreeMap<HolderId, Place>,
+    holders: BTreeMap<HolderId, HolderPlace>,
     /// Turns of holders that want the file for themselves.
     turns: Turns,
     /// Ranges asked for by holders that write by range.
@@ -58,7 +58,7 @@ struct Held {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct HolderPlace {
     until_ms: u64,
     ending: bool,
     /// Client that has the file open as this holder; none: it does not watch, or was not heard of since a
@@ -97,13 +97,13 @@ impl Leases {
 
     /// Enters the grant of the file's lease to one holder.
     pub fn grant(&mut self, file: FileId, lease: Lease, holder: HolderId, now_ms: u64) {
-        let place = Place {
+        let place = HolderPlace {
             until_ms: now_ms + self.lease_ms,
             ending: false,
             client: ClientId::NONE,
             is_resumed: false,
         };
-        let held = Held {
+        let held = LeaseInForce {
             lease,
             since: lease,
             shared: false,
@@ -171,8 +171,10 @@ impl Leases {
     pub fn join(&mut self, file: FileId, holder: HolderId, now_ms: u64) {
         let until_ms = now_ms + self.lease_ms;
         if let Some(held) = self.held.get_mut(&file) {
-            held.holders
-                .insert(holder, Place { until_ms, ending: false, client: ClientId::NONE, is_resumed: false });
+            held.holders.insert(
+                holder,
+                HolderPlace { until_ms, ending: false, client: ClientId::NONE, is_resumed: false },
+            );
             held.turns.has_it(holder);
         }
     }
@@ -192,7 +194,7 @@ impl Leases {
             None if may_be_known_again && !held.gone.contains(&holder) => {
                 held.holders.insert(
                     holder,
-                    Place { until_ms, ending: false, client: ClientId::NONE, is_resumed: true },
+                    HolderPlace { until_ms, ending: false, client: ClientId::NONE, is_resumed: true },
                 );
                 true
             }
@@ -259,7 +261,7 @@ impl Leases {
         self.held.get(&file).is_some_and(|held| self.is_left(held, now_ms))
     }
 
-    fn is_left(&self, held: &Held, now_ms: u64) -> bool {
+    fn is_left(&self, held: &LeaseInForce, now_ms: u64) -> bool {
         held.ending || held.holders.values().any(|place| self.is_over(place, now_ms))
     }
 
@@ -325,7 +327,7 @@ impl Leases {
 
     /// Files whose lease needs a step: those above `after` first, then the others.
     pub fn due(&self, now_ms: u64, after: FileId) -> impl Iterator<Item = FileId> {
-        let is_due = move |held: &Held| self.is_left(held, now_ms) || held.apart(now_ms);
+        let is_due = move |held: &LeaseInForce| self.is_left(held, now_ms) || held.apart(now_ms);
         let above = self.held.range((Bound::Excluded(after), Bound::Unbounded));
         let all = above.chain(self.held.range(..=after));
         all.filter(move |(_, held)| is_due(held)).map(|(&file, _)| file)
@@ -333,11 +335,11 @@ impl Leases {
 }
 
 impl Leases {
-    fn is_over(&self, place: &Place, now_ms: u64) -> bool {
+    fn is_over(&self, place: &HolderPlace, now_ms: u64) -> bool {
         place.ending || self.until_ms(place) <= now_ms
     }
 
-    fn until_ms(&self, place: &Place) -> u64 {
+    fn until_ms(&self, place: &HolderPlace) -> u64 {
         place.until_ms.max(self.resumed_ms())
     }
 
@@ -350,7 +352,7 @@ impl Leases {
     }
 }
 
-impl Held {
+impl LeaseInForce {
     fn may_name(&self, lease: Lease) -> bool {
         (self.since..=self.lease).contains(&lease)
     }

@@ -65,7 +65,7 @@ struct Session {
 
 /// Outcome of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub enum LockOutcome {
     /// The request was carried out.
     Granted,
     /// A client that is heard has a lock in the way.
@@ -200,60 +200,61 @@ impl Locks {
     }
 
     /// Carries out a request of a session that has begun. `is_heard` says if a client is heard.
-    pub fn ask(&mut self, asked: &Lock, span: Span, is_heard: impl Fn(ClientId) -> bool) -> Outcome {
+    pub fn ask(&mut self, asked: &Lock, span: Span, is_heard: impl Fn(ClientId) -> bool) -> LockOutcome {
         if self.is_broken(asked.session) {
-            return Outcome::Lost;
+            return LockOutcome::Lost;
         }
         if asked.how == LockHow::Claim {
             let Some(kind) = asked.kind else {
                 self.before.remove(&asked.session); // it has claimed all
-                return Outcome::Granted;
+                return LockOutcome::Granted;
             };
             let has = |is_fit: &dyn Fn(LockKind) -> bool| {
                 self.holder(asked).is_some_and(|holder| holder.ranges.cover(span, is_fit))
             };
             if has(&|held| held == kind || held == LockKind::Exclusive) {
-                return Outcome::Granted;
+                return LockOutcome::Granted;
             }
             // A client that has asked for the other kind, and had no answer, claims the lock that it had
             // before.
             let has_any = has(&|_| true);
             if !self.before.contains_key(&asked.session) && !has_any {
                 if !self.is_next(asked) {
-                    return Outcome::Overtaken; // a copy that was delayed: what it names was released since
+                    // This is a copy that was delayed: what it names was released since.
+                    return LockOutcome::Overtaken;
                 }
                 self.end(asked.session);
-                return Outcome::Lost;
+                return LockOutcome::Lost;
             }
         }
         if asked.how != LockHow::Test && !self.is_next(asked) {
-            return Outcome::Overtaken;
+            return LockOutcome::Overtaken;
         }
         if let Some(kind) = asked.kind
             && let Some(held) = self.in_the_way(asked, kind, span)
         {
             let client = self.sessions.get(&held.session).map_or(ClientId::NONE, |session| session.client);
             if is_heard(client) && !self.is_broken(held.session) {
-                return Outcome::Held(held);
+                return LockOutcome::Held(held);
             }
             if asked.how == LockHow::Test {
-                return Outcome::Granted; // whoever only asks takes nothing from who is away
+                return LockOutcome::Granted; // whoever only asks takes nothing from who is away
             }
             // From now on that session can claim nothing.
             self.end(held.session);
-            return Outcome::Broke(held.session);
+            return LockOutcome::Broke(held.session);
         }
         if asked.how == LockHow::Test {
-            return Outcome::Granted;
+            return LockOutcome::Granted;
         }
         let own = self.sessions.get(&asked.session).map_or(0, |session| session.locks);
         // A claim takes what the session had before the start, however much that was.
         let is_more = asked.how == LockHow::Set && asked.kind.is_some();
         if is_more && (self.count >= LOCKS_MAX || own >= LOCKS_EACH) {
-            return Outcome::Full;
+            return LockOutcome::Full;
         }
         self.set(asked, span);
-        Outcome::Granted
+        LockOutcome::Granted
     }
 
     fn holder(&self, asked: &Lock) -> Option<&Holder> {
@@ -342,7 +343,7 @@ mod tests {
         Lock { session, order, file: FILE, owner: 1, pid: 7, how, kind, from, to }
     }
 
-    fn ask(locks: &mut Locks, asked: &Lock, heard: &[u64]) -> Outcome {
+    fn ask(locks: &mut Locks, asked: &Lock, heard: &[u64]) -> LockOutcome {
         locks.ask(asked, asked.span().expect("it has bytes"), |client| heard.contains(&client.0))
     }
 
@@ -360,18 +361,27 @@ mod tests {
     #[test]
     fn exclusive_locks_keep_others_out_and_shared_ones_do_not() {
         let mut locks = two();
-        assert_eq!(ask(&mut locks, &lock(LockSession(10), 1, SHARED, 0, 9), &[1, 2]), Outcome::Granted);
-        assert_eq!(ask(&mut locks, &lock(LockSession(20), 1, SHARED, 5, 14), &[1, 2]), Outcome::Granted);
+        assert_eq!(ask(&mut locks, &lock(LockSession(10), 1, SHARED, 0, 9), &[1, 2]), LockOutcome::Granted);
+        assert_eq!(ask(&mut locks, &lock(LockSession(20), 1, SHARED, 5, 14), &[1, 2]), LockOutcome::Granted);
         let held = HeldLock { session: LockSession(20), pid: 7, kind: LockKind::Shared, from: 5, to: 14 };
-        assert_eq!(ask(&mut locks, &lock(LockSession(10), 2, EXCLUSIVE, 0, 9), &[1, 2]), Outcome::Held(held));
-        assert_eq!(ask(&mut locks, &lock(LockSession(10), 3, EXCLUSIVE, 0, 4), &[1, 2]), Outcome::Granted);
+        assert_eq!(
+            ask(&mut locks, &lock(LockSession(10), 2, EXCLUSIVE, 0, 9), &[1, 2]),
+            LockOutcome::Held(held)
+        );
+        assert_eq!(
+            ask(&mut locks, &lock(LockSession(10), 3, EXCLUSIVE, 0, 4), &[1, 2]),
+            LockOutcome::Granted
+        );
         let held = HeldLock { session: LockSession(10), pid: 7, kind: LockKind::Exclusive, from: 0, to: 4 };
         let test = Lock { how: LockHow::Test, ..lock(LockSession(20), 0, SHARED, 4, 5) };
-        assert_eq!(ask(&mut locks, &test, &[1, 2]), Outcome::Held(held));
-        assert_eq!(ask(&mut locks, &lock(LockSession(10), 4, None, 0, u64::MAX), &[1, 2]), Outcome::Granted);
+        assert_eq!(ask(&mut locks, &test, &[1, 2]), LockOutcome::Held(held));
+        assert_eq!(
+            ask(&mut locks, &lock(LockSession(10), 4, None, 0, u64::MAX), &[1, 2]),
+            LockOutcome::Granted
+        );
         assert_eq!(
             ask(&mut locks, &lock(LockSession(20), 2, EXCLUSIVE, 0, u64::MAX), &[1, 2]),
-            Outcome::Granted
+            LockOutcome::Granted
         );
         assert_eq!(locks.count, 1);
     }
@@ -381,11 +391,11 @@ mod tests {
         let mut locks = two();
         ask(&mut locks, &lock(LockSession(10), 1, EXCLUSIVE, 0, 99), &[1, 2]);
         let part = Lock { pid: 0, ..lock(LockSession(10), 2, None, 40, 59) };
-        assert_eq!(ask(&mut locks, &part, &[1, 2]), Outcome::Granted);
+        assert_eq!(ask(&mut locks, &part, &[1, 2]), LockOutcome::Granted);
         for (asked, from, to) in [(0, 0, 39), (70, 60, 99)] {
             let held = HeldLock { session: LockSession(10), pid: 7, kind: LockKind::Exclusive, from, to };
             let test = Lock { how: LockHow::Test, ..lock(LockSession(20), 0, EXCLUSIVE, asked, asked) };
-            assert_eq!(ask(&mut locks, &test, &[1, 2]), Outcome::Held(held));
+            assert_eq!(ask(&mut locks, &test, &[1, 2]), LockOutcome::Held(held));
         }
         assert_eq!(locks.held_by(LockSession(10)), (ClientId(1), vec![FILE]));
         assert_eq!(locks.held_by(LockSession(20)), (ClientId(2), Vec::new()));
@@ -397,25 +407,28 @@ mod tests {
         ask(&mut locks, &lock(LockSession(10), 1, EXCLUSIVE, 0, 9), &[1]);
         ask(&mut locks, &lock(LockSession(10), 2, EXCLUSIVE, 50, 59), &[1]);
         let claim = |order| Lock { how: LockHow::Claim, ..lock(LockSession(10), order, EXCLUSIVE, 0, 9) };
-        assert_eq!(ask(&mut locks, &lock(LockSession(20), 1, EXCLUSIVE, 20, 29), &[2]), Outcome::Granted);
-        assert_eq!(ask(&mut locks, &claim(3), &[1, 2]), Outcome::Granted, "nobody wanted it");
+        assert_eq!(ask(&mut locks, &lock(LockSession(20), 1, EXCLUSIVE, 20, 29), &[2]), LockOutcome::Granted);
+        assert_eq!(ask(&mut locks, &claim(3), &[1, 2]), LockOutcome::Granted, "nobody wanted it");
         let test = Lock { how: LockHow::Test, ..lock(LockSession(20), 0, SHARED, 0, 0) };
-        assert_eq!(ask(&mut locks, &test, &[2]), Outcome::Granted);
-        assert_eq!(ask(&mut locks, &claim(3), &[1, 2]), Outcome::Granted, "to ask takes nothing");
+        assert_eq!(ask(&mut locks, &test, &[2]), LockOutcome::Granted);
+        assert_eq!(ask(&mut locks, &claim(3), &[1, 2]), LockOutcome::Granted, "to ask takes nothing");
         assert_eq!(
             ask(&mut locks, &lock(LockSession(20), 2, SHARED, 0, 0), &[2]),
-            Outcome::Broke(LockSession(10))
+            LockOutcome::Broke(LockSession(10))
         );
-        assert_eq!(ask(&mut locks, &claim(4), &[1, 2]), Outcome::Lost, "from then on");
+        assert_eq!(ask(&mut locks, &claim(4), &[1, 2]), LockOutcome::Lost, "from then on");
         assert_eq!(
             ask(&mut locks, &lock(LockSession(20), 3, SHARED, 0, 0), &[1, 2]),
-            Outcome::Broke(LockSession(10))
+            LockOutcome::Broke(LockSession(10))
         );
         locks.drop_session(LockSession(10));
-        assert_eq!(ask(&mut locks, &lock(LockSession(20), 4, SHARED, 0, 0), &[2]), Outcome::Granted);
-        assert_eq!(ask(&mut locks, &lock(LockSession(10), 5, EXCLUSIVE, 90, 99), &[1, 2]), Outcome::Lost);
+        assert_eq!(ask(&mut locks, &lock(LockSession(20), 4, SHARED, 0, 0), &[2]), LockOutcome::Granted);
+        assert_eq!(ask(&mut locks, &lock(LockSession(10), 5, EXCLUSIVE, 90, 99), &[1, 2]), LockOutcome::Lost);
         locks.enter(LockSession(11), ClientId(1));
-        assert_eq!(ask(&mut locks, &lock(LockSession(11), 1, EXCLUSIVE, 50, 59), &[1, 2]), Outcome::Granted);
+        assert_eq!(
+            ask(&mut locks, &lock(LockSession(11), 1, EXCLUSIVE, 50, 59), &[1, 2]),
+            LockOutcome::Granted
+        );
     }
 
     #[test]
@@ -424,14 +437,14 @@ mod tests {
         let taken = |locks: &mut Locks, session| {
             let order = locks.count as u64;
             let one = |n: u64| Lock { file: FileId(n), ..lock(session, order + n, SHARED, 0, 9) };
-            (1..).take_while(|n| ask(locks, &one(*n), &[1, 2]) == Outcome::Granted).count()
+            (1..).take_while(|n| ask(locks, &one(*n), &[1, 2]) == LockOutcome::Granted).count()
         };
         assert_eq!(taken(&mut locks, LockSession(10)), LOCKS_EACH);
         assert_eq!(taken(&mut locks, LockSession(20)), LOCKS_EACH, "another has its own");
         let one = Lock { file: FileId(1), ..lock(LockSession(10), u64::MAX, None, 0, 9) };
-        assert_eq!(ask(&mut locks, &one, &[1, 2]), Outcome::Granted, "to release is no lock");
+        assert_eq!(ask(&mut locks, &one, &[1, 2]), LockOutcome::Granted, "to release is no lock");
         let again = Lock { file: FileId(1), ..lock(LockSession(10), u64::MAX, SHARED, 0, 9) };
-        assert_eq!(ask(&mut locks, &again, &[1, 2]), Outcome::Granted);
+        assert_eq!(ask(&mut locks, &again, &[1, 2]), LockOutcome::Granted);
         locks.drop_session(LockSession(10));
         assert_eq!(locks.count, LOCKS_EACH);
     }
@@ -447,7 +460,7 @@ mod tests {
         assert!(locks.knows(LockSession(20)), "until that is stored");
         locks.drop_session(LockSession(20));
         assert!(locks.is_broken(LockSession(20)) && !locks.knows(LockSession(20)));
-        assert_eq!(ask(&mut locks, &lock(LockSession(20), 1, EXCLUSIVE, 50, 59), &[1, 2]), Outcome::Lost);
+        assert_eq!(ask(&mut locks, &lock(LockSession(20), 1, EXCLUSIVE, 50, 59), &[1, 2]), LockOutcome::Lost);
         // The number of sessions remembered as over is bounded.
         (100..100 + BROKEN_MAX as u64).map(LockSession).for_each(|session| locks.end(session));
         assert_eq!((locks.broken.len(), locks.broken_since.len()), (BROKEN_MAX, BROKEN_MAX));
@@ -459,11 +472,17 @@ mod tests {
         let mut locks = two();
         ask(&mut locks, &lock(LockSession(10), 2, EXCLUSIVE, 0, 9), &[1, 2]);
         ask(&mut locks, &lock(LockSession(10), 3, None, 0, 9), &[1, 2]);
-        assert_eq!(ask(&mut locks, &lock(LockSession(10), 2, EXCLUSIVE, 0, 9), &[1, 2]), Outcome::Overtaken);
-        assert_eq!(ask(&mut locks, &lock(LockSession(20), 1, EXCLUSIVE, 0, 9), &[1, 2]), Outcome::Granted);
+        assert_eq!(
+            ask(&mut locks, &lock(LockSession(10), 2, EXCLUSIVE, 0, 9), &[1, 2]),
+            LockOutcome::Overtaken
+        );
         assert_eq!(
             ask(&mut locks, &lock(LockSession(20), 1, EXCLUSIVE, 0, 9), &[1, 2]),
-            Outcome::Granted,
+            LockOutcome::Granted
+        );
+        assert_eq!(
+            ask(&mut locks, &lock(LockSession(20), 1, EXCLUSIVE, 0, 9), &[1, 2]),
+            LockOutcome::Granted,
             "a repeat"
         );
         let mut locks = two();
@@ -472,7 +491,7 @@ mod tests {
             ask(&mut locks, &other, &[1, 2]);
         }
         let late = Lock { file: FileId(100), ..lock(LockSession(10), 9, EXCLUSIVE, 0, 9) };
-        assert_eq!(ask(&mut locks, &late, &[1, 2]), Outcome::Overtaken, "also when files were forgotten");
+        assert_eq!(ask(&mut locks, &late, &[1, 2]), LockOutcome::Overtaken, "also when files were forgotten");
     }
 
     #[test]
@@ -482,16 +501,16 @@ mod tests {
         locks.enter(LockSession(10), ClientId(1));
         locks.enter(LockSession(20), ClientId(2));
         let claim = |session| Lock { how: LockHow::Claim, ..lock(session, 1, EXCLUSIVE, 0, 9) };
-        assert_eq!(ask(&mut locks, &claim(LockSession(10)), &[1, 2]), Outcome::Granted);
-        assert_eq!(ask(&mut locks, &claim(LockSession(20)), &[1, 2]), Outcome::Lost);
+        assert_eq!(ask(&mut locks, &claim(LockSession(10)), &[1, 2]), LockOutcome::Granted);
+        assert_eq!(ask(&mut locks, &claim(LockSession(20)), &[1, 2]), LockOutcome::Lost);
         locks.drop_session(LockSession(20));
         assert_eq!(locks.unheard(), [LockSession(10)], "it may have more to claim");
         // A session that says that it has claimed all keeps what it has claimed, and what it was given since.
         let is_all = |session| Lock { kind: None, ..claim(session) };
-        assert_eq!(ask(&mut locks, &is_all(LockSession(10)), &[1, 2]), Outcome::Granted);
+        assert_eq!(ask(&mut locks, &is_all(LockSession(10)), &[1, 2]), LockOutcome::Granted);
         assert_eq!((locks.unheard(), locks.has_before()), (vec![], false));
         locks.enter(LockSession(30), ClientId(3));
-        assert_eq!(ask(&mut locks, &is_all(LockSession(30)), &[1, 2]), Outcome::Granted);
+        assert_eq!(ask(&mut locks, &is_all(LockSession(30)), &[1, 2]), LockOutcome::Granted);
         assert_eq!((locks.count, locks.is_broken(LockSession(30))), (1, false));
         let mut locks = Locks::default();
         locks.begin([(LockSession(10), ClientId(1))]);
@@ -504,7 +523,7 @@ mod tests {
         assert_eq!(locks.silent(), &BTreeSet::from([ClientId(1)]), "what it had locked is not known");
         locks.enter(LockSession(10), ClientId(1));
         assert!(locks.silent().is_empty(), "it begins anew");
-        assert_eq!(ask(&mut locks, &claim(LockSession(10)), &[1, 2]), Outcome::Lost, "too late");
+        assert_eq!(ask(&mut locks, &claim(LockSession(10)), &[1, 2]), LockOutcome::Lost, "too late");
     }
 
     #[test]
@@ -515,9 +534,9 @@ mod tests {
         let is_all = |session| Lock { kind: None, ..claim(session, 0) };
         for (session, client) in [(LockSession(10), ClientId(1)), (LockSession(20), ClientId(2))] {
             locks.enter(session, client);
-            assert_eq!(ask(&mut locks, &claim(session, 10 * session.0), &[1, 2]), Outcome::Granted);
+            assert_eq!(ask(&mut locks, &claim(session, 10 * session.0), &[1, 2]), LockOutcome::Granted);
         }
-        assert_eq!(ask(&mut locks, &is_all(LockSession(20)), &[1, 2]), Outcome::Granted);
+        assert_eq!(ask(&mut locks, &is_all(LockSession(20)), &[1, 2]), LockOutcome::Granted);
         assert_eq!(
             (locks.unheard(), locks.unheard_clients()),
             (vec![LockSession(10)], BTreeSet::from([ClientId(1)]))
@@ -525,7 +544,7 @@ mod tests {
         locks.refuse_claims();
         assert_eq!(
             ask(&mut locks, &is_all(LockSession(10)), &[1, 2]),
-            Outcome::Lost,
+            LockOutcome::Lost,
             "while that is being stored"
         );
         assert_eq!(
@@ -535,8 +554,8 @@ mod tests {
         );
         locks.end_of_claims();
         assert_eq!((locks.silent(), locks.count), (&BTreeSet::from([ClientId(1)]), 1));
-        assert_eq!(ask(&mut locks, &claim(LockSession(10), 100), &[1, 2]), Outcome::Lost);
-        assert_eq!(ask(&mut locks, &claim(LockSession(20), 200), &[1, 2]), Outcome::Granted);
+        assert_eq!(ask(&mut locks, &claim(LockSession(10), 100), &[1, 2]), LockOutcome::Lost);
+        assert_eq!(ask(&mut locks, &claim(LockSession(20), 200), &[1, 2]), LockOutcome::Granted);
     }
 
     #[test]
@@ -546,20 +565,20 @@ mod tests {
         let claim = |order, kind| Lock { how: LockHow::Claim, ..lock(LockSession(10), order, kind, 0, 9) };
         ask_all(&mut locks, &lock(LockSession(10), 1, SHARED, 0, 9));
         ask_all(&mut locks, &lock(LockSession(10), 2, EXCLUSIVE, 5, 9));
-        assert_eq!(ask_all(&mut locks, &claim(3, SHARED)), Outcome::Granted);
+        assert_eq!(ask_all(&mut locks, &claim(3, SHARED)), LockOutcome::Granted);
         ask_all(&mut locks, &lock(LockSession(10), 4, SHARED, 0, 9));
-        assert_eq!(ask_all(&mut locks, &claim(5, EXCLUSIVE)), Outcome::Granted, "nobody else has it");
+        assert_eq!(ask_all(&mut locks, &claim(5, EXCLUSIVE)), LockOutcome::Granted, "nobody else has it");
         assert_eq!(ask_all(&mut locks, &lock(LockSession(20), 1, SHARED, 0, 9)), {
             let held =
                 HeldLock { session: LockSession(10), pid: 7, kind: LockKind::Exclusive, from: 0, to: 9 };
-            Outcome::Held(held)
+            LockOutcome::Held(held)
         });
         ask_all(&mut locks, &lock(LockSession(10), 6, SHARED, 0, 9));
         ask_all(&mut locks, &lock(LockSession(20), 2, SHARED, 0, 9));
-        assert!(matches!(ask_all(&mut locks, &claim(7, EXCLUSIVE)), Outcome::Held(_)));
+        assert!(matches!(ask_all(&mut locks, &claim(7, EXCLUSIVE)), LockOutcome::Held(_)));
         ask_all(&mut locks, &lock(LockSession(10), 8, None, 9, 9));
-        assert_eq!(ask_all(&mut locks, &claim(7, SHARED)), Outcome::Overtaken, "it was delayed");
-        assert_eq!(ask_all(&mut locks, &claim(9, SHARED)), Outcome::Lost, "a byte of it was released");
+        assert_eq!(ask_all(&mut locks, &claim(7, SHARED)), LockOutcome::Overtaken, "it was delayed");
+        assert_eq!(ask_all(&mut locks, &claim(9, SHARED)), LockOutcome::Lost, "a byte of it was released");
         assert_eq!(
             locks.held_by(LockSession(10)),
             (ClientId(1), vec![FILE]),
@@ -567,7 +586,7 @@ mod tests {
         );
         assert_eq!(
             ask_all(&mut locks, &lock(LockSession(20), 3, EXCLUSIVE, 0, 9)),
-            Outcome::Broke(LockSession(10))
+            LockOutcome::Broke(LockSession(10))
         );
     }
 
@@ -580,9 +599,9 @@ mod tests {
         // Releases leave a session more locks than it may ask for: each may split one.
         let had = LOCKS_EACH as u64 + 2;
         for n in 1..=had {
-            assert_eq!(ask(&mut locks, &one(n, LockHow::Claim), &[1]), Outcome::Granted);
+            assert_eq!(ask(&mut locks, &one(n, LockHow::Claim), &[1]), LockOutcome::Granted);
         }
-        assert_eq!(ask(&mut locks, &one(had + 1, LockHow::Set), &[1]), Outcome::Full);
+        assert_eq!(ask(&mut locks, &one(had + 1, LockHow::Set), &[1]), LockOutcome::Full);
     }
 
     #[test]

@@ -58,7 +58,7 @@ pub struct Operation {
 
 /// The result of an operation: the facts that its answer needs beyond "done".
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Outcome {
+pub struct OperationResult {
     /// The file that was opened; 0: none.
     pub file: FileId,
     /// The lease that was granted on that file.
@@ -73,7 +73,7 @@ pub enum Once<R> {
     /// The operation was carried out by this call; with its result.
     Now(R),
     /// The operation was carried out before; with its result on record.
-    Before(Outcome),
+    Before(OperationResult),
 }
 
 /// State of operations beyond the stored results.
@@ -92,13 +92,13 @@ struct Asker {
     heard_ms: u64,
 }
 
-impl Outcome {
+impl OperationResult {
     /// The result of an operation with nothing to report but that it is done.
-    pub const DONE: Outcome = Outcome { file: FileId(0), lease: Lease(0), number: 0 };
+    pub const DONE: OperationResult = OperationResult { file: FileId(0), lease: Lease(0), number: 0 };
 
     /// The result of opening a file under this lease.
-    pub fn opened(file: FileId, lease: Lease) -> Outcome {
-        Outcome { file, lease, ..Outcome::DONE }
+    pub fn opened(file: FileId, lease: Lease) -> OperationResult {
+        OperationResult { file, lease, ..OperationResult::DONE }
     }
 }
 
@@ -191,7 +191,7 @@ impl Operations {
 }
 
 /// The operation's result on record, if it was carried out.
-pub fn recorded(tx: &Tx, operation: Operation) -> Result<Option<Outcome>, Refusal> {
+pub fn recorded(tx: &Tx, operation: Operation) -> Result<Option<OperationResult>, Refusal> {
     let key = key::operation(operation.client, operation.number);
     let Some(record) = tx.record::<OperationRecord>(&key)? else { return Ok(None) };
     if record.request != operation.request {
@@ -201,13 +201,18 @@ pub fn recorded(tx: &Tx, operation: Operation) -> Result<Option<Outcome>, Refusa
         );
         return Err(Refusal::new(Reason::Malformed, detail));
     }
-    Ok(Some(Outcome { file: record.file, lease: record.lease, number: record.number }))
+    Ok(Some(OperationResult { file: record.file, lease: record.lease, number: record.number }))
 }
 
 /// Stores the operation's result in the transaction that carries it out, and deletes some settled results.
-pub fn remember(tx: &mut Tx, operation: Operation, outcome: Outcome, now_ms: u64) -> Result<(), KvError> {
+pub fn remember(
+    tx: &mut Tx,
+    operation: Operation,
+    outcome: OperationResult,
+    now_ms: u64,
+) -> Result<(), KvError> {
     let Operation { client, number, settled_below, request } = operation;
-    let Outcome { file, lease, number: result } = outcome;
+    let OperationResult { file, lease, number: result } = outcome;
     let record = OperationRecord { done_ms: now_ms, request, file, lease, number: result };
     let settled = tx.scan(
         &key::operation(client, OperationNumber::NONE),

@@ -17,8 +17,8 @@ use braid_meta::tree::directories::{self, Parents};
 use braid_meta::tree::{files, volumes};
 use braid_wire::capability::Key;
 use braid_wire::control::{
-    Access, AttributeChanges, Backing, Commit, CreateUnnamed, Cut, Ended, Ending, EntryKind, Link,
-    NewAttributes, Open, Place, RenameHow, ShapeSpec, UnlinkOnly,
+    Access, AttributeChanges, Backing, Commit, CreateUnnamed, Cut, Ended, Ending, EntryKind, Link, NamePlace,
+    NewAttributes, Open, RenameHow, ShapeSpec, UnlinkOnly,
 };
 use braid_wire::{Reason, Refusal};
 use proptest::prelude::*;
@@ -27,8 +27,8 @@ const SHAPE: ShapeSpec = ShapeSpec { scheme: 5, k: 2, m: 1, unit_bytes: 4096 };
 const QUOTA: u64 = 500;
 const NEW: NewAttributes = NewAttributes { mode: 0o640, uid: 1, gid: 2 };
 
-fn at(path: &str) -> Place {
-    Place::of("v", path)
+fn at(path: &str) -> NamePlace {
+    NamePlace::of("v", path)
 }
 
 fn unnamed() -> CreateUnnamed {

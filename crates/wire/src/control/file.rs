@@ -6,7 +6,7 @@ use braid_layout::{
 
 use super::attributes::{FileAttributes, NewAttributes};
 use super::drive::DriveState;
-use super::names::{EntryKind, Place};
+use super::names::{EntryKind, NamePlace};
 use super::shape::ShapeSpec;
 use crate::capability::{Capability, Key};
 use crate::data::Receipt;
@@ -184,7 +184,7 @@ record! {
     /// Opens a file by its path or its number.
     pub struct Open {
         /// The place of the file.
-        at: Place,
+        at: NamePlace,
         /// The access asked for.
         access: Access,
         /// True to make the file if it does not exist (for writing only).
@@ -228,7 +228,7 @@ record! {
 
 record! {
     /// A holder's part in the lease on a file.
-    pub struct Held {
+    pub struct HeldLease {
         /// The file that is open.
         file: FileId,
         /// The lease on it.
@@ -242,7 +242,7 @@ record! {
     /// Renews the leases of a client's open files.
     pub struct Renew {
         /// The leases of the client's open files.
-        leases: Vec<Held>,
+        leases: Vec<HeldLease>,
     }
 }
 

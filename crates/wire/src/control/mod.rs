@@ -45,8 +45,8 @@ pub use drive::{
 };
 pub use file::{
     Access, Backing, BeginHeal, ByteRange, ColumnRow, Commit, CreateUnnamed, Cut, EndHeal, Ended, Ending,
-    Grant, Held, Open, Opened, Refresh, Release, Renew, Renewed, ReportLost, Reserve, Reserved, SegmentRow,
-    Sized, StatRow, Turn,
+    Grant, HeldLease, Open, Opened, Refresh, Release, Renew, Renewed, ReportLost, Reserve, Reserved,
+    SegmentRow, Sized, StatRow, Turn,
 };
 pub use heal::{
     BalanceState, HealOrders, HealProgress, HealReport, HealRow, HealStatus, HealStatusReply, StaleFiles,
@@ -56,7 +56,7 @@ pub use jobs::{JobRow, Jobs, JobsReply};
 pub use lock::{HeldLock, Lock, LockHow, LockKind, LockState, Locked};
 pub use names::{
     DirectoryReply, Entry, EntryKind, LABEL_BYTES_MAX, Link, Lookup, MODE_MAX, MakeDirectory, NAME_BYTES_MAX,
-    PATH_BYTES_MAX, Place, ReadDirectory, Rename, RenameHow, Seen, Unlink, UnlinkOnly, VolumeCreate,
+    NamePlace, PATH_BYTES_MAX, ReadDirectory, Rename, RenameHow, Seen, Unlink, UnlinkOnly, VolumeCreate,
     VolumeList, VolumeListReply, VolumeRemove, VolumeRow,
 };
 pub use relayout::{Relayout, RelayoutReply, RelayoutRow, Relayouts, RelayoutsReply};

@@ -8,7 +8,7 @@ use super::files::{filled, job};
 use super::{Run, Which};
 use crate::bench::client::alone;
 use crate::bench::cluster::{Cluster, UNIT_BYTES};
-use crate::operate::heal::{Done, REPORTED, until_healed};
+use crate::operate::heal::{HealTotals, REPORTED, until_healed};
 use crate::output::exit::{Exit, Failure};
 
 const DRIVES: u16 = 5;
@@ -54,7 +54,7 @@ pub(super) async fn measure(run: &mut Run) -> Result<(), Failure> {
             cluster.kill(&drive).await?;
             alone(&mut client, &job(&file, work.clone())).await?;
             let directory = cluster.running.dir.drive(&drive);
-            let before = Done::now(&cluster.client).await?;
+            let before = HealTotals::now(&cluster.client).await?;
             cluster.start(&drive, &directory).await?;
             until_healed(&cluster.client, &drive, before, |_| {}).await?;
             healed_bytes(&cluster, &drive).await

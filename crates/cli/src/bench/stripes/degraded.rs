@@ -10,7 +10,7 @@ use super::files::{filled, rate_of, read, write};
 use super::{Run, Which};
 use crate::bench::client::{ClientProcess, alone};
 use crate::bench::cluster::Cluster;
-use crate::operate::heal::{Done, until_healed};
+use crate::operate::heal::{HealTotals, until_healed};
 use crate::operate::replace::replace;
 use crate::output::exit::{Doing, Exit, Failure};
 
@@ -159,7 +159,7 @@ impl Degraded {
                 self.cluster.kill(&old).await?;
                 std::fs::remove_dir_all(&directory).doing(|| format!("empty {}", directory.display()))?;
                 self.cluster.start(&new, &directory).await?;
-                let before = Done::now(&self.cluster.client).await?;
+                let before = HealTotals::now(&self.cluster.client).await?;
                 replace(&self.cluster.client, &old, &new).await?;
                 self.victims[0].clone_from(&new);
                 let rate = rate_of(alone(&mut self.client, &job).await?);

@@ -7,8 +7,8 @@ use braid_layout::{ClusterId, ColumnMask, DriveId, FileId, HolderId, OperationNu
 use braid_transport::{Asked, Bounds, ConnectionSlots, ControlPeer, GivesWay, Listener, Origin, challenge};
 use braid_wire::Key;
 use braid_wire::control::{
-    Authenticate, Backup, ControlHead, CreateUnnamed, Done, Held, Lookup, Place, ReportLost, ShapeSpec,
-    Unlink,
+    Authenticate, Backup, ControlHead, CreateUnnamed, Done, HeldLease, Lookup, NamePlace, ReportLost,
+    ShapeSpec, Unlink,
 };
 use braid_wire::data::{Hello, PeerRole};
 use braid_wire::token::{Standing, Token};
@@ -97,11 +97,11 @@ async fn client_of(
 }
 
 fn unlink() -> ControlRequest {
-    Unlink { at: Place::of("main", "f"), only: braid_wire::control::UnlinkOnly::Any, keep: false }.into()
+    Unlink { at: NamePlace::of("main", "f"), only: braid_wire::control::UnlinkOnly::Any, keep: false }.into()
 }
 
 fn renew() -> Renew {
-    Renew { leases: vec![Held { file: FileId(1), lease: Lease(1), holder: HolderId(77) }] }
+    Renew { leases: vec![HeldLease { file: FileId(1), lease: Lease(1), holder: HolderId(77) }] }
 }
 
 fn lost(file: u64) -> ControlRequest {
@@ -207,7 +207,7 @@ async fn operations_go_along_with_requests_that_are_none() {
     let now_ms = Arc::new(AtomicU64::new(1_000_000));
     let act = |nth, _: &ControlRequest| if nth < SHARED_SESSIONS { Act::Slow } else { Act::Break };
     let (control, mut heads) = client_of(now_ms, act).await;
-    let look: ControlRequest = Lookup { at: Place::of("main", "f"), follow: false, watch: false }.into();
+    let look: ControlRequest = Lookup { at: NamePlace::of("main", "f"), follow: false, watch: false }.into();
     let mut calls = tokio::task::JoinSet::new();
     // Two requests take the sessions. The first of those that wait, a lookup, sends the batch.
     for request in [look.clone(), look.clone(), look, unlink()] {

@@ -26,7 +26,7 @@ use crate::index::image::Loaded;
 use crate::index::owed::Doubt;
 use crate::index::unit::{Content, Unit};
 use crate::index::unit_image::unit_entry;
-use crate::mutation::{Attributes, Mutation, Outcome, Standing, UnitVerdict, Write, WriteKind};
+use crate::mutation::{Attributes, Mutation, MutationOutcome, Standing, UnitVerdict, Write, WriteKind};
 use crate::payload::Body;
 use crate::step::{Delta, UnitWrite};
 
@@ -493,10 +493,10 @@ fn numbers_rise_and_never_come_again() {
         Err(error) => Err(error),
     };
     assert!(run.ask(&take(5)));
-    assert_eq!(decide(&run, &take(5)).expect("the same again"), Some(Outcome::Already));
+    assert_eq!(decide(&run, &take(5)).expect("the same again"), Some(MutationOutcome::Already));
     let drop = Mutation::SnapshotDrop { partition: P, object: O, g: Generation(1), number: 5 };
     assert!(run.ask(&drop));
-    assert_eq!(decide(&run, &drop).expect("dropped"), Some(Outcome::Already));
+    assert_eq!(decide(&run, &drop).expect("dropped"), Some(MutationOutcome::Already));
     for number in [4, 5] {
         let refused = decide(&run, &take(number));
         assert!(matches!(refused, Err(Error::SnapshotUsed { highest: 5, asked }) if asked == number));

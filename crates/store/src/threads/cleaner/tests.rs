@@ -12,7 +12,7 @@ use crate::crc::block_crcs;
 use crate::disk::Syncing;
 use crate::disk::memory::Memory;
 use crate::index::query::Want;
-use crate::mutation::{Attributes, Mutation, Outcome, Standing, Write, WriteKind};
+use crate::mutation::{Attributes, Mutation, MutationOutcome, Standing, Write, WriteKind};
 use crate::options::Options;
 use crate::payload::Body;
 use crate::store::{Identity, Store};
@@ -35,7 +35,7 @@ fn store() -> Store {
 }
 
 fn commit(store: &Store, mutation: Mutation) {
-    assert_eq!(store.commit(mutation).expect("commit"), Outcome::Applied);
+    assert_eq!(store.commit(mutation).expect("commit"), MutationOutcome::Applied);
 }
 
 fn write(store: &Store, object: u64, unit: u64, range: Range<u32>, n: u64, standing: Standing) {

@@ -132,7 +132,7 @@ impl Run {
 }
 
 /// Commit `mutations` as one commit: the committer is blocked until all are queued.
-pub(crate) fn commit_together(store: &Store, mutations: &[Mutation]) -> Vec<Result<Outcome, Error>> {
+pub(crate) fn commit_together(store: &Store, mutations: &[Mutation]) -> Vec<Result<MutationOutcome, Error>> {
     if let [mutation] = mutations {
         return vec![store.commit(mutation.clone())];
     }

@@ -52,7 +52,10 @@ fn all(store: &Store, mutations: impl IntoIterator<Item = Mutation>) {
     for mutation in mutations {
         let outcome = store.commit(mutation.clone()).unwrap_or_else(|error| panic!("{error}: {mutation:?}"));
         assert!(
-            !matches!(outcome, Outcome::Already | Outcome::Older { .. } | Outcome::Known { .. }),
+            !matches!(
+                outcome,
+                MutationOutcome::Already | MutationOutcome::Older { .. } | MutationOutcome::Known { .. }
+            ),
             "{outcome:?}: {mutation:?}"
         );
     }
