@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use braid_layout::{
-    ClusterId, Column, ColumnMask, DriveId, EndBound, FileId, Generation, Lease, ObjectId, PartitionId,
-    Version, VolumeId,
+    ClientId, ClusterId, Column, ColumnMask, DriveId, EndBound, FileId, Generation, Lease, ObjectId,
+    OperationNumber, PartitionId, Version, VolumeId,
 };
 use braid_store::format::checkpoint::{Appended, CheckpointEnd, ReplayPoint, SegmentRow, Totals};
 use braid_store::format::dedup::{DedupEntry, OperationEntry};
@@ -116,8 +116,9 @@ fn checkpoints() -> Vec<Vec<u8>> {
         opaque: b"",
     };
     object.put(&mut entries);
-    let operation = OperationEntry { operation: 4, unit: 1, version, data: 0 };
-    DedupEntry { client: 3, watermark: 2, operations: vec![operation] }.put(&mut entries);
+    let operation = OperationEntry { operation: OperationNumber(4), unit: 1, version, data: 0 };
+    DedupEntry { client: ClientId(3), watermark: OperationNumber(2), operations: vec![operation] }
+        .put(&mut entries);
     ReadyEntry { runs: vec![(0, 3), (5, 5)] }.put(&mut entries);
     SnapshotsEntry { highest: 4, live: vec![1, 3] }.put(&mut entries);
     let own = Extent { from: 0, to: 512, segment: 1, block: 9 };
@@ -135,7 +136,7 @@ fn checkpoints() -> Vec<Vec<u8>> {
         extents,
         ..ContentEntry::default()
     };
-    let step = StepEntry { previous: version, client: 1, operation: 2, own };
+    let step = StepEntry { previous: version, client: ClientId(1), operation: OperationNumber(2), own };
     let settled =
         content(Role::Settled, None, vec![own, Extent { from: 512, to: 4096, segment: 0, block: 0 }]);
     let layer = ContentEntry { cover: Vec::new(), ends: Vec::new(), ..content(Role::Layer, None, vec![own]) };
@@ -257,8 +258,8 @@ fn plain_requests() -> [DriveRequest; 2] {
         cover: vec![version(2); 2],
         ends: vec![EndBound::at_least(4096); 2],
         settled_below: version(1),
-        client: 1,
-        operation: 1,
+        client: ClientId(1),
+        operation: OperationNumber(1),
         crcs: vec![0],
     };
     [read.into(), write.into()]

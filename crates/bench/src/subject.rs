@@ -8,15 +8,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, Thread};
 
 use braid_layout::{
-    ClusterId, Column, ColumnMask, DriveId, Generation, Lease, ObjectId, PartitionId, Version,
+    ClientId, ClusterId, Column, ColumnMask, DriveId, Generation, Lease, ObjectId, OperationNumber,
+    PartitionId, Version,
 };
 use braid_store::Attributes;
 use braid_store::Body;
 use braid_store::Error as StoreError;
 use braid_store::Identity;
 use braid_store::Mutation;
+use braid_store::MutationOutcome;
 use braid_store::Options;
-use braid_store::Outcome;
 use braid_store::Standing;
 use braid_store::Stat;
 use braid_store::Store;
@@ -211,8 +212,8 @@ impl Subject {
             columns: ColumnMask::all(1),
             cover: Vec::new(),
             ends: Vec::new(),
-            client: 1,
-            operation: self.stamps,
+            client: ClientId(1),
+            operation: OperationNumber(self.stamps),
             g: G,
             settled_below: stamp(self.stamps - flying),
             body: Body::Bytes { payload: payload.bytes.clone(), crcs: payload.crcs.clone() },
@@ -292,7 +293,7 @@ impl Subject {
 }
 
 /// The answer to a write.
-type Answer = Result<Outcome, StoreError>;
+type Answer = Result<MutationOutcome, StoreError>;
 
 /// Answers on their way to the thread that waits for them. Only the first of them wakes the thread, which
 /// takes all that have arrived, as when many tasks of one thread are woken by one call.

@@ -1,7 +1,7 @@
 //! `braid size`: the fewest drives for so many streams and bytes.
 
 use braid_sim::model::{DiskModel, Preset, names};
-use braid_sim::size::{Answer, Ask, State, size};
+use braid_sim::size::{Answer, Ask, Utilisation, size};
 use braid_sim::units::Bytes;
 
 use crate::args;
@@ -107,7 +107,7 @@ fn text(answer: &Answer) -> String {
 }
 
 /// Share of its time that each kind of part is busy, 0 to 1.
-fn shares(state: &State) -> [(&'static str, f64); 5] {
+fn shares(state: &Utilisation) -> [(&'static str, f64); 5] {
     [
         ("disks", state.disk),
         ("links of the drives' hosts", state.drive_link),

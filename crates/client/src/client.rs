@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use braid_layout::ClientId;
 use braid_transport::{Limits, SHARED_PAYLOAD_BYTES_MAX};
 use braid_wire::control::{ControlReply, ControlRequest};
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -32,7 +33,7 @@ pub(crate) struct Shared {
     pub(crate) control: Control,
     pub(crate) drives: Drives,
     /// Random: distinguishes this client's operations from those of others.
-    pub(crate) number: u64,
+    pub(crate) number: ClientId,
     pub(crate) unit_writes: UnitWrites,
     pub(crate) renewals: Renewals,
     /// One permit per plan set in flight.
@@ -60,7 +61,7 @@ impl Client {
     /// patience.
     pub async fn connect(config: Config) -> Result<Client> {
         let limits = Limits { reply: config.drive_reply, ..config.limits };
-        let number = random()?;
+        let number = ClientId(random()?);
         let shared = Shared {
             control: Control::new(config.clone(), number),
             drives: Drives::new(config.credentials.cluster, limits, config.idle_sessions, config.avoid),

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use braid_layout::{Column, ColumnMask, Stripe, Version};
+use braid_layout::{ClientId, Column, ColumnMask, OperationNumber, Stripe, Version};
 use braid_plan::{Instruction, InstructionId, MemoryRange, Op, PlanSet, Request, Source, Want};
 use braid_wire::data::{self, Create, DriveReply, DriveRequest, Read, StripeWrite};
 use braid_wire::{Reason, Refusal};
@@ -23,7 +23,7 @@ use crate::data::arithmetic::{self, Unequal};
 use crate::data::buffers::{Memory, User};
 use crate::error::{Error, Result};
 use crate::handle::Handle;
-use crate::peers::drive_requests::{Failure, Item, Outcome, request_all};
+use crate::peers::drive_requests::{Failure, Item, RequestOutcome, request_all};
 use crate::view::FileView;
 
 mod absent;
@@ -94,7 +94,7 @@ pub(crate) struct Failed {
 /// The facts about the writer that each write request carries.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Writer {
-    pub(crate) client: u64,
+    pub(crate) client: ClientId,
     pub(crate) settled_below: Version,
 }
 
@@ -343,7 +343,7 @@ impl<'a> Executor<'a> {
             ends,
             settled_below: writer.settled_below,
             client: writer.client,
-            operation: stamp.n,
+            operation: OperationNumber(stamp.n),
             crcs: Vec::new(),
         };
         Ok(Some((request, payload)))
@@ -435,7 +435,7 @@ async fn ask_drives(
     view: &FileView,
     segment: usize,
     asked: Vec<Asked<'_>>,
-) -> Vec<(Label, Outcome)> {
+) -> Vec<(Label, RequestOutcome)> {
     let mut columns: BTreeMap<Column, (Vec<Label>, Vec<Item<'_>>)> = BTreeMap::new();
     for Asked { column, id, stripe, into, item } in asked {
         if matches!(
@@ -470,7 +470,7 @@ pub(crate) async fn ask_columns(
     view: &FileView,
     segment: usize,
     questions: Vec<(Column, DriveRequest)>,
-) -> Vec<(Column, Outcome)> {
+) -> Vec<(Column, RequestOutcome)> {
     let asked = questions
         .into_iter()
         .map(|(column, request)| Asked {

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use braid_layout::{Column, ColumnMask, Segment, Stripe, Version};
+use braid_layout::{Column, ColumnMask, OperationNumber, Segment, Stripe, Version};
 use braid_plan::{Body, Health, PlanError, PlanSet, Stamped, Target, Want, Way, Write, stripes_max};
 use braid_wire::control::{ColumnRow, DriveState, EntryKind, SegmentRow};
 
@@ -78,11 +78,13 @@ impl Client {
                     let request =
                         Write { range: part.clone(), body, size: stat.size(), reach: u64::MAX, stamp };
                     if asked == Asked::SharedWrite {
-                        let set = braid_plan::unit_write(&target, request, n, Stamped::ByDrive);
+                        let set =
+                            braid_plan::unit_write(&target, request, OperationNumber(n), Stamped::ByDrive);
                         set.map(|set| (set, Vec::new()))
                     } else {
-                        braid_plan::ways(&target, &request)
-                            .and_then(|ways| Ok((braid_plan::write_cheapest(&target, request, 1)?, ways)))
+                        braid_plan::ways(&target, &request).and_then(|ways| {
+                            Ok((braid_plan::write_cheapest(&target, request, OperationNumber::FIRST)?, ways))
+                        })
                     }
                 }
             };

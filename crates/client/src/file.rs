@@ -19,7 +19,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use braid_layout::{FileId, Lease, Stripe};
+use braid_layout::{FileId, HolderId, Lease, Stripe};
 use braid_wire::Reason;
 use braid_wire::control::{Commit, Cut, FileAttributes, Seen, StatRow};
 use braid_wire::data::Listing;
@@ -27,7 +27,7 @@ use tokio::sync::{RwLock, Semaphore};
 
 use crate::concurrent;
 use crate::data::extents;
-use crate::data::write::{Place, Source, WriteSide};
+use crate::data::write::{ReservedPlace, Source, WriteSide};
 use crate::error::{Error, Result};
 use crate::handle::{Handle, Size};
 use crate::peers::lease::LeaseRenewer;
@@ -114,7 +114,7 @@ impl File {
     }
 
     /// Number of this open file at the manager, by which the manager knows its part in the file's lease.
-    pub fn holder(&self) -> u64 {
+    pub fn holder(&self) -> HolderId {
         self.handle.holder
     }
 
@@ -232,7 +232,7 @@ impl File {
         &self,
         data: &[u8],
         offset: u64,
-        place: Option<&Place>,
+        place: Option<&ReservedPlace>,
         source: Source,
     ) -> Result<()> {
         let writer = self.writing()?;

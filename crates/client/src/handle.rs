@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
-use braid_layout::{Column, ColumnMask, Lease};
+use braid_layout::{Column, ColumnMask, HolderId, Lease};
 use braid_wire::Reason;
 use braid_wire::control::{
     Access, BeginHeal, ControlReply, ControlRequest, Opened, Refresh, ReportLost, Turn,
@@ -44,7 +44,7 @@ pub(crate) struct Handle {
     pub(crate) subject: String,
     pub(crate) purpose: Purpose,
     /// Number of this open file at the manager; 0 for one that only reads or heals.
-    pub(crate) holder: u64,
+    pub(crate) holder: HolderId,
     view: RwLock<Arc<FileView>>,
     /// Allows one request for a new view at a time; the others use its answer.
     gate: Semaphore,
@@ -82,7 +82,7 @@ impl Handle {
         client: Client,
         subject: String,
         purpose: impl Into<Purpose>,
-        holder: u64,
+        holder: HolderId,
         opened: Opened,
     ) -> Result<Handle> {
         let view = FileView::new(&subject, opened)?;

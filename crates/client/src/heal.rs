@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use braid_layout::{Column, ColumnMask, DriveId, FileId, Stripe, Version};
+use braid_layout::{Column, ColumnMask, DriveId, FileId, HolderId, Stripe, Version};
 use braid_plan::Target;
 use braid_wire::Reason;
 use braid_wire::control::{
@@ -35,7 +35,7 @@ use crate::peers::drive_requests::Failure;
 use crate::peers::faults::{Learnt, Remedy, write_remedy};
 use crate::view::FileView;
 pub use repair::DamagedAt;
-use settled_cut::{Place, Standing, Survey, settled_cut, standing};
+use settled_cut::{Standing, StripePlace, Survey, settled_cut, standing};
 pub use tally::HealTally;
 
 mod caught_up;
@@ -128,7 +128,7 @@ impl Client {
                 }
                 Err(error) => return Err(error),
             };
-            let handle = Handle::new(self.clone(), subject.clone(), Purpose::Heal, 0, opened)?;
+            let handle = Handle::new(self.clone(), subject.clone(), Purpose::Heal, HolderId::NONE, opened)?;
             after = Patience::new(&handle).whole();
             let view = handle.view();
             let heal = Heal { handle: &handle, drive, tally, left: AtomicU64::new(0) };
@@ -238,7 +238,7 @@ impl Heal<'_> {
             for (&stripe, survey) in &page.stripes {
                 let set = columns.set;
                 let joining = columns.joining;
-                let place = Place { shape, stripe: Stripe(stripe), set, joining };
+                let place = StripePlace { shape, stripe: Stripe(stripe), set, joining };
                 match settled_cut(&place, own, survey).map(|cut| (standing(&place, own, survey, &cut), cut)) {
                     Some((Standing::Current, _)) => {
                         self.tally.compared(u64::from(shape.unit_bytes()));

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::{Bound, Range, RangeBounds};
 use std::sync::Arc;
 
-use braid_layout::{DriveId, Shape};
+use braid_layout::{DriveId, HolderId, Shape};
 use braid_wire::control::{Access, ByteRange, ControlReply, CreateUnnamed, NewAttributes, Open, Opened};
 
 use crate::client::{Client, random, unexpected};
@@ -157,7 +157,7 @@ impl Client {
     pub async fn open(&self, name: &Name, options: &OpenOptions) -> Result<File> {
         let subject = name.to_string();
         let access = options.access(&subject)?;
-        let holder = random()?;
+        let holder = HolderId(random()?);
         let request = Open {
             at: self.place(name).await?,
             access,
@@ -196,7 +196,7 @@ impl Client {
     ) -> Result<File> {
         check_volume(volume).map_err(|source| Error::Name { name: volume.to_owned(), source })?;
         let subject = format!("new file in volume {volume}");
-        let holder = random()?;
+        let holder = HolderId(random()?);
         let request = CreateUnnamed {
             volume: volume.to_owned(),
             shape: spec(shape),
@@ -217,7 +217,7 @@ impl Client {
         &self,
         subject: String,
         access: Access,
-        holder: u64,
+        holder: HolderId,
         opened: Opened,
         options: &OpenOptions,
     ) -> Result<File> {

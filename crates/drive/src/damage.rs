@@ -29,7 +29,7 @@ const OBJECTS_MAX: usize = 1024;
 const AGAIN_MIN_MS: u64 = 1000;
 const AGAIN_MAX_MS: u64 = 60_000;
 /// A unit's place on the drive.
-pub(crate) type Place = (PartitionId, ObjectId, u64);
+pub(crate) type UnitPlace = (PartitionId, ObjectId, u64);
 
 /// A unit that the drive has verified and found damaged.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub struct DamagedPart {
 }
 
 impl DamagedPart {
-    fn place(&self) -> Place {
+    fn place(&self) -> UnitPlace {
         (self.partition, self.object, self.unit)
     }
 }
@@ -94,7 +94,7 @@ impl Damage {
     }
 
     /// Raises a doubt: the unit may be damaged.
-    pub(crate) fn doubt(&self, place: Place) {
+    pub(crate) fn doubt(&self, place: UnitPlace) {
         if self.units().handle_doubt(place, self.clock.now()) {
             self.doubted.notify_one();
         }
@@ -118,12 +118,12 @@ impl Damage {
     }
 
     /// Returns true if the drive itself has found the unit damaged.
-    pub(crate) fn is_damaged(&self, place: Place) -> bool {
+    pub(crate) fn is_damaged(&self, place: UnitPlace) -> bool {
         self.units().is_damaged(place)
     }
 
     /// The unit was made anew.
-    pub(crate) fn handle_repaired(&self, place: Place) {
+    pub(crate) fn handle_repaired(&self, place: UnitPlace) {
         if self.units().forget(place) {
             self.repaired.fetch_add(1, Ordering::Relaxed);
         }
@@ -140,17 +140,17 @@ impl Damage {
 
 /// The units that are doubted or damaged.
 #[derive(Debug, Default)]
-pub(crate) struct Units(BTreeMap<Place, Unit>);
+pub(crate) struct Units(BTreeMap<UnitPlace, Unit>);
 
 #[derive(Debug)]
 pub(crate) struct Unit {
-    state: State,
+    state: DoubtState,
     /// Number of failed attempts to repair the unit.
     tries: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum DoubtState {
     /// The unit is to be verified from this moment on.
     Doubted(Moment),
     /// The unit was verified and found damaged, and is to be repaired.
@@ -161,32 +161,32 @@ enum State {
 
 impl Units {
     /// Adds a doubted unit. Returns false if the unit is known already, or if there is no room for it.
-    fn handle_doubt(&mut self, place: Place, now: Moment) -> bool {
+    fn handle_doubt(&mut self, place: UnitPlace, now: Moment) -> bool {
         if self.0.contains_key(&place) || self.0.len() >= UNITS_MAX {
             return false;
         }
-        self.0.insert(place, Unit { state: State::Doubted(now), tries: 0 });
+        self.0.insert(place, Unit { state: DoubtState::Doubted(now), tries: 0 });
         true
     }
 
     /// The next unit to verify.
-    pub(crate) fn due(&self, now: Moment) -> Option<Place> {
-        let is_due = |unit: &Unit| matches!(unit.state, State::Doubted(from) if from <= now);
+    pub(crate) fn due(&self, now: Moment) -> Option<UnitPlace> {
+        let is_due = |unit: &Unit| matches!(unit.state, DoubtState::Doubted(from) if from <= now);
         self.0.iter().find(|(_, unit)| is_due(unit)).map(|(place, _)| *place)
     }
 
     /// The unit was verified, and is damaged. Returns true if no attempt to repair it has failed yet.
-    pub(crate) fn handle_damaged(&mut self, place: Place, file: FileId) -> bool {
+    pub(crate) fn handle_damaged(&mut self, place: UnitPlace, file: FileId) -> bool {
         let Some(unit) = self.0.get_mut(&place) else { return false };
-        unit.state = State::Damaged(file);
+        unit.state = DoubtState::Damaged(file);
         unit.tries == 0
     }
 
     fn take_damaged(&mut self) -> Vec<DamagedPart> {
         let mut taken = Vec::new();
         for (&(partition, object, number), unit) in &mut self.0 {
-            if let State::Damaged(file) = unit.state {
-                unit.state = State::Given;
+            if let DoubtState::Damaged(file) = unit.state {
+                unit.state = DoubtState::Given;
                 taken.push(DamagedPart { partition, object, unit: number, file });
             }
         }
@@ -195,27 +195,27 @@ impl Units {
 
     /// An attempt to repair the unit has ended. A unit that is still known was not repaired, and is verified
     /// again after a pause.
-    fn handle_tried(&mut self, place: Place, now: Moment) {
-        if let Some(unit) = self.0.get_mut(&place).filter(|unit| unit.state == State::Given) {
+    fn handle_tried(&mut self, place: UnitPlace, now: Moment) {
+        if let Some(unit) = self.0.get_mut(&place).filter(|unit| unit.state == DoubtState::Given) {
             let pause_ms = (AGAIN_MIN_MS << unit.tries.min(16)).min(AGAIN_MAX_MS);
-            unit.state = State::Doubted(Moment(now.0 + pause_ms));
+            unit.state = DoubtState::Doubted(Moment(now.0 + pause_ms));
             unit.tries = unit.tries.saturating_add(1);
         }
     }
 
     /// The unit is whole. Returns true if it was known.
-    pub(crate) fn forget(&mut self, place: Place) -> bool {
+    pub(crate) fn forget(&mut self, place: UnitPlace) -> bool {
         self.0.remove(&place).is_some()
     }
 
-    fn is_damaged(&self, place: Place) -> bool {
-        self.0.get(&place).is_some_and(|unit| !matches!(unit.state, State::Doubted(_)))
+    fn is_damaged(&self, place: UnitPlace) -> bool {
+        self.0.get(&place).is_some_and(|unit| !matches!(unit.state, DoubtState::Doubted(_)))
     }
 
     /// Number of damaged units, including those that are to be verified again after a failed attempt to
     /// repair them.
     fn damaged(&self) -> u64 {
-        let is = |unit: &&Unit| unit.tries > 0 || !matches!(unit.state, State::Doubted(_));
+        let is = |unit: &&Unit| unit.tries > 0 || !matches!(unit.state, DoubtState::Doubted(_));
         u64::try_from(self.0.values().filter(is).count()).unwrap_or(u64::MAX)
     }
 }
@@ -224,7 +224,7 @@ impl Units {
 mod tests {
     use super::*;
 
-    fn place(unit: u64) -> Place {
+    fn place(unit: u64) -> UnitPlace {
         (PartitionId(1), ObjectId(2), unit)
     }
 

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use crate::core::Core;
-use crate::damage::Place;
+use crate::damage::UnitPlace;
 
 /// The longest sleep of the verifier: it checks the lease and the clock at least this often.
 const SLEEP_MAX: Duration = Duration::from_millis(500);
@@ -52,7 +52,7 @@ pub(crate) async fn run(core: Arc<Core>, mut closing: watch::Receiver<bool>) {
     }
 }
 
-fn verify(store: &Store, place: Place) -> Verdict {
+fn verify(store: &Store, place: UnitPlace) -> Verdict {
     let (partition, object, unit) = place;
     let file = match store.object(partition, object) {
         Ok(stored) => ColumnMap::from_bytes(&stored.map).map_or(FileId(0), |map| map.file),
@@ -70,7 +70,7 @@ fn verify(store: &Store, place: Place) -> Verdict {
     }
 }
 
-fn handle(core: &Core, place: Place, verdict: Verdict) {
+fn handle(core: &Core, place: UnitPlace, verdict: Verdict) {
     let damage = &core.damage;
     match verdict {
         Verdict::Damaged(unit) => {
@@ -106,7 +106,7 @@ pub(crate) fn lost_objects(core: &Core) -> u64 {
 }
 
 /// A damaged unit was made anew at this place.
-pub(crate) fn handle_repaired(core: &Core, place: Place) {
+pub(crate) fn handle_repaired(core: &Core, place: UnitPlace) {
     core.damage.handle_repaired(place);
     core.scrub().handle_repaired(place);
     info!(partition = %place.0, object = %place.1, unit = place.2, "a damaged unit was made anew");

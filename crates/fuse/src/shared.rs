@@ -15,7 +15,7 @@ use crate::errors::{Outcome, errno};
 use crate::files::inodes::{Inodes, OpenFile};
 use crate::files::lock_table::Locks;
 use crate::files::version::Version;
-use crate::files::write_back::{Place, Through};
+use crate::files::write_back::{Through, WritePlace};
 use crate::kernel_side::lookups::Lookups;
 use crate::kernel_side::unmapped::Unmapped;
 use crate::table::Table;
@@ -38,13 +38,13 @@ pub(crate) struct Shared {
 }
 
 /// Place of a write, and the condition for its answer.
-pub(crate) fn manner(offset: u64, flags: OFlags, is_from_pages: bool) -> (Place, Through) {
+pub(crate) fn manner(offset: u64, flags: OFlags, is_from_pages: bool) -> (WritePlace, Through) {
     // The kernel writes pages of a mapping by any handle that writes; that handle's flags do not apply to
     // them.
     if is_from_pages {
-        return (Place::At(offset), Through::No);
+        return (WritePlace::At(offset), Through::No);
     }
-    let place = if flags.contains(OFlags::APPEND) { Place::End } else { Place::At(offset) };
+    let place = if flags.contains(OFlags::APPEND) { WritePlace::End } else { WritePlace::At(offset) };
     let through = if flags.intersects(OFlags::SYNC | OFlags::DSYNC) {
         Through::Manager
     } else if flags.contains(OFlags::DIRECT) {
@@ -263,7 +263,7 @@ fn without_set_id(mode: u32) -> u32 {
 
 impl OpenFile {
     /// Takes a write, if it need not wait. Returns false if it was not taken.
-    pub(crate) fn write_at_once(&self, place: Place, data: &[u8]) -> bool {
+    pub(crate) fn write_at_once(&self, place: WritePlace, data: &[u8]) -> bool {
         let asked = self.inode.state().order;
         self.keeps_locks().is_ok() && self.inode.write_at_once(place, data, asked)
     }
@@ -274,7 +274,7 @@ impl OpenFile {
         offset: u64,
         flags: OFlags,
         data: &[u8],
-        place: Place,
+        place: WritePlace,
         through: Through,
     ) -> Outcome<()> {
         let asked = self.inode.state().order;
@@ -324,11 +324,11 @@ mod tests {
         let check = |flags, is_from_pages, expected| {
             assert_eq!(manner(7, flags, is_from_pages), expected, "{flags:?}");
         };
-        check(OFlags::RDWR, false, (Place::At(7), Through::No));
-        check(OFlags::APPEND, false, (Place::End, Through::No));
-        check(OFlags::APPEND | OFlags::SYNC, true, (Place::At(7), Through::No));
-        check(OFlags::DSYNC, false, (Place::At(7), Through::Manager));
-        check(OFlags::SYNC | OFlags::APPEND, false, (Place::End, Through::Manager));
-        check(OFlags::DIRECT, false, (Place::At(7), Through::Drives));
+        check(OFlags::RDWR, false, (WritePlace::At(7), Through::No));
+        check(OFlags::APPEND, false, (WritePlace::End, Through::No));
+        check(OFlags::APPEND | OFlags::SYNC, true, (WritePlace::At(7), Through::No));
+        check(OFlags::DSYNC, false, (WritePlace::At(7), Through::Manager));
+        check(OFlags::SYNC | OFlags::APPEND, false, (WritePlace::End, Through::Manager));
+        check(OFlags::DIRECT, false, (WritePlace::At(7), Through::Drives));
     }
 }

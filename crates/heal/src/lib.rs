@@ -84,7 +84,7 @@ async fn heal(config: Config, damage: Arc<Damage>) {
         tokio::time::sleep(AGAIN_MIN).await;
     };
     let healer =
-        Arc::new(Healer { client, drive, tally: HealTally::default(), done: Done::default(), damage });
+        Arc::new(Healer { client, drive, tally: HealTally::default(), done: HealWork::default(), damage });
     let (tell, mut stale) = watch::channel(0);
     let reporting = Arc::clone(&healer);
     let mut tasks = JoinSet::new();
@@ -112,7 +112,7 @@ struct Healer {
     /// The drive's identity, as a string for the manager.
     drive: String,
     tally: HealTally,
-    done: Done,
+    done: HealWork,
     damage: Arc<Damage>,
 }
 
@@ -121,7 +121,7 @@ type Healed = (FileId, Result<(), Error>);
 
 /// Work done since the process began, and the errors of the last tries.
 #[derive(Default)]
-struct Done {
+struct HealWork {
     files: AtomicU64,
     /// Errors of files that could not be healed, in the present pass and the last one.
     errors: Mutex<BTreeMap<FileId, String>>,

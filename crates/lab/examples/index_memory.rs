@@ -16,15 +16,16 @@ use std::process::Command;
 use std::time::Instant;
 
 use braid_layout::{
-    ClusterId, Column, ColumnMask, DriveId, Generation, Lease, ObjectId, PartitionId, Version,
+    ClientId, ClusterId, Column, ColumnMask, DriveId, Generation, Lease, ObjectId, OperationNumber,
+    PartitionId, Version,
 };
 use braid_store::Attributes;
 use braid_store::Body;
 use braid_store::Error;
 use braid_store::Identity;
 use braid_store::Mutation;
+use braid_store::MutationOutcome;
 use braid_store::Options;
-use braid_store::Outcome;
 use braid_store::Standing;
 use braid_store::Store;
 use braid_store::Want;
@@ -143,8 +144,8 @@ fn fill(store: &Store, objects: u64, units: u64, extents: u32, scattered: bool) 
             object: ObjectId(object),
             g: Generation(1),
             settled_below,
-            client: 0,
-            watermark: 0,
+            client: ClientId::NONE,
+            watermark: OperationNumber::NONE,
         });
     }
     store.commit(Mutation::Flush)?;
@@ -158,7 +159,7 @@ fn fill(store: &Store, objects: u64, units: u64, extents: u32, scattered: bool) 
     store.commit(Mutation::Flush).map(drop)
 }
 
-fn refused_is_fatal(answer: Result<Outcome, Error>) {
+fn refused_is_fatal(answer: Result<MutationOutcome, Error>) {
     if let Err(error) = answer {
         eprintln!("refused: {error}");
         std::process::exit(1);
@@ -192,8 +193,8 @@ fn hole(object: u64, unit: u64, extent: u32, n: u64) -> Mutation {
         columns: ColumnMask::all(1),
         cover: Vec::new(),
         ends: Vec::new(),
-        client: 0,
-        operation: 0,
+        client: ClientId::NONE,
+        operation: OperationNumber::NONE,
         g: Generation(1),
         // One write is unsettled in each object.
         settled_below: version(n),

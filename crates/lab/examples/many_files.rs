@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use braid_layout::{ColumnMask, DriveId, Shape};
+use braid_layout::{ColumnMask, DriveId, HolderId, Shape};
 use braid_manager::Config;
 use braid_manager::core::Core;
 use braid_manager::disk::embedded::EmbeddedKv;
@@ -30,7 +30,8 @@ use braid_meta::tree::{files, volumes};
 use braid_wire::Refusal;
 use braid_wire::capability::Key;
 use braid_wire::control::{
-    Access, Backing, Commit, Cut, Ended, Ending, Lookup, NewAttributes, Open, Place, ShapeSpec, UnlinkOnly,
+    Access, Backing, Commit, Cut, Ended, Ending, Lookup, NamePlace, NewAttributes, Open, ShapeSpec,
+    UnlinkOnly,
 };
 
 const NEW_FILE: NewAttributes = NewAttributes { mode: 0o644, uid: 1, gid: 2 };
@@ -165,7 +166,7 @@ async fn create(core: &Arc<Core>, names: &Names, from: u64, to: u64) -> Result<u
         let end = (at + GROUP).min(to);
         let end = end.min((at / names.per_directory + 1) * names.per_directory);
         if at.is_multiple_of(names.per_directory) {
-            let of = Place::of(VOLUME, directory);
+            let of = NamePlace::of(VOLUME, directory);
             core.write(move |core, tx| directories::make(tx, &of, &NEW_FILE, Parents::Made, core.now_ms()))
                 .await?;
         }
@@ -180,12 +181,12 @@ async fn create(core: &Arc<Core>, names: &Names, from: u64, to: u64) -> Result<u
 fn create_one(core: &Core, tx: &mut Tx, path: Vec<u8>) -> Result<(), Refusal> {
     let holder = 0x5eed_0000_0000_0001;
     let open = Open {
-        at: Place::of(VOLUME, path),
+        at: NamePlace::of(VOLUME, path),
         access: Access::Write,
         create: true,
         exclusive: true,
         shape: ShapeSpec { scheme: 0, k: 0, m: 0, unit_bytes: 0 },
-        holder,
+        holder: HolderId(holder),
         alone: false,
         range: None,
         new: NEW_FILE,
@@ -197,7 +198,7 @@ fn create_one(core: &Core, tx: &mut Tx, path: Vec<u8>) -> Result<(), Refusal> {
         &Commit {
             file,
             lease,
-            holder,
+            holder: HolderId(holder),
             size: 2 << 20,
             order: 1,
             cut: Cut::No,
@@ -266,7 +267,7 @@ async fn measure(core: &Arc<Core>, names: &Names, files: u64, sample: u64) -> Re
     shuffled.sort_unstable_by_key(|n| mix(*n));
     let began = processor_seconds()?;
     for &n in &shuffled {
-        let lookup = Lookup { at: Place::of(VOLUME, names.path(n)), follow: false, watch: false };
+        let lookup = Lookup { at: NamePlace::of(VOLUME, names.path(n)), follow: false, watch: false };
         opens::stat(core, lookup).await?;
     }
     let stat = a_second(count, began)?;
@@ -293,7 +294,7 @@ async fn measure(core: &Arc<Core>, names: &Names, files: u64, sample: u64) -> Re
 
 async fn remove(core: &Arc<Core>, names: &Names, which: &[u64]) -> Result<(), Failure> {
     for some in which.chunks(usize::try_from(GROUP)?) {
-        let all: Vec<Place> = some.iter().map(|n| Place::of(VOLUME, names.path(*n))).collect();
+        let all: Vec<NamePlace> = some.iter().map(|n| NamePlace::of(VOLUME, names.path(*n))).collect();
         let unlink = move |core: &Core, tx: &mut Tx| {
             all.iter()
                 .try_for_each(|at| directories::unlink(tx, at, UnlinkOnly::Any, &|_| false, core.now_ms()))

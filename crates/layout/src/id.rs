@@ -42,6 +42,65 @@ id!(
     /// number, each on a different drive.
     ObjectId, u64, "{}"
 );
+id!(
+    /// A client: a random number that it draws when it begins, the same for its whole life.
+    ClientId, u64, "{}"
+);
+id!(
+    /// A holder of a file's lease: a random number that stands for one open handle.
+    HolderId, u64, "{}"
+);
+id!(
+    /// A session of advisory locks: a random number that its client draws.
+    LockSession, u64, "{}"
+);
+
+id!(
+    /// The number of a client's operation, from 1, rising: one for requests to the manager, another for unit
+    /// writes. As a mark it stands for all operations below it.
+    OperationNumber, u64, "{}"
+);
+
+impl ClientId {
+    /// No client, or one that is not known. No client draws this number.
+    pub const NONE: ClientId = ClientId(0);
+}
+
+impl HolderId {
+    /// No holder, or one that is not known. No handle draws this number.
+    pub const NONE: HolderId = HolderId(0);
+}
+
+impl OperationNumber {
+    /// No operation; as a mark: nothing is below it.
+    pub const NONE: OperationNumber = OperationNumber(0);
+    /// The first operation of a client.
+    pub const FIRST: OperationNumber = OperationNumber(1);
+    /// As a mark: all operations are below it, as the client is gone.
+    pub const ALL: OperationNumber = OperationNumber(u64::MAX);
+
+    /// The number of the next operation.
+    #[must_use]
+    pub fn next(self) -> OperationNumber {
+        self.plus(1)
+    }
+
+    /// The number of the operation that comes this many after this one.
+    #[must_use]
+    pub fn plus(self, count: u64) -> OperationNumber {
+        OperationNumber(self.0 + count)
+    }
+}
+
+impl LockSession {
+    /// No session. No client draws this number.
+    pub const NONE: LockSession = LockSession(0);
+
+    /// The session that a client begins after this one.
+    pub fn next(self) -> LockSession {
+        LockSession(self.0.wrapping_add(1).max(1))
+    }
+}
 
 impl From<VolumeId> for PartitionId {
     fn from(volume: VolumeId) -> Self {

@@ -25,7 +25,10 @@ pub mod version;
 pub use code::{Code, CodeError};
 pub use end::EndBound;
 pub use geometry::{Component, Layout, Piece, Role, Segment, Stripe};
-pub use id::{ClusterId, DriveId, FileId, ObjectId, PartitionId, VolumeId};
+pub use id::{
+    ClientId, ClusterId, DriveId, FileId, HolderId, LockSession, ObjectId, OperationNumber, PartitionId,
+    VolumeId,
+};
 pub use mask::{Column, ColumnMask};
 pub use placement::{Candidate, PlacementError, PlacementVersion};
 pub use ranges::{Ranges, Span};

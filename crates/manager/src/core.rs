@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use braid_layout::placement::Candidate;
-use braid_layout::{ColumnMask, DriveId, FileId, Shape};
+use braid_layout::{ClientId, ColumnMask, DriveId, FileId, Shape};
 use braid_meta::records::db::{Db, Storer};
 use braid_meta::records::relayouts::Reasons;
 use braid_meta::records::schema::{ClusterRecord, DriveRecord, key};
@@ -27,7 +27,7 @@ use braid_meta::rules::heal_reports::Healing;
 use braid_meta::rules::jobs::JobBoard;
 use braid_meta::rules::leadership::Leadership;
 use braid_meta::rules::leases::Leases;
-use braid_meta::rules::operations::{Once, Operation, Operations, Outcome, recorded, remember};
+use braid_meta::rules::operations::{Once, Operation, OperationResult, Operations, recorded, remember};
 use braid_meta::rules::space::{candidate, has_room};
 use braid_meta::rules::watchers::{LEASE_MS, Told, Watchers};
 use braid_meta::tree::files::columns_on;
@@ -313,7 +313,7 @@ impl Core {
             host::spawn_blocking(move || core.decide_all());
         }
         let (result, told, has_changed) = within(STATE_WAIT, &given_up, answered).await?;
-        if by != 0 && has_changed {
+        if by != ClientId::NONE && has_changed {
             self.until_heeded(&told).await;
             self.until_former_watchers_left().await;
         }
@@ -367,7 +367,7 @@ impl Core {
     pub async fn once<R: Send + 'static>(
         self: &Arc<Core>,
         operation: Operation,
-        work: impl FnOnce(&Core, &mut Tx) -> Result<(Outcome, R), Refusal> + Send + 'static,
+        work: impl FnOnce(&Core, &mut Tx) -> Result<(OperationResult, R), Refusal> + Send + 'static,
     ) -> Result<Once<R>, Refusal> {
         self.once_then(operation, work, |_, _| ()).await
     }
@@ -377,7 +377,7 @@ impl Core {
     pub async fn once_then<R: Send + 'static>(
         self: &Arc<Core>,
         operation: Operation,
-        work: impl FnOnce(&Core, &mut Tx) -> Result<(Outcome, R), Refusal> + Send + 'static,
+        work: impl FnOnce(&Core, &mut Tx) -> Result<(OperationResult, R), Refusal> + Send + 'static,
         then: impl FnOnce(&Core, &R) + Send + 'static,
     ) -> Result<Once<R>, Refusal> {
         let work = move |core: &Core, tx: &mut Tx| {
@@ -397,7 +397,7 @@ impl Core {
     }
 
     /// The operation's earlier result, if it was carried out. Refused if its client has settled it.
-    pub(crate) fn recall(&self, tx: &Tx, operation: Operation) -> Result<Option<Outcome>, Refusal> {
+    pub(crate) fn recall(&self, tx: &Tx, operation: Operation) -> Result<Option<OperationResult>, Refusal> {
         self.operations().check(&operation)?;
         recorded(tx, operation)
     }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use braid_layout::{ClusterId, DriveId, FileId};
+use braid_layout::{ClientId, ClusterId, DriveId, FileId, LockSession};
 use braid_meta::records::db::Db;
 use braid_meta::records::inodes::has_untold;
 use braid_meta::records::kv::Kv;
@@ -290,7 +290,7 @@ struct Opened {
     /// True if clients have watched before this start.
     was_watched: bool,
     /// Lock sessions whose locks may be claimed, each with its client.
-    sessions: Vec<(u64, u64)>,
+    sessions: Vec<(LockSession, ClientId)>,
 }
 
 fn open_state(db: &Db, speak_ms: u64) -> Result<Opened, Refusal> {

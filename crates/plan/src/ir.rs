@@ -21,7 +21,9 @@
 //! was sent, the request must *not* be compiled again under the same stamp: the bytes read then might be
 //! those just written. Resend from the same scratch, after [`PlanSet::retarget`].
 
-use braid_layout::{Column, ColumnMask, DriveId, Generation, ObjectId, Role, Stripe, Version};
+use braid_layout::{
+    Column, ColumnMask, DriveId, Generation, ObjectId, OperationNumber, Role, Stripe, Version,
+};
 
 use crate::request::Request;
 
@@ -126,7 +128,7 @@ pub enum Op {
         /// The new bytes.
         bytes: Source,
         /// The client's operation number.
-        operation: u64,
+        operation: OperationNumber,
         /// Version of the write, given by the client under an exclusive lease. `None` under a shared lease:
         /// the drive makes the version.
         stamp: Option<Version>,

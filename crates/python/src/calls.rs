@@ -32,9 +32,9 @@ where
 }
 
 /// Python's `None`: the result of an operation that only succeeds or fails.
-pub(crate) struct Done;
+pub(crate) struct PythonNone;
 
-impl<'py> IntoPyObject<'py> for Done {
+impl<'py> IntoPyObject<'py> for PythonNone {
     type Target = PyAny;
     type Output = Bound<'py, PyAny>;
     type Error = PyErr;

@@ -16,7 +16,7 @@ use tokio::sync::OnceCell;
 
 use crate::attributes::{self, Changes, Value, followed};
 use crate::buffer::{Buffer, Writable};
-use crate::calls::{Done, How, run, wait};
+use crate::calls::{How, PythonNone, run, wait};
 use crate::errors::Failure;
 use crate::file::File;
 use crate::gate::Gate;
@@ -131,7 +131,7 @@ impl Client {
     /// Connects, if it is not yet connected.
     fn connect(&self, py: Python<'_>, how: How<'_>) -> PyResult<Py<PyAny>> {
         let session = self.session();
-        run(py, how, async move { session.client().await.map(|_| Done) })
+        run(py, how, async move { session.client().await.map(|_| PythonNone) })
     }
 
     /// Waits, for some seconds at most, until drives have been told which writes to closed files are
@@ -192,7 +192,7 @@ impl Client {
     fn mkdir(&self, py: Python<'_>, name: &[u8], parents: bool, how: How<'_>) -> PyResult<Py<PyAny>> {
         self.with_name(py, how, name, async move |client, name| {
             let parents = if parents { Parents::Make } else { Parents::MustExist };
-            client.mkdir(&name, parents).await.map(|()| Done)
+            client.mkdir(&name, parents).await.map(|()| PythonNone)
         })
     }
 
@@ -203,7 +203,7 @@ impl Client {
 
     fn symlink(&self, py: Python<'_>, target: Vec<u8>, name: &[u8], how: How<'_>) -> PyResult<Py<PyAny>> {
         self.with_name(py, how, name, async move |client, name| {
-            client.symlink(&target, &name).await.map(|_| Done)
+            client.symlink(&target, &name).await.map(|_| PythonNone)
         })
     }
 
@@ -211,7 +211,7 @@ impl Client {
     fn unlink(&self, py: Python<'_>, name: &[u8], directory: bool, how: How<'_>) -> PyResult<Py<PyAny>> {
         let only = if directory { UnlinkOnly::Directory } else { UnlinkOnly::NotDirectory };
         self.with_name(py, how, name, async move |client, name| {
-            client.unlink_only(&name, only).await.map(|()| Done)
+            client.unlink_only(&name, only).await.map(|()| PythonNone)
         })
     }
 
@@ -222,7 +222,7 @@ impl Client {
         run(py, how, async move {
             let removed = session.client().await?.unlink_all(&names).await;
             let removed = names.iter().zip(removed).map(|(name, removed)| {
-                Item(removed.map(|()| Done).map_err(|error| Failure::about(name, &error)))
+                Item(removed.map(|()| PythonNone).map_err(|error| Failure::about(name, &error)))
             });
             Ok(removed.collect::<Vec<_>>())
         })
@@ -240,7 +240,7 @@ impl Client {
         let to = parse(to)?;
         let what = if replace { RenameHow::Replace } else { RenameHow::NoReplace };
         self.with_name(py, how, from, async move |client, from| {
-            client.rename_how(&from, &to, what).await.map(|()| Done)
+            client.rename_how(&from, &to, what).await.map(|()| PythonNone)
         })
     }
 
@@ -256,7 +256,7 @@ impl Client {
         let changes = attributes::changes(changes);
         self.with_name(py, how, name, async move |client, name| {
             let name = followed(&client, name, follow).await?;
-            client.set_attributes(&name, changes).await.map(|_| Done)
+            client.set_attributes(&name, changes).await.map(|_| PythonNone)
         })
     }
 
@@ -264,7 +264,7 @@ impl Client {
     fn link(&self, py: Python<'_>, from: &[u8], to: &[u8], how: How<'_>) -> PyResult<Py<PyAny>> {
         let to = parse(to)?;
         self.with_name(py, how, from, async move |client, from| {
-            client.hard_link(&from, &to).await.map(|_| Done)
+            client.hard_link(&from, &to).await.map(|_| PythonNone)
         })
     }
 
@@ -295,7 +295,7 @@ impl Client {
         };
         self.with_name(py, how, name, async move |client, name| {
             let name = followed(&client, name, follow).await?;
-            client.set_xattr(&name, &attribute, &value, expected).await.map(|()| Done)
+            client.set_xattr(&name, &attribute, &value, expected).await.map(|()| PythonNone)
         })
     }
 
@@ -309,7 +309,7 @@ impl Client {
     ) -> PyResult<Py<PyAny>> {
         self.with_name(py, how, name, async move |client, name| {
             let name = followed(&client, name, follow).await?;
-            client.remove_xattr(&name, &attribute).await.map(|()| Done)
+            client.remove_xattr(&name, &attribute).await.map(|()| PythonNone)
         })
     }
 

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use tokio::sync::{OwnedRwLockReadGuard, RwLock};
 
 use crate::buffer::{Buffer, NewBytes, Writable};
-use crate::calls::{Answer, Done, How, run};
+use crate::calls::{Answer, How, PythonNone, run};
 use crate::client::parse;
 use crate::errors::Failure;
 use crate::process::OfProcess;
@@ -154,11 +154,11 @@ impl File {
 
     /// Commits the size, so that other clients see it.
     fn flush(&self, py: Python<'_>, how: How<'_>) -> PyResult<Py<PyAny>> {
-        self.with_file(py, how, async move |file| file.flush().await.map(|()| Done))
+        self.with_file(py, how, async move |file| file.flush().await.map(|()| PythonNone))
     }
 
     fn truncate(&self, py: Python<'_>, size: u64, how: How<'_>) -> PyResult<Py<PyAny>> {
-        self.with_file(py, how, async move |file| file.set_len(size).await.map(|()| Done))
+        self.with_file(py, how, async move |file| file.set_len(size).await.map(|()| PythonNone))
     }
 
     fn stat(&self, py: Python<'_>, how: How<'_>) -> PyResult<Py<PyAny>> {
@@ -170,7 +170,7 @@ impl File {
         let open = self.open()?;
         run(py, how, async move {
             let file = open.take().await?;
-            file.close().await.map(|()| Done).map_err(|error| open.failure(&error))
+            file.close().await.map(|()| PythonNone).map_err(|error| open.failure(&error))
         })
     }
 
@@ -192,7 +192,7 @@ impl File {
             let replace = if replace { Replace::Yes } else { Replace::No };
             if !parents {
                 file.link_and_close(&name, replace, AttributeChanges::NONE).await.map_err(about)?;
-                return Ok(Done);
+                return Ok(PythonNone);
             }
             match (file.link(&name, replace).await.map_err(about), name.parent()) {
                 (Err(failure), Some(parent)) if failure.is_not_found() => {
@@ -201,7 +201,7 @@ impl File {
                 }
                 (linked, _) => linked?,
             }
-            file.close().await.map(|()| Done).map_err(about)
+            file.close().await.map(|()| PythonNone).map_err(about)
         })
     }
 

@@ -17,7 +17,7 @@ use pyo3::types::PyBytes;
 use tokio::task::JoinSet;
 
 use crate::buffer::{Buffer, NewBytes, Writable};
-use crate::calls::Done;
+use crate::calls::PythonNone;
 use crate::errors::Failure;
 use crate::gate::Gate;
 
@@ -118,7 +118,7 @@ pub(crate) async fn write(
     client: &Client,
     files: Vec<(Name, Buffer)>,
     how: HowToWrite,
-) -> Result<Vec<Item<Done>>, Failure> {
+) -> Result<Vec<Item<PythonNone>>, Failure> {
     let writes = files.into_iter().map(|(name, content)| {
         let client = client.clone();
         async move {
@@ -133,7 +133,7 @@ pub(crate) async fn write(
                 }
                 (written, _) => written.map_err(about),
             }
-            .map(|()| Done)
+            .map(|()| PythonNone)
         }
     });
     Ok(all(writes).await.into_iter().map(Item).collect())

@@ -43,5 +43,5 @@ pub mod trace;
 pub mod units;
 
 pub use engine::run;
-pub use outcome::Outcome;
+pub use outcome::RunOutcome;
 pub use spec::{Spec, SpecError};

@@ -6,7 +6,7 @@ use crate::parts::usage::Usage;
 
 /// The results of one run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Outcome {
+pub struct RunOutcome {
     /// Reason for which the run ended.
     pub ending: Ending,
     /// The busiest part, if any was busy at all.
@@ -192,7 +192,7 @@ impl PartOutcome {
     }
 }
 
-impl Outcome {
+impl RunOutcome {
     /// The parts by kind, without the kinds that the cluster has no part of.
     pub fn groups(&self) -> Vec<Group> {
         PartKind::ALL.iter().filter_map(|&kind| group(kind, &self.parts)).collect()

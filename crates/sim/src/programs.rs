@@ -10,7 +10,9 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use braid_layout::placement::{self, Candidate, PlacementVersion};
-use braid_layout::{Component, DriveId, Generation, Layout, Lease, ObjectId, Segment, Shape, Version};
+use braid_layout::{
+    Component, DriveId, Generation, Layout, Lease, ObjectId, OperationNumber, Segment, Shape, Version,
+};
 use braid_plan::{Body, Health, PlanError, PlanSet, Stamped, Target, Want, Write};
 
 use crate::program::Program;
@@ -137,14 +139,20 @@ fn compile(file: &File, kind: Kind, range: Range<u64>, size: u64) -> Result<Vec<
             let write = |range| Write { range, body, size, reach, stamp };
             match kind {
                 Kind::Read => braid_plan::read(&target, part.range, part.skip, Want::Newest),
-                Kind::Update | Kind::Append => braid_plan::write_cheapest(&target, write(part.range), 1),
+                Kind::Update | Kind::Append => {
+                    braid_plan::write_cheapest(&target, write(part.range), OperationNumber::FIRST)
+                }
                 Kind::SharedUpdate => {
-                    let shared =
-                        braid_plan::unit_write(&target, write(part.range.clone()), 1, Stamped::ByDrive);
+                    let shared = braid_plan::unit_write(
+                        &target,
+                        write(part.range.clone()),
+                        OperationNumber::FIRST,
+                        Stamped::ByDrive,
+                    );
                     match shared {
                         // A column that is out is written with its stripe, under an exclusive lease.
                         Err(PlanError::ColumnOut { .. }) => {
-                            braid_plan::write_cheapest(&target, write(part.range), 1)
+                            braid_plan::write_cheapest(&target, write(part.range), OperationNumber::FIRST)
                         }
                         other => other,
                     }

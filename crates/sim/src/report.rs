@@ -5,14 +5,14 @@ use std::fmt::Write;
 use serde::Serialize;
 use toml::Value;
 
-use crate::outcome::{Ending, Outcome, PartKind};
+use crate::outcome::{Ending, PartKind, RunOutcome};
 
 /// A point of a sweep with its results.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Ran {
     /// The swept keys and their values.
     pub values: Vec<(String, Value)>,
-    pub outcome: Outcome,
+    pub outcome: RunOutcome,
 }
 
 /// The word for the reason of a run's end.

@@ -96,7 +96,7 @@ fn spec(segment: &Segment, parts: &CostModel, seed: u64) -> Spec {
 
 #[cfg(test)]
 mod tests {
-    use braid_layout::{Component, DriveId, Generation, Lease, ObjectId, Shape, Version};
+    use braid_layout::{Component, DriveId, Generation, Lease, ObjectId, OperationNumber, Shape, Version};
     use braid_plan::{Body, Health, Stamped, Target, Want, Write};
 
     use super::*;
@@ -163,7 +163,8 @@ mod tests {
         let stamp = Version { g: Generation(1), lease: Lease(1), n: 1 };
         let write =
             Write { range: 0..4096, body: Body::Buffer { offset: 0 }, size: 1 << 20, reach: u64::MAX, stamp };
-        let set = braid_plan::unit_write(&target, write, 1, Stamped::ByDrive).expect("a plan set");
+        let set = braid_plan::unit_write(&target, write, OperationNumber::FIRST, Stamped::ByDrive)
+            .expect("a plan set");
         let parts = parts(Distribution::Constant(Span::milliseconds(1.0)));
         // The new bytes, the old ones, and the parity drive's change: a millisecond each.
         assert!(near(timed(&set, &segment, &parts).done_ms, 3.0));

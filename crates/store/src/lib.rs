@@ -58,8 +58,8 @@ pub use index::lost::LostKeys;
 pub use index::query::Want;
 pub use index::{Chain, ChainEntry, ChainTip, ClientOperations, ObjectUsage, PartitionState};
 pub use mutation::{
-    Attributes, Change, Mutation, OPAQUE_BYTES_MAX, Outcome, RESERVE_BYTES_MAX, SNAPSHOTS_MAX, Standing,
-    UnitVerdict, VERDICT_STAMPS_MAX, Write, WriteKind,
+    Attributes, Change, Mutation, MutationOutcome, OPAQUE_BYTES_MAX, RESERVE_BYTES_MAX, SNAPSHOTS_MAX,
+    Standing, UnitVerdict, VERDICT_STAMPS_MAX, Write, WriteKind,
 };
 pub use options::Options;
 pub use payload::Body;

@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 
-use braid_layout::{Column, ColumnMask, EndBound, Generation, ObjectId, PartitionId, Version};
+use braid_layout::{
+    ClientId, Column, ColumnMask, EndBound, Generation, ObjectId, OperationNumber, PartitionId, Version,
+};
 
 use crate::error::Error;
 use crate::payload::Body;
@@ -20,7 +22,8 @@ pub const SNAPSHOTS_MAX: usize = 1024;
 /// One change. Each is idempotent: applying it twice is the same as once (I6).
 #[derive(Debug, Clone)]
 pub enum Mutation {
-    /// Make a partition. With the same values again: [`Outcome::Already`]; else [`Error::PartitionExists`].
+    /// Make a partition. With the same values again: [`MutationOutcome::Already`]; else
+    /// [`Error::PartitionExists`].
     PartitionCreate {
         partition: PartitionId,
         /// Soft quota in bytes; `None`: no bound.
@@ -36,10 +39,10 @@ pub enum Mutation {
         /// The working keys' epoch.
         key_epoch: u32,
     },
-    /// Remove an empty partition. If it is absent: [`Outcome::Already`].
+    /// Remove an empty partition. If it is absent: [`MutationOutcome::Already`].
     PartitionRemove { partition: PartitionId },
-    /// Make an object. Repeated with the same unit size, column, map and creation time: [`Outcome::Already`];
-    /// else [`Error::Exists`].
+    /// Make an object. Repeated with the same unit size, column, map and creation time:
+    /// [`MutationOutcome::Already`]; else [`Error::Exists`].
     Create {
         /// The object's partition.
         partition: PartitionId,
@@ -47,7 +50,7 @@ pub enum Mutation {
         /// The attributes that the new object begins with.
         attributes: Attributes,
     },
-    /// Remove an object and all its bytes; if it or its partition is absent: [`Outcome::Already`].
+    /// Remove an object and all its bytes; if it or its partition is absent: [`MutationOutcome::Already`].
     Remove {
         /// The object's partition.
         partition: PartitionId,
@@ -77,15 +80,15 @@ pub enum Mutation {
         /// The lease's lowest stamp that is not known to be settled. Zero: none is named.
         settled_below: Version,
         /// The client that `watermark` is about.
-        client: u64,
+        client: ClientId,
         /// The client repeats none of its operations below this number. Zero: not given. Not remembered for a
         /// client without known operations.
-        watermark: u64,
+        watermark: OperationNumber,
     },
-    /// Write inside a unit through its data column. The answer is [`Outcome::Owed`].
+    /// Write inside a unit through its data column. The answer is [`MutationOutcome::Owed`].
     UnitWrite(UnitWrite),
     /// Every parity column of the set has the unit's owed versions up to this one, which settles them
-    /// (PROTOCOL R3). Already settled: [`Outcome::Already`]; not on the chain: [`Error::Chain`].
+    /// (PROTOCOL R3). Already settled: [`MutationOutcome::Already`]; not on the chain: [`Error::Chain`].
     OwedSettled {
         /// The object's partition.
         partition: PartitionId,
@@ -97,7 +100,7 @@ pub enum Mutation {
         up_to: Version,
     },
     /// Every parity column has a data unit's deltas up to this version, so this one may fold them in
-    /// (PROTOCOL R6). Nothing to settle: [`Outcome::Already`].
+    /// (PROTOCOL R6). Nothing to settle: [`MutationOutcome::Already`].
     DeltasSettled {
         /// The object's partition.
         partition: PartitionId,
@@ -110,11 +113,11 @@ pub enum Mutation {
         /// The newest version that this settles.
         up_to: Version,
     },
-    /// Append a data column's change to a parity unit. The answer is [`Outcome::Counted`], or
+    /// Append a data column's change to a parity unit. The answer is [`MutationOutcome::Counted`], or
     /// [`Error::Chain`] if the delta does not start from the column's tip.
     Delta(Delta),
-    /// Store a new generation with its set and joining columns (PROTOCOL R7). Repeated: [`Outcome::Already`];
-    /// lower, or the same with another set: [`Error::StaleGeneration`].
+    /// Store a new generation with its set and joining columns (PROTOCOL R7). Repeated:
+    /// [`MutationOutcome::Already`]; lower, or the same with another set: [`Error::StaleGeneration`].
     Fence {
         /// The object's partition.
         partition: PartitionId,
@@ -128,7 +131,7 @@ pub enum Mutation {
     },
     /// The object's column, which is joining, has caught up with some units (PROTOCOL section 7). Each fence
     /// makes the catch-up begin anew, as its verdict may take forward what a joining column lacks. If all
-    /// these units are ready already, or the column is not joining: [`Outcome::Already`].
+    /// these units are ready already, or the column is not joining: [`MutationOutcome::Already`].
     Ready {
         /// The object's partition.
         partition: PartitionId,
@@ -160,10 +163,10 @@ pub enum Mutation {
         /// The request's generation: must be the object's.
         g: Generation,
         /// Chosen by the caller: above zero, and above every number used before on this object
-        /// ([`Error::SnapshotUsed`]). If this snapshot exists: [`Outcome::Already`].
+        /// ([`Error::SnapshotUsed`]). If this snapshot exists: [`MutationOutcome::Already`].
         number: u32,
     },
-    /// Drop a snapshot, and all that only it refers to. If it is absent: [`Outcome::Already`].
+    /// Drop a snapshot, and all that only it refers to. If it is absent: [`MutationOutcome::Already`].
     SnapshotDrop {
         /// The object's partition.
         partition: PartitionId,
@@ -290,7 +293,8 @@ pub struct Write {
     pub kind: WriteKind,
     /// The state in which the written version begins.
     pub standing: Standing,
-    /// The stamp; not zero. The same stamp again is [`Outcome::Already`], without comparing the bytes.
+    /// The stamp; not zero. The same stamp again is [`MutationOutcome::Already`], without comparing the
+    /// bytes.
     pub stamp: Version,
     /// The columns that the stripe write touches.
     pub columns: ColumnMask,
@@ -299,9 +303,9 @@ pub struct Write {
     /// For each version in the cover: the bounds that the write gives for the end of that data unit's bytes.
     pub ends: Vec<EndBound>,
     /// The writer, for dedup.
-    pub client: u64,
+    pub client: ClientId,
     /// The writer's operation; for dedup.
-    pub operation: u64,
+    pub operation: OperationNumber,
     /// The request's generation: must be the object's.
     pub g: Generation,
     /// As in [`Mutation::Retire`]. Zero: not given.
@@ -312,7 +316,7 @@ pub struct Write {
 
 /// The answer to a mutation that was not refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum MutationOutcome {
     /// Done, and durable.
     Applied,
     /// The requested state was there already, durably.

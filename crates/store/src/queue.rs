@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::clean::move_batch::MoveBatch;
 use crate::commit_delay::CommitDelay;
 use crate::error::Error;
-use crate::mutation::{Mutation, Outcome};
+use crate::mutation::{Mutation, MutationOutcome};
 use crate::mutex::{Condvar, Mutex};
 
 /// The most mutations in the queue.
@@ -19,7 +19,7 @@ pub const QUEUE_BYTES_MAX: u64 = 256 << 20;
 const WAIT_MAX: Duration = Duration::from_millis(5);
 
 /// Callback that receives the answer to a mutation.
-pub type Reply = Box<dyn FnOnce(Result<Outcome, Error>) + Send>;
+pub type Reply = Box<dyn FnOnce(Result<MutationOutcome, Error>) + Send>;
 
 /// A mutation that did not fit into the queue, handed back unchanged. Retry after an answer has arrived.
 pub struct Rejected {

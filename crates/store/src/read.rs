@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use braid_layout::{ColumnMask, ObjectId, PartitionId, Version};
+use braid_layout::{ClientId, ColumnMask, ObjectId, OperationNumber, PartitionId, Version};
 use bytes::Bytes;
 
 use crate::crc::block_crcs;
@@ -18,7 +18,7 @@ use crate::index::unit::{Pins, Unit};
 use crate::mutation::WriteKind;
 use crate::store::Store;
 use crate::stored_extent::{self, Patience, ViewExtent, Whose, stored};
-use crate::view::{Held, View};
+use crate::view::{View, ViewBytes};
 
 /// The change that an owed version makes, for the parity columns (PROTOCOL R3).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,9 +33,9 @@ pub struct OwedDelta {
     pub from: u32,
     /// One past the last byte.
     pub to: u32,
-    pub client: u64,
+    pub client: ClientId,
     /// The writer's operation.
-    pub operation: u64,
+    pub operation: OperationNumber,
     /// The old bytes xor the new ones.
     pub bytes: Bytes,
     /// CRC32C of each 4 KiB block of `bytes`.
@@ -144,7 +144,7 @@ impl Store {
             cover: Vec::new(),
             ends: Vec::new(),
             extents: Few::new(),
-            held: Held::Files { pieces: Few::new(), blocks: Few::new() },
+            held: ViewBytes::Files { pieces: Few::new(), blocks: Few::new() },
             g: owner.attributes.g,
             set: owner.attributes.set,
             joining: owner.attributes.joining,
@@ -166,17 +166,17 @@ impl Store {
             let bytes = stored_extent::bytes_of(&parts, &layers, range)?;
             view.extents.push(ViewExtent::Stored { from: range.start, to: range.end });
             let blocks = block_crcs(range.start, &bytes).into();
-            view.held = Held::Memory { bytes: bytes.into(), blocks };
+            view.held = ViewBytes::Memory { bytes: bytes.into(), blocks };
             return Ok(view);
         }
         view.extents = stored_extent::extents(&parts, range);
         if stored_extent::is_at_hand(&parts) {
             let bytes = stored_extent::gather(&parts)?;
             let blocks = view.stored_crcs(&bytes);
-            view.held = Held::Memory { bytes: bytes.into(), blocks };
+            view.held = ViewBytes::Memory { bytes: bytes.into(), blocks };
         } else {
             let blocks = stored_extent::block_crcs(&parts, &view.extents)?;
-            view.held = Held::Files { pieces: stored_extent::pieces(parts), blocks };
+            view.held = ViewBytes::Files { pieces: stored_extent::pieces(parts), blocks };
         }
         Ok(view)
     }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use braid_layout::{Column, Generation, Lease, ObjectId, PartitionId, Version};
+use braid_layout::{ClientId, Column, Generation, Lease, ObjectId, OperationNumber, PartitionId, Version};
 
 use crate::error::Error;
 use crate::payload::Body;
@@ -25,11 +25,12 @@ pub struct UnitWrite {
     pub from: u32,
     /// One past the last byte; above `from`, at most the unit's size.
     pub to: u32,
-    pub client: u64,
-    /// The writer's operation. The same again is [`crate::Outcome::Known`], without comparing the bytes.
-    pub operation: u64,
+    pub client: ClientId,
+    /// The writer's operation. The same again is [`crate::MutationOutcome::Known`], without comparing the
+    /// bytes.
+    pub operation: OperationNumber,
     /// The writer repeats none of its operations below this number, so they are forgotten.
-    pub watermark: u64,
+    pub watermark: OperationNumber,
     /// The request's generation: must be the object's.
     pub g: Generation,
     /// The writer's lease. The store makes the version under it.
@@ -65,11 +66,11 @@ pub struct Delta {
     pub to_version: Version,
     /// One past the last byte of the data unit in that version that is not in a hole; 0: it has only holes.
     pub end: u32,
-    pub client: u64,
+    pub client: ClientId,
     /// The writer's operation.
-    pub operation: u64,
+    pub operation: OperationNumber,
     /// As in [`UnitWrite::watermark`].
-    pub watermark: u64,
+    pub watermark: OperationNumber,
     /// The request's generation: must be the object's.
     pub g: Generation,
     /// All of the column's versions up to this one are settled. Zero: not given. With one parity column the

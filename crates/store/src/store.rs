@@ -19,7 +19,7 @@ use crate::index::attributes::ObjectState;
 use crate::index::locked::Reading;
 use crate::index::lost::LostKeys;
 use crate::index::{Chain, ClientOperations, ObjectUsage, PartitionState};
-use crate::mutation::{Attributes, Mutation, Outcome};
+use crate::mutation::{Attributes, Mutation, MutationOutcome};
 use crate::mutex::Mutex;
 use crate::opened::{Opened, open_parts};
 use crate::options::Options;
@@ -251,7 +251,7 @@ impl Store {
     }
 
     /// Submit and wait for the answer.
-    pub fn commit(&self, mutation: Mutation) -> Result<Outcome, Error> {
+    pub fn commit(&self, mutation: Mutation) -> Result<MutationOutcome, Error> {
         let (sender, receiver) = mpsc::sync_channel(1);
         let answer = move |outcome| {
             let _ = sender.send(outcome);

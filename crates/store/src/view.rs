@@ -39,12 +39,12 @@ pub struct View {
     /// The object's joining columns.
     pub joining: ColumnMask,
     pub(crate) extents: Few<ViewExtent>,
-    pub(crate) held: Held,
+    pub(crate) held: ViewBytes,
 }
 
 /// The place of a view's stored bytes, and their checksums.
 #[derive(Debug, Clone)]
-pub(crate) enum Held {
+pub(crate) enum ViewBytes {
     Files {
         pieces: Few<Piece>,
         blocks: Few<u32>,
@@ -68,7 +68,7 @@ impl View {
     /// verified.
     pub fn blocks(&self) -> &[u32] {
         match &self.held {
-            Held::Files { blocks, .. } | Held::Memory { blocks, .. } => blocks,
+            ViewBytes::Files { blocks, .. } | ViewBytes::Memory { blocks, .. } => blocks,
         }
     }
 
@@ -97,7 +97,7 @@ impl View {
             return Err(Error::Malformed("the buffer is not as long as the view's stored bytes"));
         }
         match &self.held {
-            Held::Files { pieces, .. } => {
+            ViewBytes::Files { pieces, .. } => {
                 let mut rest = to;
                 for piece in pieces {
                     let length = usize::try_from(piece.length).expect("at most a unit");
@@ -107,7 +107,7 @@ impl View {
                 }
                 Ok(())
             }
-            Held::Memory { bytes, .. } => {
+            ViewBytes::Memory { bytes, .. } => {
                 to.copy_from_slice(bytes);
                 Ok(())
             }
@@ -135,8 +135,8 @@ impl View {
         let resident =
             |piece: &Piece| piece.file.is_cached(piece.offset..piece.offset + u64::from(piece.length));
         match &self.held {
-            Held::Files { pieces, .. } => pieces.iter().all(resident),
-            Held::Memory { .. } => false,
+            ViewBytes::Files { pieces, .. } => pieces.iter().all(resident),
+            ViewBytes::Memory { .. } => false,
         }
     }
 
@@ -144,8 +144,8 @@ impl View {
     /// were read for their checksums, and parity with deltas, which is computed at lookup.
     pub fn pieces(&self) -> Vec<Piece> {
         match &self.held {
-            Held::Files { pieces, .. } => pieces.to_vec(),
-            Held::Memory { .. } => Vec::new(),
+            ViewBytes::Files { pieces, .. } => pieces.to_vec(),
+            ViewBytes::Memory { .. } => Vec::new(),
         }
     }
 }

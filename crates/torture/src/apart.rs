@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::mounts::Mix;
-use crate::run::Outcome;
+use crate::run::SeedOutcome;
 
 /// Real time after which a run is given up; a run takes about half a second.
 const REAL_BOUND: Duration = Duration::from_secs(120);
@@ -16,7 +16,7 @@ const REAL_BOUND: Duration = Duration::from_secs(120);
 pub const REPORT: &str = "--report";
 
 /// Runs a seed in a process of `program`, which is `braid-torture`.
-pub fn run_apart(program: &Path, seed: u64, mounts: Option<Mix>) -> io::Result<Outcome> {
+pub fn run_apart(program: &Path, seed: u64, mounts: Option<Mix>) -> io::Result<SeedOutcome> {
     let mounts = mounts.map(|mounts| format!("--mounts={mounts}"));
     let mut child = Command::new(program)
         .args(["--seed", &seed.to_string(), REPORT])
@@ -42,7 +42,7 @@ pub fn run_apart(program: &Path, seed: u64, mounts: Option<Mix>) -> io::Result<O
 }
 
 /// The outcome as text that [`run_apart`] reads back.
-pub fn report(outcome: &Outcome) -> String {
+pub fn report(outcome: &SeedOutcome) -> String {
     let one_line = |text: &str| text.replace('\n', "\u{1f}");
     let mut text = format!(
         "hash {:016x}\npassed {}\noperations {}\n",
@@ -60,8 +60,8 @@ pub fn report(outcome: &Outcome) -> String {
     text + "end\n"
 }
 
-fn parse(seed: u64, text: &str) -> Outcome {
-    let mut outcome = Outcome { seed, ..Outcome::default() };
+fn parse(seed: u64, text: &str) -> SeedOutcome {
+    let mut outcome = SeedOutcome { seed, ..SeedOutcome::default() };
     let mut is_whole = false;
     for line in text.lines() {
         let (key, value) = line.split_once(' ').unwrap_or((line, ""));
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn a_report_says_all_and_one_that_is_cut_short_says_so() {
-        let outcome = Outcome {
+        let outcome = SeedOutcome {
             seed: 7,
             hash: 0xab,
             passed_ms: 5,
@@ -104,7 +104,7 @@ mod tests {
         };
         let text = report(&outcome);
         assert_eq!(parse(7, &text), outcome);
-        let well = Outcome { failure: None, last: Vec::new(), ..outcome };
+        let well = SeedOutcome { failure: None, last: Vec::new(), ..outcome };
         let text = report(&well);
         assert_eq!(parse(7, &text), well);
         assert!(parse(7, text.trim_end_matches("end\n")).failure.is_some());

@@ -1,7 +1,7 @@
 //! Torture: the real manager, drives and clients in one thread, on a virtual clock, network and disks, with
 //! faults drawn from a seed. Checkers outside the code judge the results.
 //!
-//! - The same seed gives the same run, to the last byte on the network: see [`Outcome::hash`].
+//! - The same seed gives the same run, to the last byte on the network: see [`SeedOutcome::hash`].
 //! - Every byte that a client reads is allowed by the `model`: it was acknowledged, or is in doubt because
 //!   its writer died or got an error. No stripe is mixed. After the trouble all is healed within a bounded
 //!   time, parity equals data, and every acknowledged byte is there.
@@ -41,4 +41,4 @@ mod world;
 
 pub use apart::{REPORT, report, run_apart};
 pub use mounts::Mix;
-pub use run::{Outcome, Settings, note_panics, run};
+pub use run::{SeedOutcome, Settings, note_panics, run};

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use braid_torture::{Mix, Outcome, Settings, note_panics, report, run, run_apart};
+use braid_torture::{Mix, SeedOutcome, Settings, note_panics, report, run, run_apart};
 use clap::Parser;
 
 /// Runs the real roles in one process with faults, by seed, and checks what they keep.
@@ -143,7 +143,7 @@ impl Default for Sum {
 }
 
 impl Sum {
-    fn add(&mut self, outcome: &Outcome) {
+    fn add(&mut self, outcome: &SeedOutcome) {
         self.seeds += 1;
         self.passed_ms += outcome.passed_ms;
         self.operations += outcome.operations;
@@ -173,7 +173,7 @@ impl Sum {
 }
 
 /// Prints a seed that failed, with the command that runs it again.
-fn tell(outcome: &Outcome, why: &str, brief: bool, mounts: Option<Mix>) {
+fn tell(outcome: &SeedOutcome, why: &str, brief: bool, mounts: Option<Mix>) {
     if !brief {
         outcome.last.iter().for_each(|line| println!("{line}"));
     }

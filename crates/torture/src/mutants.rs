@@ -13,11 +13,11 @@ pub struct Mutant {
     pub breaks: String,
     /// Mix of programs on mounts that should find the mutant; `None`: clients should.
     pub mounts: Option<String>,
-    places: Vec<Place>,
+    places: Vec<MutantPlace>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Place {
+struct MutantPlace {
     file: String,
     old: String,
     new: String,
@@ -70,7 +70,7 @@ fn parse(text: &str) -> Result<Vec<Mutant>, String> {
             let mutant = all.last_mut().ok_or_else(|| format!("before the first mutant: {line}"))?;
             let begins = key == "-" && before != '-';
             if begins {
-                mutant.places.push(Place { file: file.clone(), ..Place::default() });
+                mutant.places.push(MutantPlace { file: file.clone(), ..MutantPlace::default() });
             }
             let place = mutant.places.last_mut().ok_or_else(|| format!("nothing goes before: {line}"))?;
             match key {

@@ -48,7 +48,7 @@ const STACK_BYTES: usize = 64 << 20;
 
 /// The outcome of a seed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Outcome {
+pub struct SeedOutcome {
     pub seed: u64,
     /// Hash of everything that happened: equal for equal runs.
     pub hash: u64,
@@ -80,7 +80,7 @@ thread_local! {
 
 /// Runs one seed, in a thread of its own, so that thread-local state begins anew. The run is the same each
 /// time if no other seed ran in this process before: see [`crate::run_apart`].
-pub fn run(seed: u64, settings: Settings) -> Outcome {
+pub fn run(seed: u64, settings: Settings) -> SeedOutcome {
     let running = std::thread::Builder::new().name(format!("seed {seed}")).stack_size(STACK_BYTES);
     let running = running.spawn(move || {
         fate::begin(seed);
@@ -101,14 +101,14 @@ pub fn note_panics() {
     }));
 }
 
-fn one(seed: u64, settings: Settings) -> Outcome {
+fn one(seed: u64, settings: Settings) -> SeedOutcome {
     let trace = Trace::printing(settings.printed);
     let (failure, passed_ms, operations) = match settings.mounts {
         None => with_clients(seed, &trace),
         Some(mix) => mounts::torture(seed, mix, trace.clone()),
     };
     let panic = PANIC.with_borrow_mut(Option::take);
-    Outcome {
+    SeedOutcome {
         seed,
         hash: trace.hash(),
         passed_ms,

@@ -2,16 +2,16 @@
 
 use std::path::Path;
 
-use braid_torture::{Mix, Outcome, run_apart};
+use braid_torture::{Mix, SeedOutcome, run_apart};
 
 /// Number of seeds in one test; `make soak` runs thousands.
 const EACH: u64 = 10;
 
-fn tortured(seed: u64) -> Outcome {
+fn tortured(seed: u64) -> SeedOutcome {
     with(seed, None)
 }
 
-fn with(seed: u64, mounts: Option<Mix>) -> Outcome {
+fn with(seed: u64, mounts: Option<Mix>) -> SeedOutcome {
     run_apart(Path::new(env!("CARGO_BIN_EXE_braid-torture")), seed, mounts).expect("the program runs")
 }
 
@@ -19,7 +19,7 @@ fn survives(seed: u64) {
     is_well(tortured(seed), "");
 }
 
-fn is_well(outcome: Outcome, how: &str) {
+fn is_well(outcome: SeedOutcome, how: &str) {
     let seed = outcome.seed;
     if let Some(why) = outcome.failure {
         let last = outcome.last.join("\n");

@@ -42,12 +42,12 @@ pub struct Receiver {
     /// False while a partly done read, if lost, would leave the stream out of step.
     sound: bool,
     /// Resources of the listener that the connection holds, if it was accepted.
-    held: Option<Held>,
+    held: Option<ConnectionResources>,
 }
 
 /// Resources that an accepted connection holds.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct ConnectionResources {
     /// The connection's permit among all connections; the sender shares it.
     pub(crate) slot: Arc<OwnedSemaphorePermit>,
     /// The connection's slot: one for unauthenticated peers, or later one for its kind of peer.
@@ -69,7 +69,12 @@ enum At {
 }
 
 impl Receiver {
-    pub(crate) fn new(inner: ReadHalf, address: Arc<str>, limits: Limits, held: Option<Held>) -> Receiver {
+    pub(crate) fn new(
+        inner: ReadHalf,
+        address: Arc<str>,
+        limits: Limits,
+        held: Option<ConnectionResources>,
+    ) -> Receiver {
         let ahead = Vec::with_capacity(AHEAD_BYTES);
         Receiver {
             inner,
@@ -336,7 +341,7 @@ async fn read(
     inner: &mut ReadHalf,
     into: &mut impl BufMut,
     wait: Duration,
-    held: Option<&Held>,
+    held: Option<&ConnectionResources>,
     at: At,
 ) -> Read {
     let mut wait = wait;

@@ -59,7 +59,7 @@ struct State {
     request: u64,
     /// Whole frames that the task has not taken yet.
     unsent: Vec<u8>,
-    places: BTreeMap<u64, Place>,
+    places: BTreeMap<u64, AnswerPlace>,
     /// Buffers kept for later answers.
     spare: Vec<Vec<u8>>,
     /// Waker of the session's task; `None` while the task runs.
@@ -73,7 +73,7 @@ struct State {
 
 /// Place for the answer to a request.
 #[derive(Debug)]
-enum Place {
+enum AnswerPlace {
     /// The caller has waited since the look number `since`.
     Waiting { since: u64, waker: Option<Waker> },
     /// The answer has come: header, then body and payload in one buffer.
@@ -179,7 +179,7 @@ impl SharedSession {
         let header = FrameHeader::new(request.kind(), number, &state.unsent[body..], payload_bytes);
         state.unsent[begin..body].copy_from_slice(&header.emit());
         state.unsent.extend_from_slice(payload);
-        state.places.insert(number, Place::Waiting { since: state.looks, waker: None });
+        state.places.insert(number, AnswerPlace::Waiting { since: state.looks, waker: None });
         let driver = if begin == 0 { state.driver.take() } else { None };
         drop(guard);
         if let Some(driver) = driver {
@@ -213,8 +213,8 @@ impl Line {
             let mut state = self.lock();
             state.ended.get_or_insert(why);
             let waiting = state.places.values_mut().filter_map(|place| match place {
-                Place::Waiting { waker, .. } => waker.take(),
-                Place::Came(..) | Place::Late | Place::Abandoned => None,
+                AnswerPlace::Waiting { waker, .. } => waker.take(),
+                AnswerPlace::Came(..) | AnswerPlace::Late | AnswerPlace::Abandoned => None,
             });
             let mut wakers: Vec<Waker> = waiting.collect();
             wakers.extend(state.driver.take());
@@ -270,17 +270,19 @@ impl Future for Asking {
             return Poll::Ready(Err(self.line.error(&Ended::Closed)));
         };
         match place.get_mut() {
-            Place::Came(..) => {
-                let Place::Came(header, bytes) = place.remove() else { unreachable!("it was looked at") };
+            AnswerPlace::Came(..) => {
+                let AnswerPlace::Came(header, bytes) = place.remove() else {
+                    unreachable!("it was looked at")
+                };
                 drop(guard);
                 Poll::Ready(self.line.open(&self.asked, &header, bytes))
             }
-            Place::Late | Place::Abandoned => {
-                *place.get_mut() = Place::Abandoned;
+            AnswerPlace::Late | AnswerPlace::Abandoned => {
+                *place.get_mut() = AnswerPlace::Abandoned;
                 let address = self.line.address.to_string();
                 Poll::Ready(Err(TransportError::Timeout { what: "for an answer", address }))
             }
-            Place::Waiting { waker, .. } => match &state.ended {
+            AnswerPlace::Waiting { waker, .. } => match &state.ended {
                 Some(ended) => Poll::Ready(Err(self.line.error(ended))),
                 None => {
                     if !waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
@@ -298,8 +300,8 @@ impl Drop for Asking {
         let mut state = self.line.lock();
         match state.places.get_mut(&self.asked.request()) {
             None => {}
-            Some(Place::Came(..)) => drop(state.places.remove(&self.asked.request())),
-            Some(place) => *place = Place::Abandoned,
+            Some(AnswerPlace::Came(..)) => drop(state.places.remove(&self.asked.request())),
+            Some(place) => *place = AnswerPlace::Abandoned,
         }
     }
 }

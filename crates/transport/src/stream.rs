@@ -16,7 +16,7 @@ use crate::error::{Result, TransportError};
 use crate::hello;
 use crate::limits::Limits;
 use crate::net::{Listening, Socket};
-use crate::receiver::{Held, Receiver};
+use crate::receiver::{ConnectionResources, Receiver};
 use crate::seldom::Seldom;
 use crate::sender::Sender;
 use crate::slots::{Bounds, ConnectionSlot, ConnectionSlots, GivesWay, Holder, Origin};
@@ -210,7 +210,7 @@ impl Stream {
     pub fn into_halves(self) -> (Sender, Receiver) {
         let (read, write) = self.inner.into_split();
         let address = Arc::<str>::from(self.address);
-        let held = self.accepted.map(|Accepted { slot, place, until, bodies }| Held {
+        let held = self.accepted.map(|Accepted { slot, place, until, bodies }| ConnectionResources {
             slot: Arc::new(slot),
             place,
             stranger_until: Some(until),

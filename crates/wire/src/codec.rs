@@ -6,8 +6,8 @@
 //! Decoding never allocates more than the input could hold, and refuses trailing bytes.
 
 use braid_layout::{
-    ClusterId, Column, ColumnMask, DriveId, EndBound, FileId, Generation, ObjectId, PartitionId, Version,
-    VolumeId, version::Lease,
+    ClientId, ClusterId, Column, ColumnMask, DriveId, EndBound, FileId, Generation, HolderId, LockSession,
+    ObjectId, OperationNumber, PartitionId, Version, VolumeId, version::Lease,
 };
 
 /// The reason why bytes are not the message they claim to be.
@@ -172,6 +172,10 @@ wire_newtype!(
     PartitionId(u64),
     FileId(u64),
     ObjectId(u64),
+    ClientId(u64),
+    HolderId(u64),
+    LockSession(u64),
+    OperationNumber(u64),
     Generation(u32),
     Lease(u32),
     Column(u8),

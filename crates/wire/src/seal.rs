@@ -71,7 +71,7 @@ pub enum ReplyError {
 
 /// The parts of a frame's header that a MAC covers.
 #[derive(Debug, Clone, Copy)]
-struct Facts {
+struct FrameFacts {
     kind: u16,
     request: u64,
     payload_bytes: u32,
@@ -102,7 +102,7 @@ impl Asker {
         Authority { capability, sequence, nonce, mac: Mac::default() }.put(body);
         let arguments = body.len();
         message.put_body(body);
-        let facts = Facts { kind: message.kind(), request, payload_bytes };
+        let facts = FrameFacts { kind: message.kind(), request, payload_bytes };
         let private = self.ready(&grant.private);
         let mac = request_mac(&private, &self.binding, &nonce, facts, sequence, &body[arguments..]);
         // The MAC is the authority's last field.
@@ -137,7 +137,8 @@ impl Asked {
         }
         let mut arguments = body;
         let head = ReplyHead::take(&mut arguments)?;
-        let facts = Facts { kind: header.kind, request: self.request, payload_bytes: header.payload_bytes };
+        let facts =
+            FrameFacts { kind: header.kind, request: self.request, payload_bytes: header.payload_bytes };
         if mac_equal(&reply_mac(&self.private, &self.mac, facts, head.g, arguments), &head.mac) {
             return Ok((head, DriveReply::from_body(header.kind, arguments)?));
         }
@@ -188,7 +189,7 @@ impl ReplySeal {
         let arguments = out.len();
         reply.put_body(out);
         if let Some((private, mac)) = &self.proof {
-            let facts = Facts { kind: reply.kind(), request: self.request, payload_bytes };
+            let facts = FrameFacts { kind: reply.kind(), request: self.request, payload_bytes };
             let mac = reply_mac(private, mac, facts, g, &out[arguments..]);
             out[begin..arguments].copy_from_slice(&ReplyHead { g, mac }.to_bytes());
         }
@@ -210,7 +211,8 @@ pub fn expected_mac(
     authority: &Authority,
     arguments: &[u8],
 ) -> Mac {
-    let facts = Facts { kind: header.kind, request: header.request, payload_bytes: header.payload_bytes };
+    let facts =
+        FrameFacts { kind: header.kind, request: header.request, payload_bytes: header.payload_bytes };
     request_mac(private, binding, &authority.nonce, facts, authority.sequence, arguments)
 }
 
@@ -218,7 +220,7 @@ fn request_mac(
     private: &MacKey,
     binding: &Binding,
     nonce: &Challenge,
-    facts: Facts,
+    facts: FrameFacts,
     sequence: u64,
     arguments: &[u8],
 ) -> Mac {
@@ -234,7 +236,7 @@ fn request_mac(
     ]))
 }
 
-fn reply_mac(private: &MacKey, request_mac: &Mac, facts: Facts, g: Generation, arguments: &[u8]) -> Mac {
+fn reply_mac(private: &MacKey, request_mac: &Mac, facts: FrameFacts, g: Generation, arguments: &[u8]) -> Mac {
     first_half(&private.hmac(&[
         b"braid reply 1\0",
         request_mac,

@@ -53,14 +53,14 @@ pub(crate) enum Which {
 
 /// The facts that the quick check compares: files with equal facts count as the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Facts {
+pub(crate) struct QuickCheckFacts {
     size: u64,
     modified_ms: i64,
 }
 
-impl Facts {
+impl QuickCheckFacts {
     /// The facts of a file; `None` if there is no file, or it has no size.
-    pub(crate) async fn of(client: &Client, location: &Location) -> Result<Option<Facts>, Failure> {
+    pub(crate) async fn of(client: &Client, location: &Location) -> Result<Option<QuickCheckFacts>, Failure> {
         match location {
             Location::Pipe => Ok(None),
             Location::Local(path) => {
@@ -68,14 +68,18 @@ impl Facts {
                     Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
                     other => other.doing(|| format!("look at {}", location.show()))?,
                 };
-                let facts = || Facts { size: metadata.len(), modified_ms: ns(metadata.modified()) / MS_NS };
+                let facts =
+                    || QuickCheckFacts { size: metadata.len(), modified_ms: ns(metadata.modified()) / MS_NS };
                 Ok(metadata.is_file().then(facts))
             }
             Location::Remote { name, .. } => {
                 let row = namespace::stat_if_there(client, name).await?;
                 let file = row.filter(|row| row.kind() == EntryKind::File);
                 let modified_ms = |of: &FileAttributes| of.modified_ns / MS_NS;
-                Ok(file.map(|row| Facts { size: row.size(), modified_ms: modified_ms(&row.attributes) }))
+                Ok(file.map(|row| QuickCheckFacts {
+                    size: row.size(),
+                    modified_ms: modified_ms(&row.attributes),
+                }))
             }
         }
     }

@@ -12,7 +12,7 @@ use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 use tokio::sync::mpsc;
 
-use super::pipeline::{Chunk, Coming, Feed, Free};
+use super::pipeline::{Coming, CopyChunk, Feed, Free};
 use super::zeros::{self, ZEROS};
 use crate::output::exit::{Doing, Exit, Failure};
 use crate::output::rate::Progress;
@@ -29,7 +29,7 @@ pub(super) fn read_stream(mut file: LocalFile, name: &str, mut feed: Feed) {
         let read = fill(|into, _| file.read(into), &mut buffer).doing(|| format!("read {name}"));
         let bytes = *read.as_ref().unwrap_or(&0);
         let last = bytes < feed.bytes;
-        let coming = read.map(|bytes| Chunk { offset, buffer, bytes, may_have_holes: false });
+        let coming = read.map(|bytes| CopyChunk { offset, buffer, bytes, may_have_holes: false });
         if feed.send.blocking_send(Coming::Here(coming)).is_err() || last {
             return;
         }
@@ -42,7 +42,7 @@ pub(super) fn read_file(file: &LocalFile, expected: u64, name: &str, granule: u6
     match read_data(file, expected, name, granule, &mut feed) {
         Ok(Some(size)) => {
             // Tells where the file ends, in case it ends with a hole.
-            let end = Chunk { offset: size, buffer: Vec::new(), bytes: 0, may_have_holes: false };
+            let end = CopyChunk { offset: size, buffer: Vec::new(), bytes: 0, may_have_holes: false };
             let _ = feed.send.blocking_send(Coming::Here(Ok(end)));
         }
         // The receiver of the chunks is gone.
@@ -84,7 +84,7 @@ fn read_data(
             if bytes < want {
                 return Err(shrunk(name, expected.max(data.end), offset + long(bytes)));
             }
-            let chunk = Chunk { offset, buffer, bytes, may_have_holes: false };
+            let chunk = CopyChunk { offset, buffer, bytes, may_have_holes: false };
             if feed.send.blocking_send(Coming::Here(Ok(chunk))).is_err() {
                 return Ok(None);
             }

@@ -30,7 +30,7 @@ const SHARES_LARGE: u32 = 8;
 
 /// Outcome of one file's copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum CopyOutcome {
     /// Copied; holds the number of bytes.
     Copied(u64),
     /// The target was up to date already and was left alone.
@@ -61,7 +61,7 @@ struct Many<'a, F> {
 /// A finished job, with the time it took.
 struct Ended {
     job: Job,
-    outcome: Result<Outcome, Failure>,
+    outcome: Result<CopyOutcome, Failure>,
     time: Duration,
     _shares: OwnedSemaphorePermit,
 }
@@ -131,12 +131,12 @@ impl<F: FnMut(&Job, Rate) -> Result<(), Failure>> Many<'_, F> {
             ended.map_err(std::io::Error::other).doing(|| "copy".into())?;
         self.progress.file_done();
         match outcome {
-            Ok(Outcome::Copied(bytes)) => {
+            Ok(CopyOutcome::Copied(bytes)) => {
                 self.summary.files += 1;
                 self.summary.bytes += bytes;
                 (self.each)(&job, Rate { bytes, time })
             }
-            Ok(Outcome::Same) => {
+            Ok(CopyOutcome::Same) => {
                 self.summary.same += 1;
                 Ok(())
             }

@@ -35,8 +35,8 @@ use crate::output::report::{Report, count, unread};
 use crate::output::size;
 
 use jobs::{Depth, Job, Jobs, Kind};
-use keep::{Facts, Preserve, Which};
-use many::Outcome;
+use keep::{Preserve, QuickCheckFacts, Which};
+use many::CopyOutcome;
 use pipeline::{Sink, Source};
 use target::{Sibling, is_special, pipe_file};
 
@@ -149,14 +149,14 @@ async fn copy_one(
     job: &Job,
     options: Options,
     progress: &Progress,
-) -> Result<Outcome, Failure> {
+) -> Result<CopyOutcome, Failure> {
     if job.kind == Kind::Node {
         nodes::make(client, job).await?;
-        return Ok(Outcome::Copied(0));
+        return Ok(CopyOutcome::Copied(0));
     }
     if options.which == Which::Changed && is_same(client, job).await? {
         progress.add(usize::try_from(job.size.unwrap_or(0)).unwrap_or(usize::MAX));
-        return Ok(Outcome::Same);
+        return Ok(CopyOutcome::Same);
     }
     let Opened { source, stripe_bytes: read_stripe, kept } = open_source(client, &job.source).await?;
     let kept = keep::kept(kept, options.preserve, options.which);
@@ -185,7 +185,7 @@ async fn copy_one(
         }
         Location::Remote { name, .. } => elsewhere::run(client, job, source, kept, name, progress).await?,
     };
-    Ok(Outcome::Copied(bytes))
+    Ok(CopyOutcome::Copied(bytes))
 }
 
 /// Returns true if the target exists and is the same as the source by the quick check.
@@ -193,8 +193,8 @@ async fn is_same(client: &Client, job: &Job) -> Result<bool, Failure> {
     if matches!(&job.target, Location::Local(path) if path.as_typed().is_none() && path.is_symlink()) {
         return Ok(false);
     }
-    let Some(target) = Facts::of(client, &job.target).await? else { return Ok(false) };
-    Ok(Facts::of(client, &job.source).await? == Some(target))
+    let Some(target) = QuickCheckFacts::of(client, &job.target).await? else { return Ok(false) };
+    Ok(QuickCheckFacts::of(client, &job.source).await? == Some(target))
 }
 
 /// An opened source, with the facts that its copy needs.

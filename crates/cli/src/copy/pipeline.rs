@@ -49,7 +49,7 @@ pub(crate) enum Sink {
 }
 
 /// Part of a file, in a buffer of the pool.
-pub(super) struct Chunk {
+pub(super) struct CopyChunk {
     pub(super) offset: u64,
     pub(super) buffer: Vec<u8>,
     pub(super) bytes: usize,
@@ -57,7 +57,7 @@ pub(super) struct Chunk {
     pub(super) may_have_holes: bool,
 }
 
-impl Chunk {
+impl CopyChunk {
     pub(super) fn data(&self) -> &[u8] {
         &self.buffer[..self.bytes]
     }
@@ -80,12 +80,12 @@ pub(super) struct Feed {
 
 /// A chunk that is ready, or still being read.
 pub(super) enum Coming {
-    Here(Result<Chunk, Failure>),
-    Reading(JoinHandle<Result<Chunk, Failure>>),
+    Here(Result<CopyChunk, Failure>),
+    Reading(JoinHandle<Result<CopyChunk, Failure>>),
 }
 
 impl Coming {
-    pub(super) async fn arrive(self) -> Result<Chunk, Failure> {
+    pub(super) async fn arrive(self) -> Result<CopyChunk, Failure> {
         match self {
             Coming::Here(chunk) => chunk,
             Coming::Reading(task) => task.await.map_err(io::Error::other).doing(|| "read".into())?,
@@ -194,14 +194,14 @@ async fn read_remote(file: Arc<RemoteFile>, size: u64, feed: Feed) {
             if zeros::is_all(&buffer[..filled]) {
                 gave_zeros.store(true, Ordering::Relaxed);
             }
-            Ok(Chunk { offset, buffer, bytes: filled, may_have_holes: true })
+            Ok(CopyChunk { offset, buffer, bytes: filled, may_have_holes: true })
         });
         if send.send(Coming::Reading(reading)).await.is_err() {
             return;
         }
         offset += u64::try_from(want).unwrap_or(u64::MAX);
     }
-    let end = Chunk { offset: size, buffer: Vec::new(), bytes: 0, may_have_holes: false };
+    let end = CopyChunk { offset: size, buffer: Vec::new(), bytes: 0, may_have_holes: false };
     let _ = send.send(Coming::Here(Ok(end))).await;
 }
 
@@ -259,9 +259,9 @@ async fn write_remote(
 
 async fn write_chunk(
     file: Arc<RemoteFile>,
-    chunk: Chunk,
+    chunk: CopyChunk,
     granule: usize,
-) -> Result<Chunk, braid_client::Error> {
+) -> Result<CopyChunk, braid_client::Error> {
     if !chunk.may_have_holes {
         file.write_at(chunk.data(), chunk.offset).await?;
         return Ok(chunk);
@@ -277,7 +277,7 @@ async fn write_chunk(
 /// first; only the original error gives the reason.
 async fn first_cause(
     mut error: braid_client::Error,
-    writing: &mut JoinSet<Result<Chunk, braid_client::Error>>,
+    writing: &mut JoinSet<Result<CopyChunk, braid_client::Error>>,
 ) -> braid_client::Error {
     while matches!(error, braid_client::Error::Unfinished { .. }) {
         match writing.join_next().await {

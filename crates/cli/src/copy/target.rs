@@ -15,14 +15,14 @@ use braid_client::{AttributeChanges, Client, File as RemoteFile, Name, Replace};
 use braid_layout::DriveId;
 use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, unlinkat};
 
-use crate::files::beneath::{Held, LocalPath};
+use crate::files::beneath::{HeldName, LocalPath};
 use crate::files::names::show_remote;
 use crate::output::exit::{Doing, Failure};
 
 /// A local file that does not have its final name yet.
 pub(crate) struct Sibling {
     /// Directory of the file, and the target's name in it.
-    target: Held,
+    target: HeldName,
     name: OsString,
     /// Cleared by the rename; while set, drop removes the file.
     armed: bool,

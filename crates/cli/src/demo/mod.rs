@@ -22,7 +22,7 @@ use crate::machine::cluster_dir::ClusterDir;
 use crate::machine::down::stop_all;
 use crate::machine::local::{DriveStart, Mode, Server};
 use crate::machine::temporary_dir::{OnDrop, TemporaryDir};
-use crate::operate::heal::{Done, until_healed};
+use crate::operate::heal::{HealTotals, until_healed};
 use crate::operate::replace::replace;
 use crate::output::exit::{Doing, Exit, Failure};
 use crate::output::rate::Rate;
@@ -30,7 +30,7 @@ use crate::output::report::{Report, count};
 use crate::output::size;
 
 use files::Input;
-use steps::{Kind, Outcome, Steps};
+use steps::{Kind, StepOutcome, Steps};
 use transfer::{Hash, TransferBuffers};
 
 pub use steps::Bounds;
@@ -92,7 +92,7 @@ async fn all_steps(dir: &TemporaryDir, inputs: &[Input], steps: &mut Steps) -> R
     demo.read_all(&format!("read without {victim} and compared")).await?;
     let first = inputs.first().map(|input| input.path.clone()).unwrap_or_default();
     let (rate, hash) = demo.window.write(&first, unnamed, &degraded).await?;
-    demo.steps.moved(format!("new file written without {victim}"), Kind::Written, rate, Outcome::Good)?;
+    demo.steps.moved(format!("new file written without {victim}"), Kind::Written, rate, StepOutcome::Good)?;
     demo.stored.push((degraded.clone(), hash));
     demo.read_one("new file read and compared", demo.stored.len() - 1).await?;
 
@@ -105,7 +105,7 @@ async fn all_steps(dir: &TemporaryDir, inputs: &[Input], steps: &mut Steps) -> R
     let began = Instant::now();
     let Demo { running, steps, .. } = demo;
     stop_all(running.servers).await?;
-    steps.did("all processes stopped", began.elapsed(), Outcome::Good)
+    steps.did("all processes stopped", began.elapsed(), StepOutcome::Good)
 }
 
 impl<'a> Demo<'a> {
@@ -118,7 +118,7 @@ impl<'a> Demo<'a> {
         let client = connect(&running.dir, &running.cluster).await?;
         let shape = Shape::parse(SCHEME, Some(WIDTH), UNIT_BYTES).doing(|| "make the volume".into())?;
         client.volume_create(VOLUME, Some(shape), 0).await?;
-        steps.did(format!("manager and {DRIVES} drives started"), began.elapsed(), Outcome::Good)?;
+        steps.did(format!("manager and {DRIVES} drives started"), began.elapsed(), StepOutcome::Good)?;
         let largest = inputs.iter().map(|input| input.size).max().unwrap_or(0);
         Ok(Demo { client, running, window: TransferBuffers::new(largest), steps, stored: Vec::new() })
     }
@@ -134,18 +134,18 @@ impl<'a> Demo<'a> {
             self.stored.push((name, hash));
         }
         let written = format!("{} written", count(inputs.len() as u64, "file"));
-        self.steps.moved(written, Kind::Written, rate, Outcome::Good)
+        self.steps.moved(written, Kind::Written, rate, StepOutcome::Good)
     }
 
     /// Reads every stored file and compares it.
     async fn read_all(&mut self, step: &str) -> Result<(), Failure> {
         let mut rate = Rate::default();
-        let mut outcome = Outcome::Good;
+        let mut outcome = StepOutcome::Good;
         for (name, expected) in &self.stored {
             let (read, hash) = self.window.read(&self.client, name).await?;
             rate += read;
             if hash != *expected {
-                outcome = Outcome::Bad;
+                outcome = StepOutcome::Bad;
             }
         }
         self.steps.moved(step, Kind::Read, rate, outcome)
@@ -154,7 +154,7 @@ impl<'a> Demo<'a> {
     async fn read_one(&mut self, step: &str, index: usize) -> Result<(), Failure> {
         let (name, expected) = &self.stored[index];
         let (rate, hash) = self.window.read(&self.client, name).await?;
-        let outcome = if hash == *expected { Outcome::Good } else { Outcome::Bad };
+        let outcome = if hash == *expected { StepOutcome::Good } else { StepOutcome::Bad };
         self.steps.moved(step, Kind::Read, rate, outcome)
     }
 
@@ -189,7 +189,7 @@ impl<'a> Demo<'a> {
             Failure::new(Exit::NotFound, format!("kill {drive}"), "it is not one of the demo's")
         })?;
         self.running.servers.remove(index).kill().await?;
-        self.steps.did(format!("{drive} killed (SIGKILL)"), began.elapsed(), Outcome::Good)
+        self.steps.did(format!("{drive} killed (SIGKILL)"), began.elapsed(), StepOutcome::Good)
     }
 
     /// Starts the drive again with an empty directory, and so with a new identity. Gives it the columns of
@@ -206,27 +206,27 @@ impl<'a> Demo<'a> {
         let server = Server::start_drive(dir, start, Mode::Attached).await?;
         self.running.servers.push(server);
         all_joined(&self.client, std::slice::from_ref(&new)).await?;
-        self.steps.did(format!("{old} started again empty, as {new}"), began.elapsed(), Outcome::Good)?;
+        self.steps.did(format!("{old} started again empty, as {new}"), began.elapsed(), StepOutcome::Good)?;
         let began = Instant::now();
-        let before = Done::now(&self.client).await?;
+        let before = HealTotals::now(&self.client).await?;
         replace(&self.client, old, &new).await?;
         self.steps.did(
             format!("{new} takes the place of {old}, whose lease has lapsed"),
             began.elapsed(),
-            Outcome::Good,
+            StepOutcome::Good,
         )?;
         let (done, time) = until_healed(&self.client, &new, before, |_| {}).await?;
         let rate = Rate { bytes: done.written_bytes, time };
-        self.steps.moved(format!("{new} rebuilt"), Kind::Rebuilt, rate, Outcome::Good)
+        self.steps.moved(format!("{new} rebuilt"), Kind::Rebuilt, rate, StepOutcome::Good)
     }
 
     /// Compares every unit with its parity.
     async fn check(&mut self) -> Result<(), Failure> {
         let began = Instant::now();
-        let mut outcome = Outcome::Good;
+        let mut outcome = StepOutcome::Good;
         for (name, _) in &self.stored {
             if !self.client.check(name, |_| {}).await?.is_clean() {
-                outcome = Outcome::Bad;
+                outcome = StepOutcome::Bad;
             }
         }
         self.steps.did("every unit checked against its parity", began.elapsed(), outcome)

@@ -28,7 +28,7 @@ pub(crate) struct Step {
 
 /// Outcome of a step's comparisons: `Good` if every one held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum StepOutcome {
     Good,
     Bad,
 }
@@ -84,7 +84,7 @@ impl Steps {
         &mut self,
         name: impl Into<String>,
         time: Duration,
-        outcome: Outcome,
+        outcome: StepOutcome,
     ) -> Result<(), Failure> {
         let seconds = time.as_secs_f64();
         let name = name.into();
@@ -95,7 +95,7 @@ impl Steps {
             bytes_per_second: None,
             bound_bytes_per_second: None,
             ratio: None,
-            ok: outcome == Outcome::Good,
+            ok: outcome == StepOutcome::Good,
         })
     }
 
@@ -105,7 +105,7 @@ impl Steps {
         name: impl Into<String>,
         kind: Kind,
         rate: Rate,
-        outcome: Outcome,
+        outcome: StepOutcome,
     ) -> Result<(), Failure> {
         let per_second = rate.bytes_per_second();
         let bound = self.bounds.map(|bounds| match kind {
@@ -120,7 +120,7 @@ impl Steps {
             bytes_per_second: Some(per_second),
             bound_bytes_per_second: bound,
             ratio: bound.filter(|bound| *bound > 0.0).map(|bound| per_second / bound),
-            ok: outcome == Outcome::Good,
+            ok: outcome == StepOutcome::Good,
         })
     }
 
@@ -170,10 +170,10 @@ mod tests {
         let bounds = Bounds { written: 4e6, read: 1e6, rebuilt: 1e6 };
         let mut steps = Steps::new(Report { json: true }, Some(bounds));
         let rate = Rate { bytes: 2_000_000, time: Duration::from_secs(1) };
-        steps.moved("copy", Kind::Written, rate, Outcome::Good).expect("noted");
+        steps.moved("copy", Kind::Written, rate, StepOutcome::Good).expect("noted");
         assert_eq!(steps.done[0].ratio, Some(0.5));
         assert!(show(&steps.done[0]).ends_with("1.91 MiB/s  0.50 of the bound"), "{}", show(&steps.done[0]));
-        steps.did("compare", Duration::ZERO, Outcome::Bad).expect("noted");
+        steps.did("compare", Duration::ZERO, StepOutcome::Bad).expect("noted");
         assert!(!steps.ok());
     }
 }

@@ -28,13 +28,13 @@ pub(crate) struct LocalPath {
 }
 
 /// An open directory, and a name in it.
-pub(crate) struct Held {
+pub(crate) struct HeldName {
     /// The open directory; `None` for the current one, from which a typed path leads.
     directory: Option<OwnedFd>,
     pub(crate) name: PathBuf,
 }
 
-impl Held {
+impl HeldName {
     pub(crate) fn directory(&self) -> BorrowedFd<'_> {
         self.directory.as_ref().map_or(CWD, OwnedFd::as_fd)
     }
@@ -70,15 +70,15 @@ impl LocalPath {
     }
 
     /// Opens the directory that holds the file, without following links below the typed part.
-    pub(crate) fn held(&self) -> io::Result<Held> {
+    pub(crate) fn held(&self) -> io::Result<HeldName> {
         let Some(name) = self.below.file_name() else {
-            return Ok(Held { directory: None, name: self.typed.clone() });
+            return Ok(HeldName { directory: None, name: self.typed.clone() });
         };
         let mut directory = openat(CWD, &self.typed, PASSED, Mode::empty())?;
         for part in self.below.parent().into_iter().flat_map(Path::iter) {
             directory = openat(&directory, part, PASSED | OFlags::NOFOLLOW, Mode::empty())?;
         }
-        Ok(Held { directory: Some(directory), name: name.into() })
+        Ok(HeldName { directory: Some(directory), name: name.into() })
     }
 
     /// Opens the file; a link at the end is followed unless `flags` forbid it.

@@ -20,7 +20,7 @@ use crate::{args, connect};
 
 /// A plan set in `--json`.
 #[derive(Debug, Serialize)]
-struct Facts {
+struct PlanFacts {
     segment: usize,
     generation: u32,
     stripes: usize,
@@ -89,7 +89,7 @@ pub(crate) async fn run(plan: args::Plan, cluster: Option<&Path>, report: Report
     let names = drive_names(&row);
     let down = on_file(&client, &names, plan.down).await?;
     let explained = client.plan(&name, asked, plan.range, &down).await?;
-    let mut sets: Vec<Facts> = explained.iter().map(|set| facts(set, &names, &row)).collect();
+    let mut sets: Vec<PlanFacts> = explained.iter().map(|set| facts(set, &names, &row)).collect();
     if let Some(Parts { costs, named }) = parts {
         let timed = in_background(move |stop| {
             let bar = bar();
@@ -166,7 +166,7 @@ fn drive_names(row: &StatRow) -> BTreeMap<DriveId, String> {
     columns.map(|column| (column.drive, column.drive_name.clone())).collect()
 }
 
-fn facts(explained: &Explained, names: &BTreeMap<DriveId, String>, row: &StatRow) -> Facts {
+fn facts(explained: &Explained, names: &BTreeMap<DriveId, String>, row: &StatRow) -> PlanFacts {
     let (set, totals) = (&explained.set, explained.set.totals());
     let columns = set.plans.iter().zip(&totals.columns).map(|(plan, column)| ColumnFacts {
         column: column.column.index(),
@@ -180,7 +180,7 @@ fn facts(explained: &Explained, names: &BTreeMap<DriveId, String>, row: &StatRow
     let rows = row.segments.get(set.segment).map_or(&[][..], |segment| &segment.columns);
     let away =
         (0..).map(Column).zip(rows).filter(|(column, _)| set.away.contains(*column)).map(|(_, row)| row);
-    Facts {
+    PlanFacts {
         segment: set.segment,
         generation: set.g.0,
         stripes: set.stripes.len(),

@@ -18,7 +18,7 @@ use crate::{args, connect};
 
 /// Facts about one name; a line of `--json`.
 #[derive(Debug, Serialize)]
-struct Facts {
+struct StatFacts {
     #[serde(flatten)]
     name: NameFacts,
     kind: &'static str,
@@ -76,8 +76,8 @@ pub(crate) async fn run(stat: args::Stat, cluster: Option<&Path>, report: Report
     Ok(())
 }
 
-fn facts(name: &Name, row: &StatRow) -> Facts {
-    Facts {
+fn facts(name: &Name, row: &StatRow) -> StatFacts {
+    StatFacts {
         name: NameFacts::new(name),
         kind: kind_shown(row.kind()),
         file: row.file.0,
@@ -135,7 +135,7 @@ pub(crate) fn show_state(state: DriveState) -> &'static str {
     }
 }
 
-fn show(facts: &Facts) -> String {
+fn show(facts: &StatFacts) -> String {
     let mut text = format!(
         "{}: {} {} {}, {} ({} bytes), modified {}",
         facts.name.shown,

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use braid_client::cluster::{self, ClusterFileError};
 use braid_store::disk::private;
 
-use crate::machine::held::{self, Held};
+use crate::machine::held::{self, HeldDirectory};
 use crate::output::exit::{Cause, Doing, Exit, Failure};
 use crate::output::shell::quoted;
 pub(crate) use braid_client::cluster::CLUSTER_FILE;
@@ -36,7 +36,7 @@ pub struct ClusterDir {
 pub(crate) struct DirLock {
     _file: File,
     /// The directory as it was locked, to notice that it is gone.
-    pub(crate) held: Held,
+    pub(crate) held: HeldDirectory,
 }
 
 impl ClusterDir {
@@ -141,7 +141,7 @@ impl ClusterDir {
             writeln!(file, "{}", std::process::id())
         };
         write(&mut file).doing(what)?;
-        let held = Held::by(&self.root, &file).doing(what)?;
+        let held = HeldDirectory::by(&self.root, &file).doing(what)?;
         Ok(DirLock { _file: file, held })
     }
 

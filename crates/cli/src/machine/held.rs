@@ -22,20 +22,20 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// A directory that this process holds.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct HeldDirectory {
     dir: PathBuf,
     file: (u64, u64),
 }
 
-impl Held {
+impl HeldDirectory {
     /// A directory whose lock file is open as `lock`.
-    pub(crate) fn by(dir: &Path, lock: &File) -> io::Result<Held> {
-        Ok(Held { dir: dir.to_owned(), file: identity(&lock.metadata()?) })
+    pub(crate) fn by(dir: &Path, lock: &File) -> io::Result<HeldDirectory> {
+        Ok(HeldDirectory { dir: dir.to_owned(), file: identity(&lock.metadata()?) })
     }
 
     /// A directory whose lock file this process holds already, looked up by name.
-    pub(crate) fn now(dir: &Path) -> io::Result<Held> {
-        Held::by(dir, &File::open(dir.join(LOCK))?)
+    pub(crate) fn now(dir: &Path) -> io::Result<HeldDirectory> {
+        HeldDirectory::by(dir, &File::open(dir.join(LOCK))?)
     }
 
     /// Waits until the directory or its lock file is gone or replaced.
@@ -77,14 +77,14 @@ mod tests {
 
     use super::*;
 
-    fn fresh() -> (tempfile::TempDir, Held) {
+    fn fresh() -> (tempfile::TempDir, HeldDirectory) {
         let dir = tempfile::tempdir().expect("a temporary directory");
         fs::write(dir.path().join(LOCK), "").expect("written");
-        let held = Held::now(dir.path()).expect("there");
+        let held = HeldDirectory::now(dir.path()).expect("there");
         (dir, held)
     }
 
-    fn looked(held: &Held) -> bool {
+    fn looked(held: &HeldDirectory) -> bool {
         held.is_there(&fs::metadata(held.dir.join(LOCK)))
     }
 

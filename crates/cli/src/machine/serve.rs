@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use crate::args::{DriveServe, ManagerServe, Supervised};
 use crate::machine::address;
 use crate::machine::cluster_dir::{CLUSTER_FILE, ClusterFile, write_cluster_file};
-use crate::machine::held::Held;
+use crate::machine::held::HeldDirectory;
 use crate::machine::process::PidRecord;
 use crate::output::exit::{Doing, Exit, Failure};
 use crate::output::interrupt::{Interrupts, Of};
@@ -68,7 +68,7 @@ pub(crate) async fn drive(serve: DriveServe) -> Result<(), Failure> {
 /// Ends the process as soon as its directory is gone, without cleanup, as a crash would: an orderly stop
 /// writes files by name, and those names may belong to another process by now.
 fn end_without(dir: &Path, what: String) -> Result<(), Failure> {
-    let held = Held::now(dir).doing(|| what.clone())?;
+    let held = HeldDirectory::now(dir).doing(|| what.clone())?;
     tokio::spawn(async move {
         held.gone().await;
         let failure = held.failure(what);

@@ -36,7 +36,7 @@ const PAGE: u32 = 4096;
 
 /// All heals, in `--json`.
 #[derive(Debug, Serialize)]
-struct Facts {
+struct HealFacts {
     /// Bytes a second that each drive may write; 0 means no limit.
     rate_limit: u64,
     balance: BalanceFacts,
@@ -88,10 +88,10 @@ pub(crate) async fn run(heal: args::Heal, cluster: Option<&Path>, report: Report
         let began = Instant::now();
         let mut moved = Instant::now();
         let progress = Progress::begin(None, Bar::beside(report));
-        let first = Done::of(&status);
+        let first = HealTotals::of(&status);
         let mut last = first;
         while is_going_on(&status, &client.status().await?) {
-            let done = Done::of(&status);
+            let done = HealTotals::of(&status);
             let left: u64 = status.drives.iter().map(|row| row.left_bytes).sum();
             progress.name(format!("{} left", size::show(left)));
             progress.reached(done.since(first).written_bytes);
@@ -107,7 +107,7 @@ pub(crate) async fn run(heal: args::Heal, cluster: Option<&Path>, report: Report
     }
     let lost = if heal.watch { client.status().await?.drives.iter().map(|row| row.lost).sum() } else { 0 };
     let drives = status.drives.iter().map(drive_facts).collect();
-    let facts = Facts { rate_limit: status.rate, balance: rebalance::facts(&status), drives };
+    let facts = HealFacts { rate_limit: status.rate, balance: rebalance::facts(&status), drives };
     report.facts(&facts, |facts| {
         let limit = match facts.rate_limit {
             0 => "no limit".to_owned(),
@@ -220,16 +220,16 @@ fn drive_facts(row: &HealRow) -> DriveFacts {
 
 /// Totals of the work that all drives have done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Done {
+pub struct HealTotals {
     pub(crate) files: u64,
     pub written_bytes: u64,
     compared_bytes: u64,
 }
 
-impl Done {
-    fn of(status: &HealStatusReply) -> Done {
+impl HealTotals {
+    fn of(status: &HealStatusReply) -> HealTotals {
         let sum = |of: fn(&HealRow) -> u64| status.drives.iter().map(of).sum();
-        Done {
+        HealTotals {
             files: sum(|row| row.progress.files),
             written_bytes: sum(|row| row.progress.written_bytes),
             compared_bytes: sum(|row| row.progress.compared_bytes),
@@ -237,8 +237,8 @@ impl Done {
     }
 
     /// Work done since `before`. A drive that restarted meanwhile has begun to count again.
-    fn since(self, before: Done) -> Done {
-        Done {
+    fn since(self, before: HealTotals) -> HealTotals {
+        HealTotals {
             files: self.files.saturating_sub(before.files),
             written_bytes: self.written_bytes.saturating_sub(before.written_bytes),
             compared_bytes: self.compared_bytes.saturating_sub(before.compared_bytes),
@@ -246,8 +246,8 @@ impl Done {
     }
 
     /// Asks for the totals until now.
-    pub async fn now(client: &Client) -> Result<Done, Error> {
-        Ok(Done::of(&client.heal_status(None).await?))
+    pub async fn now(client: &Client) -> Result<HealTotals, Error> {
+        Ok(HealTotals::of(&client.heal_status(None).await?))
     }
 }
 
@@ -276,9 +276,9 @@ impl From<Unhealed> for Failure {
 pub async fn until_healed(
     client: &Client,
     drive: &str,
-    before: Done,
+    before: HealTotals,
     progress: impl Fn(u64),
-) -> Result<(Done, Duration), Unhealed> {
+) -> Result<(HealTotals, Duration), Unhealed> {
     let began = Instant::now();
     let mut last = (0, before);
     let mut moved = Instant::now();
@@ -287,10 +287,10 @@ pub async fn until_healed(
         if left == 0 {
             let took = began.elapsed();
             sleep(REPORTED).await;
-            return Ok((Done::now(client).await?.since(before), took));
+            return Ok((HealTotals::now(client).await?.since(before), took));
         }
         let status = client.heal_status(None).await?;
-        let done = Done::of(&status);
+        let done = HealTotals::of(&status);
         progress(done.since(before).written_bytes);
         if (left, done) != last {
             (last, moved) = ((left, done), Instant::now());
@@ -333,7 +333,7 @@ pub(crate) async fn rebuild(
     if let Some(row) = &known {
         must_serve(row).await?;
     }
-    let before = Done::now(&client).await?;
+    let before = HealTotals::now(&client).await?;
     let progress = Progress::begin(None, Bar::beside(report));
     progress.name(format!("rebuild {}", rebuild.drive));
     let healed = until_healed(&client, &rebuild.drive, before, |bytes| progress.reached(bytes)).await;

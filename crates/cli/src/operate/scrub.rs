@@ -32,7 +32,7 @@ const STEP_BYTES: u64 = 8 * (64 << 20);
 
 /// A drive's scrub in `--json`.
 #[derive(Debug, Serialize)]
-struct Facts {
+struct ScrubFacts {
     drive: String,
     #[serde(flatten)]
     state: StateFacts,
@@ -128,10 +128,11 @@ pub(crate) async fn run(scrub: args::Scrub, cluster: Option<&Path>, report: Repo
         said = wait(&client, said, report).await?;
     }
     let volumes = volumes(&client).await?;
-    let facts: Vec<Facts> = said.iter().map(|reply| facts(reply, &volumes)).collect();
+    let facts: Vec<ScrubFacts> = said.iter().map(|reply| facts(reply, &volumes)).collect();
     report.facts(&facts, |facts| show(facts))?;
-    let bad = |facts: &&Facts| facts.state.damaged > 0 || facts.state.lost > 0 || facts.state.wrong_files > 0;
-    let damaged: Vec<&Facts> = facts.iter().filter(bad).collect();
+    let bad =
+        |facts: &&ScrubFacts| facts.state.damaged > 0 || facts.state.lost > 0 || facts.state.wrong_files > 0;
+    let damaged: Vec<&ScrubFacts> = facts.iter().filter(bad).collect();
     if scrub.wait && !damaged.is_empty() {
         let units = damaged.iter().map(|facts| facts.state.damaged).sum();
         let lost: u64 = damaged.iter().map(|facts| facts.state.lost).sum();
@@ -257,7 +258,7 @@ async fn wait_for(
     }
 }
 
-fn facts(reply: &ScrubDriveReply, volumes: &BTreeMap<u64, String>) -> Facts {
+fn facts(reply: &ScrubDriveReply, volumes: &BTreeMap<u64, String>) -> ScrubFacts {
     let damaged = reply.scrub.damaged.iter().map(|unit| Damaged {
         volume: volumes.get(&unit.partition.0).cloned(),
         partition: unit.partition.0,
@@ -274,7 +275,7 @@ fn facts(reply: &ScrubDriveReply, volumes: &BTreeMap<u64, String>) -> Facts {
         to_object: keys.to_object.map(|object| object.0),
         what: keys.what.clone(),
     });
-    Facts {
+    ScrubFacts {
         drive: reply.name.clone(),
         state: state_facts(&reply.scrub.state),
         damaged_units: damaged.collect(),
@@ -330,7 +331,7 @@ impl StateFacts {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a rate is shown with three digits")]
-fn show(drives: &[Facts]) -> String {
+fn show(drives: &[ScrubFacts]) -> String {
     let rows = drives.iter().map(|facts| {
         let state = &facts.state;
         vec![

@@ -16,7 +16,7 @@ use crate::output::shell::quoted;
 use crate::output::size;
 
 #[derive(Debug, Serialize)]
-struct Facts {
+struct StatusFacts {
     cluster: String,
     manager: ManagerFacts,
     volumes: u64,
@@ -124,7 +124,7 @@ pub(crate) async fn run(cluster: Option<&Path>, report: Report) -> Result<(), Fa
     let (healing, balance) = healing.map(|status| (heal::busy(&status), rebalance::facts(&status))).unzip();
     let risks = health::risks(&status.drives, &status.notice);
     let verdict = health::verdict(&risks, &status.notice, status.drives.len() as u64);
-    let facts = Facts {
+    let facts = StatusFacts {
         cluster: status.cluster.to_string(),
         manager,
         volumes: status.volumes,

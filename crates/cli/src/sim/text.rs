@@ -1,6 +1,6 @@
 //! Results of simulations as tables.
 
-use braid_sim::outcome::{Ending, Group, LoadOutcome, Outcome};
+use braid_sim::outcome::{Ending, Group, LoadOutcome, RunOutcome};
 use braid_sim::report::{Ran, ending, field};
 
 use crate::output::rate;
@@ -14,7 +14,7 @@ pub(super) fn ran(title: &str, ran: &[Ran]) -> String {
     }
 }
 
-fn one(outcome: &Outcome) -> String {
+fn one(outcome: &RunOutcome) -> String {
     let header = [
         "LOAD", "REQUESTS", "PER s", "RATE", "MEAN ms", "+-", "50 %", "90 %", "99 %", "99.9 %", "MAX", "LATE",
     ];
@@ -38,7 +38,7 @@ fn one(outcome: &Outcome) -> String {
 }
 
 /// The end of a run, in a sentence.
-fn why(outcome: &Outcome) -> String {
+fn why(outcome: &RunOutcome) -> String {
     match &outcome.ending {
         Ending::Settled => "settled: the means are as well known as was asked for".to_owned(),
         Ending::Saturated(saturated) => format!(

@@ -2,7 +2,10 @@
 
 use std::fs;
 
-use braid_layout::{ClusterId, ColumnMask, DriveId, Generation, Lease, ObjectId, PartitionId, Version};
+use braid_layout::{
+    ClientId, ClusterId, ColumnMask, DriveId, Generation, Lease, ObjectId, OperationNumber, PartitionId,
+    Version,
+};
 use braid_store::Attributes;
 use braid_store::Body;
 use braid_store::Identity;
@@ -106,8 +109,8 @@ fn a_cleaned_stores_amplification_is_shown() {
             columns: ColumnMask::all(1),
             cover: Vec::new(),
             ends: Vec::new(),
-            client: 1,
-            operation: n,
+            client: ClientId(1),
+            operation: OperationNumber(n),
             g,
             settled_below: Version::ZERO,
             body,

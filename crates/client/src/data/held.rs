@@ -21,7 +21,7 @@ use crate::peers::faults::Learnt;
 const PAGE: u32 = 2048;
 
 /// A walk over a segment's stripes in ascending order.
-pub(crate) struct Held<'a> {
+pub(crate) struct StripeWalk<'a> {
     handle: &'a Handle,
     segment: usize,
     list: Listing,
@@ -33,13 +33,13 @@ pub(crate) struct Held<'a> {
 impl Handle {
     /// The stripes within `stripes` of which ready columns have units: those with any version
     /// ([`Listing::Written`]) or those with bytes ([`Listing::Bytes`]).
-    pub(crate) fn held(&self, segment: usize, list: Listing, stripes: Range<u64>) -> Held<'_> {
+    pub(crate) fn held(&self, segment: usize, list: Listing, stripes: Range<u64>) -> StripeWalk<'_> {
         let next = (stripes.start < stripes.end).then_some(stripes.start);
-        Held { handle: self, segment, list, next, end: stripes.end }
+        StripeWalk { handle: self, segment, list, next, end: stripes.end }
     }
 }
 
-impl Held<'_> {
+impl StripeWalk<'_> {
     /// The next stripes in order, as ranges of at most a plan set's size; empty at the end.
     pub(crate) async fn next(&mut self) -> Result<Vec<Range<u64>>> {
         let step = self.handle.stripes_per_set(&self.handle.view(), self.segment);

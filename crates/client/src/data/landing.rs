@@ -5,7 +5,7 @@ use braid_transport::{Answer, Answers, SmallAnswer, TransportError};
 use braid_wire::checksum::{block_count, verify_blocks};
 use braid_wire::data::{DriveReply, ReadReply, ReplyHead};
 
-use crate::peers::drive_requests::{Failure, Outcome};
+use crate::peers::drive_requests::{Failure, RequestOutcome};
 
 /// Source of an answer's bytes.
 enum From<'a> {
@@ -34,7 +34,7 @@ pub(crate) async fn land(
     answer: Answer,
     from: u32,
     into: &mut [u8],
-) -> Result<Outcome, TransportError> {
+) -> Result<RequestOutcome, TransportError> {
     let Answer { head, reply, payload_bytes, .. } = answer;
     land_from(From::Session(answers), head, reply, payload_bytes, from, into).await
 }
@@ -44,7 +44,7 @@ pub(crate) async fn land_small(
     answer: SmallAnswer,
     from: u32,
     into: &mut [u8],
-) -> Result<Outcome, TransportError> {
+) -> Result<RequestOutcome, TransportError> {
     let SmallAnswer { head, reply, payload } = answer;
     let bytes = u32::try_from(payload.bytes().len()).unwrap_or(u32::MAX);
     land_from(From::Memory(payload.bytes()), head, reply, bytes, from, into).await
@@ -57,7 +57,7 @@ async fn land_from(
     payload_bytes: u32,
     from: u32,
     into: &mut [u8],
-) -> Result<Outcome, TransportError> {
+) -> Result<RequestOutcome, TransportError> {
     let reply = match reply {
         DriveReply::Refused(refusal) => {
             let proven = head.mac != [0; 16];

@@ -20,7 +20,7 @@ use crate::data::buffers::User;
 use crate::error::{Error, Result};
 use crate::executor::{Executor, Failed, Writer, ask_columns};
 use crate::handle::Handle;
-use crate::peers::drive_requests::{Failure, Outcome};
+use crate::peers::drive_requests::{Failure, RequestOutcome};
 use crate::peers::faults::Learnt;
 
 /// Maximum number of compilations of a stripe's reads; each further one is for a column that did not answer.
@@ -111,7 +111,7 @@ impl Handle {
             (column, Versions { at, list, units: vec![stripe.0], from: 0, limit: 0 }.into())
         };
         let answers = ask_columns(self, view, segment, parity.iter().map(ask).collect()).await;
-        let is_damaged = |answer: &Outcome| match answer {
+        let is_damaged = |answer: &RequestOutcome| match answer {
             Ok(DriveReply::Versions(reply)) => reply.units.iter().any(|unit| unit.damaged),
             _ => false,
         };

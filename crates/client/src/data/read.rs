@@ -22,7 +22,7 @@ use crate::view::FileView;
 
 /// A byte range of one segment, for one plan set.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Chunk {
+pub(crate) struct SegmentChunk {
     pub(crate) segment: usize,
     pub(crate) range: Range<u64>,
 }
@@ -80,7 +80,7 @@ impl Handle {
         &self,
         view: Arc<FileView>,
         range: Range<u64>,
-    ) -> impl Iterator<Item = Chunk> + use<'_> {
+    ) -> impl Iterator<Item = SegmentChunk> + use<'_> {
         let mut at = range.start;
         std::iter::from_fn(move || {
             if at >= range.end {
@@ -91,7 +91,7 @@ impl Handle {
             let first = layout.stripe_at(at).0;
             let last = (first / stripes * stripes).saturating_add(stripes - 1);
             let end = layout.stripe_range(Stripe(last)).end.min(range.end);
-            let chunk = Chunk { segment, range: at..end };
+            let chunk = SegmentChunk { segment, range: at..end };
             at = end;
             Some(chunk)
         })
@@ -124,7 +124,7 @@ impl Handle {
         concurrent::windowed(self.client.shared.config.sets_per_request, reads).await
     }
 
-    async fn read_chunk(&self, chunk: Chunk, buffer: &mut [u8]) -> Result<()> {
+    async fn read_chunk(&self, chunk: SegmentChunk, buffer: &mut [u8]) -> Result<()> {
         let mut patience = Patience::new(self);
         let mut absent: Option<Arc<FileView>> = None;
         let mut todo = vec![Todo { range: chunk.range.clone(), learnt: Learnt::default() }];

@@ -9,7 +9,7 @@ use braid_wire::data::{DriveRequest, Retire};
 
 use crate::executor::ask_columns;
 use crate::handle::Handle;
-use crate::peers::drive_requests::{Failure, Outcome};
+use crate::peers::drive_requests::{Failure, RequestOutcome};
 use crate::peers::faults::Learnt;
 use crate::view::FileView;
 
@@ -90,7 +90,7 @@ pub(crate) async fn ask_all(
     view: &Arc<FileView>,
     questions: &[(usize, Column)],
     request: &(impl Fn(usize, Column) -> DriveRequest + Sync),
-) -> Vec<(usize, Column, Outcome)> {
+) -> Vec<(usize, Column, RequestOutcome)> {
     let mut outcomes = Vec::with_capacity(questions.len());
     for group in questions.chunk_by(|a, b| a.0 == b.0) {
         let segment = group[0].0;

@@ -16,9 +16,9 @@ use braid_plan::{Body, PlanError, Stamped, Write};
 
 use crate::concurrent;
 use crate::data::buffers::User;
-use crate::data::read::{Chunk, Patience};
+use crate::data::read::{Patience, SegmentChunk};
 use crate::data::stamps::NotNow;
-use crate::data::write::{Place, WriteSide, Written};
+use crate::data::write::{ReservedPlace, WriteSide, Written};
 use crate::error::Result;
 use crate::executor::{Executor, UnitEnd};
 use crate::handle::Handle;
@@ -32,8 +32,8 @@ impl Handle {
     pub(crate) async fn write_units(
         &self,
         side: &WriteSide,
-        chunk: &Chunk,
-        place: Option<&Place>,
+        chunk: &SegmentChunk,
+        place: Option<&ReservedPlace>,
         data: &[u8],
     ) -> Result<Written> {
         let view = self.view();
@@ -65,7 +65,7 @@ impl Handle {
         side: &WriteSide,
         segment: usize,
         range: Range<u64>,
-        place: Option<&Place>,
+        place: Option<&ReservedPlace>,
         data: &[u8],
     ) -> Result<Written> {
         let mut patience = Patience::new(self);

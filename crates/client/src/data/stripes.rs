@@ -15,7 +15,7 @@ pub(crate) struct Stripes {
 
 /// Held stripes, released on drop.
 #[derive(Debug)]
-pub(crate) struct Held<'a> {
+pub(crate) struct HeldStripes<'a> {
     stripes: &'a Stripes,
     segment: usize,
     range: Range<u64>,
@@ -24,12 +24,12 @@ pub(crate) struct Held<'a> {
 impl Stripes {
     /// Waits until none of these stripes of the segment is held, then holds all of them: all or none, so that
     /// two callers that want the same stripes cannot deadlock.
-    pub(crate) async fn hold(&self, segment: usize, range: Range<u64>) -> Held<'_> {
+    pub(crate) async fn hold(&self, segment: usize, range: Range<u64>) -> HeldStripes<'_> {
         loop {
             // Registered before the check, so that a release in between is not missed.
             let freed = self.freed.notified();
             if self.try_hold(segment, &range) {
-                return Held { stripes: self, segment, range };
+                return HeldStripes { stripes: self, segment, range };
             }
             freed.await;
         }
@@ -48,7 +48,7 @@ impl Stripes {
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for HeldStripes<'_> {
     fn drop(&mut self) {
         let mut held = self.stripes.held.lock().expect("no holder panics");
         if let Some(index) = held.iter().position(|(s, range)| *s == self.segment && *range == self.range) {

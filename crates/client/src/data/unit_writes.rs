@@ -5,6 +5,8 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard};
 
+use braid_layout::OperationNumber;
+
 /// The unit writes of a client that may still be repeated.
 #[derive(Debug)]
 pub(crate) struct UnitWrites {
@@ -13,33 +15,33 @@ pub(crate) struct UnitWrites {
 
 #[derive(Debug)]
 struct Begun {
-    next: u64,
-    numbers: BTreeSet<u64>,
+    next: OperationNumber,
+    numbers: BTreeSet<OperationNumber>,
 }
 
 /// A unit write's number, given up on drop.
 #[derive(Debug)]
 pub(crate) struct Operation<'a> {
     all: &'a UnitWrites,
-    pub(crate) number: u64,
+    pub(crate) number: OperationNumber,
 }
 
 impl UnitWrites {
     pub(crate) fn new() -> UnitWrites {
-        UnitWrites { begun: Mutex::new(Begun { next: 1, numbers: BTreeSet::new() }) }
+        UnitWrites { begun: Mutex::new(Begun { next: OperationNumber::FIRST, numbers: BTreeSet::new() }) }
     }
 
     /// The next number.
     pub(crate) fn begin(&self) -> Operation<'_> {
         let mut begun = self.lock();
         let number = begun.next;
-        begun.next += 1;
+        begun.next = number.next();
         begun.numbers.insert(number);
         Operation { all: self, number }
     }
 
     /// Number below which the client repeats none of its unit writes.
-    pub(crate) fn watermark(&self) -> u64 {
+    pub(crate) fn watermark(&self) -> OperationNumber {
         let begun = self.lock();
         begun.numbers.first().copied().unwrap_or(begun.next)
     }
@@ -51,7 +53,7 @@ impl UnitWrites {
 
 impl Operation<'_> {
     /// Number below which the client repeats none of its unit writes.
-    pub(crate) fn watermark(&self) -> u64 {
+    pub(crate) fn watermark(&self) -> OperationNumber {
         self.all.watermark()
     }
 }
@@ -72,13 +74,16 @@ mod tests {
         let a = all.begin();
         let b = all.begin();
         let c = all.begin();
-        assert_eq!((a.number, b.number, c.number), (1, 2, 3));
-        assert_eq!(c.watermark(), 1);
+        assert_eq!(
+            (a.number, b.number, c.number),
+            (OperationNumber(1), OperationNumber(2), OperationNumber(3))
+        );
+        assert_eq!(c.watermark(), OperationNumber(1));
         drop(b);
-        assert_eq!(c.watermark(), 1);
+        assert_eq!(c.watermark(), OperationNumber(1));
         drop(a);
-        assert_eq!(c.watermark(), 3);
+        assert_eq!(c.watermark(), OperationNumber(3));
         drop(c);
-        assert_eq!(all.watermark(), 4);
+        assert_eq!(all.watermark(), OperationNumber(4));
     }
 }

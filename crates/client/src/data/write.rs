@@ -20,7 +20,7 @@ use braid_wire::Reason;
 use crate::concurrent;
 use crate::config::PartWrites;
 use crate::data::buffers::User;
-use crate::data::read::{Chunk, Patience, stripes_of};
+use crate::data::read::{Patience, SegmentChunk, stripes_of};
 use crate::data::stamps::{Begun, Content, NotNow};
 use crate::data::unit_writes::Operation;
 pub(crate) use crate::data::write_side::WriteSide;
@@ -32,7 +32,7 @@ use crate::peers::faults::{Learnt, Remedy, write_remedy};
 use crate::peers::retry::Tries;
 use crate::view::FileView;
 
-pub(crate) use source::{Place, Source};
+pub(crate) use source::{ReservedPlace, Source};
 
 /// A column that failed in this many rounds counts as lost, whatever its answers.
 const UNMENDED_MAX: u32 = 6;
@@ -73,8 +73,8 @@ impl Handle {
     async fn write_chunk(
         &self,
         side: &WriteSide,
-        chunk: Chunk,
-        place: Option<&Place>,
+        chunk: SegmentChunk,
+        place: Option<&ReservedPlace>,
         body: Body,
         data: &[u8],
     ) -> Result<()> {
@@ -107,7 +107,7 @@ impl Handle {
         &self,
         side: &WriteSide,
         view: &FileView,
-        chunk: &Chunk,
+        chunk: &SegmentChunk,
         body: Body,
         data: &[u8],
     ) -> Result<Written> {
@@ -249,7 +249,7 @@ impl Handle {
     /// Returns `None` if the handle has another lease.
     async fn prepare<'a>(
         &'a self,
-        chunk: &Chunk,
+        chunk: &SegmentChunk,
         body: Body,
         data: &'a [u8],
         begun: &Begun<'_>,

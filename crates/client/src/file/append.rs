@@ -5,7 +5,7 @@ use braid_wire::control::{ControlReply, Reserve};
 
 use super::{File, is_stale};
 use crate::client::unexpected;
-use crate::data::write::{Place, Source};
+use crate::data::write::{ReservedPlace, Source};
 use crate::error::Result;
 use crate::peers::retry::Tries;
 
@@ -26,7 +26,7 @@ impl File {
         let _no_cuts = self.writing()?.cuts.read().await;
         loop {
             let (offset, lease) = self.reserve_place(data.len()).await?;
-            let place = Place::given(lease);
+            let place = ReservedPlace::given(lease);
             self.write_from(data, offset, Some(&place), source).await?;
             if !place.is_over() {
                 return Ok(offset);

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use braid_layout::Lease;
 use braid_wire::Reason;
-use braid_wire::control::{AttributeChanges, Backing, Cut, Ending, Link, Place, Sized};
+use braid_wire::control::{AttributeChanges, Backing, Cut, Ending, Link, NamePlace, Sized};
 
 use super::{File, Replace, Size, Writer};
 use crate::data::retire::{self, Occasion};
@@ -70,7 +70,7 @@ impl File {
         Ok(())
     }
 
-    fn naming(&self, writer: &Writer, at: Place, replace: Replace, changes: AttributeChanges) -> Link {
+    fn naming(&self, writer: &Writer, at: NamePlace, replace: Replace, changes: AttributeChanges) -> Link {
         let backing = self.backing(writer);
         // The lease under which the file has this size: the manager refuses both if another lease has
         // followed.

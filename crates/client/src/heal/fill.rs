@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use braid_layout::{Column, FileId, Lease, Role, Segment, Stripe, Version};
+use braid_layout::{Column, FileId, HolderId, Lease, Role, Segment, Stripe, Version};
 use braid_plan::{Body, Target, Write};
 use braid_wire::Reason;
 use braid_wire::control::{Access, BeginHeal, ControlReply, ControlRequest, EndHeal, Refresh, Turn};
@@ -38,7 +38,8 @@ pub(super) async fn fill_file(client: &Client, file: FileId, tally: &HealTally) 
     for _ in 0..ROUNDS_MAX {
         let begin = BeginHeal { file, comparison: 0, filling: true };
         let target = open(client, &subject, Purpose::Fill, begin.into()).await?;
-        let refresh = Refresh { file, access: Access::Read, lease: Lease(0), holder: 0, turn: Turn::Any };
+        let refresh =
+            Refresh { file, access: Access::Read, lease: Lease(0), holder: HolderId::NONE, turn: Turn::Any };
         let source = open(client, &subject, Purpose::Read, refresh.into()).await?;
         let view = target.view();
         let Some(version) = view.filling else {
@@ -64,7 +65,9 @@ pub(super) async fn fill_file(client: &Client, file: FileId, tally: &HealTally) 
 
 async fn open(client: &Client, subject: &str, purpose: Purpose, request: ControlRequest) -> Result<Handle> {
     match client.ask_manager(subject, request).await? {
-        ControlReply::Opened(opened) => Handle::new(client.clone(), subject.to_owned(), purpose, 0, opened),
+        ControlReply::Opened(opened) => {
+            Handle::new(client.clone(), subject.to_owned(), purpose, HolderId::NONE, opened)
+        }
         other => Err(unexpected(subject, &other)),
     }
 }

@@ -9,12 +9,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicU64;
 
-use braid_layout::{Column, ColumnMask, FileId, ObjectId, Stripe};
+use braid_layout::{Column, ColumnMask, FileId, HolderId, ObjectId, Stripe};
 use braid_plan::Target;
 use braid_wire::Reason;
 use braid_wire::control::{BeginHeal, ControlReply};
 
-use super::settled_cut::{Place, Standing, settled_cut, standing};
+use super::settled_cut::{Standing, StripePlace, settled_cut, standing};
 use super::{Heal, HealTally, TRIES_MAX, Wanted};
 use crate::client::{Client, unexpected};
 use crate::data::buffers::User;
@@ -41,7 +41,7 @@ impl Client {
                 ControlReply::Opened(opened) => opened,
                 other => return Err(unexpected(&subject, &other)),
             };
-        let handle = Handle::new(self.clone(), subject, Purpose::Heal, 0, opened)?;
+        let handle = Handle::new(self.clone(), subject, Purpose::Heal, HolderId::NONE, opened)?;
         let heal =
             Heal { handle: &handle, drive: self.config().credentials.drive, tally, left: AtomicU64::new(0) };
         let mut left = Vec::new();
@@ -87,7 +87,7 @@ impl Heal<'_> {
         let columns = &page.view.segments[segment];
         let set = columns.set;
         let joining = columns.joining.with(own);
-        let place = Place { shape, stripe: Stripe(stripe), set, joining };
+        let place = StripePlace { shape, stripe: Stripe(stripe), set, joining };
         let Some(survey) = page.stripes.get(&stripe) else {
             return Ok(Some("no other column has the stripe".to_owned()));
         };

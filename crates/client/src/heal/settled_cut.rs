@@ -29,7 +29,7 @@ pub(crate) enum Standing {
 
 /// A stripe, and the state of its file's columns.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct StripePlace {
     pub(crate) shape: Shape,
     pub(crate) stripe: Stripe,
     pub(crate) set: ColumnMask,
@@ -37,7 +37,7 @@ pub(crate) struct Place {
 }
 
 /// The newest settled version of each data unit, for the joining column `own`. `None` if it is not known yet.
-pub(crate) fn settled_cut(place: &Place, own: Column, survey: &Survey) -> Option<Vec<Version>> {
+pub(crate) fn settled_cut(place: &StripePlace, own: Column, survey: &Survey) -> Option<Vec<Version>> {
     let known = |column: &Column| survey.get(column).filter(|state| !state.damaged);
     let has = |column: &Column, stamp: Version| known(column).is_some_and(|state| newest(state) >= stamp);
     let ready = place.set.minus(place.joining);
@@ -97,7 +97,7 @@ pub(crate) fn settled_cut(place: &Place, own: Column, survey: &Survey) -> Option
 }
 
 /// Compares the unit of the joining column `own` with the cut.
-pub(crate) fn standing(place: &Place, own: Column, survey: &Survey, cut: &[Version]) -> Standing {
+pub(crate) fn standing(place: &StripePlace, own: Column, survey: &Survey, cut: &[Version]) -> Standing {
     let Some(state) = survey.get(&own) else {
         let written = match place.shape.role(place.stripe, own) {
             Role::Data(data) => cut.get(usize::from(data)).is_some_and(|version| !version.is_zero()),
@@ -153,9 +153,9 @@ mod tests {
     }
 
     /// raid4 2+1: columns 0 and 1 are data, 2 is parity. Column 0 is joining, unless another is.
-    fn place(joining: u8) -> Place {
+    fn place(joining: u8) -> StripePlace {
         let shape = Shape::new(Scheme::Raid4, 2, 1, 4096).expect("a shape");
-        Place { shape, stripe: Stripe(0), set: mask(&[0, 1, 2]), joining: mask(&[joining]) }
+        StripePlace { shape, stripe: Stripe(0), set: mask(&[0, 1, 2]), joining: mask(&[joining]) }
     }
 
     fn unit(settled: u64, cover: &[u64], pending: Option<(u64, &[u8], &[u64])>) -> UnitState {

@@ -1,5 +1,6 @@
 //! Advisory locks, as the manager keeps them.
 
+use braid_layout::ClientId;
 use braid_wire::control::{ControlReply, ControlRequest, Lock, Locked};
 
 use crate::client::{Client, unexpected};
@@ -7,7 +8,7 @@ use crate::error::Result;
 
 impl Client {
     /// The random number by which the manager knows this client.
-    pub fn number(&self) -> u64 {
+    pub fn number(&self) -> ClientId {
         self.shared.number
     }
 

@@ -9,7 +9,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use braid_layout::FileId;
-use braid_wire::control::{PATH_BYTES_MAX as ASKED_BYTES_MAX, Place};
+use braid_wire::control::{NamePlace, PATH_BYTES_MAX as ASKED_BYTES_MAX};
 
 /// The prefix of every remote name.
 pub const PREFIX: &str = "braid://";
@@ -138,9 +138,9 @@ impl Name {
 
     /// The name in the form for the manager. A path that is too long for a request is an error, which has the
     /// name cut in two: the first part as a name, and the rest as a path from there.
-    pub(crate) fn place(&self) -> Result<Place, (Name, Vec<u8>)> {
+    pub(crate) fn place(&self) -> Result<NamePlace, (Name, Vec<u8>)> {
         if self.path.len() <= ASKED_BYTES_MAX {
-            return Ok(Place { volume: self.volume.clone(), from: self.from, path: self.path.clone() });
+            return Ok(NamePlace { volume: self.volume.clone(), from: self.from, path: self.path.clone() });
         }
         let cut = self.path[..=ASKED_BYTES_MAX].iter().rposition(|&byte| byte == b'/');
         let cut = cut.expect("no component is so long");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use braid_layout::Shape;
 use braid_wire::control::{
     Backup, BackupReply, ControlReply, DirectoryReply, DrainDrive, DrainDriveReply, Entry, FreeUnnamed,
-    JobRow, Jobs, Lookup, Place, ReadDirectory, RemoveDrive, RenameHow, ReplaceDrive, ScrubDrive,
+    JobRow, Jobs, Lookup, NamePlace, ReadDirectory, RemoveDrive, RenameHow, ReplaceDrive, ScrubDrive,
     ScrubDriveReply, ShapeSpec, StatRow, Status, StatusReply, UnlinkOnly, VolumeCreate, VolumeList,
     VolumeRemove, VolumeRow,
 };
@@ -80,7 +80,7 @@ impl Client {
 
     /// The place of a name, for a request to the manager. A path that is too long for a request is looked up
     /// part by part.
-    pub(crate) async fn place(&self, name: &Name) -> Result<Place> {
+    pub(crate) async fn place(&self, name: &Name) -> Result<NamePlace> {
         let (mut above, mut path) = match name.place() {
             Ok(place) => return Ok(place),
             Err(cut) => cut,

@@ -12,6 +12,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use braid_layout::ClientId;
 use braid_transport::{ControlSession, Limits, TransportError};
 use braid_wire::control::{ControlReply, ControlRequest, Renew, RequestHead, Watch};
 use braid_wire::{Reason, Refusal};
@@ -34,7 +35,7 @@ const SHARED_SESSIONS: usize = 2;
 pub(crate) struct Control {
     config: Config,
     /// The client's number, for its operations.
-    client: u64,
+    client: ClientId,
     calls: Lane,
     shared: Lane,
     renewals: Lane,
@@ -54,7 +55,7 @@ struct Bounds {
 
 impl Control {
     /// Creates the connection for the client with this number. Opens no session yet.
-    pub(crate) fn new(config: Config, client: u64) -> Control {
+    pub(crate) fn new(config: Config, client: ClientId) -> Control {
         let calls = Lane::new(config.control_sessions);
         let shared = Lane::new(SHARED_SESSIONS);
         let renewals = Lane::new(RENEWAL_SESSIONS);

@@ -56,7 +56,7 @@ pub(crate) enum Failure {
 }
 
 /// A drive's answer, or the reason for which there is none.
-pub(crate) type Outcome = Result<DriveReply, Failure>;
+pub(crate) type RequestOutcome = Result<DriveReply, Failure>;
 
 impl<'b> Item<'b> {
     /// A request without bytes.
@@ -78,13 +78,13 @@ pub(crate) async fn request_all(
     grant: &Grant,
     limit: InFlightLimit,
     items: Vec<Item<'_>>,
-) -> Vec<Outcome> {
+) -> Vec<RequestOutcome> {
     let items = match small_requests(drives, drive, address, grant, items).await {
         Ok(outcomes) => return outcomes,
         Err(items) => items,
     };
     let count = items.len();
-    let mut outcomes: Vec<Option<Outcome>> = Vec::new();
+    let mut outcomes: Vec<Option<RequestOutcome>> = Vec::new();
     outcomes.resize_with(count, || None);
     let mut lent = match drives.session(drive, address).await {
         Ok(lent) => lent,
@@ -123,7 +123,7 @@ async fn send_and_receive(
     grant: &Grant,
     limit: InFlightLimit,
     items: Vec<Item<'_>>,
-    outcomes: &mut [Option<Outcome>],
+    outcomes: &mut [Option<RequestOutcome>],
 ) -> Result<(), TransportError> {
     let weights: Vec<u32> = items.iter().map(|item| kibibytes(item.weight(), limit.bytes)).collect();
     let flights = Semaphore::new(limit.flights.max(1));

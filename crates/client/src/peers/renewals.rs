@@ -5,7 +5,8 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
-use braid_wire::control::{ControlReply, Held, Renew};
+use braid_layout::HolderId;
+use braid_wire::control::{ControlReply, HeldLease, Renew};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::Instant;
 
@@ -29,7 +30,7 @@ const LEASES_MAX: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct Renewals {
     /// Leases to renew, by holder.
-    kept: Mutex<BTreeMap<u64, Kept>>,
+    kept: Mutex<BTreeMap<HolderId, Kept>>,
     /// One permit: its holder renews all leases.
     turn: Semaphore,
     /// Time at which the next renewals are due.
@@ -71,7 +72,7 @@ impl Renewals {
         Renewals { kept: Mutex::default(), turn: Semaphore::new(1), due: Mutex::default() }
     }
 
-    fn kept(&self) -> MutexGuard<'_, BTreeMap<u64, Kept>> {
+    fn kept(&self) -> MutexGuard<'_, BTreeMap<HolderId, Kept>> {
         self.kept.lock().expect("no holder panics")
     }
 
@@ -100,7 +101,7 @@ impl Renewals {
         }
     }
 
-    async fn renew(&self, client: &Client, leases: &[Held], period: Duration) -> Result<()> {
+    async fn renew(&self, client: &Client, leases: &[HeldLease], period: Duration) -> Result<()> {
         let subject = "the leases of open files";
         let request = Renew { leases: leases.to_vec() };
         let answer = client.shared.control.renew(subject, request, period.max(TRY_AGAIN)).await?;
@@ -115,12 +116,12 @@ impl Renewals {
         Ok(())
     }
 
-    fn all(&self) -> Vec<Held> {
+    fn all(&self) -> Vec<HeldLease> {
         let kept = self.kept();
         let handles = kept.values().filter_map(|kept| kept.handle.upgrade());
         let held = handles.map(|handle| {
             let view = handle.view();
-            Held { file: view.file, lease: view.lease, holder: handle.holder }
+            HeldLease { file: view.file, lease: view.lease, holder: handle.holder }
         });
         held.collect()
     }

@@ -8,7 +8,7 @@ use braid_wire::control::Grant;
 use braid_wire::data::DriveRequest;
 
 use crate::data::landing::land_small;
-use crate::peers::drive_requests::{Failure, Item, Outcome, first_byte, is_gone, put_crcs};
+use crate::peers::drive_requests::{Failure, Item, RequestOutcome, first_byte, is_gone, put_crcs};
 use crate::peers::drives::Drives;
 
 /// Maximum number of requests of one caller: an object's creation and a write to it.
@@ -22,7 +22,7 @@ pub(crate) async fn small_requests<'b>(
     address: &str,
     grant: &Grant,
     mut items: Vec<Item<'b>>,
-) -> Result<Vec<Outcome>, Vec<Item<'b>>> {
+) -> Result<Vec<RequestOutcome>, Vec<Item<'b>>> {
     if items.len() > TOGETHER_MAX || !items.iter().all(is_small) {
         return Err(items);
     }
@@ -69,7 +69,7 @@ pub(crate) async fn ask(
     address: &str,
     grant: &Grant,
     item: &mut Item<'_>,
-) -> Option<Outcome> {
+) -> Option<RequestOutcome> {
     let shared = drives.shared(drive, address)?;
     let sent = send(drives, &shared, grant, item).transpose()?;
     Some(land(drives, drive, &shared, sent, item).await)
@@ -97,7 +97,7 @@ async fn land(
     shared: &Arc<SharedSession>,
     sent: Result<Asking, TransportError>,
     item: &mut Item<'_>,
-) -> Outcome {
+) -> RequestOutcome {
     let answered = match sent {
         Ok(asking) => match asking.await {
             Ok(answer) => land_small(answer, first_byte(&item.request), item.into).await,

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use braid_layout::FileId;
+use braid_layout::{ClientId, FileId};
 use braid_transport::host::boot_ms;
 use braid_wire::control::{ControlReply, News, Watch};
 use tokio::sync::{Notify, mpsc};
@@ -219,7 +219,7 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 }
 
 impl State {
-    fn request(&mut self, client: u64) -> (Watch, Said) {
+    fn request(&mut self, client: ClientId) -> (Watch, Said) {
         self.order += 1;
         let some = |of: &BTreeMap<FileId, u64>| of.keys().copied().take(FILES_MAX).collect::<Vec<_>>();
         let open = some(&self.open);
@@ -275,7 +275,7 @@ mod tests {
         let mut state = State::default();
         let [a, b] = [1, 2].map(FileId);
         state.open.extend([(a, 0), (b, 0)]);
-        let (request, said) = state.request(7);
+        let (request, said) = state.request(ClientId(7));
         assert_eq!((request.order, request.open.as_slice()), (1, &[a, b][..]));
         // News of file `a` are heeded again, and file `b` is closed.
         state.open.insert(a, state.order);
@@ -283,7 +283,7 @@ mod tests {
         state.closed.insert(b, state.order);
         state.hear(&news(0), 0, &said);
         assert_eq!((state.open.contains_key(&a), state.open.contains_key(&b)), (true, false));
-        let (request, said) = state.request(7);
+        let (request, said) = state.request(ClientId(7));
         assert_eq!((request.closed.as_slice(), request.open.as_slice()), (&[b][..], &[a][..]));
         state.hear(&news(0), 0, &said);
         assert!(!state.has_more());
@@ -293,11 +293,11 @@ mod tests {
     fn news_count_as_heeded_when_all_is_said_that_is_open() {
         let mut state = State { heeded: 5, ..State::default() };
         state.open.extend((0..=FILES_MAX as u64).map(|file| (FileId(file), 0)));
-        let (request, said) = state.request(7);
+        let (request, said) = state.request(ClientId(7));
         assert_eq!((request.heeded, request.open.len()), (0, FILES_MAX));
         state.hear(&news(0), 0, &said);
         assert!(state.has_more());
-        let (request, said) = state.request(7);
+        let (request, said) = state.request(ClientId(7));
         assert_eq!((request.heeded, request.open.len()), (5, 1));
         state.hear(&news(0), 0, &said);
         assert!(!state.has_more());

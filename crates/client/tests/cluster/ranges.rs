@@ -8,7 +8,7 @@ use braid_client::File;
 use braid_client::Kind;
 use braid_client::Name;
 use braid_client::OpenOptions;
-use braid_layout::{Scheme, Version};
+use braid_layout::{HolderId, Scheme, Version};
 
 use crate::common::{Cluster, assert_same, name, pattern, put, read_all, shape, wait_for};
 use crate::raw::{Part, grants, write_one};
@@ -218,7 +218,7 @@ async fn one_that_dies_in_a_stripe_write_leaves_it_whole_and_the_others_go_on() 
 }
 
 /// The lease that a holder works under.
-async fn lease_of(cluster: &Cluster, file: braid_layout::FileId, holder: u64) -> braid_layout::Lease {
+async fn lease_of(cluster: &Cluster, file: braid_layout::FileId, holder: HolderId) -> braid_layout::Lease {
     grants(cluster, file, braid_layout::Lease(2), holder).await.lease
 }
 

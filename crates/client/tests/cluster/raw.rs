@@ -4,11 +4,13 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use braid_layout::{Column, ColumnMask, EndBound, FileId, Lease, Version};
+use braid_layout::{
+    ClientId, Column, ColumnMask, EndBound, FileId, HolderId, Lease, OperationNumber, Version,
+};
 use braid_transport::{ControlSession, DriveSession, Limits, TransportError};
 use braid_wire::checksum::block_crcs;
 use braid_wire::control::{
-    Access, Backing, ControlReply, Ended, Ending, NewAttributes, Open, Opened, Place, Refresh, Release,
+    Access, Backing, ControlReply, Ended, Ending, NamePlace, NewAttributes, Open, Opened, Refresh, Release,
     RequestHead, ShapeSpec, Turn,
 };
 use braid_wire::data::{Address, DriveRequest, Retire, StripeWrite};
@@ -16,7 +18,8 @@ use braid_wire::data::{Address, DriveRequest, Retire, StripeWrite};
 use crate::common::Cluster;
 
 /// Client number of this writer.
-const CLIENT: u64 = 77;
+const CLIENT: ClientId = ClientId(77);
+const HOLDER: HolderId = HolderId(77);
 
 /// One column's part of a write of one stripe.
 pub(crate) struct Part<'a> {
@@ -35,14 +38,14 @@ pub(crate) async fn write(cluster: &Cluster, path: &str, before: Version, parts:
     let mut manager = manager(cluster).await;
     let shape = ShapeSpec { scheme: 0, k: 0, m: 0, unit_bytes: 0 };
     let open = Open {
-        at: Place::of("main", path.as_bytes().to_vec()),
+        at: NamePlace::of("main", path.as_bytes().to_vec()),
         access: Access::Write,
         create: false,
         exclusive: false,
         alone: false,
         range: None,
         shape,
-        holder: CLIENT,
+        holder: HOLDER,
         new: NewAttributes { mode: 0o644, uid: 1, gid: 2 },
     };
     let head = operation(&manager);
@@ -64,7 +67,7 @@ pub(crate) async fn write(cluster: &Cluster, path: &str, before: Version, parts:
             settled_to: stamp(last),
             durable: true,
             client: CLIENT,
-            watermark,
+            watermark: OperationNumber(watermark),
             ends_lease: false,
         };
         send(cluster, &opened, column, &retire.into(), &[]).await.expect("settled");
@@ -73,13 +76,13 @@ pub(crate) async fn write(cluster: &Cluster, path: &str, before: Version, parts:
     let lease = opened.lease;
     let end = opened.stat.size();
     let ended = Ended { ending: Ending::Retired, end, columns: ColumnMask(u64::MAX) };
-    let release = Release { file, lease, holder: CLIENT, ended, commit: None, backing: Backing::NONE }.into();
+    let release = Release { file, lease, holder: HOLDER, ended, commit: None, backing: Backing::NONE }.into();
     let head = operation(&manager);
     manager.call_as(&head, &release).await.expect("released");
 }
 
 /// Capabilities for a file that is open for writing under this lease.
-pub(crate) async fn grants(cluster: &Cluster, file: FileId, lease: Lease, holder: u64) -> Opened {
+pub(crate) async fn grants(cluster: &Cluster, file: FileId, lease: Lease, holder: HolderId) -> Opened {
     let refresh = Refresh { file, access: Access::Write, lease, holder, turn: Turn::Any };
     match manager(cluster).await.call(&refresh.into()).await.expect("it is open") {
         ControlReply::Opened(opened) => opened,
@@ -109,7 +112,7 @@ pub(crate) async fn write_one(
         ends: vec![EndBound::NONE; part.cover.len()],
         settled_below: Version::ZERO,
         client: CLIENT,
-        operation: stamp.n,
+        operation: OperationNumber(stamp.n),
         crcs: block_crcs(0, part.bytes),
     };
     send(cluster, opened, part.column, &request.into(), &[part.bytes]).await
@@ -125,7 +128,12 @@ async fn manager(cluster: &Cluster) -> ControlSession {
 fn operation(manager: &ControlSession) -> RequestHead {
     static NUMBER: AtomicU64 = AtomicU64::new(1);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    RequestHead { client: CLIENT, operation: number, settled_below: 1, begun_ms: manager.head().now_ms }
+    RequestHead {
+        client: CLIENT,
+        operation: OperationNumber(number),
+        settled_below: OperationNumber(1),
+        begun_ms: manager.head().now_ms,
+    }
 }
 
 fn address(opened: &Opened, column: u8) -> Address {

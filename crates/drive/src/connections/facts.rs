@@ -20,7 +20,7 @@ const MAPS: usize = 64;
 
 /// Facts about an object, against which its requests are checked.
 #[derive(Debug, Clone)]
-pub(crate) struct Facts {
+pub(crate) struct StoredFacts {
     pub(crate) object_version: u32,
     pub(crate) g: Generation,
     /// The columns of the set that are ready.
@@ -31,7 +31,7 @@ pub(crate) struct Facts {
 /// An object whose creation is on its way to the disk.
 struct Creating {
     place: ObjectRef,
-    facts: Facts,
+    facts: StoredFacts,
     /// Set when the store has answered and shows the object itself.
     answered: Arc<AtomicBool>,
 }
@@ -52,12 +52,12 @@ type Decoded = (Box<[u8]>, Arc<ColumnMap>);
 
 impl Objects {
     /// Makes the facts of an object that is being created count at once.
-    pub(crate) fn is_creating(&mut self, place: ObjectRef, facts: Facts, answered: Arc<AtomicBool>) {
+    pub(crate) fn is_creating(&mut self, place: ObjectRef, facts: StoredFacts, answered: Arc<AtomicBool>) {
         self.creating.push(Creating { place, facts, answered });
     }
 
     /// Facts about an object; `None`: there is no such object.
-    pub(crate) fn facts(&mut self, core: &Core, place: ObjectRef) -> Result<Option<Facts>, Refusal> {
+    pub(crate) fn facts(&mut self, core: &Core, place: ObjectRef) -> Result<Option<StoredFacts>, Refusal> {
         self.creating.retain(|creating| !creating.answered.load(Ordering::Acquire));
         if let Some(creating) = self.creating.iter().find(|creating| creating.place == place) {
             return Ok(Some(creating.facts.clone()));
@@ -66,7 +66,7 @@ impl Objects {
         let looked = core.store.with_object(place.0, place.1, |state: &ObjectState<'_>| {
             let ObjectState { object_version, g, set, joining, map } = *state;
             let map = maps.decoded(place, map)?;
-            Ok::<_, DecodeError>(Facts { object_version, g, ready: set.minus(joining), map })
+            Ok::<_, DecodeError>(StoredFacts { object_version, g, ready: set.minus(joining), map })
         });
         match looked {
             Ok(facts) => facts

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use braid_layout::{ColumnMask, DriveId, Generation, PartitionId};
-use braid_store::{Change, Error, Mutation, Outcome, UnitVerdict};
+use braid_store::{Change, Error, Mutation, MutationOutcome, UnitVerdict};
 use braid_transport::host;
 use braid_wire::capability::Rights;
 use braid_wire::data::{
@@ -21,7 +21,7 @@ use tokio::time::timeout;
 
 use crate::connections::answerer::Ticket;
 use crate::connections::convert;
-use crate::connections::facts::Facts;
+use crate::connections::facts::StoredFacts;
 use crate::connections::reply::{Answer, refusal};
 use crate::connections::requests::{Requests, always, done};
 use crate::core::Core;
@@ -39,7 +39,7 @@ impl Requests {
     pub(crate) async fn create(
         &mut self,
         capability: &Capability,
-        facts: Option<Facts>,
+        facts: Option<StoredFacts>,
         create: Create,
         ticket: Ticket,
     ) {
@@ -51,7 +51,7 @@ impl Requests {
             let object_version = capability.object_version;
             let g = capability.g;
             let ready = capability.set.minus(capability.joining);
-            let facts = Facts { object_version, g, ready, map };
+            let facts = StoredFacts { object_version, g, ready, map };
             let answered = Arc::new(AtomicBool::new(false));
             self.objects.is_creating(place, facts, Arc::clone(&answered));
             self.core().readmission.handle_fenced(partition, object);
@@ -116,7 +116,7 @@ impl Requests {
         let now_ms = core.manager_ms().unwrap_or(capability.expires_ms);
         core.revoked().handle_removal(place, now_ms);
         let mutation = Mutation::Remove { partition: place.0, object: place.1, g: capability.g };
-        let finish = move |result: Result<Outcome, Error>| {
+        let finish = move |result: Result<MutationOutcome, Error>| {
             if result.is_ok() {
                 forward::handle_removed(&core, place);
             }
@@ -198,7 +198,11 @@ fn not_drained(core: &Core, capability: &Capability, owing: Owing) -> Answer {
 }
 
 /// Stores the capability's generation, set and joining columns, and the drives that have the columns now.
-pub(crate) fn fence(core: &Core, capability: &Capability, drives: &[DriveId]) -> Result<Outcome, Error> {
+pub(crate) fn fence(
+    core: &Core,
+    capability: &Capability,
+    drives: &[DriveId],
+) -> Result<MutationOutcome, Error> {
     let partition = capability.partition;
     let object = capability.object;
     let g = capability.g;
@@ -222,7 +226,7 @@ pub(crate) fn fence(core: &Core, capability: &Capability, drives: &[DriveId]) ->
 pub(crate) fn may_install(
     core: &Core,
     capability: &Capability,
-    facts: &Facts,
+    facts: &StoredFacts,
     write: &StripeWrite,
 ) -> Result<(), Refusal> {
     if !write.install || capability.joining.contains(facts.map.column) {
@@ -260,7 +264,7 @@ pub(crate) fn list_unsettled(core: &Core, capability: &Capability, asked: &Fence
     })
 }
 
-pub(crate) fn give_verdict(core: &Core, g: Generation, verdict: Verdict) -> Result<Outcome, Error> {
+pub(crate) fn give_verdict(core: &Core, g: Generation, verdict: Verdict) -> Result<MutationOutcome, Error> {
     let partition = verdict.at.partition;
     let object = verdict.at.object;
     let units = verdict.units.into_iter();
@@ -275,7 +279,11 @@ pub(crate) fn give_verdict(core: &Core, g: Generation, verdict: Verdict) -> Resu
     core.store.commit(Mutation::Verdict { partition, object, g, units })
 }
 
-pub(crate) fn set_attributes(core: &Core, g: Generation, set: SetAttributes) -> Result<Outcome, Error> {
+pub(crate) fn set_attributes(
+    core: &Core,
+    g: Generation,
+    set: SetAttributes,
+) -> Result<MutationOutcome, Error> {
     let change = Change {
         object_version: Some(set.object_version),
         modified_ms: core.lease().manager_ms(core.clock().now()),
@@ -289,7 +297,7 @@ pub(crate) fn set_attributes(core: &Core, g: Generation, set: SetAttributes) -> 
     core.store.commit(Mutation::SetAttributes { partition, object, g, change })
 }
 
-pub(crate) fn snapshot(core: &Core, g: Generation, asked: &Snapshot) -> Result<Outcome, Error> {
+pub(crate) fn snapshot(core: &Core, g: Generation, asked: &Snapshot) -> Result<MutationOutcome, Error> {
     let partition = asked.at.partition;
     let object = asked.at.object;
     let number = asked.number;

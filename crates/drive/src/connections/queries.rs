@@ -18,7 +18,7 @@ use braid_wire::{Reason, Refusal, Wire};
 
 use crate::connections::buffers::{Connection, Share};
 use crate::connections::convert;
-use crate::connections::facts::Facts;
+use crate::connections::facts::StoredFacts;
 use crate::connections::outbox::Outbox;
 use crate::connections::reply::{Answer, Payload, refusal};
 use crate::core::{Core, Figures, Timed};
@@ -40,7 +40,7 @@ pub(crate) struct Room {
 /// Refusal of a read by a joining column, which answers only for units that it has caught up with in this
 /// generation (PROTOCOL section 7); `None` if the read may go on. If a fence comes between this check and the
 /// read itself, the read sees another generation than the capability's, and is refused for that.
-pub(crate) fn not_caught_up(core: &Core, facts: Option<&Facts>, read: &Read) -> Option<Refusal> {
+pub(crate) fn not_caught_up(core: &Core, facts: Option<&StoredFacts>, read: &Read) -> Option<Refusal> {
     let facts = facts?;
     // A snapshot does not change after it was taken.
     if read.snapshot != 0 || facts.ready.contains(facts.map.column) {

@@ -8,8 +8,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use braid_layout::Generation;
-use braid_store::{Body, Mutation, Outcome, Rejected, Reply, Standing};
+use braid_layout::{ClientId, Generation, OperationNumber};
+use braid_store::{Body, Mutation, MutationOutcome, Rejected, Reply, Standing};
 use braid_transport::{Receiver, TransportError, host};
 use braid_wire::authorise::{ObjectFacts, Verified, needs};
 use braid_wire::capability::Rights;
@@ -21,7 +21,7 @@ use tokio::time::timeout;
 use crate::connections::answerer::Ticket;
 use crate::connections::buffers::{Connection, Share};
 use crate::connections::convert::{self, ObjectRef};
-use crate::connections::facts::{Facts, Objects};
+use crate::connections::facts::{Objects, StoredFacts};
 use crate::connections::manage;
 use crate::connections::outbox::{self, Outbox};
 use crate::connections::queries::{self, Room};
@@ -89,7 +89,7 @@ impl Requests {
     async fn start_one(
         &mut self,
         capability: Capability,
-        facts: Option<Facts>,
+        facts: Option<StoredFacts>,
         request: DriveRequest,
         receiver: &mut Receiver,
         ticket: Ticket,
@@ -105,7 +105,6 @@ impl Requests {
                 Some(facts) => self.delta(&facts, delta, receiver, ticket).await?,
                 None => ticket.refuse(g, no_object()),
             },
-            R::Join(_) => ticket.refuse(g, Refusal::new(Reason::Unsupported, "drives do not serve Join yet")),
             R::Read(read) => {
                 if let Some(refusal) = queries::not_caught_up(&self.core, facts.as_ref(), &read) {
                     ticket.refuse(g, refusal);
@@ -206,7 +205,7 @@ impl Requests {
     }
 
     /// Facts about the object, if it exists and the request fits it; otherwise the refusal.
-    fn examine(&mut self, verified: &Verified, place: ObjectRef) -> Result<Option<Facts>, Box<Answer>> {
+    fn examine(&mut self, verified: &Verified, place: ObjectRef) -> Result<Option<StoredFacts>, Box<Answer>> {
         use DriveRequest as R;
         let (request, rules) = (&verified.request, verified.request.rules());
         let refused = |g, refusal| Err(Box::new(Answer::refused(g, refusal)));
@@ -246,7 +245,7 @@ impl Requests {
     async fn stripe_write(
         &mut self,
         capability: &Capability,
-        facts: &Facts,
+        facts: &StoredFacts,
         mut write: StripeWrite,
         receiver: &mut Receiver,
         ticket: Ticket,
@@ -270,18 +269,18 @@ impl Requests {
             write.standing = Standing::Repaired;
         }
         let finish = move |result| {
-            if repairs && matches!(result, Ok(Outcome::Applied)) {
+            if repairs && matches!(result, Ok(MutationOutcome::Applied)) {
                 damage_checks::handle_repaired(&core, place);
             }
             Answer::from_store(g, result, |outcome| {
                 let written = match outcome {
-                    Outcome::Applied => Written::new(stamp, false),
-                    Outcome::Already => Written::new(stamp, true),
-                    Outcome::Older { tip } => Written::new(tip, true),
+                    MutationOutcome::Applied => Written::new(stamp, false),
+                    MutationOutcome::Already => Written::new(stamp, true),
+                    MutationOutcome::Older { tip } => Written::new(tip, true),
                     // Only unit writes and deltas have these outcomes.
-                    Outcome::Owed { version, .. } => Written::new(version, false),
-                    Outcome::Known { version, .. } => Written::new(version, true),
-                    Outcome::Counted { tip } => Written::new(tip, true),
+                    MutationOutcome::Owed { version, .. } => Written::new(version, false),
+                    MutationOutcome::Known { version, .. } => Written::new(version, true),
+                    MutationOutcome::Counted { tip } => Written::new(tip, true),
                 };
                 if !written.already {
                     Figures::add(&core.figures.written_bytes, u64::from(bytes));
@@ -328,7 +327,7 @@ impl Requests {
         let object = retire.at.object;
         let settled_below = retire.settled_below();
         let client = retire.client;
-        let watermark = if client == 0 { 0 } else { retire.watermark };
+        let watermark = if client == ClientId::NONE { OperationNumber::NONE } else { retire.watermark };
         let mutation = Mutation::Retire { partition, object, g, settled_below, client, watermark };
         if retire.durable {
             return self.submit(ticket, mutation, always(), move |result| done(g, result)).await;
@@ -424,7 +423,7 @@ impl Requests {
         ticket: Ticket,
         mutation: Mutation,
         still: Still,
-        finish: impl FnOnce(Result<Outcome, braid_store::Error>) -> Answer + Send + 'static,
+        finish: impl FnOnce(Result<MutationOutcome, braid_store::Error>) -> Answer + Send + 'static,
     ) {
         let then = move |ticket: Ticket, result| ticket.answer(finish(result));
         self.hand_over(ticket, mutation, 0, still, then).await;
@@ -438,7 +437,7 @@ impl Requests {
         mutation: Mutation,
         bytes: u32,
         still: Still,
-        then: impl FnOnce(Ticket, Result<Outcome, braid_store::Error>) + Send + 'static,
+        then: impl FnOnce(Ticket, Result<MutationOutcome, braid_store::Error>) + Send + 'static,
     ) {
         ticket.waits();
         let core = self.core();
@@ -476,7 +475,7 @@ pub(crate) fn always() -> Still {
     Box::new(|| true)
 }
 
-pub(crate) fn done(g: Generation, result: Result<Outcome, braid_store::Error>) -> Answer {
+pub(crate) fn done(g: Generation, result: Result<MutationOutcome, braid_store::Error>) -> Answer {
     Answer::from_store(g, result, |_| braid_wire::data::Done {}.into())
 }
 

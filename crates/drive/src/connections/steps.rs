@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use braid_layout::{Code, Generation, Role, Shape, Stripe, Version};
-use braid_store::{Body, Error, Mutation, Outcome, block_crcs};
+use braid_store::{Body, Error, Mutation, MutationOutcome, block_crcs};
 use braid_transport::{Receiver, TransportError};
 use braid_wire::capability::Rights;
 use braid_wire::checksum::verify_blocks;
@@ -12,7 +12,7 @@ use braid_wire::{Capability, Reason, Refusal};
 use bytes::Bytes;
 
 use crate::connections::answerer::Ticket;
-use crate::connections::facts::Facts;
+use crate::connections::facts::StoredFacts;
 use crate::connections::reply::Answer;
 use crate::connections::requests::{Requests, always};
 use crate::core::{Core, Figures};
@@ -23,7 +23,7 @@ impl Requests {
     pub(crate) async fn unit_write(
         &mut self,
         capability: &Capability,
-        facts: Facts,
+        facts: StoredFacts,
         write: UnitWrite,
         receiver: &mut Receiver,
         ticket: Ticket,
@@ -58,15 +58,15 @@ impl Requests {
         });
         let core = self.core();
         let reply = move |ticket: Ticket, result| match result {
-            Ok(Outcome::Owed { version, .. }) => {
+            Ok(MutationOutcome::Owed { version, .. }) => {
                 Figures::add(&core.figures.written_bytes, u64::from(bytes));
                 forward::handle_owed(&core, unit, &facts.map, version, watermark, ticket, g);
             }
             // A repeated write whose first copy still waits: the repeat waits too.
-            Ok(Outcome::Known { version, settled: false }) => {
+            Ok(MutationOutcome::Known { version, settled: false }) => {
                 forward::handle_owed(&core, unit, &facts.map, version, watermark, ticket, g);
             }
-            Ok(Outcome::Known { version, .. } | Outcome::Older { tip: version }) => {
+            Ok(MutationOutcome::Known { version, .. } | MutationOutcome::Older { tip: version }) => {
                 ticket.answer(Answer::new(g, Written::new(version, true)));
             }
             // The writer has its answer, or has given it up.
@@ -83,7 +83,7 @@ impl Requests {
     /// Counts a data column's change into the parity.
     pub(crate) async fn delta(
         &mut self,
-        facts: &Facts,
+        facts: &StoredFacts,
         delta: Delta,
         receiver: &mut Receiver,
         ticket: Ticket,
@@ -142,7 +142,7 @@ impl Requests {
                 settle_some(&core, g, at, unit, data, settled_to);
             }
             ticket.answer(Answer::from_store(g, result, |outcome| match outcome {
-                Outcome::Counted { tip } => Written::new(tip, false).into(),
+                MutationOutcome::Counted { tip } => Written::new(tip, false).into(),
                 other => Refusal::new(Reason::Medium, format!("internal: a delta gave {other:?}")).into(),
             }));
         };
@@ -172,7 +172,7 @@ struct DeltaRoles {
     data: u8,
 }
 
-fn roles_of(facts: &Facts, delta: &Delta) -> Result<DeltaRoles, Refusal> {
+fn roles_of(facts: &StoredFacts, delta: &Delta) -> Result<DeltaRoles, Refusal> {
     let shape = shape_of(&facts.map)
         .ok_or_else(|| Refusal::new(Reason::Damaged, "the object's column map states no shape"))?;
     let role = |column| shape.role(Stripe(delta.unit), column);
@@ -204,7 +204,7 @@ fn scaled(roles: DeltaRoles, from: u32, body: Body) -> Result<Body, Refusal> {
 }
 
 /// Checks a unit write's fields, beyond the checks that apply to every request.
-fn check_unit_write(capability: &Capability, facts: &Facts, write: &UnitWrite) -> Result<(), Refusal> {
+fn check_unit_write(capability: &Capability, facts: &StoredFacts, write: &UnitWrite) -> Result<(), Refusal> {
     let own = facts.map.column;
     let shape = shape_of(&facts.map)
         .ok_or_else(|| Refusal::new(Reason::Damaged, "the object's column map states no shape"))?;

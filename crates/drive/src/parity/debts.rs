@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use braid_layout::{Column, ColumnMask, Generation, ObjectId, PartitionId, Version};
+use braid_layout::{Column, ColumnMask, Generation, ObjectId, OperationNumber, PartitionId, Version};
 
 /// A unit: its partition, its object, and its number in the object.
 pub(crate) type UnitRef = (PartitionId, ObjectId, u64);
@@ -49,7 +49,7 @@ struct Debt<W> {
 struct Step<W> {
     version: Version,
     /// The writer repeats none of its operations below this number; 0: not known.
-    watermark: u64,
+    watermark: OperationNumber,
     waiters: Vec<W>,
 }
 
@@ -66,7 +66,7 @@ impl<W> Debts<W> {
         &mut self,
         unit: UnitRef,
         version: Version,
-        watermark: u64,
+        watermark: OperationNumber,
         creditors: Creditors,
         waiter: Option<W>,
     ) {
@@ -86,7 +86,7 @@ impl<W> Debts<W> {
     }
 
     /// The versions that a column has not acknowledged, oldest first, with their writers' watermarks.
-    pub(crate) fn unacknowledged(&self, unit: UnitRef, column: Column) -> Vec<(Version, u64)> {
+    pub(crate) fn unacknowledged(&self, unit: UnitRef, column: Column) -> Vec<(Version, OperationNumber)> {
         let Some(debt) = self.units.get(&unit).filter(|debt| debt.creditors.all.contains(column)) else {
             return Vec::new();
         };
@@ -319,14 +319,14 @@ mod tests {
 
     fn owed(versions: &[u64]) -> Debts<u64> {
         let mut debts = Debts::default();
-        versions.iter().for_each(|&n| debts.handle_owed(UNIT, v(n), 0, two(), Some(n)));
+        versions.iter().for_each(|&n| debts.handle_owed(UNIT, v(n), OperationNumber::NONE, two(), Some(n)));
         debts
     }
 
     #[test]
     fn a_version_is_settled_when_every_parity_column_has_it_and_in_order() {
         let mut debts = owed(&[1, 2, 3]);
-        assert_eq!(debts.unacknowledged(UNIT, P), [(v(1), 0), (v(2), 0), (v(3), 0)]);
+        assert_eq!(debts.unacknowledged(UNIT, P), [1, 2, 3].map(|n| (v(n), OperationNumber::NONE)));
         debts.handle_acknowledged(UNIT, P, v(2), G);
         assert_eq!(debts.take_settled(UNIT), None, "the other has none");
         let unacknowledged = |column| debts.unacknowledged(UNIT, column).len();
@@ -355,7 +355,7 @@ mod tests {
         debts.handle_acknowledged(UNIT, P, v(2), G);
         debts.handle_acknowledged(UNIT, P, v(1), G);
         debts.handle_acknowledged(UNIT, Q, v(2), G);
-        debts.handle_owed(UNIT, v(2), 0, two(), Some(9));
+        debts.handle_owed(UNIT, v(2), OperationNumber::NONE, two(), Some(9));
         assert_eq!(debts.take_settled(UNIT), Some((v(2), G)));
         assert_eq!(debts.handle_settled(UNIT, v(2)), [(v(1), 1), (v(2), 2), (v(2), 9)]);
     }
@@ -437,13 +437,13 @@ mod tests {
         let mut debts = owed(&[1, 2]);
         assert_eq!(debts.handle_dropped(UNIT, v(1)), [1]);
         assert_eq!(debts.handle_dropped(UNIT, v(1)), []);
-        debts.handle_owed(UNIT, v(2), 0, two(), Some(3));
+        debts.handle_owed(UNIT, v(2), OperationNumber::NONE, two(), Some(3));
         debts.handle_acknowledged(UNIT, P, v(2), G);
         let only_q = ColumnMask::EMPTY.with(Q);
         assert_eq!(debts.take_late(|&waiter| waiter == 3), [(v(2), Some(only_q), 3)]);
         debts.handle_read(UNIT, false);
         assert_eq!(debts.take_waiters(UNIT), [(v(2), None, 2)], "no parity column is to blame");
-        debts.handle_owed(UNIT, v(3), 0, two(), Some(4));
+        debts.handle_owed(UNIT, v(3), OperationNumber::NONE, two(), Some(4));
         assert_eq!(debts.handle_removed(OBJECT), [4]);
         assert!(debts.owed_to(OBJECT).is_drained());
     }

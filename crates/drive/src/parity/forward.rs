@@ -12,7 +12,8 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use braid_layout::{
-    Column, ColumnMask, Generation, ObjectId, PartitionId, Role, Scheme, Shape, Stripe, Version,
+    Column, ColumnMask, Generation, ObjectId, OperationNumber, PartitionId, Role, Scheme, Shape, Stripe,
+    Version,
 };
 use braid_store::{Attributes, Error, Mutation, ObjectState, Rejected};
 use braid_transport::host;
@@ -87,7 +88,7 @@ pub(crate) fn handle_owed(
     unit: UnitRef,
     map: &ColumnMap,
     version: Version,
-    watermark: u64,
+    watermark: OperationNumber,
     ticket: Ticket,
     g: Generation,
 ) {
@@ -225,7 +226,7 @@ fn find_owed_of(core: &Arc<Core>, partition: PartitionId, object: ObjectId) {
             .map(|entry| entry.version)
             .collect();
         for &version in &owed {
-            core.forwarder.debts().handle_owed(unit, version, 0, creditors, None);
+            core.forwarder.debts().handle_owed(unit, version, OperationNumber::NONE, creditors, None);
         }
         if !owed.is_empty() {
             wake(core, unit, &map);

@@ -31,7 +31,7 @@ use braid_store::Stat;
 use braid_wire::data::{DamagedUnit, LostKeys, SCRUB_DAMAGED_MAX};
 use braid_wire::data::{ScrubPhase, ScrubReply, ScrubState, WrongFile};
 
-use crate::damage::Place;
+use crate::damage::UnitPlace;
 use crate::life::clock::Moment;
 use pace::Pace;
 
@@ -201,13 +201,13 @@ impl Scrub {
     }
 
     /// A unit was verified, and is whole.
-    pub(crate) fn handle_whole(&mut self, place: Place) {
+    pub(crate) fn handle_whole(&mut self, place: UnitPlace) {
         let (partition, object, unit) = place;
         self.progress.damaged.remove(&(partition, object, Some(unit)));
     }
 
     /// A damaged unit was made anew.
-    pub(crate) fn handle_repaired(&mut self, place: Place) {
+    pub(crate) fn handle_repaired(&mut self, place: UnitPlace) {
         if self.progress.damaged.remove(&(place.0, place.1, Some(place.2))).is_none() {
             self.progress.more = self.progress.more.saturating_sub(1);
         }

@@ -7,10 +7,10 @@ use crate::support::requests::*;
 use crate::support::{Drive, config, fails, reason, settings, within};
 use braid_drive::DriveError;
 use braid_drive::run_all;
-use braid_layout::{ClusterId, Generation, Version};
+use braid_layout::{ClientId, ClusterId, Generation, OperationNumber, Version};
 use braid_store::Body;
 use braid_store::Mutation;
-use braid_store::Outcome;
+use braid_store::MutationOutcome;
 use braid_store::Store;
 use braid_store::UnitWrite;
 use braid_transport::{DriveSession, Limits, TransportError};
@@ -356,9 +356,9 @@ async fn what_a_client_retires_is_forgotten() {
             unit: 0,
             from: 0,
             to: 100,
-            client: 11,
-            operation,
-            watermark: 0,
+            client: ClientId(11),
+            operation: OperationNumber(operation),
+            watermark: OperationNumber::NONE,
             g: G,
             lease: LEASE,
             stamp: None,
@@ -376,17 +376,23 @@ async fn what_a_client_retires_is_forgotten() {
     let mut session = drive.session().await;
     let grant = drive.grant(object_level());
     for (client, watermark) in [(11, 3), (0, u64::MAX), (12, 5)] {
-        let retire =
-            Retire { at: AT, settled_to: stamp(1), durable: true, client, watermark, ends_lease: false };
+        let retire = Retire {
+            at: AT,
+            settled_to: stamp(1),
+            durable: true,
+            client: ClientId(client),
+            watermark: OperationNumber(watermark),
+            ends_lease: false,
+        };
         session.call(&grant, &retire.into(), &[]).await.unwrap();
     }
     drive.stop().await;
     let after = store();
     let again = |operation| after.commit(unit_write(operation)).unwrap();
     for retired in 1..3 {
-        assert_eq!(again(retired), Outcome::Already, "{retired}: the client has its answer");
+        assert_eq!(again(retired), MutationOutcome::Already, "{retired}: the client has its answer");
     }
     for known in 3..5 {
-        assert!(matches!(again(known), Outcome::Known { .. }), "{known}");
+        assert!(matches!(again(known), MutationOutcome::Known { .. }), "{known}");
     }
 }

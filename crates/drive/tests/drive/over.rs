@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::support::manager::Manager;
 use crate::support::requests::*;
 use crate::support::*;
-use braid_layout::{FileId, Version, version::Lease};
+use braid_layout::{ClientId, FileId, OperationNumber, Version, version::Lease};
 use braid_testing::wait_for;
 use braid_transport::challenge;
 use braid_wire::Reason;
@@ -33,8 +33,14 @@ async fn a_lease_that_was_given_back_writes_no_more() {
     let old = drive.grant(writer());
     let payload = bytes(3, 100);
     assert!(session.call(&old, &write(0, 0, &payload, 1), &[&payload]).await.is_ok());
-    let end =
-        Retire { at: AT, settled_to: stamp(1), durable: true, client: 0, watermark: 0, ends_lease: true };
+    let end = Retire {
+        at: AT,
+        settled_to: stamp(1),
+        durable: true,
+        client: ClientId::NONE,
+        watermark: OperationNumber::NONE,
+        ends_lease: true,
+    };
     for _ in 0..2 {
         assert!(session.call(&old, &end.clone().into(), &[]).await.is_ok());
     }
@@ -73,8 +79,14 @@ async fn a_payload_that_comes_after_the_end_of_its_lease_is_not_written() {
     // Give the drive time to start on the write: nothing shows that it has, and it takes very little.
     tokio::time::sleep(Duration::from_millis(300)).await;
     let mut session = drive.session().await;
-    let end =
-        Retire { at: AT, settled_to: stamp(0), durable: true, client: 0, watermark: 0, ends_lease: true };
+    let end = Retire {
+        at: AT,
+        settled_to: stamp(0),
+        durable: true,
+        client: ClientId::NONE,
+        watermark: OperationNumber::NONE,
+        ends_lease: true,
+    };
     assert!(session.call(&old, &end.into(), &[]).await.is_ok());
     late.write_all(&payload[99..]).await.unwrap();
     // The write is answered with a refusal.
@@ -109,8 +121,14 @@ async fn a_lease_ends_where_nothing_was_written_too() {
     let mut session = drive.session().await;
     assert!(session.call(&drive.grant(drive_level()), &partition_create(), &[]).await.is_ok());
     let old = drive.grant(writer());
-    let end =
-        Retire { at: AT, settled_to: stamp(0), durable: true, client: 0, watermark: 0, ends_lease: true };
+    let end = Retire {
+        at: AT,
+        settled_to: stamp(0),
+        durable: true,
+        client: ClientId::NONE,
+        watermark: OperationNumber::NONE,
+        ends_lease: true,
+    };
     assert!(session.call(&old, &end.into(), &[]).await.is_ok());
     assert_eq!(reason(session.call(&old, &create(), &[]).await), Reason::StaleGeneration);
     drive.stop().await;

@@ -4,14 +4,15 @@ use crate::support::manager::Manager;
 use crate::support::requests::*;
 use crate::support::{Drive, bare, reason};
 use braid_layout::{
-    Column, ColumnMask, EndBound, Generation, ObjectId, PartitionId, Version, version::Lease,
+    ClientId, Column, ColumnMask, EndBound, Generation, ObjectId, OperationNumber, PartitionId, Version,
+    version::Lease,
 };
 use braid_store::disk::is_residency_told;
 use braid_wire::Capability;
 use braid_wire::Reason;
 use braid_wire::data::{
     Address, Create, Done, DriveReply, DriveRequest, Expect, Extent, Fence, FenceReply, Flush, GetAttributes,
-    Join, List, ListReply, ListedObject, PartitionSet, Read, Remove, Retire, SetAttributes, StripeWrite,
+    List, ListReply, ListedObject, PartitionSet, Read, Remove, Retire, SetAttributes, StripeWrite,
     UnitVerdict, Verdict, Want, Written,
 };
 
@@ -207,8 +208,8 @@ async fn versions_retire_fence_and_verdict() {
         at: AT,
         settled_to: stamp(4),
         durable,
-        client: 0,
-        watermark: 0,
+        client: ClientId::NONE,
+        watermark: OperationNumber::NONE,
         ends_lease: false,
     };
     assert_eq!(session.call(&new, &retire(false).into(), &[]).await.unwrap().0, done());
@@ -466,19 +467,5 @@ async fn a_creation_finds_what_is_there() {
     assert_eq!(session.call(&manager_s, &creation, &[]).await.unwrap().0, done());
     assert!(session.call(&manager_s, &read(0, 0, 10), &[]).await.is_ok());
     assert_eq!(reason(session.call(&grant, &read(0, 0, 10), &[]).await), Reason::StaleGeneration);
-    drive.stop().await;
-}
-
-#[tokio::test]
-async fn what_this_release_does_not_serve_is_told() {
-    let dir = tempfile::tempdir().unwrap();
-    let manager = Manager::start().await;
-    let drive = Drive::start(dir.path(), &manager).await;
-    drive.prepare().await;
-    let mut session = drive.session().await;
-    let grant = drive.grant(object_level());
-    let request = Join { at: AT, term: 1, sources: vec![] }.into();
-    assert_eq!(reason(session.call(&grant, &request, &[]).await), Reason::Unsupported);
-    assert!(session.call(&grant, &read(0, 0, 100), &[]).await.is_ok());
     drive.stop().await;
 }

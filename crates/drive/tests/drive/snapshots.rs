@@ -3,7 +3,7 @@
 use crate::support::manager::Manager;
 use crate::support::requests::*;
 use crate::support::{Drive, reason};
-use braid_layout::{Generation, Version};
+use braid_layout::{ClientId, Generation, OperationNumber, Version};
 use braid_transport::DriveSession;
 use braid_wire::control::Grant;
 use braid_wire::data::{
@@ -62,7 +62,15 @@ fn release(number: u32) -> DriveRequest {
 }
 
 fn retire(n: u64) -> DriveRequest {
-    Retire { at: AT, settled_to: stamp(n), durable: true, client: 0, watermark: 0, ends_lease: false }.into()
+    Retire {
+        at: AT,
+        settled_to: stamp(n),
+        durable: true,
+        client: ClientId::NONE,
+        watermark: OperationNumber::NONE,
+        ends_lease: false,
+    }
+    .into()
 }
 
 #[tokio::test]

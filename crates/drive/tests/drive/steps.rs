@@ -6,7 +6,10 @@ use std::time::Duration;
 use crate::support::manager::Manager;
 use crate::support::requests::*;
 use crate::support::{Drive, bare, reason, within};
-use braid_layout::{Code, Column, ColumnMask, DriveId, Generation, Role, Scheme, Shape, Stripe, Version};
+use braid_layout::{
+    ClientId, Code, Column, ColumnMask, DriveId, Generation, OperationNumber, Role, Scheme, Shape, Stripe,
+    Version,
+};
 use braid_testing::eventually;
 use braid_transport::{DriveSession, TransportError};
 use braid_wire::checksum::block_crcs;
@@ -154,12 +157,12 @@ fn unit_write(from: u32, payload: &[u8], operation: u64) -> DriveRequest {
         from,
         to: from + u32::try_from(payload.len()).unwrap(),
         hole: false,
-        client: 5,
-        operation,
+        client: ClientId(5),
+        operation: OperationNumber(operation),
         stamp: None,
         settled_below: Version::ZERO,
         crcs: block_crcs(from, payload),
-        watermark: 0,
+        watermark: OperationNumber::NONE,
     }
     .into()
 }
@@ -328,12 +331,12 @@ async fn a_drive_that_is_no_sister_and_an_old_generation_are_refused() {
             from_version: Version::ZERO,
             to_version: stamp(to),
             end: 100,
-            client: 5,
-            operation: 1,
+            client: ClientId(5),
+            operation: OperationNumber(1),
             settled_to: Version::ZERO,
             crcs: block_crcs(0, &payload),
             g,
-            watermark: 0,
+            watermark: OperationNumber::NONE,
         }
         .into()
     };

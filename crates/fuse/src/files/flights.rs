@@ -7,7 +7,7 @@ use fuser::Errno;
 use crate::errors::{Outcome, errno};
 use crate::files::dirty::length;
 use crate::files::inode::{Inode, TRIES};
-use crate::files::inode_state::{Flight, State};
+use crate::files::inode_state::{Flight, InodeState};
 
 /// Maximum number of runs of a file in flight.
 const FLIGHTS_MAX: usize = 16;
@@ -59,7 +59,7 @@ impl Inode {
     }
 }
 
-impl State {
+impl InodeState {
     /// Takes the next run that may be written.
     fn next_flight(&mut self) -> Option<Arc<Flight>> {
         let flying: u64 = self.flights.iter().map(|flight| length(&flight.run.bytes)).sum();

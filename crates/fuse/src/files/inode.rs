@@ -22,7 +22,7 @@ use crate::context::Context;
 use crate::errors::{Outcome, errno};
 use crate::files::buffers::Filled;
 use crate::files::dirty::{length, overlay};
-use crate::files::inode_state::State;
+use crate::files::inode_state::InodeState;
 use crate::files::reach::reach;
 use crate::files::version::Version;
 
@@ -38,7 +38,7 @@ pub(crate) struct Inode {
     pub(crate) file: FileId,
     pub(crate) context: Arc<Context>,
     pub(crate) slot: RwLock<Slot>,
-    state: Mutex<State>,
+    state: Mutex<InodeState>,
     /// Held while the last handle that writes is closed: another that is opened meanwhile waits, as bytes
     /// that the former could not write are dropped.
     pub(crate) ending: AsyncMutex<()>,
@@ -87,7 +87,7 @@ impl Inode {
             file,
             context,
             slot: RwLock::default(),
-            state: Mutex::new(State::new()),
+            state: Mutex::new(InodeState::new()),
             ending: AsyncMutex::new(()),
             placing: AsyncMutex::new(()),
             locking: Arc::default(),
@@ -108,12 +108,12 @@ impl Inode {
         if slot.writes { None } else { slot.file.take() }
     }
 
-    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, InodeState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts the bytes that wait to be written again, in the budget.
-    pub(crate) fn recount(&self, state: &mut State) {
+    pub(crate) fn recount(&self, state: &mut InodeState) {
         let now = state.held_bytes();
         self.context.budget.recount(&mut state.counted, now);
     }
@@ -203,7 +203,7 @@ impl Inode {
     /// Reads bytes. Those that wait to be written are put over the drives' bytes.
     pub(crate) async fn read(self: &Arc<Inode>, offset: u64, size: u32) -> Outcome<Filled> {
         let end = offset.saturating_add(u64::from(size));
-        let meets_tail = |state: &State| !state.tail.is_empty() && end > state.tail_at;
+        let meets_tail = |state: &InodeState| !state.tail.is_empty() && end > state.tail_at;
         self.catch_up().await;
         // If no other mount can append, the tail's place is known.
         if meets_tail(&self.state()) && !self.is_alone().await {

@@ -13,7 +13,7 @@ use crate::tree::attributes::nanoseconds;
 pub(crate) const CHUNK_BYTES: u64 = 8 << 20;
 
 /// Bytes and attributes that are not yet with the drives or not with the manager.
-pub(crate) struct State {
+pub(crate) struct InodeState {
     pub(crate) extents: Extents,
     /// Runs on their way to the drives; no two have a byte in common.
     pub(crate) flights: Vec<Arc<Flight>>,
@@ -66,9 +66,9 @@ pub(crate) struct State {
     pub(crate) writes: bool,
 }
 
-impl State {
-    pub(crate) fn new() -> State {
-        State {
+impl InodeState {
+    pub(crate) fn new() -> InodeState {
+        InodeState {
             extents: Extents::new(CHUNK_BYTES),
             flights: Vec::new(),
             tail: Vec::new(),

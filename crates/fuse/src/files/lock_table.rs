@@ -5,7 +5,7 @@ use std::ops::RangeBounds;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use braid_layout::{FileId, Ranges, Span};
+use braid_layout::{ClientId, FileId, LockSession, Ranges, Span};
 use braid_wire::control::{Lock, LockHow, LockKind};
 use tokio::sync::{Notify, RwLock};
 
@@ -13,22 +13,22 @@ use crate::files::inodes::OpenFile;
 
 /// The locks of a mount.
 pub(crate) struct Locks {
-    pub(crate) state: Mutex<State>,
+    pub(crate) state: Mutex<SessionLocks>,
     /// Notified when a lock was released here.
     pub(crate) released: Notify,
     /// Held exclusively while locks are claimed.
     pub(crate) claiming: RwLock<()>,
 }
 
-pub(crate) struct State {
-    pub(crate) session: u64,
+pub(crate) struct SessionLocks {
+    pub(crate) session: LockSession,
     pub(crate) order: u64,
-    pub(crate) held: BTreeMap<(FileId, u64), Held>,
+    pub(crate) held: BTreeMap<(FileId, u64), ProgramLocks>,
 }
 
 /// Locks of a program on a file.
 #[derive(Default)]
-pub(crate) struct Held {
+pub(crate) struct ProgramLocks {
     pub(crate) pid: u32,
     pub(crate) ranges: Ranges<LockKind>,
     pub(crate) by: Vec<Weak<OpenFile>>,
@@ -44,13 +44,13 @@ pub(crate) struct Wanted {
 }
 
 impl Locks {
-    /// Locks of a new mount. `session` is a random number, the first session's.
-    pub(crate) fn new(session: u64) -> Locks {
-        let state = State { session, order: 0, held: BTreeMap::new() };
+    /// Locks of a new mount. The first session has the number of the mount's client, which is random.
+    pub(crate) fn new(client: ClientId) -> Locks {
+        let state = SessionLocks { session: LockSession(client.0), order: 0, held: BTreeMap::new() };
         Locks { state: Mutex::new(state), released: Notify::new(), claiming: RwLock::default() }
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, SessionLocks> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -71,13 +71,13 @@ impl Locks {
     }
 
     /// Loses all locks of a session. Later locks are taken in a new one.
-    pub(crate) fn lose(&self, session: u64) {
+    pub(crate) fn lose(&self, session: LockSession) {
         let held = {
             let mut state = self.lock();
             if state.session != session {
                 return; // it was lost before
             }
-            state.session = state.session.wrapping_add(1).max(1);
+            state.session = state.session.next();
             std::mem::take(&mut state.held)
         };
         for ((file, _), held) in held {
@@ -90,7 +90,7 @@ impl Locks {
     }
 }
 
-impl State {
+impl SessionLocks {
     pub(crate) fn request(&mut self, file: FileId, how: LockHow, wanted: Wanted) -> Lock {
         self.order += 1;
         let Wanted { owner, pid, span, kind } = wanted;
@@ -163,8 +163,8 @@ mod tests {
     fn what_is_held_is_claimed_and_that_it_is_all_is_said_at_last() {
         let root = FileId(1);
         let file = FileId(7);
-        let mut state = State { session: 5, order: 0, held: BTreeMap::new() };
-        let kinds = |state: &State| -> Vec<(FileId, Option<LockKind>)> {
+        let mut state = SessionLocks { session: LockSession(5), order: 0, held: BTreeMap::new() };
+        let kinds = |state: &SessionLocks| -> Vec<(FileId, Option<LockKind>)> {
             state.claims(root).into_iter().map(|(file, wanted)| (file, wanted.kind)).collect()
         };
         assert_eq!(kinds(&state), [(root, None)]);

@@ -24,7 +24,7 @@ use crate::context::Context;
 use crate::errors::{Outcome, errno};
 use crate::files::inode::Inode;
 use crate::files::inodes::OpenFile;
-use crate::files::lock_table::{Held, Wanted};
+use crate::files::lock_table::{ProgramLocks, Wanted};
 use crate::kernel_side::interrupts::Waiter;
 use crate::shared::Shared;
 
@@ -179,7 +179,7 @@ impl Shared {
         let owners: Vec<u64> = {
             let state = self.locks.lock();
             let of_file = state.held.range((file, 0)..=(file, u64::MAX));
-            let is_last = |held: &Held| {
+            let is_last = |held: &ProgramLocks| {
                 let others = held.by.iter().filter(|one| !std::ptr::eq(one.as_ptr(), Arc::as_ptr(open)));
                 others.filter(|one| one.strong_count() > 0).count() == 0
             };

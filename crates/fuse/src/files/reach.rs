@@ -2,13 +2,13 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use crate::files::inode_state::State;
+use crate::files::inode_state::InodeState;
 
 /// Size of a file: the end of the bytes that wait, of those that the drives have and the manager does not
 /// know of, or of the open file as the client knows it, whichever is highest. They are looked at in this
 /// order, as bytes come to the next place before they leave the one before. The client may know less: its
 /// file is another one after the first has lost its lease.
-pub(crate) fn reach(state: &Mutex<State>, known: impl FnOnce() -> u64) -> u64 {
+pub(crate) fn reach(state: &Mutex<InodeState>, known: impl FnOnce() -> u64) -> u64 {
     let own = {
         let state = state.lock().unwrap_or_else(PoisonError::into_inner);
         state.end().max(state.landed_end)
@@ -28,7 +28,7 @@ mod tests {
 
     #[test]
     fn what_the_drives_have_counts_until_the_manager_knows_of_it() {
-        let state = Mutex::new(State::new());
+        let state = Mutex::new(InodeState::new());
         let mark = {
             let mut state = state.lock().expect("held");
             state.wrote();
@@ -44,7 +44,7 @@ mod tests {
     fn a_file_is_never_shorter_while_what_waits_gets_to_the_drives() {
         const STEP: u64 = 100;
         const STEPS: u64 = 20_000;
-        let state = Mutex::new(State::new());
+        let state = Mutex::new(InodeState::new());
         let stored = AtomicU64::new(0);
         let taken = AtomicU64::new(0);
         std::thread::scope(|scope| {

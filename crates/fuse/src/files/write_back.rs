@@ -22,7 +22,7 @@ use fuser::Errno;
 use crate::errors::{Outcome, errno};
 use crate::files::dirty::length;
 use crate::files::inode::{Inode, TRIES};
-use crate::files::inode_state::State;
+use crate::files::inode_state::InodeState;
 
 /// Maximum age of bytes before they are written and synced without a request.
 pub(crate) const AGE_MAX: Duration = Duration::from_secs(1);
@@ -31,7 +31,7 @@ pub(crate) const KEPT_FOR: Duration = Duration::from_secs(60);
 
 /// Place of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum WritePlace {
     At(u64),
     /// At the end, wherever that is when the bytes are placed.
     End,
@@ -58,7 +58,7 @@ pub(crate) struct Mark {
 
 impl Inode {
     /// Takes a write, if it need not wait, and returns true then. `asked`: see [`Inode::write`].
-    pub(crate) fn write_at_once(self: &Arc<Inode>, place: Place, data: &[u8], asked: u64) -> bool {
+    pub(crate) fn write_at_once(self: &Arc<Inode>, place: WritePlace, data: &[u8], asked: u64) -> bool {
         let bytes = length(data);
         let mut state = self.state();
         if state.allow(asked).is_err()
@@ -69,7 +69,7 @@ impl Inode {
             return false;
         }
         let is_whole = match place {
-            Place::At(offset) => {
+            WritePlace::At(offset) => {
                 let Some(end) = offset.checked_add(bytes).filter(|end| *end <= FILE_BYTES_MAX) else {
                     return false;
                 };
@@ -80,7 +80,7 @@ impl Inode {
                 state.extents.put(offset, data, order);
                 state.extents.passes_chunk(offset, end)
             }
-            Place::End => {
+            WritePlace::End => {
                 if state.tail.is_empty() || length(&state.tail) + bytes > state.extents.chunk() {
                     return false;
                 }
@@ -101,12 +101,12 @@ impl Inode {
     /// program was found to have its locks. The write is not taken if they were lost since.
     pub(crate) async fn write(
         self: &Arc<Inode>,
-        place: Place,
+        place: WritePlace,
         data: &[u8],
         through: Through,
         asked: u64,
     ) -> Outcome<()> {
-        if let Place::At(offset) = place
+        if let WritePlace::At(offset) = place
             && offset.checked_add(length(data)).is_none_or(|end| end > FILE_BYTES_MAX)
         {
             return Err(Errno::EFBIG);
@@ -118,8 +118,8 @@ impl Inode {
         }
         drop(self.writing().await.map_err(|error| errno(&error))?);
         match place {
-            Place::At(offset) => self.put(offset, data, asked).await?,
-            Place::End => self.append(data, asked).await?,
+            WritePlace::At(offset) => self.put(offset, data, asked).await?,
+            WritePlace::End => self.append(data, asked).await?,
         }
         match through {
             Through::No => Ok(()),
@@ -384,7 +384,7 @@ impl Inode {
     }
 }
 
-impl State {
+impl InodeState {
     pub(crate) fn stop(&mut self, why: Errno) {
         (self.stopped, self.halted) = (Some(why), true);
         self.failing.get_or_insert_with(Instant::now);
@@ -432,7 +432,7 @@ mod tests {
 
     #[test]
     fn what_was_asked_for_before_locks_were_lost_is_not_taken() {
-        let mut state = State::new();
+        let mut state = InodeState::new();
         let asked = state.wrote();
         assert_eq!(state.allow(asked), Ok(()));
         state.forfeit();
@@ -442,7 +442,7 @@ mod tests {
 
     #[test]
     fn what_is_written_during_a_sync_stays_to_be_synced() {
-        let mut state = State::new();
+        let mut state = InodeState::new();
         let first = state.wrote();
         state.extents.put(0, &[1; 10], first);
         // A sync begins, and its drain takes the first write; then there is another.

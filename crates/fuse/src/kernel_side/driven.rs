@@ -38,7 +38,7 @@ pub trait Cache: Send + Sync {
 
 /// Attributes of a file as a kernel is told them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Facts {
+pub struct ToldAttributes {
     pub number: u64,
     pub size: u64,
     /// Time for which the kernel may rely on the size.
@@ -107,7 +107,7 @@ impl Driven {
     ///
     /// # Errors
     /// As the system's.
-    pub async fn lookup(&self, directory: u64, name: &str) -> Answer<Facts> {
+    pub async fn lookup(&self, directory: u64, name: &str) -> Answer<ToldAttributes> {
         let found = self.shared.attributes(INodeNo(directory), name.as_bytes()).await;
         answer(found.map(|Entry { attributes, is_kept, .. }| {
             let trust = self.shared.context.trust();
@@ -115,9 +115,9 @@ impl Driven {
         }))
     }
 
-    fn facts(&self, attributes: &FileAttr, name_trust: Duration) -> Facts {
+    fn facts(&self, attributes: &FileAttr, name_trust: Duration) -> ToldAttributes {
         let trust = self.shared.context.trust();
-        Facts { number: attributes.ino.0, size: attributes.size, trust, name_trust }
+        ToldAttributes { number: attributes.ino.0, size: attributes.size, trust, name_trust }
     }
 
     /// Tells the mount that the kernel has forgotten a file.
@@ -129,7 +129,7 @@ impl Driven {
     ///
     /// # Errors
     /// As the system's.
-    pub async fn getattr(&self, number: u64) -> Answer<Facts> {
+    pub async fn getattr(&self, number: u64) -> Answer<ToldAttributes> {
         let found = self.shared.attributes_by_number(INodeNo(number)).await;
         answer(found.map(|attributes| self.facts(&attributes, Duration::ZERO)))
     }
@@ -138,7 +138,7 @@ impl Driven {
     ///
     /// # Errors
     /// As the system's.
-    pub async fn truncate(&self, number: u64, handle: Option<u64>, size: u64) -> Answer<Facts> {
+    pub async fn truncate(&self, number: u64, handle: Option<u64>, size: u64) -> Answer<ToldAttributes> {
         let handle = handle.map(FileHandle);
         let changes = AttributeChanges::NONE;
         let set = self.shared.set(INodeNo(number), handle, Some(size), changes).await;
@@ -149,7 +149,7 @@ impl Driven {
     ///
     /// # Errors
     /// As the system's.
-    pub async fn create(&self, directory: u64, name: &str, flags: i32) -> Answer<(Facts, Opened)> {
+    pub async fn create(&self, directory: u64, name: &str, flags: i32) -> Answer<(ToldAttributes, Opened)> {
         let new = NewAttributes { mode: 0o644, uid: 0, gid: 0 };
         let made = self.shared.create((INodeNo(directory), name.as_bytes()), open_flags(flags), new).await;
         answer(made.map(|(attributes, trust, handle)| {

@@ -51,7 +51,7 @@ pub(crate) struct Teller {
 }
 
 /// Permits for one thread.
-struct Place {
+struct ThreadPermits {
     number: u64,
     own: Option<OwnedSemaphorePermit>,
     of: Arc<Mutex<HashMap<u64, Arc<Semaphore>>>>,
@@ -77,7 +77,7 @@ impl Teller {
             let any = Arc::clone(&threads).try_acquire_owned();
             any.map(|any| (own, any))
         });
-        let place = move |own, any| Place { number, own: Some(own), of, _any: any };
+        let place = move |own, any| ThreadPermits { number, own: Some(own), of, _any: any };
         match now {
             Ok((one, any)) => {
                 drop(own);
@@ -97,7 +97,7 @@ fn lock(of: &Mutex<HashMap<u64, Arc<Semaphore>>>) -> MutexGuard<'_, HashMap<u64,
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Drop for Place {
+impl Drop for ThreadPermits {
     fn drop(&mut self) {
         let mut of = lock(&self.of);
         self.own = None;
@@ -108,7 +108,7 @@ impl Drop for Place {
     }
 }
 
-fn begin(place: Place, telling: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
+fn begin(place: ThreadPermits, telling: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
     host::spawn_blocking(move || {
         telling();
         drop(place);

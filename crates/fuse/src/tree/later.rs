@@ -11,7 +11,7 @@ use braid_client::{AttributeChanges, Result};
 use braid_wire::control::{FileAttributes, StatRow};
 
 use crate::files::inode::Inode;
-use crate::files::inode_state::State;
+use crate::files::inode_state::InodeState;
 use crate::tree::attributes::nanoseconds;
 
 impl Inode {
@@ -65,7 +65,7 @@ pub(crate) fn merged(before: AttributeChanges, changes: AttributeChanges) -> Att
     }
 }
 
-impl State {
+impl InodeState {
     fn set_later(&mut self, changes: AttributeChanges) {
         self.order += 1;
         self.uncommitted = true;
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn the_last_change_of_each_attribute_is_told() {
-        let mut state = State::new();
+        let mut state = InodeState::new();
         state.is_new = true;
         state.set_later(AttributeChanges { mode: Some(0o600), uid: Some(1), ..AttributeChanges::NONE });
         let modified_ns = Some(5);

@@ -17,7 +17,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use braid_layout::{
-    ClusterId, Column, ColumnMask, DriveId, Generation, Lease, ObjectId, PartitionId, Version,
+    ClientId, ClusterId, Column, ColumnMask, DriveId, Generation, Lease, ObjectId, OperationNumber,
+    PartitionId, Version,
 };
 use braid_store::Attributes;
 use braid_store::Body;
@@ -348,8 +349,8 @@ impl Worker {
             columns: ColumnMask::all(3),
             cover: Vec::new(),
             ends: Vec::new(),
-            client: 1,
-            operation: self.n,
+            client: ClientId(1),
+            operation: OperationNumber(self.n),
             g: Generation(1),
             settled_below: stamp,
             body: Body::Bytes { crcs: block_crcs(from, &bytes), payload: bytes.into() },

@@ -1,7 +1,7 @@
 //! Charts of a spec's points.
 
 use braid_draw::{Chart, Curve};
-use braid_sim::outcome::{LoadOutcome, Outcome};
+use braid_sim::outcome::{LoadOutcome, RunOutcome};
 use braid_sim::report::{Ran, field};
 use toml::Value;
 
@@ -44,7 +44,7 @@ fn by_key(
     key: &str,
     ran: &[Ran],
     y: &str,
-    value: impl Fn(&Outcome, usize) -> Option<f64>,
+    value: impl Fn(&RunOutcome, usize) -> Option<f64>,
 ) -> Chart {
     let mut curves: Vec<Curve> = Vec::new();
     for one in ran {
@@ -75,7 +75,7 @@ fn by_key(
     Chart { title: title.to_owned(), x: key.to_owned(), y: y.to_owned(), curves, ..Chart::default() }
 }
 
-fn shares(title: &str, outcome: &Outcome) -> Chart {
+fn shares(title: &str, outcome: &RunOutcome) -> Chart {
     let curve = |(colour, load): (usize, &LoadOutcome)| {
         let times = load.milliseconds;
         let points = vec![(50.0, times.p50), (90.0, times.p90), (99.0, times.p99), (99.9, times.p999)];

@@ -8,7 +8,7 @@ use super::result::Figure;
 use super::search::{greatest, link_busy, sustainable};
 use super::setup::Setup;
 use braid_sim::model::Distribution;
-use braid_sim::outcome::{Outcome, PartKind};
+use braid_sim::outcome::{PartKind, RunOutcome};
 use braid_sim::spec::{Load, Spec};
 use braid_sim::units::{Bytes, Span};
 
@@ -56,9 +56,9 @@ fn wide() -> Setup {
 /// Results of the runs for the claims.
 enum Found {
     LoneDisk(f64),
-    At22(Outcome),
+    At22(RunOutcome),
     Knee(f64),
-    FullBusy(Outcome),
+    FullBusy(RunOutcome),
     SmallUnit(f64),
 }
 
@@ -219,8 +219,9 @@ pub(super) fn lone_disk(unit_kib: u64) -> f64 {
 /// The rate at which a request takes three times as long as one that runs alone.
 fn knee(setup: &Setup) -> f64 {
     let alone = braid_sim::run(&setup.at(0.02 * setup.disks_limit()).spec(), &[]).loads[0].milliseconds.mean;
-    let holds =
-        |outcome: &Outcome, _| !outcome.is_saturated() && outcome.loads[0].milliseconds.mean <= 3.0 * alone;
+    let holds = |outcome: &RunOutcome, _| {
+        !outcome.is_saturated() && outcome.loads[0].milliseconds.mean <= 3.0 * alone
+    };
     greatest(setup.disks_limit(), |rate| setup.at(rate).spec(), holds).map_or(0.0, |(rate, _)| rate)
 }
 

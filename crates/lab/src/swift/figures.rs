@@ -5,7 +5,7 @@ use super::real;
 use super::result::{Figure, Line, Point, Style};
 use super::search::{link_busy, sustainable};
 use super::setup::{Setup, named};
-use braid_sim::outcome::{Ending, Outcome, PartKind};
+use braid_sim::outcome::{Ending, PartKind, RunOutcome};
 
 /// Numbers of disks in figures 3 and 4.
 const DISKS: [u32; 4] = [4, 8, 16, 32];
@@ -67,7 +67,7 @@ fn times(name: String, about: &str, y_max: f64, setups: Vec<Setup>, runner: &Run
     })
 }
 
-fn point(setup: &Setup, outcome: &Outcome) -> Point {
+fn point(setup: &Setup, outcome: &RunOutcome) -> Point {
     let (y, saturated_at) = match &outcome.ending {
         Ending::Saturated(saturated) => (None, Some(saturated.per_second)),
         _ => (Some(outcome.loads[0].milliseconds.mean), None),

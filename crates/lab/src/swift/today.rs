@@ -127,7 +127,7 @@ fn rates(runner: &Runner<'_>) -> Option<Figure> {
         let full = most(&case.spec());
         let limit = full.loads[0].per_second;
         let sustained = greatest(limit.min(20_000.0), |rate| case.at(rate).spec(), is_sustained);
-        let point = |rate: f64, outcome: &braid_sim::Outcome| Point {
+        let point = |rate: f64, outcome: &braid_sim::RunOutcome| Point {
             x: f64::from(case.drives),
             y: Some(rate * megabytes),
             half: None,

@@ -6,7 +6,7 @@ use super::result::{Row, Table};
 use super::search::{link_busy, most};
 use super::setup::{Setup, named};
 use braid_sim::model::{LinkModel, Placement};
-use braid_sim::outcome::{Outcome, PartKind};
+use braid_sim::outcome::{PartKind, RunOutcome};
 use braid_sim::spec::{Interval, Load, Pattern, Reserved, Spec};
 use braid_sim::units::{Bytes, Rate, Span};
 
@@ -41,7 +41,7 @@ fn times_and_most(case: &Case) -> Row {
     let pattern = case.spec.load[1].pattern;
     let mixed = Load { read: 0.8, pattern, ..case.spec.load[0].clone() };
     let full = most(&Spec { load: vec![mixed], ..case.spec.clone() });
-    let ms = |outcome: &Outcome, load: usize| {
+    let ms = |outcome: &RunOutcome, load: usize| {
         (!outcome.is_saturated()).then(|| outcome.loads[load].milliseconds.mean)
     };
     Row {

@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use braid_layout::{Column, ColumnMask, DriveId, FileId, Lease, Version};
+use braid_layout::{Column, ColumnMask, DriveId, FileId, HolderId, Lease, Version};
 use braid_meta::records::inodes::{self, set_stale};
 use braid_meta::records::schema::{ComponentPlace, InodeRecord, StaleRecord};
 use braid_meta::records::tx::Tx;
@@ -405,7 +405,7 @@ async fn finish(
         // again.
         inode.unfenced = inode.g != g;
         if lease == RecordedLease::Ended {
-            (inode.held, inode.client, inode.shared, inode.since) = (false, 0, false, Lease(0));
+            (inode.held, inode.holder, inode.shared, inode.since) = (false, HolderId::NONE, false, Lease(0));
             inode.within = Version::ZERO;
             inode.parts.clear();
             inode.gone.clear();

@@ -11,7 +11,7 @@ use braid_meta::records::inodes;
 use braid_meta::records::schema::{DriveRecord, key};
 use braid_meta::records::tx::Tx;
 use braid_meta::rules::drives::no_drive;
-use braid_meta::rules::operations::{Once, Operation, Outcome};
+use braid_meta::rules::operations::{Once, Operation, OperationResult};
 use braid_wire::control::{DriveState, ReplaceDrive};
 use braid_wire::{Reason, Refusal};
 use tokio::time::Instant;
@@ -54,13 +54,13 @@ pub(crate) async fn replace(
         }
         tx.set(key::drive(old), &record);
         let components = inodes::counts(tx, old)?.components;
-        Ok((Outcome { number: components, ..Outcome::DONE }, (record, components)))
+        Ok((OperationResult { number: components, ..OperationResult::DONE }, (record, components)))
     };
     let replaced = |core: &Core, (record, _): &(DriveRecord, u64)| set_record(core, record);
     let stored = core.once_then(operation, replace, replaced).await;
     procedure::release_holds(core, [old]);
     let components = match stored? {
-        Once::Now((_, components)) | Once::Before(Outcome { number: components, .. }) => components,
+        Once::Now((_, components)) | Once::Before(OperationResult { number: components, .. }) => components,
     };
     tracing::info!(old = %request.old, new = %request.new, components, "a drive was replaced");
     core.wake.notify_waiters();

@@ -5,11 +5,11 @@
 
 use std::sync::Arc;
 
-use braid_layout::FileId;
 use braid_layout::version::Lease;
+use braid_layout::{FileId, HolderId};
 use braid_meta::records::inodes;
 use braid_meta::records::tx::Tx;
-use braid_meta::rules::operations::{Operation, Outcome};
+use braid_meta::rules::operations::{Operation, OperationResult};
 use braid_meta::tree::files::{self, leased};
 use braid_wire::Refusal;
 use braid_wire::control::{Commit, Cut, Ended, Ending, Link, Release, Sized};
@@ -47,7 +47,7 @@ pub(crate) async fn link(core: &Arc<Core>, operation: Operation, request: Link) 
             Some(ended) => Some(end(core, tx, file, lease, holder, ended)?),
             None => None,
         };
-        Ok((Outcome::DONE, end))
+        Ok((OperationResult::DONE, end))
     };
     let ended = move |core: &Core, end: &Option<End>| {
         if let Some(end) = end {
@@ -74,7 +74,7 @@ pub(crate) async fn release(core: &Arc<Core>, operation: Operation, request: Rel
             files::commit(tx, &commit, core.now_ms())?;
         }
         receipts::keep(core, tx, file, &backing.receipts)?;
-        Ok((Outcome::DONE, end(core, tx, file, lease, holder, &ended)?))
+        Ok((OperationResult::DONE, end(core, tx, file, lease, holder, &ended)?))
     };
     let forget = move |core: &Core, end: &End| forget(core, file, holder, *end);
     core.once_then(operation, release, forget).await?;
@@ -87,7 +87,7 @@ fn end(
     tx: &mut Tx,
     file: FileId,
     lease: Lease,
-    holder: u64,
+    holder: HolderId,
     ended: &Ended,
 ) -> Result<End, Refusal> {
     // Checked also for an unclean end: a late request would end the lease of the next writer.
@@ -113,7 +113,7 @@ fn end(
 }
 
 /// Updates the table of leases after an end.
-fn forget(core: &Core, file: FileId, holder: u64, end: End) {
+fn forget(core: &Core, file: FileId, holder: HolderId, end: End) {
     core.watchers().wrote(file, holder);
     match (end.clean, end.is_last) {
         (true, true) => core.leases().end(file),

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use braid_layout::FileId;
 use braid_layout::version::Lease;
+use braid_layout::{FileId, HolderId};
 use braid_meta::records::schema::InodeRecord;
 use braid_meta::tree::files::lease_lost;
 use braid_meta::tree::view::{self, Opener};
@@ -19,7 +19,7 @@ pub(crate) async fn opened_to_write(
     core: &Arc<Core>,
     file: FileId,
     inode: InodeRecord,
-    holder: u64,
+    holder: HolderId,
 ) -> Result<Opened, Refusal> {
     if inode.lease_of(holder).is_none() {
         return Err(lease_lost(file, inode.lease));
@@ -83,7 +83,7 @@ async fn make_partitions(core: &Arc<Core>, inode: &InodeRecord, epochs: &[Vec<Op
     made
 }
 
-pub(crate) fn renew_lease(core: &Core, file: FileId, lease: Lease, holder: u64) -> Result<(), Refusal> {
+pub(crate) fn renew_lease(core: &Core, file: FileId, lease: Lease, holder: HolderId) -> Result<(), Refusal> {
     let renewed = core.leases().renew(file, lease, holder, core.running_ms());
     // After a restart the holder's client is not known yet.
     core.leases().is_of(file, holder, asker());

@@ -4,18 +4,18 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use braid_layout::version::Lease;
-use braid_layout::{Column, DriveId, FileId};
+use braid_layout::{ClientId, Column, DriveId, FileId, HolderId};
 use braid_meta::records::inodes;
 use braid_meta::records::schema::InodeRecord;
 use braid_meta::records::tx::Tx;
 use braid_meta::rules::leases::LeaseState;
-use braid_meta::rules::operations::{Once, Operation, Outcome, remember};
+use braid_meta::rules::operations::{Once, Operation, OperationResult, remember};
 use braid_meta::tree::directories;
 use braid_meta::tree::files::{self, Part, lease_lost, leased};
 use braid_meta::tree::names::show;
 use braid_meta::tree::view::{self, Opener};
 use braid_wire::control::{
-    Access, Commit, CreateUnnamed, DriveState, Held, Lookup, Open, Opened, Refresh, Renew, Renewed,
+    Access, Commit, CreateUnnamed, DriveState, HeldLease, Lookup, Open, Opened, Refresh, Renew, Renewed,
     ReportLost, Reserve, Reserved, StatRow, Turn,
 };
 use braid_wire::{Reason, Refusal};
@@ -43,12 +43,12 @@ pub async fn create_unnamed(
     let create = move |core: &Core, tx: &mut Tx| {
         let place = |seed: u64, shape: &_| core.place(seed, shape, &avoid);
         let (file, inode) = files::create_unnamed(tx, &request, &place, core.now_ms())?;
-        Ok((Outcome::opened(file, inode.lease), (file, inode)))
+        Ok((OperationResult::opened(file, inode.lease), (file, inode)))
     };
     let grant = move |core: &Core, (file, inode): &(FileId, InodeRecord)| granted(core, *file, inode, holder);
     match core.once_then(operation, create, grant).await? {
         Once::Now((file, inode)) => opened_to_write(core, file, inode, holder).await,
-        Once::Before(Outcome { file, .. }) => {
+        Once::Before(OperationResult { file, .. }) => {
             take(core, operation, file, Part { holder, alone: false, range: None }).await
         }
     }
@@ -111,7 +111,7 @@ pub async fn open_to_write(core: &Arc<Core>, operation: Operation, request: Open
 }
 
 /// Notes that a client has a file open that has no name any more and that it was just told of.
-fn finds(core: &Core, client: u64, row: &StatRow) {
+fn finds(core: &Core, client: ClientId, row: &StatRow) {
     let keepers = &mut core.watchers().keepers;
     if row.attributes.links == 0
         && let Some(heard_ms) = keepers.heard_ms(client)
@@ -134,7 +134,7 @@ async fn open_some_to_write(
         let place = |seed: u64, shape: &_| core.place(seed, shape, &none);
         let (file, made) = files::find_or_create(tx, &request, &place, core.now_ms())?;
         if let Some(inode) = &made {
-            remember(tx, operation, Outcome::opened(file, inode.lease), core.now_ms())?;
+            remember(tx, operation, OperationResult::opened(file, inode.lease), core.now_ms())?;
         }
         // A client that finds the new name waits until the creator has its lease. Else it would end the lease
         // on record, which seems to have no holder, and the creator's would then replace its own.
@@ -171,11 +171,13 @@ async fn take(core: &Arc<Core>, operation: Operation, file: FileId, part: Part) 
 pub async fn still_open(
     core: &Arc<Core>,
     operation: Operation,
-    holder: u64,
+    holder: HolderId,
 ) -> Result<Option<Opened>, Refusal> {
     let before = core
         .read(move |core, tx| {
-            let Some(Outcome { file, lease, .. }) = core.recall(tx, operation)? else { return Ok(None) };
+            let Some(OperationResult { file, lease, .. }) = core.recall(tx, operation)? else {
+                return Ok(None);
+            };
             let inode = inodes::find(tx, file)?.filter(|inode| inode.held && inode.is_current(lease));
             Ok(inode.map(|inode| (file, lease, inode)))
         })
@@ -199,7 +201,7 @@ pub async fn refresh(core: &Arc<Core>, request: Refresh) -> Result<Opened, Refus
     let inode = core.read(move |_, tx| leased(tx, file, lease)).await?;
     if turn == Turn::Give
         && !inode.shared
-        && inode.client == holder
+        && inode.holder == holder
         && let Some(turns) = core.leases().turns(file)
     {
         turns.give();
@@ -215,8 +217,8 @@ pub async fn refresh(core: &Arc<Core>, request: Refresh) -> Result<Opened, Refus
 /// Renews leases. After a start this makes the writers known again.
 pub fn renew(core: &Core, request: &Renew) -> Renewed {
     let now_ms = core.running_ms();
-    let renewed = |of: &&Held| core.leases().renew(of.file, of.lease, of.holder, now_ms);
-    let (held, lost): (Vec<&Held>, Vec<&Held>) = request.leases.iter().partition(renewed);
+    let renewed = |of: &&HeldLease| core.leases().renew(of.file, of.lease, of.holder, now_ms);
+    let (held, lost): (Vec<&HeldLease>, Vec<&HeldLease>) = request.leases.iter().partition(renewed);
     let client = asker();
     for of in held {
         core.leases().is_of(of.file, of.holder, client);
@@ -241,11 +243,11 @@ pub async fn reserve(core: &Arc<Core>, operation: Operation, request: Reserve) -
         .once(operation, move |core, tx| {
             sharing::must_hold(core, tx, request.file, request.lease, request.holder)?;
             let number = files::reserve(tx, &request)?;
-            Ok((Outcome { number, ..Outcome::DONE }, number))
+            Ok((OperationResult { number, ..OperationResult::DONE }, number))
         })
         .await?;
     let offset = match reserved {
-        Once::Now(offset) | Once::Before(Outcome { number: offset, .. }) => offset,
+        Once::Now(offset) | Once::Before(OperationResult { number: offset, .. }) => offset,
     };
     Ok(Reserved { offset })
 }
@@ -328,7 +330,7 @@ pub async fn grant(
         // another.
         core.recall(tx, operation)?;
         let inode = files::grant(tx, file, part)?;
-        remember(tx, operation, Outcome::opened(file, inode.lease), core.now_ms())?;
+        remember(tx, operation, OperationResult::opened(file, inode.lease), core.now_ms())?;
         Ok(inode)
     };
     let inode = core
@@ -338,7 +340,7 @@ pub async fn grant(
 }
 
 /// Enters a lease that was granted to its first holder in the table of leases.
-fn granted(core: &Core, file: FileId, inode: &InodeRecord, holder: u64) {
+fn granted(core: &Core, file: FileId, inode: &InodeRecord, holder: HolderId) {
     let now_ms = core.running_ms();
     let mut leases = core.leases();
     leases.grant(file, inode.lease, holder, now_ms);
@@ -431,7 +433,7 @@ async fn wait_until_dead(
 #[cfg(test)]
 mod tests {
     use braid_layout::version::Lease;
-    use braid_wire::control::Held;
+    use braid_wire::control::HeldLease;
 
     use super::*;
     use crate::asker::asked_by;
@@ -448,14 +450,17 @@ mod tests {
         let config = Config::new(dir.path(), "");
         let core = start(Arc::new(MemoryKv::new()), &config, SessionSlots::of(4, 4)).await.unwrap();
         let root = directory_record(Default::default(), FileId(0), Vec::new(), 0);
-        let record = InodeRecord { lease: Lease(3), client: 1, held: true, ..root };
+        let record = InodeRecord { lease: Lease(3), holder: HolderId(1), held: true, ..root };
         core.leases().resume(FILE, &record, core.running_ms());
-        let held = Renew { leases: vec![Held { file: FILE, lease: Lease(3), holder: 1 }] };
+        let held = Renew { leases: vec![HeldLease { file: FILE, lease: Lease(3), holder: HolderId(1) }] };
         // A renewal that names no client.
         renew(&core, &held);
         assert!(core.leases().are_silent(FILE, &BTreeSet::new()));
-        asked_by(70, async { renew(&core, &held) }).await;
+        asked_by(ClientId(70), async { renew(&core, &held) }).await;
         assert!(!core.leases().are_silent(FILE, &BTreeSet::new()));
-        assert!(!core.leases().give_up_all_of(FILE, 71) && core.leases().give_up_all_of(FILE, 70));
+        assert!(
+            !core.leases().give_up_all_of(FILE, ClientId(71))
+                && core.leases().give_up_all_of(FILE, ClientId(70))
+        );
     }
 }

@@ -30,12 +30,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use braid_layout::version::Lease;
-use braid_layout::{FileId, Generation};
+use braid_layout::{FileId, Generation, HolderId};
 use braid_meta::records::inodes;
 use braid_meta::records::schema::{InodeRecord, PartRecord};
 use braid_meta::records::tx::Tx;
 use braid_meta::rules::leases::LeaseState;
-use braid_meta::rules::operations::{Operation, Outcome, remember};
+use braid_meta::rules::operations::{Operation, OperationResult, remember};
 use braid_meta::rules::parts;
 use braid_meta::rules::turns::AGAIN_MS_MAX;
 use braid_meta::tree::files::{Part, current, lease_lost, worn_out};
@@ -52,7 +52,7 @@ use crate::files::opened::opened_to_write;
 enum Becomes {
     Shared,
     /// Exclusive to this holder.
-    Exclusive(u64),
+    Exclusive(HolderId),
     /// One exclusive lease for each of these parts.
     Parted(Vec<PartRecord>),
 }
@@ -94,7 +94,7 @@ pub(crate) async fn join(
             inode.parts = parts.clone();
             inodes::save(tx, file, &inode)?;
         }
-        remember(tx, operation, Outcome::opened(file, lease), core.now_ms())?;
+        remember(tx, operation, OperationResult::opened(file, lease), core.now_ms())?;
         Ok(inode)
     };
     let joined = move |core: &Core, inode: &InodeRecord| {
@@ -112,7 +112,7 @@ pub(crate) fn must_hold(
     tx: &Tx,
     file: FileId,
     lease: Lease,
-    holder: u64,
+    holder: HolderId,
 ) -> Result<(), Refusal> {
     if core.leases().renew(file, lease, holder, core.running_ms()) {
         return Ok(());
@@ -132,9 +132,9 @@ pub(crate) async fn take_part(
     core: &Arc<Core>,
     file: FileId,
     inode: InodeRecord,
-    holder: u64,
+    holder: HolderId,
 ) -> Result<InodeRecord, Refusal> {
-    let has_all = !inode.is_parted() && holder == inode.client;
+    let has_all = !inode.is_parted() && holder == inode.holder;
     if inode.shared || has_all || inode.part_of(holder).is_some() {
         if let Some(turns) = core.leases().turns(file) {
             turns.has_it(holder);
@@ -153,13 +153,13 @@ pub(crate) async fn take_turn(
     core: &Arc<Core>,
     file: FileId,
     inode: InodeRecord,
-    holder: u64,
+    holder: HolderId,
 ) -> Result<InodeRecord, Refusal> {
     if inode.is_parted() {
         // In its part the holder can do all that a turn is for.
         return take_part(core, file, inode, holder).await;
     }
-    let inode = if !inode.shared && inode.client == holder {
+    let inode = if !inode.shared && inode.holder == holder {
         finish(core, file, inode).await?
     } else {
         ask(core, file, &inode, holder, Asks::ForTurn)?;
@@ -173,9 +173,9 @@ pub(crate) async fn take_turn(
 }
 
 /// Fences out holders that are gone without a clean release; others go on. The caller holds the file's lock.
-pub(crate) async fn without(core: &Arc<Core>, file: FileId, gone: Vec<u64>) -> Result<(), Refusal> {
+pub(crate) async fn without(core: &Arc<Core>, file: FileId, gone: Vec<HolderId>) -> Result<(), Refusal> {
     let inode = core.read(move |_, tx| inodes::get(tx, file)).await?;
-    let had_all = !inode.shared && !inode.is_parted() && gone.contains(&inode.client);
+    let had_all = !inode.shared && !inode.is_parted() && gone.contains(&inode.holder);
     if had_all && inode.cut {
         // The bytes beyond the cut are not removed yet: the next client that opens the file does that first.
         core.leases().give_up(file);
@@ -226,12 +226,12 @@ pub(crate) async fn apart(core: &Arc<Core>, file: FileId) -> Result<(), Refusal>
 }
 
 /// The kind of lease for these holders, which write the file together.
-fn together(parts: &[PartRecord], holders: &BTreeSet<u64>) -> Becomes {
+fn together(parts: &[PartRecord], holders: &BTreeSet<HolderId>) -> Becomes {
     parts::apart(parts, holders).map_or(Becomes::Shared, Becomes::Parted)
 }
 
 /// The parts that these holders asked for, granted or not, as records that are not granted.
-fn theirs(parts: &[PartRecord], holders: &BTreeSet<u64>) -> Vec<PartRecord> {
+fn theirs(parts: &[PartRecord], holders: &BTreeSet<HolderId>) -> Vec<PartRecord> {
     let theirs = parts.iter().filter(|part| holders.contains(&part.holder));
     theirs.map(|part| PartRecord::asked(part.holder, part.range())).collect()
 }
@@ -239,8 +239,8 @@ fn theirs(parts: &[PartRecord], holders: &BTreeSet<u64>) -> Vec<PartRecord> {
 /// The parts that these holders asked for, with the one that `holder` asks for now.
 fn with_part(
     inode: &InodeRecord,
-    holders: &BTreeSet<u64>,
-    holder: u64,
+    holders: &BTreeSet<HolderId>,
+    holder: HolderId,
     asked: Option<PartRecord>,
 ) -> Vec<PartRecord> {
     let mut parts = theirs(&inode.parts, holders);
@@ -270,7 +270,7 @@ enum Asks {
 }
 
 /// Refuses while another holder has the file for itself, or is to have it first, and says when to ask again.
-fn ask(core: &Core, file: FileId, inode: &InodeRecord, holder: u64, what: Asks) -> Result<(), Refusal> {
+fn ask(core: &Core, file: FileId, inode: &InodeRecord, holder: HolderId, what: Asks) -> Result<(), Refusal> {
     if inode.cut {
         return Err(cutting(inode));
     }
@@ -329,7 +329,7 @@ fn turn_into(
             next(inode)?;
         }
         Becomes::Exclusive(holder) => {
-            (inode.shared, inode.client) = (false, *holder);
+            (inode.shared, inode.holder) = (false, *holder);
             inode.parts = parts.to_vec();
             next(inode)?;
         }

@@ -97,8 +97,8 @@ pub(crate) fn take_over(core: &Core, file: FileId, inode: &InodeRecord) {
 
 #[cfg(test)]
 mod tests {
-    use braid_layout::ObjectId;
     use braid_layout::version::Lease;
+    use braid_layout::{HolderId, ObjectId};
     use tokio::task::JoinHandle;
 
     use super::*;
@@ -118,7 +118,7 @@ mod tests {
         let work = |_: &Core, tx: &mut Tx| {
             let root = directory_record(Default::default(), FileId(0), Vec::new(), 1);
             let kind = braid_wire::control::EntryKind::File;
-            let record = InodeRecord { kind, lease: Lease(7), held: true, client: 3, ..root };
+            let record = InodeRecord { kind, lease: Lease(7), held: true, holder: HolderId(3), ..root };
             inodes::save(tx, FILE, &record)?;
             tx.set(key::remove(Default::default(), FILE, ObjectId(1)), &1u64);
             Ok(record)
@@ -145,7 +145,7 @@ mod tests {
             }
             retake(&core).await.unwrap();
             assert_eq!(live(), is_there, "{disk:?}");
-            assert!(!is_there || core.leases().holds(FILE, Lease(7), 3), "whose it is");
+            assert!(!is_there || core.leases().holds(FILE, Lease(7), HolderId(3)), "whose it is");
             retaking.abort();
         }
     }

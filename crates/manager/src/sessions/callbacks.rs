@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use braid_layout::FileId;
+use braid_layout::{ClientId, FileId};
 use braid_meta::records::inodes;
 use braid_meta::records::schema::key;
 use braid_meta::records::tx::Tx;
@@ -34,7 +34,7 @@ const WATCHED: &str = "watched";
 
 /// Takes a client's request for news, and waits until there are some, or for the time that it asked for.
 pub(crate) async fn watch(core: &Arc<Core>, asked: Watch) -> Result<News, Refusal> {
-    if asked.client == 0 {
+    if asked.client == ClientId::NONE {
         return Err(Refusal::new(
             Reason::Malformed,
             "a request for news must name the client's number, which is not 0",
@@ -87,7 +87,7 @@ pub(crate) async fn recall(core: &Arc<Core>, file: FileId) {
 
 /// Returns true if a file that loses its last name is to be kept: the client `by` has it open (`keep`), or
 /// others may have, which say so when they heed the news.
-pub(crate) fn keeps(core: &Core, file: FileId, by: u64, keep: bool) -> bool {
+pub(crate) fn keeps(core: &Core, file: FileId, by: ClientId, keep: bool) -> bool {
     core.watchers().lose_name(file, by, keep, core.running_ms())
 }
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use braid_layout::DriveId;
+use braid_layout::{ClientId, DriveId};
 use braid_meta::rules::operations::Operation;
 use braid_wire::capability::Key;
 use braid_wire::control::{
@@ -58,7 +58,7 @@ pub(crate) async fn answer(
     if rules.needs_leading {
         core.leadership().serving()?;
     }
-    let client = if matches!(caller, Caller::Client) { head.client } else { 0 };
+    let client = if matches!(caller, Caller::Client) { head.client } else { ClientId::NONE };
     if !rules.is_operation {
         let asked = Asked { caller, head, operation: None };
         return asked_by(client, handle(core, asked, request)).await;

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use braid_layout::{ClientId, LockSession};
 use braid_meta::rules::locks::Locks;
 use braid_meta::rules::pauses::Pauses;
 
@@ -18,7 +19,7 @@ pub(crate) struct Locking {
 
 impl Locking {
     /// A table at a start. `sessions`: those that may claim their locks, each with its client.
-    pub(crate) fn new(sessions: Vec<(u64, u64)>, pauses: Arc<Pauses>) -> Locking {
+    pub(crate) fn new(sessions: Vec<(LockSession, ClientId)>, pauses: Arc<Pauses>) -> Locking {
         let mut locks = Locks::default();
         locks.begin(sessions);
         let (alone, first_watched_ms) = Default::default();

@@ -12,10 +12,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use braid_layout::FileId;
+use braid_layout::{ClientId, FileId, LockSession};
 use braid_meta::records::schema::{LockSessionRecord, key, table};
 use braid_meta::records::tx::Tx;
-use braid_meta::rules::locks::{Outcome, silence};
+use braid_meta::rules::locks::{LockOutcome, silence};
 use braid_meta::rules::watchers::LEASE_MS;
 use braid_wire::control::{Lock, LockHow, LockState, Locked};
 use braid_wire::{Reason, Refusal};
@@ -36,7 +36,8 @@ const AGAIN_MS: u64 = 100;
 /// Carries out a request for an advisory lock.
 pub(crate) async fn lock(core: &Arc<Core>, asked: Lock) -> Result<Locked, Refusal> {
     let client = asker();
-    let Some(span) = asked.span().filter(|_| client != 0 && asked.session != 0) else {
+    let Some(span) = asked.span().filter(|_| client != ClientId::NONE && asked.session != LockSession::NONE)
+    else {
         return Err(Refusal::new(Reason::Malformed, "a lock has a holder, and bytes"));
     };
     if !core.watchers().is_heard(client, core.running_ms()) {
@@ -57,18 +58,18 @@ pub(crate) async fn lock(core: &Arc<Core>, asked: Lock) -> Result<Locked, Refusa
             locks.ask(&asked, span, |client| core.watchers().is_heard(client, now_ms))
         };
         let (state, held) = match outcome {
-            Outcome::Granted => (LockState::Granted, None),
-            Outcome::Held(held) => (LockState::Held, Some(held)),
-            Outcome::Overtaken => (LockState::Overtaken, None),
-            Outcome::Lost => {
+            LockOutcome::Granted => (LockState::Granted, None),
+            LockOutcome::Held(held) => (LockState::Held, Some(held)),
+            LockOutcome::Overtaken => (LockState::Overtaken, None),
+            LockOutcome::Lost => {
                 end(core, asked.session).await?;
                 (LockState::Lost, None)
             }
-            Outcome::Broke(session) => {
+            LockOutcome::Broke(session) => {
                 end(core, session).await?;
                 continue;
             }
-            Outcome::Full => {
+            LockOutcome::Full => {
                 return Err(Refusal::new(Reason::Busy, "there are too many locks: release some"));
             }
         };
@@ -78,7 +79,7 @@ pub(crate) async fn lock(core: &Arc<Core>, asked: Lock) -> Result<Locked, Refusa
 
 /// Begins a session before its first lock, and ends the time for claims before the first lock that is granted
 /// after a start. Returns the answer if it is clear already.
-async fn prepare(core: &Arc<Core>, asked: &Lock, client: u64) -> Result<Option<LockState>, Refusal> {
+async fn prepare(core: &Arc<Core>, asked: &Lock, client: ClientId) -> Result<Option<LockState>, Refusal> {
     let is_new = asked.how == LockHow::Set && asked.kind.is_some();
     // After a start a session that holds no locks claims too, to say so.
     let is_back = asked.how == LockHow::Claim && core.locking.locks().may_claim(asked.session);
@@ -133,7 +134,7 @@ async fn end_claims(core: &Arc<Core>) -> Result<(), Refusal> {
 }
 
 /// Begins a session. The client's former ones end.
-async fn begin(core: &Arc<Core>, session: u64, client: u64) -> Result<(), Refusal> {
+async fn begin(core: &Arc<Core>, session: LockSession, client: ClientId) -> Result<(), Refusal> {
     let (former, is_late) = {
         let locks = core.locking.locks();
         let former = locks.former(client, session);
@@ -155,7 +156,7 @@ async fn begin(core: &Arc<Core>, session: u64, client: u64) -> Result<(), Refusa
 }
 
 /// Records that a client may still write under locks that it has lost.
-fn set_late(tx: &mut Tx, client: u64) {
+fn set_late(tx: &mut Tx, client: ClientId) {
     tx.set(key::lock_session(silence(client)), &LockSessionRecord { client });
 }
 
@@ -170,7 +171,7 @@ fn narrow(core: &Core) {
 
 /// Takes the locks of a session that is over. Its client's leases end first, so that none of its writes comes
 /// after those of the next holder.
-async fn end(core: &Arc<Core>, session: u64) -> Result<(), Refusal> {
+async fn end(core: &Arc<Core>, session: LockSession) -> Result<(), Refusal> {
     fence(core, session).await?;
     forget(core, vec![session]).await?;
     core.locking.locks().drop_session(session);
@@ -179,7 +180,7 @@ async fn end(core: &Arc<Core>, session: u64) -> Result<(), Refusal> {
 
 /// Ends the leases under which a client may have written what its locks guarded: so none of its writes
 /// reaches a drive after those of the next holder.
-async fn fence(core: &Arc<Core>, session: u64) -> Result<(), Refusal> {
+async fn fence(core: &Arc<Core>, session: LockSession) -> Result<(), Refusal> {
     let (client, files) = core.locking.locks().held_by(session);
     for file in files {
         let _turn = core.lock_file(file).await?;
@@ -191,7 +192,7 @@ async fn fence(core: &Arc<Core>, session: u64) -> Result<(), Refusal> {
 }
 
 /// Ends the leases on a file of clients that may write it under locks that they have lost.
-async fn fence_late(core: &Arc<Core>, file: FileId, asker: u64) -> Result<(), Refusal> {
+async fn fence_late(core: &Arc<Core>, file: FileId, asker: ClientId) -> Result<(), Refusal> {
     let late = core.locking.locks().late_writers(file, asker);
     if late.is_empty() {
         return Ok(());
@@ -217,7 +218,7 @@ async fn fence_gone(core: &Arc<Core>, file: FileId) -> Result<(), Refusal> {
 }
 
 /// Deletes sessions from the state: they can claim nothing any more.
-async fn forget(core: &Arc<Core>, sessions: Vec<u64>) -> Result<(), Refusal> {
+async fn forget(core: &Arc<Core>, sessions: Vec<LockSession>) -> Result<(), Refusal> {
     if sessions.is_empty() {
         return Ok(());
     }
@@ -255,9 +256,10 @@ impl Job for EndIdle {
 
 /// Sessions that may claim their locks, each with its client. None may in a state that was put back: their
 /// locks may have been given to others since.
-pub(crate) fn sessions(tx: &mut Tx, is_put_back: bool) -> Result<Vec<(u64, u64)>, Refusal> {
+pub(crate) fn sessions(tx: &mut Tx, is_put_back: bool) -> Result<Vec<(LockSession, ClientId)>, Refusal> {
     let rows = tx.records::<LockSessionRecord>(&key::all(table::LOCK_SESSION), usize::MAX)?;
-    let sessions: Vec<(u64, u64)> = rows.iter().map(|(row, of)| (key::number(row, 1), of.client)).collect();
+    let sessions: Vec<(LockSession, ClientId)> =
+        rows.iter().map(|(row, of)| (LockSession(key::number(row, 1)), of.client)).collect();
     if is_put_back {
         sessions.iter().for_each(|(session, _)| tx.delete(key::lock_session(*session)));
         return Ok(Vec::new());

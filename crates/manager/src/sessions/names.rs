@@ -5,13 +5,14 @@ use std::sync::Arc;
 use braid_layout::{DriveId, FileId};
 use braid_meta::records::inodes;
 use braid_meta::records::tx::Tx;
-use braid_meta::rules::operations::{Once, Operation, Outcome};
+use braid_meta::rules::operations::{Once, Operation, OperationResult};
 use braid_meta::tree::directories::{self, Parents};
 use braid_meta::tree::{attributes, nodes, shapes, view, volumes};
 use braid_wire::Refusal;
 use braid_wire::control::{
-    DirectoryReply, HardLink, Lookup, MakeDirectory, MakeNode, Place, ReadDirectory, Rename, SetAttributes,
-    SetXattr, StatRow, Unlink, VolumeCreate, VolumeListReply, VolumeRemove, Xattrs, XattrsReply,
+    DirectoryReply, HardLink, Lookup, MakeDirectory, MakeNode, NamePlace, ReadDirectory, Rename,
+    SetAttributes, SetXattr, StatRow, Unlink, VolumeCreate, VolumeListReply, VolumeRemove, Xattrs,
+    XattrsReply,
 };
 
 use crate::asker::asker;
@@ -35,7 +36,7 @@ pub(crate) async fn create_volume(
             };
             shapes::check_width(&shape, drives)?;
             let volume = volumes::create(tx, &create.name, shape.into(), create.quota_bytes, core.now_ms())?;
-            Ok((Outcome::DONE, volume))
+            Ok((OperationResult::DONE, volume))
         })
         .await?;
     // For a volume that was made before, the background makes missing partitions.
@@ -144,7 +145,8 @@ async fn in_one(
     operation: Operation,
     work: impl FnOnce(&Core, &mut Tx) -> Result<(), Refusal> + Send + 'static,
 ) -> Result<(), Refusal> {
-    let once = core.once(operation, move |core, tx| work(core, tx).map(|()| (Outcome::DONE, ()))).await;
+    let once =
+        core.once(operation, move |core, tx| work(core, tx).map(|()| (OperationResult::DONE, ()))).await;
     core.wake.notify_waiters();
     once.map(drop)
 }
@@ -160,12 +162,12 @@ async fn made(
     let client = asker();
     let once = core.once(operation, move |core, tx| {
         let file = work(core, tx)?;
-        Ok((Outcome { file, ..Outcome::DONE }, (file, inodes::get(tx, file)?)))
+        Ok((OperationResult { file, ..OperationResult::DONE }, (file, inodes::get(tx, file)?)))
     });
     let row = match once.await? {
         Once::Now((file, inode)) => view::stat(&core.drives(), file, &inode, core.now_ms()),
-        Once::Before(Outcome { file, .. }) => {
-            opens::stat(core, Lookup { at: Place::number(file), follow: false, watch: false }).await?
+        Once::Before(OperationResult { file, .. }) => {
+            opens::stat(core, Lookup { at: NamePlace::number(file), follow: false, watch: false }).await?
         }
     };
     core.watchers().watch(client, row.file, since);

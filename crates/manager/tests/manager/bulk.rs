@@ -2,21 +2,22 @@
 
 use std::time::{Duration, Instant};
 
+use braid_layout::{HolderId, OperationNumber};
 use braid_wire::Reason;
 use braid_wire::control::*;
 
 use crate::fake::{Client, Cluster, NEW_FILE, eventually, no_shape, open, raid5, release};
 
 fn make(path: &str) -> ControlRequest {
-    MakeDirectory { at: Place::of("main", path), parents: false, new: NEW_FILE }.into()
+    MakeDirectory { at: NamePlace::of("main", path), parents: false, new: NEW_FILE }.into()
 }
 
 fn look(path: &str) -> ControlRequest {
-    Lookup { at: Place::of("main", path), follow: false, watch: false }.into()
+    Lookup { at: NamePlace::of("main", path), follow: false, watch: false }.into()
 }
 
 fn unlink(path: &str) -> ControlRequest {
-    Unlink { at: Place::of("main", path), only: UnlinkOnly::Any, keep: false }.into()
+    Unlink { at: NamePlace::of("main", path), only: UnlinkOnly::Any, keep: false }.into()
 }
 
 /// Sends these requests as a batch, each under its head, and returns the answers.
@@ -26,7 +27,7 @@ async fn ask_all(client: &mut Client, asked: &[(RequestHead, ControlRequest)]) -
 }
 
 async fn ask_items(client: &mut Client, head: &RequestHead, items: Vec<BatchItem>) -> Vec<ControlReply> {
-    let head = RequestHead { operation: 0, begun_ms: 0, ..head.clone() };
+    let head = RequestHead { operation: OperationNumber::NONE, begun_ms: 0, ..head.clone() };
     match client.ask_as(&head, Batch { items }).await {
         Ok(ControlReply::Batch(reply)) => {
             reply.answers.iter().map(|answer| answer.reply().expect("a reply")).collect()
@@ -50,7 +51,7 @@ fn why(reply: &ControlReply) -> Reason {
 async fn one_bad_request_keeps_no_other_from_being_done_and_repeats_get_the_first_answers() {
     let cluster = Cluster::new(3, no_shape()).await;
     let (mut client, mut other) = (cluster.manager.client().await, cluster.manager.client().await);
-    client.made(MakeDirectory { at: Place::of("main", "old"), parents: false, new: NEW_FILE }).await;
+    client.made(MakeDirectory { at: NamePlace::of("main", "old"), parents: false, new: NEW_FILE }).await;
     let heads = client.operations(3);
     let asked = [
         (heads[0].clone(), make("a")),
@@ -68,7 +69,7 @@ async fn one_bad_request_keeps_no_other_from_being_done_and_repeats_get_the_firs
     assert!(client.stat("a").await.is_ok() && client.stat("old").await.is_err());
 
     // The answers were lost. Operations are not carried out again; the old name belongs to another now.
-    other.made(MakeDirectory { at: Place::of("main", "old"), parents: false, new: NEW_FILE }).await;
+    other.made(MakeDirectory { at: NamePlace::of("main", "old"), parents: false, new: NEW_FILE }).await;
     let again = ask_all(&mut client, &asked).await;
     assert!(matches!(&again[0], ControlReply::Stat(_)), "{:?}", again[0]);
     assert_eq!((why(&again[1]), &again[4]), (Reason::NotFound, &done()));
@@ -84,14 +85,19 @@ async fn what_may_not_be_in_a_batch_is_refused_by_itself() {
     let none = RequestHead::NONE;
     let mut items: Vec<BatchItem> =
         [status, inner, look("")].iter().map(|request| BatchItem::new(&none, request)).collect();
-    items.push(BatchItem { operation: 0, begun_ms: 0, kind: 0x0214, body: vec![1, 2, 3] });
-    items.push(BatchItem { operation: 0, begun_ms: 0, kind: 0x7777, body: Vec::new() });
+    items.push(BatchItem {
+        operation: OperationNumber::NONE,
+        begun_ms: 0,
+        kind: 0x0214,
+        body: vec![1, 2, 3],
+    });
+    items.push(BatchItem { operation: OperationNumber::NONE, begun_ms: 0, kind: 0x7777, body: Vec::new() });
     // A change without a number.
     items.push(BatchItem::new(&none, &make("a")));
     // A refresh may take the file for itself, and the manager could not tell that it is carried out late.
     let file = client.create("f").await;
     let (file, lease) = (file.stat.file, file.lease);
-    let refresh = Refresh { file, access: Access::Write, lease, holder: 7, turn: Turn::Take };
+    let refresh = Refresh { file, access: Access::Write, lease, holder: HolderId(7), turn: Turn::Take };
     items.insert(2, BatchItem::new(&none, &refresh.into()));
     let head = client.operation();
     let answers = ask_items(&mut client, &head, items).await;

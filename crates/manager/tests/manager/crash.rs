@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use braid_layout::Column;
+use braid_layout::{Column, HolderId};
 use braid_manager::core::Core;
 use braid_manager::sessions::serve::serve;
 use braid_manager::sessions::session_slots::SessionSlots;
@@ -69,7 +69,8 @@ impl InMemory {
 async fn workload(client: &mut Client, drives: &[FakeDrive]) {
     let main = || "main".to_owned();
     let _ = client.ask(VolumeCreate { name: main(), shape: no_shape(), quota_bytes: 0 }).await;
-    let _ = client.ask(MakeDirectory { at: Place::of(main(), "a/b"), parents: true, new: NEW_FILE }).await;
+    let _ =
+        client.ask(MakeDirectory { at: NamePlace::of(main(), "a/b"), parents: true, new: NEW_FILE }).await;
     let put = |file: &Opened| {
         for (index, column) in (0u8..).zip(&file.stat.segments[0].columns) {
             let drive = drives.iter().find(|drive| drive.id == column.drive).unwrap();
@@ -83,7 +84,7 @@ async fn workload(client: &mut Client, drives: &[FakeDrive]) {
                 .ask(Commit {
                     file: file.stat.file,
                     lease: file.lease,
-                    holder: 7,
+                    holder: HolderId(7),
                     size: 100,
                     order: 1,
                     cut: Cut::No,
@@ -96,14 +97,19 @@ async fn workload(client: &mut Client, drives: &[FakeDrive]) {
     }
     let _ = client
         .ask(Rename {
-            from: Place::of(main(), "a/b"),
-            to: Place::of(main(), "c"),
+            from: NamePlace::of(main(), "a/b"),
+            to: NamePlace::of(main(), "c"),
             how: RenameHow::Replace,
             keep: false,
         })
         .await;
-    let unnamed =
-        CreateUnnamed { volume: main(), shape: no_shape(), holder: 7, avoid: Vec::new(), new: NEW_FILE };
+    let unnamed = CreateUnnamed {
+        volume: main(),
+        shape: no_shape(),
+        holder: HolderId(7),
+        avoid: Vec::new(),
+        new: NEW_FILE,
+    };
     if let Ok(ControlReply::Opened(file)) = client.ask(unnamed).await {
         put(&file);
         let id = file.stat.file;
@@ -113,8 +119,8 @@ async fn workload(client: &mut Client, drives: &[FakeDrive]) {
             .ask(Link {
                 file: id,
                 lease,
-                holder: 7,
-                at: Place::of(main(), path),
+                holder: HolderId(7),
+                at: NamePlace::of(main(), path),
                 size: 50,
                 replace: true,
                 over: None,
@@ -136,13 +142,13 @@ async fn workload(client: &mut Client, drives: &[FakeDrive]) {
     }
     let _ = client
         .ask(Rename {
-            from: Place::of(main(), "c/g"),
-            to: Place::of(main(), "a/f"),
+            from: NamePlace::of(main(), "c/g"),
+            to: NamePlace::of(main(), "a/f"),
             how: RenameHow::Replace,
             keep: false,
         })
         .await;
-    let _ = client.ask(Unlink { at: Place::of(main(), "c"), only: UnlinkOnly::Any, keep: false }).await;
+    let _ = client.ask(Unlink { at: NamePlace::of(main(), "c"), only: UnlinkOnly::Any, keep: false }).await;
 }
 
 async fn heal(drive: &FakeDrive, file: &Opened) {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use braid_layout::{FileId, PartitionId};
+use braid_layout::{FileId, HolderId, PartitionId};
 use braid_meta::records::check::check;
 use braid_meta::records::memory::MemoryKv;
 use braid_transport::TransportError;
@@ -23,7 +23,7 @@ async fn workload(client: &mut Client, drives: &[FakeDrive]) {
     if let Ok(ControlReply::Opened(file)) = client.ask(open("f", Access::Write, true)).await {
         let _ = client.ask(release(&file, true)).await;
     }
-    let _ = client.ask(Relayout { at: Place::of(main(), "f"), shape: Some(MIRRORED) }).await;
+    let _ = client.ask(Relayout { at: NamePlace::of(main(), "f"), shape: Some(MIRRORED) }).await;
     fill(client, drives).await;
 }
 
@@ -115,7 +115,8 @@ async fn a_drive_reads_no_file_that_it_does_not_fill() {
     client.ask(release(&file, true)).await.unwrap();
     let file = file.stat.file;
     for access in [Access::Read, Access::Write] {
-        let read = Refresh { file, access, lease: Default::default(), holder: 0, turn: Turn::Any };
+        let read =
+            Refresh { file, access, lease: Default::default(), holder: HolderId::NONE, turn: Turn::Any };
         match drives[0].ask(read).await {
             Err(TransportError::Refusal(refusal)) => {
                 let wanted = if access == Access::Read { Reason::NotFound } else { Reason::NotAllowed };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use braid_layout::{Column, ColumnMask, FileId, Generation};
+use braid_layout::{Column, ColumnMask, FileId, Generation, HolderId};
 use braid_wire::control::*;
 use braid_wire::{Reason, Rights};
 
@@ -40,7 +40,7 @@ async fn removed_files_are_freed_in_the_end_on_a_drive_that_was_away_and_over_re
     let away = cluster.of(&file, 1).clone();
     away.kill();
     client.until("it is away", |s| s.drives.iter().any(|d| d.state == DriveState::Away)).await;
-    client.done(Unlink { at: Place::of("main", "f"), only: UnlinkOnly::Any, keep: false }).await;
+    client.done(Unlink { at: NamePlace::of("main", "f"), only: UnlinkOnly::Any, keep: false }).await;
     assert_eq!(client.stat("f").await.unwrap_err().reason, Reason::NotFound);
     eventually("the others are freed", || async { cluster.objects() == 1 }).await;
     assert_eq!(client.status().await.removing, 1);
@@ -60,12 +60,12 @@ async fn an_open_file_outlives_its_name_until_its_lease_ends() {
     let mut client = cluster.manager.client().await;
     let file = client.create("f").await;
     put_all(&cluster, &file);
-    client.done(Unlink { at: Place::of("main", "f"), only: UnlinkOnly::Any, keep: false }).await;
+    client.done(Unlink { at: NamePlace::of("main", "f"), only: UnlinkOnly::Any, keep: false }).await;
     client
         .done(Commit {
             file: file.stat.file,
             lease: file.lease,
-            holder: 7,
+            holder: HolderId(7),
             size: 9,
             order: 1,
             cut: Cut::No,
@@ -87,14 +87,14 @@ async fn a_file_that_was_never_named_goes_with_its_lease() {
         .opened(CreateUnnamed {
             volume: "main".into(),
             shape: no_shape(),
-            holder: 7,
+            holder: HolderId(7),
             avoid: Vec::new(),
             new: NEW_FILE,
         })
         .await;
     put_all(&cluster, &file);
     eventually("its components are freed", || async { cluster.objects() == 0 }).await;
-    assert!(!client.renews(&file, 7).await);
+    assert!(!client.renews(&file, HolderId(7)).await);
     client.until("nothing is left to be freed", |s| s.removing == 0).await;
 }
 
@@ -146,7 +146,7 @@ async fn a_lease_that_lapses_is_recovered_from_without_anybody_asking() {
         .refused(Commit {
             file: file.stat.file,
             lease: file.lease,
-            holder: 7,
+            holder: HolderId(7),
             size: 1,
             order: 1,
             cut: Cut::No,
@@ -187,7 +187,7 @@ async fn a_dead_drive_goes_out_returns_fenced_and_is_rebuilt() {
         .done(Commit {
             file: file.stat.file,
             lease: file.lease,
-            holder: 7,
+            holder: HolderId(7),
             size: 3,
             order: 1,
             cut: Cut::No,

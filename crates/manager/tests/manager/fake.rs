@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use braid_layout::{Column, ColumnMask, DriveId, FileId, Generation, Version};
+use braid_layout::{
+    ClientId, Column, ColumnMask, DriveId, FileId, Generation, HolderId, OperationNumber, Version,
+};
 use braid_manager::{Config, ManagerError, Ready, run};
 pub(crate) use braid_testing::eventually;
 use braid_transport::{ControlSession, Limits, TransportError};
@@ -91,26 +93,26 @@ impl Manager {
 }
 
 /// A client's session with the manager, its number, and the number of its last operation.
-pub(crate) struct Client(pub(crate) ControlSession, pub(crate) u64, pub(crate) u64);
+pub(crate) struct Client(pub(crate) ControlSession, pub(crate) ClientId, pub(crate) OperationNumber);
 
 impl Client {
     pub(crate) async fn connect(ready: &Ready) -> Client {
         let token = &ready.client_token;
         let session = ControlSession::connect(&ready.address, token, &Limits::default()).await.unwrap();
         let number = u64::from_le_bytes(*braid_transport::challenge().first_chunk().unwrap());
-        Client(session, number, 0)
+        Client(session, ClientId(number), OperationNumber::NONE)
     }
 
     /// The head of a new operation.
     pub(crate) fn operation(&mut self) -> RequestHead {
-        self.2 += 1;
+        self.2 = self.2.next();
         let begun_ms = self.0.head().now_ms;
         RequestHead { client: self.1, operation: self.2, settled_below: self.2, begun_ms }
     }
 
     /// The heads of several operations that are all unsettled at the same time.
     pub(crate) fn operations(&mut self, count: usize) -> Vec<RequestHead> {
-        let settled_below = self.2 + 1;
+        let settled_below = self.2.next();
         (0..count).map(|_| RequestHead { settled_below, ..self.operation() }).collect()
     }
 
@@ -161,8 +163,8 @@ impl Client {
     }
 
     /// Renews this holder's part in the file's lease. Returns true if the manager did.
-    pub(crate) async fn renews(&mut self, file: &Opened, holder: u64) -> bool {
-        let held = Held { file: file.stat.file, lease: file.lease, holder };
+    pub(crate) async fn renews(&mut self, file: &Opened, holder: HolderId) -> bool {
+        let held = HeldLease { file: file.stat.file, lease: file.lease, holder };
         match self.ask(Renew { leases: vec![held] }).await {
             Ok(ControlReply::Renewed(renewed)) => renewed.lost.is_empty(),
             other => panic!("{other:?}"),
@@ -181,7 +183,7 @@ impl Client {
     }
 
     pub(crate) async fn stat(&mut self, path: &str) -> Result<StatRow, Refusal> {
-        match self.ask(Lookup { at: Place::of("main", path), follow: false, watch: false }).await? {
+        match self.ask(Lookup { at: NamePlace::of("main", path), follow: false, watch: false }).await? {
             ControlReply::Stat(row) => Ok(row),
             other => panic!("{other:?}"),
         }
@@ -262,12 +264,12 @@ pub(crate) fn opened(reply: ControlReply) -> Opened {
 pub(crate) fn open(path: &str, access: Access, create: bool) -> Open {
     let shape = no_shape();
     Open {
-        at: Place::of("main", path),
+        at: NamePlace::of("main", path),
         access,
         create,
         exclusive: false,
         shape,
-        holder: 7,
+        holder: HolderId(7),
         alone: false,
         range: None,
         new: NEW_FILE,
@@ -349,7 +351,7 @@ pub(crate) fn release(opened: &Opened, clean: bool) -> Release {
     Release {
         file: opened.stat.file,
         lease: opened.lease,
-        holder: 7,
+        holder: HolderId(7),
         ended,
         commit: None,
         backing: Backing::NONE,
@@ -362,7 +364,7 @@ pub(crate) fn commit(opened: &Opened, size: u64, order: u64) -> Commit {
     let lease = opened.lease;
     let cut = Cut::No;
     let modified_ns = None;
-    Commit { file, lease, holder: 7, size, order, cut, modified_ns, backing: Backing::NONE }
+    Commit { file, lease, holder: HolderId(7), size, order, cut, modified_ns, backing: Backing::NONE }
 }
 
 /// The release with this end of its writes.
@@ -373,7 +375,14 @@ pub(crate) fn ends_at(end: u64, release: Release) -> Release {
 
 pub(crate) fn lost(opened: &Opened, columns: &[u8]) -> ReportLost {
     let columns = columns.iter().copied().map(Column).collect();
-    ReportLost { file: opened.stat.file, lease: opened.lease, holder: 7, segment: 0, columns, insist: false }
+    ReportLost {
+        file: opened.stat.file,
+        lease: opened.lease,
+        holder: HolderId(7),
+        segment: 0,
+        columns,
+        insist: false,
+    }
 }
 
 pub(crate) fn raid5(k: u8) -> ShapeSpec {

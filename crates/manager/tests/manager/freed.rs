@@ -16,7 +16,7 @@ fn ends(opened: &Opened, columns: ColumnMask) -> Release {
 /// Removes the file and waits until all of it is freed. Returns the columns whose drives were asked to free
 /// it.
 async fn asked_to_free(cluster: &Cluster, client: &mut Client, file: &Opened) -> ColumnMask {
-    client.done(Unlink { at: Place::of("main", "f"), only: UnlinkOnly::Any, keep: false }).await;
+    client.done(Unlink { at: NamePlace::of("main", "f"), only: UnlinkOnly::Any, keep: false }).await;
     let client = tokio::sync::Mutex::new(client);
     let all = || async { cluster.objects() == 0 && client.lock().await.status().await.removing == 0 };
     eventually("all is freed", all).await;

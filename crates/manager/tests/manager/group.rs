@@ -4,6 +4,7 @@
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
+use braid_layout::{ClientId, OperationNumber};
 use braid_manager::Config;
 use braid_manager::core::Core;
 use braid_manager::sessions::session_slots::SessionSlots;
@@ -12,11 +13,11 @@ use braid_meta::records::check::check;
 use braid_meta::records::db::Db;
 use braid_meta::records::kv::{Batch, Kv, KvError, Snapshot};
 use braid_meta::records::memory::{Disk, MemoryKv};
-use braid_meta::rules::operations::{Operation, Outcome};
+use braid_meta::rules::operations::{Operation, OperationResult};
 use braid_meta::tree::directories::{self, Parents};
 use braid_meta::tree::volumes;
 use braid_testing::eventually;
-use braid_wire::control::{Place, ShapeSpec};
+use braid_wire::control::{NamePlace, ShapeSpec};
 use braid_wire::{Reason, Refusal};
 use tokio::task::JoinHandle;
 
@@ -66,7 +67,7 @@ async fn manager(kv: Arc<dyn Kv>) -> Arc<Core> {
     core.write(|_, tx| {
         let shape = ShapeSpec { scheme: 5, k: 2, m: 1, unit_bytes: 4096 };
         volumes::create(tx, "main", shape, 0, 1)?;
-        directories::make(tx, &Place::of("main", "all"), &NEW_FILE, Parents::Required, 1).map(drop)
+        directories::make(tx, &NamePlace::of("main", "all"), &NEW_FILE, Parents::Required, 1).map(drop)
     })
     .await
     .unwrap();
@@ -88,18 +89,23 @@ async fn made_in_two_groups(kv: &Gated, core: &Arc<Core>) -> Vec<JoinHandle<Resu
 fn make(core: &Arc<Core>, n: u64) -> JoinHandle<Result<(), Refusal>> {
     let core = Arc::clone(core);
     tokio::spawn(async move {
-        let operation = Operation { client: n + 1, number: 1, settled_below: 1, request: 7 };
+        let operation = Operation {
+            client: ClientId(n + 1),
+            number: OperationNumber(1),
+            settled_below: OperationNumber(1),
+            request: 7,
+        };
         let work = move |_: &Core, tx: &mut braid_meta::records::tx::Tx| {
-            let at = Place::of("main", format!("all/{n}/in"));
+            let at = NamePlace::of("main", format!("all/{n}/in"));
             directories::make(tx, &at, &NEW_FILE, Parents::Made, 1)?;
-            Ok((Outcome::DONE, ()))
+            Ok((OperationResult::DONE, ()))
         };
         core.once(operation, work).await.map(drop)
     })
 }
 
 fn is_there(db: &Db, path: &str) -> bool {
-    match db.read(|tx| directories::resolve(tx, &Place::of("main", path))) {
+    match db.read(|tx| directories::resolve(tx, &NamePlace::of("main", path))) {
         Ok(_) => true,
         Err(refusal) => {
             assert_eq!(refusal.reason, Reason::NotFound, "{refusal}");

@@ -1,6 +1,6 @@
 //! Stale columns join and become ready at the word of their drives, beside the file's writer.
 
-use braid_layout::{Column, ColumnMask, Generation};
+use braid_layout::{Column, ColumnMask, Generation, HolderId};
 use braid_wire::Reason;
 use braid_wire::control::{
     Access, Backing, Commit, Cut, DrainDrive, DriveRow, Opened, Refresh, RemoveDrive, ReplaceDrive, Turn,
@@ -29,7 +29,7 @@ async fn a_heal_takes_no_lease_and_one_that_broke_off_leaves_the_column_joining(
         file: file.stat.file,
         access: Access::Write,
         lease: file.lease,
-        holder: 7,
+        holder: HolderId(7),
         turn: Turn::Any,
     };
     let view = client.opened(refresh).await;
@@ -91,7 +91,16 @@ async fn closed(cluster: &Cluster, client: &mut Client, size: u64) -> Opened {
     let cut = Cut::No;
     let backing = Backing::NONE;
     client
-        .done(Commit { file: number, lease, holder: 7, size, order, cut, modified_ns: None, backing })
+        .done(Commit {
+            file: number,
+            lease,
+            holder: HolderId(7),
+            size,
+            order,
+            cut,
+            modified_ns: None,
+            backing,
+        })
         .await;
     client.done(release(&file, true)).await;
     file

@@ -2,25 +2,25 @@
 
 use std::time::Duration;
 
-use braid_layout::{Column, FileId};
+use braid_layout::{Column, FileId, HolderId, LockSession, OperationNumber};
 use braid_wire::control::*;
 
 use crate::fake::{Client, Cluster, no_shape, open, opened, release};
 
-const ONE: u64 = 7;
-const OTHER: u64 = 8;
+const ONE: HolderId = HolderId(7);
+const OTHER: HolderId = HolderId(8);
 
 /// A client that asks for news all the time, as one that locks must.
 struct Locker {
     client: Client,
-    session: u64,
+    session: LockSession,
     order: u64,
 }
 
 impl Locker {
     async fn new(cluster: &Cluster) -> Locker {
         let client = cluster.manager.client().await;
-        let session = client.1;
+        let session = LockSession(client.1.0);
         Locker { client, session, order: 0 }
     }
 
@@ -31,7 +31,7 @@ impl Locker {
     }
 
     fn head(&mut self) -> RequestHead {
-        RequestHead { operation: 0, ..self.client.operation() }
+        RequestHead { operation: OperationNumber::NONE, ..self.client.operation() }
     }
 
     /// Asks again until the answer is not [`LockState::Later`], for at most 60 s.
@@ -68,14 +68,14 @@ impl Locker {
     }
 
     /// Opens a file for writing, as this holder.
-    async fn opens(&mut self, path: &str, holder: u64) -> Opened {
+    async fn opens(&mut self, path: &str, holder: HolderId) -> Opened {
         let head = self.client.operation();
         let open = Open { holder, ..open(path, Access::Write, true) };
         opened(self.client.patient_as(&head, open).await.unwrap())
     }
 
-    async fn renews(&mut self, file: &Opened, holder: u64) -> bool {
-        let held = Held { file: file.stat.file, lease: file.lease, holder };
+    async fn renews(&mut self, file: &Opened, holder: HolderId) -> bool {
+        let held = HeldLease { file: file.stat.file, lease: file.lease, holder };
         let head = self.head();
         match self.client.ask_as(&head, Renew { leases: vec![held] }).await {
             Ok(ControlReply::Renewed(renewed)) => renewed.lost.is_empty(),
@@ -157,6 +157,6 @@ async fn who_claims_no_locks_is_fenced_also_after_another_restart() {
     let file = files[0].stat.file;
     assert_eq!(other.lock(file, LockHow::Set, None).await, LockState::Granted);
     assert_eq!(silent.lock(file, LockHow::Claim, Some(LockKind::Exclusive)).await, LockState::Lost);
-    silent.session = silent.session.wrapping_add(1);
+    silent.session = silent.session.next();
     silent.takes(file).await;
 }

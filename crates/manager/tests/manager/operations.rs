@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use braid_layout::Column;
+use braid_layout::{ClientId, Column, HolderId, OperationNumber};
 use braid_manager::sessions::operation_turns::forget_old;
 use braid_meta::records::schema::{OperationRecord, key, table};
 use braid_meta::rules::operations::{AGE_MAX_MS, KEPT_MS};
@@ -13,15 +13,20 @@ use braid_wire::control::*;
 use crate::fake::{Client, Cluster, NEW_FILE, lost, no_shape, open, opened, raid5, release};
 
 fn make(path: &str) -> MakeDirectory {
-    MakeDirectory { at: Place::of("main", path), parents: false, new: NEW_FILE }
+    MakeDirectory { at: NamePlace::of("main", path), parents: false, new: NEW_FILE }
 }
 
 fn unlink(path: &str) -> Unlink {
-    Unlink { at: Place::of("main", path), only: UnlinkOnly::Any, keep: false }
+    Unlink { at: NamePlace::of("main", path), only: UnlinkOnly::Any, keep: false }
 }
 
 fn rename(from: &str, to: &str) -> Rename {
-    Rename { from: Place::of("main", from), to: Place::of("main", to), how: RenameHow::Replace, keep: false }
+    Rename {
+        from: NamePlace::of("main", from),
+        to: NamePlace::of("main", to),
+        how: RenameHow::Replace,
+        keep: false,
+    }
 }
 
 fn exclusive(path: &str) -> Open {
@@ -35,7 +40,7 @@ async fn file_of(client: &mut Client, path: &str, size: u64) {
         .done(Commit {
             file: file.stat.file,
             lease: file.lease,
-            holder: 7,
+            holder: HolderId(7),
             size,
             order: 1,
             cut: Cut::No,
@@ -102,8 +107,13 @@ async fn a_repeated_open_finds_the_lease_that_it_was_given() {
     let mut cluster = Cluster::new(3, no_shape()).await;
     let (mut client, mut other) = (cluster.manager.client().await, cluster.manager.client().await);
     file_of(&mut client, "old", 1).await;
-    let unnamed =
-        CreateUnnamed { volume: "main".into(), shape: no_shape(), holder: 7, avoid: vec![], new: NEW_FILE };
+    let unnamed = CreateUnnamed {
+        volume: "main".into(),
+        shape: no_shape(),
+        holder: HolderId(7),
+        avoid: vec![],
+        new: NEW_FILE,
+    };
     let requests: [ControlRequest; 3] =
         [exclusive("new").into(), open("old", Access::Write, false).into(), unnamed.into()];
     let heads = client.operations(requests.len());
@@ -122,7 +132,7 @@ async fn a_repeated_open_finds_the_lease_that_it_was_given() {
         for ((head, request), file) in heads.iter().zip(&requests).zip(&files) {
             let again = opened(client.ask_as(head, request.clone()).await.unwrap());
             assert_eq!((again.stat.file, again.lease), (file.stat.file, file.lease), "{request:?}");
-            assert!(client.renews(&again, 7).await);
+            assert!(client.renews(&again, HolderId(7)).await);
         }
     }
     // A different request is refused as before.
@@ -154,7 +164,7 @@ async fn a_repeated_release_and_link_are_done_though_the_lease_is_over() {
         .opened(CreateUnnamed {
             volume: "main".into(),
             shape: no_shape(),
-            holder: 7,
+            holder: HolderId(7),
             avoid: vec![],
             new: NEW_FILE,
         })
@@ -167,8 +177,8 @@ async fn a_repeated_release_and_link_are_done_though_the_lease_is_over() {
     let link = Link {
         file,
         lease,
-        holder: 7,
-        at: Place::of("main", "f"),
+        holder: HolderId(7),
+        at: NamePlace::of("main", "f"),
         size: 3,
         replace: false,
         over: None,
@@ -301,7 +311,7 @@ async fn what_is_settled_or_old_is_forgotten() {
                     lease: Default::default(),
                     number: 0,
                 };
-                tx.set(key::operation(1, number), &record);
+                tx.set(key::operation(ClientId(1), OperationNumber(number)), &record);
             }
             Ok(())
         })
@@ -309,6 +319,6 @@ async fn what_is_settled_or_old_is_forgotten() {
         .unwrap();
     forget_old(&manager.core).await.unwrap();
     let left: Vec<(u64, u64)> = rows(&manager.core).into_iter().map(|row| (row.0, row.1)).collect();
-    assert_eq!(left, [(1, 2), (client.1, 4)]);
+    assert_eq!(left, [(1, 2), (client.1.0, 4)]);
     manager.die().await;
 }

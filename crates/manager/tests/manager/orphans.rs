@@ -47,7 +47,11 @@ async fn a_drive_put_back_to_before_a_removal_is_rid_of_what_was_removed() {
     assert_eq!(older.len(), 6);
     for n in 0..5 {
         client
-            .done(Unlink { at: Place::of("main", format!("gone{n}")), only: UnlinkOnly::Any, keep: false })
+            .done(Unlink {
+                at: NamePlace::of("main", format!("gone{n}")),
+                only: UnlinkOnly::Any,
+                keep: false,
+            })
             .await;
     }
     client.until("they are freed", |status| status.removing == 0).await;

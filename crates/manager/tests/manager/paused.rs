@@ -3,7 +3,7 @@
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use braid_layout::{Column, ColumnMask};
+use braid_layout::{Column, ColumnMask, HolderId};
 use braid_manager::{Config, Ready, run};
 use braid_wire::control::*;
 use tokio::sync::{mpsc, oneshot};
@@ -91,12 +91,12 @@ async fn a_manager_that_was_paused_judges_nobody_by_it() {
     drives.iter().for_each(|drive| drive.state().silent = false);
     // The loop that ends leases has time to run before the writer is heard.
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert!(client.renews(&written, 7).await);
+    assert!(client.renews(&written, HolderId(7)).await);
     client
         .done(Commit {
             file: written.stat.file,
             lease: written.lease,
-            holder: 7,
+            holder: HolderId(7),
             size: 1,
             order: 1,
             cut: Cut::No,

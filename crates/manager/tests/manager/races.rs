@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use braid_layout::{Column, ColumnMask};
+use braid_layout::{ClientId, Column, ColumnMask, HolderId, OperationNumber};
 use braid_manager::core::Core;
 use braid_manager::files::opens;
 use braid_meta::records::memory::MemoryKv;
@@ -33,16 +33,21 @@ async fn cluster(kv: &MemoryKv) -> (InMemory, Vec<FakeDrive>, Client) {
     (manager, drives, client)
 }
 
-fn holds(core: &Core, file: &Opened, holder: u64) -> bool {
+fn holds(core: &Core, file: &Opened, holder: HolderId) -> bool {
     core.leases().renew(file.stat.file, file.lease, holder, core.running_ms())
 }
 
 /// Opens for writing as an operation of its own.
-async fn to_write(core: &Arc<Core>, client: u64, path: &str) -> Result<Opened, Refusal> {
+async fn to_write(
+    core: &Arc<Core>,
+    client: ClientId,
+    holder: HolderId,
+    path: &str,
+) -> Result<Opened, Refusal> {
     static NUMBER: AtomicU64 = AtomicU64::new(1);
-    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let operation = Operation { client, number, settled_below: 0, request: 0 };
-    let request = Open { holder: client, ..open(path, Access::Write, true) };
+    let number = OperationNumber(NUMBER.fetch_add(1, Ordering::Relaxed));
+    let operation = Operation { client, number, settled_below: OperationNumber::NONE, request: 0 };
+    let request = Open { holder, ..open(path, Access::Write, true) };
     opens::open_to_write(core, operation, request).await
 }
 
@@ -65,7 +70,7 @@ async fn a_file_that_was_made_just_now_has_its_makers_lease_whoever_finds_it() {
         async move { core.write(work).await }
     });
     inside.await.unwrap();
-    let mut maker = Box::pin(to_write(&core, 1, "f"));
+    let mut maker = Box::pin(to_write(&core, ClientId(1), HolderId(1), "f"));
     poll_fn(|cx| {
         assert!(maker.as_mut().poll(cx).is_pending());
         Poll::Ready(())
@@ -75,13 +80,13 @@ async fn a_file_that_was_made_just_now_has_its_makers_lease_whoever_finds_it() {
     drop(go);
     other.await.unwrap().unwrap();
     eventually("the file is on record", || async { kv.commits() > before }).await;
-    let finder = timeout(Duration::from_millis(500), to_write(&core, 2, "f")).await;
+    let finder = timeout(Duration::from_millis(500), to_write(&core, ClientId(2), HolderId(2), "f")).await;
     assert!(finder.is_err(), "it waits for its turn: {finder:?}");
     let made = maker.await.unwrap();
-    let third = to_write(&core, 3, "f").await.unwrap();
+    let third = to_write(&core, ClientId(3), HolderId(3), "f").await.unwrap();
     assert!(third.shared && third.lease > made.lease);
-    assert!(holds(&core, &made, 1) && holds(&core, &third, 3));
-    assert!(!holds(&core, &made, 2), "it gave up");
+    assert!(holds(&core, &made, HolderId(1)) && holds(&core, &third, HolderId(3)));
+    assert!(!holds(&core, &made, HolderId(2)), "it gave up");
     manager.die().await;
 }
 
@@ -90,15 +95,15 @@ async fn two_openers_of_a_new_file_share_it() {
     let (manager, _drives, _client) = cluster(&MemoryKv::new()).await;
     for round in 0..100 {
         let path = format!("f{round}");
-        let ask = |client: u64| {
+        let ask = |client: ClientId, holder: HolderId| {
             let core = Arc::clone(&manager.core);
             let path = path.clone();
-            tokio::spawn(async move { to_write(&core, client, &path).await })
+            tokio::spawn(async move { to_write(&core, client, holder, &path).await })
         };
-        let one = ask(1);
-        let other = ask(2);
+        let one = ask(ClientId(1), HolderId(1));
+        let other = ask(ClientId(2), HolderId(2));
         let answers = [one.await.unwrap(), other.await.unwrap()];
-        for (answer, holder) in answers.iter().zip([1, 2]) {
+        for (answer, holder) in answers.iter().zip([HolderId(1), HolderId(2)]) {
             match answer {
                 Ok(opened) => {
                     assert!(holds(&manager.core, opened, holder), "round {round}: {holder} lost it")

@@ -12,7 +12,7 @@ async fn begun(cluster: &Cluster, client: &mut Client) -> (Opened, FakeDrive, Op
     let file = client.create("f").await;
     put_all(cluster, &file);
     client.done(release(&file, true)).await;
-    let asked = Relayout { at: Place::of("main", "f"), shape: Some(MIRROR) };
+    let asked = Relayout { at: NamePlace::of("main", "f"), shape: Some(MIRROR) };
     client.ask(asked).await.unwrap();
     let begin = BeginHeal { file: file.stat.file, comparison: 0, filling: true };
     let began = || async {

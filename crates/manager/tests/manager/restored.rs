@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use braid_layout::{Column, ColumnMask, FileId, PartitionId};
+use braid_layout::{Column, ColumnMask, FileId, HolderId, PartitionId};
 use braid_manager::disk::embedded::EmbeddedKv;
 use braid_meta::records::check::check;
 use braid_meta::records::db::Db;
@@ -94,7 +94,7 @@ async fn a_file_that_a_restore_left_is_settled_before_its_size_is_told() {
         for file in files {
             let mut inode = inodes::get(tx, file)?;
             inode.g = inode.g.next().unwrap();
-            (inode.held, inode.client, inode.unfenced) = (true, 0, true);
+            (inode.held, inode.holder, inode.unfenced) = (true, HolderId::NONE, true);
             inodes::save(tx, file, &inode)?;
         }
         Ok(())
@@ -138,7 +138,7 @@ async fn after_a_restore_files_are_as_long_as_the_drives_say() {
             .done(Commit {
                 file,
                 lease,
-                holder: 7,
+                holder: HolderId(7),
                 size: 1000,
                 order: 1,
                 cut,
@@ -148,7 +148,7 @@ async fn after_a_restore_files_are_as_long_as_the_drives_say() {
             .await;
         client.done(release).await;
     }
-    client.done(Unlink { at: Place::of("main", "gone"), only: UnlinkOnly::Any, keep: false }).await;
+    client.done(Unlink { at: NamePlace::of("main", "gone"), only: UnlinkOnly::Any, keep: false }).await;
     eventually("it is freed", || async { components(&cluster, gone.stat.file) == 0 }).await;
     let cluster = cluster.restore(&backup).await;
     let mut client = cluster.manager.client().await;
@@ -165,7 +165,7 @@ async fn after_a_restore_files_are_as_long_as_the_drives_say() {
         ColumnMask::EMPTY
     );
     assert_eq!(client.refused(open("gone", Access::Write, false)).await.reason, Reason::TooManyAway);
-    client.done(Unlink { at: Place::of("main", "gone"), only: UnlinkOnly::Any, keep: false }).await;
+    client.done(Unlink { at: NamePlace::of("main", "gone"), only: UnlinkOnly::Any, keep: false }).await;
     client.until("it is gone at once", |status| status.removing == 0).await;
     holds_together(cluster).await;
 }
@@ -181,7 +181,7 @@ async fn a_truncation_that_ended_after_the_backup_is_not_done_again() {
     let commit = |size, order, cut| Commit {
         file: file.stat.file,
         lease: file.lease,
-        holder: 7,
+        holder: HolderId(7),
         size,
         order,
         cut,
@@ -214,7 +214,7 @@ async fn what_got_its_name_after_the_backup_is_kept_and_what_was_removed_before_
     let gone = file(&cluster, &mut client, "gone").await;
     let away = cluster.of(&gone, 0).clone();
     away.kill();
-    client.done(Unlink { at: Place::of("main", "gone"), only: UnlinkOnly::Any, keep: false }).await;
+    client.done(Unlink { at: NamePlace::of("main", "gone"), only: UnlinkOnly::Any, keep: false }).await;
     eventually("it is freed where it can be", || async { components(&cluster, gone.stat.file) == 1 }).await;
     away.state().mute = true;
     away.start().await;
@@ -222,7 +222,7 @@ async fn what_got_its_name_after_the_backup_is_kept_and_what_was_removed_before_
     let unnamed = || CreateUnnamed {
         volume: "main".into(),
         shape: no_shape(),
-        holder: 7,
+        holder: HolderId(7),
         avoid: Vec::new(),
         new: NEW_FILE,
     };
@@ -236,8 +236,8 @@ async fn what_got_its_name_after_the_backup_is_kept_and_what_was_removed_before_
         .done(Link {
             file,
             lease,
-            holder: 7,
-            at: Place::of("main", "up"),
+            holder: HolderId(7),
+            at: NamePlace::of("main", "up"),
             size: 50,
             replace: false,
             over: None,

@@ -3,6 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
+use braid_layout::HolderId;
 use braid_manager::{Config, ManagerError, run};
 use braid_transport::{ControlSession, Credentials, Limits, TransportError};
 use braid_wire::Reason;
@@ -18,13 +19,13 @@ use crate::fake::{Cluster, FakeDrive, Manager, NEW_FILE, commit, no_shape, open,
 async fn a_file_is_made_named_found_and_listed() {
     let cluster = Cluster::new(6, no_shape()).await;
     let mut client = cluster.manager.client().await;
-    let make = MakeDirectory { at: Place::of("main", "a/b"), parents: true, new: NEW_FILE };
+    let make = MakeDirectory { at: NamePlace::of("main", "a/b"), parents: true, new: NEW_FILE };
     client.done(make).await;
     let opened = client
         .opened(CreateUnnamed {
             volume: "main".into(),
             shape: no_shape(),
-            holder: 7,
+            holder: HolderId(7),
             avoid: Vec::new(),
             new: NEW_FILE,
         })
@@ -43,8 +44,8 @@ async fn a_file_is_made_named_found_and_listed() {
     let link = Link {
         file: opened.stat.file,
         lease: opened.lease,
-        holder: 7,
-        at: Place::of("main", "a/b/c"),
+        holder: HolderId(7),
+        at: NamePlace::of("main", "a/b/c"),
         size: 77,
         replace: false,
         over: None,
@@ -67,7 +68,7 @@ async fn a_file_is_made_named_found_and_listed() {
     let capability = &reader.grants[0][0].as_ref().unwrap().capability;
     assert!(capability.rights.include(Rights::READ) && !capability.rights.include(Rights::WRITE));
     assert_eq!((reader.lease.0, capability.lease.0, reader.cut), (0, 0, false));
-    let list = ReadDirectory { at: Place::of("main", "a/b"), after: Vec::new(), limit: 0, watch: false };
+    let list = ReadDirectory { at: NamePlace::of("main", "a/b"), after: Vec::new(), limit: 0, watch: false };
     let Ok(ControlReply::Directory(list)) = client.ask(list).await else { panic!() };
     assert_eq!(list.entries.len(), 1);
     assert_eq!((list.entries[0].name.as_slice(), list.entries[0].size(), list.more), (&b"c"[..], 77, false));
@@ -82,13 +83,13 @@ async fn pages_of_a_directory_join() {
         (0..25u8).map(|i| vec![b'n', i + 1, 0xff, i]).filter(|n| n[3] != 0 && n[3] != b'/').collect();
     for name in &names {
         client
-            .made(MakeDirectory { at: Place::of("main", name.clone()), parents: false, new: NEW_FILE })
+            .made(MakeDirectory { at: NamePlace::of("main", name.clone()), parents: false, new: NEW_FILE })
             .await;
     }
     let mut found = Vec::new();
     loop {
         let after = found.last().cloned().unwrap_or_default();
-        let list = ReadDirectory { at: Place::of("main", Vec::new()), after, limit: 7, watch: false };
+        let list = ReadDirectory { at: NamePlace::of("main", Vec::new()), after, limit: 7, watch: false };
         let Ok(ControlReply::Directory(page)) = client.ask(list).await else { panic!() };
         assert!(page.entries.len() == 7 || !page.more);
         found.extend(page.entries.into_iter().map(|entry| entry.name));
@@ -104,15 +105,15 @@ async fn pages_of_a_directory_join() {
 async fn bad_input_is_refused_with_its_reason() {
     let cluster = Cluster::new(5, no_shape()).await;
     let mut client = cluster.manager.client().await;
-    client.made(MakeDirectory { at: Place::of("main", "d/e"), parents: true, new: NEW_FILE }).await;
+    client.made(MakeDirectory { at: NamePlace::of("main", "d/e"), parents: true, new: NEW_FILE }).await;
     let file = client.create("d/f").await;
     let volume = |name: &str, shape| VolumeCreate { name: name.into(), shape, quota_bytes: 0 };
     let shape = |scheme, k, m, unit_bytes| ShapeSpec { scheme, k, m, unit_bytes };
-    let make = |path: &[u8]| MakeDirectory { at: Place::of("main", path), parents: false, new: NEW_FILE };
-    let unlink = |path: &str| Unlink { at: Place::of("main", path), only: UnlinkOnly::Any, keep: false };
+    let make = |path: &[u8]| MakeDirectory { at: NamePlace::of("main", path), parents: false, new: NEW_FILE };
+    let unlink = |path: &str| Unlink { at: NamePlace::of("main", path), only: UnlinkOnly::Any, keep: false };
     let rename = |from: &str, to: &str| Rename {
-        from: Place::of("main", from),
-        to: Place::of("main", to),
+        from: NamePlace::of("main", from),
+        to: NamePlace::of("main", to),
         how: RenameHow::Replace,
         keep: false,
     };
@@ -122,7 +123,16 @@ async fn bad_input_is_refused_with_its_reason() {
         let size = 1;
         let cut = Cut::No;
         let modified_ns = None;
-        Commit { file, lease, holder, size, order, cut, modified_ns, backing: Backing::NONE }
+        Commit {
+            file,
+            lease,
+            holder: HolderId(holder),
+            size,
+            order,
+            cut,
+            modified_ns,
+            backing: Backing::NONE,
+        }
     };
     let mut exclusive = open("d/f", Access::Write, true);
     exclusive.exclusive = true;
@@ -173,7 +183,7 @@ async fn a_quota_bounds_the_files_sizes() {
     let mut client = cluster.manager.client().await;
     client.done(VolumeCreate { name: "small".into(), shape: no_shape(), quota_bytes: 1000 }).await;
     let mut file = open("f", Access::Write, true);
-    file.at = Place::of("small", "f");
+    file.at = NamePlace::of("small", "f");
     let opened = client.opened(file).await;
     let commit = |order, size| commit(&opened, size, order);
     client.done(commit(1, 1000)).await;
@@ -183,7 +193,7 @@ async fn a_quota_bounds_the_files_sizes() {
         .opened(CreateUnnamed {
             volume: "small".into(),
             shape: no_shape(),
-            holder: 7,
+            holder: HolderId(7),
             avoid: Vec::new(),
             new: NEW_FILE,
         })
@@ -191,8 +201,8 @@ async fn a_quota_bounds_the_files_sizes() {
     let link = |path: &str, size, replace| Link {
         file: second.stat.file,
         lease: second.lease,
-        holder: 7,
-        at: Place::of("small", path),
+        holder: HolderId(7),
+        at: NamePlace::of("small", path),
         size,
         replace,
         over: None,
@@ -222,14 +232,15 @@ async fn what_a_name_has_is_replaced_only_if_it_is_as_it_was_seen() {
     for _ in 0..3 {
         let volume = "main".into();
         let new = NEW_FILE;
-        let request = CreateUnnamed { volume, shape: no_shape(), holder: 7, avoid: Vec::new(), new };
+        let request =
+            CreateUnnamed { volume, shape: no_shape(), holder: HolderId(7), avoid: Vec::new(), new };
         unnamed.push(client.opened(request).await);
     }
     let link = |index: usize, path: &str, over| Link {
         file: unnamed[index].stat.file,
         lease: unnamed[index].lease,
-        holder: 7,
-        at: Place::of("main", path),
+        holder: HolderId(7),
+        at: NamePlace::of("main", path),
         size: 0,
         replace: true,
         over,
@@ -248,7 +259,8 @@ async fn what_a_name_has_is_replaced_only_if_it_is_as_it_was_seen() {
     assert_eq!(client.refused(link(2, "a", Some(first))).await.reason, Reason::Exists, "it is another file");
     // The same file, of which something has changed.
     let changes = AttributeChanges { mode: Some(0o600), ..AttributeChanges::NONE };
-    let Ok(ControlReply::Stat(row)) = client.ask(SetAttributes { at: Place::of("main", "a"), changes }).await
+    let Ok(ControlReply::Stat(row)) =
+        client.ask(SetAttributes { at: NamePlace::of("main", "a"), changes }).await
     else {
         panic!()
     };
@@ -264,7 +276,7 @@ async fn a_late_repetition_undoes_nothing_also_after_a_restart() {
         .opened(CreateUnnamed {
             volume: "main".into(),
             shape: no_shape(),
-            holder: 7,
+            holder: HolderId(7),
             avoid: Vec::new(),
             new: NEW_FILE,
         })
@@ -274,8 +286,8 @@ async fn a_late_repetition_undoes_nothing_also_after_a_restart() {
     let link = |path: &str, size, order| Link {
         file,
         lease,
-        holder: 7,
-        at: Place::of("main", path),
+        holder: HolderId(7),
+        at: NamePlace::of("main", path),
         size,
         replace: false,
         over: None,
@@ -297,14 +309,14 @@ async fn a_late_repetition_undoes_nothing_also_after_a_restart() {
     let to = "b";
     client
         .done(Rename {
-            from: Place::of("main", from),
-            to: Place::of("main", to),
+            from: NamePlace::of("main", from),
+            to: NamePlace::of("main", to),
             how: RenameHow::Replace,
             keep: false,
         })
         .await;
     client.done(link("a", 10, 1)).await;
-    client.done(Unlink { at: Place::of("main", "b"), only: UnlinkOnly::Any, keep: false }).await;
+    client.done(Unlink { at: NamePlace::of("main", "b"), only: UnlinkOnly::Any, keep: false }).await;
     client.done(link("a", 10, 1)).await;
     assert_eq!(client.stat("a").await.unwrap_err().reason, Reason::NotFound);
     client.done(link("c", 50, 5)).await;
@@ -437,8 +449,8 @@ async fn a_restart_keeps_names_tokens_and_time_and_raises_the_term() {
     let after = client.0.head().clone();
     assert!(after.term > before.term && after.now_ms >= before.now_ms, "{before:?} {after:?}");
     // The lease survives the manager's restart, and so does its holder.
-    assert!(!client.renews(&opened, 8).await);
-    assert!(client.renews(&opened, 7).await);
+    assert!(!client.renews(&opened, HolderId(8)).await);
+    assert!(client.renews(&opened, HolderId(7)).await);
     client.done(commit(&opened, 6, 2)).await;
     client.done(release(&opened, true)).await;
     client.opened(open("kept", Access::Write, false)).await;

@@ -2,25 +2,25 @@
 
 use std::time::Duration;
 
-use braid_layout::{Column, Lease};
+use braid_layout::{Column, HolderId, Lease};
 use braid_wire::Reason;
 use braid_wire::control::*;
 
 use crate::fake::{CLIENT_LEASE_MS, Client, Cluster, ends_at, lost, no_shape, open, opened, raid5, release};
 
-const ONE: u64 = 7;
-const OTHER: u64 = 8;
+const ONE: HolderId = HolderId(7);
+const OTHER: HolderId = HolderId(8);
 
 /// Opens `f` for writing as this holder, as soon as no other has it for itself.
-async fn by(client: &mut Client, holder: u64) -> Opened {
+async fn by(client: &mut Client, holder: HolderId) -> Opened {
     opened(client.patient(Open { holder, ..open("f", Access::Write, false) }).await.unwrap())
 }
 
-fn refresh(file: &Opened, holder: u64, turn: Turn) -> Refresh {
+fn refresh(file: &Opened, holder: HolderId, turn: Turn) -> Refresh {
     Refresh { file: file.stat.file, access: Access::Write, lease: file.lease, holder, turn }
 }
 
-fn commit(file: &Opened, holder: u64, size: u64, order: u64) -> Commit {
+fn commit(file: &Opened, holder: HolderId, size: u64, order: u64) -> Commit {
     Commit {
         file: file.stat.file,
         lease: file.lease,
@@ -51,7 +51,7 @@ async fn a_second_writer_shares_the_lease_under_a_new_number_and_generation() {
     assert_eq!((first.lease, first.stat.g, first.shared), (second.lease, second.stat.g, true));
     // Before a third holder comes, writes of others on their way are fenced: they may be gone, and it may
     // take their place.
-    let third = by(&mut client, 9).await;
+    let third = by(&mut client, HolderId(9)).await;
     assert!(third.lease == second.lease && third.stat.g > second.stat.g);
     assert_eq!(client.opened(refresh(&first, ONE, Turn::Any)).await.stat.g, third.stat.g);
     // Sizes only grow, in any order.
@@ -59,16 +59,16 @@ async fn a_second_writer_shares_the_lease_under_a_new_number_and_generation() {
     client.done(commit(&second, OTHER, 40, 1)).await;
     client.done(commit(&second, OTHER, 60, 2)).await;
     assert_eq!(client.stat("f").await.unwrap().size(), 60);
-    for holder in [ONE, OTHER, 9] {
+    for holder in [ONE, OTHER, HolderId(9)] {
         let end = 60;
         client.done(Release { holder, ..ends_at(end, release(&first, true)) }).await;
         assert!(!client.renews(&first, holder).await);
     }
     // No holder is left: the next fences the shared lease, and has the file alone.
-    let next = by(&mut client, 10).await;
+    let next = by(&mut client, HolderId(10)).await;
     assert!(!next.shared && next.stat.g > first.stat.g && next.lease > first.lease);
-    client.done(Release { holder: 10, ..ends_at(0, release(&next, true)) }).await;
-    let last = by(&mut client, 11).await;
+    client.done(Release { holder: HolderId(10), ..ends_at(0, release(&next, true)) }).await;
+    let last = by(&mut client, HolderId(11)).await;
     assert_eq!(last.stat.g, next.stat.g, "a clean release of an exclusive lease needs no procedure");
 }
 
@@ -79,7 +79,7 @@ async fn one_fence_serves_all_that_wait_for_the_file() {
     let mut opens = tokio::task::JoinSet::new();
     for holder in 100..124 {
         let mut other = cluster.manager.client().await;
-        opens.spawn(async move { by(&mut other, holder).await });
+        opens.spawn(async move { by(&mut other, HolderId(holder)).await });
     }
     let joined = opens.join_all().await;
     let last = joined.iter().map(|one| one.stat.g).max().unwrap();
@@ -111,20 +111,21 @@ async fn who_is_no_holder_is_refused() {
     for shared in [false, true] {
         let file = if shared { by(&mut client, OTHER).await } else { file.clone() };
         let requests: Vec<ControlRequest> = vec![
-            refresh(&file, 99, Turn::Any).into(),
-            refresh(&file, 99, Turn::Take).into(),
-            commit(&file, 99, 5, 1).into(),
-            Release { holder: 99, ..release(&file, true) }.into(),
-            Release { holder: 99, ..release(&file, false) }.into(),
-            ReportLost { holder: 99, ..lost(&file, &[0]) }.into(),
-            Reserve { file: file.stat.file, lease: file.lease, holder: 99, bytes: 5, from: 0 }.into(),
+            refresh(&file, HolderId(99), Turn::Any).into(),
+            refresh(&file, HolderId(99), Turn::Take).into(),
+            commit(&file, HolderId(99), 5, 1).into(),
+            Release { holder: HolderId(99), ..release(&file, true) }.into(),
+            Release { holder: HolderId(99), ..release(&file, false) }.into(),
+            ReportLost { holder: HolderId(99), ..lost(&file, &[0]) }.into(),
+            Reserve { file: file.stat.file, lease: file.lease, holder: HolderId(99), bytes: 5, from: 0 }
+                .into(),
         ];
         for request in requests {
             let refusal = client.refused(request.clone()).await;
             assert_eq!(refusal.reason, Reason::LeaseLost, "shared: {shared}, {request:?}: {refusal}");
         }
         assert!(client.renews(&file, ONE).await);
-        assert!(!client.renews(&file, 99).await && !client.renews(&file, 0).await);
+        assert!(!client.renews(&file, HolderId(99)).await && !client.renews(&file, HolderId::NONE).await);
     }
 }
 
@@ -141,7 +142,7 @@ async fn a_turn_is_exclusive_and_others_have_the_file_back_after_it() {
     let refused = client.refused(refresh(&file, OTHER, Turn::Any)).await;
     assert!(refused.reason == Reason::Busy && refused.again_ms > 0, "{refused:?}");
     assert_eq!(
-        client.refused(Open { holder: 9, ..open("f", Access::Write, false) }).await.reason,
+        client.refused(Open { holder: HolderId(9), ..open("f", Access::Write, false) }).await.reason,
         Reason::Busy
     );
     let again = client.opened(refresh(&turn, ONE, Turn::Take)).await;
@@ -189,7 +190,7 @@ async fn a_holder_that_lapses_is_fenced_and_the_size_settled_and_one_alone_has_i
     assert!(alone.lease > after.lease && alone.stat.g > after.stat.g);
     // The holder never renews again: the lease ends for good.
     tokio::time::sleep(Duration::from_millis(2 * u64::from(CLIENT_LEASE_MS))).await;
-    let next = by(&mut client, 9).await;
+    let next = by(&mut client, HolderId(9)).await;
     assert!(!next.shared && next.stat.g > alone.stat.g);
 }
 

@@ -1,7 +1,7 @@
 //! A file's size after its writer died or released uncleanly: the bytes on the drives decide, unless a cut
 //! was in progress.
 
-use braid_layout::Column;
+use braid_layout::{Column, HolderId};
 use braid_wire::Reason;
 use braid_wire::control::*;
 use braid_wire::data::UnitState;
@@ -48,7 +48,7 @@ fn commit(file: &Opened, size: u64, order: u64, cut: Cut) -> Commit {
     Commit {
         file: file.stat.file,
         lease: file.lease,
-        holder: 7,
+        holder: HolderId(7),
         size,
         order,
         cut,
@@ -63,7 +63,7 @@ async fn what_was_acknowledged_past_the_committed_size_counts_whatever_the_quota
     let mut client = cluster.manager.client().await;
     client.done(VolumeCreate { name: "small".into(), shape: raid5(3), quota_bytes: 100 }).await;
     let mut request = open("f", Access::Write, true);
-    request.at = Place::of("small", "f");
+    request.at = NamePlace::of("small", "f");
     let file = client.opened(request.clone()).await;
     put(&cluster, &file, 1000);
     client.done(commit(&file, 60, 1, Cut::No)).await;
@@ -149,7 +149,7 @@ async fn a_late_release_is_refused_and_leaves_the_next_writer_its_lease() {
     for clean in [false, true] {
         assert_eq!(client.refused(release(&file, clean)).await.reason, Reason::LeaseLost, "clean: {clean}");
     }
-    assert!(client.renews(&next, 7).await);
+    assert!(client.renews(&next, HolderId(7)).await);
     client.done(commit(&next, 10, 1, Cut::No)).await;
     client.done(ends_at(10, release(&next, true))).await;
 }

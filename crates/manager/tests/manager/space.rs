@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use braid_layout::{Column, DriveId};
+use braid_layout::{Column, DriveId, HolderId};
 use braid_wire::Reason;
 use braid_wire::control::*;
 
@@ -14,7 +14,7 @@ pub(crate) fn drives(opened: &Opened) -> BTreeSet<DriveId> {
 
 fn unnamed(avoid: &BTreeSet<DriveId>) -> CreateUnnamed {
     let avoid = avoid.iter().copied().collect();
-    CreateUnnamed { volume: "main".into(), shape: no_shape(), holder: 7, avoid, new: NEW_FILE }
+    CreateUnnamed { volume: "main".into(), shape: no_shape(), holder: HolderId(7), avoid, new: NEW_FILE }
 }
 
 #[tokio::test]
@@ -105,7 +105,7 @@ async fn a_full_drive_does_not_take_the_place_of_another() {
     let commit = Commit {
         file: file.stat.file,
         lease: file.lease,
-        holder: 7,
+        holder: HolderId(7),
         size: 1000,
         order: 1,
         cut: Cut::No,

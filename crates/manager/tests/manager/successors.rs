@@ -2,7 +2,7 @@
 
 use braid_layout::{Column, ColumnMask};
 use braid_wire::Reason;
-use braid_wire::control::{Access, DrainDrive, Opened, Place, Unlink, UnlinkOnly};
+use braid_wire::control::{Access, DrainDrive, NamePlace, Opened, Unlink, UnlinkOnly};
 
 use crate::failures::{mask, put_all};
 use crate::fake::{Client, Cluster, FakeDrive, eventually, lost, open, opened, raid5, release};
@@ -126,7 +126,7 @@ async fn a_removed_files_is_freed_with_it() {
     let (file, _, spare) = moving(&cluster, &mut client).await;
     let object = file.stat.segments[0].columns[1].object;
     assert!(spare.object(file.stat.volume.0, object).is_some());
-    client.done(Unlink { at: Place::of("main", "f"), only: UnlinkOnly::Any, keep: false }).await;
+    client.done(Unlink { at: NamePlace::of("main", "f"), only: UnlinkOnly::Any, keep: false }).await;
     eventually("it is freed", || async { spare.object(file.stat.volume.0, object).is_none() }).await;
     assert_eq!(spare.begin_heal(file.stat.file).await.unwrap_err().reason, Reason::NotFound);
 }

@@ -21,7 +21,7 @@ pub type Violation = String;
 /// All inconsistencies of the present state.
 pub fn check(db: &Db) -> Result<Vec<Violation>, Refusal> {
     db.read(|tx| {
-        let state = State::load(tx)?;
+        let state = StateRows::load(tx)?;
         let mut found = Vec::new();
         state.names(&mut found);
         state.links(&mut found);
@@ -36,7 +36,7 @@ pub fn check(db: &Db) -> Result<Vec<Violation>, Refusal> {
     })
 }
 
-struct State {
+struct StateRows {
     inodes: BTreeMap<FileId, InodeRecord>,
     entries: BTreeMap<(FileId, Vec<u8>), EntryRecord>,
     more_names: BTreeMap<FileId, BTreeSet<(FileId, Vec<u8>)>>,
@@ -50,8 +50,8 @@ struct State {
     drives: Vec<DriveRecord>,
 }
 
-impl State {
-    fn load(tx: &Tx) -> Result<State, Refusal> {
+impl StateRows {
+    fn load(tx: &Tx) -> Result<StateRows, Refusal> {
         let rows = |of: u8| {
             let (from, to) = key::all(of);
             tx.scan(&from, &to, usize::MAX)
@@ -66,7 +66,7 @@ impl State {
         for (key, record) in tx.records::<XattrRecord>(&key::all(table::XATTR), usize::MAX)? {
             *xattr_bytes.entry(file(&key)).or_default() += key.len() - 9 + record.value.len();
         }
-        Ok(State {
+        Ok(StateRows {
             more_names,
             xattr_bytes,
             inodes: tx.inodes(None, usize::MAX)?.into_iter().collect(),

@@ -15,13 +15,13 @@ const CHUNKS: usize = 16;
 
 /// Returns true if the component is placed on its drive.
 pub fn has(tx: &Tx, place: ComponentPlace) -> Result<bool, KvError> {
-    let Some(Chunk { spots, .. }) = find(tx, place.drive, place.file)? else { return Ok(false) };
+    let Some(KeyedChunk { spots, .. }) = find(tx, place.drive, place.file)? else { return Ok(false) };
     Ok(spots.binary_search(&spot(place)).is_ok())
 }
 
 /// Returns true if the drive has any component of the file.
 pub fn has_any(tx: &Tx, drive: DriveId, file: FileId) -> Result<bool, KvError> {
-    let Some(Chunk { spots, .. }) = find(tx, drive, file)? else { return Ok(false) };
+    let Some(KeyedChunk { spots, .. }) = find(tx, drive, file)? else { return Ok(false) };
     let low = chunk::low(file);
     let at = spots.partition_point(|spot| spot.low < low);
     Ok(spots.get(at).is_some_and(|spot| spot.low == low))
@@ -29,11 +29,11 @@ pub fn has_any(tx: &Tx, drive: DriveId, file: FileId) -> Result<bool, KvError> {
 
 /// Adds a component to its drive. Returns true if it was not there yet.
 pub fn add(tx: &mut Tx, place: ComponentPlace) -> Result<bool, KvError> {
-    let Chunk { row, mut spots } = match find(tx, place.drive, place.file)? {
+    let KeyedChunk { row, mut spots } = match find(tx, place.drive, place.file)? {
         Some(found) => found,
         None => {
             let row = key::columns(tx.seat(place.drive)?, chunk::of_file(place.file));
-            Chunk { row, spots: Vec::new() }
+            KeyedChunk { row, spots: Vec::new() }
         }
     };
     let spot = spot(place);
@@ -45,7 +45,7 @@ pub fn add(tx: &mut Tx, place: ComponentPlace) -> Result<bool, KvError> {
 
 /// Removes a component from its drive. Returns true if it was there.
 pub fn remove(tx: &mut Tx, place: ComponentPlace) -> Result<bool, KvError> {
-    let Some(Chunk { row, mut spots }) = find(tx, place.drive, place.file)? else { return Ok(false) };
+    let Some(KeyedChunk { row, mut spots }) = find(tx, place.drive, place.file)? else { return Ok(false) };
     let Ok(at) = spots.binary_search(&spot(place)) else { return Ok(false) };
     spots.remove(at);
     set(tx, row, &spots);
@@ -99,17 +99,17 @@ pub fn all(tx: &Tx) -> Result<Vec<ComponentPlace>, KvError> {
 }
 
 /// A chunk with its key.
-struct Chunk {
+struct KeyedChunk {
     row: Vec<u8>,
     spots: Vec<Spot>,
 }
 
 /// The chunk of the file on the drive; `None` if the drive has no seat.
-fn find(tx: &Tx, drive: DriveId, file: FileId) -> Result<Option<Chunk>, KvError> {
+fn find(tx: &Tx, drive: DriveId, file: FileId) -> Result<Option<KeyedChunk>, KvError> {
     let Some(seat) = tx.seat_of(drive)? else { return Ok(None) };
     let row = key::columns(seat, chunk::of_file(file));
     let spots = tx.get(&row)?.map(|value| decode(&row, &value)).transpose()?;
-    Ok(Some(Chunk { row, spots: spots.unwrap_or_default() }))
+    Ok(Some(KeyedChunk { row, spots: spots.unwrap_or_default() }))
 }
 
 fn set(tx: &mut Tx, row: Vec<u8>, spots: &[Spot]) {

@@ -7,7 +7,10 @@
 //! changes gets a new version.
 
 use braid_layout::version::Lease;
-use braid_layout::{ClusterId, Column, DriveId, FileId, Generation, ObjectId, VolumeId};
+use braid_layout::{
+    ClientId, ClusterId, Column, DriveId, FileId, Generation, LockSession, ObjectId, OperationNumber,
+    VolumeId,
+};
 use braid_wire::capability::Key;
 use braid_wire::control::{EntryKind, ShapeSpec};
 use braid_wire::{Wire, record};
@@ -78,7 +81,7 @@ record! {
     /// A session of advisory locks whose client may claim them after a restart.
     pub struct LockSessionRecord {
         /// Client that the session belongs to.
-        client: u64,
+        client: ClientId,
     }
 }
 record! {
@@ -210,7 +213,9 @@ pub struct ComponentPlace {
 }
 
 pub mod key {
-    use super::{ComponentPlace, DriveId, FileId, ObjectId, VolumeId, table};
+    use super::{
+        ClientId, ComponentPlace, DriveId, FileId, LockSession, ObjectId, OperationNumber, VolumeId, table,
+    };
 
     fn join(table: u8, parts: &[&[u8]]) -> Vec<u8> {
         let mut key = vec![table];
@@ -336,8 +341,8 @@ pub mod key {
         join(table::REMOVE, &[&drive.0.to_be_bytes(), &file.0.to_be_bytes(), &object.0.to_be_bytes()])
     }
     /// Key of a session of advisory locks: `k`, session.
-    pub fn lock_session(session: u64) -> Vec<u8> {
-        join(table::LOCK_SESSION, &[&session.to_be_bytes()])
+    pub fn lock_session(session: LockSession) -> Vec<u8> {
+        join(table::LOCK_SESSION, &[&session.0.to_be_bytes()])
     }
     /// Key of the mark that was drawn in a term: `t`, term.
     pub fn term(term: u64) -> Vec<u8> {
@@ -348,8 +353,8 @@ pub mod key {
         join(table::BLOCK, &[&block.to_be_bytes()])
     }
     /// Key of an operation's result: `o`, client, operation.
-    pub fn operation(client: u64, number: u64) -> Vec<u8> {
-        join(table::OPERATION, &[&client.to_be_bytes(), &number.to_be_bytes()])
+    pub fn operation(client: ClientId, number: OperationNumber) -> Vec<u8> {
+        join(table::OPERATION, &[&client.0.to_be_bytes(), &number.0.to_be_bytes()])
     }
     /// The range of keys that begin with `prefix`: from the first returned key up to, and without, the
     /// second.

@@ -16,8 +16,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use braid_layout::FileId;
 use braid_layout::version::Lease;
+use braid_layout::{ClientId, FileId, HolderId};
 
 use crate::records::schema::{InodeRecord, PartRecord};
 use crate::rules::parts;
@@ -28,41 +28,42 @@ use crate::rules::turns::Turns;
 /// stripes.
 pub const ALONE_MS: u64 = 2000;
 /// Number that stands for all holders that are not known after a restart.
-const UNKNOWN: u64 = 0;
+const UNKNOWN: HolderId = HolderId::NONE;
 
 /// The leases in force.
 #[derive(Debug)]
 pub struct Leases {
     lease_ms: u64,
     pauses: Arc<Pauses>,
-    held: BTreeMap<FileId, Held>,
+    held: BTreeMap<FileId, LeaseInForce>,
 }
 
 #[derive(Debug)]
-struct Held {
+struct LeaseInForce {
     /// The lease on record.
     lease: Lease,
     /// The first lease that the holders may name.
     since: Lease,
     shared: bool,
-    holders: BTreeMap<u64, Place>,
+    holders: BTreeMap<HolderId, HolderPlace>,
     /// Turns of holders that want the file for themselves.
     turns: Turns,
     /// Ranges asked for by holders that write by range.
     parts: Vec<PartRecord>,
     /// Holders that were fenced out of the lease, and are not accepted again.
-    gone: BTreeSet<u64>,
+    gone: BTreeSet<HolderId>,
     /// Time when the last holder left, or of the grant.
     left_ms: u64,
     ending: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct HolderPlace {
     until_ms: u64,
     ending: bool,
-    /// Client that has the file open as this holder; 0: it does not watch, or was not heard of since a start.
-    client: u64,
+    /// Client that has the file open as this holder; none: it does not watch, or was not heard of since a
+    /// start.
+    client: ClientId,
     /// True if the place is from before a start, and no client has claimed it since.
     is_resumed: bool,
 }
@@ -83,7 +84,7 @@ pub enum Step {
     /// End the lease: it is over for all its holders.
     End,
     /// Fence out these holders, which are gone without a clean release; others are there.
-    Without(Vec<u64>),
+    Without(Vec<HolderId>),
     /// Make the shared lease exclusive: no two of its holders need the same stripes.
     Apart,
 }
@@ -95,9 +96,14 @@ impl Leases {
     }
 
     /// Enters the grant of the file's lease to one holder.
-    pub fn grant(&mut self, file: FileId, lease: Lease, holder: u64, now_ms: u64) {
-        let place = Place { until_ms: now_ms + self.lease_ms, ending: false, client: 0, is_resumed: false };
-        let held = Held {
+    pub fn grant(&mut self, file: FileId, lease: Lease, holder: HolderId, now_ms: u64) {
+        let place = HolderPlace {
+            until_ms: now_ms + self.lease_ms,
+            ending: false,
+            client: ClientId::NONE,
+            is_resumed: false,
+        };
+        let held = LeaseInForce {
             lease,
             since: lease,
             shared: false,
@@ -118,7 +124,7 @@ impl Leases {
         if may_be_gone && inode.shared {
             return self.leave(file, inode.lease);
         }
-        self.grant(file, inode.lease, if inode.shared { UNKNOWN } else { inode.client }, now_ms);
+        self.grant(file, inode.lease, if inode.shared { UNKNOWN } else { inode.holder }, now_ms);
         if inode.is_parted() {
             self.end(file);
             self.grant(file, inode.lease, UNKNOWN, now_ms);
@@ -134,13 +140,13 @@ impl Leases {
 
     /// Returns true if one of these clients, or a holder that was not heard since a start, may write the
     /// file.
-    pub fn are_silent(&self, file: FileId, clients: &BTreeSet<u64>) -> bool {
+    pub fn are_silent(&self, file: FileId, clients: &BTreeSet<ClientId>) -> bool {
         let mut places = self.held.get(&file).into_iter().flat_map(|held| held.holders.values());
         places.any(|place| place.is_resumed || clients.contains(&place.client))
     }
 
     /// Ends the places of these clients, and those of holders that were not heard since a start.
-    pub fn give_up_silent(&mut self, file: FileId, clients: &BTreeSet<u64>) {
+    pub fn give_up_silent(&mut self, file: FileId, clients: &BTreeSet<ClientId>) {
         let places = self.held.get_mut(&file).into_iter().flat_map(|held| held.holders.values_mut());
         let silent = places.filter(|place| place.is_resumed || clients.contains(&place.client));
         silent.for_each(|place| place.ending = true);
@@ -162,16 +168,19 @@ impl Leases {
     }
 
     /// Adds a holder to the file's lease.
-    pub fn join(&mut self, file: FileId, holder: u64, now_ms: u64) {
+    pub fn join(&mut self, file: FileId, holder: HolderId, now_ms: u64) {
         let until_ms = now_ms + self.lease_ms;
         if let Some(held) = self.held.get_mut(&file) {
-            held.holders.insert(holder, Place { until_ms, ending: false, client: 0, is_resumed: false });
+            held.holders.insert(
+                holder,
+                HolderPlace { until_ms, ending: false, client: ClientId::NONE, is_resumed: false },
+            );
             held.turns.has_it(holder);
         }
     }
 
     /// Renews the lease for a holder. Returns false if that does not hold it, or its end has begun.
-    pub fn renew(&mut self, file: FileId, lease: Lease, holder: u64, now_ms: u64) -> bool {
+    pub fn renew(&mut self, file: FileId, lease: Lease, holder: HolderId, now_ms: u64) -> bool {
         let until_ms = now_ms + self.lease_ms;
         let Some(held) = self.held.get_mut(&file).filter(|held| held.may_name(lease)) else { return false };
         let may_be_known_again = held.holders.get(&UNKNOWN).is_some_and(|place| !place.ending);
@@ -183,7 +192,10 @@ impl Leases {
                 true
             }
             None if may_be_known_again && !held.gone.contains(&holder) => {
-                held.holders.insert(holder, Place { until_ms, ending: false, client: 0, is_resumed: true });
+                held.holders.insert(
+                    holder,
+                    HolderPlace { until_ms, ending: false, client: ClientId::NONE, is_resumed: true },
+                );
                 true
             }
             None => false,
@@ -191,7 +203,7 @@ impl Leases {
     }
 
     /// Returns true if `holder` holds the lease, or did until its end began.
-    pub fn holds(&self, file: FileId, lease: Lease, holder: u64) -> bool {
+    pub fn holds(&self, file: FileId, lease: Lease, holder: HolderId) -> bool {
         let held = self.held.get(&file).filter(|held| held.may_name(lease));
         held.is_some_and(|held| held.holders.contains_key(&holder))
     }
@@ -202,14 +214,14 @@ impl Leases {
     }
 
     /// Holders of the file's lease.
-    pub fn holders(&self, file: FileId) -> BTreeSet<u64> {
+    pub fn holders(&self, file: FileId) -> BTreeSet<HolderId> {
         self.held.get(&file).into_iter().flat_map(|held| held.holders.keys().copied()).collect()
     }
 
-    /// Records the client that has the file open as this holder; 0: not known, and nothing changes.
-    pub fn is_of(&mut self, file: FileId, holder: u64, client: u64) {
+    /// Records the client that has the file open as this holder; none: not known, and nothing changes.
+    pub fn is_of(&mut self, file: FileId, holder: HolderId, client: ClientId) {
         if let Some(place) = self.held.get_mut(&file).and_then(|held| held.holders.get_mut(&holder))
-            && client != 0
+            && client != ClientId::NONE
         {
             (place.client, place.is_resumed) = (client, false);
         }
@@ -217,14 +229,15 @@ impl Leases {
 
     /// Ends a client's places in the file's lease, whether or not they have lapsed, and those of holders that
     /// were not heard since a start, as they may be the client's own. Returns true if there were any.
-    pub fn give_up_all_of(&mut self, file: FileId, client: u64) -> bool {
+    pub fn give_up_all_of(&mut self, file: FileId, client: ClientId) -> bool {
         let places = self.held.get_mut(&file).into_iter().flat_map(|held| held.holders.values_mut());
-        let of_client = places.filter(|place| place.is_resumed || client != 0 && place.client == client);
+        let of_client =
+            places.filter(|place| place.is_resumed || client != ClientId::NONE && place.client == client);
         of_client.map(|place| place.ending = true).count() > 0
     }
 
     /// Returns true if others than `holder` hold the file's lease.
-    pub fn has_others(&self, file: FileId, holder: u64) -> bool {
+    pub fn has_others(&self, file: FileId, holder: HolderId) -> bool {
         self.held.get(&file).is_some_and(|held| held.holders.keys().any(|other| *other != holder))
     }
 
@@ -248,22 +261,23 @@ impl Leases {
         self.held.get(&file).is_some_and(|held| self.is_left(held, now_ms))
     }
 
-    fn is_left(&self, held: &Held, now_ms: u64) -> bool {
+    fn is_left(&self, held: &LeaseInForce, now_ms: u64) -> bool {
         held.ending || held.holders.values().any(|place| self.is_over(place, now_ms))
     }
 
     /// Returns true if a client may write any file: it is a holder, or a holder was not heard since a start,
     /// which may be this client.
-    pub fn may_write(&self, client: u64) -> bool {
+    pub fn may_write(&self, client: ClientId) -> bool {
         let mut places = self.held.values().flat_map(|held| held.holders.values());
         places.any(|place| place.is_resumed || place.client == client)
     }
 
     /// Files that a client may write: it is a holder, or a holder was not heard since a start, which may be
     /// this client.
-    pub fn files_of(&self, client: u64) -> BTreeSet<FileId> {
-        let is_its =
-            |held: &Held| held.holders.values().any(|place| place.is_resumed || place.client == client);
+    pub fn files_of(&self, client: ClientId) -> BTreeSet<FileId> {
+        let is_its = |held: &LeaseInForce| {
+            held.holders.values().any(|place| place.is_resumed || place.client == client)
+        };
         self.held.iter().filter(|(_, held)| is_its(held)).map(|(file, _)| *file).collect()
     }
 
@@ -285,14 +299,14 @@ impl Leases {
     }
 
     /// Notes that a holder has given the lease up uncleanly.
-    pub fn give_up_one(&mut self, file: FileId, holder: u64) {
+    pub fn give_up_one(&mut self, file: FileId, holder: HolderId) {
         if let Some(place) = self.held.get_mut(&file).and_then(|held| held.holders.get_mut(&holder)) {
             place.ending = true;
         }
     }
 
     /// Removes a holder about which nothing is left to do.
-    pub fn forget(&mut self, file: FileId, holder: u64, now_ms: u64) {
+    pub fn forget(&mut self, file: FileId, holder: HolderId, now_ms: u64) {
         if let Some(held) = self.held.get_mut(&file) {
             held.holders.remove(&holder);
             held.left_ms = now_ms;
@@ -312,7 +326,7 @@ impl Leases {
         }
         let Some(held) = self.held.get(&file) else { return Step::End };
         let over = held.holders.iter().filter(|(_, place)| self.is_over(place, now_ms));
-        let over: Vec<u64> = over.map(|(holder, _)| *holder).collect();
+        let over: Vec<HolderId> = over.map(|(holder, _)| *holder).collect();
         if over.is_empty() {
             return if held.apart(now_ms) { Step::Apart } else { Step::Nothing };
         }
@@ -322,7 +336,7 @@ impl Leases {
 
     /// Files whose lease needs a step: those above `after` first, then the others.
     pub fn due(&self, now_ms: u64, after: FileId) -> impl Iterator<Item = FileId> {
-        let is_due = move |held: &Held| self.is_left(held, now_ms) || held.apart(now_ms);
+        let is_due = move |held: &LeaseInForce| self.is_left(held, now_ms) || held.apart(now_ms);
         let above = self.held.range((Bound::Excluded(after), Bound::Unbounded));
         let all = above.chain(self.held.range(..=after));
         all.filter(move |(_, held)| is_due(held)).map(|(&file, _)| file)
@@ -330,11 +344,11 @@ impl Leases {
 }
 
 impl Leases {
-    fn is_over(&self, place: &Place, now_ms: u64) -> bool {
+    fn is_over(&self, place: &HolderPlace, now_ms: u64) -> bool {
         place.ending || self.until_ms(place) <= now_ms
     }
 
-    fn until_ms(&self, place: &Place) -> u64 {
+    fn until_ms(&self, place: &HolderPlace) -> u64 {
         place.until_ms.max(self.resumed_ms())
     }
 
@@ -347,7 +361,7 @@ impl Leases {
     }
 }
 
-impl Held {
+impl LeaseInForce {
     fn may_name(&self, lease: Lease) -> bool {
         (self.since..=self.lease).contains(&lease)
     }

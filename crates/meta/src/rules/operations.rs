@@ -21,8 +21,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use braid_layout::FileId;
 use braid_layout::version::Lease;
+use braid_layout::{ClientId, FileId, OperationNumber};
 use braid_wire::control::{ControlRequest, RequestHead};
 use braid_wire::{Reason, Refusal};
 
@@ -48,17 +48,17 @@ const SETTLED_PER_WRITE: usize = 64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Operation {
     /// Number of the client.
-    pub client: u64,
-    pub number: u64,
+    pub client: ClientId,
+    pub number: OperationNumber,
     /// Mark of the client: its operations below this number are settled.
-    pub settled_below: u64,
+    pub settled_below: OperationNumber,
     /// CRC32C of the request: if the number comes again with another request, it was used twice.
     pub request: u32,
 }
 
 /// The result of an operation: the facts that its answer needs beyond "done".
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Outcome {
+pub struct OperationResult {
     /// The file that was opened; 0: none.
     pub file: FileId,
     /// The lease that was granted on that file.
@@ -73,32 +73,32 @@ pub enum Once<R> {
     /// The operation was carried out by this call; with its result.
     Now(R),
     /// The operation was carried out before; with its result on record.
-    Before(Outcome),
+    Before(OperationResult),
 }
 
 /// State of operations beyond the stored results.
 #[derive(Debug, Default)]
 pub struct Operations {
-    askers: BTreeMap<u64, Asker>,
+    askers: BTreeMap<ClientId, Asker>,
     /// Latest time at which a client was heard that was forgotten because there were too many.
     forgotten_ms: u64,
 }
 
 #[derive(Debug, Default)]
 struct Asker {
-    settled_below: u64,
-    running: BTreeSet<u64>,
-    refused: BTreeMap<u64, Refusal>,
+    settled_below: OperationNumber,
+    running: BTreeSet<OperationNumber>,
+    refused: BTreeMap<OperationNumber, Refusal>,
     heard_ms: u64,
 }
 
-impl Outcome {
+impl OperationResult {
     /// The result of an operation with nothing to report but that it is done.
-    pub const DONE: Outcome = Outcome { file: FileId(0), lease: Lease(0), number: 0 };
+    pub const DONE: OperationResult = OperationResult { file: FileId(0), lease: Lease(0), number: 0 };
 
     /// The result of opening a file under this lease.
-    pub fn opened(file: FileId, lease: Lease) -> Outcome {
-        Outcome { file, lease, ..Outcome::DONE }
+    pub fn opened(file: FileId, lease: Lease) -> OperationResult {
+        OperationResult { file, lease, ..OperationResult::DONE }
     }
 }
 
@@ -112,9 +112,9 @@ impl<R> Once<R> {
 impl Operations {
     pub fn begin(
         &mut self,
-        client: u64,
-        number: u64,
-        settled_below: u64,
+        client: ClientId,
+        number: OperationNumber,
+        settled_below: OperationNumber,
         begun_ms: u64,
         now_ms: u64,
     ) -> Result<(), Refusal> {
@@ -157,7 +157,10 @@ impl Operations {
         let Some(asker) = self.askers.get_mut(&operation.client) else { return };
         asker.running.remove(&operation.number);
         // Numbers begin at 1, so a mark of 1 excludes nothing.
-        if asker.settled_below <= 1 && asker.running.is_empty() && asker.refused.is_empty() {
+        if asker.settled_below <= OperationNumber::FIRST
+            && asker.running.is_empty()
+            && asker.refused.is_empty()
+        {
             self.askers.remove(&operation.client);
         }
     }
@@ -188,7 +191,7 @@ impl Operations {
 }
 
 /// The operation's result on record, if it was carried out.
-pub fn recorded(tx: &Tx, operation: Operation) -> Result<Option<Outcome>, Refusal> {
+pub fn recorded(tx: &Tx, operation: Operation) -> Result<Option<OperationResult>, Refusal> {
     let key = key::operation(operation.client, operation.number);
     let Some(record) = tx.record::<OperationRecord>(&key)? else { return Ok(None) };
     if record.request != operation.request {
@@ -198,16 +201,24 @@ pub fn recorded(tx: &Tx, operation: Operation) -> Result<Option<Outcome>, Refusa
         );
         return Err(Refusal::new(Reason::Malformed, detail));
     }
-    Ok(Some(Outcome { file: record.file, lease: record.lease, number: record.number }))
+    Ok(Some(OperationResult { file: record.file, lease: record.lease, number: record.number }))
 }
 
 /// Stores the operation's result in the transaction that carries it out, and deletes some settled results.
-pub fn remember(tx: &mut Tx, operation: Operation, outcome: Outcome, now_ms: u64) -> Result<(), KvError> {
+pub fn remember(
+    tx: &mut Tx,
+    operation: Operation,
+    outcome: OperationResult,
+    now_ms: u64,
+) -> Result<(), KvError> {
     let Operation { client, number, settled_below, request } = operation;
-    let Outcome { file, lease, number: result } = outcome;
+    let OperationResult { file, lease, number: result } = outcome;
     let record = OperationRecord { done_ms: now_ms, request, file, lease, number: result };
-    let settled =
-        tx.scan(&key::operation(client, 0), &key::operation(client, settled_below), SETTLED_PER_WRITE)?;
+    let settled = tx.scan(
+        &key::operation(client, OperationNumber::NONE),
+        &key::operation(client, settled_below),
+        SETTLED_PER_WRITE,
+    )?;
     settled.into_iter().for_each(|(row, _)| tx.delete(row));
     tx.set(key::operation(client, number), &record);
     Ok(())
@@ -217,7 +228,7 @@ pub fn remember(tx: &mut Tx, operation: Operation, outcome: Outcome, now_ms: u64
 pub fn check_head(head: &RequestHead, request: &ControlRequest, now_ms: u64) -> Result<(), Refusal> {
     let &RequestHead { client, operation, settled_below, begun_ms } = head;
     let malformed = |what: &str| Err(Refusal::new(Reason::Malformed, format!("{}: {what}", request.name())));
-    if client == 0 || operation == 0 || begun_ms == 0 {
+    if client == ClientId::NONE || operation == OperationNumber::NONE || begun_ms == 0 {
         return malformed(
             "the request makes a change, so it must give the client's number, the operation's number and the time",
         );
@@ -225,7 +236,7 @@ pub fn check_head(head: &RequestHead, request: &ControlRequest, now_ms: u64) -> 
     if settled_below > operation {
         return malformed("the operation is one that the client says is settled");
     }
-    if operation - settled_below > WINDOW_MAX {
+    if operation.0 - settled_below.0 > WINDOW_MAX {
         let detail = format!(
             "more than {WINDOW_MAX} operations follow the oldest that is not settled: wait for that one"
         );
@@ -256,43 +267,57 @@ mod tests {
     use super::*;
 
     fn operation(number: u64, settled_below: u64) -> Operation {
-        Operation { client: 7, number, settled_below, request: 1 }
+        let number = OperationNumber(number);
+        let settled_below = OperationNumber(settled_below);
+        Operation { client: ClientId(7), number, settled_below, request: 1 }
+    }
+
+    fn begin(
+        known: &mut Operations,
+        client: u64,
+        number: u64,
+        settled_below: u64,
+        begun_ms: u64,
+        now_ms: u64,
+    ) -> Result<(), Refusal> {
+        let number = OperationNumber(number);
+        known.begin(ClientId(client), number, OperationNumber(settled_below), begun_ms, now_ms)
     }
 
     #[test]
     fn one_copy_runs_at_a_time_and_none_once_it_is_settled() {
         let mut known = Operations::default();
-        known.begin(7, 5, 1, 1, 0).unwrap();
-        assert_eq!(known.begin(7, 5, 1, 1, 0).unwrap_err().reason, Reason::Busy);
+        begin(&mut known, 7, 5, 1, 1, 0).unwrap();
+        assert_eq!(begin(&mut known, 7, 5, 1, 1, 0).unwrap_err().reason, Reason::Busy);
         known.check(&operation(5, 1)).unwrap();
         known.end(&operation(5, 1));
         // A delayed copy of 5 begins after its client went on.
-        known.begin(7, 6, 6, 1, 0).unwrap();
-        known.begin(7, 5, 1, 1, 0).unwrap();
+        begin(&mut known, 7, 6, 6, 1, 0).unwrap();
+        begin(&mut known, 7, 5, 1, 1, 0).unwrap();
         assert_eq!(known.check(&operation(5, 1)).unwrap_err().reason, Reason::Outdated);
         known.check(&operation(6, 6)).unwrap();
-        known.check(&Operation { client: 8, ..operation(5, 1) }).unwrap();
+        known.check(&Operation { client: ClientId(8), ..operation(5, 1) }).unwrap();
     }
 
     #[test]
     fn a_refusal_that_was_told_stands_for_every_copy() {
         let mut known = Operations::default();
-        known.begin(7, 5, 5, 1, 0).unwrap();
+        begin(&mut known, 7, 5, 5, 1, 0).unwrap();
         known.refused(&operation(5, 5), Refusal::new(Reason::NotFound, "no"));
         known.end(&operation(5, 5));
-        known.begin(7, 5, 5, 1, 0).unwrap();
+        begin(&mut known, 7, 5, 5, 1, 0).unwrap();
         assert_eq!(known.check(&operation(5, 5)).unwrap_err().reason, Reason::NotFound);
-        known.begin(7, 6, 6, 1, 0).unwrap();
-        assert!(known.askers[&7].refused.is_empty(), "it is settled");
+        begin(&mut known, 7, 6, 6, 1, 0).unwrap();
+        assert!(known.askers[&ClientId(7)].refused.is_empty(), "it is settled");
     }
 
     #[test]
     fn nothing_is_kept_of_an_asker_of_whom_there_is_nothing_to_say() {
         let mut known = Operations::default();
-        known.begin(7, 1, 1, 1, 0).unwrap();
+        begin(&mut known, 7, 1, 1, 1, 0).unwrap();
         known.end(&operation(1, 1));
         assert!(known.askers.is_empty());
-        known.begin(7, 2, 2, 1, 10).unwrap();
+        begin(&mut known, 7, 2, 2, 1, 10).unwrap();
         known.end(&operation(2, 2));
         known.forget(KEPT_MS);
         assert_eq!(known.askers.len(), 1);
@@ -306,39 +331,51 @@ mod tests {
         let most = ASKERS_MAX as u64;
         for client in 1..=most {
             // Each client has a mark, which must be kept.
-            known.begin(client, 2, 2, client, client).unwrap();
+            begin(&mut known, client, 2, 2, client, client).unwrap();
         }
-        let busy = known.begin(most + 1, 2, 2, most + 1, most + 1).unwrap_err();
+        let busy = begin(&mut known, most + 1, 2, 2, most + 1, most + 1).unwrap_err();
         assert_eq!(busy.reason, Reason::Busy, "all of them have something under way");
         for client in 2..=most {
-            known.end(&Operation { client, ..operation(2, 2) });
+            known.end(&Operation { client: ClientId(client), ..operation(2, 2) });
         }
-        known.begin(most + 1, 2, 2, most + 1, most + 1).unwrap();
+        begin(&mut known, most + 1, 2, 2, most + 1, most + 1).unwrap();
         assert_eq!(known.askers.len(), ASKERS_MAX);
-        assert!(!known.askers.contains_key(&2), "the first of those that were idle");
+        assert!(!known.askers.contains_key(&ClientId(2)), "the first of those that were idle");
         // A copy of an operation that the forgotten client had settled, delayed in a session that it gave up.
-        assert_eq!(known.begin(2, 1, 1, 1, most + 2).unwrap_err().reason, Reason::Outdated);
+        assert_eq!(begin(&mut known, 2, 1, 1, 1, most + 2).unwrap_err().reason, Reason::Outdated);
         // Operations that it begins now are carried out, and so are those of others, however many came.
-        known.begin(2, 3, 3, most + 2, most + 2).unwrap();
+        begin(&mut known, 2, 3, 3, most + 2, most + 2).unwrap();
         for client in 10 * most..11 * most {
-            known.begin(client, 2, 2, client, client).unwrap();
-            known.end(&Operation { client, ..operation(2, 2) });
+            begin(&mut known, client, 2, 2, client, client).unwrap();
+            known.end(&Operation { client: ClientId(client), ..operation(2, 2) });
         }
         assert_eq!(known.askers.len(), ASKERS_MAX);
-        known.begin(1, 3, 2, 3, 20 * most).unwrap();
+        begin(&mut known, 1, 3, 2, 3, 20 * most).unwrap();
     }
 
     #[test]
     fn heads_that_contradict_themselves_or_are_old_are_refused() {
         let request = ControlRequest::from(VolumeRemove { name: "v".into() });
         let now_ms = 2 * KEPT_MS;
-        let good = RequestHead { client: 7, operation: 5, settled_below: 5, begun_ms: now_ms - AGE_MAX_MS };
+        let good = RequestHead {
+            client: ClientId(7),
+            operation: OperationNumber(5),
+            settled_below: OperationNumber(5),
+            begun_ms: now_ms - AGE_MAX_MS,
+        };
         check_head(&good, &request, now_ms).unwrap();
         for (head, reason) in [
-            (RequestHead { operation: 0, settled_below: 0, ..good.clone() }, Reason::Malformed),
+            (
+                RequestHead {
+                    operation: OperationNumber::NONE,
+                    settled_below: OperationNumber::NONE,
+                    ..good.clone()
+                },
+                Reason::Malformed,
+            ),
             (RequestHead { begun_ms: 0, ..good.clone() }, Reason::Malformed),
-            (RequestHead { settled_below: 6, ..good.clone() }, Reason::Malformed),
-            (RequestHead { operation: 6 + WINDOW_MAX, ..good.clone() }, Reason::Busy),
+            (RequestHead { settled_below: OperationNumber(6), ..good.clone() }, Reason::Malformed),
+            (RequestHead { operation: OperationNumber(6 + WINDOW_MAX), ..good.clone() }, Reason::Busy),
             (RequestHead { begun_ms: now_ms - AGE_MAX_MS - 1, ..good.clone() }, Reason::Outdated),
         ] {
             assert_eq!(check_head(&head, &request, now_ms).unwrap_err().reason, reason, "{head:?}");

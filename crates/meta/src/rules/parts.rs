@@ -7,6 +7,7 @@
 
 use std::collections::BTreeSet;
 
+use braid_layout::HolderId;
 use braid_layout::version::Lease;
 use braid_wire::control::ByteRange;
 use braid_wire::{Reason, Refusal};
@@ -20,7 +21,7 @@ const PARTS_MAX: usize = 1024;
 
 impl PartRecord {
     /// The record of a range that a holder asks for, not yet granted.
-    pub fn asked(holder: u64, range: ByteRange) -> PartRecord {
+    pub fn asked(holder: HolderId, range: ByteRange) -> PartRecord {
         PartRecord { holder, lease: Lease(0), from: range.from, to: range.to }
     }
 
@@ -36,12 +37,12 @@ impl InodeRecord {
     }
 
     /// The part of the file that the holder has a lease on.
-    pub fn part_of(&self, holder: u64) -> Option<&PartRecord> {
+    pub fn part_of(&self, holder: HolderId) -> Option<&PartRecord> {
         self.parts.iter().find(|part| part.holder == holder && part.lease != Lease(0))
     }
 
     /// The lease that the holder works under; `None` if the file is divided and no part is the holder's.
-    pub fn lease_of(&self, holder: u64) -> Option<Lease> {
+    pub fn lease_of(&self, holder: HolderId) -> Option<Lease> {
         if self.is_parted() { self.part_of(holder).map(|part| part.lease) } else { Some(self.lease) }
     }
 
@@ -106,7 +107,7 @@ pub fn stripes_in(segment: &SegmentRecord, range: ByteRange) -> Stripes {
 }
 
 /// The parts of these holders, if each has asked for one and no two overlap.
-pub fn apart(parts: &[PartRecord], holders: &BTreeSet<u64>) -> Option<Vec<PartRecord>> {
+pub fn apart(parts: &[PartRecord], holders: &BTreeSet<HolderId>) -> Option<Vec<PartRecord>> {
     let mut theirs: Vec<PartRecord> =
         parts.iter().filter(|part| holders.contains(&part.holder)).cloned().collect();
     theirs.sort_by_key(|part| part.from);
@@ -165,10 +166,15 @@ mod tests {
     #[test]
     fn parts_are_apart_if_all_have_one_and_none_meet() {
         let part = |holder, from, to| PartRecord::asked(holder, range(from, to));
-        let parts = [part(1, 20, 30), part(2, 0, 10), part(3, 10, 20), part(4, 25, u64::MAX)];
+        let parts = [
+            part(HolderId(1), 20, 30),
+            part(HolderId(2), 0, 10),
+            part(HolderId(3), 10, 20),
+            part(HolderId(4), 25, u64::MAX),
+        ];
         let these = |holders: &[u64]| {
-            let found = apart(&parts, &holders.iter().copied().collect());
-            found.map(|parts| parts.iter().map(|part| part.holder).collect::<Vec<_>>())
+            let found = apart(&parts, &holders.iter().copied().map(HolderId).collect());
+            found.map(|parts| parts.iter().map(|part| part.holder.0).collect::<Vec<_>>())
         };
         assert_eq!(these(&[1, 2, 3]), Some(vec![2, 3, 1]));
         assert_eq!(these(&[1]), Some(vec![1]));

@@ -6,6 +6,8 @@
 //! turn ended the turn, the rest wait for theirs as long: else turns would follow each other with no time in
 //! between in which that holder gets its write done.
 
+use braid_layout::HolderId;
+
 /// Minimum time, in milliseconds, for which a holder that took the file for itself has it, if others want it
 /// too.
 pub const TURN_MS: u64 = 500;
@@ -22,13 +24,13 @@ const WAITS_MS: u64 = 1000;
 pub struct Turns {
     now: Option<Turn>,
     /// Holders that wait, in the order in which they came, each with the time of its last request.
-    waiting: Vec<(u64, u64)>,
+    waiting: Vec<(HolderId, u64)>,
     rest: Option<Rest>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Turn {
-    holder: u64,
+    holder: HolderId,
     began_ms: u64,
     until_ms: u64,
 }
@@ -38,15 +40,15 @@ struct Turn {
 struct Rest {
     until_ms: u64,
     /// Holder that had the turn.
-    had_it: u64,
+    had_it: HolderId,
     /// Holder that ended the turn without needing one itself, if so: until the end of the rest only this
     /// holder may still take a turn.
-    shares: Option<u64>,
+    shares: Option<HolderId>,
 }
 
 impl Turns {
     /// Begins, or extends, the turn of a holder.
-    pub fn begin(&mut self, holder: u64, now_ms: u64) {
+    pub fn begin(&mut self, holder: HolderId, now_ms: u64) {
         let before = self.now.filter(|turn| turn.holder == holder);
         let began_ms = before.map_or(now_ms, |turn| turn.began_ms);
         self.now = Some(Turn { holder, began_ms, until_ms: now_ms + TURN_MS });
@@ -61,7 +63,7 @@ impl Turns {
 
     /// A request of a holder for the file, for a turn or to write it with others. `Ok`: it may have the file
     /// now, which ends another's turn. `Err`: it is to ask again in this many milliseconds.
-    pub fn ask(&mut self, holder: u64, takes_turn: bool, now_ms: u64) -> Result<(), u64> {
+    pub fn ask(&mut self, holder: HolderId, takes_turn: bool, now_ms: u64) -> Result<(), u64> {
         let rest = self.rest.filter(|rest| takes_turn && rest.until_ms > now_ms);
         let rest_ms = rest.map_or(0, |rest| rest.until_ms - now_ms).min(AGAIN_MS_MAX);
         if rest.is_some_and(|rest| rest.had_it == holder) {
@@ -95,17 +97,17 @@ impl Turns {
     }
 
     /// Notes that a holder writes the file no more.
-    pub fn left(&mut self, holder: u64) {
+    pub fn left(&mut self, holder: HolderId) {
         self.has_it(holder);
         self.now = self.other(holder);
     }
 
     /// Notes that a holder waits no more: it writes the file with the others.
-    pub fn has_it(&mut self, holder: u64) {
+    pub fn has_it(&mut self, holder: HolderId) {
         self.waiting.retain(|(who, _)| *who != holder);
     }
 
-    fn other(&self, holder: u64) -> Option<Turn> {
+    fn other(&self, holder: HolderId) -> Option<Turn> {
         self.now.filter(|turn| turn.holder != holder)
     }
 }
@@ -114,9 +116,9 @@ impl Turns {
 mod tests {
     use super::*;
 
-    const A: u64 = 1;
-    const B: u64 = 2;
-    const C: u64 = 3;
+    const A: HolderId = HolderId(1);
+    const B: HolderId = HolderId(2);
+    const C: HolderId = HolderId(3);
 
     /// A has a turn from 1000 on.
     fn turns() -> Turns {

@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use braid_layout::FileId;
+use braid_layout::{ClientId, FileId, HolderId};
 use braid_wire::control::{News, Watch};
 
 use crate::rules::pauses::Pauses;
@@ -39,10 +39,10 @@ pub struct Watchers {
     pauses: Arc<Pauses>,
     /// Files that clients have open.
     pub keepers: Keepers,
-    clients: BTreeMap<u64, Watcher>,
-    of: BTreeMap<FileId, BTreeSet<u64>>,
+    clients: BTreeMap<ClientId, Watcher>,
+    of: BTreeMap<FileId, BTreeSet<ClientId>>,
     /// Open files that are written: for each the holders, with the client of each.
-    written: BTreeMap<FileId, BTreeMap<u64, u64>>,
+    written: BTreeMap<FileId, BTreeMap<HolderId, ClientId>>,
     /// Number of changes told so far.
     now: u64,
     /// The highest number of any news.
@@ -76,13 +76,13 @@ struct Recent {
     at: u64,
     file: FileId,
     /// Client that made the change, and so knows of it.
-    by: u64,
+    by: ClientId,
 }
 
 /// News to a client that a request waits for to be heeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Told {
-    client: u64,
+    client: ClientId,
     number: u64,
     what: What,
 }
@@ -110,7 +110,7 @@ impl Watchers {
     }
 
     /// Returns true if a client was heard within its lease.
-    pub fn is_heard(&mut self, client: u64, now_ms: u64) -> bool {
+    pub fn is_heard(&mut self, client: ClientId, now_ms: u64) -> bool {
         self.lapse(now_ms);
         self.clients.contains_key(&client)
     }
@@ -160,7 +160,7 @@ impl Watchers {
     }
 
     /// News for a client, if there are any beyond those that it has seen.
-    pub fn news(&self, client: u64, seen: u64, now_ms: u64) -> Option<News> {
+    pub fn news(&self, client: ClientId, seen: u64, now_ms: u64) -> Option<News> {
         let watcher = self.clients.get(&client).filter(|watcher| watcher.number > seen)?;
         let has_news =
             watcher.everything.is_some() || !watcher.news.is_empty() || !watcher.recalls.is_empty();
@@ -168,7 +168,7 @@ impl Watchers {
     }
 
     /// The answer to a client that waited and for which there are no news.
-    pub fn no_news(&self, client: u64, now_ms: u64) -> News {
+    pub fn no_news(&self, client: ClientId, now_ms: u64) -> News {
         let (changed, recalled) = Default::default();
         let unknown = News { number: 0, lease_ms: 0, everything: true, changed, recalled };
         let listening_ms = self.pauses.last().ended_ms;
@@ -181,7 +181,7 @@ impl Watchers {
     }
 
     /// Lets a client watch a file from now on, which it read after [`Watchers::now`] was `since`.
-    pub fn watch(&mut self, client: u64, file: FileId, since: u64) {
+    pub fn watch(&mut self, client: ClientId, file: FileId, since: u64) {
         if !self.enter(client, file) {
             return;
         }
@@ -199,7 +199,7 @@ impl Watchers {
 
     /// Enters that a client watches a file. Returns false if it cannot: its lease is over, or it watches too
     /// many.
-    fn enter(&mut self, client: u64, file: FileId) -> bool {
+    fn enter(&mut self, client: ClientId, file: FileId) -> bool {
         let most = WATCHED_MAX.min(WATCHED_ALL / self.clients.len().max(1));
         let Some(watcher) = self.clients.get_mut(&client) else {
             if let Some(heard_ms) = self.keepers.heard_ms(client) {
@@ -224,7 +224,7 @@ impl Watchers {
     /// Tells the watchers that these files were changed by a client (0: by none). That client knows their
     /// present state and watches them. Those that are gone (true) need not be watched any more. Returns the
     /// news that are to be heeded.
-    pub fn tell(&mut self, files: &[(FileId, bool)], by: u64) -> Vec<Told> {
+    pub fn tell(&mut self, files: &[(FileId, bool)], by: ClientId) -> Vec<Told> {
         if self.clients.is_empty() || files.is_empty() {
             return Vec::new();
         }
@@ -233,7 +233,7 @@ impl Watchers {
         for &(file, is_gone) in files {
             self.recent.push_back(Recent { at: self.now, file, by });
             let watchers = self.of.get(&file).into_iter().flatten().copied();
-            let others: Vec<u64> = watchers.filter(|client| *client != by).collect();
+            let others: Vec<ClientId> = watchers.filter(|client| *client != by).collect();
             told.extend(self.told_before(file, by));
             told.extend(others.into_iter().filter_map(|client| self.tell_one(client, file)));
             if !is_gone {
@@ -253,7 +253,7 @@ impl Watchers {
 
     /// News of a file, or of everything, that others have not heeded yet: until then they answer from the
     /// state before those news, and so from before any later change.
-    fn told_before(&self, file: FileId, by: u64) -> Vec<Told> {
+    fn told_before(&self, file: FileId, by: ClientId) -> Vec<Told> {
         let others = self.clients.iter().filter(|(client, _)| **client != by);
         let told = others.filter_map(|(&client, watcher)| {
             let number = watcher.news.get(&file).copied().max(watcher.everything)?;
@@ -264,13 +264,13 @@ impl Watchers {
 
     /// Tells other clients that write a file to write out what they have buffered of it, as a client (0: one
     /// that does not watch) opens it. If its writers are not known, all other clients are told.
-    pub fn recall(&mut self, file: FileId, by: u64, is_known: bool) -> Vec<Told> {
+    pub fn recall(&mut self, file: FileId, by: ClientId, is_known: bool) -> Vec<Told> {
         let writers = self.written.get(&file).into_iter().flat_map(|of| of.values()).copied();
-        let mut others: BTreeSet<u64> = writers.filter(|client| *client != by).collect();
+        let mut others: BTreeSet<ClientId> = writers.filter(|client| *client != by).collect();
         if !is_known {
             others.extend(self.clients.keys().filter(|client| **client != by));
         }
-        let recall = |client: u64| {
+        let recall = |client: ClientId| {
             let watcher = self.clients.get_mut(&client)?;
             watcher.number += 1;
             self.number = self.number.max(watcher.number);
@@ -281,14 +281,14 @@ impl Watchers {
     }
 
     /// Notes that a client has a file open for writing, as this holder.
-    pub fn writes(&mut self, file: FileId, holder: u64, client: u64) {
+    pub fn writes(&mut self, file: FileId, holder: HolderId, client: ClientId) {
         if self.clients.contains_key(&client) {
             self.written.entry(file).or_default().insert(holder, client);
         }
     }
 
     /// Notes that the holder has closed the file.
-    pub fn wrote(&mut self, file: FileId, holder: u64) {
+    pub fn wrote(&mut self, file: FileId, holder: HolderId) {
         if let Some(holders) = self.written.get_mut(&file) {
             holders.remove(&holder);
             if holders.is_empty() {
@@ -307,14 +307,14 @@ impl Watchers {
 
     /// Notes that a file is about to lose its last name, by a client, which says whether it has the file
     /// open. Returns true if any client may have it open: then the file is to be kept.
-    pub fn lose_name(&mut self, file: FileId, by: u64, is_open: bool, now_ms: u64) -> bool {
+    pub fn lose_name(&mut self, file: FileId, by: ClientId, is_open: bool, now_ms: u64) -> bool {
         self.lapse(now_ms);
-        if is_open && by != 0 {
+        if is_open && by != ClientId::NONE {
             self.keepers.open(by, file, now_ms);
         }
         let watching = self.of.get(&file).into_iter().flatten().copied();
         let may_have = self.clients.iter().filter(|(_, watcher)| watcher.news.contains_key(&file));
-        let others: BTreeSet<u64> = watching.chain(may_have.map(|(client, _)| *client)).collect();
+        let others: BTreeSet<ClientId> = watching.chain(may_have.map(|(client, _)| *client)).collect();
         // These clients confirm it, or not, when they heed the news of the change.
         let others = others.into_iter().filter(|client| *client != by);
         others.for_each(|client| self.keepers.open(client, file, now_ms));
@@ -337,7 +337,7 @@ impl Watchers {
         self.keepers.free(of)
     }
 
-    fn tell_one(&mut self, client: u64, file: FileId) -> Option<Told> {
+    fn tell_one(&mut self, client: ClientId, file: FileId) -> Option<Told> {
         let watcher = self.clients.get_mut(&client)?;
         watcher.number += 1;
         self.number = self.number.max(watcher.number);
@@ -353,7 +353,7 @@ impl Watchers {
         self.keepers.lapse(now_ms, listening_ms);
         let until_ms = |watcher: &Watcher| watcher.until_ms.max(listening_ms + u64::from(LEASE_MS));
         let over = self.clients.iter().filter(|(_, watcher)| until_ms(watcher) < now_ms);
-        let over: Vec<u64> = over.map(|(client, _)| *client).collect();
+        let over: Vec<ClientId> = over.map(|(client, _)| *client).collect();
         for client in over {
             let Some(Watcher { watched, news, .. }) = self.clients.remove(&client) else { continue };
             watched.iter().for_each(|&file| leave(&mut self.of, file, client));
@@ -409,7 +409,7 @@ impl Watcher {
     }
 }
 
-fn leave(of: &mut BTreeMap<FileId, BTreeSet<u64>>, file: FileId, client: u64) {
+fn leave(of: &mut BTreeMap<FileId, BTreeSet<ClientId>>, file: FileId, client: ClientId) {
     if let Some(clients) = of.get_mut(&file) {
         clients.remove(&client);
         if clients.is_empty() {

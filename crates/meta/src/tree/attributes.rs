@@ -3,8 +3,8 @@
 
 use braid_layout::FileId;
 use braid_wire::control::{
-    AttributeChanges, MODE_MAX, NewAttributes, Place, SetXattr, XATTR_BYTES_MAX, XATTR_NAME_BYTES_MAX, Xattr,
-    XattrHow,
+    AttributeChanges, MODE_MAX, NamePlace, NewAttributes, SetXattr, XATTR_BYTES_MAX, XATTR_NAME_BYTES_MAX,
+    Xattr, XattrHow,
 };
 use braid_wire::{Reason, Refusal};
 
@@ -14,7 +14,7 @@ use crate::tree::directories::resolve;
 use crate::tree::names::show;
 
 /// Changes attributes of the file, node or directory at a place. Returns its number.
-pub fn set(tx: &mut Tx, at: &Place, changes: &AttributeChanges, now_ms: u64) -> Result<FileId, Refusal> {
+pub fn set(tx: &mut Tx, at: &NamePlace, changes: &AttributeChanges, now_ms: u64) -> Result<FileId, Refusal> {
     let mut found = resolve(tx, at)?;
     change(&mut found.inode, changes)?;
     found.inode.times.changed(now_ms);
@@ -79,7 +79,7 @@ pub fn set_xattr(tx: &mut Tx, set: &SetXattr, now_ms: u64) -> Result<(), Refusal
 }
 
 /// All extended attributes of the file, node or directory at a place, by name.
-pub fn xattrs(tx: &Tx, at: &Place) -> Result<Vec<Xattr>, Refusal> {
+pub fn xattrs(tx: &Tx, at: &NamePlace) -> Result<Vec<Xattr>, Refusal> {
     let found = resolve(tx, at)?;
     if found.inode.xattr_bytes == 0 {
         return Ok(Vec::new());

@@ -6,7 +6,7 @@
 //! cannot lead out of the volume.
 
 use braid_layout::FileId;
-use braid_wire::control::{Entry, EntryKind, NewAttributes, Place, RenameHow, UnlinkOnly};
+use braid_wire::control::{Entry, EntryKind, NamePlace, NewAttributes, RenameHow, UnlinkOnly};
 use braid_wire::{Reason, Refusal};
 
 use crate::records::inodes;
@@ -38,17 +38,17 @@ pub struct Slot<'p> {
 }
 
 /// Follows a path. If the last name is a symbolic link, the link itself is returned.
-pub fn resolve(tx: &Tx, at: &Place) -> Result<Found, Refusal> {
+pub fn resolve(tx: &Tx, at: &NamePlace) -> Result<Found, Refusal> {
     walk(tx, at, &split(&at.path)?, Last::Itself)
 }
 
 /// Follows a path. If the last name is a symbolic link, that is followed too.
-pub fn resolve_to_end(tx: &Tx, at: &Place) -> Result<Found, Refusal> {
+pub fn resolve_to_end(tx: &Tx, at: &NamePlace) -> Result<Found, Refusal> {
     walk(tx, at, &split(&at.path)?, Last::Followed)
 }
 
 /// Follows a path to the directory of its last name.
-pub fn slot<'p>(tx: &Tx, at: &'p Place) -> Result<Slot<'p>, Refusal> {
+pub fn slot<'p>(tx: &Tx, at: &'p NamePlace) -> Result<Slot<'p>, Refusal> {
     let (names, name) = split_last(&at.path)?;
     let directory = walk(tx, at, &names, Last::Followed)?;
     if directory.inode.kind != EntryKind::Directory {
@@ -59,7 +59,7 @@ pub fn slot<'p>(tx: &Tx, at: &'p Place) -> Result<Slot<'p>, Refusal> {
 }
 
 /// The entries of a directory after a name, and true if there are more. `limit` 0 means as many as fit.
-pub fn list(tx: &Tx, at: &Place, after: &[u8], limit: u32) -> Result<(Vec<Entry>, bool), Refusal> {
+pub fn list(tx: &Tx, at: &NamePlace, after: &[u8], limit: u32) -> Result<(Vec<Entry>, bool), Refusal> {
     let found = resolve(tx, at)?;
     if found.inode.kind != EntryKind::Directory {
         return Err(not_directory(&at.path, &at.path));
@@ -96,7 +96,7 @@ pub enum Parents {
 /// Makes a directory. Returns its number.
 pub fn make(
     tx: &mut Tx,
-    at: &Place,
+    at: &NamePlace,
     new: &NewAttributes,
     parents: Parents,
     now_ms: u64,
@@ -112,7 +112,7 @@ pub fn make(
     let mut made = FileId(0);
     for upto in first..=names.len() {
         let part = names[..upto].join(&b'/');
-        let to = Place { path: part.clone(), ..at.clone() };
+        let to = NamePlace { path: part.clone(), ..at.clone() };
         let slot = slot(tx, &to)?;
         match slot.entry {
             Some(entry) if parents && entry.kind == EntryKind::Directory => made = entry.file,
@@ -136,7 +136,7 @@ pub fn make(
 /// Removes a name, or an empty directory. A file open for writing continues without a name.
 pub fn unlink(
     tx: &mut Tx,
-    at: &Place,
+    at: &NamePlace,
     only: UnlinkOnly,
     keeps: Keeps<'_>,
     now_ms: u64,
@@ -158,8 +158,8 @@ pub fn unlink(
 /// Renames atomically: see [`RenameHow`].
 pub fn rename(
     tx: &mut Tx,
-    at: &Place,
-    to: &Place,
+    at: &NamePlace,
+    to: &NamePlace,
     how: RenameHow,
     keeps: Keeps<'_>,
     now_ms: u64,
@@ -221,8 +221,8 @@ fn refuse_ring(
     tx: &Tx,
     moved: &EntryRecord,
     target: &Slot<'_>,
-    from: &Place,
-    to: &Place,
+    from: &NamePlace,
+    to: &NamePlace,
 ) -> Result<(), Refusal> {
     if moved.kind == EntryKind::Directory && is_within(tx, target.directory.file, moved.file)? {
         let from = show(&from.path);
@@ -251,7 +251,7 @@ enum Last {
 }
 
 /// Follows names from the beginning of the path.
-fn walk(tx: &Tx, at: &Place, names: &[&[u8]], last: Last) -> Result<Found, Refusal> {
+fn walk(tx: &Tx, at: &NamePlace, names: &[&[u8]], last: Last) -> Result<Found, Refusal> {
     let (volume, mut file, mut inode) = begin(tx, at)?;
     for (depth, name) in names.iter().enumerate() {
         let (found, record) = step(tx, at, file, &inode, name)?;
@@ -268,7 +268,7 @@ fn walk(tx: &Tx, at: &Place, names: &[&[u8]], last: Last) -> Result<Found, Refus
 /// Follows names from a directory on, and the names in the targets of symbolic links among them.
 fn follow(
     tx: &Tx,
-    at: &Place,
+    at: &NamePlace,
     from: (FileId, InodeRecord),
     names: Vec<Vec<u8>>,
     last: Last,
@@ -297,7 +297,7 @@ fn follow(
 /// Looks one name up in a directory.
 fn step(
     tx: &Tx,
-    at: &Place,
+    at: &NamePlace,
     file: FileId,
     inode: &InodeRecord,
     name: &[u8],
@@ -310,7 +310,7 @@ fn step(
 }
 
 /// The names in a symbolic link's target.
-fn names_of(target: &[u8], at: &Place, links: &mut u32) -> Result<Vec<Vec<u8>>, Refusal> {
+fn names_of(target: &[u8], at: &NamePlace, links: &mut u32) -> Result<Vec<Vec<u8>>, Refusal> {
     *links += 1;
     let loops = |why: &str| Refusal::new(Reason::Loop, format!("{:?} leads {why}", show(&at.path)));
     if *links > SYMLINKS_MAX {
@@ -327,7 +327,7 @@ fn names_of(target: &[u8], at: &Place, links: &mut u32) -> Result<Vec<Vec<u8>>, 
 }
 
 /// The volume and the directory in which a path begins.
-fn begin(tx: &Tx, at: &Place) -> Result<(VolumeRecord, FileId, InodeRecord), Refusal> {
+fn begin(tx: &Tx, at: &NamePlace) -> Result<(VolumeRecord, FileId, InodeRecord), Refusal> {
     if at.from == FileId(0) {
         let volume = volumes::find(tx, &at.volume)?;
         let inode = inodes::get(tx, volume.root)?;

@@ -15,7 +15,7 @@
 //! out is in the file's record. It is stored in the same transaction as the size, so the two always agree.
 
 use braid_layout::version::Lease;
-use braid_layout::{Column, ColumnMask, DriveId, FileId, Generation, ObjectId, Shape, Version};
+use braid_layout::{Column, ColumnMask, DriveId, FileId, Generation, HolderId, ObjectId, Shape, Version};
 use braid_wire::control::{
     Backing, ByteRange, Commit, CreateUnnamed, Cut, Ended, Ending, EntryKind, Link, NewAttributes, Open,
     Reserve, Seen, ShapeSpec,
@@ -223,7 +223,7 @@ pub fn settle_size(tx: &mut Tx, inode: &mut InodeRecord, end: u64, now_ms: u64) 
 /// The lease that a client wants which opens a file for writing.
 #[derive(Debug, Clone, Copy)]
 pub struct Part {
-    pub holder: u64,
+    pub holder: HolderId,
     /// True if no other client is to write meanwhile.
     pub alone: bool,
     /// The only bytes that the client writes; `None`: any.
@@ -289,7 +289,7 @@ pub fn grant(tx: &mut Tx, file: FileId, part: Part) -> Result<InodeRecord, Refus
     let mut inode = inodes::get(tx, file)?;
     let next = inode.lease.0.checked_add(1).map(Lease);
     inode.lease = next.ok_or_else(|| worn_out(file))?;
-    (inode.held, inode.client, inode.order, inode.reserved) = (true, part.holder, 0, 0);
+    (inode.held, inode.holder, inode.order, inode.reserved) = (true, part.holder, 0, 0);
     inode.within = Version::ZERO;
     inode.gone.clear();
     inode.alone = part.alone;
@@ -414,7 +414,7 @@ fn new_record(
         g: Generation(1),
         lease: Lease(1),
         held: true,
-        client: part.holder,
+        holder: part.holder,
         alone: part.alone,
         segments: vec![segment],
         ..directory_record(volume.volume, FileId(0), Vec::new(), now_ms)

@@ -1,6 +1,6 @@
 //! Records as clients see them: for stat, open and status.
 
-use braid_layout::{ColumnMask, DriveId, FileId};
+use braid_layout::{ColumnMask, DriveId, FileId, HolderId};
 use braid_wire::Refusal;
 use braid_wire::capability::LeaseKind;
 use braid_wire::control::{ColumnRow, DriveRow, DriveState, Grant, Opened, SegmentRow, StatRow};
@@ -42,7 +42,7 @@ pub enum Opener {
     /// caught up there, which their drives know.
     Reader,
     /// A holder of the lease: it reads the ready columns and writes to those of the set.
-    Writer(u64),
+    Writer(HolderId),
     /// A drive that makes its columns of the segment that is being filled. It writes these only.
     Filler(DriveId),
     /// A drive that brings its joining columns up to date, or makes damaged units of its columns anew: it

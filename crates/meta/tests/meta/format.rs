@@ -1,7 +1,10 @@
 //! The state's format, version 3: golden bytes, and docs/format-manager.md must agree with the code.
 
 use braid_layout::version::Lease;
-use braid_layout::{Column, ColumnMask, DriveId, FileId, Generation, ObjectId, Version, VolumeId};
+use braid_layout::{
+    ClientId, Column, ColumnMask, DriveId, FileId, Generation, HolderId, ObjectId, OperationNumber, Version,
+    VolumeId,
+};
 use braid_meta::records::kv::KvError;
 use braid_meta::records::schema::*;
 use braid_wire::capability::Key;
@@ -71,7 +74,7 @@ fn keys_are_as_they_were() {
         (key::moving(FileId(5), 2), "4d 0000000000000005 00000002"),
         (key::drain(DriveId(1)), "65 00000000000000000000000000000001"),
         (key::term(258), "74 0000000000000102"),
-        (key::operation(7, 258), "6f 0000000000000007 0000000000000102"),
+        (key::operation(ClientId(7), OperationNumber(258)), "6f 0000000000000007 0000000000000102"),
     ];
     for (key, golden) in cases {
         assert_eq!(hex(&key), golden.split_whitespace().collect::<String>());
@@ -93,7 +96,7 @@ fn small_records_are_as_they_were() {
     check(&DriveCount { components: 7, stale: 1 }, "03 0700000000000000 0100000000000000");
     check(&StaleRecord { joining: false, told: true }, "03 00 01");
     check(&StaleRecord { joining: true, told: true }, "03 01 01");
-    check(&LockSessionRecord { client: 5 }, "03 0500000000000000");
+    check(&LockSessionRecord { client: ClientId(5) }, "03 0500000000000000");
     check(&RelayoutRecord { shape: SHAPE }, "03 05 02 01 00100000");
     check(&PartitionRecord { key_epoch: 1 }, "03 01000000");
     check(&RemovalRecord { volume: VolumeId(1), left: 5 }, "03 0100000000000000 05000000");
@@ -168,7 +171,7 @@ fn small_file() -> InodeRecord {
         g: Generation(1),
         lease: Lease(1),
         held: false,
-        client: 5,
+        holder: HolderId(5),
         alone: false,
         shared: false,
         since: Lease(0),
@@ -211,12 +214,12 @@ fn rare_file() -> InodeRecord {
         alone: true,
         shared: true,
         since: Lease(2),
-        parts: vec![PartRecord { holder: 5, lease: Lease(4), from: 8192, to: u64::MAX }],
+        parts: vec![PartRecord { holder: HolderId(5), lease: Lease(4), from: 8192, to: u64::MAX }],
         cut_at: Lease(3),
         touched: Some(ColumnMask(0b101)),
         cut: true,
         within: Version { g: Generation(3), lease: Lease(4), n: 7 },
-        gone: vec![7, 8],
+        gone: vec![HolderId(7), HolderId(8)],
         order: 9,
         kept: true,
         unfenced: true,
@@ -231,7 +234,7 @@ fn directory() -> InodeRecord {
         mode: 0o755,
         g: Generation(0),
         lease: Lease(0),
-        client: 0,
+        holder: HolderId::NONE,
         order: 0,
         segments: Vec::new(),
         ..small_file()

@@ -12,8 +12,8 @@ use braid_meta::records::tx::Tx;
 use braid_meta::tree::directories::{self, Parents};
 use braid_meta::tree::{attributes, nodes, volumes};
 use braid_wire::control::{
-    AttributeChanges, EntryKind, HardLink, MakeNode, NewAttributes, Place, RenameHow, SetXattr, ShapeSpec,
-    UnlinkOnly, XattrHow,
+    AttributeChanges, EntryKind, HardLink, MakeNode, NamePlace, NewAttributes, RenameHow, SetXattr,
+    ShapeSpec, UnlinkOnly, XattrHow,
 };
 use braid_wire::{Reason, Refusal};
 use proptest::prelude::*;
@@ -21,8 +21,8 @@ use proptest::prelude::*;
 const SHAPE: ShapeSpec = ShapeSpec { scheme: 5, k: 2, m: 1, unit_bytes: 4096 };
 const NEW: NewAttributes = NewAttributes { mode: 0o755, uid: 1, gid: 2 };
 
-fn at(path: &str) -> Place {
-    Place::of("v", path)
+fn at(path: &str) -> NamePlace {
+    NamePlace::of("v", path)
 }
 
 #[derive(Debug, Clone)]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use braid_layout::version::Lease;
-use braid_layout::{ColumnMask, DriveId, FileId};
+use braid_layout::{ColumnMask, DriveId, FileId, HolderId};
 use braid_meta::records::check::check;
 use braid_meta::records::db::Db;
 use braid_meta::records::inodes;
@@ -17,8 +17,8 @@ use braid_meta::tree::directories::{self, Parents};
 use braid_meta::tree::{files, volumes};
 use braid_wire::capability::Key;
 use braid_wire::control::{
-    Access, AttributeChanges, Backing, Commit, CreateUnnamed, Cut, Ended, Ending, EntryKind, Link,
-    NewAttributes, Open, Place, RenameHow, ShapeSpec, UnlinkOnly,
+    Access, AttributeChanges, Backing, Commit, CreateUnnamed, Cut, Ended, Ending, EntryKind, Link, NamePlace,
+    NewAttributes, Open, RenameHow, ShapeSpec, UnlinkOnly,
 };
 use braid_wire::{Reason, Refusal};
 use proptest::prelude::*;
@@ -27,12 +27,12 @@ const SHAPE: ShapeSpec = ShapeSpec { scheme: 5, k: 2, m: 1, unit_bytes: 4096 };
 const QUOTA: u64 = 500;
 const NEW: NewAttributes = NewAttributes { mode: 0o640, uid: 1, gid: 2 };
 
-fn at(path: &str) -> Place {
-    Place::of("v", path)
+fn at(path: &str) -> NamePlace {
+    NamePlace::of("v", path)
 }
 
 fn unnamed() -> CreateUnnamed {
-    CreateUnnamed { volume: "v".into(), shape: SHAPE, new: NEW, holder: 1, avoid: Vec::new() }
+    CreateUnnamed { volume: "v".into(), shape: SHAPE, new: NEW, holder: HolderId(1), avoid: Vec::new() }
 }
 
 fn ended(ending: Ending) -> Ended {
@@ -293,7 +293,7 @@ impl Real {
                     range: None,
                     shape: ShapeSpec { scheme: 0, k: 0, m: 0, unit_bytes: 0 },
                     new: NEW,
-                    holder: 7,
+                    holder: HolderId(7),
                 };
                 files::find_or_create(tx, &open, &place, 2).map(drop)
             }
@@ -306,7 +306,7 @@ impl Real {
                 let link = Link {
                     file,
                     lease: inode.lease,
-                    holder: 7,
+                    holder: HolderId(7),
                     at: at(path),
                     size: *size,
                     replace: *replace,
@@ -325,7 +325,7 @@ impl Real {
                     let commit = Commit {
                         file,
                         lease,
-                        holder: 7,
+                        holder: HolderId(7),
                         size: *size,
                         order,
                         cut: Cut::No,

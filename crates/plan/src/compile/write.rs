@@ -37,7 +37,7 @@ pub use ways::{Way, ways};
 
 use std::ops::Range;
 
-use braid_layout::{Column, ColumnMask, Role, Stripe, Version};
+use braid_layout::{Column, ColumnMask, OperationNumber, Role, Stripe, Version};
 
 use super::draft::{Draft, mask};
 use crate::ir::{InstructionId, MemoryRange, Op, PlanSet, Source, Strategy, VersionOf};
@@ -51,8 +51,12 @@ pub fn write(target: &Target<'_>, request: Write) -> Result<PlanSet, PlanError> 
 /// Writes `request`'s bytes under an exclusive lease, as stripe writes or unit writes, whichever is cheaper
 /// in each stripe. The first stripe's unit write has the number `operation`; each further stripe has the
 /// next.
-pub fn write_cheapest(target: &Target<'_>, request: Write, operation: u64) -> Result<PlanSet, PlanError> {
-    each_stripe(target, &request, |job, index| job.cheapest(operation + index))
+pub fn write_cheapest(
+    target: &Target<'_>,
+    request: Write,
+    operation: OperationNumber,
+) -> Result<PlanSet, PlanError> {
+    each_stripe(target, &request, |job, index| job.cheapest(operation.plus(index)))
 }
 
 /// Fills one column of a segment from which nothing is read yet, from whole stripes in the caller's buffer.
@@ -95,7 +99,7 @@ fn each_job<'a>(
 pub fn unit_write(
     target: &Target<'_>,
     request: Write,
-    operation: u64,
+    operation: OperationNumber,
     stamped: Stamped,
 ) -> Result<PlanSet, PlanError> {
     let stripes = target.check_range(&request.range)?;
@@ -118,7 +122,7 @@ pub fn unit_write(
             }
             let stamp = (stamped == Stamped::ByClient).then_some(stamp);
             job.unit_write(&mut draft, data, written, next, stamp);
-            next += 1;
+            next = next.next();
         }
         Ok(draft)
     });
@@ -213,7 +217,7 @@ impl<'a> Job<'a> {
         draft: &mut Draft,
         data: u8,
         written: &Written,
-        operation: u64,
+        operation: OperationNumber,
         stamp: Option<Version>,
     ) {
         let op = Op::UnitWrite {

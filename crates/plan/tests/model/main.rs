@@ -4,8 +4,8 @@
 mod columns;
 
 use braid_layout::{
-    Column, ColumnMask, Component, DriveId, Generation, Lease, ObjectId, Role, Scheme, Segment, Shape,
-    Stripe, Version,
+    Column, ColumnMask, Component, DriveId, Generation, Lease, ObjectId, OperationNumber, Role, Scheme,
+    Segment, Shape, Stripe, Version,
 };
 
 use braid_plan::{
@@ -204,7 +204,9 @@ impl File {
                 let range = self.range(at, len);
                 let mut bytes = self.new_bytes(&range);
                 let request = self.request(range.clone(), Body::Buffer { offset: 0 }, known);
-                if let Some(set) = self.planned(write_cheapest(&self.target(), request, 1)) {
+                if let Some(set) =
+                    self.planned(write_cheapest(&self.target(), request, OperationNumber::FIRST))
+                {
                     self.run(&set, &mut bytes);
                     self.overlay(&range, &bytes);
                 }
@@ -231,7 +233,7 @@ impl File {
                 if !self.health.joining.is_empty() {
                     return; // The model's joining columns do not catch up on demand.
                 }
-                match unit_write(&self.target(), request, 7, Stamped::ByClient) {
+                match unit_write(&self.target(), request, OperationNumber(7), Stamped::ByClient) {
                     Ok(set) => {
                         self.run(&set, &mut bytes);
                         self.overlay(&range, &bytes);
@@ -274,7 +276,7 @@ impl File {
 
     fn punch(&mut self, range: std::ops::Range<u64>) -> bool {
         let request = self.request(range.clone(), Body::Zeros, true);
-        let Some(set) = self.planned(write_cheapest(&self.target(), request, 1)) else {
+        let Some(set) = self.planned(write_cheapest(&self.target(), request, OperationNumber::FIRST)) else {
             return false;
         };
         self.run(&set, &mut []);

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use braid_layout::{
-    Column, ColumnMask, Component, DriveId, Generation, Layout, Lease, ObjectId, Scheme, Segment, Shape,
-    Version,
+    Column, ColumnMask, Component, DriveId, Generation, Layout, Lease, ObjectId, OperationNumber, Scheme,
+    Segment, Shape, Version,
 };
 use braid_plan::request::{INSTRUCTIONS_MAX, SCRATCH_BYTES_MAX};
 use braid_plan::{
@@ -79,7 +79,7 @@ fn the_largest_sets_keep_the_bounds() {
             let sets = [
                 read(&target, 1..bytes - 1, 0, Want::Newest),
                 write(&target, request.clone()),
-                write_cheapest(&target, request, 1),
+                write_cheapest(&target, request, OperationNumber::FIRST),
                 check(&target, 0..stripes),
                 rebuild(&target, 0..stripes, joining),
             ];

@@ -22,7 +22,8 @@ use std::ops::Range;
 use std::path::Path;
 
 use braid_layout::{
-    Column, ColumnMask, Component, DriveId, Generation, Lease, ObjectId, Scheme, Segment, Shape, Version,
+    Column, ColumnMask, Component, DriveId, Generation, Lease, ObjectId, OperationNumber, Scheme, Segment,
+    Shape, Version,
 };
 use braid_plan::{
     Body, Health, PlanError, PlanSet, Stamped, Target, Want, Write, check, read, rebuild, unit_write, verify,
@@ -121,12 +122,14 @@ impl Case {
             "read" => {
                 read(&target, range.clone(), 0, if has("settled") { Want::Settled } else { Want::Newest })
             }
-            "write" if has("any") => write_cheapest(&target, request(Body::Buffer { offset: 0 }), 40),
+            "write" if has("any") => {
+                write_cheapest(&target, request(Body::Buffer { offset: 0 }), OperationNumber(40))
+            }
             "write" => write(&target, request(Body::Buffer { offset: 0 })),
             "punch" => write(&target, request(Body::Zeros)),
             "unit-write" => {
                 let stamped = if has("shared") { Stamped::ByDrive } else { Stamped::ByClient };
-                unit_write(&target, request(Body::Buffer { offset: 0 }), 40, stamped)
+                unit_write(&target, request(Body::Buffer { offset: 0 }), OperationNumber(40), stamped)
             }
             "rebuild" => rebuild(&target, range.clone(), columns(&self.request[3..])),
             "check" => check(&target, range.clone()),

@@ -1,6 +1,6 @@
 //! Rules 14 to 23, and similar cases.
 
-use braid_layout::{Column, ColumnMask, Generation, Role, Scheme, Segment, Shape, Version};
+use braid_layout::{Column, ColumnMask, Generation, OperationNumber, Role, Scheme, Segment, Shape, Version};
 use braid_plan::{
     InstructionId, MemoryRange, Op, Operand, PlanSet, Source, Stamped, Step, Target, VersionOf, Violation,
     Want, read, unit_write, verify, write,
@@ -193,7 +193,8 @@ fn rule_22_one_kind_of_write_in_a_stripe() {
         let Op::StripeWrite { stripe, from, to, bytes, .. } = instruction(set, 0).op.clone() else {
             panic!()
         };
-        instruction(set, 0).op = Op::UnitWrite { stripe, from, to, bytes, operation: 1, stamp: None };
+        instruction(set, 0).op =
+            Op::UnitWrite { stripe, from, to, bytes, operation: OperationNumber::FIRST, stamp: None };
     };
     spoiled(full_stripe(), mixed, &[Violation::Mixed { stripe: FIRST }]);
 }
@@ -219,8 +220,11 @@ fn rule_23_damage_shows() {
 
 #[test]
 fn unit_writes_verify_and_are_judged() {
-    let set =
-        || with(&[], &[], |target| unit_write(target, request(3000..5000, 0), 1, Stamped::ByClient).unwrap());
+    let set = || {
+        with(&[], &[], |target| {
+            unit_write(target, request(3000..5000, 0), OperationNumber::FIRST, Stamped::ByClient).unwrap()
+        })
+    };
     let stamp = |set: &mut PlanSet| {
         let Op::UnitWrite { stamp, .. } = &mut instruction(set, 0).op else { panic!() };
         *stamp = Some(Version::ZERO);

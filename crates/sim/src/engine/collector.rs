@@ -10,7 +10,7 @@
 //! backlog is a hundredth of all arrivals, and the later requests took much longer.
 
 use crate::number::{SECOND, count, index, narrow, real, seconds};
-use crate::outcome::{Ending, LoadOutcome, Outcome, PartOutcome, Saturated, Times};
+use crate::outcome::{Ending, LoadOutcome, PartOutcome, RunOutcome, Saturated, Times};
 use crate::spec::{Arrivals, Spec};
 use crate::stats::batch_means::interval;
 use crate::stats::percentiles::percentiles;
@@ -262,7 +262,7 @@ impl Collector {
         }
     }
 
-    pub(super) fn outcome(self, spec: &Spec, parts: Vec<PartOutcome>, now: u64, events: u64) -> Outcome {
+    pub(super) fn outcome(self, spec: &Spec, parts: Vec<PartOutcome>, now: u64, events: u64) -> RunOutcome {
         let ended = match (self.ended, self.saturated) {
             // The run ended before enough requests of the saturated load were done.
             (Some(Ended::Bound) | None, Some(load)) => Ended::Saturated(load),
@@ -298,7 +298,7 @@ impl Collector {
                 })
             }
         };
-        Outcome {
+        RunOutcome {
             ending,
             bottleneck: crate::outcome::bottleneck(&parts),
             loads,

@@ -24,7 +24,7 @@ use std::rc::Rc;
 
 use crate::model::Medium;
 use crate::number::index;
-use crate::outcome::{Outcome, PartKind, PartOutcome};
+use crate::outcome::{PartKind, PartOutcome, RunOutcome};
 use crate::parts::disk::{Command, Disk};
 use crate::parts::network::{End, Network};
 use crate::parts::server::Server;
@@ -40,7 +40,7 @@ use requests::Active;
 use workload::{Drawn, Generator};
 
 /// Runs a checked spec, with the entries of its load's trace if it has one.
-pub fn run(spec: &Spec, trace: &[Entry]) -> Outcome {
+pub fn run(spec: &Spec, trace: &[Entry]) -> RunOutcome {
     let mut engine = Engine::new(spec, trace);
     engine.begin();
     engine.go();
@@ -285,7 +285,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    fn finish(mut self) -> Outcome {
+    fn finish(mut self) -> RunOutcome {
         let now = self.now;
         let clients = self.spec.cluster.clients;
         let mut parts = Vec::new();

@@ -17,7 +17,7 @@ use crate::model::{DiskModel, LinkModel, ProcessorModel};
 use crate::units::{Bytes, Rate, Span};
 
 pub use search::{SizeError, size};
-pub use state::{Part, State};
+pub use state::{Part, Utilisation};
 
 /// Greatest utilisation of a part: above it, requests wait too long.
 pub const BUSY_MAX: f64 = 0.8;
@@ -69,9 +69,9 @@ pub struct Answer {
     /// Share of the drives' capacity that is used, 0 to 1.
     pub full: f64,
     /// Utilisation of all parts with all drives there.
-    pub healthy: State,
+    pub healthy: Utilisation,
     /// Utilisation of all parts with as many drives lost as must be survived.
-    pub degraded: State,
+    pub degraded: Utilisation,
     /// The part that limits.
     pub bottleneck: Part,
     /// True if that part is busier with the losses than without. It may be less busy: with columns lost,

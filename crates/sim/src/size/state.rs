@@ -39,7 +39,7 @@ impl fmt::Display for Part {
 
 /// Utilisation of each kind of part, 0 to 1; above 1 the part is overloaded.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct State {
+pub struct Utilisation {
     pub disk: f64,
     /// Links of the drives' hosts, in the busier direction.
     pub drive_link: f64,
@@ -51,7 +51,7 @@ pub struct State {
     pub client_processor: f64,
 }
 
-impl State {
+impl Utilisation {
     /// The busiest part, and its utilisation.
     pub fn busiest(&self) -> (Part, f64) {
         let parts = [
@@ -118,7 +118,7 @@ impl StripeCost {
 
 /// Utilisation of the busiest parts of this many drives, if `lost` of them are lost, none of them on the
 /// fullest host.
-pub(super) fn state(ask: &Ask, shape: Shape, cost: &StripeCost, drives: u32, lost: u32) -> State {
+pub(super) fn state(ask: &Ask, shape: Shape, cost: &StripeCost, drives: u32, lost: u32) -> Utilisation {
     let all = f64::from(ask.streams) * ask.rate.0;
     let stripes = all / real(shape.stripe_bytes());
     let reads = stripes * ask.read * cost.reads;
@@ -138,7 +138,7 @@ pub(super) fn state(ask: &Ask, shape: Shape, cost: &StripeCost, drives: u32, los
     let arithmetic = stripes
         * (ask.read * parity(cost.read_arithmetic) + (1.0 - ask.read) * parity(cost.write_arithmetic));
     let cores = f64::from(processor.cores);
-    State {
+    Utilisation {
         disk: disk / left,
         drive_link: busier / hosts,
         client_link: busier / clients,

@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 use braid_sim::outcome::{Ending, PartKind};
-use braid_sim::{Outcome, Spec, run};
+use braid_sim::{RunOutcome, Spec, run};
 
 /// A spec of one client and `drives` disks with these times, where nothing else takes time.
 fn spec(disk: &str, drives: u32, load: &str, run: &str) -> Spec {
@@ -23,7 +23,7 @@ const FAST: &str = "read_rate = \"1000PB/s\"\nwrite_rate = \"1000PB/s\"";
 const LONG: &str = "confidence = 99\nprecision = 0.02\nrequests_max = 1_000_000";
 
 /// Checks the mean time and the disk's utilisation of an open queue. Milliseconds.
-fn check(outcome: &Outcome, mean_ms: f64, utilisation: f64) {
+fn check(outcome: &RunOutcome, mean_ms: f64, utilisation: f64) {
     assert_eq!(outcome.ending, Ending::Settled);
     let times = outcome.loads[0].milliseconds;
     let half = times.half.expect("it settled");

@@ -2,9 +2,9 @@
 //! reports about them.
 
 use braid_sim::outcome::Ending;
-use braid_sim::{Outcome, Spec, run, trace};
+use braid_sim::{RunOutcome, Spec, run, trace};
 
-fn outcome(text: &str) -> Outcome {
+fn outcome(text: &str) -> RunOutcome {
     run(&Spec::parse(text).unwrap_or_else(|error| panic!("{error}\n{text}")), &[])
 }
 

@@ -1,10 +1,10 @@
 //! Plan sets are what is timed: the bytes that the parts see are those of the plan.
 
 use braid_sim::outcome::PartKind;
-use braid_sim::{Outcome, Spec, run};
+use braid_sim::{RunOutcome, Spec, run};
 
 /// A cluster of nine drives behind links of 1 GB/s, with disks that take 1 ms for a command.
-fn outcome(files: &str, more: &str, load: &str) -> Outcome {
+fn outcome(files: &str, more: &str, load: &str) -> RunOutcome {
     let clients = if more.contains("clients") { "" } else { "clients = 1" };
     let text = format!(
         "[cluster]\n{clients}\ndrives = 9\n{more}\n[files]\nunit = \"64K\"\nsize = \"512M\"\n{files}\n[parts]\n\
@@ -17,7 +17,7 @@ fn outcome(files: &str, more: &str, load: &str) -> Outcome {
 }
 
 /// Commands that all disks served for each request.
-fn commands(outcome: &Outcome) -> f64 {
+fn commands(outcome: &RunOutcome) -> f64 {
     let served: u64 =
         outcome.parts.iter().filter(|part| part.kind == PartKind::Disk).map(|part| part.served).sum();
     let requests = outcome.loads[0].requests;
@@ -25,7 +25,7 @@ fn commands(outcome: &Outcome) -> f64 {
 }
 
 /// Bytes through the client's port for each request.
-fn bytes_out(outcome: &Outcome, kind: PartKind) -> f64 {
+fn bytes_out(outcome: &RunOutcome, kind: PartKind) -> f64 {
     let requests = outcome.loads[0].per_second;
     outcome.utilisation(kind) * 1e9 / requests
 }
@@ -87,7 +87,8 @@ fn several_writers_of_one_file_share_it() {
 fn rails_share_the_bytes() {
     let one = outcome(RAID5, "", "size = \"512K\"");
     let two = outcome(RAID5, "rails = 2", "size = \"512K\"");
-    let busy = |outcome: &Outcome| outcome.utilisation(PartKind::ClientReceive) / outcome.loads[0].per_second;
+    let busy =
+        |outcome: &RunOutcome| outcome.utilisation(PartKind::ClientReceive) / outcome.loads[0].per_second;
     assert!(near(busy(&one), 2.0 * busy(&two)), "{} {}", busy(&one), busy(&two));
 }
 

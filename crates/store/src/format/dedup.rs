@@ -1,6 +1,6 @@
 //! The body of a `dedup` entry: the known operations of one client on the object before it.
 
-use braid_layout::Version;
+use braid_layout::{ClientId, OperationNumber, Version};
 
 use super::field::{append, append_list, decode_list, fields, split};
 use super::{DecodeError, entry};
@@ -29,9 +29,9 @@ fields! {
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DedupEntry {
-    pub client: u64,
+    pub client: ClientId,
     /// The client repeats no operation below this one.
-    pub watermark: u64,
+    pub watermark: OperationNumber,
     /// The completed operations.
     pub operations: Vec<OperationEntry>,
 }
@@ -40,7 +40,7 @@ pub struct DedupEntry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OperationEntry {
     /// The client's number for the operation.
-    pub operation: u64,
+    pub operation: OperationNumber,
     pub unit: u64,
     /// The version that it made.
     pub version: Version,

@@ -12,7 +12,8 @@
 use std::ops::Range;
 
 use braid_layout::{
-    ClusterId, Column, ColumnMask, DriveId, EndBound, Generation, Lease, ObjectId, PartitionId, Version,
+    ClientId, ClusterId, Column, ColumnMask, DriveId, EndBound, Generation, Lease, ObjectId, OperationNumber,
+    PartitionId, Version,
 };
 
 use super::{DecodeError, FORMAT_VERSION, LOG_BLOCK};
@@ -128,6 +129,8 @@ stored! {
     u32 as u32: |value| value, Some;
     u64 as u64: |value| value, Some;
     bool as u8: u8::from, |byte| (byte < 2).then_some(byte == 1);
+    ClientId as u64: |id| id.0, |id| Some(ClientId(id));
+    OperationNumber as u64: |number| number.0, |number| Some(OperationNumber(number));
     ClusterId as u128: |id| id.0, |id| Some(ClusterId(id));
     DriveId as u128: |id| id.0, |id| Some(DriveId(id));
     PartitionId as u64: |id| id.0, |id| Some(PartitionId(id));

@@ -5,7 +5,9 @@
 //! header's CRC covers the whole header including its zeros; the payload has one CRC per 4 KiB block. A field
 //! that a kind does not use is zero.
 
-use braid_layout::{Column, ColumnMask, EndBound, Generation, ObjectId, PartitionId, Version};
+use braid_layout::{
+    ClientId, Column, ColumnMask, EndBound, Generation, ObjectId, OperationNumber, PartitionId, Version,
+};
 
 use super::extent::LogPosition;
 use super::field::{
@@ -219,11 +221,11 @@ pub struct Record {
     /// For a delta: the index of its version in a cover.
     pub data: u8,
     /// The client that wrote.
-    pub client: u64,
+    pub client: ClientId,
     /// The client's operation.
-    pub operation: u64,
+    pub operation: OperationNumber,
     /// The client repeats no operation below this one.
-    pub watermark: u64,
+    pub watermark: OperationNumber,
     pub g: Generation,
     pub set: ColumnMask,
     /// The columns of the set that are joining.

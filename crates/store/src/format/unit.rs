@@ -1,6 +1,6 @@
 //! The body of a `unit` entry: a unit's complete state (PROTOCOL section 2), version by version.
 
-use braid_layout::{Column, ColumnMask, EndBound, Version};
+use braid_layout::{ClientId, Column, ColumnMask, EndBound, OperationNumber, Version};
 
 use super::extent::{Extent, LogPosition};
 use super::field::{
@@ -136,9 +136,9 @@ pub struct StepEntry {
     /// The version below the step when it was written.
     pub previous: Version,
     /// The client that wrote the step.
-    pub client: u64,
+    pub client: ClientId,
     /// The client's operation.
-    pub operation: u64,
+    pub operation: OperationNumber,
     /// The bytes of the write itself.
     pub own: Extent,
 }

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use braid_layout::{ObjectId, PartitionId, Version};
+use braid_layout::{ClientId, ObjectId, OperationNumber, PartitionId, Version};
 use smallvec::SmallVec;
 
 use crate::format::body;
@@ -341,7 +341,7 @@ impl Access<'_> {
     fn judge(&mut self, verdict: &UnitVerdict) {
         let number = verdict.unit;
         let unit_bytes = self.object.attributes.unit_bytes;
-        let mut undone: Vec<(u64, Operation)> = Vec::new();
+        let mut undone: Vec<(ClientId, Operation)> = Vec::new();
         self.unit(number, |unit| {
             let stamp = unit.pending.as_ref().map(|pending| pending.version);
             for &version in &verdict.forward {
@@ -374,7 +374,7 @@ impl Access<'_> {
         extra.dedup.retire(record.client, record.watermark);
     }
 
-    fn retire(&mut self, client: u64, watermark: u64) {
+    fn retire(&mut self, client: ClientId, watermark: OperationNumber) {
         if let Some(extra) = &mut self.object.extra {
             extra.dedup.retire(client, watermark);
         }

@@ -32,7 +32,7 @@ mod unit_image;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use braid_layout::{Column, ColumnMask, ObjectId, PartitionId, Version};
+use braid_layout::{ClientId, Column, ColumnMask, ObjectId, OperationNumber, PartitionId, Version};
 
 use crate::format::checkpoint::{Appended, ReplayPoint};
 use crate::format::extent::LogPosition;
@@ -155,11 +155,11 @@ pub struct ObjectUsage {
 /// The known operations of a client on an object. A repeated operation is answered, not executed again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientOperations {
-    pub client: u64,
+    pub client: ClientId,
     /// The client repeats no operation below this one.
-    pub watermark: u64,
+    pub watermark: OperationNumber,
     /// (operation, unit, data unit (0 at a data column)) and the version that it made, in order.
-    pub done: Vec<((u64, u64, u8), Version)>,
+    pub done: Vec<((OperationNumber, u64, u8), Version)>,
 }
 
 /// The versions of one unit, oldest first.

@@ -4,7 +4,7 @@
 //! Each owed version stays a separate step until it is settled, so that all parity columns can be cut at the
 //! same versions.
 
-use braid_layout::Version;
+use braid_layout::{ClientId, OperationNumber, Version};
 
 use crate::format::extent::Extent;
 use crate::format::record::Record;
@@ -18,9 +18,9 @@ pub(crate) struct Owed {
     /// Identifies the version.
     pub(crate) version: Version,
     /// The client that wrote the version.
-    pub(crate) client: u64,
+    pub(crate) client: ClientId,
     /// The client's operation.
-    pub(crate) operation: u64,
+    pub(crate) operation: OperationNumber,
     /// The bytes of the version's own write.
     pub(crate) own: Extent,
     /// Doubt whether parity columns acknowledged the version without this store's knowledge.

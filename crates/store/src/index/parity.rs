@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use braid_layout::{Column, EndBound, Version};
+use braid_layout::{ClientId, Column, EndBound, OperationNumber, Version};
 
 use crate::format::extent::Extent;
 use crate::format::record::Record;
@@ -30,9 +30,9 @@ pub(crate) struct ChainDelta {
     /// The version that the delta leads to.
     pub(crate) to: Version,
     /// The client that wrote the change.
-    pub(crate) client: u64,
+    pub(crate) client: ClientId,
     /// The client's operation.
-    pub(crate) operation: u64,
+    pub(crate) operation: OperationNumber,
     /// The range that the delta changes, and its bytes.
     pub(crate) own: Extent,
     /// End of the data unit's bytes in the version that the delta leads to.

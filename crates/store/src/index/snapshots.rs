@@ -23,7 +23,7 @@ use crate::index::paged::PagedMap;
 use crate::index::parity::Cut;
 use crate::index::unit::{Content, Unit};
 use crate::index::{Extra, Object};
-use crate::mutation::{Outcome, SNAPSHOTS_MAX, WriteKind};
+use crate::mutation::{MutationOutcome, SNAPSHOTS_MAX, WriteKind};
 
 /// The state of an object's snapshots.
 #[derive(Debug, Default, PartialEq)]
@@ -187,7 +187,7 @@ pub(super) fn take(
     number: u32,
 ) -> Result<Decision, Error> {
     if have.has_snapshot(number) {
-        return Ok(Decision::Answer(Outcome::Already));
+        return Ok(Decision::Answer(MutationOutcome::Already));
     }
     let (highest, count) = have.snapshots().map_or((0, 0), |found| (found.highest, found.live.len()));
     if number <= highest {
@@ -212,7 +212,7 @@ pub(super) fn release(
     number: u32,
 ) -> Result<Decision, Error> {
     if !have.has_snapshot(number) {
-        return Ok(Decision::Answer(Outcome::Already));
+        return Ok(Decision::Answer(MutationOutcome::Already));
     }
     let mut record = object_record(Kind::SnapshotDrop, partition, object, have);
     record.inline = body::snapshot_body(number);

@@ -197,7 +197,7 @@ fn entry_text(entry: Result<Entry<'_>, crate::format::DecodeError>) -> (&'static
         Ok(Entry::Dedup(body)) => match DedupEntry::decode(body) {
             Err(why) => ("bad", format!("operations: {why}")),
             Ok(entry) => {
-                let text = format!("client={:x} operations={}", entry.client, entry.operations.len());
+                let text = format!("client={:x} operations={}", entry.client.0, entry.operations.len());
                 ("operations", text)
             }
         },

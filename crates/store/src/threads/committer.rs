@@ -22,7 +22,7 @@ use crate::index::deciding::check::check;
 use crate::index::deciding::decision::Decision;
 use crate::index::deciding::growth::Growth;
 use crate::index::deciding::touched::Touched;
-use crate::mutation::Outcome;
+use crate::mutation::MutationOutcome;
 use crate::queue::{CleanRound, Help, Reply, Request};
 use crate::segments::lengths::sealed_at;
 use crate::segments::log::{AppendError, Entry, Log};
@@ -82,7 +82,7 @@ struct Gathering {
     /// Payload bytes of the mutations looked at.
     bytes: u64,
     /// Answers that need no record.
-    answers: Vec<(Reply, Result<Outcome, Error>)>,
+    answers: Vec<(Reply, Result<MutationOutcome, Error>)>,
 }
 
 impl Gathering {
@@ -242,7 +242,7 @@ impl Committer {
             reply(Ok(outcome(record)));
         }
         for reply in gathered.barriers {
-            reply(Ok(Outcome::Applied));
+            reply(Ok(MutationOutcome::Applied));
         }
         if !gathered.entries.is_empty() {
             while let Some(segment) = self.shared.files.recycled().surplus(gathered.free) {
@@ -318,7 +318,7 @@ impl Committer {
         }
         for reply in gathered.barriers {
             reply(match &error {
-                AppendError::NoSpace => Ok(Outcome::Applied),
+                AppendError::NoSpace => Ok(MutationOutcome::Applied),
                 AppendError::Failed(error) => Err(error.clone()),
             });
         }
@@ -390,12 +390,12 @@ impl Committer {
 }
 
 /// The answer to a mutation whose `record` is durable.
-fn outcome(record: &Record) -> Outcome {
+fn outcome(record: &Record) -> MutationOutcome {
     match record.kind {
         Kind::Data if record.is(flags::OWED) => {
-            Outcome::Owed { from: record.previous, version: record.version }
+            MutationOutcome::Owed { from: record.previous, version: record.version }
         }
-        Kind::Delta => Outcome::Counted { tip: record.version },
-        _ => Outcome::Applied,
+        Kind::Delta => MutationOutcome::Counted { tip: record.version },
+        _ => MutationOutcome::Applied,
     }
 }

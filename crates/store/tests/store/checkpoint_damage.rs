@@ -43,7 +43,7 @@ fn image(dir: &Path, big: bool) {
     }
     if big {
         for unit in 1..BIG_UNITS {
-            let answered = Box::new(|answer: Result<Outcome, Error>| {
+            let answered = Box::new(|answer: Result<MutationOutcome, Error>| {
                 answer.expect("write");
             });
             store.submit(Mutation::Write(write(BIG, unit, 0, 10, version(2, unit))), answered);
@@ -204,7 +204,7 @@ fn thousands_of_lost_ranges_are_kept() {
         .expect("the partition");
     for object in 0..PIECES {
         let removed = remove(2 * object);
-        assert_eq!(store.commit(removed).expect("remove"), Outcome::Applied);
+        assert_eq!(store.commit(removed).expect("remove"), MutationOutcome::Applied);
     }
     store.close().expect("close");
     drop(store);
@@ -267,8 +267,8 @@ fn check_lost(store: &Store, lost: &std::ops::Range<u64>) {
 fn check_made_anew(store: Store, dir: &Path, first: u64) {
     let made = ObjectId(first);
     let removed = ObjectId(first + 1);
-    assert_eq!(store.commit(large(first)).expect("create"), Outcome::Applied);
-    assert_eq!(store.commit(remove(first + 1)).expect("remove"), Outcome::Applied);
+    assert_eq!(store.commit(large(first)).expect("create"), MutationOutcome::Applied);
+    assert_eq!(store.commit(remove(first + 1)).expect("remove"), MutationOutcome::Applied);
     let copied = tempfile::tempdir().expect("a directory");
     store.commit(Mutation::Flush).expect("flush");
     copy(dir, copied.path());

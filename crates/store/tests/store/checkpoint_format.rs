@@ -1,6 +1,9 @@
 //! A checkpoint's bytes: exact, decoded to the values that were encoded, and with every error noticed.
 
-use braid_layout::{Column, ColumnMask, DriveId, EndBound, Generation, ObjectId, PartitionId, Version};
+use braid_layout::{
+    ClientId, Column, ColumnMask, DriveId, EndBound, Generation, ObjectId, OperationNumber, PartitionId,
+    Version,
+};
 use braid_store::format::checkpoint::{Appended, CheckpointEnd, FIELDS, ReplayPoint, SegmentRow, Totals};
 use braid_store::format::dedup::{DedupEntry, OperationEntry};
 use braid_store::format::entry::{Entries, Entry, LostRange, ObjectEntry, PartitionEntry, PlainUnit};
@@ -80,7 +83,12 @@ fn unit_example() -> UnitEntry {
         kind: Kind::StripeParity,
         version: version(3, 9),
         columns: ColumnMask(0x13),
-        step: Some(StepEntry { previous: version(3, 7), client: 0, operation: 0, own }),
+        step: Some(StepEntry {
+            previous: version(3, 7),
+            client: ClientId::NONE,
+            operation: OperationNumber::NONE,
+            own,
+        }),
         cover: vec![version(3, 9), Version::ZERO],
         ends: vec![EndBound::at_least(200), EndBound::NONE],
         ..ContentEntry::default()
@@ -93,7 +101,8 @@ fn unit_example() -> UnitEntry {
         ends: vec![],
         ..settled.clone()
     };
-    let step = StepEntry { previous: Version::ZERO, client: 0xc11e, operation: 77, own };
+    let step =
+        StepEntry { previous: Version::ZERO, client: ClientId(0xc11e), operation: OperationNumber(77), own };
     let delta = ContentEntry {
         role: Role::Delta,
         column: Column(3),
@@ -121,15 +130,21 @@ fn owed_example() -> UnitEntry {
         role: Role::Owed,
         kind: Kind::Data,
         version: version(3, 9),
-        step: Some(StepEntry { previous: Version::ZERO, client: 0xc11e, operation: 77, own }),
+        step: Some(StepEntry {
+            previous: Version::ZERO,
+            client: ClientId(0xc11e),
+            operation: OperationNumber(77),
+            own,
+        }),
         ..ContentEntry::default()
     };
     UnitEntry { unit: 7, lost: None, epoch: 0, contents: vec![owed] }
 }
 
 fn dedup_example() -> DedupEntry {
-    let operation = OperationEntry { operation: 77, unit: 7, version: version(3, 9), data: 1 };
-    DedupEntry { client: 0xc11e, watermark: 70, operations: vec![operation] }
+    let operation =
+        OperationEntry { operation: OperationNumber(77), unit: 7, version: version(3, 9), data: 1 };
+    DedupEntry { client: ClientId(0xc11e), watermark: OperationNumber(70), operations: vec![operation] }
 }
 
 fn ready_example() -> ReadyEntry {
@@ -269,8 +284,8 @@ fn any_content() -> impl Strategy<Value = ContentEntry> {
         |(kind, version, columns, (step, keeping), (cover, extents))| {
             let step = step.map(|(previous, client, operation, (from, length, record))| StepEntry {
                 previous,
-                client,
-                operation,
+                client: ClientId(client),
+                operation: OperationNumber(operation),
                 own: extent(from, from + length, record),
             });
             let roles = if step.is_some() {

@@ -137,7 +137,7 @@ fn writes_in_flight_are_not_refused_while_there_are_dead_bytes() {
     // About 80 % of the unreserved space.
     let quarters = 1450;
     let flying = 16;
-    let (answer, answers) = std::sync::mpsc::channel::<(u64, Result<Outcome, Error>)>();
+    let (answer, answers) = std::sync::mpsc::channel::<(u64, Result<MutationOutcome, Error>)>();
     let mut random = Random(11);
     let last = 12_000;
     for n in 1..=last + flying {

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use braid_layout::{
-    ClusterId, Column, ColumnMask, DriveId, EndBound, Generation, Lease, ObjectId, PartitionId, Version,
+    ClientId, ClusterId, Column, ColumnMask, DriveId, EndBound, Generation, Lease, ObjectId, OperationNumber,
+    PartitionId, Version,
 };
 use braid_store::*;
 
@@ -71,7 +72,14 @@ pub(crate) fn settled(object: u64, below: Version) -> Mutation {
     let partition = P;
     let object = ObjectId(object);
     let g = Generation(1);
-    Mutation::Retire { partition, object, g, settled_below: below, client: 0, watermark: 0 }
+    Mutation::Retire {
+        partition,
+        object,
+        g,
+        settled_below: below,
+        client: ClientId::NONE,
+        watermark: OperationNumber::NONE,
+    }
 }
 
 pub(crate) fn version(lease: u32, n: u64) -> Version {
@@ -110,8 +118,8 @@ pub(crate) fn write(object: u64, unit: u64, from: u32, to: u32, version: Version
         columns: ColumnMask::all(3),
         cover: Vec::new(),
         ends: Vec::new(),
-        client: 11,
-        operation: version.n,
+        client: ClientId(11),
+        operation: OperationNumber(version.n),
         g: Generation(1),
         settled_below: Version::ZERO,
         body: body(from, &bytes),

@@ -479,7 +479,7 @@ fn a_write_of_a_whole_unit_replaces_a_lost_one() {
             assert!(matches!(refused, Err(Error::Damaged { .. })), "{refused:?}");
         }
         store.commit(whole.clone()).expect("it replaces the unit");
-        assert_eq!(store.commit(whole.clone()).expect("again"), Outcome::Already);
+        assert_eq!(store.commit(whole.clone()).expect("again"), MutationOutcome::Already);
         let read = |store: &Store, want| content(store, 1, 0, 0, UNIT, want);
         assert!(read(&store, Want::Newest).expect("it is there") == expected);
         assert!(matches!(read(&store, Want::Settled), Err(Error::Damaged { .. })), "nothing below it is");

@@ -1,6 +1,8 @@
 //! The effect of each mutation, and the requests that are refused, before and after reopening.
 
-use braid_layout::{ColumnMask, EndBound, Generation, ObjectId, PartitionId, Version};
+use braid_layout::{
+    ClientId, ColumnMask, EndBound, Generation, ObjectId, OperationNumber, PartitionId, Version,
+};
 use braid_store::*;
 
 use crate::common::*;
@@ -32,7 +34,7 @@ impl Fixture {
         self
     }
 
-    fn write(&self, unit: u64, from: u32, to: u32, version: Version) -> Result<Outcome, Error> {
+    fn write(&self, unit: u64, from: u32, to: u32, version: Version) -> Result<MutationOutcome, Error> {
         self.store.commit(Mutation::Write(write(1, unit, from, to, version)))
     }
 }
@@ -49,9 +51,9 @@ fn bytes(store: &Store, unit: u64, from: u32, to: u32) -> Vec<u8> {
 #[test]
 fn bytes_come_back() {
     let fixture = Fixture::new();
-    assert_eq!(fixture.store.commit(create(1)).expect("again"), Outcome::Already);
-    assert_eq!(fixture.write(5, 100, 20_000, version(3, 1)).expect("write"), Outcome::Applied);
-    assert_eq!(fixture.write(5, 100, 20_000, version(3, 1)).expect("again"), Outcome::Already);
+    assert_eq!(fixture.store.commit(create(1)).expect("again"), MutationOutcome::Already);
+    assert_eq!(fixture.write(5, 100, 20_000, version(3, 1)).expect("write"), MutationOutcome::Applied);
+    assert_eq!(fixture.write(5, 100, 20_000, version(3, 1)).expect("again"), MutationOutcome::Already);
     let fixture = fixture.check(|store| {
         let mut expected = vec![0; usize::try_from(UNIT).expect("small")];
         expected[100..20_000].copy_from_slice(&pattern(1, 19_900));
@@ -97,7 +99,7 @@ fn a_newer_write_settles_what_is_below_and_an_older_one_is_ignored() {
         assert_eq!(content(store, 1, 9, 0, 1, Want::Exactly(Version::ZERO)).expect("never written"), [0]);
     });
     let tip = version(1, 3);
-    assert_eq!(fixture.write(0, 0, 1, version(1, 2)).expect("older"), Outcome::Older { tip });
+    assert_eq!(fixture.write(0, 0, 1, version(1, 2)).expect("older"), MutationOutcome::Older { tip });
     fixture.check(|store| assert_eq!(chain(store, 0).len(), 2));
 }
 
@@ -108,8 +110,8 @@ fn retire_settles_its_own_lease_only() {
         fixture.write(unit, 0, 10, stamp).expect("write");
     }
     let retire = settled(1, version(1, 2));
-    assert_eq!(fixture.store.commit(retire.clone()).expect("retire"), Outcome::Applied);
-    assert_eq!(fixture.store.commit(retire).expect("again"), Outcome::Already);
+    assert_eq!(fixture.store.commit(retire.clone()).expect("retire"), MutationOutcome::Applied);
+    assert_eq!(fixture.store.commit(retire).expect("again"), MutationOutcome::Already);
     let fixture = fixture.check(|store| assert_eq!(store.unsettled(P, O).expect("list"), [1, 2]));
     let mut riding = write(1, 3, 0, 10, version(1, 3));
     riding.settled_below = version(1, 3);
@@ -137,8 +139,8 @@ fn a_verdict_settles_or_takes_back_by_name() {
         verdict(99, &[], &[version(1, 1)]),
     ];
     let mutation = Mutation::Verdict { partition: P, object: O, g: Generation(1), units };
-    assert_eq!(fixture.store.commit(mutation.clone()).expect("verdict"), Outcome::Applied);
-    assert_eq!(fixture.store.commit(mutation).expect("again"), Outcome::Already);
+    assert_eq!(fixture.store.commit(mutation.clone()).expect("verdict"), MutationOutcome::Applied);
+    assert_eq!(fixture.store.commit(mutation).expect("again"), MutationOutcome::Already);
     let fixture = fixture.check(|store| {
         assert_eq!(chain(store, 0), [(version(1, 1), true)]);
         assert_eq!(chain(store, 1), [(version(1, 3), true)]);
@@ -162,8 +164,14 @@ fn an_installed_version_goes_below_a_newer_pending_one() {
     fixture.write(0, 10, 20, version(1, 5)).expect("write");
     let mut install = write(1, 0, 0, 50, version(1, 3));
     install.standing = Standing::Installed;
-    assert_eq!(fixture.store.commit(Mutation::Write(install.clone())).expect("install"), Outcome::Applied);
-    assert_eq!(fixture.store.commit(Mutation::Write(install.clone())).expect("again"), Outcome::Already);
+    assert_eq!(
+        fixture.store.commit(Mutation::Write(install.clone())).expect("install"),
+        MutationOutcome::Applied
+    );
+    assert_eq!(
+        fixture.store.commit(Mutation::Write(install.clone())).expect("again"),
+        MutationOutcome::Already
+    );
     let fixture = fixture.check(|store| {
         let mut expected = pattern(3, 50);
         expected.resize(100, 0);
@@ -174,7 +182,7 @@ fn an_installed_version_goes_below_a_newer_pending_one() {
     });
     install.stamp = version(1, 2);
     let older = fixture.store.commit(Mutation::Write(install.clone())).expect("older");
-    assert_eq!(older, Outcome::Older { tip: version(1, 5) });
+    assert_eq!(older, MutationOutcome::Older { tip: version(1, 5) });
     install.stamp = version(1, 6);
     fixture.store.commit(Mutation::Write(install)).expect("newer than the pending one");
     fixture.check(|store| assert_eq!(chain(store, 0), [(version(1, 6), true)]));
@@ -213,11 +221,18 @@ fn a_truncation_is_holes_which_free_what_was_there_and_lower_the_size() {
     assert_eq!((usage(&fixture.store).size, usage(&fixture.store).end), (Some((4, UNIT)), Some((4, UNIT))));
     for (n, unit, from) in [(6, 1, 1000), (7, 2, 0), (8, 3, 0), (9, 4, 0)] {
         let hole = Write { body: Body::Hole, ..write(1, unit, from, UNIT, version(1, n)) };
-        assert_eq!(fixture.store.commit(Mutation::Write(hole)).expect("a hole"), Outcome::Applied);
+        assert_eq!(fixture.store.commit(Mutation::Write(hole)).expect("a hole"), MutationOutcome::Applied);
     }
     let g = Generation(1);
     let settled_below = version(1, 10);
-    let retire = Mutation::Retire { partition: P, object: O, g, settled_below, client: 0, watermark: 0 };
+    let retire = Mutation::Retire {
+        partition: P,
+        object: O,
+        g,
+        settled_below,
+        client: ClientId::NONE,
+        watermark: OperationNumber::NONE,
+    };
     fixture.store.commit(retire).expect("settled");
     let fixture = fixture.check(|store| {
         assert_eq!((usage(store).size, usage(store).end), (Some((1, 1000)), Some((4, UNIT))));
@@ -228,8 +243,8 @@ fn a_truncation_is_holes_which_free_what_was_there_and_lower_the_size() {
     });
     // A late message does not bring back bytes that were cut off.
     let late = fixture.write(4, 0, UNIT, version(1, 5)).expect("answered");
-    assert_eq!(late, Outcome::Older { tip: version(1, 9) });
-    assert_eq!(fixture.write(2, 0, 700, version(1, 11)).expect("longer again"), Outcome::Applied);
+    assert_eq!(late, MutationOutcome::Older { tip: version(1, 9) });
+    assert_eq!(fixture.write(2, 0, 700, version(1, 11)).expect("longer again"), MutationOutcome::Applied);
     fixture.check(|store| {
         assert_eq!(usage(store).size, Some((2, 700)));
         assert_eq!(bytes(store, 4, 0, UNIT), vec![0; size(UNIT)]);
@@ -250,8 +265,8 @@ fn a_fence_refuses_other_generations() {
         set: ColumnMask::all(4),
         joining: ColumnMask::all(1),
     };
-    assert_eq!(fixture.store.commit(fence(4)).expect("fence"), Outcome::Applied);
-    assert_eq!(fixture.store.commit(fence(4)).expect("again"), Outcome::Already);
+    assert_eq!(fixture.store.commit(fence(4)).expect("fence"), MutationOutcome::Applied);
+    assert_eq!(fixture.store.commit(fence(4)).expect("again"), MutationOutcome::Already);
     let stale = fixture.write(0, 0, 1, version(1, 1));
     let have = Generation(4);
     let asked = Generation(1);
@@ -292,8 +307,8 @@ fn what_was_asked_before_a_fence_is_refused_after_it() {
         object: O,
         g: Generation(g),
         settled_below: version(1, 2),
-        client: 0,
-        watermark: 0,
+        client: ClientId::NONE,
+        watermark: OperationNumber::NONE,
     };
     let verdict = |g| {
         let forward = vec![version(1, 1)];
@@ -322,18 +337,18 @@ fn what_was_asked_before_a_fence_is_refused_after_it() {
         assert!(matches!(refused, Err(Error::StaleGeneration { .. })), "not told yet: {refused:?}");
     }
     for (current, expected) in [
-        (set(4, 5), Outcome::Applied),
-        (verdict(3), Outcome::Applied),
-        (retire(3), Outcome::Already),
-        (take(3, 7), Outcome::Applied),
-        (release(3, 1), Outcome::Applied),
+        (set(4, 5), MutationOutcome::Applied),
+        (verdict(3), MutationOutcome::Applied),
+        (retire(3), MutationOutcome::Already),
+        (take(3, 7), MutationOutcome::Applied),
+        (release(3, 1), MutationOutcome::Applied),
     ] {
         assert_eq!(fixture.store.commit(current).expect("of this generation"), expected);
     }
     assert!(matches!(fixture.store.commit(set(3, 4)), Err(Error::Malformed(_))), "the version never falls");
     let fixture = fixture.check(|store| assert_eq!(store.snapshots(P, O).expect("list"), [7]));
-    assert_eq!(fixture.store.commit(remove(4)).expect("its manager is ahead"), Outcome::Applied);
-    assert_eq!(fixture.store.commit(remove(1)).expect("it is gone"), Outcome::Already);
+    assert_eq!(fixture.store.commit(remove(4)).expect("its manager is ahead"), MutationOutcome::Applied);
+    assert_eq!(fixture.store.commit(remove(1)).expect("it is gone"), MutationOutcome::Already);
 }
 
 #[test]
@@ -342,8 +357,8 @@ fn attributes_change_and_objects_go() {
     let change =
         Change { object_version: Some(2), opaque: Some(vec![9; OPAQUE_BYTES_MAX]), ..Change::default() };
     let set = Mutation::SetAttributes { partition: P, object: O, g: Generation(1), change };
-    assert_eq!(fixture.store.commit(set.clone()).expect("set"), Outcome::Applied);
-    assert_eq!(fixture.store.commit(set).expect("again"), Outcome::Already);
+    assert_eq!(fixture.store.commit(set.clone()).expect("set"), MutationOutcome::Applied);
+    assert_eq!(fixture.store.commit(set).expect("again"), MutationOutcome::Already);
     fixture.write(0, 0, 100, version(1, 1)).expect("write");
     let fixture = fixture.check(|store| {
         let object = store.object(P, O).expect("object");
@@ -352,8 +367,8 @@ fn attributes_change_and_objects_go() {
     });
     let remove_partition = Mutation::PartitionRemove { partition: P };
     assert!(matches!(fixture.store.commit(remove_partition.clone()), Err(Error::PartitionNotEmpty(P, 1))));
-    assert_eq!(fixture.store.commit(remove(1)).expect("remove"), Outcome::Applied);
-    assert_eq!(fixture.store.commit(remove(1)).expect("again"), Outcome::Already);
+    assert_eq!(fixture.store.commit(remove(1)).expect("remove"), MutationOutcome::Applied);
+    assert_eq!(fixture.store.commit(remove(1)).expect("again"), MutationOutcome::Already);
     let fixture = fixture.check(|store| {
         assert!(matches!(store.object(P, O), Err(Error::NoObject(P, O))));
         assert_eq!(store.stat().expect("stat").live, 0);
@@ -361,8 +376,8 @@ fn attributes_change_and_objects_go() {
     fixture.store.commit(create(1)).expect("the number can be used again");
     let fixture = fixture.check(|store| assert_eq!(chain(store, 0), [], "without the old bytes"));
     fixture.store.commit(remove(1)).expect("remove");
-    assert_eq!(fixture.store.commit(remove_partition.clone()).expect("remove"), Outcome::Applied);
-    assert_eq!(fixture.store.commit(remove_partition).expect("again"), Outcome::Already);
+    assert_eq!(fixture.store.commit(remove_partition.clone()).expect("remove"), MutationOutcome::Applied);
+    assert_eq!(fixture.store.commit(remove_partition).expect("again"), MutationOutcome::Already);
     fixture.check(|store| assert_eq!(store.partitions(), []));
 }
 
@@ -383,7 +398,7 @@ fn partitions_have_a_soft_quota() {
         assert_eq!(partition.used, 900 + 900 + 200, "the version below the pending one is retained");
     });
     let create = |key_epoch| Mutation::PartitionCreate { partition: P, quota_bytes: Some(5000), key_epoch };
-    assert_eq!(fixture.store.commit(create(2)).expect("same"), Outcome::Already);
+    assert_eq!(fixture.store.commit(create(2)).expect("same"), MutationOutcome::Already);
     assert!(matches!(fixture.store.commit(create(3)), Err(Error::PartitionExists(P))));
     let back = Mutation::PartitionSet { partition: P, quota_bytes: Some(5000), key_epoch: 1 };
     assert!(matches!(fixture.store.commit(back), Err(Error::Malformed(_))), "the key epoch never falls");

@@ -135,14 +135,14 @@ fn a_log_whose_syncs_find_no_space_goes_on_when_there_is_some() {
     }
     assert!(there.len() < 60, "{} of 79 found space", there.len());
     let create = (0..20).find_map(|_| store.commit(create(2)).ok());
-    assert_eq!(create, Some(Outcome::Applied));
+    assert_eq!(create, Some(MutationOutcome::Applied));
     // Several commits, with a remove among them, are tried one by one.
     let before = disk.files().len();
     let end = disk.operations(On::Sync) + 200;
     disk.inject(On::Sync, end - 200..end, Fault::NoSpace);
     let many = (0..50).map(|n| Mutation::Write(write(1, 200 + n, 0, 500, version(1, 200 + n))));
     let answers = commit_together(&store, &many.chain([remove(2)]).collect::<Vec<_>>());
-    let full = |answer: &Result<Outcome, Error>| matches!(answer, Err(Error::Full { .. }));
+    let full = |answer: &Result<MutationOutcome, Error>| matches!(answer, Err(Error::Full { .. }));
     assert!(answers.iter().all(full), "{answers:?}");
     let last = (300..).find(|&n| fits(n)).expect("there is space again");
     assert!(disk.operations(On::Sync) >= end, "not before");

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use braid_layout::{Column, Generation, ObjectId, Version};
+use braid_layout::{ClientId, Column, Generation, ObjectId, OperationNumber, Version};
 use braid_store::disk::memory::Memory;
 use braid_store::format::record::{Kind, Record, flags};
 use braid_store::*;
@@ -37,9 +37,9 @@ fn delta(unit: u64, second: bool) -> Mutation {
         from_version: if second { version(6, 1) } else { Version::ZERO },
         to_version,
         end: end_of(to_version),
-        client: 11,
-        operation: unit,
-        watermark: 0,
+        client: ClientId(11),
+        operation: OperationNumber(unit),
+        watermark: OperationNumber::NONE,
         g: Generation(1),
         settled_to: to_version,
         body: body(0, &pattern(1 + 2 * unit + u64::from(second), LENGTH)),

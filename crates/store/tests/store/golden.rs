@@ -6,7 +6,8 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use braid_layout::{
-    ClusterId, Column, ColumnMask, DriveId, EndBound, Generation, ObjectId, PartitionId, Version,
+    ClientId, ClusterId, Column, ColumnMask, DriveId, EndBound, Generation, ObjectId, OperationNumber,
+    PartitionId, Version,
 };
 use braid_store::UnitVerdict;
 use braid_store::block_crcs;
@@ -50,7 +51,7 @@ pub(crate) fn record_example(kind: Kind) -> Record {
         (record.version, record.previous, record.settled_below) =
             (version(3, 9), version(3, 7), version(3, 8));
         record.columns = ColumnMask(0x13);
-        (record.client, record.operation) = (0xc11e, 77);
+        (record.client, record.operation) = (ClientId(0xc11e), OperationNumber(77));
         let payload = pattern(1, 4200);
         record.crcs = block_crcs(4000, &payload);
         record.payload_bytes = 4200;
@@ -77,11 +78,12 @@ pub(crate) fn record_example(kind: Kind) -> Record {
         }
         Kind::SettledTo => {
             (record.settled_below, record.version) = (version(3, 8), version(3, 9));
-            (record.unit, record.units, record.client, record.watermark) = (4, 1, 0xc11e, 70);
+            (record.unit, record.units, record.client, record.watermark) =
+                (4, 1, ClientId(0xc11e), OperationNumber(70));
             let of = |kind, object| Subject { kind: Some(kind), object: ObjectId(object), ..record.prior };
             record.before = vec![of(Kind::ObjectCreate, 10), of(Kind::Verdict, 8)];
         }
-        Kind::Delta => (record.data, record.watermark, record.end) = (1, 70, 8200),
+        Kind::Delta => (record.data, record.watermark, record.end) = (1, OperationNumber(70), 8200),
         Kind::ObjectCreate | Kind::ObjectAttributes => body::put_attributes(&mut record, &attributes()),
         Kind::PartitionCreate | Kind::PartitionSet => record.inline = body::partition_body(Some(1 << 30), 2),
         Kind::Move => {
@@ -101,7 +103,7 @@ pub(crate) fn record_example(kind: Kind) -> Record {
 /// A unit write.
 fn owed_example() -> Record {
     let mut record = record_example(Kind::Data);
-    (record.flags, record.watermark) = (flags::OWED, 70);
+    (record.flags, record.watermark) = (flags::OWED, OperationNumber(70));
     record
 }
 

@@ -145,7 +145,8 @@ fn written_meanwhile(dir: &Path) -> std::ops::RangeInclusive<u64> {
             store.commit(Mutation::Write(write(object, 0, 0, 3000, version))).expect("write");
         }
     };
-    (0..OBJECTS).for_each(|object| assert_eq!(store.commit(create(object)).ok(), Some(Outcome::Applied)));
+    (0..OBJECTS)
+        .for_each(|object| assert_eq!(store.commit(create(object)).ok(), Some(MutationOutcome::Applied)));
     write_all(0..OBJECTS, 1);
     let path = segments(live.path()).remove(0);
     let begin = std::fs::metadata(&path).expect("stat").len();

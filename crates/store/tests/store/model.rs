@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use braid_layout::{ColumnMask, Generation, Lease, ObjectId, Version};
+use braid_layout::{ClientId, ColumnMask, Generation, Lease, ObjectId, OperationNumber, Version};
 use braid_store::*;
 use proptest::prelude::*;
 
@@ -104,7 +104,7 @@ impl Run {
         match *step {
             Step::Create { object } => {
                 let answer = self.store.commit(create(object)).expect("create");
-                assert_eq!(answer == Outcome::Already, self.model.contains_key(&object));
+                assert_eq!(answer == MutationOutcome::Already, self.model.contains_key(&object));
                 let new = || ModelObject { attributes: attributes(), units: BTreeMap::new() };
                 self.model.entry(object).or_insert_with(new);
             }
@@ -112,7 +112,7 @@ impl Run {
                 let g = self.model.get(&object).map_or(Generation(0), |model| model.attributes.g);
                 let remove = Mutation::Remove { partition: P, object: ObjectId(object), g };
                 let answer = self.store.commit(remove).expect("remove");
-                assert_eq!(answer == Outcome::Applied, self.model.remove(&object).is_some());
+                assert_eq!(answer == MutationOutcome::Applied, self.model.remove(&object).is_some());
             }
             Step::Write { object, unit, from, length, lease, hole, install } => {
                 let mut write = write(object, unit, from, (from + length).min(UNIT), version(lease, self.n));
@@ -136,7 +136,7 @@ impl Run {
                 let set = attributes.set;
                 let joining = attributes.joining;
                 let fence = Mutation::Fence { partition: P, object: ObjectId(object), g, set, joining };
-                assert_eq!(self.store.commit(fence).expect("fence"), Outcome::Applied);
+                assert_eq!(self.store.commit(fence).expect("fence"), MutationOutcome::Applied);
             }
             Step::SetAttributes { object, opaque } => {
                 let Some(model) = self.model.get_mut(&object) else { return };
@@ -178,15 +178,15 @@ impl Run {
         let tip = tip.map_or(Version::ZERO, |copy| copy.version);
         let settled = unit.settled.as_ref().map_or(Version::ZERO, |copy| copy.version);
         let expected = match write.standing {
-            Standing::Pending | Standing::Whole if write.stamp < tip => Outcome::Older { tip },
-            Standing::Installed if write.stamp < settled => Outcome::Older { tip },
-            _ => Outcome::Applied,
+            Standing::Pending | Standing::Whole if write.stamp < tip => MutationOutcome::Older { tip },
+            Standing::Installed if write.stamp < settled => MutationOutcome::Older { tip },
+            _ => MutationOutcome::Applied,
         };
         let from = write.from;
         let version = write.stamp;
         let standing = write.standing;
         assert_eq!(self.store.commit(Mutation::Write(write)).expect("write"), expected);
-        if expected != Outcome::Applied {
+        if expected != MutationOutcome::Applied {
             return;
         }
         match standing {
@@ -225,8 +225,8 @@ impl Run {
             object: ObjectId(object),
             g: model.attributes.g,
             settled_below: below,
-            client: 0,
-            watermark: 0,
+            client: ClientId::NONE,
+            watermark: OperationNumber::NONE,
         };
         self.store.commit(retire).expect("retire");
     }
@@ -244,7 +244,7 @@ impl Run {
         let (yes, no) = if forward { (vec![stamp], vec![]) } else { (vec![], vec![stamp]) };
         let units = vec![UnitVerdict { unit, forward: yes, back: no, cut_offs: Vec::new() }];
         let verdict = Mutation::Verdict { partition: P, object: ObjectId(object), g, units };
-        assert_eq!(self.store.commit(verdict).expect("verdict"), Outcome::Applied);
+        assert_eq!(self.store.commit(verdict).expect("verdict"), MutationOutcome::Applied);
     }
 
     /// Reopens the store from a copy as a killed process leaves it, or after a clean close.

@@ -46,7 +46,7 @@ fn a_lost_unit_that_was_never_written_is_made_anew() {
         assert!(matches!(refused, Err(Error::Malformed(_))), "only what is installed: {refused:?}");
         let refused = anew(Standing::Repaired, body(0, &pattern(1, 8192)));
         assert!(matches!(refused, Err(Error::Malformed(_))), "only as a hole: {refused:?}");
-        assert_eq!(anew(Standing::Repaired, Body::Hole).expect("commit"), Outcome::Applied);
+        assert_eq!(anew(Standing::Repaired, Body::Hole).expect("commit"), MutationOutcome::Applied);
         assert!(!is_lost(&store));
         store.close().expect("close");
         drop(store);
@@ -54,6 +54,6 @@ fn a_lost_unit_that_was_never_written_is_made_anew() {
         assert!(!is_lost(&store), "after a replay, too");
         assert_eq!(content(&store, 1, 1, 0, 5000, Want::Newest).expect("whole"), vec![0; 5000]);
         let first = Write { kind, ..write(1, 1, 0, 5000, version(1, 9)) };
-        assert_eq!(store.commit(Mutation::Write(first)).expect("its first write"), Outcome::Applied);
+        assert_eq!(store.commit(Mutation::Write(first)).expect("its first write"), MutationOutcome::Applied);
     }
 }

@@ -1,7 +1,7 @@
 //! A parity unit (PROTOCOL R5, R6) against a plain model: data units that keep every version's bytes. In
 //! every state the parity's bytes for a cover are the xor of the data units at these versions.
 
-use braid_layout::{Column, ColumnMask, Generation, Lease, ObjectId, Version};
+use braid_layout::{ClientId, Column, ColumnMask, Generation, Lease, ObjectId, OperationNumber, Version};
 use braid_store::*;
 use proptest::prelude::*;
 
@@ -137,9 +137,9 @@ impl Run {
             from_version: versions.0,
             to_version: versions.1,
             end: end_of(versions.1),
-            client: 5,
-            operation: versions.1.n,
-            watermark: 0,
+            client: ClientId(5),
+            operation: OperationNumber(versions.1.n),
+            watermark: OperationNumber::NONE,
             g: Generation(1),
             settled_to: Version::ZERO,
             body: body(from, bytes),
@@ -154,7 +154,7 @@ impl Run {
                 if !tip.is_zero() {
                     let again = self.delta(data, 0, &[1, 2, 3], (Version::ZERO, tip));
                     let answer = self.store.commit(Mutation::Delta(again)).expect("again");
-                    assert_eq!(answer, Outcome::Counted { tip });
+                    assert_eq!(answer, MutationOutcome::Counted { tip });
                 }
             }
             Step::Broken { data } => {
@@ -186,7 +186,7 @@ impl Run {
             delta.settled_to = to;
         }
         let answer = self.store.commit(Mutation::Delta(delta)).expect("a delta");
-        assert_eq!(answer, Outcome::Counted { tip: to });
+        assert_eq!(answer, MutationOutcome::Counted { tip: to });
         // A delta that starts from the stamp settles the stripe write.
         if self.pending.as_ref().is_some_and(|p| p.stamp == tip) {
             self.settle();
@@ -217,7 +217,10 @@ impl Run {
         let bytes = self.xor(&cover)[size(from)..size(to)].to_vec();
         let mut write = counting(write(1, 0, from, to, stamp), WriteKind::StripeParity, cover);
         (write.body, write.columns) = (body(from, &bytes), ColumnMask(u64::from(touched) << 1));
-        assert_eq!(self.store.commit(Mutation::Write(write)).expect("stripe write"), Outcome::Applied);
+        assert_eq!(
+            self.store.commit(Mutation::Write(write)).expect("stripe write"),
+            MutationOutcome::Applied
+        );
         self.pending = Some(Pending { stamp, touched, below });
     }
 
@@ -237,7 +240,7 @@ impl Run {
         let (yes, no) = if forward { (vec![pending.stamp], vec![]) } else { (vec![], vec![pending.stamp]) };
         let units = vec![UnitVerdict { unit: 0, forward: yes, back: no, cut_offs: vec![] }];
         let verdict = Mutation::Verdict { partition: P, object: O, g: Generation(1), units };
-        assert_eq!(self.store.commit(verdict).expect("verdict"), Outcome::Applied);
+        assert_eq!(self.store.commit(verdict).expect("verdict"), MutationOutcome::Applied);
         if forward {
             self.settle();
         } else {
@@ -264,7 +267,7 @@ impl Run {
             .store
             .commit(Mutation::Verdict { partition: P, object: O, g: Generation(1), units })
             .expect("cut");
-        assert_eq!(answer, if news { Outcome::Applied } else { Outcome::Already });
+        assert_eq!(answer, if news { MutationOutcome::Applied } else { MutationOutcome::Already });
         self.chain(data).versions.truncate(count);
     }
 
@@ -282,7 +285,7 @@ impl Run {
         let base = Write { standing: Standing::Installed, ..write(1, 0, 0, BYTES, stamp) };
         let write = Write { body: body(0, &bytes), ..counting(base, WriteKind::ParityBase, cover) };
         let answer = self.store.commit(Mutation::Write(write)).expect("install");
-        assert!(matches!(answer, Outcome::Applied | Outcome::Already), "{answer:?}");
+        assert!(matches!(answer, MutationOutcome::Applied | MutationOutcome::Already), "{answer:?}");
         for chain in &mut self.chains {
             chain.versions.drain(..chain.settled - 1);
             chain.settled = 1;
@@ -401,15 +404,19 @@ fn an_installed_base_is_compared_column_by_column() {
         store.commit(Mutation::Write(write)).expect("answered")
     };
     let is = |byte| content(&store, 1, 0, 0, BYTES, Want::Settled).expect("read") == vec![byte; size(BYTES)];
-    assert_eq!(install([3, 1], 1), Outcome::Applied);
-    assert_eq!(install([3, 1], 2), Outcome::Already);
-    assert_eq!(install([3, 3], 3), Outcome::Applied, "another cover under the same name");
+    assert_eq!(install([3, 1], 1), MutationOutcome::Applied);
+    assert_eq!(install([3, 1], 2), MutationOutcome::Already);
+    assert_eq!(install([3, 3], 3), MutationOutcome::Applied, "another cover under the same name");
     assert!(is(3));
     let tip = version(1, 3);
-    assert_eq!(install([3, 1], 4), Outcome::Older { tip });
-    assert_eq!(install([2, 9], 5), Outcome::Older { tip }, "newer in one column and older in another");
+    assert_eq!(install([3, 1], 4), MutationOutcome::Older { tip });
+    assert_eq!(
+        install([2, 9], 5),
+        MutationOutcome::Older { tip },
+        "newer in one column and older in another"
+    );
     assert!(is(3));
-    assert_eq!(install([4, 3], 6), Outcome::Applied);
+    assert_eq!(install([4, 3], 6), MutationOutcome::Applied);
     assert!(is(6));
 }
 
@@ -428,7 +435,7 @@ fn settled_deltas_are_folded_in() {
     let tip = run.chains[0].tip();
     let last = run.delta(0, 0, &[0], (Version::ZERO, tip));
     let answer = run.store.commit(Mutation::Delta(last)).expect("late");
-    assert_eq!(answer, Outcome::Counted { tip });
+    assert_eq!(answer, MutationOutcome::Counted { tip });
     run.reopen(true);
     run.check();
 }
@@ -450,12 +457,12 @@ fn unsettled_deltas_are_listed_and_bounded() {
     let settled =
         |g| Mutation::DeltasSettled { partition: P, object: O, g: Generation(g), unit: 0, data: 0, up_to };
     assert!(matches!(run.store.commit(settled(9)), Err(Error::StaleGeneration { .. })));
-    assert_eq!(run.store.commit(settled(1)).expect("settled"), Outcome::Applied);
-    assert_eq!(run.store.commit(settled(1)).expect("again"), Outcome::Already);
+    assert_eq!(run.store.commit(settled(1)).expect("settled"), MutationOutcome::Applied);
+    assert_eq!(run.store.commit(settled(1)).expect("again"), MutationOutcome::Already);
     assert_eq!(run.store.unsettled(P, O).expect("list"), []);
     run.store.commit(Mutation::Flush).expect("a fold comes between two commits");
     run.store.commit(Mutation::Flush).expect("flush");
-    assert!(matches!(run.store.commit(Mutation::Delta(more)), Ok(Outcome::Counted { .. })));
+    assert!(matches!(run.store.commit(Mutation::Delta(more)), Ok(MutationOutcome::Counted { .. })));
 }
 
 #[test]
@@ -467,11 +474,12 @@ fn who_retires_settles_the_deltas_of_its_lease() {
     run.unit_write(0, 0, 700, false);
     let tip = run.chains[0].tip();
     let retire = |lease, n| settled(1, Version { lease: Lease(lease), n, ..tip });
-    for (lease, n, outcome) in [(1, u64::MAX, Outcome::Already), (0, tip.n, Outcome::Applied)] {
+    for (lease, n, outcome) in [(1, u64::MAX, MutationOutcome::Already), (0, tip.n, MutationOutcome::Applied)]
+    {
         assert_eq!(run.store.commit(retire(tip.lease.0 + lease, n)).expect("retire"), outcome);
         assert_eq!(run.store.unsettled(P, O).expect("list"), [0], "not the last of this lease");
     }
-    assert_eq!(run.store.commit(retire(tip.lease.0, tip.n + 1)).expect("all"), Outcome::Applied);
+    assert_eq!(run.store.commit(retire(tip.lease.0, tip.n + 1)).expect("all"), MutationOutcome::Applied);
     assert_eq!(run.store.unsettled(P, O).expect("list"), []);
     run.reopen(true);
     assert_eq!(run.store.unsettled(P, O).expect("list"), []);

@@ -41,9 +41,9 @@ fn progress_is_kept_over_restarts_and_begins_anew_with_a_fence() {
     let (dir, store) = joining();
     assert_eq!(are_ready(&store), []);
     for unit in [3, 1, 2, 7] {
-        assert_eq!(store.commit(ready(1, unit)).expect("ready"), Outcome::Applied);
+        assert_eq!(store.commit(ready(1, unit)).expect("ready"), MutationOutcome::Applied);
     }
-    assert_eq!(store.commit(ready(1, 2)).expect("again"), Outcome::Already);
+    assert_eq!(store.commit(ready(1, 2)).expect("again"), MutationOutcome::Already);
     assert!(matches!(store.commit(ready(2, 4)), Err(Error::StaleGeneration { .. })));
     let killed = tempfile::tempdir().expect("a directory");
     store.commit(Mutation::Flush).expect("flush");
@@ -60,7 +60,7 @@ fn progress_is_kept_over_restarts_and_begins_anew_with_a_fence() {
         assert_eq!(are_ready(&store), []);
         assert!(matches!(store.commit(ready(1, 4)), Err(Error::StaleGeneration { .. })));
         store.commit(ready(2, 8)).expect("ready");
-        assert_eq!(store.commit(fence(2, OWN)).expect("repeated"), Outcome::Already);
+        assert_eq!(store.commit(fence(2, OWN)).expect("repeated"), MutationOutcome::Already);
         store.close().expect("close");
         drop(store);
         assert_eq!(are_ready(&open(dir.path()).0), [8]);
@@ -70,11 +70,11 @@ fn progress_is_kept_over_restarts_and_begins_anew_with_a_fence() {
 #[test]
 fn units_are_noted_as_runs() {
     let (dir, store) = joining();
-    assert_eq!(store.commit(run(1, 2, 3)).expect("a run"), Outcome::Applied);
+    assert_eq!(store.commit(run(1, 2, 3)).expect("a run"), MutationOutcome::Applied);
     assert_eq!(are_ready(&store), [2, 3, 4]);
-    assert_eq!(store.commit(run(1, 3, 2)).expect("a part of it"), Outcome::Already);
-    assert_eq!(store.commit(run(1, 4, 3)).expect("it goes on"), Outcome::Applied);
-    assert_eq!(store.commit(run(1, u64::MAX - 1, 2)).expect("the last"), Outcome::Applied);
+    assert_eq!(store.commit(run(1, 3, 2)).expect("a part of it"), MutationOutcome::Already);
+    assert_eq!(store.commit(run(1, 4, 3)).expect("it goes on"), MutationOutcome::Applied);
+    assert_eq!(store.commit(run(1, u64::MAX - 1, 2)).expect("the last"), MutationOutcome::Applied);
     assert!(matches!(store.commit(run(1, u64::MAX, 2)), Err(Error::Malformed(_))));
     assert!(matches!(store.commit(run(1, 1, 0)), Err(Error::Malformed(_))));
     store.close().expect("close");
@@ -92,7 +92,7 @@ fn a_column_that_does_not_join_is_ready_and_one_that_joins_anew_is_not() {
     store.commit(ready(1, 3)).expect("ready");
     store.commit(fence(2, ColumnMask::EMPTY)).expect("it is ready");
     assert_eq!(are_ready(&store).len(), 10);
-    assert_eq!(store.commit(ready(2, 3)).expect("all is"), Outcome::Already);
+    assert_eq!(store.commit(ready(2, 3)).expect("all is"), MutationOutcome::Already);
     store.commit(fence(3, OWN)).expect("it joins anew");
     assert_eq!(are_ready(&store), []);
     store.commit(ready(3, 6)).expect("ready");

@@ -158,7 +158,7 @@ fn full_disk() -> (Memory, Store) {
     (disk, store)
 }
 
-fn write_one(store: &Store) -> Result<Outcome, Error> {
+fn write_one(store: &Store) -> Result<MutationOutcome, Error> {
     store.commit(Mutation::Write(write(2, 0, 0, 40_000, version(1, 1))))
 }
 

@@ -37,10 +37,10 @@ fn a_reservation_counts_against_the_quota_until_it_is_written() {
     store.commit(make(1, 6)).expect("it fits");
     store.commit(create(2)).expect("create");
     assert_eq!(held(&store), (0, 6));
-    (0..4).for_each(|n| assert_eq!(store.commit(unit(2, n)).expect("the rest"), Outcome::Applied));
+    (0..4).for_each(|n| assert_eq!(store.commit(unit(2, n)).expect("the rest"), MutationOutcome::Applied));
     assert!(matches!(store.commit(unit(2, 4)), Err(Error::Quota { .. })));
     assert!(matches!(store.commit(reserve(1, 7)), Err(Error::Quota { .. })));
-    (0..3).for_each(|n| assert_eq!(store.commit(unit(1, n)).expect("reserved"), Outcome::Applied));
+    (0..3).for_each(|n| assert_eq!(store.commit(unit(1, n)).expect("reserved"), MutationOutcome::Applied));
     assert_eq!(held(&store), (7, 3));
     // The same after a crash and from a checkpoint.
     let killed = tempfile::tempdir().expect("a directory");
@@ -54,13 +54,13 @@ fn a_reservation_counts_against_the_quota_until_it_is_written() {
     assert_eq!(held(&store), (7, 3));
     let found = store.object(P, ObjectId(1)).expect("the object");
     assert_eq!((found.reserve_bytes, found.cluster), (6 * UNIT_BYTES, 7));
-    (3..6).for_each(|n| assert_eq!(store.commit(unit(1, n)).expect("reserved"), Outcome::Applied));
+    (3..6).for_each(|n| assert_eq!(store.commit(unit(1, n)).expect("reserved"), MutationOutcome::Applied));
     assert!(matches!(store.commit(unit(1, 6)), Err(Error::Quota { .. })), "that is not reserved");
     assert_eq!(held(&store), (10, 0));
     store.commit(remove(2)).expect("remove");
     store.commit(reserve(1, 10)).expect("there is room now");
     assert_eq!(held(&store), (6, 4));
-    assert!(matches!(store.commit(create(2)), Ok(Outcome::Applied)));
+    assert!(matches!(store.commit(create(2)), Ok(MutationOutcome::Applied)));
     assert!(matches!(store.commit(unit(2, 9)), Err(Error::Quota { .. })));
     store.commit(reserve(1, 0)).expect("given up");
     store.commit(unit(2, 9)).expect("free again");
@@ -82,6 +82,6 @@ fn a_reservation_is_kept_free_on_a_full_disk() {
     assert!(matches!(store.commit(unit(2, 500)), Err(Error::Full { .. })));
     assert!(matches!(store.commit(make(3, 5)), Err(Error::Full { .. })));
     // Headers are not reserved: the last writes may find no space for their headers.
-    (0..18).for_each(|n| assert_eq!(store.commit(unit(1, n)).expect("reserved"), Outcome::Applied));
+    (0..18).for_each(|n| assert_eq!(store.commit(unit(1, n)).expect("reserved"), MutationOutcome::Applied));
     assert!(matches!(store.commit(unit(2, 500)), Err(Error::Full { .. })));
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use braid_layout::{Column, Generation, ObjectId, Version};
+use braid_layout::{ClientId, Column, Generation, ObjectId, OperationNumber, Version};
 use braid_store::*;
 use proptest::prelude::*;
 
@@ -52,7 +52,7 @@ fn a_snapshot_costs_one_record_and_then_what_is_overwritten() {
     store.commit(retire(41)).expect("settle");
     let before = used(&store);
     let written = store.stat().expect("stat").written;
-    assert_eq!(store.commit(take(1)).expect("taken"), Outcome::Applied);
+    assert_eq!(store.commit(take(1)).expect("taken"), MutationOutcome::Applied);
     assert_eq!(used(&store), before);
     assert_eq!(store.stat().expect("stat").written - written, 512, "one record");
     assert_eq!(store.snapshots(P, O).expect("list"), [1]);
@@ -67,7 +67,7 @@ fn a_snapshot_costs_one_record_and_then_what_is_overwritten() {
     // A unit that did not exist is a hole.
     store.commit(Mutation::Write(write(1, 60, 0, 100, version(1, 60)))).expect("write");
     assert!(seen(&store, 60, 1).expect("a hole") == (Version::ZERO, vec![0; ALL]));
-    assert_eq!(store.commit(release(1)).expect("dropped"), Outcome::Applied);
+    assert_eq!(store.commit(release(1)).expect("dropped"), MutationOutcome::Applied);
     assert_eq!(used(&store), before + 100, "the overwritten part is free");
     let gone = seen(&store, 3, 1);
     assert!(matches!(gone, Err(Error::NoSnapshot { number: 1, object: O, partition: P })), "{gone:?}");
@@ -78,7 +78,7 @@ fn a_snapshot_costs_one_record_and_then_what_is_overwritten() {
     store.commit(remove(1)).expect("remove");
     assert_eq!(used(&store), 0, "an object goes with its snapshots");
     store.commit(create(1)).expect("create");
-    assert_eq!(store.commit(take(1)).expect("another object"), Outcome::Applied);
+    assert_eq!(store.commit(take(1)).expect("another object"), MutationOutcome::Applied);
 }
 
 #[test]
@@ -123,9 +123,9 @@ fn delta(seed: u64, from_version: Version, to_version: Version) -> Delta {
         from_version,
         to_version,
         end: end_of(to_version),
-        client: 5,
-        operation: to_version.n,
-        watermark: 0,
+        client: ClientId(5),
+        operation: OperationNumber(to_version.n),
+        watermark: OperationNumber::NONE,
         g: Generation(1),
         settled_to: to_version,
         body: body(0, &pattern(seed, ALL)),
@@ -271,7 +271,7 @@ impl Run {
             Step::Drop { which } => {
                 let Some(&number) = self.taken.keys().nth(which) else { return };
                 self.taken.remove(&number);
-                assert_eq!(self.store.commit(release(number)).expect("dropped"), Outcome::Applied);
+                assert_eq!(self.store.commit(release(number)).expect("dropped"), MutationOutcome::Applied);
             }
             Step::Clean => drop(self.store.clean().expect("clean")),
             Step::Reopen { killed } => self.reopen(killed),

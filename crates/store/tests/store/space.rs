@@ -82,7 +82,7 @@ fn a_store_over_its_capacity_still_removes() {
     let back = vec![version(1, written)];
     let units = vec![UnitVerdict { unit: written, forward: Vec::new(), back, cut_offs: Vec::new() }];
     let verdict = Mutation::Verdict { partition: P, object: ObjectId(1), g: Generation(1), units };
-    assert_eq!(store.commit(verdict).expect("a verdict works"), Outcome::Applied);
+    assert_eq!(store.commit(verdict).expect("a verdict works"), MutationOutcome::Applied);
     store.commit(remove(1)).expect("a remove works");
     store.commit(Mutation::Write(write(2, 0, 0, 100, version(1, 9001)))).expect("and then writes do");
 }
@@ -110,12 +110,12 @@ fn segments_go_and_what_was_in_them_stays_so() {
         set: ColumnMask::all(5),
         joining: ColumnMask::EMPTY,
     };
-    assert_eq!(store.commit(fence).expect("same"), Outcome::Already);
+    assert_eq!(store.commit(fence).expect("same"), MutationOutcome::Already);
     store.commit(remove(2)).expect("remove");
     let back =
         vec![UnitVerdict { unit: 1, forward: Vec::new(), back: vec![version(1, 3)], cut_offs: Vec::new() }];
     let verdict = Mutation::Verdict { partition: P, object: ObjectId(1), g: Generation(1), units: back };
-    assert_eq!(store.commit(verdict).expect("verdict"), Outcome::Applied);
+    assert_eq!(store.commit(verdict).expect("verdict"), MutationOutcome::Applied);
     let change = Change { object_version: Some(9), ..Change::default() };
     let set = Mutation::SetAttributes { partition: P, object: ObjectId(1), g: Generation(1), change };
     store.commit(set).expect("set");

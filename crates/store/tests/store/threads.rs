@@ -25,7 +25,10 @@ fn readers_see_whole_versions_that_never_go_back() {
             scope.spawn(move || {
                 for n in 1..=ROUNDS {
                     let write = write(object, n % 4, 0, 20_000, version(1, n));
-                    assert_eq!(store.commit(Mutation::Write(write)).expect("write"), Outcome::Applied);
+                    assert_eq!(
+                        store.commit(Mutation::Write(write)).expect("write"),
+                        MutationOutcome::Applied
+                    );
                     let read = content(&store, object, n % 4, 0, 20_000, Want::Newest).expect("read");
                     assert_eq!(read, pattern(n, 20_000), "one's own write is seen once acknowledged");
                 }
@@ -75,10 +78,10 @@ fn answers_come_in_order_and_a_full_queue_hands_back() {
     }
     let (flushed, flush) = mpsc::channel();
     store.submit(Mutation::Flush, Box::new(move |answer| flushed.send(answer).expect("the test waits")));
-    assert_eq!(flush.recv().expect("an answer").expect("flush"), Outcome::Applied);
+    assert_eq!(flush.recv().expect("an answer").expect("flush"), MutationOutcome::Applied);
     for expected in 1..=total {
         let (n, answer) = receiver.try_recv().expect("everything before a flush is answered before it");
-        assert_eq!((n, answer.expect("write")), (expected, Outcome::Applied));
+        assert_eq!((n, answer.expect("write")), (expected, MutationOutcome::Applied));
     }
     println!("{rejected} of {total} were handed back");
 }

@@ -25,8 +25,9 @@ fn an_install_does_not_undo_what_the_write_before_it_settles() {
     }
     let settling = Write { settled_below: version(1, 6), ..write(1, 4, 0, 5000, version(1, 6)) };
     let answers = commit_together(&store, &[Mutation::Write(settling), Mutation::Write(installed(4))]);
-    let answers: Vec<Outcome> = answers.into_iter().map(|answer| answer.expect("an answer")).collect();
-    assert_eq!(answers, [Outcome::Applied, Outcome::Older { tip: version(1, 5) }]);
+    let answers: Vec<MutationOutcome> =
+        answers.into_iter().map(|answer| answer.expect("an answer")).collect();
+    assert_eq!(answers, [MutationOutcome::Applied, MutationOutcome::Older { tip: version(1, 5) }]);
     let check = |store: &Store| {
         assert_eq!(content(store, 1, 3, 0, 5000, Want::Settled).expect("read"), pattern(5, 5000));
         assert_eq!(store.unsettled(P, braid_layout::ObjectId(1)).expect("list"), [4]);
@@ -62,18 +63,18 @@ fn a_write_to_what_the_commit_creates_is_in_it() {
     let many: Vec<Mutation> =
         (1..=10).flat_map(|object| [create(object), first(object, 0), first(object, 7)]).collect();
     let answers = commit_together(&store, &many);
-    assert!(answers.iter().all(|answer| matches!(answer, Ok(Outcome::Applied))), "{answers:?}");
+    assert!(answers.iter().all(|answer| matches!(answer, Ok(MutationOutcome::Applied))), "{answers:?}");
     assert_eq!(disk.operations(On::Sync) - before, 1);
     // The object is there by now: its creation is no change, and the writes that follow are decided on the
     // existing object.
     let again = commit_together(&store, &[create(1), first(1, 0), create(11)]);
-    let again: Vec<Outcome> = again.into_iter().map(|answer| answer.expect("an answer")).collect();
-    assert_eq!(again, [Outcome::Already, Outcome::Already, Outcome::Applied]);
+    let again: Vec<MutationOutcome> = again.into_iter().map(|answer| answer.expect("an answer")).collect();
+    assert_eq!(again, [MutationOutcome::Already, MutationOutcome::Already, MutationOutcome::Applied]);
     // Removed and created anew, it is another object: nothing of the old one shows.
     store.commit(remove(2)).expect("remove");
     let other = Mutation::Write(write(2, 7, 0, 100, version(1, 99)));
     let answers = commit_together(&store, &[create(2), other]);
-    assert!(answers.iter().all(|answer| matches!(answer, Ok(Outcome::Applied))), "{answers:?}");
+    assert!(answers.iter().all(|answer| matches!(answer, Ok(MutationOutcome::Applied))), "{answers:?}");
     let check = |store: &Store| {
         for object in [1, 3, 10] {
             for unit in [0, 7] {

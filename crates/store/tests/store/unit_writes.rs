@@ -1,7 +1,7 @@
 //! Unit writes at their data column (PROTOCOL R2 to R4): versions, owed and settled; remembered operations;
 //! doubt.
 
-use braid_layout::{ColumnMask, Generation, Lease, ObjectId, Version};
+use braid_layout::{ClientId, ColumnMask, Generation, Lease, ObjectId, OperationNumber, Version};
 use braid_store::*;
 
 use crate::common::*;
@@ -16,9 +16,9 @@ pub(crate) fn unit_write(unit: u64, from: u32, to: u32, operation: u64) -> UnitW
         unit,
         from,
         to,
-        client: 11,
-        operation,
-        watermark: 0,
+        client: ClientId(11),
+        operation: OperationNumber(operation),
+        watermark: OperationNumber::NONE,
         g: Generation(1),
         lease: Lease(4),
         stamp: None,
@@ -76,9 +76,9 @@ fn versions_rise_by_one_and_settle_in_order() {
     let base = write(1, 0, 0, 8192, version(3, 7));
     store.commit(Mutation::Write(base)).expect("stripe write");
     let first = store.commit(Mutation::UnitWrite(unit_write(0, 100, 5000, 1))).expect("unit write");
-    assert_eq!(first, Outcome::Owed { from: version(3, 7), version: version(4, 1) });
+    assert_eq!(first, MutationOutcome::Owed { from: version(3, 7), version: version(4, 1) });
     let second = store.commit(Mutation::UnitWrite(unit_write(0, 4000, 8000, 2))).expect("unit write");
-    assert_eq!(second, Outcome::Owed { from: version(4, 1), version: version(4, 2) });
+    assert_eq!(second, MutationOutcome::Owed { from: version(4, 1), version: version(4, 2) });
     let zero = pattern(7, 8192);
     let one = overlaid(&zero, 100, &pattern(1, 4900));
     let two = overlaid(&one, 4000, &pattern(2, 4000));
@@ -87,8 +87,8 @@ fn versions_rise_by_one_and_settle_in_order() {
     assert_eq!(read(&store, 0, Want::Newest).expect("read"), zero, "owed versions are not shown");
     assert_eq!(read(&store, 0, Want::Exactly(version(4, 1))).expect("by name"), one);
     assert_eq!(read(&store, 0, Want::Exactly(version(4, 2))).expect("by name"), two);
-    assert_eq!(store.commit(settled(0, version(4, 1))).expect("settled"), Outcome::Applied);
-    assert_eq!(store.commit(settled(0, version(4, 1))).expect("again"), Outcome::Already);
+    assert_eq!(store.commit(settled(0, version(4, 1))).expect("settled"), MutationOutcome::Applied);
+    assert_eq!(store.commit(settled(0, version(4, 1))).expect("again"), MutationOutcome::Already);
     assert_eq!(read(&store, 0, Want::Newest).expect("read"), one);
     assert_eq!(owed(&store, 0), [version(4, 2)]);
     let beyond = store.commit(settled(0, version(4, 9)));
@@ -109,7 +109,10 @@ fn a_delta_is_old_xor_new() {
         .expect("punch");
     let first = store.delta(P, O, 0, version(4, 1)).expect("delta");
     assert_eq!((first.from_version, first.to_version), (Version::ZERO, version(4, 1)));
-    assert_eq!((first.from, first.to, first.client, first.operation), (0, 6000, 11, 1));
+    assert_eq!(
+        (first.from, first.to, first.client, first.operation),
+        (0, 6000, ClientId(11), OperationNumber(1))
+    );
     assert_eq!(first.bytes, pattern(1, 6000), "over nothing it is what is new");
     assert_eq!(first.crcs, block_crcs(0, &first.bytes));
     let second = store.delta(P, O, 0, version(4, 2)).expect("delta");
@@ -125,7 +128,7 @@ fn a_known_operation_is_answered_and_not_done_again() {
     let (dir, store) = new();
     let write = Mutation::UnitWrite(unit_write(0, 0, 100, 5));
     store.commit(write.clone()).expect("unit write");
-    let known = |settled| Outcome::Known { version: version(4, 1), settled };
+    let known = |settled| MutationOutcome::Known { version: version(4, 1), settled };
     assert_eq!(store.commit(write.clone()).expect("again"), known(false));
     store.commit(settled(0, version(4, 1))).expect("settled");
     assert_eq!(store.commit(write.clone()).expect("again"), known(true));
@@ -141,16 +144,16 @@ fn a_known_operation_is_answered_and_not_done_again() {
         object: O,
         g: Generation(1),
         settled_below: Version::ZERO,
-        client: 11,
-        watermark: 6,
+        client: ClientId(11),
+        watermark: OperationNumber(6),
     };
-    assert_eq!(store.commit(retire.clone()).expect("retire"), Outcome::Applied);
-    assert_eq!(store.commit(retire).expect("again"), Outcome::Already);
-    assert_eq!(store.commit(write).expect("late"), Outcome::Already, "the client has its answer");
-    let next = UnitWrite { watermark: 7, ..unit_write(0, 0, 100, 7) };
+    assert_eq!(store.commit(retire.clone()).expect("retire"), MutationOutcome::Applied);
+    assert_eq!(store.commit(retire).expect("again"), MutationOutcome::Already);
+    assert_eq!(store.commit(write).expect("late"), MutationOutcome::Already, "the client has its answer");
+    let next = UnitWrite { watermark: OperationNumber(7), ..unit_write(0, 0, 100, 7) };
     store.commit(Mutation::UnitWrite(next)).expect("the watermark rides on writes");
     let late = Mutation::UnitWrite(unit_write(0, 0, 100, 6));
-    assert_eq!(store.commit(late).expect("late"), Outcome::Already);
+    assert_eq!(store.commit(late).expect("late"), MutationOutcome::Already);
 }
 
 #[test]
@@ -159,11 +162,11 @@ fn a_unit_write_settles_a_pending_tip_and_a_stripe_write_settles_owed_ones() {
     store.commit(Mutation::Write(write(1, 0, 0, 8192, version(4, 1)))).expect("stripe write");
     let exclusive = UnitWrite { stamp: Some(version(4, 5)), ..unit_write(0, 10, 20, 1) };
     let answer = store.commit(Mutation::UnitWrite(exclusive)).expect("unit write");
-    assert_eq!(answer, Outcome::Owed { from: version(4, 1), version: version(4, 5) });
+    assert_eq!(answer, MutationOutcome::Owed { from: version(4, 1), version: version(4, 5) });
     assert_eq!(read(&store, 0, Want::Settled).expect("read"), pattern(1, 8192));
     let older = UnitWrite { stamp: Some(version(4, 2)), ..unit_write(0, 10, 20, 2) };
     let answer = store.commit(Mutation::UnitWrite(older)).expect("older");
-    assert_eq!(answer, Outcome::Older { tip: version(4, 5) });
+    assert_eq!(answer, MutationOutcome::Older { tip: version(4, 5) });
     store.commit(Mutation::Write(write(1, 0, 15, 30, version(5, 1)))).expect("stripe write");
     let below = overlaid(&pattern(1, 8192), 10, &pattern(1, 10));
     assert_eq!(read(&store, 0, Want::Settled).expect("read"), below);
@@ -186,8 +189,11 @@ fn owed_versions_are_in_doubt_after_a_restart() {
         }
         assert_eq!(store.unsettled(P, O).expect("list"), [0]);
         let delta = store.delta(P, O, 0, version(4, 2)).expect("they are sent again");
-        assert_eq!((delta.from_version, delta.client, delta.operation), (version(4, 1), 11, 2));
-        let known = Outcome::Known { version: version(4, 2), settled: false };
+        assert_eq!(
+            (delta.from_version, delta.client, delta.operation),
+            (version(4, 1), ClientId(11), OperationNumber(2))
+        );
+        let known = MutationOutcome::Known { version: version(4, 2), settled: false };
         assert_eq!(store.commit(Mutation::UnitWrite(unit_write(0, 100, 200, 2))).expect("again"), known);
         store.commit(settled(0, version(4, 2))).expect("settled");
         let base = overlaid(&pattern(7, 8192), 0, &pattern(1, 4096));
@@ -208,13 +214,13 @@ fn a_verdict_takes_owed_versions_back_and_their_operations_can_be_done_again() {
         Mutation::Verdict { partition: P, object: O, g: Generation(1), units }
     };
     let mutation = verdict(&[version(4, 1)], &[version(4, 2)]);
-    assert_eq!(store.commit(mutation.clone()).expect("verdict"), Outcome::Applied);
-    assert_eq!(store.commit(mutation).expect("again"), Outcome::Already);
+    assert_eq!(store.commit(mutation.clone()).expect("verdict"), MutationOutcome::Applied);
+    assert_eq!(store.commit(mutation).expect("again"), MutationOutcome::Already);
     let (_dir, store) = again(&dir, store, true);
     assert_eq!(owed(&store, 0), []);
     assert_eq!(content(&store, 1, 0, 0, 100, Want::Newest).expect("read"), pattern(1, 100));
     let again = store.commit(Mutation::UnitWrite(unit_write(0, 0, 100, 3))).expect("done again");
-    assert_eq!(again, Outcome::Owed { from: version(4, 1), version: version(4, 2) });
+    assert_eq!(again, MutationOutcome::Owed { from: version(4, 1), version: version(4, 2) });
 }
 
 #[test]

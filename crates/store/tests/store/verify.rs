@@ -93,16 +93,16 @@ fn damage_is_repaired_under_its_own_version_and_nothing_newer_is_undone() {
     let bit = 8 * u64::try_from(payload).expect("small");
     assert!(disk.flip(SEGMENT, bit));
     // The unit's record is whole, so a caller that does not know of the damage has nothing to install.
-    assert_eq!(installed(Standing::Installed, version(1, 1)), Outcome::Already);
+    assert_eq!(installed(Standing::Installed, version(1, 1)), MutationOutcome::Already);
     verify(&store).expect_err("damaged");
-    assert_eq!(installed(Standing::Repaired, version(1, 1)), Outcome::Applied);
+    assert_eq!(installed(Standing::Repaired, version(1, 1)), MutationOutcome::Applied);
     verify(&store).expect("whole");
     store.verify_present(P, ObjectId(1), 0).expect("whole");
 
     store.commit(Mutation::Write(write(1, 0, FROM, TO, version(1, 3)))).expect("a newer one");
     store.commit(settled(1, version(1, 4))).expect("settle");
     let older = installed(Standing::Repaired, version(1, 1));
-    assert_eq!(older, Outcome::Older { tip: version(1, 3) });
+    assert_eq!(older, MutationOutcome::Older { tip: version(1, 3) });
 
     drop(store);
     let (store, recovery) = Store::open_on(Arc::new(disk), None, options()).expect("open");

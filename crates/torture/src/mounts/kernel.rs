@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use braid_fuse::kernel_side::driven::{Answer, Cache, Driven, Facts, Opened, ROOT};
+use braid_fuse::kernel_side::driven::{Answer, Cache, Driven, Opened, ROOT, ToldAttributes};
 use braid_wire::control::LockKind;
 use tokio::time::Instant;
 
@@ -103,7 +103,7 @@ impl State {
     }
 
     /// Takes in attributes that were asked for at version `asked`.
-    fn learn(&mut self, facts: &Facts, asked: u64) {
+    fn learn(&mut self, facts: &ToldAttributes, asked: u64) {
         let node = self.node(facts.number);
         if node.version > asked {
             node.trusted_until = None;

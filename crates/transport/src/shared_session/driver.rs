@@ -16,7 +16,7 @@ use braid_wire::frame::{FrameHeader, HEADER_BYTES};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::{Ended, LOOKS_PER_WAIT, Line, Place, State};
+use super::{AnswerPlace, Ended, LOOKS_PER_WAIT, Line, State};
 use crate::limits::Limits;
 use crate::net::{ReadHalf, WriteHalf};
 
@@ -123,7 +123,7 @@ impl Driver {
             if self.written == self.sending.len() && !state.unsent.is_empty() {
                 return Poll::Ready(Step::Asked);
             }
-            let is_over = |place| matches!(place, &Place::Abandoned);
+            let is_over = |place| matches!(place, &AnswerPlace::Abandoned);
             if state.is_closing && state.places.values().all(is_over) {
                 return Poll::Ready(Step::Ended(Ended::Closed));
             }
@@ -243,11 +243,11 @@ impl Driver {
         let looks = state.looks;
         let mut wakers: Vec<Waker> = Vec::new();
         for place in state.places.values_mut() {
-            if let Place::Waiting { since, waker } = place
+            if let AnswerPlace::Waiting { since, waker } = place
                 && looks - *since > u64::from(LOOKS_PER_WAIT)
             {
                 wakers.extend(waker.take());
-                *place = Place::Late;
+                *place = AnswerPlace::Late;
             }
         }
         drop(state);
@@ -257,7 +257,7 @@ impl Driver {
 
 /// Puts an answer where its caller finds it, or discards it if no caller waits for it.
 fn place(
-    places: &mut BTreeMap<u64, Place>,
+    places: &mut BTreeMap<u64, AnswerPlace>,
     spare: &mut Vec<Vec<u8>>,
     header: FrameHeader,
     frame: &[u8],
@@ -265,10 +265,10 @@ fn place(
 ) -> Result<(), String> {
     let number = header.request;
     match places.get_mut(&number) {
-        None | Some(Place::Came(..)) => {
+        None | Some(AnswerPlace::Came(..)) => {
             Err(format!("answer to request {number}, which is not waiting for one"))
         }
-        Some(Place::Abandoned | Place::Late) => {
+        Some(AnswerPlace::Abandoned | AnswerPlace::Late) => {
             places.remove(&number);
             Ok(())
         }
@@ -276,8 +276,8 @@ fn place(
             let mut bytes = spare.pop().unwrap_or_default();
             bytes.clear();
             bytes.extend_from_slice(frame);
-            let came = Place::Came(header, bytes);
-            if let Place::Waiting { waker: Some(waker), .. } = std::mem::replace(place, came) {
+            let came = AnswerPlace::Came(header, bytes);
+            if let AnswerPlace::Waiting { waker: Some(waker), .. } = std::mem::replace(place, came) {
                 wakers.push(waker);
             }
             Ok(())

@@ -4,7 +4,7 @@
 //! Braid stores permissions and owners, and enforces neither: a client that has the token may do
 //! everything. On a mount, the kernel enforces them.
 
-use super::names::{EntryKind, Place};
+use super::names::{EntryKind, NamePlace};
 
 /// Maximum length of the name of an extended attribute, in bytes (Linux: XATTR_NAME_MAX).
 pub const XATTR_NAME_BYTES_MAX: usize = 255;
@@ -103,7 +103,7 @@ record! {
     /// Changes attributes. Durable when answered.
     pub struct SetAttributes {
         /// The place of the object; for a symbolic link, the attributes of the link itself are changed.
-        at: Place,
+        at: NamePlace,
         /// The changes to make.
         changes: AttributeChanges,
     }
@@ -113,7 +113,7 @@ record! {
     /// Makes an object that has no bytes on drives: a symbolic link, a fifo, a socket or a device node.
     pub struct MakeNode {
         /// The place of the new object.
-        at: Place,
+        at: NamePlace,
         /// The kind of the new object; neither file nor directory.
         kind: EntryKind,
         /// The owner and permissions.
@@ -129,9 +129,9 @@ record! {
     /// Gives an object a second name (a hard link). Directories can have only one name.
     pub struct HardLink {
         /// The existing object.
-        from: Place,
+        from: NamePlace,
         /// The new name, in the same volume.
-        to: Place,
+        to: NamePlace,
     }
 }
 
@@ -153,7 +153,7 @@ record! {
     /// Sets or removes an extended attribute.
     pub struct SetXattr {
         /// The place of the object.
-        at: Place,
+        at: NamePlace,
         /// The attribute's name: 1 to [`XATTR_NAME_BYTES_MAX`] bytes without NUL.
         name: Vec<u8>,
         /// The new value; empty if the attribute is removed.
@@ -167,7 +167,7 @@ record! {
     /// Asks for all extended attributes of an object.
     pub struct Xattrs {
         /// The place of the object.
-        at: Place,
+        at: NamePlace,
     }
 }
 

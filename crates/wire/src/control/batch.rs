@@ -7,6 +7,8 @@
 //! [`Reason::Busy`](crate::Reason) while it goes on, and must then be repeated on its own, like any other
 //! request that is refused so.
 
+use braid_layout::OperationNumber;
+
 use super::{ControlReply, ControlRequest, RequestHead};
 use crate::codec::DecodeError;
 
@@ -18,10 +20,10 @@ record! {
     pub struct BatchItem {
         /// The operation's number, as in [`RequestHead`]. The client and the mark below which operations
         /// are settled are those of the batch.
-        operation: u64,
+        operation: OperationNumber,
         /// Manager time when the operation began, as in [`RequestHead`].
         begun_ms: u64,
-        /// The request's kind, for which [`Rules::in_batch`](super::Rules::in_batch) must hold.
+        /// The request's kind: one whose [`Rules`](super::Rules) allow it in a batch.
         kind: u16,
         /// The request's body, without a head.
         body: Vec<u8>,
@@ -66,7 +68,7 @@ impl BatchItem {
     pub fn request(&self, of_batch: &RequestHead) -> Result<(RequestHead, ControlRequest), DecodeError> {
         let request = ControlRequest::from_body(self.kind, &self.body)?;
         let head = match self.operation {
-            0 => RequestHead { client: of_batch.client, ..RequestHead::NONE },
+            OperationNumber::NONE => RequestHead { client: of_batch.client, ..RequestHead::NONE },
             operation => RequestHead { operation, begun_ms: self.begun_ms, ..of_batch.clone() },
         };
         Ok((head, request))

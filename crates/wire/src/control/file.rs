@@ -1,10 +1,12 @@
 //! Open files: layouts, grants, leases, rebuild of one file.
 
-use braid_layout::{ColumnMask, DriveId, FileId, Generation, ObjectId, Version, VolumeId, version::Lease};
+use braid_layout::{
+    ColumnMask, DriveId, FileId, Generation, HolderId, ObjectId, Version, VolumeId, version::Lease,
+};
 
 use super::attributes::{FileAttributes, NewAttributes};
 use super::drive::DriveState;
-use super::names::{EntryKind, Place};
+use super::names::{EntryKind, NamePlace};
 use super::shape::ShapeSpec;
 use crate::capability::{Capability, Key};
 use crate::data::Receipt;
@@ -170,7 +172,7 @@ record! {
         /// The owner and permissions.
         new: NewAttributes,
         /// The holder of the lease: a random number that stands for the open file.
-        holder: u64,
+        holder: HolderId,
         /// Drives that have just refused these bytes because they are full, ascending. The file gets other
         /// drives, as long as there are enough. So do all new files, until the next heartbeats of these
         /// drives.
@@ -182,7 +184,7 @@ record! {
     /// Opens a file by its path or its number.
     pub struct Open {
         /// The place of the file.
-        at: Place,
+        at: NamePlace,
         /// The access asked for.
         access: Access,
         /// True to make the file if it does not exist (for writing only).
@@ -194,7 +196,7 @@ record! {
         /// The owner and permissions of a new file.
         new: NewAttributes,
         /// The holder of the lease: a random number that stands for the open file.
-        holder: u64,
+        holder: HolderId,
         /// True to be the only writer: the open is refused while other clients write the file, and theirs
         /// are refused until it is closed.
         alone: bool,
@@ -218,7 +220,7 @@ record! {
         /// The lease under which the file is open; 0 for reads.
         lease: Lease,
         /// The holder of the lease.
-        holder: u64,
+        holder: HolderId,
         /// The request about turns, if any.
         turn: Turn,
     }
@@ -226,13 +228,13 @@ record! {
 
 record! {
     /// A holder's part in the lease on a file.
-    pub struct Held {
+    pub struct HeldLease {
         /// The file that is open.
         file: FileId,
         /// The lease on it.
         lease: Lease,
         /// The holder of the lease.
-        holder: u64,
+        holder: HolderId,
     }
 }
 
@@ -240,7 +242,7 @@ record! {
     /// Renews the leases of a client's open files.
     pub struct Renew {
         /// The leases of the client's open files.
-        leases: Vec<Held>,
+        leases: Vec<HeldLease>,
     }
 }
 
@@ -248,7 +250,7 @@ record! {
     /// The answer to [`Renew`]: all leases named are renewed, except those of the lost holders.
     pub struct Renewed {
         /// Holders that no longer hold the lease they named: they must open the file again.
-        lost: Vec<u64>,
+        lost: Vec<HolderId>,
     }
 }
 
@@ -292,7 +294,7 @@ record! {
         /// The lease under which the file is open.
         lease: Lease,
         /// The holder of the lease.
-        holder: u64,
+        holder: HolderId,
         /// The new size, in bytes.
         size: u64,
         /// Sequence number of `Link` and `Commit` requests under the lease, rising from 1; a repeated
@@ -317,7 +319,7 @@ record! {
         /// The lease under which the file is open.
         lease: Lease,
         /// The holder of the lease.
-        holder: u64,
+        holder: HolderId,
         /// Number of bytes to reserve.
         bytes: u64,
         /// Lowest offset at which the bytes may begin: one past the last byte that the asker has written
@@ -386,7 +388,7 @@ record! {
         /// The lease to end.
         lease: Lease,
         /// The holder of the lease.
-        holder: u64,
+        holder: HolderId,
         /// The state of the holder's writes.
         ended: Ended,
         /// The size to commit first, if any.
@@ -406,7 +408,7 @@ record! {
         /// The lease under which the file is open.
         lease: Lease,
         /// The holder of the lease.
-        holder: u64,
+        holder: HolderId,
         /// Index of the segment in the file's layout.
         segment: u32,
         /// The columns that the writer cannot reach.

@@ -7,7 +7,7 @@
 //! that time. The list of clients that may claim is stored, so that no client claims a lock that was given
 //! to another meanwhile (RFC 8881, section 8.4.3).
 
-use braid_layout::{FileId, Span};
+use braid_layout::{FileId, LockSession, Span};
 
 choice! {
     /// The kind of a lock.
@@ -55,7 +55,7 @@ record! {
     pub struct Lock {
         /// The asker's lock session: a random number. A client has one at a time; a new session ends the
         /// one before, and all its locks.
-        session: u64,
+        session: LockSession,
         /// Sequence number of the request, rising in a session. A repeat has the same number.
         order: u64,
         /// The file to lock.
@@ -96,7 +96,7 @@ record! {
     /// A lock that a program holds.
     pub struct HeldLock {
         /// The session that the lock belongs to.
-        session: u64,
+        session: LockSession,
         /// Process id of the holder; 0: unknown.
         pid: u32,
         /// The kind of the lock.

@@ -30,7 +30,7 @@ mod rules;
 mod shape;
 mod watch;
 
-use braid_layout::{ClusterId, DriveId};
+use braid_layout::{ClientId, ClusterId, DriveId, OperationNumber};
 
 pub use attributes::{
     AttributeChanges, FileAttributes, HardLink, LINKS_MAX, MakeNode, NewAttributes, SetAttributes, SetXattr,
@@ -45,8 +45,8 @@ pub use drive::{
 };
 pub use file::{
     Access, Backing, BeginHeal, ByteRange, ColumnRow, Commit, CreateUnnamed, Cut, EndHeal, Ended, Ending,
-    Grant, Held, Open, Opened, Refresh, Release, Renew, Renewed, ReportLost, Reserve, Reserved, SegmentRow,
-    Sized, StatRow, Turn,
+    Grant, HeldLease, Open, Opened, Refresh, Release, Renew, Renewed, ReportLost, Reserve, Reserved,
+    SegmentRow, Sized, StatRow, Turn,
 };
 pub use heal::{
     BalanceState, HealOrders, HealProgress, HealReport, HealRow, HealStatus, HealStatusReply, StaleFiles,
@@ -56,7 +56,7 @@ pub use jobs::{JobRow, Jobs, JobsReply};
 pub use lock::{HeldLock, Lock, LockHow, LockKind, LockState, Locked};
 pub use names::{
     DirectoryReply, Entry, EntryKind, LABEL_BYTES_MAX, Link, Lookup, MODE_MAX, MakeDirectory, NAME_BYTES_MAX,
-    PATH_BYTES_MAX, Place, ReadDirectory, Rename, RenameHow, Seen, Unlink, UnlinkOnly, VolumeCreate,
+    NamePlace, PATH_BYTES_MAX, ReadDirectory, Rename, RenameHow, Seen, Unlink, UnlinkOnly, VolumeCreate,
     VolumeList, VolumeListReply, VolumeRemove, VolumeRow,
 };
 pub use relayout::{Relayout, RelayoutReply, RelayoutRow, Relayouts, RelayoutsReply};
@@ -72,13 +72,13 @@ record! {
     pub struct RequestHead {
         /// Random number of the asker, the same for its whole life; 0 if it sends no operations and watches
         /// nothing.
-        client: u64,
+        client: ClientId,
         /// The operation's number: from 1, rising, the same in every repeat. 0 for a request that is not an
         /// operation.
-        operation: u64,
+        operation: OperationNumber,
         /// The asker will repeat none of its operations below this number: it has their answers, or has
         /// given them up.
-        settled_below: u64,
+        settled_below: OperationNumber,
         /// Manager time when the operation began, as the asker knew it; never later than the true time. 0
         /// for a request that is not an operation.
         begun_ms: u64,
@@ -221,7 +221,12 @@ message_set! {
 
 impl RequestHead {
     /// The head of a request that is not an operation.
-    pub const NONE: RequestHead = RequestHead { client: 0, operation: 0, settled_below: 0, begun_ms: 0 };
+    pub const NONE: RequestHead = RequestHead {
+        client: ClientId::NONE,
+        operation: OperationNumber::NONE,
+        settled_below: OperationNumber::NONE,
+        begun_ms: 0,
+    };
 }
 
 message_set! {

@@ -1,6 +1,6 @@
 //! Volumes, directories and names.
 
-use braid_layout::{FileId, VolumeId, version::Lease};
+use braid_layout::{FileId, HolderId, VolumeId, version::Lease};
 
 use super::attributes::{AttributeChanges, FileAttributes, NewAttributes};
 use super::file::{Backing, Ended};
@@ -40,7 +40,7 @@ choice! {
 
 record! {
     /// The place of an existing or future object: the names that lead to it from a directory.
-    pub struct Place {
+    pub struct NamePlace {
         /// The volume's name; may be empty if `from` is given.
         volume: String,
         /// Number of the directory from which the path leads, or of the file itself; 0: the root of the
@@ -63,20 +63,20 @@ impl Entry {
     }
 }
 
-impl Place {
+impl NamePlace {
     /// The place at a path from the root of a volume.
-    pub fn of(volume: impl Into<String>, path: impl Into<Vec<u8>>) -> Place {
-        Place { volume: volume.into(), from: FileId(0), path: path.into() }
+    pub fn of(volume: impl Into<String>, path: impl Into<Vec<u8>>) -> NamePlace {
+        NamePlace { volume: volume.into(), from: FileId(0), path: path.into() }
     }
 
     /// The place of a name in the directory with this number.
-    pub fn under(directory: FileId, name: impl Into<Vec<u8>>) -> Place {
-        Place { volume: String::new(), from: directory, path: name.into() }
+    pub fn under(directory: FileId, name: impl Into<Vec<u8>>) -> NamePlace {
+        NamePlace { volume: String::new(), from: directory, path: name.into() }
     }
 
     /// The place of the file or directory with this number.
-    pub fn number(file: FileId) -> Place {
-        Place::under(file, Vec::new())
+    pub fn number(file: FileId) -> NamePlace {
+        NamePlace::under(file, Vec::new())
     }
 }
 
@@ -150,7 +150,7 @@ record! {
     /// Asks for the object at a place.
     pub struct Lookup {
         /// The place to look up.
-        at: Place,
+        at: NamePlace,
         /// True to follow a symbolic link at the end of the path to the object that it leads to.
         follow: bool,
         /// True if the asker watches the object found, and the directory of the path's last name, from now
@@ -163,7 +163,7 @@ record! {
     /// Asks for entries of a directory in byte order of their names.
     pub struct ReadDirectory {
         /// The directory to list.
-        at: Place,
+        at: NamePlace,
         /// The name after which the list begins; empty: from the first entry.
         after: Vec<u8>,
         /// Maximum number of entries; the manager may return fewer.
@@ -188,7 +188,7 @@ record! {
     /// Makes a directory.
     pub struct MakeDirectory {
         /// The place of the new directory.
-        at: Place,
+        at: NamePlace,
         /// The owner and permissions.
         new: NewAttributes,
         /// True to make missing directories above it too; then it is no error if the directory exists.
@@ -213,9 +213,9 @@ record! {
     /// Renames an object, atomically. If both are names of one file, nothing is done.
     pub struct Rename {
         /// The object to rename.
-        from: Place,
+        from: NamePlace,
         /// The new place, in the same volume.
-        to: Place,
+        to: NamePlace,
         /// The treatment of an object that already has the new name.
         how: RenameHow,
         /// True if the asker has that object open, as with [`Unlink`].
@@ -240,7 +240,7 @@ record! {
     /// Removes a name, or an empty directory.
     pub struct Unlink {
         /// The place of the object to remove.
-        at: Place,
+        at: NamePlace,
         /// The kinds of object that may be removed.
         only: UnlinkOnly,
         /// True if the asker has the object open, and will report when it is closed
@@ -271,9 +271,9 @@ record! {
         /// The lease under which the file is open.
         lease: Lease,
         /// The holder of the lease.
-        holder: u64,
+        holder: HolderId,
         /// The new name.
-        at: Place,
+        at: NamePlace,
         /// The file's size, in bytes.
         size: u64,
         /// True to replace a file of that name; else such a file is refused with

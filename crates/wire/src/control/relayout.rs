@@ -2,7 +2,7 @@
 
 use braid_layout::FileId;
 
-use super::names::Place;
+use super::names::NamePlace;
 use super::shape::ShapeSpec;
 
 record! {
@@ -10,7 +10,7 @@ record! {
     /// write to the file makes it begin again.
     pub struct Relayout {
         /// The file to lay out anew.
-        at: Place,
+        at: NamePlace,
         /// The new shape, in full; absent: an earlier request is cancelled.
         shape: Option<ShapeSpec>,
     }

@@ -4,7 +4,7 @@
 use super::{Access, ControlRequest};
 use crate::token::Standing;
 
-/// The rules for a request. [`Rules::of`] is the strictest; a row states where its rules are milder.
+/// The rules for a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rules {
     /// The kinds of session in which the request is allowed.

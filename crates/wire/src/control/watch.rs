@@ -7,14 +7,14 @@
 //! answered only when every client that watches the changed object has heeded the news of the change, or
 //! its lease has expired.
 
-use braid_layout::FileId;
+use braid_layout::{ClientId, FileId};
 
 record! {
     /// Asks for news, and waits for some for at most `wait_ms`. Answered at once if the manager does not
     /// know the asker.
     pub struct Watch {
         /// The asker's number, as in [`RequestHead`](super::RequestHead).
-        client: u64,
+        client: ClientId,
         /// Sequence number of the request, rising. Once a later request has come, the content of an earlier
         /// one is ignored.
         order: u64,

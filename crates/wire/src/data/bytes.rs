@@ -1,6 +1,6 @@
 //! The bytes of a unit: reads and the two kinds of write (PROTOCOL sections 3 to 5).
 
-use braid_layout::{Column, ColumnMask, EndBound, Generation, Version};
+use braid_layout::{ClientId, Column, ColumnMask, EndBound, Generation, OperationNumber, Version};
 
 use super::object::Address;
 use super::receipt::Receipt;
@@ -125,9 +125,9 @@ record! {
         /// All writes of this lease with stamps below this one are settled.
         settled_below: Version,
         /// The writer's number.
-        client: u64,
+        client: ClientId,
         /// The writer's operation number.
-        operation: u64,
+        operation: OperationNumber,
         /// CRC32C of each block of the payload.
         crcs: Vec<u32>,
     }
@@ -148,9 +148,9 @@ record! {
         /// True if the range becomes a hole: then there is no payload, and `crcs` is empty.
         hole: bool,
         /// The writer's number.
-        client: u64,
+        client: ClientId,
         /// The writer's operation number: the same when the write is repeated (PROTOCOL C4).
-        operation: u64,
+        operation: OperationNumber,
         /// The stamp that the client gives, under an exclusive lease only; absent: the drive makes the
         /// version.
         stamp: Option<Version>,
@@ -160,7 +160,7 @@ record! {
         crcs: Vec<u32>,
         /// The writer repeats none of its operations below this number, so the drive may drop their dedup
         /// entries.
-        watermark: u64,
+        watermark: OperationNumber,
     }
 }
 
@@ -188,9 +188,9 @@ record! {
         /// only holes.
         end: u32,
         /// The writer's number.
-        client: u64,
+        client: ClientId,
         /// The writer's operation number.
-        operation: u64,
+        operation: OperationNumber,
         /// All versions of this column up to and including this one are settled and may be folded in.
         settled_to: Version,
         /// CRC32C of each block of the payload.
@@ -199,7 +199,7 @@ record! {
         /// the delta.
         g: Generation,
         /// The writer repeats none of its operations below this number.
-        watermark: u64,
+        watermark: OperationNumber,
     }
 }
 
@@ -238,9 +238,9 @@ record! {
         /// True to answer when this is durable, false to answer at once.
         durable: bool,
         /// The number of the writer whose watermark follows; 0: none.
-        client: u64,
+        client: ClientId,
         /// The writer named in `client` repeats none of its operations below this number.
-        watermark: u64,
+        watermark: OperationNumber,
         /// True if the lease has ended: from now on the drive refuses writes under its capabilities. It is
         /// no error if the object does not exist.
         ends_lease: bool,

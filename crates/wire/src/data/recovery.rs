@@ -232,18 +232,6 @@ record! {
 }
 
 record! {
-    /// Makes a column join: it takes writes and is brought up to date from the sources.
-    pub struct Join {
-        /// The object of the joining column.
-        at: Address,
-        /// The manager's term.
-        term: u64,
-        /// Drives of ready columns from which to read a cut.
-        sources: Vec<DriveId>,
-    }
-}
-
-record! {
     /// Reports that these units of a joining column hold all that the ready columns hold, in the
     /// capability's g. Until the next fence the drive lets them be read. Answered when durable.
     pub struct Ready {

@@ -10,8 +10,8 @@ use super::rules::{
     Absent, Bytes, FenceRule, GenerationRule, LeaseRule, Rules, Stamp, Subject, Target, WellKnown,
 };
 use super::{
-    Address, Create, Delta, Fence, Flush, GetAttributes, Join, List, PartitionSet, Read, Ready, Remove,
-    Retire, Scrub, SetAttributes, Snapshot, StripeWrite, UnitWrite, Verdict, Versions,
+    Address, Create, Delta, Fence, Flush, GetAttributes, List, PartitionSet, Read, Ready, Remove, Retire,
+    Scrub, SetAttributes, Snapshot, StripeWrite, UnitWrite, Verdict, Versions,
 };
 use crate::capability::Rights;
 use crate::refusal::{Reason::*, Refusal};
@@ -175,17 +175,6 @@ drive_requests! {
     /// Roll stamps forward and back: Done.
     0x0109 Verdict(r) {
         rules: Rules {
-            refusals: &[StaleGeneration, NoObject, Full, Damaged, ReadOnly, NotLeading],
-            ..Rules::needing(Rights::MANAGE)
-        },
-        target: Target { at: r.at, bytes: Bytes::Any, stamp: Stamp::None, term: Some(r.term) },
-        form: Ok(()),
-    }
-
-    /// Make a column join: Done.
-    0x010a Join(r) {
-        rules: Rules {
-            fence: FenceRule::NotNeeded,
             refusals: &[StaleGeneration, NoObject, Full, Damaged, ReadOnly, NotLeading],
             ..Rules::needing(Rights::MANAGE)
         },

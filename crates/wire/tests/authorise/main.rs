@@ -7,8 +7,8 @@ mod rules;
 mod session;
 
 use braid_layout::{
-    ClusterId, Column, ColumnMask, DriveId, FileId, Generation, ObjectId, PartitionId, Version,
-    version::Lease,
+    ClientId, ClusterId, Column, ColumnMask, DriveId, FileId, Generation, ObjectId, OperationNumber,
+    PartitionId, Version, version::Lease,
 };
 use braid_wire::Reason;
 use braid_wire::authorise::{Denied, Scene, Verified, authorise};
@@ -136,20 +136,39 @@ fn write() -> StripeWrite {
         cover: Vec::new(),
         ends: Vec::new(),
         settled_below: Version::ZERO,
-        client: 1,
-        operation: 1,
+        client: ClientId(1),
+        operation: OperationNumber(1),
         crcs: block_crcs(0, b"braided\n"),
     }
 }
 
 fn unit_write() -> UnitWrite {
     let StripeWrite { at, unit, from, to, hole, settled_below, client, operation, crcs, .. } = write();
-    UnitWrite { at, unit, from, to, hole, client, operation, stamp: None, settled_below, crcs, watermark: 0 }
+    UnitWrite {
+        at,
+        unit,
+        from,
+        to,
+        hole,
+        client,
+        operation,
+        stamp: None,
+        settled_below,
+        crcs,
+        watermark: OperationNumber::NONE,
+    }
 }
 
 fn retire() -> Retire {
     let settled_to = write().stamp;
-    Retire { at: AT, settled_to, durable: false, client: 0, watermark: 0, ends_lease: false }
+    Retire {
+        at: AT,
+        settled_to,
+        durable: false,
+        client: ClientId::NONE,
+        watermark: OperationNumber::NONE,
+        ends_lease: false,
+    }
 }
 
 fn delta() -> Delta {
@@ -162,12 +181,12 @@ fn delta() -> Delta {
         from_version: Version::ZERO,
         to_version: Version { g: Generation(8), lease: Lease(4), n: 1 },
         end: 8,
-        client: 1,
-        operation: 1,
+        client: ClientId(1),
+        operation: OperationNumber(1),
         settled_to: Version::ZERO,
         crcs: block_crcs(0, b"braided\n"),
         g: Generation(8),
-        watermark: 0,
+        watermark: OperationNumber::NONE,
     }
 }
 

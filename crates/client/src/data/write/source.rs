@@ -7,7 +7,7 @@ use braid_plan::Body;
 
 use super::WriteSide;
 use crate::concurrent;
-use crate::data::read::Chunk;
+use crate::data::read::SegmentChunk;
 use crate::error::Result;
 use crate::handle::Handle;
 use crate::view::FileView;
@@ -24,15 +24,15 @@ pub(crate) enum Source {
 /// A place at the file's end that is reserved for a write. A cut ends the reservation: other writes are given
 /// the same bytes of the file then.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct ReservedPlace {
     /// The lease under which the place was reserved.
     lease: Lease,
     is_over: AtomicBool,
 }
 
-impl Place {
-    pub(crate) fn given(lease: Lease) -> Place {
-        Place { lease, is_over: AtomicBool::new(false) }
+impl ReservedPlace {
+    pub(crate) fn given(lease: Lease) -> ReservedPlace {
+        ReservedPlace { lease, is_over: AtomicBool::new(false) }
     }
 
     /// Returns true if some of the write was left out, as the file had been cut.
@@ -55,7 +55,7 @@ impl Handle {
         &self,
         side: &WriteSide,
         offset: u64,
-        place: Option<&Place>,
+        place: Option<&ReservedPlace>,
         data: &[u8],
         source: Source,
     ) -> Result<()> {
@@ -77,8 +77,8 @@ impl Handle {
     async fn write_bytes(
         &self,
         side: &WriteSide,
-        chunk: Chunk,
-        place: Option<&Place>,
+        chunk: SegmentChunk,
+        place: Option<&ReservedPlace>,
         data: &[u8],
         source: Source,
     ) -> Result<()> {

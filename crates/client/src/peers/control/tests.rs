@@ -3,12 +3,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use braid_layout::version::Lease;
-use braid_layout::{ClusterId, ColumnMask, DriveId, FileId};
+use braid_layout::{ClusterId, ColumnMask, DriveId, FileId, HolderId, OperationNumber};
 use braid_transport::{Asked, Bounds, ConnectionSlots, ControlPeer, GivesWay, Listener, Origin, challenge};
 use braid_wire::Key;
 use braid_wire::control::{
-    Authenticate, Backup, ControlHead, CreateUnnamed, Done, Held, Lookup, Place, ReportLost, ShapeSpec,
-    Unlink,
+    Authenticate, Backup, ControlHead, CreateUnnamed, Done, HeldLease, Lookup, NamePlace, ReportLost,
+    ShapeSpec, Unlink,
 };
 use braid_wire::data::{Hello, PeerRole};
 use braid_wire::token::{Standing, Token};
@@ -91,23 +91,23 @@ async fn client_of(
     });
     let config = Config { patience: Duration::from_secs(20), ..Config::new(address, token()) };
     let config = Config { limits: Limits { reply: Duration::from_secs(60), ..Limits::default() }, ..config };
-    let control = Arc::new(Control::new(config, 77));
+    let control = Arc::new(Control::new(config, ClientId(77)));
     control.greet().await.unwrap();
     (control, heads)
 }
 
 fn unlink() -> ControlRequest {
-    Unlink { at: Place::of("main", "f"), only: braid_wire::control::UnlinkOnly::Any, keep: false }.into()
+    Unlink { at: NamePlace::of("main", "f"), only: braid_wire::control::UnlinkOnly::Any, keep: false }.into()
 }
 
 fn renew() -> Renew {
-    Renew { leases: vec![Held { file: FileId(1), lease: Lease(1), holder: 77 }] }
+    Renew { leases: vec![HeldLease { file: FileId(1), lease: Lease(1), holder: HolderId(77) }] }
 }
 
 fn lost(file: u64) -> ControlRequest {
     let file = FileId(file);
     let columns = ColumnMask(1);
-    ReportLost { file, lease: Lease(1), holder: 77, segment: 0, columns, insist: false }.into()
+    ReportLost { file, lease: Lease(1), holder: HolderId(77), segment: 0, columns, insist: false }.into()
 }
 
 #[tokio::test]
@@ -119,13 +119,16 @@ async fn a_repeat_has_the_number_of_the_first_try_and_the_next_says_that_it_is_s
         control.call("f", &unlink()).await.unwrap();
     }
     let first = heads.recv().await.unwrap();
-    assert_eq!((first.client, first.operation, first.settled_below), (77, 1, 1));
+    assert_eq!(
+        (first.client, first.operation, first.settled_below),
+        (ClientId(77), OperationNumber(1), OperationNumber(1))
+    );
     assert!(first.begun_ms >= 1_000_000);
     for _ in 0..2 {
         assert_eq!(heads.recv().await.unwrap(), first);
     }
     let next = heads.recv().await.unwrap();
-    assert_eq!((next.operation, next.settled_below), (2, 2));
+    assert_eq!((next.operation, next.settled_below), (OperationNumber(2), OperationNumber(2)));
 }
 
 #[tokio::test]
@@ -148,7 +151,7 @@ async fn an_operation_is_begun_anew_if_its_time_was_wrong_and_nobody_can_have_ca
     let first = heads.recv().await.unwrap();
     let second = heads.recv().await.unwrap();
     assert!(first.begun_ms < 9_000_000 && second.begun_ms >= 9_000_000);
-    assert_eq!((first.operation, second.operation), (1, 2));
+    assert_eq!((first.operation, second.operation), (OperationNumber(1), OperationNumber(2)));
     // Not so when an answer was lost: the operation may have been carried out.
     let act = |nth, _: &ControlRequest| if nth == 0 { Act::Break } else { Act::Refuse(Reason::Outdated) };
     let (control, _heads) = client_of(now_ms, act).await;
@@ -161,7 +164,7 @@ async fn what_takes_long_is_asked_for_once() {
     let act = |nth, _: &ControlRequest| if nth == 0 { Act::Slow } else { Act::Break };
     let (control, mut heads) = client_of(now_ms, act).await;
     let limits = Limits { reply: Duration::from_millis(100), ..Limits::default() };
-    let control = Control::new(Config { limits, ..control.config.clone() }, 77);
+    let control = Control::new(Config { limits, ..control.config.clone() }, ClientId(77));
     let asked = Backup {}.into();
     control.call_once("manager", &asked, Duration::from_secs(20)).await.unwrap();
     control.call_once("manager", &asked, Duration::from_secs(20)).await.unwrap_err();
@@ -204,7 +207,7 @@ async fn operations_go_along_with_requests_that_are_none() {
     let now_ms = Arc::new(AtomicU64::new(1_000_000));
     let act = |nth, _: &ControlRequest| if nth < SHARED_SESSIONS { Act::Slow } else { Act::Break };
     let (control, mut heads) = client_of(now_ms, act).await;
-    let look: ControlRequest = Lookup { at: Place::of("main", "f"), follow: false, watch: false }.into();
+    let look: ControlRequest = Lookup { at: NamePlace::of("main", "f"), follow: false, watch: false }.into();
     let mut calls = tokio::task::JoinSet::new();
     // Two requests take the sessions. The first of those that wait, a lookup, sends the batch.
     for request in [look.clone(), look.clone(), look, unlink()] {
@@ -214,11 +217,14 @@ async fn operations_go_along_with_requests_that_are_none() {
     }
     for _ in 0..SHARED_SESSIONS {
         // The client's number is sent in case the client watches.
-        let head = RequestHead { client: 77, ..RequestHead::NONE };
+        let head = RequestHead { client: ClientId(77), ..RequestHead::NONE };
         assert_eq!(heads.recv().await.unwrap(), head);
     }
     let batch = heads.recv().await.unwrap();
-    assert_eq!((batch.client, batch.operation, batch.settled_below), (77, 0, 1));
+    assert_eq!(
+        (batch.client, batch.operation, batch.settled_below),
+        (ClientId(77), OperationNumber::NONE, OperationNumber(1))
+    );
     calls.abort_all();
 }
 
@@ -235,12 +241,12 @@ async fn what_may_wait_goes_in_a_batch_even_alone() {
     let create = CreateUnnamed {
         volume: "main".into(),
         shape: ShapeSpec::DEFAULT,
-        holder: 77,
+        holder: HolderId(77),
         avoid: Vec::new(),
         new: crate::naming::attributes::usual_file(),
     };
     let refused = control.call("f", &create.into()).await.unwrap_err();
     assert_eq!(refused.reason(), Some(Reason::NotFound), "it came in a batch");
-    assert_eq!(heads.recv().await.unwrap().client, 77);
+    assert_eq!(heads.recv().await.unwrap().client, ClientId(77));
     control.call("f", &unlink()).await.unwrap();
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use braid_layout::{DriveId, Generation, PartitionId, Version};
+use braid_layout::{DriveId, Generation, OperationNumber, PartitionId, Version};
 use braid_store::{Error, ObjectState};
 use braid_transport::{DriveSession, Limits, TransportError, host};
 use braid_wire::control::Grant;
@@ -255,7 +255,13 @@ fn prepare(core: &Arc<Core>, jobs: &[Job], reads: Reads) -> Prepared {
     prepared
 }
 
-fn item(core: &Core, job: Job, version: Version, watermark: u64, reads: Reads) -> Result<Item, Error> {
+fn item(
+    core: &Core,
+    job: Job,
+    version: Version,
+    watermark: OperationNumber,
+    reads: Reads,
+) -> Result<Item, Error> {
     let (unit, column) = job;
     let (partition, object, number) = unit;
     let (g, map) = core.store.with_object(partition, object, |state: &ObjectState<'_>| {

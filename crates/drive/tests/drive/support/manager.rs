@@ -22,12 +22,12 @@ use super::requests::partition_level;
 
 pub struct Manager {
     pub address: String,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<ManagerState>>,
     task: tokio::task::JoinHandle<()>,
 }
 
 /// The manager's state and its answers.
-pub struct State {
+pub struct ManagerState {
     pub cluster: ClusterId,
     pub term: u64,
     pub now_ms: u64,
@@ -59,7 +59,7 @@ impl Manager {
         let listener =
             Listener::bind_with("127.0.0.1:0", Limits::default(), Capacity::default()).await.unwrap();
         let address = listener.local_address().to_string();
-        let state = Arc::new(Mutex::new(State {
+        let state = Arc::new(Mutex::new(ManagerState {
             cluster,
             term: 1,
             now_ms: 5_000_000,
@@ -87,7 +87,7 @@ impl Manager {
         Manager { address, state, task }
     }
 
-    pub fn state(&self) -> MutexGuard<'_, State> {
+    pub fn state(&self) -> MutexGuard<'_, ManagerState> {
         self.state.lock().unwrap()
     }
 
@@ -110,12 +110,12 @@ fn join_secret() -> Key {
     Key::new([0x70; 32])
 }
 
-fn head(state: &Arc<Mutex<State>>) -> ControlHead {
+fn head(state: &Arc<Mutex<ManagerState>>) -> ControlHead {
     let state = state.lock().unwrap();
     ControlHead { term: state.term, now_ms: state.now_ms }
 }
 
-fn secret_of(state: &Arc<Mutex<State>>, asker: &Authenticate) -> Result<Key, Refusal> {
+fn secret_of(state: &Arc<Mutex<ManagerState>>, asker: &Authenticate) -> Result<Key, Refusal> {
     match asker.standing {
         Standing::Join => Ok(join_secret()),
         Standing::Drive => {
@@ -127,7 +127,7 @@ fn secret_of(state: &Arc<Mutex<State>>, asker: &Authenticate) -> Result<Key, Ref
     }
 }
 
-async fn serve(stream: Stream, state: Arc<Mutex<State>>) {
+async fn serve(stream: Stream, state: Arc<Mutex<ManagerState>>) {
     {
         let mut state = state.lock().unwrap();
         if state.breaks > 0 {
@@ -196,7 +196,7 @@ async fn serve(stream: Stream, state: Arc<Mutex<State>>) {
 }
 
 /// The sisters that have ever sent a heartbeat, with the rights that a manager gives.
-fn sisters(state: &State, asker: DriveId, asked: &Sisters) -> ControlReply {
+fn sisters(state: &ManagerState, asker: DriveId, asked: &Sisters) -> ControlReply {
     let row = |drive: &DriveId| {
         let master = state.masters.get(drive)?;
         let address = state.addresses.get(drive)?.clone();

@@ -1,7 +1,8 @@
 //! One object of a raid5 2+1 file, and requests about it.
 
 use braid_layout::{
-    Column, ColumnMask, DriveId, FileId, Generation, ObjectId, PartitionId, Version, version::Lease,
+    ClientId, Column, ColumnMask, DriveId, FileId, Generation, ObjectId, OperationNumber, PartitionId,
+    Version, version::Lease,
 };
 use braid_transport::TransportError;
 use braid_wire::capability::{Capability, LeaseKind, Protection, Rights};
@@ -127,8 +128,8 @@ pub fn write_of(unit: u64, from: u32, payload: &[u8], n: u64) -> StripeWrite {
         cover: vec![],
         ends: vec![],
         settled_below: Version::ZERO,
-        client: 5,
-        operation: n,
+        client: ClientId(5),
+        operation: OperationNumber(n),
         crcs: block_crcs(from, payload),
     }
 }

@@ -2,7 +2,7 @@
 //! it up to date over the bytes that it holds.
 
 use braid_bench::stripes::{Goal, Question, Unit, Work};
-use braid_cli::operate::heal::{Done, REPORTED, until_healed};
+use braid_cli::operate::heal::{HealTotals, REPORTED, until_healed};
 use braid_cli::output::exit::{Exit, Failure};
 use tokio::time::sleep;
 
@@ -54,7 +54,7 @@ pub(super) async fn measure(run: &mut Run) -> Result<(), Failure> {
             cluster.kill(&drive).await?;
             alone(&mut client, &job(&file, work.clone())).await?;
             let directory = cluster.running.dir.drive(&drive);
-            let before = Done::now(&cluster.client).await?;
+            let before = HealTotals::now(&cluster.client).await?;
             cluster.start(&drive, &directory).await?;
             until_healed(&cluster.client, &drive, before, |_| {}).await?;
             healed_bytes(&cluster, &drive).await

@@ -4,7 +4,7 @@
 //! processes running.
 
 use braid_bench::stripes::{Goal, Question, Unit};
-use braid_cli::operate::heal::{Done, until_healed};
+use braid_cli::operate::heal::{HealTotals, until_healed};
 use braid_cli::operate::replace::replace;
 use braid_cli::output::exit::{Doing, Exit, Failure};
 use braid_client::Name;
@@ -159,7 +159,7 @@ impl Degraded {
                 self.cluster.kill(&old).await?;
                 std::fs::remove_dir_all(&directory).doing(|| format!("empty {}", directory.display()))?;
                 self.cluster.start(&new, &directory).await?;
-                let before = Done::now(&self.cluster.client).await?;
+                let before = HealTotals::now(&self.cluster.client).await?;
                 replace(&self.cluster.client, &old, &new).await?;
                 self.victims[0].clone_from(&new);
                 let rate = rate_of(alone(&mut self.client, &job).await?);

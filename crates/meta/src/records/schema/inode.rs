@@ -1,7 +1,7 @@
 //! A file's record, and the questions that it answers alone. `stored` has its encoding.
 
 use braid_layout::version::Lease;
-use braid_layout::{Column, ColumnMask, FileId, Generation, Version, VolumeId};
+use braid_layout::{Column, ColumnMask, FileId, Generation, HolderId, Version, VolumeId};
 use braid_wire::control::{EntryKind, FileAttributes, NewAttributes};
 
 use super::{ComponentPlace, SegmentRecord};
@@ -50,9 +50,9 @@ pub struct InodeRecord {
     pub lease: Lease,
     /// True while that lease was neither released nor recovered from.
     pub held: bool,
-    /// The client that has the lease, released it, or had it before it was shared; 0 if the lease was
+    /// The holder that has the lease, released it, or had it before it was shared; 0 if the lease was
     /// recovered from, or must be recovered from after a restore.
-    pub client: u64,
+    pub holder: HolderId,
     /// True if the lease's holder asked to write alone: the lease is not shared.
     pub alone: bool,
     /// True if the lease is shared: its holders make unit writes only.
@@ -66,7 +66,7 @@ pub struct InodeRecord {
     pub parts: Vec<PartRecord>,
     /// Holders of the lease that were fenced out of it while others went on. After a restart, when the
     /// holders of the lease are not known, these are not taken for holders.
-    pub gone: Vec<u64>,
+    pub gone: Vec<HolderId>,
     /// The lease under which the file was last cut short; 0: never.
     pub cut_at: Lease,
     /// True while a cut of the file was begun and not finished: bytes beyond the size may remain, and the
@@ -105,7 +105,7 @@ pub struct Times {
 /// A range of a file that one holder writes, or asks to write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartRecord {
-    pub holder: u64,
+    pub holder: HolderId,
     /// Exclusive lease on the range; 0: it was asked for, and is not granted.
     pub lease: Lease,
     pub from: u64,
@@ -204,7 +204,7 @@ impl InodeRecord {
     /// Returns true if the file's lease has no holder and must still be ended. Until then the size is not
     /// known. A restore leaves files in this state.
     pub fn is_left(&self) -> bool {
-        self.held && self.client == 0
+        self.held && self.holder == HolderId::NONE
     }
 
     /// Clears the reservation for appends if the size has grown past it.
@@ -261,14 +261,14 @@ impl InodeRecord {
             (false, true) => self.within,
             (false, false) => self.whole_lease(),
         };
-        (self.held, self.client, self.unfenced) = (held, 0, held);
+        (self.held, self.holder, self.unfenced) = (held, HolderId::NONE, held);
         // A cut that was under way when the backup was made has ended since, and bytes may have been written
         // beyond it: to end the cut again would remove them.
         self.cut = false;
     }
 
     /// Records that these holders are fenced out of the lease.
-    pub fn goes_on_without(&mut self, gone: &[u64]) {
+    pub fn goes_on_without(&mut self, gone: &[HolderId]) {
         self.gone.retain(|holder| !gone.contains(holder));
         self.gone.extend(gone);
         let too_many = self.gone.len().saturating_sub(GONE_MAX);
@@ -338,7 +338,7 @@ pub fn directory_record(volume: VolumeId, parent: FileId, name: Vec<u8>, now_ms:
         g: Default::default(),
         lease: Default::default(),
         held: false,
-        client: 0,
+        holder: HolderId::NONE,
         alone: false,
         shared: false,
         since: Default::default(),

@@ -6,7 +6,7 @@
 //! all of their bits.
 
 use braid_layout::version::Lease;
-use braid_layout::{ColumnMask, FileId, Generation, ObjectId, Version, VolumeId};
+use braid_layout::{ColumnMask, FileId, Generation, HolderId, ObjectId, Version, VolumeId};
 use braid_wire::control::{EntryKind, ShapeSpec};
 use braid_wire::{DecodeError, Wire};
 
@@ -23,7 +23,7 @@ mod bit {
     pub(super) const CUT: u32 = 1 << 4;
     pub(super) const UNFENCED: u32 = 1 << 5;
     pub(super) const MODE: u32 = 1 << 6;
-    pub(super) const CLIENT: u32 = 1 << 7;
+    pub(super) const HOLDER: u32 = 1 << 7;
     pub(super) const SHARING: u32 = 1 << 8;
     pub(super) const CUT_AT: u32 = 1 << 9;
     pub(super) const TOUCHED: u32 = 1 << 10;
@@ -68,7 +68,7 @@ pub fn encode(file: FileId, inode: &InodeRecord, seats: &[u32]) -> Vec<u8> {
         (bit::CUT, inode.cut),
         (bit::UNFENCED, inode.unfenced),
         (bit::MODE, inode.mode != usual_mode(inode.kind)),
-        (bit::CLIENT, inode.client != 0),
+        (bit::HOLDER, inode.holder != HolderId::NONE),
         (bit::SHARING, is_sharing),
         (bit::CUT_AT, inode.cut_at != Lease(0)),
         (bit::TOUCHED, inode.touched.is_some()),
@@ -96,8 +96,8 @@ pub fn encode(file: FileId, inode: &InodeRecord, seats: &[u32]) -> Vec<u8> {
     put_attributes(&mut out, inode);
     compact::put(&mut out, u64::from(inode.g.0));
     compact::put(&mut out, u64::from(inode.lease.0));
-    if inode.client != 0 {
-        inode.client.put(&mut out);
+    if inode.holder != HolderId::NONE {
+        inode.holder.put(&mut out);
     }
     compact::put(&mut out, inode.order);
     if is_sharing {
@@ -160,7 +160,7 @@ pub fn decode(
     }
     let g = Generation(take_u32(input, "g")?);
     let lease = Lease(take_u32(input, "lease")?);
-    let client = if has(bit::CLIENT) { not_zero(u64::take(input)?, "client")? } else { 0 };
+    let holder = if has(bit::HOLDER) { not_zero(u64::take(input)?, "holder")? } else { 0 };
     let order = take(input, "order")?;
     let mut since = Lease(0);
     let mut parts = Vec::new();
@@ -195,7 +195,7 @@ pub fn decode(
         g,
         lease,
         held: has(bit::HELD),
-        client,
+        holder: HolderId(holder),
         alone: has(bit::ALONE),
         shared: has(bit::SHARED),
         since,
@@ -310,7 +310,7 @@ fn put_part(out: &mut Vec<u8>, part: &PartRecord) {
 
 fn take_part(input: &mut &[u8]) -> Result<PartRecord, DecodeError> {
     Ok(PartRecord {
-        holder: u64::take(input)?,
+        holder: HolderId::take(input)?,
         lease: Lease(take_u32(input, "lease")?),
         from: take(input, "from")?,
         to: take_near(input, u64::MAX, "to")?,
@@ -415,9 +415,9 @@ fn count(length: usize) -> u64 {
 }
 
 /// Takes the holders that are gone: their count, which is not 0, and each as a number of 8 bytes.
-fn take_gone(input: &mut &[u8]) -> Result<Vec<u64>, DecodeError> {
+fn take_gone(input: &mut &[u8]) -> Result<Vec<HolderId>, DecodeError> {
     let count = not_zero(take(input, "gone")?, "gone")?;
-    (0..count).map(|_| u64::take(input)).collect()
+    (0..count).map(|_| HolderId::take(input)).collect()
 }
 
 /// Takes the number of entries that follow, each of one byte at least.

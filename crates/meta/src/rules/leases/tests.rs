@@ -1,8 +1,8 @@
 use super::*;
 
 const FILE: FileId = FileId(7);
-const A: u64 = 1;
-const B: u64 = 2;
+const A: HolderId = HolderId(1);
+const B: HolderId = HolderId(2);
 
 fn leases() -> Leases {
     Leases::new(10, Arc::new(Pauses::new(5, 0)))
@@ -91,9 +91,9 @@ fn a_lease_given_up_ends_while_it_is_live() {
     assert_eq!(leases.state(FILE, 1), LeaseState::Over);
 }
 
-fn record(lease: u32, since: u32, shared: bool, client: u64) -> InodeRecord {
+fn record(lease: u32, since: u32, shared: bool, holder: HolderId) -> InodeRecord {
     let root = crate::records::schema::directory_record(Default::default(), FileId(0), Vec::new(), 0);
-    InodeRecord { lease: Lease(lease), since: Lease(since), shared, client, held: true, ..root }
+    InodeRecord { lease: Lease(lease), since: Lease(since), shared, holder, held: true, ..root }
 }
 
 /// A lease that A had, and shares with B.
@@ -109,7 +109,7 @@ fn shared() -> Leases {
 fn a_shared_lease_is_its_holders_by_the_numbers_that_they_know() {
     let mut leases = shared();
     assert!(leases.renew(FILE, Lease(1), A, 5) && leases.renew(FILE, Lease(2), B, 5));
-    assert!(!leases.renew(FILE, Lease(3), A, 5) && !leases.renew(FILE, Lease(2), 3, 5));
+    assert!(!leases.renew(FILE, Lease(3), A, 5) && !leases.renew(FILE, Lease(2), HolderId(3), 5));
     assert!(!leases.renew(FILE, Lease(2), UNKNOWN, 5) && leases.has_others(FILE, A));
     leases.forget(FILE, B, 6);
     assert!(!leases.renew(FILE, Lease(2), B, 6) && !leases.has_others(FILE, A));
@@ -150,13 +150,16 @@ fn after_a_restart_holders_are_known_again_for_a_term() {
     let mut silent = Leases::new(10, Arc::new(Pauses::new(5, 0)));
     silent.resume(FILE, &record(5, 3, true, A), 100);
     assert!(silent.renew(FILE, Lease(5), B, 101));
-    silent.is_of(FILE, B, 7);
+    silent.is_of(FILE, B, ClientId(7));
     assert!(silent.are_silent(FILE, &BTreeSet::new()), "others may hold it yet");
     silent.give_up_silent(FILE, &BTreeSet::new());
     assert_eq!(silent.step(FILE, 102), Step::Without(vec![UNKNOWN]));
     silent.forget(FILE, UNKNOWN, 102);
-    assert!(!silent.are_silent(FILE, &BTreeSet::from([8])), "B is known");
-    assert!(silent.are_silent(FILE, &BTreeSet::from([7])) && !silent.are_silent(FileId(9), &BTreeSet::new()));
+    assert!(!silent.are_silent(FILE, &BTreeSet::from([ClientId(8)])), "B is known");
+    assert!(
+        silent.are_silent(FILE, &BTreeSet::from([ClientId(7)]))
+            && !silent.are_silent(FileId(9), &BTreeSet::new())
+    );
     let mut without_a = record(5, 3, true, A);
     without_a.goes_on_without(&[A]);
     let mut fenced = Leases::new(10, Arc::new(Pauses::new(5, 0)));

@@ -5,7 +5,7 @@
 //! write. A unit write also has two: one from the client, and one from drive to drive within it. The writes
 //! of a way go to all drives at once.
 
-use braid_layout::{ColumnMask, Stripe};
+use braid_layout::{ColumnMask, OperationNumber, Stripe};
 
 use super::{Job, each_job, parity_anew, parity_changed};
 use crate::compile::draft::Draft;
@@ -39,13 +39,15 @@ impl Way {
 /// [`write_cheapest`](super::write_cheapest) takes.
 pub fn ways(target: &Target<'_>, request: &Write) -> Result<Vec<(Stripe, Vec<Way>)>, PlanError> {
     let jobs = each_job(target, request)?;
-    jobs.map(|(job, index)| Ok((job.stripe, job.ways(index)?.into_iter().map(|(way, _)| way).collect())))
-        .collect()
+    jobs.map(|(job, index)| {
+        Ok((job.stripe, job.ways(OperationNumber(index))?.into_iter().map(|(way, _)| way).collect()))
+    })
+    .collect()
 }
 
 impl Job<'_> {
     /// The draft of the cheapest way.
-    pub(super) fn cheapest(&self, operation: u64) -> Result<Draft, PlanError> {
+    pub(super) fn cheapest(&self, operation: OperationNumber) -> Result<Draft, PlanError> {
         Ok(self.ways(operation)?.swap_remove(0).1)
     }
 
@@ -57,7 +59,7 @@ impl Job<'_> {
     /// All ways, the cheapest first. A unit write is one of them where a stripe write would read first, one
     /// unit is written (PROTOCOL C5), and all columns are there: a column that is out, or catches up, needs a
     /// stripe write (C2).
-    fn ways(&self, operation: u64) -> Result<Vec<(Way, Draft)>, PlanError> {
+    fn ways(&self, operation: OperationNumber) -> Result<Vec<(Way, Draft)>, PlanError> {
         let mut ways = self.stripe_writes()?;
         let target = self.target;
         let mut written = self.written();

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use braid_layout::{ObjectId, PartitionId};
+use braid_layout::{ClientId, ObjectId, OperationNumber, PartitionId};
 
 use crate::error::Error;
 use crate::format::COUNTED_BYTES;
@@ -80,7 +80,12 @@ impl Default for Bounds {
 
 impl Bounds {
     /// Checks that a client's next operation can be remembered, once those below its watermark are forgotten.
-    pub(crate) fn operation(&self, have: &Object, client: u64, watermark: u64) -> Result<(), Error> {
+    pub(crate) fn operation(
+        &self,
+        have: &Object,
+        client: ClientId,
+        watermark: OperationNumber,
+    ) -> Result<(), Error> {
         let Some(Extra { dedup, .. }) = have.extra.as_deref() else { return Ok(()) };
         if dedup.len() < self.operations || dedup.len_after(client, watermark) < self.operations {
             return Ok(());
@@ -90,7 +95,7 @@ impl Bounds {
 
     /// Returns true if the watermark of `client` can be remembered. For a known client that takes no more
     /// space.
-    pub(crate) fn remembers(&self, have: &Object, client: u64) -> bool {
+    pub(crate) fn remembers(&self, have: &Object, client: ClientId) -> bool {
         let dedup = have.extra.as_deref().map(|extra| &extra.dedup);
         dedup.is_some_and(|dedup| dedup.knows(client) || dedup.len() < self.operations)
     }

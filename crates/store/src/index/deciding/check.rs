@@ -21,7 +21,7 @@ use crate::index::deciding::decision::{
 use crate::index::deciding::growth::Growth;
 use crate::index::deciding::{bounds, check_step};
 use crate::index::{Index, Object, snapshots};
-use crate::mutation::{Change, Mutation, Outcome, Standing, Write};
+use crate::mutation::{Change, Mutation, MutationOutcome, Standing, Write};
 use crate::payload::Body;
 
 /// Decides on `mutation`.
@@ -34,7 +34,7 @@ pub(crate) fn check(index: &Index, growth: &mut Growth, mutation: &Mutation) -> 
                 return to_append(record);
             };
             if have.quota_bytes == *quota_bytes && have.key_epoch == *key_epoch {
-                return Ok(Decision::Answer(Outcome::Already));
+                return Ok(Decision::Answer(MutationOutcome::Already));
             }
             Err(Error::PartitionExists(*partition))
         }
@@ -44,7 +44,7 @@ pub(crate) fn check(index: &Index, growth: &mut Growth, mutation: &Mutation) -> 
                 return Err(Error::Malformed("the key epoch never falls"));
             }
             if have.quota_bytes == *quota_bytes && have.key_epoch == *key_epoch {
-                return Ok(Decision::Answer(Outcome::Already));
+                return Ok(Decision::Answer(MutationOutcome::Already));
             }
             to_append(partition_record(Kind::PartitionSet, *partition, *quota_bytes, *key_epoch, have.birth))
         }
@@ -60,7 +60,7 @@ pub(crate) fn check(index: &Index, growth: &mut Growth, mutation: &Mutation) -> 
                 return to_append(record);
             };
             if have.known && have.attributes.unpacked().same_object(attributes) {
-                return Ok(Decision::Answer(Outcome::Already));
+                return Ok(Decision::Answer(MutationOutcome::Already));
             }
             Err(Error::Exists(*partition, *object))
         }
@@ -122,7 +122,7 @@ fn check_attributes(
         return Err(Error::Malformed("the logical version never falls"));
     }
     if new == old {
-        return Ok(Decision::Answer(Outcome::Already));
+        return Ok(Decision::Answer(MutationOutcome::Already));
     }
     let more = new.reserve_bytes.max(have.bytes).saturating_sub(old.reserve_bytes.max(have.bytes));
     growth.reserve(partition, index.find_partition(partition)?, more)?;
@@ -142,7 +142,7 @@ fn check_fence(
     let have = index.whole_object(partition, object)?;
     let attributes = &have.attributes;
     if attributes.g == g && attributes.set == set && attributes.joining == joining {
-        return Ok(Decision::Answer(Outcome::Already));
+        return Ok(Decision::Answer(MutationOutcome::Already));
     }
     if attributes.g >= g {
         return Err(Error::StaleGeneration { have: attributes.g, asked: g });
@@ -159,7 +159,7 @@ fn check_partition_remove(index: &Index, partition: PartitionId) -> Result<Decis
         // The partition's state is lost, so it is removed whatever it was.
         record.birth = u64::MAX;
         let lost = index.lost.find(Key::At(partition, None)).is_some();
-        return if lost { to_append(record) } else { Ok(Decision::Answer(Outcome::Already)) };
+        return if lost { to_append(record) } else { Ok(Decision::Answer(MutationOutcome::Already)) };
     };
     if !have.objects.is_empty() {
         let objects = u64::try_from(have.objects.len()).unwrap_or(u64::MAX);
@@ -191,7 +191,7 @@ fn check_remove(
         return to_append(record);
     }
     if index.lost.find(Key::At(partition, Some(object))).is_none() {
-        return Ok(Decision::Answer(Outcome::Already));
+        return Ok(Decision::Answer(MutationOutcome::Already));
     }
     // The object's state is lost, so it is removed whatever it was.
     let mut record = Record::new(Kind::ObjectRemove);
@@ -242,18 +242,18 @@ fn check_write(index: &Index, growth: &mut Growth, write: &Write) -> Result<Deci
                 return Err(damaged(place));
             }
             if write.stamp == tip || write.stamp == settled {
-                return Ok(Decision::Answer(Outcome::Already));
+                return Ok(Decision::Answer(MutationOutcome::Already));
             }
             if write.stamp < tip {
-                return Ok(Decision::Answer(Outcome::Older { tip }));
+                return Ok(Decision::Answer(MutationOutcome::Older { tip }));
             }
         }
         Standing::Repaired if !unit.owed.is_empty() => return Err(Error::InDoubt { tip }),
         installed => match unit.installs(write.kind, write.stamp, &write.cover) {
             Ordering::Equal if lost.is_none() && installed == Standing::Installed => {
-                return Ok(Decision::Answer(Outcome::Already));
+                return Ok(Decision::Answer(MutationOutcome::Already));
             }
-            Ordering::Less => return Ok(Decision::Answer(Outcome::Older { tip })),
+            Ordering::Less => return Ok(Decision::Answer(MutationOutcome::Older { tip })),
             _ => {}
         },
     }

@@ -1,7 +1,7 @@
 //! Decisions on unit writes, deltas and verdicts (PROTOCOL R2, R3, R5 and section 6); see
 //! [`crate::index::deciding::check`].
 
-use braid_layout::{Column, ObjectId, PartitionId, Version};
+use braid_layout::{ClientId, Column, ObjectId, OperationNumber, PartitionId, Version};
 
 use crate::error::Error;
 use crate::format::body;
@@ -13,7 +13,7 @@ use crate::index::deciding::decision::{
 use crate::index::deciding::growth::Growth;
 use crate::index::parity::Link;
 use crate::index::{Index, Object};
-use crate::mutation::{Outcome, UnitVerdict};
+use crate::mutation::{MutationOutcome, UnitVerdict};
 use crate::step::{DELTAS_MAX, Delta, OWED_MAX, UnitWrite};
 
 /// Decides on a unit write (R2).
@@ -23,10 +23,10 @@ pub(crate) fn unit_write(index: &Index, growth: &mut Growth, write: &UnitWrite) 
     if let Some(extra) = &object.extra {
         if let Some(version) = extra.dedup.find(write.client, (write.operation, write.unit, 0)) {
             let settled = !unit.owed.iter().any(|owed| owed.version == version);
-            return Ok(Decision::Answer(Outcome::Known { version, settled }));
+            return Ok(Decision::Answer(MutationOutcome::Known { version, settled }));
         }
         if extra.dedup.is_retired(write.client, write.operation) {
-            return Ok(Decision::Answer(Outcome::Already));
+            return Ok(Decision::Answer(MutationOutcome::Already));
         }
     }
     if let Some(place) = unit.lost {
@@ -38,7 +38,7 @@ pub(crate) fn unit_write(index: &Index, growth: &mut Growth, write: &UnitWrite) 
     let tip = unit.tip_version();
     let version = write.stamp.unwrap_or_else(|| next(tip, write));
     if version <= tip {
-        return Ok(Decision::Answer(Outcome::Older { tip }));
+        return Ok(Decision::Answer(MutationOutcome::Older { tip }));
     }
     if unit.owed.len() >= OWED_MAX {
         return Err(Error::Backlog(unit.owed.len()));
@@ -79,7 +79,7 @@ pub(crate) fn delta(index: &Index, growth: &mut Growth, delta: &Delta) -> Result
     }
     let tip = unit.chain_tip(delta.data);
     match unit.link(delta.data, delta.from_version, delta.to_version) {
-        Link::Known => return Ok(Decision::Answer(Outcome::Counted { tip })),
+        Link::Known => return Ok(Decision::Answer(MutationOutcome::Counted { tip })),
         Link::Broken => return Err(Error::Chain { tip }),
         Link::Next => {}
     }
@@ -111,7 +111,7 @@ pub(crate) fn owed_settled(
     let unit = have.unit(number);
     if !unit.owed.iter().any(|owed| owed.version == up_to) {
         if up_to <= unit.settled_version() {
-            return Ok(Decision::Answer(Outcome::Already));
+            return Ok(Decision::Answer(MutationOutcome::Already));
         }
         return Err(Error::Chain { tip: unit.tip_version() });
     }
@@ -130,7 +130,7 @@ pub(crate) fn deltas_settled(
     up_to: Version,
 ) -> Result<Decision, Error> {
     if !have.unit(number).has_unsettled(data, up_to) {
-        return Ok(Decision::Answer(Outcome::Already));
+        return Ok(Decision::Answer(MutationOutcome::Already));
     }
     let mut record = object_record(Kind::SettledTo, partition, object, have);
     (record.unit, record.units, record.data, record.version) = (number, 1, data, up_to);
@@ -151,7 +151,7 @@ pub(crate) fn ready(
     let more = units.checked_sub(1).ok_or(Error::Malformed("no unit is ready"))?;
     let last = unit.checked_add(u64::from(more)).ok_or(Error::Malformed("units past the last"))?;
     if have.are_ready(unit, last) {
-        return Ok(Decision::Answer(Outcome::Already));
+        return Ok(Decision::Answer(MutationOutcome::Already));
     }
     bounds.ready(have, (unit, last))?;
     let mut record = object_record(Kind::Ready, partition, object, have);
@@ -166,15 +166,15 @@ pub(crate) fn retire(
     partition: PartitionId,
     object: ObjectId,
     settled_below: Version,
-    client: u64,
-    watermark: u64,
+    client: ClientId,
+    watermark: OperationNumber,
 ) -> Result<Decision, Error> {
     // Versions that a lease no longer needs are settled in any case. If there is no space for one more
     // client, its watermark is not stored.
-    let watermark = if bounds.remembers(have, client) { watermark } else { 0 };
+    let watermark = if bounds.remembers(have, client) { watermark } else { OperationNumber::NONE };
     let news = have.extra.as_ref().is_some_and(|extra| extra.dedup.is_news(client, watermark));
     if have.pending_below(settled_below).is_empty() && have.deltas_below(settled_below).is_empty() && !news {
-        return Ok(Decision::Answer(Outcome::Already));
+        return Ok(Decision::Answer(MutationOutcome::Already));
     }
     let mut record = object_record(Kind::SettledTo, partition, object, have);
     (record.settled_below, record.client, record.watermark) = (settled_below, client, watermark);
@@ -190,7 +190,7 @@ pub(crate) fn verdict(
 ) -> Result<Decision, Error> {
     let units = effective(have, units);
     if units.is_empty() {
-        return Ok(Decision::Answer(Outcome::Already));
+        return Ok(Decision::Answer(MutationOutcome::Already));
     }
     let mut record = object_record(Kind::Verdict, partition, object, have);
     record.units = u32::try_from(units.len()).expect("bounded");

@@ -12,14 +12,14 @@ use crate::format::record::{Kind, Record, flags};
 use crate::index::extent::stored_bytes;
 use crate::index::unit::Unit;
 use crate::index::{Index, Object, Partition};
-use crate::mutation::Outcome;
+use crate::mutation::MutationOutcome;
 use crate::payload::Body;
 
 /// The decision on a mutation.
 #[derive(Debug)]
 pub(crate) enum Decision {
     /// Nothing to write: the state is already as asked, or the request needs no change.
-    Answer(Outcome),
+    Answer(MutationOutcome),
     /// Answer once everything before it is durable.
     Barrier,
     /// Append this record. The committer assigns its position in the log. A new object's birth is its

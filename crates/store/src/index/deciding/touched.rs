@@ -91,7 +91,7 @@ impl Touched {
 
 #[cfg(test)]
 mod tests {
-    use braid_layout::{ColumnMask, Generation, Lease, Version};
+    use braid_layout::{ClientId, ColumnMask, Generation, Lease, OperationNumber, Version};
 
     use super::*;
     use crate::mutation::Standing;
@@ -116,8 +116,8 @@ mod tests {
             columns: ColumnMask::EMPTY,
             cover: Vec::new(),
             ends: Vec::new(),
-            client: 0,
-            operation: 0,
+            client: ClientId::NONE,
+            operation: OperationNumber::NONE,
             g: Generation(1),
             settled_below: if settled > 0 { version(settled) } else { Version::ZERO },
             body: Body::Hole,

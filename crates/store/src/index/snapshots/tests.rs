@@ -4,7 +4,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use braid_layout::{Column, ColumnMask, EndBound, Generation, Lease, ObjectId, PartitionId, Version};
+use braid_layout::{
+    ClientId, Column, ColumnMask, EndBound, Generation, Lease, ObjectId, OperationNumber, PartitionId,
+    Version,
+};
 use bytes::Bytes;
 use proptest::prelude::*;
 
@@ -23,7 +26,7 @@ use crate::index::image::Loaded;
 use crate::index::owed::Doubt;
 use crate::index::unit::{Content, Unit};
 use crate::index::unit_image::unit_entry;
-use crate::mutation::{Attributes, Mutation, Outcome, Standing, UnitVerdict, Write, WriteKind};
+use crate::mutation::{Attributes, Mutation, MutationOutcome, Standing, UnitVerdict, Write, WriteKind};
 use crate::payload::Body;
 use crate::step::{Delta, UnitWrite};
 
@@ -229,8 +232,8 @@ impl Driver {
                     object: O,
                     g: Generation(1),
                     settled_below,
-                    client: 0,
-                    watermark: 0,
+                    client: ClientId::NONE,
+                    watermark: OperationNumber::NONE,
                 });
             }
             Step::Snapshot => self.snapshot(),
@@ -258,9 +261,9 @@ impl Driver {
             unit,
             from: range.start,
             to: range.end,
-            client: 1,
-            operation: self.n,
-            watermark: self.n,
+            client: ClientId(1),
+            operation: OperationNumber(self.n),
+            watermark: OperationNumber(self.n),
             g: Generation(1),
             lease: Lease(1),
             stamp: Some(version),
@@ -283,9 +286,9 @@ impl Driver {
             from_version: tip,
             to_version: version,
             end: 0,
-            client: 1,
-            operation: self.n,
-            watermark: self.n,
+            client: ClientId(1),
+            operation: OperationNumber(self.n),
+            watermark: OperationNumber(self.n),
             g: Generation(1),
             settled_to: if settled { version } else { Version::ZERO },
             body: Body::Bytes { payload: Bytes::new(), crcs: Vec::new() },
@@ -314,8 +317,8 @@ impl Driver {
             columns: ColumnMask::EMPTY,
             ends: vec![EndBound::NONE; cover.len()],
             cover,
-            client: 1,
-            operation: self.n,
+            client: ClientId(1),
+            operation: OperationNumber(self.n),
             g: Generation(1),
             settled_below: Version::ZERO,
             body: if hole { Body::Hole } else { body },
@@ -490,10 +493,10 @@ fn numbers_rise_and_never_come_again() {
         Err(error) => Err(error),
     };
     assert!(run.ask(&take(5)));
-    assert_eq!(decide(&run, &take(5)).expect("the same again"), Some(Outcome::Already));
+    assert_eq!(decide(&run, &take(5)).expect("the same again"), Some(MutationOutcome::Already));
     let drop = Mutation::SnapshotDrop { partition: P, object: O, g: Generation(1), number: 5 };
     assert!(run.ask(&drop));
-    assert_eq!(decide(&run, &drop).expect("dropped"), Some(Outcome::Already));
+    assert_eq!(decide(&run, &drop).expect("dropped"), Some(MutationOutcome::Already));
     for number in [4, 5] {
         let refused = decide(&run, &take(number));
         assert!(matches!(refused, Err(Error::SnapshotUsed { highest: 5, asked }) if asked == number));

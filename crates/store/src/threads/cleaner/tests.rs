@@ -2,14 +2,17 @@
 //! them. The store is a real one, on a disk in memory; the cleaner under test is a second one beside the
 //! store's own, which has no turn.
 
-use braid_layout::{ClusterId, ColumnMask, DriveId, Generation, Lease, ObjectId, PartitionId, Version};
+use braid_layout::{
+    ClientId, ClusterId, ColumnMask, DriveId, Generation, Lease, ObjectId, OperationNumber, PartitionId,
+    Version,
+};
 
 use super::*;
 use crate::crc::block_crcs;
 use crate::disk::Syncing;
 use crate::disk::memory::Memory;
 use crate::index::query::Want;
-use crate::mutation::{Attributes, Mutation, Outcome, Standing, Write, WriteKind};
+use crate::mutation::{Attributes, Mutation, MutationOutcome, Standing, Write, WriteKind};
 use crate::options::Options;
 use crate::payload::Body;
 use crate::store::{Identity, Store};
@@ -32,7 +35,7 @@ fn store() -> Store {
 }
 
 fn commit(store: &Store, mutation: Mutation) {
-    assert_eq!(store.commit(mutation).expect("commit"), Outcome::Applied);
+    assert_eq!(store.commit(mutation).expect("commit"), MutationOutcome::Applied);
 }
 
 fn write(store: &Store, object: u64, unit: u64, range: Range<u32>, n: u64, standing: Standing) {
@@ -51,8 +54,8 @@ fn write(store: &Store, object: u64, unit: u64, range: Range<u32>, n: u64, stand
             columns: ColumnMask::all(1),
             cover: Vec::new(),
             ends: Vec::new(),
-            client: 1,
-            operation: n,
+            client: ClientId(1),
+            operation: OperationNumber(n),
             g: Generation(1),
             settled_below: Version::ZERO,
             body: Body::Bytes { crcs: block_crcs(range.start, &bytes), payload: bytes.into() },

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use braid_layout::{Column, Generation, ObjectId, Version};
+use braid_layout::{ClientId, Column, Generation, ObjectId, OperationNumber, Version};
 use braid_store::disk::memory::{Fault, Memory, On};
 use braid_store::*;
 
@@ -37,9 +37,9 @@ impl Parity {
             from_version,
             to_version,
             end: end_of(to_version),
-            client: 11,
-            operation: n,
-            watermark: 0,
+            client: ClientId(11),
+            operation: OperationNumber(n),
+            watermark: OperationNumber::NONE,
             g: Generation(1),
             settled_to: to_version,
             body: body(1000, &own),

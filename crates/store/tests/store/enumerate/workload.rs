@@ -4,7 +4,9 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use braid_layout::{Column, ColumnMask, Generation, ObjectId, PartitionId, Version};
+use braid_layout::{
+    ClientId, Column, ColumnMask, Generation, ObjectId, OperationNumber, PartitionId, Version,
+};
 use braid_store::format::record::Kind;
 use braid_store::*;
 
@@ -121,7 +123,14 @@ fn unit_writes(steps: &mut Vec<Step>) {
     let settled_below = Version::ZERO;
     one(
         steps,
-        Mutation::Retire { partition: P, object, g: Generation(1), settled_below, client, watermark: 2 },
+        Mutation::Retire {
+            partition: P,
+            object,
+            g: Generation(1),
+            settled_below,
+            client: ClientId(client),
+            watermark: OperationNumber(2),
+        },
     );
 }
 
@@ -155,9 +164,9 @@ fn delta(data: u8, range: Range<u32>, versions: (Version, Version), settled_to: 
         from_version,
         to_version,
         end: end_of(to_version),
-        client: 11,
-        operation: to_version.n,
-        watermark: 2,
+        client: ClientId(11),
+        operation: OperationNumber(to_version.n),
+        watermark: OperationNumber(2),
         g: Generation(1),
         settled_to,
         body: body(range.start, &pattern(to_version.n, range.len())),
@@ -220,8 +229,8 @@ fn snapshots(steps: &mut Vec<Step>) {
         object: ObjectId(1),
         g: Generation(1),
         settled_below: version(lease, 100),
-        client: 0,
-        watermark: 0,
+        client: ClientId::NONE,
+        watermark: OperationNumber::NONE,
     };
     one(steps, retire(2));
     one(steps, retire(5));

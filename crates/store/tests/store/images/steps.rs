@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use braid_layout::{Column, ColumnMask, Generation, ObjectId, PartitionId, Version};
+use braid_layout::{
+    ClientId, Column, ColumnMask, Generation, ObjectId, OperationNumber, PartitionId, Version,
+};
 use braid_store::disk::memory::Memory;
 use braid_store::format::superblock::Superblock;
 use braid_store::*;
@@ -50,7 +52,10 @@ fn all(store: &Store, mutations: impl IntoIterator<Item = Mutation>) {
     for mutation in mutations {
         let outcome = store.commit(mutation.clone()).unwrap_or_else(|error| panic!("{error}: {mutation:?}"));
         assert!(
-            !matches!(outcome, Outcome::Already | Outcome::Older { .. } | Outcome::Known { .. }),
+            !matches!(
+                outcome,
+                MutationOutcome::Already | MutationOutcome::Older { .. } | MutationOutcome::Known { .. }
+            ),
             "{outcome:?}: {mutation:?}"
         );
     }
@@ -82,7 +87,7 @@ fn install(object: u64, unit: u64, range: (u32, u32), version: Version) -> Mutat
     })
 }
 
-fn retire(object: u64, settled_below: Version, client: u64, watermark: u64) -> Mutation {
+fn retire(object: u64, settled_below: Version, client: ClientId, watermark: OperationNumber) -> Mutation {
     Mutation::Retire {
         partition: P,
         object: ObjectId(object),
@@ -154,7 +159,7 @@ fn data(store: &Store) {
             Mutation::Snapshot { partition, object, g: Generation(1), number: 2 },
             stripe(1, 0, (5000, 9000), version(2, 40)),
             Mutation::Write(hole),
-            retire(1, version(2, 42), 0, 0),
+            retire(1, version(2, 42), ClientId::NONE, OperationNumber::NONE),
             Mutation::Snapshot { partition, object, g: Generation(1), number: 3 },
             stripe(1, 0, (8000, 9500), version(2, 43)),
             unit_write(5, 100, 5000, 1),
@@ -163,7 +168,7 @@ fn data(store: &Store) {
             unit_write(6, 1000, 2000, 4),
             owed(5, 1),
             verdict(1, 6, vec![version(4, 1)], vec![version(4, 2)]),
-            retire(1, Version::ZERO, 11, 2),
+            retire(1, Version::ZERO, ClientId(11), OperationNumber(2)),
             Mutation::SnapshotDrop { partition, object, g: Generation(1), number: 2 },
         ],
     );
@@ -181,9 +186,9 @@ fn delta(unit: u64, data: u8, range: (u32, u32), from_version: Version, to_versi
         from_version,
         to_version,
         end: end_of(to_version),
-        client: 11,
-        operation: to_version.n,
-        watermark: 2,
+        client: ClientId(11),
+        operation: OperationNumber(to_version.n),
+        watermark: OperationNumber(2),
         g: Generation(1),
         settled_to: Version::ZERO,
         body: sparse(to_version.n, range.0, range.1),
@@ -242,7 +247,7 @@ fn joining(store: &Store) {
             Mutation::Create { partition, object, attributes },
             install(3, 1, (0, 3000), version(1, 60)),
             stripe(3, 2, (0, 2000), version(3, 62)),
-            retire(3, version(3, 63), 0, 0),
+            retire(3, version(3, 63), ClientId::NONE, OperationNumber::NONE),
             ready(1, 1),
             ready(1, 2),
             Mutation::Fence { partition, object, g, set, joining },

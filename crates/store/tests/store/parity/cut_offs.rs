@@ -14,8 +14,8 @@ fn a_cut_off_below_the_base_removes_what_stands_on_it() {
     let cut_offs = vec![(Column(1), Version::ZERO)];
     let units = vec![UnitVerdict { unit: 0, forward: vec![], back: vec![], cut_offs }];
     let verdict = Mutation::Verdict { partition: P, object: O, g: Generation(1), units };
-    assert_eq!(run.store.commit(verdict.clone()).expect("verdict"), Outcome::Applied);
-    assert_eq!(run.store.commit(verdict).expect("again"), Outcome::Already);
+    assert_eq!(run.store.commit(verdict.clone()).expect("verdict"), MutationOutcome::Applied);
+    assert_eq!(run.store.commit(verdict).expect("again"), MutationOutcome::Already);
     run.chains[0].versions.truncate(settled);
     run.check();
     run.reopen(true);

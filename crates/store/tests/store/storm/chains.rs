@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use braid_layout::{Column, Generation, ObjectId, Version};
+use braid_layout::{ClientId, Column, Generation, ObjectId, OperationNumber, Version};
 use braid_store::*;
 
 use crate::common::*;
@@ -38,8 +38,8 @@ pub(super) struct Pending {
 #[derive(Debug, Clone)]
 pub(super) struct Owed {
     pub(super) version: Version,
-    client: u64,
-    operation: u64,
+    client: ClientId,
+    operation: OperationNumber,
     from: usize,
     own: Vec<u8>,
     /// True if the version was owed when the store was opened.
@@ -52,8 +52,8 @@ pub(super) struct Step {
     data: u8,
     pub(super) from: Version,
     to: Version,
-    client: u64,
-    operation: u64,
+    client: ClientId,
+    operation: OperationNumber,
     at: usize,
     own: Vec<u8>,
     pub(super) settled: bool,
@@ -62,15 +62,15 @@ pub(super) struct Step {
 /// State that is remembered of a client.
 #[derive(Debug, Clone, Default)]
 struct Client {
-    watermark: u64,
-    done: BTreeMap<(u64, u64, u8), Version>,
+    watermark: OperationNumber,
+    done: BTreeMap<(OperationNumber, u64, u8), Version>,
 }
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Object {
     pub(super) g: Generation,
     pub(super) units: BTreeMap<u64, Unit>,
-    clients: BTreeMap<u64, Client>,
+    clients: BTreeMap<ClientId, Client>,
     joining: bool,
     /// The units that the object's column has caught up with since it joined.
     ready: BTreeSet<u64>,
@@ -83,7 +83,7 @@ pub(super) struct Model {
 }
 
 /// An answer, and true if it took a record.
-type Answer = (Result<Outcome, Error>, bool);
+type Answer = (Result<MutationOutcome, Error>, bool);
 
 fn size(bytes: u32) -> usize {
     usize::try_from(bytes).expect("small")
@@ -234,7 +234,7 @@ impl Unit {
 }
 
 impl Object {
-    pub(super) fn knows(&self, client: u64) -> bool {
+    pub(super) fn knows(&self, client: ClientId) -> bool {
         self.clients.contains_key(&client)
     }
 
@@ -242,7 +242,13 @@ impl Object {
         !self.joining || self.ready.contains(&unit)
     }
 
-    fn done(&mut self, client: u64, operation: (u64, u64, u8), version: Version, watermark: u64) {
+    fn done(
+        &mut self,
+        client: ClientId,
+        operation: (OperationNumber, u64, u8),
+        version: Version,
+        watermark: OperationNumber,
+    ) {
         let known = self.clients.entry(client).or_default();
         if operation.0 >= known.watermark {
             known.done.insert(operation, version);
@@ -250,7 +256,7 @@ impl Object {
         self.retire(client, watermark);
     }
 
-    fn retire(&mut self, client: u64, watermark: u64) -> bool {
+    fn retire(&mut self, client: ClientId, watermark: OperationNumber) -> bool {
         let known = self.clients.entry(client).or_default();
         let news = watermark > known.watermark;
         known.watermark = known.watermark.max(watermark);
@@ -258,7 +264,7 @@ impl Object {
         news
     }
 
-    fn forget(&mut self, client: u64, operation: (u64, u64, u8)) {
+    fn forget(&mut self, client: ClientId, operation: (OperationNumber, u64, u8)) {
         if let Some(known) = self.clients.get_mut(&client) {
             known.done.remove(&operation);
         }
@@ -270,10 +276,10 @@ impl Object {
         if let Some(client) = self.clients.get(&write.client) {
             if let Some(&version) = client.done.get(&operation) {
                 let settled = !unit.owed.iter().any(|owed| owed.version == version);
-                return (Ok(Outcome::Known { version, settled }), false);
+                return (Ok(MutationOutcome::Known { version, settled }), false);
             }
             if write.operation < client.watermark {
-                return (Ok(Outcome::Already), false);
+                return (Ok(MutationOutcome::Already), false);
             }
         }
         let tip = unit.tip();
@@ -281,7 +287,7 @@ impl Object {
         let made = Version { g: write.g, lease: write.lease, n: if same { tip.n + 1 } else { 1 } };
         let version = write.stamp.unwrap_or(made);
         if version <= tip {
-            return (Ok(Outcome::Older { tip }), false);
+            return (Ok(MutationOutcome::Older { tip }), false);
         }
         if unit.owed.len() >= OWED_MAX {
             return (Err(Error::Backlog(OWED_MAX)), false);
@@ -296,7 +302,7 @@ impl Object {
             doubt: false,
         });
         self.done(write.client, operation, version, write.watermark);
-        (Ok(Outcome::Owed { from: tip, version }), true)
+        (Ok(MutationOutcome::Owed { from: tip, version }), true)
     }
 
     fn delta(&mut self, delta: &Delta) -> Answer {
@@ -307,7 +313,7 @@ impl Object {
         let to = delta.to_version;
         let on_chain = unit.deltas.iter().any(|d| d.data == data && d.to == to);
         if to == unit.cover[usize::from(data)] || stamp == Some(to) || on_chain {
-            return (Ok(Outcome::Counted { tip }), false);
+            return (Ok(MutationOutcome::Counted { tip }), false);
         }
         if from != unit.below_pending(data) && stamp != Some(from) {
             return (Err(Error::Chain { tip }), false);
@@ -331,7 +337,7 @@ impl Object {
             step.settled |= step.data == data;
         }
         self.done(delta.client, (delta.operation, delta.unit, data), to, delta.watermark);
-        (Ok(Outcome::Counted { tip: to }), true)
+        (Ok(MutationOutcome::Counted { tip: to }), true)
     }
 
     fn write(&mut self, write: &Write) -> Answer {
@@ -354,29 +360,29 @@ impl Object {
                 above[data] |= delta.from == cover[data];
                 above[data]
             });
-            return (Ok(Outcome::Applied), true);
+            return (Ok(MutationOutcome::Applied), true);
         }
         let tip = unit.tip();
         if version == tip || version == unit.version {
-            return (Ok(Outcome::Already), false);
+            return (Ok(MutationOutcome::Already), false);
         }
         if version < tip {
-            return (Ok(Outcome::Older { tip }), false);
+            return (Ok(MutationOutcome::Older { tip }), false);
         }
         unit.settle_owed(tip);
         unit.settle();
         unit.pending = Some(Pending { version, cover, from, own });
-        (Ok(Outcome::Applied), true)
+        (Ok(MutationOutcome::Applied), true)
     }
 
     fn owed_settled(&mut self, unit: u64, up_to: Version) -> Answer {
         let unit = self.units.entry(unit).or_default();
         if unit.owed.iter().any(|owed| owed.version == up_to) {
             unit.settle_owed(up_to);
-            return (Ok(Outcome::Applied), true);
+            return (Ok(MutationOutcome::Applied), true);
         }
         let settled = up_to <= unit.version;
-        (if settled { Ok(Outcome::Already) } else { Err(Error::Chain { tip: unit.tip() }) }, false)
+        (if settled { Ok(MutationOutcome::Already) } else { Err(Error::Chain { tip: unit.tip() }) }, false)
     }
 
     fn verdict(&mut self, verdict: &UnitVerdict) -> bool {
@@ -418,7 +424,9 @@ impl Object {
 impl Model {
     /// Apply a mutation and return the expected answer.
     pub(super) fn commit(&mut self, mutation: &Mutation) -> Answer {
-        let applied = |changed| (Ok(if changed { Outcome::Applied } else { Outcome::Already }), changed);
+        let applied = |changed| {
+            (Ok(if changed { MutationOutcome::Applied } else { MutationOutcome::Already }), changed)
+        };
         match mutation {
             Mutation::UnitWrite(write) => self.object(write.object).unit_write(write),
             Mutation::Delta(delta) => self.object(delta.object).delta(delta),

@@ -222,20 +222,20 @@ impl Life {
     fn expected_for(
         &mut self,
         mutation: &Mutation,
-        answer: &Result<Outcome, Error>,
-    ) -> (Result<Outcome, Error>, bool) {
+        answer: &Result<MutationOutcome, Error>,
+    ) -> (Result<MutationOutcome, Error>, bool) {
         let expected = self.expected(mutation);
-        let is_there = is_install(mutation) && matches!(answer, Ok(Outcome::Already));
-        if is_there { (Ok(Outcome::Already), false) } else { expected }
+        let is_there = is_install(mutation) && matches!(answer, Ok(MutationOutcome::Already));
+        if is_there { (Ok(MutationOutcome::Already), false) } else { expected }
     }
 
     /// The expected answer to a mutation, which the reference then applies; and true if that took a record.
-    fn expected(&mut self, mutation: &Mutation) -> (Result<Outcome, Error>, bool) {
+    fn expected(&mut self, mutation: &Mutation) -> (Result<MutationOutcome, Error>, bool) {
         if is_step(mutation) {
             return self.model.commit(mutation);
         }
         let expected = self.reference.commit(mutation.clone());
-        let is_record = expected.as_ref().is_ok_and(|&outcome| outcome == Outcome::Applied);
+        let is_record = expected.as_ref().is_ok_and(|&outcome| outcome == MutationOutcome::Applied);
         (expected, is_record)
     }
 

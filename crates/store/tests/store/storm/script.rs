@@ -1,6 +1,6 @@
 //! Random mutations, mostly sensible.
 
-use braid_layout::{ColumnMask, Generation, Lease, ObjectId, Version};
+use braid_layout::{ClientId, ColumnMask, Generation, Lease, ObjectId, OperationNumber, Version};
 use braid_store::*;
 
 use super::Random;
@@ -30,7 +30,14 @@ pub(super) fn mutation(random: &mut Random, n: u64, store: &Store) -> Mutation {
         2 => Mutation::Remove { partition: P, object, g },
         3 => {
             let settled_below = version(1 + u32::try_from(random.below(2)).expect("small"), n);
-            Mutation::Retire { partition: P, object, g, settled_below, client: 0, watermark: 0 }
+            Mutation::Retire {
+                partition: P,
+                object,
+                g,
+                settled_below,
+                client: ClientId::NONE,
+                watermark: OperationNumber::NONE,
+            }
         }
         4 | 5 => verdict(random, object, store),
         6 => {

@@ -1,6 +1,8 @@
 //! Random unit writes, deltas and related mutations, and the comparison of a store with the model (`chains`).
 
-use braid_layout::{Column, ColumnMask, Generation, Lease, ObjectId, PartitionId, Version};
+use braid_layout::{
+    ClientId, Column, ColumnMask, Generation, Lease, ObjectId, OperationNumber, PartitionId, Version,
+};
 use braid_store::*;
 
 use super::Random;
@@ -62,8 +64,8 @@ pub(super) fn mutation(random: &mut Random, n: u64, model: &Model) -> Mutation {
             Mutation::Ready { partition: Q, object, g: of.g, unit, units }
         }
         23 => {
-            let client = 1 + random.below(2);
-            let watermark = n.saturating_sub(random.below(60));
+            let client = ClientId(1 + random.below(2));
+            let watermark = OperationNumber(n.saturating_sub(random.below(60)));
             // A client without remembered operations has nothing to retire.
             if !of.knows(client) {
                 return Mutation::UnitWrite(unit_write(random, n, unit, model.objects[&DATA].g));
@@ -112,9 +114,13 @@ fn unit_write(random: &mut Random, n: u64, unit: u64, g: Generation) -> UnitWrit
         unit,
         from,
         to,
-        client: 1 + random.below(2),
-        operation,
-        watermark: if random.once_in(8) { n.saturating_sub(random.below(50)) } else { 0 },
+        client: ClientId(1 + random.below(2)),
+        operation: OperationNumber(operation),
+        watermark: if random.once_in(8) {
+            OperationNumber(n.saturating_sub(random.below(50)))
+        } else {
+            OperationNumber::NONE
+        },
         g,
         lease: LEASE,
         stamp: random.once_in(3).then(|| stamp(g, n)),
@@ -145,9 +151,13 @@ fn delta(random: &mut Random, n: u64, unit: u64, object: &Object) -> Delta {
         from_version: versions.0,
         to_version: versions.1,
         end: end_of(versions.1),
-        client: 1 + random.below(2),
-        operation: n,
-        watermark: if random.once_in(8) { n.saturating_sub(random.below(50)) } else { 0 },
+        client: ClientId(1 + random.below(2)),
+        operation: OperationNumber(n),
+        watermark: if random.once_in(8) {
+            OperationNumber(n.saturating_sub(random.below(50)))
+        } else {
+            OperationNumber::NONE
+        },
         g: object.g,
         settled_to: [versions.1, versions.0, Version::ZERO, versions.1]
             [usize::try_from(random.below(4)).expect("small")],

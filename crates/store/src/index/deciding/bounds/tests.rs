@@ -1,7 +1,9 @@
 //! Tests with low bounds: a change that would exceed them is refused, and one that makes an entry shorter is
 //! not.
 
-use braid_layout::{Column, ColumnMask, Generation, Lease, ObjectId, PartitionId, Version};
+use braid_layout::{
+    ClientId, Column, ColumnMask, Generation, Lease, ObjectId, OperationNumber, PartitionId, Version,
+};
 use bytes::Bytes;
 
 use crate::error::Error;
@@ -68,8 +70,8 @@ impl Driver {
             columns: ColumnMask::EMPTY,
             cover: Vec::new(),
             ends: Vec::new(),
-            client: 0,
-            operation: 0,
+            client: ClientId::NONE,
+            operation: OperationNumber::NONE,
             g: G,
             settled_below: Version::ZERO,
             body: Body::Bytes { payload: Bytes::new(), crcs: Vec::new() },
@@ -83,8 +85,14 @@ impl Driver {
 
     fn settle(&mut self) {
         let settled_below = version(self.n + 1);
-        let retire =
-            Mutation::Retire { partition: P, object: O, g: G, settled_below, client: 0, watermark: 0 };
+        let retire = Mutation::Retire {
+            partition: P,
+            object: O,
+            g: G,
+            settled_below,
+            client: ClientId::NONE,
+            watermark: OperationNumber::NONE,
+        };
         self.ask(retire).expect("settle");
     }
 
@@ -92,7 +100,7 @@ impl Driver {
         self.index.find_object(P, O).expect("the object").unit(0).entry_bytes()
     }
 
-    fn unit_write(&mut self, client: u64, operation: u64, watermark: u64) -> Result<(), Error> {
+    fn unit_write(&mut self, client: ClientId, operation: u64, watermark: u64) -> Result<(), Error> {
         let version = version(self.n);
         self.ask(Mutation::UnitWrite(UnitWrite {
             partition: P,
@@ -101,8 +109,8 @@ impl Driver {
             from: 0,
             to: 10,
             client,
-            operation,
-            watermark,
+            operation: OperationNumber(operation),
+            watermark: OperationNumber(watermark),
             g: G,
             lease: Lease(1),
             stamp: Some(version),
@@ -111,7 +119,7 @@ impl Driver {
         }))
     }
 
-    fn delta(&mut self, client: u64, operation: u64) -> Result<(), Error> {
+    fn delta(&mut self, client: ClientId, operation: u64) -> Result<(), Error> {
         self.ask(Mutation::Delta(Delta {
             partition: P,
             object: O,
@@ -124,17 +132,24 @@ impl Driver {
             to_version: version(self.n),
             end: 0,
             client,
-            operation,
-            watermark: 0,
+            operation: OperationNumber(operation),
+            watermark: OperationNumber::NONE,
             g: G,
             settled_to: Version::ZERO,
             body: Body::Hole,
         }))
     }
 
-    fn retire(&mut self, client: u64, watermark: u64) -> Result<(), Error> {
+    fn retire(&mut self, client: ClientId, watermark: u64) -> Result<(), Error> {
         let settled_below = Version::ZERO;
-        self.ask(Mutation::Retire { partition: P, object: O, g: G, settled_below, client, watermark })
+        self.ask(Mutation::Retire {
+            partition: P,
+            object: O,
+            g: G,
+            settled_below,
+            client,
+            watermark: OperationNumber(watermark),
+        })
     }
 
     fn known(&self) -> usize {
@@ -213,29 +228,35 @@ fn clients_that_retire_nothing_are_refused_and_others_help() {
     let mut run = Driver::new(ColumnMask::EMPTY);
     run.index.bounds.operations = 20;
     for operation in 0..9 {
-        run.unit_write(1, operation, 0).expect("remembered");
-        run.delta(2, operation).expect("remembered");
+        run.unit_write(ClientId(1), operation, 0).expect("remembered");
+        run.delta(ClientId(2), operation).expect("remembered");
     }
     assert_eq!(run.known(), 20, "with the clients");
-    assert!(matches!(run.unit_write(1, 9, 0), Err(Error::Operations(20))));
-    assert!(matches!(run.delta(2, 9), Err(Error::Operations(20))));
+    assert!(matches!(run.unit_write(ClientId(1), 9, 0), Err(Error::Operations(20))));
+    assert!(matches!(run.delta(ClientId(2), 9), Err(Error::Operations(20))));
     run.write(0..10, Standing::Pending).expect("a stripe write");
     let settled_below = version(run.n + 1);
-    let of_another =
-        Mutation::Retire { partition: P, object: O, g: G, settled_below, client: 3, watermark: 1 };
+    let of_another = Mutation::Retire {
+        partition: P,
+        object: O,
+        g: G,
+        settled_below,
+        client: ClientId(3),
+        watermark: OperationNumber(1),
+    };
     run.ask(of_another).expect("nothing is known of it");
     assert_eq!(run.known(), 20, "nor remembered");
-    run.retire(3, u64::MAX).expect("nor is there anything to remember");
+    run.retire(ClientId(3), u64::MAX).expect("nor is there anything to remember");
     let unit = run.index.find_object(P, O).expect("the object").unit(0);
     assert!(unit.pending.is_none() && unit.settled.is_some(), "settled all the same");
-    run.unit_write(1, 4, 0).expect("it is known");
-    run.unit_write(1, 9, 3).expect("its own watermark makes room");
+    run.unit_write(ClientId(1), 4, 0).expect("it is known");
+    run.unit_write(ClientId(1), 9, 3).expect("its own watermark makes room");
     assert_eq!(run.known(), 18);
-    run.unit_write(3, 10, 0).expect("a client and an operation");
-    assert!(matches!(run.unit_write(3, 11, 0), Err(Error::Operations(20))));
-    run.retire(1, 5).expect("one that is known");
-    run.unit_write(3, 11, 0).expect("there is room");
-    run.retire(2, u64::MAX).expect("one that is gone");
+    run.unit_write(ClientId(3), 10, 0).expect("a client and an operation");
+    assert!(matches!(run.unit_write(ClientId(3), 11, 0), Err(Error::Operations(20))));
+    run.retire(ClientId(1), 5).expect("one that is known");
+    run.unit_write(ClientId(3), 11, 0).expect("there is room");
+    run.retire(ClientId(2), u64::MAX).expect("one that is gone");
     assert_eq!(run.known(), 9);
 }
 
