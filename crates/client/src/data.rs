@@ -8,6 +8,7 @@ pub(crate) mod extents;
 pub(crate) mod held;
 pub(crate) mod landing;
 pub(crate) mod mend;
+pub(crate) mod planning;
 pub(crate) mod quick;
 pub(crate) mod read;
 pub(crate) mod retire;

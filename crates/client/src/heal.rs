@@ -26,7 +26,7 @@ use crate::client::{Client, random, unexpected};
 use crate::concurrent;
 use crate::data::buffers::User;
 use crate::data::held::runs;
-use crate::data::read::Patience;
+use crate::data::planning::Patience;
 use crate::data::retire::ask_all;
 use crate::error::{Error, Result};
 use crate::executor::{Executor, Writer};

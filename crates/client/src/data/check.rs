@@ -12,7 +12,7 @@ use braid_wire::data::Listing;
 use crate::client::Client;
 use crate::concurrent;
 use crate::data::buffers::User;
-use crate::data::read::{Patience, or_with_joining};
+use crate::data::planning::{Patience, or_with_joining};
 use crate::error::Result;
 use crate::executor::{Executor, Failed};
 use crate::handle::Handle;

@@ -10,7 +10,7 @@ use std::ops::Range;
 use braid_wire::Reason;
 use braid_wire::data::{DriveReply, Listing, Versions};
 
-use crate::data::read::Patience;
+use crate::data::planning::Patience;
 use crate::data::retire::{ask_all, note};
 use crate::error::{Error, Result};
 use crate::handle::Handle;

@@ -16,7 +16,7 @@ use braid_plan::{Body, PlanError, Stamped, Write};
 
 use crate::concurrent;
 use crate::data::buffers::User;
-use crate::data::read::{Patience, SegmentChunk};
+use crate::data::planning::{Patience, SegmentChunk};
 use crate::data::stamps::NotNow;
 use crate::data::write::{ReservedPlace, WriteSide, Written};
 use crate::error::Result;

@@ -20,7 +20,7 @@ use braid_wire::Reason;
 use crate::concurrent;
 use crate::config::PartWrites;
 use crate::data::buffers::User;
-use crate::data::read::{Patience, SegmentChunk, stripes_of};
+use crate::data::planning::{Patience, SegmentChunk, stripes_of};
 use crate::data::stamps::{Begun, Content, NotNow};
 use crate::data::unit_writes::Operation;
 pub(crate) use crate::data::write_side::WriteSide;

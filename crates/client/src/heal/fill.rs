@@ -25,7 +25,7 @@ use crate::concurrent;
 use crate::data::buffers::User;
 use crate::data::extents::data_after;
 use crate::data::held::runs;
-use crate::data::read::Patience;
+use crate::data::planning::Patience;
 use crate::error::{Error, Result};
 use crate::executor::{Executor, Filling, ask_columns};
 use crate::handle::{Handle, Purpose};

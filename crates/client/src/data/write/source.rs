@@ -7,7 +7,7 @@ use braid_plan::Body;
 
 use super::WriteSide;
 use crate::concurrent;
-use crate::data::read::SegmentChunk;
+use crate::data::planning::SegmentChunk;
 use crate::error::Result;
 use crate::handle::Handle;
 use crate::view::FileView;
