@@ -51,6 +51,18 @@ fn what_one_mount_changes_the_other_sees_at_once() {
     fs::create_dir(one("d")).expect("made");
     fs::rename(one("g"), one("d/h")).expect("moved");
     assert_eq!((names(&other("d")), names(&b.at)), (vec!["h".into()], vec!["d".into(), "link".into()]));
+    // A rename that fails changes nothing, also when the kernel asks for the names again (after a second).
+    fs::create_dir(one("full")).expect("made");
+    fs::write(one("full/x"), "x").expect("written");
+    let number = |name: &str| fs::metadata(one(name)).expect("there").ino();
+    let before = (number("d"), number("full"));
+    let refused = fs::rename(one("d"), one("full")).expect_err("it is not empty");
+    assert_eq!(refused.kind(), std::io::ErrorKind::DirectoryNotEmpty);
+    thread::sleep(Duration::from_millis(1100));
+    assert_eq!((number("d"), number("full")), before);
+    assert_eq!((names(&one("d")), names(&one("full"))), (vec!["h".to_owned()], vec!["x".to_owned()]));
+    fs::remove_dir_all(one("full")).expect("removed");
+    assert_eq!(names(&one("d")), ["h"]);
     assert!(Command::new("mkfifo").arg(one("pipe")).status().expect("run").success());
     assert!(fs::metadata(other("pipe")).expect("there").file_type().is_fifo());
     // The library sees the changes too, and the mounts see changes by the library.

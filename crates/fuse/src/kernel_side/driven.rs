@@ -28,7 +28,7 @@ use crate::tree::news;
 /// Inode number of the volume's root.
 pub const ROOT: u64 = INodeNo::ROOT.0;
 
-/// Cache of a kernel, from which the mount has it drop entries.
+/// The cache of a kernel. The mount has the kernel drop entries from it.
 pub trait Cache: Send + Sync {
     /// Drops the entry of a name in a directory.
     fn drop_name(&self, directory: u64, name: &[u8]);

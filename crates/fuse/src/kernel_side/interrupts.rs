@@ -37,7 +37,8 @@ impl Waiter {
     }
 }
 
-/// Returns whether the thread, and whether its process, has a signal that is not blocked.
+/// From the text of `/proc/PID/status`: whether a signal that is not blocked is pending for the thread, and
+/// whether one is for its process.
 fn pending(status: &str) -> (bool, bool) {
     let mask = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name));

@@ -151,14 +151,27 @@ impl Kept {
         is_last
     }
 
-    /// Records that a request of this mount moved a name. Returns true if the new name is kept.
-    pub(crate) fn move_name(&self, asked: Asked, from: (FileId, &[u8]), to: (FileId, &[u8])) -> bool {
+    /// Records that a request of this mount moved a name, or failed (`is_done`), so that neither name is
+    /// known any more. Returns true if the new name is kept.
+    pub(crate) fn move_name(
+        &self,
+        asked: Asked,
+        from: (FileId, &[u8]),
+        to: (FileId, &[u8]),
+        is_done: bool,
+    ) -> bool {
         let mut state = self.lock();
         let is_last = state.changes == asked.0;
-        let moved = state.names.get(&from.0).and_then(|names| names.known.get(from.1)).copied();
+        let moved = state.name(from);
+        for (at, name) in [(from, moved), (to, state.name(to))] {
+            if matches!(name, None | Some(Name::Changed)) {
+                // It may be the name of any entry whose record is kept by number.
+                state.rows.retain(|_, row| row.parent != at.0);
+            }
+        }
         state.forget_name(from.0, from.1);
         state.forget_name(to.0, to.1);
-        match moved.filter(|_| is_last) {
+        match moved.filter(|_| is_last && is_done) {
             Some(moved @ Name::File(_)) => state.put_name(to, moved),
             _ => return false,
         }
@@ -248,6 +261,12 @@ impl State {
         self.rows.insert(row.file, StatRow { segments: Vec::new(), ..row.clone() });
     }
 
+    /// The entry that a name is known to stand for.
+    fn name(&self, at: (FileId, &[u8])) -> Option<Name> {
+        let names = self.names.get(&at.0)?;
+        names.known.get(at.1).copied().or(names.are_all.then_some(Name::Nothing))
+    }
+
     fn forget_name(&mut self, directory: FileId, name: &[u8]) {
         self.changes += 1;
         self.rows.remove(&directory);
@@ -320,6 +339,28 @@ mod tests {
             created_ns,
         };
         StatRow { volume, file: FileId(7), parent: DIRECTORY, attributes, target, g, segments }
+    }
+
+    #[test]
+    fn a_rename_that_fails_gives_no_name_to_another_entry() {
+        for is_done in [false, true] {
+            let kept = Kept::default();
+            kept.put_name(kept.ask(), (DIRECTORY, b"new"), Some(&row(1, 10)));
+            kept.put_name(kept.ask(), (DIRECTORY, b"cur"), None);
+            let is_kept = kept.move_name(kept.ask(), (DIRECTORY, b"new"), (DIRECTORY, b"cur"), is_done);
+            assert_eq!(is_kept, is_done);
+            let state = kept.lock();
+            let named = state.names[&DIRECTORY].known.get(&b"cur"[..]).copied();
+            assert!(named == is_done.then_some(Name::File(FileId(7))) && state.rows.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_rename_of_an_unknown_name_leaves_no_record_of_its_directory() {
+        let kept = Kept::default();
+        kept.put(kept.ask(), &row(1, 10));
+        kept.move_name(kept.ask(), (DIRECTORY, b"unknown"), (FileId(2), b"b"), true);
+        assert!(kept.known_row(FileId(7)).is_none(), "it may be the one that has moved");
     }
 
     #[test]

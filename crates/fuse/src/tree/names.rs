@@ -188,9 +188,17 @@ impl Shared {
             return self.made(asked, parent, name, made);
         }
         let options = OpenOptions::new().write(true).create_new(true).new_attributes(new);
-        let file = self.context.client.open(&path, &options).await.map_err(|error| errno(&error))?;
+        let at = (self.file(parent), name);
+        let file = match self.context.client.open(&path, &options).await {
+            Ok(file) => file,
+            Err(error) => {
+                // It may have been made: the answer may be lost.
+                self.context.kept.forget_name(at.0, at.1);
+                return Err(errno(&error));
+            }
+        };
         let row = file.known();
-        let is_kept = self.context.kept.give_name(asked, (self.file(parent), name), &row);
+        let is_kept = self.context.kept.give_name(asked, at, &row);
         file.close().await.map_err(|error| errno(&error))?;
         Ok(self.entry(&row, is_kept).named(name))
     }
@@ -198,6 +206,9 @@ impl Shared {
     pub(crate) async fn link(&self, of: INodeNo, parent: INodeNo, name: &[u8]) -> Outcome<Entry> {
         let asked = self.context.kept.ask();
         let linked = self.context.client.hard_link(&self.name(of), &self.under(parent, name)?).await;
+        if linked.is_err() {
+            self.context.kept.forget(self.file(of));
+        }
         let entry = self.made(asked, parent, name, linked)?.named(name);
         // The answer does not include the bytes of the file that wait to be written.
         let Some(inode) = self.inodes.get(self.file(of)) else { return Ok(entry) };
@@ -381,7 +392,7 @@ impl Shared {
         };
         // The record of a moved entry has another parent from now on.
         let at = |(directory, name)| (self.file(directory), name);
-        let is_kept = self.context.kept.move_name(asked, at(from), at(to));
+        let is_kept = self.context.kept.move_name(asked, at(from), at(to), renamed.is_ok());
         lost.iter().for_each(|file| self.context.kept.forget(*file));
         renamed.map_err(|error| errno(&error))?;
         if !is_kept || how == RenameHow::Exchange {
