@@ -9,6 +9,7 @@
 //! had locked. This is stored too, as a session that no client has (`silence`), so that it outlives restarts.
 //! Its leases on a file end before another is given a lock there.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,6 +37,16 @@ const AGAIN_MS: u64 = 100;
 /// Carries out a request for an advisory lock.
 pub(crate) async fn lock(core: &Arc<Core>, asked: Lock) -> Result<Locked, Refusal> {
     let client = asker();
+    let is_claim = asked.how == LockHow::Claim;
+    let answer = carry_out(core, asked, client).await?;
+    if is_claim && matches!(answer.state, LockState::Granted | LockState::Lost) {
+        // The client knows now which locks it holds, and claims them again under each new lease.
+        narrow(core, client);
+    }
+    Ok(answer)
+}
+
+async fn carry_out(core: &Arc<Core>, asked: Lock, client: ClientId) -> Result<Locked, Refusal> {
     let Some(span) = asked.span().filter(|_| client != ClientId::NONE && asked.session != LockSession::NONE)
     else {
         return Err(Refusal::new(Reason::Malformed, "a lock has a holder, and bytes"));
@@ -47,14 +58,19 @@ pub(crate) async fn lock(core: &Arc<Core>, asked: Lock) -> Result<Locked, Refusa
     if let Some(state) = prepare(core, &asked, client).await? {
         return Ok(Locked { state, held: None });
     }
-    if asked.how == LockHow::Set && asked.kind.is_some() {
-        fence_late(core, asked.file, client).await?;
-        fence_gone(core, asked.file).await?;
-    }
+    let is_new = asked.how == LockHow::Set && asked.kind.is_some();
     loop {
+        let mut fenced = BTreeSet::new();
+        if is_new {
+            fenced = fence_late(core, asked.file, client).await?;
+            fence_gone(core, asked.file).await?;
+        }
         let outcome = {
             let now_ms = core.running_ms();
             let mut locks = core.locking.locks();
+            if is_new && !locks.late_writers(asked.file, client).is_subset(&fenced) {
+                continue; // a session that held locks here has ended since
+            }
             locks.ask(&asked, span, |client| core.watchers().is_heard(client, now_ms))
         };
         let (state, held) = match outcome {
@@ -129,20 +145,16 @@ async fn end_claims(core: &Arc<Core>) -> Result<(), Refusal> {
     })
     .await?;
     core.locking.locks().end_of_claims();
-    narrow(core);
+    let back = core.locking.locks().late_and_back();
+    back.into_iter().for_each(|client| narrow(core, client));
     Ok(())
 }
 
 /// Begins a session. The client's former ones end.
 async fn begin(core: &Arc<Core>, session: LockSession, client: ClientId) -> Result<(), Refusal> {
-    let (former, is_late) = {
-        let locks = core.locking.locks();
-        let former = locks.former(client, session);
-        let is_late = former.iter().any(|one| !locks.held_by(*one).1.is_empty());
-        (former, is_late)
-    };
+    let former = core.locking.locks().former(client, session);
     core.write(move |_, tx| {
-        if is_late {
+        if !former.is_empty() {
             set_late(tx, client);
         }
         former.iter().for_each(|one| tx.delete(key::lock_session(*one)));
@@ -151,7 +163,7 @@ async fn begin(core: &Arc<Core>, session: LockSession, client: ClientId) -> Resu
     })
     .await?;
     core.locking.locks().enter(session, client);
-    narrow(core);
+    narrow(core, client);
     Ok(())
 }
 
@@ -160,10 +172,9 @@ fn set_late(tx: &mut Tx, client: ClientId) {
     tx.set(key::lock_session(silence(client)), &LockSessionRecord { client });
 }
 
-/// Limits the clients that may write under unknown locks, and have a session now, to their present leases.
-fn narrow(core: &Core) {
-    let back = core.locking.locks().late_and_back();
-    for client in back {
+/// Limits a client that may write under unknown locks, and is back, to its present leases.
+fn narrow(core: &Core, client: ClientId) {
+    if core.locking.locks().is_late(client) {
         let files = core.leases().files_of(client);
         core.locking.locks().narrow(client, files);
     }
@@ -191,20 +202,21 @@ async fn fence(core: &Arc<Core>, session: LockSession) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Ends the leases on a file of clients that may write it under locks that they have lost.
-async fn fence_late(core: &Arc<Core>, file: FileId, asker: ClientId) -> Result<(), Refusal> {
+/// Ends the leases on a file of clients that may write it under locks that they have lost. Returns these
+/// clients.
+async fn fence_late(core: &Arc<Core>, file: FileId, asker: ClientId) -> Result<BTreeSet<ClientId>, Refusal> {
     let late = core.locking.locks().late_writers(file, asker);
     if late.is_empty() {
-        return Ok(());
+        return Ok(late);
     }
+    let _turn = core.lock_file(file).await?;
     let may_write = core.leases().are_silent(file, &late);
     if may_write {
-        let _turn = core.lock_file(file).await?;
         core.leases().give_up_silent(file, &late);
         end_lease_alone(core, file).await?;
     }
     core.locking.locks().fenced(file, &late);
-    Ok(())
+    Ok(late)
 }
 
 /// Ends the leases on a file of holders that are gone, or gave theirs up as a write had failed: their last
@@ -246,7 +258,7 @@ impl Job for EndIdle {
             tracing::info!(%refusal, "ended sessions of locks are on record for longer");
         }
         idle.into_iter().for_each(|session| core.locking.locks().drop_session(session));
-        let harmless = core.locking.locks().forget_late(|client| core.leases().may_write(client));
+        let harmless = core.locking.locks().forget_late(|client| core.leases().files_of(client));
         let rows = harmless.into_iter().map(silence).collect();
         // A row that stays has the client's leases fenced once more after the next start.
         forget(core, rows).await?;

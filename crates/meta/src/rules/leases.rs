@@ -1,13 +1,13 @@
 //! Leases on files: their holders, and their expiry. A pure machine: time is a parameter.
 //!
 //! A lease's number, its kind, and that it was granted, are durable in the file's record. Only its holders
-//! and their expiry are kept here. After a restart every lease on record lasts a full term from the start:
-//! longer than its holders think, never shorter. The holders of a shared lease are not known then: any client
-//! that renews it with a right number within that term is a holder.
+//! and their expiry are kept here. After a restart every lease on record lasts its full length from the
+//! start: longer than its holders think, never shorter. The holders of a shared lease are not known then: any
+//! client that renews it with a right number within that time is a holder.
 //!
 //! A holder that lapsed can still renew until the end of its lease has begun ([`Leases::step`]): a late
 //! client does no harm as long as nothing was done about the lapse. After a pause of this process every lease
-//! lasts a full term, as renewals may have waited for the manager.
+//! lasts its full length, as renewals may have waited for the manager.
 //!
 //! When a lease is replaced by one of the other kind its holders keep their places, and may still name the
 //! former number until they have heard of the new one.

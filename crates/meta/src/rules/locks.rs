@@ -180,12 +180,20 @@ impl Locks {
     }
 
     /// Removes the clients that can write nothing any more under locks that they have lost, and returns them.
-    pub fn forget_late(&mut self, may_write: impl Fn(ClientId) -> bool) -> Vec<ClientId> {
-        let is_done = |client: ClientId, files: &Option<BTreeSet<FileId>>| {
-            !may_write(client) || files.as_ref().is_some_and(BTreeSet::is_empty)
-        };
-        let done = self.late.iter().filter(|(client, files)| is_done(**client, files));
-        let done: Vec<ClientId> = done.map(|(client, _)| *client).collect();
+    /// `files_of`: the files on which a client has leases.
+    pub fn forget_late(&mut self, files_of: impl Fn(ClientId) -> BTreeSet<FileId>) -> Vec<ClientId> {
+        let mut done = Vec::new();
+        for (client, late) in &mut self.late {
+            let leased = files_of(*client);
+            let is_done = match late {
+                Some(files) => {
+                    files.retain(|file| leased.contains(file));
+                    files.is_empty()
+                }
+                None => leased.is_empty(),
+            };
+            done.extend(is_done.then_some(*client));
+        }
         done.iter().for_each(|client| drop(self.late.remove(client)));
         done
     }

@@ -296,7 +296,7 @@ fn who_has_lost_locks_without_a_fence_is_fenced_before_the_next_has_them() {
     assert!(locks.late_writers(FileId(6), ClientId(2)).is_empty() && locks.late_and_back().is_empty());
     locks.fenced(FILE, &BTreeSet::from([ClientId(1)]));
     assert!(locks.late_writers(FILE, ClientId(2)).is_empty());
-    assert_eq!(locks.forget_late(|_| true), [ClientId(1)]);
+    assert_eq!(locks.forget_late(|_| BTreeSet::from([FILE])), [ClientId(1)]);
     // Of a client that did not claim it is not known what it had locked.
     let mut locks = Locks::default();
     locks.begin([(LockSession(10), ClientId(1))]);
@@ -308,7 +308,7 @@ fn who_has_lost_locks_without_a_fence_is_fenced_before_the_next_has_them() {
         BTreeSet::from([ClientId(1)]),
         "it may get another lease there"
     );
-    assert!(locks.late_and_back().is_empty() && locks.forget_late(|_| true).is_empty());
+    assert!(locks.late_and_back().is_empty() && locks.forget_late(|_| BTreeSet::from([FILE])).is_empty());
     locks.enter(LockSession(11), ClientId(1));
     assert_eq!(locks.late_and_back(), [ClientId(1)]);
     locks.narrow(ClientId(1), BTreeSet::from([FILE]));
@@ -316,7 +316,7 @@ fn who_has_lost_locks_without_a_fence_is_fenced_before_the_next_has_them() {
     assert!(locks.late_writers(FileId(6), ClientId(2)).is_empty(), "that lease is of its new session");
     assert_eq!(locks.late_writers(FILE, ClientId(2)), BTreeSet::from([ClientId(1)]));
     assert_eq!(
-        (locks.forget_late(|_| false), locks.is_late(ClientId(1))),
+        (locks.forget_late(|_| BTreeSet::new()), locks.is_late(ClientId(1))),
         (vec![ClientId(1)], false),
         "it has no lease left"
     );
