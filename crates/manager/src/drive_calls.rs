@@ -45,8 +45,9 @@ pub struct DriveCalls {
 }
 
 struct Pool {
-    /// One permit per call that is in progress or waits for a slot.
+    /// Limits the calls that are in progress or wait: those beyond fail at once.
     queue: Semaphore,
+    /// Limits the calls in progress.
     calls: Semaphore,
     idle: Mutex<Vec<(String, DriveSession)>>,
 }

@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep};
 use crate::core::Core;
 use crate::leading::{ROUND, pause, until_leading};
 
-/// Pause before a job or a task that panicked begins anew.
+/// Maximum pause before a job that panicked begins anew, and the pause of a task's key.
 const AFTER_PANIC: Duration = Duration::from_secs(30);
 
 /// A kind of background work.
@@ -116,12 +116,13 @@ fn milliseconds(time: Duration) -> u64 {
 /// A job that is not running yet.
 pub(crate) struct Start {
     name: &'static str,
+    pause_max: Duration,
     run: fn(Arc<Core>) -> Running,
 }
 
 impl Start {
     pub(crate) const fn of<J: Job>() -> Start {
-        Start { name: J::NAME, run: run::<J> }
+        Start { name: J::NAME, pause_max: J::PAUSE_MAX, run: run::<J> }
     }
 }
 
@@ -139,10 +140,11 @@ pub(crate) async fn run_all(core: Arc<Core>, starts: &[Start]) {
         let text = "the job failed within the manager: its log has the reason";
         let now_ms = core.running_ms();
         core.jobs().failed(start.name, text.to_owned(), 0, now_ms);
-        core.jobs().end(start.name, milliseconds(AFTER_PANIC), now_ms);
+        let pause = AFTER_PANIC.min(start.pause_max);
+        core.jobs().end(start.name, milliseconds(pause), now_ms);
         let anew = (start.run)(Arc::clone(&core));
         let later = async move {
-            sleep(AFTER_PANIC).await;
+            sleep(pause).await;
             anew.await;
         };
         started.insert(running.spawn(later).id(), start);

@@ -204,7 +204,9 @@ impl Job for ForgetOperations {
 
 /// Takes out the columns of drives that returned with less than they had acknowledged.
 #[derive(Default)]
-struct PutOutDrives;
+struct PutOutDrives {
+    not_before: NotBefore<DriveId>,
+}
 
 impl Job for PutOutDrives {
     const NAME: &'static str = "put out drives";
@@ -214,7 +216,11 @@ impl Job for PutOutDrives {
     async fn round(&mut self, core: &Arc<Core>) -> Result<Again, Refusal> {
         let behind = core.drives().behind();
         for drive in behind {
+            if self.not_before.waits(&drive) {
+                continue;
+            }
             if let Err(refusal) = behind::put_out(core, drive).await {
+                self.not_before.set(drive, TRY_AGAIN);
                 let name = core.drives().name(drive);
                 tracing::error!(%name, %refusal, "the columns of a drive that is behind are not out yet");
                 PutOutDrives::failed_in_part(core, &format!("{name}: {}", refusal.detail));
@@ -268,6 +274,8 @@ impl Job for KeepLogs {
 #[derive(Default)]
 struct TendDrives {
     tasks: Tasks<DriveId>,
+    /// Replaced drives whose records could not be deleted.
+    not_before: NotBefore<DriveId>,
 }
 
 impl Job for TendDrives {
@@ -290,7 +298,11 @@ impl Job for TendDrives {
         }
         let replaced = core.drives().in_state(DriveState::Replaced, now_ms);
         for drive in replaced {
+            if self.not_before.waits(&drive) {
+                continue;
+            }
             if let Err(refusal) = forget_replaced(core, drive).await {
+                self.not_before.set(drive, TRY_AGAIN);
                 let name = core.drives().name(drive);
                 tracing::error!(%name, %refusal, "the records of a replaced drive cannot be deleted");
                 TendDrives::failed_in_part(core, &format!("{name}: {}", refusal.detail));

@@ -103,6 +103,7 @@ fn many(args: &Args) -> ExitCode {
                 Ok(outcome) => outcome,
                 Err(error) => {
                     eprintln!("seed {seed} could not be run: {error}");
+                    sum.lock().expect("no holder panics").failed.push(seed);
                     next.store(seeds.end, Ordering::Relaxed);
                     return;
                 }
