@@ -8,7 +8,7 @@ cargo=${1:-cargo}
 # The waiting lane, by names of test targets. All others are in the computing lane.
 waiting=(cluster e2e lab manager)
 
-all=$(for path in crates/*/tests/*.rs crates/*/tests/*/main.rs tools/*/tests/*.rs; do
+all=$(for path in {crates,tools}/*/tests/*.rs {crates,tools}/*/tests/*/main.rs; do
     test -e "$path" || continue
     name=${path%/main.rs}
     basename "$name" .rs
@@ -17,12 +17,15 @@ computing=$(comm -23 <(echo "$all") <(printf '%s\n' "${waiting[@]}" | sort))
 
 "$cargo" test --workspace --locked --no-run || exit 1
 log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+export BRAID_NOT_RUN
+BRAID_NOT_RUN=$(mktemp)
+trap 'rm -f "$log" "$BRAID_NOT_RUN"' EXIT
 "$cargo" test --workspace --locked ${waiting[*]/#/--test } -- --test-threads 3 >"$log" 2>&1 &
 lane=$!
 "$cargo" test --workspace --locked --lib --bins $(printf -- '--test %s ' $computing)
 ended=$?
 wait "$lane" || ended=1
 cat "$log"
+sort -u "$BRAID_NOT_RUN"
 test "$ended" = 0 && "$cargo" test --workspace --locked --doc || ended=1
 exit "$ended"

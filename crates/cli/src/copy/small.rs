@@ -38,7 +38,7 @@ pub(super) async fn put(
 }
 
 /// Copies a remote file of `size` bytes to a new local one. Returns false, with nothing written, if the
-/// pipeline must copy it.
+/// pipeline must copy it: the file is shorter than `size`, or all zeros and may be a hole.
 pub(super) async fn get(
     from: &Arc<RemoteFile>,
     size: u64,

@@ -63,19 +63,19 @@ fn ctrl_c_in_the_middle_of_a_copy_leaves_nothing() {
 #[test]
 fn a_source_that_shrinks_is_refused_and_one_that_grows_is_copied_to_its_end() {
     let cluster = Cluster::up(5);
-    // Far more than the copy's buffers, so that it cannot have read everything before the file is cut.
-    let path = cluster.file("shrinks");
-    let file = fs::File::create(&path).expect("made");
-    // The bytes are written, not sparse: holes would be skipped at once.
-    let piece = vec![0; 1 << 20];
-    (0..512).for_each(|n| file.write_all_at(&piece, n << 20).expect("written"));
+    // Far more than the copy's buffers, and no drive takes a byte before the file is cut: so the copy cannot
+    // have read everything.
+    let path = cluster.make("shrinks", 128 << 20, 9);
+    let drives: Vec<u32> = (1..=5).map(|n| cluster.drive_pid(&format!("drive-{n}"))).collect();
+    drives.iter().for_each(|pid| signal(*pid, "STOP"));
     let mut command =
         cluster.command([OsStr::new("cp"), path.as_os_str(), OsStr::new("braid://main/shrunk")]);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started");
     until("the copy reads it", || opened_by(child.id(), &path));
-    file.set_len(1000).expect("cut");
+    fs::File::options().write(true).open(&path).expect("opened").set_len(1000).expect("cut");
+    drives.iter().for_each(|pid| signal(*pid, "CONT"));
     let ended = said(finish(child));
-    ended.failed(1, "shrank from 536870912 to");
+    ended.failed(1, "shrank from 134217728 to");
     assert_eq!(cluster.line("ls braid://main").ok().text(), "");
 
     let path = cluster.make("grows", 40 << 20, 4);

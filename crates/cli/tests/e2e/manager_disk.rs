@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use crate::media::{ByHand, own_mounts, start};
-use crate::support::{Cluster, Said, braid, noise, run, until};
+use crate::support::{Cluster, Said, braid, noise, not_run, run, until};
 
 /// Number of files in the tree that is copied.
 const FILES: usize = 100;
@@ -63,7 +63,7 @@ impl Small {
 #[test]
 fn a_full_one_is_told_loses_nothing_and_goes_on_when_there_is_room() {
     let Some(way) = own_mounts() else {
-        println!("not run: neither root nor a user may mount a file system here");
+        not_run("neither root nor a user may mount a file system here");
         return;
     };
     let small = Small::start(way);

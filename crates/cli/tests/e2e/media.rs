@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use crate::support::{Cluster, braid, noise, until};
+use crate::support::{Cluster, braid, noise, not_run, until};
 
 /// A server started by hand; killed when its test ends.
 pub(crate) struct ByHand(Child);
@@ -43,7 +43,7 @@ pub(crate) fn own_mounts() -> Option<&'static [&'static str]> {
 #[test]
 fn a_file_system_that_is_full_fails_the_write_and_serves_again_after_rm() {
     let Some(way) = own_mounts() else {
-        println!("not run: neither root nor a user may mount a file system here");
+        not_run("neither root nor a user may mount a file system here");
         return;
     };
     let cluster = Cluster::nowhere();
@@ -213,7 +213,7 @@ fn a_disk_that_hangs_takes_its_drive_out_until_it_answers() {
     probing.args(["-m", "sh", "-c", probe]).current_dir(cluster.file(""));
     probing.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     if !probing.status().is_ok_and(|status| status.success()) {
-        println!("not run: no file system can be mounted and frozen here");
+        not_run("no file system can be mounted and frozen here");
         return;
     }
     let place = cluster.file("cluster").display().to_string();

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use crate::support::{Cluster, Said, finish, noise, runs, said, signal, until};
+use crate::support::{Cluster, Said, finish, noise, not_run, runs, said, signal, until};
 
 /// A mount by a command in the foreground, which is killed when its test ends.
 pub(crate) struct Mounted {
@@ -29,7 +29,7 @@ impl Mounted {
     /// Mounts by a command that lacks only the directory.
     pub(crate) fn by(mut command: Command, at: PathBuf) -> Option<Mounted> {
         if !Path::new("/dev/fuse").exists() {
-            println!("not run: there is no /dev/fuse here");
+            not_run("there is no /dev/fuse here");
             return None;
         }
         fs::create_dir_all(&at).expect("made");
@@ -41,7 +41,7 @@ impl Mounted {
         }
         let said = said(finish(child));
         assert!(said.err.contains("not permitted"), "{}", said.err);
-        println!("not run: nothing may be mounted here");
+        not_run("nothing may be mounted here");
         None
     }
 

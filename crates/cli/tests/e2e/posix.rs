@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::mount::Mounted;
-use crate::support::{Cluster, said};
+use crate::support::{Cluster, not_run, said};
 
 /// Path of a suite's program, if it is installed.
 fn suite(name: &str) -> Option<PathBuf> {
     let variable = "BRAID_POSIX_SUITES";
     let Some(directory) = std::env::var_os(variable) else {
-        println!("not run: {variable} does not say where {name} is; `make posix` installs it");
+        not_run(&format!("{variable} does not say where {name} is; `make posix` installs it"));
         return None;
     };
     let path = Path::new(&directory).join("bin").join(name);
@@ -25,7 +25,7 @@ fn is_root() -> bool {
     let uid =
         String::from_utf8(Command::new("id").arg("-u").output().expect("run").stdout).expect("a number");
     if uid.trim() != "0" {
-        println!("not run: the suite needs to be root");
+        not_run("the suite needs to be root");
     }
     uid.trim() == "0"
 }

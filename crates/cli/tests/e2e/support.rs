@@ -2,7 +2,8 @@
 //! system. A cluster is shut down when its test ends, however it ends.
 
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
@@ -127,6 +128,17 @@ fn state(stat: &str) -> Option<char> {
 pub(crate) fn runs(pid: u32) -> bool {
     fs::read_to_string(format!("/proc/{pid}/stat"))
         .is_ok_and(|stat| state(&stat).is_some_and(|state| state != 'Z'))
+}
+
+/// Says why a test is not run here: on its output, which is shown only if it fails, and in the file that the
+/// variable `BRAID_NOT_RUN` names, which `tools/test-lanes.sh` shows at the end.
+pub(crate) fn not_run(why: &str) {
+    println!("not run: {why}");
+    if let Some(path) = std::env::var_os("BRAID_NOT_RUN") {
+        let name = std::thread::current().name().unwrap_or("a test").to_owned();
+        let mut list = File::options().append(true).create(true).open(path).expect("the list is open");
+        writeln!(list, "not run: {name}: {why}").expect("noted");
+    }
 }
 
 /// A cluster in a temporary directory.
