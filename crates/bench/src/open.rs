@@ -38,8 +38,8 @@ pub(crate) const STEPS: u64 = 3 * (1 + OPENINGS);
 struct Scale {
     objects: u64,
     log_bytes: u64,
-    /// Length of each tail (`None`: the longest possible), and length that the files of its segments had
-    /// before. The first tail is that of a store with small checkpoints.
+    /// Length of each tail (`None`: the longest possible), and length of the earlier content of its segments'
+    /// files; 0: they are new. The first tail is that of a store with small checkpoints.
     tails: [(Option<u64>, u64); 3],
 }
 

@@ -1,5 +1,5 @@
 //! The client's errors as Python's: an `OSError` with errno and filename. Python chooses the subclass, such
-//! as `FileNotFoundError`, by the errno. This is the only table of errnos.
+//! as `FileNotFoundError`, by the errno. This is the package's only table of errnos.
 
 use std::ffi::OsString;
 use std::io;

@@ -204,7 +204,8 @@ struct NearEnd {
 type Waiting = VecDeque<(u32, oneshot::Sender<()>)>;
 
 impl NearEnd {
-    /// Wraps a socket, and starts the task that receives its replies, which ends with `receivers`.
+    /// Wraps a socket, and starts a task that receives its replies. The task ends when `receivers` is
+    /// dropped.
     fn of(socket: Plain, receivers: &mut JoinSet<io::Result<()>>) -> io::Result<Arc<NearEnd>> {
         let (receiving, sending) = TcpStream::from_std(socket)?.into_split();
         let end =

@@ -35,7 +35,7 @@ pub(crate) struct Content {
     pub(crate) layers: Vec<Extent>,
 }
 
-/// A version on top of the settled one.
+/// A stripe write's version, beside the settled one: this column does not know whether all others have it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Pending {
     /// Identifies the version.

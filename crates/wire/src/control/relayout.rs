@@ -1,4 +1,4 @@
-//! Laying files out anew: in another shape, or on other drives.
+//! Laying files out anew, in another shape.
 
 use braid_layout::FileId;
 
