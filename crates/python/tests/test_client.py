@@ -247,6 +247,8 @@ def test_ctrl_c_ends_a_call(cluster, client, place):
     try:
         assert caller.stdout.readline() == "ready\n"
         os.kill(manager, signal.SIGSTOP)
+        # The signal is sent before the last thread has stopped: one on the other core may still answer.
+        _until(lambda: _stopped(manager))
         caller.stdin.write("go\n")
         caller.stdin.flush()
         assert caller.stdout.readline() == "calls\n"
@@ -320,6 +322,15 @@ def _until(condition):
     while not condition():
         assert time.monotonic() < end, "waited in vain"
         time.sleep(0.02)
+
+
+def _stopped(pid):
+    """Whether all threads of a process are stopped."""
+    states = []
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{thread}/stat") as file:
+            states.append(file.read().rsplit(")", 1)[1].split()[0])
+    return all(state == "T" for state in states)
 
 
 def _waits(pid):
