@@ -231,7 +231,9 @@ def test_ctrl_c_ends_a_call(cluster, client, place):
     """The manager is stopped, so that a call waits: for a minute, if nothing ended it."""
     manager = _status(cluster)["manager"]["pid"]
     code = (
-        "import braidfs, sys\n"
+        "import braidfs, signal, sys\n"
+        # What is started in the background of a shell inherits that it ignores Ctrl-C.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         f"client = braidfs.Client({cluster!r})\n"
         "print('ready', flush=True)\n"
         "sys.stdin.readline()\n"
