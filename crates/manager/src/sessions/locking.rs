@@ -49,10 +49,11 @@ pub(crate) async fn lock(core: &Arc<Core>, asked: Lock) -> Result<Locked, Refusa
 async fn carry_out(core: &Arc<Core>, asked: Lock, client: ClientId) -> Result<Locked, Refusal> {
     let Some(span) = asked.span().filter(|_| client != ClientId::NONE && asked.session != LockSession::NONE)
     else {
-        return Err(Refusal::new(Reason::Malformed, "a lock has a holder, and bytes"));
+        return Err(Refusal::new(Reason::Malformed, "a lock needs a client, a session and a range of bytes"));
     };
     if !core.watchers().is_heard(client, core.running_ms()) {
-        let detail = "who locks asks for news all the time, and did not for a while";
+        let detail =
+            "a client that locks must ask for changes all the time: the manager has not heard from this one";
         return Err(Refusal::new(Reason::Busy, detail).again_in(AGAIN_MS));
     }
     if let Some(state) = prepare(core, &asked, client).await? {
