@@ -1,8 +1,6 @@
 //! Waits of tests: for what must come about, and not for a time. Each has a bound, which is long, as machines
 //! that run tests are slow and shared: it ends a test that fails, and no test that passes.
 
-pub mod processes;
-
 use std::future::Future;
 use std::panic::Location;
 use std::time::{Duration, Instant};

@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-pub(crate) use braid_testing::processes::{Said, finish, run, runs, said, signal};
+pub(crate) use braid_processes::{Said, finish, run, runs, said, signal};
 pub(crate) use braid_testing::until;
 
 /// The binary, without the tester's environment.

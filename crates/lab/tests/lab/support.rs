@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-pub(crate) use braid_testing::processes::{finish, run, runs, said, signal};
+pub(crate) use braid_processes::{finish, run, runs, said, signal};
 pub(crate) use braid_testing::until;
 
 /// The binary, without the tester's environment.

@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::{Child, Command, Output, Stdio};
 
-use crate::{PATIENCE, until};
+use braid_testing::{PATIENCE, until};
 
 /// The result of a command.
 #[derive(Debug)]
