@@ -23,6 +23,11 @@ pub enum Error {
     /// The caller lost the right to make this change while it was queued.
     #[error("the right to make this change ended before it was made")]
     Withdrawn,
+    /// The store is held ([`crate::Options::held`]): try again once it was released.
+    #[error(
+        "the end of the log was not compared yet with what is known of it: nothing is written before that"
+    )]
+    Held,
     /// No such object.
     #[error("object {1} is not in partition {0}")]
     NoObject(PartitionId, ObjectId),

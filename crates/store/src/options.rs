@@ -20,9 +20,10 @@ pub struct Options {
     /// without a live byte, then slowly those that are mostly dead. `None` (the default): only when space is
     /// short.
     pub give_back: Option<Duration>,
-    /// Until [`Store::release`](crate::Store::release) the store writes nothing of its own (moves, folds,
-    /// marks). Its log then ends where it ended when it was closed or lost, so that the caller can judge
-    /// whether the store is as new as it was. Default: no.
+    /// Until [`Store::release`](crate::Store::release) the store writes nothing: it refuses mutations with
+    /// [`Error::Held`](crate::Error::Held), and moves, folds and marks nothing. Its log then ends where it
+    /// ended when it was closed or lost, so that the caller can judge whether the store is as new as it was.
+    /// Default: no.
     pub held: bool,
     /// True if each commit is synced to the medium. `false` is for tests and benches: a power cut then loses
     /// writes.

@@ -208,15 +208,15 @@ impl Store {
         self.index().head.sequence.saturating_sub(1)
     }
 
-    /// Let the store write on its own from now on: see [`Options::held`].
+    /// Let the store write from now on: see [`Options::held`].
     pub fn release(&self) {
         self.handle.shared.held.store(false, Ordering::Relaxed);
     }
 
     /// Queue `mutation`. `reply` is called once it is durable, or refused, from the committer's thread (or
     /// from this one, if the mutation is malformed or the store is closed). Blocks while the queue is full.
-    /// `reply` must be quick and must not wait for the store. After [`Store::close`] the answer is
-    /// [`Error::Closed`].
+    /// `reply` must be quick and must not wait for the store. Before [`Store::release`] of a store that is
+    /// held the answer is [`Error::Held`], after [`Store::close`] it is [`Error::Closed`].
     pub fn submit(&self, mutation: Mutation, reply: Reply) {
         let queued = self.submit_within(mutation, reply, None, &|| true);
         debug_assert!(queued.is_ok(), "it waits as long as it takes");
@@ -234,6 +234,10 @@ impl Store {
         wait: Option<Duration>,
         still: &dyn Fn() -> bool,
     ) -> Result<(), Rejected> {
+        if self.handle.shared.is_held() {
+            reply(Err(Error::Held));
+            return Ok(());
+        }
         match mutation.validate() {
             Ok(()) => {
                 self.handle.shared.queue.push((mutation, reply), wait, still)?;

@@ -159,3 +159,10 @@ fn a_healer_takes_no_place_from_heartbeats() {
 fn what_is_ready_of_a_new_layout_is_told_under_a_new_generation() {
     [4909, 6828].into_iter().for_each(survives);
 }
+
+/// A drive had lost the end of its log, and the fences that it was sent before the manager had heard of that
+/// made its log as long as it had been.
+#[test]
+fn a_log_grows_by_nothing_before_it_was_judged() {
+    survives(499);
+}

@@ -93,6 +93,7 @@ pub(crate) fn refusal(error: &Error) -> Refusal {
         Error::Full { .. } => Reason::Full,
         Error::Damaged { .. } => Reason::Damaged,
         Error::ReadOnly => Reason::ReadOnly,
+        Error::Held => Reason::NotServing,
         Error::Closed => Reason::Closing,
         _ => Reason::Medium,
     };

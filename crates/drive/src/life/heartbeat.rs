@@ -24,6 +24,7 @@ use crate::error::DriveError;
 use crate::life::identity::{Directory, Identity};
 use crate::life::lease::Beat;
 use crate::life::stall::Stall;
+use crate::parity::forward;
 
 /// Interval between heartbeats until the manager has said how long its lease is.
 const INTERVAL_FIRST: Duration = Duration::from_millis(1500);
@@ -68,6 +69,7 @@ pub(crate) async fn run(
         session: None,
         interval: INTERVAL_FIRST,
         restarted: true,
+        is_held: true,
         failures: 0,
         stored: (Instant::now(), 0),
         stall: Stall::default(),
@@ -126,6 +128,8 @@ pub(crate) struct Pulse {
     interval: Duration,
     /// True until a heartbeat since the start is answered with a lease.
     restarted: bool,
+    /// True until the manager has judged how far the log came: see [`is_judged`].
+    is_held: bool,
     failures: u32,
     /// Time at which the manager's progress was last stored, and the stored value.
     stored: (Instant, u64),
@@ -188,8 +192,10 @@ impl Pulse {
         if beat != Beat::OldTerm {
             self.session = Some(session);
             self.restarted &= reply.admission != Admission::Serve;
-            if !self.restarted {
+            if self.is_held && is_judged(&reply, is_numbered) {
+                self.is_held = false;
                 core.store.release();
+                forward::start(core);
             }
         }
         if is_numbered && beat == Beat::Renewed && reply.lease_ms == 0 {
@@ -359,6 +365,17 @@ impl Pulse {
             warn!(%manager, %error, failures = self.failures, "the manager did not answer a heartbeat");
         }
         (INTERVAL_MIN * 2u32.saturating_pow(self.failures.min(10))).min(self.interval)
+    }
+}
+
+/// Returns true if the manager has this process on record as the drive, and so has compared the end of its
+/// log with what it knows of it (PROTOCOL R9). A process that waits for that keeps its instance number.
+/// Until then nothing may be written: what was written would count for what the log has lost.
+fn is_judged(reply: &HeartbeatReply, is_numbered: bool) -> bool {
+    match reply.admission {
+        Admission::Serve | Admission::Replaced => true,
+        Admission::Wait => is_numbered,
+        Admission::Superseded | Admission::ManagerOlder => false,
     }
 }
 

@@ -22,7 +22,6 @@ use crate::life::heartbeat::{self, About, Pulse};
 use crate::life::identity::{Directory, Identity};
 use crate::life::lease::Lease;
 use crate::life::{join, startup_identity};
-use crate::parity::forward;
 use crate::parity::forwarder::Forwarder;
 use crate::parity::sisters::Sisters;
 use crate::readmission::ReadmissionFence;
@@ -96,7 +95,6 @@ pub async fn run(
     let _ = ready.send(is_ready(&identity, &manager, address, &core));
     info!(drive = %identity.name, id = %identity.drive, %address, "listening");
     let verifying = verify(&core, &directory, &closing);
-    forward::start(&core);
     let beating = heartbeat::run(Arc::clone(&core), directory, identity, manager, about, closing.clone());
     let mut heartbeats = tokio::spawn(beating);
     let mut connections = JoinSet::new();

@@ -173,7 +173,7 @@ pub(crate) fn shown(core: &Core, unit: UnitRef) -> Option<Version> {
     core.forwarder.debts().shown(unit)
 }
 
-/// Starts the forwarder's task, which runs until [`Forwarder::stop`].
+/// Starts the forwarder's task, which runs until [`Forwarder::stop`]. To be called once the store may write.
 pub(crate) fn start(core: &Arc<Core>) {
     let mut lanes = core.forwarder.lanes.lock().unwrap_or_else(PoisonError::into_inner);
     lanes.tasks.spawn_on(run(Arc::clone(core)), &core.forwarder.runtime);

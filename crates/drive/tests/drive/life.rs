@@ -7,14 +7,18 @@ use crate::support::requests::*;
 use crate::support::{Drive, config, fails, reason, settings, within};
 use braid_drive::DriveError;
 use braid_drive::run_all;
-use braid_layout::{ClientId, ClusterId, Generation, OperationNumber, Version};
+use braid_layout::{ClientId, ClusterId, Generation, ObjectId, OperationNumber, PartitionId, Version};
 use braid_store::Body;
 use braid_store::Mutation;
 use braid_store::MutationOutcome;
 use braid_store::Store;
 use braid_store::UnitWrite;
+use braid_testing::answer;
 use braid_transport::{DriveSession, Limits, TransportError};
-use braid_wire::data::{DriveReply, Fence, Retire, Snapshot, SnapshotAct};
+use braid_wire::control::Admission;
+use braid_wire::data::{
+    Address, Create, DriveReply, Expect, Fence, PartitionSet, Retire, Snapshot, SnapshotAct,
+};
 use braid_wire::token::{Standing, Token};
 use braid_wire::{Capability, Reason, Rights};
 use tokio::sync::oneshot;
@@ -116,6 +120,59 @@ async fn without_its_lease_it_serves_nothing() {
         panic!()
     };
     assert_eq!(reply.version, stamp(1));
+    drive.stop().await;
+}
+
+/// Records stored before that would count for those that its log has lost.
+#[tokio::test]
+async fn before_the_manager_has_judged_its_log_it_stores_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start().await;
+    let drive = Drive::start(dir.path(), &manager).await;
+    drive.prepare().await;
+    drive.write(0, &bytes(1, 100), 1).await;
+    drive.stop().await;
+    {
+        // Another process of the drive is on record, and may still serve.
+        let mut state = manager.state();
+        (state.admission, state.lease_ms, state.last) = (Admission::Wait, 0, None);
+    }
+    let (settings, clock) = settings();
+    let drive = Drive::listening(config(dir.path(), &manager, settings), clock, &manager).await;
+    let next_log = || async {
+        manager.state().last = None;
+        let log = || manager.state().last.as_ref().map(|beat| beat.log);
+        within(async {
+            while log().is_none() {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+        log()
+    };
+    let found = next_log().await;
+    let mut session = drive.session().await;
+    let next = drive.grant(Capability { g: Generation(3), ..object_level() });
+    let fence = Fence { at: AT, term: 1, units_from: 0, drives: Vec::new() }.into();
+    assert_eq!(reason(session.call(&next, &fence, &[]).await), Reason::NotServing);
+    let new = drive.grant(Capability { object: ObjectId(9), ..object_level() });
+    let create = Create { at: Address { object: ObjectId(9), ..AT }, attributes: attributes_of(map()) };
+    assert_eq!(reason(session.call(&new, &create.into(), &[]).await), Reason::NotServing);
+    let partition = PartitionSet {
+        partition: PartitionId(77),
+        expect: Expect::Absent,
+        quota_bytes: 0,
+        key_epoch: 1,
+        term: 1,
+    };
+    let all = drive.grant(drive_level());
+    assert_eq!(reason(session.call(&all, &partition.into(), &[]).await), Reason::NotServing);
+    assert_eq!(next_log().await, found);
+    // The manager gives the process its number. It is fenced before it gets its lease.
+    manager.state().instance += 1;
+    answer("the fence is stored", async || session.call(&next, &fence, &[]).await.ok()).await;
+    assert!(next_log().await > found);
+    assert_eq!(reason(session.call(&next, &read(0, 0, 10), &[]).await), Reason::NotServing);
     drive.stop().await;
 }
 
@@ -231,7 +288,7 @@ async fn a_manager_that_is_away_at_a_restart_is_waited_for() {
     capability.drive = ready.drive;
     let key = master.drive_key(ready.drive).partition_key(capability.partition).working_key(1);
     let grant = braid_wire::control::Grant { private: key.private_part(&capability), capability };
-    let stat = braid_wire::data::GetAttributes { at: braid_wire::data::Address::DRIVE }.into();
+    let stat = braid_wire::data::GetAttributes { at: Address::DRIVE }.into();
     assert_eq!(reason(session.call(&grant, &stat, &[]).await), Reason::NotServing);
     manager.state().answers = true;
     within(async {

@@ -414,10 +414,12 @@ impl DriveTable {
         }
     }
 
-    /// Drives that wait to be told of columns that went out, and were heard within a lease.
+    /// Drives that wait to be told of columns that went out, and were heard within a lease. A process that
+    /// has not reported its number back may not know yet that it is the drive, and then takes no fence.
     pub fn to_readmit(&self, now_ms: u64) -> Vec<DriveId> {
         let waits = |drive: &&Drive| {
             drive.untold
+                && drive.record.stored == drive.record.instance
                 && drive.record.replaced_by == DriveId(0)
                 && !drive.record.behind
                 && drive.heard_ms.is_some_and(|heard| now_ms < heard + self.lease_ms)

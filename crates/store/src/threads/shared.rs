@@ -19,7 +19,7 @@ pub(crate) struct Shared {
     pub(crate) headers: HeaderCache,
     pub(crate) checkpointer: Checkpointer,
     pub(crate) cleaning: Cleaning,
-    /// True if the store may write nothing of its own yet: see [`crate::Options::held`].
+    /// True if the store may write nothing yet: see [`crate::Options::held`].
     pub(crate) held: AtomicBool,
     /// Commits that began and that ended: odd while one is under way.
     pub(crate) commits: AtomicU64,
@@ -33,7 +33,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Returns true if the store may write nothing of its own yet.
+    /// Returns true if the store may write nothing yet.
     pub(crate) fn is_held(&self) -> bool {
         self.held.load(Ordering::Relaxed)
     }

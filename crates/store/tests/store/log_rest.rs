@@ -61,7 +61,7 @@ fn what_was_removed_is_given_back_though_space_is_not_short() {
 }
 
 #[test]
-fn a_store_that_is_held_writes_nothing_of_its_own() {
+fn a_store_that_is_held_writes_nothing() {
     let dir = tempfile::tempdir().expect("a directory");
     let store = fresh(dir.path(), limited());
     fill(&store);
@@ -76,6 +76,7 @@ fn a_store_that_is_held_writes_nothing_of_its_own() {
         assert_eq!(store.last_record(), end);
         // Many times the idle time.
         std::thread::sleep(Duration::from_millis(400));
+        assert!(matches!(store.commit(remove(2)), Err(Error::Held)), "nor for others");
         assert_eq!((store.last_record(), store.stat().expect("stat").moved), (end, 0));
         store.close().expect("close");
         assert_eq!(store.last_record(), end);
@@ -84,6 +85,7 @@ fn a_store_that_is_held_writes_nothing_of_its_own() {
     store.release();
     until(&store, "it has moved something", |stat| stat.moved > 0);
     assert!(store.last_record() > end);
+    store.commit(remove(2)).expect("remove");
 }
 
 #[test]

@@ -86,8 +86,10 @@ pub enum LeaseRule {
     /// Never served without a lease.
     Needed,
     /// Served without a lease to the manager only, under MANAGE. Before the manager gives a lease to a
-    /// drive that returned, it fences the objects whose columns went out meanwhile. Such a capability never
-    /// leaves the manager, so nothing depends on its expiry.
+    /// drive that returned, it fences the objects whose columns went out meanwhile. But the drive refuses
+    /// with [`Reason::NotServing`] what would be stored before the manager has compared the end of its log
+    /// with what it knows of it. Such a capability never leaves the manager, so nothing depends on its
+    /// expiry.
     NotForManager,
 }
 

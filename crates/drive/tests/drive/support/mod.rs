@@ -84,6 +84,13 @@ impl Drive {
     }
 
     pub async fn start_with(config: Config, clock: Arc<AtomicU64>, manager: &Manager) -> Drive {
+        let drive = Drive::listening(config, clock, manager).await;
+        drive.until_serving().await;
+        drive
+    }
+
+    /// Starts a drive, and waits until it listens.
+    pub async fn listening(config: Config, clock: Arc<AtomicU64>, manager: &Manager) -> Drive {
         let (ready, when_ready) = oneshot::channel();
         let (shutdown, when_shut) = oneshot::channel::<()>();
         let running = tokio::spawn(braid_drive::run(config, ready, async {
@@ -94,10 +101,7 @@ impl Drive {
         };
         let cluster = manager.state().cluster;
         let master = manager.master(drive).expect("the drive has joined");
-        let drive =
-            Drive { address, id: drive, name, cluster, master, clock, shutdown: Some(shutdown), running };
-        drive.until_serving().await;
-        drive
+        Drive { address, id: drive, name, cluster, master, clock, shutdown: Some(shutdown), running }
     }
 
     pub async fn session(&self) -> DriveSession {

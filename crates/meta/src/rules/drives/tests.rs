@@ -117,6 +117,15 @@ fn a_drive_held_or_untold_gets_no_lease() {
     let untold = table.heartbeat(D, &beat("a:1"), 5002).unwrap();
     assert_eq!((untold.lease_ms, untold.readmit), (0, true));
     assert_eq!(table.to_readmit(5003), [D]);
+    let known = record(1, "one");
+    table.set_record(DriveRecord { instance: known.instance + 1, ..known.clone() });
+    assert_eq!(table.to_readmit(5003), [], "it may not know its number yet, and takes no fence");
+    table.set_record(DriveRecord {
+        instance: known.instance + 1,
+        stored: known.instance + 1,
+        ..known.clone()
+    });
+    assert_eq!(table.to_readmit(5003), [D]);
     let outs = table.outs(D);
     // The drive's process is killed while it is told of the first column, so another column goes out.
     assert!(!table.hold_lapsed(D, 5004), "it is returning");
