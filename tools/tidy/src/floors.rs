@@ -5,9 +5,9 @@ use crate::tree::Source;
 /// The crates of each floor, lowest first.
 pub const FLOORS: &[&[&str]] = &[
     &["layout", "draw"],
-    &["plan", "wire"],
-    &["store", "transport", "sim", "meta"],
-    &["drive", "manager", "client"],
+    &["plan", "wire", "schedule"],
+    &["store", "transport", "admission", "meta"],
+    &["drive", "manager", "client", "sim"],
     &["heal"],
     &["bench", "fuse", "nfs", "s3", "python", "object-store"],
     &["cli", "torture"],

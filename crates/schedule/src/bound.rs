@@ -1,0 +1,180 @@
+//! What a scheduler is set to, and how late a promised request can be then.
+//!
+//! # The bound
+//!
+//! A promised request that is given out after its due time `F` was held up by what went before it. Let `T` be
+//! the time at which it is given out, and `t0` the last time before `T` at which no eligible request with a
+//! due time up to `F` waited. `c` is the largest cost of a request, `D` the most device time in flight, and
+//! `Q = max(D, c)`.
+//!
+//! 1. *In flight at `t0`*: at most `Q`.
+//! 2. *Promised work given out from `t0` to `T`*. It is due by `F`, since the earliest due goes first, and it
+//!    starts at `t0` or later: had it been eligible before, it would have waited at `t0`. Start and due times
+//!    of a flow with rate `R` do not overlap, and a charge `q` takes `q / R` from start to due. So the flow's
+//!    charges are at most `R (F - t0)`, and all flows together take at most `U (F - t0)` of the device, where
+//!    `U` is the share of the device that is booked. **Bursts do not appear**: they let requests go before
+//!    their start, but what is due later does not go before what is due earlier.
+//! 3. *The rest's share* `r` is served as a promised flow of that rate, in device time: `r (F - t0) + c`.
+//! 4. *The system's share* `s` with burst `B` goes before all: `s (T - t0) + B + c`.
+//!
+//! From `t0` to `T` the device is busy, as the scheduler gives out all that fits: so
+//!
+//! ```text
+//! T - t0 <= Q + (U + r) (F - t0) + c + s (T - t0) + B + c
+//! ```
+//!
+//! and with `U + r + s <= 1`, `T - F <= (Q + B + 2 c) / (1 - s)`. What is in flight when it is given out,
+//! itself included, is at most `Q`, and then the device's latency `l` passes:
+//!
+//! ```text
+//! L = (Q + B + 2 c) / (1 - s) + Q + l
+//! ```
+//!
+//! The device is assumed to work off what it is given at its costs or faster, with the requests before not
+//! overtaken for longer than they are in flight, and to answer up to `l` after. That it is never idle while
+//! requests wait needs depth: of what is in flight, up to `l + c` is worked off and not answered yet, and up
+//! to `c` may be free, as the next request does not fit; so `D >= l + 2 c`. And the number of requests in
+//! flight must not be what holds a request back, as requests of the other direction pass it then: that many
+//! of the smallest cost fill `D`.
+
+use crate::cost::{DeviceCost, Direction};
+use crate::tags::scaled;
+
+/// Parts of the whole in a share of a thousand.
+const WHOLE: u64 = 1000;
+
+/// Largest usual operation, in bytes.
+pub const OPERATION_BYTES: u64 = 1 << 20;
+/// The least device time in flight, in nanoseconds.
+const IN_FLIGHT_NS_MIN: u64 = 20_000_000;
+
+/// Settings of a scheduler.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Config {
+    /// Reads at most that are given out and not done: each takes a thread.
+    pub reads_in_flight: usize,
+    /// Writes at most that are given out and not done: they wait for a commit together.
+    pub writes_in_flight: usize,
+    /// Device time at most of all that is given out and not done. A single request may have more.
+    pub time_in_flight_ns: u64,
+    /// Requests of one flow that may wait.
+    pub waiting_max: usize,
+    /// Lateness up to which promises are kept, by [`lateness_bound`]. Beyond it a request counts as late, and
+    /// the device as overbooked.
+    pub lateness_ns: u64,
+    /// Share of the device that the system may use before all others, in thousandths.
+    pub system_permille: u64,
+    /// Device time by which the system may exceed its share at once.
+    pub system_burst_ns: u64,
+    /// Share of the device that all without a promise have together even if promises ask for all, in
+    /// thousandths.
+    pub rest_permille: u64,
+}
+
+impl Config {
+    /// The usual shares and depths for a device: enough device time in flight that it is never idle, with
+    /// operations of [`OPERATION_BYTES`] as the largest usual ones.
+    pub fn for_device(cost: &DeviceCost) -> Config {
+        let read = cost.time_ns(Direction::Read, OPERATION_BYTES);
+        let write = cost.append_ns(OPERATION_BYTES).saturating_add(cost.commit_ns());
+        Config::new(read.max(write).saturating_mul(3).max(IN_FLIGHT_NS_MIN))
+    }
+
+    /// The usual shares and numbers of requests, with this much device time in flight.
+    pub fn new(time_in_flight_ns: u64) -> Config {
+        Config {
+            reads_in_flight: 64,
+            writes_in_flight: 256,
+            time_in_flight_ns,
+            waiting_max: 65_536,
+            lateness_ns: time_in_flight_ns.saturating_mul(4),
+            system_permille: 50,
+            system_burst_ns: time_in_flight_ns / 4,
+            rest_permille: 50,
+        }
+    }
+}
+
+/// Requests that a device gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Load {
+    /// Share of the device that is booked by promises, background rates included, in thousandths, rounded up.
+    /// See [`booked_permille`].
+    pub booked_permille: u64,
+    /// Device time of the smallest request.
+    pub smallest_ns: u64,
+    /// Device time of the largest request.
+    pub largest_ns: u64,
+    /// Time from a request's being worked off until the drive knows that it is done.
+    pub latency_ns: u64,
+}
+
+/// Time that a cost takes if it is worked off by this share of the device; for no share, for ever.
+pub(crate) fn share_ns(cost_ns: u64, permille: u64) -> u64 {
+    match permille {
+        0 => u64::MAX,
+        share => scaled(cost_ns, WHOLE, share),
+    }
+}
+
+/// Share of the device that a rate takes, priced for operations of this size and device time, in thousandths,
+/// rounded up.
+pub fn booked_permille(rate: u64, operation_bytes: u64, operation_ns: u64) -> u64 {
+    scaled(rate, operation_ns, operation_bytes.max(1)).div_ceil(1_000_000)
+}
+
+/// Time after its due time by which a promised request that keeps to its promise is done at the latest. None
+/// if nothing can be told: more is booked than the device has, or the depth is too small to keep it busy.
+pub fn lateness_bound(config: &Config, load: &Load) -> Option<u64> {
+    let Load { booked_permille, smallest_ns, largest_ns, latency_ns } = *load;
+    let free = WHOLE.checked_sub(config.system_permille)?;
+    let booked = booked_permille.checked_add(config.rest_permille)?;
+    let requests = config.reads_in_flight.min(config.writes_in_flight);
+    let requests = u64::try_from(requests).unwrap_or(u64::MAX);
+    let is_deep = config.time_in_flight_ns >= latency_ns.checked_add(largest_ns.checked_mul(2)?)?
+        && smallest_ns.saturating_mul(requests) >= config.time_in_flight_ns;
+    if free == 0 || booked > free || !is_deep {
+        return None;
+    }
+    let in_flight = config.time_in_flight_ns.max(largest_ns);
+    let others = in_flight.checked_add(config.system_burst_ns)?.checked_add(largest_ns.checked_mul(2)?)?;
+    share_ns(others, free).checked_add(in_flight)?.checked_add(latency_ns)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bound_is_the_formula() {
+        let config = Config {
+            system_permille: 100,
+            system_burst_ns: 10_000_000,
+            rest_permille: 100,
+            ..Config::new(30_000_000)
+        };
+        let load = Load {
+            booked_permille: 800,
+            smallest_ns: 5_000_000,
+            largest_ns: 10_000_000,
+            latency_ns: 3_000_000,
+        };
+        // (30 + 10 + 2 * 10) / 0.9 + 30 + 3
+        assert_eq!(lateness_bound(&config, &load), Some(66_666_667 + 33_000_000));
+        assert_eq!(lateness_bound(&config, &Load { booked_permille: 801, ..load }), None);
+        assert_eq!(lateness_bound(&config, &Load { latency_ns: 10_000_001, ..load }), None);
+        for shallow in [Config { reads_in_flight: 5, ..config }, Config { writes_in_flight: 5, ..config }] {
+            assert_eq!(lateness_bound(&shallow, &load), None);
+        }
+        assert_eq!(lateness_bound(&config, &Load { largest_ns: u64::MAX, ..load }), None);
+    }
+
+    #[test]
+    fn a_rate_books_what_its_operations_take() {
+        // 20 MB/s in operations of 1 MB: 20 of 10 ms.
+        assert_eq!(booked_permille(20_000_000, 1_000_000, 10_000_000), 200);
+        assert_eq!(booked_permille(20_000_001, 1_000_000, 10_000_000), 201);
+        assert_eq!(booked_permille(0, 0, 0), 0);
+        assert_eq!(booked_permille(1 << 40, 1 << 20, 0), 0);
+    }
+}
